@@ -1,0 +1,51 @@
+"""Puts the parts together: from a configuration to a sampler that runs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from pinchpoint import thresholds
+from pinchpoint.config import Config
+from pinchpoint.model import Point
+from pinchpoint.probes import PROBES, Host
+from pinchpoint.processes import Processes
+from pinchpoint.roles import load_roles
+from pinchpoint.runs import RunDirectory, default_run_directory
+from pinchpoint.sampler import Sampler, raise_priority
+from pinchpoint.tasksource import raise_file_limit
+
+__all__ = ["Host", "HostSampler", "build_host", "local_sampler"]
+
+
+class HostSampler(Sampler):
+    """The sampler of one host: its probes' points, and the thresholds that they are judged by."""
+
+    host: Host
+
+    def points(self) -> list[Point]:
+        """Return every series now."""
+        return [*super().points(), *thresholds.points(self.host.roles)]
+
+
+def build_host(config: Config) -> Host:
+    """Return the host that the configuration describes. Raises RolesError."""
+    procfs = Path(config.path.procfs)
+    roles = load_roles(Path(config.roles_file) if config.roles_file else None)
+    runs = RunDirectory(Path(config.path.runs) if config.path.runs else default_run_directory(), procfs)
+    processes = Processes(procfs, roles, adopted=lambda: runs.command_pids(time.time()))
+    return Host(procfs, Path(config.path.sysfs), Path(config.path.rootfs), roles, processes, runs)
+
+
+def local_sampler(config: Config | None = None) -> HostSampler:
+    """Return a sampler of this host, not started yet. Raises RolesError."""
+    config = config or Config()
+    host = build_host(config)
+    raise_file_limit()
+    sampler = HostSampler(
+        [probe(host) for probe in PROBES if config.probe.get(probe.name, True)],
+        config.sample_interval,
+        priority=raise_priority,
+    )
+    sampler.host = host
+    return sampler

@@ -1,0 +1,22 @@
+"""Every metric that Pinchpoint can export, in one list: for the documentation, and for tests of rules and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pinchpoint import sampler, thresholds
+from pinchpoint.model import Metric
+from pinchpoint.probes import PROBES
+
+__all__ = ["all_metrics"]
+
+
+def all_metrics() -> Iterator[Metric]:
+    """Yield each metric once, in the order of the probes."""
+    seen: set[str] = set()
+    sources = [probe.metrics for probe in PROBES] + [thresholds.METRICS, sampler.METRICS]
+    for metrics in sources:
+        for metric in metrics:
+            if metric.name not in seen:
+                seen.add(metric.name)
+                yield metric

@@ -1,0 +1,42 @@
+"""The ``pinchpoint`` command: each subcommand is one file in ``commands/``, imported only when it is called.
+
+An exporter that imports the live view's libraries would carry them in memory for months.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from pinchpoint import __version__
+
+__all__ = ["main"]
+
+COMMANDS = {
+    "exporter": "Serve this host's metrics to Prometheus.",
+    "run": "Run a benchmark, mark its phases, record it, and say what was full.",
+    "watch": "Show live what is busy on this host or on others.",
+    "metrics": "List every metric that the exporter can serve.",
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"pinchpoint.commands.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="pinchpoint")
+def main() -> None:
+    """Pinchpoint says, live, what limits a storage benchmark run and what to do about it."""

@@ -1,0 +1,115 @@
+"""``pinchpoint exporter``: serves this host's metrics to Prometheus."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from pinchpoint import __version__
+from pinchpoint.build import local_sampler
+from pinchpoint.config import LOG_LEVELS, Config, ConfigError, check_config, load_config
+from pinchpoint.probes import PROBES
+from pinchpoint.web import AddressError, application, parse_address, serve
+
+__all__ = ["command"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+log = logging.getLogger(__name__)
+
+
+_OPTIONS = (
+    ("--web.listen-address", "listen", "HOST:PORT", "Address to serve on; IPv6 in brackets. [default: :9748]"),
+    ("--web.telemetry-path", "telemetry_path", "PATH", "Path of the metrics. [default: /metrics]"),
+    ("--path.procfs", "procfs", "DIR", "Mount point of the observed host's procfs. [default: /proc]"),
+    ("--path.sysfs", "sysfs", "DIR", "Mount point of its sysfs. [default: /sys]"),
+    ("--path.rootfs", "rootfs", "DIR", "Mount point of its root file system. [default: /]"),
+    ("--path.runs", "runs", "DIR", "Where `pinchpoint run` leaves its markers. [default: /run/pinchpoint]"),
+)
+
+
+def _flags(function: F) -> F:
+    for probe in reversed(PROBES):
+        flags = f"--probe.{probe.name}/--no-probe.{probe.name}"
+        function = click.option(flags, f"probe_{probe.name}", default=None, help=probe.help)(function)
+    for flag, name, metavar, text in reversed(_OPTIONS):
+        function = click.option(flag, name, metavar=metavar, help=text)(function)
+    return function
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--config.file", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="TOML file."
+)
+@_flags
+@click.option("--sample-interval", type=float, metavar="SECONDS", help="Pace of the fast probes. [default: 0.1]")
+@click.option("--log.level", "log_level", type=click.Choice(LOG_LEVELS), help="Least severity to log. [default: info]")
+@click.version_option(__version__, prog_name="pinchpoint")
+def command(config_file: Path | None, **flags: Any) -> None:
+    """Serve this host's metrics to Prometheus."""
+    try:
+        config = _with_flags(load_config(config_file), flags)
+        address = parse_address(config.web.listen_address)
+        sampler = local_sampler(config)
+    except (ConfigError, AddressError) as error:
+        _fail(str(error))
+    logging.basicConfig(level=config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    try:
+        server = serve(address, application(sampler.points, config.web.telemetry_path))
+    except OSError as error:
+        _fail(f"can't listen on {config.web.listen_address}: {error.strerror}; choose another --web.listen-address")
+    try:
+        sampler.host.runs.create()
+    except OSError as error:
+        logging.getLogger(__name__).warning(
+            "%s: %s: runs will not show their phases", sampler.host.runs.path, error.strerror
+        )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: Thread(target=server.shutdown).start())
+    sampler.start()
+    # What exists now lives as long as the process: it need not be looked at by the garbage collector again.
+    gc.freeze()
+    log.info("Pinchpoint %s listens on %s", __version__, config.web.listen_address)
+    server.serve_forever(poll_interval=0.2)
+    sampler.stop()
+    server.server_close()
+    # A thread that hangs in the kernel must not keep the process from ending.
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _with_flags(config: Config, flags: dict[str, Any]) -> Config:
+    """Return the configuration with the flags that were given on the command line. Raises ConfigError."""
+    if flags["listen"] is not None:
+        config.web.listen_address = flags["listen"]
+    if flags["telemetry_path"] is not None:
+        config.web.telemetry_path = flags["telemetry_path"]
+    for name in ("procfs", "sysfs", "rootfs", "runs"):
+        if flags[name] is not None:
+            setattr(config.path, name, flags[name])
+    for name in ("sample_interval", "log_level"):
+        if flags[name] is not None:
+            setattr(config, name, flags[name])
+    for probe in PROBES:
+        if (wanted := flags[f"probe_{probe.name}"]) is not None:
+            config.probe[probe.name] = wanted
+    check_config(config, "command line")
+    for name in ("procfs", "sysfs", "rootfs"):
+        path = getattr(config.path, name)
+        if not os.path.isdir(path):
+            raise ConfigError(f"--path.{name}: {path} is no directory")
+    return config
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"pinchpoint: {message}", err=True)
+    sys.exit(2)

@@ -1,0 +1,70 @@
+"""The configuration file: TOML, typed; every error names the file, the key and the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from pinchpoint.tomlfile import ConfigError, read_toml
+
+__all__ = ["LOG_LEVELS", "Config", "ConfigError", "check_config", "load_config"]
+
+FASTEST, SLOWEST = 0.02, 10.0
+"""Bounds of the sampling interval in seconds."""
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+class Paths(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
+    """Where the observed host's file systems are mounted."""
+
+    procfs: str = "/proc"
+    sysfs: str = "/sys"
+    rootfs: str = "/"
+    runs: str | None = None
+
+
+class Web(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
+    """Where metrics are served."""
+
+    listen_address: str = ":9748"
+    telemetry_path: str = "/metrics"
+
+
+class Config(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
+    """Everything that can be configured. Flags on the command line come before it."""
+
+    sample_interval: float = 0.1
+    roles_file: str | None = None
+    log_level: str = "info"
+    path: Paths = msgspec.field(default_factory=Paths)
+    web: Web = msgspec.field(default_factory=Web)
+    probe: dict[str, bool] = {}
+    """Which probes run; those that are not named do."""
+
+
+def load_config(path: Path | None) -> Config:
+    """Return the configuration of a file, or the defaults for None. Raises ConfigError."""
+    if path is None:
+        return Config()
+    config = read_toml(path, Config)
+    check_config(config, str(path))
+    if config.roles_file is not None:
+        config.roles_file = str(path.parent / config.roles_file)
+    return config
+
+
+def check_config(config: Config, origin: str) -> None:
+    """Check what types can't say. Raises ConfigError."""
+    from pinchpoint.probes import PROBES
+
+    if not FASTEST <= config.sample_interval <= SLOWEST:
+        raise ConfigError(f"{origin}: sample-interval: must be {FASTEST:g} to {SLOWEST:g} seconds")
+    names = [probe.name for probe in PROBES]
+    for name in config.probe:
+        if name not in names:
+            raise ConfigError(f"{origin}: probe.{name}: there is no such probe; there are {', '.join(names)}")
+    if not config.web.telemetry_path.startswith("/") or config.web.telemetry_path in ("/", "/-/healthy"):
+        raise ConfigError(f"{origin}: web.telemetry-path: must be a path other than / and /-/healthy")
+    if config.log_level not in LOG_LEVELS:
+        raise ConfigError(f"{origin}: log-level: must be one of {', '.join(LOG_LEVELS)}")

@@ -1,0 +1,71 @@
+"""Points as Prometheus and OpenMetrics text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client import Metric as Family
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
+
+from pinchpoint.model import Point
+
+__all__ = ["PointsCollector", "families", "openmetrics_text", "registry", "text"]
+
+
+def families(points: Iterable[Point], timestamp: float | None = None) -> Iterator[Family]:
+    """Yield one family a metric, sorted by name; `timestamp` in Unix seconds is put on every sample."""
+    found: dict[str, Family] = {}
+    for metric, labels, value in points:
+        family = found.get(metric.name)
+        if family is None:
+            # A counter's family has no _total: only its samples do (OpenMetrics 1.0, section 5.1).
+            family = found[metric.name] = Family(metric.name.removesuffix("_total"), metric.help, metric.kind.value)
+        family.add_sample(metric.name, dict(zip(metric.labels, labels, strict=True)), value, timestamp)
+    for name in sorted(found):
+        yield found[name]
+
+
+class PointsCollector(Collector):
+    """A collector for a registry of prometheus_client that asks for the points at each scrape."""
+
+    def __init__(self, points: Callable[[], Iterable[Point]]) -> None:
+        self._points = points
+
+    def collect(self) -> Iterator[Family]:
+        """Yield the families now."""
+        return families(self._points())
+
+    def describe(self) -> Iterable[Family]:
+        """Return nothing: what there is to collect is known only at the scrape."""
+        return ()
+
+
+def registry(points: Callable[[], Iterable[Point]]) -> CollectorRegistry:
+    """Return a registry whose only content are the points."""
+    found = CollectorRegistry(auto_describe=False)
+    found.register(PointsCollector(points))
+    return found
+
+
+def text(points: Iterable[Point]) -> str:
+    """Return the exposition in Prometheus' text format."""
+    return generate_latest(registry(lambda: points)).decode()
+
+
+def openmetrics_text(points: Iterable[Point], timestamp: float) -> str:
+    """Return the exposition in OpenMetrics text, every sample with its time."""
+    return openmetrics.generate_latest(_Timed(points, timestamp)).decode()  # type: ignore[arg-type]
+
+
+class _Timed:
+    """What the OpenMetrics writer needs of a registry."""
+
+    def __init__(self, points: Iterable[Point], timestamp: float) -> None:
+        self._points = points
+        self._timestamp = timestamp
+
+    def collect(self) -> Iterator[Family]:
+        return families(self._points, self._timestamp)

@@ -1,0 +1,75 @@
+"""Plain data that every other part speaks in: metrics, points, snapshots.
+
+Nothing here reads a clock or a file, and nothing here imports another part of Pinchpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+__all__ = ["Kind", "Labels", "Metric", "Point", "Snapshot"]
+
+Labels = tuple[tuple[str, str], ...]
+"""Label pairs sorted by name: the identity of a series among those of one metric."""
+
+
+class Kind(StrEnum):
+    """What a metric's value means to Prometheus."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One exported metric: its full name (with ``_total`` where it is a counter), help text, kind and label names."""
+
+    name: str
+    help: str
+    kind: Kind = Kind.GAUGE
+    labels: tuple[str, ...] = ()
+
+    def point(self, value: float, *labels: str) -> Point:
+        """Return a point of this metric; `labels` are the values, in the order of the metric's label names."""
+        return Point(self, labels, value)
+
+
+class Point(NamedTuple):
+    """The value of one series now."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Every series of one exporter at one time.
+
+    It is the same whether it was taken from a sampler in this process, scraped from a target or read from a
+    recording, so that nothing that derives from it (the live view, a run's table) knows where it came from.
+    """
+
+    time: float
+    """Unix time in seconds."""
+    values: Mapping[str, Mapping[Labels, float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, time: float, points: Iterable[Point]) -> Snapshot:
+        """Return the snapshot that consists of `points`, taken at `time`."""
+        values: dict[str, dict[Labels, float]] = {}
+        for metric, labels, value in points:
+            values.setdefault(metric.name, {})[tuple(sorted(zip(metric.labels, labels, strict=True)))] = value
+        return cls(time, values)
+
+    def series(self, name: str) -> Iterator[tuple[dict[str, str], float]]:
+        """Yield the labels and the value of every series of the metric `name`."""
+        for labels, value in self.values.get(name, {}).items():
+            yield dict(labels), value
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """Return the value of one series, or None where there is none."""
+        return self.values.get(name, {}).get(tuple(sorted(labels.items())))

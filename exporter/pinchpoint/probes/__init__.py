@@ -1,0 +1,18 @@
+"""The probes: one file a source. Adding one is its file, and its line here."""
+
+from __future__ import annotations
+
+from pinchpoint.probes.base import Host, NotPresent, Probe
+from pinchpoint.probes.benchmark import Benchmark
+from pinchpoint.probes.kworkers import Kworkers
+from pinchpoint.probes.self_cost import SelfCost
+from pinchpoint.probes.tasks import Tasks
+
+__all__ = ["PROBES", "Host", "NotPresent", "Probe"]
+
+PROBES: tuple[type[Probe], ...] = (
+    Tasks,
+    Kworkers,
+    Benchmark,
+    SelfCost,
+)

@@ -1,0 +1,71 @@
+"""What a probe is: one source, read at a steady pace and turned into counters."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from pinchpoint.model import Metric, Point
+from pinchpoint.processes import Processes
+from pinchpoint.roles import Roles
+from pinchpoint.runs import RunDirectory
+
+__all__ = ["Host", "NotPresent", "Probe"]
+
+
+class NotPresent(Exception):  # noqa: N818 - it is an answer, not an error
+    """This machine does not have what the probe reads. That is not a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The machine that the probes look at: a test points it at a folder.
+
+    `procfs`, `sysfs` and `rootfs` are the mount points of the observed host's /proc, /sys and /.
+    """
+
+    procfs: Path
+    sysfs: Path
+    rootfs: Path
+    roles: Roles
+    processes: Processes
+    runs: RunDirectory
+
+
+class Probe(ABC):
+    """One source of one machine.
+
+    The sampler calls `sample` every `interval` seconds and `points` at each scrape, never both at once.
+    """
+
+    name: ClassVar[str]
+    """Name on the command line (``--no-probe.NAME``) and in the ``probe`` label."""
+    help: ClassVar[str]
+    """One line that says what it reads, for ``--help`` and the README."""
+    metrics: ClassVar[tuple[Metric, ...]]
+    """Every metric that `points` may yield."""
+    interval: ClassVar[float | None] = 1.0
+    """Seconds between two samples; None means the sampler's own ``--sample-interval``."""
+    fast: ClassVar[bool] = False
+    """Whether it belongs on the sampling thread (microseconds, never blocks); others get a thread of their own."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+
+    @abstractmethod
+    def sample(self, now: float) -> None:
+        """Read the source once; `now` is a monotonic time in seconds.
+
+        Raises NotPresent where the machine lacks the source, any other exception where reading failed; either way
+        the next call tries again.
+        """
+
+    @abstractmethod
+    def points(self) -> Iterable[Point]:
+        """Return the present value of every series of this probe."""
+
+    def close(self) -> None:  # noqa: B027 - most probes keep nothing open
+        """Release what the probe keeps open."""

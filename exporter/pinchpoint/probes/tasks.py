@@ -1,0 +1,108 @@
+"""Threads of Ceph, of benchmarks and of the kernel, by what they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.probes.base import Host, Probe
+from pinchpoint.processes import Process
+from pinchpoint.tasksource import Task, TaskSource, choose_source
+from pinchpoint.threads import METRICS, RoleTable, RoleUse
+
+__all__ = ["Tasks"]
+
+SOURCE = Metric(
+    "pinchpoint_task_source_info",
+    "How threads are read; the reason says why no better way could be used.",
+    Kind.GAUGE,
+    ("source", "reason"),
+)
+FOLLOWED = Metric("pinchpoint_tasks_followed", "Threads that are read.")
+UNREADABLE = Metric(
+    "pinchpoint_tasks_unreadable", "Processes and threads of interest, or unknown ones, that may not be read (hidepid)."
+)
+SLOW_EVERY = 10
+"""A thread whose role can't be full is read at every that-many-th sample."""
+RECOUNT = 5.0
+"""Seconds after which the threads of known processes are listed even if nothing seems to have been forked."""
+
+
+class Tasks(Probe):
+    """CPU time and run-queue wait of every thread that has a role."""
+
+    name = "tasks"
+    help = "CPU and run-queue wait of threads by role (procfs schedstat)"
+    metrics = (*METRICS, SOURCE, FOLLOWED, UNREADABLE)
+    interval = None
+    fast = True
+
+    def __init__(self, host: Host, source: TaskSource | None = None) -> None:
+        super().__init__(host)
+        self._source = source
+        self._table = RoleTable()
+        self._uses: dict[Task, tuple[str, RoleUse]] = {}
+        self._processes: Mapping[int, Process] = {}
+        self._generation = -1
+        self._counted = float("-inf")
+        self._last: float | None = None
+
+    def sample(self, now: float) -> None:
+        """Read every thread that is due."""
+        self._processes = self.host.processes.current(now)
+        if self._source is None:
+            self._source = choose_source(self.host.procfs, self._period)
+        source = self._source
+        if self.host.processes.generation != self._generation or now - self._counted >= RECOUNT:
+            self._generation = self.host.processes.generation
+            self._counted = now
+            source.follow(self._processes, now)
+            self._count(source)
+        for task, run, wait in source.sample(now):
+            use = self._use(task)
+            if use is not None:
+                self._table.charge(use, task.tgid, run, wait)
+        if self._last is not None:
+            self._table.settle(now - self._last)
+        self._last = now
+
+    def _period(self, tgid: int, comm: str) -> int:
+        process = self._processes.get(tgid)
+        if process is None:
+            return 1
+        return 1 if self.host.roles.thread_role(process.class_, comm).role.unit is not None else SLOW_EVERY
+
+    def _use(self, task: Task) -> RoleUse | None:
+        known = self._uses.get(task)
+        if known is not None and known[0] == task.comm:
+            return known[1]
+        process = self._processes.get(task.tgid)
+        if process is None:
+            return None
+        use = self._table.use(self.host.roles.thread_role(process.class_, task.comm).role, process.owner)
+        self._uses[task] = (task.comm, use)
+        return use
+
+    def _count(self, source: TaskSource) -> None:
+        """Count the threads of each role again; what has gone is forgotten here."""
+        self._table.clear_threads()
+        alive: dict[Task, tuple[str, RoleUse]] = {}
+        for task in source.tasks():
+            use = self._use(task)
+            if use is not None:
+                use.threads[task.tgid] = use.threads.get(task.tgid, 0) + 1
+                alive[task] = self._uses[task]
+        self._uses = alive
+
+    def points(self) -> Iterator[Point]:
+        """Yield the series of every role."""
+        yield from self._table.points()
+        if self._source is not None:
+            yield SOURCE.point(1, self._source.name, self._source.reason)
+            yield FOLLOWED.point(len(self._uses))
+            yield UNREADABLE.point(self._source.unreadable + self.host.processes.unreadable)
+
+    def close(self) -> None:
+        """Give the kept descriptors back."""
+        if self._source is not None:
+            self._source.close()

@@ -1,0 +1,87 @@
+"""Resources: what can be full, and the integrals of how busy it was.
+
+A resource's *busy* time is the time in which it could take no more work. Probes add to it at the sampling rate, so
+that a scrape every 15 s still sees a thread that is full for 300 ms in every 3 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pinchpoint.model import Kind, Metric, Point
+
+__all__ = ["METRICS", "Resource", "points"]
+
+BUSY = Metric(
+    "pinchpoint_resource_busy_seconds_total",
+    "Time in which the resource could take no more work: on CPU, waiting for a CPU, or blocked below.",
+    Kind.COUNTER,
+    ("resource", "owner", "serves"),
+)
+SATURATED = Metric(
+    "pinchpoint_resource_saturated_seconds_total",
+    "Time in samples whose busy share was at or above the resource's threshold.",
+    Kind.COUNTER,
+    ("resource", "owner", "serves"),
+)
+RUNQUEUE = Metric(
+    "pinchpoint_resource_runqueue_seconds_total",
+    "The part of busy in which the resource was runnable and had no CPU (it includes CFS quota throttling).",
+    Kind.COUNTER,
+    ("resource", "owner"),
+)
+BLOCKED = Metric(
+    "pinchpoint_resource_blocked_seconds_total",
+    "The part of busy in which the resource waited for something below it.",
+    Kind.COUNTER,
+    ("resource", "owner"),
+)
+METRICS = (BUSY, SATURATED, RUNQUEUE, BLOCKED)
+
+
+class Resource:
+    """The integrals of one resource, in seconds.
+
+    `parts` names the parts of busy that the source of this resource can tell apart ("runqueue", "blocked"): a part
+    that nobody measures is not exported, since a constant 0 would read as "measured, and none".
+    """
+
+    __slots__ = ("blocked", "busy", "name", "owner", "parts", "runqueue", "saturated", "serves", "threshold")
+
+    def __init__(
+        self, name: str, owner: str, serves: Iterable[str], threshold: float, parts: Iterable[str] = ()
+    ) -> None:
+        self.name = name
+        self.owner = owner
+        self.serves = ",".join(serves)
+        self.threshold = threshold
+        self.parts = frozenset(parts)
+        self.busy = 0.0
+        self.saturated = 0.0
+        self.runqueue = 0.0
+        self.blocked = 0.0
+
+    def add(
+        self, elapsed: float, busy: float, *, runqueue: float = 0.0, blocked: float = 0.0, full: bool = True
+    ) -> None:
+        """Add one sample: `busy` seconds of the last `elapsed` seconds, of which parts were `runqueue` and `blocked`.
+
+        A source that knows a second condition of fullness (a disk's queue) passes it as `full`.
+        """
+        self.busy += busy
+        self.runqueue += runqueue
+        self.blocked += blocked
+        if full and elapsed > 0 and busy >= self.threshold * elapsed:
+            self.saturated += elapsed
+
+
+def points(resources: Iterable[Resource]) -> Iterator[Point]:
+    """Yield the points of `resources`."""
+    for resource in resources:
+        name, owner, serves = resource.name, resource.owner, resource.serves
+        yield Point(BUSY, (name, owner, serves), resource.busy)
+        yield Point(SATURATED, (name, owner, serves), resource.saturated)
+        if "runqueue" in resource.parts:
+            yield Point(RUNQUEUE, (name, owner), resource.runqueue)
+        if "blocked" in resource.parts:
+            yield Point(BLOCKED, (name, owner), resource.blocked)

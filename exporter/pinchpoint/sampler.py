@@ -1,0 +1,218 @@
+"""The clock of the exporter: calls each probe at its pace, keeps count of what went wrong, and of what it cost.
+
+Fast probes share one thread, which asks for a real-time priority: on a full host a sampler at nice 0 loses half of
+its samples (measured: 43 to 55 % taken, SCHED_FIFO 99 %). Every other probe has a thread of its own, so that one that
+blocks in the kernel makes only itself blind.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from threading import Event, Lock, Thread
+
+from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.probes.base import NotPresent, Probe
+
+__all__ = ["METRICS", "Sampler", "raise_priority"]
+
+DURATION = Metric("pinchpoint_probe_duration_seconds", "How long the probe's last sample took.", labels=("probe",))
+SUCCESS = Metric(
+    "pinchpoint_probe_success",
+    "1 if the probe's last sample worked, or there is nothing to read here.",
+    labels=("probe",),
+)
+PRESENT = Metric("pinchpoint_probe_present", "1 if this machine has what the probe reads.", labels=("probe",))
+LAST_SUCCESS = Metric(
+    "pinchpoint_probe_last_success_timestamp_seconds", "When the probe last worked, in Unix time.", labels=("probe",)
+)
+SAMPLES = Metric("pinchpoint_sampler_samples_total", "Samples that were taken.", Kind.COUNTER, ("probe",))
+LATE = Metric(
+    "pinchpoint_sampler_late_samples_total",
+    "Samples that were taken more than half an interval late.",
+    Kind.COUNTER,
+    ("probe",),
+)
+LOST = Metric(
+    "pinchpoint_sampler_lost_samples_total",
+    "Samples that were due and never taken, because the sampler had no CPU or a probe took too long.",
+    Kind.COUNTER,
+    ("probe",),
+)
+PRIORITY = Metric(
+    "pinchpoint_sampler_priority_info",
+    "Scheduling policy of the sampling thread; the reason says why it got no better one.",
+    labels=("policy", "reason"),
+)
+SERIES = Metric("pinchpoint_self_series", "Series of the last exposition.")
+METRICS = (DURATION, SUCCESS, PRESENT, LAST_SUCCESS, SAMPLES, LATE, LOST, PRIORITY, SERIES)
+
+POINTS_TIMEOUT = 0.5
+"""Seconds for which an exposition waits for a probe that is in the middle of a sample."""
+LOG_AGAIN = 300.0
+"""Seconds after which a failure that goes on is logged again."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A probe and what is known of it."""
+
+    probe: Probe
+    interval: float
+    due: float
+    lock: Lock = field(default_factory=Lock)
+    duration: float = 0.0
+    success: bool = False
+    present: bool = True
+    last_success: float = 0.0
+    samples: int = 0
+    late: int = 0
+    lost: int = 0
+    logged: float = float("-inf")
+    error: str = ""
+
+
+class Sampler:
+    """Runs probes. `clock` is monotonic and `wall` Unix time, both in seconds."""
+
+    def __init__(
+        self,
+        probes: Sequence[Probe],
+        interval: float = 0.1,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        priority: Callable[[], tuple[str, str]] = lambda: ("other", "not asked for"),
+    ) -> None:
+        self._clock = clock
+        self._wall = wall
+        self._ask_priority = priority
+        self._priority = ("other", "not started")
+        self._stop = Event()
+        self._threads: list[Thread] = []
+        self._series = 0
+        now = clock()
+        self._entries = [_Entry(probe, probe.interval or interval, now) for probe in probes]
+
+    def start(self) -> None:
+        """Take a first sample of every probe, then go on in threads until `stop`."""
+        fast = [entry for entry in self._entries if entry.probe.fast]
+        lanes = [("sampler", fast)] if fast else []
+        lanes += [(f"probe-{entry.probe.name}"[:15], [entry]) for entry in self._entries if not entry.probe.fast]
+        for name, entries in lanes:
+            thread = Thread(target=self._run, args=(entries,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """End the threads; one that hangs in the kernel is left behind, it ends with the process."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(timeout=0.2)
+        for entry in self._entries:
+            if entry.lock.acquire(timeout=0.05):
+                entry.probe.close()
+                entry.lock.release()
+
+    def _run(self, entries: list[_Entry]) -> None:
+        if entries[0].probe.fast:
+            self._priority = self._ask_priority()
+        while not self._stop.is_set():
+            due = self._step(entries)
+            self._stop.wait(max(0.0, due - self._clock()))
+
+    def step(self) -> float:
+        """Sample every probe that is due and return when the next one will be, in monotonic seconds."""
+        return self._step(self._entries)
+
+    def _step(self, entries: list[_Entry]) -> float:
+        for entry in entries:
+            now = self._clock()
+            if now >= entry.due:
+                self._sample(entry, now)
+        return min(entry.due for entry in entries)
+
+    def _sample(self, entry: _Entry, now: float) -> None:
+        behind = now - entry.due
+        missed = int(behind / entry.interval)
+        entry.lost += missed
+        if missed or behind > entry.interval / 2:
+            entry.late += 1
+        entry.due += (missed + 1) * entry.interval
+        with entry.lock:
+            try:
+                entry.probe.sample(now)
+            except NotPresent as absence:
+                entry.success, entry.present = True, False
+                self._note(entry, now, f"not present: {absence}", logging.DEBUG)
+            except Exception as error:  # one broken probe never stops another
+                entry.success, entry.present = False, True
+                self._note(entry, now, f"{type(error).__name__}: {error}", logging.WARNING)
+            else:
+                entry.success = entry.present = True
+                entry.error = ""
+            entry.samples += 1
+        if entry.success:
+            entry.last_success = self._wall()
+        entry.duration = self._clock() - now
+
+    def _note(self, entry: _Entry, now: float, message: str, level: int) -> None:
+        if message != entry.error or now - entry.logged >= LOG_AGAIN:
+            entry.error, entry.logged = message, now
+            log.log(level, "probe %s: %s", entry.probe.name, message)
+
+    def points(self) -> list[Point]:
+        """Return every series now. A probe that hangs in a sample has none, and no success."""
+        found: list[Point] = []
+        for entry in self._entries:
+            name = entry.probe.name
+            success = entry.success
+            if entry.lock.acquire(timeout=POINTS_TIMEOUT):
+                try:
+                    if entry.present:
+                        found.extend(entry.probe.points())
+                except Exception as error:  # see _sample
+                    success = False
+                    self._note(entry, self._clock(), f"{type(error).__name__}: {error}", logging.WARNING)
+                finally:
+                    entry.lock.release()
+            else:
+                success = False
+            found.append(DURATION.point(entry.duration, name))
+            found.append(SUCCESS.point(float(success), name))
+            found.append(PRESENT.point(float(entry.present), name))
+            if entry.last_success:
+                found.append(LAST_SUCCESS.point(entry.last_success, name))
+            found.append(SAMPLES.point(entry.samples, name))
+            found.append(LATE.point(entry.late, name))
+            found.append(LOST.point(entry.lost, name))
+        found.append(PRIORITY.point(1, *self._priority))
+        found.append(SERIES.point(len(found) + 1))
+        return found
+
+    def probes(self) -> Iterator[Probe]:
+        """Yield the probes."""
+        for entry in self._entries:
+            yield entry.probe
+
+
+def raise_priority() -> tuple[str, str]:
+    """Give the calling thread the best priority that it may have; return the policy and why it is no better one.
+
+    SCHED_RESET_ON_FORK keeps children and new threads at a normal priority (man 7 sched).
+    """
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+        return "fifo", ""
+    except OSError as error:
+        reason = f"SCHED_FIFO: {error.strerror}"
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, -15)  # in Linux the nice value belongs to the thread (man 2 setpriority)
+        return "nice", reason
+    except OSError as error:
+        return "other", f"{reason}; nice: {error.strerror}"
