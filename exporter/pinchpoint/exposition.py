@@ -12,18 +12,18 @@ from prometheus_client.registry import Collector
 
 from pinchpoint.model import Point
 
-__all__ = ["PointsCollector", "families", "openmetrics_text", "registry", "text"]
+__all__ = ["PointsCollector", "families", "families_text", "registry", "text"]
 
 
-def families(points: Iterable[Point], timestamp: float | None = None) -> Iterator[Family]:
-    """Yield one family a metric, sorted by name; `timestamp` in Unix seconds is put on every sample."""
+def families(points: Iterable[Point]) -> Iterator[Family]:
+    """Yield one family a metric, sorted by name."""
     found: dict[str, Family] = {}
     for metric, labels, value in points:
         family = found.get(metric.name)
         if family is None:
             # A counter's family has no _total: only its samples do (OpenMetrics 1.0, section 5.1).
             family = found[metric.name] = Family(metric.name.removesuffix("_total"), metric.help, metric.kind.value)
-        family.add_sample(metric.name, dict(zip(metric.labels, labels, strict=True)), value, timestamp)
+        family.add_sample(metric.name, dict(zip(metric.labels, labels, strict=True)), value)
     for name in sorted(found):
         yield found[name]
 
@@ -55,17 +55,17 @@ def text(points: Iterable[Point]) -> str:
     return generate_latest(registry(lambda: points)).decode()
 
 
-def openmetrics_text(points: Iterable[Point], timestamp: float) -> str:
-    """Return the exposition in OpenMetrics text, every sample with its time."""
-    return openmetrics.generate_latest(_Timed(points, timestamp)).decode()  # type: ignore[arg-type]
+def families_text(found: Iterable[Family]) -> str:
+    """Return families as one OpenMetrics document."""
+    document: bytes = openmetrics.generate_latest(_Families(found))  # type: ignore[no-untyped-call]
+    return document.decode()
 
 
-class _Timed:
+class _Families:
     """What the OpenMetrics writer needs of a registry."""
 
-    def __init__(self, points: Iterable[Point], timestamp: float) -> None:
-        self._points = points
-        self._timestamp = timestamp
+    def __init__(self, found: Iterable[Family]) -> None:
+        self._found = found
 
-    def collect(self) -> Iterator[Family]:
-        return families(self._points, self._timestamp)
+    def collect(self) -> Iterable[Family]:
+        return self._found

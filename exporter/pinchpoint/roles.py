@@ -187,9 +187,9 @@ def _merge(files: list[tuple[_File, str]], default: float | None) -> Roles:
                 )
             )  # fmt: skip
     known = {process.class_ for process in processes} | {BENCHMARK, KWORKER}
-    for entry in roles:
-        if unknown := sorted(entry.classes - known):
-            raise ConfigError(f"role {entry.name}: no [[process]] has the class {', '.join(unknown)}")
+    for rule in roles:
+        if unknown := sorted(rule.classes - known):
+            raise ConfigError(f"role {rule.name}: no [[process]] has the class {', '.join(unknown)}")
     return Roles(processes, roles, thresholds, serves, alerts)
 
 

@@ -1,0 +1,66 @@
+"""Questions to a Prometheus server, over its HTTP API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import httpx
+import msgspec
+
+__all__ = ["FiredAlert", "PrometheusError", "fired_alerts"]
+
+POINTS = 5000
+"""Steps of one range query: the server's own limit is 11,000 points a series."""
+
+
+class PrometheusError(Exception):
+    """The server gave no answer; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class FiredAlert:
+    """An alert that fired, and the Unix times in seconds at which it was seen firing."""
+
+    name: str
+    severity: str
+    times: tuple[float, ...]
+
+
+class _Series(msgspec.Struct):
+    metric: dict[str, str]
+    values: list[tuple[float, str]]
+
+
+class _Data(msgspec.Struct):
+    result: list[_Series]
+
+
+class _Answer(msgspec.Struct):
+    status: str
+    data: _Data | None = None
+    error: str = ""
+
+
+def fired_alerts(url: str, start: float, end: float, timeout: float = 5.0) -> list[FiredAlert]:
+    """Return the alerts that fired between two Unix times. Raises PrometheusError."""
+    query = {
+        "query": 'max by (alertname, severity) (ALERTS{alertstate="firing"})',
+        "start": f"{start:.3f}",
+        "end": f"{end:.3f}",
+        "step": f"{max(1.0, (end - start) / POINTS):.3f}",
+    }
+    try:
+        response = httpx.get(f"{url.rstrip('/')}/api/v1/query_range", params=query, timeout=timeout)
+        answer = msgspec.json.decode(response.content, type=_Answer)
+    except (httpx.HTTPError, httpx.InvalidURL, msgspec.DecodeError) as error:
+        raise PrometheusError(f"{url}: {error}") from error
+    if answer.data is None:
+        raise PrometheusError(f"{url}: {answer.error or f'status {response.status_code}'}")
+    return [
+        FiredAlert(
+            series.metric.get("alertname", "?"),
+            series.metric.get("severity", ""),
+            tuple(time for time, _ in series.values),
+        )
+        for series in answer.data.result
+    ]

@@ -1,0 +1,75 @@
+"""The table at the end of a run: each phase, its result, what was full, and which alerts fired."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from pinchpoint.diagnosis.usage import Level, ResourceUse, Usage
+from pinchpoint.runs import Result
+from pinchpoint.session import PhaseRecord
+
+__all__ = ["format_result", "run_table"]
+
+SHOWN = 4
+"""Resources that are named for one phase."""
+LEAST_BUSY = 0.2
+"""Busy share under which a resource is not worth a line."""
+
+
+def format_result(result: Result) -> str:
+    """Return a result as a person reads it: ``write 1.21 GiB/s``, ``read 12.3 kIOPS``."""
+    if result.unit == "bytes_per_second":
+        value, unit = _scaled(result.value, 1024, ("B/s", "KiB/s", "MiB/s", "GiB/s", "TiB/s"))
+    elif result.unit == "operations_per_second":
+        value, unit = _scaled(result.value, 1000, ("IOPS", "kIOPS", "MIOPS"))
+    else:
+        value, unit = result.value, result.unit
+    return f"{result.operation} {value:.3g} {unit}" if value < 1000 else f"{result.operation} {value:.0f} {unit}"
+
+
+def _scaled(value: float, step: int, units: Sequence[str]) -> tuple[float, str]:
+    for unit in units[:-1]:
+        if value < step:
+            return value, unit
+        value /= step
+    return value, units[-1]
+
+
+def run_table(phases: Sequence[PhaseRecord], *, alerts: bool) -> Table:
+    """Return the table; `alerts` says whether anybody was asked for them."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("phase", overflow="fold")
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("result", overflow="fold")
+    table.add_column("busy, full for (! = full most of the time)", overflow="fold")
+    if alerts:
+        table.add_column("alerts fired", overflow="fold")
+    for phase in phases:
+        mark = phase.mark
+        cells = [
+            Text(mark.name),
+            Text(f"{(mark.end or mark.start) - mark.start:.1f} s"),
+            Text("\n".join(format_result(result) for result in mark.results) or "-"),
+            _resources(phase.usage),
+        ]
+        if alerts:
+            cells.append(Text("\n".join(phase.alerts) or "-"))
+        table.add_row(*cells)
+    return table
+
+
+def _resources(found: Usage | None) -> Text:
+    if found is None:
+        return Text("no samples")
+    busiest = [use for use in found.resources if use.busy >= LEAST_BUSY or use.level is Level.FULL][:SHOWN]
+    return Text("\n").join([_resource(use) for use in busiest]) if busiest else Text("nothing above 20 %")
+
+
+def _resource(use: ResourceUse) -> Text:
+    full = use.level is Level.FULL
+    line = f"{'!' if full else ' '} {use.resource} {use.owner} {use.busy:.0%}, {use.saturated:.0%}"
+    return Text(line, style="bold" if full else "")
