@@ -23,6 +23,8 @@ __all__ = ["Fio", "Group", "documents", "parse_job_file", "plan", "results_by_jo
 
 FILE_LIMIT = 64 << 20
 """Longest job file or output file that is read, in bytes."""
+LARGEST = 2.0**63
+"""A figure that is not below this is none (JSON allows NaN, Infinity and integers of any length)."""
 NAME_LIMIT = 64
 """Longest name of a phase, in characters."""
 
@@ -169,7 +171,9 @@ def _timestamp(document: Mapping[str, Any]) -> float:
 
 def _number(figures: Mapping[str, Any], key: str) -> float:
     value = figures.get(key)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value == value else 0.0
+    if not isinstance(value, int | float) or not abs(value) < LARGEST:
+        return 0.0
+    return float(value)
 
 
 class Fio(Benchmark):

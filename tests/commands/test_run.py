@@ -1,0 +1,239 @@
+"""`pinchpoint run` as a user calls it: a process of its own, with a real command below it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pinchpoint.recording import read_recording
+
+Run = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Start `pinchpoint run` with its own state and markers, and with nothing that answers as an exporter."""
+
+    def start(*argv: str, **options: Any) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "COLUMNS": "120"}
+        command = [sys.executable, "-m", "pinchpoint", "run", f"--path.runs={tmp_path / 'runs'}", *argv]
+        return subprocess.Popen(command, env=environment, cwd=tmp_path, **{"stdout": -1, "stderr": -1, **options})
+
+    return start
+
+
+def kept(tmp_path: Path) -> Path:
+    (directory,) = (tmp_path / "state" / "pinchpoint" / "runs").iterdir()
+    return directory
+
+
+def await_text(path: Path, text: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 30
+    while not path.exists() or text not in path.read_text():
+        assert process.poll() is None, "it ended before the text came"
+        assert time.monotonic() < deadline, f"{text!r} never came"
+        time.sleep(0.02)
+
+
+def test_output_passes_through_unchanged_and_is_kept(run: Run, tmp_path: Path) -> None:
+    script = r"import os, sys; os.write(1, bytes(range(256)) * 300 + b'\r\n'); os.write(2, b'to stderr\n')"
+
+    process = run("--quiet", "--", sys.executable, "-c", script)
+    stdout, stderr = process.communicate(timeout=60)
+
+    assert process.returncode == 0
+    assert stdout == bytes(range(256)) * 300 + b"\r\n"
+    assert (kept(tmp_path) / "stdout").read_bytes() == stdout
+    assert b"to stderr\n" in stderr
+
+
+@pytest.mark.parametrize("status", [1, 7, 255])
+def test_the_exit_status_passes_through(run: Run, status: int) -> None:
+    process = run("--", "sh", "-c", f"exit {status}")
+    process.communicate(timeout=60)
+
+    assert process.returncode == status
+
+
+def test_a_command_that_a_signal_ended_ends_us_by_the_same_signal(run: Run, tmp_path: Path) -> None:
+    process = run("--", "sh", "-c", "kill -USR1 $$")
+    process.communicate(timeout=60)
+
+    assert process.returncode == -signal.SIGUSR1
+    assert json.loads((kept(tmp_path) / "run.json").read_text())["exit_status"] == -signal.SIGUSR1
+
+
+@pytest.mark.parametrize(("command", "status"), [("no-such-command", 127), ("/", 126)])
+def test_a_command_that_cannot_be_started_is_one_clear_line(run: Run, command: str, status: int) -> None:
+    process = run("--quiet", "--", command)
+    stderr = process.communicate(timeout=60)[1].decode()
+
+    assert process.returncode == status
+    assert stderr.startswith(f"pinchpoint: {command}: ")
+    assert len(stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_us_reaches_the_command_and_its_end_is_reported(
+    run: Run, tmp_path: Path, number: signal.Signals
+) -> None:
+    handle = f"import signal, sys; signal.signal({int(number)}, lambda *_: sys.exit(9))"
+    script = f"{handle}; print('ready', flush=True); signal.pause()"
+    process = run("--", sys.executable, "-c", script)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+
+    process.send_signal(number)
+    stderr = process.communicate(timeout=60)[1].decode()
+
+    assert process.returncode == 9
+    assert "kept in" in stderr
+
+
+def test_ctrl_c_of_a_terminal_reaches_the_command_once(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    # The second SIGINT would end it with another status.
+    script = (
+        "import signal, sys, time\n"
+        "def stop(*_):\n"
+        "    signal.signal(signal.SIGINT, lambda *_: sys.exit(8))\n"
+        "    time.sleep(0.5); print('stopped'); sys.exit(5)\n"
+        "signal.signal(signal.SIGINT, stop)\n"
+        f"print('terminal' if sys.stdout.isatty() else 'no terminal'); open({str(log)!r}, 'w').write('ready')\n"
+        "signal.pause()\n"
+    )
+    command = [sys.executable, "-m", "pinchpoint", "run", f"--path.runs={tmp_path}", "--", sys.executable, "-c", script]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["XDG_STATE_HOME"] = str(tmp_path / "state")
+        os.execv(command[0], command)
+    deadline = time.monotonic() + 30
+    while not (log.exists() and log.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+    os.write(terminal, b"\x03")
+    shown = b""
+    try:
+        while data := os.read(terminal, 4096):
+            shown += data
+    except OSError:
+        pass  # EIO: the other side has closed the terminal
+
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+    assert b"terminal\r\n" in shown
+    assert b"stopped\r\n" in shown
+    assert b"no terminal" not in shown
+
+
+def test_a_reader_that_goes_away_ends_the_command_as_it_would_without_us(run: Run) -> None:
+    process = run("--quiet", "--", "yes")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+
+    process.wait(timeout=60)
+
+    assert process.returncode == -signal.SIGPIPE
+
+
+def test_a_child_that_keeps_the_output_open_does_not_hold_us_up(run: Run) -> None:
+    process = run("--quiet", "--", "sh", "-c", "sleep 300 & echo $!")
+    assert process.stdout is not None
+    left = int(process.stdout.readline())
+    try:
+        assert process.wait(timeout=60) == 0
+    finally:
+        os.kill(left, signal.SIGKILL)
+
+
+def test_any_command_is_one_phase_with_what_was_full_in_it(run: Run, tmp_path: Path) -> None:
+    spin = "import time\nend = time.monotonic() + 2.5\nwhile time.monotonic() < end: pass"
+
+    process = run("--name", "spin it", "--tag", "knob=1", "--", sys.executable, "-c", spin)
+    stderr = process.communicate(timeout=60)[1].decode()
+
+    record = json.loads((kept(tmp_path) / "run.json").read_text())
+    assert [phase["name"] for phase in record["marker"]["phases"]] == ["run"]
+    assert record["marker"]["tags"] == {"knob": "1"}
+    assert record["marker"]["run"].endswith("-spin-it")
+    assert record["command"][0] == sys.executable
+    # Whatever the command is called, its processes are the benchmark: one of its threads was full.
+    assert "! benchmark" in stderr
+    recorded = list(read_recording(kept(tmp_path) / "samples.om.gz"))
+    assert len(recorded) >= 3
+    (busy,) = [
+        sum(
+            value
+            for labels, value in recorded[-1].series("pinchpoint_resource_busy_seconds_total")
+            if labels["resource"] == "benchmark"
+        )
+    ]
+    assert busy > 1
+
+
+@pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
+def test_fio_job_groups_are_phases_with_results_from_its_json(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "two.fio").write_text(
+        "[global]\ntime_based\nruntime=2\n[burn]\nioengine=cpuio\ncpuload=100\n"
+        f"[write_it]\nstonewall\ndirectory={tmp_path}\nrw=write\nbs=64k\nsize=16m\nfsync=64\n"
+    )
+
+    process = run("--", "sh", "-c", "echo before; fio --output-format=json two.fio; echo after")
+    stdout, stderr = process.communicate(timeout=120)
+
+    phases = json.loads((kept(tmp_path) / "run.json").read_text())["marker"]["phases"]
+    assert stdout.startswith(b"before\n")
+    assert stdout.endswith(b"after\n")
+    assert [phase["name"] for phase in phases] == ["burn", "write_it"]
+    assert all(1.5 < phase["end"] - phase["start"] < 4 for phase in phases)
+    units = {(result["operation"], result["unit"]) for result in phases[1]["results"]}
+    assert units == {("write", "bytes_per_second"), ("write", "operations_per_second")}
+    burn = next(line for line in stderr.decode().splitlines() if line.startswith(" burn"))
+    assert "! benchmark fio" in burn
+
+
+def test_the_marker_says_which_phase_goes_on_and_when_it_has_ended(run: Run, tmp_path: Path) -> None:
+    process = run("--name", "m", "--", "sh", "-c", "echo ready; read line", stdin=-1)
+    assert process.stdout is not None
+    process.stdout.readline()
+    (marker,) = _markers(tmp_path / "runs", process)
+    await_text(marker, '"phases":[{', process)
+    during = json.loads(marker.read_text())
+    process.communicate(b"\n", timeout=60)
+    after = json.loads(marker.read_text())
+
+    assert (during["phases"][0]["name"], during["phases"][0]["end"]) == ("run", None)
+    assert after["phases"][0]["end"] <= after["end"]
+
+
+def _markers(directory: Path, process: subprocess.Popen[bytes]) -> list[Path]:
+    deadline = time.monotonic() + 30
+    while not (found := list(directory.glob("*.json")) if directory.exists() else []):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--tag", "no-value", "--", "true"), ("--target", "127.0.0.1:1", "--", "true"), ()]
+)
+def test_a_bad_call_says_so_and_starts_nothing(run: Run, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    process = run(*arguments)
+    stderr = process.communicate(timeout=60)[1].decode()
+
+    assert process.returncode == 2
+    assert "Traceback" not in stderr
+    assert not (tmp_path / "state").exists()

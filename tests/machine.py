@@ -1,0 +1,95 @@
+"""A machine as a folder: builds the procfs and sysfs files that probes read, from a few lines that say what is on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pinchpoint.probes import Host
+from pinchpoint.processes import Processes
+from pinchpoint.procfs import PF_KTHREAD, PF_WQ_WORKER
+from pinchpoint.roles import Roles, load_roles
+from pinchpoint.runs import RunDirectory
+
+KERNEL_THREAD = PF_KTHREAD
+KWORKER = PF_KTHREAD | PF_WQ_WORKER
+
+
+def stat_line(
+    pid: int, comm: str | bytes, *, ppid: int = 1, flags: int = 0, utime: int = 0, stime: int = 0, start: int = 100
+) -> bytes:
+    """Return a line as ``do_task_stat`` (fs/proc/array.c, Linux 6.1) writes it, with zeros where nobody looks."""
+    name = comm if isinstance(comm, bytes) else comm.encode()
+    fields = ["S", ppid, pid, pid, 0, -1, flags, 0, 0, 0, 0, utime, stime, 0, 0, 20, 0, 1, 0, start] + [0] * 30
+    return b"%d (%s) " % (pid, name) + " ".join(map(str, fields)).encode() + b"\n"
+
+
+class Machine:
+    """A folder that looks like a host."""
+
+    def __init__(self, root: Path) -> None:
+        self.procfs = root / "proc"
+        self.sysfs = root / "sys"
+        self.runs = root / "runs"
+        self.procfs.mkdir(parents=True)
+        self.sysfs.mkdir()
+        self._newest = 0
+        self.loadavg()
+
+    def loadavg(self) -> None:
+        """Write /proc/loadavg with the newest pid in its last field."""
+        self.write("proc/loadavg", f"0.10 0.20 0.30 1/100 {self._newest}\n")
+
+    def write(self, path: str, content: str | bytes) -> Path:
+        """Write a file; `path` begins with proc/ or sys/."""
+        file = self.procfs.parent / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return file
+
+    def process(
+        self,
+        pid: int,
+        comm: str | bytes,
+        *,
+        threads: Mapping[int, str | bytes] | None = None,
+        argv: tuple[str, ...] = (),
+        ppid: int = 1,
+        flags: int = 0,
+        start: int = 100,
+    ) -> None:
+        """Add a process; `threads` has the names of its threads by tid (its leader alone where it is left out)."""
+        self._newest = max(self._newest, pid, *(threads or {0: ""}))
+        self.write(f"proc/{pid}/stat", stat_line(pid, comm, ppid=ppid, flags=flags, start=start))
+        self.write(f"proc/{pid}/comm", (comm if isinstance(comm, bytes) else comm.encode()) + b"\n")
+        self.write(f"proc/{pid}/cmdline", "".join(f"{word}\0" for word in argv))
+        self.write(f"proc/{pid}/schedstat", "0 0 0\n")
+        for tid, name in {pid: comm, **(threads or {})}.items():
+            task = f"proc/{pid}/task/{tid}"
+            raw = name if isinstance(name, bytes) else name.encode()
+            self.write(f"{task}/comm", raw + b"\n")
+            self.write(f"{task}/stat", stat_line(tid, name, ppid=ppid, flags=flags, start=start))
+            self.write(f"{task}/children", "")
+            self.ran(pid, tid, 0, 0)
+        self.loadavg()
+
+    def ran(self, pid: int, tid: int, run: float, wait: float = 0.0) -> None:
+        """Set what a thread has used in its life: seconds on a CPU and seconds of run-queue wait."""
+        line = f"{int(run * 1e9)} {int(wait * 1e9)} 7\n"
+        self.write(f"proc/{pid}/task/{tid}/schedstat", line)
+        if pid == tid:
+            self.write(f"proc/{pid}/schedstat", line)
+
+    def host(self, roles: Roles | None = None) -> Host:
+        """Return what a probe gets."""
+        roles = roles or load_roles()
+        processes = Processes(self.procfs, roles)
+        runs = RunDirectory(self.runs, self.procfs)
+        return Host(self.procfs, self.sysfs, self.procfs.parent, roles, processes, runs)
+
+    def host_with_runs(self, now: float) -> Host:
+        """Return a host whose processes are also those of its runs at the Unix time `now`."""
+        host = self.host()
+        adopting = Processes(self.procfs, host.roles, adopted=lambda: host.runs.command_pids(now))
+        return replace(host, processes=adopting)
