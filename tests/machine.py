@@ -1,7 +1,8 @@
-"""A machine as a folder: builds the procfs and sysfs files that probes read, from a few lines that say what is on it."""
+"""A machine as a folder: builds the files that probes read from a few lines that say what is on it."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from pinchpoint.runs import RunDirectory
 
 KERNEL_THREAD = PF_KTHREAD
 KWORKER = PF_KTHREAD | PF_WQ_WORKER
+SEPARATOR = "==> "
+LINK = "-> "
 
 
 def stat_line(
@@ -48,6 +51,19 @@ class Machine:
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
         return file
 
+    def load(self, archive: str) -> None:
+        """Write the files of an archive that `record_machine.py` made."""
+        for entry in archive.split(SEPARATOR)[1:]:
+            path, _, content = entry.partition("\n")
+            target = content.removeprefix(LINK).rstrip("\n")
+            if target != content.rstrip("\n"):
+                link = self.procfs.parent / path
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.unlink(missing_ok=True)
+                link.symlink_to(target)
+            else:
+                self.write(path, content)
+
     def process(
         self,
         pid: int,
@@ -70,9 +86,16 @@ class Machine:
             raw = name if isinstance(name, bytes) else name.encode()
             self.write(f"{task}/comm", raw + b"\n")
             self.write(f"{task}/stat", stat_line(tid, name, ppid=ppid, flags=flags, start=start))
-            self.write(f"{task}/children", "")
             self.ran(pid, tid, 0, 0)
         self.loadavg()
+
+    def uptime(self, seconds: float) -> None:
+        """Set the seconds since boot, which the age of a thread is reckoned from."""
+        self.write("proc/uptime", f"{seconds:.2f} 0.00\n")
+
+    def end(self, pid: int, tid: int | None = None) -> None:
+        """Remove a process, or one of its threads."""
+        shutil.rmtree(self.procfs / str(pid) / ("" if tid is None else f"task/{tid}"))
 
     def ran(self, pid: int, tid: int, run: float, wait: float = 0.0) -> None:
         """Set what a thread has used in its life: seconds on a CPU and seconds of run-queue wait."""

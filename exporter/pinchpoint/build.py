@@ -29,7 +29,7 @@ class HostSampler(Sampler):
 
 
 def build_host(config: Config) -> Host:
-    """Return the host that the configuration describes. Raises RolesError."""
+    """Return the host that the configuration describes. Raises ConfigError."""
     procfs = Path(config.path.procfs)
     roles = load_roles(Path(config.roles_file) if config.roles_file else None)
     runs = RunDirectory(Path(config.path.runs) if config.path.runs else default_run_directory(), procfs)
@@ -38,7 +38,7 @@ def build_host(config: Config) -> Host:
 
 
 def local_sampler(config: Config | None = None) -> HostSampler:
-    """Return a sampler of this host, not started yet. Raises RolesError."""
+    """Return a sampler of this host, not started yet. Raises ConfigError."""
     config = config or Config()
     host = build_host(config)
     raise_file_limit()

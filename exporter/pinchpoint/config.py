@@ -57,6 +57,7 @@ def load_config(path: Path | None) -> Config:
 def check_config(config: Config, origin: str) -> None:
     """Check what types can't say. Raises ConfigError."""
     from pinchpoint.probes import PROBES
+    from pinchpoint.web import AddressError, parse_address
 
     if not FASTEST <= config.sample_interval <= SLOWEST:
         raise ConfigError(f"{origin}: sample-interval: must be {FASTEST:g} to {SLOWEST:g} seconds")
@@ -64,6 +65,13 @@ def check_config(config: Config, origin: str) -> None:
     for name in config.probe:
         if name not in names:
             raise ConfigError(f"{origin}: probe.{name}: there is no such probe; there are {', '.join(names)}")
+    for name, path in msgspec.structs.asdict(config.path).items():
+        if path is not None and (not path or "\0" in path):
+            raise ConfigError(f"{origin}: path.{name}: {path!r} is no path")
+    try:
+        parse_address(config.web.listen_address)
+    except AddressError as error:
+        raise ConfigError(f"{origin}: web.listen-address: {error}") from error
     if not config.web.telemetry_path.startswith("/") or config.web.telemetry_path in ("/", "/-/healthy"):
         raise ConfigError(f"{origin}: web.telemetry-path: must be a path other than / and /-/healthy")
     if config.log_level not in LOG_LEVELS:

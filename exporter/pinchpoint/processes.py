@@ -69,9 +69,10 @@ class Processes:
         self._seen: dict[int, Stat] = {}
         self._first_seen: dict[int, float] = {}
         self._current: dict[int, Process] = {}
-        self._benchmarks: set[int] = set()
+        self._benchmarks: dict[int, int] = {}
+        self._roots: frozenset[int] = frozenset()
         self._last_pid = b""
-        self._scanned = self._read_all = float("-inf")
+        self._scanned = self._read_all = self._newcomer = float("-inf")
         self.unreadable = 0
         """Processes that are listed and can't be read (hidepid, another user's)."""
         self.kworkers: frozenset[int] = frozenset()
@@ -87,33 +88,38 @@ class Processes:
             return self._current
 
     def _scan(self, now: float) -> None:
-        adopted = frozenset(self._adopted())
+        self._scanned = now
+        roots = frozenset(self._adopted())
         full = now - self._read_all >= FULL_INTERVAL
         last_pid = self._newest_pid()
-        if not full and last_pid and last_pid == self._last_pid and adopted <= self._benchmarks:
+        quiet = last_pid == self._last_pid and last_pid and now - self._newcomer >= YOUNG
+        if quiet and not full and roots == self._roots:
             return
-        self._last_pid, self._scanned = last_pid, now
+        self._last_pid, self._roots = last_pid, roots
         if full:
             self._read_all = now
         pids = {int(name) for name in os.listdir(self._procfs) if name.isdigit()}
         seen: dict[int, Stat] = {}
         first_seen: dict[int, float] = {}
         self.unreadable = 0
-        for pid in pids:
+        for pid in sorted(pids):
             known = self._seen.get(pid)
             first_seen[pid] = self._first_seen.get(pid, now)
-            # A young process may be a fork that has not called exec yet: its name is not its own.
-            if known is None or full or (now - first_seen[pid] < YOUNG and not known.kernel_thread):
+            # A young process may be a fork that has not called exec yet, or a worker that has not run: its name and
+            # flags are not its own.
+            if known is None or full or (now - first_seen[pid] < YOUNG and not known.kworker):
                 known = self._stat(pid)
             if known is not None:
                 seen[pid] = known
         self._seen, self._first_seen = seen, first_seen
-        self._benchmarks = self._descendants(adopted)
+        self._newcomer = max(first_seen.values(), default=now)
+        before, self._benchmarks = self._benchmarks, self._descendants(roots)
         current: dict[int, Process] = {}
         newcomers = []
         for pid, stat in seen.items():
             old = self._current.get(pid)
-            if old is not None and (old.start, old.comm) == (stat.start, stat.comm):
+            same = old is not None and (old.start, old.comm) == (stat.start, stat.comm)
+            if old is not None and same and (pid in before) == (pid in self._benchmarks):
                 current[pid] = old
             else:
                 newcomers.append(pid)
@@ -140,17 +146,18 @@ class Processes:
             pass  # it is gone
         return None
 
-    def _descendants(self, roots: frozenset[int]) -> set[int]:
-        """Return the processes below `roots`; one that was found once stays, also when its parent has gone."""
+    def _descendants(self, roots: frozenset[int]) -> dict[int, int]:
+        """Return pid and start of `roots` and all below; one found once stays, also when its parent has gone."""
         if not roots:
-            return set()
-        found = {pid for pid in self._benchmarks | roots if pid in self._seen}
+            return {}
+        found = {pid for pid, start in self._benchmarks.items() if pid in self._seen and self._seen[pid].start == start}
+        found |= roots & self._seen.keys()
         grown = True
         while grown:
             children = {pid for pid, stat in self._seen.items() if stat.ppid in found}
             grown = not children <= found
             found |= children
-        return found
+        return {pid: self._seen[pid].start for pid in found}
 
     def _classify(self, pid: int, stat: Stat, current: Mapping[int, Process]) -> Process | None:
         if stat.kernel_thread and stat.kworker:

@@ -6,10 +6,24 @@ All of them take what another process may have put there: a thread can choose an
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["FormatError", "Stat", "decode", "kworker_work", "parse_schedstat", "parse_stat", "read_bytes"]
+__all__ = [
+    "CpuTimes",
+    "FormatError",
+    "Mount",
+    "Stat",
+    "decode",
+    "kworker_work",
+    "parse_cpu_times",
+    "parse_mounts",
+    "parse_schedstat",
+    "parse_stat",
+    "read_bytes",
+    "read_mounts",
+]
 
 PF_KTHREAD = 0x00200000
 """Flag of a kernel thread (include/linux/sched.h; unchanged since Linux 2.6.27)."""
@@ -96,7 +110,7 @@ def parse_schedstat(raw: bytes) -> tuple[int, int]:
     time in which a CFS quota kept the thread off the CPU. Raises FormatError.
     """
     fields = raw.split()
-    if len(fields) != 3 or not (fields[0].isdigit() and fields[1].isdigit()):
+    if len(fields) != 3 or not all(field.isdigit() and len(field) <= 20 for field in fields):
         raise FormatError(f"not a schedstat line: {raw[:80]!r}")
     return int(fields[0]), int(fields[1])
 
@@ -105,10 +119,103 @@ def kworker_work(comm: str) -> str:
     """Return what a worker does or did last, from its name: ``kworker/u8:1+flush-254:0`` gives ``flush-254:0``.
 
     ``wq_worker_comm`` (kernel/workqueue.c, since Linux 4.18) appends ``+WORK`` while the worker runs and ``-WORK``
-    afterwards. Gives "" where there is no work in the name.
+    afterwards. A rescuer (``kworker/R-QUEUE``, since Linux 6.8) works for its own queue alone, and says ``+WORK`` while
+    it does. Gives "" where there is no work in the name.
     """
     head, _, tail = comm.partition(":")
     if not head.startswith("kworker/"):
         return ""
+    if head.startswith("kworker/R-"):
+        queue, _, work = comm.removeprefix("kworker/R-").partition("+")
+        return work or queue
     signs = [index for index in (tail.find("+"), tail.find("-")) if index >= 0]
     return tail[min(signs) + 1 :] if signs else ""
+
+
+class CpuTimes(NamedTuple):
+    """What one CPU did since boot, in clock ticks (``show_stat`` in fs/proc/stat.c)."""
+
+    user: int
+    """User time, with that of guests, which the kernel counts here too (account_guest_time)."""
+    nice: int
+    system: int
+    idle: int
+    iowait: int
+    """Idle while an I/O was under way; it may go backwards (Documentation/filesystems/proc.rst)."""
+    irq: int
+    softirq: int
+    steal: int
+    """Time in which the hypervisor ran somebody else while this CPU had work."""
+
+    @property
+    def busy(self) -> int:
+        """Ticks in which the CPU was not free for anybody else."""
+        return self.user + self.nice + self.system + self.irq + self.softirq + self.steal
+
+
+def parse_cpu_times(raw: bytes) -> dict[int, CpuTimes]:
+    """Return what each CPU that is online did, from ``/proc/stat``; lines that are cut or damaged are left out.
+
+    Raises FormatError where no line of a CPU is left.
+    """
+    found: dict[int, CpuTimes] = {}
+    for line in raw.splitlines():
+        name, *fields = line.split()[:9] or (b"",)
+        number = name[3:]
+        if not name.startswith(b"cpu") or not number.isdigit() or len(number) > 6:
+            continue
+        if len(fields) == 8 and all(field.isdigit() and len(field) <= 20 for field in fields):
+            found[int(number)] = CpuTimes(*map(int, fields))
+    if not found:
+        raise FormatError(f"no CPU in stat: {raw[:80]!r}")
+    return found
+
+
+class Mount(NamedTuple):
+    """One mount of a process' mount namespace."""
+
+    root: str
+    """The directory of the file system that is mounted: ``/`` unless it is a bind mount of a part of it."""
+    point: str
+    fstype: str
+    options: tuple[str, ...]
+    """The mount's and the file system's own options, in the kernel's order and each once."""
+
+
+def parse_mounts(raw: bytes) -> list[Mount]:
+    """Return the mounts of ``/proc/PID/mountinfo`` or of ``/proc/PID/mounts``; lines of neither format are left out.
+
+    The formats are those of ``show_mountinfo`` and ``show_vfsmnt`` (fs/proc_namespace.c): only the first has a field
+    that consists of a hyphen, and before it the root of the mount.
+    """
+    mounts = []
+    for line in raw.splitlines():
+        fields = line.split()
+        if b"-" in fields[6:]:
+            end = fields.index(b"-", 6)
+            root, point, options, rest = fields[3], fields[4], fields[5], fields[end + 1 :]
+            if len(rest) < 3:
+                continue
+            fstype, options = rest[0], options + b"," + rest[2]
+        elif len(fields) == 6:
+            root, point, fstype, options = b"/", fields[1], fields[2], fields[3]
+        else:
+            continue
+        unique = dict.fromkeys(_unescape(option) for option in options.split(b","))
+        mounts.append(Mount(_unescape(root), _unescape(point), _unescape(fstype), tuple(unique)))
+    return mounts
+
+
+def _unescape(raw: bytes) -> str:
+    """Return a field of a mount table, in which a blank is a backslash and 040 (``mangle_path``, fs/seq_file.c)."""
+    return decode(re.sub(rb"\\([0-3][0-7]{2})", lambda found: bytes((int(found[1], 8),)), raw))
+
+
+def read_mounts(procfs: Path) -> list[Mount]:
+    """Return the mounts of the host, as its first process sees them; where it may not be asked, as we see them."""
+    for name in ("1/mountinfo", "self/mountinfo", "mounts"):
+        try:
+            return parse_mounts(read_bytes(procfs / name))
+        except OSError:
+            continue
+    return []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from prometheus_client import Metric as Family
@@ -19,7 +19,7 @@ from pinchpoint.model import Labels, Snapshot
 
 __all__ = ["Recorder", "read_recording"]
 
-END = "# EOF\n"
+CHUNK = 1 << 18
 
 
 class Recorder:
@@ -56,25 +56,33 @@ def read_recording(path: Path) -> Iterator[Snapshot]:
     Raises OSError where the file can't be read, ValueError where it is no recording.
     """
     for document in _documents(path):
-        values: dict[str, dict[Labels, float]] = {}
-        time = 0.0
-        for family in text_string_to_metric_families(document):  # type: ignore[no-untyped-call]
-            for sample in family.samples:
-                values.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
-                time = float(sample.timestamp or 0.0)
-        yield Snapshot(time, values)
-
-
-def _documents(path: Path) -> Iterable[str]:
-    with path.open("rb") as file:
-        rest = file.read()
-    while rest:
-        member = zlib.decompressobj(wbits=31)
         try:
-            text = member.decompress(rest).decode()
-        except (zlib.error, UnicodeDecodeError) as error:
+            snapshot = _snapshot(document)
+        except Exception as error:  # the parser raises whatever it stumbles on
             raise ValueError(f"{path}: not a recording: {error}") from error
-        if not member.eof:
-            return
-        yield text
-        rest = member.unused_data
+        yield snapshot
+
+
+def _snapshot(document: str) -> Snapshot:
+    values: dict[str, dict[Labels, float]] = {}
+    time = 0.0
+    for family in text_string_to_metric_families(document):  # type: ignore[no-untyped-call]
+        for sample in family.samples:
+            values.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+            time = float(sample.timestamp or 0.0)
+    return Snapshot(time, values)
+
+
+def _documents(path: Path) -> Iterator[str]:
+    member, document, rest = zlib.decompressobj(wbits=31), b"", b""
+    with path.open("rb") as file:
+        while chunk := rest or file.read(CHUNK):
+            try:
+                document += member.decompress(chunk)
+                if member.eof:
+                    yield document.decode()
+            except (zlib.error, UnicodeDecodeError) as error:
+                raise ValueError(f"{path}: not a recording: {error}") from error
+            rest = member.unused_data
+            if member.eof:
+                member, document = zlib.decompressobj(wbits=31), b""

@@ -6,6 +6,7 @@ that a new Ceph release or a new benchmark is a few lines of TOML.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -114,9 +115,10 @@ class Roles:
         self.alerts = alerts
         """Thresholds of alerts that compare something else than a resource's busy share."""
         self._by_class: dict[str, tuple[Role, ...]] = {}
+        self.process = lru_cache(maxsize=8192)(self._process)
         self.thread_role = lru_cache(maxsize=8192)(self._thread_role)
 
-    def process(self, comm: str, *, kernel: bool) -> tuple[ProcessRule, tuple[str, ...]] | None:
+    def _process(self, comm: str, *, kernel: bool) -> tuple[ProcessRule, tuple[str, ...]] | None:
         """Return the rule for a process with that leader's name, and the groups its pattern found; None: ignored."""
         for rule in self._processes:
             if rule.kernel == kernel and (found := rule.pattern.fullmatch(comm)):
@@ -146,7 +148,10 @@ def load_roles(user_file: Path | None = None) -> Roles:
 
 
 def _merge(files: list[tuple[_File, str]], default: float | None) -> Roles:
-    overall = next((file.threshold for file, _ in files if file.threshold is not None), default)
+    overall = default
+    for file, origin in reversed(files):
+        if file.threshold is not None:
+            overall = _ratio(file.threshold, origin, "threshold")
     processes: list[ProcessRule] = []
     roles: list[Role] = []
     thresholds: dict[str, float] = {}
@@ -160,9 +165,13 @@ def _merge(files: list[tuple[_File, str]], default: float | None) -> Roles:
             if entry.serves:
                 serves.setdefault(name, tuple(entry.serves))
         for name, value in file.alert.items():
-            if value < 0:
-                raise ConfigError(f"{origin}: alert.{name}: must not be negative, is {value}")
+            if not 0 <= value < math.inf:
+                raise ConfigError(f"{origin}: alert.{name}: must be a number that is not negative, is {value}")
             alerts.setdefault(name, value)
+        for index, role in enumerate(file.role):
+            if role.threshold is not None:
+                where = f"role[{index}] ({role.name}).threshold"
+                thresholds.setdefault(role.name, _ratio(role.threshold, origin, where))
     for file, origin in files:
         for index, process in enumerate(file.process):
             where = f"process[{index}]"
@@ -172,13 +181,12 @@ def _merge(files: list[tuple[_File, str]], default: float | None) -> Roles:
         for index, role in enumerate(file.role):
             where = f"role[{index}] ({role.name})"
             pattern = _compile(role.threads, origin, f"{where}.threads")
-            if role.owner is not None:
-                _check_owner(role.owner, pattern, origin, f"{where}.owner")
-            if role.threshold is not None:
-                thresholds.setdefault(role.name, _ratio(role.threshold, origin, f"{where}.threshold"))
-            elif role.unit is not None and overall is not None:
-                thresholds.setdefault(role.name, overall)
+            if role.owner is not None and (role.owner != "{1}" or not pattern.groups or role.in_ != [KWORKER]):
+                reason = f"only a role of {KWORKER} has one, and it is {{1}}: the first group of threads"
+                raise ConfigError(f"{origin}: {where}.owner: {reason}")
             if role.unit is not None:
+                if overall is not None:
+                    thresholds.setdefault(role.name, overall)
                 serves.setdefault(role.name, tuple(role.serves))
             roles.append(
                 Role(
@@ -187,16 +195,18 @@ def _merge(files: list[tuple[_File, str]], default: float | None) -> Roles:
                 )
             )  # fmt: skip
     known = {process.class_ for process in processes} | {BENCHMARK, KWORKER}
-    for rule in roles:
-        if unknown := sorted(rule.classes - known):
-            raise ConfigError(f"role {rule.name}: no [[process]] has the class {', '.join(unknown)}")
+    for file, origin in files:
+        for index, role in enumerate(file.role):
+            if unknown := sorted(set(role.in_) - known):
+                where = f"role[{index}] ({role.name}).in"
+                raise ConfigError(f"{origin}: {where}: no [[process]] has the class {', '.join(unknown)}")
     return Roles(processes, roles, thresholds, serves, alerts)
 
 
 def _compile(pattern: str, origin: str, key: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ConfigError(f"{origin}: {key}: not a regular expression: {error}") from error
 
 

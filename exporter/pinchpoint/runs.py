@@ -6,12 +6,14 @@ reads the directory. A marker whose process is gone is a run that died: none of 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,10 +23,13 @@ __all__ = ["Marker", "PhaseMark", "Result", "RunDirectory", "default_run_directo
 
 MARKER_LIMIT = 256 << 10
 """Longest marker that is read, in bytes."""
+FILE_LIMIT = 128
+"""Markers that are read at all."""
 RUN_LIMIT = 8
 """Runs that are exported at once: the newest ones."""
 KEEP_ENDED = 900.0
 """Seconds for which the results of an ended run are still exported."""
+SUFFIX = ".json"
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -62,6 +67,15 @@ class Marker(msgspec.Struct):
     phases: list[PhaseMark] = []
 
 
+class _Identity(NamedTuple):
+    """What tells one state of a marker's file from the next, and who wrote it."""
+
+    inode: int
+    modified: int
+    size: int
+    owner: int
+
+
 def default_run_directory() -> Path:
     """Return where markers stand: ``/run/pinchpoint`` where we may write there, else a directory of the user's."""
     shared = Path("/run/pinchpoint")
@@ -78,7 +92,7 @@ class RunDirectory:
     def __init__(self, path: Path, procfs: Path = Path("/proc")) -> None:
         self.path = path
         self._procfs = procfs
-        self._cache: dict[str, tuple[tuple[int, int, int], Marker | None]] = {}
+        self._cache: dict[str, tuple[_Identity, Marker | None]] = {}
 
     def create(self) -> None:
         """Make the directory, open to every user as /tmp is. Raises OSError."""
@@ -107,12 +121,13 @@ class RunDirectory:
 
     def markers(self, now: float) -> Sequence[Marker]:
         """Return the markers of running runs and of those that ended lately, newest first; `now` in Unix seconds."""
-        fresh: dict[str, tuple[tuple[int, int, int], Marker | None]] = {}
+        fresh: dict[str, tuple[_Identity, Marker | None]] = {}
         try:
-            names = [entry.name for entry in os.scandir(self.path) if entry.name.endswith(".json")]
+            names = [name for name in os.listdir(self.path) if name.endswith(SUFFIX)]
         except OSError:
             return ()
-        for name in sorted(names)[: 16 * RUN_LIMIT]:
+        # A run's id begins with its start (`pinchpoint run`), so the last names are the newest runs.
+        for name in sorted(names)[-FILE_LIMIT:]:
             if (entry := self._read(name)) is not None:
                 fresh[name] = entry
         self._cache = fresh
@@ -121,29 +136,42 @@ class RunDirectory:
         return sorted(markers, key=lambda marker: -marker.start)[:RUN_LIMIT]
 
     def alive(self, marker: Marker) -> bool:
-        """Return whether the run that wrote the marker still goes on."""
+        """Return whether the run that wrote the marker still goes on; nobody can speak for another user's process."""
         if marker.end is not None:
             return False
+        process = self._procfs / str(marker.pid)
+        written = self._cache.get(f"{marker.run}{SUFFIX}")
         try:
-            return parse_stat(read_bytes(self._procfs / str(marker.pid) / "stat")).start == marker.pid_start
+            if written is not None and process.stat().st_uid != written[0].owner:
+                return False
+            return parse_stat(read_bytes(process / "stat")).start == marker.pid_start
         except (OSError, FormatError):
             return False
 
     def command_pids(self, now: float) -> set[int]:
         """Return the pids of the commands of the runs that go on."""
-        return {marker.command_pid for marker in self.markers(now) if self.alive(marker)}
+        return {marker.command_pid for marker in self.markers(now) if self.alive(marker) and self._started(marker)}
+
+    def _started(self, marker: Marker) -> bool:
+        """Return whether the run is the parent of its command: a marker could name anybody's process."""
+        try:
+            return parse_stat(read_bytes(self._procfs / str(marker.command_pid) / "stat")).ppid == marker.pid
+        except (OSError, FormatError):
+            return False
 
     def _file(self, run: str) -> Path:
-        return self.path / f"{run}.json"
+        if "/" in run or "\0" in run:
+            raise OSError(errno.EINVAL, "a run's id can't be a path", run)
+        return self.path / f"{run}{SUFFIX}"
 
-    def _read(self, name: str) -> tuple[tuple[int, int, int], Marker | None] | None:
-        """Return a marker and what identifies its file; the marker is None where the file holds none."""
+    def _read(self, name: str) -> tuple[_Identity, Marker | None] | None:
+        """Return a marker and what identifies its file; the marker is None where the file holds none of that name."""
         try:
             # A marker may be a link, a fifo or a device that somebody put there: only regular files are opened.
             found = os.lstat(self.path / name)
             if not stat.S_ISREG(found.st_mode) or found.st_size > MARKER_LIMIT:
                 return None
-            identity = (found.st_ino, found.st_mtime_ns, found.st_size)
+            identity = _Identity(found.st_ino, found.st_mtime_ns, found.st_size, found.st_uid)
             if (cached := self._cache.get(name)) is not None and cached[0] == identity:
                 return cached
             handle = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -152,6 +180,7 @@ class RunDirectory:
         with os.fdopen(handle, "rb") as file:
             raw = file.read(MARKER_LIMIT)
         try:
-            return identity, msgspec.json.decode(raw, type=Marker)
-        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
+            marker = msgspec.json.decode(raw, type=Marker)
+        except (ValueError, RecursionError):  # not UTF-8, not JSON, not a marker, nested without end
             return identity, None
+        return identity, marker if marker.run == name.removesuffix(SUFFIX) else None

@@ -8,6 +8,7 @@ blocks in the kernel makes only itself blind.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +30,7 @@ PRESENT = Metric("pinchpoint_probe_present", "1 if this machine has what the pro
 LAST_SUCCESS = Metric(
     "pinchpoint_probe_last_success_timestamp_seconds", "When the probe last worked, in Unix time.", labels=("probe",)
 )
+INTERVAL = Metric("pinchpoint_probe_interval_seconds", "Pace at which the probe is sampled.", labels=("probe",))
 SAMPLES = Metric("pinchpoint_sampler_samples_total", "Samples that were taken.", Kind.COUNTER, ("probe",))
 LATE = Metric(
     "pinchpoint_sampler_late_samples_total",
@@ -48,10 +50,12 @@ PRIORITY = Metric(
     labels=("policy", "reason"),
 )
 SERIES = Metric("pinchpoint_self_series", "Series of the last exposition.")
-METRICS = (DURATION, SUCCESS, PRESENT, LAST_SUCCESS, SAMPLES, LATE, LOST, PRIORITY, SERIES)
+METRICS = (DURATION, SUCCESS, PRESENT, LAST_SUCCESS, INTERVAL, SAMPLES, LATE, LOST, PRIORITY, SERIES)
 
 POINTS_TIMEOUT = 0.5
-"""Seconds for which an exposition waits for a probe that is in the middle of a sample."""
+"""Seconds that a probe may be at a sample while an exposition waits for it."""
+STOP_TIMEOUT = 0.3
+"""Seconds for which `stop` waits for samples that are under way."""
 LOG_AGAIN = 300.0
 """Seconds after which a failure that goes on is logged again."""
 
@@ -66,6 +70,8 @@ class _Entry:
     interval: float
     due: float
     lock: Lock = field(default_factory=Lock)
+    began: float = math.inf
+    """When the sample that is under way began."""
     duration: float = 0.0
     success: bool = False
     present: bool = True
@@ -100,7 +106,7 @@ class Sampler:
         self._entries = [_Entry(probe, probe.interval or interval, now) for probe in probes]
 
     def start(self) -> None:
-        """Take a first sample of every probe, then go on in threads until `stop`."""
+        """Sample in threads until `stop`; each probe has its first sample at once."""
         fast = [entry for entry in self._entries if entry.probe.fast]
         lanes = [("sampler", fast)] if fast else []
         lanes += [(f"probe-{entry.probe.name}"[:15], [entry]) for entry in self._entries if not entry.probe.fast]
@@ -112,10 +118,11 @@ class Sampler:
     def stop(self) -> None:
         """End the threads; one that hangs in the kernel is left behind, it ends with the process."""
         self._stop.set()
+        deadline = time.monotonic() + STOP_TIMEOUT
         for thread in self._threads:
-            thread.join(timeout=0.2)
+            thread.join(max(0.0, deadline - time.monotonic()))
         for entry in self._entries:
-            if entry.lock.acquire(timeout=0.05):
+            if entry.lock.acquire(blocking=False):
                 entry.probe.close()
                 entry.lock.release()
 
@@ -145,6 +152,7 @@ class Sampler:
             entry.late += 1
         entry.due += (missed + 1) * entry.interval
         with entry.lock:
+            entry.began = now
             try:
                 entry.probe.sample(now)
             except NotPresent as absence:
@@ -157,6 +165,7 @@ class Sampler:
                 entry.success = entry.present = True
                 entry.error = ""
             entry.samples += 1
+            entry.began = math.inf
         if entry.success:
             entry.last_success = self._wall()
         entry.duration = self._clock() - now
@@ -172,7 +181,8 @@ class Sampler:
         for entry in self._entries:
             name = entry.probe.name
             success = entry.success
-            if entry.lock.acquire(timeout=POINTS_TIMEOUT):
+            # However many probes hang: none is waited for that has been at its sample for longer already.
+            if entry.lock.acquire(timeout=max(0.0, POINTS_TIMEOUT - max(0.0, self._clock() - entry.began))):
                 try:
                     if entry.present:
                         found.extend(entry.probe.points())
@@ -188,6 +198,7 @@ class Sampler:
             found.append(PRESENT.point(float(entry.present), name))
             if entry.last_success:
                 found.append(LAST_SUCCESS.point(entry.last_success, name))
+            found.append(INTERVAL.point(entry.interval, name))
             found.append(SAMPLES.point(entry.samples, name))
             found.append(LATE.point(entry.late, name))
             found.append(LOST.point(entry.lost, name))

@@ -20,6 +20,9 @@ __all__ = ["LocalSource", "Source", "SourceError", "TargetSource", "parse_exposi
 
 BODY_LIMIT = 64 << 20
 """Longest exposition that is read from a target, in bytes (2,000 series are 0.3 MB)."""
+CHUNK = 1 << 16
+DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Exporters stand in the cluster's own network: a proxy of the environment is for the world outside."""
 
 
 class SourceError(Exception):
@@ -66,9 +69,17 @@ class TargetSource:
 
     def text(self) -> str:
         """Return the exposition as the target gave it. Raises SourceError."""
+        deadline = time.monotonic() + self.timeout
+        body = bytearray()
         try:
-            with urllib.request.urlopen(self.url, timeout=self.timeout) as answer:
-                body: bytes = answer.read(BODY_LIMIT)
+            with DIRECTLY.open(self.url, timeout=self.timeout) as answer:
+                # The timeout is of one read, and a target may send a byte at a time.
+                while (chunk := answer.read1(CHUNK)) and len(body) < BODY_LIMIT:
+                    body += chunk
+                    if time.monotonic() > deadline:
+                        raise TimeoutError("keeps the connection and does not end its answer")
+        except urllib.error.HTTPError as error:
+            raise SourceError(f"{self.name}: {error.code} {error.reason}") from error
         except (OSError, HTTPException, ValueError) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise SourceError(f"{self.name}: {reason}") from error
@@ -79,7 +90,7 @@ class TargetSource:
         try:
             return parse_exposition(self.text(), time.time())
         except ValueError as error:
-            raise SourceError(f"{self.name}: not an exposition of metrics: {error}") from error
+            raise SourceError(f"{self.name}: not an exposition of metrics: {error or type(error).__name__}") from error
 
     def close(self) -> None:
         """Do nothing: every scrape is a connection of its own."""
@@ -88,7 +99,10 @@ class TargetSource:
 def parse_exposition(text: str, now: float) -> Snapshot:
     """Return the snapshot that a text in Prometheus' format describes. Raises ValueError."""
     values: dict[str, dict[Labels, float]] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            values.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    try:
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                values.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
+    except Exception as error:  # the parser raises whatever it stumbles on
+        raise ValueError(str(error) or type(error).__name__) from error
     return Snapshot(now, values)

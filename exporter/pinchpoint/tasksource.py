@@ -15,13 +15,26 @@ from typing import NamedTuple, Protocol
 
 from pinchpoint.procfs import FormatError, decode, parse_schedstat, parse_stat, read_bytes
 
-__all__ = ["KeptFile", "ProcfsSource", "Task", "TaskSource", "TaskUse", "choose_source", "raise_file_limit"]
+__all__ = [
+    "KeptFile",
+    "ProcfsSource",
+    "Task",
+    "TaskSource",
+    "TaskUse",
+    "Times",
+    "born_within",
+    "choose_source",
+    "choose_times",
+    "raise_file_limit",
+]
 
 FILE_RESERVE = 256
 """Descriptors that stay free for sockets and for files that are opened for a moment."""
 SETTLED = 10.0
 """Seconds after which a thread is taken to have its final name; before, it is read again whenever the thread ran."""
 NANOSECONDS_PER_SECOND = 1_000_000_000
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+"""Ticks per second of the times in ``stat``; they are 10 ms long on most kernels."""
 
 
 class Task:
@@ -124,6 +137,34 @@ def raise_file_limit() -> int:
     return KeptFile.limit
 
 
+class Times(NamedTuple):
+    """Where a thread's times are read."""
+
+    file: str
+    """Its name in the thread's directory."""
+    parse: Callable[[bytes], tuple[int, int]]
+    """Gives nanoseconds on a CPU and nanoseconds of run-queue wait; raises FormatError."""
+    reason: str = ""
+    """Why there is no better file; "" for the best."""
+
+
+SCHEDSTAT = Times("schedstat", parse_schedstat)
+
+
+def born_within(procfs: str, task: str, seconds: float) -> bool:
+    """Return whether the thread whose directory is `task` was created in the last `seconds`.
+
+    False where nobody says: what a thread used before anybody looked is never taken for new.
+    """
+    try:
+        uptime = float(read_bytes(f"{procfs}/uptime").split()[0])
+        age = uptime - parse_stat(read_bytes(f"{task}/stat")).start / CLOCK_TICKS
+    except (OSError, ValueError, IndexError):
+        return False
+    # Both are cut to a tick. Less than no age means that uptime is another machine's (LXCFS shows a container's).
+    return abs(age) <= seconds + 2 / CLOCK_TICKS
+
+
 class ProcfsSource:
     """Threads of chosen processes, read from ``/proc/PID/task/TID/FILE``.
 
@@ -131,23 +172,16 @@ class ProcfsSource:
     full need not be read ten times a second.
     """
 
-    reason = ""
-
     def __init__(
         self,
         procfs: Path,
+        times: Times = SCHEDSTAT,
         *,
-        file: str = "schedstat",
-        parse: Callable[[bytes], tuple[int, int]] = parse_schedstat,
         period: Callable[[int, str], int] = lambda tgid, comm: 1,
-        reason: str = "",
     ) -> None:
-        self.name = file
-        self.reason = reason
+        self.name, self._parse, self.reason = times
         self.unreadable = 0
         self._procfs = os.fspath(procfs)
-        self._file = file
-        self._parse = parse
         self._period = period
         self._tasks: dict[int, dict[int, Task]] = {}
         self._turn = 0
@@ -155,7 +189,7 @@ class ProcfsSource:
 
     def follow(self, tgids: Iterable[int], now: float) -> None:
         """Follow the threads of these processes and of no others."""
-        wanted = set(tgids)
+        wanted = dict.fromkeys(tgids)
         for tgid in [tgid for tgid in self._tasks if tgid not in wanted]:
             for task in self._tasks.pop(tgid).values():
                 task.file.close()
@@ -175,35 +209,28 @@ class ProcfsSource:
             tids = set()
         for tid in known.keys() - tids:
             known.pop(tid).file.close()
-        for tid in tids - known.keys():
+        for tid in sorted(tids - known.keys()):
             if (task := self._meet(tgid, tid, now)) is not None:
                 known[tid] = task
 
     def _meet(self, tgid: int, tid: int, now: float) -> Task | None:
         """Return a thread that was not there at the last look; None where it has gone again."""
         path = f"{self._procfs}/{tgid}/task/{tid}"
+        file = None
         try:
-            file = KeptFile(f"{path}/{self._file}")
-        except PermissionError:
-            self.unreadable += 1
-            return None
-        except OSError:
-            return None
-        try:
-            task = Task(tgid, tid, decode(read_bytes(f"{path}/comm").rstrip(b"\n")), file, now)
+            file = KeptFile(f"{path}/{self.name}")
+            task = Task(tgid, tid, _comm(path), file, now)
             task.raw = file.read()
             task.run, task.wait = self._parse(task.raw)
-        except (OSError, FormatError):
-            file.close()
+        except (OSError, FormatError) as error:
+            self.unreadable += isinstance(error, PermissionError)
+            if file is not None:
+                file.close()
             return None
         task.every = self._period(tgid, task.comm)
-        if self._followed_at is not None:
-            # It was born since the last look, so all that it used is new - unless it only became interesting now (an
-            # exec in an old process): it can't have used more than the time that has passed.
-            most = int((now - self._followed_at) * NANOSECONDS_PER_SECOND)
-            task.raw = b""
-            task.run = max(0, task.run - most)
-            task.wait = max(0, task.wait - most)
+        if self._followed_at is not None and born_within(self._procfs, path, now - self._followed_at):
+            # All that it used is new. Another one only became interesting now: by an exec in an old process.
+            task.raw, task.run, task.wait = b"", 0, 0
         return task
 
     def sample(self, now: float) -> list[TaskUse]:
@@ -225,12 +252,13 @@ class ProcfsSource:
                     gone = [task] if gone is None else [*gone, task]
                     continue
                 task.raw = raw
-                use = TaskUse(task, run - task.run, wait - task.wait)
-                task.run, task.wait = run, wait
+                if run < task.run or wait < task.wait:
+                    # Another thread under a reused id, which only a file that is opened anew can show.
+                    task.run, task.wait, task.born = 0, 0, now
                 if now - task.born < SETTLED:
                     self._rename(task)
-                # Less than before is another thread under a reused id, which only a file opened anew can show.
-                used.append(use if use.run >= 0 and use.wait >= 0 else TaskUse(task, run, wait))
+                used.append(TaskUse(task, run - task.run, wait - task.wait))
+                task.run, task.wait = run, wait
             for task in gone or ():
                 tasks.pop(task.tid).file.close()
         return used
@@ -238,7 +266,7 @@ class ProcfsSource:
     def _rename(self, task: Task) -> None:
         """Read the name of a young thread again: it starts with its creator's and gives itself its own later."""
         try:
-            comm = decode(read_bytes(f"{self._procfs}/{task.tgid}/task/{task.tid}/comm").rstrip(b"\n"))
+            comm = _comm(f"{self._procfs}/{task.tgid}/task/{task.tid}")
         except OSError:
             return
         if comm != task.comm:
@@ -254,19 +282,27 @@ class ProcfsSource:
         self.follow((), 0.0)
 
 
+def _comm(task: str) -> str:
+    """Return the name of the thread whose directory is `task`: all but the newline that the kernel adds."""
+    return decode(read_bytes(f"{task}/comm").removesuffix(b"\n"))
+
+
 def choose_source(procfs: Path, period: Callable[[int, str], int]) -> TaskSource:
-    """Return the best source that this machine has."""
-    reason = _schedstat_missing(procfs)
-    if not reason:
-        return ProcfsSource(procfs, period=period)
-    # Without CONFIG_SCHED_INFO there is no run-queue wait, and times are clock ticks (10 ms on most kernels).
-    tick = NANOSECONDS_PER_SECOND // os.sysconf("SC_CLK_TCK")
+    """Return the best source that this machine has. Raises OSError where there is no procfs."""
+    return ProcfsSource(procfs, choose_times(procfs), period=period)
 
-    def parse(raw: bytes) -> tuple[int, int]:
-        stat = parse_stat(raw)
-        return (stat.utime + stat.stime) * tick, 0
 
-    return ProcfsSource(procfs, file="stat", parse=parse, period=period, reason=reason)
+def choose_times(procfs: Path) -> Times:
+    """Return the best file that this machine has for a thread's times. Raises OSError where there is no procfs."""
+    if reason := _schedstat_missing(procfs):
+        return Times("stat", _parse_stat_times, reason)
+    return SCHEDSTAT
+
+
+def _parse_stat_times(raw: bytes) -> tuple[int, int]:
+    """Return what `parse_schedstat` does, in whole ticks; without CONFIG_SCHED_INFO nobody knows the wait."""
+    stat = parse_stat(raw)
+    return (stat.utime + stat.stime) * NANOSECONDS_PER_SECOND // CLOCK_TICKS, 0
 
 
 def _schedstat_missing(procfs: Path) -> str:

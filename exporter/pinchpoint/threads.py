@@ -38,7 +38,7 @@ OWNER_LIMIT = 64
 class RoleUse:
     """One role of one owner: its totals, and what its serial units used in the sample that is being taken."""
 
-    __slots__ = ("_groups", "cpu", "resource", "role", "threads", "wait")
+    __slots__ = ("_groups", "counted", "cpu", "resource", "role", "threads", "wait")
 
     def __init__(self, role: Role, resource: Resource | None) -> None:
         self.role = role
@@ -47,7 +47,14 @@ class RoleUse:
         self.wait = 0
         self.threads: dict[int, int] = {}
         """Number of threads by group (a process, or a worker): the divisor of a pool."""
+        self.counted = False
+        """Whether anybody counts them: a worker has no role between two works."""
         self._groups: dict[int, tuple[int, int]] = {}
+
+    def count(self, group: int) -> None:
+        """Count a thread of `group`."""
+        self.threads[group] = self.threads.get(group, 0) + 1
+        self.counted = True
 
     def charge(self, group: int, run: int, wait: int) -> None:
         """Charge nanoseconds that one thread of `group` used.
@@ -129,5 +136,6 @@ class RoleTable:
         for (role, owner), use in self._uses.items():
             yield Point(CPU, (role, owner), use.cpu * SECONDS)
             yield Point(RUNQUEUE, (role, owner), use.wait * SECONDS)
-            yield Point(THREADS, (role, owner), sum(use.threads.values()))
+            if use.counted:
+                yield Point(THREADS, (role, owner), sum(use.threads.values()))
         yield from resources.points(use.resource for use in self._uses.values() if use.resource is not None)

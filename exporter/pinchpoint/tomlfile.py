@@ -24,7 +24,7 @@ def decode_toml(raw: bytes, type_: type[T], origin: str) -> T:
         reason, _, where = str(error).partition(" - at ")
         key = where.strip("`").removeprefix("$").lstrip(".") or "top level"
         raise ConfigError(f"{origin}: {key}: {reason}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # what tomllib raises: also for a number or a nesting without end
         raise ConfigError(f"{origin}: not TOML: {error}") from error
 
 
@@ -34,4 +34,6 @@ def read_toml(path: Path, type_: type[T]) -> T:
         raw = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
+    except ValueError as error:  # a NUL in the path
+        raise ConfigError(f"{str(path)!r}: {error}") from error
     return decode_toml(raw, type_, str(path))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import html
 import ipaddress
 import logging
+import re
 import socket
 from collections.abc import Callable, Iterable
 from socketserver import ThreadingMixIn
@@ -44,7 +46,7 @@ class AddressError(ValueError):
 def parse_address(text: str) -> tuple[str, int]:
     """Return host and port of ``HOST:PORT``, ``:PORT`` (every address, IPv6 too) or ``[IPV6]:PORT``."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    if not colon or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535 or re.search(r"[^!-~]", host):
         raise AddressError(f"{text!r} is not HOST:PORT, :PORT or [IPV6]:PORT")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -73,6 +75,12 @@ class Server(ThreadingMixIn, WSGIServer):
         """Log a connection that broke: a scraper that gives up is no failure of ours."""
         log.debug("connection of %s broke", client_address, exc_info=True)
 
+    @property
+    def address(self) -> str:
+        """Where it listens, with the port that the kernel chose for port 0."""
+        host = f"[{self.server_name}]" if self.address_family == socket.AF_INET6 else self.server_name
+        return f"{host}:{self.server_port}"
+
     def server_bind(self) -> None:
         """Bind without the reverse look-up of the host's name, which can take seconds."""
         if self.address_family == socket.AF_INET6:
@@ -91,8 +99,10 @@ def application(points: Callable[[], Iterable[Point]], telemetry_path: str) -> A
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "/")
-        if environ.get("REQUEST_METHOD") not in ("GET", "HEAD"):
-            status, kind, body = "405 Method Not Allowed", "text/plain", b"only GET\n"
+        allow = []
+        if environ["REQUEST_METHOD"] != "GET":
+            status, kind, body = "405 Method Not Allowed", "text/plain", b"only GET and HEAD\n"
+            allow = [("Allow", "GET, HEAD")]
         elif path == telemetry_path:
             return metrics(environ, start_response)  # type: ignore[no-any-return]
         elif path == "/":
@@ -101,16 +111,35 @@ def application(points: Callable[[], Iterable[Point]], telemetry_path: str) -> A
             status, kind, body = "200 OK", "text/plain", b"Pinchpoint is healthy.\n"
         else:
             status, kind, body = "404 Not Found", "text/plain", f"not here: see {telemetry_path}\n".encode()
-        start_response(status, [("Content-Type", f"{kind}; charset=utf-8"), ("Content-Length", str(len(body)))])
-        return [] if environ.get("REQUEST_METHOD") == "HEAD" else [body]
+        start_response(status, [("Content-Type", f"{kind}; charset=utf-8"), *allow])
+        return [body]
 
-    return app
+    return _with_head(app)
+
+
+def _with_head(app: Application) -> Application:
+    """Return `app` so that HEAD is answered with the headers of GET."""
+
+    def wrapped(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] != "HEAD":
+            return app(environ, start_response)
+        answer: list[tuple[str, list[tuple[str, str]]]] = []
+        body = b"".join(app({**environ, "REQUEST_METHOD": "GET"}, lambda *given: answer.append(given)))
+        status, headers = answer[0]
+        start_response(status, [*headers, ("Content-Length", str(len(body)))])
+        return []
+
+    return wrapped
 
 
 def serve(address: tuple[str, int], app: Application) -> Server:
     """Return a server that listens on `address`. Raises OSError where it can't."""
     host, port = address
     family = socket.AF_INET
+    try:
+        host.encode("idna")
+    except UnicodeError as error:
+        raise OSError(errno.EINVAL, "no name of a host") from error
     if not host:
         # An empty host means every address: one IPv6 socket takes both kinds, where the kernel has IPv6.
         host, family = ("::", socket.AF_INET6) if _has_ipv6() else ("0.0.0.0", family)

@@ -51,7 +51,8 @@ class RecordedTree(Tree):
 
 def replay(fio: Fio, *, with_files: bool) -> list[tuple[float, str | None]]:
     """Return the times at which the phase changed, as a look every 0.2 s would have seen them."""
-    tree, seen, due = RecordedTree(), [], 0.0
+    tree, due = RecordedTree(), 0.0
+    seen: list[tuple[float, str | None]] = []
     for line in (FIXTURES / "jobs-stonewall-procs.tsv").read_text().splitlines()[1:]:
         time, pid, ppid, comm, event, _, rest = line.split("\t")
         while due < float(time):

@@ -46,10 +46,18 @@ def _flags(function: F) -> F:
     return function
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--config.file", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="TOML file."
-)
+class _Command(click.Command):
+    """A command whose usage errors are one line, as a service's log shows them best."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            _fail(f"{error.format_message()} See {ctx.command_path} --help")
+
+
+@click.command(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--config.file", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="TOML file.")
 @_flags
 @click.option("--sample-interval", type=float, metavar="SECONDS", help="Pace of the fast probes. [default: 0.1]")
 @click.option("--log.level", "log_level", type=click.Choice(LOG_LEVELS), help="Least severity to log. [default: info]")
@@ -78,7 +86,7 @@ def command(config_file: Path | None, **flags: Any) -> None:
     sampler.start()
     # What exists now lives as long as the process: it need not be looked at by the garbage collector again.
     gc.freeze()
-    log.info("Pinchpoint %s listens on %s", __version__, config.web.listen_address)
+    log.info("Pinchpoint %s listens on %s", __version__, server.address)
     server.serve_forever(poll_interval=0.2)
     sampler.stop()
     server.server_close()

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.probes.benchmark import Benchmark
+from pinchpoint.probes.cgroups import Cgroups
+from pinchpoint.probes.cpu import Cpu
+from pinchpoint.probes.cpufreq import CpuFreq
+from pinchpoint.probes.cpuidle import CpuIdle
+from pinchpoint.probes.devices import Devices
+from pinchpoint.probes.host_facts import HostFacts
 from pinchpoint.probes.kworkers import Kworkers
+from pinchpoint.probes.memory import Memory
 from pinchpoint.probes.self_cost import SelfCost
 from pinchpoint.probes.tasks import Tasks
 
@@ -14,5 +21,12 @@ PROBES: tuple[type[Probe], ...] = (
     Tasks,
     Kworkers,
     Benchmark,
+    Cpu,
+    CpuIdle,
+    CpuFreq,
+    Devices,
+    Memory,
+    Cgroups,
+    HostFacts,
     SelfCost,
 )

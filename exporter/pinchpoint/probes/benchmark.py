@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import Host, Probe
+from pinchpoint.procfs import decode
 from pinchpoint.runs import Marker
 
 __all__ = ["Benchmark"]
@@ -31,6 +32,10 @@ RESULT = Metric(
 )
 PHASE_LIMIT = 64
 """Phases of one run that are exported: the newest ones."""
+RESULT_LIMIT = 32
+"""Results of one phase that are exported."""
+LABEL_LIMIT = 255
+"""Bytes of a name that are exported."""
 
 
 class Benchmark(Probe):
@@ -51,12 +56,23 @@ class Benchmark(Probe):
         runs = self.host.runs
         self._markers = [(marker, runs.alive(marker)) for marker in runs.markers(self._wall())]
 
-    def points(self) -> Iterator[Point]:
-        """Yield the phases of each run; a phase that is repeated shows its last time."""
+    def points(self) -> Iterable[Point]:
+        """Return the phases of each run; a phase that is repeated shows its last time."""
+        # Two names may become one label.
+        return {point[:2]: point for point in self._points()}.values()
+
+    def _points(self) -> Iterator[Point]:
         for marker, alive in self._markers:
-            phases = {phase.name: phase for phase in marker.phases}
+            phases = {_label(phase.name): phase for phase in marker.phases}
             for phase in list(phases.values())[-PHASE_LIMIT:]:
-                yield ACTIVE.point(float(alive and phase.end is None), marker.benchmark, marker.run, phase.name)
-                yield START.point(phase.start, marker.benchmark, marker.run, phase.name)
-                for (operation, unit), value in {(r.operation, r.unit): r.value for r in phase.results}.items():
-                    yield RESULT.point(value, marker.benchmark, marker.run, phase.name, operation, unit)
+                labels = (_label(marker.benchmark), _label(marker.run), _label(phase.name))
+                yield ACTIVE.point(float(alive and phase.end is None), *labels)
+                yield START.point(phase.start, *labels)
+                results = {(_label(found.operation), _label(found.unit)): found.value for found in phase.results}
+                for result, value in list(results.items())[:RESULT_LIMIT]:
+                    yield RESULT.point(value, *labels, *result)
+
+
+def _label(text: str) -> str:
+    """Return what a marker says in the form of a label: anybody may have written it."""
+    return decode(text.encode()[:LABEL_LIMIT])

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
-from pinchpoint.procfs import FormatError, decode, kworker_work, parse_schedstat
+from pinchpoint.procfs import FormatError, decode, kworker_work
 from pinchpoint.roles import KWORKER
-from pinchpoint.tasksource import KeptFile
+from pinchpoint.sysfs import block_device_name
+from pinchpoint.tasksource import KeptFile, Times, born_within, choose_times
 from pinchpoint.threads import METRICS, RoleTable, RoleUse
 
 __all__ = ["Kworkers"]
@@ -26,14 +27,14 @@ NO_BDI = "unknown"
 class _Worker:
     """One worker: its kept files, its totals at the last sample, and what it last worked for."""
 
-    __slots__ = ("bdi", "comm", "name", "raw", "run", "schedstat", "use", "wait")
+    __slots__ = ("bdi", "comm", "name", "raw", "run", "times", "use", "wait")
 
-    def __init__(self, pid: int, procfs: str) -> None:
-        self.schedstat = KeptFile(f"{procfs}/{pid}/schedstat")
+    def __init__(self, directory: str, times: Times) -> None:
+        self.times = KeptFile(f"{directory}/{times.file}")
         try:
-            self.comm = KeptFile(f"{procfs}/{pid}/comm")
-            self.raw = self.schedstat.read()
-            self.run, self.wait = parse_schedstat(self.raw)
+            self.comm = KeptFile(f"{directory}/comm")
+            self.raw = self.times.read()
+            self.run, self.wait = times.parse(self.raw)
         except (OSError, FormatError):
             self.close()
             raise
@@ -42,7 +43,7 @@ class _Worker:
         self.bdi = NO_BDI
 
     def close(self) -> None:
-        self.schedstat.close()
+        self.times.close()
         if hasattr(self, "comm"):
             self.comm.close()
 
@@ -61,26 +62,30 @@ class Kworkers(Probe):
         self._procfs = os.fspath(host.procfs)
         self._table = RoleTable()
         self._workers: dict[int, _Worker] = {}
+        self._times: Times | None = None
         self._generation = -1
-        self._last: float | None = None
+        self._followed = self._last = float("nan")
 
     def sample(self, now: float) -> None:
         """Read every worker."""
         self.host.processes.current(now)
+        times = self._times = self._times or choose_times(self.host.procfs)
         if self.host.processes.generation != self._generation:
             self._generation = self.host.processes.generation
-            self._follow()
+            self._follow(times, now)
         gone = []
         for pid, worker in self._workers.items():
             try:
-                raw = worker.schedstat.read()
+                raw = worker.times.read()
                 if raw == worker.raw:
                     continue
-                run, wait = parse_schedstat(raw)
+                run, wait = times.parse(raw)
                 name = worker.comm.read()
             except (OSError, FormatError):
                 gone.append(pid)
                 continue
+            if run < worker.run or wait < worker.wait:
+                worker.run = worker.wait = 0  # another worker under a reused pid
             if name != worker.name or worker.use is None:
                 worker.name = name
                 worker.use = self._use(worker, name)
@@ -90,44 +95,38 @@ class Kworkers(Probe):
             worker.raw, worker.run, worker.wait = raw, run, wait
         for pid in gone:
             self._workers.pop(pid).close()
-        if self._last is not None:
+        if now > self._last:
             self._table.settle(now - self._last)
         self._last = now
 
-    def _follow(self) -> None:
+    def _follow(self, times: Times, now: float) -> None:
         pids = self.host.processes.kworkers
         for pid in self._workers.keys() - pids:
             self._workers.pop(pid).close()
-        for pid in pids - self._workers.keys():
+        for pid in sorted(pids - self._workers.keys()):
+            directory = f"{self._procfs}/{pid}"
             try:
-                worker = _Worker(pid, self._procfs)
+                worker = self._workers[pid] = _Worker(directory, times)
             except (OSError, FormatError):
                 continue
-            if self._last is not None:
-                # It was born since the last look: all that it used is new.
-                worker.raw, worker.run, worker.wait = b"", 0, 0
-            self._workers[pid] = worker
+            if born_within(self._procfs, directory, now - self._followed):
+                worker.raw, worker.run, worker.wait = b"", 0, 0  # all that it used is new
+        self._followed = now
 
     def _use(self, worker: _Worker, name: bytes) -> RoleUse:
         role, groups = self.host.roles.thread_role(KWORKER, kworker_work(decode(name.rstrip(b"\n"))))
         if role.owner is None:
             return self._table.use(role, "host")
         if groups and groups[0]:
-            worker.bdi = self._device(groups[0])
+            worker.bdi = block_device_name(self.host.sysfs, groups[0])
         return self._table.use(role, worker.bdi)
 
-    def _device(self, bdi: str) -> str:
-        """Return the block device behind a backing device called by its numbers: ``254:0`` is ``vda``."""
-        major, colon, minor = bdi.partition(":")
-        if colon and major.isdigit() and minor.isdigit():
-            try:
-                return os.path.basename(os.readlink(self.host.sysfs / "dev" / "block" / bdi))
-            except OSError:
-                pass
-        return bdi
-
     def points(self) -> Iterator[Point]:
-        """Yield the series of every role of workers."""
+        """Yield the series of every role of workers; a worker counts where it worked last."""
+        self._table.clear_threads()
+        for pid, worker in self._workers.items():
+            if worker.use is not None:
+                worker.use.threads[pid] = 1
         yield from self._table.points()
 
     def close(self) -> None:

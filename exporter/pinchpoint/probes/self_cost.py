@@ -25,7 +25,6 @@ class SelfCost(Probe):
     name = "self"
     help = "what Pinchpoint itself costs"
     metrics = (CPU, RESIDENT, FILES, BUILD)
-    interval = 5.0
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

@@ -41,7 +41,7 @@ class Tasks(Probe):
         super().__init__(host)
         self._source = source
         self._table = RoleTable()
-        self._uses: dict[Task, tuple[str, RoleUse]] = {}
+        self._uses: dict[Task, tuple[str, Process, RoleUse]] = {}
         self._processes: Mapping[int, Process] = {}
         self._generation = -1
         self._counted = float("-inf")
@@ -73,24 +73,24 @@ class Tasks(Probe):
         return 1 if self.host.roles.thread_role(process.class_, comm).role.unit is not None else SLOW_EVERY
 
     def _use(self, task: Task) -> RoleUse | None:
-        known = self._uses.get(task)
-        if known is not None and known[0] == task.comm:
-            return known[1]
         process = self._processes.get(task.tgid)
         if process is None:
             return None
+        known = self._uses.get(task)
+        if known is not None and known[0] == task.comm and known[1] is process:
+            return known[2]
         use = self._table.use(self.host.roles.thread_role(process.class_, task.comm).role, process.owner)
-        self._uses[task] = (task.comm, use)
+        self._uses[task] = (task.comm, process, use)
         return use
 
     def _count(self, source: TaskSource) -> None:
         """Count the threads of each role again; what has gone is forgotten here."""
         self._table.clear_threads()
-        alive: dict[Task, tuple[str, RoleUse]] = {}
+        alive: dict[Task, tuple[str, Process, RoleUse]] = {}
         for task in source.tasks():
             use = self._use(task)
             if use is not None:
-                use.threads[task.tgid] = use.threads.get(task.tgid, 0) + 1
+                use.count(task.tgid)
                 alive[task] = self._uses[task]
         self._uses = alive
 

@@ -1,0 +1,463 @@
+"""What one host did between two snapshots: how full its resources were, and who used its CPUs.
+
+Everything is derived from the two snapshots alone, so that a live view, the table of a run and a verdict that is read
+from a recording say the same. A share is a fraction of the time between the snapshots, from 0 to 1.
+
+A snapshot may come from anybody's HTTP server: a value that no series of Pinchpoint can have (negative, infinite, not
+a number) is treated as missing, and what is missing is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from pinchpoint.model import Labels, Snapshot
+
+__all__ = [
+    "BlindProbe",
+    "Clock",
+    "Idle",
+    "IdleState",
+    "Level",
+    "Memory",
+    "Own",
+    "Phase",
+    "ResourceUse",
+    "RoleUse",
+    "Usage",
+    "usage",
+]
+
+SHORTEST = 1e-3
+"""Seconds: two snapshots that are closer together than this say nothing."""
+LARGEST = 2.0**63
+"""No series has a value as large as this: bytes, hertz and seconds of any machine stay far below."""
+MOST_CPUS = 8192
+"""No host has more CPUs (the largest NR_CPUS of x86, arch/x86/Kconfig, Linux 6.1)."""
+FULL_SHARE = 0.5
+"""A resource that was saturated for this share of an interval was full in it."""
+NEAR_THRESHOLD = 0.75
+"""A resource is near its threshold from this share of the threshold on."""
+NEAR_SATURATED = 0.05
+"""... or when it was saturated for this share of the interval, however idle it was in the rest."""
+STALE_INTERVALS = 3.0
+"""A probe is blind when its last success is older than this many of its intervals ..."""
+STALE_LEAST = 2.0
+"""... and than this many seconds: a probe that samples 20 times a second is late on a full host, and not blind."""
+RAREST = 60.0
+"""Interval in seconds that is assumed of a probe whose exporter does not tell it: none samples more rarely."""
+
+PROBE_OF = {
+    "cpu": "cpu",
+    "softirq_cpu": "cpu",
+    "cpu_quota": "cgroups",
+    "disk": "devices",
+    "link": "devices",
+    "memory": "memory",
+}
+"""The probe that measures a resource, where it samples slowly: roles are sampled many times a second."""
+
+
+class Level(IntEnum):
+    """How a resource stands to its threshold, over one interval."""
+
+    NORMAL = 0
+    NEAR = 1
+    FULL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUse:
+    """How full one resource was."""
+
+    resource: str
+    owner: str
+    serves: tuple[str, ...]
+    busy: float
+    """Share of the time in which it could take no more work."""
+    saturated: float
+    """Share of the time that it spent in samples at or above its threshold."""
+    runqueue: float | None
+    """The part of `busy`, as a share of it, that was waiting for a CPU; None where nobody measures it."""
+    threshold: float | None
+    """Busy share from which it counts as full; None where the exporter does not say."""
+
+    @property
+    def level(self) -> Level:
+        """Normal, near its threshold, or full.
+
+        Fullness is judged by `saturated` and not by mean busy: a disk that is busy without a queue is not full, and a
+        thread that is full for a tenth of the time is worth a look while its mean is low.
+        """
+        if self.saturated >= FULL_SHARE:
+            return Level.FULL
+        near = self.threshold is not None and self.busy >= NEAR_THRESHOLD * self.threshold
+        return Level.NEAR if near or self.saturated >= NEAR_SATURATED else Level.NORMAL
+
+
+@dataclass(frozen=True, slots=True)
+class RoleUse:
+    """What the threads of one role used."""
+
+    role: str
+    owner: str
+    cpu: float
+    """CPUs: seconds on a CPU per second."""
+    runqueue: float | None
+    """Threads that waited for a CPU, on average; None where nobody measures it."""
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A phase of a benchmark run that goes on."""
+
+    benchmark: str
+    run: str
+    phase: str
+    start: float | None
+    """Unix time in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdleState:
+    """One idle state of the CPUs."""
+
+    state: str
+    share: float
+    """Share of the time that the CPUs spent in it, on average."""
+    disabled_cpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """How the CPUs slept."""
+
+    states: tuple[IdleState, ...]
+    """Shallowest first, as far as their exit latencies are known."""
+    lost: float | None
+    """Share of the time that the CPUs lost in leaving idle states (entries x exit latency), on average."""
+    lost_worst: float | None
+    """The same of the CPU that lost most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How fast the CPUs ran at the later snapshot."""
+
+    mean: float
+    """Hertz."""
+    max: float | None
+    """The hardware's maximum in hertz, mean over the CPUs (they may differ)."""
+    ratio: float | None
+    """`mean` against `max`."""
+    busy_ratio: float | None
+    """The clock that work saw against the maximum: CPUs weighted by their busy time."""
+    governors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Page cache that waits for writeback, in bytes at the later snapshot, and stalls; None where it is not known."""
+
+    dirty: float | None
+    writeback: float | None
+    dirty_threshold: float | None
+    stalls: float | None
+    """Allocations that had to wait for reclaim, in the interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlindProbe:
+    """A probe that sees nothing although its source is there."""
+
+    probe: str
+    failing: bool
+    """Whether its last sample failed; else it has stopped sampling."""
+    age: float | None
+    """Seconds since its last success; None where it never had one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What Pinchpoint itself did on the host."""
+
+    cpu: float | None
+    """CPUs: seconds on a CPU per second."""
+    samples: float
+    """Samples taken in the interval, by all probes."""
+    lost: float
+    """Samples that were due in the interval and were not taken."""
+    late: float
+
+    @property
+    def lost_share(self) -> float:
+        """Share of the due samples that were lost."""
+        due = self.samples + self.lost
+        return self.lost / due if due > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What happened on one host between two snapshots."""
+
+    time: float
+    """Unix time of the later snapshot, in seconds."""
+    seconds: float
+    """Time between the snapshots; 0 where they have no time between them, and then nothing else is known."""
+    resources: tuple[ResourceUse, ...] = ()
+    """Fullest first."""
+    roles: tuple[RoleUse, ...] = ()
+    """Hottest first."""
+    phases: tuple[Phase, ...] = ()
+    """Oldest first."""
+    idle: Idle | None = None
+    clock: Clock | None = None
+    memory: Memory = Memory(None, None, None, None)
+    blind: tuple[BlindProbe, ...] = ()
+    absent: tuple[str, ...] = ()
+    """Probes whose source this machine does not have."""
+    own: Own = Own(None, 0.0, 0.0, 0.0)
+
+
+def usage(before: Snapshot, after: Snapshot) -> Usage:
+    """Return what happened between two snapshots of one host; an empty Usage where `after` is not later."""
+    seconds = after.time - before.time
+    if not SHORTEST <= seconds < LARGEST:
+        return Usage(after.time, 0.0)
+    window = _Window(before, after, seconds)
+    return Usage(
+        after.time,
+        seconds,
+        _resources(window),
+        _roles(window),
+        _phases(window),
+        _idle(window),
+        _clock(window),
+        _memory(window),
+        _blind(window),
+        tuple(sorted(probe for probe, present in window.by("pinchpoint_probe_present", "probe") if not present)),
+        _own(window),
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    """Return the value, or None for one that no series of Pinchpoint can have."""
+    return value if value is not None and 0 <= value < LARGEST else None
+
+
+def _text(labels: Labels, name: str) -> str:
+    return next((value for label, value in labels if label == name), "")
+
+
+class _Window:
+    """Two snapshots and the time between them."""
+
+    def __init__(self, before: Snapshot, after: Snapshot, seconds: float) -> None:
+        self.before = before
+        self.after = after
+        self.seconds = seconds
+        samples = before.values.get("pinchpoint_sampler_samples_total", {})
+        self.restarted = any(
+            value < samples.get(labels, 0.0) for labels, value in self.now("pinchpoint_sampler_samples_total")
+        )
+        """Whether the exporter was started in between, so that all of its integrals began at zero."""
+        # A probe that hangs has no series: when it goes on, they come back with all of their past.
+        worked = {probe for probe, _ in self.then("pinchpoint_probe_last_success_timestamp_seconds")}
+        self._gap = any(not ok and probe in worked for probe, ok in self.then("pinchpoint_probe_success"))
+
+    def then(self, name: str) -> Iterator[tuple[str, float]]:
+        """Yield the probe and the earlier value of every series of `name`."""
+        for labels, raw in self.before.values.get(name, {}).items():
+            if (value := _finite(raw)) is not None:
+                yield _text(labels, "probe"), value
+
+    def now(self, name: str) -> Iterator[tuple[Labels, float]]:
+        """Yield the later value of every series of `name`."""
+        for labels, raw in self.after.values.get(name, {}).items():
+            if (value := _finite(raw)) is not None:
+                yield labels, value
+
+    def by(self, name: str, label: str) -> Iterator[tuple[str, float]]:
+        """Yield one label and the later value of every series of `name`."""
+        for labels, value in self.now(name):
+            yield _text(labels, label), value
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """Return the later value of one series."""
+        return _finite(self.after.value(name, **labels))
+
+    def gains(self, name: str, most: float, *, born: bool) -> Iterator[tuple[Labels, float]]:
+        """Yield by how much each series of the counter `name` rose, as far as that can be known.
+
+        A value that is smaller than before comes from an exporter (or a host) that was started in between, and counts
+        from zero. `born` tells that the counter is an integral of Pinchpoint's own, which begins at zero when its
+        thread or device is first seen: one that is new counts from zero too, unless the earlier snapshot has a gap.
+        A new counter of the kernel ran long before. What counts from zero can't have risen by more than `most`, or it
+        did not begin in this interval.
+        """
+        earlier = {} if born and self.restarted else self.before.values.get(name, {})
+        from_zero = born and (self.restarted or not self._gap)
+        for labels, value in self.now(name):
+            old = _finite(earlier.get(labels))
+            if old is not None and value >= old:
+                yield labels, value - old
+            elif (old is not None or from_zero) and value <= most:
+                yield labels, value
+
+    def gain(self, name: str) -> float | None:
+        """Return by how much the counter `name` of the kernel, or of the process, rose over all of its series."""
+        gains = [gain for _, gain in self.gains(name, LARGEST, born=False)]
+        return sum(gains) if gains else None
+
+    def sampled(self, probe: str) -> float:
+        """Return the seconds between the probe's last samples of the two snapshots; 0 where there is no new one.
+
+        Two snapshots 1 s apart hold no, one or two samples of a probe that samples once a second: its counters rose
+        for the time between its samples, not for the time between the snapshots.
+        """
+        old = _finite(self.before.value("pinchpoint_probe_last_success_timestamp_seconds", probe=probe))
+        new = self.value("pinchpoint_probe_last_success_timestamp_seconds", probe=probe)
+        if not old or not new or new < old:
+            return self.seconds
+        return new - old
+
+
+def _resources(window: _Window) -> tuple[ResourceUse, ...]:
+    # The first sample that a resource is in may have begun before the interval did.
+    most = 2 * window.seconds
+    saturated = dict(window.gains("pinchpoint_resource_saturated_seconds_total", most, born=True))
+    runqueue = {
+        (_text(labels, "resource"), _text(labels, "owner")): gain
+        for labels, gain in window.gains("pinchpoint_resource_runqueue_seconds_total", most, born=True)
+    }
+    thresholds = dict(window.by("pinchpoint_resource_threshold_ratio", "resource"))
+    found = []
+    for labels, busy in window.gains("pinchpoint_resource_busy_seconds_total", most, born=True):
+        name, owner = _text(labels, "resource"), _text(labels, "owner")
+        seconds = window.sampled(PROBE_OF[name]) if name in PROBE_OF else window.seconds
+        if seconds < SHORTEST:
+            continue
+        waited = runqueue.get((name, owner))
+        found.append(
+            ResourceUse(
+                name,
+                owner,
+                tuple(word for word in _text(labels, "serves").split(",") if word),
+                min(1.0, busy / seconds),
+                min(1.0, saturated.get(labels, 0.0) / seconds),
+                None if waited is None else min(1.0, waited / busy) if busy > 0 else 0.0,
+                thresholds.get(name),
+            )
+        )
+    return tuple(sorted(found, key=_fullness))
+
+
+def _fullness(use: ResourceUse) -> tuple[float, float, str, str]:
+    return -use.saturated, -use.busy / (use.threshold or 1.0), use.resource, use.owner
+
+
+def _roles(window: _Window) -> tuple[RoleUse, ...]:
+    most = MOST_CPUS * window.seconds
+    waits = dict(window.gains("pinchpoint_thread_runqueue_seconds_total", most, born=True))
+    threads = dict(window.now("pinchpoint_threads"))
+    found = []
+    for labels, cpu in window.gains("pinchpoint_thread_cpu_seconds_total", most, born=True):
+        waited = waits.get(labels)
+        found.append(
+            RoleUse(
+                _text(labels, "role"),
+                _text(labels, "owner"),
+                cpu / window.seconds,
+                None if waited is None else waited / window.seconds,
+                int(threads.get(labels, 0)),
+            )
+        )
+    return tuple(sorted(found, key=lambda use: (-use.cpu - (use.runqueue or 0.0), use.role, use.owner)))
+
+
+def _phases(window: _Window) -> tuple[Phase, ...]:
+    starts = dict(window.now("pinchpoint_phase_start_timestamp_seconds"))
+    found = [
+        Phase(_text(labels, "benchmark"), _text(labels, "run"), _text(labels, "phase"), starts.get(labels))
+        for labels, active in window.now("pinchpoint_phase_active")
+        if active
+    ]
+    return tuple(sorted(found, key=lambda phase: (phase.start or 0.0, phase.benchmark, phase.run, phase.phase)))
+
+
+def _idle(window: _Window) -> Idle | None:
+    seconds = window.sampled("cpuidle")
+    if seconds < SHORTEST:
+        return None
+    totals: dict[str, float] = {}
+    cpus: set[str] = set()
+    for labels, gain in window.gains("pinchpoint_cpu_idle_state_seconds_total", seconds, born=False):
+        cpus.add(_text(labels, "cpu"))
+        state = _text(labels, "state")
+        totals[state] = totals.get(state, 0.0) + gain
+    latency = dict(window.by("pinchpoint_cpu_idle_state_exit_latency_seconds", "state"))
+    disabled = dict(window.by("pinchpoint_cpu_idle_state_disabled_cpus", "state"))
+    states = tuple(
+        IdleState(state, min(1.0, totals[state] / len(cpus) / seconds), int(disabled.get(state, 0)))
+        for state in sorted(totals, key=lambda state: (latency.get(state, 0.0), state))
+    )
+    lost = [
+        min(1.0, gain / seconds)
+        for _, gain in window.gains("pinchpoint_cpu_idle_exit_seconds_total", seconds, born=False)
+    ]
+    if not states and not lost:
+        return None
+    return Idle(states, sum(lost) / len(lost) if lost else None, max(lost, default=None))
+
+
+def _clock(window: _Window) -> Clock | None:
+    hertz = [value for _, value in window.now("pinchpoint_cpu_frequency_hertz")]
+    if not hertz:
+        return None
+    limits = [value for _, value in window.now("pinchpoint_cpu_frequency_max_hertz")]
+    mean = sum(hertz) / len(hertz)
+    limit = sum(limits) / len(limits) if limits else None
+    governors = {governor for governor, used in window.by("pinchpoint_cpu_governor_info", "governor") if used}
+    # A maximum under 1 Hz is no clock, and what is divided by it is no ratio.
+    ratio = mean / limit if limit is not None and limit >= 1 else None
+    busy = window.value("pinchpoint_cpu_clock_ratio", cpus="busy")
+    return Clock(mean, limit, ratio, busy, tuple(sorted(governors)))
+
+
+def _memory(window: _Window) -> Memory:
+    return Memory(
+        window.value("pinchpoint_memory_dirty_bytes"),
+        window.value("pinchpoint_memory_writeback_bytes"),
+        window.value("pinchpoint_memory_dirty_threshold_bytes"),
+        window.gain("pinchpoint_memory_allocation_stalls_total"),
+    )
+
+
+def _blind(window: _Window) -> tuple[BlindProbe, ...]:
+    last = dict(window.by("pinchpoint_probe_last_success_timestamp_seconds", "probe"))
+    intervals = dict(window.by("pinchpoint_probe_interval_seconds", "probe"))
+    # The times are of the exporter's clock, which need not be ours: its present is the newest of them, or, should all
+    # of its probes stand still, as much later than the earlier newest one as the snapshots are apart.
+    earlier = [value for _, value in window.then("pinchpoint_probe_last_success_timestamp_seconds")]
+    now = max([*last.values(), *(value + window.seconds for value in earlier)], default=0.0)
+    found = []
+    for probe, success in sorted(window.by("pinchpoint_probe_success", "probe")):
+        age = max(0.0, now - last[probe]) if probe in last else None
+        limit = max(STALE_LEAST, STALE_INTERVALS * intervals.get(probe, RAREST))
+        if not success or (age is not None and age > limit):
+            found.append(BlindProbe(probe, not success, age))
+    return tuple(found)
+
+
+def _own(window: _Window) -> Own:
+    seconds = window.sampled("self")
+    cpu = window.gain("pinchpoint_self_cpu_seconds_total")
+    return Own(
+        None if cpu is None or seconds < SHORTEST else cpu / seconds,
+        window.gain("pinchpoint_sampler_samples_total") or 0.0,
+        window.gain("pinchpoint_sampler_lost_samples_total") or 0.0,
+        window.gain("pinchpoint_sampler_late_samples_total") or 0.0,
+    )

@@ -1,0 +1,482 @@
+"""Disks and network links: how busy, and whether work waits in front of them.
+
+Both have counters that do not rise smoothly, so busy time is added at each sample but fullness is judged over a window.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from pinchpoint import resources
+from pinchpoint.model import Point
+from pinchpoint.probes.base import Host, NotPresent, Probe
+from pinchpoint.procfs import FormatError, decode
+from pinchpoint.qdisc import QdiscReader
+from pinchpoint.resources import Resource
+from pinchpoint.roles import Roles
+from pinchpoint.sysfs import read_int, read_text
+
+__all__ = [
+    "Devices",
+    "Disk",
+    "Link",
+    "LinkCounts",
+    "Lookout",
+    "Queues",
+    "Seen",
+    "ThreadedLookout",
+    "find_links",
+    "parse_disk",
+    "parse_link",
+]
+
+DISK_WINDOW = 0.5
+"""Seconds over which a disk is judged: io_ticks moves in jiffies, and on some kernels only when an I/O ends."""
+FULL_QUEUE = 1.5
+"""Mean I/Os in a disk from which on a busy one counts as full: a busy disk without a queue limits nothing."""
+LINK_WINDOW = 1.0
+"""Seconds over which a link is judged: some cards hand their counters over once a second (BNXT_DEF_STATS_COAL_TICKS,
+drivers/net/ethernet/broadcom/bnxt/bnxt.h)."""
+CARRY = 1.0
+"""Seconds of busy time that a counter may show late, all at once; more is not believed."""
+LOOK_INTERVAL = 10.0
+"""Seconds between two looks at which links there are, and how fast."""
+FRESH = 1.0
+"""Seconds for which what was seen of queues counts."""
+OWNER_LIMIT = 64
+"""Disks, and links, that are told apart; the rest are one owner, "more", as busy as the busiest of them."""
+MORE = "more"
+WRAP = 1 << 32
+"""The millisecond counters of diskstats are 32 bits wide: a queue of 100 wraps the weighted time in 12 hours."""
+MILLISECONDS_PER_SECOND = 1000
+BITS_PER_MEGABIT = 1_000_000
+CHUNK = 1 << 16
+IFF_UP = 0x1  # linux/if.h
+
+T = TypeVar("T")
+
+
+class Disk(NamedTuple):
+    """Counters of one block device (``diskstats_show``, block/genhd.c; Documentation/admin-guide/iostats.rst)."""
+
+    name: str
+    ios: int
+    """I/Os that have ended."""
+    in_flight: int
+    io_ticks: int
+    """Milliseconds with I/Os in flight."""
+    weighted: int
+    """Milliseconds in flight, summed over I/Os; since Linux 5.0 an I/O is added when it ends (blk_account_io_done)."""
+
+
+class LinkCounts(NamedTuple):
+    """Bytes that an interface has received and sent."""
+
+    name: str
+    received: int
+    sent: int
+
+
+def parse_disk(line: bytes) -> Disk:
+    """Return the counters of one line of ``/proc/diskstats``. Raises FormatError."""
+    fields = line.split()
+    # 14 fields at least; Linux 4.18 added four for discards and 5.5 two for flushes.
+    if len(fields) < 14 or not all(field.isdigit() and len(field) <= 20 for field in fields[3:]):
+        raise FormatError(f"not a line of diskstats: {line[:80]!r}")
+    ended = int(fields[3]) + int(fields[7])
+    if len(fields) >= 18:
+        ended += int(fields[14])
+    if len(fields) >= 20:
+        ended += int(fields[18])
+    return Disk(decode(fields[2]), ended, int(fields[11]), int(fields[12]), int(fields[13]))
+
+
+def parse_link(line: bytes) -> LinkCounts:
+    """Return the counters of one line of ``/proc/net/dev`` (``dev_seq_printf_stats``, net/core/net-procfs.c).
+
+    Raises FormatError.
+    """
+    name, _, rest = line.rpartition(b":")
+    fields = rest.split()
+    if not name or len(fields) != 16 or not all(field.isdigit() and len(field) <= 20 for field in fields):
+        raise FormatError(f"not a line of net/dev: {line[:80]!r}")
+    return LinkCounts(decode(name.strip()), int(fields[0]), int(fields[8]))
+
+
+class _Table(Generic[T]):
+    """A file of procfs with a line a device, read through one kept descriptor; a line that stays the same parses once.
+
+    One read gives a page of it (seq_read_iter, fs/seq_file.c). Lines that are no device's are left out.
+    """
+
+    def __init__(self, path: Path, parse: Callable[[bytes], T]) -> None:
+        self._path = path
+        self._parse = parse
+        self._fd = -1
+        self._parsed: dict[bytes, T] = {}
+
+    def read(self) -> list[T]:
+        """Return what the file says of each device now. Raises OSError."""
+        if self._fd < 0:
+            self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        raw = b""
+        while chunk := os.pread(self._fd, CHUNK, len(raw)):
+            raw += chunk
+        parsed: dict[bytes, T] = {}
+        for line in raw.splitlines():
+            known = self._parsed.get(line)
+            if known is None:
+                try:
+                    known = self._parse(line)
+                except FormatError:
+                    continue
+            parsed[line] = known
+        self._parsed = parsed
+        return list(parsed.values())
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Link(NamedTuple):
+    """What seldom changes of an interface that is up."""
+
+    ifindex: int
+    speed: float | None
+    """Bytes per second in each direction; None where nobody knows."""
+
+
+def find_links(sysfs: Path) -> dict[str, Link]:
+    """Return the interfaces that are up, by name. A speed may take long: it waits for the rtnl mutex (speed_show).
+
+    Only hardware and bonds have a speed: veth, tun and bridges state a constant that limits nothing.
+    """
+    found: dict[str, Link] = {}
+    for path in (sysfs / "class" / "net").glob("*"):
+        ifindex, flags = read_int(path / "ifindex"), read_text(path / "flags")
+        try:
+            up = int(flags or "0", 16) & IFF_UP
+        except ValueError:
+            continue
+        # Loopback and other virtual interfaces do not know their state.
+        if ifindex is None or not up or read_text(path / "operstate") not in ("up", "unknown"):
+            continue
+        real = (path / "device").exists() or (path / "bonding").exists()
+        megabits = read_int(path / "speed") if real else None
+        speed = megabits * BITS_PER_MEGABIT / 8 if megabits is not None and megabits > 0 else None
+        found[path.name] = Link(ifindex, speed)
+    return found
+
+
+class Seen(NamedTuple):
+    """What a lookout saw."""
+
+    time: float
+    links: Mapping[str, Link]
+    waiting: Mapping[int, int] | None
+    """Bytes that wait in front of a link, by interface index; None where the kernel does not tell."""
+
+
+class Queues(Protocol):
+    """Whoever knows what waits in front of links."""
+
+    def read(self) -> Mapping[int, int] | None:
+        """Return the bytes that wait, by interface index; None where nobody tells."""
+
+    def close(self) -> None:
+        """Release what is kept open."""
+
+
+class Lookout:
+    """Looks at what may block for as long as somebody reconfigures an interface: speeds and queues."""
+
+    def __init__(self, sysfs: Path, queues: Queues | None = None) -> None:
+        self.seen = Seen(float("-inf"), {}, None)
+        self._sysfs = sysfs
+        self._queues = queues
+        self._next_links = float("-inf")
+
+    def ask(self, now: float) -> None:
+        """Have `seen` brought up to date."""
+        if self.due(now):
+            self.look(now)
+
+    def due(self, now: float) -> bool:
+        """Return whether there is anything to look at."""
+        return self._queues is not None or now >= self._next_links
+
+    def look(self, now: float) -> None:
+        """Look, and wait for it."""
+        links = self.seen.links
+        if now >= self._next_links:
+            self._next_links = now + LOOK_INTERVAL
+            links = find_links(self._sysfs)
+        self.seen = Seen(now, links, None if self._queues is None else self._queues.read())
+
+    def close(self) -> None:
+        """Stop looking."""
+        if self._queues is not None:
+            self._queues.close()
+
+
+class ThreadedLookout(Lookout):
+    """A lookout that keeps nobody waiting: it looks on a thread of its own, so its answer is a sample old.
+
+    Only the first look is waited for, when nothing is late yet.
+    """
+
+    def __init__(self, sysfs: Path, queues: Queues | None = None) -> None:
+        super().__init__(sysfs, queues)
+        self._asked: SimpleQueue[float | None] = SimpleQueue()
+        self._thread: Thread | None = None
+
+    def ask(self, now: float) -> None:
+        """Ask the thread to look; one that still waits for the kernel is not asked twice."""
+        if self._thread is None:
+            self.look(now)
+            self._thread = Thread(target=self._run, name="probe-links", daemon=True)
+            self._thread.start()
+        elif self.due(now) and self._asked.empty():
+            self._asked.put(now)
+
+    def _run(self) -> None:
+        while (now := self._asked.get()) is not None:
+            self.look(now)
+        super().close()
+
+    def close(self) -> None:
+        """Let the thread end, and release what it uses."""
+        if self._thread is None:
+            super().close()
+        else:
+            self._asked.put(None)
+
+
+class _Window:
+    """Sums over the last seconds, of which there are at least `length` once it is filled."""
+
+    __slots__ = ("_entries", "_length", "sums")
+
+    def __init__(self, length: float) -> None:
+        self._length = length
+        self._entries: deque[tuple[float, float, float, float]] = deque()
+        self.sums = (0.0, 0.0, 0.0, 0.0)
+
+    def add(self, elapsed: float, busy: float, weighted: float = 0.0, ended: float = 0.0) -> bool:
+        """Add a sample: its length, its busy seconds, and what I/Os did; return whether the window is filled."""
+        a, b, c, d = self.sums
+        self._entries.append((elapsed, busy, weighted, ended))
+        a, b, c, d = a + elapsed, b + busy, c + weighted, d + ended
+        while a - self._entries[0][0] >= self._length:
+            old = self._entries.popleft()
+            a, b, c, d = a - old[0], b - old[1], c - old[2], d - old[3]
+        self.sums = a, b, c, d
+        return a >= self._length * (1 - 1e-9)
+
+
+class _Device:
+    """A disk or a link that is followed."""
+
+    __slots__ = ("_owed", "window")
+
+    def __init__(self, window: float) -> None:
+        self.window = _Window(window)
+        self._owed = 0.0
+
+    def spread(self, elapsed: float, shown: float) -> float:
+        """Return the busy seconds of the last `elapsed`, of which the counter showed `shown`.
+
+        What is more than the time that has passed is of the time before, and is added to the samples that follow: so
+        no interval is busier than it is long, and nothing is lost.
+        """
+        self._owed = min(self._owed + shown, elapsed + CARRY)
+        busy = min(self._owed, elapsed)
+        self._owed -= busy
+        return busy
+
+
+class _Kind:
+    """All disks, or all links: their integrals by owner."""
+
+    def __init__(self, name: str, roles: Roles) -> None:
+        self.name = name
+        self.threshold = roles.thresholds[name]
+        self._serves = roles.serves[name]
+        self.devices: dict[str, _Device] = {}
+        self.resources: dict[str, Resource] = {}
+        self._rest: tuple[float, bool] | None = None
+
+    def forget(self, present: Iterable[str]) -> None:
+        """Follow none but the devices `present` any more; what was added up for the others stays."""
+        for name in self.devices.keys() - present:
+            del self.devices[name]
+
+    def follow(self, name: str, device: _Device) -> None:
+        """Follow a device, in its own name as long as there is room."""
+        self.devices[name] = device
+        if name in self.resources:
+            return
+        owners = self.resources.keys() - {MORE}
+        if len(owners) >= OWNER_LIMIT:
+            gone = next(iter(owners - self.devices.keys()), None)
+            if gone is None:
+                return
+            del self.resources[gone]
+        self.resources[name] = Resource(self.name, name, self._serves, self.threshold)
+
+    def add(self, name: str, elapsed: float, busy: float, full: bool) -> None:
+        """Add a sample of one device."""
+        resource = self.resources.get(name)
+        if resource is not None:
+            _add(resource, elapsed, busy, full)
+        else:
+            most, any_full = self._rest or (0.0, False)
+            self._rest = max(most, busy), any_full or full
+
+    def settle(self, elapsed: float) -> None:
+        """End a sample."""
+        if self._rest is not None:
+            more = self.resources.get(MORE)
+            if more is None:
+                more = self.resources[MORE] = Resource(self.name, MORE, self._serves, self.threshold)
+            _add(more, elapsed, *self._rest)
+            self._rest = None
+
+
+def _add(resource: Resource, elapsed: float, busy: float, full: bool) -> None:
+    """Add a sample whose fullness was judged over a window, not by its own busy share."""
+    resource.busy += busy
+    if full:
+        resource.saturated += elapsed
+
+
+class Devices(Probe):
+    """Busy and saturated time of whole disks, and of links that have a speed or a queue."""
+
+    name = "devices"
+    help = "disks and network links: busy and saturated time (procfs diskstats and net/dev, qdiscs)"
+    metrics = (resources.BUSY, resources.SATURATED)
+    interval = None
+    fast = True
+
+    def __init__(self, host: Host, lookout: Lookout | None = None) -> None:
+        super().__init__(host)
+        self._disk_table = _Table(host.procfs / "diskstats", parse_disk)
+        self._link_table = _Table(host.procfs / "net" / "dev", parse_link)
+        self._disks = _Kind("disk", host.roles)
+        self._links = _Kind("link", host.roles)
+        self._last_disks: dict[str, Disk] = {}
+        self._last_links: dict[str, LinkCounts] = {}
+        self._whole: dict[str, bool] = {}
+        self._whole_until = float("-inf")
+        self._last: float | None = None
+        queues = QdiscReader() if QdiscReader.sees(host.procfs) else None
+        self._lookout = lookout or ThreadedLookout(host.sysfs, queues)
+
+    def sample(self, now: float) -> None:
+        """Read both tables. Raises NotPresent where neither is there."""
+        elapsed = 0.0 if self._last is None else now - self._last
+        self._lookout.ask(now)
+        tables = 0
+        try:
+            self._sample_disks(now, elapsed, self._disk_table.read())
+            tables += 1
+        except OSError:
+            self._disk_table.close()
+        try:
+            self._sample_links(now, elapsed, self._link_table.read())
+            tables += 1
+        except OSError:
+            self._link_table.close()
+        if not tables:
+            raise NotPresent(f"neither diskstats nor net/dev in {self.host.procfs}")
+        self._last = now
+
+    def _sample_disks(self, now: float, elapsed: float, found: list[Disk]) -> None:
+        if now >= self._whole_until:
+            self._whole.clear()
+            self._whole_until = now + LOOK_INTERVAL
+        disks = {disk.name: disk for disk in found if self._is_whole(disk.name)}
+        active = [disk for disk in disks.values() if disk.ios or disk.io_ticks or disk.in_flight]
+        kind = self._disks
+        kind.forget(disks)
+        new = [disk for disk in active if disk.name not in kind.devices]
+        for disk in sorted(new, key=lambda disk: -disk.ios):
+            kind.follow(disk.name, _Device(DISK_WINDOW))
+        for disk in active if elapsed > 0 else ():
+            device, before = kind.devices[disk.name], self._last_disks.get(disk.name)
+            if before is None or disk.ios < before.ios:
+                before = disk  # it is new, or another one under the same name
+            ticks, weighted = ((new - old) % WRAP for new, old in zip(disk[3:], before[3:], strict=True))
+            busy = device.spread(elapsed, ticks / MILLISECONDS_PER_SECOND)
+            filled = device.window.add(elapsed, busy, weighted / MILLISECONDS_PER_SECOND, disk.ios - before.ios)
+            full = filled and _disk_is_full(*device.window.sums, disk.in_flight, kind.threshold)
+            kind.add(disk.name, elapsed, busy, full)
+        kind.settle(elapsed)
+        self._last_disks = disks
+
+    def _is_whole(self, name: str) -> bool:
+        """Return whether it is a whole device, not a partition and not a RAM disk."""
+        known = self._whole.get(name)
+        if known is None:
+            # A slash in a device's name is an exclamation mark in sysfs (kobject_set_name_vargs, lib/kobject.c).
+            path = self.host.sysfs / "block" / name.replace("/", "!")
+            known = self._whole[name] = not name.startswith("ram") and path.exists()
+        return known
+
+    def _sample_links(self, now: float, elapsed: float, found: list[LinkCounts]) -> None:
+        seen = self._lookout.seen
+        waiting = (seen.waiting if now - seen.time <= FRESH else None) or {}
+        links = {counts.name: counts for counts in found if counts.name in seen.links}
+        kind = self._links
+        kind.forget(links)
+        new = [counts for counts in links.values() if counts.name not in kind.devices]
+        for counts in sorted(new, key=lambda counts: -max(counts.received, counts.sent)):
+            link = seen.links[counts.name]
+            # Without a speed and without a queue nothing can be said, and a constant 0 would say "never busy".
+            if link.speed is not None or link.ifindex in waiting:
+                kind.follow(counts.name, _Device(LINK_WINDOW))
+        for counts in links.values() if elapsed > 0 else ():
+            device, before = kind.devices.get(counts.name), self._last_links.get(counts.name)
+            if device is None:
+                continue
+            link, shown = seen.links[counts.name], 0.0
+            if link.speed is not None and before is not None:
+                shown = max(0, counts.received - before.received, counts.sent - before.sent) / link.speed
+            busy = device.spread(elapsed, shown)
+            if waiting.get(link.ifindex):
+                busy = elapsed
+            filled = device.window.add(elapsed, busy)
+            span, total, _, _ = device.window.sums
+            kind.add(counts.name, elapsed, busy, filled and total >= kind.threshold * span)
+        kind.settle(elapsed)
+        self._last_links = links
+
+    def points(self) -> Iterator[Point]:
+        """Yield the integrals of every disk and link."""
+        yield from resources.points(self._disks.resources.values())
+        yield from resources.points(self._links.resources.values())
+
+    def close(self) -> None:
+        """Give the kept descriptors back."""
+        self._disk_table.close()
+        self._link_table.close()
+        self._lookout.close()
+
+
+def _disk_is_full(span: float, busy: float, weighted: float, ended: float, in_flight: int, threshold: float) -> bool:
+    """Return whether a disk that was busy for `busy` of `span` seconds had a queue too.
+
+    An I/O that ended counts for the time that it spent in the window at most. While none ends there is only the number
+    that is in flight.
+    """
+    queue = min(weighted, round(ended) * span) / span if round(ended) else in_flight
+    return busy >= threshold * span and queue >= FULL_QUEUE

@@ -1,0 +1,114 @@
+"""Dirty pages on their way to disk, and stalls for want of memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from pinchpoint import resources
+from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.probes.base import Host, NotPresent, Probe
+from pinchpoint.procfs import FormatError, read_bytes
+from pinchpoint.resources import Resource
+
+__all__ = ["Memory", "parse_pressure", "parse_vmstat"]
+
+DIRTY = Metric("pinchpoint_memory_dirty_bytes", "Page cache that has yet to be written back.")
+WRITEBACK = Metric("pinchpoint_memory_writeback_bytes", "Page cache that is being written back.")
+THRESHOLD = Metric(
+    "pinchpoint_memory_dirty_threshold_bytes", "Dirty page cache at which writers are made to wait for writeback."
+)
+STALLS = Metric(
+    "pinchpoint_memory_allocation_stalls_total",
+    "Allocations that had to reclaim memory themselves, because kswapd did not keep up.",
+    Kind.COUNTER,
+)
+PAGES = {"nr_dirty": DIRTY, "nr_writeback": WRITEBACK, "nr_dirty_threshold": THRESHOLD}
+"""Fields of vmstat in pages (mm/vmstat.c; nr_dirty_threshold since Linux 2.6.37)."""
+MICROSECONDS_PER_SECOND = 1_000_000
+
+
+def parse_vmstat(raw: bytes) -> dict[str, int]:
+    """Return the fields of ``/proc/vmstat`` that Pinchpoint uses; damaged lines are left out.
+
+    Stalls are counted by zone as ``allocstall_ZONE`` since Linux 4.10 and as one ``allocstall`` before: they are added
+    up under that name. Raises FormatError where the file has no field that is known.
+    """
+    found: dict[str, int] = {}
+    for line in raw.splitlines():
+        name, _, number = line.partition(b" ")
+        if not number.isdigit() or len(number) > 20:
+            continue
+        key = "allocstall" if name.startswith(b"allocstall") else name.decode("ascii", "replace")
+        if key in PAGES:
+            found[key] = int(number)
+        elif key == "allocstall":
+            found[key] = found.get(key, 0) + int(number)
+    if not found:
+        raise FormatError(f"not a vmstat: {raw[:80]!r}")
+    return found
+
+
+def parse_pressure(raw: bytes) -> int:
+    """Return the microseconds in which some task stalled, from ``/proc/pressure/*`` (psi_show, kernel/sched/psi.c).
+
+    Raises FormatError.
+    """
+    for line in raw.splitlines():
+        words = line.split()
+        if words[:1] == [b"some"] and words[-1].startswith(b"total="):
+            total = words[-1].removeprefix(b"total=")
+            if total.isdigit() and len(total) <= 20:
+                return int(total)
+    raise FormatError(f"not a pressure file: {raw[:80]!r}")
+
+
+class Memory(Probe):
+    """Dirty and writeback memory, allocation stalls, and the time in which a task stalled for memory (PSI)."""
+
+    name = "memory"
+    help = "dirty memory, writeback, reclaim stalls (procfs vmstat) and memory pressure (PSI)"
+    metrics = (DIRTY, WRITEBACK, THRESHOLD, STALLS, resources.BUSY, resources.SATURATED)
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._page_size = os.sysconf("SC_PAGE_SIZE")
+        self._fields: dict[str, int] = {}
+        self._stalls = 0
+        self._resource: Resource | None = None
+        self._stalled: tuple[float, int] | None = None
+
+    def sample(self, now: float) -> None:
+        """Read vmstat, and the pressure where the kernel has it."""
+        try:
+            self._fields = parse_vmstat(read_bytes(self.host.procfs / "vmstat"))
+        except FileNotFoundError as error:
+            raise NotPresent(f"no {error.filename}") from error
+        self._stalls = max(self._stalls, self._fields.get("allocstall", 0))
+        self._press(now)
+
+    def _press(self, now: float) -> None:
+        try:
+            total = parse_pressure(read_bytes(self.host.procfs / "pressure" / "memory"))
+        except (OSError, FormatError):
+            # No PSI before Linux 4.20 or without CONFIG_PSI; switched off by psi=0 a read gives EOPNOTSUPP.
+            self._stalled = None
+            return
+        if self._resource is None:
+            roles = self.host.roles
+            self._resource = Resource("memory", "host", roles.serves["memory"], roles.thresholds["memory"])
+        if self._stalled is not None:
+            then, before = self._stalled
+            elapsed = now - then
+            self._resource.add(elapsed, min(elapsed, max(0, total - before) / MICROSECONDS_PER_SECOND))
+        self._stalled = now, total
+
+    def points(self) -> Iterator[Point]:
+        """Yield what this kernel tells of."""
+        for name, metric in PAGES.items():
+            if name in self._fields:
+                yield metric.point(self._fields[name] * self._page_size)
+        if "allocstall" in self._fields:
+            yield STALLS.point(self._stalls)
+        if self._resource is not None:
+            yield from resources.points((self._resource,))

@@ -1,0 +1,348 @@
+"""The live view: what is full on each host, as lines for a terminal of any size.
+
+It draws with three shades (normal, near the threshold, full) in the terminal's own colours, and says the same in
+characters, so that nothing is lost without colour. Names in it were chosen by whoever names a thread, a disk or a
+run: they are drawn as plain text and cut to their column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from pinchpoint.diagnosis.usage import BlindProbe, Clock, Idle, Level, Memory, Phase, ResourceUse, RoleUse, Usage
+
+__all__ = ["Down", "HostView", "View", "duration"]
+
+LONGEST = 1000
+"""Characters of a text that are looked at: no terminal is wider."""
+WORTH_SHOWING = 0.005
+"""Share of the time, or CPUs, under which a resource or a role is not listed: it would be printed as 0 %."""
+WHOLE_HEIGHT = 9
+"""Lines that a host needs at least for its tables; with fewer it shows its fullest resources only."""
+UNLIMITED = 12
+"""Rows of each table where the height is not limited: text that is printed once."""
+WIDEST_BAR = 60
+
+STYLES = {Level.NORMAL: "", Level.NEAR: "yellow", Level.FULL: "bold red"}
+WORDS = {Level.NORMAL: "", Level.NEAR: "near", Level.FULL: "FULL"}
+HEADING = "underline"
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    """A host that gave no answer."""
+
+    reason: str
+    seconds: float
+    """How long it has been so."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """One host: its name, how its data was got, and what is known of it; None while there is only one sample."""
+
+    name: str
+    note: str
+    state: Usage | Down | None
+
+
+class _Glyphs(NamedTuple):
+    busy: str
+    runqueue: str
+    threshold: str
+    cut: str
+
+
+UNICODE = _Glyphs("█", "▒", "│", "…")
+ASCII = _Glyphs("#", "+", "|", "~")
+
+
+def duration(seconds: float) -> str:
+    """Return ``M:SS``, or ``H:MM:SS`` from an hour on."""
+    whole = int(max(0.0, seconds))
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+class View:
+    """The hosts below each other, in the width that the console gives.
+
+    With a `height` they fill just as many lines, the last of which is the `footer`, and say less where it is low;
+    without, each table has up to `UNLIMITED` rows.
+    """
+
+    def __init__(self, hosts: Sequence[HostView], height: int | None = None, footer: str = "") -> None:
+        self._hosts = hosts
+        self._height = height
+        self._footer = footer
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines."""
+        painter = _Painter(options.max_width, ASCII if options.ascii_only else UNICODE)
+        if self._height is None:
+            lines = list(painter.hosts(self._hosts, None))
+        else:
+            height = max(0, self._height - 1)
+            lines = list(painter.hosts(self._hosts, height))[:height]
+            lines += [Text()] * (height - len(lines)) + [Text(painter.fit(self._footer, painter.width).rstrip(), "dim")]
+        for line in lines:
+            line.no_wrap, line.overflow = True, "crop"
+            yield line
+
+
+class _Painter:
+    """Draws lines that are at most `width` columns wide."""
+
+    def __init__(self, width: int, glyphs: _Glyphs) -> None:
+        self.width = max(1, width)
+        self._glyphs = glyphs
+        self._name = min(26, max(8, self.width * 18 // 80))
+        self._owner = min(26, max(6, self.width * 14 // 80))
+
+    def hosts(self, hosts: Sequence[HostView], height: int | None) -> Iterator[Text]:
+        """Yield the lines of all hosts; with too little height, each host says less."""
+        if height is None:
+            for index, host in enumerate(hosts):
+                if index:
+                    yield Text()
+                yield from self.host(host, None)
+            return
+        # A blank line between hosts is the first thing to go, then whole hosts from the end.
+        gap = int(height >= 3 * len(hosts))
+        shown = hosts if len(hosts) <= height else hosts[: max(0, height - 1)]
+        left = height - gap * (len(shown) - 1) - (len(shown) < len(hosts))
+        for index, (host, lines) in enumerate(zip(shown, self._share(shown, left), strict=True)):
+            if index and gap:
+                yield Text()
+            yield from self.host(host, lines)
+        if len(shown) < len(hosts):
+            yield self._line((f"{len(hosts) - len(shown)} more do not fit: the window is too low", STYLES[Level.NEAR]))
+
+    def _share(self, hosts: Sequence[HostView], height: int) -> list[int]:
+        """Return how many of `height` lines each host gets: what one does not need is for the others."""
+        needs = [_lines(host.state) if isinstance(host.state, Usage) else 1 for host in hosts]
+        shares = [0] * len(hosts)
+        waiting = len(hosts)
+        for index in sorted(range(len(hosts)), key=needs.__getitem__):
+            shares[index] = min(needs[index], height // waiting)
+            height -= shares[index]
+            waiting -= 1
+        return shares
+
+    def host(self, host: HostView, height: int | None) -> Iterator[Text]:
+        """Yield the lines of one host, `height` of them at most."""
+        use = host.state
+        if not isinstance(use, Usage):
+            yield self._no_usage(host)
+            return
+        busy, hot = _busy(use), _hot(use)
+        yield self._header(host, use, busy if height is not None and height < 2 else [])
+        if height is not None and height < min(WHOLE_HEIGHT, _lines(use)):
+            yield from (self._resource(entry) for entry in busy[: max(0, height - 1)])
+            return
+        foot = list(self._foot(use))
+        for_resources, for_roles = max(1, len(busy[:UNLIMITED])), len(hot[:UNLIMITED])
+        tables = 2 if hot else 1
+        room = for_resources + for_roles + tables
+        if height is not None:
+            room = height - 1 - tables - len(foot)
+            for_resources = max(1, min(len(busy), max((room + 1) // 2, room - len(hot))))
+            for_roles = max(0, min(len(hot), room - for_resources))
+        # A blank line after each table is for where nothing else is left to show.
+        gap = [Text()] if room - for_resources - for_roles >= tables else []
+        yield self._resource_heading()
+        yield from (self._resource(entry) for entry in busy[:for_resources])
+        if not busy:
+            yield self._line((" nothing is busy" if use.resources else " no resource has been measured", ""))
+        if for_roles:
+            yield from gap
+            yield self._role_heading()
+            yield from (self._role(entry) for entry in hot[:for_roles])
+        yield from gap
+        yield from foot
+
+    def fit(self, text: str, width: int) -> str:
+        """Return `text` in exactly `width` columns: filled up, or cut and marked as cut."""
+        text = self.clean(text)
+        if cell_len(text) > width:
+            text = set_cell_size(text, width - 1) + self._glyphs.cut if width > 0 else ""
+        return text + " " * (width - cell_len(text))
+
+    def clean(self, text: str) -> str:
+        """Return `text` without what the terminal can't show, would obey, or would write in another direction."""
+        text = text[:LONGEST]
+        if not text.isprintable():
+            text = "".join(c if c.isprintable() else "\ufffd" for c in text)
+        return text.encode("ascii", "replace").decode() if self._glyphs is ASCII else text
+
+    def _line(self, *parts: tuple[str, str]) -> Text:
+        """Return a line of (text, style); what is too long is cut."""
+        line = Text()
+        for raw, style in parts:
+            text, room = self.clean(raw), self.width - line.cell_len
+            line.append(text if cell_len(text) <= room else self.fit(text, room), style)
+        line.rstrip()
+        return line
+
+    def _no_usage(self, host: HostView) -> Text:
+        if isinstance(host.state, Down):
+            text = f"  DOWN for {duration(host.state.seconds)}: {host.state.reason}"
+            return self._line((host.name, "bold"), (text, STYLES[Level.FULL]))
+        return self._line((host.name, "bold"), (f" ({host.note})  waiting for the second sample", ""))
+
+    def _header(self, host: HostView, use: Usage, fullest: Sequence[ResourceUse]) -> Text:
+        """Return name and phases, or name and fullest resource, and on the right how well the host is sampled."""
+        text = "  " + (", ".join(_phase(phase, use.time) for phase in use.phases) or "no benchmark runs")
+        if fullest:
+            first = fullest[0]
+            text = f"  {first.resource} {first.owner} {_percent(first.busy)} {WORDS[first.level]}"
+        health, cost, level = _health(use)
+        name, note = self.clean(host.name), f" ({host.note})"
+        # What Pinchpoint costs is left out first, then how the host is sampled.
+        if cell_len(name + text + health + cost) + 2 <= self.width:
+            health += cost
+        room = max(0, self.width - cell_len(health) - 2)
+        if cell_len(name) > room:
+            name = self.fit(name, room)
+        room -= cell_len(name)
+        if cell_len(note + text) <= room:
+            text = note + text
+        return self._line((name, "bold"), (self.fit(text, room) + "  ", ""), (health, STYLES[level]))
+
+    @property
+    def _bar_width(self) -> int:
+        # Between the columns: mark of the state (4), busy (4), saturated (9), and five blanks.
+        return max(0, min(WIDEST_BAR, self.width - self._name - self._owner - 22))
+
+    def _names(self, name: str, owner: str) -> str:
+        return f"{self.fit(name, self._name)} {self.fit(owner, self._owner)} "
+
+    def _resource_heading(self) -> Text:
+        legend = f"busy ({self._glyphs.runqueue} no CPU, {self._glyphs.threshold} limit)"
+        bar = self.fit(legend if cell_len(legend) <= self._bar_width else "", self._bar_width)
+        return self._line((f"{self._names('RESOURCE', 'OWNER')}{bar} BUSY SATURATED", HEADING))
+
+    def _resource(self, use: ResourceUse) -> Text:
+        style = STYLES[use.level]
+        return self._line(
+            (self._names(use.resource, use.owner), ""),
+            (self._bar(use), style),
+            (f" {_percent(use.busy):>4} {_percent(use.saturated):>9} ", ""),
+            (WORDS[use.level], style),
+        )
+
+    def _bar(self, use: ResourceUse) -> str:
+        width = self._bar_width
+        filled = round(min(1.0, use.busy) * width)
+        waiting = round(use.busy * (use.runqueue or 0.0) * width)
+        bar = self._glyphs.busy * (filled - waiting) + self._glyphs.runqueue * waiting + " " * (width - filled)
+        if use.threshold is not None and 0 < use.threshold <= 1 and width:
+            mark = min(width - 1, int(use.threshold * width))
+            bar = bar[:mark] + self._glyphs.threshold + bar[mark + 1 :]
+        return bar
+
+    def _role_heading(self) -> Text:
+        return self._line((f"{self._names('ROLE', 'OWNER')}   CPUs  no CPU  threads", HEADING))
+
+    def _role(self, use: RoleUse) -> Text:
+        waits = "-" if use.runqueue is None else _figure(use.runqueue)
+        figures = f"{_figure(use.cpu):>7} {waits:>7} {use.threads or '-':>8}"
+        return self._line((self._names(use.role, use.owner) + figures, ""))
+
+    def _foot(self, use: Usage) -> Iterator[Text]:
+        yield self._cpus(use)
+        yield self._line(("memory " + _memory(use.memory), ""))
+        if use.blind:
+            yield self._line(("blind  " + ", ".join(_blind(probe) for probe in use.blind), STYLES[Level.FULL]))
+        if use.absent:
+            yield self._line(("absent " + ", ".join(use.absent), ""))
+
+    def _cpus(self, use: Usage) -> Text:
+        """Return idle states and clock; the states are cut where both do not fit."""
+        idle = _idle(use.idle) if use.idle is not None else "idle states unknown"
+        clock = _clock(use.clock) if use.clock is not None else "clock unknown"
+        room = max(0, self.width - cell_len(f"CPUs   ; {clock}"))
+        return self._line((f"CPUs   {idle if cell_len(idle) <= room else self.fit(idle, room)}; {clock}", ""))
+
+
+def _busy(use: Usage) -> list[ResourceUse]:
+    return [entry for entry in use.resources if max(entry.busy, entry.saturated) >= WORTH_SHOWING]
+
+
+def _hot(use: Usage) -> list[RoleUse]:
+    return [entry for entry in use.roles if entry.cpu + (entry.runqueue or 0.0) >= WORTH_SHOWING]
+
+
+def _lines(use: Usage) -> int:
+    """Return how many lines a host fills that shows everything, blank ones included."""
+    hot = len(_hot(use))
+    return 1 + max(1, len(_busy(use))) + hot + (4 if hot else 2) + 2 + bool(use.blind) + bool(use.absent)
+
+
+def _phase(phase: Phase, now: float) -> str:
+    words = f"{phase.benchmark} {phase.phase}"
+    return words if phase.start is None else f"{words} {duration(now - phase.start)}"
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f}%"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def _bytes(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
+        if value < 1000 or unit == "PiB":
+            return f"{value:.0f} {unit}" if value >= 10 or unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError
+
+
+def _memory(memory: Memory) -> str:
+    limit = "" if memory.dirty_threshold is None else f" of {_bytes(memory.dirty_threshold)}"
+    stalls = "unknown" if memory.stalls is None else f"{memory.stalls:.0f}"
+    return f"dirty {_bytes(memory.dirty)}{limit}, writeback {_bytes(memory.writeback)}, reclaim stalls {stalls}"
+
+
+def _idle(idle: Idle) -> str:
+    words: list[str] = []
+    for state in idle.states:
+        off = f" ({state.disabled_cpus} off)" if state.disabled_cpus else ""
+        if off or state.share >= WORTH_SHOWING:
+            words.append(f"{state.state} {_percent(state.share)}{off}")
+    lost = "" if idle.lost is None else f", exits {idle.lost * 100:.1f}%"
+    return (" ".join(words) or "never idle") + lost
+
+
+def _clock(clock: Clock) -> str:
+    limit = "" if clock.max is None else f"/{clock.max / 1e9:.1f}"
+    busy = "" if clock.busy_ratio is None else f", busy {_percent(clock.busy_ratio)}"
+    return ", ".join([f"{clock.mean / 1e9:.1f}{limit} GHz{busy}", *clock.governors])
+
+
+def _blind(probe: BlindProbe) -> str:
+    if probe.age is None:
+        return f"{probe.probe} (never worked)"
+    return f"{probe.probe} ({'failing' if probe.failing else 'no sample'} for {duration(probe.age)})"
+
+
+def _health(use: Usage) -> tuple[str, str, Level]:
+    """Return how well the host is sampled and what that costs, in a few words, and how bad it is."""
+    cost = "" if use.own.cpu is None else f", costs {use.own.cpu * 100:.1f}% CPU"
+    if use.seconds <= 0:
+        return "no time between samples", "", Level.NEAR
+    if use.blind:
+        return f"{len(use.blind)} blind", cost, Level.FULL
+    if use.own.lost_share >= WORTH_SHOWING:
+        return f"{_percent(use.own.lost_share)} of samples lost", cost, Level.NEAR
+    return "sampling ok", cost, Level.NORMAL

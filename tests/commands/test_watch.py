@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pinchpoint.commands import watch
+from pinchpoint.commands.watch import command
+from pinchpoint.probes import PROBES
+
+PATIENCE = 30.0
+"""Seconds after which a test gives up waiting for what must come."""
+
+Body = Callable[[], str]
+
+
+def exposition() -> str:
+    """Return what an exporter says whose kswapd is always full, with counters that go on with the time."""
+    now = time.time()
+    return (
+        f'pinchpoint_resource_busy_seconds_total{{resource="kswapd",owner="node0",serves="memory"}} {now}\n'
+        f'pinchpoint_resource_saturated_seconds_total{{resource="kswapd",owner="node0",serves="memory"}} {now}\n'
+        'pinchpoint_resource_threshold_ratio{resource="kswapd"} 0.8\n'
+        'pinchpoint_phase_active{benchmark="fio",run="r1",phase="write"} 1\n'
+    )
+
+
+@contextmanager
+def serving(body: Body) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = body().encode()
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
+def trickling() -> Iterator[str]:
+    """Serve an answer that never ends and never pauses for long."""
+    stop = Event()
+
+    def trickle() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+            while not stop.wait(0.02):
+                connection.sendall(b"#")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(target=trickle)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            stop.set()
+            thread.join()
+
+
+@pytest.fixture
+def exporter() -> Iterator[str]:
+    with serving(exposition) as target:
+        yield target
+
+
+@pytest.fixture
+def nobody() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "SCRAPE_TIMEOUT", 0.2)
+
+
+def once(*arguments: str) -> Result:
+    return CliRunner().invoke(command, ["--once", "--interval", "0.1", *arguments])
+
+
+def test_once_prints_one_picture_as_plain_text(exporter: str) -> None:
+    result = once("--target", exporter)
+
+    assert result.exit_code == 0
+    assert f"{exporter} (exporter)  fio write" in result.output
+    assert re.search(r"kswapd +node0 .* 100% +100% FULL\n", result.output)
+    assert all(line.isprintable() and len(line) <= 80 for line in result.output.splitlines())
+
+
+def test_targets_may_be_in_a_list_or_repeated_and_are_watched_once(exporter: str, nobody: str) -> None:
+    result = once("--target", f"{exporter},{nobody}", "--target", exporter)
+
+    assert result.output.count(exporter) == 1
+    assert f"{nobody}  DOWN for 0:00: Connection refused" in result.output
+    assert result.exit_code == 0
+
+
+def test_the_status_is_1_when_every_target_is_down(nobody: str) -> None:
+    assert once("--target", nobody).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("<!doctype html>\n<p>hello", "not an exposition of metrics"),
+        ("", "has no metrics of Pinchpoint"),
+        ("node_load1 0.5\n", "has no metrics of Pinchpoint"),
+        ('pinchpoint_threads{role="x', "not an exposition of metrics"),
+        ("\x00\xff\x1b[2J", "not an exposition of metrics"),
+    ],
+)
+def test_a_target_that_is_no_exporter_is_down_and_the_others_go_on(body: str, reason: str, exporter: str) -> None:
+    with serving(lambda: body) as target:
+        result = once("--target", target, "--target", exporter)
+
+    assert re.search(rf"{target}  DOWN for 0:00: .*{reason}", result.output)
+    assert "kswapd" in result.output
+    assert "Traceback" not in result.output
+    assert result.exit_code == 0
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_target_that_is_silent_is_down_and_holds_up_nobody(exporter: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        silent = f"127.0.0.1:{listener.getsockname()[1]}"
+        result = once("--target", silent, "--target", exporter)
+
+    assert re.search(rf"{silent}  DOWN for 0:00: .*timed out", result.output)
+    assert "kswapd" in result.output
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_target_whose_answer_never_ends_is_down_and_holds_up_nobody(exporter: str) -> None:
+    with trickling() as target:
+        result = once("--target", target, "--target", exporter)
+
+    assert f"{target}  DOWN for 0:00: {target}: keeps the connection and does not end its answer" in result.output
+    assert "kswapd" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--target", "node1"], "'node1' is not HOST:PORT"),
+        (["--target", "a:1,,b:2"], "has an empty target"),
+        (["--target", ":9748"], "names no host"),
+        (["--target", "file:///etc/passwd"], "only http and https"),
+        (["--interval", "nan"], "is not a number"),
+        (["--interval", "0"], "not in the range"),
+    ],
+)
+def test_a_wrong_argument_is_told_in_one_line(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(command, ["--once", *arguments])
+
+    assert result.exit_code == 2
+    assert message in result.output.splitlines()[-1]
+
+
+def test_a_wrong_configuration_is_told_in_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "pinchpoint.toml"
+    file.write_text("nonsense = 1\n")
+
+    result = once("--config.file", str(file))
+
+    assert result.exit_code == 1
+    assert result.output.startswith(f"Error: {file}: ")
+    assert len(result.output.splitlines()) == 1
+
+
+def test_an_exporter_on_this_host_is_used(exporter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "PORT", int(exporter.partition(":")[2]))
+
+    assert f"{exporter} (exporter)" in once().output
+
+
+def test_without_an_exporter_this_host_is_sampled(nobody: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "PORT", int(nobody.partition(":")[2]))
+    file = tmp_path / "pinchpoint.toml"
+    # One probe is enough here.
+    file.write_text("[probe]\n" + "".join(f"{probe.name} = {str(probe.name == 'self').lower()}\n" for probe in PROBES))
+
+    result = once("--config.file", str(file))
+
+    assert result.exit_code == 0
+    assert f"{socket.gethostname()} (sampled here)" in result.output
+
+
+def run(*arguments: str, **keywords: object) -> subprocess.Popen[bytes]:
+    arguments = (sys.executable, "-m", "pinchpoint", "watch", "--interval", "0.1", *arguments)
+    return subprocess.Popen(arguments, **keywords)  # type: ignore[call-overload,no-any-return]
+
+
+def test_without_a_terminal_pictures_follow_one_another_until_the_pipe_breaks(exporter: str) -> None:
+    process = run("--target", exporter, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process.stdout as output, process.stderr as errors:
+        lines = [output.readline().decode().rstrip("\n") for _ in range(20)]
+        output.close()
+        process.wait(PATIENCE)
+
+        headers = [index for index, line in enumerate(lines) if line.startswith(exporter)]
+        assert len(headers) > 1
+        assert all(lines[index - 1] == "" for index in headers[1:])
+        assert errors.read() == b""
+
+
+class Terminal:
+    """The live view on a pseudo-terminal."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.master, self.slave = pty.openpty()
+        self.settings = self._settings()
+        self.process = run(
+            *arguments,
+            stdin=self.slave,
+            stdout=self.slave,
+            stderr=self.slave,
+            start_new_session=True,
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
+        )
+        self.seen = b""
+        self.read_until(b"kswapd")
+
+    def _settings(self) -> list[object]:
+        return list(termios.tcgetattr(self.slave))
+
+    def read_until(self, text: bytes) -> None:
+        os.set_blocking(self.master, False)
+        deadline = time.monotonic() + PATIENCE
+        while text not in self.seen and time.monotonic() < deadline:
+            try:
+                self.seen += os.read(self.master, 65536)
+            except BlockingIOError:
+                time.sleep(0.01)
+        assert text in self.seen
+
+    def end(self) -> int:
+        """Wait for its end and return the status; what it left of the terminal must be as it was."""
+        self.read_until(b"\x1b[?1049l")
+        status = self.process.wait(PATIENCE)
+        assert self._settings() == self.settings
+        assert b"\x1b[?25h" in self.seen  # the cursor is shown again
+        assert b"Traceback" not in self.seen
+        return status
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.master)
+        os.close(self.slave)
+
+
+@pytest.fixture
+def terminal(exporter: str) -> Iterator[Terminal]:
+    terminal = Terminal("--target", exporter)
+    yield terminal
+    terminal.close()
+
+
+def test_q_leaves_the_terminal_as_it_was(terminal: Terminal) -> None:
+    os.write(terminal.master, b"q")
+
+    assert terminal.end() == 0
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_the_terminal_as_it_was(terminal: Terminal, number: int, status: int) -> None:
+    terminal.process.send_signal(number)
+
+    assert terminal.end() == status

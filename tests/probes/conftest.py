@@ -1,0 +1,24 @@
+"""Fixtures of the tests that look at the machine they run on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from machine import Machine
+from pinchpoint.probes import Host
+from pinchpoint.processes import Processes
+
+
+@pytest.fixture
+def this_host(machine: Machine) -> Host:
+    """Return the machine that the tests run on, with runs of its own."""
+    procfs = Path("/proc")
+    if not (procfs / "self" / "stat").exists():
+        pytest.skip("this machine has no procfs")
+    host = machine.host()
+    return replace(
+        host, procfs=procfs, sysfs=Path("/sys"), rootfs=Path("/"), processes=Processes(procfs, host.roles)
+    )  # fmt: skip

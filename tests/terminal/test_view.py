@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from pinchpoint.diagnosis.usage import (
+    BlindProbe,
+    Clock,
+    Idle,
+    IdleState,
+    Memory,
+    Own,
+    Phase,
+    ResourceUse,
+    RoleUse,
+    Usage,
+)
+from pinchpoint.terminal.view import Down, HostView, View, duration
+
+BUSY = Usage(
+    time=1000.0,
+    seconds=2.0,
+    resources=(
+        ResourceUse("mds_lock", "mds.a", ("mds",), 0.97, 0.93, 0.3, 0.8),
+        ResourceUse("disk", "nvme0n1", ("disk",), 0.88, 0.3, None, 0.8),
+        ResourceUse("writeback_worker", "ceph-1", ("writeback",), 0.4, 0.0, 0.05, 0.7),
+        ResourceUse("kswapd", "node0", ("memory",), 0.001, 0.0, 0.0, 0.8),
+    ),
+    roles=(
+        RoleUse("osd_op", "osd.0", 3.2, 0.8, 16),
+        RoleUse("mds_lock", "mds.a", 0.68, 0.29, 5),
+        RoleUse("writeback_worker", "ceph-1", 0.38, None, 0),
+        RoleUse("kswapd", "node0", 0.001, 0.0, 1),
+    ),
+    phases=(Phase("io500", "r1", "mdtest_hard_stat", 927.0),),
+    idle=Idle((IdleState("POLL", 0.0, 0), IdleState("C1", 0.03, 0), IdleState("C6", 0.4, 2)), 0.013, 0.02),
+    clock=Clock(2.1e9, 3.7e9, 0.57, 0.93, ("powersave",)),
+    memory=Memory(1.3e9, 5e7, 3.2e9, 6.0),
+    blind=(BlindProbe("cgroups", True, 34.5), BlindProbe("devices", False, 3700.0), BlindProbe("self", True, None)),
+    absent=("cpufreq",),
+    own=Own(0.012, 95.0, 5.0, 0.0),
+)
+IDLE = Usage(time=1000.0, seconds=2.0, resources=(ResourceUse("kswapd", "node0", (), 0.0, 0.0, 0.0, 0.8),))
+EMPTY = Usage(time=1000.0, seconds=2.0)
+HOSTILE = Usage(
+    time=1000.0,
+    seconds=2.0,
+    resources=(
+        ResourceUse("[bold red]x[/]", "\x1b[2J\x1b]0;owned\x07", (), 1.0, 1.0, 0.0, 0.8),
+        ResourceUse("a\nb\tc\r\x00", "漢字" * 20, (), 0.5, 0.0, None, None),
+        ResourceUse("\u202egnp.exe", "", (), 0.25, 0.0, None, 0.8),
+    ),
+    roles=(RoleUse("[link=file:///]", "\ud800" + "z" * 300, 12345.6, 0.004, 7),),
+    phases=(Phase("[/]", "r", "phase\n2", None),),
+)
+
+
+def plain(view: View, width: int = 80, encoding: str = "utf-8") -> list[str]:
+    file = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="backslashreplace")
+    Console(file=file, width=width, height=24, color_system=None, force_terminal=False).print(view)
+    file.seek(0)
+    return file.read().splitlines()
+
+
+def golden(text: str) -> list[str]:
+    return text.strip("\n").splitlines()
+
+
+def test_a_busy_host() -> None:
+    assert plain(View([HostView("node1:9748", "exporter", BUSY)])) == golden(
+        """
+node1:9748 (exporter)  io500 mdtest_hard_stat 1:13       3 blind, costs 1.2% CPU
+RESOURCE           OWNER          busy (▒ no CPU, │ limit)   BUSY SATURATED
+mds_lock           mds.a          █████████████████▒▒▒│▒▒▒▒   97%       93% FULL
+disk               nvme0n1        ████████████████████│██     88%       30% near
+writeback_worker   ceph-1         █████████▒        │         40%        0%
+
+ROLE               OWNER             CPUs  no CPU  threads
+osd_op             osd.0             3.20    0.80       16
+mds_lock           mds.a             0.68    0.29        5
+writeback_worker   ceph-1            0.38       -        -
+
+CPUs   C1 3% C6 40% (2 off), exits 1.3%; 2.1/3.7 GHz, busy 93%, powersave
+memory dirty 1.2 GiB of 3.0 GiB, writeback 48 MiB, reclaim stalls 6
+blind  cgroups (failing for 0:34), devices (no sample for 1:01:40), self (never…
+absent cpufreq
+"""
+    )
+
+
+def test_an_idle_host_and_one_without_data() -> None:
+    assert plain(View([HostView("a:1", "exporter", IDLE), HostView("b:1", "exporter", EMPTY)])) == golden(
+        """
+a:1 (exporter)  no benchmark runs                                    sampling ok
+RESOURCE           OWNER          busy (▒ no CPU, │ limit)   BUSY SATURATED
+ nothing is busy
+
+CPUs   idle states unknown; clock unknown
+memory dirty unknown, writeback unknown, reclaim stalls unknown
+
+b:1 (exporter)  no benchmark runs                                    sampling ok
+RESOURCE           OWNER          busy (▒ no CPU, │ limit)   BUSY SATURATED
+ no resource has been measured
+
+CPUs   idle states unknown; clock unknown
+memory dirty unknown, writeback unknown, reclaim stalls unknown
+"""
+    )
+
+
+def test_a_host_that_is_down_says_why_and_for_how_long_and_the_others_go_on() -> None:
+    hosts = [
+        HostView("a:1", "exporter", Down("Connection refused", 75.0)),
+        HostView("b:1", "exporter", None),
+        HostView("c:1", "exporter", IDLE),
+    ]
+
+    assert plain(View(hosts))[:6] == golden(
+        """
+a:1  DOWN for 1:15: Connection refused
+
+b:1 (exporter)  waiting for the second sample
+
+c:1 (exporter)  no benchmark runs                                    sampling ok
+RESOURCE           OWNER          busy (▒ no CPU, │ limit)   BUSY SATURATED
+"""
+    )
+
+
+def test_names_are_drawn_as_plain_text() -> None:
+    hosts = [HostView("[red]h\x1b[31m", "[b]", HOSTILE), HostView("x" * 200, "", Down("y\n" * 200, 1.0))]
+
+    assert plain(View(hosts)) == golden(
+        """
+[red]h�[31m ([b])  [/] phase�2                                       sampling ok
+RESOURCE           OWNER          busy (▒ no CPU, │ limit)   BUSY SATURATED
+[bold red]x[/]     �[2J�]0;owned� ████████████████████│█████ 100%      100% FULL
+a�b�c��            漢字漢字漢字 … █████████████               50%        0%
+�gnp.exe                          ██████              │       25%        0%
+
+ROLE               OWNER             CPUs  no CPU  threads
+[link=file:///]    �zzzzzzzzzzzz…   12346    0.00        7
+
+CPUs   idle states unknown; clock unknown
+memory dirty unknown, writeback unknown, reclaim stalls unknown
+
+xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
+"""
+    )
+
+
+def test_a_terminal_without_unicode_gets_ascii() -> None:
+    lines = plain(View([HostView("h", "n", BUSY), HostView("é", "n", HOSTILE)]), encoding="ascii")
+
+    assert "\n".join(lines).isascii()
+    assert lines[2] == "mds_lock           mds.a          #################+++|++++   97%       93% FULL"
+
+
+@pytest.mark.parametrize("variables", [{"NO_COLOR": "1"}, {}])
+def test_full_is_said_by_a_word_and_colour_only_adds_to_it(variables: dict[str, str]) -> None:
+    file = io.StringIO()
+    console = Console(
+        file=file, width=80, force_terminal=True, color_system="standard", _environ={"TERM": "xterm", **variables}
+    )
+    console.print(View([HostView("h", "n", BUSY)]))
+
+    coloured = "\x1b[1;31mFULL" in file.getvalue()
+    assert coloured is not bool(variables)
+    assert "FULL" in file.getvalue()
+    if variables:
+        assert "31m" not in file.getvalue()
+
+
+def test_samples_that_were_lost_are_told_in_the_header() -> None:
+    lines = plain(View([HostView("h", "n", replace(BUSY, blind=()))]))
+
+    assert lines[0].endswith("5% of samples lost, costs 1.2% CPU")
+
+
+def test_a_picture_fills_just_the_height_that_it_has() -> None:
+    hosts = [HostView("a", "n", BUSY), HostView("b", "n", Down("gone", 1.0)), HostView("c", "n", IDLE)]
+    for height in range(1, 60):
+        assert len(plain(View(hosts, height, "q quits"))) == height
+        assert plain(View(hosts, height, "q quits"))[-1] == "q quits"
+
+
+def test_lines_that_one_host_does_not_need_are_for_the_others() -> None:
+    lines = plain(View([HostView("a", "n", BUSY), HostView("c", "n", IDLE)], 23, "q quits"))
+
+    assert lines[-2].startswith("memory")
+    assert "absent cpufreq" in lines
+    assert sum(line.startswith("RESOURCE") for line in lines) == 2
+
+
+def test_with_little_height_the_fullest_resources_are_left_and_then_the_number_of_hosts() -> None:
+    hosts = [HostView(f"host{index}", "n", BUSY) for index in range(5)]
+
+    assert plain(View(hosts, 11, "q quits"))[:4] == golden(
+        """
+host0 (n)  io500 mdtest_hard_stat 1:13                   3 blind, costs 1.2% CPU
+mds_lock           mds.a          █████████████████▒▒▒│▒▒▒▒   97%       93% FULL
+host1 (n)  io500 mdtest_hard_stat 1:13                   3 blind, costs 1.2% CPU
+mds_lock           mds.a          █████████████████▒▒▒│▒▒▒▒   97%       93% FULL
+"""
+    )
+    assert plain(View(hosts, 4, "q quits")) == golden(
+        """
+host0 (n)  mds_lock mds.a 97% FULL                       3 blind, costs 1.2% CPU
+host1 (n)  mds_lock mds.a 97% FULL                       3 blind, costs 1.2% CPU
+3 more do not fit: the window is too low
+q quits
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-3.0, "0:00"), (59.9, "0:59"), (61, "1:01"), (3661, "1:01:01"), (360000, "100:00:00")]
+)
+def test_durations_are_minutes_and_seconds(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@given(
+    width=st.integers(1, 200),
+    height=st.one_of(st.none(), st.integers(1, 60)),
+    name=st.text(max_size=90),
+    count=st.integers(0, 4),
+)
+def test_no_line_is_wider_than_the_terminal(width: int, height: int | None, name: str, count: int) -> None:
+    named = replace(
+        BUSY,
+        resources=tuple(replace(entry, resource=name, owner=name) for entry in BUSY.resources),
+        roles=tuple(replace(entry, role=name, owner=name) for entry in BUSY.roles),
+        phases=(Phase(name, name, name, 1.0),) * count,
+        clock=Clock(2.1e9, 3.7e9, 0.57, 0.93, (name,) * count),
+        absent=(name,) * count,
+    )
+    hosts = [HostView(name, name, named), HostView("b", "n", HOSTILE), HostView(name, name, Down(name, 5.0))]
+    view = View(hosts, height, name)
+
+    for line in plain(view, width):
+        assert cell_len(line) <= width
+        assert line.isprintable()

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pinchpoint.config import Config, ConfigError, check_config, load_config
+from pinchpoint.tomlfile import decode_toml, read_toml
+
+
+def load(tmp_path: Path, text: str | bytes) -> Config:
+    file = tmp_path / "pinchpoint.toml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return load_config(file)
+
+
+def test_no_file_means_the_defaults() -> None:
+    config = load_config(None)
+
+    assert (config.web.listen_address, config.web.telemetry_path) == (":9748", "/metrics")
+    assert (config.path.procfs, config.path.sysfs, config.path.rootfs) == ("/proc", "/sys", "/")
+    assert (config.sample_interval, config.log_level, config.probe) == (0.1, "info", {})
+
+
+def test_an_empty_file_means_the_defaults(tmp_path: Path) -> None:
+    assert load(tmp_path, "") == Config()
+
+
+def test_a_file_sets_what_it_names_and_nothing_else(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        """
+        sample-interval = 0.05
+        log-level = "debug"
+        [path]
+        procfs = "/host/proc"
+        [web]
+        listen-address = "[::1]:9000"
+        [probe]
+        tasks = false
+        """,
+    )
+
+    assert (config.sample_interval, config.log_level, config.probe) == (0.05, "debug", {"tasks": False})
+    assert (config.path.procfs, config.path.sysfs) == ("/host/proc", "/sys")
+    assert (config.web.listen_address, config.web.telemetry_path) == ("[::1]:9000", "/metrics")
+
+
+def test_a_roles_file_is_looked_for_beside_the_configuration(tmp_path: Path) -> None:
+    assert load(tmp_path, 'roles-file = "mine.toml"').roles_file == str(tmp_path / "mine.toml")
+    assert load(tmp_path, 'roles-file = "/etc/mine.toml"').roles_file == "/etc/mine.toml"
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "reason"),
+    [
+        ("sample-interval = 0", "sample-interval", "0.02 to 10 seconds"),
+        ("sample-interval = nan", "sample-interval", "0.02 to 10 seconds"),
+        ('sample-interval = "fast"', "sample-interval", "Expected `float`, got `str`"),
+        ("probe.tusks = true", "probe.tusks", "there is no such probe; there are tasks, kworkers,"),
+        ("probe.tasks = 1", "probe[...]", "Expected `bool`, got `int`"),
+        ('log-level = "loud"', "log-level", "must be one of debug, info, warning, error"),
+        ('web.telemetry-path = "metrics"', "web.telemetry-path", "must be a path"),
+        ('web.telemetry-path = "/"', "web.telemetry-path", "must be a path"),
+        ('web.telemetry-path = "/-/healthy"', "web.telemetry-path", "must be a path"),
+        ('web.listen-address = "9748"', "web.listen-address", "'9748' is not HOST:PORT"),
+        ('web.listen-address = "::1:9748"', "web.listen-address", "stands in brackets"),
+        ('path.runs = ""', "path.runs", "is no path"),
+        ('path.procfs = "/proc\\u0000"', "path.procfs", "is no path"),
+        ('colour = "red"', "top level", "unknown field `colour`"),
+        ("web.port = 1", "web", "unknown field `port`"),
+        ("[web", "not TOML", "Expected ']'"),
+        (b"\xff", "not TOML", "can't decode byte 0xff"),
+        ("a = " + "[" * 5000, "not TOML", "recursion"),
+        ("a = " + "9" * 5000, "not TOML", "4300 digits"),
+    ],
+    ids=str,
+)
+def test_an_error_names_file_key_and_reason_in_one_line(tmp_path: Path, text: str, key: str, reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+
+    assert str(caught.value).startswith(f"{tmp_path / 'pinchpoint.toml'}: {key}: ")
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"), [("missing", "No such file"), (".", "Is a directory"), ("a\0b", "embedded null byte")]
+)
+def test_a_file_that_can_not_be_read_is_named_with_the_reason(tmp_path: Path, path: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        read_toml(tmp_path / path, Config)
+
+
+VALUES = st.recursive(
+    st.booleans() | st.integers() | st.floats().map(repr) | st.text(max_size=5).map(repr), lambda inner: st.lists(inner)
+).map(str)
+LINES = st.tuples(
+    st.sampled_from(["sample-interval", "roles-file", "log-level", "path", "path.runs", "web.telemetry-path", "probe.tasks",
+                     "web.listen-address", "probe"]),
+    VALUES,
+).map(" = ".join)  # fmt: skip
+
+
+@given(st.binary(max_size=100) | st.lists(LINES, max_size=3).map(lambda lines: "\n".join(lines).encode()))
+@example(b"sample-interval = 1e999")
+@example(b'web.listen-address = ":\xc2\xb2"')
+def test_any_bytes_are_a_usable_configuration_or_a_configuration_error(raw: bytes) -> None:
+    try:
+        config = decode_toml(raw, Config, "file")
+        check_config(config, "file")
+    except ConfigError as error:
+        assert str(error).startswith("file: ")
+    else:
+        assert 0.02 <= config.sample_interval <= 10

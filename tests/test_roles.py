@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pinchpoint.roles import BENCHMARK, KWORKER, Roles, load_roles
+from pinchpoint.tomlfile import ConfigError
+
+
+@pytest.fixture(scope="module")
+def builtin() -> Roles:
+    return load_roles()
+
+
+def load(tmp_path: Path, text: str | bytes) -> Roles:
+    file = tmp_path / "roles.toml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return load_roles(file)
+
+
+@pytest.mark.parametrize(
+    ("class_", "comm", "role", "unit"),
+    [
+        ("ceph-mds", "ms_dispatch", "mds_lock", "lock"),
+        ("ceph-mds", "MR_Finisher", "mds_lock", "lock"),
+        ("ceph-mds", "fn_anonymous", "mds_lock", "lock"),
+        ("ceph-mds", "msgr-worker-2", "messenger", "thread"),
+        ("ceph-mds", "something_new", "ceph_mds_other", None),
+        ("ceph-osd", "tp_osd_tp", "osd_op", "pool"),
+        ("ceph-osd", "bstore_kv_sync", "kv_sync", "thread"),
+        ("ceph-osd", "rocksdb:low0", "rocksdb", "thread"),
+        ("ceph-client", "ganesha.nfsd", "ganesha", "thread"),
+        ("ceph-client", "CPU 3/KVM", "qemu", "thread"),
+        ("sheepdog", "sheep", "sheepdog", "thread"),
+        (BENCHMARK, "ior", "benchmark", "thread"),
+        (BENCHMARK, "kworker/0:1+flush-x", "benchmark", "thread"),
+        (BENCHMARK, "io_context_pool", "rados_client", "thread"),
+        (KWORKER, "flush-254:0", "writeback_worker", "lock"),
+        (KWORKER, "flush-ceph-1", "writeback_worker", "lock"),
+        (KWORKER, "writeback", "writeback_worker", "lock"),
+        (KWORKER, "kblockd", "kblockd", "thread"),
+        (KWORKER, "events", "kworker_other", None),
+        (KWORKER, "", "kworker_other", None),
+    ],
+)
+def test_a_thread_has_the_role_of_its_name_in_its_class(
+    builtin: Roles, class_: str, comm: str, role: str, unit: str | None
+) -> None:
+    found = builtin.thread_role(class_, comm).role
+
+    assert (found.name, found.unit) == (role, unit)
+
+
+@pytest.mark.parametrize(
+    ("comm", "kernel", "class_"),
+    [
+        ("ceph-mds", False, "ceph-mds"),
+        ("fio", False, BENCHMARK),
+        ("mdtest", False, BENCHMARK),
+        ("kswapd0", True, "kswapd"),
+        ("kswapd0", False, None),
+        ("fio", True, None),
+        ("xfsaild/sda1", True, "journal"),
+        ("bash", False, None),
+        ("fio\n", False, None),
+        ("prefio", False, None),
+    ],
+)
+def test_a_process_is_of_interest_by_its_whole_name_and_by_who_made_it(
+    builtin: Roles, comm: str, kernel: bool, class_: str | None
+) -> None:
+    match = builtin.process(comm, kernel=kernel)
+
+    assert (match and match[0].class_) == class_
+
+
+def test_the_writeback_worker_is_full_earlier_than_everything_else(builtin: Roles) -> None:
+    assert builtin.thresholds["writeback_worker"] == 0.7
+    assert builtin.thresholds["benchmark"] == 0.8
+    assert builtin.thread_role(KWORKER, "writeback").role.threshold == 0.7
+
+
+def test_every_role_that_can_be_full_has_a_threshold_and_serves_something(builtin: Roles) -> None:
+    full = [role for role in builtin.roles if role.unit is not None]
+
+    assert full
+    for role in full:
+        assert builtin.thresholds[role.name] == role.threshold
+        assert builtin.serves[role.name], role.name
+
+
+def test_rules_of_the_users_file_come_first(tmp_path: Path) -> None:
+    roles = load(
+        tmp_path,
+        """
+        [[process]]
+        match = "my-(bench)"
+        class = "benchmark"
+        owner = "{1}-{comm}"
+        [[role]]
+        name = "mine"
+        in = ["benchmark"]
+        threads = "ior|my-.*"
+        unit = "pool"
+        serves = ["cpu"]
+        threshold = 0.5
+        """,
+    )
+
+    match = roles.process("my-bench", kernel=False)
+    assert match is not None
+    assert (match[0].class_, match[0].owner, match[1]) == ("benchmark", "{1}-{comm}", ("bench",))
+    assert roles.thread_role(BENCHMARK, "ior").role.name == "mine"
+    assert roles.thresholds["mine"] == 0.5
+    assert roles.thread_role(BENCHMARK, "mdtest").role.name == "benchmark"
+
+
+def test_a_user_changes_a_threshold_without_repeating_the_role(tmp_path: Path) -> None:
+    roles = load(tmp_path, "resource.writeback_worker.threshold = 0.6\nalert.SamplerLate = 0.3")
+
+    assert roles.thresholds["writeback_worker"] == 0.6
+    assert roles.thread_role(KWORKER, "writeback").role.threshold == 0.6
+    assert roles.alerts["SamplerLate"] == 0.3
+    assert roles.alerts["RunQueueWaitHigh"] == 0.2
+
+
+def test_a_users_overall_threshold_is_that_of_every_role_that_has_none_of_its_own(tmp_path: Path) -> None:
+    roles = load(tmp_path, "threshold = 0.5")
+
+    assert roles.thresholds["benchmark"] == 0.5
+    assert roles.thresholds["writeback_worker"] == 0.7
+
+
+def test_more_threads_for_a_known_role_leave_its_threshold_as_it_is(tmp_path: Path) -> None:
+    roles = load(
+        tmp_path,
+        '[[role]]\nname = "writeback_worker"\nin = ["kworker"]\nthreads = "my-flush"\nunit = "lock"\nserves = ["writeback"]',
+    )
+
+    assert roles.thread_role(KWORKER, "my-flush").role.threshold == 0.7
+
+
+PROCESS = '[[process]]\nmatch = "{}"\nclass = "{}"\n'
+ROLE = '[[role]]\nname = "r"\nin = ["{}"]\nthreads = "{}"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "reason"),
+    [
+        (PROCESS.format("(", "c"), "process[0].match", "not a regular expression"),
+        (PROCESS.format("a{99999999999999999999}", "c"), "process[0].match", "not a regular expression"),
+        (PROCESS.format("(" * 5000 + ")" * 5000, "c"), "process[0].match", "not a regular expression"),
+        (PROCESS.format("a", "c") + 'owner = "{2}"', "process[0].owner", "unknown field {2}"),
+        (ROLE.format("nobody", "a"), "role[0] (r).in", "no [[process]] has the class nobody"),
+        (ROLE.format("benchmark", "["), "role[0] (r).threads", "not a regular expression"),
+        (ROLE.format("benchmark", "a") + "threshold = 1.5", "role[0] (r).threshold", "at most 1"),
+        (ROLE.format("benchmark", "a") + 'unit = "herd"', "role[...].unit", "Invalid enum value 'herd'"),
+        (ROLE.format("benchmark", "(a)") + 'owner = "{1}"', "role[0] (r).owner", "only a role of kworker"),
+        (ROLE.format("kworker", "a") + 'owner = "{1}"', "role[0] (r).owner", "the first group of threads"),
+        (ROLE.format("kworker", "(a)") + 'owner = "x-{1}"', "role[0] (r).owner", "the first group of threads"),
+        ("threshold = 7", "threshold", "above 0 and at most 1, is 7"),
+        ("threshold = 0", "threshold", "above 0 and at most 1, is 0"),
+        ("resource.disk.threshold = nan", "resource.disk.threshold", "above 0"),
+        ("alert.X = -1", "alert.X", "not negative"),
+        ("alert.X = nan", "alert.X", "not negative"),
+        ("alert.X = inf", "alert.X", "not negative"),
+        ("thresold = 0.5", "top level", "unknown field `thresold`"),
+        ("threshold = " + "9" * 400, "threshold", "out of range"),
+        ("[[role]]\n", "role[...]", "missing required field `name`"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_an_error_names_file_key_and_reason_in_one_line(tmp_path: Path, text: str, key: str, reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+
+    assert str(caught.value).startswith(f"{tmp_path / 'roles.toml'}: {key}: ")
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def quoted(text: str) -> str:
+    return '"' + "".join(f"\\U{ord(c):08x}" for c in text) + '"'
+
+
+TEXTS = st.sampled_from(["benchmark", "kworker", "a", "(a)", "{1}", "{comm}", "{ceph_id}", "lock"]) | st.text(
+    st.characters(exclude_categories=["Cs"]), max_size=5
+)
+NUMBERS = st.floats().map(lambda value: repr(value).replace("e", "E")) | st.integers().map(str)
+FIELDS = st.tuples(
+    st.sampled_from(["match", "class", "owner", "name", "threads", "unit"]), TEXTS.map(quoted)
+) | st.tuples(st.sampled_from(["threshold"]), NUMBERS)
+TABLES = st.tuples(
+    st.sampled_from(
+        [
+            "[[process]]",
+            "[[role]]",
+            '[[role]]\nname = "r"\nin = ["kworker"]',
+            "[resource.r]",
+            "[alert]",
+            '[[process]]\nmatch = "x"',
+        ]
+    ),
+    st.dictionaries(FIELDS.map(lambda field: field[0]), FIELDS.map(lambda field: field[1]), max_size=4),
+).map(lambda table: table[0] + "".join(f"\n{key} = {value}" for key, value in table[1].items()))
+
+
+@given(st.binary(max_size=100) | st.lists(TABLES, max_size=3).map(lambda tables: "\n".join(tables).encode()))
+@example(b"threshold = 1e999")
+def test_any_bytes_are_usable_rules_or_a_configuration_error(
+    tmp_path_factory: pytest.TempPathFactory, raw: bytes
+) -> None:
+    try:
+        roles = load(tmp_path_factory.getbasetemp(), raw)
+    except ConfigError:
+        return
+
+    assert all(0 < value <= 1 for value in roles.thresholds.values())
+    assert all(0 <= value < math.inf for value in roles.alerts.values())
