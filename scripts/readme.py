@@ -1,0 +1,56 @@
+"""Writes the README's tables of metrics and alerts from the code and the rule files.
+
+`make docs` runs it; a test compares, so that no table gets stale.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+from pinchpoint.commands.metrics import table as metrics_table
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+
+
+def alerts_table() -> str:
+    """Return the table of alerts in Markdown, in the order of the rule files."""
+    severities: dict[str, list[str]] = {}
+    waits: dict[str, str] = {}
+    for path in sorted((ROOT / "alerts").glob("*.yml")):
+        for group in yaml.safe_load(path.read_text())["groups"]:
+            for rule in group["rules"]:
+                if "alert" in rule:
+                    severities.setdefault(rule["alert"], []).append(rule["labels"]["severity"])
+                    waits.setdefault(rule["alert"], rule.get("for", "0s"))
+    lines = ["| alert | severity | after | what it means |", "|---|---|---|---|"]
+    for name, found in severities.items():
+        severity = ", ".join(dict.fromkeys(found))
+        lines.append(f"| [{name}](runbooks/{name}.md) | {severity} | {waits[name]} | {meaning(name)} |")
+    return "\n".join(lines) + "\n"
+
+
+def meaning(alert: str) -> str:
+    """Return the first sentence under the heading Meaning of an alert's runbook."""
+    text = (ROOT / "runbooks" / f"{alert}.md").read_text().partition("## Meaning\n")[2]
+    paragraph = " ".join(text.strip().partition("\n\n")[0].split())
+    sentence = re.match(r".*?[.!?](?=\s+[A-Z`]|$)", paragraph)
+    return sentence[0] if sentence else paragraph
+
+
+def updated(text: str) -> str:
+    """Return the README's text with its tables made anew."""
+    for name, table in (("metrics", metrics_table()), ("alerts", alerts_table())):
+        begin, end = f"<!-- {name}: made by `make docs` -->\n", f"<!-- end of {name} -->"
+        head, found, rest = text.partition(begin)
+        if not found or end not in rest:
+            raise SystemExit(f"{README}: no section between {begin.strip()} and {end}")
+        text = head + begin + table + end + rest.partition(end)[2]
+    return text
+
+
+if __name__ == "__main__":
+    README.write_text(updated(README.read_text()))

@@ -1,0 +1,91 @@
+"""What the documents say is what the code does."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import readme
+from pinchpoint.catalogue import all_metrics
+from pinchpoint.cli import COMMANDS
+from pinchpoint.model import Kind
+from pinchpoint.probes import PROBES
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(
+    path for path in [*ROOT.glob("*.md"), *ROOT.glob("runbooks/*.md"), *ROOT.glob("docs/*.md")] if path.is_file()
+)
+UNITS = ("_seconds", "_bytes", "_ratio", "_hertz", "_info", "_cpus", "_files")
+
+
+def test_the_readme_has_the_tables_that_the_code_gives() -> None:
+    text = readme.README.read_text()
+
+    assert text == readme.updated(text), "make docs"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_the_readme_and_says_what_it_does(name: str) -> None:
+    help_text = subprocess.run(
+        [sys.executable, "-m", "pinchpoint", name, "--help"], capture_output=True, text=True, check=True
+    ).stdout
+
+    assert f"pinchpoint {name}" in readme.README.read_text()
+    assert len(help_text.splitlines()) > 3
+
+
+def test_every_probe_is_in_the_readmes_figure() -> None:
+    figure = readme.README.read_text().partition("## Architecture")[2]
+
+    assert [probe.name for probe in PROBES if probe.name not in figure] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
+    prose = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(), flags=re.DOTALL)
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", prose)
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_make_target_that_a_page_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {name for page in PAGES for name in re.findall(r"`make ([a-z]+)`", page.read_text())}
+
+    assert named - targets == set()
+
+
+def test_every_file_that_contributing_names_exists() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    paths = re.findall(r"`((?:exporter|tests|alerts|runbooks|compose)/[\w/.]+)`", text)
+
+    assert len(paths) > 5
+    assert [path for path in paths if "NAME" not in path and not (ROOT / path).exists()] == []
+
+
+def test_metrics_have_help_a_unit_and_the_suffix_of_their_kind() -> None:
+    for metric in all_metrics():
+        assert metric.name.startswith("pinchpoint_")
+        assert metric.help.endswith(".")
+        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+        counted = metric.name.removesuffix("_total")
+        assert counted.endswith(UNITS) or metric.kind is Kind.COUNTER or metric.name in COUNTS, metric.name
+
+
+COUNTS = {
+    "pinchpoint_cgroup_io_limit",
+    "pinchpoint_cpu_turbo_disabled",
+    "pinchpoint_phase_active",
+    "pinchpoint_phase_result",
+    "pinchpoint_probe_present",
+    "pinchpoint_probe_success",
+    "pinchpoint_self_series",
+    "pinchpoint_tasks_followed",
+    "pinchpoint_tasks_unreadable",
+    "pinchpoint_threads",
+}
+"""Numbers of things, yes or no, and two whose unit is a label."""
