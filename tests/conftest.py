@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from machine import Machine
+
+# How long an example takes says nothing on a machine that is busy with something else.
+hypothesis.settings.register_profile("pinchpoint", deadline=None)
+hypothesis.settings.load_profile("pinchpoint")
 
 
 @pytest.fixture

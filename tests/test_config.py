@@ -98,11 +98,8 @@ def test_a_file_that_can_not_be_read_is_named_with_the_reason(tmp_path: Path, pa
 VALUES = st.recursive(
     st.booleans() | st.integers() | st.floats().map(repr) | st.text(max_size=5).map(repr), lambda inner: st.lists(inner)
 ).map(str)
-LINES = st.tuples(
-    st.sampled_from(["sample-interval", "roles-file", "log-level", "path", "path.runs", "web.telemetry-path", "probe.tasks",
-                     "web.listen-address", "probe"]),
-    VALUES,
-).map(" = ".join)  # fmt: skip
+KEYS = ["sample-interval", "roles-file", "log-level", "path", "path.runs", "web.telemetry-path", "probe", "probe.tasks"]
+LINES = st.tuples(st.sampled_from(KEYS), VALUES).map(" = ".join)
 
 
 @given(st.binary(max_size=100) | st.lists(LINES, max_size=3).map(lambda lines: "\n".join(lines).encode()))
@@ -112,7 +109,7 @@ def test_any_bytes_are_a_usable_configuration_or_a_configuration_error(raw: byte
     try:
         config = decode_toml(raw, Config, "file")
         check_config(config, "file")
-    except ConfigError as error:
-        assert str(error).startswith("file: ")
-    else:
-        assert 0.02 <= config.sample_interval <= 10
+    except ConfigError:
+        return
+
+    assert 0.02 <= config.sample_interval <= 10

@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from pinchpoint.roles import BENCHMARK, KWORKER, Roles, load_roles
 from pinchpoint.tomlfile import ConfigError
 
+PROCESS = '[[process]]\nmatch = "{}"\nclass = "{}"\n'
+ROLE = '[[role]]\nname = "r"\nin = ["{}"]\nthreads = "{}"\n'
+
 
 @pytest.fixture(scope="module")
 def builtin() -> Roles:
@@ -138,14 +141,11 @@ def test_a_users_overall_threshold_is_that_of_every_role_that_has_none_of_its_ow
 def test_more_threads_for_a_known_role_leave_its_threshold_as_it_is(tmp_path: Path) -> None:
     roles = load(
         tmp_path,
-        '[[role]]\nname = "writeback_worker"\nin = ["kworker"]\nthreads = "my-flush"\nunit = "lock"\nserves = ["writeback"]',
+        ROLE.replace('"r"', '"writeback_worker"').format("kworker", "my-flush")
+        + 'unit = "lock"\nserves = ["writeback"]',
     )
 
     assert roles.thread_role(KWORKER, "my-flush").role.threshold == 0.7
-
-
-PROCESS = '[[process]]\nmatch = "{}"\nclass = "{}"\n'
-ROLE = '[[role]]\nname = "r"\nin = ["{}"]\nthreads = "{}"\n'
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ ROLE = '[[role]]\nname = "r"\nin = ["{}"]\nthreads = "{}"\n'
         (ROLE.format("nobody", "a"), "role[0] (r).in", "no [[process]] has the class nobody"),
         (ROLE.format("benchmark", "["), "role[0] (r).threads", "not a regular expression"),
         (ROLE.format("benchmark", "a") + "threshold = 1.5", "role[0] (r).threshold", "at most 1"),
-        (ROLE.format("benchmark", "a") + 'unit = "herd"', "role[...].unit", "Invalid enum value 'herd'"),
+        (ROLE.format("benchmark", "a") + 'unit = "herd"', "role[0].unit", "Invalid enum value 'herd'"),
         (ROLE.format("benchmark", "(a)") + 'owner = "{1}"', "role[0] (r).owner", "only a role of kworker"),
         (ROLE.format("kworker", "a") + 'owner = "{1}"', "role[0] (r).owner", "the first group of threads"),
         (ROLE.format("kworker", "(a)") + 'owner = "x-{1}"', "role[0] (r).owner", "the first group of threads"),
@@ -170,7 +170,7 @@ ROLE = '[[role]]\nname = "r"\nin = ["{}"]\nthreads = "{}"\n'
         ("alert.X = inf", "alert.X", "not negative"),
         ("thresold = 0.5", "top level", "unknown field `thresold`"),
         ("threshold = " + "9" * 400, "threshold", "out of range"),
-        ("[[role]]\n", "role[...]", "missing required field `name`"),
+        ("[[role]]\n", "role[0]", "missing required field `name`"),
     ],
     ids=lambda value: str(value)[:60],
 )

@@ -87,7 +87,7 @@ def parse_stat(raw: bytes) -> Stat:
     """
     begin, end = raw.find(b"("), raw.rfind(b")")
     fields = raw[end + 1 :].split()
-    if begin < 0 or end < begin or len(fields) < 20:
+    if begin < 0 or end < begin or len(fields) < 21:  # one more than the last that is used, which could be cut
         raise FormatError(f"not a stat line: {raw[:80]!r}")
     try:
         return Stat(

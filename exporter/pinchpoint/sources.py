@@ -90,7 +90,7 @@ class TargetSource:
         try:
             return parse_exposition(self.text(), time.time())
         except ValueError as error:
-            raise SourceError(f"{self.name}: not an exposition of metrics: {error or type(error).__name__}") from error
+            raise SourceError(f"{self.name}: not an exposition of metrics: {error}") from error
 
     def close(self) -> None:
         """Do nothing: every scrape is a connection of its own."""

@@ -77,8 +77,11 @@ class TaskSource(Protocol):
     def follow(self, tgids: Iterable[int], now: float) -> None:
         """Follow the threads of these processes and of no others; newborn threads count from zero."""
 
-    def sample(self, now: float) -> list[TaskUse]:
-        """Return the threads that ran or waited since the last call; `now` is a monotonic time in seconds."""
+    def sample(self, now: float, *, every: bool = False) -> list[TaskUse]:
+        """Return the threads that ran or waited since the last call; `now` is a monotonic time in seconds.
+
+        A source may leave out threads whose turn it is not; with `every` it leaves out none.
+        """
 
     def tasks(self) -> Iterable[Task]:
         """Return every thread that is followed."""
@@ -233,15 +236,15 @@ class ProcfsSource:
             task.raw, task.run, task.wait = b"", 0, 0
         return task
 
-    def sample(self, now: float) -> list[TaskUse]:
-        """Return what changed since the last call."""
+    def sample(self, now: float, *, every: bool = False) -> list[TaskUse]:
+        """Return what changed since the last call, of the threads that are due or of all."""
         used: list[TaskUse] = []
         self._turn += 1
         turn = self._turn
         for tasks in self._tasks.values():
             gone = None
             for task in tasks.values():
-                if task.every > 1 and (turn + task.tid) % task.every:
+                if task.every > 1 and not every and (turn + task.tid) % task.every:
                     continue
                 try:
                     raw = task.file.read()

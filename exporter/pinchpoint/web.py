@@ -70,6 +70,8 @@ class Server(ThreadingMixIn, WSGIServer):
     """A threading WSGI server; the request threads end with the process."""
 
     daemon_threads = True
+    request_queue_size = 128
+    """Connections that may wait to be accepted; with the default of 5 a sixth at once waits a second or more."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log a connection that broke: a scraper that gives up is no failure of ours."""

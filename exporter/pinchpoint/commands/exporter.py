@@ -53,7 +53,7 @@ class _Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            _fail(f"{error.format_message()} See {ctx.command_path} --help")
+            _fail(f"{error.format_message().rstrip('.')}; see {ctx.command_path} --help")
 
 
 @click.command(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})

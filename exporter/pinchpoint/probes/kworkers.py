@@ -122,11 +122,7 @@ class Kworkers(Probe):
         return self._table.use(role, worker.bdi)
 
     def points(self) -> Iterator[Point]:
-        """Yield the series of every role of workers; a worker counts where it worked last."""
-        self._table.clear_threads()
-        for pid, worker in self._workers.items():
-            if worker.use is not None:
-                worker.use.threads[pid] = 1
+        """Yield the series of every role of workers."""
         yield from self._table.points()
 
     def close(self) -> None:

@@ -1,0 +1,57 @@
+# The work is done in scripts/ and compose/; `make` alone lists what there is.
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint up status down bench golden docs picture clean
+
+python := .venv/bin/python
+
+help: ## show this list
+	@echo "Pinchpoint: says, live, what limits a storage benchmark run"
+	@echo
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-15s %s\n", $$1, $$2 }'
+	@echo
+	@echo "Ports of the local stack: PINCHPOINT_PORT (9748), PROMETHEUS_PORT (9090),"
+	@echo "ALERTMANAGER_PORT (9093), NODE_EXPORTER_PORT (9100);"
+	@echo "for example: make up PROMETHEUS_PORT=19090"
+
+setup: ## make .venv and install what the other targets need (they do it themselves)
+	@scripts/setup
+
+demo: setup ## run a real fio workload, see its alerts arrive in Alertmanager
+	@$(python) compose/demo.py
+
+# One process: the tests of the stack and of the sampler state when a load must show, and measure it on this host.
+# Others that run beside them on few CPUs would be part of the measurement.
+test: lint ## do what lint does and run all tests
+	$(python) -m pytest
+
+lint: setup ## check style, types and alert rules
+	$(python) -m ruff check .
+	$(python) -m ruff format --check .
+	$(python) -m mypy
+	@if command -v promtool >/dev/null; then promtool check rules alerts/*.yml; else echo "no promtool: rules not checked"; fi
+
+up: setup ## start exporter, Prometheus, Alertmanager, node_exporter; leave them running
+	@$(python) compose/native.py up
+
+status: ## show what of the local stack runs, and where
+	@$(python) compose/native.py status || true
+
+down: ## stop what `make up` started
+	@$(python) compose/native.py down
+
+bench: setup ## measure what the exporter costs on a host with 4,000 threads
+	@$(python) bench/cost.py
+
+golden: setup ## write the expositions of the fixture machines anew, for review
+	WRITE_GOLDEN=1 $(python) -m pytest tests/test_golden.py
+
+docs: setup ## renew the README's tables of metrics and alerts
+	$(python) scripts/readme.py
+
+picture: setup ## draw the README's picture of the live view, from a real fio run
+	$(python) scripts/picture.py
+
+clean: ## stop the local stack, remove everything that make made in this tree
+	-@[ ! -x $(python) ] || $(python) compose/native.py down
+	rm -rf .venv .stack .mypy_cache .ruff_cache .pytest_cache .hypothesis exporter/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,250 @@
+"""The demo: a real fio workload in two phases under `pinchpoint run`, and the alerts that a real Alertmanager received.
+
+Ends with 0 only if Alertmanager received the alert about the benchmark's one full thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import httpx
+import psutil
+
+from native import STATE, TREE, Stack, StackError, exit_on_sigterm, ports_from
+
+EXPECTED = "BenchmarkThreadSaturated"
+"""Alert of the first phase, on any host. That of the second depends on the disk, so it is shown and not required."""
+PHASE_SECONDS = 25
+"""Length of each phase: half of the rules' window of 15 s, their `for` of 10 s, and some scrapes."""
+GRACE_SECONDS = 10.0
+"""How long after the run the expected alert may still arrive."""
+POLL_SECONDS = 0.5
+STOP_SECONDS = 10.0
+SCRAPE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Alert:
+    """An alert as Alertmanager has it."""
+
+    name: str
+    summary: str
+    started: float
+    """Unix time in seconds."""
+
+
+class Watcher:
+    """Asks Prometheus and Alertmanager again and again: an alert that is resolved disappears from their answers."""
+
+    def __init__(self, urls: dict[str, str], since: float) -> None:
+        self.received: list[Alert] = []
+        """Alerts that Alertmanager received and that started in this run, in the order in which they were seen."""
+        self._urls = urls
+        self._since = since
+        self._pending: set[str] = set()
+        # No proxy of the environment: everything is on this host.
+        self._client = httpx.Client(timeout=2.0, trust_env=False)
+
+    def look(self) -> None:
+        """Ask once, and say what is new."""
+        now = time.time()
+        for name in sorted(self._ask_prometheus() - self._pending):
+            self._pending.add(name)
+            self._say(now, f"{name} is pending in Prometheus")
+        for alert in self._ask_alertmanager():
+            if alert.started >= self._since and alert not in self.received:
+                self.received.append(alert)
+                self._say(now, f"{alert.name} received by Alertmanager")
+
+    def has(self, name: str) -> bool:
+        """Return whether Alertmanager received an alert of this name."""
+        return any(alert.name == name for alert in self.received)
+
+    def _say(self, now: float, text: str) -> None:
+        say(f"{now - self._since:3.0f} s  {text}")
+
+    def _ask_prometheus(self) -> set[str]:
+        try:
+            answer = self._client.get(f"{self._urls['prometheus']}/api/v1/alerts").raise_for_status().json()
+        except httpx.HTTPError:
+            return set()
+        return {
+            alert["labels"]["alertname"]
+            for alert in answer["data"]["alerts"]
+            # Those about Pinchpoint itself may be pending while Prometheus has only a few samples.
+            if alert["state"] == "pending" and alert["labels"].get("layer") != "pinchpoint"
+        }
+
+    def _ask_alertmanager(self) -> Iterator[Alert]:
+        try:
+            answer = self._client.get(f"{self._urls['alertmanager']}/api/v2/alerts").raise_for_status().json()
+        except httpx.HTTPError:
+            return
+        for alert in answer:
+            summary = alert["annotations"].get("summary", "")
+            yield Alert(alert["labels"]["alertname"], summary, datetime.fromisoformat(alert["startsAt"]).timestamp())
+
+
+@contextmanager
+def stack_for_demo(state: Path) -> Iterator[Stack]:
+    """Yield the stack that runs in `state`, else one that is stopped at the end. Raises StackError."""
+    if (stack := Stack.running(state)) is not None:
+        if not stack.kept:
+            raise StackError("A demo runs in this directory already.")
+        say("using the stack of `make up`")
+        yield stack
+        return
+    stack = Stack(state, ports_from(os.environ))
+    say("starting exporter, Prometheus, Alertmanager and node_exporter")
+    with stack:
+        yield stack
+
+
+def wait_for_scrape(stack: Stack) -> None:
+    """Wait until Prometheus has the exporter's metrics: it reads its targets up to 5 s after its start.
+
+    Raises StackError when it does not get there.
+    """
+    url = stack.urls["prometheus"]
+    deadline = time.monotonic() + SCRAPE_SECONDS
+    while time.monotonic() < deadline:
+        with suppress(httpx.HTTPError):
+            targets = httpx.get(f"{url}/api/v1/targets", timeout=2.0, trust_env=False).json()["data"]["activeTargets"]
+            if {target["health"] for target in targets if target["scrapePool"] == "pinchpoint"} == {"up"}:
+                return
+        time.sleep(POLL_SECONDS)
+    raise StackError(f"Prometheus does not get the exporter's metrics; {url}/targets says why.")
+
+
+def run(stack: Stack, cpu_seconds: int, disk_seconds: int) -> int:
+    """Run the workload on a running stack and say what arrived; return the exit status."""
+    urls = stack.urls
+    wait_for_scrape(stack)
+    say(f"alerts   {urls['prometheus']}/alerts")
+    say(f"metrics  {urls['pinchpoint']}/metrics")
+    say(f"phases of {cpu_seconds} s and {disk_seconds} s; {EXPECTED} has to come in the first")
+    watcher = Watcher(urls, time.time())
+    with tempfile.TemporaryDirectory(prefix="demo-", dir=stack.state) as directory:
+        with _workload(stack, Path(directory), cpu_seconds, disk_seconds) as process:
+            while process.poll() is None:
+                watcher.look()
+                time.sleep(POLL_SECONDS)
+        deadline = time.monotonic() + GRACE_SECONDS
+        while not watcher.has(EXPECTED) and not process.returncode and time.monotonic() < deadline:
+            watcher.look()
+            time.sleep(POLL_SECONDS)
+    print(f"\nReceived by Alertmanager ({urls['alertmanager']}/api/v2/alerts):")
+    for alert in watcher.received:
+        print(f"  {alert.name}: {alert.summary}\n    what to do: runbooks/{alert.name}.md")
+    if process.returncode:
+        say(f"FAILED: pinchpoint run ended with status {process.returncode}")
+        return 1
+    if not watcher.has(EXPECTED):
+        say(f"FAILED: {EXPECTED} did not arrive; the logs are in {stack.state / 'log'}")
+        return 1
+    say("passed; " + ("the stack keeps running" if stack.kept else "`make up` shows this run in Prometheus again"))
+    return 0
+
+
+def say(text: str) -> None:
+    """Print a line of progress at once, since `pinchpoint run` and fio print to the same place."""
+    print(f"demo: {text}", flush=True)
+
+
+@contextmanager
+def _workload(stack: Stack, directory: Path, cpu_seconds: int, disk_seconds: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Yield the running `pinchpoint run`; whatever ends the block early ends it and its fio too."""
+    variables = {
+        "DEMO_DIRECTORY": str(directory),
+        "DEMO_DIRECT": str(int(_can_bypass_cache(directory))),
+        "DEMO_CPU_SECONDS": str(cpu_seconds),
+        "DEMO_DISK_SECONDS": str(disk_seconds),
+    }
+    command = [
+        str(Path(sys.executable).with_name("pinchpoint")),
+        "run",
+        "--name=demo",
+        f"--target=127.0.0.1:{stack.ports['pinchpoint']}",
+        f"--prometheus={stack.urls['prometheus']}",
+        "--",
+        "fio",
+        "--eta=never",
+        "--output-format=json",
+        f"--output={directory / 'fio.json'}",
+        str(TREE / "compose" / "demo.fio"),
+    ]
+    with subprocess.Popen(command, env=os.environ | variables, stdin=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                _end(psutil.Process(process.pid))
+
+
+def _can_bypass_cache(directory: Path) -> bool:
+    """Return whether files here can be written with O_DIRECT, which for example tmpfs before Linux 6.6 refuses."""
+    path = directory / "direct"
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT, 0o600))
+    except OSError:
+        return False
+    finally:
+        path.unlink(missing_ok=True)
+    return True
+
+
+def _end(process: psutil.Process) -> None:
+    """Interrupt `pinchpoint run`, which passes it on to fio, and kill what is left of both after a while."""
+    try:
+        family = [process, *process.children(recursive=True)]
+        process.send_signal(signal.SIGINT)
+    except psutil.NoSuchProcess:
+        return
+    _, left = psutil.wait_procs(family, timeout=STOP_SECONDS)
+    for survivor in left:
+        survivor.kill()
+
+
+def main() -> int:
+    """Run the demo; return the exit status."""
+    parser = argparse.ArgumentParser(description="Run a real workload and see its alerts arrive in Alertmanager.")
+    parser.add_argument(
+        "--state", type=Path, default=STATE, metavar="DIR", help="directory of the stack, by default .stack"
+    )
+    parser.add_argument("--cpu-seconds", type=int, default=PHASE_SECONDS, metavar="N", help="length of the first phase")
+    parser.add_argument(
+        "--disk-seconds", type=int, default=PHASE_SECONDS, metavar="N", help="length of the second phase"
+    )
+    options = parser.parse_args()
+    exit_on_sigterm()
+    if shutil.which("fio") is None:
+        print("demo: fio is not installed; `make setup` as root installs it.", file=sys.stderr)
+        print("`make up`, `.venv/bin/pinchpoint run` and `.venv/bin/pinchpoint watch` need no fio.", file=sys.stderr)
+        return 1
+    try:
+        with stack_for_demo(options.state) as stack:
+            return run(stack, options.cpu_seconds, options.disk_seconds)
+    except StackError as error:
+        print(f"demo: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"demo: {error.filename or 'cannot run'}: {error.strerror or error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("demo: interrupted; what it started is stopped.", file=sys.stderr)
+        return 130
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

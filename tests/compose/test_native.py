@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+import native
+from native import PARTS, TREE, Stack, StackError, free_ports, ports_from
+from polling import get_json, processes_of, until
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = [group for path in TREE.glob("alerts/*.yml") for group in yaml.safe_load(path.read_text())["groups"]]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def burning(process: psutil.Process) -> bool:
+    """Return whether a job of this fio has used CPU time."""
+    return any(child.cpu_times().user > 0 for child in process.children())
+
+
+@contextmanager
+def one_full_thread(fio: str) -> Iterator[psutil.Process]:
+    command = [fio, "--name=burn", "--ioengine=cpuio", "--cpuload=100", "--time_based", "--runtime=300"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        family = psutil.Process(process.pid)
+        try:
+            yield family
+        finally:
+            for child in (*family.children(recursive=True), family):
+                child.kill()
+
+
+def test_a_full_thread_shows_within_a_second_alerts_in_time_and_stops_alerting(stack: Stack, fio: str) -> None:
+    name = "BenchmarkThreadSaturated"
+    pending = next(int(rule["for"].removesuffix("s")) for rule in rules() if rule.get("alert") == name)
+
+    def saturated() -> float:
+        text = httpx.get(f"{stack.urls['pinchpoint']}/metrics", timeout=5, trust_env=False).text
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == "pinchpoint_resource_saturated_seconds_total" and sample.labels["resource"] == "benchmark"
+        )
+
+    def received() -> bool:
+        alerts = get_json(f"{stack.urls['alertmanager']}/api/v2/alerts")
+        return any(alert["labels"]["alertname"] == name for alert in alerts)
+
+    before = saturated()
+    assert not received()
+    with one_full_thread(fio) as load:
+        assert until(10, lambda: burning(load), pause=0.01)
+        start = time.monotonic()
+
+        until(5, lambda: saturated() > before)
+        assert time.monotonic() - start < 1
+
+        assert until(start + pending + 15 - time.monotonic(), received, pause=0.2)
+    assert until(60, lambda: not received(), pause=0.2)
+
+
+class TestARunningStack:
+    def test_answers_on_every_part(self, stack: Stack) -> None:
+        assert {name: stack.healthy(name) for name in PARTS} == dict.fromkeys(PARTS, True)
+
+    def test_listens_on_loopback_only(self, stack: Stack) -> None:
+        addresses = {
+            connection.laddr[0]
+            for process in processes_of(stack.state)
+            for connection in process.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+        }
+
+        assert addresses == {"127.0.0.1"}
+
+    def test_has_every_part_scraped_by_prometheus(self, stack: Stack) -> None:
+        def up() -> dict[str, str]:
+            targets = get_json(f"{stack.urls['prometheus']}/api/v1/targets")["data"]["activeTargets"]
+            return {target["scrapePool"]: target["health"] for target in targets}
+
+        assert until(30, lambda: up() == dict.fromkeys(PARTS, "up")), up()
+
+    def test_has_every_rule_of_the_alerts_folder(self, stack: Stack) -> None:
+        groups = get_json(f"{stack.urls['prometheus']}/api/v1/rules")["data"]["groups"]
+        loaded = sorted(rule["name"] for group in groups for rule in group["rules"])
+
+        assert loaded == sorted(rule.get("alert") or rule["record"] for rule in rules())
+
+    def test_sends_alerts_to_its_alertmanager(self, stack: Stack) -> None:
+        def active() -> list[str]:
+            answer = get_json(f"{stack.urls['prometheus']}/api/v1/alertmanagers")
+            return [alertmanager["url"] for alertmanager in answer["data"]["activeAlertmanagers"]]
+
+        assert until(10, active) == [f"{stack.urls['alertmanager']}/api/v2/alerts"]
+
+    def test_is_found_by_its_state_directory(self, stack: Stack) -> None:
+        found = Stack.running(stack.state)
+
+        assert found is not None
+        assert found.urls == stack.urls
+        assert not found.kept
+
+    def test_is_not_started_twice(self, stack: Stack) -> None:
+        with pytest.raises(StackError, match=r"runs in .* already"):
+            Stack(stack.state, free_ports()).start(keep=False)
+
+        assert all(stack.healthy(name) for name in PARTS)
+
+
+class TestTheEndOfAStack:
+    def test_leaves_no_process_when_the_block_ends(self, programs: None, tmp_path: Path) -> None:
+        with Stack(tmp_path, free_ports()) as stack:
+            assert len(processes_of(tmp_path)) == len(PARTS) + 1
+
+        assert processes_of(tmp_path) == []
+        assert Stack.running(tmp_path) is None
+        assert not any(stack.healthy(name) for name in PARTS)
+
+    def test_leaves_no_process_when_the_block_fails(self, programs: None, tmp_path: Path) -> None:
+        with pytest.raises(ZeroDivisionError), Stack(tmp_path, free_ports()):
+            raise ZeroDivisionError
+
+        assert processes_of(tmp_path) == []
+
+    def test_ends_also_what_a_killed_supervisor_left(self, programs: None, tmp_path: Path) -> None:
+        with Stack(tmp_path, free_ports()):
+            for process in processes_of(tmp_path):
+                if "supervisord" in process.name():
+                    process.kill()
+            assert processes_of(tmp_path)
+
+        assert processes_of(tmp_path) == []
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+    def test_comes_with_the_end_of_its_process(self, programs: None, tmp_path: Path, number: signal.Signals) -> None:
+        program = (
+            "import sys, time, pathlib, native\n"
+            "native.exit_on_sigterm()\n"
+            "with native.Stack(pathlib.Path(sys.argv[1]), native.free_ports()):\n"
+            "    print('up', flush=True)\n"
+            "    time.sleep(600)\n"
+        )
+        with subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path)],
+            env=os.environ | {"PYTHONPATH": str(TREE / "compose")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"up\n"
+            process.send_signal(number)
+            process.wait(timeout=30)
+
+        # After SIGKILL nobody waits: the kernel tells supervisord, which stops the rest.
+        assert until(30, lambda: not processes_of(tmp_path))
+
+
+class TestAStackThatCannotStart:
+    def test_names_the_port_its_user_the_variable_and_what_still_works(self, programs: None, tmp_path: Path) -> None:
+        ports = free_ports()
+        with socket.create_server(("127.0.0.1", ports["prometheus"])), pytest.raises(StackError) as caught:
+            Stack(tmp_path, ports).start(keep=False)
+
+        message = str(caught.value)
+        assert (
+            f"Port {ports['prometheus']} (Prometheus) is in use by {psutil.Process().name()} (pid {os.getpid()},"
+            in message
+        )
+        assert "PROMETHEUS_PORT=" in message
+        assert "pinchpoint watch`" in message
+        assert processes_of(tmp_path) == []
+
+    def test_names_a_program_that_is_missing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+
+        with pytest.raises(StackError, match=r"Not installed: prometheus, .*\n`make setup` as root") as caught:
+            Stack(tmp_path / "state", free_ports()).start(keep=False)
+        assert "pinchpoint run`" in str(caught.value)
+
+    @pytest.mark.parametrize("keep", [False, True])
+    def test_shows_the_log_of_the_part_that_failed(
+        self, programs: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: bool
+    ) -> None:
+        tree = tmp_path / "tree"
+        (tree / "alerts").mkdir(parents=True)
+        (tree / "compose").mkdir()
+        (tree / "compose" / "alertmanager.yml").write_text((TREE / "compose" / "alertmanager.yml").read_text())
+        (tree / "compose" / "prometheus.yml").write_text("no_such_setting: 1\n")
+        monkeypatch.setattr(native, "TREE", tree)
+
+        with pytest.raises(StackError, match="Prometheus does not start") as caught:
+            Stack(tmp_path / "state", free_ports()).start(keep=keep)
+
+        assert "no_such_setting" in str(caught.value)
+        assert processes_of(tmp_path / "state") == []
+
+
+def test_a_state_directory_may_have_a_long_and_strange_name(programs: None, tmp_path: Path) -> None:
+    state = tmp_path / "100 % of 'it'" / ("x" * 120)
+
+    with Stack(state, free_ports(), runs=tmp_path / "runs of 100 %") as stack:
+        assert set(stack.states()) == set(PARTS)
+
+    assert processes_of(state) == []
+
+
+def test_up_status_and_down_say_what_they_found(programs: None, tmp_path: Path) -> None:
+    ports = free_ports()
+    environment = os.environ | {part.variable: str(ports[name]) for name, part in PARTS.items()}
+
+    def call(command: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, TREE / "compose" / "native.py", command, "--state", tmp_path],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    try:
+        status, said = call("up")
+        assert status == 0, said
+        assert all(f"http://127.0.0.1:{port}" in said for port in ports.values())
+        assert "make down" in said
+
+        status, said = call("up")
+        assert (status, said.splitlines()[0]) == (0, "The local stack already runs:")
+
+        status, said = call("status")
+        assert (status, said.count("healthy")) == (0, len(PARTS))
+    finally:
+        status, said = call("down")
+    assert (status, said) == (0, "The local stack is stopped.\n")
+    assert processes_of(tmp_path) == []
+    assert call("down") == (0, "The local stack does not run.\n")
+    assert call("status")[0] == 3
+
+
+def test_ports_come_from_the_environment() -> None:
+    ports = ports_from({"PROMETHEUS_PORT": "19090", "ALERTMANAGER_PORT": ""})
+
+    assert ports == {"pinchpoint": 9748, "prometheus": 19090, "alertmanager": 9093, "node": 9100}
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "-1", "x", "9 090", "９０９０"])  # noqa: RUF001 - digits that are no port
+def test_what_is_no_port_is_refused_by_name(text: str) -> None:
+    with pytest.raises(StackError, match="PROMETHEUS_PORT: must be a port"):
+        ports_from({"PROMETHEUS_PORT": text})
+
+
+def test_two_parts_on_one_port_are_refused() -> None:
+    with pytest.raises(StackError, match="both 9093"):
+        ports_from({"PROMETHEUS_PORT": "9093"})

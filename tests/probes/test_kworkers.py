@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from machine import KWORKER, Machine, stat_line
+from pinchpoint.model import Snapshot
+from pinchpoint.probes import Host
+from pinchpoint.probes.kworkers import Kworkers
+from pinchpoint.tasksource import KeptFile
+
+BOOTED = 1000.0
+
+
+@pytest.fixture(params=["kept descriptors", "no kept descriptors"])
+def probe(machine: Machine, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Kworkers]:
+    monkeypatch.setattr(KeptFile, "limit", 512 if request.param == "kept descriptors" else 0)
+    # Somebody must have run, or schedstat is taken to be switched off.
+    machine.process(1, "systemd")
+    machine.ran(1, 1, 1.0)
+    machine.uptime(BOOTED)
+    machine.sysfs.joinpath("dev/block").mkdir(parents=True)
+    machine.sysfs.joinpath("dev/block/254:0").symlink_to("../../devices/pci0/virtio1/block/vda")
+    probe = Kworkers(machine.host())
+    yield probe
+    probe.close()
+
+
+def worker(machine: Machine, pid: int, comm: str, run: float = 0.0, wait: float = 0.0, start: int = 100) -> None:
+    machine.process(pid, comm, flags=KWORKER, start=start)
+    machine.ran(pid, pid, run, wait)
+
+
+def worked(machine: Machine, pid: int, comm: str, run: float, wait: float = 0.0) -> None:
+    """Set what a worker has used in its life, and its name now."""
+    machine.write(f"proc/{pid}/comm", f"{comm}\n")
+    machine.ran(pid, pid, run, wait)
+
+
+def cpu(probe: Kworkers) -> dict[tuple[str, str], float]:
+    """Return the seconds that were charged, to a nanosecond."""
+    series = Snapshot.of(0, probe.points()).series("pinchpoint_thread_cpu_seconds_total")
+    return {(labels["role"], labels["owner"]): round(value, 9) for labels, value in series if value}
+
+
+def integral(probe: Kworkers, what: str, resource: str, owner: str) -> float:
+    series = Snapshot.of(0, probe.points()).series(f"pinchpoint_resource_{what}_seconds_total")
+    return sum(value for labels, value in series if (labels["resource"], labels["owner"]) == (resource, owner))
+
+
+def test_time_is_charged_to_what_the_worker_did_at_the_end_of_the_interval(machine: Machine, probe: Kworkers) -> None:
+    worker(machine, 10, "kworker/u8:1-events", 100.0)
+    probe.sample(1.0)
+    worked(machine, 10, "kworker/u8:1+flush-254:0", 100.03)
+    probe.sample(1.05)
+    worked(machine, 10, "kworker/u8:1-ext4-rsv-conversion", 100.05)
+    probe.sample(1.1)
+
+    assert cpu(probe) == {("writeback_worker", "vda"): 0.03, ("filesystem_kernel", "host"): 0.02}
+
+
+def test_writeback_without_a_device_belongs_to_the_one_that_the_worker_flushed_last(
+    machine: Machine, probe: Kworkers
+) -> None:
+    worker(machine, 10, "kworker/u8:1")
+    worker(machine, 11, "kworker/u8:2")
+    probe.sample(1.0)
+    worked(machine, 10, "kworker/u8:1-flush-ceph-1", 0.01)
+    worked(machine, 11, "kworker/u8:2-writeback", 0.05)
+    probe.sample(1.05)
+    worked(machine, 10, "kworker/u8:1-writeback", 0.03)
+    probe.sample(1.1)
+
+    assert cpu(probe) == {("writeback_worker", "ceph-1"): 0.03, ("writeback_worker", "unknown"): 0.05}
+
+
+def test_a_device_without_a_name_keeps_its_number(machine: Machine, probe: Kworkers) -> None:
+    worker(machine, 10, "kworker/u8:1")
+    probe.sample(1.0)
+    worked(machine, 10, "kworker/u8:1+flush-0:45", 0.01)
+    probe.sample(1.05)
+
+    assert cpu(probe) == {("writeback_worker", "0:45"): 0.01}
+
+
+def test_workers_that_flush_one_device_are_one_serial_unit_and_those_of_another_queue_are_not(
+    machine: Machine, probe: Kworkers
+) -> None:
+    for pid in (10, 11, 12, 13):
+        worker(machine, pid, "kworker/u8:1")
+    probe.sample(1.0)
+    worked(machine, 10, "kworker/u8:1+flush-254:0", 0.02)
+    worked(machine, 11, "kworker/u8:2+flush-254:0", 0.01, 0.01)
+    worked(machine, 12, "kworker/0:1H+kblockd", 0.02)
+    worked(machine, 13, "kworker/1:1H+kblockd", 0.03)
+    probe.sample(1.05)
+
+    assert integral(probe, "busy", "writeback_worker", "vda") == pytest.approx(0.04)
+    assert integral(probe, "runqueue", "writeback_worker", "vda") == pytest.approx(0.01)
+    assert integral(probe, "saturated", "writeback_worker", "vda") == pytest.approx(0.05)
+    assert integral(probe, "busy", "kblockd", "host") == pytest.approx(0.03)
+    assert integral(probe, "saturated", "kblockd", "host") == 0
+
+
+def test_a_newborn_worker_counts_from_zero_and_one_that_was_there_without_its_past(
+    machine: Machine, probe: Kworkers
+) -> None:
+    worker(machine, 10, "kworker/u8:1-kblockd", 500.0)
+    probe.sample(1.0)
+    machine.uptime(BOOTED + 0.3)
+    worker(machine, 11, "kworker/u8:2-kblockd", 0.2, start=int(BOOTED * 100) + 5)
+    worker(machine, 12, "kworker/u8:3-kblockd", 700.0, start=200)
+    probe.sample(1.3)
+
+    assert cpu(probe) == {("kblockd", "host"): 0.2}
+
+
+def test_a_worker_under_a_reused_pid_never_takes_anything_back(machine: Machine, probe: Kworkers) -> None:
+    worker(machine, 10, "kworker/u8:1-kblockd", 500.0)
+    probe.sample(1.0)
+    worked(machine, 10, "kworker/u8:1-kblockd", 0.01)
+    probe.sample(1.05)
+
+    assert cpu(probe) == {("kblockd", "host"): 0.01}
+
+
+def test_a_worker_that_vanishes_costs_nobody_else(machine: Machine, probe: Kworkers) -> None:
+    worker(machine, 10, "kworker/u8:1-kblockd")
+    worker(machine, 11, "kworker/u8:2-kblockd")
+    probe.sample(1.0)
+    machine.write("proc/10/schedstat", "")
+    machine.end(11)
+    worker(machine, 12, "kworker/u8:2-kblockd")
+    probe.sample(7.0)
+    worked(machine, 12, "kworker/u8:2-kblockd", 0.01)
+    probe.sample(7.05)
+
+    assert cpu(probe) == {("kblockd", "host"): 0.01}
+
+
+def test_an_imitation_is_not_charged(machine: Machine, probe: Kworkers) -> None:
+    machine.process(10, "kworker/0:1+flush-x")
+    probe.sample(1.0)
+    machine.ran(10, 10, 1.0)
+    probe.sample(1.05)
+
+    assert cpu(probe) == {}
+
+
+def test_a_name_with_anything_in_it_is_charged_to_the_rest(machine: Machine, probe: Kworkers) -> None:
+    worker(machine, 10, "kworker/u8:1")
+    probe.sample(1.0)
+    machine.write("proc/10/comm", b"kworker/u8:1+\xff\n (x)\n")
+    machine.ran(10, 10, 0.01)
+    probe.sample(1.05)
+
+    assert cpu(probe) == {("kworker_other", "host"): 0.01}
+
+
+def test_without_schedstat_workers_are_read_by_stat(machine: Machine) -> None:
+    machine.process(10, "kworker/u8:1-kblockd", flags=KWORKER)
+    (machine.procfs / "10" / "schedstat").unlink()
+    probe = Kworkers(machine.host())
+    probe.sample(1.0)
+    ticks = os.sysconf("SC_CLK_TCK")
+    machine.write("proc/10/stat", stat_line(10, "kworker/u8:1-kblockd", flags=KWORKER, stime=ticks // 2))
+    probe.sample(2.0)
+    probe.close()
+
+    assert cpu(probe) == {("kblockd", "host"): 0.5}
+
+
+class Witness:
+    """Reads what every worker used, and its name, by its own means: without kept files, parsers or roles of ours."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+        self.by_work: defaultdict[str, float] = defaultdict(float)
+        self._last: dict[str, int] = {}
+
+    def look(self) -> None:
+        for pid in os.listdir("/proc"):
+            try:
+                if not pid.isdigit() or os.readlink(f"/proc/{pid}/exe"):
+                    continue
+            except FileNotFoundError:  # kernel threads have no program
+                pass
+            except OSError:
+                continue
+            try:
+                run = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+                comm = Path(f"/proc/{pid}/comm").read_text().strip()
+            except OSError:
+                continue
+            if not comm.startswith("kworker/"):
+                continue
+            used = (run - self._last.get(pid, run)) / 1e9
+            self._last[pid] = run
+            self.total += used
+            self.by_work[comm.partition(":")[2].lstrip("0123456789HI")[1:]] += used
+
+
+def file_system(path: Path) -> str:
+    return subprocess.run(["stat", "-f", "-c", "%T", path], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def dirty(path: Path, stop: threading.Event) -> None:
+    """Write every other page of a file, then have the worker write them back (fsync would do that by itself)."""
+    page = bytes(4096)
+    syncfs = ctypes.CDLL(None).syncfs
+    with path.open("wb") as file:
+        while not stop.is_set():
+            for index in range(0, 16384, 2):
+                os.pwrite(file.fileno(), page, index * len(page))
+            syncfs(file.fileno())
+
+
+def test_real_writeback_is_charged_to_its_device(this_host: Host, tmp_path: Path) -> None:
+    kind = file_system(tmp_path)
+    if kind not in ("ext2/ext3", "ext4", "xfs"):
+        pytest.skip(f"the temporary directory is on {kind}; writeback is tested on ext4 and xfs")
+    if os.geteuid() != 0:
+        pytest.skip("only root sees the kernel's workers where procfs is mounted with hidepid")
+    number = os.stat(tmp_path).st_dev
+    device = os.path.basename(os.readlink(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}"))
+    probe, witness, stop = Kworkers(this_host), Witness(), threading.Event()
+    probe.sample(time.monotonic())
+    witness.look()
+    writer = threading.Thread(target=dirty, args=(tmp_path / "file", stop))
+    writer.start()
+    end = time.monotonic() + 3
+    try:
+        while (due := time.monotonic() + 0.05) < end:
+            # In turn, so that neither sees a name before the other every time.
+            probe.sample(time.monotonic())
+            witness.look()
+            time.sleep(max(0.0, due - time.monotonic()))
+    finally:
+        stop.set()
+        writer.join()
+    probe.sample(time.monotonic())
+    witness.look()
+    probe.close()
+    charged = cpu(probe)
+    flushed = sum(used for work, used in witness.by_work.items() if work.startswith("flush-") or work == "writeback")
+
+    assert witness.total > 0.05, "the load was too small to be measured"
+    assert sum(charged.values()) == pytest.approx(witness.total, rel=0.1)
+    assert flushed > 0
+    assert charged["writeback_worker", device] >= 0.9 * flushed

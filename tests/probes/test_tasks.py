@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from machine import KERNEL_THREAD, Machine, stat_line
+from pinchpoint.model import Snapshot
+from pinchpoint.probes import Host
+from pinchpoint.probes.tasks import Tasks
+from pinchpoint.procfs import parse_stat
+from polling import until
+
+BOOTED = 1000.0
+
+
+class Clock:
+    """Takes samples of a probe at a pace, and tells the fake machine how late it is."""
+
+    def __init__(self, machine: Machine, probe: Tasks, interval: float = 0.1) -> None:
+        self.machine = machine
+        self.probe = probe
+        self.interval = interval
+        self.now = 50.0
+
+    def tick(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.machine.uptime(BOOTED + self.now)
+            self.probe.sample(self.now)
+            self.now += self.interval
+
+
+@pytest.fixture
+def clock(machine: Machine) -> Iterator[Clock]:
+    # Somebody must have run, or schedstat is taken to be switched off.
+    machine.process(1, "systemd")
+    machine.ran(1, 1, 1.0)
+    probe = Tasks(machine.host())
+    yield Clock(machine, probe)
+    probe.close()
+
+
+def read(probe: Tasks) -> Snapshot:
+    return Snapshot.of(0, probe.points())
+
+
+def seconds(probe: Tasks, resource: str, owner: str, what: str = "busy") -> float:
+    """Return an integral of a resource, whatever it serves."""
+    found = [
+        value
+        for labels, value in read(probe).series(f"pinchpoint_resource_{what}_seconds_total")
+        if (labels["resource"], labels["owner"]) == (resource, owner)
+    ]
+    return sum(found)
+
+
+def cpu(probe: Tasks, role: str, owner: str) -> float:
+    return read(probe).value("pinchpoint_thread_cpu_seconds_total", role=role, owner=owner) or 0.0
+
+
+def test_the_lock_of_an_mds_is_full_though_no_thread_and_not_the_process_is(machine: Machine, clock: Clock) -> None:
+    takers = {11: "ms_dispatch", 12: "MR_Finisher", 13: "PQ_Finisher", 14: "safe_timer", 15: "mds_rank_progr"}
+    machine.process(10, "ceph-mds", threads={10: "ceph-mds", **takers, 16: "log"}, argv=("ceph-mds", "-i", "a"))
+    clock.tick()
+    for turn in range(1, 11):
+        for tid in takers:
+            machine.ran(10, tid, turn * 0.015, turn * 0.003)
+        clock.tick()
+
+    assert seconds(clock.probe, "mds_lock", "mds.a") == pytest.approx(10 * 5 * 0.018)
+    assert seconds(clock.probe, "mds_lock", "mds.a", "saturated") == pytest.approx(1.0)
+    assert read(clock.probe).value("pinchpoint_threads", role="mds_lock", owner="mds.a") == 5
+    assert read(clock.probe).value("pinchpoint_threads", role="ceph_mds_other", owner="mds.a") == 2
+
+
+def test_an_osds_pool_is_measured_by_all_of_its_threads(machine: Machine, clock: Clock) -> None:
+    machine.process(10, "ceph-osd", threads=dict.fromkeys(range(11, 27), "tp_osd_tp"), argv=("ceph-osd", "-i", "3"))
+    clock.tick()
+    for tid in range(11, 15):
+        machine.ran(10, tid, 0.1)
+    clock.tick()
+
+    assert seconds(clock.probe, "osd_op", "osd.3") == pytest.approx(0.1 * 4 / 16)
+    assert seconds(clock.probe, "osd_op", "osd.3", "saturated") == 0
+
+
+def test_a_kernel_thread_is_charged_and_its_imitation_is_not(machine: Machine, clock: Clock) -> None:
+    machine.process(10, "kswapd0", flags=KERNEL_THREAD)
+    machine.process(11, "kswapd1")
+    clock.tick()
+    machine.ran(10, 10, 0.1)
+    machine.ran(11, 11, 0.1)
+    clock.tick()
+
+    assert seconds(clock.probe, "kswapd", "node0") == pytest.approx(0.1)
+    assert {labels["owner"] for labels, _ in read(clock.probe).series("pinchpoint_threads")} == {"node0"}
+
+
+def test_a_newborn_counts_from_zero_and_an_old_shell_that_calls_exec_without_its_past(
+    machine: Machine, clock: Clock
+) -> None:
+    machine.process(20, "bash", start=int(100 * BOOTED))
+    machine.ran(20, 20, 40.0)
+    clock.tick(30)
+    machine.process(20, "ior", start=int(100 * BOOTED))
+    machine.ran(20, 20, 40.0)
+    machine.process(21, "fio", start=int(100 * (BOOTED + clock.now)))
+    machine.ran(21, 21, 0.07)
+    clock.tick(60)
+
+    assert cpu(clock.probe, "benchmark", "ior") == 0
+    assert cpu(clock.probe, "benchmark", "fio") == pytest.approx(0.07)
+
+
+def test_a_thread_that_takes_its_name_after_its_birth_is_charged_under_it(machine: Machine, clock: Clock) -> None:
+    machine.process(10, "ceph-osd", threads={11: "ceph-osd"}, argv=("ceph-osd", "-i", "3"))
+    clock.tick()
+    machine.write("proc/10/task/11/comm", "bstore_kv_sync\n")
+    machine.ran(10, 11, 0.1)
+    clock.tick(11)  # until then it was a thread of no unit, which is read once a second
+
+    assert seconds(clock.probe, "kv_sync", "osd.3") == pytest.approx(0.1)
+
+
+def test_another_process_under_a_reused_pid_is_charged_under_its_own_owner(machine: Machine, clock: Clock) -> None:
+    machine.process(10, "ceph-osd", threads={11: "tp_osd_tp"}, argv=("ceph-osd", "-i", "1"))
+    machine.ran(10, 11, 9.0)
+    clock.tick()
+    machine.process(10, "ceph-osd", threads={11: "tp_osd_tp"}, argv=("ceph-osd", "-i", "2"), start=500)
+    clock.tick(70)
+    machine.ran(10, 11, 0.1)
+    clock.tick()
+
+    assert cpu(clock.probe, "osd_op", "osd.1") == 0
+    assert cpu(clock.probe, "osd_op", "osd.2") == pytest.approx(0.1)
+
+
+def test_counters_stay_when_a_process_ends_and_its_threads_are_gone(machine: Machine, clock: Clock) -> None:
+    machine.process(10, "fio", threads={11: "fio"})
+    clock.tick()
+    machine.ran(10, 11, 0.1)
+    clock.tick()
+    machine.end(10)
+    clock.tick(60)
+
+    assert cpu(clock.probe, "benchmark", "fio") == pytest.approx(0.1)
+    assert read(clock.probe).value("pinchpoint_threads", role="benchmark", owner="fio") == 0
+    assert read(clock.probe).value("pinchpoint_tasks_followed") == 0
+
+
+def test_a_kernel_without_schedstat_is_read_by_stat_and_says_so(machine: Machine) -> None:
+    machine.process(10, "fio")
+    (machine.procfs / "10" / "schedstat").unlink()
+    probe = Tasks(machine.host())
+    probe.sample(1.0)
+
+    assert read(probe).value("pinchpoint_task_source_info", source="stat", reason="no schedstat") == 1
+    probe.close()
+
+
+def test_processes_and_threads_that_may_not_be_read_are_counted(
+    machine: Machine, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.process(10, "fio")
+    listdir = os.listdir
+
+    def refuse(path: str) -> list[str]:
+        if str(path).endswith("/10/task"):
+            raise PermissionError(1, "Operation not permitted", path)
+        return listdir(path)
+
+    monkeypatch.setattr("pinchpoint.tasksource.os.listdir", refuse)
+    clock.tick()
+
+    assert read(clock.probe).value("pinchpoint_tasks_unreadable") == 1
+
+
+def test_a_procfs_that_is_not_there_is_a_failure(machine: Machine) -> None:
+    host = machine.host()
+    machine.procfs.rename(machine.procfs.with_name("gone"))
+
+    with pytest.raises(OSError, match="No such file"):
+        Tasks(host).sample(1.0)
+
+
+SPIN = """
+import ctypes, sys, threading
+# 15 is PR_SET_NAME: the name of this thread, which is that of the process.
+ctypes.CDLL(None).prctl(15, b"ior", 0, 0, 0)
+print("named", flush=True)
+sys.stdin.readline()
+def spin():
+    while True:
+        pass
+threading.Thread(target=spin, daemon=True).start()
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def ior() -> Iterator[subprocess.Popen[str]]:
+    """Start a real process called ior, which spins on one thread from the first line it is sent to the next."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SPIN], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "named\n"
+        yield child
+        child.kill()
+
+
+def test_a_real_spinning_thread_is_busy_by_its_own_cpu_time_and_stops_counting_at_its_end(
+    this_host: Host, ior: subprocess.Popen[str]
+) -> None:
+    assert ior.stdin is not None
+    probe = Tasks(this_host)
+    now = 0.0
+
+    def sample() -> float:
+        nonlocal now
+        now = time.monotonic()
+        probe.sample(now)
+        return seconds(probe, "benchmark", "ior")
+
+    def own_cpu() -> float:
+        stat = parse_stat(Path(f"/proc/{ior.pid}/stat").read_bytes())
+        return (stat.utime + stat.stime) / os.sysconf("SC_CLK_TCK")
+
+    assert until(10, lambda: (sample(), read(probe).value("pinchpoint_threads", role="benchmark", owner="ior"))[1])
+    counted, used = cpu(probe, "benchmark", "ior"), own_cpu()
+    ior.stdin.write("spin\n")
+    ior.stdin.flush()
+    assert until(30, lambda: (sample(), own_cpu() - used > 1.0)[1])
+    sample()
+
+    assert cpu(probe, "benchmark", "ior") - counted == pytest.approx(own_cpu() - used, rel=0.1)
+    busy = seconds(probe, "benchmark", "ior")
+    assert busy == pytest.approx(
+        cpu(probe, "benchmark", "ior")
+        + (read(probe).value("pinchpoint_thread_runqueue_seconds_total", role="benchmark", owner="ior") or 0),
+        rel=0.1,
+    )
+    # It spins all the time, on a CPU or waiting for one: nearly all samples are full.
+    assert seconds(probe, "benchmark", "ior", "saturated") > 0.6 * busy
+
+    ior.kill()
+    ior.wait()
+    sample()
+    ended = seconds(probe, "benchmark", "ior"), seconds(probe, "benchmark", "ior", "saturated")
+    for _ in range(5):
+        sample()
+    assert (seconds(probe, "benchmark", "ior"), seconds(probe, "benchmark", "ior", "saturated")) == ended
+    probe.close()
+
+
+def test_cpu_of_threads_that_lived_between_two_looks_is_charged_to_the_leaders_role(
+    machine: Machine, clock: Clock
+) -> None:
+    machine.process(700, "ceph-fuse")
+    clock.tick(51)
+    machine.ran(700, 700, 1.0)
+    ticks = os.sysconf("SC_CLK_TCK")
+    machine.write("proc/700/stat", stat_line(700, "ceph-fuse", utime=2 * ticks, stime=ticks))
+    clock.tick(51)
+
+    cpu = read(clock.probe).value("pinchpoint_thread_cpu_seconds_total", role="fuse_worker", owner="ceph-fuse")
+    assert cpu == pytest.approx(3.0)
+    # Nobody knows when the other 2 s were used.
+    assert seconds(clock.probe, "fuse_worker", "ceph-fuse") == pytest.approx(1.0)
+
+
+def test_rounding_of_a_process_total_is_no_lost_thread(machine: Machine, clock: Clock) -> None:
+    machine.process(700, "ceph-fuse")
+    clock.tick(51)
+    machine.ran(700, 700, 1.0)
+    ticks = os.sysconf("SC_CLK_TCK")
+    machine.write("proc/700/stat", stat_line(700, "ceph-fuse", utime=ticks + 1))
+    clock.tick(51)
+
+    cpu = read(clock.probe).value("pinchpoint_thread_cpu_seconds_total", role="fuse_worker", owner="ceph-fuse")
+    assert cpu == pytest.approx(1.0)

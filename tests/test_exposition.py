@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+
+from pinchpoint.exposition import families, families_text, registry, text
+from pinchpoint.model import Kind, Metric, Point, Snapshot
+from pinchpoint.sources import parse_exposition
+
+COUNTER = Metric("a_seconds_total", "Seconds of something.", Kind.COUNTER, ("owner",))
+GAUGE = Metric("b_bytes", "Bytes of something.", Kind.GAUGE, ("owner", "kind"))
+
+
+def test_the_text_is_what_prometheus_expects() -> None:
+    points = [GAUGE.point(1.5, "x", "y"), COUNTER.point(2, "x"), COUNTER.point(3, "z")]
+
+    assert text(points) == (
+        "# HELP a_seconds_total Seconds of something.\n"
+        "# TYPE a_seconds_total counter\n"
+        'a_seconds_total{owner="x"} 2.0\n'
+        'a_seconds_total{owner="z"} 3.0\n'
+        "# HELP b_bytes Bytes of something.\n"
+        "# TYPE b_bytes gauge\n"
+        'b_bytes{kind="y",owner="x"} 1.5\n'
+    )
+
+
+def test_series_of_one_metric_stand_together_wherever_they_came_from() -> None:
+    points = [COUNTER.point(1, "x"), GAUGE.point(2, "x", "y"), COUNTER.point(3, "z")]
+
+    assert [family.name for family in families(points)] == ["a_seconds", "b_bytes"]
+
+
+def test_an_openmetrics_document_names_a_counters_family_without_total() -> None:
+    document = families_text(families([COUNTER.point(1, "x")]))
+
+    assert document == (
+        '# HELP a_seconds Seconds of something.\n# TYPE a_seconds counter\na_seconds_total{owner="x"} 1.0\n# EOF\n'
+    )
+
+
+def test_no_points_are_an_empty_exposition() -> None:
+    assert text([]) == ""
+    assert families_text(()) == "# EOF\n"
+
+
+def test_a_registry_asks_for_the_points_at_each_scrape() -> None:
+    count = 0
+
+    def points() -> list[Point]:
+        nonlocal count
+        count += 1
+        return [COUNTER.point(count, "x")]
+
+    found = registry(points)
+
+    assert count == 0
+    assert found.get_sample_value("a_seconds_total", {"owner": "x"}) == 1
+    assert found.get_sample_value("a_seconds_total", {"owner": "x"}) == 2
+
+
+LABELS = st.text(st.characters(exclude_categories=["Cs"]), max_size=10) | st.sampled_from(
+    ["\\", '"', "\n", "\r", "\\n", '"} 5', "# EOF", "a,b", "\0", "\x85", "\u2028", " "]
+)
+
+
+@given(st.dictionaries(st.tuples(LABELS, LABELS), st.floats(allow_nan=False), max_size=4))
+def test_every_label_and_value_comes_back_from_prometheus_text(series: dict[tuple[str, str], float]) -> None:
+    points = [GAUGE.point(value, *labels) for labels, value in series.items()]
+
+    assert parse_exposition(text(points), 1.0).values == Snapshot.of(1.0, points).values
+
+
+@given(st.dictionaries(st.tuples(LABELS, LABELS), st.floats(allow_nan=False), max_size=4))
+def test_every_label_and_value_comes_back_from_openmetrics_text(series: dict[tuple[str, str], float]) -> None:
+    points = [GAUGE.point(value, *labels) for labels, value in series.items()]
+    found = {
+        (sample.labels["owner"], sample.labels["kind"]): sample.value
+        for family in parse_openmetrics(families_text(families(points)))  # type: ignore[no-untyped-call]
+        for sample in family.samples
+    }
+
+    assert found == series

@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from machine import Machine
+from pinchpoint.runs import KEEP_ENDED, MARKER_LIMIT, RUN_LIMIT, Marker, PhaseMark, Result, RunDirectory
+from pinchpoint.runs import default_run_directory as default
+
+NOW = 1_700_000_000.0
+
+
+@pytest.fixture
+def runs(machine: Machine) -> RunDirectory:
+    machine.process(10, "pinchpoint", start=77)
+    machine.process(11, "my-bench", ppid=10)
+    runs = machine.host().runs
+    runs.create()
+    return runs
+
+
+def marker(run: str = "r", **changes: object) -> Marker:
+    fields: dict[str, object] = {"benchmark": "fio", "pid": 10, "pid_start": 77, "command_pid": 11, "start": NOW}
+    return Marker(run, **{**fields, **changes})  # type: ignore[arg-type]
+
+
+def names(runs: RunDirectory, now: float = NOW) -> list[str]:
+    return [found.run for found in runs.markers(now)]
+
+
+def put(runs: RunDirectory, name: str, content: str | bytes) -> Path:
+    """Write a file as a stranger would."""
+    file = runs.path / name
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return file
+
+
+def as_json(run: str, **changes: object) -> str:
+    fields = {"run": run, "benchmark": "fio", "pid": 10, "pid_start": 77, "command_pid": 11, "start": NOW}
+    return json.dumps({**fields, **changes})
+
+
+def test_a_marker_that_was_written_is_read_as_it_was(runs: RunDirectory) -> None:
+    written = marker(
+        tags={"host": "a"}, phases=[PhaseMark("write", NOW, NOW + 1, [Result("write", "bytes_per_second", 1e9)])]
+    )
+    runs.write(written)
+
+    assert list(runs.markers(NOW)) == [written]
+
+
+def test_no_directory_means_no_runs(tmp_path: Path) -> None:
+    assert list(RunDirectory(tmp_path / "missing").markers(NOW)) == []
+    assert RunDirectory(tmp_path / "missing").command_pids(NOW) == set()
+
+
+def test_the_directory_is_open_to_every_user_and_nobody_removes_what_another_wrote(tmp_path: Path) -> None:
+    runs = RunDirectory(tmp_path / "a" / "runs")
+    runs.create()
+    runs.create()
+
+    assert stat.S_IMODE(runs.path.stat().st_mode) == 0o1777
+
+
+def test_every_user_may_read_a_marker_and_nothing_else_is_left_beside_it(runs: RunDirectory) -> None:
+    runs.write(marker())
+    runs.write(marker(benchmark="ior"))
+
+    assert [entry.name for entry in runs.path.iterdir()] == ["r.json"]
+    assert stat.S_IMODE((runs.path / "r.json").stat().st_mode) == 0o644
+
+
+def test_a_marker_is_replaced_whole_and_a_reader_never_sees_a_part(runs: RunDirectory) -> None:
+    stop = threading.Event()
+
+    def write() -> None:
+        count = 0
+        while not stop.is_set():
+            count += 1
+            runs.write(marker(benchmark=str(count), phases=[PhaseMark(str(count), NOW) for _ in range(200)]))
+
+    runs.write(marker(benchmark="0", phases=[PhaseMark("0", NOW) for _ in range(200)]))
+    writer = threading.Thread(target=write)
+    writer.start()
+    reader = RunDirectory(runs.path, Path("/proc"))
+    seen: set[str] = set()
+    deadline = time.monotonic() + 20
+    while len(seen) < 20 and time.monotonic() < deadline:
+        (found,) = reader.markers(NOW)
+        assert {phase.name for phase in found.phases} == {found.benchmark}
+        seen.add(found.benchmark)
+    stop.set()
+    writer.join()
+
+    assert len(seen) >= 20
+
+
+def test_a_marker_that_can_not_be_written_leaves_nothing_behind(runs: RunDirectory) -> None:
+    (runs.path / "r.json").mkdir()
+
+    with pytest.raises(OSError, match="directory"):
+        runs.write(marker())
+    assert [entry.name for entry in runs.path.iterdir()] == ["r.json"]
+
+
+@pytest.mark.parametrize("run", ["../outside", "/etc/outside", "a/b", "a\0b"])
+def test_a_run_id_that_is_a_path_is_neither_written_nor_removed(runs: RunDirectory, run: str) -> None:
+    outside = runs.path.parent / "outside.json"
+    outside.write_text("mine")
+
+    with pytest.raises(OSError, match="can't be a path"):
+        runs.write(marker(run))
+    runs.remove(run)
+
+    assert outside.read_text() == "mine"
+    assert list(runs.path.iterdir()) == []
+
+
+def test_a_marker_is_removed_by_the_id_of_its_run(runs: RunDirectory) -> None:
+    runs.write(marker())
+    runs.remove("r")
+    runs.remove("r")
+
+    assert names(runs) == []
+
+
+def test_the_newest_runs_come_first_and_old_ones_beyond_the_limit_not_at_all(runs: RunDirectory) -> None:
+    for index in range(2 * RUN_LIMIT):
+        runs.write(marker(f"run-{index:02}", start=NOW + index))
+
+    assert names(runs) == [f"run-{index:02}" for index in reversed(range(RUN_LIMIT, 2 * RUN_LIMIT))]
+
+
+def test_an_ended_run_is_shown_for_a_quarter_of_an_hour(runs: RunDirectory) -> None:
+    runs.write(marker(end=NOW))
+
+    assert names(runs, NOW + KEEP_ENDED - 1) == ["r"]
+    assert names(runs, NOW + KEEP_ENDED) == []
+
+
+def test_a_changed_marker_is_read_again_and_an_unchanged_one_is_not(runs: RunDirectory) -> None:
+    runs.write(marker())
+    first = runs.markers(NOW)[0]
+    assert runs.markers(NOW)[0] is first
+
+    runs.write(marker(benchmark="ior"))
+    assert runs.markers(NOW)[0].benchmark == "ior"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{}",
+        "null",
+        "garbage",
+        b"\xff\xfe\0\0",
+        b"\0" * 1000,
+        "[" * 100_000,
+        '{"run":"hostile","x":' + "[" * 50_000 + "]" * 50_000 + "}",
+        as_json("hostile", pid="10"),
+        as_json("hostile", start=None),
+        as_json("hostile").replace(f"{NOW}", "1e999"),
+        as_json("hostile").replace(f"{NOW}", "NaN"),
+        as_json("hostile", phases=[{"name": 1}]),
+        as_json("../../etc/cron.d/hostile"),
+        as_json("other"),
+        as_json("hostile") + " " * MARKER_LIMIT,
+        as_json("hostile").replace("fio", "\\ud800"),
+    ],
+    ids=lambda content: repr(content)[:30],
+)
+def test_a_file_that_is_no_marker_is_left_out_and_hides_nobody_else(runs: RunDirectory, content: str | bytes) -> None:
+    runs.write(marker())
+    put(runs, "hostile.json", content)
+
+    assert names(runs) == ["r"]
+    assert runs.command_pids(NOW) == {11}
+
+
+def test_only_regular_files_are_opened(runs: RunDirectory, tmp_path: Path) -> None:
+    (tmp_path / "link.json").write_text(as_json("link"))
+    (runs.path / "link.json").symlink_to(tmp_path / "link.json")
+    (runs.path / "loop.json").symlink_to("loop.json")
+    (runs.path / "zero.json").symlink_to("/dev/zero")
+    (runs.path / "directory.json").mkdir()
+    os.mkfifo(runs.path / "fifo.json")
+    runs.write(marker())
+
+    assert names(runs) == ["r"]
+
+
+def test_a_file_that_becomes_a_fifo_between_look_and_open_does_not_hang(
+    runs: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = put(runs, "hostile.json", as_json("hostile"))
+    found = os.lstat(file)
+    file.unlink()
+    os.mkfifo(file)
+    monkeypatch.setattr("pinchpoint.runs.os.lstat", lambda path: found)
+
+    assert names(runs) == []
+
+
+def test_a_name_that_is_not_utf_8_is_left_out(runs: RunDirectory) -> None:
+    with open(os.fsencode(runs.path) + b"/\xff.json", "w") as file:
+        file.write(as_json("x"))
+    runs.write(marker())
+
+    assert names(runs) == ["r"]
+
+
+def test_of_ten_thousand_files_the_newest_run_is_still_found(runs: RunDirectory) -> None:
+    for index in range(10_000):
+        put(runs, f"20200101T{index:06}Z-x.json", "garbage")
+    runs.write(marker("20261121T000000Z-mine"))
+
+    assert names(runs) == ["20261121T000000Z-mine"]
+
+
+def test_a_run_is_alive_as_long_as_its_process_is_there_and_the_same(machine: Machine, runs: RunDirectory) -> None:
+    runs.write(marker())
+    (found,) = runs.markers(NOW)
+    assert runs.alive(found)
+
+    machine.process(10, "somebody else", start=78)
+    assert not runs.alive(found)
+    machine.end(10)
+    assert not runs.alive(found)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("end", NOW), ("pid", 99), ("pid", -1), ("pid", 10**29), ("pid", 0), ("pid_start", 1)]
+)
+def test_a_run_that_ended_or_whose_process_is_another_is_not_alive(
+    runs: RunDirectory, field: str, value: float
+) -> None:
+    put(runs, "r.json", as_json("r", **{field: value}))
+
+    assert [runs.alive(found) for found in runs.markers(NOW)] == [False]
+    assert runs.command_pids(NOW) == set()
+
+
+def test_nobody_speaks_for_a_process_of_another_user(runs: RunDirectory, machine: Machine) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user")
+    put(runs, "hostile.json", as_json("hostile"))
+    os.chown(runs.path / "hostile.json", 65534, 65534)
+    (found,) = runs.markers(NOW)
+    assert not runs.alive(found)
+
+    os.chown(machine.procfs / "10", 65534, 65534)
+    assert runs.alive(found)
+
+
+def test_a_run_adopts_its_own_command_and_no_other_process(runs: RunDirectory, machine: Machine) -> None:
+    machine.process(12, "sshd", ppid=1)
+    put(runs, "hostile.json", as_json("hostile", command_pid=12))
+    put(runs, "init.json", as_json("init", command_pid=1))
+    put(runs, "gone.json", as_json("gone", command_pid=99))
+    runs.write(marker())
+
+    assert len(names(runs)) == 4
+    assert runs.command_pids(NOW) == {11}
+
+
+def test_a_tree_that_a_run_started_is_known_as_a_benchmark(machine: Machine, runs: RunDirectory) -> None:
+    runs.write(marker())
+
+    assert {
+        pid: process.class_ for pid, process in machine.host_with_runs(NOW).processes.current(0).items()
+    } == {11: "benchmark"}  # fmt: skip
+
+
+CHANGES = st.dictionaries(
+    st.sampled_from(["pid", "start", "phases", "tags", "end"]),
+    st.none() | st.integers() | st.floats() | st.text(max_size=3) | st.lists(st.integers(), max_size=2),
+)
+
+
+@given(st.binary(max_size=80) | CHANGES.map(lambda changes: as_json("r", **changes).encode()))
+@example(b"[" * 100_000)
+@example(b'{"run": "r", "x": "\xed\xa0\x80"}')
+def test_whatever_stands_in_a_marker_reading_it_raises_nothing(
+    tmp_path_factory: pytest.TempPathFactory, raw: bytes
+) -> None:
+    runs = RunDirectory(tmp_path_factory.getbasetemp() / "runs")
+    runs.create()
+    put(runs, "r.json", raw)
+
+    for found in runs.markers(NOW):
+        assert isinstance(runs.alive(found), bool)
+    assert isinstance(runs.command_pids(NOW), set)
+
+
+def test_where_run_may_not_be_written_the_users_own_directory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
+    assert default() == Path("/run/user/1000/pinchpoint")
+
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert default().name == f"pinchpoint-{os.getuid()}"
+
+    monkeypatch.setattr(os, "access", lambda path, mode: True)
+    assert default() == Path("/run/pinchpoint")

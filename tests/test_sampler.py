@@ -1,0 +1,387 @@
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import ClassVar
+
+import pytest
+
+from machine import Machine
+from pinchpoint.model import Metric, Point, Snapshot
+from pinchpoint.probes import Host, NotPresent, Probe
+from pinchpoint.sampler import POINTS_TIMEOUT, Sampler, raise_priority
+from polling import until
+
+VALUE = Metric("test_value", "A test's value.", labels=("probe",))
+
+
+class Fake(Probe):
+    """A probe that counts its samples, and does what `work` does at each."""
+
+    name: ClassVar[str] = "fake"
+    help: ClassVar[str] = "a test's probe"
+    metrics: ClassVar[tuple[Metric, ...]] = (VALUE,)
+    interval: ClassVar[float | None] = 1.0
+
+    def __init__(self, host: Host, work: Callable[[], None] = lambda: None) -> None:
+        super().__init__(host)
+        self.work = work
+        self.times: list[float] = []
+        self.closed = False
+
+    def sample(self, now: float) -> None:
+        self.times.append(now)
+        self.work()
+
+    def points(self) -> Iterable[Point]:
+        yield VALUE.point(len(self.times), self.name)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def fake(machine: Machine, name: str, work: Callable[[], None] = lambda: None, **attributes: object) -> Fake:
+    """Return a probe of a class of its own."""
+    made: Fake = type(name, (Fake,), {"name": name, **attributes})(machine.host(), work)
+    return made
+
+
+class Clock:
+    """A clock that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def stepped(clock: Clock, *probes: Probe, interval: float = 0.1) -> Sampler:
+    return Sampler(probes, interval, clock=clock, wall=lambda: 1e9 + clock.now)
+
+
+def value(sampler: Sampler, name: str, probe: str) -> float | None:
+    return Snapshot.of(0, sampler.points()).value(f"pinchpoint_{name}", probe=probe)
+
+
+def broken() -> None:
+    raise RuntimeError("it broke")
+
+
+def absent() -> None:
+    raise NotPresent("no such file")
+
+
+def test_each_probe_is_sampled_at_its_own_pace_or_at_the_samplers(machine: Machine, clock: Clock) -> None:
+    slow, fast = fake(machine, "slow"), fake(machine, "quick", interval=None)
+    sampler = stepped(clock, slow, fast)
+    for tick in range(31):
+        clock.now = 100.0 + tick / 10 + 0.001
+        sampler.step()
+
+    assert len(slow.times) == 4
+    assert len(fast.times) == 31
+    assert value(sampler, "sampler_late_samples_total", "quick") == 0
+    assert value(sampler, "sampler_lost_samples_total", "quick") == 0
+    assert value(sampler, "probe_interval_seconds", "quick") == 0.1
+
+
+def test_a_step_says_when_the_next_sample_is_due(machine: Machine, clock: Clock) -> None:
+    sampler = stepped(clock, fake(machine, "slow"), fake(machine, "quick", interval=0.25))
+
+    assert sampler.step() == pytest.approx(100.25)
+
+
+@pytest.mark.parametrize(
+    ("behind", "late", "lost"), [(0.0, 0, 0), (0.04, 0, 0), (0.06, 1, 0), (0.13, 1, 1), (0.58, 1, 5)]
+)
+def test_a_sample_behind_time_is_late_and_those_between_are_lost(
+    machine: Machine, clock: Clock, behind: float, late: int, lost: int
+) -> None:
+    sampler = stepped(clock, fake(machine, "quick", interval=None))
+    sampler.step()
+    clock.now = 100.1 + behind
+    sampler.step()
+
+    assert value(sampler, "sampler_samples_total", "quick") == 2
+    assert value(sampler, "sampler_late_samples_total", "quick") == late
+    assert value(sampler, "sampler_lost_samples_total", "quick") == lost
+
+
+def test_after_a_delay_samples_keep_their_old_rhythm(machine: Machine, clock: Clock) -> None:
+    sampler = stepped(clock, fake(machine, "quick", interval=None))
+    sampler.step()
+    clock.now = 100.47
+
+    assert sampler.step() == pytest.approx(100.5)
+
+
+def test_a_slow_sample_makes_those_of_others_late_in_the_counts(machine: Machine, clock: Clock) -> None:
+    def dawdle() -> None:
+        clock.now += 0.25
+
+    sampler = stepped(clock, fake(machine, "slow", dawdle), fake(machine, "quick", interval=None))
+    sampler.step()
+
+    assert value(sampler, "sampler_lost_samples_total", "quick") == 2
+    assert value(sampler, "probe_duration_seconds", "slow") == pytest.approx(0.25)
+
+
+def test_a_probe_that_raises_has_no_success_and_stops_nobody_else(
+    machine: Machine, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad, good = fake(machine, "bad", broken), fake(machine, "good")
+    sampler = stepped(clock, bad, good)
+    for _ in range(3):
+        sampler.step()
+        clock.now += 1.0
+
+    assert (value(sampler, "probe_success", "bad"), value(sampler, "probe_success", "good")) == (0, 1)
+    assert value(sampler, "probe_present", "bad") == 1
+    assert value(sampler, "probe_last_success_timestamp_seconds", "bad") is None
+    assert value(sampler, "probe_last_success_timestamp_seconds", "good") == 1e9 + 102
+    assert (len(bad.times), len(good.times)) == (3, 3)
+    assert caplog.messages == ["probe bad: RuntimeError: it broke"]
+
+
+def test_a_failure_that_goes_on_is_logged_again_after_five_minutes(
+    machine: Machine, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    sampler = stepped(clock, fake(machine, "bad", broken))
+    for _ in range(301):
+        sampler.step()
+        clock.now += 1.0
+
+    assert len(caplog.messages) == 2
+
+
+def test_a_probe_recovers_as_soon_as_it_works(machine: Machine, clock: Clock) -> None:
+    probe = fake(machine, "bad", broken)
+    sampler = stepped(clock, probe)
+    sampler.step()
+    probe.work = lambda: None
+    clock.now += 1.0
+    sampler.step()
+
+    assert value(sampler, "probe_success", "bad") == 1
+
+
+def test_what_this_machine_does_not_have_is_no_failure_and_has_no_series(
+    machine: Machine, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    sampler = stepped(clock, fake(machine, "missing", absent))
+    sampler.step()
+
+    assert value(sampler, "probe_success", "missing") == 1
+    assert value(sampler, "probe_present", "missing") == 0
+    assert "test_value" not in Snapshot.of(0, sampler.points()).values
+    assert [record for record in caplog.records if record.levelno >= logging.INFO] == []
+
+
+def test_points_that_raise_cost_the_probe_its_success_and_nobody_else(machine: Machine, clock: Clock) -> None:
+    def points(self: Fake) -> Iterator[Point]:
+        yield VALUE.point(1, "first")
+        broken()
+
+    sampler = stepped(clock, fake(machine, "bad", points=points), fake(machine, "good"))
+    sampler.step()
+
+    assert (value(sampler, "probe_success", "bad"), value(sampler, "probe_success", "good")) == (0, 1)
+    assert Snapshot.of(0, sampler.points()).value("test_value", probe="good") == 1
+
+
+def test_a_probe_that_was_never_sampled_has_no_success(machine: Machine, clock: Clock) -> None:
+    sampler = stepped(clock, fake(machine, "new"))
+
+    assert value(sampler, "probe_success", "new") == 0
+
+
+def test_the_number_of_series_counts_itself(machine: Machine, clock: Clock) -> None:
+    sampler = stepped(clock, fake(machine, "one"), fake(machine, "two"))
+    sampler.step()
+    found = sampler.points()
+
+    assert Snapshot.of(0, found).value("pinchpoint_self_series") == len(found)
+
+
+@pytest.fixture
+def hanging(machine: Machine) -> Iterator[list[Fake]]:
+    """Four probes that hang for ever, as far as anybody can tell who waits for them."""
+    release = threading.Event()
+
+    def hang() -> None:
+        release.wait(60)
+
+    yield [fake(machine, f"hangs{number}", hang) for number in range(4)]
+    release.set()
+
+
+def test_probes_that_hang_make_only_themselves_blind(machine: Machine, hanging: list[Fake]) -> None:
+    good, fast = fake(machine, "good", interval=0.02), fake(machine, "quick", interval=0.02, fast=True)
+    sampler = Sampler([*hanging, good, fast])
+    sampler.start()
+    try:
+        assert until(10, lambda: all(probe.times for probe in hanging))
+        before = len(good.times), len(fast.times)
+        assert until(10, lambda: len(good.times) > before[0] + 10 and len(fast.times) > before[1] + 10, 0.01)
+        time.sleep(POINTS_TIMEOUT)
+        began = time.monotonic()
+        snapshot = Snapshot.of(0, sampler.points())
+        took = time.monotonic() - began
+
+        assert took < POINTS_TIMEOUT
+        for probe in hanging:
+            assert snapshot.value("pinchpoint_probe_success", probe=probe.name) == 0
+            assert snapshot.value("test_value", probe=probe.name) is None
+        assert snapshot.value("pinchpoint_probe_success", probe="good") == 1
+        assert snapshot.value("pinchpoint_probe_success", probe="quick") == 1
+    finally:
+        began = time.monotonic()
+        sampler.stop()
+        stopped = time.monotonic() - began
+
+    assert stopped < 1
+    assert (good.closed, fast.closed) == (True, True)
+    assert not any(probe.closed for probe in hanging)
+
+
+def test_an_exposition_waits_for_a_sample_that_ends_soon(machine: Machine) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        release.wait(10)
+
+    sampler = Sampler([fake(machine, "slow", work, interval=100.0)])
+    sampler.start()
+    assert begun.wait(10)
+    threading.Timer(0.1, release.set).start()
+    snapshot = Snapshot.of(0, sampler.points())
+    sampler.stop()
+
+    assert snapshot.value("test_value", probe="slow") == 1
+
+
+def test_points_are_never_taken_in_the_middle_of_a_sample(machine: Machine) -> None:
+    class Torn(Fake):
+        name = "torn"
+        interval = 0.001
+
+        def __init__(self, host: Host) -> None:
+            super().__init__(host)
+            self.series: dict[str, int] = {}
+
+        def sample(self, now: float) -> None:
+            super().sample(now)
+            self.series = {}
+            for index in range(50):
+                self.series[str(index)] = len(self.times)
+
+        def points(self) -> Iterable[Point]:
+            for label, count in self.series.items():
+                yield VALUE.point(count, label)
+
+    probe = Torn(machine.host())
+    sampler = Sampler([probe])
+    sampler.start()
+    assert until(10, lambda: probe.times, 0.001)
+    seen = []
+    while len(probe.times) < 200:
+        values = list(Snapshot.of(0, sampler.points()).values["test_value"].values())
+        seen.append((len(values), len(set(values))))
+    sampler.stop()
+
+    assert set(seen) == {(50, 1)}
+
+
+def test_nothing_is_sampled_after_the_stop(machine: Machine) -> None:
+    probe = fake(machine, "quick", interval=0.005, fast=True)
+    sampler = Sampler([probe])
+    sampler.start()
+    assert until(10, lambda: len(probe.times) > 3, 0.005)
+    sampler.stop()
+    count = len(probe.times)
+
+    assert probe.closed
+    assert not any(thread.name == "sampler" for thread in threading.enumerate())
+    assert len(probe.times) == count
+
+
+def test_a_sampler_that_never_started_can_be_stopped(machine: Machine) -> None:
+    probe = fake(machine, "quick")
+    Sampler([probe]).stop()
+
+    assert probe.closed
+
+
+def test_the_fast_thread_alone_asks_for_its_priority_and_says_what_it_got(machine: Machine) -> None:
+    asked: list[str] = []
+
+    def ask() -> tuple[str, str]:
+        asked.append(threading.current_thread().name)
+        return "nice", "SCHED_FIFO: not today"
+
+    sampler = Sampler([fake(machine, "quick", fast=True), fake(machine, "slow")], priority=ask)
+    sampler.start()
+    assert until(10, lambda: asked)
+    labels = {"policy": "nice", "reason": "SCHED_FIFO: not today"}
+    found = until(10, lambda: Snapshot.of(0, sampler.points()).value("pinchpoint_sampler_priority_info", **labels))
+    sampler.stop()
+
+    assert found == 1
+    assert asked == ["sampler"]
+
+
+@pytest.mark.parametrize(
+    ("fifo", "nice", "policy", "reason"),
+    [
+        (None, None, "fifo", ""),
+        (PermissionError(1, "Operation not permitted"), None, "nice", "SCHED_FIFO: Operation not permitted"),
+        (
+            PermissionError(1, "Operation not permitted"),
+            PermissionError(13, "Permission denied"),
+            "other",
+            "SCHED_FIFO: Operation not permitted; nice: Permission denied",
+        ),
+    ],
+    ids=["all", "no real time", "nothing"],
+)
+def test_the_best_priority_that_is_allowed_is_taken_and_the_reason_said(
+    monkeypatch: pytest.MonkeyPatch, fifo: OSError | None, nice: OSError | None, policy: str, reason: str
+) -> None:
+    def answer(error: OSError | None) -> Callable[..., None]:
+        def call(*_: object) -> None:
+            if error is not None:
+                raise error
+
+        return call
+
+    monkeypatch.setattr(os, "sched_setscheduler", answer(fifo))
+    monkeypatch.setattr(os, "setpriority", answer(nice))
+
+    assert raise_priority() == (policy, reason)
+
+
+def test_children_of_a_raised_thread_have_a_normal_priority() -> None:
+    code = """
+import subprocess, sys
+from pinchpoint.sampler import raise_priority
+print(raise_priority()[0], flush=True)
+subprocess.run([sys.executable, "-c", "import os; print(os.sched_getscheduler(0), os.nice(0))"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    policy, scheduler, nice = done.stdout.split()
+
+    if policy != "fifo":
+        pytest.skip(f"this user may not ask for a real-time priority, it got {policy}")
+    assert (int(scheduler), int(nice)) == (os.SCHED_OTHER, os.nice(0))
