@@ -125,14 +125,23 @@ def wait_for_scrape(stack: Stack) -> None:
             if {target["health"] for target in targets if target["scrapePool"] == "pinchpoint"} == {"up"}:
                 return
         time.sleep(POLL_SECONDS)
-    raise StackError(f"Prometheus does not get the exporter's metrics; {url}/targets says why.")
+    raise StackError(f"Prometheus does not get the exporter's metrics; {page(url, 'targets')} says why.")
+
+
+def page(prometheus: str, name: str) -> str:
+    """Return the URL of a page of Prometheus: Debian's package has the classic pages alone, upstream's 3.0 has none."""
+    classic = f"{prometheus}/classic/{name}"
+    with suppress(httpx.HTTPError):
+        if httpx.get(classic, timeout=2.0, trust_env=False).is_success:
+            return classic
+    return f"{prometheus}/{name}"
 
 
 def run(stack: Stack, cpu_seconds: int, disk_seconds: int) -> int:
     """Run the workload on a running stack and say what arrived; return the exit status."""
     urls = stack.urls
     wait_for_scrape(stack)
-    say(f"alerts   {urls['prometheus']}/alerts")
+    say(f"alerts   {page(urls['prometheus'], 'alerts')}")
     say(f"metrics  {urls['pinchpoint']}/metrics")
     say(f"phases of {cpu_seconds} s and {disk_seconds} s; {EXPECTED} has to come in the first")
     watcher = Watcher(urls, time.time())

@@ -10,6 +10,12 @@ import msgspec
 __all__ = ["FiredAlert", "PrometheusError", "fired_alerts"]
 
 
+LINGER = 15.0
+"""Seconds for which an alert may go on after its cause has ended: the window that the rules look at."""
+GAP = 10.0
+"""Seconds without a sample after which an alert fires anew: rules are evaluated every 2 s."""
+
+
 class PrometheusError(Exception):
     """The server gave no answer; the message says why."""
 
@@ -21,6 +27,15 @@ class FiredAlert:
     name: str
     severity: str
     times: tuple[float, ...]
+
+    def in_phase(self, start: float, end: float) -> bool:
+        """Return whether it fired for what happened between two Unix times.
+
+        One that fires already at the start is of what was before, unless it goes on.
+        """
+        within = [time for time in self.times if start <= time <= end]
+        began = [time for time in within if not any(time - GAP <= before < time for before in self.times)]
+        return bool(began) or any(time >= start + LINGER for time in within)
 
 
 class _Series(msgspec.Struct):

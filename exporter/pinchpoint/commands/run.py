@@ -119,7 +119,7 @@ def _add_alerts(session: Session, url: str) -> None:
     fired = fired_alerts(url, *session.span)
     for phase in session.phases:
         start, end = phase.mark.start, phase.mark.end or session.span[1]
-        phase.alerts = sorted({alert.name for alert in fired if any(start <= time <= end for time in alert.times)})
+        phase.alerts = sorted({alert.name for alert in fired if alert.in_phase(start, end)})
 
 
 def _fail(message: str, status: int = 2) -> NoReturn:
