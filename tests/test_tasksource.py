@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from machine import Machine, stat_line
-from pinchpoint.procfs import parse_schedstat
+from pinchpoint.procfs import parse_schedstat, read_bytes
 from pinchpoint.tasksource import KeptFile, ProcfsSource, Times, choose_source, choose_times, raise_file_limit
 from polling import until
 
@@ -222,6 +222,23 @@ def test_threads_that_may_not_be_read_are_counted_and_cost_nobody_else(
     source.follow([10, 20], 0.0)
 
     assert names(source) == {10: "fio", 11: "fio"}
+    assert source.unreadable == 1
+
+
+def test_a_thread_that_may_not_be_read_is_counted(
+    machine: Machine, source: ProcfsSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.process(10, "fio", threads={11: "fio"})
+
+    def refuse(path: str, limit: int = 4096) -> bytes:
+        if path.endswith("/11/comm"):
+            raise PermissionError(13, "Permission denied", path)
+        return read_bytes(path, limit)
+
+    monkeypatch.setattr("pinchpoint.tasksource.read_bytes", refuse)
+    source.follow([10], 0.0)
+
+    assert names(source) == {10: "fio"}
     assert source.unreadable == 1
 
 
