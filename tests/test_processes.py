@@ -243,7 +243,16 @@ def test_owners_beyond_the_limit_share_one(machine: Machine) -> None:
     assert owners.count("more") == 6
 
 
+def test_processes_that_are_hidden_show_by_the_missing_first_one(machine: Machine) -> None:
+    machine.process(10, "fio")  # all that hidepid=2 leaves: our own
+    processes = table(machine)
+
+    assert found(processes) == {10: (BENCHMARK, "fio")}
+    assert processes.unreadable == 1
+
+
 def test_processes_that_may_not_be_read_are_counted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.process(1, "systemd")
     machine.process(10, "fio")
     machine.process(11, "ior")
 

@@ -112,24 +112,33 @@ def test_a_marker_that_can_not_be_written_leaves_nothing_behind(runs: RunDirecto
 
 
 @pytest.mark.parametrize("run", ["../outside", "/etc/outside", "a/b", "a\0b"])
-def test_a_run_id_that_is_a_path_is_neither_written_nor_removed(runs: RunDirectory, run: str) -> None:
+def test_a_run_id_that_is_a_path_is_not_written(runs: RunDirectory, run: str) -> None:
     outside = runs.path.parent / "outside.json"
     outside.write_text("mine")
 
     with pytest.raises(OSError, match="can't be a path"):
         runs.write(marker(run))
-    runs.remove(run)
 
     assert outside.read_text() == "mine"
     assert list(runs.path.iterdir()) == []
 
 
-def test_a_marker_is_removed_by_the_id_of_its_run(runs: RunDirectory) -> None:
-    runs.write(marker())
-    runs.remove("r")
-    runs.remove("r")
+def test_markers_of_runs_that_are_shown_no_more_are_removed(runs: RunDirectory) -> None:
+    runs.write(marker("old", end=NOW - KEEP_ENDED))
+    runs.write(marker("new", end=NOW - 1))
+    (runs.path / "notes.txt").write_text("somebody's own")
+    runs.prune(NOW)
+    runs.prune(NOW)
 
-    assert names(runs) == []
+    assert sorted(path.name for path in runs.path.iterdir()) == ["new.json", "notes.txt"]
+
+
+def test_a_run_that_died_is_shown_for_a_quarter_of_an_hour_after_it_last_wrote(runs: RunDirectory) -> None:
+    runs.write(marker(pid=2**22 + 1))
+    os.utime(runs.path / "r.json", (NOW, NOW))
+
+    assert names(runs, NOW + KEEP_ENDED - 1) == ["r"]
+    assert names(runs, NOW + KEEP_ENDED) == []
 
 
 def test_the_newest_runs_come_first_and_old_ones_beyond_the_limit_not_at_all(runs: RunDirectory) -> None:

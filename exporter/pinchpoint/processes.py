@@ -101,7 +101,8 @@ class Processes:
         pids = {int(name) for name in os.listdir(self._procfs) if name.isdigit()}
         seen: dict[int, Stat] = {}
         first_seen: dict[int, float] = {}
-        self.unreadable = 0
+        # Without hidepid=2 (or with rights) the first process can always be seen: man 5 proc.
+        self.unreadable = 0 if 1 in pids else 1
         for pid in sorted(pids):
             known = self._seen.get(pid)
             first_seen[pid] = self._first_seen.get(pid, now)

@@ -27,6 +27,7 @@ FILE_LIMIT = 128
 """Markers that are read at all."""
 RUN_LIMIT = 8
 """Runs that are exported at once: the newest ones."""
+NANOSECONDS_PER_SECOND = 1_000_000_000
 KEEP_ENDED = 900.0
 """Seconds for which the results of an ended run are still exported."""
 SUFFIX = ".json"
@@ -76,6 +77,11 @@ class _Identity(NamedTuple):
     owner: int
 
 
+def _ended(marker: Marker, identity: _Identity) -> float:
+    """Return when a run that goes on no more ended, in Unix seconds; of one that died, when it last wrote."""
+    return identity.modified / NANOSECONDS_PER_SECOND if marker.end is None else marker.end
+
+
 def default_run_directory() -> Path:
     """Return where markers stand: ``/run/pinchpoint`` where we may write there, else a directory of the user's."""
     shared = Path("/run/pinchpoint")
@@ -114,10 +120,13 @@ class RunDirectory:
                 os.unlink(name)
             raise
 
-    def remove(self, run: str) -> None:
-        """Remove the marker of a run, if there is one."""
-        with suppress(OSError):
-            self._file(run).unlink()
+    def prune(self, now: float) -> None:
+        """Remove the markers of runs that are shown no more, as far as they are ours; `now` in Unix seconds."""
+        shown = {marker.run for marker in self.markers(now)}
+        for name, (_, marker) in self._cache.items():
+            if marker is not None and marker.run not in shown and not self.alive(marker):
+                with suppress(OSError):
+                    (self.path / name).unlink()
 
     def markers(self, now: float) -> Sequence[Marker]:
         """Return the markers of running runs and of those that ended lately, newest first; `now` in Unix seconds."""
@@ -131,8 +140,11 @@ class RunDirectory:
             if (entry := self._read(name)) is not None:
                 fresh[name] = entry
         self._cache = fresh
-        markers = [marker for _, marker in fresh.values() if marker is not None]
-        markers = [marker for marker in markers if marker.end is None or now - marker.end < KEEP_ENDED]
+        markers = [
+            marker
+            for identity, marker in fresh.values()
+            if marker is not None and (self.alive(marker) or now - _ended(marker, identity) < KEEP_ENDED)
+        ]
         return sorted(markers, key=lambda marker: -marker.start)[:RUN_LIMIT]
 
     def alive(self, marker: Marker) -> bool:

@@ -117,6 +117,7 @@ class Session:
         own = os.getpid()
         marker = self._record.marker
         marker.pid, marker.command_pid, marker.start = own, pid, self._wall()
+        self._markers.prune(marker.start)
         marker.pid_start = parse_stat(read_bytes(f"/proc/{own}/stat")).start
         self._record.command = list(command)
         self._save()

@@ -11,6 +11,7 @@ import os
 import resource
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple, Protocol
 
 from pinchpoint.procfs import FormatError, decode, parse_schedstat, parse_stat, read_bytes
@@ -102,6 +103,8 @@ class KeptFile:
 
     kept = 0
     """Descriptors that all objects of this class keep open."""
+    counting = Lock()
+    """Probes on several threads count."""
     limit = 512
     """How many they may keep: see `raise_file_limit`."""
 
@@ -110,7 +113,8 @@ class KeptFile:
         self._fd = -1
         if KeptFile.kept < KeptFile.limit:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            KeptFile.kept += 1
+            with KeptFile.counting:
+                KeptFile.kept += 1
 
     def read(self, size: int = 512) -> bytes:
         """Return the file's first `size` bytes as they are now. Raises OSError."""
@@ -123,7 +127,8 @@ class KeptFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-            KeptFile.kept -= 1
+            with KeptFile.counting:
+                KeptFile.kept -= 1
 
 
 def raise_file_limit() -> int:

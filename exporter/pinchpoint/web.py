@@ -96,7 +96,8 @@ class Server(ThreadingMixIn, WSGIServer):
 
 def application(points: Callable[[], Iterable[Point]], telemetry_path: str) -> Application:
     """Return the WSGI application that serves the points."""
-    metrics = make_wsgi_app(registry(points))
+    # Never compressed: bytes on the wire are cheaper than CPU of the host that is measured.
+    metrics = make_wsgi_app(registry(points), disable_compression=True)
     landing = LANDING.format(version=__version__, path=html.escape(telemetry_path, quote=True)).encode()
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
