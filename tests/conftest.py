@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -12,6 +13,9 @@ from machine import Machine
 # How long an example takes says nothing on a machine that is busy with something else.
 hypothesis.settings.register_profile("pinchpoint", deadline=None)
 hypothesis.settings.load_profile("pinchpoint")
+
+# A shell starts what it runs in the background with SIGINT ignored, and so would be every process that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
