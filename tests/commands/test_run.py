@@ -200,8 +200,9 @@ def test_fio_job_groups_are_phases_with_results_from_its_json(run: Run, tmp_path
     assert all(1.5 < phase["end"] - phase["start"] < 4 for phase in phases)
     units = {(result["operation"], result["unit"]) for result in phases[1]["results"]}
     assert units == {("write", "bytes_per_second"), ("write", "operations_per_second")}
-    burn = next(line for line in stderr.decode().splitlines() if line.startswith(" burn"))
-    assert "! benchmark fio" in burn
+    # On a host that is full of other things too, those may stand above it.
+    row = stderr.decode().partition("\n burn ")[2].partition("\n write_it ")[0]
+    assert "! benchmark fio" in row
 
 
 def test_the_marker_says_which_phase_goes_on_and_when_it_has_ended(run: Run, tmp_path: Path) -> None:
