@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pinchpoint.model import Snapshot
 from pinchpoint.roles import Role
-from pinchpoint.threads import OWNER_LIMIT, RoleTable, RoleUse
+from pinchpoint.threads import KEEP, OWNER_LIMIT, RoleTable, RoleUse
 
 MILLISECOND = 1_000_000
 Unit = Literal["thread", "lock", "pool"]
@@ -174,3 +174,24 @@ def test_busy_is_never_more_than_all_that_was_used_and_the_wait_is_a_part_of_it(
     assert 0 <= (busy(table, "runqueue") or 0) <= total + 1e-9
     assert total <= sum(run + wait for _, run, wait in charges) / 1e9 + 1e-9
     assert unit != "lock" or total <= elapsed + 1e-9
+
+
+def test_an_owner_whose_threads_have_ended_is_forgotten_after_a_quarter_of_an_hour() -> None:
+    table = RoleTable()
+    gone, alive, worker = (entry(table, "thread", owner) for owner in ("gone", "alive", "worker"))
+    gone.count(1)
+    alive.count(2)
+    table.forget(0.0)
+    table.clear_threads()
+    alive.count(2)
+    table.forget(KEEP - 1)
+    before = Snapshot.of(0, table.points())
+    table.forget(KEEP)
+    after = Snapshot.of(0, table.points())
+
+    name = "pinchpoint_thread_cpu_seconds_total"
+    owners = [{labels["owner"] for labels, _ in snapshot.series(name)} for snapshot in (before, after)]
+    # Nobody counts workers: they have a role only while they work.
+    assert owners == [{"gone", "alive", "worker"}, {"alive", "worker"}]
+    assert entry(table, "thread", "gone") is not gone
+    assert entry(table, "thread", "worker") is worker

@@ -31,6 +31,8 @@ THREADS = Metric("pinchpoint_threads", "Threads of a role.", Kind.GAUGE, ("role"
 METRICS = (CPU, RUNQUEUE, THREADS, *resources.METRICS)
 
 SECONDS = 1e-9
+KEEP = 900.0
+"""Seconds for which a role of an owner is shown after its last thread has ended, so that a scrape still sees it."""
 OWNER_LIMIT = 64
 """Owners per role; what comes later is charged to the owner ``more``."""
 
@@ -38,7 +40,7 @@ OWNER_LIMIT = 64
 class RoleUse:
     """One role of one owner: its totals, and what its serial units used in the sample that is being taken."""
 
-    __slots__ = ("_groups", "counted", "cpu", "resource", "role", "threads", "wait")
+    __slots__ = ("_groups", "alive", "counted", "cpu", "resource", "role", "threads", "wait")
 
     def __init__(self, role: Role, resource: Resource | None) -> None:
         self.role = role
@@ -47,6 +49,8 @@ class RoleUse:
         self.wait = 0
         self.threads: dict[int, int] = {}
         """Number of threads by group (a process, or a worker): the divisor of a pool."""
+        self.alive: float | None = None
+        """Monotonic time in seconds at which it was last seen to have a thread; None where nobody looked yet."""
         self.counted = False
         """Whether anybody counts them: a worker has no role between two works."""
         self._groups: dict[int, tuple[int, int]] = {}
@@ -130,6 +134,15 @@ class RoleTable:
         """Forget how many threads each role has, before they are counted again."""
         for use in self._uses.values():
             use.threads.clear()
+
+    def forget(self, now: float) -> None:
+        """Forget what has had no thread for `KEEP`: a run's commands come and go, and their series must not pile up."""
+        for (role, owner), use in list(self._uses.items()):
+            if use.threads or not use.counted or use.alive is None:
+                use.alive = now
+            elif now - use.alive >= KEEP:
+                del self._uses[role, owner]
+                self._owners[role] -= 1
 
     def points(self) -> Iterator[Point]:
         """Yield the points of every role, and of the resources among them."""

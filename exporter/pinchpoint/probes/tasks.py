@@ -77,6 +77,7 @@ class Tasks(Probe):
         if closing:
             self._closed = now
             self._close_sums()
+            self._table.forget(now)
         if self._last is not None:
             self._table.settle(now - self._last)
         self._last = now
