@@ -121,7 +121,7 @@ def main() -> None:
         costs = [measure(threads, arguments.seconds, flags) for _ in range(arguments.rounds)]
     median = {name: statistics.median(getattr(cost, name) for cost in costs) for name in Cost.__dataclass_fields__}
     print(
-        f"Linux {platform.release()}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
+        f"Linux {platform.release().partition('-')[0]}, {os.cpu_count()} CPUs, Python {platform.python_version()}, "
         f"load {os.getloadavg()[0]:.1f},"
     )
     print(f"median of {len(costs)} x {arguments.seconds:.0f} s, scraped every {SCRAPE_INTERVAL:.0f} s\n")

@@ -221,3 +221,26 @@ def test_any_bytes_are_usable_rules_or_a_configuration_error(
 
     assert all(0 < value <= 1 for value in roles.thresholds.values())
     assert all(0 <= value < math.inf for value in roles.alerts.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("[resource.dsik]\nthreshold = 0.5\n", "resource.dsik"),
+        ("[resource.disk]\nthreshold = 0.5\n[resource.dsik]\n", "resource.dsik"),
+        ("[alert]\nRunQueueWaitHihg = 0.5\n", "alert.RunQueueWaitHihg"),
+    ],
+)
+def test_a_threshold_of_something_that_does_not_exist_is_refused_by_its_name(
+    tmp_path: Path, text: str, key: str
+) -> None:
+    with pytest.raises(ConfigError, match=rf"roles.toml: {key}: there is none of that name"):
+        load(tmp_path, text)
+
+
+def test_a_file_may_give_a_threshold_to_a_role_of_its_own(tmp_path: Path) -> None:
+    text = (
+        PROCESS.format("mine", "mine") + ROLE.format("mine", "x") + 'unit = "thread"\n[resource.r]\nthreshold = 0.4\n'
+    )
+
+    assert load(tmp_path, text).thresholds["r"] == 0.4

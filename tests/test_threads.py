@@ -195,3 +195,20 @@ def test_an_owner_whose_threads_have_ended_is_forgotten_after_a_quarter_of_an_ho
     assert owners == [{"gone", "alive", "worker"}, {"alive", "worker"}]
     assert entry(table, "thread", "gone") is not gone
     assert entry(table, "thread", "worker") is worker
+
+
+def test_at_the_limit_the_owner_that_has_been_gone_for_longest_makes_room() -> None:
+    table = RoleTable()
+    for number in range(OWNER_LIMIT):
+        entry(table, "thread", f"o{number}").count(number)
+    table.forget(0.0)
+    table.clear_threads()
+    for number in range(2, OWNER_LIMIT):
+        entry(table, "thread", f"o{number}").count(number)
+
+    newcomers = [entry(table, "thread", owner) for owner in ("new", "newer", "newest")]
+
+    owners = {labels["owner"] for labels, _ in Snapshot.of(0, table.points()).series("pinchpoint_threads")}
+    assert {"o0", "o1"} & owners == set()
+    assert newcomers[0] is not newcomers[1]
+    assert newcomers[2] is entry(table, "thread", "more")

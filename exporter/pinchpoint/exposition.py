@@ -10,7 +10,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-from pinchpoint.model import Point
+from pinchpoint.model import Metric, Point
 
 __all__ = ["PointsCollector", "families", "families_text", "registry", "text"]
 
@@ -31,22 +31,24 @@ def families(points: Iterable[Point]) -> Iterator[Family]:
 class PointsCollector(Collector):
     """A collector for a registry of prometheus_client that asks for the points at each scrape."""
 
-    def __init__(self, points: Callable[[], Iterable[Point]]) -> None:
+    def __init__(self, points: Callable[[], Iterable[Point]], metrics: Iterable[Metric]) -> None:
         self._points = points
+        self._metrics = metrics
 
     def collect(self) -> Iterator[Family]:
         """Yield the families now."""
         return families(self._points())
 
-    def describe(self) -> Iterable[Family]:
-        """Return nothing: what there is to collect is known only at the scrape."""
-        return ()
+    def describe(self) -> Iterator[Family]:
+        """Yield what there may be: by it the registry answers to ``name[]``."""
+        for metric in self._metrics:
+            yield Family(metric.name.removesuffix("_total"), metric.help, metric.kind.value)
 
 
-def registry(points: Callable[[], Iterable[Point]]) -> CollectorRegistry:
-    """Return a registry whose only content are the points."""
-    found = CollectorRegistry(auto_describe=False)
-    found.register(PointsCollector(points))
+def registry(points: Callable[[], Iterable[Point]], metrics: Iterable[Metric] = ()) -> CollectorRegistry:
+    """Return a registry whose only content are the points, which are of `metrics`."""
+    found = CollectorRegistry()
+    found.register(PointsCollector(points, metrics))
     return found
 
 

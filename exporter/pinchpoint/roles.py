@@ -194,6 +194,12 @@ def _merge(files: list[tuple[_File, str]], default: float | None) -> Roles:
                     thresholds.get(role.name, 1.0), role.help,
                 )
             )  # fmt: skip
+    builtin = files[-1][0]
+    names = builtin.resource.keys() | {role.name for role in roles}
+    for file, origin in files:
+        for kind, given, there in (("resource", file.resource, names), ("alert", file.alert, builtin.alert)):
+            if strange := sorted(given.keys() - there):
+                raise ConfigError(f"{origin}: {kind}.{strange[0]}: there is none of that name")
     known = {process.class_ for process in processes} | {BENCHMARK, KWORKER}
     for file, origin in files:
         for index, role in enumerate(file.role):

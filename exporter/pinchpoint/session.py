@@ -103,6 +103,7 @@ class Session:
         self._say = say
         self._known: dict[int, Benchmark] = {}
         self._before: Snapshot | None = None
+        self._latest: Snapshot | None = None
         self._recorded = float("-inf")
         self._recorder = Recorder(directory / "samples.om.gz") if source is not None else None
         self._kinds = {metric.name: (metric.kind.value, metric.help) for metric in all_metrics()}
@@ -153,8 +154,10 @@ class Session:
                 self.phases.clear()
             else:
                 current.mark.end = now
-                if snapshot is not None and self._before is not None:
-                    current.usage = usage(self._before, snapshot)
+                # An exporter that has gone since was there for the most part: its last samples still count.
+                last = snapshot or self._latest
+                if last is not None and self._before is not None and last.time > self._before.time:
+                    current.usage = usage(self._before, last)
                 self._say(f"phase {current.mark.name} ended after {now - current.mark.start:.1f} s")
         if phase is not None:
             self.phases.append(PhaseRecord(PhaseMark(phase, now)))
@@ -176,6 +179,8 @@ class Session:
             self._recorder.add(snapshot, self._kinds)
         except OSError as error:
             self._warn(f"samples are not recorded: {error.strerror}")
+        self._latest = snapshot
+        self._before = self._before or snapshot
         return snapshot
 
     def finish(self, exit_status: int) -> None:

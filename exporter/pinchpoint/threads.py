@@ -110,7 +110,7 @@ class RoleTable:
         """Return the entry of a role and an owner."""
         key = (role.name, owner)
         if (use := self._uses.get(key)) is None:
-            if self._owners.get(role.name, 0) >= OWNER_LIMIT and owner != "more":
+            if self._owners.get(role.name, 0) >= OWNER_LIMIT and owner != "more" and not self._make_room(role.name):
                 return self.use(role, "more")
             self._owners[role.name] = self._owners.get(role.name, 0) + 1
             full = None
@@ -118,6 +118,21 @@ class RoleTable:
                 full = Resource(role.name, owner, role.serves, role.threshold, ("runqueue",))
             use = self._uses[key] = RoleUse(role, full)
         return use
+
+    def _make_room(self, role: str) -> bool:
+        """Forget the owner that has been without a thread for longest; return whether there was one."""
+        gone = [
+            (use.alive or 0.0, owner)
+            for (name, owner), use in self._uses.items()
+            if name == role and use.counted and not use.threads
+        ]
+        if gone:
+            self._drop(role, min(gone)[1])
+        return bool(gone)
+
+    def _drop(self, role: str, owner: str) -> None:
+        self._touched.discard(self._uses.pop((role, owner)))
+        self._owners[role] -= 1
 
     def charge(self, use: RoleUse, group: int, run: int, wait: int) -> None:
         """Charge nanoseconds that one thread of `group` used."""
@@ -141,8 +156,7 @@ class RoleTable:
             if use.threads or not use.counted or use.alive is None:
                 use.alive = now
             elif now - use.alive >= KEEP:
-                del self._uses[role, owner]
-                self._owners[role] -= 1
+                self._drop(role, owner)
 
     def points(self) -> Iterator[Point]:
         """Yield the points of every role, and of the resources among them."""

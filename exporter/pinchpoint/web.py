@@ -17,7 +17,7 @@ from prometheus_client import make_wsgi_app
 
 from pinchpoint import __version__
 from pinchpoint.exposition import registry
-from pinchpoint.model import Point
+from pinchpoint.model import Metric, Point
 
 __all__ = ["AddressError", "Server", "application", "parse_address", "serve"]
 
@@ -94,10 +94,12 @@ class Server(ThreadingMixIn, WSGIServer):
         self.setup_environ()
 
 
-def application(points: Callable[[], Iterable[Point]], telemetry_path: str) -> Application:
-    """Return the WSGI application that serves the points."""
+def application(
+    points: Callable[[], Iterable[Point]], telemetry_path: str, metrics: Iterable[Metric] = ()
+) -> Application:
+    """Return the WSGI application that serves the points, which are of `metrics`."""
     # Never compressed: bytes on the wire are cheaper than CPU of the host that is measured.
-    metrics = make_wsgi_app(registry(points), disable_compression=True)
+    exposition = make_wsgi_app(registry(points, metrics), disable_compression=True)
     landing = LANDING.format(version=__version__, path=html.escape(telemetry_path, quote=True)).encode()
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -107,7 +109,7 @@ def application(points: Callable[[], Iterable[Point]], telemetry_path: str) -> A
             status, kind, body = "405 Method Not Allowed", "text/plain", b"only GET and HEAD\n"
             allow = [("Allow", "GET, HEAD")]
         elif path == telemetry_path:
-            return metrics(environ, start_response)  # type: ignore[no-any-return]
+            return exposition(environ, start_response)  # type: ignore[no-any-return]
         elif path == "/":
             status, kind, body = "200 OK", "text/html", landing
         elif path == "/-/healthy":

@@ -165,6 +165,13 @@ def test_openmetrics_is_served_to_whoever_accepts_it(running: Exporter) -> None:
     assert body.endswith(b"# EOF\n")
 
 
+def test_a_scrape_may_ask_for_some_names_alone(running: Exporter) -> None:
+    body = running.ask("/metrics?name[]=pinchpoint_self_cpu_seconds_total&name[]=pinchpoint_build_info")[1]
+
+    names = {line.split(b"{")[0].split()[0] for line in body.splitlines() if not line.startswith(b"#")}
+    assert names == {b"pinchpoint_self_cpu_seconds_total", b"pinchpoint_build_info"}
+
+
 def test_an_answer_is_never_packed_since_that_costs_cpu_of_the_measured_host(running: Exporter) -> None:
     answer, body = running.ask("/metrics", Accept_Encoding="gzip")
 

@@ -7,6 +7,7 @@ import os
 import pty
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -238,3 +239,24 @@ def test_a_bad_call_says_so_and_starts_nothing(run: Run, tmp_path: Path, argumen
     assert process.returncode == 2
     assert "Traceback" not in stderr
     assert not (tmp_path / "state").exists()
+
+
+def test_a_phase_whose_exporter_went_away_shows_what_was_seen_until_then(run: Run, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    flags = [f"--web.listen-address={address}", f"--path.runs={tmp_path / 'runs'}"]
+    with subprocess.Popen([sys.executable, "-m", "pinchpoint", "exporter", *flags], stderr=-3) as exporter:
+        deadline = time.monotonic() + 30
+        while socket.socket().connect_ex(("127.0.0.1", int(address.partition(":")[2]))):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        script = "import time, sys\nend = time.monotonic() + 3\nwhile time.monotonic() < end: pass\n"
+        script += "print('spun', flush=True); sys.stdin.read()"
+        process = run("--target", address, "--", sys.executable, "-c", script, stdin=-1)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"spun\n"
+        exporter.kill()
+    stderr = process.communicate(b"", timeout=60)[1].decode()
+
+    assert "! benchmark" in stderr
+    assert f"warning: no samples: {address}: " in stderr

@@ -50,7 +50,7 @@ def test_it_passes_when_alertmanager_received_the_alert(
 
     assert process.returncode == 0, said
     assert "BenchmarkThreadSaturated is pending in Prometheus" in said
-    assert "BenchmarkThreadSaturated received by Alertmanager" in said
+    assert "BenchmarkThreadSaturated of fio received by Alertmanager" in said
     assert "runbooks/BenchmarkThreadSaturated.md" in said
     assert "cpu_one_thread" in said
     assert "disk_random_write" in said

@@ -16,6 +16,7 @@ import click
 
 from pinchpoint import __version__
 from pinchpoint.build import local_sampler
+from pinchpoint.catalogue import all_metrics
 from pinchpoint.config import LOG_LEVELS, Config, ConfigError, check_config, load_config
 from pinchpoint.probes import PROBES
 from pinchpoint.web import AddressError, application, parse_address, serve
@@ -72,7 +73,7 @@ def command(config_file: Path | None, **flags: Any) -> None:
         _fail(str(error))
     logging.basicConfig(level=config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
-        server = serve(address, application(sampler.points, config.web.telemetry_path))
+        server = serve(address, application(sampler.points, config.web.telemetry_path, list(all_metrics())))
     except OSError as error:
         _fail(f"can't listen on {config.web.listen_address}: {error.strerror}; choose another --web.listen-address")
     try:

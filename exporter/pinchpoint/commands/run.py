@@ -87,7 +87,7 @@ def command(
             _add_alerts(session, prometheus)
         except PrometheusError as error:
             session.warnings.append(f"no alerts: {error}")
-    console.print(run_table(session.phases, alerts=prometheus is not None))
+    console.print(run_table(session.phases, alerts=prometheus is not None, width=console.width))
     for warning in session.warnings:
         click.echo(f"pinchpoint: warning: {warning}", err=True)
     click.echo(f"pinchpoint: kept in {directory}", err=True)

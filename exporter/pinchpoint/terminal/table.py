@@ -16,6 +16,10 @@ __all__ = ["format_result", "run_table"]
 
 SHOWN = 4
 """Resources that are named for one phase."""
+WIDE = 106
+"""Columns from which on alerts have a column of their own."""
+PHASE_WIDTH = 24
+"""Columns that the names of phases get at least, as far as they need them."""
 LEAST_BUSY = 0.2
 """Busy share under which a resource is not worth a line."""
 
@@ -39,26 +43,36 @@ def _scaled(value: float, step: int, units: Sequence[str]) -> tuple[float, str]:
     return value, units[-1]
 
 
-def run_table(phases: Sequence[PhaseRecord], *, alerts: bool) -> Table:
-    """Return the table; `alerts` says whether anybody was asked for them."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("phase", overflow="fold")
+def run_table(phases: Sequence[PhaseRecord], *, alerts: bool, width: int) -> Table:
+    """Return the table; `alerts` says whether anybody was asked for them.
+
+    In a terminal that is not `WIDE` the alerts stand below the resources, so that no name has to be broken.
+    """
+    beside = alerts and width >= WIDE
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    longest = max((len(phase.mark.name) for phase in phases), default=0)
+    table.add_column("phase", overflow="fold", min_width=min(longest, PHASE_WIDTH))
     table.add_column("time", justify="right", no_wrap=True)
-    table.add_column("result", overflow="fold")
-    table.add_column("busy, full for (! = full most of the time)", overflow="fold")
-    if alerts:
-        table.add_column("alerts fired", overflow="fold")
+    table.add_column("result", no_wrap=True)
+    table.add_column(f"busy, full for{'' if beside or not alerts else '; alerts'}", overflow="fold")
+    if beside:
+        table.add_column("alerts fired", no_wrap=True)
     for phase in phases:
         mark = phase.mark
+        fired = [Text(name) for name in phase.alerts]
         cells = [
             Text(mark.name),
             Text(f"{(mark.end or mark.start) - mark.start:.1f} s"),
             Text("\n".join(format_result(result) for result in mark.results) or "-"),
             _resources(phase.usage),
         ]
-        if alerts:
-            cells.append(Text("\n".join(phase.alerts) or "-"))
+        if beside:
+            cells.append(Text("\n").join(fired) if fired else Text("-"))
+        elif fired:
+            cells[-1] = Text("\n").join([cells[-1], *fired])
         table.add_row(*cells)
+    table.caption = "! full for most of the phase"
+    table.caption_justify = "left"
     return table
 
 

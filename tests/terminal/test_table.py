@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from pinchpoint.diagnosis.usage import ResourceUse, Usage
+from pinchpoint.runs import PhaseMark, Result
+from pinchpoint.session import PhaseRecord
+from pinchpoint.terminal.table import format_result, run_table
+
+
+def shown(phases: list[PhaseRecord], width: int, *, alerts: bool = True) -> str:
+    output = StringIO()
+    Console(file=output, width=width).print(run_table(phases, alerts=alerts, width=width))
+    return "\n".join(line.rstrip() for line in output.getvalue().splitlines()).strip("\n") + "\n"
+
+
+def resource(name: str, owner: str, busy: float, saturated: float) -> ResourceUse:
+    return ResourceUse(name, owner, ("disk",), busy, saturated, None, 0.8)
+
+
+WRITE = PhaseRecord(
+    PhaseMark("disk_random_write", 100.0, 125.2, [Result("write", "bytes_per_second", 2.22 * 2**30)]),
+    Usage(0.0, 25.0, (resource("disk", "vda", 0.93, 0.98), resource("filesystem_kernel", "host", 0.41, 0.04))),
+    ["BenchmarkThreadSaturated", "DiskSaturated"],
+)
+BLIND = PhaseRecord(PhaseMark("read", 130.0, 140.0))
+
+
+def test_a_wide_terminal_has_a_column_of_alerts_and_a_narrow_one_a_line_for_each() -> None:
+    wide, narrow = (shown([WRITE], width).splitlines() for width in (110, 80))
+
+    assert wide[2].split("%")[-1].split() == ["BenchmarkThreadSaturated"]
+    assert [line.strip() for line in narrow[4:6]] == ["BenchmarkThreadSaturated", "DiskSaturated"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 110])
+def test_no_name_is_broken(width: int) -> None:
+    text = shown([WRITE, BLIND], width)
+
+    for name in ("disk_random_write", "write 2.22 GiB/s", "! disk vda 93%, 98%", "filesystem_kernel host 41%, 4%"):
+        assert name in text
+    assert "BenchmarkThreadSaturated" in text
+    assert "DiskSaturated" in text
+    assert "no samples" in text
+    assert max(len(line) for line in text.splitlines()) <= width
+
+
+def test_what_is_full_most_of_the_time_is_marked_and_the_mark_is_explained() -> None:
+    text = shown([WRITE], 80)
+
+    assert "! disk vda" in text
+    assert "! filesystem_kernel" not in text
+    assert "! full for most of the phase" in text
+
+
+def test_without_a_prometheus_nothing_is_said_of_alerts() -> None:
+    assert "alerts" not in shown([BLIND], 110, alerts=False)
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "text"),
+    [
+        ("bytes_per_second", 0.0, "write 0 B/s"),
+        ("bytes_per_second", 1023.6, "write 1024 B/s"),
+        ("bytes_per_second", 3.5 * 2**50, "write 3584 TiB/s"),
+        ("operations_per_second", 146_200.0, "write 146 kIOPS"),
+        ("operations_per_second", 12.34, "write 12.3 IOPS"),
+        ("seconds", 2.5, "write 2.5 seconds"),
+    ],
+)
+def test_results_are_shown_in_the_units_of_the_field(unit: str, value: float, text: str) -> None:
+    assert format_result(Result("write", unit, value)) == text
