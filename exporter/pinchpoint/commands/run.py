@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,7 +18,7 @@ from pinchpoint.prometheus import PrometheusError, fired_alerts
 from pinchpoint.runs import RunDirectory, default_run_directory
 from pinchpoint.session import LOOK_INTERVAL, Session, new_run_directory, run_id
 from pinchpoint.sources import LocalSource, Source, SourceError, TargetSource
-from pinchpoint.supervise import Command, CommandError, end_like, hold_signals
+from pinchpoint.supervise import Command, CommandError, end_like
 from pinchpoint.terminal.table import run_table
 from pinchpoint.tomlfile import ConfigError
 
@@ -47,14 +48,19 @@ def command(
 ) -> None:
     """Run a benchmark, mark its phases, record it, and say what was full.
 
-    The command's output and exit status pass through unchanged; what Pinchpoint says goes to standard error.
+    The command's output and exit status pass through unchanged; what Pinchpoint says goes to standard error. Where
+    standard output can't be written (a full disk) the command goes on, and a status of 0 becomes 1.
     Runs are kept under $XDG_STATE_HOME/pinchpoint/runs.
     """
+    try:
+        child = Command()
+    except OSError as error:
+        _fail(f"no pipe or pseudo-terminal for the command: {error.strerror}")
     console = Console(stderr=True, highlight=False)
 
     def say(line: str) -> None:
         if not quiet:
-            click.echo(f"pinchpoint: {line}", err=True)
+            _tell(f"pinchpoint: {line}\n")
 
     pairs = {}
     for tag in tags:
@@ -62,7 +68,6 @@ def command(
         if not key or not equals:
             _fail(f"--tag {tag!r} is not KEY=VALUE")
         pairs[key] = value
-    mask = hold_signals()
     try:
         config = load_config(config_file)
         config.path.runs = str(runs or config.path.runs or default_run_directory())
@@ -74,12 +79,13 @@ def command(
     say(f"run {run}, samples from {source.name}")
     with session.open_stdout() as keep:
         try:
-            child = Command(argv, keep, mask)
+            child.start(argv, keep)
         except CommandError as error:
             directory.joinpath("stdout").unlink(missing_ok=True)
             _fail(str(error), error.status)
         session.start(argv, child.pid)
         status = child.wait(session.look, LOOK_INTERVAL)
+    session.warnings += child.warnings
     session.finish(os.waitstatus_to_exitcode(status))
     source.close()
     if prometheus is not None:
@@ -87,11 +93,14 @@ def command(
             _add_alerts(session, prometheus)
         except PrometheusError as error:
             session.warnings.append(f"no alerts: {error}")
-    console.print(run_table(session.phases, alerts=prometheus is not None, width=console.width))
+    with suppress(OSError):  # a capture ends with an empty write, which /dev/full refuses too
+        with console.capture() as table:
+            console.print(run_table(session.phases, alerts=prometheus is not None, width=console.width))
+        _tell(table.get())
     for warning in session.warnings:
-        click.echo(f"pinchpoint: warning: {warning}", err=True)
-    click.echo(f"pinchpoint: kept in {directory}", err=True)
-    end_like(status)
+        _tell(f"pinchpoint: warning: {warning}\n")
+    _tell(f"pinchpoint: kept in {directory}\n")
+    end_like(status or child.failure)
 
 
 def _source(target: str | None, config: Config) -> Source:
@@ -122,6 +131,12 @@ def _add_alerts(session: Session, url: str) -> None:
         phase.alerts = sorted({alert.name for alert in fired if alert.in_phase(start, end)})
 
 
+def _tell(text: str) -> None:
+    """Write to standard error; where nobody reads it or it is full, that is no failure of the command."""
+    with suppress(OSError):
+        click.echo(text, err=True, nl=False)
+
+
 def _fail(message: str, status: int = 2) -> NoReturn:
-    click.echo(f"pinchpoint: {message}", err=True)
+    _tell(f"pinchpoint: {message}\n")
     sys.exit(status)
