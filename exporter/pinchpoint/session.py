@@ -190,8 +190,9 @@ class Session:
         self._record.marker.end = self._wall()
         stdout = self._stdout()
         results: dict[str, list[Result]] = {}
+        taken: dict[str, set[int]] = {}
         for benchmark in self._known.values():
-            for phase, found in benchmark.results(stdout).items():
+            for phase, found in benchmark.results(stdout, taken.setdefault(benchmark.name, set())).items():
                 results.setdefault(phase, []).extend(found)
         for record in self.phases:
             record.mark.results = results.get(record.mark.name, [])

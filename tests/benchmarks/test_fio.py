@@ -44,9 +44,17 @@ class RecordedTree(Tree):
     def __init__(self) -> None:
         self.processes = {}
         self.files: dict[int, list[str]] = {}
+        self.tids: list[int] = []
+        self.environment: dict[str, str] = {}
 
     def open_files(self, pid: int) -> list[str]:
         return self.files.get(pid, [])
+
+    def threads(self, pid: int) -> list[int]:
+        return self.tids
+
+    def variable(self, pid: int, name: str) -> str:
+        return self.environment.get(name, "")
 
 
 def replay(fio: Fio, *, with_files: bool) -> list[tuple[float, str | None]]:
@@ -133,7 +141,7 @@ def test_standard_input_and_fifos_are_never_read(tmp_path: Path, argument: str) 
 def test_the_last_of_several_status_documents_has_the_results(steps: Path) -> None:
     text = (FIXTURES / "jobs-stonewall-json-status.txt").read_text()
 
-    results = Fio(["fio", str(steps)], Path("/")).results(text)
+    results = Fio(["fio", "--status-interval=1", str(steps)], Path("/")).results(text, set())
 
     last = list(documents(text))[-1]["jobs"]
     assert list(results) == ["seq-write", "rand-read", "rand-write", "mixed"]
@@ -148,7 +156,7 @@ def test_the_last_of_several_status_documents_has_the_results(steps: Path) -> No
 def test_an_interrupted_run_has_the_results_so_far() -> None:
     fio = Fio(["fio", "--name=rw4k"], Path("/"))
 
-    (result, operations) = fio.results((FIXTURES / "sigint-json.txt").read_text())["rw4k"]
+    (result, operations) = fio.results((FIXTURES / "sigint-json.txt").read_text(), set())["rw4k"]
 
     assert (result.operation, result.unit) == ("write", "bytes_per_second")
     assert result.value > 1e6
@@ -159,7 +167,7 @@ def test_several_processes_of_one_group_add_up() -> None:
     job = {"jobname": "a", "write": {"runtime": 10, "bw_bytes": 100, "iops": 2.5}}
 
     results = Fio(["fio", "--name=a", "--numjobs=2"], Path("/")).results(
-        json.dumps({"fio version": "fio-3.33", "jobs": [job, job]})
+        json.dumps({"fio version": "fio-3.33", "jobs": [job, job]}), set()
     )
 
     assert [result.value for result in results["a"]] == [200, 5.0]
@@ -174,19 +182,145 @@ def test_the_bandwidth_of_old_versions_is_in_kib() -> None:
 def test_the_output_file_of_the_command_line_is_read_where_there_is_one(tmp_path: Path) -> None:
     (tmp_path / "out.json").write_text((FIXTURES / "json.txt").read_text())
 
-    results = Fio(["fio", "--name=rw4k", "--output=out.json"], tmp_path).results("")
+    results = Fio(["fio", "--name=rw4k", "--output=out.json"], tmp_path).results("", set())
 
     assert results["rw4k"][0].operation == "write"
 
 
 @pytest.mark.parametrize("name", ["normal.txt", "bad-option.txt"])
 def test_output_without_json_has_no_results(name: str) -> None:
-    assert Fio(["fio", "--name=a"], Path("/")).results((FIXTURES / name).read_text()) == {}
+    assert Fio(["fio", "--name=a"], Path("/")).results((FIXTURES / name).read_text(), set()) == {}
+
+
+def printed(*names: str, figure: int, elapsed: int = 1) -> str:
+    jobs = [
+        {"jobname": name, "elapsed": elapsed, "read": {"runtime": 1, "bw_bytes": figure, "iops": 1}} for name in names
+    ]
+    return json.dumps({"fio version": "fio-3.33", "timestamp_ms": 1000 + figure, "jobs": jobs}) + "\n"
+
+
+def figures(text: str, *commands: list[str]) -> list[dict[str, float]]:
+    taken: set[int] = set()
+    found = [Fio(["fio", *command], Path("/")).results(text, taken) for command in commands]
+    return [{phase: results[0].value for phase, results in one.items()} for one in found]
+
+
+def test_each_of_two_commands_has_its_own_results() -> None:
+    text = printed("p", figure=1) + printed("q", figure=2)
+
+    assert figures(text, ["--name=p"], ["--name=q"]) == [{"p": 1}, {"q": 2}]
+
+
+def test_commands_with_the_same_jobs_have_their_results_in_the_order_of_their_start() -> None:
+    text = printed("p", figure=1) + printed("p", figure=2, elapsed=9)
+
+    assert figures(text, ["--name=p"], ["--name=p"]) == [{"p": 1}, {"p": 2}]
+
+
+def test_a_command_that_repeats_its_status_keeps_to_documents_until_the_elapsed_time_falls() -> None:
+    text = "".join(printed("p", figure=n, elapsed=elapsed) for n, elapsed in [(1, 1), (2, 2), (3, 1), (4, 2)])
+    command = ["--status-interval=1", "--name=p"]
+
+    assert figures(text, command, command) == [{"p": 2}, {"p": 4}]
+
+
+def test_jobs_that_are_in_no_plan_have_no_results_unless_there_is_no_plan() -> None:
+    assert figures(printed("x", figure=1), ["--name=p"]) == [{}]
+    assert figures(printed("x", figure=1), ["-"]) == [{"fio": 1}]
+
+
+def looks(fio: Fio, *alive: list[int]) -> list[str | None]:
+    """Return the phases that a leader with these threads shows, look by look."""
+    tree, found = RecordedTree(), []
+    for tids in alive:
+        tree.tids = tids
+        found.append(fio.look(tree, 10))
+    return found
+
+
+def test_jobs_that_are_threads_are_seen_by_their_births() -> None:
+    fio = Fio(["fio", "--thread", "--name=a", "--name=b", "--stonewall", "--numjobs=2"], Path("/"))
+
+    # As fio 3.33 has them: the leader, its helper, then the jobs.
+    assert looks(fio, [10], [10, 13], [10, 13, 14], [10, 13], [10, 13, 74, 75], [10, 13]) == [
+        None, None, "a", None, "b", None,
+    ]  # fmt: skip
+
+
+def test_threads_that_cannot_all_be_jobs_make_the_command_one_phase() -> None:
+    fio = Fio(["fio", "--thread", "--name=a", "--name=b", "--stonewall"], Path("/"))
+
+    assert looks(fio, [10, 13, 14, 15], [10, 13], [10, 13, 74]) == ["fio", None, "fio"]
+
+
+def test_more_job_processes_than_planned_make_the_command_one_phase() -> None:
+    tree = RecordedTree()
+    fio = Fio(["fio", "--name=a"], Path("/"))
+    tree.processes = {pid: TreeProcess(pid, 10, "fio") for pid in (11, 12)}
+
+    assert fio.look(tree, 10) == "fio"
+
+
+def test_a_comment_may_stand_at_the_end_of_a_line() -> None:
+    jobs = parse_job_file("[a] ; first\nnumjobs=2 # x\n[b]\nstonewall ; y\n")
+
+    assert [(job.name, job.processes, job.barrier) for job in jobs] == [("a", 2, False), ("b", 1, True)]
+
+
+def test_waiting_for_a_job_is_a_barrier() -> None:
+    assert [group.phase for group in plan(["fio", "--name=a", "--name=b", "--wait_for=a"], Path("/"))] == ["a", "b"]
+
+
+def test_only_the_sections_that_are_asked_for_run(steps: Path) -> None:
+    groups = plan(["fio", "--section=seq-write", "--section", "mixed", str(steps)], Path("/"))
+
+    assert [group.phase for group in groups] == ["seq-write", "mixed"]
+
+
+def test_a_value_may_be_the_next_word_but_never_of_a_flag(steps: Path) -> None:
+    argv = ["fio", "--output", "x", "--name", "a", "--numjobs", "2", "--thread", str(steps)]
+
+    assert [(group.phase, group.processes) for group in plan(argv, Path("/"))][:2] == [
+        ("a+seq-write", 3),
+        ("rand-read", 2),
+    ]
+
+
+def test_a_variable_is_looked_up_in_the_environment_of_fio(tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_text("[a]\nnumjobs=${N}\n[b]\nstonewall\n")
+    tree = RecordedTree()
+    known, unknown = (Fio(["fio", "jobs"], tmp_path) for _ in range(2))
+    unknown.look(tree, 10)
+    tree.environment = {"N": "3"}
+    known.look(tree, 10)
+
+    assert [(group.phase, group.processes) for group in known.groups] == [("a", 3), ("b", 1)]
+    assert [group.phase for group in unknown.groups] == ["fio"]
+
+
+def test_a_job_file_that_includes_another_gives_no_plan(tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_text("[a]\ninclude more.fio\n")
+
+    assert plan(["fio", "jobs"], tmp_path) == []
+
+
+def test_a_further_job_file_begins_behind_a_barrier_and_without_defaults(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("[a]\n")
+    (tmp_path / "two").write_text("[b]\n")
+
+    groups = plan(["fio", "--numjobs=2", "one", "two"], tmp_path)
+
+    assert [(group.phase, group.processes) for group in groups] == [("a", 2), ("b", 1)]
+
+
+@given(st.lists(st.text() | st.sampled_from(["--name", "--numjobs", "--output", "--section", "-", "--"])))
+def test_no_command_line_raises(words: list[str]) -> None:
+    Fio(["fio", *words], Path("/nonexistent")).results("", set())
 
 
 @given(st.text())
 def test_no_output_raises(text: str) -> None:
-    Fio(["fio", "--name=a"], Path("/")).results(text)
+    Fio(["fio", "--name=a"], Path("/")).results(text, set())
     parse_job_file(text)
 
 
@@ -204,6 +338,6 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["fio version", "jobs", "timestamp", "timestamp_ms"]), JSON))
 def test_no_json_document_raises(document: dict[str, object]) -> None:
-    results = Fio(["fio", "--name=a"], Path("/")).results(json.dumps({"fio version": "", **document}))
+    results = Fio(["fio", "--name=a"], Path("/")).results(json.dumps({"fio version": "", **document}), set())
 
     assert all(math.isfinite(result.value) for found in results.values() for result in found)

@@ -54,12 +54,32 @@ class Tree:
         """Return the children of a process, oldest first."""
         return [process.pid for process in self.processes.values() if process.ppid == pid]
 
+    def threads(self, pid: int) -> list[int]:
+        """Return the threads of a process, oldest first; empty where they can't be read."""
+        try:
+            # next_tid (fs/proc/base.c) follows the list to whose end each new thread is added.
+            return [int(tid) for tid in os.listdir(self._procfs / str(pid) / "task")]
+        except OSError:
+            return []
+
     def argv(self, pid: int) -> list[str]:
         """Return a process' command line; empty where it can't be read. It is used here and shown to nobody."""
         try:
             return [decode(word) for word in read_bytes(self._procfs / str(pid) / "cmdline").split(b"\0")[:-1]]
         except OSError:
             return []
+
+    def variable(self, pid: int, name: str) -> str:
+        """Return one variable of a process' environment; empty where there is none or it can't be read.
+
+        It is used where a benchmark itself would put it into its plan, and shown to nobody.
+        """
+        try:
+            words = read_bytes(self._procfs / str(pid) / "environ").split(b"\0")
+        except OSError:
+            return ""
+        start = name.encode("utf-8", "replace") + b"="
+        return next((decode(word[len(start) :]) for word in words if word.startswith(start)), "")
 
     def cwd(self, pid: int) -> Path:
         """Return a process' working directory; / where it can't be read."""
@@ -98,5 +118,9 @@ class Benchmark(ABC):
         """Return the phase that goes on now, None between phases."""
 
     @abstractmethod
-    def results(self, stdout: str) -> Mapping[str, list[Result]]:
-        """Return the results by phase, after the end; `stdout` is what the whole run printed."""
+    def results(self, stdout: str, taken: set[int]) -> Mapping[str, list[Result]]:
+        """Return the results by phase, after the end; `stdout` is what the whole run printed.
+
+        Benchmarks of one kind are asked in the order of their start, with one `taken`: what of the output is one's own
+        is noted there (in what way is the kind's affair), and left alone by those that come later.
+        """
