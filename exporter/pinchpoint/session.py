@@ -192,7 +192,10 @@ class Session:
         results: dict[str, list[Result]] = {}
         taken: dict[str, set[int]] = {}
         for benchmark in self._known.values():
-            for phase, found in benchmark.results(stdout, taken.setdefault(benchmark.name, set())).items():
+            own = benchmark.results(stdout, taken.setdefault(benchmark.name, set()))
+            if not own:
+                self._warn(f"no results in the output of {benchmark.name}: {benchmark.hint}")
+            for phase, found in own.items():
                 results.setdefault(phase, []).extend(found)
         for record in self.phases:
             record.mark.results = results.get(record.mark.name, [])

@@ -109,6 +109,8 @@ class Benchmark(ABC):
     name: ClassVar[str]
     """The ``benchmark`` label."""
     comm: ClassVar[str]
+    hint: ClassVar[str]
+    """What to do where its output has no results."""
 
     @abstractmethod
     def __init__(self, argv: Sequence[str], cwd: Path) -> None: ...

@@ -286,6 +286,7 @@ class Fio(Benchmark):
 
     name: ClassVar[str] = "fio"
     comm: ClassVar[str] = "fio"
+    hint: ClassVar[str] = "give it --output-format=json, or normal,json to read it too"
 
     def __init__(self, argv: Sequence[str], cwd: Path) -> None:
         options = dict(_arguments(argv))
