@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
 
@@ -205,11 +205,6 @@ class Sampler:
         found.append(PRIORITY.point(1, *self._priority))
         found.append(SERIES.point(len(found) + 1))
         return found
-
-    def probes(self) -> Iterator[Probe]:
-        """Yield the probes."""
-        for entry in self._entries:
-            yield entry.probe
 
 
 def raise_priority() -> tuple[str, str]:
