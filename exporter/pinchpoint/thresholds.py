@@ -13,7 +13,9 @@ RESOURCE = Metric(
     "pinchpoint_resource_threshold_ratio", "Busy share from which the resource counts as full.", labels=("resource",)
 )
 ALERT = Metric(
-    "pinchpoint_alert_threshold_ratio", "Threshold of an alert that does not compare a busy share.", labels=("alert",)
+    "pinchpoint_alert_threshold",
+    "Threshold of an alert that does not compare a busy share: a ratio, or in the unit that the roles file names.",
+    labels=("alert",),
 )
 METRICS = (RESOURCE, ALERT)
 

@@ -198,7 +198,7 @@ def test_a_rule_names_resources_and_thresholds_that_the_roles_file_has(rule: Rul
     for name, matchers in selectors(rule.expr):
         if name.startswith("pinchpoint_resource_"):
             assert matchers["resource"] in known.thresholds
-        if name == "pinchpoint_alert_threshold_ratio":
+        if name == "pinchpoint_alert_threshold":
             assert matchers["alert"] == rule.alert
             assert rule.alert in known.alerts
 
@@ -210,7 +210,7 @@ def test_no_rule_repeats_a_threshold(rule: Rule) -> None:
 
 
 def test_every_threshold_of_the_roles_file_belongs_to_an_alert_that_uses_it() -> None:
-    using = {rule.alert for rule in RULES if f'pinchpoint_alert_threshold_ratio{{alert="{rule.alert}"}}' in rule.expr}
+    using = {rule.alert for rule in RULES if f'pinchpoint_alert_threshold{{alert="{rule.alert}"}}' in rule.expr}
     assert set(roles.load_roles().alerts) == using
 
 
