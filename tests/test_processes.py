@@ -316,3 +316,21 @@ def test_the_real_procfs_shows_this_process_where_its_name_is_asked_for(tmp_path
     file.write_text(f'[[process]]\nmatch = "{own}"\nclass = "benchmark"\n')
 
     assert os.getpid() in Processes(Path("/proc"), load_roles(file)).current(0.0)
+
+
+def test_daemons_of_two_clusters_get_the_beginning_of_their_fsid(machine: Machine) -> None:
+    for pid in (10, 11, 12):
+        machine.process(pid, "ceph-osd", argv=("ceph-osd", "-i", "0"))
+    processes = table(machine)
+
+    def owners(now: float) -> dict[int, str]:
+        return {pid: process.owner for pid, process in processes.current(now).items()}
+
+    processes.belongs(processes.current(0.0)[10], "aaaaaaaa-1111")
+    assert owners(1.0) == {10: "osd.0", 11: "osd.0", 12: "osd.0"}
+
+    processes.belongs(processes.current(1.0)[11], "bbbbbbbb-2222")
+    assert owners(2.0) == {10: "osd.0@aaaaaaaa", 11: "osd.0@bbbbbbbb", 12: "osd.0"}
+
+    machine.end(11)
+    assert owners(10.0) == {10: "osd.0", 12: "osd.0"}

@@ -20,6 +20,8 @@ FULL_INTERVAL = 5.0
 """Seconds between two passes that read every process again: an exec changes a name without a new pid."""
 YOUNG = 2.0
 """Seconds for which a new process is read again at each scan."""
+CLUSTER_LENGTH = 8
+"""Characters of a cluster's fsid that tell its daemons from another's on the same host."""
 OWNER_LIMIT = 64
 """Owners per process class; a host with more instances has the rest under the owner ``more``."""
 
@@ -79,6 +81,8 @@ class Processes:
         """Pids of the workqueue workers."""
         self.generation = 0
         """Rises with every scan that looked for new processes."""
+        self._clusters: dict[tuple[int, int], str] = {}
+        self._renamed = False
 
     def current(self, now: float) -> Mapping[int, Process]:
         """Return the processes of interest by pid; `now` is a monotonic time in seconds."""
@@ -87,13 +91,26 @@ class Processes:
                 self._scan(now)
             return self._current
 
+    def belongs(self, process: Process, cluster: str) -> None:
+        """Say which cluster (fsid) a Ceph daemon belongs to.
+
+        Where there are daemons of several, their owners get its first characters: two clusters both have an osd.0.
+        """
+        with self._lock:
+            if self._clusters.get((process.pid, process.start)) != cluster:
+                self._clusters[process.pid, process.start] = cluster
+                self._renamed |= self._several_clusters()
+
+    def _several_clusters(self) -> bool:
+        return len(set(self._clusters.values())) > 1
+
     def _scan(self, now: float) -> None:
         self._scanned = now
         roots = frozenset(self._adopted())
         full = now - self._read_all >= FULL_INTERVAL
         last_pid = self._newest_pid()
         quiet = last_pid == self._last_pid and last_pid and now - self._newcomer >= YOUNG
-        if quiet and not full and roots == self._roots:
+        if quiet and not full and roots == self._roots and not self._renamed:
             return
         self._last_pid, self._roots = last_pid, roots
         if full:
@@ -115,11 +132,20 @@ class Processes:
         self._seen, self._first_seen = seen, first_seen
         self._newcomer = max(first_seen.values(), default=now)
         before, self._benchmarks = self._benchmarks, self._descendants(roots)
+        several = self._several_clusters()
+        self._clusters = {
+            (pid, start): cluster
+            for (pid, start), cluster in self._clusters.items()
+            if pid in seen and seen[pid].start == start
+        }
+        renamed = self._renamed or several != self._several_clusters()
+        self._renamed = False
         current: dict[int, Process] = {}
         newcomers = []
         for pid, stat in seen.items():
             old = self._current.get(pid)
             same = old is not None and (old.start, old.comm) == (stat.start, stat.comm)
+            same = same and not (renamed and (pid, stat.start) in self._clusters)
             if old is not None and same and (pid in before) == (pid in self._benchmarks):
                 current[pid] = old
             else:
@@ -184,4 +210,6 @@ class Processes:
             except OSError:
                 argv = []
             fields["ceph_id"] = ceph_id([decode(word) for word in argv if word])
+            if (cluster := self._clusters.get((pid, stat.start))) and self._several_clusters():
+                fields["ceph_id"] += f"@{cluster[:CLUSTER_LENGTH]}"
         return re.sub(r"\{(.*?)\}", lambda found: fields[found[1]], rule.owner)

@@ -35,7 +35,7 @@ READ_LIMIT = 1 << 20
 
 
 class FormatError(ValueError):
-    """A file of the kernel does not have the format that its parser knows."""
+    """A file or an answer does not have the format that its parser knows."""
 
 
 class Stat(NamedTuple):

@@ -1,0 +1,1 @@
+"""What the probes of Ceph share: admin sockets, who has which, and what their answers say."""

@@ -1,0 +1,336 @@
+"""Asks Ceph processes at a steady pace, each in a thread of its own: one that is stuck blinds nobody else.
+
+A question that is not answered in time stays where it is and is waited for: asking again would only lengthen the queue
+of a daemon that is late. Meanwhile it is looked whether the process still runs at all.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import ClassVar
+
+from pinchpoint.ceph.asok import AdminSocketError, Conversation, Question, SilentError, UnknownCommandError
+from pinchpoint.ceph.perf import parse_option, parse_version
+from pinchpoint.ceph.sockets import admin_sockets
+from pinchpoint.model import Metric, Point
+from pinchpoint.processes import Process, Processes
+from pinchpoint.procfs import FormatError, parse_schedstat, parse_stat, read_bytes
+
+__all__ = ["METRICS", "Follower", "Followers", "Reader"]
+
+UP = Metric(
+    "pinchpoint_ceph_socket_up",
+    "1 if the daemon's admin socket answered the last questions in time; 0: nothing is known of its inside.",
+    labels=("daemon",),
+)
+PROBLEM = Metric(
+    "pinchpoint_ceph_socket_problem_info",
+    "Why the admin socket gives no answers: silent, stopped, refused, denied, missing, foreign, malformed, too_large.",
+    labels=("daemon", "reason"),
+)
+DURATION = Metric(
+    "pinchpoint_ceph_socket_duration_seconds", "How long the last round of questions took.", labels=("daemon",)
+)
+STUCK = Metric(
+    "pinchpoint_ceph_daemon_stuck",
+    "1 if the process is stopped, or its admin socket is silent and none of its threads has run since.",
+    labels=("daemon",),
+)
+INFO = Metric(
+    "pinchpoint_ceph_daemon_info", "Release and cluster (fsid) of a daemon.", labels=("daemon", "cluster", "version")
+)
+METRICS = (UP, PROBLEM, DURATION, STUCK, INFO)
+
+VERSION = Question("version", every=60.0)
+FSID = Question("config get", "fsid", every=60.0)
+TIMEOUT = 1.0
+"""Seconds in which all questions of a round have to be answered; a working daemon needs milliseconds."""
+STILL = 2.0
+"""Seconds without any CPU time after which a silent daemon counts as stuck."""
+LOOK_AGAIN = (1.0, 2.0, 5.0, 10.0)
+"""Seconds until a process without a socket is looked at again; a daemon opens its socket early, and a client may later
+open one more, so the last of them goes on for ever."""
+LIMIT = 64
+"""Sockets that one probe follows at once; the processes of further ones are blind."""
+INTERVAL = 1.0
+"""Seconds between two rounds of questions."""
+NO_FSID = "00000000-0000-0000-0000-000000000000"
+
+log = logging.getLogger(__name__)
+
+
+class Reader(ABC):
+    """What a probe makes of the answers of one process."""
+
+    questions: ClassVar[tuple[Question, ...]]
+
+    @abstractmethod
+    def take(self, now: float, answers: Mapping[str, bytes]) -> None:
+        """Take the answers of one round, JSON by the question's key; `now` is a monotonic time in seconds.
+
+        Missing is what was not due, and what this release does not know. Raises FormatError.
+        """
+
+    @abstractmethod
+    def points(self, daemon: str) -> Iterator[Point]:
+        """Yield the present value of every series."""
+
+
+class Follower:
+    """One admin socket that is asked again and again."""
+
+    def __init__(
+        self,
+        procfs: Path,
+        process: Process,
+        path: Path,
+        reader: Reader,
+        belongs: Callable[[str], None] = lambda cluster: None,
+    ) -> None:
+        self.process = process
+        """Replaced when its owner gets another name."""
+        self.path = path
+        self.reader = reader
+        self.lock = Lock()
+        """Held while the reader takes answers, and by whoever reads its points."""
+        self.problem = "silent"
+        """Why nothing is known of it, "" when it answers."""
+        self.stuck = False
+        self.duration = 0.0
+        self.cluster = self.version = ""
+        self._procfs = procfs
+        self._belongs = belongs
+        self._due = dict.fromkeys((VERSION, FSID, *reader.questions), float("-inf"))
+        self._waiting: Conversation | None = None
+        self._ran = -1
+        self._still_since = 0.0
+        self._reported = ""
+
+    def step(self, now: float) -> None:
+        """Ask what is due, and wait for all answers for at most `TIMEOUT`; `now` is a monotonic time in seconds."""
+        try:
+            if is_stopped(self._procfs, self.process.pid):
+                raise AdminSocketError("stopped", "the process is stopped")
+            answers = self._ask(now)
+            self._identify(answers)
+            with self.lock:
+                self.reader.take(now, answers)
+                self.problem, self.stuck, self._ran = "", False, -1
+        except AdminSocketError as error:
+            self._blind(now, error.reason, error)
+        except FormatError as error:
+            self._blind(now, "malformed", error)
+        self.duration = time.monotonic() - now
+
+    def _ask(self, now: float) -> dict[str, bytes]:
+        deadline = now + TIMEOUT
+        if self._waiting is not None:
+            # What was asked so long ago is asked again: its answer is of then.
+            self._finish(self._waiting, deadline)
+        answers: dict[str, bytes] = {}
+        for question, due in self._due.items():
+            if now < due:
+                continue
+            self._waiting = Conversation(self.path, question, pid=self.process.pid)
+            try:
+                answers[question.key] = self._finish(self._waiting, deadline)
+            except UnknownCommandError:
+                pass
+            self._due[question] = now + question.every - INTERVAL / 2
+        return answers
+
+    def _finish(self, conversation: Conversation, deadline: float) -> bytes:
+        try:
+            answer = conversation.answer(deadline - time.monotonic())
+        except SilentError:
+            raise
+        except AdminSocketError:
+            self.hang_up()
+            raise
+        self.hang_up()
+        return answer
+
+    def hang_up(self) -> None:
+        """Give up waiting for an answer."""
+        if self._waiting is not None:
+            self._waiting.close()
+            self._waiting = None
+
+    def _identify(self, answers: Mapping[str, bytes]) -> None:
+        if (raw := answers.get(VERSION.key)) is not None:
+            self.version = parse_version(raw)
+        if (raw := answers.get(FSID.key)) is not None:
+            cluster = parse_option(raw) or ""
+            self.cluster = "" if cluster == NO_FSID else cluster
+            if self.cluster:
+                self._belongs(self.cluster)
+
+    def _blind(self, now: float, reason: str, error: Exception) -> None:
+        stuck = reason == "stopped"
+        if reason == "silent":
+            ran = cpu_time(self._procfs, self.process.pid)
+            if ran != self._ran:
+                self._ran, self._still_since = ran, now
+            stuck = now - self._still_since >= STILL
+        with self.lock:
+            self.problem, self.stuck = reason, stuck
+        if reason != self._reported:
+            log.warning("%s: admin socket %s: %s", self.process.owner, self.path, error)
+        self._reported = reason
+
+    def run(self, stop: Event) -> None:
+        """Take a step every `INTERVAL` until `stop`."""
+        while not stop.is_set():
+            began = time.monotonic()
+            try:
+                self.step(began)
+            except Exception as error:  # a reader that fails blinds its own daemon only, as a probe does
+                self._blind(began, "malformed", error)
+            stop.wait(max(0.0, began + INTERVAL - time.monotonic()))
+        self.hang_up()
+
+
+class Followers:
+    """The followers of all processes of some classes. `make` gives each its reader."""
+
+    def __init__(
+        self,
+        procfs: Path,
+        rootfs: Path,
+        processes: Processes,
+        classes: Collection[str],
+        make: Callable[[], Reader],
+    ) -> None:
+        self._procfs = procfs
+        self._rootfs = rootfs
+        self._processes = processes
+        self._classes = frozenset(classes)
+        self._make = make
+        self._found: dict[Identity, _Found] = {}
+
+    def refresh(self, now: float) -> int:
+        """Look for new processes and sockets, and let go of those that went; return how many processes there are.
+
+        `now` is a monotonic time in seconds.
+        """
+        present = {
+            (process.pid, process.start): process
+            for process in self._processes.current(now).values()
+            if process.class_ in self._classes
+        }
+        for identity in self._found.keys() - present.keys():
+            self._found.pop(identity).close()
+        for identity, process in present.items():
+            found = self._found.get(identity)
+            if found is None:
+                found = self._found[identity] = _Found(process)
+            found.rename(process)
+            if now >= found.due:
+                found.due = now + LOOK_AGAIN[min(found.looks, len(LOOK_AGAIN) - 1)]
+                found.looks += 1
+                self._look(found)
+        return len(present)
+
+    def _look(self, found: _Found) -> None:
+        process = found.process
+        paths = admin_sockets(self._procfs, self._rootfs, process)
+        for path in found.followers.keys() - set(paths):
+            found.drop(path)
+        for path in paths:
+            if path not in found.followers and sum(len(other.followers) for other in self._found.values()) < LIMIT:
+                belongs = partial(self._processes.belongs, process)
+                found.follow(path, Follower(self._procfs, process, path, self._make(), belongs))
+
+    def __iter__(self) -> Iterator[tuple[Process, list[Follower]]]:
+        """Yield each process with the followers of its sockets."""
+        for found in self._found.values():
+            yield found.process, [follower for follower, _ in found.followers.values()]
+
+    def points(self) -> Iterator[Point]:
+        """Yield what is known of each daemon, and the points of its reader unless it is blind."""
+        seen = set()
+        for process, followers in self:
+            daemon = process.owner
+            if daemon in seen:
+                continue  # two clusters whose names are not known yet
+            seen.add(daemon)
+            if not followers:
+                stopped = is_stopped(self._procfs, process.pid)
+                yield UP.point(0, daemon)
+                yield PROBLEM.point(1, daemon, "stopped" if stopped else "missing")
+                yield STUCK.point(float(stopped), daemon)
+            for follower in followers[:1]:
+                with follower.lock:
+                    problem, stuck = follower.problem, follower.stuck
+                    if not problem:
+                        yield from follower.reader.points(daemon)
+                yield UP.point(float(not problem), daemon)
+                if problem:
+                    yield PROBLEM.point(1, daemon, problem)
+                yield STUCK.point(float(stuck), daemon)
+                yield DURATION.point(follower.duration, daemon)
+                if follower.version or follower.cluster:
+                    yield INFO.point(1, daemon, follower.cluster, follower.version)
+
+    def close(self) -> None:
+        """End all threads; one that waits for an answer ends a little later by itself."""
+        for found in self._found.values():
+            found.close()
+        self._found.clear()
+
+
+Identity = tuple[int, int]
+"""The pid and the start time of a process."""
+
+
+class _Found:
+    """A process and the followers of its sockets."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.due = float("-inf")
+        self.looks = 0
+        self.followers: dict[Path, tuple[Follower, Event]] = {}
+
+    def rename(self, process: Process) -> None:
+        self.process = process
+        for follower, _ in self.followers.values():
+            follower.process = process
+
+    def follow(self, path: Path, follower: Follower) -> None:
+        stop = Event()
+        self.followers[path] = follower, stop
+        Thread(target=follower.run, args=(stop,), name=f"ceph-{self.process.owner}"[:15], daemon=True).start()
+
+    def drop(self, path: Path) -> None:
+        self.followers.pop(path)[1].set()
+
+    def close(self) -> None:
+        for path in list(self.followers):
+            self.drop(path)
+
+
+def is_stopped(procfs: Path, pid: int) -> bool:
+    """Return whether a process was stopped by a signal or a debugger: state T or t (man 5 proc)."""
+    try:
+        return parse_stat(read_bytes(procfs / str(pid) / "stat")).state in ("T", "t")
+    except (OSError, FormatError):
+        return False
+
+
+def cpu_time(procfs: Path, pid: int) -> int:
+    """Return the nanoseconds that the living threads of a process have run; stat is too coarse for an idle daemon."""
+    total = 0
+    try:
+        for tid in os.listdir(procfs / str(pid) / "task"):
+            total += parse_schedstat(read_bytes(procfs / str(pid) / "task" / tid / "schedstat"))[0]
+    except (OSError, FormatError):
+        pass  # a thread ended: that is a change too
+    return total

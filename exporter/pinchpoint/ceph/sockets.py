@@ -1,0 +1,147 @@
+"""Which admin sockets a process has: found through the process itself, so that no name has to be guessed.
+
+Two clusters on one host both have an ``osd.0``, cephadm puts sockets into a directory for each fsid inside of each
+container, clients name theirs after pids of their own namespace. A process' descriptors and its ``/proc/PID/net/unix``
+say exactly which sockets it listens on, whatever they are called and wherever they are.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from pinchpoint.processes import Process
+from pinchpoint.procfs import decode, read_bytes
+
+__all__ = ["admin_sockets", "is_ceph_client", "listening_sockets", "resolve_in_root"]
+
+SUFFIX = ".asok"
+"""How admin sockets' names end by default (option admin_socket, src/common/options)."""
+TABLE_LIMIT = 16 << 20
+"""Longest /proc/PID/net/unix that is read, in bytes: about 150,000 sockets."""
+ACCEPTS = 0x10000
+"""Flag of a listening socket (__SO_ACCEPTCON, include/uapi/linux/net.h)."""
+LINK_LIMIT = 40
+"""Symbolic links that are followed in one path, as in the kernel (MAXSYMLINKS, include/linux/namei.h)."""
+RUN_DIRECTORIES = ("run/ceph", "var/run/ceph")
+
+
+def listening_sockets(raw: bytes) -> dict[int, str]:
+    """Return the paths of the listening sockets in ``/proc/PID/net/unix`` by inode.
+
+    Written by ``unix_seq_show`` (net/unix/af_unix.c). Abstract sockets have no path; what is no such line is skipped.
+    """
+    found: dict[int, str] = {}
+    for line in raw.splitlines():
+        fields = line.split(None, 7)
+        if len(fields) != 8 or not fields[7].startswith(b"/"):
+            continue
+        try:
+            flags, inode = int(fields[3], 16), int(fields[6])
+        except ValueError:
+            continue
+        if flags & ACCEPTS:
+            found[inode] = os.fsdecode(fields[7])
+    return found
+
+
+def admin_sockets(procfs: Path, rootfs: Path, process: Process) -> list[Path]:
+    """Return the admin sockets of a process, as paths that we can connect to; none where it has none (yet).
+
+    Without the right to see the process' descriptors they are looked for by the daemon's name in the usual directories;
+    whoever connects has to check who listens.
+    """
+    directory = procfs / str(process.pid)
+    try:
+        paths = sorted(_own_sockets(directory))
+    except PermissionError:
+        return list(_by_name(rootfs, process))
+    except OSError:
+        return []  # it is gone
+    found = []
+    for path in paths:
+        try:
+            found.append(resolve_in_root(directory / "root", path))
+        except OSError:
+            found.append(rootfs / path.lstrip("/"))
+    return found
+
+
+def _own_sockets(directory: Path) -> Iterator[str]:
+    table = listening_sockets(read_bytes(directory / "net" / "unix", TABLE_LIMIT))
+    named = {f"socket:[{inode}]": path for inode, path in table.items() if path.endswith(SUFFIX)}
+    if not named:
+        return
+    for descriptor in os.listdir(directory / "fd"):
+        try:
+            target = os.readlink(directory / "fd" / descriptor)
+        except FileNotFoundError:
+            continue
+        if (path := named.get(target)) is not None:
+            yield path
+
+
+def _by_name(rootfs: Path, process: Process) -> Iterator[Path]:
+    kind, _, name = process.owner.partition("@")[0].partition(".")
+    if not process.class_.endswith(f"-{kind}"):
+        return  # a client's name says nothing about its process
+    pattern = re.compile(rf".+-{re.escape(kind)}\.{re.escape(name)}\.asok")
+    seen = set()
+    for directory in RUN_DIRECTORIES:
+        for folder, _, files in os.walk(rootfs / directory):
+            for file in files:
+                path = Path(os.path.realpath(folder), file)
+                if pattern.fullmatch(file) and path not in seen:
+                    seen.add(path)
+                    yield path
+
+
+def resolve_in_root(root: Path, path: str) -> Path:
+    """Return `path` of another root directory as we see it: links in it lead to where they lead for who lives there.
+
+    The kernel takes an absolute link below ``/proc/PID/root`` from *our* root: ``/var/run -> /run`` in a container
+    would lead to our sockets (path_resolution(7)). Raises OSError. Who may change the links meanwhile can mislead us:
+    whoever connects has to check who listens.
+    """
+    parts = list(reversed(PurePosixPath(path).parts))
+    inside: list[str] = []
+    links = 0
+    while parts:
+        part = parts.pop()
+        if part == "/":
+            inside.clear()
+        elif part == "..":
+            del inside[-1:]
+        else:
+            where = root.joinpath(*inside, part)
+            try:
+                target = os.readlink(where)
+            except OSError as error:
+                if error.errno != errno.EINVAL:  # it is no link
+                    raise
+                inside.append(part)
+                continue
+            links += 1
+            if links > LINK_LIMIT:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(where))
+            parts.extend(reversed(PurePosixPath(target).parts))
+    return root.joinpath(*inside)
+
+
+def is_ceph_client(procfs: Path, pid: int) -> bool:
+    """Return whether a process has the threads of a Ceph client library: ``msgr-worker-N`` (src/msg/async/Stack.h)."""
+    try:
+        tids = os.listdir(procfs / str(pid) / "task")
+    except OSError:
+        return False
+    for tid in tids:
+        try:
+            name = decode(read_bytes(procfs / str(pid) / "task" / tid / "comm"))
+        except OSError:
+            continue
+        if name.startswith("msgr-worker-"):
+            return True
+    return False
