@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.probes.benchmark import Benchmark
+from pinchpoint.probes.ceph_daemons import CephDaemons
 from pinchpoint.probes.cgroups import Cgroups
 from pinchpoint.probes.cpu import Cpu
 from pinchpoint.probes.cpufreq import CpuFreq
@@ -27,6 +28,7 @@ PROBES: tuple[type[Probe], ...] = (
     Devices,
     Memory,
     Cgroups,
+    CephDaemons,
     HostFacts,
     SelfCost,
 )
