@@ -1,17 +1,18 @@
 # The work is done in scripts/ and compose/; `make` alone lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint up status down bench golden docs picture clean
+.PHONY: help setup demo test lint up status down lab-up lab-down bench golden docs picture clean
 
 python := .venv/bin/python
 
 help: ## show this list
 	@echo "Pinchpoint: says, live, what limits a storage benchmark run"
 	@echo
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-15s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-15s %s\n", $$1, $$2 }'
 	@echo
 	@echo "Ports of the local stack: PINCHPOINT_PORT (9748), PROMETHEUS_PORT (9090),"
 	@echo "ALERTMANAGER_PORT (9093), NODE_EXPORTER_PORT (9100);"
 	@echo "for example: make up PROMETHEUS_PORT=19090"
+	@echo "Size of the lab: OSDS (3), MDSS (2); for example: make lab-up OSDS=1"
 
 setup: ## make .venv and install what the other targets need (they do it themselves)
 	@scripts/setup
@@ -39,6 +40,12 @@ status: ## show what of the local stack runs, and where
 down: ## stop what `make up` started
 	@$(python) compose/native.py down
 
+lab-up: setup ## start a real Ceph cluster from Debian's packages on loopback; leave it running
+	@PYTHONPATH=tests $(python) -m lab up
+
+lab-down: ## stop what `make lab-up` started, remove its data
+	@PYTHONPATH=tests $(python) -m lab down
+
 bench: setup ## measure what the exporter costs on a host with 4,000 threads
 	@$(python) bench/cost.py
 
@@ -51,7 +58,8 @@ docs: setup ## renew the README's tables of metrics and alerts
 picture: setup ## draw the README's picture of the live view, from a real fio run
 	$(python) scripts/picture.py
 
-clean: ## stop the local stack, remove everything that make made in this tree
+clean: ## stop the local stack and the lab, remove everything that make made in this tree
 	-@[ ! -x $(python) ] || $(python) compose/native.py down
+	-@[ ! -x $(python) ] || PYTHONPATH=tests $(python) -m lab down
 	rm -rf .venv .stack .mypy_cache .ruff_cache .pytest_cache .hypothesis exporter/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -66,7 +66,7 @@ def main() -> None:
         f"Python {platform.python_version()}, median of {arguments.rounds} x {arguments.seconds:.0f} s\n"
     )
     print(
-        "| admin sockets | series | CPU, % of one core | RSS, MB | scrape, ms | CPU of the daemons for it, % of one core |"
+        "| admin sockets | series | CPU, % of one core | RSS, MB | scrape, ms | daemons' CPU for it, % of one core |"
     )
     print("|---|---|---|---|---|---|")
     for name, found in costs.items():

@@ -95,6 +95,10 @@ PARTS: Mapping[str, Part] = {
 }
 
 
+OTHER_TARGETS = ("ceph", "ceph-exporter")
+"""Lists of targets that are no part of the stack, in compose/targets: empty until somebody names a cluster."""
+
+
 class StackError(Exception):
     """The stack cannot be started or stopped; the message is written for the person who asked for it."""
 
@@ -251,16 +255,18 @@ class Stack:
 
     def _prepare(self, commands: Mapping[str, list[str]]) -> None:
         """Write the state directory. Links let an edited rule or configuration take effect at a reload."""
-        for name, source in (
-            ("prometheus.yml", TREE / "compose" / "prometheus.yml"),
-            ("alertmanager.yml", TREE / "compose" / "alertmanager.yml"),
-            ("rules", TREE / "alerts"),
-        ):
-            (self.state / name).unlink(missing_ok=True)
-            (self.state / name).symlink_to(source)
         shutil.rmtree(self.state / "log", ignore_errors=True)
         for name in ("log", "targets"):
             (self.state / name).mkdir(exist_ok=True)
+        compose = TREE / "compose"
+        for name, source in (
+            ("prometheus.yml", compose / "prometheus.yml"),
+            ("alertmanager.yml", compose / "alertmanager.yml"),
+            ("rules", TREE / "alerts"),
+            *((f"targets/{name}.yml", compose / "targets" / f"{name}.yml") for name in OTHER_TARGETS),
+        ):
+            (self.state / name).unlink(missing_ok=True)
+            (self.state / name).symlink_to(source)
         for name, port in self.ports.items():
             (self.state / "targets" / f"{name}.yml").write_text(f'- targets: ["127.0.0.1:{port}"]\n')
         if len(os.fsencode(self._socket)) > SOCKET_PATH_LIMIT:

@@ -97,6 +97,16 @@ class TestARunningStack:
 
         assert until(30, lambda: up() == dict.fromkeys(PARTS, "up")), up()
 
+    def test_scrapes_no_ceph_until_somebody_names_a_cluster(self, stack: Stack) -> None:
+        answer = get_json(f"{stack.urls['prometheus']}/api/v1/targets")["data"]
+        targets = [*answer["activeTargets"], *answer["droppedTargets"]]
+
+        assert [target["scrapeUrl"] for target in targets if "ceph" in target["scrapePool"]] == []
+
+    def test_takes_a_cluster_from_the_lists_of_targets_in_the_tree(self, stack: Stack) -> None:
+        for name in native.OTHER_TARGETS:
+            assert (stack.state / "targets" / f"{name}.yml").samefile(TREE / "compose" / "targets" / f"{name}.yml")
+
     def test_has_every_rule_of_the_alerts_folder(self, stack: Stack) -> None:
         groups = get_json(f"{stack.urls['prometheus']}/api/v1/rules")["data"]["groups"]
         loaded = sorted(rule["name"] for group in groups for rule in group["rules"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.probes.benchmark import Benchmark
+from pinchpoint.probes.ceph_client import CephClient
 from pinchpoint.probes.ceph_daemons import CephDaemons
+from pinchpoint.probes.ceph_kernel import CephKernel
 from pinchpoint.probes.cgroups import Cgroups
 from pinchpoint.probes.cpu import Cpu
 from pinchpoint.probes.cpufreq import CpuFreq
@@ -12,7 +14,9 @@ from pinchpoint.probes.cpuidle import CpuIdle
 from pinchpoint.probes.devices import Devices
 from pinchpoint.probes.host_facts import HostFacts
 from pinchpoint.probes.kworkers import Kworkers
+from pinchpoint.probes.mds import Mds
 from pinchpoint.probes.memory import Memory
+from pinchpoint.probes.osd import Osd
 from pinchpoint.probes.self_cost import SelfCost
 from pinchpoint.probes.tasks import Tasks
 
@@ -28,7 +32,11 @@ PROBES: tuple[type[Probe], ...] = (
     Devices,
     Memory,
     Cgroups,
+    Mds,
+    Osd,
     CephDaemons,
+    CephClient,
+    CephKernel,
     HostFacts,
     SelfCost,
 )

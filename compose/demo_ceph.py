@@ -1,0 +1,175 @@
+"""The demo on a real Ceph cluster: a small MDS cache, the alert, Ceph's own warning, the runbook's command, the end.
+
+A client creates files and keeps them open, so that it can give no capability back. Ends with 0 only if Pinchpoint's
+alert came before Ceph's warning, the command that the alert names was run as it stands there, and both were gone then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from demo import page, say, stack_for_demo, wait_for_scrape
+from lab.cluster import Cluster, LabError
+from lab.loads import metadata_command
+from lab.observer import Observer
+from native import STATE, Stack, StackError, exit_on_sigterm
+
+LIMIT = 8 << 20
+"""The MDS cache's limit in bytes: about 2,000 open files. The default is 4 GiB, about a million."""
+FILES, RAMP, RATE = 15_000, 3_500, 80
+"""Files that the client opens; so many of them at this rate per second, the others as fast as it can."""
+EARLY, LATE, CHECK = "MdsCacheNearLimit", "MdsCacheOversized", "MDS_CACHE_OVERSIZED"
+POLL_SECONDS = 0.5
+STEP_SECONDS = 90.0
+"""Longest wait for any single step."""
+
+
+class FailedError(Exception):
+    """A step of the story did not happen."""
+
+
+class Story:
+    """Waits for one step after the other, and says when each happened."""
+
+    def __init__(self, observer: Observer, cluster: Cluster) -> None:
+        self._observer = observer
+        self._cluster = cluster
+        self._began = time.monotonic()
+        self._seen: set[str] = set()
+
+    def seconds(self) -> float:
+        """Return the seconds since the load began."""
+        return time.monotonic() - self._began
+
+    def wait(self, what: str, happened: Callable[[], Any]) -> Any:
+        """Return the first true answer of `happened`; meanwhile say what else is new. Raises FailedError."""
+        deadline = time.monotonic() + STEP_SECONDS
+        while not (answer := happened()):
+            if time.monotonic() > deadline:
+                raise FailedError(f"{what}: not in {STEP_SECONDS:.0f} s")
+            self._look()
+            time.sleep(POLL_SECONDS)
+        self._look()
+        return answer
+
+    def alert(self, name: str) -> dict[str, Any] | None:
+        """Return an alert that Alertmanager has."""
+        return next(iter(self._observer.alerts(alertname=name)), None)
+
+    def warned(self) -> bool:
+        """Return whether Ceph warns of the cache."""
+        return CHECK in self._cluster.health()
+
+    def tell(self, text: str) -> None:
+        """Print a line with the time."""
+        say(f"{self.seconds():3.0f} s  {text}")
+
+    def _look(self) -> None:
+        """Say which alerts and checks have come and gone since the last look."""
+        now = {f"Ceph warns: {check}" for check in self._cluster.health()}
+        now |= {
+            f"{alert['labels']['alertname']} received by Alertmanager" for alert in self._observer.alerts(layer="mds")
+        }
+        for text in sorted(now - self._seen):
+            self.tell(text)
+        for text in sorted(self._seen - now):
+            self.tell(f"{text.removesuffix(' received by Alertmanager')}: gone")
+        self._seen = now
+
+
+def run(stack: Stack, cluster: Cluster) -> None:
+    """Run the story on a running stack and cluster. Raises FailedError, LabError."""
+    wait_for_scrape(stack)
+    observer = Observer(stack)
+    observer.watch(cluster)
+    cluster.command("config set", who="mds", name="mds_cache_memory_limit", value=str(LIMIT))
+    say(f"alerts   {page(stack.urls['prometheus'], 'alerts')}")
+    say(f"cluster  CEPH_CONF={cluster.conf} ceph -s")
+    say(f"an MDS cache of {LIMIT >> 20} MiB, and a client that creates {FILES:,} files and keeps them open")
+    with _workload(stack, cluster):
+        story = Story(observer, cluster)
+        story.wait(EARLY, lambda: story.alert(EARLY))
+        early = story.seconds()
+        if story.warned():
+            raise FailedError(f"Ceph warned of the cache before {EARLY} came")
+        story.wait(CHECK, story.warned)
+        say(f"       {EARLY} was {story.seconds() - early:.0f} s before Ceph's own warning")
+        alert = story.wait(LATE, lambda: story.alert(LATE))
+        print(f"\n{alert['annotations']['summary']}\n{alert['annotations']['description']}\n")
+        command = _command(alert["annotations"]["description"])
+        story.tell(f"running  {shlex.join(command)}")
+        subprocess.run(command, env=os.environ | cluster.environment(), check=True, timeout=STEP_SECONDS)
+        story.wait(f"end of {CHECK}", lambda: not story.warned())
+        story.wait(f"end of {LATE} and {EARLY}", lambda: not story.alert(LATE) and not story.alert(EARLY))
+        story.tell("Ceph no longer warns of the cache, and both alerts are gone")
+
+
+def _command(description: str) -> list[str]:
+    """Return the command that an alert tells to run."""
+    found = re.search(r"ceph config set mds mds_cache_memory_limit \d+", description)
+    if found is None:
+        raise FailedError(f"the alert names no command: {description}")
+    return found[0].split()
+
+
+@contextmanager
+def _workload(stack: Stack, cluster: Cluster) -> Iterator[None]:
+    """Run the client under `pinchpoint run`; it ends with the block."""
+    load = metadata_command("hold", files=FILES, ramp=RAMP, rate=RATE)
+    command = [
+        str(Path(sys.executable).with_name("pinchpoint")), "run", "--name=demo-ceph", "--quiet",
+        f"--target=127.0.0.1:{stack.ports['pinchpoint']}", f"--prometheus={stack.urls['prometheus']}", "--", *load,
+    ]  # fmt: skip
+    environment = os.environ | cluster.environment()
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield
+        finally:
+            process.terminate()  # passed on to the client, which lets go of its files; the run then prints its table
+
+
+def main() -> int:
+    """Run the demo; return the exit status."""
+    parser = argparse.ArgumentParser(
+        description="See the alert of a full MDS cache come, help and go on a real cluster."
+    )
+    parser.add_argument(
+        "--state", type=Path, default=STATE, metavar="DIR", help="directory of the stack, by default .stack"
+    )
+    options = parser.parse_args()
+    exit_on_sigterm()
+    try:
+        with stack_for_demo(options.state) as stack:
+            say("starting a Ceph cluster: a monitor, a manager, an OSD, two MDSs")
+            with Cluster(mdss=2) as cluster:
+                run(stack, cluster)
+        say("passed")
+        return 0
+    except FailedError as error:
+        print(f"demo: FAILED: {error}", file=sys.stderr)
+    except (StackError, LabError) as error:
+        print(f"demo: {error}", file=sys.stderr)
+    except httpx.HTTPError as error:
+        print(f"demo: Prometheus or Alertmanager does not answer: {error}", file=sys.stderr)
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"demo: cannot run: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("demo: interrupted; what it started is stopped.", file=sys.stderr)
+        return 130
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

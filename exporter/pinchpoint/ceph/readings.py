@@ -1,0 +1,81 @@
+"""What readers of daemons have in common: the options in force, and the messages that came and went."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from pinchpoint.ceph.asok import Question
+from pinchpoint.ceph.perf import PerfDump, parse_option
+from pinchpoint.model import Kind, Metric, Point
+
+__all__ = ["MESSAGES", "OPTION", "PERF", "Messages", "Options", "asked"]
+
+OPTION = Metric(
+    "pinchpoint_ceph_option_info",
+    "An option that is in force in a daemon and that benchmarks depend on.",
+    labels=("daemon", "option", "value"),
+)
+MESSAGES = Metric(
+    "pinchpoint_ceph_messages_total", "Messages of a daemon's network threads.", Kind.COUNTER, ("daemon", "direction")
+)
+
+PERF = Question("perf dump")
+SELDOM = 60.0
+"""Seconds between two askings for an option that nobody changes during a run."""
+VALUE_LIMIT = 128
+"""Characters of an option's value that are shown."""
+
+
+def asked(names: tuple[str, ...], every: float = SELDOM) -> tuple[Question, ...]:
+    """Return the questions for options."""
+    return tuple(Question("config get", name, every) for name in names)
+
+
+class Options:
+    """The options of one daemon, as it answered last; those that its release does not know are missing."""
+
+    def __init__(self, questions: tuple[Question, ...]) -> None:
+        self._questions = tuple(question for question in questions if question.prefix == "config get")
+        self._values: dict[str, str] = {}
+
+    def take(self, answers: Mapping[str, bytes]) -> None:
+        """Take what came of this round's answers. Raises FormatError."""
+        for question in self._questions:
+            if (raw := answers.get(question.key)) is not None and (value := parse_option(raw)) is not None:
+                self._values[question.var] = value
+
+    def limit(self, name: str) -> float | None:
+        """Return an option that limits something; None where it is unknown, no number, or not above 0: no limit."""
+        try:
+            number = float(self._values.get(name, ""))
+        except ValueError:
+            return None
+        return number if 0 < number < math.inf else None
+
+    def points(self, daemon: str) -> Iterator[Point]:
+        """Yield every option, defaults and empty ones too: the default is what a comparison needs to know."""
+        for name, value in self._values.items():
+            yield OPTION.point(1, daemon, name, value[:VALUE_LIMIT])
+
+
+class Messages:
+    """The messages of all network threads of one daemon (class Worker, src/msg/async/Stack.h)."""
+
+    DIRECTIONS = (("received", "msgr_recv_messages"), ("sent", "msgr_send_messages"))
+
+    def __init__(self) -> None:
+        self._totals: dict[str, float] = {}
+
+    def take(self, dump: PerfDump) -> None:
+        """Add the workers up."""
+        workers = dump.loggers("AsyncMessenger::Worker-")
+        for direction, counter in self.DIRECTIONS:
+            counts = [count for worker in workers if (count := dump.value(worker, counter)) is not None]
+            if counts:
+                self._totals[direction] = sum(counts)
+
+    def points(self, daemon: str) -> Iterator[Point]:
+        """Yield one series for each direction."""
+        for direction, total in self._totals.items():
+            yield MESSAGES.point(total, daemon, direction)

@@ -1,0 +1,181 @@
+"""Ceph clients in user space, by their admin sockets: ceph-fuse, libcephfs, librbd, librados in whatever process.
+
+Only ``perf dump`` is asked, and the version once a minute. ``mds_requests``, ``mds_sessions`` and ``status`` would tell
+more, and take the client_lock of libcephfs (src/client/Client.cc): a busy client would be slowed down by being watched,
+and one that is stuck would not answer. So it is known how many requests are in flight to OSDs (objecter.op_active), and
+not how many to MDSs: of these, client.lat sums up the seconds as they end. By Little's law what it gains in a second is
+the mean number in flight, but a request that waits for a minute shows as 60 when it is over, and as nothing before.
+
+Libraries open an admin socket only where the configuration names one, for instance
+``admin_socket = /run/ceph/$cluster-$name.$pid.$cctid.asok`` under ``[client]``; ceph-fuse, a daemon, always does. A
+process that has the threads of a Ceph library and no socket is blind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pinchpoint.ceph import clients
+from pinchpoint.ceph.asok import Question
+from pinchpoint.ceph.clients import (
+    GAP,
+    INFLIGHT_SECONDS,
+    IO_SECONDS,
+    IOS,
+    REQUESTS,
+    Clients,
+    Instance,
+    Integral,
+    Reading,
+    Series,
+)
+from pinchpoint.ceph.follower import Followers, Reader
+from pinchpoint.ceph.perf import PerfDump
+from pinchpoint.ceph.sockets import is_ceph_client
+from pinchpoint.model import Point
+from pinchpoint.probes.base import Host, NotPresent, Probe
+from pinchpoint.processes import Process
+from pinchpoint.roles import BENCHMARK
+
+__all__ = ["CephClient", "ClientReader", "counters", "requests_in_flight"]
+
+CLASSES = frozenset({"ceph-client", BENCHMARK})
+GONE = frozenset({"foreign", "missing", "refused"})
+"""Problems of sockets that are not, or no longer, the process' own: a child inherits those of its parent."""
+LOOK_AGAIN = 5.0
+"""Seconds until a process without an admin socket is looked at again: it may become a Ceph client later."""
+
+UNDERFLOW = 1 << 63
+"""From here on a gauge of Ceph is a negative number: msgr_active_connections is 2^64 - 1 in one of our dumps."""
+
+OPERATIONS = {
+    "client": {"read": "rdlat", "write": "wrlat", "fsync": "fsync"},
+    "librbd": {"read": "rd_latency", "write": "wr_latency", "flush": "flush_latency", "discard": "discard_latency"},
+}
+"""Counters of the application's operations: Client::_finish_init (src/client/Client.cc), ImageCtx::perf_start
+(src/librbd/ImageCtx.cc), Ceph 14 to 19."""
+
+
+def _loggers(dump: PerfDump, kind: str) -> list[str]:
+    """Return the loggers of one kind. A second one has its address appended, librbd's are named after their images.
+
+    The addresses are from PerfCountersCollectionImpl::add (src/common/perf_counters.cc). A persistent write log has a
+    logger with counters of the same names, and is not the image (AbstractWriteLog::init, src/librbd/cache/pwl).
+    """
+    return [
+        name
+        for name in dump.loggers(kind)
+        if (name == kind or name.startswith(f"{kind}-")) and not name.startswith("librbd-pwl-")
+    ]
+
+
+def requests_in_flight(dump: PerfDump) -> float | None:
+    """Return the requests in flight to OSDs, None where the process does not say."""
+    found = [dump.value(name, "op_active") for name in _loggers(dump, "objecter")]
+    known = [value for value in found if value is not None]
+    return sum(value for value in known if value < UNDERFLOW) if known else None
+
+
+def counters(dump: PerfDump) -> Iterator[tuple[Series, float]]:
+    """Yield the counters of a client, by logger."""
+    for name in _loggers(dump, "objecter"):
+        if (replies := dump.value(name, "op_reply")) is not None:
+            yield (REQUESTS, "osd", name), replies
+    for name in _loggers(dump, "client"):
+        if (latency := dump.average(name, "lat")) is not None:
+            yield (REQUESTS, "mds", name), latency.number
+            yield (INFLIGHT_SECONDS, "mds", name), latency.total
+    for kind, operations in OPERATIONS.items():
+        for name in _loggers(dump, kind):
+            for operation, counter in operations.items():
+                if (latency := dump.average(name, counter)) is not None:
+                    yield (IOS, operation, name), latency.number
+                    yield (IO_SECONDS, operation, name), latency.total
+
+
+class ClientReader(Reader):
+    """What one admin socket of a client says."""
+
+    questions = (Question("perf dump"),)
+
+    def __init__(self) -> None:
+        self.reading = Reading({}, {})
+        """What the last answer said; to be read under the follower's lock."""
+        self._integral = Integral()
+        self._last: tuple[float, float] | None = None
+
+    def take(self, now: float, answers: Mapping[str, bytes]) -> None:
+        """Take a ``perf dump``; `now` is a monotonic time in seconds. Raises FormatError."""
+        if (raw := answers.get("perf dump")) is None:
+            return
+        dump = PerfDump.parse(raw)
+        found = dict(counters(dump))
+        inflight: dict[str, float] = {}
+        if (active := requests_in_flight(dump)) is not None:
+            inflight["osd"] = active
+            self._integral.look(now, active)
+            found[INFLIGHT_SECONDS, "osd", ""] = self._integral.seconds
+        waited = [
+            value for (metric, target, _), value in found.items() if (metric, target) == (INFLIGHT_SECONDS, "mds")
+        ]
+        if waited:
+            if self._last is not None and 0 < now - self._last[0] <= GAP:
+                inflight["mds"] = max(0.0, sum(waited) - self._last[1]) / (now - self._last[0])
+            self._last = now, sum(waited)
+        self.reading = Reading(inflight, found)
+
+    def points(self, daemon: str) -> Iterator[Point]:
+        """Yield nothing: the series of a client are sums over its readers, see `CephClient.points`."""
+        return iter(())
+
+
+class CephClient(Probe):
+    """Requests in flight, latencies and operations of Ceph clients in user space."""
+
+    name = "ceph_client"
+    help = "Ceph clients in user space: requests in flight, latency, operations (their admin sockets)"
+    metrics = clients.METRICS
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._followers = Followers(host.procfs, host.rootfs, host.processes, CLASSES, ClientReader)
+        self._clients = Clients()
+        self._looked: dict[tuple[int, int], tuple[float, bool]] = {}
+
+    def sample(self, now: float) -> None:
+        """Look for clients and add what they did. Raises NotPresent where there are none."""
+        self._followers.refresh(now)
+        self._clients.update(now, self._instances(now))
+        if not self._clients:
+            raise NotPresent("no Ceph client runs in user space")
+
+    def points(self) -> Iterator[Point]:
+        """Yield the sums over the instances of each client."""
+        return self._clients.points()
+
+    def close(self) -> None:
+        """End the threads that ask."""
+        self._followers.close()
+
+    def _instances(self, now: float) -> Iterator[Instance]:
+        looked, self._looked = self._looked, {}
+        for process, followers in self._followers:
+            own = False
+            for follower in followers:
+                assert isinstance(follower.reader, ClientReader)
+                with follower.lock:
+                    problem, reading = follower.problem, follower.reader.reading
+                if problem not in GONE:
+                    own = True
+                    yield Instance(follower, process.owner, None if problem else reading)
+            if not own and self._is_client(process, now, looked):
+                yield Instance((process.pid, process.start), process.owner, None)
+
+    def _is_client(self, process: Process, now: float, looked: Mapping[tuple[int, int], tuple[float, bool]]) -> bool:
+        """Return whether a process without an admin socket is a Ceph client: it is blind then."""
+        identity = process.pid, process.start
+        found = looked.get(identity)
+        if found is None or now - found[0] >= LOOK_AGAIN:
+            found = now, is_ceph_client(self.host.procfs, process.pid)
+        self._looked[identity] = found
+        return found[1]

@@ -1,0 +1,304 @@
+"""The inside of the CephFS metadata servers of this host: cache, journal, requests.
+
+Counters are exported as the daemon has them: those of a restarted daemon, or after ``perf reset``, begin again at 0,
+which is what Prometheus expects of a counter. Names were read in perf dumps of Ceph 14.2.21, 16.2.15, 18.2.7 and
+20.2.4, and in the sources of the last two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from pinchpoint import resources
+from pinchpoint.ceph import follower
+from pinchpoint.ceph.asok import Question
+from pinchpoint.ceph.follower import Followers, Reader
+from pinchpoint.ceph.perf import PerfDump
+from pinchpoint.ceph.readings import MESSAGES, OPTION, PERF, Messages, Options, asked
+from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.probes.base import Host, NotPresent, Probe
+from pinchpoint.procfs import FormatError
+from pinchpoint.resources import Resource
+from pinchpoint.roles import Roles
+
+__all__ = ["Mds", "MdsReader", "parse_cache_bytes"]
+
+
+def _gauge(name: str, text: str) -> Metric:
+    return Metric(f"pinchpoint_mds_{name}", text, labels=("daemon",))
+
+
+def _counter(name: str, text: str) -> Metric:
+    return Metric(f"pinchpoint_mds_{name}", text, Kind.COUNTER, ("daemon",))
+
+
+RANK_HELD = _gauge("rank_held", "1 if the MDS has a rank (active, or following one as standby-replay), 0: standby.")
+CACHE_BYTES = _gauge("cache_bytes", "Size of the cache, as the MDS itself compares it with its limit.")
+CACHE_LIMIT = _gauge("cache_limit_bytes", "mds_cache_memory_limit: the size that the MDS tries to keep.")
+CACHE_WARN = _gauge("cache_warn_bytes", "Size of the cache from which Ceph warns (MDS_CACHE_OVERSIZED).")
+CACHE_PEAK = _gauge("cache_peak_bytes", "Largest size of the cache since the exporter first saw this process.")
+SEGMENTS = _gauge("log_segments", "Segments of the journal.")
+SEGMENTS_LIMIT = _gauge("log_segments_limit", "mds_log_max_segments: the number that the MDS trims to; it rests there.")
+SEGMENTS_WARN = _gauge("log_segments_warn", "Segments from which Ceph warns (MDS_TRIM).")
+INODES = _gauge("inodes", "Inodes in the cache.")
+WITH_CAPS = _gauge("inodes_with_caps", "Inodes in the cache that a client has a capability for.")
+PINNED = _gauge("inodes_pinned", "Inodes that can't be dropped from the cache.")
+CAPS = _gauge("caps", "Capabilities of clients.")
+SESSIONS = _gauge("sessions", "Sessions of clients.")
+QUEUE = _gauge(
+    "queue_requests",
+    "Messages in the dispatch queue when the balancer last ran (every 10 s); only where it does.",
+)
+OSD_OPS = _gauge("osd_ops_in_flight", "Operations that the MDS itself has in flight to OSDs.")
+SEGMENTS_ADDED = _counter("log_segments_added_total", "Segments that were added to the journal.")
+SEGMENTS_TRIMMED = _counter("log_segments_trimmed_total", "Segments that were trimmed from the journal.")
+EVENTS = _counter("log_events_total", "Events that were added to the journal.")
+JOURNAL_SECONDS = _counter("journal_write_seconds_total", "Time that flushes of the journal took.")
+JOURNAL_WRITES = _counter("journal_writes_total", "Flushes of the journal.")
+REQUESTS = _counter("requests_total", "Requests of clients.")
+REPLIES = _counter("replies_total", "Replies to clients.")
+REPLY_SECONDS = _counter("reply_seconds_total", "Time from requests to their replies, summed over the replies.")
+REVOKED = _counter("caps_revoked_total", "Messages that revoke capabilities.")
+EVICTIONS = _counter(
+    "evictions_total", "Clients that the MDS itself evicted: capabilities kept too long, or too much state."
+)
+FETCHES = _counter("dir_fetches_total", "Directories, or parts of one, that were read from OSDs.")
+
+
+class _Source(NamedTuple):
+    """Where a metric comes from: the first of the counters that this release has."""
+
+    metric: Metric
+    logger: str
+    counters: tuple[str, ...]
+
+
+VALUES = (
+    _Source(SEGMENTS, "mds_log", ("seg",)),
+    _Source(SEGMENTS_ADDED, "mds_log", ("segadd",)),
+    _Source(SEGMENTS_TRIMMED, "mds_log", ("segtrm",)),
+    _Source(EVENTS, "mds_log", ("evadd",)),
+    _Source(INODES, "mds", ("inodes",)),
+    _Source(WITH_CAPS, "mds", ("inodes_with_caps",)),
+    _Source(PINNED, "mds", ("inodes_pinned",)),
+    _Source(CAPS, "mds", ("caps",)),
+    _Source(SESSIONS, "mds_sessions", ("session_count",)),
+    _Source(REQUESTS, "mds", ("request",)),
+    _Source(REPLIES, "mds", ("reply",)),
+    _Source(REVOKED, "mds", ("ceph_cap_op_revoke",)),
+    _Source(OSD_OPS, "objecter", ("op_active",)),
+)
+SUMS = (
+    # All fetches up to 17; later those of whole directories and those of single keys (src/mds/MDSRank.cc).
+    (FETCHES, (("mds", "dir_fetch"), ("mds", "dir_fetch_complete"), ("mds", "dir_fetch_keys"))),
+    # Late in giving up capabilities (src/mds/Server.cc); too large in the session table (src/mds/SessionMap.cc).
+    (EVICTIONS, (("mds_server", "cap_revoke_eviction"), ("mds_sessions", "mdthresh_evicted"))),
+)
+
+MEMPOOLS = Question("dump_mempools")
+CACHE_OPTION = "mds_cache_memory_limit"
+HEALTH_OPTION = "mds_health_cache_threshold"
+SEGMENTS_OPTION = "mds_log_max_segments"
+WARN_OPTION = "mds_log_warn_factor"
+OPTIONS = asked((CACHE_OPTION, HEALTH_OPTION, SEGMENTS_OPTION, WARN_OPTION), every=5.0) + asked(
+    (
+        "mds_cache_reservation",
+        "mds_cache_trim_threshold",
+        "mds_cache_trim_decay_rate",
+        "mds_max_caps_per_client",
+        "mds_recall_max_caps",
+        "mds_recall_max_decay_threshold",
+        "mds_recall_max_decay_rate",
+        "mds_recall_warning_threshold",
+        "mds_session_cap_acquisition_throttle",
+        "mds_cap_revoke_eviction_timeout",
+        "mds_log_events_per_segment",
+        "mds_log_minor_segments_per_major_segment",
+        "mds_log_max_events",
+        "mds_bal_interval",
+        "mds_bal_split_size",
+        "mds_bal_fragment_size_max",
+        "mds_op_complaint_time",
+        "objecter_inflight_ops",
+        "ms_async_op_threads",
+    )
+)
+
+FULL = 0.9
+"""Share of its limit from which the cache counts as full; the MDS trims from 0.95 on (mds_cache_reservation)."""
+GAP = 5.0
+"""Seconds between two looks from which nothing is said of the time between them."""
+
+
+class _Pool(msgspec.Struct):
+    bytes: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
+
+
+class _Pools(msgspec.Struct):
+    mds_co: _Pool | None = None
+
+
+class _Mempool(msgspec.Struct):
+    by_pool: _Pools | None = None
+
+
+class _Mempools(msgspec.Struct):
+    mempool: _Mempool | None = None
+
+
+def parse_cache_bytes(raw: bytes) -> int | None:
+    """Return the size of the cache from an answer to ``dump_mempools``, None where there is none. Raises FormatError.
+
+    It is the pool that MDCache::cache_size (src/mds/MDCache.h, Ceph 14 to 20) compares with the limit, and can be
+    asked for without mds_lock, unlike ``cache status``. ``mds_mem.heap`` is no measure: the heap never shrinks.
+    """
+    try:
+        pools = msgspec.json.decode(raw, type=_Mempools)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError(f"not an answer to dump_mempools: {error}") from error
+    pool = pools.mempool and pools.mempool.by_pool and pools.mempool.by_pool.mds_co
+    return pool.bytes if pool else None
+
+
+class MdsReader(Reader):
+    """What one MDS says of itself."""
+
+    questions = (PERF, MEMPOOLS, *OPTIONS)
+
+    def __init__(self, roles: Roles) -> None:
+        self._resource = Resource("mds_cache", "", roles.serves["mds_cache"], roles.thresholds["mds_cache"])
+        self._options = Options(self.questions)
+        self._messages = Messages()
+        self._values: dict[Metric, float] = {}
+        self._held = False
+        self._peak = 0.0
+        self._queued = False
+        self._looked: tuple[float, float] | None = None
+
+    def take(self, now: float, answers: Mapping[str, bytes]) -> None:
+        """Take the answers of one round. Raises FormatError."""
+        self._options.take(answers)
+        raw = answers.get(PERF.key)
+        if raw is None:
+            return
+        dump = PerfDump.parse(raw)
+        self._messages.take(dump)
+        # An MDS makes its loggers when it gets a rank (MDSRank::create_logger): a standby has none of them.
+        self._held = bool(dump.loggers("mds"))
+        self._values = self._read(dump) if self._held else {}
+        if self._held and (raw := answers.get(MEMPOOLS.key)) is not None:
+            self._take_cache(parse_cache_bytes(raw))
+        self._look(now)
+
+    def _read(self, dump: PerfDump) -> dict[Metric, float]:
+        values = {}
+        for metric, logger, counters in VALUES:
+            if (value := dump.value(logger, *counters)) is not None:
+                values[metric] = value
+        for metric, parts in SUMS:
+            found = [value for logger, counter in parts if (value := dump.value(logger, counter)) is not None]
+            if found:
+                values[metric] = sum(found)
+        if (reply := dump.average("mds", "reply_latency")) is not None:
+            values[REPLY_SECONDS] = reply.total
+        if (flush := dump.average("mds_log", "jlat")) is not None:
+            values[JOURNAL_WRITES], values[JOURNAL_SECONDS] = flush
+        # Only the balancer's heartbeat sets it (MDBalancer::send_heartbeat), and since Reef there is none without
+        # balance_automate: while it has always been 0, that may mean that nobody looks.
+        queue = dump.value("mds", "q")
+        self._queued = self._queued or bool(queue)
+        if queue is not None and self._queued:
+            values[QUEUE] = queue
+        return values
+
+    def _take_cache(self, size: int | None) -> None:
+        if size is not None:
+            self._values[CACHE_BYTES] = size
+            self._peak = self._values[CACHE_PEAK] = max(self._peak, size)
+
+    def _look(self, now: float) -> None:
+        """Charge the time since the last look to the cache, if it is the cache that requests wait for.
+
+        Fill alone costs nothing: a cache at 8 times its limit that never read a directory did 1,030 operations a
+        second. Nor do the reads of a cache that still fills: they have to be. A full one reads again what it dropped.
+        """
+        fetches = self._values.get(FETCHES)
+        before, self._looked = self._looked, None if fetches is None else (now, fetches)
+        size, limit = self._values.get(CACHE_BYTES), self._options.limit(CACHE_OPTION)
+        if before is None or fetches is None or size is None or limit is None:
+            return
+        elapsed = now - before[0]
+        if not 0 < elapsed <= GAP:
+            return
+        waits = size > FULL * limit and fetches > before[1] and self._values.get(OSD_OPS, 0) > 0
+        self._resource.add(elapsed, elapsed if waits else 0.0)
+
+    def points(self, daemon: str) -> Iterator[Point]:
+        """Yield the present value of every series that this release and this state of the MDS have."""
+        yield RANK_HELD.point(float(self._held), daemon)
+        yield from self._messages.points(daemon)
+        yield from self._options.points(daemon)
+        if not self._held:
+            return
+        for metric, value in self._values.items():
+            yield metric.point(value, daemon)
+        for option, limit, factor, warn in (
+            (CACHE_OPTION, CACHE_LIMIT, HEALTH_OPTION, CACHE_WARN),
+            (SEGMENTS_OPTION, SEGMENTS_LIMIT, WARN_OPTION, SEGMENTS_WARN),
+        ):
+            if (number := self._options.limit(option)) is not None:
+                yield limit.point(number, daemon)
+                if (share := self._options.limit(factor)) is not None:
+                    yield warn.point(number * share, daemon)
+        self._resource.owner = daemon
+        yield from resources.points((self._resource,))
+
+
+class Mds(Probe):
+    """Every MDS of this host, through its admin socket."""
+
+    name = "mds"
+    help = "cache, journal and requests of Ceph MDS daemons (admin socket)"
+    metrics = (
+        RANK_HELD,
+        CACHE_BYTES,
+        CACHE_LIMIT,
+        CACHE_WARN,
+        CACHE_PEAK,
+        SEGMENTS_LIMIT,
+        SEGMENTS_WARN,
+        *(source.metric for source in VALUES),
+        *(metric for metric, _ in SUMS),
+        JOURNAL_SECONDS,
+        JOURNAL_WRITES,
+        REPLY_SECONDS,
+        QUEUE,
+        OPTION,
+        MESSAGES,
+        *follower.METRICS,
+        resources.BUSY,
+        resources.SATURATED,
+    )
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._followers = Followers(
+            host.procfs, host.rootfs, host.processes, ("ceph-mds",), partial(MdsReader, host.roles)
+        )
+
+    def sample(self, now: float) -> None:
+        """Look for MDS processes; they are asked by threads of their own. Raises NotPresent where there is none."""
+        if not self._followers.refresh(now):
+            raise NotPresent("no MDS runs on this host")
+
+    def points(self) -> Iterator[Point]:
+        """Yield what is known of each MDS."""
+        yield from self._followers.points()
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._followers.close()

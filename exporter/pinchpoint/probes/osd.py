@@ -1,0 +1,291 @@
+"""The inside of the OSDs of this host: operations, BlueStore's commits, throttles, placement groups.
+
+Counters are exported as the daemon has them: those of a restarted daemon, or after ``perf reset``, begin again at 0,
+which is what Prometheus expects of a counter. Names were read in perf dumps of Ceph 14.2.21, 16.2.15, 18.2.7 and
+20.2.4, and in the sources of the last two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from pinchpoint import resources
+from pinchpoint.ceph import follower
+from pinchpoint.ceph.asok import Question
+from pinchpoint.ceph.follower import Followers, Reader
+from pinchpoint.ceph.perf import PerfDump
+from pinchpoint.ceph.readings import MESSAGES, OPTION, PERF, Messages, Options, asked
+from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.probes.base import Host, NotPresent, Probe
+from pinchpoint.procfs import FormatError
+from pinchpoint.resources import Resource
+from pinchpoint.roles import Roles
+
+__all__ = ["Osd", "OsdReader", "parse_blocked_ops", "throttle_name"]
+
+
+def _gauge(name: str, text: str, *labels: str) -> Metric:
+    return Metric(f"pinchpoint_osd_{name}", text, labels=("daemon", *labels))
+
+
+def _counter(name: str, text: str, *labels: str) -> Metric:
+    return Metric(f"pinchpoint_osd_{name}", text, Kind.COUNTER, ("daemon", *labels))
+
+
+OPS = _counter("ops_total", "Operations of clients that were completed.", "type")
+OP_SECONDS = _counter("op_seconds_total", "Time that operations of clients took, summed over the operations.", "type")
+QUEUE_SECONDS = _counter(
+    "op_queue_seconds_total",
+    "Time from the arrival of operations until a worker had them and their placement group's lock, summed over them.",
+)
+IN_FLIGHT = _gauge("ops_in_flight", "Operations of clients that are being worked on.")
+SLOW_OPS = _gauge("slow_ops", "Operations that are older than osd_op_complaint_time.")
+KV_SYNCS = _counter("kv_syncs_total", "Commits of BlueStore's kv thread.")
+KV_SYNC_SECONDS = _counter("kv_sync_seconds_total", "Time inside those commits: flush and commit.")
+KV_FLUSH_SECONDS = _counter("kv_flush_seconds_total", "The part of it that the flush of the data device took.")
+KV_COMMIT_SECONDS = _counter("kv_commit_seconds_total", "The part of it that the commit to RocksDB took.")
+THROTTLE_SECONDS = _counter(
+    "throttle_wait_seconds_total", "Time that work waited for a throttle, summed over the waits.", "throttle"
+)
+THROTTLE_FILL = _gauge("throttle_fill_ratio", "Share of a throttle that is taken; above 1 is possible.", "throttle")
+FINISHER = _gauge("finisher_queue", "Completions that wait for a finisher thread.")
+PGS = _gauge("pgs", "Placement groups of the OSD by its role in them.", "role")
+
+OP_TYPES = (("read", "op_r", "op_r_latency"), ("write", "op_w", "op_w_latency"), ("rw", "op_rw", "op_rw_latency"))
+PG_ROLES = (("primary", "numpg_primary"), ("replica", "numpg_replica"), ("stray", "numpg_stray"))
+THROTTLES = frozenset(
+    {
+        "bluestore_throttle_bytes",
+        "bluestore_throttle_deferred_bytes",
+        "osd_client_bytes",
+        "osd_client_messages",
+        "objecter_bytes",
+        "objecter_ops",
+        "msgr_dispatch_throttler-client",
+        "msgr_dispatch_throttler-cluster",
+        "msgr_dispatch_throttler-ms_objecter",
+    }
+)
+"""The throttles that are shown; the others of an OSD are those of its heartbeats."""
+ADDRESS = re.compile(r"-0x[0-9a-f]+")
+"""End of the name of a throttle of which a process has several, in some loggers (src/osdc/Journaler.h)."""
+
+
+class _KvPart(NamedTuple):
+    """A part of a commit, and its counter."""
+
+    metric: Metric
+    counter: str
+
+
+KV_PARTS = (
+    _KvPart(KV_SYNC_SECONDS, "kv_sync_lat"),
+    _KvPart(KV_FLUSH_SECONDS, "kv_flush_lat"),
+    _KvPart(KV_COMMIT_SECONDS, "kv_commit_lat"),
+)
+
+BLOCKED = Question("dump_blocked_ops", every=2.0)
+BLOCKED_KEEP = 3 * BLOCKED.every
+"""Seconds for which the last answer holds; there is none while osd_enable_op_tracker is off."""
+OPTIONS = asked(
+    (
+        "osd_op_num_shards",
+        "osd_op_num_shards_hdd",
+        "osd_op_num_shards_ssd",
+        "osd_op_num_threads_per_shard",
+        "osd_op_num_threads_per_shard_hdd",
+        "osd_op_num_threads_per_shard_ssd",
+        "osd_op_queue",
+        "osd_mclock_profile",
+        "osd_mclock_max_capacity_iops_hdd",
+        "osd_mclock_max_capacity_iops_ssd",
+        "osd_max_backfills",
+        "osd_memory_target",
+        "osd_client_message_cap",
+        "osd_client_message_size_cap",
+        "osd_op_complaint_time",
+        "osd_objectstore",
+        "bluestore_cache_autotune",
+        "bluestore_cache_size",
+        "bluestore_cache_size_hdd",
+        "bluestore_cache_size_ssd",
+        "bluestore_throttle_bytes",
+        "bluestore_throttle_deferred_bytes",
+        "bluestore_prefer_deferred_size",
+        "bluestore_prefer_deferred_size_hdd",
+        "bluestore_prefer_deferred_size_ssd",
+        "bluestore_compression_mode",
+        "bluefs_buffered_io",
+        "ms_async_op_threads",
+    )
+)
+
+OWED_LIMIT = 60.0
+"""Seconds of commits that are remembered until there is time to charge them to."""
+
+
+class _BlockedOps(msgspec.Struct):
+    num_blocked_ops: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
+
+
+def parse_blocked_ops(raw: bytes) -> int | None:
+    """Return the number in an answer to ``dump_blocked_ops``, None where there is none. Raises FormatError.
+
+    The answer lists the operations too, 1.3 KB each, which are skipped. It is made without the locks of the OSD and of
+    placement groups: only those of the tracker and of each operation are held
+    (``OpTracker::dump_ops_in_flight``, src/common/TrackedOp.cc; Ceph 18.2.7 and 20.2.4).
+    """
+    try:
+        return msgspec.json.decode(raw, type=_BlockedOps).num_blocked_ops
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FormatError(f"not an answer to dump_blocked_ops: {error}") from error
+
+
+def throttle_name(logger: str) -> str:
+    """Return the name of a throttle without the address that tells several in one process apart."""
+    return ADDRESS.sub("", logger.removeprefix("throttle-"))
+
+
+class OsdReader(Reader):
+    """What one OSD says of itself."""
+
+    questions = (PERF, BLOCKED, *OPTIONS)
+
+    def __init__(self, roles: Roles) -> None:
+        self._resource = Resource("kv_commit", "", roles.serves["kv_commit"], roles.thresholds["kv_commit"])
+        self._options = Options(self.questions)
+        self._messages = Messages()
+        self._values: dict[tuple[Metric, str], float] = {}
+        self._blocked: tuple[float, int] | None = None
+        self._synced: tuple[float, float] | None = None
+        self._owed = 0.0
+
+    def take(self, now: float, answers: Mapping[str, bytes]) -> None:
+        """Take the answers of one round. Raises FormatError."""
+        self._options.take(answers)
+        if (raw := answers.get(BLOCKED.key)) is not None and (blocked := parse_blocked_ops(raw)) is not None:
+            self._blocked = now, blocked
+        elif self._blocked is not None and now - self._blocked[0] > BLOCKED_KEEP:
+            self._blocked = None
+        if (raw := answers.get(PERF.key)) is None:
+            return
+        dump = PerfDump.parse(raw)
+        self._messages.take(dump)
+        self._values = {}
+        self._read_ops(dump)
+        self._read_throttles(dump)
+        for metric, counter in KV_PARTS:
+            if (part := dump.average("bluestore", counter)) is not None:
+                self._values[metric, ""] = part.total
+                if metric is KV_SYNC_SECONDS:
+                    self._values[KV_SYNCS, ""] = part.number
+                    self._charge(now, part.total)
+
+    def _read_ops(self, dump: PerfDump) -> None:
+        for type_, number, latency in OP_TYPES:
+            self._set(OPS, type_, dump.value("osd", number))
+            if (took := dump.average("osd", latency)) is not None:
+                self._values[OP_SECONDS, type_] = took.total
+        if (queued := dump.average("osd", "op_before_dequeue_op_lat")) is not None:
+            self._values[QUEUE_SECONDS, ""] = queued.total
+        self._set(IN_FLIGHT, "", dump.value("osd", "op_wip"))
+        for role, counter in PG_ROLES:
+            self._set(PGS, role, dump.value("osd", counter))
+        waiting = [dump.value(logger, "queue_len") for logger in dump.loggers("finisher-")]
+        if known := [number for number in waiting if number is not None]:
+            self._values[FINISHER, ""] = sum(known)
+
+    def _read_throttles(self, dump: PerfDump) -> None:
+        for logger in dump.loggers("throttle-"):
+            name = throttle_name(logger)
+            limit = dump.value(logger, "max")
+            if name not in THROTTLES or limit is None or limit <= 0:
+                continue
+            if (wait := dump.average(logger, "wait")) is not None:
+                self._values[THROTTLE_SECONDS, name] = self._values.get((THROTTLE_SECONDS, name), 0.0) + wait.total
+            if (taken := dump.value(logger, "val")) is not None:
+                fill = taken / limit
+                self._values[THROTTLE_FILL, name] = max(fill, self._values.get((THROTTLE_FILL, name), fill))
+
+    def _set(self, metric: Metric, label: str, value: float | None) -> None:
+        if value is not None:
+            self._values[metric, label] = value
+
+    def _charge(self, now: float, total: float) -> None:
+        """Charge the time inside commits since the last look to the one thread that does them.
+
+        A commit is counted when it ends: one of 3 s is nothing in two looks and 3 s in the third. No look can be busy
+        for longer than it lasted, so what is above that is owed, and charged to the next looks. On a disk where every
+        commit takes 3 s the sum is right, a third of it would be lost otherwise; after a single one the thread shows
+        as busy for as long as the commit took, that much too late.
+        """
+        before, self._synced = self._synced, (now, total)
+        if before is None or now <= before[0]:
+            return
+        elapsed = now - before[0]
+        # Less than before: the counters were reset to 0 (perf reset).
+        self._owed = min(OWED_LIMIT, self._owed + (total - before[1] if total >= before[1] else total))
+        busy = min(elapsed, self._owed)
+        self._owed -= busy
+        self._resource.add(elapsed, busy)
+
+    def points(self, daemon: str) -> Iterator[Point]:
+        """Yield the present value of every series that this release has."""
+        yield from self._messages.points(daemon)
+        yield from self._options.points(daemon)
+        for (metric, label), value in self._values.items():
+            yield metric.point(value, daemon, label) if label else metric.point(value, daemon)
+        if self._blocked is not None:
+            yield SLOW_OPS.point(self._blocked[1], daemon)
+        if self._synced is not None:
+            self._resource.owner = daemon
+            yield from resources.points((self._resource,))
+
+
+class Osd(Probe):
+    """Every OSD of this host, through its admin socket."""
+
+    name = "osd"
+    help = "operations, commits, throttles and placement groups of Ceph OSD daemons (admin socket)"
+    metrics = (
+        OPS,
+        OP_SECONDS,
+        QUEUE_SECONDS,
+        IN_FLIGHT,
+        SLOW_OPS,
+        KV_SYNCS,
+        *(part.metric for part in KV_PARTS),
+        THROTTLE_SECONDS,
+        THROTTLE_FILL,
+        FINISHER,
+        PGS,
+        OPTION,
+        MESSAGES,
+        *follower.METRICS,
+        resources.BUSY,
+        resources.SATURATED,
+    )
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._followers = Followers(
+            host.procfs, host.rootfs, host.processes, ("ceph-osd",), partial(OsdReader, host.roles)
+        )
+
+    def sample(self, now: float) -> None:
+        """Look for OSD processes; they are asked by threads of their own. Raises NotPresent where there is none."""
+        if not self._followers.refresh(now):
+            raise NotPresent("no OSD runs on this host")
+
+    def points(self) -> Iterator[Point]:
+        """Yield what is known of each OSD."""
+        yield from self._followers.points()
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._followers.close()

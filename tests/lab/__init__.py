@@ -1,0 +1,1 @@
+"""A real Ceph cluster for tests and for people: see cluster.py."""

@@ -1,0 +1,671 @@
+"""A real Ceph cluster from Debian's packages: plain child processes on loopback, in a directory of its own.
+
+It is thrown away at its end and never started on old state. Whatever happens to the process that owns it, nothing is
+left: the daemons die with their parent (PR_SET_PDEATHSIG, prctl(2)), a janitor that waits for the end of a pipe
+unmounts and removes the directory, and the next cluster sweeps away what even that left.
+
+Options and their traps are those of Ceph 16.2 (Debian 12).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import httpx
+import psutil
+
+__all__ = ["MARK", "PROGRAMS", "PYTHON", "Cluster", "Daemon", "LabError", "Mount", "free_port", "missing"]
+
+MARK = "PINCHPOINT_LAB"
+"""Environment variable of every process of a cluster: the cluster's directory."""
+PYTHON = "/usr/bin/python3"
+"""Debian's own Python: the one that its modules rados and cephfs are for."""
+PREFIX = "pinchpoint-lab-"
+START_SECONDS = 60.0
+STOP_SECONDS = 15.0
+POLL_SECONDS = 0.05
+SOCKET_PATH_LIMIT = 107
+"""Bytes of a Unix socket's path, unix(7)."""
+LONGEST_SOCKET = "/run/ceph-client.admin.4194304.140737488355327.asok"
+HERE = Path(__file__).resolve().parent
+
+PROGRAMS: Mapping[str, str] = {
+    "ceph-mon": "ceph-mon",
+    "ceph-mgr": "ceph-mgr",
+    "ceph-osd": "ceph-osd",
+    "ceph-mds": "ceph-mds",
+    "ceph-fuse": "ceph-fuse",
+    "rados": "ceph-common",
+    "/usr/lib/python3/dist-packages/rados.*.so": "python3-rados",
+    "/usr/lib/python3/dist-packages/cephfs.*.so": "python3-cephfs",
+    "/usr/share/ceph/mgr/prometheus/module.py": "ceph-mgr-modules-core",
+}
+"""Program, or file that is no program, and the Debian package that has it."""
+
+POOLS = ("cephfs.meta", "cephfs.data", "rbd")
+MODULES = ("balancer", "crash", "devicehealth", "orchestrator", "pg_autoscaler", "progress", "rbd_support", "status",
+           "telemetry", "volumes", "prometheus", "mgr_module.py", "mgr_util.py")  # fmt: skip
+"""The modules of the manager that are always on, and prometheus. The other 20 cost 1.5 s and 120 MB at its start."""
+
+JANITOR = """
+trap '' INT TERM HUP
+cat >/dev/null
+for environ in $(grep -lzsxF "$2=$1" /proc/[0-9]*/environ); do
+    pid=${environ#/proc/}
+    kill -KILL "${pid%/environ}"
+done
+for mount in "$1"/mnt/*; do umount -l "$mount"; done
+for _ in 1 2 3 4 5; do
+    rm -rf --one-file-system "$1" && break
+    sleep 0.2
+done
+"""
+
+
+class LabError(Exception):
+    """The cluster cannot do what was asked; the message says why and shows the end of the daemon's log."""
+
+
+class Daemon:
+    """A daemon of a cluster, for example ``mds.a``."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.name = name
+        self.socket = cluster.directory / "run" / f"ceph-{name}.asok"
+        self.log = cluster.directory / "log" / f"ceph-{name}.log"
+        self._cluster = cluster
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise LabError(f"{self.name} does not run")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        kind, _, identity = self.name.partition(".")
+        command = [f"ceph-{kind}", "-f", "-i", identity, "-c", str(self._cluster.conf)]
+        self._process = self._cluster.spawn(command, self.name)
+
+    def ask(self, prefix: str, *, timeout: float = 10.0, **arguments: Any) -> Any:
+        """Return what the admin socket answers: JSON decoded, other text as it is.
+
+        Raises LabError for an error that it answers, and OSError (TimeoutError too) where it does not answer.
+        """
+        request = {"prefix": prefix, "format": "json"} | arguments
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(timeout)
+            connection.connect(os.fspath(self.socket))
+            connection.sendall(json.dumps(request).encode() + b"\0")
+            with connection.makefile("rb") as stream:
+                size = int.from_bytes(stream.read(4), "big")
+                answer = stream.read(size)
+        if answer.startswith(b"ERROR: ("):
+            raise LabError(f"{self.name}: {prefix}: {answer.decode(errors='replace').strip()}")
+        try:
+            return json.loads(answer)
+        except ValueError:
+            return answer.decode(errors="replace")
+
+    def freeze(self) -> None:
+        """Stop the process (SIGSTOP), and return when all its threads are stopped."""
+        os.kill(self.pid, signal.SIGSTOP)
+        tasks = Path(f"/proc/{self.pid}/task")
+        _wait_for(lambda: all(_state(task) in "tTZX" for task in tasks.iterdir()), f"{self.name} to stop")
+
+    def thaw(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Kill the process, and return when it is gone. A socket of its stays, as it does anywhere."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def restart(self) -> None:
+        """Kill it and start it again. An OSD on memstore has lost its objects then."""
+        self.kill()
+        self.start()
+
+    def ended(self) -> str:
+        """Return why it does not run, with the end of its log, or nothing if it does."""
+        if self._process is None or self._process.poll() is None:
+            return ""
+        how = self._process.returncode
+        ending = f"was killed by {signal.Signals(-how).name}" if how < 0 else f"ended with status {how}"
+        return f"{self.name} {ending}.\n{_tails(self.log, self.log.with_suffix('.out'))}"
+
+
+class Mount:
+    """A mounted file system of a cluster (ceph-fuse); as a context manager, one that ends with the block."""
+
+    def __init__(self, cluster: Cluster, path: Path, process: subprocess.Popen[bytes]) -> None:
+        self.path = path
+        self.pid = process.pid
+        self._cluster = cluster
+        self._process = process
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.unmount()
+
+    def unmount(self, timeout: float = 5.0) -> None:
+        """Unmount, so that the client gives its capabilities back; by force where that takes longer than `timeout`.
+
+        It does under a stopped daemon.
+        """
+        with subprocess.Popen(["umount", self.path], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            try:
+                if process.wait(timeout) == 0:
+                    self._process.wait(timeout)
+                    return
+            except subprocess.TimeoutExpired:
+                pass
+            # umount may wait for the client and then not even be killed (fuse_send_destroy), so the client goes first.
+            self._process.kill()
+            self._process.wait()
+        _unmount_lazily(self.path)
+        self._cluster.evict(self.pid)
+
+
+class Cluster:
+    """A cluster in a directory of its own under $TMPDIR; as a context manager, one that ends with the block.
+
+    It has one monitor (mon.a), one manager (mgr.a), `osds` OSDs from osd.0, `mdss` MDSs from mds.a, of which `max_mds`
+    become active, the file system ``cephfs`` (pools cephfs.meta and cephfs.data) and the pool ``rbd``, each pool with
+    `pgs` placement groups and `replicas` copies. `options` are sections of ceph.conf with options that are added to
+    the lab's own or replace them: ``{"mds": {"mds_cache_memory_limit": "8Mi"}}``. `mgr_port` is the port of the
+    manager's Prometheus module, a free one by default. A cluster that is `kept` outlives the process that started it;
+    any other ends with the thread that started it (prctl(2)).
+    """
+
+    def __init__(
+        self,
+        *,
+        osds: int = 1,
+        mdss: int = 1,
+        max_mds: int = 1,
+        store: Literal["memstore", "bluestore"] = "memstore",
+        options: Mapping[str, Mapping[str, str]] | None = None,
+        mgr_port: int | None = None,
+        pgs: int = 8,
+        replicas: int = 1,
+        kept: bool = False,
+    ) -> None:
+        self.osds, self.mdss, self.max_mds, self.pgs, self.replicas = osds, mdss, max_mds, pgs, replicas
+        self.store, self.kept = store, kept
+        self.fsid = str(uuid.uuid4())
+        self.daemons: dict[str, Daemon] = {}
+        self.mounts: list[Mount] = []
+        self._options = options or {}
+        self._mgr_port = mgr_port
+        self._directory: Path | None = None
+        self._cleanup = contextlib.ExitStack()
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._admin: subprocess.Popen[bytes] | None = None
+        self._admin_lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def directory(self) -> Path:
+        if self._directory is None:
+            raise LabError("The cluster does not run.")
+        return self._directory
+
+    @property
+    def conf(self) -> Path:
+        return self.directory / "ceph.conf"
+
+    @property
+    def prometheus_url(self) -> str:
+        """The base URL of the manager's Prometheus module: its metrics are at /metrics."""
+        return f"http://127.0.0.1:{self._mgr_port}"
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment in which Ceph's programs find the cluster. What is started with it ends with it."""
+        variables = {"CEPH_CONF": str(self.conf), MARK: str(self.directory)}
+        return {name: value for name, value in os.environ.items() if name != "CEPH_ARGS"} | variables
+
+    def daemon(self, name: str) -> Daemon:
+        return self.daemons[name]
+
+    def start(self) -> None:
+        """Start all daemons, and return when the cluster is healthy and the manager's metrics say so.
+
+        Raises LabError, and leaves nothing, when a package is missing, a daemon ends or 60 s are not enough.
+        """
+        if packages := missing():
+            raise LabError(f"Not installed: {', '.join(packages)}. `make setup` as root installs it.")
+        try:
+            self._make_directory()
+            self._start_daemons()
+            _wait_for(self._is_healthy, "the cluster to be healthy", START_SECONDS, self._problem)
+            if self.kept:
+                (self.directory / "kept").touch()
+        except BaseException as error:
+            problem = self._problem()
+            self.stop()
+            if problem and isinstance(error, LabError):
+                raise LabError(problem) from error
+            raise
+
+    def stop(self) -> None:
+        """Kill all processes, unmount and remove the directory. Does nothing where nothing is left."""
+        if self._directory is not None:
+            with _interrupts_ignored():
+                remove(self._directory)
+                for child in self._children:
+                    child.wait()
+                self._children.clear()
+                self._cleanup.close()
+            self._directory = None
+            self._admin = None
+
+    def command(self, prefix: str, *, to: Literal["mon", "mgr"] = "mon", **arguments: Any) -> Any:
+        """Return the answer to a command: JSON decoded, other text as it is. Raises LabError for an error."""
+        request = {"to": to, "command": {"prefix": prefix, "format": "json"} | arguments}
+        with self._admin_lock:
+            if self._admin is None or self._admin.poll() is not None:
+                self._admin = self.spawn([PYTHON, str(HERE / "admin.py"), str(self.conf)], "admin", pipes=True)
+            assert self._admin.stdin
+            assert self._admin.stdout
+            try:
+                self._admin.stdin.write(json.dumps(request).encode() + b"\n")
+                self._admin.stdin.flush()
+                line = self._admin.stdout.readline()
+            except BrokenPipeError:
+                line = b""
+        if not line:
+            raise LabError(f"admin.py ended at {prefix}.\n{_tails(self.directory / 'log' / 'ceph-admin.out')}")
+        answer = json.loads(line)
+        if answer["code"] < 0:
+            raise LabError(f"{prefix}: {answer['status'] or os.strerror(-answer['code'])}")
+        try:
+            return json.loads(answer["output"])
+        except ValueError:
+            return answer["output"]
+
+    def tell(self, daemon: str, prefix: str, **arguments: Any) -> Any:
+        """Return what a daemon answers to a command, as `ceph tell` would; through its admin socket."""
+        return self.daemon(daemon).ask(prefix, **arguments)
+
+    def set_option(self, daemon: str, option: str, value: str | float) -> None:
+        """Change an option of a running daemon; it is in force when this returns."""
+        self.tell(daemon, "config set", var=option, val=[str(value)])
+
+    def health(self) -> set[str]:
+        """Return the names of the health checks that are raised, for example MDS_TRIM."""
+        return set(self.command("health", detail="detail")["checks"])
+
+    def start_mds(self, name: str) -> Daemon:
+        """Start another MDS; return at once."""
+        daemon = self.daemons[f"mds.{name}"] = Daemon(self, f"mds.{name}")
+        daemon.start()
+        return daemon
+
+    def evict(self, pid: int) -> None:
+        """End the sessions of a client that was killed: it would keep its capabilities for 300 s."""
+        for name, daemon in self.daemons.items():
+            if not name.startswith("mds.") or not daemon.running:
+                continue
+            try:
+                for session in daemon.ask("session ls", timeout=2.0):
+                    if session["client_metadata"].get("pid") == str(pid):
+                        daemon.ask("session evict", filters=[f"id={session['id']}"])
+            except (LabError, OSError, TypeError):
+                pass  # a standby has no sessions, and a stopped MDS does not answer
+
+    def mount(self) -> Mount:
+        """Mount the file system; the cluster unmounts it at its end."""
+        path = self.directory / "mnt" / str(len(self.mounts))
+        path.mkdir()
+        process = self.spawn(["ceph-fuse", "-f", "-c", str(self.conf), str(path)], f"fuse.{path.name}")
+        mount = Mount(self, path, process)
+        self.mounts.append(mount)
+
+        def problem() -> str:
+            return "" if process.poll() is None else f"ceph-fuse ended.\n{_tails(self._output(f'fuse.{path.name}'))}"
+
+        _wait_for(lambda: os.path.ismount(path), f"{path} to be mounted", problem=problem)
+        return mount
+
+    def spawn(self, command: Sequence[str], name: str, *, pipes: bool = False) -> subprocess.Popen[bytes]:
+        """Start a process that finds the cluster and ends with it; its output goes to a file, or to `pipes`."""
+        if not self.kept:
+            command = ["setpriv", "--pdeathsig", "KILL", "--", *command]
+        with self._output(name).open("ab") as output:
+            process = subprocess.Popen(
+                command,
+                cwd=self.directory,
+                env=self.environment(),
+                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if pipes else output,
+                stderr=output,
+                start_new_session=True,  # a Ctrl-C is for the owner
+            )
+        self._children.append(process)
+        return process
+
+    def _output(self, name: str) -> Path:
+        return self.directory / "log" / f"ceph-{name}.out"
+
+    def _make_directory(self) -> None:
+        base = Path(tempfile.gettempdir())
+        if len(os.fsencode(base)) + len(f"/{PREFIX}12345678{LONGEST_SOCKET}") > SOCKET_PATH_LIMIT:
+            base = Path("/tmp")
+        # Nobody takes a directory that is being made for one that was left.
+        with _locked(base):
+            sweep(base)
+            directory = self._directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
+            lock = self._cleanup.enter_context((directory / "lock").open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if not self.kept:
+            janitor = subprocess.Popen(
+                ["/bin/sh", "-c", JANITOR, "janitor", str(directory), MARK],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            self._cleanup.callback(janitor.communicate)
+        for name in ("run", "log", "crash", "data", "mnt", "modules"):
+            (directory / name).mkdir()
+        for name in MODULES:
+            (directory / "modules" / name).symlink_to(f"/usr/share/ceph/mgr/{name}")
+        self._mgr_port = self._mgr_port or free_port()
+        self.conf.write_text(_configuration(directory, self.fsid, free_port(), self))
+
+    def _start_daemons(self) -> None:
+        names = ["mon.a", "mgr.a", *(f"osd.{number}" for number in range(self.osds))]
+        self.daemons = {name: Daemon(self, name) for name in names}
+        uuids = {f"osd.{number}": str(uuid.uuid4()) for number in range(self.osds)}
+        making = {name: self._make_store(name, uuids.get(name)) for name in ("mon.a", *uuids)}
+        self._wait_for_store("mon.a", making.pop("mon.a"))
+        self.daemon("mon.a").start()
+        _wait_for(self._has_quorum, "the monitor", START_SECONDS, self._problem)
+        for option, value in (
+            ("mgr/prometheus/server_addr", "127.0.0.1"),
+            ("mgr/prometheus/server_port", str(self._mgr_port)),
+            ("mgr/prometheus/scrape_interval", "1"),
+            ("mgr/devicehealth/enable_monitoring", "false"),  # it would make a pool of its own
+        ):
+            # The manager is not there yet to say what options its modules have.
+            self.command("config set", who="mgr", name=option, value=value, force=True)
+        self.daemon("mgr.a").start()
+        for name, identity in uuids.items():
+            self.command("osd new", uuid=identity, id=int(name.removeprefix("osd.")))
+        for pool in POOLS:
+            self.command("osd pool create", pool=pool, pg_num=self.pgs, pgp_num=self.pgs)
+        self.command("osd pool application enable", pool="rbd", app="rbd")
+        self.command("fs new", fs_name="cephfs", metadata="cephfs.meta", data="cephfs.data")
+        self.command("fs set", fs_name="cephfs", var="max_mds", val=str(self.max_mds))
+        standbys = min(1, self.mdss - self.max_mds)
+        self.command("fs set", fs_name="cephfs", var="standby_count_wanted", val=str(standbys))
+        for number in range(self.mdss):
+            self.start_mds(chr(ord("a") + number))
+        for name, process in making.items():
+            self._wait_for_store(name, process)
+            self.daemon(name).start()
+
+    def _make_store(self, name: str, identity: str | None) -> subprocess.Popen[bytes]:
+        (self.directory / "data" / name).mkdir()
+        kind, _, number = name.partition(".")
+        command = [f"ceph-{kind}", "--mkfs", "-i", number, "-c", str(self.conf), "--no-mon-config"]
+        if identity is not None:
+            command += ["--osd-uuid", identity]
+        return self.spawn(command, name)
+
+    def _wait_for_store(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        if process.wait(START_SECONDS):
+            raise LabError(f"{name} could not make its store.\n{_tails(self._output(name), self.daemon(name).log)}")
+        self._children.remove(process)
+
+    def _has_quorum(self) -> bool:
+        try:
+            return bool(self.tell("mon.a", "mon_status", timeout=1.0)["quorum"])
+        except (OSError, LabError, TypeError):
+            return False
+
+    def _is_healthy(self) -> bool:
+        status = self.command("status")
+        osds, mdss = status["osdmap"], status["fsmap"]
+        pgs = {state["state_name"]: state["count"] for state in status["pgmap"]["pgs_by_state"]}
+        ranks = [rank for rank in mdss["by_rank"] if rank["status"] == "up:active"]
+        return bool(
+            status["health"]["status"] == "HEALTH_OK"
+            and status["mgrmap"]["available"]
+            and osds["num_up_osds"] == osds["num_in_osds"] == self.osds
+            # The monitor is content before the manager has told it of placement groups.
+            and pgs == {"active+clean": len(POOLS) * self.pgs}
+            and len(ranks) == self.max_mds
+            and mdss["up:standby"] == self.mdss - self.max_mds
+            and "ceph_health_status 0.0" in self._metrics()
+        )
+
+    def _metrics(self) -> str:
+        try:
+            return httpx.get(f"{self.prometheus_url}/metrics", timeout=5.0, trust_env=False).text
+        except httpx.HTTPError:
+            return ""
+
+    def _problem(self) -> str:
+        return next(filter(None, (daemon.ended() for daemon in self.daemons.values())), "")
+
+
+def missing() -> list[str]:
+    """Return the Debian packages of a cluster that are not installed."""
+    return sorted({package for thing, package in PROGRAMS.items() if not _is_there(thing)})
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def processes(directory: Path) -> list[psutil.Process]:
+    """Return the processes of the cluster in `directory`."""
+    return [
+        process
+        for process in psutil.process_iter(["environ"])
+        if (process.info["environ"] or {}).get(MARK) == str(directory) and process.pid != os.getpid()
+    ]
+
+
+def remove(directory: Path) -> None:
+    """Kill the processes of the cluster in `directory`, unmount its file systems and remove it.
+
+    A cluster that nobody uses again may be killed, and SIGKILL ends a stopped process too.
+    """
+    deadline = time.monotonic() + STOP_SECONDS
+    while found := processes(directory):
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(found, timeout=1.0)
+        if time.monotonic() > deadline:
+            raise LabError(f"Could not kill {', '.join(map(str, found))}.")
+    for path in _mounts_below(directory):
+        _unmount_lazily(path)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def sweep(base: Path) -> None:
+    """Remove clusters whose owner is gone, except those that are to be kept and run."""
+    for directory in base.glob(f"{PREFIX}*"):
+        with contextlib.ExitStack() as stack:
+            try:
+                if directory.lstat().st_uid != os.geteuid():
+                    continue
+                lock = stack.enter_context((directory / "lock").open())
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                continue
+            if not ((directory / "kept").exists() and processes(directory)):
+                remove(directory)
+
+
+def _configuration(directory: Path, fsid: str, port: int, cluster: Cluster) -> str:
+    sections: dict[str, dict[str, str]] = {
+        "global": {
+            "fsid": fsid,
+            "mon_host": f"v2:127.0.0.1:{port}",
+            "mon_initial_members": "a",
+            "ms_bind_msgr1": "false",
+            "auth_cluster_required": "none",
+            "auth_service_required": "none",
+            "auth_client_required": "none",
+            "run_dir": f"{directory}/run",
+            "pid_file": f"{directory}/run/$name.pid",
+            "crash_dir": f"{directory}/crash",
+            "log_file": f"{directory}/log/ceph-$name.log",
+            "mon_cluster_log_file": f"{directory}/log/ceph.log",
+            "mon_data": f"{directory}/data/$name",
+            "mgr_data": f"{directory}/data/$name",
+            "osd_data": f"{directory}/data/$name",
+            "mds_data": f"{directory}/data/$name",
+            # With one copy of everything, and a full disk under it, a cluster is never HEALTH_OK otherwise.
+            "osd_pool_default_size": str(cluster.replicas),
+            "osd_pool_default_min_size": "1",
+            "osd_pool_default_pg_autoscale_mode": "off",
+            "osd_crush_chooseleaf_type": "0",
+            "mon_allow_pool_size_one": "true",
+            "mon_warn_on_pool_no_redundancy": "false",
+            "mon_warn_on_insecure_global_id_reclaim": "false",
+            "mon_warn_on_insecure_global_id_reclaim_allowed": "false",
+            "mon_data_avail_warn": "2",
+            "mon_data_avail_crit": "1",
+            "mon_allow_pool_delete": "true",
+            # Changes show within a second.
+            "paxos_propose_interval": "0.1",
+            "mgr_stats_period": "1",
+            "mgr_tick_period": "1",
+            "mds_beacon_interval": "1",
+            "mds_reconnect_timeout": "3",
+        },
+        # Not in [global]: there it would replace the port of mon_host, and the monitor would look for itself for ever.
+        "mon": {"public_addr": f"v2:127.0.0.1:{port}/0", "mgr_initial_modules": "prometheus"},
+        "mgr": {
+            "public_addr": "127.0.0.1",
+            "mgr_module_path": f"{directory}/modules",
+        },
+        "osd": {
+            "public_addr": "127.0.0.1",
+            "cluster_addr": "127.0.0.1",
+            "osd_objectstore": cluster.store,
+            "osd_memory_target": "1Gi",
+            "osd_crush_initial_weight": "1",
+            "bluestore_block_size": "8Gi",
+        },
+        "mds": {"public_addr": "127.0.0.1"},
+        # Clients on one host with one name would fight over the default.
+        "client": {"admin_socket": f"{directory}/run/$cluster-$name.$pid.$cctid.asok", "pid_file": ""},
+    }
+    for section, values in cluster._options.items():
+        sections.setdefault(section, {}).update(values)
+    lines = []
+    for section, values in sections.items():
+        lines += [f"[{section}]", *(f"{option} = {value}" for option, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _is_there(thing: str) -> bool:
+    if thing.startswith("/"):
+        return any(Path("/").glob(thing[1:]))
+    return shutil.which(thing) is not None
+
+
+def _wait_for(
+    condition: Callable[[], bool], what: str, seconds: float = 10.0, problem: Callable[[], str] = str
+) -> None:
+    """Return when `condition` holds. Raises LabError when a `problem` comes up, or `seconds` are over."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if text := problem():
+            raise LabError(text)
+        if time.monotonic() > deadline:
+            raise LabError(f"Waited {seconds:.0f} s for {what}.")
+        time.sleep(POLL_SECONDS)
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _state(task: Path) -> str:
+    try:
+        return (task / "stat").read_text().rpartition(") ")[2][0]
+    except OSError:
+        return "X"
+
+
+def _mounts_below(directory: Path) -> list[Path]:
+    paths = (line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+    return [Path(path) for path in paths if path.startswith(f"{directory}/")]
+
+
+def _unmount_lazily(path: Path) -> None:
+    subprocess.run(["umount", "-l", path], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+
+
+def _tails(*paths: Path) -> str:
+    ends = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            if lines := path.read_text(errors="replace").splitlines()[-8:]:
+                ends.append("\n".join([f"The end of {path}:", *(f"  {line}" for line in lines)]))
+    return "\n".join(ends)
+
+
+@contextlib.contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Keep a second, impatient Ctrl-C from leaving half a cluster behind. Only the main thread may do so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,54 @@
+"""Fixtures of tests on a real Ceph cluster, which are skipped where there can be none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lab.cluster import Cluster, missing
+from lab.observer import Observer
+from native import PARTS, Stack, free_ports
+
+Clusters = Callable[..., Cluster]
+
+
+def _clusters() -> Iterator[Clusters]:
+    if os.geteuid():
+        pytest.skip("needs root, for ceph-fuse")
+    if packages := missing():
+        pytest.skip(f"not installed: {', '.join(packages)}; `make setup` as root installs it")
+    with contextlib.ExitStack() as stack:
+        yield lambda **parameters: stack.enter_context(Cluster(**parameters))
+
+
+@pytest.fixture
+def clusters() -> Iterator[Clusters]:
+    """Start clusters, with the parameters of `Cluster`; they end with the test."""
+    yield from _clusters()
+
+
+@pytest.fixture(scope="module")
+def module_clusters() -> Iterator[Clusters]:
+    """Start clusters that end with the module: for tests that leave them as they were."""
+    yield from _clusters()
+
+
+@pytest.fixture
+def cluster(clusters: Clusters) -> Cluster:
+    """A cluster of the smallest size."""
+    return clusters()
+
+
+@pytest.fixture(scope="session")
+def observer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observer]:
+    """The exporter, Prometheus and Alertmanager, for all proofs; each lets it watch its own cluster."""
+    for part in PARTS.values():
+        if part.programs and not any(map(shutil.which, part.programs)):
+            pytest.skip(f"not installed: {part.programs[0]}; `make setup` as root installs it")
+    state = tmp_path_factory.mktemp("stack")
+    with Stack(state, free_ports(), runs=state / "runs") as stack:
+        yield Observer(stack)

@@ -1,0 +1,141 @@
+"""Stops exactly the thread of an MDS that holds mds_lock, so that its lock stays taken and all other threads run.
+
+The lock is a ceph::fair_mutex (ceph 16.2.15, src/common/fair_mutex.h): a condition variable on which the threads wait
+for their turn. What waits on it shows in /proc/PID/task/TID/syscall (proc(5)), so under load its address is the one
+on which threads of several names wait. The holder is the thread that, once stopped, leaves a waiter waiting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import random
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from lab.cluster import Daemon, LabError
+
+__all__ = ["freeze_lock_holder"]
+
+TAKERS = {"ms_dispatch", "MR_Finisher", "PQ_Finisher", "safe_timer", "mds_rank_progr"}
+"""Names of the threads that take mds_lock."""
+SYS_FUTEX = {"x86_64": 202, "aarch64": 98}
+CONDITION_BYTES = 48
+"""sizeof(pthread_cond_t) of glibc: its waiters are on one of two words inside."""
+SEARCH_SECONDS = 60.0
+HELD_SECONDS = 0.3
+PTRACE_CONT, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 7, 17, 0x4206, 0x4207
+WALL = 0x40000000
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+_libc.ptrace.restype = ctypes.c_long
+
+
+@contextlib.contextmanager
+def freeze_lock_holder(mds: Daemon) -> Iterator[int]:
+    """Keep mds_lock taken during the block, by stopping the thread that holds it; give its TID.
+
+    The MDS must be under a load of several clients. The thread goes on after the block, which the thread that entered
+    it must leave (ptrace(2)), and when that ends.
+    """
+    deadline = time.monotonic() + SEARCH_SECONDS
+    lock = _find_lock(mds.pid, deadline)
+    while time.monotonic() < deadline:
+        # What waits on a futex waits for the lock, or for work.
+        takers = [tid for tid, name in _takers(mds.pid) if name != "safe_timer" and _futex(mds.pid, tid) is None]
+        if not takers:
+            continue
+        tid = random.choice(takers)
+        with _stopped(tid):
+            if _is_kept_waiting(mds.pid, tid, lock):
+                yield tid
+                return
+    raise LabError(f"Found no thread of {mds.name} that holds mds_lock in {SEARCH_SECONDS:.0f} s; is it under load?")
+
+
+def _find_lock(pid: int, deadline: float) -> int:
+    """Return the address at which threads of different names wait: that of the lock's condition variable."""
+    names: defaultdict[int, set[str]] = defaultdict(set)
+    counts: defaultdict[int, int] = defaultdict(int)
+    enough = time.monotonic() + 1.0
+    while time.monotonic() < deadline:
+        for tid, name in _takers(pid):
+            if (address := _futex(pid, tid)) is not None:
+                near = next((known for known in names if abs(known - address) < CONDITION_BYTES), address)
+                names[near].add(name)
+                counts[near] += 1
+        shared = [address for address, found in names.items() if len(found) > 1]
+        if shared and time.monotonic() > enough:
+            return max(shared, key=lambda address: (len(names[address]), counts[address]))
+    raise LabError("No two threads of the MDS waited for one lock; is it under load?")
+
+
+def _is_kept_waiting(pid: int, holder: int, lock: int) -> bool:
+    """Return whether some thread waits for the lock and is not woken, for much longer than any holder keeps it."""
+    time.sleep(0.01)
+    before = _waiters(pid, holder, lock)
+    if not before:
+        return False
+    deadline = time.monotonic() + HELD_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(0.02)
+        if not before.items() <= _waiters(pid, holder, lock).items():
+            return False
+    return True
+
+
+def _waiters(pid: int, holder: int, lock: int) -> dict[int, str]:
+    """Return the threads that wait for the lock, with how often each has been switched."""
+    found = {}
+    for tid, _ in _takers(pid):
+        address = _futex(pid, tid) if tid != holder else None
+        if address is not None and abs(address - lock) < CONDITION_BYTES:
+            with contextlib.suppress(OSError):
+                found[tid] = Path(f"/proc/{pid}/task/{tid}/status").read_text().partition("voluntary_ctxt")[2]
+    return found
+
+
+def _takers(pid: int) -> list[tuple[int, str]]:
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            if (name := (task / "comm").read_text().strip()) in TAKERS:
+                found.append((int(task.name), name))
+    return found
+
+
+def _futex(pid: int, tid: int) -> int | None:
+    """Return the address on which a thread waits, or None if it does something else."""
+    try:
+        fields = Path(f"/proc/{pid}/task/{tid}/syscall").read_text().split()
+    except OSError:
+        return None
+    return int(fields[1], 16) if fields[0] == str(SYS_FUTEX.get(os.uname().machine)) else None
+
+
+@contextlib.contextmanager
+def _stopped(tid: int) -> Iterator[None]:
+    """Stop one thread, for its tracer, which is the calling thread."""
+    _ptrace(PTRACE_SEIZE, tid)
+    try:
+        _ptrace(PTRACE_INTERRUPT, tid)
+        while True:
+            _, status = os.waitpid(tid, WALL)
+            if status >> 16 or not os.WIFSTOPPED(status) or os.WSTOPSIG(status) == signal.SIGTRAP:
+                break
+            _ptrace(PTRACE_CONT, tid, os.WSTOPSIG(status))  # a signal of its own came first
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            _ptrace(PTRACE_DETACH, tid)
+
+
+def _ptrace(request: int, tid: int, data: int = 0) -> None:
+    if _libc.ptrace(request, tid, None, data or None) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
