@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import pinchpoint.diagnosis.usage as usage_module
 from pinchpoint.catalogue import all_metrics
-from pinchpoint.diagnosis.usage import BlindProbe, IdleState, Level, Phase, ResourceUse, Usage, usage
+from pinchpoint.diagnosis.usage import BlindProbe, IdleState, Level, Phase, ResourceUse, SilentDaemon, Usage, usage
 from pinchpoint.model import Labels, Snapshot
 
 BUSY = "pinchpoint_resource_busy_seconds_total"
@@ -291,6 +291,21 @@ def test_all_probes_are_blind_when_they_all_stand_still() -> None:
     ]
 
     assert usage(snapshot(1000, *series), snapshot(1004, *series)).blind == (BlindProbe("tasks", False, 4.0),)
+
+
+def test_ceph_daemons_that_give_no_answers_are_named_with_the_reason() -> None:
+    series: list[Series] = [
+        ("pinchpoint_ceph_socket_problem_info", {"daemon": "osd.0", "reason": "stopped"}, 1),
+        ("pinchpoint_ceph_socket_problem_info", {"daemon": "mds.a", "reason": "silent"}, 1),
+        ("pinchpoint_ceph_daemon_stuck", {"daemon": "osd.0"}, 1),
+        ("pinchpoint_ceph_daemon_stuck", {"daemon": "mds.a"}, 0),
+        ("pinchpoint_ceph_daemon_stuck", {"daemon": "mds.b"}, 0),
+    ]
+
+    assert usage(snapshot(0), snapshot(2, *series)).silent == (
+        SilentDaemon("mds.a", "silent", False),
+        SilentDaemon("osd.0", "stopped", True),
+    )
 
 
 def test_own_cost_and_lost_samples() -> None:

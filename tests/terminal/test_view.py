@@ -19,6 +19,7 @@ from pinchpoint.diagnosis.usage import (
     Phase,
     ResourceUse,
     RoleUse,
+    SilentDaemon,
     Usage,
 )
 from pinchpoint.terminal.view import Down, HostView, View, duration
@@ -42,6 +43,7 @@ BUSY = Usage(
     idle=Idle((IdleState("POLL", 0.0, 0), IdleState("C1", 0.03, 0), IdleState("C6", 0.4, 2)), 0.013, 0.02),
     clock=Clock(2.1e9, 3.7e9, 0.57, 0.93, ("powersave",)),
     memory=Memory(1.3e9, 5e7, 3.2e9, 6.0),
+    silent=(SilentDaemon("mds.a", "silent", False), SilentDaemon("osd.0", "stopped", True)),
     blind=(BlindProbe("cgroups", True, 34.5), BlindProbe("devices", False, 3700.0), BlindProbe("self", True, None)),
     absent=("cpufreq",),
     own=Own(0.012, 95.0, 5.0, 0.0),
@@ -75,7 +77,7 @@ def golden(text: str) -> list[str]:
 def test_a_busy_host() -> None:
     assert plain(View([HostView("node1:9748", "exporter", BUSY)])) == golden(
         """
-node1:9748 (exporter)  io500 mdtest_hard_stat 1:13       3 blind, costs 1.2% CPU
+node1:9748 (exporter)  io500 mdtest_hard_stat 1:13       5 blind, costs 1.2% CPU
 RESOURCE           OWNER          busy (▒ no CPU, │ limit)   BUSY SATURATED
 mds_lock           mds.a          █████████████████▒▒▒│▒▒▒▒   97%       93% FULL
 disk               nvme0n1        ████████████████████│██     88%       30% near
@@ -88,7 +90,7 @@ writeback_worker   ceph-1            0.38       -        -
 
 CPUs   C1 3% C6 40% (2 off), exits 1.3%; 2.1/3.7 GHz, busy 93%, powersave
 memory dirty 1.2 GiB of 3.0 GiB, writeback 48 MiB, reclaim stalls 6
-blind  cgroups (failing for 0:34), devices (no sample for 1:01:40), self (never…
+blind  mds.a (silent), osd.0 (stuck), cgroups (failing for 0:34), devices (no s…
 absent cpufreq
 """
     )
@@ -178,7 +180,7 @@ def test_full_is_said_by_a_word_and_colour_only_adds_to_it(variables: dict[str, 
 
 
 def test_samples_that_were_lost_are_told_in_the_header() -> None:
-    lines = plain(View([HostView("h", "n", replace(BUSY, blind=()))]))
+    lines = plain(View([HostView("h", "n", replace(BUSY, blind=(), silent=()))]))
 
     assert lines[0].endswith("5% of samples lost, costs 1.2% CPU")
 
@@ -203,16 +205,16 @@ def test_with_little_height_the_fullest_resources_are_left_and_then_the_number_o
 
     assert plain(View(hosts, 11, "q quits"))[:4] == golden(
         """
-host0 (n)  io500 mdtest_hard_stat 1:13                   3 blind, costs 1.2% CPU
+host0 (n)  io500 mdtest_hard_stat 1:13                   5 blind, costs 1.2% CPU
 mds_lock           mds.a          █████████████████▒▒▒│▒▒▒▒   97%       93% FULL
-host1 (n)  io500 mdtest_hard_stat 1:13                   3 blind, costs 1.2% CPU
+host1 (n)  io500 mdtest_hard_stat 1:13                   5 blind, costs 1.2% CPU
 mds_lock           mds.a          █████████████████▒▒▒│▒▒▒▒   97%       93% FULL
 """
     )
     assert plain(View(hosts, 4, "q quits")) == golden(
         """
-host0 (n)  mds_lock mds.a 97% FULL                       3 blind, costs 1.2% CPU
-host1 (n)  mds_lock mds.a 97% FULL                       3 blind, costs 1.2% CPU
+host0 (n)  mds_lock mds.a 97% FULL                       5 blind, costs 1.2% CPU
+host1 (n)  mds_lock mds.a 97% FULL                       5 blind, costs 1.2% CPU
 3 more do not fit: the window is too low
 q quits
 """

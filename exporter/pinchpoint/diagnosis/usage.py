@@ -26,10 +26,12 @@ __all__ = [
     "Phase",
     "ResourceUse",
     "RoleUse",
+    "SilentDaemon",
     "Usage",
     "usage",
 ]
 
+PROBLEM = "pinchpoint_ceph_socket_problem_info"
 SHORTEST = 1e-3
 """Seconds: two snapshots that are closer together than this say nothing."""
 LARGEST = 2.0**63
@@ -181,6 +183,16 @@ class BlindProbe:
 
 
 @dataclass(frozen=True, slots=True)
+class SilentDaemon:
+    """A Ceph daemon whose admin socket gives no answers."""
+
+    daemon: str
+    reason: str
+    stuck: bool
+    """Whether the daemon itself does nothing any more."""
+
+
+@dataclass(frozen=True, slots=True)
 class Own:
     """What Pinchpoint itself did on the host."""
 
@@ -217,6 +229,7 @@ class Usage:
     clock: Clock | None = None
     memory: Memory = Memory(None, None, None, None)
     blind: tuple[BlindProbe, ...] = ()
+    silent: tuple[SilentDaemon, ...] = ()
     absent: tuple[str, ...] = ()
     """Probes whose source this machine does not have."""
     own: Own = Own(None, 0.0, 0.0, 0.0)
@@ -238,6 +251,7 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
         _clock(window),
         _memory(window),
         _blind(window),
+        _silent(window),
         tuple(sorted(probe for probe, present in window.by("pinchpoint_probe_present", "probe") if not present)),
         _own(window),
     )
@@ -450,6 +464,12 @@ def _blind(window: _Window) -> tuple[BlindProbe, ...]:
         if not success or (age is not None and age > limit):
             found.append(BlindProbe(probe, not success, age))
     return tuple(found)
+
+
+def _silent(window: _Window) -> tuple[SilentDaemon, ...]:
+    stuck = dict(window.by("pinchpoint_ceph_daemon_stuck", "daemon"))
+    reasons = {_text(labels, "daemon"): _text(labels, "reason") for labels, _ in window.now(PROBLEM)}
+    return tuple(SilentDaemon(daemon, reason, bool(stuck.get(daemon))) for daemon, reason in sorted(reasons.items()))
 
 
 def _own(window: _Window) -> Own:

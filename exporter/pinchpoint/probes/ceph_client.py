@@ -138,7 +138,14 @@ class CephClient(Probe):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._followers = Followers(host.procfs, host.rootfs, host.processes, CLASSES, ClientReader)
+        self._followers = Followers(
+            host.procfs,
+            host.rootfs,
+            host.processes,
+            CLASSES,
+            ClientReader,
+            accepts=lambda process: is_ceph_client(host.procfs, process.pid),
+        )
         self._clients = Clients()
         self._looked: dict[tuple[int, int], tuple[float, bool]] = {}
 

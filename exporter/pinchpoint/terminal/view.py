@@ -15,7 +15,18 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from pinchpoint.diagnosis.usage import BlindProbe, Clock, Idle, Level, Memory, Phase, ResourceUse, RoleUse, Usage
+from pinchpoint.diagnosis.usage import (
+    BlindProbe,
+    Clock,
+    Idle,
+    Level,
+    Memory,
+    Phase,
+    ResourceUse,
+    RoleUse,
+    SilentDaemon,
+    Usage,
+)
 
 __all__ = ["Down", "HostView", "View", "duration"]
 
@@ -258,8 +269,8 @@ class _Painter:
     def _foot(self, use: Usage) -> Iterator[Text]:
         yield self._cpus(use)
         yield self._line(("memory " + _memory(use.memory), ""))
-        if use.blind:
-            yield self._line(("blind  " + ", ".join(_blind(probe) for probe in use.blind), STYLES[Level.FULL]))
+        if dark := [*map(_silent, use.silent), *map(_blind, use.blind)]:
+            yield self._line(("blind  " + ", ".join(dark), STYLES[Level.FULL]))
         if use.absent:
             yield self._line(("absent " + ", ".join(use.absent), ""))
 
@@ -282,7 +293,7 @@ def _hot(use: Usage) -> list[RoleUse]:
 def _lines(use: Usage) -> int:
     """Return how many lines a host fills that shows everything, blank ones included."""
     hot = len(_hot(use))
-    return 1 + max(1, len(_busy(use))) + hot + (4 if hot else 2) + 2 + bool(use.blind) + bool(use.absent)
+    return 1 + max(1, len(_busy(use))) + hot + (4 if hot else 2) + 2 + bool(use.blind or use.silent) + bool(use.absent)
 
 
 def _phase(phase: Phase, now: float) -> str:
@@ -336,13 +347,17 @@ def _blind(probe: BlindProbe) -> str:
     return f"{probe.probe} ({'failing' if probe.failing else 'no sample'} for {duration(probe.age)})"
 
 
+def _silent(daemon: SilentDaemon) -> str:
+    return f"{daemon.daemon} ({'stuck' if daemon.stuck else daemon.reason})"
+
+
 def _health(use: Usage) -> tuple[str, str, Level]:
     """Return how well the host is sampled and what that costs, in a few words, and how bad it is."""
     cost = "" if use.own.cpu is None else f", costs {use.own.cpu * 100:.1f}% CPU"
     if use.seconds <= 0:
         return "no time between samples", "", Level.NEAR
-    if use.blind:
-        return f"{len(use.blind)} blind", cost, Level.FULL
+    if dark := len(use.blind) + len(use.silent):
+        return f"{dark} blind", cost, Level.FULL
     if use.own.lost_share >= WORTH_SHOWING:
         return f"{_percent(use.own.lost_share)} of samples lost", cost, Level.NEAR
     return "sampling ok", cost, Level.NORMAL
