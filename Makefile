@@ -1,6 +1,6 @@
 # The work is done in scripts/ and compose/; `make` alone lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint up status down lab-up lab-down bench golden docs picture clean
+.PHONY: help setup demo demo-ceph test lint up status down lab-up lab-down bench golden docs picture clean
 
 python := .venv/bin/python
 
@@ -19,6 +19,9 @@ setup: ## make .venv and install what the other targets need (they do it themsel
 
 demo: setup ## run a real fio workload, see its alerts arrive in Alertmanager
 	@$(python) compose/demo.py
+
+demo-ceph: setup ## start a real Ceph cluster with a small MDS cache: see the alert come, help and go
+	@PYTHONPATH=tests $(python) compose/demo_ceph.py
 
 # One process: the tests of the stack and of the sampler state when a load must show, and measure it on this host.
 # Others that run beside them on few CPUs would be part of the measurement.
@@ -46,8 +49,9 @@ lab-up: setup ## start a real Ceph cluster from Debian's packages on loopback; l
 lab-down: ## stop what `make lab-up` started, remove its data
 	@PYTHONPATH=tests $(python) -m lab down
 
-bench: setup ## measure what the exporter costs on a host with 4,000 threads
+bench: setup ## measure what the exporter costs: with 4,000 threads, and with 8 OSDs and 4 MDSs
 	@$(python) bench/cost.py
+	@PYTHONPATH=tests $(python) bench/ceph_cost.py
 
 golden: setup ## write the expositions of the fixture machines anew, for review
 	WRITE_GOLDEN=1 $(python) -m pytest tests/test_golden.py
