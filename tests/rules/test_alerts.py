@@ -454,6 +454,15 @@ def test_the_index_of_pages_lists_each_alert_with_its_severities() -> None:
     assert [name for name, _, _ in rows] == [page for _, page, _ in rows] == NAMES
 
 
+def test_the_index_of_pages_names_the_alerts_that_only_a_ceph_manager_can_raise() -> None:
+    def by_manager(rule: Rule) -> bool:
+        return all(name.startswith("ceph_") for name in metric_names(rule.expr) - {"pinchpoint_phase_active"})
+
+    named = (RUNBOOKS / "README.md").read_text().split("can raise ")[1].split(". ")[0]
+    alerts = {name for name in NAMES if all(by_manager(rule) for rule in RULES if rule.alert == name)}
+    assert set(re.findall(r"[A-Z]\w+", named)) == alerts
+
+
 @each_page
 def test_a_page_has_its_headings_in_order_and_fits_a_screen_or_two(page: Path) -> None:
     lines = page.read_text().splitlines()
