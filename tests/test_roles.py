@@ -28,9 +28,6 @@ def load(tmp_path: Path, text: str | bytes) -> Roles:
 @pytest.mark.parametrize(
     ("class_", "comm", "role", "unit"),
     [
-        ("ceph-mds", "ms_dispatch", "mds_lock", "lock"),
-        ("ceph-mds", "MR_Finisher", "mds_lock", "lock"),
-        ("ceph-mds", "fn_anonymous", "mds_lock", "lock"),
         ("ceph-mds", "msgr-worker-2", "messenger", "thread"),
         ("ceph-mds", "something_new", "ceph_mds_other", None),
         ("ceph-osd", "tp_osd_tp", "osd_op", "pool"),
@@ -38,6 +35,14 @@ def load(tmp_path: Path, text: str | bytes) -> Roles:
         ("ceph-osd", "rocksdb:low0", "rocksdb", "thread"),
         ("ceph-client", "ganesha.nfsd", "ganesha", "thread"),
         ("ceph-client", "CPU 3/KVM", "qemu", "thread"),
+        ("ceph-client", "smbd", "client_program", "thread"),
+        ("ceph-client", "rados", "client_program", "thread"),
+        ("ceph-client", "rbd_writer", "client_program", "thread"),
+        ("ceph-client", "write_stat", "ceph_client_other", None),
+        ("ceph-client", "ceph-fuse", "fuse_worker", "pool"),
+        ("ceph-client", "flusher", "rados_client", "thread"),
+        (BENCHMARK, "taskfin_librbd", "rados_client", "thread"),
+        (BENCHMARK, "admin_socket", "benchmark_helper", None),
         ("sheepdog", "sheep", "sheepdog", "thread"),
         (BENCHMARK, "ior", "benchmark", "thread"),
         (BENCHMARK, "kworker/0:1+flush-x", "benchmark", "thread"),
@@ -56,6 +61,77 @@ def test_a_thread_has_the_role_of_its_name_in_its_class(
     found = builtin.thread_role(class_, comm).role
 
     assert (found.name, found.unit) == (role, unit)
+
+
+MDS_THREADS = {
+    # Of a running MDS that is active, with those that are only there while it starts (from strings and sources).
+    "14.2.21": (
+        "ms_dispatch fn_anonymous PQ_Finisher safe_timer mds_rank_progr admin_socket md_log_replay md_recov_open "
+        "md_recov_reopen",
+        "md_submit",
+        "ceph-mds log ms_local msgr-worker-0 OpHistorySvc service signal_handler",
+    ),
+    "16.2.15": (
+        "ms_dispatch MR_Finisher PQ_Finisher safe_timer mds_rank_progr admin_socket md_log_replay md_recov_open "
+        "md_recov_reopen",
+        "md_submit",
+        "ceph-mds ceph_timer io_context_pool log ms_local msgr-worker-0 OpHistorySvc service signal_handler",
+    ),
+    "18.2.7": (
+        "ms_dispatch mds-rank-fin mds-pq-fin safe_timer mds-rank-progr mds-cache-trim admin_socket mds-log-replay "
+        "mds-log-recvr mds-log-reopen",
+        "mds-log-submit",
+        "ceph-mds ceph_timer io_context_pool log mds-beacon mds-metrics mds-ping ms_local msgr-worker-0 OpHistorySvc "
+        "service signal_handler",
+    ),
+    "20.2.4": (
+        "ms_dispatch mds-rank-fin mds-pq-fin safe_timer mds-rank-progr mds-cache-trim mds-log-trim mds-q-agt mds-q-db "
+        "admin_socket mds-log-replay mds-log-recvr mds-log-reopen",
+        "mds-log-submit",
+        "ceph-mds ceph_timer io_context_pool log mds-beacon mds-metrics mds-ping ms_local msgr-worker-0 OpHistorySvc "
+        "service signal_handler",
+    ),
+}
+"""Threads by release: those that take mds_lock, the one that submits journal events, and the others."""
+
+
+@pytest.mark.parametrize("release", MDS_THREADS)
+def test_the_takers_of_mds_lock_are_known_in_every_release_and_nobody_else_is_one(builtin: Roles, release: str) -> None:
+    takers, submitter, others = (names.split() for names in MDS_THREADS[release])
+
+    assert all(len(name) <= 15 for name in (*takers, *submitter, *others))
+    assert {builtin.thread_role("ceph-mds", name).role.name for name in takers} == {"mds_lock"}
+    assert {builtin.thread_role("ceph-mds", name).role.name for name in submitter} == {"mds_journal"}
+    assert "mds_lock" not in {builtin.thread_role("ceph-mds", name).role.name for name in others}
+
+
+OSD_THREADS = {
+    "tp_osd_tp": "osd_op",
+    "bstore_kv_sync": "kv_sync",
+    "bstore_kv_final": "kv_final",
+    "bstore_aio": "bluestore_aio",
+    "bstore_discard": "bluestore_aio",
+    "rocksdb:low": "rocksdb",
+    "rocksdb:low1": "rocksdb",
+    "rocksdb:high0": "rocksdb",
+    "finisher": "finisher",
+    "cfin": "finisher",
+    "dfin": "finisher",
+    "fn_anonymous": "finisher",
+    "msgr-worker-12": "messenger",
+    "ms_dispatch": "dispatch",
+    "reactor-3": "crimson_reactor",
+    "crimson-osd": "crimson_reactor",
+    "alien-store-tp": "crimson_reactor",
+    "osd_srv_agent": "ceph_osd_other",
+    "io_context_pool": "ceph_osd_other",
+}
+"""Threads of OSDs of Ceph 14.2.21 to 20.2.4 (dfin up to 14; crimson's from the sources of 20.2.4)."""
+
+
+@pytest.mark.parametrize("comm", OSD_THREADS)
+def test_threads_of_an_osd_have_their_roles_in_every_release(builtin: Roles, comm: str) -> None:
+    assert builtin.thread_role("ceph-osd", comm).role.name == OSD_THREADS[comm]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class Observer:
 
     def daemon(self, cluster: Cluster, name: str) -> str:
         """Return how the exporter calls a daemon: "mds.a", and with other clusters on this host "mds.a@0123abcd"."""
-        selector = f'{{cluster="{cluster.fsid}",daemon=~"{re.escape(name)}(@.*)?"}}'
+        selector = f"{{cluster='{cluster.fsid}',daemon=~`{re.escape(name)}(@.*)?`}}"
         return str(self.wait_for(f"pinchpoint_ceph_daemon_info{selector}")[0]["metric"]["daemon"])
 
     def query(self, expr: str) -> list[dict[str, Any]]:

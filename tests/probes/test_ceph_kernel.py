@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine import Machine
+from pinchpoint.ceph.clients import KEEP
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.ceph_kernel import (
@@ -237,6 +239,23 @@ def test_mounts_beyond_the_limit_are_one_client(machine: Machine) -> None:
     assert len(instances) == LIMIT + 1
     assert instances["ceph-more"] == 3
     assert found.value(f"{PREFIX}inflight_requests", client="ceph-more", target="osd") == 3
+
+
+def test_labels_of_mounts_that_are_long_gone_are_free_again(machine: Machine) -> None:
+    kernel = Kernel(machine)
+    for number in range(1, LIMIT + 4):
+        kernel.mount(number)
+    kernel.sample(0.0)
+    for directory in (machine.sysfs / "kernel/debug/ceph", machine.sysfs / "class/bdi"):
+        shutil.rmtree(directory)
+    kernel.sample(1.0)
+    kernel.mount(200)
+    assert kernel.sample(2.0).value(f"{PREFIX}instances", client="ceph-more") == 1
+    kernel.sample(2.0 + KEEP)
+    kernel.mount(300)
+    found = kernel.sample(3.0 + KEEP)
+
+    assert {labels["client"]: n for labels, n in found.series(f"{PREFIX}instances")} == {"ceph-more": 1, "ceph-300": 1}
 
 
 def test_this_kernel_answers_or_has_no_ceph_client(this_host: Host) -> None:

@@ -133,6 +133,9 @@ class Clients:
     def __bool__(self) -> bool:
         return bool(self._clients)
 
+    def __contains__(self, client: str) -> bool:
+        return client in self._clients
+
     def update(self, now: float, instances: Iterable[Instance]) -> None:
         """Add what the instances that are there did since the last update; `now` is a monotonic time in seconds."""
         for client in self._clients.values():

@@ -259,6 +259,14 @@ class Followers:
         for found in self._found.values():
             yield found.process, [follower for follower, _ in found.followers.values()]
 
+    def readers(self) -> Iterator[Reader]:
+        """Yield the readers of daemons that answer; none of them takes answers while whoever asks looks at it."""
+        for _, followers in self:
+            for follower in followers:
+                with follower.lock:
+                    if not follower.problem:
+                        yield follower.reader
+
     def points(self) -> Iterator[Point]:
         """Yield what is known of each daemon, and the points of its reader unless it is blind."""
         seen = set()

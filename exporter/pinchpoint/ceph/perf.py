@@ -5,7 +5,6 @@ A release may lack any counter: asking for one that is not there is no error, an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -14,6 +13,10 @@ import msgspec
 from pinchpoint.procfs import FormatError
 
 __all__ = ["Average", "PerfDump", "parse_option", "parse_version"]
+
+
+LARGEST = 1 << 64
+"""No counter is larger: they are 64 bits wide (src/common/perf_counters.h)."""
 
 
 class Average(NamedTuple):
@@ -87,6 +90,6 @@ def _object(raw: bytes) -> dict[str, Any]:
 
 
 def _number(found: object) -> float | None:
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+    if isinstance(found, bool) or not isinstance(found, int | float) or not abs(found) <= LARGEST:
         return None
     return found

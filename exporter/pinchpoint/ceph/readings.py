@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
 from pinchpoint.ceph.asok import Question
 from pinchpoint.ceph.perf import PerfDump, parse_option
 from pinchpoint.model import Kind, Metric, Point
 
-__all__ = ["MESSAGES", "OPTION", "PERF", "Messages", "Options", "asked"]
+__all__ = ["MESSAGES", "OPTION", "PERF", "Messages", "Options", "asked", "option_points"]
 
 OPTION = Metric(
-    "pinchpoint_ceph_option_info",
-    "An option that is in force in a daemon and that benchmarks depend on.",
-    labels=("daemon", "option", "value"),
+    "pinchpoint_ceph_option_daemons",
+    "Daemons of one type on this host in which an option that benchmarks depend on has this value.",
+    labels=("type", "option", "value"),
 )
 MESSAGES = Metric(
     "pinchpoint_ceph_messages_total", "Messages of a daemon's network threads.", Kind.COUNTER, ("daemon", "direction")
@@ -23,6 +23,8 @@ MESSAGES = Metric(
 PERF = Question("perf dump")
 SELDOM = 60.0
 """Seconds between two askings for an option that nobody changes during a run."""
+LARGEST = float(1 << 64)
+"""No option is larger (src/common/options.h: TYPE_SIZE is 64 bits)."""
 VALUE_LIMIT = 128
 """Characters of an option's value that are shown."""
 
@@ -51,12 +53,18 @@ class Options:
             number = float(self._values.get(name, ""))
         except ValueError:
             return None
-        return number if 0 < number < math.inf else None
+        return number if 0 < number <= LARGEST else None
 
-    def points(self, daemon: str) -> Iterator[Point]:
-        """Yield every option, defaults and empty ones too: the default is what a comparison needs to know."""
+    def items(self) -> Iterator[tuple[str, str]]:
+        """Yield every option and its value, defaults and empty ones too: a comparison needs to know them."""
         for name, value in self._values.items():
-            yield OPTION.point(1, daemon, name, value[:VALUE_LIMIT])
+            yield name, value[:VALUE_LIMIT]
+
+
+def option_points(type_: str, daemons: Iterable[Options]) -> Iterator[Point]:
+    """Yield how many daemons have each option at each value: a host's daemons mostly agree, and its series are few."""
+    for (option, value), number in Counter(item for options in daemons for item in options.items()).items():
+        yield OPTION.point(number, type_, option, value)
 
 
 class Messages:

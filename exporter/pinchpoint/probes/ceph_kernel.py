@@ -2,7 +2,7 @@
 
 Files and the kernel sources that write them:
 
-- ``osdc``: requests to OSDs (osdc_show, net/ceph/debugfs.c; the same first line since Linux 4.7);
+- ``osdc``: requests to OSDs (osdc_show, net/ceph/debugfs.c; the first line is the same from Linux 4.14 on);
 - ``mdsc``: requests to MDSs, one a line (mdsc_show, fs/ceph/debugfs.c; CephFS only);
 - ``metrics/latency`` since Linux 5.16, a table of ``metrics`` since 5.8: number and mean latency of requests;
 - ``status`` since Linux 5.11: whether the cluster has shut this client out;
@@ -245,6 +245,8 @@ class CephKernel(Probe):
     def _instances(self, now: float) -> Iterator[Instance]:
         devices = {name for name in _entries(self._bdi) if BDI.fullmatch(name)}
         images = set(self._images())
+        # Every mount gets a new number: labels are free again when nothing is shown under them any more.
+        self._labels = {name: self._labels[name] for name in self._labels if name in devices or name in self._clients}
         names = [name for name in _entries(self._debugfs) if DIRECTORY.fullmatch(name)]
         self._found = {name: self._found.get(name) or _Client(self._debugfs / name) for name in names}
         for name, client in self._found.items():
@@ -281,7 +283,7 @@ class CephKernel(Probe):
     def _images(self) -> Iterator[str]:
         """Yield the directory in debugfs of each RBD device's client; devices may share one.
 
-        Both files are there since Linux 4.9 (Documentation/ABI/testing/sysfs-bus-rbd).
+        Both files are written by drivers/block/rbd.c (rbd_cluster_fsid_show, rbd_client_id_show).
         """
         for device in _entries(self._rbd):
             cluster = read_text(self._rbd / device / "cluster_fsid")
@@ -292,7 +294,8 @@ class CephKernel(Probe):
     def _label(self, device: str) -> str:
         """Return the label of a mount: `LIMIT` of them have the name of their backing device."""
         if device not in self._labels:
-            self._labels[device] = device if len(self._labels) < LIMIT else MORE
+            own = sum(label != MORE for label in self._labels.values())
+            self._labels[device] = device if own < LIMIT else MORE
         return self._labels[device]
 
 

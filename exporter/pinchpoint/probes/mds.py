@@ -18,7 +18,7 @@ from pinchpoint.ceph import follower
 from pinchpoint.ceph.asok import Question
 from pinchpoint.ceph.follower import Followers, Reader
 from pinchpoint.ceph.perf import PerfDump
-from pinchpoint.ceph.readings import MESSAGES, OPTION, PERF, Messages, Options, asked
+from pinchpoint.ceph.readings import MESSAGES, OPTION, PERF, Messages, Options, asked, option_points
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.procfs import FormatError
@@ -171,7 +171,7 @@ class MdsReader(Reader):
 
     def __init__(self, roles: Roles) -> None:
         self._resource = Resource("mds_cache", "", roles.serves["mds_cache"], roles.thresholds["mds_cache"])
-        self._options = Options(self.questions)
+        self.options = Options(self.questions)
         self._messages = Messages()
         self._values: dict[Metric, float] = {}
         self._held = False
@@ -181,7 +181,7 @@ class MdsReader(Reader):
 
     def take(self, now: float, answers: Mapping[str, bytes]) -> None:
         """Take the answers of one round. Raises FormatError."""
-        self._options.take(answers)
+        self.options.take(answers)
         raw = answers.get(PERF.key)
         if raw is None:
             return
@@ -228,7 +228,7 @@ class MdsReader(Reader):
         """
         fetches = self._values.get(FETCHES)
         before, self._looked = self._looked, None if fetches is None else (now, fetches)
-        size, limit = self._values.get(CACHE_BYTES), self._options.limit(CACHE_OPTION)
+        size, limit = self._values.get(CACHE_BYTES), self.options.limit(CACHE_OPTION)
         if before is None or fetches is None or size is None or limit is None:
             return
         elapsed = now - before[0]
@@ -241,7 +241,6 @@ class MdsReader(Reader):
         """Yield the present value of every series that this release and this state of the MDS have."""
         yield RANK_HELD.point(float(self._held), daemon)
         yield from self._messages.points(daemon)
-        yield from self._options.points(daemon)
         if not self._held:
             return
         for metric, value in self._values.items():
@@ -250,9 +249,9 @@ class MdsReader(Reader):
             (CACHE_OPTION, CACHE_LIMIT, HEALTH_OPTION, CACHE_WARN),
             (SEGMENTS_OPTION, SEGMENTS_LIMIT, WARN_OPTION, SEGMENTS_WARN),
         ):
-            if (number := self._options.limit(option)) is not None:
+            if (number := self.options.limit(option)) is not None:
                 yield limit.point(number, daemon)
-                if (share := self._options.limit(factor)) is not None:
+                if (share := self.options.limit(factor)) is not None:
                     yield warn.point(number * share, daemon)
         self._resource.owner = daemon
         yield from resources.points((self._resource,))
@@ -298,6 +297,8 @@ class Mds(Probe):
     def points(self) -> Iterator[Point]:
         """Yield what is known of each MDS."""
         yield from self._followers.points()
+        readers = self._followers.readers()
+        yield from option_points("mds", (reader.options for reader in readers if isinstance(reader, MdsReader)))
 
     def close(self) -> None:
         """Ask no more."""

@@ -19,7 +19,7 @@ from pinchpoint.ceph import follower
 from pinchpoint.ceph.asok import Question
 from pinchpoint.ceph.follower import Followers, Reader
 from pinchpoint.ceph.perf import PerfDump
-from pinchpoint.ceph.readings import MESSAGES, OPTION, PERF, Messages, Options, asked
+from pinchpoint.ceph.readings import MESSAGES, OPTION, PERF, Messages, Options, asked, option_points
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.procfs import FormatError
@@ -158,7 +158,7 @@ class OsdReader(Reader):
 
     def __init__(self, roles: Roles) -> None:
         self._resource = Resource("kv_commit", "", roles.serves["kv_commit"], roles.thresholds["kv_commit"])
-        self._options = Options(self.questions)
+        self.options = Options(self.questions)
         self._messages = Messages()
         self._values: dict[tuple[Metric, str], float] = {}
         self._blocked: tuple[float, int] | None = None
@@ -167,7 +167,7 @@ class OsdReader(Reader):
 
     def take(self, now: float, answers: Mapping[str, bytes]) -> None:
         """Take the answers of one round. Raises FormatError."""
-        self._options.take(answers)
+        self.options.take(answers)
         if (raw := answers.get(BLOCKED.key)) is not None and (blocked := parse_blocked_ops(raw)) is not None:
             self._blocked = now, blocked
         elif self._blocked is not None and now - self._blocked[0] > BLOCKED_KEEP:
@@ -204,7 +204,7 @@ class OsdReader(Reader):
         for logger in dump.loggers("throttle-"):
             name = throttle_name(logger)
             limit = dump.value(logger, "max")
-            if name not in THROTTLES or limit is None or limit <= 0:
+            if name not in THROTTLES or limit is None or limit < 1:  # 0: no limit
                 continue
             if (wait := dump.average(logger, "wait")) is not None:
                 self._values[THROTTLE_SECONDS, name] = self._values.get((THROTTLE_SECONDS, name), 0.0) + wait.total
@@ -237,7 +237,6 @@ class OsdReader(Reader):
     def points(self, daemon: str) -> Iterator[Point]:
         """Yield the present value of every series that this release has."""
         yield from self._messages.points(daemon)
-        yield from self._options.points(daemon)
         for (metric, label), value in self._values.items():
             yield metric.point(value, daemon, label) if label else metric.point(value, daemon)
         if self._blocked is not None:
@@ -285,6 +284,8 @@ class Osd(Probe):
     def points(self) -> Iterator[Point]:
         """Yield what is known of each OSD."""
         yield from self._followers.points()
+        readers = self._followers.readers()
+        yield from option_points("osd", (reader.options for reader in readers if isinstance(reader, OsdReader)))
 
     def close(self) -> None:
         """Ask no more."""
