@@ -21,7 +21,7 @@ demo: setup ## run a real fio workload, see its alerts arrive in Alertmanager
 	@$(python) compose/demo.py
 
 demo-ceph: setup ## start a real Ceph cluster with a small MDS cache: see the alert come, help and go
-	@PYTHONPATH=tests $(python) compose/demo_ceph.py
+	@PYTHONPATH=compose:tests $(python) compose/demo_ceph.py
 
 # One process: the tests of the stack and of the sampler state when a load must show, and measure it on this host.
 # Others that run beside them on few CPUs would be part of the measurement.
@@ -44,14 +44,14 @@ down: ## stop what `make up` started
 	@$(python) compose/native.py down
 
 lab-up: setup ## start a real Ceph cluster from Debian's packages on loopback; leave it running
-	@PYTHONPATH=tests $(python) -m lab up
+	@PYTHONPATH=compose:tests $(python) -m lab up
 
 lab-down: ## stop what `make lab-up` started, remove its data
-	@PYTHONPATH=tests $(python) -m lab down
+	@PYTHONPATH=compose:tests $(python) -m lab down
 
 bench: setup ## measure what the exporter costs: with 4,000 threads, and with 8 OSDs and 4 MDSs
 	@$(python) bench/cost.py
-	@PYTHONPATH=tests $(python) bench/ceph_cost.py
+	@PYTHONPATH=compose:tests $(python) bench/ceph_cost.py
 
 golden: setup ## write the expositions of the fixture machines anew, for review
 	WRITE_GOLDEN=1 $(python) -m pytest tests/test_golden.py
@@ -64,6 +64,6 @@ picture: setup ## draw the README's picture of the live view, from a real fio ru
 
 clean: ## stop the local stack and the lab, remove everything that make made in this tree
 	-@[ ! -x $(python) ] || $(python) compose/native.py down
-	-@[ ! -x $(python) ] || PYTHONPATH=tests $(python) -m lab down
+	-@[ ! -x $(python) ] || PYTHONPATH=compose:tests $(python) -m lab down
 	rm -rf .venv .stack .mypy_cache .ruff_cache .pytest_cache .hypothesis exporter/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

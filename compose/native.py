@@ -32,7 +32,17 @@ import httpx
 import psutil
 from supervisor.xmlrpc import SupervisorTransport
 
-__all__ = ["PARTS", "TREE", "WITHOUT_STACK", "Stack", "StackError", "exit_on_sigterm", "free_ports", "ports_from"]
+__all__ = [
+    "PARTS",
+    "TREE",
+    "WITHOUT_STACK",
+    "Stack",
+    "StackError",
+    "exit_on_sigterm",
+    "free_ports",
+    "interrupts_ignored",
+    "ports_from",
+]
 
 TREE = Path(__file__).resolve().parent.parent
 STATE = TREE / ".stack"
@@ -170,7 +180,7 @@ class Stack:
 
         Raises StackError when a process could not be stopped.
         """
-        with _interrupts_ignored():
+        with interrupts_ignored():
             supervisors, processes = self._supervisors(), self._processes()
             # supervisord stops its processes; those that it left behind, or that were left without it, end here.
             _end(supervisors or processes, processes)
@@ -437,7 +447,7 @@ def _end(processes: list[psutil.Process], dependents: Sequence[psutil.Process] =
 
 
 @contextlib.contextmanager
-def _interrupts_ignored() -> Iterator[None]:
+def interrupts_ignored() -> Iterator[None]:
     """Keep a second, impatient Ctrl-C from leaving half a stack behind. Only the main thread may do so."""
     if threading.current_thread() is not threading.main_thread():
         yield

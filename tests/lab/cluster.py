@@ -29,6 +29,8 @@ from typing import Any, Literal, Self
 import httpx
 import psutil
 
+from native import interrupts_ignored
+
 __all__ = ["MARK", "PROGRAMS", "PYTHON", "Cluster", "Daemon", "LabError", "Mount", "free_port", "missing"]
 
 MARK = "PINCHPOINT_LAB"
@@ -284,7 +286,7 @@ class Cluster:
     def stop(self) -> None:
         """Kill all processes, unmount and remove the directory. Does nothing where nothing is left."""
         if self._directory is not None:
-            with _interrupts_ignored():
+            with interrupts_ignored():
                 remove(self._directory)
                 for child in self._children:
                     child.wait()
@@ -654,18 +656,3 @@ def _tails(*paths: Path) -> str:
             if lines := path.read_text(errors="replace").splitlines()[-8:]:
                 ends.append("\n".join([f"The end of {path}:", *(f"  {line}" for line in lines)]))
     return "\n".join(ends)
-
-
-@contextlib.contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Keep a second, impatient Ctrl-C from leaving half a cluster behind. Only the main thread may do so."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -18,6 +18,7 @@ from lab.cluster import HERE, Cluster, LabError, processes
 from lab.locks import freeze_lock_holder
 from polling import until
 
+PYTHONPATH = f"{HERE.parent}:{HERE.parents[1] / 'compose'}"
 OWNER = """
 import sys, time
 from lab.cluster import Cluster
@@ -38,7 +39,7 @@ def shared(module_clusters: Callable[..., Cluster]) -> Cluster:
 @pytest.fixture
 def owner(clusters: Callable[..., Cluster]) -> Any:
     """A process that owns a cluster with a mount and a stopped OSD."""
-    environment = os.environ | {"PYTHONPATH": str(HERE.parent)}
+    environment = os.environ | {"PYTHONPATH": PYTHONPATH}
     process = subprocess.Popen([sys.executable, "-c", OWNER], env=environment, stdout=subprocess.PIPE, text=True)
     yield process
     process.kill()
@@ -265,7 +266,7 @@ def test_a_missing_package_is_named_with_what_installs_it(monkeypatch: pytest.Mo
 
 def test_a_cluster_for_people_runs_until_it_is_stopped(clusters: Callable[..., Cluster], tmp_path: Path) -> None:
     state = tmp_path / "state"
-    environment = os.environ | {"PYTHONPATH": str(HERE.parent), "OSDS": "1", "MDSS": "1"}
+    environment = os.environ | {"PYTHONPATH": PYTHONPATH, "OSDS": "1", "MDSS": "1"}
 
     def lab(command: str) -> subprocess.CompletedProcess[str]:
         arguments = [sys.executable, "-m", "lab", command, "--state", str(state)]

@@ -347,7 +347,7 @@ def test_a_host_without_an_mds_has_nothing_to_read(machine: Machine) -> None:
     machine.process(70, "ceph-osd", argv=("ceph-osd", "-i", "0"))
     probe = Mds(machine.host())
 
-    with pytest.raises(NotPresent, match="no MDS"):
+    with pytest.raises(NotPresent, match="no ceph-mds"):
         probe.sample(1.0)
     assert list(probe.points()) == []
 

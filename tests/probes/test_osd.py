@@ -288,7 +288,7 @@ def test_a_host_without_an_osd_has_nothing_to_read(machine: Machine) -> None:
     machine.process(70, "ceph-mds", argv=("ceph-mds", "-i", "a"))
     probe = Osd(machine.host())
 
-    with pytest.raises(NotPresent, match="no OSD"):
+    with pytest.raises(NotPresent, match="no ceph-osd"):
         probe.sample(1.0)
     assert list(probe.points()) == []
 

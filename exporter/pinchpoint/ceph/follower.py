@@ -18,6 +18,7 @@ from typing import ClassVar
 
 from pinchpoint.ceph.asok import AdminSocketError, Conversation, Question, SilentError, UnknownCommandError
 from pinchpoint.ceph.perf import parse_option, parse_version
+from pinchpoint.ceph.readings import Options
 from pinchpoint.ceph.sockets import admin_sockets
 from pinchpoint.model import Metric, Point
 from pinchpoint.processes import Process, Processes
@@ -70,6 +71,8 @@ class Reader(ABC):
     """What a probe makes of the answers of one process."""
 
     questions: ClassVar[tuple[Question, ...]]
+    options = Options(())
+    """The options of the process that it knows."""
 
     @abstractmethod
     def take(self, now: float, answers: Mapping[str, bytes]) -> None:

@@ -8,7 +8,6 @@ which is what Prometheus expects of a counter. Names were read in perf dumps of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -16,11 +15,11 @@ import msgspec
 from pinchpoint import resources
 from pinchpoint.ceph import follower
 from pinchpoint.ceph.asok import Question
-from pinchpoint.ceph.follower import Followers, Reader
+from pinchpoint.ceph.follower import Reader
 from pinchpoint.ceph.perf import PerfDump
-from pinchpoint.ceph.readings import MESSAGES, OPTION, PERF, Messages, Options, asked, option_points
+from pinchpoint.ceph.readings import MESSAGES, OPTION, PERF, Messages, Options, asked
 from pinchpoint.model import Kind, Metric, Point
-from pinchpoint.probes.base import Host, NotPresent, Probe
+from pinchpoint.probes.daemon import DaemonProbe
 from pinchpoint.procfs import FormatError
 from pinchpoint.resources import Resource
 from pinchpoint.roles import Roles
@@ -257,10 +256,11 @@ class MdsReader(Reader):
         yield from resources.points((self._resource,))
 
 
-class Mds(Probe):
+class Mds(DaemonProbe):
     """Every MDS of this host, through its admin socket."""
 
     name = "mds"
+    classes = ("ceph-mds",)
     help = "cache, journal and requests of Ceph MDS daemons (admin socket)"
     metrics = (
         RANK_HELD,
@@ -283,23 +283,6 @@ class Mds(Probe):
         resources.SATURATED,
     )
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host)
-        self._followers = Followers(
-            host.procfs, host.rootfs, host.processes, ("ceph-mds",), partial(MdsReader, host.roles)
-        )
-
-    def sample(self, now: float) -> None:
-        """Look for MDS processes; they are asked by threads of their own. Raises NotPresent where there is none."""
-        if not self._followers.refresh(now):
-            raise NotPresent("no MDS runs on this host")
-
-    def points(self) -> Iterator[Point]:
-        """Yield what is known of each MDS."""
-        yield from self._followers.points()
-        readers = self._followers.readers()
-        yield from option_points("mds", (reader.options for reader in readers if isinstance(reader, MdsReader)))
-
-    def close(self) -> None:
-        """Ask no more."""
-        self._followers.close()
+    def reader(self) -> MdsReader:
+        """Return a reader for one more daemon."""
+        return MdsReader(self.host.roles)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -17,11 +16,11 @@ import msgspec
 from pinchpoint import resources
 from pinchpoint.ceph import follower
 from pinchpoint.ceph.asok import Question
-from pinchpoint.ceph.follower import Followers, Reader
+from pinchpoint.ceph.follower import Reader
 from pinchpoint.ceph.perf import PerfDump
-from pinchpoint.ceph.readings import MESSAGES, OPTION, PERF, Messages, Options, asked, option_points
+from pinchpoint.ceph.readings import MESSAGES, OPTION, PERF, Messages, Options, asked
 from pinchpoint.model import Kind, Metric, Point
-from pinchpoint.probes.base import Host, NotPresent, Probe
+from pinchpoint.probes.daemon import DaemonProbe
 from pinchpoint.procfs import FormatError
 from pinchpoint.resources import Resource
 from pinchpoint.roles import Roles
@@ -246,10 +245,11 @@ class OsdReader(Reader):
             yield from resources.points((self._resource,))
 
 
-class Osd(Probe):
+class Osd(DaemonProbe):
     """Every OSD of this host, through its admin socket."""
 
     name = "osd"
+    classes = ("ceph-osd",)
     help = "operations, commits, throttles and placement groups of Ceph OSD daemons (admin socket)"
     metrics = (
         OPS,
@@ -270,23 +270,6 @@ class Osd(Probe):
         resources.SATURATED,
     )
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host)
-        self._followers = Followers(
-            host.procfs, host.rootfs, host.processes, ("ceph-osd",), partial(OsdReader, host.roles)
-        )
-
-    def sample(self, now: float) -> None:
-        """Look for OSD processes; they are asked by threads of their own. Raises NotPresent where there is none."""
-        if not self._followers.refresh(now):
-            raise NotPresent("no OSD runs on this host")
-
-    def points(self) -> Iterator[Point]:
-        """Yield what is known of each OSD."""
-        yield from self._followers.points()
-        readers = self._followers.readers()
-        yield from option_points("osd", (reader.options for reader in readers if isinstance(reader, OsdReader)))
-
-    def close(self) -> None:
-        """Ask no more."""
-        self._followers.close()
+    def reader(self) -> OsdReader:
+        """Return a reader for one more daemon."""
+        return OsdReader(self.host.roles)

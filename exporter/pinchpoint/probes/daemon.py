@@ -1,0 +1,43 @@
+"""What the probes of Ceph's daemons have in common: processes that are followed by their admin sockets."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+from pinchpoint.ceph.follower import Followers, Reader
+from pinchpoint.ceph.readings import option_points
+from pinchpoint.model import Point
+from pinchpoint.probes.base import Host, NotPresent, Probe
+
+__all__ = ["DaemonProbe"]
+
+
+class DaemonProbe(Probe):
+    """The daemons of some classes on this host. They are asked in threads of their own, not by a sample."""
+
+    classes: ClassVar[tuple[str, ...]]
+    """Classes of their processes in the roles file."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._followers = Followers(host.procfs, host.rootfs, host.processes, self.classes, self.reader)
+
+    @abstractmethod
+    def reader(self) -> Reader:
+        """Return a reader for one more daemon."""
+
+    def sample(self, now: float) -> None:
+        """Look for daemons. Raises NotPresent where there is none."""
+        if not self._followers.refresh(now):
+            raise NotPresent(f"no {' and no '.join(self.classes)} runs on this host")
+
+    def points(self) -> Iterator[Point]:
+        """Yield what is known of each daemon, and the options of all of them."""
+        yield from self._followers.points()
+        yield from option_points(self.name, (reader.options for reader in self._followers.readers()))
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._followers.close()
