@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 
 from demo import page, say, stack_for_demo, wait_for_scrape
-from lab.cluster import Cluster, LabError
+from lab.cluster import Cluster, LabError, missing
 from lab.loads import metadata_command
 from lab.observer import Observer
 from native import STATE, Stack, StackError, exit_on_sigterm
@@ -108,7 +108,7 @@ def run(stack: Stack, cluster: Cluster) -> None:
         say(f"       {EARLY} was {story.seconds() - early:.0f} s before Ceph's own warning")
         alert = story.wait(LATE, lambda: story.alert(LATE))
         print(f"\n{alert['annotations']['summary']}\n{alert['annotations']['description']}\n")
-        command = _command(alert["annotations"]["description"])
+        command = command_in(alert["annotations"]["description"])
         story.tell(f"running  {shlex.join(command)}")
         subprocess.run(command, env=os.environ | cluster.environment(), check=True, timeout=STEP_SECONDS)
         story.wait(f"end of {CHECK}", lambda: not story.warned())
@@ -116,7 +116,7 @@ def run(stack: Stack, cluster: Cluster) -> None:
         story.tell("Ceph no longer warns of the cache, and both alerts are gone")
 
 
-def _command(description: str) -> list[str]:
+def command_in(description: str) -> list[str]:
     """Return the command that an alert tells to run."""
     found = re.search(r"ceph config set mds mds_cache_memory_limit \d+", description)
     if found is None:
@@ -150,6 +150,9 @@ def main() -> int:
     )
     options = parser.parse_args()
     exit_on_sigterm()
+    if packages := missing():  # before a stack is started in vain
+        print(f"demo: not installed: {', '.join(packages)}; `make setup` as root installs it.", file=sys.stderr)
+        return 1
     try:
         with stack_for_demo(options.state) as stack:
             say("starting a Ceph cluster: a monitor, a manager, an OSD, two MDSs")

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+import pytest
+
+import demo_ceph
+from lab.cluster import MARK, missing
+from native import PARTS, TREE, free_ports
+from polling import processes_of, until
+
+
+@pytest.fixture
+def environment(programs: None, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Free ports, and places of its own for what is kept of a run and for the cluster."""
+    if os.geteuid() or missing():
+        pytest.skip(f"needs root, and {', '.join(missing()) or 'nothing else'}; `make setup` as root installs it")
+    ports = {part.variable: str(port) for part, port in zip(PARTS.values(), free_ports().values(), strict=True)}
+    # Not below tmp_path: the path of a Unix socket has 107 bytes.
+    with TemporaryDirectory(prefix="demo-") as temporary:
+        paths = {
+            "PYTHONPATH": f"{TREE / 'compose'}:{TREE / 'tests'}",
+            "XDG_STATE_HOME": str(tmp_path / "kept"),
+            "TMPDIR": temporary,
+        }
+        yield os.environ | ports | paths
+
+
+def start(state: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
+    command = [sys.executable, str(TREE / "compose" / "demo_ceph.py"), "--state", str(state)]
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def processes_of_clusters(temporary: str) -> list[psutil.Process]:
+    """Return the processes of the clusters below a directory."""
+    processes = psutil.process_iter(["environ"])
+    return [process for process in processes if (process.info["environ"] or {}).get(MARK, "").startswith(temporary)]
+
+
+@pytest.mark.timeout(400)
+def test_the_alert_comes_before_ceph_s_warning_and_its_command_ends_both(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    with start(tmp_path / "state", environment) as process:
+        said, _ = process.communicate(timeout=360)
+
+    assert process.returncode == 0, said
+    steps = [
+        "MdsCacheNearLimit received by Alertmanager",
+        "Ceph warns: MDS_CACHE_OVERSIZED",
+        "MdsCacheOversized received by Alertmanager",
+        "running  ceph config set mds mds_cache_memory_limit 1073741824",
+        "both alerts are gone",
+        "demo: passed",
+    ]
+    assert [re.search(re.escape(step), said) is not None for step in steps] == [True] * len(steps), said
+    places = [said.index(step) for step in steps]
+    assert places == sorted(places)
+    assert processes_of(tmp_path / "state") == []
+
+
+def test_ended_in_the_middle_it_leaves_nothing_behind(tmp_path: Path, environment: dict[str, str]) -> None:
+    with start(tmp_path / "state", environment) as process:
+        assert process.stdout
+        for line in process.stdout:
+            if "keeps them open" in line:
+                break
+        assert processes_of_clusters(environment["TMPDIR"])
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+
+    assert process.returncode == 130, said
+    assert "interrupted; what it started is stopped" in said
+    assert until(10, lambda: not processes_of_clusters(environment["TMPDIR"]))
+    assert processes_of(tmp_path / "state") == []
+
+
+def test_what_is_missing_is_named_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["demo_ceph.py"])
+    monkeypatch.setattr(demo_ceph, "missing", lambda: ["ceph-mds"])
+
+    assert demo_ceph.main() == 1
+    assert "ceph-mds" in capsys.readouterr().err
+
+
+def test_an_alert_that_names_no_command_is_a_failure() -> None:
+    assert demo_ceph.command_in("raise it: ceph config set mds mds_cache_memory_limit 12 now")[-1] == "12"
+    with pytest.raises(demo_ceph.FailedError, match="no command"):
+        demo_ceph.command_in("raise the limit")
