@@ -53,6 +53,11 @@ class DaemonSocket:
     def thaw(self) -> None:
         self._thawed.set()
 
+    def hang(self) -> None:
+        """Freeze in the middle of a question."""
+        self.freeze()
+        self._thawed.wait()
+
     def _serve(self) -> None:
         while True:
             self._thawed.wait()

@@ -22,7 +22,16 @@ def test_an_installed_package_has_every_module_and_its_data(tmp_path: Path) -> N
     shutil.copytree(ROOT / "exporter", copy / "exporter", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
-    install = ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", target, copy]
+    install = [
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--target",
+        str(target),
+        str(copy),
+    ]
     subprocess.run([sys.executable, "-m", "pip", *install], check=True, capture_output=True, timeout=120)
     listed = subprocess.run(
         [sys.executable, "-c", LIST], env={"PYTHONPATH": str(target)}, cwd=tmp_path, check=True, capture_output=True

@@ -318,6 +318,10 @@ def test_the_real_procfs_shows_this_process_where_its_name_is_asked_for(tmp_path
     assert os.getpid() in Processes(Path("/proc"), load_roles(file)).current(0.0)
 
 
+def test_a_daemons_id_is_cut_where_somebody_chose_a_very_long_one() -> None:
+    assert len(ceph_id(["ceph-osd", "-i", "9" * 100_000])) == 64
+
+
 def test_daemons_of_two_clusters_get_the_beginning_of_their_fsid(machine: Machine) -> None:
     for pid in (10, 11, 12):
         machine.process(pid, "ceph-osd", argv=("ceph-osd", "-i", "0"))
@@ -333,4 +337,4 @@ def test_daemons_of_two_clusters_get_the_beginning_of_their_fsid(machine: Machin
     assert owners(2.0) == {10: "osd.0@aaaaaaaa", 11: "osd.0@bbbbbbbb", 12: "osd.0"}
 
     machine.end(11)
-    assert owners(10.0) == {10: "osd.0", 12: "osd.0"}
+    assert owners(10.0) == {10: "osd.0@aaaaaaaa", 12: "osd.0"}, "a name that comes and goes would end every series"

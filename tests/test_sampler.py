@@ -12,6 +12,7 @@ from typing import ClassVar
 import pytest
 
 from machine import Machine
+from pinchpoint.build import local_sampler
 from pinchpoint.model import Metric, Point, Snapshot
 from pinchpoint.probes import Host, NotPresent, Probe
 from pinchpoint.sampler import POINTS_TIMEOUT, Sampler, raise_priority
@@ -212,6 +213,13 @@ def test_the_number_of_series_counts_itself(machine: Machine, clock: Clock) -> N
     found = sampler.points()
 
     assert Snapshot.of(0, found).value("pinchpoint_self_series") == len(found)
+
+
+def test_the_number_of_series_counts_the_thresholds_too() -> None:
+    found = local_sampler().points()
+
+    assert Snapshot.of(0, found).value("pinchpoint_self_series") == len(found)
+    assert Snapshot.of(0, found).value("pinchpoint_alert_threshold", alert="SamplerLate") is not None
 
 
 @pytest.fixture

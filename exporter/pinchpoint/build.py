@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from pinchpoint import thresholds
@@ -23,9 +24,9 @@ class HostSampler(Sampler):
 
     host: Host
 
-    def points(self) -> list[Point]:
-        """Return every series now."""
-        return [*super().points(), *thresholds.points(self.host.roles)]
+    def constants(self) -> Iterable[Point]:
+        """Return the thresholds."""
+        return thresholds.points(self.host.roles)
 
 
 def build_host(config: Config) -> Host:

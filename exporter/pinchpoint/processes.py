@@ -22,8 +22,10 @@ YOUNG = 2.0
 """Seconds for which a new process is read again at each scan."""
 CLUSTER_LENGTH = 8
 """Characters of a cluster's fsid that tell its daemons from another's on the same host."""
-OWNER_LIMIT = 64
+OWNER_LIMIT = 128
 """Owners per process class; a host with more instances has the rest under the owner ``more``."""
+ID_LIMIT = 64
+"""Characters of a daemon's id that are shown: any process may have any command line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def ceph_id(argv: list[str]) -> str:
             continue
         if option in ("-n", "--name"):
             value = value.partition(".")[2]
-        return value or "?"
+        return value[:ID_LIMIT] or "?"
     return "?"
 
 
@@ -82,7 +84,7 @@ class Processes:
         self.generation = 0
         """Rises with every scan that looked for new processes."""
         self._clusters: dict[tuple[int, int], str] = {}
-        self._renamed = False
+        self._several = self._renamed = False
 
     def current(self, now: float) -> Mapping[int, Process]:
         """Return the processes of interest by pid; `now` is a monotonic time in seconds."""
@@ -99,10 +101,9 @@ class Processes:
         with self._lock:
             if self._clusters.get((process.pid, process.start)) != cluster:
                 self._clusters[process.pid, process.start] = cluster
-                self._renamed |= self._several_clusters()
-
-    def _several_clusters(self) -> bool:
-        return len(set(self._clusters.values())) > 1
+                # For good: another name begins new series, and every rate and alert anew.
+                self._several |= len(set(self._clusters.values())) > 1
+                self._renamed |= self._several
 
     def _scan(self, now: float) -> None:
         self._scanned = now
@@ -132,14 +133,12 @@ class Processes:
         self._seen, self._first_seen = seen, first_seen
         self._newcomer = max(first_seen.values(), default=now)
         before, self._benchmarks = self._benchmarks, self._descendants(roots)
-        several = self._several_clusters()
         self._clusters = {
             (pid, start): cluster
             for (pid, start), cluster in self._clusters.items()
             if pid in seen and seen[pid].start == start
         }
-        renamed = self._renamed or several != self._several_clusters()
-        self._renamed = False
+        renamed, self._renamed = self._renamed, False
         current: dict[int, Process] = {}
         newcomers = []
         for pid, stat in seen.items():
@@ -210,6 +209,6 @@ class Processes:
             except OSError:
                 argv = []
             fields["ceph_id"] = ceph_id([decode(word) for word in argv if word])
-            if (cluster := self._clusters.get((pid, stat.start))) and self._several_clusters():
+            if (cluster := self._clusters.get((pid, stat.start))) and self._several:
                 fields["ceph_id"] += f"@{cluster[:CLUSTER_LENGTH]}"
         return re.sub(r"\{(.*?)\}", lambda found: fields[found[1]], rule.owner)

@@ -11,7 +11,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
 
@@ -203,8 +203,13 @@ class Sampler:
             found.append(LATE.point(entry.late, name))
             found.append(LOST.point(entry.lost, name))
         found.append(PRIORITY.point(1, *self._priority))
+        found.extend(self.constants())
         found.append(SERIES.point(len(found) + 1))
         return found
+
+    def constants(self) -> Iterable[Point]:
+        """Return the series that no probe has."""
+        return ()
 
 
 def raise_priority() -> tuple[str, str]:

@@ -33,7 +33,7 @@ METRICS = (CPU, RUNQUEUE, THREADS, *resources.METRICS)
 SECONDS = 1e-9
 KEEP = 900.0
 """Seconds for which a role of an owner is shown after its last thread has ended, so that a scrape still sees it."""
-OWNER_LIMIT = 64
+OWNER_LIMIT = 128
 """Owners per role; what comes later is charged to the owner ``more``."""
 
 

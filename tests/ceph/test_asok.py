@@ -115,6 +115,13 @@ def test_an_answer_that_is_announced_too_long_is_not_read(tmp_path: Path) -> Non
         assert reason(daemon.path) == "too_large"
 
 
+def test_a_question_may_have_a_limit_of_its_own(tmp_path: Path) -> None:
+    with DaemonSocket(tmp_path / "a.asok", {"version": b"12345"}) as daemon:
+        assert ask(daemon.path, Question("version", limit=5), timeout=30) == b"12345"
+        with pytest.raises(AdminSocketError, match="the limit is 4"):
+            ask(daemon.path, Question("version", limit=4), timeout=30)
+
+
 @pytest.mark.parametrize("cut", [b"", b"\0\0", b"\0\0\0\x08half"])
 def test_a_connection_that_ends_early_is_no_answer(tmp_path: Path, cut: bytes) -> None:
     with DaemonSocket(tmp_path / "a.asok", {"version": lambda connection: connection.sendall(cut)}) as daemon:
@@ -157,7 +164,7 @@ def test_whatever_comes_is_an_answer_or_an_error_of_ours(raw: bytes) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         conversation = Conversation.__new__(Conversation)
-        conversation._socket, conversation._received = ours, bytearray()
+        conversation._socket, conversation._received, conversation._limit = ours, bytearray(), ANSWER_LIMIT
         theirs.sendall(raw)
         theirs.shutdown(socket.SHUT_WR)
         with conversation:

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from threading import enumerate as threads
+from types import SimpleNamespace
 
 import pytest
 
-from daemon_socket import DaemonSocket
+from daemon_socket import DaemonSocket, framed
 from machine import Machine, stat_line
 from pinchpoint.ceph import follower as module
 from pinchpoint.ceph.asok import Question
@@ -97,7 +99,7 @@ def test_a_silent_daemon_is_waited_for_on_one_connection_and_speaks_again_when_i
     step(follower)
 
     assert follower.problem == ""
-    assert [asked["prefix"] for asked in daemon.asked].count("version") == 2, "one waited for, one of now"
+    assert [asked["prefix"] for asked in daemon.asked].count("perf dump") == 2, "one waited for, one of now"
 
 
 def test_a_silent_daemon_whose_threads_do_not_run_is_stuck_and_one_that_computes_is_not(
@@ -168,6 +170,118 @@ def test_a_reader_that_fails_blinds_its_own_daemon_and_goes_on(machine: Machine,
     assert follower.problem == "malformed"
 
 
+def test_an_answer_that_came_is_not_lost_when_a_later_one_does_not(
+    machine: Machine, daemon: DaemonSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower, reader = follow(machine, daemon.path)
+    monkeypatch.setattr(module, "TIMEOUT", 1.0)
+    version = daemon.answers["version"]
+    daemon.answers |= {"config get slow": b"{}", "version": lambda connection: daemon.hang()}
+    now = time.monotonic()
+    follower.step(now)
+    assert follower.problem == "silent"
+
+    daemon.answers["version"] = version
+    daemon.thaw()
+    module.TIMEOUT = 1000.0
+    follower.step(now + 1)
+    follower.step(now + 2)
+    assert follower.problem == ""
+    assert "config get slow" in reader.taken[0]
+    assert [asked.get("var") for asked in daemon.asked].count("slow") == 1
+
+
+def test_a_daemon_that_is_slow_is_asked_less_and_is_not_blind(
+    machine: Machine, daemon: DaemonSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follower, reader = follow(machine, daemon.path)
+    clock = [0.0]
+
+    def late(connection: socket.socket) -> None:
+        clock[0] += 15.0
+        connection.sendall(framed(b"{}"))
+
+    daemon.answers |= {"perf dump": late, "config get slow": late}
+    monkeypatch.setattr(module, "TIMEOUT", 28.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    follower.step(0.0)
+    assert follower.problem == ""
+    assert [sorted(taken) for taken in reader.taken] == [["perf dump"]]
+
+
+def test_a_question_that_is_answered_late_by_an_error_is_no_problem(machine: Machine, daemon: DaemonSocket) -> None:
+    follower, _ = follow(machine, daemon.path)
+    del daemon.answers["perf dump"]
+    daemon.freeze()
+    follower.step(time.monotonic())
+    daemon.thaw()
+    step(follower)
+
+    assert follower.problem == ""
+
+
+def test_nothing_is_logged_of_a_process_that_has_ended(
+    machine: Machine, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    follower, _ = follow(machine, tmp_path / "none.asok")
+    machine.write(f"proc/{PID}/stat", stat_line(PID, "ceph-mds").replace(b") S", b") Z"))
+    step(follower)
+    assert follower.problem == "ended"
+    machine.process(PID, "another", start=200)
+    step(follower)
+    assert follower.problem == "ended"
+    machine.end(PID)
+    step(follower)
+    assert follower.problem == "ended"
+    assert not caplog.records
+
+
+def test_where_the_kernel_does_not_count_cpu_time_nothing_is_called_stuck(
+    machine: Machine, daemon: DaemonSocket
+) -> None:
+    follower, _ = follow(machine, daemon.path)
+    (machine.procfs / f"{PID}/task/{PID}/schedstat").unlink()
+    daemon.freeze()
+    now = time.monotonic()
+    for second in (0, 3, 6):
+        follower.step(now + second)
+
+    assert (follower.problem, follower.stuck) == ("silent", False)
+
+
+def test_a_socket_of_another_process_is_seldom_tried_again(
+    machine: Machine, daemon: DaemonSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Once(Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            self.timeout = timeout
+            self.set()
+            return True
+
+    follower, _ = follow(machine, daemon.path)
+    monkeypatch.setattr(module, "TIMEOUT", 30.0)
+    follower.run(stop := Once())
+    assert stop.timeout is not None
+    assert stop.timeout <= module.INTERVAL
+
+    follower, _ = follow(machine, daemon.path)
+    follower.process = Process(1, 100, "ceph-mds", "ceph-mds", "mds.b")
+    machine.process(1, "ceph-mds")
+    follower.run(stop := Once())
+    assert follower.problem == "foreign"
+    assert stop.timeout is not None
+    assert stop.timeout > module.INTERVAL
+
+
+def test_a_daemon_cannot_make_labels_of_any_length(machine: Machine, daemon: DaemonSocket) -> None:
+    follower, _ = follow(machine, daemon.path)
+    long = b"1" * 9999
+    daemon.answers |= {"version": b'{"version":"%s"}' % long, "config get fsid": b'{"fsid":"%s"}' % long}
+    step(follower)
+
+    assert len(follower.version) == len(follower.cluster) == module.TEXT_LIMIT
+
+
 # ---- All processes of a class.
 
 
@@ -211,11 +325,14 @@ def test_a_daemon_is_followed_from_its_start_to_its_end(
 
 
 def test_a_blind_daemon_has_no_series_but_those_that_say_so(
-    machine: Machine, followers: Followers, daemon: DaemonSocket
+    machine: Machine, followers: Followers, daemon: DaemonSocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon.freeze()
     listening(machine, daemon)
+    monkeypatch.setattr(module, "TIMEOUT", 1.0)
     followers.refresh(0.0)
+    assert not values(followers).values, "the first questions are on their way"
+    assert until(30, lambda: values(followers).values)
 
     found = values(followers)
     assert found.value("pinchpoint_ceph_socket_up", daemon="mds.a") == 0
@@ -228,19 +345,130 @@ def test_a_daemon_without_a_socket_is_blind_and_looked_at_again(
 ) -> None:
     machine.process(PID, "ceph-mds", argv=("ceph-mds", "-i", "a"))
     followers.refresh(0.0)
+    assert not values(followers).values, "it may not have come to opening one"
+    followers.refresh(1.0)
     assert values(followers).value("pinchpoint_ceph_socket_problem_info", daemon="mds.a", reason="missing") == 1
 
     listening(machine, daemon)
-    followers.refresh(0.5)
-    assert not values(followers).value("pinchpoint_ceph_socket_duration_seconds", daemon="mds.a")
     followers.refresh(2.0)
-    assert values(followers).value("pinchpoint_ceph_socket_duration_seconds", daemon="mds.a") is not None
+    assert not next(iter(followers))[1]
+    followers.refresh(3.0)
+    assert next(iter(followers))[1]
 
 
 def test_two_daemons_of_one_name_are_never_the_same_series_twice(machine: Machine, followers: Followers) -> None:
     for pid in (10, 11):
         machine.process(pid, "ceph-mds", argv=("ceph-mds", "-i", "a"))
     followers.refresh(0.0)
+    followers.refresh(1.0)
 
     series = [(point.metric.name, point.labels) for point in followers.points()]
     assert len(series) == len(set(series)) == 3
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[DaemonSocket]:
+    with DaemonSocket(tmp_path / "ceph-mds.b.asok", ANSWERS) as listening:
+        yield listening
+
+
+def up(followers: Followers) -> dict[str, float]:
+    return {labels["daemon"]: value for labels, value in values(followers).series("pinchpoint_ceph_socket_up")}
+
+
+def test_of_two_sockets_the_one_that_answers_is_shown(
+    machine: Machine,
+    followers: Followers,
+    daemon: DaemonSocket,
+    other: DaemonSocket,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    daemon.freeze()
+    monkeypatch.setattr(module, "TIMEOUT", 1.0)
+    listening(machine, daemon)
+    machine.write(f"proc/{PID}/net/unix", f"0: 2 0 00010000 1 1 7 {daemon.path}\n0: 2 0 00010000 1 1 8 {other.path}\n")
+    (machine.procfs / str(PID) / "fd/4").symlink_to("socket:[8]")
+    followers.refresh(0.0)
+
+    assert until(30, lambda: [follower.problem for follower in next(iter(followers))[1]] == ["silent", ""])
+    assert up(followers) == {"mds.a": 1}
+    assert len(list(followers.readers())) == 1
+
+
+def test_a_daemon_that_was_started_anew_is_shown_although_its_predecessor_is_not_reaped(
+    machine: Machine, followers: Followers, daemon: DaemonSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TIMEOUT", 30.0)
+    machine.process(2, "ceph-mds", argv=("ceph-mds", "-i", "a"))
+    for now in (0.0, 1.0):
+        followers.refresh(now)
+    assert up(followers) == {"mds.a": 0}
+    machine.write("proc/2/stat", stat_line(2, "ceph-mds").replace(b") S", b") Z"))
+    followers.refresh(2.0)
+    assert up(followers) == {}
+    listening(machine, daemon)
+    followers.refresh(3.0)
+
+    assert until(30, lambda: up(followers) == {"mds.a": 1})
+
+
+def test_more_sockets_than_can_be_followed_make_their_processes_blind_and_those_of_others_do_not_count(
+    machine: Machine,
+    followers: Followers,
+    daemon: DaemonSocket,
+    other: DaemonSocket,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "TIMEOUT", 30.0)
+    monkeypatch.setattr(module, "LIMIT", 0)
+    listening(machine, other, pid=2, owner="b")
+    listening(machine, daemon)
+    followers.refresh(0.0)
+    assert values(followers).value("pinchpoint_ceph_socket_problem_info", daemon="mds.a", reason="too_many") == 1
+
+    monkeypatch.setattr(module, "LIMIT", 1)
+    followers.refresh(10.0)
+    assert until(30, lambda: "foreign" in [f.problem for _, several in followers for f in several])
+    followers.refresh(20.0)
+    assert until(30, lambda: up(followers) == {"mds.b": 0, "mds.a": 1})
+
+
+def test_a_process_whose_sockets_may_not_be_seen_says_so(
+    machine: Machine, followers: Followers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object) -> list[Path]:
+        raise PermissionError
+
+    monkeypatch.setattr(module, "admin_sockets", denied)
+    machine.process(PID, "ceph-mds", argv=("ceph-mds", "-i", "a"))
+    followers.refresh(0.0)
+
+    assert values(followers).value("pinchpoint_ceph_socket_problem_info", daemon="mds.a", reason="denied") == 1
+
+
+def test_a_host_that_has_no_thread_left_gives_one_later(
+    machine: Machine, followers: Followers, daemon: DaemonSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listening(machine, daemon)
+    with monkeypatch.context() as patch:
+        patch.setattr(Thread, "start", lambda thread: (_ for _ in ()).throw(RuntimeError("can't start new thread")))
+        with pytest.raises(RuntimeError):
+            followers.refresh(0.0)
+    monkeypatch.setattr(module, "TIMEOUT", 30.0)
+    followers.refresh(1.0)
+
+    assert until(30, lambda: up(followers) == {"mds.a": 1})
+
+
+def test_a_follower_that_is_let_go_while_it_waits_ends_and_hangs_up(
+    machine: Machine, followers: Followers, daemon: DaemonSocket
+) -> None:
+    daemon.freeze()
+    listening(machine, daemon)
+    followers.refresh(0.0)
+    ((_, (follower,)),) = followers
+    assert until(30, lambda: follower.problem == "silent")
+
+    followers.close()
+    assert until(30, lambda: not [thread for thread in threads() if thread.name == "ceph-mds.a"])
+    assert follower._waiting is None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 import math
 
@@ -34,6 +35,14 @@ def test_what_a_release_does_not_have_is_none_and_never_zero() -> None:
     assert DUMP.value("odd", "caps") is None
     assert DUMP.average("mds", "caps") is None
     assert DUMP.value("mds", "reply_latency") is None
+
+
+def test_what_nobody_asks_for_is_not_made_into_objects() -> None:
+    raw = b'{"mds":{"caps":1,"other":[' + b"[]," * 100_000 + b"[]]}}"
+    before = len(gc.get_objects())
+    dump = PerfDump.parse(raw)
+    assert (dump.value("mds", "caps"), dump.value("mds", "other"), dump.value("mds", "none")) == (1, None, None)
+    assert len(gc.get_objects()) - before < 10_000
 
 
 def test_loggers_are_listed_by_the_beginning_of_their_name() -> None:

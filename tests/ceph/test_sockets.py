@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from pathlib import Path
@@ -110,7 +111,20 @@ def test_without_rights_a_daemon_s_socket_is_found_by_name_and_a_client_s_is_not
     assert sorted(admin_sockets(machine.procfs, rootfs, OSD)) == sorted(
         [rootfs / "run/ceph/ceph-osd.0.asok", rootfs / "run/ceph/0f-11/ceph-osd.0.asok"]
     )
-    assert admin_sockets(machine.procfs, rootfs, CLIENT) == []
+    with pytest.raises(PermissionError):
+        admin_sockets(machine.procfs, rootfs, CLIENT)
+
+
+def test_want_of_descriptors_of_our_own_does_not_mean_that_a_process_has_no_socket(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_many(*_: object) -> bytes:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("pinchpoint.ceph.sockets.read_bytes", too_many)
+
+    with pytest.raises(OSError, match="Too many open files"):
+        admin_sockets(machine.procfs, machine.procfs.parent, OSD)
 
 
 def test_links_of_a_container_lead_to_where_they_lead_inside_of_it(tmp_path: Path) -> None:

@@ -562,6 +562,9 @@ def _configuration(directory: Path, fsid: str, port: int, cluster: Cluster) -> s
             # With one copy of everything, and a full disk under it, a cluster is never HEALTH_OK otherwise.
             "osd_pool_default_size": str(cluster.replicas),
             "osd_pool_default_min_size": "1",
+            # A placement group with one copy whose lease (0.8 x osd_heartbeat_grace) ran out, since its OSD stood still
+            # for 16 s, can keep operations "waiting for readable" for good: no other OSD acknowledges the next lease.
+            "osd_pool_default_read_lease_ratio": "30",
             "osd_pool_default_pg_autoscale_mode": "off",
             "osd_crush_chooseleaf_type": "0",
             "mon_allow_pool_size_one": "true",

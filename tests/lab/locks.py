@@ -1,8 +1,9 @@
-"""Stops exactly the thread of an MDS that holds mds_lock, so that its lock stays taken and all other threads run.
+"""Looks at the mds_lock of an MDS, and stops exactly the thread that holds it: all others run and the lock stays taken.
 
-The lock is a ceph::fair_mutex (ceph 16.2.15, src/common/fair_mutex.h): a condition variable on which the threads wait
-for their turn. What waits on it shows in /proc/PID/task/TID/syscall (proc(5)), so under load its address is the one
-on which threads of several names wait. The holder is the thread that, once stopped, leaves a waiter waiting.
+The lock is a ceph::fair_mutex (ceph 16.2.15, src/common/fair_mutex.h): the next ticket, the ticket whose turn it is,
+and a condition variable on which the threads wait for their turn. What waits on that shows in
+/proc/PID/task/TID/syscall (proc(5)), so under load its address is the one on which threads of several names wait. The
+holder is the thread that, once stopped, leaves a waiter waiting.
 """
 
 from __future__ import annotations
@@ -12,20 +13,23 @@ import ctypes
 import os
 import random
 import signal
+import struct
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lab.cluster import Daemon, LabError
 
-__all__ = ["freeze_lock_holder"]
+__all__ = ["freeze_lock_holder", "lock_watch"]
 
 TAKERS = {"ms_dispatch", "MR_Finisher", "PQ_Finisher", "safe_timer", "mds_rank_progr"}
 """Names of the threads that take mds_lock."""
 SYS_FUTEX = {"x86_64": 202, "aarch64": 98}
 CONDITION_BYTES = 48
 """sizeof(pthread_cond_t) of glibc: its waiters are on one of two words inside."""
+TICKETS = struct.Struct("=II")
+MOST_WAITERS = 32
 SEARCH_SECONDS = 60.0
 HELD_SECONDS = 0.3
 PTRACE_CONT, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 7, 17, 0x4206, 0x4207
@@ -56,6 +60,42 @@ def freeze_lock_holder(mds: Daemon) -> Iterator[int]:
                 yield tid
                 return
     raise LabError(f"Found no thread of {mds.name} that holds mds_lock in {SEARCH_SECONDS:.0f} s; is it under load?")
+
+
+@contextlib.contextmanager
+def lock_watch(mds: Daemon) -> Iterator[Callable[[], bool]]:
+    """Give a function that says whether mds_lock is held now, read from the memory of the MDS without stopping it.
+
+    The MDS must be under a load of several clients.
+    """
+    deadline = time.monotonic() + SEARCH_SECONDS
+    condition = _find_lock(mds.pid, deadline)
+    with open(f"/proc/{mds.pid}/mem", "rb", buffering=0) as memory:
+
+        def tickets(address: int) -> tuple[int, int]:
+            following, turn = TICKETS.unpack(os.pread(memory.fileno(), TICKETS.size, address))
+            return following, turn
+
+        def are_tickets(address: int) -> bool:
+            """Return whether two numbers are there that grow, the second behind the first by a few waiters."""
+            seen = []
+            for _ in range(10):
+                seen.append(tickets(address))
+                time.sleep(0.01)
+            few = all((following - turn) % 2**32 <= MOST_WAITERS for following, turn in seen)
+            return few and seen[0] < seen[-1]
+
+        # They are in front of the condition variable, of which only an address somewhere inside is known.
+        near = range(condition - TICKETS.size - CONDITION_BYTES, condition, TICKETS.size // 2)
+        while (address := next(filter(are_tickets, near), None)) is None:
+            if time.monotonic() > deadline:
+                raise LabError(f"Found no tickets of mds_lock in {mds.name}; is it under load?")
+
+        def is_held() -> bool:
+            following, turn = tickets(address)
+            return following != turn
+
+        yield is_held
 
 
 def _find_lock(pid: int, deadline: float) -> int:

@@ -293,7 +293,7 @@ def test_only_what_takes_no_lock_is_asked_of_a_client(host: Host, tmp_path: Path
         asked = {question["prefix"] for question in socket.asked}
 
     assert asked <= LOCK_FREE
-    assert asked == {"version", "config get", "perf dump"}
+    assert asked == {"perf dump"}
 
 
 def test_every_socket_of_a_process_is_an_instance(host: Host, tmp_path: Path) -> None:
@@ -323,6 +323,21 @@ def test_a_process_with_the_threads_of_a_ceph_library_and_no_socket_is_blind_oth
     }
 
 
+def test_a_client_that_was_not_answered_yet_is_neither_blind_nor_counted_from_its_beginning(
+    host: Host, tmp_path: Path
+) -> None:
+    with DaemonSocket(tmp_path / "a.asok", {"perf dump": dump("rados")}) as socket:
+        socket.freeze()
+        host.client(50, "rados", socket)
+        found = host.sample(0.0)
+        assert found.value(f"{PREFIX}instances", client="rados") == 1
+        assert found.value(f"{PREFIX}blind_instances", client="rados") == 0
+
+        socket.thaw()
+        assert until(30, lambda: host.sample(0.0).value(INFLIGHT, client="rados", target="osd"))
+        assert host.sample(0.0).value(REQUESTS, client="rados", target="osd") == 0
+
+
 def test_a_process_that_becomes_a_client_later_is_found(host: Host) -> None:
     host.machine.process(60, "fio")
     with pytest.raises(NotPresent):
@@ -333,7 +348,10 @@ def test_a_process_that_becomes_a_client_later_is_found(host: Host) -> None:
     assert found.value(f"{PREFIX}blind_instances", client="fio") == 1
 
 
-def test_a_silent_client_is_blind_and_the_others_are_not(host: Host, tmp_path: Path) -> None:
+def test_a_silent_client_is_blind_and_the_others_are_not(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "TIMEOUT", 1.0)
     with (
         DaemonSocket(tmp_path / "a.asok", {"perf dump": dump("rados")}) as a,
         DaemonSocket(tmp_path / "b.asok", {"perf dump": dump("rados")}) as b,
@@ -341,6 +359,7 @@ def test_a_silent_client_is_blind_and_the_others_are_not(host: Host, tmp_path: P
         b.freeze()
         host.client(50, "fio", a)
         host.client(60, "rados", b)
+        assert until(30, lambda: host.sample(0.0).value(f"{PREFIX}blind_instances", client="rados"))
         assert until(30, lambda: host.sample(0.0).value(f"{PREFIX}blind_instances", client="fio") == 0)
         found = host.sample(0.0)
 
@@ -360,7 +379,8 @@ def test_a_child_that_inherited_a_socket_is_no_instance_unless_it_is_a_client_it
         assert until(
             30, lambda: [f.problem for _, followers in host.probe._followers for f in followers] == ["foreign"]
         )
-        found = host.sample(1.0)
+        host.sample(1.0)
+        found = host.sample(2.0)
 
     assert not found.value(f"{PREFIX}instances", client="fio")
     assert found.value(f"{PREFIX}blind_instances", client="rados") == 1

@@ -183,6 +183,11 @@ def test_the_number_of_blocked_operations_is_read_without_the_operations() -> No
     assert parse_blocked_ops(b"{}") is None
 
 
+def test_an_osd_that_does_not_track_operations_has_no_number_of_them_and_is_not_blind() -> None:
+    raw = b"op_tracker tracking is not enabled now, so no ops are tracked currently, even those get stuck."
+    assert parse_blocked_ops(raw) is None
+
+
 def test_a_commit_thread_is_busy_for_as_long_as_its_commits_took() -> None:
     daemon = Daemon()
     seen = []

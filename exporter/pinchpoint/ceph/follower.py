@@ -24,7 +24,7 @@ from pinchpoint.model import Metric, Point
 from pinchpoint.processes import Process, Processes
 from pinchpoint.procfs import FormatError, parse_schedstat, parse_stat, read_bytes
 
-__all__ = ["METRICS", "Follower", "Followers", "Reader"]
+__all__ = ["METRICS", "UNSEEN", "Follower", "Followers", "Reader"]
 
 UP = Metric(
     "pinchpoint_ceph_socket_up",
@@ -33,7 +33,8 @@ UP = Metric(
 )
 PROBLEM = Metric(
     "pinchpoint_ceph_socket_problem_info",
-    "Why the admin socket gives no answers: silent, stopped, refused, denied, missing, foreign, malformed, too_large.",
+    "Why the admin socket gives no answers: silent, stopped, refused, denied, missing, foreign, malformed, too_large, "
+    "too_many.",
     labels=("daemon", "reason"),
 )
 DURATION = Metric(
@@ -58,10 +59,19 @@ STILL = 2.0
 LOOK_AGAIN = (1.0, 2.0, 5.0, 10.0)
 """Seconds until a process without a socket is looked at again; a daemon opens its socket early, and a client may later
 open one more, so the last of them goes on for ever."""
-LIMIT = 64
+LIMIT = 128
 """Sockets that one probe follows at once; the processes of further ones are blind."""
 INTERVAL = 1.0
 """Seconds between two rounds of questions."""
+FOREIGN_INTERVAL = 60.0
+"""Seconds until a socket that a parent or another container listens on is tried again."""
+TEXT_LIMIT = 64
+"""Characters of a release or an fsid that are shown."""
+STOPPED = frozenset("Tt")
+ENDED = frozenset("ZX")
+"""States of a process (man 5 proc)."""
+UNSEEN = frozenset({"new", "ended"})
+"""Of which nothing is said: whose first round is not over, and whose process has ended and is still listed."""
 NO_FSID = "00000000-0000-0000-0000-000000000000"
 
 log = logging.getLogger(__name__)
@@ -71,6 +81,9 @@ class Reader(ABC):
     """What a probe makes of the answers of one process."""
 
     questions: ClassVar[tuple[Question, ...]]
+    """The most important first: where a round is short of time the last ones wait for the next."""
+    identity: ClassVar[tuple[Question, ...]] = (VERSION, FSID)
+    """Asked besides, to know the release and the cluster of a daemon."""
     options = Options(())
     """The options of the process that it knows."""
 
@@ -103,14 +116,15 @@ class Follower:
         self.reader = reader
         self.lock = Lock()
         """Held while the reader takes answers, and by whoever reads its points."""
-        self.problem = "silent"
-        """Why nothing is known of it, "" when it answers."""
+        self.problem = "new"
+        """Why nothing is known of it, "" when it answers; see also `UNSEEN`."""
         self.stuck = False
         self.duration = 0.0
         self.cluster = self.version = ""
         self._procfs = procfs
         self._belongs = belongs
-        self._due = dict.fromkeys((VERSION, FSID, *reader.questions), float("-inf"))
+        self._due = dict.fromkeys((*reader.questions, *reader.identity), float("-inf"))
+        self._answers: dict[str, bytes] = {}
         self._waiting: Conversation | None = None
         self._ran = -1
         self._still_since = 0.0
@@ -119,9 +133,10 @@ class Follower:
     def step(self, now: float) -> None:
         """Ask what is due, and wait for all answers for at most `TIMEOUT`; `now` is a monotonic time in seconds."""
         try:
-            if is_stopped(self._procfs, self.process.pid):
+            if state(self._procfs, self.process) in STOPPED:
                 raise AdminSocketError("stopped", "the process is stopped")
-            answers = self._ask(now)
+            self._ask(now)
+            answers, self._answers = self._answers, {}
             self._identify(answers)
             with self.lock:
                 self.reader.take(now, answers)
@@ -132,28 +147,33 @@ class Follower:
             self._blind(now, "malformed", error)
         self.duration = time.monotonic() - now
 
-    def _ask(self, now: float) -> dict[str, bytes]:
+    def _ask(self, now: float) -> None:
+        """Ask what is due. Answers of a round that is not complete are kept: most would be due again in a minute."""
         deadline = now + TIMEOUT
         if self._waiting is not None:
             # What was asked so long ago is asked again: its answer is of then.
             self._finish(self._waiting, deadline)
-        answers: dict[str, bytes] = {}
+        asked = False
         for question, due in self._due.items():
             if now < due:
                 continue
+            self._answers.pop(question.key, None)
+            if asked and time.monotonic() > now + TIMEOUT / 2:
+                continue  # it answers, slowly: the others wait for the next round
+            asked = True
             self._waiting = Conversation(self.path, question, pid=self.process.pid)
-            try:
-                answers[question.key] = self._finish(self._waiting, deadline)
-            except UnknownCommandError:
-                pass
+            if (answer := self._finish(self._waiting, deadline)) is not None:
+                self._answers[question.key] = answer
             self._due[question] = now + question.every - INTERVAL / 2
-        return answers
 
-    def _finish(self, conversation: Conversation, deadline: float) -> bytes:
+    def _finish(self, conversation: Conversation, deadline: float) -> bytes | None:
+        """Return the answer, None where this release does not know the question."""
         try:
             answer = conversation.answer(deadline - time.monotonic())
         except SilentError:
             raise
+        except UnknownCommandError:
+            answer = None
         except AdminSocketError:
             self.hang_up()
             raise
@@ -168,23 +188,25 @@ class Follower:
 
     def _identify(self, answers: Mapping[str, bytes]) -> None:
         if (raw := answers.get(VERSION.key)) is not None:
-            self.version = parse_version(raw)
+            self.version = parse_version(raw)[:TEXT_LIMIT]
         if (raw := answers.get(FSID.key)) is not None:
-            cluster = parse_option(raw) or ""
+            cluster = (parse_option(raw) or "")[:TEXT_LIMIT]
             self.cluster = "" if cluster == NO_FSID else cluster
             if self.cluster:
                 self._belongs(self.cluster)
 
     def _blind(self, now: float, reason: str, error: Exception) -> None:
+        if state(self._procfs, self.process) in ENDED:
+            reason = "ended"
         stuck = reason == "stopped"
         if reason == "silent":
             ran = cpu_time(self._procfs, self.process.pid)
-            if ran != self._ran:
+            if ran != self._ran or not ran:  # 0: a kernel that does not say
                 self._ran, self._still_since = ran, now
             stuck = now - self._still_since >= STILL
         with self.lock:
             self.problem, self.stuck = reason, stuck
-        if reason != self._reported:
+        if reason not in (self._reported, "ended"):
             log.warning("%s: admin socket %s: %s", self.process.owner, self.path, error)
         self._reported = reason
 
@@ -196,7 +218,8 @@ class Follower:
                 self.step(began)
             except Exception as error:  # a reader that fails blinds its own daemon only, as a probe does
                 self._blind(began, "malformed", error)
-            stop.wait(max(0.0, began + INTERVAL - time.monotonic()))
+            pause = FOREIGN_INTERVAL if self.problem == "foreign" else INTERVAL
+            stop.wait(max(0.0, began + pause - time.monotonic()))
         self.hang_up()
 
 
@@ -245,17 +268,26 @@ class Followers:
                 found.due = now + LOOK_AGAIN[min(found.looks, len(LOOK_AGAIN) - 1)]
                 found.looks += 1
                 self._look(found)
+            found.describe(self._procfs)
         return len(present)
 
     def _look(self, found: _Found) -> None:
         process = found.process
-        paths = admin_sockets(self._procfs, self._rootfs, process) if self._accepts(process) else []
+        found.lack = "missing"
+        try:
+            paths = admin_sockets(self._procfs, self._rootfs, process) if self._accepts(process) else []
+        except PermissionError:
+            paths, found.lack = [], "denied"
         for path in found.followers.keys() - set(paths):
             found.drop(path)
         for path in paths:
-            if path not in found.followers and sum(len(other.followers) for other in self._found.values()) < LIMIT:
-                belongs = partial(self._processes.belongs, process)
-                found.follow(path, Follower(self._procfs, process, path, self._make(), belongs))
+            if path in found.followers:
+                continue
+            if sum(follower.problem != "foreign" for _, followers in self for follower in followers) >= LIMIT:
+                found.lack = "too_many"
+                break
+            belongs = partial(self._processes.belongs, process)
+            found.follow(path, Follower(self._procfs, process, path, self._make(), belongs))
 
     def __iter__(self) -> Iterator[tuple[Process, list[Follower]]]:
         """Yield each process with the followers of its sockets."""
@@ -264,37 +296,45 @@ class Followers:
 
     def readers(self) -> Iterator[Reader]:
         """Yield the readers of daemons that answer; none of them takes answers while whoever asks looks at it."""
-        for _, followers in self:
-            for follower in followers:
-                with follower.lock:
-                    if not follower.problem:
-                        yield follower.reader
+        for shown in self._daemons().values():
+            if isinstance(shown, Follower):
+                with shown.lock:
+                    if not shown.problem:
+                        yield shown.reader
 
     def points(self) -> Iterator[Point]:
         """Yield what is known of each daemon, and the points of its reader unless it is blind."""
-        seen = set()
-        for process, followers in self:
-            daemon = process.owner
-            if daemon in seen:
-                continue  # two clusters whose names are not known yet
-            seen.add(daemon)
-            if not followers:
-                stopped = is_stopped(self._procfs, process.pid)
-                yield UP.point(0, daemon)
-                yield PROBLEM.point(1, daemon, "stopped" if stopped else "missing")
-                yield STUCK.point(float(stopped), daemon)
-            for follower in followers[:1]:
-                with follower.lock:
-                    problem, stuck = follower.problem, follower.stuck
+        for daemon, shown in self._daemons().items():
+            if isinstance(shown, Follower):
+                with shown.lock:
+                    problem, stuck = shown.problem, shown.stuck
                     if not problem:
-                        yield from follower.reader.points(daemon)
-                yield UP.point(float(not problem), daemon)
-                if problem:
-                    yield PROBLEM.point(1, daemon, problem)
-                yield STUCK.point(float(stuck), daemon)
-                yield DURATION.point(follower.duration, daemon)
-                if follower.version or follower.cluster:
-                    yield INFO.point(1, daemon, follower.cluster, follower.version)
+                        yield from shown.reader.points(daemon)
+            else:
+                problem, stuck = shown.problem, shown.stuck
+            if problem in UNSEEN:
+                continue
+            yield UP.point(float(not problem), daemon)
+            if problem:
+                yield PROBLEM.point(1, daemon, problem)
+            yield STUCK.point(float(stuck), daemon)
+            if isinstance(shown, Follower):
+                yield DURATION.point(shown.duration, daemon)
+                if shown.version or shown.cluster:
+                    yield INFO.point(1, daemon, shown.cluster, shown.version)
+
+    def _daemons(self) -> dict[str, Follower | _Found]:
+        """Return what is shown under each name: what answers, else what says why not, the oldest of several.
+
+        A name has several where a daemon has inherited a socket or has a child, where its predecessor is not reaped
+        yet, where two have the same path in different containers, or with two clusters that are not known yet.
+        """
+        shown: dict[str, list[Follower | _Found]] = {}
+        for found in self._found.values():
+            shown.setdefault(found.process.owner, []).extend(
+                [follower for follower, _ in found.followers.values()] or [found]
+            )
+        return {daemon: min(several, key=_rank) for daemon, several in shown.items()}
 
     def close(self) -> None:
         """End all threads; one that waits for an answer ends a little later by itself."""
@@ -315,6 +355,23 @@ class _Found:
         self.due = float("-inf")
         self.looks = 0
         self.followers: dict[Path, tuple[Follower, Event]] = {}
+        self.lack = "missing"
+        """Why it has no more of them."""
+        self.problem, self.stuck = "new", False
+        """As of a follower, where it has none."""
+
+    def describe(self, procfs: Path) -> None:
+        """Say what is known of a process without followers. The first look may be before it opens its socket."""
+        if self.followers:
+            return
+        now = state(procfs, self.process)
+        self.stuck = now in STOPPED
+        if now in ENDED:
+            self.problem = "ended"
+        elif self.stuck:
+            self.problem = "stopped"
+        else:
+            self.problem = "new" if self.lack == "missing" and self.looks < 2 else self.lack
 
     def rename(self, process: Process) -> None:
         self.process = process
@@ -323,8 +380,8 @@ class _Found:
 
     def follow(self, path: Path, follower: Follower) -> None:
         stop = Event()
-        self.followers[path] = follower, stop
         Thread(target=follower.run, args=(stop,), name=f"ceph-{self.process.owner}"[:15], daemon=True).start()
+        self.followers[path] = follower, stop  # not before: a host that gives us no more threads will later
 
     def drop(self, path: Path) -> None:
         self.followers.pop(path)[1].set()
@@ -334,12 +391,20 @@ class _Found:
             self.drop(path)
 
 
-def is_stopped(procfs: Path, pid: int) -> bool:
-    """Return whether a process was stopped by a signal or a debugger: state T or t (man 5 proc)."""
+def _rank(shown: Follower | _Found) -> tuple[bool, bool]:
+    problem = shown.problem
+    return problem == "foreign" or problem in UNSEEN, problem != ""
+
+
+def state(procfs: Path, process: Process) -> str:
+    """Return the state of a process (man 5 proc), X if it is gone or its pid another's, "" where it can't be read."""
     try:
-        return parse_stat(read_bytes(procfs / str(pid) / "stat")).state in ("T", "t")
+        stat = parse_stat(read_bytes(procfs / str(process.pid) / "stat"))
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
     except (OSError, FormatError):
-        return False
+        return ""
+    return stat.state if stat.start == process.start else "X"
 
 
 def cpu_time(procfs: Path, pid: int) -> int:

@@ -32,7 +32,9 @@ RUN_DIRECTORIES = ("run/ceph", "var/run/ceph")
 def listening_sockets(raw: bytes) -> dict[int, str]:
     """Return the paths of the listening sockets in ``/proc/PID/net/unix`` by inode.
 
-    Written by ``unix_seq_show`` (net/unix/af_unix.c). Abstract sockets have no path; what is no such line is skipped.
+    Written by ``unix_seq_show`` (net/unix/af_unix.c) as they were bound, without any escaping. Abstract sockets have
+    no path; what is no such line is skipped. A path with a newline can pretend to be another line: whoever connects has
+    to check who listens.
     """
     found: dict[int, str] = {}
     for line in raw.splitlines():
@@ -52,14 +54,17 @@ def admin_sockets(procfs: Path, rootfs: Path, process: Process) -> list[Path]:
     """Return the admin sockets of a process, as paths that we can connect to; none where it has none (yet).
 
     Without the right to see the process' descriptors they are looked for by the daemon's name in the usual directories;
-    whoever connects has to check who listens.
+    whoever connects has to check who listens. Raises PermissionError where there is none of that name, and OSError
+    where it can't be known, as for want of descriptors of our own.
     """
     directory = procfs / str(process.pid)
     try:
         paths = sorted(_own_sockets(directory))
     except PermissionError:
-        return list(_by_name(rootfs, process))
-    except OSError:
+        if named := list(_by_name(rootfs, process)):
+            return named
+        raise
+    except (FileNotFoundError, ProcessLookupError):
         return []  # it is gone
     found = []
     for path in paths:

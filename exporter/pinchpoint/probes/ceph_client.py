@@ -1,6 +1,6 @@
 """Ceph clients in user space, by their admin sockets: ceph-fuse, libcephfs, librbd, librados in whatever process.
 
-Only ``perf dump`` is asked, and the version once a minute. ``mds_requests``, ``mds_sessions`` and ``status`` would tell
+Only ``perf dump`` is asked. ``mds_requests``, ``mds_sessions`` and ``status`` would tell
 more, and take the client_lock of libcephfs (src/client/Client.cc): a busy client would be slowed down by being watched,
 and one that is stuck would not answer. So it is known how many requests are in flight to OSDs (objecter.op_active), and
 not how many to MDSs: of these, client.lat sums up the seconds as they end. By Little's law what it gains in a second is
@@ -29,7 +29,7 @@ from pinchpoint.ceph.clients import (
     Reading,
     Series,
 )
-from pinchpoint.ceph.follower import Followers, Reader
+from pinchpoint.ceph.follower import UNSEEN, Followers, Reader
 from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.ceph.sockets import is_ceph_client
 from pinchpoint.model import Point
@@ -97,6 +97,7 @@ class ClientReader(Reader):
     """What one admin socket of a client says."""
 
     questions = (Question("perf dump"),)
+    identity = ()
 
     def __init__(self) -> None:
         self.reading = Reading({}, {})
@@ -172,8 +173,10 @@ class CephClient(Probe):
                 assert isinstance(follower.reader, ClientReader)
                 with follower.lock:
                     problem, reading = follower.problem, follower.reader.reading
-                if problem not in GONE:
-                    own = True
+                own = own or problem not in GONE
+                if problem == "new":  # neither blind nor known: what it did until now is of before
+                    yield Instance((follower, problem), process.owner, Reading({}, {}))
+                elif problem not in GONE | UNSEEN:
                     yield Instance(follower, process.owner, None if problem else reading)
             if not own and self._is_client(process, now, looked):
                 yield Instance((process.pid, process.start), process.owner, None)

@@ -74,6 +74,9 @@ THROTTLES = frozenset(
 ADDRESS = re.compile(r"-0x[0-9a-f]+")
 """End of the name of a throttle of which a process has several, in some loggers (src/osdc/Journaler.h)."""
 
+UNTRACKED = b"op_tracker tracking is not enabled"
+"""An answer without osd_enable_op_tracker, up to Ceph 14 (OSD::asok_command, src/osd/OSD.cc); an error since."""
+
 
 class _KvPart(NamedTuple):
     """A part of a commit, and its counter."""
@@ -88,7 +91,8 @@ KV_PARTS = (
     _KvPart(KV_COMMIT_SECONDS, "kv_commit_lat"),
 )
 
-BLOCKED = Question("dump_blocked_ops", every=2.0)
+BLOCKED = Question("dump_blocked_ops", every=2.0, limit=16 << 20)
+"""679 operations were 0.65 MB. However long it is, it costs little to read: see `parse_blocked_ops`."""
 BLOCKED_KEEP = 3 * BLOCKED.every
 """Seconds for which the last answer holds; there is none while osd_enable_op_tracker is off."""
 OPTIONS = asked(
@@ -139,6 +143,8 @@ def parse_blocked_ops(raw: bytes) -> int | None:
     placement groups: only those of the tracker and of each operation are held
     (``OpTracker::dump_ops_in_flight``, src/common/TrackedOp.cc; Ceph 18.2.7 and 20.2.4).
     """
+    if raw.startswith(UNTRACKED):
+        return None
     try:
         return msgspec.json.decode(raw, type=_BlockedOps).num_blocked_ops
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,0 +1,94 @@
+"""An MDS whose one lock is full while every one of its threads, and the process, look idle."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from lab import loads
+from lab.cluster import Cluster
+from lab.locks import lock_watch
+from lab.observer import Observer
+from pinchpoint.sources import TargetSource
+from polling import until
+
+CLIENTS = 12
+LOOKS = 50
+"""Looks at the lock between two at the alert."""
+ERROR = 0.1
+"""What the share of some hundred looks may be off: when a look comes depends on who has the CPUs."""
+BUSY = "pinchpoint_resource_busy_seconds_total"
+
+
+@pytest.fixture(scope="module")
+def two_cpus(observer: Observer) -> Iterator[None]:
+    """Let what is started from here on share two CPUs: the lock fills when its takers wait for one."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:2])
+    yield
+    os.sched_setaffinity(0, before)
+
+
+@pytest.fixture(scope="module")
+def shared(two_cpus: None, module_clusters: Callable[..., Cluster]) -> Cluster:
+    return module_clusters()
+
+
+class Look(NamedTuple):
+    """What the kernel and the exporter say of an MDS at one time, in seconds since it began."""
+
+    time: float
+    used: dict[tuple[int, str], float]
+    """CPU time by number and name of the thread."""
+    busy: float
+    """Busy time of the lock."""
+
+
+def look(observer: Observer, cluster: Cluster) -> Look:
+    used = {}
+    for task in Path(f"/proc/{cluster.daemon('mds.a').pid}/task").iterdir():
+        comm, times = ((task / name).read_text() for name in ("comm", "schedstat"))
+        used[int(task.name), comm.strip()] = int(times.split()[0]) / 1e9
+    series = TargetSource(f"{observer.stack.urls['pinchpoint']}/metrics", timeout=10).snapshot().series(BUSY)
+    owners = {"mds.a", f"mds.a@{cluster.fsid[:8]}"}  # its name changes where a second cluster comes
+    busy = sum(value for labels, value in series if labels["resource"] == "mds_lock" and labels["owner"] in owners)
+    return Look(time.monotonic(), used, busy)
+
+
+def test_twelve_clients_fill_the_lock_of_an_mds_and_none_of_its_threads(shared: Cluster, observer: Observer) -> None:
+    held: list[bool] = []
+
+    def alerts(name: str = "MdsLockSaturated") -> list[dict[str, Any]]:
+        return observer.alerts(alertname=name, owner=observer.daemon(shared, "mds.a"))
+
+    def is_received() -> list[dict[str, Any]]:
+        held.append(is_held())
+        return alerts() if len(held) % LOOKS == 0 else []
+
+    assert alerts() == []
+    with loads.metadata(shared, "storm", processes=CLIENTS, nice=5) as load:
+        load.wait_ready()
+        with lock_watch(shared.daemon("mds.a")) as is_held:
+            before = look(observer, shared)
+            received = until(90, is_received, pause=0.02)
+            after = look(observer, shared)
+        others = alerts("MdsProcessBusyNoLock")
+    gone = until(60, lambda: not alerts(), pause=0.5)
+
+    seconds = after.time - before.time
+    threads = {thread: (cpu - before.used.get(thread, 0.0)) / seconds for thread, cpu in after.used.items()}
+    share = sum(held) / len(held)
+    busy = (after.busy - before.busy) / seconds
+    print(f"lock held in {share:.1%} of {len(held)} looks, busy {busy:.1%} of {seconds:.0f} s")
+    print(f"busiest thread {max(threads.values()):.1%} of a CPU, all threads {sum(threads.values()):.1%}")
+    assert received
+    assert share > 0.5
+    assert max(threads.values()) < 0.5
+    assert busy > share - ERROR
+    assert others == []
+    assert gone
