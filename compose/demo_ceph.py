@@ -1,6 +1,6 @@
 """The demo on a real Ceph cluster: a small MDS cache, the alert, Ceph's own warning, the runbook's command, the end.
 
-A client creates files and keeps them open, so that it can give no capability back. Ends with 0 only if Pinchpoint's
+A benchmark creates files and keeps them open, so that it can give no capability back. Ends with 0 only if Pinchpoint's
 alert came before Ceph's warning, the command that the alert names was run as it stands there, and both were gone then.
 """
 
@@ -22,14 +22,16 @@ import httpx
 
 from demo import page, say, stack_for_demo, wait_for_scrape
 from lab.cluster import Cluster, LabError, missing
-from lab.loads import metadata_command
+from lab.loads import metadata, metadata_command
 from lab.observer import Observer
 from native import STATE, Stack, StackError, exit_on_sigterm
 
 LIMIT = 8 << 20
 """The MDS cache's limit in bytes: about 2,000 open files. The default is 4 GiB, about a million."""
-FILES, RAMP, RATE = 15_000, 3_500, 80
-"""Files that the client opens; so many of them at this rate per second, the others as fast as it can."""
+BEFORE = 1_700
+"""Files that are open before the benchmark begins: as on any cluster at work, the cache is nearly full."""
+FILES, RAMP, RATE = 13_300, 1_900, 50
+"""Files that the benchmark opens; so many of them at this rate per second, the others as fast as it can."""
 EARLY, LATE, CHECK = "MdsCacheNearLimit", "MdsCacheOversized", "MDS_CACHE_OVERSIZED"
 POLL_SECONDS = 0.5
 STEP_SECONDS = 90.0
@@ -85,7 +87,7 @@ class Story:
         for text in sorted(now - self._seen):
             self.tell(text)
         for text in sorted(self._seen - now):
-            self.tell(f"{text.removesuffix(' received by Alertmanager')}: gone")
+            self.tell(f"{text.removeprefix('Ceph warns: ').removesuffix(' received by Alertmanager')} is gone")
         self._seen = now
 
 
@@ -97,8 +99,10 @@ def run(stack: Stack, cluster: Cluster) -> None:
     cluster.command("config set", who="mds", name="mds_cache_memory_limit", value=str(LIMIT))
     say(f"alerts   {page(stack.urls['prometheus'], 'alerts')}")
     say(f"cluster  CEPH_CONF={cluster.conf} ceph -s")
-    say(f"an MDS cache of {LIMIT >> 20} MiB, and a client that creates {FILES:,} files and keeps them open")
-    with _workload(stack, cluster):
+    say(
+        f"an MDS cache of {LIMIT >> 20} MiB with {BEFORE:,} open files; a benchmark opens {FILES:,} more and keeps them"
+    )
+    with metadata(cluster, "hold", files=BEFORE).wait_ready(), _workload(stack, cluster):
         story = Story(observer, cluster)
         story.wait(EARLY, lambda: story.alert(EARLY))
         early = story.seconds()
@@ -107,7 +111,8 @@ def run(stack: Stack, cluster: Cluster) -> None:
         story.wait(CHECK, story.warned)
         say(f"       {EARLY} was {story.seconds() - early:.0f} s before Ceph's own warning")
         alert = story.wait(LATE, lambda: story.alert(LATE))
-        print(f"\n{alert['annotations']['summary']}\n{alert['annotations']['description']}\n")
+        print(f"\n{alert['annotations']['summary']}\n{alert['annotations']['description']}")
+        print(f"What to do: runbooks/{LATE}.md\n", flush=True)
         command = command_in(alert["annotations"]["description"])
         story.tell(f"running  {shlex.join(command)}")
         subprocess.run(command, env=os.environ | cluster.environment(), check=True, timeout=STEP_SECONDS)
@@ -126,7 +131,7 @@ def command_in(description: str) -> list[str]:
 
 @contextmanager
 def _workload(stack: Stack, cluster: Cluster) -> Iterator[None]:
-    """Run the client under `pinchpoint run`; it ends with the block."""
+    """Run the benchmark under `pinchpoint run`; it ends with the block."""
     load = metadata_command("hold", files=FILES, ramp=RAMP, rate=RATE)
     command = [
         str(Path(sys.executable).with_name("pinchpoint")), "run", "--name=demo-ceph", "--quiet",

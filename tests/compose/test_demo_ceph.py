@@ -73,7 +73,7 @@ def test_ended_in_the_middle_it_leaves_nothing_behind(tmp_path: Path, environmen
     with start(tmp_path / "state", environment) as process:
         assert process.stdout
         for line in process.stdout:
-            if "keeps them open" in line:
+            if "keeps them" in line:
                 break
         assert processes_of_clusters(environment["TMPDIR"])
         process.send_signal(signal.SIGINT)
