@@ -23,10 +23,8 @@ demo: setup ## run a real fio workload, see its alerts arrive in Alertmanager
 demo-ceph: setup ## start a real Ceph cluster with a small MDS cache: see the alert come, help and go
 	@PYTHONPATH=compose:tests $(python) compose/demo_ceph.py
 
-# One process: the tests of the stack and of the sampler state when a load must show, and measure it on this host.
-# Others that run beside them on few CPUs would be part of the measurement.
 test: lint ## do what lint does and run all tests
-	$(python) -m pytest
+	@scripts/test
 
 lint: setup ## check style, types and alert rules
 	$(python) -m ruff check .
