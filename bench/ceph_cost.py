@@ -65,9 +65,7 @@ def main() -> None:
         f"{OSDS} OSDs and {MDSS} MDSs, Linux {platform.release().partition('-')[0]}, {os.cpu_count()} CPUs, "
         f"Python {platform.python_version()}, median of {arguments.rounds} x {arguments.seconds:.0f} s\n"
     )
-    print(
-        "| admin sockets | series | CPU, % of one core | RSS, MB | scrape, ms | daemons' CPU for it, % of one core |"
-    )
+    print("| admin sockets | series | CPU, % of one core | RSS, MB | scrape, ms | daemons' CPU for it, % of one core |")
     print("|---|---|---|---|---|---|")
     for name, found in costs.items():
         series, cpu, rss, scrape = (
