@@ -17,7 +17,7 @@ from pinchpoint.ceph.clients import KEEP, Clients, Instance, Integral, Reading
 from pinchpoint.ceph.clients import REQUESTS as REQUESTS_METRIC
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import NotPresent
-from pinchpoint.probes.ceph_client import LOOK_AGAIN, CephClient, ClientReader
+from pinchpoint.probes.ceph_client import CephClient, ClientReader
 from pinchpoint.procfs import FormatError
 from polling import until
 
@@ -343,7 +343,7 @@ def test_a_process_that_becomes_a_client_later_is_found(host: Host) -> None:
     with pytest.raises(NotPresent):
         host.sample(0.0)
     host.client(60, "fio")
-    found = host.sample(LOOK_AGAIN)
+    found = host.sample(5.0)
 
     assert found.value(f"{PREFIX}blind_instances", client="fio") == 1
 

@@ -226,7 +226,8 @@ class Follower:
 class Followers:
     """The followers of all processes of some classes. `make` gives each its reader.
 
-    `accepts` is asked first where it is cheaper than to look for sockets: a table of a busy host takes milliseconds.
+    Processes that `accepts` refuses are left out until it accepts them: asked first, as it is cheaper than to look for
+    sockets, in a table that takes milliseconds on a busy host.
     """
 
     def __init__(
@@ -274,8 +275,9 @@ class Followers:
     def _look(self, found: _Found) -> None:
         process = found.process
         found.lack = "missing"
+        found.accepted = self._accepts(process)
         try:
-            paths = admin_sockets(self._procfs, self._rootfs, process) if self._accepts(process) else []
+            paths = admin_sockets(self._procfs, self._rootfs, process) if found.accepted else []
         except PermissionError:
             paths, found.lack = [], "denied"
         for path in found.followers.keys() - set(paths):
@@ -292,7 +294,8 @@ class Followers:
     def __iter__(self) -> Iterator[tuple[Process, list[Follower]]]:
         """Yield each process with the followers of its sockets."""
         for found in self._found.values():
-            yield found.process, [follower for follower, _ in found.followers.values()]
+            if found.accepted:
+                yield found.process, [follower for follower, _ in found.followers.values()]
 
     def readers(self) -> Iterator[Reader]:
         """Yield the readers of daemons that answer; none of them takes answers while whoever asks looks at it."""
@@ -354,6 +357,7 @@ class _Found:
         self.process = process
         self.due = float("-inf")
         self.looks = 0
+        self.accepted = False
         self.followers: dict[Path, tuple[Follower, Event]] = {}
         self.lack = "missing"
         """Why it has no more of them."""

@@ -1,8 +1,8 @@
 """Ceph clients in user space, by their admin sockets: ceph-fuse, libcephfs, librbd, librados in whatever process.
 
-Only ``perf dump`` is asked. ``mds_requests``, ``mds_sessions`` and ``status`` would tell
-more, and take the client_lock of libcephfs (src/client/Client.cc): a busy client would be slowed down by being watched,
-and one that is stuck would not answer. So it is known how many requests are in flight to OSDs (objecter.op_active), and
+Only ``perf dump`` is asked. ``mds_requests``, ``mds_sessions`` and ``status`` would tell more, and take the client_lock
+of libcephfs (src/client/Client.cc): a busy client would be slowed down by being watched, and one that is stuck would
+not answer. So it is known how many requests are in flight to OSDs (objecter.op_active), and
 not how many to MDSs: of these, client.lat sums up the seconds as they end. By Little's law what it gains in a second is
 the mean number in flight, but a request that waits for a minute shows as 60 when it is over, and as nothing before.
 
@@ -34,7 +34,6 @@ from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.ceph.sockets import is_ceph_client
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
-from pinchpoint.processes import Process
 from pinchpoint.roles import BENCHMARK
 
 __all__ = ["CephClient", "ClientReader", "counters", "requests_in_flight"]
@@ -42,8 +41,6 @@ __all__ = ["CephClient", "ClientReader", "counters", "requests_in_flight"]
 CLASSES = frozenset({"ceph-client", BENCHMARK})
 GONE = frozenset({"foreign", "missing", "refused"})
 """Problems of sockets that are not, or no longer, the process' own: a child inherits those of its parent."""
-LOOK_AGAIN = 5.0
-"""Seconds until a process without an admin socket is looked at again: it may become a Ceph client later."""
 
 UNDERFLOW = 1 << 63
 """From here on a gauge of Ceph is a negative number: msgr_active_connections is 2^64 - 1 in one of our dumps."""
@@ -148,12 +145,11 @@ class CephClient(Probe):
             accepts=lambda process: is_ceph_client(host.procfs, process.pid),
         )
         self._clients = Clients()
-        self._looked: dict[tuple[int, int], tuple[float, bool]] = {}
 
     def sample(self, now: float) -> None:
         """Look for clients and add what they did. Raises NotPresent where there are none."""
         self._followers.refresh(now)
-        self._clients.update(now, self._instances(now))
+        self._clients.update(now, self._instances())
         if not self._clients:
             raise NotPresent("no Ceph client runs in user space")
 
@@ -165,8 +161,7 @@ class CephClient(Probe):
         """End the threads that ask."""
         self._followers.close()
 
-    def _instances(self, now: float) -> Iterator[Instance]:
-        looked, self._looked = self._looked, {}
+    def _instances(self) -> Iterator[Instance]:
         for process, followers in self._followers:
             own = False
             for follower in followers:
@@ -178,14 +173,5 @@ class CephClient(Probe):
                     yield Instance((follower, problem), process.owner, Reading({}, {}))
                 elif problem not in GONE | UNSEEN:
                     yield Instance(follower, process.owner, None if problem else reading)
-            if not own and self._is_client(process, now, looked):
+            if not own:
                 yield Instance((process.pid, process.start), process.owner, None)
-
-    def _is_client(self, process: Process, now: float, looked: Mapping[tuple[int, int], tuple[float, bool]]) -> bool:
-        """Return whether a process without an admin socket is a Ceph client: it is blind then."""
-        identity = process.pid, process.start
-        found = looked.get(identity)
-        if found is None or now - found[0] >= LOOK_AGAIN:
-            found = now, is_ceph_client(self.host.procfs, process.pid)
-        self._looked[identity] = found
-        return found[1]
