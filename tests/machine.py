@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.probes import Host
 from pinchpoint.processes import Processes
-from pinchpoint.procfs import PF_KTHREAD, PF_WQ_WORKER
+from pinchpoint.procfs import PF_KTHREAD, PF_WQ_WORKER, parse_stat, read_bytes
 from pinchpoint.roles import Roles, load_roles
 from pinchpoint.runs import RunDirectory
 
@@ -89,6 +90,21 @@ class Machine:
             self.ran(pid, tid, 0, 0)
         self.loadavg()
 
+    def opens(self, pid: int, descriptor: int, path: str, *, position: int = 0, flags: int = 0) -> None:
+        """Have a process hold a file open; `path` is what procfs says it is."""
+        link = self.procfs / str(pid) / "fd" / str(descriptor)
+        link.parent.mkdir(exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(path)
+        text = f"pos:\t{position}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t1\n"
+        self.write(f"proc/{pid}/fdinfo/{descriptor}", text)
+
+    def lives_in(self, pid: int, root: Path, cwd: str = "/") -> None:
+        """Give a process a root directory, and a working directory as it sees it."""
+        for name, target in (("root", str(root)), ("cwd", cwd)):
+            (self.procfs / str(pid) / name).unlink(missing_ok=True)
+            (self.procfs / str(pid) / name).symlink_to(target)
+
     def uptime(self, seconds: float) -> None:
         """Set the seconds since boot, which the age of a thread is reckoned from."""
         self.write("proc/uptime", f"{seconds:.2f} 0.00\n")
@@ -103,6 +119,11 @@ class Machine:
         self.write(f"proc/{pid}/task/{tid}/schedstat", line)
         if pid == tid:
             self.write(f"proc/{pid}/schedstat", line)
+
+    def tree(self) -> Tree:
+        """Return its processes."""
+        pids = [int(path.name) for path in self.procfs.iterdir() if path.name.isdigit()]
+        return Tree(self.procfs, {pid: parse_stat(read_bytes(self.procfs / str(pid) / "stat")) for pid in pids})
 
     def host(self, roles: Roles | None = None) -> Host:
         """Return what a probe gets."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,30 @@ def test_any_bytes_are_a_usable_configuration_or_a_configuration_error(raw: byte
         return
 
     assert 0.02 <= config.sample_interval <= 10
+
+
+OWN = """
+[[benchmark]]
+name = "hacc_io"
+processes = ["hacc_io"]
+phase-pattern = '^(?P<phase>\\w+) phase'
+"""
+
+
+def test_a_benchmark_of_ones_own_has_a_name_processes_and_a_pattern(tmp_path: Path) -> None:
+    (own,) = load(tmp_path, OWN).benchmark
+
+    assert (own.name, own.processes, own.phase_pattern) == ("hacc_io", ["hacc_io"], r"^(?P<phase>\w+) phase")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"hacc_io"', '"HACC IO"', "name: must be of lower-case letters"),
+        ('["hacc_io"]', "[]", "processes: name at least one process"),
+        ("phase-pattern = '^(", "phase-pattern = '^((", "is no regular expression of Python: missing )"),
+    ],
+)
+def test_a_benchmark_of_ones_own_that_cannot_be_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load(tmp_path, OWN.replace(old, new, 1))

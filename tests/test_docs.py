@@ -103,12 +103,19 @@ COUNTS = {
     "pinchpoint_osd_pgs",
     "pinchpoint_osd_slow_ops",
     "pinchpoint_phase_active",
+    "pinchpoint_phase_number",
+    "pinchpoint_phase_rate",
     "pinchpoint_phase_result",
+    "pinchpoint_phase_valid",
     "pinchpoint_probe_present",
     "pinchpoint_probe_success",
+    "pinchpoint_run_phases",
+    "pinchpoint_run_score",
+    "pinchpoint_run_state",
+    "pinchpoint_run_valid",
     "pinchpoint_self_series",
     "pinchpoint_tasks_followed",
     "pinchpoint_tasks_unreadable",
     "pinchpoint_threads",
 }
-"""Numbers of things, yes or no, and three whose unit is a label or stands in the roles file."""
+"""Numbers of things, yes or no, and those whose unit is a label or stands in the roles file."""

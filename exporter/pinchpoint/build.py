@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pinchpoint import thresholds
-from pinchpoint.config import Config
+from pinchpoint.benchmarks.base import Benchmark
+from pinchpoint.benchmarks.pattern import pattern
+from pinchpoint.benchmarks.registry import BENCHMARKS
+from pinchpoint.config import Config, phase_pattern
 from pinchpoint.model import Point
 from pinchpoint.probes import PROBES, Host
 from pinchpoint.processes import Processes
@@ -16,7 +19,7 @@ from pinchpoint.runs import RunDirectory, default_run_directory
 from pinchpoint.sampler import Sampler, raise_priority
 from pinchpoint.tasksource import raise_file_limit
 
-__all__ = ["Host", "HostSampler", "build_host", "local_sampler"]
+__all__ = ["Host", "HostSampler", "benchmark_kinds", "build_host", "local_sampler"]
 
 
 class HostSampler(Sampler):
@@ -29,13 +32,24 @@ class HostSampler(Sampler):
         return thresholds.points(self.host.roles)
 
 
+def benchmark_kinds(config: Config) -> tuple[type[Benchmark], ...]:
+    """Return the benchmarks that are looked for: the user's own, and all that Pinchpoint knows. Raises ConfigError."""
+    own = [
+        pattern(own.name, own.processes, phase_pattern(own.phase_pattern, f"benchmark {own.name!r}: phase-pattern"))
+        for own in config.benchmark
+    ]
+    return (*own, *BENCHMARKS)
+
+
 def build_host(config: Config) -> Host:
     """Return the host that the configuration describes. Raises ConfigError."""
     procfs = Path(config.path.procfs)
     roles = load_roles(Path(config.roles_file) if config.roles_file else None)
     runs = RunDirectory(Path(config.path.runs) if config.path.runs else default_run_directory(), procfs)
     processes = Processes(procfs, roles, adopted=lambda: runs.command_pids(time.time()))
-    return Host(procfs, Path(config.path.sysfs), Path(config.path.rootfs), roles, processes, runs)
+    return Host(
+        procfs, Path(config.path.sysfs), Path(config.path.rootfs), roles, processes, runs, benchmark_kinds(config)
+    )
 
 
 def local_sampler(config: Config | None = None) -> HostSampler:

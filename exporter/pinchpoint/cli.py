@@ -17,8 +17,13 @@ COMMANDS = {
     "exporter": "Serve this host's metrics to Prometheus.",
     "run": "Run a benchmark, mark its phases, record it, and say what was full.",
     "watch": "Show live what is busy on this host or on others.",
+    "import": "Keep runs that were made without Pinchpoint: read what benchmarks printed.",
+    "runs": "List the runs that are kept.",
+    "compare": "Compare runs phase by phase, and say what is more than noise.",
     "metrics": "List every metric that the exporter can serve.",
 }
+MODULES = {"import": "import_"}
+"""Modules that can't have the name of their command."""
 
 
 class _Commands(click.Group):
@@ -28,7 +33,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"pinchpoint.commands.{cmd_name}").command
+        command: click.Command = import_module(f"pinchpoint.commands.{MODULES.get(cmd_name, cmd_name)}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
 
 from pinchpoint.tomlfile import ConfigError, read_toml
 
-__all__ = ["LOG_LEVELS", "Config", "ConfigError", "check_config", "load_config"]
+__all__ = ["LOG_LEVELS", "Config", "ConfigError", "check_config", "load_config", "phase_pattern"]
 
 FASTEST, SLOWEST = 0.02, 10.0
 """Bounds of the sampling interval in seconds."""
@@ -31,6 +32,17 @@ class Web(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     telemetry_path: str = "/metrics"
 
 
+class OwnBenchmark(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
+    """A benchmark that Pinchpoint doesn't know, and how its output names its phases."""
+
+    name: str
+    """The ``benchmark`` label."""
+    processes: list[str]
+    """Names of the processes that may be its leader."""
+    phase_pattern: str
+    """A regular expression: a line that it finds begins a phase, which group ``phase`` or the first group names."""
+
+
 class Config(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     """Everything that can be configured. Flags on the command line come before it."""
 
@@ -41,6 +53,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     web: Web = msgspec.field(default_factory=Web)
     probe: dict[str, bool] = {}
     """Which probes run; those that are not named do."""
+    benchmark: list[OwnBenchmark] = []
 
 
 def load_config(path: Path | None) -> Config:
@@ -52,6 +65,14 @@ def load_config(path: Path | None) -> Config:
     if config.roles_file is not None:
         config.roles_file = str(path.parent / config.roles_file)
     return config
+
+
+def phase_pattern(text: str, origin: str) -> re.Pattern[str]:
+    """Return a regular expression that names phases. Raises ConfigError."""
+    try:
+        return re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ConfigError(f"{origin}: {text!r} is no regular expression of Python: {error}") from error
 
 
 def check_config(config: Config, origin: str) -> None:
@@ -74,5 +95,12 @@ def check_config(config: Config, origin: str) -> None:
         raise ConfigError(f"{origin}: web.listen-address: {error}") from error
     if not config.web.telemetry_path.startswith("/") or config.web.telemetry_path in ("/", "/-/healthy"):
         raise ConfigError(f"{origin}: web.telemetry-path: must be a path other than / and /-/healthy")
+    for own in config.benchmark:
+        where = f"{origin}: benchmark {own.name!r}"
+        if not re.fullmatch("[a-z][a-z0-9_]{0,63}", own.name):
+            raise ConfigError(f"{where}: name: must be of lower-case letters, digits and _, and begin with a letter")
+        if not own.processes or not all(own.processes):
+            raise ConfigError(f"{where}: processes: name at least one process (its comm: see ps -o comm)")
+        phase_pattern(own.phase_pattern, f"{where}: phase-pattern")
     if config.log_level not in LOG_LEVELS:
         raise ConfigError(f"{origin}: log-level: must be one of {', '.join(LOG_LEVELS)}")

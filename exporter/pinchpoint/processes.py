@@ -93,6 +93,21 @@ class Processes:
                 self._scan(now)
             return self._current
 
+    def everything(self, now: float) -> Mapping[int, Stat]:
+        """Return all processes by pid; `now` is a monotonic time in seconds.
+
+        New ones are there within `SCAN_INTERVAL`. One that has ended may stay until the next scan.
+        """
+        with self._lock:
+            if now - self._scanned >= SCAN_INTERVAL:
+                self._scan(now)
+            return self._seen
+
+    @property
+    def adopted(self) -> Collection[int]:
+        """Pids of the processes of runs."""
+        return self._benchmarks.keys()
+
     def belongs(self, process: Process, cluster: str) -> None:
         """Say which cluster (fsid) a Ceph daemon belongs to.
 

@@ -19,7 +19,7 @@ import msgspec
 
 from pinchpoint.procfs import FormatError, parse_stat, read_bytes
 
-__all__ = ["Marker", "PhaseMark", "Result", "RunDirectory", "default_run_directory"]
+__all__ = ["Marker", "PhaseMark", "Result", "RunDirectory", "RunState", "default_run_directory"]
 
 MARKER_LIMIT = 256 << 10
 """Longest marker that is read, in bytes."""
@@ -33,13 +33,15 @@ KEEP_ENDED = 900.0
 SUFFIX = ".json"
 
 
-class Result(msgspec.Struct, frozen=True):
+class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     """One figure that a benchmark gave for a phase, in base units: ``bytes_per_second``, ``operations_per_second``."""
 
     operation: str
     """What was measured, in the benchmark's own words: ``write``, ``read``."""
     unit: str
     value: float
+    printed: str = ""
+    """The figure with its unit as the benchmark printed it: ``0.367381 GiB/s``."""
 
 
 class PhaseMark(msgspec.Struct):
@@ -49,23 +51,61 @@ class PhaseMark(msgspec.Struct):
     start: float
     end: float | None = None
     results: list[Result] = []
+    benchmark: str = ""
+    """Which benchmark it is of; empty: the run's."""
+    state: str = "running"
+    source: str = ""
+    """How it is known: see `pinchpoint.benchmarks.events.Source`."""
+    seconds: float | None = None
+    """How long it took, as the benchmark says."""
+    valid: bool = True
+    """False where the benchmark calls its result invalid."""
+    vague: bool = False
+    """Whether it only stands for the whole run."""
+    rates: list[Result] = []
+    """What the benchmark printed last as its present rate."""
+    progress: float | None = None
+    """Share that is done, 0 to 1."""
+    moved: float | None = None
+    """When it was last seen to do anything, in Unix seconds; None where that can't be seen."""
+    pace: float | None = None
+    """Throughput of its second half so far over that of its first half."""
+    expected: float | None = None
+    """Seconds that it is meant to take."""
+    number: int | None = None
+    """Its place among the run's phases, from 1."""
 
 
-class Marker(msgspec.Struct):
-    """What a run says of itself."""
+class RunState(msgspec.Struct):
+    """What is known of a run, be it our own or one that somebody else started; times in Unix seconds."""
 
     run: str
     benchmark: str
+    start: float
+    end: float | None = None
+    state: str = "setup"
+    phases: list[PhaseMark] = []
+    total: int | None = None
+    """Number of phases that it will have."""
+    scores: list[Result] = []
+    valid: bool = True
+    """False where the benchmark calls the whole run invalid."""
+    reason: str = ""
+    """Why it failed, in the program's own words."""
+    blind: list[str] = []
+    """What we have no right to see of it."""
+
+
+class Marker(RunState, kw_only=True):
+    """What `pinchpoint run` says of its run."""
+
     pid: int
     """The `pinchpoint run` process."""
     pid_start: int
     """Its start in clock ticks since boot: with the pid, its identity."""
     command_pid: int
     """The command's process: its whole tree is the benchmark."""
-    start: float
-    end: float | None = None
     tags: dict[str, str] = {}
-    phases: list[PhaseMark] = []
 
 
 class _Identity(NamedTuple):

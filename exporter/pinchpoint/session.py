@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event, Lock, Thread
 from typing import BinaryIO
 
 import msgspec
 
-from pinchpoint.benchmarks import Benchmark, Tree, leaders
+from pinchpoint import store
+from pinchpoint.benchmarks.base import Benchmark
+from pinchpoint.benchmarks.detector import Detector, merged
+from pinchpoint.benchmarks.events import State
+from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.catalogue import all_metrics
 from pinchpoint.diagnosis.usage import Usage, usage
+from pinchpoint.figures import format_result
 from pinchpoint.model import Snapshot
 from pinchpoint.procfs import parse_stat, read_bytes
 from pinchpoint.recording import Recorder
 from pinchpoint.runs import Marker, PhaseMark, Result, RunDirectory
 from pinchpoint.sources import Source, SourceError
 
-__all__ = ["PhaseRecord", "RunRecord", "Session", "new_run_directory", "run_id", "state_directory"]
+__all__ = ["PhaseRecord", "Session"]
 
 WHOLE = "run"
 """The one phase of a command that is no benchmark we know."""
 LOOK_INTERVAL = 0.2
 """Seconds between two looks at the command's processes: the resolution of a phase's start and end."""
 RECORD_INTERVAL = 1.0
-"""Seconds between two snapshots of the recording."""
-STDOUT_LIMIT = 64 << 20
-"""Bytes of the command's output, from its end, in which results are looked for."""
+"""Seconds between two snapshots of the recording, and between two markers of a phase that goes on."""
+PIECE = 1 << 20
+"""Bytes of the command's output that are read at once."""
+WORDS = 64
+"""Words of the command line among which a benchmark is looked for."""
+MARKED_PHASES = 128
+"""Phases that the marker holds: the last ones, of which an exporter shows half at most."""
+PATIENCE = 2.0
+"""Seconds for which the end waits for a look that is under way: it may hang in a file system."""
 
 
 @dataclass(slots=True)
@@ -41,44 +52,18 @@ class PhaseRecord:
     mark: PhaseMark
     usage: Usage | None = None
     alerts: list[str] = field(default_factory=list)
-
-
-class RunRecord(msgspec.Struct):
-    """What ``run.json`` in a run's directory holds."""
-
-    marker: Marker
-    command: list[str]
-    exit_status: int | None = None
-    """Exit status of the command, minus the signal's number where one ended it; None while it runs or after a crash."""
-
-
-def state_directory() -> Path:
-    """Return where runs are kept: ``$XDG_STATE_HOME/pinchpoint/runs``."""
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "pinchpoint" / "runs"
-
-
-def run_id(name: str | None, command: Sequence[str], now: float) -> str:
-    """Return a run's id: its start in UTC and its name, in characters that are safe in a path and a label."""
-    word = re.sub(r"[^A-Za-z0-9._-]+", "-", name or os.path.basename(command[0])).strip("-.")[:48] or "run"
-    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}-{word}"
-
-
-def new_run_directory(run: str) -> tuple[str, Path]:
-    """Make a directory for the run; a second run in the same second gets a number. Raises OSError."""
-    for number in range(1000):
-        name = run if number == 0 else f"{run}-{number + 1}"
-        path = state_directory() / name
-        with suppress(FileExistsError):
-            path.mkdir(parents=True, mode=0o700)
-            return name, path
-    raise FileExistsError(17, "too many runs with this name in one second", str(state_directory() / run))
+    before: Snapshot | None = None
+    """The snapshot at its start."""
+    open: bool = True
+    """Whether its end has not been seen yet."""
 
 
 class Session:
     """Follows a command from its start to its end.
 
-    `wall` gives Unix time in seconds; `say` takes a line for the person who looks on.
+    `kinds` are the benchmarks that it may be. `wall` gives Unix time in seconds; `say` takes a line for the person who
+    looks on. Looks are made in a thread of their own: the command's signals and output must not wait for a file system
+    that hangs.
     """
 
     def __init__(
@@ -88,6 +73,7 @@ class Session:
         source: Source | None,
         markers: RunDirectory,
         *,
+        kinds: Sequence[type[Benchmark]],
         tags: Mapping[str, str],
         procfs: Path = Path("/proc"),
         wall: Callable[[], float] = time.time,
@@ -101,13 +87,20 @@ class Session:
         self._markers = markers
         self._wall = wall
         self._say = say
-        self._known: dict[int, Benchmark] = {}
-        self._before: Snapshot | None = None
+        self._detector = Detector(kinds, output=True)
+        self._named: list[type[Benchmark]] = []
+        self._whole: PhaseMark | None = None
         self._latest: Snapshot | None = None
-        self._recorded = float("-inf")
+        self._recorded = self._marked = float("-inf")
+        self._signature: object = None
+        self._offset = 0
         self._recorder = Recorder(directory / "samples.om.gz") if source is not None else None
         self._kinds = {metric.name: (metric.kind.value, metric.help) for metric in all_metrics()}
-        self._record = RunRecord(Marker(run, "command", 0, 0, 0, wall(), tags=dict(tags)), [])
+        marker = Marker(run, "command", wall(), pid=0, pid_start=0, command_pid=0, tags=dict(tags))
+        self._record = store.RunRecord(marker, [])
+        self._lock = Lock()
+        self._stop = Event()
+        self._thread = Thread(target=self._follow, name="looks", daemon=True)
 
     def open_stdout(self) -> BinaryIO:
         """Return the file that keeps the command's output. Raises OSError."""
@@ -121,50 +114,82 @@ class Session:
         self._markers.prune(marker.start)
         marker.pid_start = parse_stat(read_bytes(f"/proc/{own}/stat")).start
         self._record.command = list(command)
-        self._save()
-        self._snapshot()
-        self.look()
+        self._named = self._detector.kinds(os.path.basename(word) for word in command[:WORDS])
+        self._whole = PhaseMark(WHOLE, marker.start, vague=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.look()
+            except Exception as error:  # whatever a foreign process or output makes us stumble on, the run goes on
+                self._warn(f"a look at the command failed: {type(error).__name__}: {error}")
+            self._stop.wait(LOOK_INTERVAL)
 
     def look(self) -> None:
         """See which phase goes on, and take a snapshot for the recording when one is due."""
-        tree = Tree(self._procfs, self._record.marker.command_pid)
-        for pid, kind in leaders(tree):
-            if pid not in self._known:
-                self._known[pid] = kind(tree.argv(pid), tree.cwd(pid))
-                self._record.marker.benchmark = kind.name
-        alive = {pid: benchmark for pid, benchmark in self._known.items() if pid in tree.processes}
-        if not self._known:
-            self._enter(WHOLE)
-        else:
-            phases = [phase for pid, benchmark in alive.items() if (phase := benchmark.look(tree, pid))]
-            self._enter("+".join(phases) or None)
-        if self._wall() - self._recorded >= RECORD_INTERVAL:
-            self._snapshot()
+        with self._lock:
+            tree = Tree.below(self._procfs, self._record.marker.command_pid)
+            self._detector.look(tree, time.monotonic(), self._wall())
+            self._hear()
+            self._update()
+            if self._wall() - self._recorded >= RECORD_INTERVAL:
+                self._snapshot()
 
-    def _enter(self, phase: str | None) -> None:
-        """Be in a phase, or in none: end the one before and begin this one where it is another."""
-        current = self.phases[-1] if self.phases and self.phases[-1].mark.end is None else None
-        if (current.mark.name if current else None) == phase:
-            return
-        now = self._wall()
-        snapshot = self._snapshot()
-        if current is not None:
-            if current.mark.name == WHOLE and phase is not None and len(self.phases) == 1:
+    def _hear(self) -> None:
+        """Read what the command has printed since the last time."""
+        with suppress(OSError), (self.directory / "stdout").open("rb", buffering=0) as file:
+            file.seek(self._offset)
+            while piece := file.read(PIECE):
+                self._offset += len(piece)
+                self._detector.hear(piece, self._wall(), named=self._named)
+
+    def _update(self) -> None:
+        """Bring the phases up to date: those that began get a snapshot, those that ended what was used meanwhile."""
+        marker = self._record.marker
+        state = merged(self._detector.followed, marker.run, marker.start)
+        marks = state.phases
+        if self._whole is not None:
+            if any(followed.pid for followed in self._detector.followed) or any(not mark.vague for mark in marks):
                 # The command turned out to be a benchmark: what went before was its start, not a phase.
-                self.phases.clear()
+                self._whole = None
             else:
-                current.mark.end = now
-                # An exporter that has gone since was there for the most part: its last samples still count.
-                last = snapshot or self._latest
-                if last is not None and self._before is not None and last.time > self._before.time:
-                    current.usage = usage(self._before, last)
-                self._say(f"phase {current.mark.name} ended after {now - current.mark.start:.1f} s")
-        if phase is not None:
-            self.phases.append(PhaseRecord(PhaseMark(phase, now)))
-            self._before = snapshot
-            if phase != WHOLE:
-                self._say(f"phase {phase} began")
-        self._save()
+                marks = [self._whole]
+        known = {id(record.mark): record for record in self.phases}
+        self.phases = [known.get(id(mark)) or PhaseRecord(mark) for mark in marks]
+        began = [record for record in self.phases if id(record.mark) not in known]
+        ended = [record for record in self.phases if record.open and record.mark.end is not None]
+        snapshot = self._snapshot() if began or ended else None
+        for record in began:
+            if record.mark.end is None:
+                record.before = snapshot
+        for record in ended:
+            self._close(record, snapshot)
+        for record in began:
+            if record.mark.end is None and record.mark is not self._whole:
+                self._say(f"phase {record.mark.name} began")
+        if state.benchmark:
+            marker.benchmark = state.benchmark
+        marker.state = state.state if self._detector.followed else State.RUNNING
+        marker.total, marker.scores, marker.valid = state.total, state.scores, state.valid
+        marker.reason, marker.blind = state.reason, state.blind
+        marker.phases = marks
+        signature = [(mark.name, mark.start, mark.end, len(mark.results)) for mark in marks], marker.state
+        if signature != self._signature:
+            self._signature = signature
+            self._save()
+        elif self._wall() - self._marked >= RECORD_INTERVAL:
+            self._mark()
+
+    def _close(self, record: PhaseRecord, snapshot: Snapshot | None) -> None:
+        mark, before = record.mark, record.before
+        # An exporter that has gone since was there for the most part: its last samples still count.
+        last = snapshot or self._latest
+        if last is not None and before is not None and last.time > before.time:
+            record.usage = usage(before, last)
+        record.before, record.open = None, False
+        result = f": {format_result(mark.results[0])}" if mark.results else ""
+        self._say(f"phase {mark.name} ended after {(mark.end or mark.start) - mark.start:.1f} s{result}")
 
     def _snapshot(self) -> Snapshot | None:
         if self._source is None or self._recorder is None:
@@ -180,56 +205,73 @@ class Session:
         except OSError as error:
             self._warn(f"samples are not recorded: {error.strerror}")
         self._latest = snapshot
-        self._before = self._before or snapshot
         return snapshot
 
     def finish(self, exit_status: int) -> None:
-        """End the run: read the results and keep what is known of it."""
-        self._enter(None)
+        """End the run: read the rest of the output and keep what is known of it."""
+        self._stop.set()
+        self._thread.join(PATIENCE)
         self._record.exit_status = exit_status
         self._record.marker.end = self._wall()
-        stdout = self._stdout()
-        results: dict[str, list[Result]] = {}
-        taken: dict[str, set[int]] = {}
-        for benchmark in self._known.values():
-            own = benchmark.results(stdout, taken.setdefault(benchmark.name, set()))
-            if not own:
-                self._warn(f"no results in the output of {benchmark.name}: {benchmark.hint}")
-            for phase, found in own.items():
-                results.setdefault(phase, []).extend(found)
-        for record in self.phases:
-            record.mark.results = results.get(record.mark.name, [])
+        if self._lock.acquire(timeout=PATIENCE):
+            try:
+                self._conclude(self._record.marker.end, failed=exit_status != 0)
+            except Exception as error:  # as in _follow
+                self._warn(f"the command's output could not be read: {type(error).__name__}: {error}")
+        else:
+            self._warn("a look at the command's files hangs: what they hold is not known")
+        if exit_status:
+            self._record.marker.state = State.FAILED
         self._save()
         if self._recorder is not None:
             self._recorder.close()
 
-    def _stdout(self) -> str:
-        try:
-            with (self.directory / "stdout").open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - STDOUT_LIMIT))
-                return file.read().decode("utf-8", "replace")
-        except OSError:
-            return ""
+    def _conclude(self, now: float, *, failed: bool) -> None:
+        """Take in the last that can be known."""
+        self._hear()
+        self._detector.end(now, failed=failed)
+        if self._whole is not None:
+            self._whole.end = now
+            self._whole.state = State.FAILED if failed else State.FINISHED
+        self._update()
+        if self._record.marker.state == State.RUNNING:
+            self._record.marker.state = State.FINISHED
+        for followed in self._detector.followed:
+            timeline = followed.timeline
+            explained = timeline.complete is not None or timeline.state is State.FAILED
+            if not explained and not any(mark.results for mark in timeline.phases):
+                hint = f": {followed.kind.hint}" if followed.kind.hint else ""
+                self._warn(f"no results in the output of {followed.kind.name}{hint}")
 
     def _save(self) -> None:
-        marker = self._record.marker
-        marker.phases = [phase.mark for phase in self.phases]
+        self._mark()
         try:
-            self._markers.write(marker)
+            store.save(self.directory, self._record)
+        except OSError as error:
+            self._warn(f"{self.directory / store.FILE}: {error.strerror}: the run is not kept")
+
+    def _mark(self) -> None:
+        self._marked = self._wall()
+        try:
+            marker = self._record.marker
+            self._markers.write(msgspec.structs.replace(marker, phases=marker.phases[-MARKED_PHASES:]))
         except OSError as error:
             self._warn(f"{self._markers.path}: {error.strerror}: an exporter will not show the phases")
-        whole = self.directory / "run.json"
-        part = whole.with_suffix(".part")
-        try:
-            part.write_bytes(msgspec.json.format(msgspec.json.encode(self._record)))
-            part.replace(whole)
-        except OSError as error:
-            self._warn(f"{whole}: {error.strerror}: the run is not kept")
 
     def _warn(self, message: str) -> None:
         if message not in self.warnings:
             self.warnings.append(message)
+
+    @property
+    def score(self) -> Result | None:
+        """The score that the benchmark gave to the run."""
+        scores = self._record.marker.scores
+        return scores[-1] if scores else None
+
+    @property
+    def valid(self) -> bool:
+        """False where the benchmark calls the run or one of its results invalid."""
+        return self._record.marker.valid and all(record.mark.valid for record in self.phases)
 
     @property
     def run(self) -> str:

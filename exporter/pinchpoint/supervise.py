@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 import termios
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from threading import Event, Thread
 from typing import BinaryIO, NoReturn
@@ -154,10 +154,11 @@ class Command:
         if message not in self.warnings:
             self.warnings.append(message)
 
-    def wait(self, tick: Callable[[], None], interval: float) -> int:
-        """Wait for the end and return the wait status; call `tick` every `interval` seconds meanwhile."""
+    def wait(self) -> int:
+        """Wait for the end and return the wait status."""
         while True:
-            info = signal.sigtimedwait(HANDLED, interval)
+            # Not for ever: a SIGCHLD that our caller ignored never comes.
+            info = signal.sigtimedwait(HANDLED, 1.0)
             if info is not None and info.si_signo == signal.SIGWINCH and self._pty:
                 self._resize()
             elif info is not None and info.si_signo in FORWARDED and info.si_code <= 0:
@@ -167,7 +168,6 @@ class Command:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 break
-            tick()
         self._closing.set()
         self._pump.join()
         if self._read >= 0:

@@ -1,20 +1,29 @@
+"""fio as its processes show it: the plan, the group that runs, and whose a result is."""
+
 from __future__ import annotations
 
-import json
-import math
 import os
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.benchmarks.base import Tree, TreeProcess
-from pinchpoint.benchmarks.fio import Fio, documents, parse_job_file, plan, results_by_job
+from benchmarks.captures import CAPTURES
+from pinchpoint.benchmarks.base import Sight
+from pinchpoint.benchmarks.capture import Change, OpenedFile, Written, read_capture
+from pinchpoint.benchmarks.events import Completed, Ended, Rate, RunBegan, Source, State
+from pinchpoint.benchmarks.fio import Fio, Group, parse_job_file, parse_time, plan
+from pinchpoint.benchmarks.stage import Stage
+from pinchpoint.runs import Result
 
-FIXTURES = Path(__file__).parent.parent / "fixtures" / "fio"
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "fio"
+LEADER = 959
+LAYOUT, READ, WRITE = os.O_WRONLY | os.O_CREAT, os.O_RDONLY, os.O_RDWR
 
-# The options that the recorded output names for the recorded steps.fio.
+# The options of the recorded run, as far as they matter here.
 STEPS = """
 ; four steps, one after the other
 [global]
@@ -35,70 +44,277 @@ numjobs=2
 [mixed]
 stonewall
 rw=randrw
+ramp_time=1
 """
+STEP_NAMES = ["seq_write", "rand_read", "rand_write", "mixed"]
 
 
-class RecordedTree(Tree):
-    """A tree that is replayed from a recording instead of read from procfs."""
+class Host:
+    """A host on which fio runs with this command line; each `look` is a second later."""
 
-    def __init__(self) -> None:
-        self.processes = {}
-        self.files: dict[int, list[str]] = {}
-        self.tids: list[int] = []
-        self.environment: dict[str, str] = {}
+    def __init__(self, directory: Path, *argv: str, files: Mapping[str, str] | None = None) -> None:
+        self.stage = Stage(directory, 1e9)
+        self.argv = ("fio", *argv)
+        self.time = 0.0
+        self._fio: Fio | None = None
+        self._jobs: set[int] = set()
+        for path, text in (files or {}).items():
+            self.write(path, text)
+        self.leader()
 
-    def open_files(self, pid: int) -> list[str]:
-        return self.files.get(pid, [])
+    def write(self, path: str, text: str, *, appended: bool = False) -> None:
+        self.stage.write(Written(self.time, path, text.encode(), appended))
 
-    def threads(self, pid: int) -> list[int]:
-        return self.tids
+    def leader(self, *files: tuple[str, int], tids: Sequence[int] = (LEADER,), hidden: bool = False) -> None:
+        self.stage.change(self._process(LEADER, 1, files, hidden=hidden))
+        tasks = self.stage.procfs / str(LEADER) / "task"
+        shutil.rmtree(tasks, ignore_errors=True)
+        for tid in tids:
+            (tasks / str(tid)).mkdir(parents=True)
 
-    def variable(self, pid: int, name: str) -> str:
-        return self.environment.get(name, "")
+    def jobs(self, *pids: int, files: Sequence[tuple[str, int]] = (), hidden: bool = False) -> None:
+        """Let these be the jobs that live; the last one has the files open."""
+        for pid in self._jobs - {*pids}:
+            self.stage.change(Change(self.time, pid, gone=True))
+        for pid in pids:
+            self.stage.change(self._process(pid, LEADER, files if pid == pids[-1] else (), hidden=hidden))
+        self._jobs = {*pids}
+
+    def _process(self, pid: int, ppid: int, files: Sequence[tuple[str, int]], *, hidden: bool) -> Change:
+        opened = [OpenedFile(3 + number, path, 0, flags) for number, (path, flags) in enumerate(files)]
+        seen = None if hidden else tuple(opened)
+        return Change(self.time, pid, ppid, "fio", cwd="/home", argv=self.argv, files=seen)
+
+    @property
+    def fio(self) -> Fio:
+        if self._fio is None:
+            self._fio = Fio(self.stage.tree(self.time), LEADER)
+        return self._fio
+
+    def look(self, seconds: float = 1.0) -> Sight:
+        tree = self.stage.tree(self.time)
+        sight = self.fio.look(tree, LEADER, self.time)
+        self.time += seconds
+        return sight
 
 
-def replay(fio: Fio, *, with_files: bool) -> list[tuple[float, str | None]]:
-    """Return the times at which the phase changed, as a look every 0.2 s would have seen them."""
-    tree, due = RecordedTree(), 0.0
-    seen: list[tuple[float, str | None]] = []
-    for line in (FIXTURES / "jobs-stonewall-procs.tsv").read_text().splitlines()[1:]:
-        time, pid, ppid, comm, event, _, rest = line.split("\t")
-        while due < float(time):
-            phase = fio.look(tree, 959)
-            if not seen or seen[-1][1] != phase:
-                seen.append((due, phase))
-            due += 0.2
-        if event == "gone":
-            tree.processes.pop(int(pid), None)
+def recorded(directory: Path, *, plan: str = STEPS, with_files: bool = True) -> list[tuple[float, Sight]]:
+    """Return the looks, every 0.2 s, at the recorded run at which what is seen changed."""
+    capture = read_capture(CAPTURES / "fio-jobs-stonewall")
+    stage = Stage(directory, capture.start)
+    stage.write(Written(0.0, "/scratch/fio/steps.fio", plan.encode(), appended=False))
+    changes = list(capture.processes or [])
+    seen: list[tuple[float, Sight]] = []
+    fio: Fio | None = None
+    for number in range(75):
+        time = number * 0.2
+        while changes and changes[0].time <= time:
+            change = changes.pop(0)
+            stage.change(change if with_files or change.gone else without_files(change))
+        tree = stage.tree(time)
+        if LEADER not in tree.processes:
             continue
-        tree.processes[int(pid)] = TreeProcess(int(pid), int(ppid), comm)
-        files = [word.partition(":")[2].rpartition("@")[0] for word in rest.partition(" | ")[2].split()]
-        tree.files[int(pid)] = files if with_files else []
-    seen.append((due, fio.look(tree, 959)))
+        fio = fio or Fio(tree, LEADER)
+        sight = fio.look(tree, LEADER, time)
+        if not seen or (seen[-1][1].state, seen[-1][1].phase) != (sight.state, sight.phase):
+            seen.append((time, sight))
     return seen
 
 
-@pytest.fixture
-def steps(tmp_path: Path) -> Path:
-    path = tmp_path / "steps.fio"
-    path.write_text(STEPS)
-    return path
+def without_files(change: Change) -> Change:
+    return Change(change.time, change.pid, change.ppid, change.comm, cwd=change.cwd, argv=change.argv, files=None)
+
+
+# What runs
 
 
 @pytest.mark.parametrize("with_files", [True, False], ids=["by open files", "by births alone"])
-def test_a_recorded_run_shows_its_four_groups_in_order_and_within_a_look_of_their_times(
-    steps: Path, with_files: bool
-) -> None:
-    seen = replay(Fio(["fio", str(steps)], Path("/")), with_files=with_files)
+def test_a_recorded_run_shows_its_four_groups_within_a_look_of_their_times(tmp_path: Path, with_files: bool) -> None:
+    seen = recorded(tmp_path, with_files=with_files)
 
-    phases = [(time, phase) for time, phase in seen if phase is not None]
-    assert [phase for _, phase in phases] == ["seq-write", "rand-read", "rand-write", "mixed"]
+    running = [(time, sight) for time, sight in seen if sight.state is State.RUNNING]
+    assert [sight.phase for _, sight in running] == STEP_NAMES
+    assert [(sight.number, sight.total) for _, sight in running] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert [sight.expected for _, sight in running] == [3, 3, 3, 4]
     born = [0.929, 4.189, 7.473, 10.683]
-    assert all(0 <= time - birth <= 0.2 for (time, _), birth in zip(phases, born, strict=True))
+    assert all(0 <= time - birth <= 0.2 for (time, _), birth in zip(running, born, strict=True))
+    assert not with_files or running[0][1].source is Source.DATA_FD
+    assert with_files or {sight.source for _, sight in running} == {Source.THREAD}
+    assert ("descriptors" in running[0][1].blind) is not with_files
 
 
-def test_layout_of_files_before_the_first_job_is_no_phase(steps: Path) -> None:
-    assert replay(Fio(["fio", str(steps)], Path("/")), with_files=True)[0] == (0.0, None)
+def test_layout_of_files_is_setup_and_the_end_of_a_group_is_between(tmp_path: Path) -> None:
+    seen = recorded(tmp_path)
+
+    assert (seen[0][1].state, seen[0][1].phase) == (State.SETUP, None)
+    assert {sight.state for _, sight in seen[1:] if sight.phase is None} == {State.BETWEEN}
+
+
+def test_without_a_plan_open_files_name_the_phases(tmp_path: Path) -> None:
+    seen = recorded(tmp_path, plan="")
+
+    running = [sight for _, sight in seen if sight.state is State.RUNNING]
+    assert [sight.phase for sight in running] == STEP_NAMES
+    assert {(sight.source, sight.vague, sight.total) for sight in running} == {(Source.DATA_FD, False, None)}
+    assert [sight.state for _, sight in seen[:2]] == [State.SETUP, State.RUNNING]
+
+
+def test_without_plan_and_files_the_whole_is_one_vague_phase(tmp_path: Path) -> None:
+    host = Host(tmp_path, "-")
+    host.jobs(1001, files=[("/dev/sdb", WRITE)])
+
+    assert host.look().state is State.SETUP
+    sight = host.look()
+    assert (sight.phase, sight.vague, sight.source) == ("fio", True, Source.ARGV)
+
+
+def test_jobs_that_run_together_without_a_plan_share_a_phase(tmp_path: Path) -> None:
+    host = Host(tmp_path, "-")
+    host.jobs(1001, 1002, files=[("/d/b-2.0.0", READ)])
+    host.stage.change(host._process(1001, LEADER, [("/d/a.0.0", READ)], hidden=False))
+
+    assert host.look().phase == "a+b_2"
+
+
+def test_a_single_group_needs_no_files(tmp_path: Path) -> None:
+    host = Host(tmp_path, "--name=rw4k", "--time_based", "--runtime=2m", "--ramp_time=500ms")
+    host.jobs(1001, hidden=True)
+
+    sight = host.look()
+
+    assert (sight.phase, sight.source, sight.expected) == ("rw4k", Source.ARGV, 120.5)
+    assert (sight.number, sight.total, sight.vague, sight.blind) == (1, 1, False, ())
+
+
+def test_files_that_options_name_tell_the_group_unless_groups_share_them(tmp_path: Path) -> None:
+    argv = ["--name=a", "--filename=/dev/sdb:/dev/sdc", "--name=b", "--stonewall", "--filename=/dev/sdd:/dev/sdc"]
+    host = Host(tmp_path, *argv)
+    host.jobs(1001, files=[("/dev/sdc", WRITE), ("/dev/sdd", WRITE)])
+
+    sight = host.look()
+
+    assert (sight.phase, sight.source, sight.number) == ("b", Source.DATA_FD, 2)
+
+
+def test_a_file_that_is_opened_a_little_later_still_tells_the_group(tmp_path: Path) -> None:
+    host = Host(tmp_path, "--name=a", "--name=b", "--stonewall", "--name=c", "--stonewall")
+    host.jobs(1001)
+    assert host.look(0.2).phase == "a"
+    host.jobs(1001, files=[("/d/b.0.0", READ)])
+    assert host.look(0.2).phase == "b"
+    host.jobs(1002)
+    assert host.look(0.2).phase == "c"
+
+
+def test_a_run_that_is_met_in_the_middle_is_not_counted_from_one(tmp_path: Path) -> None:
+    host = Host(tmp_path, "--name=a", "--filename=/dev/sdb", "--name=b", "--stonewall", "--filename=/dev/sdb")
+    host.time = 60.0
+    host.jobs(1009, files=[("/dev/sdb", WRITE)])
+
+    assert host.look().phase is None
+    sight = host.look()
+    assert (sight.phase, sight.vague) == ("fio", True)
+    assert host.fio.claim(Rate("b")) == Rate("b")
+
+
+def test_open_files_place_a_run_that_is_met_in_the_middle(tmp_path: Path) -> None:
+    host = Host(tmp_path, "--name=a", "--name=b", "--stonewall", "--name=c", "--stonewall")
+    host.time = 60.0
+    host.jobs(1009, files=[("/d/b.0.0", READ)])
+    assert (host.look().phase, host.look().number) == ("b", 2)
+
+    host.jobs(1010)
+    assert (host.look().phase, host.look().number) == ("c", 3)
+
+
+def looks(host: Host, *alive: Sequence[int]) -> list[str | None]:
+    """Return the phases that a leader with these threads shows, look by look."""
+    found = []
+    for tids in alive:
+        host.leader(tids=tids)
+        found.append(host.look(0.1).phase)
+    return found
+
+
+def test_jobs_that_are_threads_are_seen_by_their_births(tmp_path: Path) -> None:
+    host = Host(tmp_path, "--thread", "--name=a", "--name=b", "--stonewall", "--numjobs=2")
+
+    # As fio 3.33 has them: the leader, its helper, then the jobs.
+    main, helper = LEADER, LEADER + 3
+    alive = [[main], [main, helper], [main, helper, 974], [main, helper], [main, helper, 984, 985], [main, helper]]
+    assert looks(host, *alive) == [None, None, "a", None, "b", None]
+
+
+def test_jobs_that_are_threads_have_their_files_open_in_the_leader(tmp_path: Path) -> None:
+    host = Host(tmp_path, "--thread", "--name=a", "--name=b", "--stonewall")
+    host.leader(("/d/b.0.0", LAYOUT), tids=[])
+    assert host.look().state is State.SETUP
+
+    host.leader(("/d/b.0.0", READ), tids=[])
+    assert (host.look().phase, host.look().source) == ("b", Source.DATA_FD)
+    host.leader(tids=[])
+    assert host.look().state is State.BETWEEN
+
+
+def test_threads_that_cannot_all_be_jobs_make_the_command_one_phase(tmp_path: Path) -> None:
+    host = Host(tmp_path, "--thread", "--name=a", "--name=b", "--stonewall")
+    host.leader(tids=[LEADER, 960, 961, 962])
+
+    host.look()
+    sight = host.look()
+
+    assert (sight.phase, sight.vague) == ("fio", True)
+
+
+def test_more_job_processes_than_planned_make_the_command_one_phase(tmp_path: Path) -> None:
+    host = Host(tmp_path, "--name=a")
+    host.jobs(1001, 1002)
+
+    host.look()
+    assert (host.look().phase, host.look().vague) == ("fio", True)
+
+
+def test_groups_that_only_the_results_tell_apart_are_vague(tmp_path: Path) -> None:
+    host = Host(tmp_path, "--name=a", "--name=b", "--new_group")
+    host.jobs(1001, 1002)
+
+    sight = host.look()
+
+    assert (sight.phase, sight.vague) == ("a+b", True)
+    assert host.fio.claim(Ended("b")) == Ended("b")
+
+
+def test_a_client_is_one_phase_and_a_server_is_no_run(tmp_path: Path) -> None:
+    host = Host(tmp_path, "--client=other", "/jobs.fio", files={"/jobs.fio": STEPS})
+
+    sight = host.look()
+    assert (sight.state, sight.phase, sight.vague) == (State.RUNNING, "fio", True)
+    assert Fio.leads(host.stage.tree(0.0), LEADER)
+
+    host.argv = ("fio", "--server=0.0.0.0,8765")
+    host.leader()
+    assert not Fio.leads(host.stage.tree(0.0), LEADER)
+
+
+def test_the_topmost_fio_leads(tmp_path: Path) -> None:
+    host = Host(tmp_path, "--name=a")
+    host.jobs(1001)
+
+    assert [Fio.leads(host.stage.tree(0.0), pid) for pid in (LEADER, 1001)] == [True, False]
+
+
+# The plan
+
+
+def groups(
+    *argv: str, files: Mapping[str, str] | None = None, variables: Mapping[str, str] | None = None
+) -> list[Group]:
+    texts, known = files or {}, variables or {}
+    return plan(["fio", *argv], lambda name: texts.get(name, ""), lambda name: known.get(name, ""))
+
+
+def sizes(found: Sequence[Group]) -> list[tuple[str, int]]:
+    return [(group.phase, group.processes) for group in found]
 
 
 def test_jobs_between_two_barriers_are_one_phase() -> None:
@@ -109,156 +325,29 @@ def test_jobs_between_two_barriers_are_one_phase() -> None:
     ]  # fmt: skip
 
 
-def test_a_stonewall_in_the_global_section_makes_every_job_a_phase(tmp_path: Path) -> None:
-    (tmp_path / "jobs").write_text("[global]\nstonewall\n[a]\n[b]\n")
-
-    assert [group.phase for group in plan(["fio", "jobs"], tmp_path)] == ["a", "b"]
+def test_a_stonewall_in_the_global_section_makes_every_job_a_phase() -> None:
+    assert sizes(groups("jobs", files={"jobs": "[global]\nstonewall\n[a]\n[b]\n"})) == [("a", 1), ("b", 1)]
 
 
 def test_jobs_of_the_command_line_take_what_was_said_before_the_first_name() -> None:
-    argv = ["fio", "--rw=write", "--numjobs=2", "--name=one", "--bs=4k", "--name", "two", "--stonewall"]
+    found = groups("--rw=write", "--numjobs=2", "--name=one", "--bs=4k", "--name", "two", "--stonewall")
 
-    groups = plan(argv, Path("/"))
-
-    assert [(group.phase, group.processes) for group in groups] == [("one", 2), ("two", 2)]
+    assert sizes(found) == [("one", 2), ("two", 2)]
 
 
 def test_jobs_that_run_together_share_a_phase_with_their_names() -> None:
-    assert [group.phase for group in plan(["fio", "--name=a", "--name=b"], Path("/"))] == ["a+b"]
+    assert sizes(groups("--name=a", "--name=B c", "--name=a")) == [("a+b_c", 3)]
 
 
-def test_a_job_file_that_cannot_be_read_leaves_one_phase(tmp_path: Path) -> None:
-    assert [group.phase for group in Fio(["fio", "missing.fio"], tmp_path).groups] == ["fio"]
+def test_a_job_file_is_read_as_fio_sees_it_and_nothing_but_a_regular_file(tmp_path: Path) -> None:
+    host = Host(tmp_path, "jobs.fio", files={"/home/jobs.fio": "[a]\n"})
+    assert [group.phase for group in host.fio.groups] == ["a"]
 
-
-@pytest.mark.parametrize("argument", ["-", "/dev/stdin", "fifo"])
-def test_standard_input_and_fifos_are_never_read(tmp_path: Path, argument: str) -> None:
-    os.mkfifo(tmp_path / "fifo")
-
-    assert plan(["fio", argument], tmp_path) == []
-
-
-def test_the_last_of_several_status_documents_has_the_results(steps: Path) -> None:
-    text = (FIXTURES / "jobs-stonewall-json-status.txt").read_text()
-
-    results = Fio(["fio", "--status-interval=1", str(steps)], Path("/")).results(text, set())
-
-    last = list(documents(text))[-1]["jobs"]
-    assert list(results) == ["seq-write", "rand-read", "rand-write", "mixed"]
-    written = {(result.operation, result.unit): result.value for result in results["seq-write"]}
-    assert written == {
-        ("write", "bytes_per_second"): last[0]["write"]["bw_bytes"],
-        ("write", "operations_per_second"): last[0]["write"]["iops"],
-    }
-    assert {result.operation for result in results["mixed"]} == {"read", "write"}
-
-
-def test_an_interrupted_run_has_the_results_so_far() -> None:
-    fio = Fio(["fio", "--name=rw4k"], Path("/"))
-
-    (result, operations) = fio.results((FIXTURES / "sigint-json.txt").read_text(), set())["rw4k"]
-
-    assert (result.operation, result.unit) == ("write", "bytes_per_second")
-    assert result.value > 1e6
-    assert operations.value == pytest.approx(result.value / 4096, rel=0.01)
-
-
-def test_several_processes_of_one_group_add_up() -> None:
-    job = {"jobname": "a", "write": {"runtime": 10, "bw_bytes": 100, "iops": 2.5}}
-
-    results = Fio(["fio", "--name=a", "--numjobs=2"], Path("/")).results(
-        json.dumps({"fio version": "fio-3.33", "jobs": [job, job]}), set()
-    )
-
-    assert [result.value for result in results["a"]] == [200, 5.0]
-
-
-def test_the_bandwidth_of_old_versions_is_in_kib() -> None:
-    document = {"jobs": [{"jobname": "a", "read": {"runtime": 1, "bw": 3, "iops": 1}}]}
-
-    assert results_by_job(document)[0][1][0].value == 3072
-
-
-def test_the_output_file_of_the_command_line_is_read_where_there_is_one(tmp_path: Path) -> None:
-    (tmp_path / "out.json").write_text((FIXTURES / "json.txt").read_text())
-
-    results = Fio(["fio", "--name=rw4k", "--output=out.json"], tmp_path).results("", set())
-
-    assert results["rw4k"][0].operation == "write"
-
-
-@pytest.mark.parametrize("name", ["normal.txt", "bad-option.txt"])
-def test_output_without_json_has_no_results(name: str) -> None:
-    assert Fio(["fio", "--name=a"], Path("/")).results((FIXTURES / name).read_text(), set()) == {}
-
-
-def printed(*names: str, figure: int, elapsed: int = 1) -> str:
-    jobs = [
-        {"jobname": name, "elapsed": elapsed, "read": {"runtime": 1, "bw_bytes": figure, "iops": 1}} for name in names
-    ]
-    return json.dumps({"fio version": "fio-3.33", "timestamp_ms": 1000 + figure, "jobs": jobs}) + "\n"
-
-
-def figures(text: str, *commands: list[str]) -> list[dict[str, float]]:
-    taken: set[int] = set()
-    found = [Fio(["fio", *command], Path("/")).results(text, taken) for command in commands]
-    return [{phase: results[0].value for phase, results in one.items()} for one in found]
-
-
-def test_each_of_two_commands_has_its_own_results() -> None:
-    text = printed("p", figure=1) + printed("q", figure=2)
-
-    assert figures(text, ["--name=p"], ["--name=q"]) == [{"p": 1}, {"q": 2}]
-
-
-def test_commands_with_the_same_jobs_have_their_results_in_the_order_of_their_start() -> None:
-    text = printed("p", figure=1) + printed("p", figure=2, elapsed=9)
-
-    assert figures(text, ["--name=p"], ["--name=p"]) == [{"p": 1}, {"p": 2}]
-
-
-def test_a_command_that_repeats_its_status_keeps_to_documents_until_the_elapsed_time_falls() -> None:
-    text = "".join(printed("p", figure=n, elapsed=elapsed) for n, elapsed in [(1, 1), (2, 2), (3, 1), (4, 2)])
-    command = ["--status-interval=1", "--name=p"]
-
-    assert figures(text, command, command) == [{"p": 2}, {"p": 4}]
-
-
-def test_jobs_that_are_in_no_plan_have_no_results_unless_there_is_no_plan() -> None:
-    assert figures(printed("x", figure=1), ["--name=p"]) == [{}]
-    assert figures(printed("x", figure=1), ["-"]) == [{"fio": 1}]
-
-
-def looks(fio: Fio, *alive: list[int]) -> list[str | None]:
-    """Return the phases that a leader with these threads shows, look by look."""
-    tree, found = RecordedTree(), []
-    for tids in alive:
-        tree.tids = tids
-        found.append(fio.look(tree, 10))
-    return found
-
-
-def test_jobs_that_are_threads_are_seen_by_their_births() -> None:
-    fio = Fio(["fio", "--thread", "--name=a", "--name=b", "--stonewall", "--numjobs=2"], Path("/"))
-
-    # As fio 3.33 has them: the leader, its helper, then the jobs.
-    assert looks(fio, [10], [10, 13], [10, 13, 14], [10, 13], [10, 13, 74, 75], [10, 13]) == [
-        None, None, "a", None, "b", None,
-    ]  # fmt: skip
-
-
-def test_threads_that_cannot_all_be_jobs_make_the_command_one_phase() -> None:
-    fio = Fio(["fio", "--thread", "--name=a", "--name=b", "--stonewall"], Path("/"))
-
-    assert looks(fio, [10, 13, 14, 15], [10, 13], [10, 13, 74]) == ["fio", None, "fio"]
-
-
-def test_more_job_processes_than_planned_make_the_command_one_phase() -> None:
-    tree = RecordedTree()
-    fio = Fio(["fio", "--name=a"], Path("/"))
-    tree.processes = {pid: TreeProcess(pid, 10, "fio") for pid in (11, 12)}
-
-    assert fio.look(tree, 10) == "fio"
+    os.mkfifo(host.stage.root / "home" / "fifo")
+    for name in ("-", "fifo", "missing", "/dev/stdin"):
+        host.argv = ("fio", name)
+        host.leader()
+        assert Fio(host.stage.tree(0.0), LEADER).groups == []
 
 
 def test_a_comment_may_stand_at_the_end_of_a_line() -> None:
@@ -268,76 +357,195 @@ def test_a_comment_may_stand_at_the_end_of_a_line() -> None:
 
 
 def test_waiting_for_a_job_is_a_barrier() -> None:
-    assert [group.phase for group in plan(["fio", "--name=a", "--name=b", "--wait_for=a"], Path("/"))] == ["a", "b"]
+    assert sizes(groups("--name=a", "--name=b", "--wait_for=a")) == [("a", 1), ("b", 1)]
 
 
-def test_only_the_sections_that_are_asked_for_run(steps: Path) -> None:
-    groups = plan(["fio", "--section=seq-write", "--section", "mixed", str(steps)], Path("/"))
+def test_only_the_sections_that_are_asked_for_run() -> None:
+    found = groups("--section=seq-write", "--section", "mixed", "steps.fio", files={"steps.fio": STEPS})
 
-    assert [group.phase for group in groups] == ["seq-write", "mixed"]
+    assert [group.phase for group in found] == ["seq_write", "mixed"]
 
 
-def test_a_value_may_be_the_next_word_but_never_of_a_flag(steps: Path) -> None:
-    argv = ["fio", "--output", "x", "--name", "a", "--numjobs", "2", "--thread", str(steps)]
+def test_a_value_may_be_the_next_word_but_never_of_a_flag() -> None:
+    argv = ["--output", "x", "--name", "a", "--numjobs", "2", "--thread", "steps.fio"]
 
-    assert [(group.phase, group.processes) for group in plan(argv, Path("/"))][:2] == [
-        ("a+seq-write", 3),
-        ("rand-read", 2),
-    ]
+    assert sizes(groups(*argv, files={"steps.fio": STEPS}))[:2] == [("a+seq_write", 3), ("rand_read", 2)]
 
 
 def test_a_variable_is_looked_up_in_the_environment_of_fio(tmp_path: Path) -> None:
-    (tmp_path / "jobs").write_text("[a]\nnumjobs=${N}\n[b]\nstonewall\n")
-    tree = RecordedTree()
-    known, unknown = (Fio(["fio", "jobs"], tmp_path) for _ in range(2))
-    unknown.look(tree, 10)
-    tree.environment = {"N": "3"}
-    known.look(tree, 10)
+    host = Host(tmp_path, "/jobs", files={"/jobs": "[a]\nnumjobs=${N}\n[b]\nstonewall\n"})
+    (host.stage.procfs / str(LEADER) / "environ").write_bytes(b"M=1\0N=3\0")
 
-    assert [(group.phase, group.processes) for group in known.groups] == [("a", 3), ("b", 1)]
-    assert [group.phase for group in unknown.groups] == ["fio"]
+    assert sizes(host.fio.groups) == [("a", 3), ("b", 1)]
+    assert groups("jobs", files={"jobs": "[a]\nnumjobs=${N}\n"}) == []
 
 
-def test_a_job_file_that_includes_another_gives_no_plan(tmp_path: Path) -> None:
-    (tmp_path / "jobs").write_text("[a]\ninclude more.fio\n")
-
-    assert plan(["fio", "jobs"], tmp_path) == []
+def test_a_job_file_that_includes_another_gives_no_plan() -> None:
+    assert groups("jobs", files={"jobs": "[a]\ninclude more.fio\n"}) == []
 
 
-def test_a_further_job_file_begins_behind_a_barrier_and_without_defaults(tmp_path: Path) -> None:
-    (tmp_path / "one").write_text("[a]\n")
-    (tmp_path / "two").write_text("[b]\n")
+def test_a_further_job_file_begins_behind_a_barrier_and_without_defaults() -> None:
+    found = groups("--numjobs=2", "one", "two", files={"one": "[a]\n", "two": "[b]\n"})
 
-    groups = plan(["fio", "--numjobs=2", "one", "two"], tmp_path)
-
-    assert [(group.phase, group.processes) for group in groups] == [("a", 2), ("b", 1)]
+    assert sizes(found) == [("a", 2), ("b", 1)]
 
 
-@given(st.lists(st.text() | st.sampled_from(["--name", "--numjobs", "--output", "--section", "-", "--"])))
-def test_no_command_line_raises(words: list[str]) -> None:
-    Fio(["fio", *words], Path("/nonexistent")).results("", set())
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [
+        (["--time_based", "--runtime=30"], 30),
+        (["--time_based", "--runtime=1h"], 3600),
+        (["--time_based=1", "--timeout", "2M", "--ramp_time=10s", "--startdelay=5"], 135),
+        (["--runtime=30"], None),  # it may end before
+        (["--time_based=0", "--runtime=30"], None),
+        (["--time_based", "--runtime=30", "--loops=3"], None),
+        (["--time_based", "--runtime=(30)"], None),
+        (["--time_based", "--runtime=30", "--startdelay=5-10"], None),
+        (["--time_based"], None),
+    ],
+)
+def test_how_long_a_group_is_meant_to_take(options: list[str], seconds: float | None) -> None:
+    (found,) = groups("--name=a", *options)
+
+    assert found.expected == seconds
 
 
-@given(st.text())
-def test_no_output_raises(text: str) -> None:
-    Fio(["fio", "--name=a"], Path("/")).results(text, set())
-    parse_job_file(text)
+def test_the_longest_job_decides_how_long_a_group_is_meant_to_take() -> None:
+    timed = ["--time_based", "--runtime=3"]
+
+    assert groups(*timed, "--name=a", "--name=b", "--runtime=5")[0].expected == 5
+    assert groups("--name=a", *timed, "--name=b")[0].expected is None
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["jobs", "jobname", "write", "read", "runtime", "bw", "iops"]), inner, max_size=4
-        )
-    ),
-    max_leaves=20,
+def test_times() -> None:
+    assert [parse_time(text) for text in ("30", " 500ms", "7us", "1d", "x", "")] == [30, 0.5, 7e-6, 86400, None, None]
+
+
+# Whose a result is
+
+
+def test_results_meet_the_phases_of_the_plan(tmp_path: Path) -> None:
+    fio = Host(tmp_path, "--name=Seq-Write", "--name=b", "--stonewall", "--name=c").fio
+
+    assert fio.claim(Ended("seq_write")) == Ended("seq_write")
+    # With group_reporting the status has the first job's name alone.
+    assert fio.claim(Ended("b")) == Ended("b+c")
+    assert fio.claim(Ended("b+c")) == Ended("b+c")
+    assert fio.claim(Ended("seq_write+d")) is None
+    assert fio.claim(Ended("d")) is None
+
+
+def test_without_a_plan_every_result_may_be_ours(tmp_path: Path) -> None:
+    assert Host(tmp_path, "-").fio.claim(Ended("x")) == Ended("x")
+
+
+def test_a_rate_that_is_read_late_does_not_bring_a_phase_back(tmp_path: Path) -> None:
+    host = Host(tmp_path, "--name=a", "--name=b", "--stonewall")
+    rate = (Result("read", "bytes_per_second", 1.0),)
+    assert host.look().state is State.SETUP
+    assert host.fio.claim(Rate("a", rate)) == Rate("")
+
+    host.jobs(1001)
+    host.look()
+    assert host.fio.claim(Rate("a", rate, 0.5)) == Rate("a", rate)
+    assert host.fio.claim(Rate("", rate)) == Rate("", rate)
+    assert host.fio.claim(Rate("b", rate)) == Rate("")
+    host.jobs()
+    host.look()
+    assert host.fio.claim(Rate("a", rate)) == Rate("")
+
+
+def test_a_rate_that_is_read_after_the_end_does_not_bring_a_phase_back(tmp_path: Path) -> None:
+    host = Host(tmp_path, "--name=a")
+    host.jobs(1001)
+    host.look()
+    host.fio.last_words()
+
+    assert host.fio.claim(Rate("a", (Result("read", "bytes_per_second", 1.0),))) == Rate("")
+
+
+def test_where_no_process_can_be_seen_the_output_names_the_phases(tmp_path: Path) -> None:
+    host = Host(tmp_path, "--name=a")
+    host.leader(tids=[], hidden=True)
+
+    assert host.look().state is State.SETUP
+    assert host.fio.claim(Rate("a", (), 0.5)) == Rate("a", (), 0.5)
+
+
+# The file of --output
+
+
+def test_the_file_of_results_is_followed_to_the_end(tmp_path: Path) -> None:
+    text = (FIXTURES / "output-file.txt").read_text()
+    head, tail = text.split("\n\n", 1)
+    host = Host(tmp_path, "--name=both", "--output=out.txt")
+    assert host.look().events == ()
+
+    host.write("/home/out.txt", head + "\n\n")
+    host.jobs(1001)
+    assert host.look().events[0] == RunBegan()
+    host.write("/home/out.txt", tail, appended=True)
+    host.stage.change(Change(host.time, LEADER, gone=True))
+
+    end, completed = host.fio.last_words()
+
+    assert isinstance(end, Ended)
+    assert (end.phase, end.results[0].printed, completed) == ("both", "802KiB/s", Completed())
+    assert host.fio.last_words() == ()
+
+
+def test_what_an_earlier_run_left_in_the_file_is_not_read(tmp_path: Path) -> None:
+    text = (FIXTURES / "output-file.txt").read_text()
+    host = Host(tmp_path, "--name=both", "--output", "/out.txt", files={"/out.txt": text})
+
+    assert host.look().events == ()
+    assert host.fio.last_words() == ()
+
+
+def test_a_file_that_was_left_and_is_written_anew_is_read(tmp_path: Path) -> None:
+    text = (FIXTURES / "output-file.txt").read_text()
+    host = Host(tmp_path, "--name=both", "--output", "/out.txt", files={"/out.txt": text + text})
+    host.look()
+    host.write("/out.txt", text)
+    host.look()
+
+    assert [type(event) for event in host.fio.last_words()] == [Ended, Completed]
+
+
+# Anything
+
+
+WORDS = st.text() | st.sampled_from(
+    ["--name", "--numjobs", "--output", "--section", "-", "--", "--name=a", "--stonewall", "--thread", "--client"]
 )
 
 
-@given(st.dictionaries(st.sampled_from(["fio version", "jobs", "timestamp", "timestamp_ms"]), JSON))
-def test_no_json_document_raises(document: dict[str, object]) -> None:
-    results = Fio(["fio", "--name=a"], Path("/")).results(json.dumps({"fio version": "", **document}), set())
+@given(st.lists(WORDS), st.text())
+def test_no_command_line_and_no_job_file_raises(words: list[str], text: str) -> None:
+    found = plan(["fio", *words], lambda name: text)
+    assert all(group.processes > 0 for group in found)
+    parse_job_file(text)
+    parse_time(text)
 
-    assert all(math.isfinite(result.value) for found in results.values() for result in found)
+
+@given(
+    st.lists(WORDS, max_size=4),
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(1001, 1004), max_size=3, unique=True),
+            st.lists(st.sampled_from(["/d/a.0.0", "/d/x.1.2", "/dev/sdb", "pipe:[1]", "a", "\udc80"]), max_size=2),
+            st.booleans(),
+        ),
+        max_size=5,
+    ),
+)
+def test_no_look_raises(
+    tmp_path_factory: pytest.TempPathFactory, words: list[str], seen: list[tuple[list[int], list[str], bool]]
+) -> None:
+    host = Host(tmp_path_factory.mktemp("host"), *words)
+    for pids, files, hidden in seen:
+        host.jobs(*pids, files=[(path, READ) for path in files], hidden=hidden)
+        sight = host.look()
+        assert (sight.phase is None) is (sight.state is not State.RUNNING)
+        host.fio.claim(Ended("a"))
+    host.fio.last_words()

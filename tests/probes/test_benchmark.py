@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -8,8 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from machine import Machine
 from pinchpoint.exposition import text
 from pinchpoint.model import Snapshot
-from pinchpoint.probes.benchmark import LABEL_LIMIT, PHASE_LIMIT, RESULT_LIMIT, Benchmark
+from pinchpoint.probes.benchmark import EVERYDAY_AGE, LABEL_LIMIT, PHASE_LIMIT, RESULT_LIMIT, Benchmark
 from pinchpoint.runs import Marker, PhaseMark, Result
+from toy import Toy
 
 NOW = 1_700_000_000.0
 RUN = {"benchmark": "fio", "run": "r"}
@@ -78,6 +80,101 @@ def test_series_are_bounded_whatever_a_marker_holds(probe: Benchmark) -> None:
     assert found.value("pinchpoint_phase_active", **RUN, phase=f"phase {3 * PHASE_LIMIT - 1}") == 0
 
 
+def test_a_phase_that_goes_on_says_how_far_it_is(probe: Benchmark) -> None:
+    phase = PhaseMark("write", NOW - 20, progress=0.5, moved=NOW - 3, expected=60.0, number=2, pace=0.7, source="fd")
+    phase.rates = [Result("write", "bytes_per_second", 1e9)]
+    found = written(probe, phase, total=13, state="running")
+    labels = {**RUN, "phase": "write"}
+
+    assert found.value("pinchpoint_phase_elapsed_seconds", **labels) == 20
+    assert found.value("pinchpoint_phase_expected_seconds", **labels) == 60
+    assert found.value("pinchpoint_phase_progress_ratio", **labels) == 0.5
+    assert found.value("pinchpoint_phase_stalled_seconds", **labels) == 3
+    assert found.value("pinchpoint_phase_second_half_ratio", **labels) == 0.7
+    assert found.value("pinchpoint_phase_number", **labels) == 2
+    assert found.value("pinchpoint_phase_source_info", **labels, source="fd") == 1
+    assert found.value("pinchpoint_phase_rate", **labels, operation="write", unit="bytes_per_second") == 1e9
+    assert found.value("pinchpoint_run_phases", **RUN) == 13
+    assert found.value("pinchpoint_run_state", **RUN, state="running") == 1
+    assert found.value("pinchpoint_run_state", **RUN, state="failed") == 0
+
+
+def test_what_cannot_be_seen_has_no_series(probe: Benchmark) -> None:
+    found = written(probe, PhaseMark("write", NOW - 20))
+
+    for name in ("phase_stalled_seconds", "phase_progress_ratio", "phase_expected_seconds", "run_valid", "run_score"):
+        assert f"pinchpoint_{name}" not in found.values
+
+
+def test_what_the_benchmark_calls_invalid_is_kept_and_marked(probe: Benchmark) -> None:
+    phase = PhaseMark("write", NOW - 20, NOW, [Result("write", "bytes_per_second", 1e9)], valid=False)
+    found = written(probe, phase, scores=[Result("total", "score", 3.2)])
+
+    assert found.value("pinchpoint_phase_valid", **RUN, phase="write") == 0
+    assert found.value("pinchpoint_run_valid", **RUN) == 0
+    assert found.value("pinchpoint_run_score", **RUN, operation="total", unit="score") == 3.2
+
+
+def test_a_run_that_died_has_failed(probe: Benchmark, machine: Machine) -> None:
+    written(probe, PhaseMark("write", NOW), state="running")
+    machine.end(10)
+
+    assert read(probe).value("pinchpoint_run_state", **RUN, state="failed") == 1
+
+
+@pytest.fixture
+def finder(machine: Machine) -> Benchmark:
+    """Return a probe that looks for toys, which are no run of ours."""
+    return Benchmark(replace(machine.host(), benchmarks=(Toy,)), wall=lambda: NOW)
+
+
+def test_a_benchmark_that_somebody_else_started_is_found(finder: Benchmark, machine: Machine) -> None:
+    machine.process(20, "toy", argv=("toy", "write"))
+    finder.sample(1.0)
+    (run,) = {labels["run"] for labels, _ in Snapshot.of(0, finder.points()).series("pinchpoint_phase_active")}
+    machine.end(20)
+    finder.sample(1.5)
+    found = Snapshot.of(0, finder.points())
+
+    assert run == "20231114T221320Z-toy"
+    assert found.value("pinchpoint_phase_active", benchmark="toy", run=run, phase="write") == 0
+    assert found.value("pinchpoint_run_state", benchmark="toy", run=run, state="finished") == 1
+
+
+def test_two_that_began_at_once_have_two_names(finder: Benchmark, machine: Machine) -> None:
+    machine.process(20, "toy", argv=("toy", "write"))
+    machine.process(21, "toy", argv=("toy", "write"))
+    for now in (1.0, 1.5):
+        finder.sample(now)
+
+    assert len(Snapshot.of(0, finder.points()).values["pinchpoint_phase_active"]) == 2
+
+
+def test_the_benchmark_of_a_run_of_ours_is_not_found_a_second_time(machine: Machine) -> None:
+    machine.process(10, "pinchpoint", start=77)
+    machine.process(20, "toy", argv=("toy", "write"), ppid=10)
+    probe = Benchmark(replace(machine.host_with_runs(NOW), benchmarks=(Toy,)), wall=lambda: NOW)
+    fields = {"pid": 10, "pid_start": 77, "command_pid": 20}
+    probe.host.runs.write(Marker("r", "toy", NOW, phases=[PhaseMark("write", NOW)], **fields))  # type: ignore[arg-type]
+    probe.sample(1.0)
+
+    assert {labels["run"] for labels, _ in Snapshot.of(0, probe.points()).series("pinchpoint_phase_active")} == {"r"}
+
+
+def test_a_program_of_every_day_is_a_benchmark_when_it_runs_for_a_while(
+    finder: Benchmark, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Toy, "everyday", True)
+    machine.process(20, "toy", argv=("toy", "write"))
+    finder.sample(1.0)
+    early = list(finder.points())
+    monkeypatch.setattr(finder, "_wall", lambda: NOW + EVERYDAY_AGE)
+    finder.sample(6.0)
+
+    assert early == []
+    assert any(point.metric.name == "pinchpoint_phase_active" for point in finder.points())
+
+
 def test_labels_of_a_hostile_marker_are_short_can_be_printed_and_name_no_series_twice(
     probe: Benchmark, machine: Machine
 ) -> None:
@@ -91,4 +188,5 @@ def test_labels_of_a_hostile_marker_are_short_can_be_printed_and_name_no_series_
 
     assert all(label.isprintable() and len(label.encode()) <= LABEL_LIMIT + 2 for label in labels)
     assert len({point[:2] for point in points}) == len(points)
-    assert len(list(text_string_to_metric_families(text(points)))) == 2
+    families = {family.name for family in text_string_to_metric_families(text(points))}
+    assert families >= {"pinchpoint_phase_active", "pinchpoint_phase_start_timestamp_seconds", "pinchpoint_run_state"}

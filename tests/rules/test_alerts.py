@@ -72,7 +72,9 @@ OTHER_CHECKS = {
     "POOL_TOO_FEW_PGS",
 }
 """Health checks that were not raised in the recorded states."""
-VOID = {"ClusterDegradedDuringRun", "MdsReadOnlyOrDamaged", "ClientBlocklisted", "DaemonStuck"}
+SPOILING = {"ClusterDegradedDuringRun", "MdsReadOnlyOrDamaged", "ClientBlocklisted", "DaemonStuck"}
+"""What makes the result of a run void, whatever the run itself says."""
+VOID = SPOILING | {"RunInvalid", "BenchmarkFailed"}
 UNSEEN = {"ExporterDown", "CephMetricsAbsent"}
 """What is critical: the result is void, or nobody sees what it comes from."""
 LONG = {
@@ -191,7 +193,7 @@ def known_labels() -> dict[str, set[str]]:
     from pinchpoint import catalogue  # imported here: the other tests of rules need no probe
 
     own = {metric.name: set(metric.labels) for metric in catalogue.all_metrics()}
-    rules = {"ALERTS": {"alertname", "alertstate"}} | {name: {"source"} for name in RECORDED}
+    rules = {"ALERTS": {"alertname", "alertstate", "severity"}} | {name: {"source", "cause"} for name in RECORDED}
     return FOREIGN | recorded_labels() | OTHER_RELEASES | rules | own
 
 
@@ -272,7 +274,10 @@ def test_rules_fire_and_stay_silent_as_their_tests_say(file: Path) -> None:
 def test_a_rule_says_who_why_and_what_to_read(rule: Rule) -> None:
     assert rule.labels["severity"] in ("info", "warning", "critical")
     assert rule.labels["layer"] == rule.file.stem
-    assert "pinchpoint_phase_active" in rule.labels["run"]
+    if rule.file.stem == "benchmark":
+        assert rule.labels["run"] == "{{ $labels.run }}", "it is about one run, whichever others go on"
+    else:
+        assert "pinchpoint_phase_active" in rule.labels["run"]
     assert set(rule.annotations) == {"summary", "description", "phases", "runbook_url"}
     assert "$labels." in rule.annotations["summary"]
     assert rule.annotations["description"].endswith((".", "{{- end }}"))
@@ -378,6 +383,11 @@ OTHER_PHASES = """
     ior_easy_write ior_easy_read mdtest_easy_write seqwrite seq_read randseq write read run steady_state libaio_async
     hardware_check grand_total flat
 """
+MEASURING_PHASES = """
+    ior_easy_write mdtest_hard_stat mdtest_easy_delete find write seq rand randread file_creation file_removal
+    directory_stat mdworkbench_create mdworkbench_delete run rewrite reread
+"""
+PREPARING_PHASES = "timestamp cleanup rados_cleanup remove setup prepare layout tree_creation tree_removal"
 
 
 @pytest.mark.parametrize("phase", LATENCY_PHASES.split())
@@ -388,6 +398,30 @@ def test_phases_bound_by_latency_are_known_by_name(phase: str) -> None:
 @pytest.mark.parametrize("phase", OTHER_PHASES.split())
 def test_bandwidth_phases_and_unknown_ones_get_no_advice_about_idle_states(phase: str) -> None:
     assert not is_latency_phase(phase)
+
+
+@pytest.mark.parametrize("phase", MEASURING_PHASES.split())
+def test_a_phase_that_measures_can_be_too_short(phase: str) -> None:
+    assert not re.fullmatch(short_on_purpose(), phase)
+
+
+@pytest.mark.parametrize("phase", PREPARING_PHASES.split())
+def test_a_phase_that_prepares_or_cleans_up_may_be_short(phase: str) -> None:
+    assert re.fullmatch(short_on_purpose(), phase)
+
+
+def short_on_purpose() -> str:
+    (expr,) = (rule.expr for rule in RULES if rule.alert == "PhaseTooShort")
+    (matchers,) = (matchers for name, matchers in selectors(expr) if name == "pinchpoint_phase_elapsed_seconds")
+    return matchers["phase"]
+
+
+def test_a_run_is_invalid_by_every_alert_that_makes_results_void_and_names_it() -> None:
+    expr = RECORDED["pinchpoint:run_void:timestamp_seconds"]
+    asked = [matchers for name, matchers in selectors(expr) if name == "ALERTS"]
+    assert {matchers["alertname"] for matchers in asked} == SPOILING
+    assert {(matchers["alertstate"], matchers["severity"]) for matchers in asked} == {("firing", "critical")}
+    assert re.findall(r'"cause", "(\w+)"', expr) == [matchers["alertname"] for matchers in asked]
 
 
 def is_latency_phase(phase: str) -> bool:
@@ -837,6 +871,30 @@ def suppressed(url: str, alerts: list[dict[str, str]]) -> set[str]:
             ["CephMetricsAbsent instance= reason=stale", "OsdSlowOps instance=", "MdsTrimBehind daemon=mds.a"],
             set(),
             id="a manager that does not answer hides nothing",
+        ),
+        pytest.param(
+            [
+                "PhaseStalled run=r phase=write owner=1",
+                "PhaseOverrun run=r phase=write",
+                "ThroughputDecay run=r phase=write",
+                "ThroughputDecay run=s phase=write owner=2",
+            ],
+            {"PhaseOverrun", "ThroughputDecay"},
+            id="a phase that stands still hides that it is late and slow",
+        ),
+        pytest.param(
+            [
+                "BenchmarkFailed run=r",
+                "RunInvalid run=r reason=benchmark owner=1",
+                "RunInvalid run=r reason=alert owner=2",
+            ],
+            {"RunInvalid-benchmark-1"},
+            id="a run that failed has no result to call invalid",
+        ),
+        pytest.param(
+            ["DaemonStuck daemon=osd.0 instance=b cluster=c1", "PhaseStalled run=r phase=write"],
+            {"PhaseStalled"},
+            id="a stuck daemon hides the phase that waits for it",
         ),
     ],
 )

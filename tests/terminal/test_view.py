@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+from pinchpoint.diagnosis.progress import Phase, Run
 from pinchpoint.diagnosis.usage import (
     BlindProbe,
     Clock,
@@ -16,12 +17,12 @@ from pinchpoint.diagnosis.usage import (
     IdleState,
     Memory,
     Own,
-    Phase,
     ResourceUse,
     RoleUse,
     SilentDaemon,
     Usage,
 )
+from pinchpoint.runs import Result
 from pinchpoint.terminal.view import Down, HostView, View, duration
 
 BUSY = Usage(
@@ -249,3 +250,55 @@ def test_no_line_is_wider_than_the_terminal(width: int, height: int | None, name
     for line in plain(view, width):
         assert cell_len(line) <= width
         assert line.isprintable()
+
+
+HARD_WRITE = Phase(
+    "io500",
+    "r1",
+    "mdtest_hard_write",
+    979.0,
+    number=4,
+    total=13,
+    progress=0.31,
+    expected=300.0,
+    stalled=1.0,
+    rates=(Result("write", "operations_per_second", 14_000.0),),
+)
+DONE = (
+    ("ior_easy_write", Result("write", "bytes_per_second", 2.0**31)),
+    ("mdtest_easy_write", Result("write", "operations_per_second", 47_400.0)),
+)
+
+
+def lines_of_run(run: Run, phases: tuple[Phase, ...] = ()) -> list[str]:
+    use = replace(IDLE, runs=(run,), phases=phases)
+    return plain(View([HostView("n", "exporter", use)]))[1:]
+
+
+def test_a_run_shows_phase_progress_rate_and_results_so_far() -> None:
+    lines = lines_of_run(Run("io500", "r1", "running", 900.0, (HARD_WRITE,), DONE), (HARD_WRITE,))
+
+    assert lines[0] == "io500  mdtest_hard_write (4 of 13), 0:21 of 5:00, 31% done, write 14 kIOPS"
+    assert lines[1] == "       so far: mdtest_easy_write 47.4 kIOPS, ior_easy_write 2 GiB/s"
+
+
+def test_a_phase_that_hangs_and_a_run_that_is_paused_or_failed_say_so() -> None:
+    stalled = replace(HARD_WRITE, stalled=14.0, rates=())
+
+    assert ", nothing done for 14 s, " in lines_of_run(Run("io500", "r1", "running", 900.0, (stalled,)))[0]
+    assert ", syncing, " in lines_of_run(Run("io500", "r1", "syncing", 900.0, (HARD_WRITE,)))[0]
+    assert lines_of_run(Run("fio", "r1", "failed", 900.0))[0] == "fio    failed"
+    assert lines_of_run(Run("io500", "r1", "finished", 900.0, valid=False))[0].endswith("calls its result invalid")
+
+
+def test_a_run_that_we_may_not_see_says_what_is_missing() -> None:
+    lines = lines_of_run(Run("io500", "r1", "running", 900.0, blind=("descriptors", "environ")))
+
+    assert lines[1] == "       not allowed to see: descriptors, environ"
+
+
+@pytest.mark.parametrize("height", range(1, 16))
+def test_a_host_with_runs_keeps_to_its_height(height: int) -> None:
+    use = replace(BUSY, runs=(Run("io500", "r1", "running", 900.0, (HARD_WRITE,), DONE),))
+
+    assert len(plain(View([HostView("n", "exporter", use)], height))) <= height

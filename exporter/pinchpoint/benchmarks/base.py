@@ -1,128 +1,78 @@
-"""What Pinchpoint knows of a kind of benchmark: how its running phase is seen, and how its results are read."""
+"""What a kind of benchmark is: how its processes are known, how its phase is seen, and how its output is read."""
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
-from pinchpoint.procfs import FormatError, decode, parse_stat, read_bytes
-from pinchpoint.runs import Result
+from pinchpoint.benchmarks.events import Ended, Event, Rate, Source, State
+from pinchpoint.benchmarks.output import Reader
+from pinchpoint.benchmarks.tree import Tree
 
-__all__ = ["Benchmark", "Tree", "TreeProcess"]
-
-TREE_LIMIT = 4096
-"""Processes of one command that are looked at."""
+__all__ = ["Benchmark", "Sight"]
 
 
 @dataclass(frozen=True, slots=True)
-class TreeProcess:
-    """One process below a command."""
+class Sight:
+    """What one look at a running benchmark showed."""
 
-    pid: int
-    ppid: int
-    comm: str
-
-
-class Tree:
-    """The processes of a command, as procfs shows them now."""
-
-    def __init__(self, procfs: Path, root: int) -> None:
-        self._procfs = procfs
-        self.processes: dict[int, TreeProcess] = {}
-        waiting = [root]
-        while waiting and len(self.processes) < TREE_LIMIT:
-            pid = waiting.pop(0)
-            try:
-                stat = parse_stat(read_bytes(procfs / str(pid) / "stat"))
-                tids = os.listdir(procfs / str(pid) / "task")
-            except (OSError, FormatError):
-                continue
-            self.processes[pid] = TreeProcess(pid, stat.ppid, stat.comm)
-            for tid in tids:
-                # children_seq_show (fs/proc/array.c): the pids whose parent is this very thread.
-                try:
-                    found = read_bytes(procfs / str(pid) / "task" / tid / "children").split()
-                except OSError:
-                    continue
-                waiting.extend(int(child) for child in found)
-
-    def children(self, pid: int) -> list[int]:
-        """Return the children of a process, oldest first."""
-        return [process.pid for process in self.processes.values() if process.ppid == pid]
-
-    def threads(self, pid: int) -> list[int]:
-        """Return the threads of a process, oldest first; empty where they can't be read."""
-        try:
-            # next_tid (fs/proc/base.c) follows the list to whose end each new thread is added.
-            return [int(tid) for tid in os.listdir(self._procfs / str(pid) / "task")]
-        except OSError:
-            return []
-
-    def argv(self, pid: int) -> list[str]:
-        """Return a process' command line; empty where it can't be read. It is used here and shown to nobody."""
-        try:
-            return [decode(word) for word in read_bytes(self._procfs / str(pid) / "cmdline").split(b"\0")[:-1]]
-        except OSError:
-            return []
-
-    def variable(self, pid: int, name: str) -> str:
-        """Return one variable of a process' environment; empty where there is none or it can't be read.
-
-        It is used where a benchmark itself would put it into its plan, and shown to nobody.
-        """
-        try:
-            words = read_bytes(self._procfs / str(pid) / "environ").split(b"\0")
-        except OSError:
-            return ""
-        start = name.encode("utf-8", "replace") + b"="
-        return next((decode(word[len(start) :]) for word in words if word.startswith(start)), "")
-
-    def cwd(self, pid: int) -> Path:
-        """Return a process' working directory; / where it can't be read."""
-        try:
-            return Path(os.readlink(self._procfs / str(pid) / "cwd"))
-        except OSError:
-            return Path("/")
-
-    def open_files(self, pid: int) -> list[str]:
-        """Return the paths that a process has open; empty where they can't be read."""
-        found = []
-        try:
-            for name in os.listdir(self._procfs / str(pid) / "fd")[:256]:
-                found.append(os.readlink(self._procfs / str(pid) / "fd" / name))
-        except OSError:
-            pass
-        return found
+    state: State
+    phase: str | None = None
+    """The phase that goes on; None in setup and between phases."""
+    source: Source = Source.ARGV
+    vague: bool = False
+    """Whether `phase` only stands for the whole run, until something names its phases."""
+    progress: float | None = None
+    """Share of the phase that is done, 0 to 1."""
+    work: float | None = None
+    """What the phase has done so far, in any unit that only grows: it tells a phase that works from one that hangs."""
+    expected: float | None = None
+    """Seconds that the phase is meant to take."""
+    number: int | None = None
+    """Place of the phase among the run's phases, from 1."""
+    total: int | None = None
+    """Number of phases that the run will have."""
+    events: tuple[Event, ...] = ()
+    """What files of results have told since the last look."""
+    events_source: Source = Source.RESULT_FILE
+    blind: tuple[str, ...] = ()
+    """What we have no right to see of it: ``descriptors``, ``environ``, ``result_file``."""
 
 
 class Benchmark(ABC):
-    """One running benchmark.
-
-    `comm` is the name of the process that is its leader. An object is made for every such process that appears in a
-    run, with the leader's command line and working directory.
-    """
+    """One running benchmark: made when its leader is first seen, and asked at each look."""
 
     name: ClassVar[str]
     """The ``benchmark`` label."""
-    comm: ClassVar[str]
-    hint: ClassVar[str]
+    comms: ClassVar[Collection[str]]
+    """Names of processes that may be its leader (15 characters at most, as the kernel keeps them)."""
+    reader: ClassVar[type[Reader]]
+    """Reads its standard output."""
+    hint: ClassVar[str] = ""
     """What to do where its output has no results."""
+    everyday: ClassVar[bool] = False
+    """Whether the program also runs on every host every day: then it is a benchmark only if it runs for a while."""
+
+    @classmethod
+    def leads(cls, tree: Tree, pid: int) -> bool:
+        """Return whether a process, which has one of the names, leads a run: by default the topmost one of the kind."""
+        task = tree.processes[pid]
+        return tree.comm(task.ppid) not in cls.comms
 
     @abstractmethod
-    def __init__(self, argv: Sequence[str], cwd: Path) -> None: ...
+    def __init__(self, tree: Tree, leader: int) -> None:
+        """Take in the plan: command line, working directory, files that it names."""
 
     @abstractmethod
-    def look(self, tree: Tree, leader: int) -> str | None:
-        """Return the phase that goes on now, None between phases."""
+    def look(self, tree: Tree, leader: int, now: float) -> Sight:
+        """Return what can be seen now; `now` is in monotonic seconds."""
 
-    @abstractmethod
-    def results(self, stdout: str, taken: set[int]) -> Mapping[str, list[Result]]:
-        """Return the results by phase, after the end; `stdout` is what the whole run printed.
+    def last_words(self) -> tuple[Event, ...]:
+        """Return what its files still tell once the leader and its /proc have gone, and close what is kept open."""
+        return ()
 
-        Benchmarks of one kind are asked in the order of their start, with one `taken`: what of the output is one's own
-        is noted there (in what way is the kind's affair), and left alone by those that come later.
-        """
+    def claim(self, event: Ended | Rate) -> Ended | Rate | None:
+        """Return an event of the output as it concerns this run, None where it is another's of the same kind."""
+        return event

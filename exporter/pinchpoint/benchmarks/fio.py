@@ -1,4 +1,4 @@
-"""fio: the groups of jobs that run together are its phases, its JSON output has their results.
+"""fio: the groups of jobs that run together are its phases.
 
 Which group runs is seen from the processes: fio starts the jobs of a group, one process each, only when those of the
 group before have ended (``run_threads`` in backend.c, fio 3.33). So the number of job processes born so far names the
@@ -8,31 +8,37 @@ the jobs are threads of the leader, born after its own. What contradicts the pla
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from pinchpoint.benchmarks.base import Benchmark, Tree
+from pinchpoint.benchmarks.base import Benchmark, Sight
+from pinchpoint.benchmarks.events import Ended, Event, Rate, Source, State
+from pinchpoint.benchmarks.fio_output import FioOutput, group_name
+from pinchpoint.benchmarks.output import Reader
+from pinchpoint.benchmarks.tail import Tail
+from pinchpoint.benchmarks.tree import OpenFile, Tree
 from pinchpoint.procfs import read_bytes
-from pinchpoint.runs import Result
 
-__all__ = ["Fio", "Group", "documents", "parse_job_file", "plan", "results_by_job"]
+__all__ = ["Fio", "Group", "parse_job_file", "parse_time", "plan"]
 
-FILE_LIMIT = 64 << 20
-"""Longest job file or output file that is read, in bytes."""
-LARGEST = 2.0**63
-"""A figure that is not below this is none (JSON allows NaN, Infinity and integers of any length)."""
-NAME_LIMIT = 64
-"""Longest name of a phase, in characters."""
 OWN_THREADS = 2
 """Threads that fio has before any job: its main one and its helper (``fio_backend`` in backend.c, fio 3.33)."""
+LATE = 5.0
+"""A fio that is first seen at this age, in seconds, may have run groups that nobody counted."""
+ASKED = 10
+"""Looks at which a job is asked for its open files, and jobs that are asked."""
+OPENING = 0.5
+"""Seconds after its birth by which a job has opened its files, if it ever does."""
+DATA_FILE = re.compile(r"(.+)\.\d{1,9}\.\d{1,9}$")
+"""Name of a data file that the options don't name (filename_format in options.c, fio 3.33)."""
+TICKS = os.sysconf("SC_CLK_TCK")
 FLAGS = frozenset(
     # no_argument and optional_argument in l_opts (init.c, fio 3.33), and options of the type FIO_OPT_STR_SET.
     [
@@ -74,9 +80,13 @@ FLAGS = frozenset(
     ]
 ) | {""}
 """Options whose value, if any, stands behind ``=``; every other takes the next word where it has none."""
+TIME = re.compile(r"\s*(\d{1,9})\s*(us|usec|ms|msec|s|m|h|d)?\s*", re.IGNORECASE)
+TIME_UNITS = {"us": 1e-6, "usec": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 Variable = Callable[[str], str]
 """Gives a variable of the environment, empty where it isn't set."""
+ReadFile = Callable[[str], str]
+"""Gives the text of a job file, empty where it can't be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +98,14 @@ class Job:
     """Number of its processes or threads; 0 where it isn't known."""
     barrier: bool = False
     """Whether it starts only after every job before it has ended."""
+    reported_apart: bool = False
+    """Whether it begins a group of its own in the results, though it doesn't wait."""
+    expected: float | None = None
+    """Seconds that it is meant to take."""
+    threads: bool = False
+    """Whether its jobs are threads."""
+    files: tuple[str, ...] = ()
+    """Data files that the options name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +117,23 @@ class Group:
     @property
     def phase(self) -> str:
         """The name of the phase: its jobs' names."""
-        return "+".join(job.name for job in self.jobs)[:NAME_LIMIT]
+        return group_name(job.name for job in self.jobs)
 
     @property
     def processes(self) -> int:
         """The number of job processes."""
         return sum(job.processes for job in self.jobs)
+
+    @property
+    def expected(self) -> float | None:
+        """Seconds that the phase is meant to take; None where a job's options don't say."""
+        times = [job.expected for job in self.jobs if job.expected is not None]
+        return max(times) if len(times) == len(self.jobs) else None
+
+    @property
+    def mixed(self) -> bool:
+        """Whether fio reports it as several groups."""
+        return any(job.reported_apart for job in self.jobs[1:])
 
 
 def parse_job_file(
@@ -142,14 +171,42 @@ def parse_job_file(
     return [_job(name, options, variable) for name, options in jobs]
 
 
+def parse_time(text: str) -> float | None:
+    """Return a time of an option in seconds, None where it is none: ``30``, ``500ms``, ``2m`` (get_mult_time, parse.c).
+
+    An expression in parentheses is none.
+    """
+    match = TIME.fullmatch(text)
+    return float(match[1]) * TIME_UNITS[(match[2] or "s").lower()] if match else None
+
+
 def _job(name: str, options: Mapping[str, str], variable: Variable) -> Job:
     def value(key: str, default: str) -> str:
         # A variable that isn't set is empty (option_dup_subs in options.c, fio 3.33).
         return re.sub(r"\$\{([^}]*)\}", lambda found: variable(found[1]), options.get(key, default))
 
-    barrier = any(value(key, "0") != "0" for key in ("stonewall", "wait_for_previous", "wait_for"))
+    def given(key: str) -> bool:
+        return value(key, "0") != "0"
+
     processes = value("numjobs", "1")
-    return Job(name or "unnamed", int(processes) if re.fullmatch("[0-9]{1,9}", processes) else 0, barrier)
+    files = (os.path.normpath(file) for file in value("filename", "").split(":") if file)
+    return Job(
+        name or "unnamed",
+        int(processes) if re.fullmatch("[0-9]{1,9}", processes) else 0,
+        barrier=any(map(given, ("stonewall", "wait_for_previous", "wait_for"))),
+        reported_apart=given("new_group"),
+        expected=_expected(value) if given("time_based") and value("loops", "1") == "1" else None,
+        threads=given("thread"),
+        files=tuple(files),
+    )
+
+
+def _expected(value: Callable[[str, str], str]) -> float | None:
+    runtime = parse_time(value("runtime", value("timeout", "")))
+    others = [parse_time(value("ramp_time", "0")), parse_time(value("startdelay", value("start_delay", "0")))]
+    if not runtime or None in others:
+        return None
+    return runtime + sum(other or 0.0 for other in others)
 
 
 def _arguments(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -168,10 +225,11 @@ def _arguments(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield key, value
 
 
-def plan(argv: Sequence[str], cwd: Path, variable: Variable = lambda name: "") -> list[Group]:
+def plan(argv: Sequence[str], read: ReadFile, variable: Variable = lambda name: "") -> list[Group]:
     """Return the groups that fio will run, in order, from its command line and the job files that it names.
 
-    `variable` gives a variable of fio's environment. Where not every job is known there are no groups.
+    `read` gives these files, `variable` a variable of fio's environment. Where not every job is known there are no
+    groups.
     """
     defaults: dict[str, str] = {}
     options = defaults
@@ -193,7 +251,8 @@ def plan(argv: Sequence[str], cwd: Path, variable: Variable = lambda name: "") -
     # file alone, and a barrier stands before each further one.
     jobs = [_job(name, options, variable) for name, options in named]
     for file in files:
-        found = parse_job_file(_read_job_file(cwd, file), defaults, sections, variable)
+        # "-" is standard input, which is not ours to read.
+        found = [] if file == "-" else parse_job_file(read(file), defaults, sections, variable)
         if not found:
             return []
         if file is not files[0]:
@@ -213,127 +272,191 @@ def group(jobs: Sequence[Job]) -> list[Group]:
     return [Group(tuple(jobs)) for jobs in groups]
 
 
-def _read_job_file(cwd: Path, name: str) -> str:
-    # "-" is standard input, which is not ours to read; a fifo would be emptied by reading it.
-    try:
-        if name == "-" or not (cwd / name).is_file():
-            return ""
-        return read_bytes(cwd / name, FILE_LIMIT).decode("utf-8", "replace")
-    except (OSError, ValueError):
-        return ""
-
-
-def documents(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON documents of fio's output, among whatever other lines there are.
-
-    With ``--status-interval`` there are several; on SIGINT a line of text comes first.
-    """
-    decoder = json.JSONDecoder()
-    at = 0
-    while (found := re.compile(r"^\{", re.MULTILINE).search(text, at)) is not None:
-        try:
-            document, at = decoder.raw_decode(text, found.start())
-        except (ValueError, RecursionError):
-            at = found.end()
-            continue
-        if isinstance(document, dict) and "fio version" in document:
-            yield document
-
-
-def results_by_job(document: Mapping[str, Any]) -> list[tuple[str, list[Result]]]:
-    """Return name and results of each job of one JSON document, in its order."""
-    found: list[tuple[str, list[Result]]] = []
-    jobs = document.get("jobs")
-    for job in jobs if isinstance(jobs, list) else []:
-        if not isinstance(job, dict):
-            continue
-        results = []
-        for operation in ("read", "write", "trim"):
-            figures = job.get(operation)
-            # A job that has not started counts up in job_runtime, but has no runtime of an operation.
-            if isinstance(figures, dict) and _number(figures, "runtime") > 0:
-                # fio before 3.0 had no bw_bytes: there bw is in KiB/s in every version.
-                rate = _number(figures, "bw_bytes") or _number(figures, "bw") * 1024
-                results.append(Result(operation, "bytes_per_second", rate))
-                results.append(Result(operation, "operations_per_second", _number(figures, "iops")))
-        found.append((str(job.get("jobname", "")), results))
-    return found
-
-
-def _job_names(document: Mapping[str, Any]) -> list[str]:
-    return [name for name, _ in results_by_job(document)]
-
-
-def _timestamp(document: Mapping[str, Any]) -> float:
-    return _number(document, "timestamp_ms") or _number(document, "timestamp")
-
-
-def _elapsed(document: Mapping[str, Any]) -> float:
-    jobs = document.get("jobs")
-    found = jobs if isinstance(jobs, list) else []
-    return max((_number(job, "elapsed") for job in found if isinstance(job, dict)), default=0.0)
-
-
-def _number(figures: Mapping[str, Any], key: str) -> float:
-    value = figures.get(key)
-    if not isinstance(value, int | float) or not abs(value) < LARGEST:
-        return 0.0
-    return float(value)
-
-
 class Fio(Benchmark):
     """One fio command."""
 
     name: ClassVar[str] = "fio"
-    comm: ClassVar[str] = "fio"
-    hint: ClassVar[str] = "give it --output-format=json, or normal,json to read it too"
+    comms: ClassVar[Collection[str]] = ("fio",)
+    reader: ClassVar[type[Reader]] = FioOutput
+    hint: ClassVar[str] = "let it print to standard output, or give --output a file that can be read here"
 
-    def __init__(self, argv: Sequence[str], cwd: Path) -> None:
+    @classmethod
+    def leads(cls, tree: Tree, pid: int) -> bool:
+        """Return whether a process is the topmost fio, and does not only wait for clients."""
+        return super().leads(tree, pid) and not any(word.startswith("--server") for word in tree.argv(pid)[1:])
+
+    def __init__(self, tree: Tree, leader: int) -> None:
+        argv = tree.argv(leader)
         options = dict(_arguments(argv))
-        self._argv = argv
-        self._cwd = cwd
-        self._output = options.get("output")
-        self._repeats = "status_interval" in options
-        self._looked = False
+        self._remote = "client" in options
         self._born: dict[int, int] = {}
+        self._count = 0
+        """Jobs that are known to have been born."""
         self._last = 0
-        self._follow(plan(argv, cwd))
+        self._source = Source.ARGV
+        self._phase: str | None = None
+        """The one that was seen last; None where none or only the whole was."""
+        self._vague = False
+        self._looked = self._ran = False
+        self._counted = True
+        """Whether every birth was seen."""
+        self._asked: tuple[int, int] = (0, 0)
+        """The newest job when open files were asked for last, and how often they may still be."""
+        self._blind = False
+        """Whether open files may not be seen."""
+        self._names: dict[int, list[str]] = {}
+        """Without a plan: the jobs' names by process, as their open files say."""
+        self._newest = 0.0
+        """When a job was last seen to be born, in monotonic seconds."""
+        self._sees = False
+        """Whether processes or threads can be seen, so that looks know the phases."""
+
+        def read(name: str) -> str:
+            with suppress(OSError):
+                return tree.read_file(leader, name).decode("utf-8", "replace")
+            return ""
+
+        self._follow(plan(argv, read, lambda name: tree.variable(leader, name)))
+        self._output = _OutputFile(tree, leader, options["output"]) if options.get("output") else None
 
     def _follow(self, groups: list[Group]) -> None:
         """Take these groups for the plan; where there are none the whole command is one phase."""
-        self.groups = groups or [Group((Job(self.name),))]
-        self._by_job = {job.name: index for index, group in enumerate(groups) for job in group.jobs}
-        self._ends = list(accumulate(group.processes for group in self.groups))
+        self.groups = groups
+        self._ends = list(accumulate(group.processes for group in groups))
         self._last = 0
+        self._by_job = _unique((job.name, index) for index, group in enumerate(groups) for job in group.jobs)
+        self._by_file = _unique(
+            (file, index) for index, group in enumerate(groups) for job in group.jobs for file in job.files
+        )
 
-    def look(self, tree: Tree, leader: int) -> str | None:
+    def look(self, tree: Tree, leader: int, now: float) -> Sight:
         """Return the group whose jobs run now."""
-        if not self._looked and not self._by_job:
-            self._follow(plan(self._argv, self._cwd, lambda name: tree.variable(leader, name)))
-        self._looked = True
-        processes = tree.children(leader)
-        jobs = processes or tree.threads(leader)[OWN_THREADS:]
+        blind: list[str] = []
+        events: tuple[Event, ...] = ()
+        if self._output is not None:
+            events = self._own(self._output.read(tree, leader))
+            blind += ["result_file"] if self._output.blind else []
+        jobs = [pid for pid in tree.children(leader) if tree.comm(pid) in self.comms]
+        threads = [] if jobs else tree.threads(leader)
+        self._sees |= bool(jobs or threads)
+        holders = jobs or ([leader] if len(threads) > OWN_THREADS else [])
+        jobs = jobs or threads[OWN_THREADS:]
+        if not self._looked:
+            self._looked = True
+            self._counted = len(self.groups) < 2 or _age(tree, leader) < LATE
+        if not jobs and not threads and any(job.threads for group in self.groups for job in group.jobs):
+            holders = [leader]
+        index = self._by_files(tree, holders, jobs[-1] if jobs else 0)
+        newborn = any(pid not in self._born for pid in jobs)
+        state = self._state(jobs, index, threads=bool(threads))
+        self._phase = None
+        sight = Sight(state, total=len(self.groups) or None, events=events)
+        if self._remote:
+            self._phase = self.groups[0].phase if len(self.groups) == 1 else None
+            sight = replace(sight, state=State.RUNNING, phase=self._phase or self.name, vague=self._phase is None)
+        elif state is State.RUNNING and (not self.groups or not self._counted):
+            sight = self._unplanned(sight, tree, holders, now, newborn=newborn)
+        elif state is State.RUNNING:
+            self._ran = True
+            group = self.groups[self._last]
+            self._phase = group.phase
+            sight = replace(
+                sight,
+                phase=group.phase,
+                source=self._source,
+                vague=group.mixed,
+                expected=group.expected,
+                number=self._last + 1,
+            )
+        self._vague = sight.vague
+        return replace(sight, blind=tuple([*blind, "descriptors"] if self._blind else blind))
+
+    def _unplanned(self, sight: Sight, tree: Tree, holders: Sequence[int], now: float, *, newborn: bool) -> Sight:
+        """Return the look where no plan tells the phases: the open files name them, else the whole is one."""
+        if newborn:
+            self._newest = now
+            self._names = {pid: names for pid, names in self._names.items() if pid in holders and len(holders) > 1}
+        young = now - self._newest < OPENING
+        asked = holders[:ASKED]
+        if newborn or young:
+            for pid in asked:
+                if pid not in self._names and (names := self._job_names(tree, pid)):
+                    self._names[pid] = names
+        if young and not self._blind and any(pid not in self._names for pid in asked):
+            # Soon the files will be open.
+            return replace(sight, state=State.BETWEEN if self._ran else State.SETUP)
+        self._ran = True
+        if not self._names:
+            return replace(sight, phase=self.name, vague=True)
+        self._phase = group_name(name for names in self._names.values() for name in names)
+        return replace(sight, phase=self._phase, source=Source.DATA_FD)
+
+    def _job_names(self, tree: Tree, pid: int) -> list[str]:
+        try:
+            files = tree.open_files(pid)
+        except PermissionError:
+            self._blind = True
+            return []
+        self._blind = False
+        found = (DATA_FILE.match(os.path.basename(file.path)) for file in files if _worked_on(tree, pid, file))
+        return [*dict.fromkeys(match[1] for match in found if match is not None)]
+
+    def _state(self, jobs: Sequence[int], by_file: int | None, *, threads: bool) -> State:
+        """Take in the jobs that live; `by_file` is the group that their open files name."""
         newborn = [pid for pid in jobs if pid not in self._born]
         for pid in newborn:
-            self._born[pid] = bisect_right(self._ends, len(self._born))
+            self._born[pid] = bisect_right(self._ends, self._count)
+            self._count += 1
+        if by_file is not None:
+            self._counted = True
+            self._last = by_file
+            self._source = Source.DATA_FD if len(self.groups) > 1 else Source.ARGV
+            # However many births nobody saw: those of the groups before are over.
+            self._count = max(self._count, self._ends[by_file] - self.groups[by_file].processes + len(jobs))
+            for pid in jobs:
+                self._born[pid] = by_file
+            return State.RUNNING
         if not jobs:
-            return None
-        if newborn and self._by_job:
-            index = self._by_file(tree, newborn[-1])
-            if index is None:
-                index = self._by_births({self._born[pid] for pid in jobs}, threads=not processes)
+            return State.BETWEEN if self._ran else State.SETUP
+        if newborn and self.groups:
+            index = self._by_births({self._born[pid] for pid in jobs}, threads=threads)
             if index is None:
                 self._follow([])
             else:
                 self._last = index
-        return self.groups[self._last].phase
+                self._source = Source.THREAD if len(self.groups) > 1 else Source.ARGV
+        alive = set(jobs)
+        self._born = {pid: index for pid, index in self._born.items() if pid in alive}
+        return State.RUNNING
 
-    def _by_file(self, tree: Tree, job: int) -> int | None:
-        for path in tree.open_files(job):
-            name = re.sub(r"\.\d+\.\d+$", "", os.path.basename(path))
-            if name in self._by_job:
-                return self._by_job[name]
+    def _by_files(self, tree: Tree, holders: Sequence[int], newest: int) -> int | None:
+        """Return the group whose data file the last of these processes has open, None where it has none.
+
+        A job's files don't change: it is asked until it has said its group, or for a few looks.
+        """
+        if len(self.groups) < 2 or not holders:
+            return None
+        job, left = self._asked
+        left = left if job == newest and newest else ASKED
+        self._asked = (newest, max(0, left - 1))
+        if not left:
+            return None
+        try:
+            files = tree.open_files(holders[-1])
+        except PermissionError:
+            self._blind = True
+            return None
+        self._blind = False
+        for file in files:
+            if (index := self._of_file(file.path)) is not None and _worked_on(tree, holders[-1], file):
+                self._asked = (newest, 0)
+                return index
         return None
+
+    def _of_file(self, path: str) -> int | None:
+        if (match := DATA_FILE.match(os.path.basename(path))) is not None and match[1] in self._by_job:
+            return self._by_job[match[1]]
+        return next((index for end, index in self._by_file.items() if f"/{path}".endswith(f"/{end.lstrip('/')}")), None)
 
     def _by_births(self, alive: set[int], *, threads: bool) -> int | None:
         """Return the group, given those that the living jobs are of by the order of birth; None where it can't be so.
@@ -346,50 +469,108 @@ class Fio(Benchmark):
             return None
         return max(newest, self._last)
 
-    def results(self, stdout: str, taken: set[int]) -> Mapping[str, list[Result]]:
-        """Return the results by group, from the last JSON document that this fio printed or wrote to ``--output``.
+    def last_words(self) -> tuple[Event, ...]:
+        """Return what its file of results still tells."""
+        self._phase, self._vague = None, False
+        return self._own(self._output.close()) if self._output is not None else ()
 
-        `taken` has the places, counted from 0, of the documents of `stdout` that other fios have printed.
-        """
-        text = stdout
-        if self._output and (path := self._cwd / self._output).is_file():
-            # The file is this command's own.
-            taken = set()
+    def _own(self, events: Iterable[Event]) -> tuple[Event, ...]:
+        """Return events of the file that is this fio's own, under the names of its phases."""
+        return tuple((self.claim(event) or event) if isinstance(event, Ended | Rate) else event for event in events)
+
+    def claim(self, event: Ended | Rate) -> Ended | Rate | None:
+        """Return an event under the name of the phase that it is of, None where the jobs are another fio's."""
+        if not self.groups:
+            return self._timely(event)
+        if isinstance(event, Rate) and len(self.groups) > 1:
+            event = replace(event, progress=None)
+        if not event.phase:
+            return event
+        names = set(event.phase.split("+"))
+        found = [group for group in self.groups if group.phase == event.phase] or [
+            # With group_reporting a group has the name of its first job, and jobs may have no statistics.
+            group
+            for group in self.groups
+            if names <= set(group.phase.split("+"))
+        ]
+        if not found:
+            planned = {name for group in self.groups for name in group.phase.split("+")}
+            # Jobs that wait for each other share a group in the results, where fio waits for one job only (wait_for).
+            return event if names <= planned else None
+        return self._timely(event if found[0].mixed else replace(event, phase=found[0].phase))
+
+    def _timely(self, event: Ended | Rate) -> Ended | Rate:
+        """Return an event without what is known better: what is printed of a phase may be read when it is over."""
+        if isinstance(event, Rate) and self._sees and not self._vague and event.phase not in ("", self._phase):
+            return Rate("")
+        return event
+
+
+class _OutputFile:
+    """The file of ``--output``."""
+
+    def __init__(self, tree: Tree, leader: int, path: str) -> None:
+        self.blind = False
+        """Whether we have no right to read it."""
+        self._path = path
+        self._tail: Tail | None = None
+        self._reader = FioOutput()
+        self._before = self._identity(tree, leader)
+
+    def read(self, tree: Tree, leader: int) -> list[Event]:
+        """Return what it has told since the last time."""
+        if self._tail is None:
+            # Until fio empties it (parse_cmd_line in init.c, fio 3.33) it has what an earlier run left.
+            identity = self._identity(tree, leader)
+            if identity is None or identity == self._before:
+                return []
             try:
-                text = read_bytes(path, FILE_LIMIT).decode("utf-8", "replace")
+                self._tail = Tail(tree, leader, self._path)
             except OSError:
-                text = ""
-        found: dict[str, dict[tuple[str, str], float]] = {}
-        for name, results in results_by_job(self._own_document(text, taken)):
-            if self._by_job and name not in self._by_job:
-                continue
-            group = self.groups[self._by_job.get(name, 0)]
-            sums = found.setdefault(group.phase, {})
-            for result in results:
-                key = (result.operation, result.unit)
-                sums[key] = sums.get(key, 0.0) + result.value
-        return {phase: [Result(*key, value) for key, value in sums.items()] for phase, sums in found.items()}
+                return []
+        return self._reader.feed(self._tail.read())
 
-    def _own_document(self, text: str, taken: set[int]) -> dict[str, Any]:
-        free = [(place, document) for place, document in enumerate(documents(text)) if place not in taken]
-        if self._by_job:
-            # Fewer names than planned: with group_reporting a group is one entry, named like its first job.
-            some = [found for found in free if self._by_job.keys() >= {*_job_names(found[1])} != set()]
-            free = [found for found in some if self._by_job.keys() == {*_job_names(found[1])}] or some
-        own: dict[str, Any] = {}
-        for place, document in free:
-            # Only with --status-interval is there more than one document of a command.
-            if own and not (self._repeats and _follows(document, own)):
-                break
-            own = document
-            taken.add(place)
-        return own
+    def close(self) -> list[Event]:
+        """Return what it told last."""
+        if (tail := self._tail) is None:
+            return []
+        self._tail = None
+        return [*self._reader.feed(tail.close()), *self._reader.close()]
+
+    def _identity(self, tree: Tree, leader: int) -> tuple[int, int, int] | None:
+        try:
+            with tree.open_path(leader, self._path) as descriptor:
+                status = os.fstat(descriptor)
+        except OSError as error:
+            self.blind = isinstance(error, PermissionError)
+            return None
+        self.blind = False
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def _follows(document: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Return whether a document can be the next status of the same command."""
-    return (
-        _job_names(document) == _job_names(before)
-        and _timestamp(document) >= _timestamp(before)
-        and _elapsed(document) >= _elapsed(before)
-    )
+def _worked_on(tree: Tree, pid: int, file: OpenFile) -> bool:
+    """Return whether a file is open for a job: one that is laid out is open for nothing but writing.
+
+    extend_file and generic_open_file in filesetup.c, fio 3.33.
+    """
+    position = tree.position(pid, file.descriptor)
+    return position is None or position.flags & os.O_ACCMODE != os.O_WRONLY
+
+
+def _unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return the groups by name, without names that several groups have."""
+    found: dict[str, int] = {}
+    twice: set[str] = set()
+    for name, index in pairs:
+        if found.setdefault(name, index) != index:
+            twice.add(name)
+    return {name: index for name, index in found.items() if name not in twice}
+
+
+def _age(tree: Tree, pid: int) -> float:
+    """Return how long a process has lived, in seconds; 0 where that can't be seen."""
+    try:
+        uptime = float(read_bytes(tree.procfs / "uptime").split()[0])
+        return uptime - tree.processes[pid].start / TICKS
+    except (OSError, ValueError, IndexError, KeyError):
+        return 0.0

@@ -12,12 +12,14 @@ from typing import NoReturn
 import click
 from rich.console import Console
 
-from pinchpoint.build import local_sampler
-from pinchpoint.config import Config, load_config
+from pinchpoint.benchmarks.pattern import pattern
+from pinchpoint.build import benchmark_kinds, local_sampler
+from pinchpoint.config import Config, load_config, phase_pattern
 from pinchpoint.prometheus import PrometheusError, fired_alerts
 from pinchpoint.runs import RunDirectory, default_run_directory
-from pinchpoint.session import LOOK_INTERVAL, Session, new_run_directory, run_id
+from pinchpoint.session import Session
 from pinchpoint.sources import LocalSource, Source, SourceError, TargetSource
+from pinchpoint.store import new_run_directory, run_id
 from pinchpoint.supervise import Command, CommandError, end_like
 from pinchpoint.terminal.table import run_table
 from pinchpoint.tomlfile import ConfigError
@@ -32,6 +34,7 @@ DEFAULT_TARGET = "127.0.0.1:9748"
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="A note that is kept with the run; repeatable.")
 @click.option("--target", metavar="HOST:PORT", help=f"Exporter of this host. [default: {DEFAULT_TARGET} if it answers]")
 @click.option("--prometheus", metavar="URL", help="Prometheus server to ask which alerts fired.")
+@click.option("--phase-pattern", "phase_regex", metavar="REGEX", help="Lines of the command's output that it finds begin a phase.")
 @click.option("--path.runs", "runs", type=click.Path(path_type=Path), metavar="DIR", help="Directory of markers.")
 @click.option("--config.file", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="TOML file.")
 @click.option("--quiet", is_flag=True, help="Say nothing but the table at the end.")
@@ -41,6 +44,7 @@ def command(
     tags: tuple[str, ...],
     target: str | None,
     prometheus: str | None,
+    phase_regex: str | None,
     runs: Path | None,
     config_file: Path | None,
     quiet: bool,
@@ -71,11 +75,16 @@ def command(
     try:
         config = load_config(config_file)
         config.path.runs = str(runs or config.path.runs or default_run_directory())
+        kinds = benchmark_kinds(config)
+        if phase_regex is not None:
+            program = os.path.basename(argv[0])
+            kinds = (pattern(program, [program], phase_pattern(phase_regex, "--phase-pattern")),)
         source = _source(target, config)
     except (ConfigError, SourceError) as error:
         _fail(str(error))
     run, directory = _directory(name, argv)
-    session = Session(run, directory, source, RunDirectory(Path(config.path.runs)), tags=pairs, say=say)
+    markers = RunDirectory(Path(config.path.runs))
+    session = Session(run, directory, source, markers, kinds=kinds, tags=pairs, say=say)
     say(f"run {run}, samples from {source.name}")
     with session.open_stdout() as keep:
         try:
@@ -84,7 +93,7 @@ def command(
             directory.joinpath("stdout").unlink(missing_ok=True)
             _fail(str(error), error.status)
         session.start(argv, child.pid)
-        status = child.wait(session.look, LOOK_INTERVAL)
+        status = child.wait()
     session.warnings += child.warnings
     session.finish(os.waitstatus_to_exitcode(status))
     source.close()
@@ -97,6 +106,10 @@ def command(
         with console.capture() as table:
             console.print(run_table(session.phases, alerts=prometheus is not None, width=console.width))
         _tell(table.get())
+    if session.score is not None:
+        _tell(f"pinchpoint: score {session.score.value:.6g}\n")
+    if not session.valid:
+        _tell("pinchpoint: the benchmark calls this run invalid\n")
     for warning in session.warnings:
         _tell(f"pinchpoint: warning: {warning}\n")
     _tell(f"pinchpoint: kept in {directory}\n")

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
+from pinchpoint.diagnosis.progress import Phase, Run, active_phases, current_runs
+from pinchpoint.diagnosis.series import LARGEST, finite, label, series
 from pinchpoint.model import Labels, Snapshot
 
 __all__ = [
@@ -23,7 +25,6 @@ __all__ = [
     "Level",
     "Memory",
     "Own",
-    "Phase",
     "ResourceUse",
     "RoleUse",
     "SilentDaemon",
@@ -34,8 +35,6 @@ __all__ = [
 PROBLEM = "pinchpoint_ceph_socket_problem_info"
 SHORTEST = 1e-3
 """Seconds: two snapshots that are closer together than this say nothing."""
-LARGEST = 2.0**63
-"""No series has a value as large as this: bytes, hertz and seconds of any machine stay far below."""
 MOST_CPUS = 8192
 """No host has more CPUs (the largest NR_CPUS of x86, arch/x86/Kconfig, Linux 6.1)."""
 FULL_SHARE = 0.5
@@ -110,17 +109,6 @@ class RoleUse:
     runqueue: float | None
     """Threads that waited for a CPU, on average; None where nobody measures it."""
     threads: int
-
-
-@dataclass(frozen=True, slots=True)
-class Phase:
-    """A phase of a benchmark run that goes on."""
-
-    benchmark: str
-    run: str
-    phase: str
-    start: float | None
-    """Unix time in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +212,9 @@ class Usage:
     roles: tuple[RoleUse, ...] = ()
     """Hottest first."""
     phases: tuple[Phase, ...] = ()
-    """Oldest first."""
+    """Those that go on, oldest first."""
+    runs: tuple[Run, ...] = ()
+    """Those that go on, or ended less than `RECENT` seconds ago; oldest first."""
     idle: Idle | None = None
     clock: Clock | None = None
     memory: Memory = Memory(None, None, None, None)
@@ -241,12 +231,14 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
     if not SHORTEST <= seconds < LARGEST:
         return Usage(after.time, 0.0)
     window = _Window(before, after, seconds)
+    phases = active_phases(after)
     return Usage(
         after.time,
         seconds,
         _resources(window),
         _roles(window),
-        _phases(window),
+        phases,
+        current_runs(after, phases),
         _idle(window),
         _clock(window),
         _memory(window),
@@ -255,15 +247,6 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
         tuple(sorted(probe for probe, present in window.by("pinchpoint_probe_present", "probe") if not present)),
         _own(window),
     )
-
-
-def _finite(value: float | None) -> float | None:
-    """Return the value, or None for one that no series of Pinchpoint can have."""
-    return value if value is not None and 0 <= value < LARGEST else None
-
-
-def _text(labels: Labels, name: str) -> str:
-    return next((value for label, value in labels if label == name), "")
 
 
 class _Window:
@@ -285,23 +268,21 @@ class _Window:
     def then(self, name: str) -> Iterator[tuple[str, float]]:
         """Yield the probe and the earlier value of every series of `name`."""
         for labels, raw in self.before.values.get(name, {}).items():
-            if (value := _finite(raw)) is not None:
-                yield _text(labels, "probe"), value
+            if (value := finite(raw)) is not None:
+                yield label(labels, "probe"), value
 
     def now(self, name: str) -> Iterator[tuple[Labels, float]]:
         """Yield the later value of every series of `name`."""
-        for labels, raw in self.after.values.get(name, {}).items():
-            if (value := _finite(raw)) is not None:
-                yield labels, value
+        return series(self.after, name)
 
-    def by(self, name: str, label: str) -> Iterator[tuple[str, float]]:
+    def by(self, name: str, by: str) -> Iterator[tuple[str, float]]:
         """Yield one label and the later value of every series of `name`."""
         for labels, value in self.now(name):
-            yield _text(labels, label), value
+            yield label(labels, by), value
 
     def value(self, name: str, **labels: str) -> float | None:
         """Return the later value of one series."""
-        return _finite(self.after.value(name, **labels))
+        return finite(self.after.value(name, **labels))
 
     def gains(self, name: str, most: float, *, born: bool) -> Iterator[tuple[Labels, float]]:
         """Yield by how much each series of the counter `name` rose, as far as that can be known.
@@ -315,7 +296,7 @@ class _Window:
         earlier = {} if born and self.restarted else self.before.values.get(name, {})
         from_zero = born and (self.restarted or not self._gap)
         for labels, value in self.now(name):
-            old = _finite(earlier.get(labels))
+            old = finite(earlier.get(labels))
             if old is not None and value >= old:
                 yield labels, value - old
             elif (old is not None or from_zero) and value <= most:
@@ -332,7 +313,7 @@ class _Window:
         Two snapshots 1 s apart hold no, one or two samples of a probe that samples once a second: its counters rose
         for the time between its samples, not for the time between the snapshots.
         """
-        old = _finite(self.before.value("pinchpoint_probe_last_success_timestamp_seconds", probe=probe))
+        old = finite(self.before.value("pinchpoint_probe_last_success_timestamp_seconds", probe=probe))
         new = self.value("pinchpoint_probe_last_success_timestamp_seconds", probe=probe)
         if not old or not new or new < old:
             return self.seconds
@@ -344,13 +325,13 @@ def _resources(window: _Window) -> tuple[ResourceUse, ...]:
     most = 2 * window.seconds
     saturated = dict(window.gains("pinchpoint_resource_saturated_seconds_total", most, born=True))
     runqueue = {
-        (_text(labels, "resource"), _text(labels, "owner")): gain
+        (label(labels, "resource"), label(labels, "owner")): gain
         for labels, gain in window.gains("pinchpoint_resource_runqueue_seconds_total", most, born=True)
     }
     thresholds = dict(window.by("pinchpoint_resource_threshold_ratio", "resource"))
     found = []
     for labels, busy in window.gains("pinchpoint_resource_busy_seconds_total", most, born=True):
-        name, owner = _text(labels, "resource"), _text(labels, "owner")
+        name, owner = label(labels, "resource"), label(labels, "owner")
         seconds = window.sampled(PROBE_OF[name]) if name in PROBE_OF else window.seconds
         if seconds < SHORTEST:
             continue
@@ -359,7 +340,7 @@ def _resources(window: _Window) -> tuple[ResourceUse, ...]:
             ResourceUse(
                 name,
                 owner,
-                tuple(word for word in _text(labels, "serves").split(",") if word),
+                tuple(word for word in label(labels, "serves").split(",") if word),
                 min(1.0, busy / seconds),
                 min(1.0, saturated.get(labels, 0.0) / seconds),
                 None if waited is None else min(1.0, waited / busy) if busy > 0 else 0.0,
@@ -382,24 +363,14 @@ def _roles(window: _Window) -> tuple[RoleUse, ...]:
         waited = waits.get(labels)
         found.append(
             RoleUse(
-                _text(labels, "role"),
-                _text(labels, "owner"),
+                label(labels, "role"),
+                label(labels, "owner"),
                 cpu / window.seconds,
                 None if waited is None else waited / window.seconds,
                 int(threads.get(labels, 0)),
             )
         )
     return tuple(sorted(found, key=lambda use: (-use.cpu - (use.runqueue or 0.0), use.role, use.owner)))
-
-
-def _phases(window: _Window) -> tuple[Phase, ...]:
-    starts = dict(window.now("pinchpoint_phase_start_timestamp_seconds"))
-    found = [
-        Phase(_text(labels, "benchmark"), _text(labels, "run"), _text(labels, "phase"), starts.get(labels))
-        for labels, active in window.now("pinchpoint_phase_active")
-        if active
-    ]
-    return tuple(sorted(found, key=lambda phase: (phase.start or 0.0, phase.benchmark, phase.run, phase.phase)))
 
 
 def _idle(window: _Window) -> Idle | None:
@@ -409,8 +380,8 @@ def _idle(window: _Window) -> Idle | None:
     totals: dict[str, float] = {}
     cpus: set[str] = set()
     for labels, gain in window.gains("pinchpoint_cpu_idle_state_seconds_total", seconds, born=False):
-        cpus.add(_text(labels, "cpu"))
-        state = _text(labels, "state")
+        cpus.add(label(labels, "cpu"))
+        state = label(labels, "state")
         totals[state] = totals.get(state, 0.0) + gain
     latency = dict(window.by("pinchpoint_cpu_idle_state_exit_latency_seconds", "state"))
     disabled = dict(window.by("pinchpoint_cpu_idle_state_disabled_cpus", "state"))
@@ -468,7 +439,7 @@ def _blind(window: _Window) -> tuple[BlindProbe, ...]:
 
 def _silent(window: _Window) -> tuple[SilentDaemon, ...]:
     stuck = dict(window.by("pinchpoint_ceph_daemon_stuck", "daemon"))
-    reasons = {_text(labels, "daemon"): _text(labels, "reason") for labels, _ in window.now(PROBLEM)}
+    reasons = {label(labels, "daemon"): label(labels, "reason") for labels, _ in window.now(PROBLEM)}
     return tuple(SilentDaemon(daemon, reason, bool(stuck.get(daemon))) for daemon, reason in sorted(reasons.items()))
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.model import Metric, Point
 from pinchpoint.processes import Processes
 from pinchpoint.roles import Roles
@@ -33,6 +34,8 @@ class Host:
     roles: Roles
     processes: Processes
     runs: RunDirectory
+    benchmarks: Sequence[type[Benchmark]] = ()
+    """The kinds of benchmark that are looked for."""
 
 
 class Probe(ABC):

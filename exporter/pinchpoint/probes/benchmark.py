@@ -1,78 +1,207 @@
-"""The phases of the runs on this host, as `pinchpoint run` marks them."""
+"""The benchmarks of this host: those that `pinchpoint run` marks, and those that somebody else started."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from pinchpoint.benchmarks.detector import Detector, Followed, merged
+from pinchpoint.benchmarks.events import State
+from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import Host, Probe
-from pinchpoint.procfs import decode
-from pinchpoint.runs import Marker
+from pinchpoint.procfs import FormatError, Stat, decode, parse_stat, read_bytes
+from pinchpoint.runs import KEEP_ENDED, RUN_LIMIT, PhaseMark, Result, RunState
+from pinchpoint.store import run_id
 
 __all__ = ["Benchmark"]
 
-ACTIVE = Metric(
-    "pinchpoint_phase_active",
-    "1 while the phase of a benchmark run goes on.",
-    Kind.GAUGE,
-    ("benchmark", "run", "phase"),
+RUN = ("benchmark", "run")
+PHASE = (*RUN, "phase")
+RESULT = (*PHASE, "operation", "unit")
+
+
+def _gauge(name: str, text: str, labels: tuple[str, ...] = PHASE) -> Metric:
+    return Metric(f"pinchpoint_{name}", text, Kind.GAUGE, labels)
+
+
+ACTIVE = _gauge("phase_active", "1 while the phase of a benchmark run goes on.")
+START = _gauge("phase_start_timestamp_seconds", "When the phase began, in Unix time.")
+ELAPSED = _gauge("phase_elapsed_seconds", "How long the phase has gone on, or how long it took, as the benchmark says where it does.")
+EXPECTED = _gauge("phase_expected_seconds", "How long the phase is meant to take, by the benchmark's own options.")
+PROGRESS = _gauge("phase_progress_ratio", "Share of the phase that is done, where that can be seen.")
+NUMBER = _gauge("phase_number", "Place of the phase among those of its run, from 1.")
+STALLED = _gauge(
+    "phase_stalled_seconds",
+    "For how long the active phase has done nothing; absent where its work can't be seen.",
 )
-START = Metric(
-    "pinchpoint_phase_start_timestamp_seconds",
-    "When the phase began, in Unix time.",
-    Kind.GAUGE,
-    ("benchmark", "run", "phase"),
+PACE = _gauge(
+    "phase_second_half_ratio",
+    "Throughput of the second half of the phase so far over that of its first half, where its work can be seen.",
 )
-RESULT = Metric(
-    "pinchpoint_phase_result",
-    "What the benchmark gave as the phase's result, in base units.",
-    Kind.GAUGE,
-    ("benchmark", "run", "phase", "operation", "unit"),
-)
+VALID = _gauge("phase_valid", "0 where the benchmark calls the phase's result invalid.")
+SOURCE = _gauge("phase_source_info", "How the active phase is known.", (*PHASE, "source"))
+RATE = _gauge("phase_rate", "What the active phase does now, as the benchmark printed it last, in base units.", RESULT)
+FIGURE = _gauge("phase_result", "What the benchmark gave as the phase's result, in base units.", RESULT)
+RUN_START = _gauge("run_start_timestamp_seconds", "When the run began, in Unix time.", RUN)
+RUN_STATE = _gauge("run_state", "1 for the state that the run is in, 0 for every other.", (*RUN, "state"))
+RUN_VALID = _gauge("run_valid", "0 where the benchmark calls the run or one of its results invalid.", RUN)
+RUN_SCORE = _gauge("run_score", "The score that the benchmark gave to the run.", (*RUN, "operation", "unit"))
+RUN_PHASES = _gauge("run_phases", "Number of phases that the run will have, where that is known.", RUN)
+RUN_BLIND = _gauge("run_blind_info", "What the exporter has no right to see of the run.", (*RUN, "what"))
+
 PHASE_LIMIT = 64
 """Phases of one run that are exported: the newest ones."""
 RESULT_LIMIT = 32
 """Results of one phase that are exported."""
 LABEL_LIMIT = 255
 """Bytes of a name that are exported."""
+EVERYDAY_AGE = 5.0
+"""Seconds from which on a program that also runs every day (ping, dd) is shown as a benchmark."""
 
 
 class Benchmark(Probe):
-    """Phases and results from the markers in the run directory."""
+    """Phases and results of the runs of this host."""
 
     name = "benchmark"
-    help = "phases and results of benchmark runs (markers that `pinchpoint run` writes)"
-    metrics = (ACTIVE, START, RESULT)
-    interval = 0.2
+    help = "phases, progress and results of benchmark runs, found among the processes or marked by `pinchpoint run`"
+    metrics = (
+        ACTIVE,
+        START,
+        ELAPSED,
+        EXPECTED,
+        PROGRESS,
+        NUMBER,
+        STALLED,
+        PACE,
+        VALID,
+        SOURCE,
+        RATE,
+        FIGURE,
+        RUN_START,
+        RUN_STATE,
+        RUN_VALID,
+        RUN_SCORE,
+        RUN_PHASES,
+        RUN_BLIND,
+    )
+    interval = 0.5
 
     def __init__(self, host: Host, wall: Callable[[], float] = time.time) -> None:
         super().__init__(host)
         self._wall = wall
-        self._markers: list[tuple[Marker, bool]] = []
+        self._detector = Detector(host.benchmarks)
+        self._names: dict[int, str] = {}
+        self._runs: list[RunState] = []
 
     def sample(self, now: float) -> None:
-        """Read the run directory."""
+        """Read the run directory, and look at the benchmarks among the processes."""
+        wall = self._wall()
+        self._detector.look(Tree(self.host.procfs, self._processes(now)), now, wall)
+        self._detector.forget(wall - KEEP_ENDED)
+        self._runs = sorted([*self._marked(wall), *self._found(wall)], key=lambda run: -run.start)[:RUN_LIMIT]
+
+    def _processes(self, now: float) -> Mapping[int, Stat]:
+        """Return all processes but those of marked runs; those of benchmarks as they are just now."""
+        everything = self.host.processes.everything(now)
+        adopted = self.host.processes.adopted
+        found = {pid: stat for pid, stat in everything.items() if pid not in adopted}
+        tree = Tree(self.host.procfs, everything)
+        for leader in [followed.pid for followed in self._detector.followed if followed.ended is None]:
+            for pid in (leader, *tree.descendants(leader)):
+                if (stat := self._stat(pid)) is None:
+                    found.pop(pid, None)
+                elif pid in found:
+                    found[pid] = stat
+        return found
+
+    def _stat(self, pid: int) -> Stat | None:
+        try:
+            return parse_stat(read_bytes(f"{self.host.procfs}/{pid}/stat"))
+        except (OSError, FormatError):
+            return None
+
+    def _marked(self, wall: float) -> Iterator[RunState]:
         runs = self.host.runs
-        self._markers = [(marker, runs.alive(marker)) for marker in runs.markers(self._wall())]
+        for marker in runs.markers(wall):
+            if marker.end is None and not runs.alive(marker):
+                marker.state = State.FAILED
+                for phase in marker.phases:
+                    if phase.end is None:
+                        phase.end, phase.state = wall, State.FAILED
+            yield marker
+
+    def _found(self, wall: float) -> Iterator[RunState]:
+        names: dict[int, str] = {}
+        for followed in self._detector.followed:
+            if followed.kind.everyday and (followed.ended or wall) - followed.began < EVERYDAY_AGE:
+                continue
+            names[id(followed)] = name = self._names.get(id(followed)) or self._name(followed)
+            self._names[id(followed)] = name
+            yield merged([followed], name, followed.began)
+        self._names = names
+
+    def _name(self, followed: Followed) -> str:
+        name = run_id(None, [followed.kind.name], followed.began)
+        number = 1
+        while (unique := name if number == 1 else f"{name}-{number}") in self._names.values():
+            number += 1
+        return unique
 
     def points(self) -> Iterable[Point]:
         """Return the phases of each run; a phase that is repeated shows its last time."""
         # Two names may become one label.
-        return {point[:2]: point for point in self._points()}.values()
+        return {point[:2]: point for point in self._points(self._wall())}.values()
 
-    def _points(self) -> Iterator[Point]:
-        for marker, alive in self._markers:
-            phases = {_label(phase.name): phase for phase in marker.phases}
-            for phase in list(phases.values())[-PHASE_LIMIT:]:
-                labels = (_label(marker.benchmark), _label(marker.run), _label(phase.name))
-                yield ACTIVE.point(float(alive and phase.end is None), *labels)
-                yield START.point(phase.start, *labels)
-                results = {(_label(found.operation), _label(found.unit)): found.value for found in phase.results}
-                for result, value in list(results.items())[:RESULT_LIMIT]:
-                    yield RESULT.point(value, *labels, *result)
+    def _points(self, wall: float) -> Iterator[Point]:
+        for run in self._runs:
+            labels = (_label(run.benchmark), _label(run.run))
+            yield RUN_START.point(run.start, *labels)
+            for state in State:
+                yield RUN_STATE.point(float(run.state == state), *labels, state)
+            if run.scores or any(phase.results for phase in run.phases):
+                valid = run.valid and all(phase.valid for phase in run.phases)
+                yield RUN_VALID.point(float(valid), *labels)
+            if run.total is not None:
+                yield RUN_PHASES.point(run.total, *labels)
+            for what in run.blind[:RESULT_LIMIT]:
+                yield RUN_BLIND.point(1, *labels, _label(what))
+            yield from _figures(RUN_SCORE, labels, run.scores)
+            phases = {_label(phase.name): phase for phase in run.phases}
+            for name, phase in list(phases.items())[-PHASE_LIMIT:]:
+                yield from _phase(phase, (_label(phase.benchmark or run.benchmark), _label(run.run), name), wall)
+
+
+def _phase(phase: PhaseMark, labels: tuple[str, ...], wall: float) -> Iterator[Point]:
+    active = phase.end is None
+    yield ACTIVE.point(float(active), *labels)
+    yield START.point(phase.start, *labels)
+    seen = max(0.0, (wall if phase.end is None else phase.end) - phase.start)
+    yield ELAPSED.point(seen if active or phase.seconds is None else phase.seconds, *labels)
+    if phase.expected is not None:
+        yield EXPECTED.point(phase.expected, *labels)
+    if phase.number is not None:
+        yield NUMBER.point(phase.number, *labels)
+    if phase.pace is not None:
+        yield PACE.point(phase.pace, *labels)
+    if active:
+        if phase.progress is not None:
+            yield PROGRESS.point(phase.progress, *labels)
+        if phase.moved is not None:
+            yield STALLED.point(max(0.0, wall - phase.moved), *labels)
+        yield SOURCE.point(1, *labels, _label(phase.source))
+        yield from _figures(RATE, labels, phase.rates)
+    elif phase.results:
+        yield VALID.point(float(phase.valid), *labels)
+    yield from _figures(FIGURE, labels, phase.results)
+
+
+def _figures(metric: Metric, labels: tuple[str, ...], results: Iterable[Result]) -> Iterator[Point]:
+    found = {(_label(result.operation), _label(result.unit)): result.value for result in results}
+    for figure, value in list(found.items())[:RESULT_LIMIT]:
+        yield metric.point(value, *labels, *figure)
 
 
 def _label(text: str) -> str:
-    """Return what a marker says in the form of a label: anybody may have written it."""
-    return decode(text.encode()[:LABEL_LIMIT])
+    """Return what a marker or a benchmark says in the form of a label: anybody may have written it."""
+    return decode(text.encode("utf-8", "replace")[:LABEL_LIMIT])

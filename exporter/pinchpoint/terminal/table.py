@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pinchpoint.diagnosis.usage import Level, ResourceUse, Usage
-from pinchpoint.runs import Result
+from pinchpoint.figures import format_result
 from pinchpoint.session import PhaseRecord
 
-__all__ = ["format_result", "run_table"]
+__all__ = ["run_table"]
 
 SHOWN = 4
 """Resources that are named for one phase."""
@@ -22,25 +22,6 @@ PHASE_WIDTH = 24
 """Columns that the names of phases get at least, as far as they need them."""
 LEAST_BUSY = 0.2
 """Busy share under which a resource is not worth a line."""
-
-
-def format_result(result: Result) -> str:
-    """Return a result as a person reads it: ``write 1.21 GiB/s``, ``read 12.3 kIOPS``."""
-    if result.unit == "bytes_per_second":
-        value, unit = _scaled(result.value, 1024, ("B/s", "KiB/s", "MiB/s", "GiB/s", "TiB/s"))
-    elif result.unit == "operations_per_second":
-        value, unit = _scaled(result.value, 1000, ("IOPS", "kIOPS", "MIOPS"))
-    else:
-        value, unit = result.value, result.unit
-    return f"{result.operation} {value:.3g} {unit}" if value < 1000 else f"{result.operation} {value:.0f} {unit}"
-
-
-def _scaled(value: float, step: int, units: Sequence[str]) -> tuple[float, str]:
-    for unit in units[:-1]:
-        if value < step:
-            return value, unit
-        value /= step
-    return value, units[-1]
 
 
 def run_table(phases: Sequence[PhaseRecord], *, alerts: bool, width: int) -> Table:

@@ -15,18 +15,19 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from pinchpoint.diagnosis.progress import Phase, Run
 from pinchpoint.diagnosis.usage import (
     BlindProbe,
     Clock,
     Idle,
     Level,
     Memory,
-    Phase,
     ResourceUse,
     RoleUse,
     SilentDaemon,
     Usage,
 )
+from pinchpoint.figures import format_figure, format_result
 
 __all__ = ["Down", "HostView", "View", "duration"]
 
@@ -36,6 +37,8 @@ WORTH_SHOWING = 0.005
 """Share of the time, or CPUs, under which a resource or a role is not listed: it would be printed as 0 %."""
 WHOLE_HEIGHT = 9
 """Lines that a host needs at least for its tables; with fewer it shows its fullest resources only."""
+STALLED = 3.0
+"""Seconds without any work from which on a phase is shown as one that hangs."""
 UNLIMITED = 12
 """Rows of each table where the height is not limited: text that is printed once."""
 WIDEST_BAR = 60
@@ -157,6 +160,11 @@ class _Painter:
         if height is not None and height < min(WHOLE_HEIGHT, _lines(use)):
             yield from (self._resource(entry) for entry in busy[: max(0, height - 1)])
             return
+        runs = [line for run in use.runs for line in self._run(run, use.time)]
+        if height is not None:
+            runs = runs[: max(0, height - WHOLE_HEIGHT)]
+            height -= len(runs)
+        yield from runs
         foot = list(self._foot(use))
         for_resources, for_roles = max(1, len(busy[:UNLIMITED])), len(hot[:UNLIMITED])
         tables = 2 if hot else 1
@@ -226,6 +234,22 @@ class _Painter:
             text = note + text
         return self._line((name, "bold"), (self.fit(text, room) + "  ", ""), (health, STYLES[level]))
 
+    def _run(self, run: Run, now: float) -> Iterator[Text]:
+        """Yield a line for each phase that goes on, or for the run's state, and one with the results so far."""
+        name = f"{run.benchmark:<6} "
+        for phase in run.phases:
+            words, stalled = _progress(phase, run, now)
+            yield self._line((name, "bold"), (words, STYLES[Level.FULL if stalled else Level.NORMAL]))
+        if not run.phases:
+            state = run.state if run.valid or run.state != "finished" else "finished, and calls its result invalid"
+            yield self._line((name, "bold"), (state, STYLES[Level.FULL if run.state == "failed" else Level.NORMAL]))
+        if run.results:
+            # The newest comes first: what does not fit is what has been known for longest.
+            done = [f"{phase} {format_figure(result.value, result.unit)}" for phase, result in run.results[::-1]]
+            yield self._line((" " * len(name), ""), (f"so far: {', '.join(done)}", ""))
+        if run.blind:
+            yield self._line((" " * len(name), ""), (f"not allowed to see: {', '.join(run.blind)}", STYLES[Level.NEAR]))
+
     @property
     def _bar_width(self) -> int:
         # Between the columns: mark of the state (4), busy (4), saturated (9), and five blanks.
@@ -293,12 +317,33 @@ def _hot(use: Usage) -> list[RoleUse]:
 def _lines(use: Usage) -> int:
     """Return how many lines a host fills that shows everything, blank ones included."""
     hot = len(_hot(use))
-    return 1 + max(1, len(_busy(use))) + hot + (4 if hot else 2) + 2 + bool(use.blind or use.silent) + bool(use.absent)
+    runs = sum(max(1, len(run.phases)) + bool(run.results) + bool(run.blind) for run in use.runs)
+    tables = max(1, len(_busy(use))) + hot + (4 if hot else 2)
+    return 1 + runs + tables + 2 + bool(use.blind or use.silent) + bool(use.absent)
 
 
 def _phase(phase: Phase, now: float) -> str:
     words = f"{phase.benchmark} {phase.phase}"
     return words if phase.start is None else f"{words} {duration(now - phase.start)}"
+
+
+def _progress(phase: Phase, run: Run, now: float) -> tuple[str, bool]:
+    """Return what is known of a phase that goes on, and whether it seems to hang."""
+    words = [phase.phase]
+    if phase.number is not None:
+        words[0] += f" ({phase.number}{f' of {phase.total}' if phase.total else ''})"
+    if run.state not in ("running", ""):
+        words.append(run.state)
+    stalled = phase.stalled if phase.stalled is not None and phase.stalled >= STALLED else None
+    if stalled is not None:
+        words.append(f"nothing done for {stalled:.0f} s")
+    if phase.start is not None:
+        meant = f" of {duration(phase.expected)}" if phase.expected is not None else ""
+        words.append(duration(now - phase.start) + meant)
+    if phase.progress is not None:
+        words.append(f"{phase.progress:.0%} done")
+    words += [format_result(rate) for rate in phase.rates]
+    return ", ".join(words), stalled is not None
 
 
 def _percent(share: float) -> str:

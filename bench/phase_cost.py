@@ -1,0 +1,119 @@
+"""What it costs to find and follow a benchmark among the processes, as a table in Markdown: ``make bench`` prints it.
+
+The figures are CPU time of the thread that looks (CLOCK_THREAD_CPUTIME_ID), so that a busy machine does not change
+them. The pass over all processes is made by the exporter anyway, for its threads: the last column is without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from pinchpoint.build import build_host
+from pinchpoint.config import Config
+from pinchpoint.probes.benchmark import Benchmark
+
+LIMIT = 2.0
+"""Milliseconds of CPU per look with 500 processes."""
+IO500 = """
+import ctypes, sys, time
+ctypes.CDLL(None).prctl(15, b"io500", 0, 0, 0)  # PR_SET_NAME, which is the comm of the process
+directory = sys.argv[1]
+result = open(directory + "/result.txt", "w")
+result.write("[run]\\nprocs = 1\\n\\n[ior-easy-write]\\nt_start = 2026-01-01 00:00:00\\nexe = ./ior\\n")
+result.flush()
+phase = open(directory + "/ior-easy-write.txt", "w")
+print(flush=True)
+time.sleep(3600)
+"""
+
+
+@contextmanager
+def processes(count: int) -> Iterator[None]:
+    """Have `count` processes that do nothing, below one shell."""
+    shell = subprocess.Popen(
+        ["sh", "-c", f"for i in $(seq {count}); do sleep 3600 & done; echo; wait"],
+        stdout=subprocess.PIPE,
+        process_group=0,
+    )
+    assert shell.stdout is not None
+    shell.stdout.readline()
+    try:
+        yield
+    finally:
+        os.killpg(shell.pid, 9)
+        shell.wait()
+
+
+@contextmanager
+def io500() -> Iterator[None]:
+    """Have a process that looks like rank 0 of IO500 in its first phase."""
+    with tempfile.TemporaryDirectory() as directory:
+        rank = subprocess.Popen([sys.executable, "-c", IO500, directory], stdout=subprocess.PIPE)
+        assert rank.stdout is not None
+        rank.stdout.readline()
+        try:
+            yield
+        finally:
+            rank.kill()
+            rank.wait()
+
+
+def looks(count: int) -> tuple[int, float, float, bool]:
+    """Look `count` times, a second apart in the probe's time.
+
+    Return the number of processes, ms of CPU per look in all and without the pass, and whether a phase was found.
+    """
+    host = build_host(Config())
+    probe = Benchmark(host)
+    whole, own = [], []
+    for second in range(count):
+        before = time.thread_time()
+        host.processes.everything(float(second))
+        between = time.thread_time()
+        probe.sample(float(second))
+        whole.append(time.thread_time() - before)
+        own.append(time.thread_time() - between)
+    return (
+        len(host.processes.everything(float(count))),
+        1e3 * statistics.mean(whole),
+        1e3 * statistics.mean(own),
+        bool(list(probe.points())),
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--processes", type=int, default=500)
+    parser.add_argument("--looks", type=int, default=200)
+    arguments = parser.parse_args()
+    missing = max(0, arguments.processes - sum(path.name.isdigit() for path in Path("/proc").iterdir()))
+    with processes(missing):
+        measure(arguments.looks)
+
+
+def measure(count: int) -> None:
+    """Print the table for `count` looks, without a benchmark and with one."""
+    print("| processes | benchmark | CPU per look, ms | without the pass over all processes, ms |")
+    print("|---|---|---|---|")
+    for name, running in (("none", None), ("IO500", io500)):
+        with running() if running is not None else nullcontext():
+            number, whole, own, found = looks(count)
+        print(f"| {number} | {name} | {whole:.2f} | {own:.2f} |")
+        if found != (running is not None):
+            raise SystemExit("the benchmark was not found" if running else "a benchmark runs on this machine")
+        if whole > LIMIT:
+            raise SystemExit(f"a look costs {whole:.2f} ms, more than {LIMIT} ms")
+
+
+if __name__ == "__main__":
+    main()

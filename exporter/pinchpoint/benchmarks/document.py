@@ -1,0 +1,52 @@
+"""A run and its phases as plain JSON data, the same wherever one is printed (docs/results.md describes it)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pinchpoint.runs import PhaseMark, Result, RunState
+
+__all__ = ["phase_document", "run_document"]
+
+
+def run_document(state: RunState, zero: float | None = None) -> dict[str, Any]:
+    """Return a run; `zero` is the Unix time from which its times are counted, None leaves times out."""
+    return {
+        "benchmark": state.benchmark,
+        "state": str(state.state),
+        "reason": state.reason,
+        "valid": state.valid,
+        "score": state.scores[-1].value if state.scores else None,
+        "scores": [_result(result) for result in state.scores],
+        "phases": [phase_document(mark, state.benchmark, zero) for mark in state.phases],
+    }
+
+
+def phase_document(mark: PhaseMark, benchmark: str, zero: float | None = None) -> dict[str, Any]:
+    """Return a phase of a run of `benchmark`; see `run_document`."""
+    main = mark.results[0] if mark.results else None
+    document = {
+        "phase": mark.name,
+        "benchmark": mark.benchmark or benchmark,
+        "state": str(mark.state),
+        "value": main.value if main else None,
+        "unit": main.unit if main else None,
+        "printed": main.printed if main else None,
+        "seconds": mark.seconds,
+        "valid": mark.valid,
+        "results": [_result(result) for result in mark.results],
+    }
+    if zero is not None:
+        document["source"] = str(mark.source)
+        document["start"] = round(mark.start - zero, 3)
+        document["end"] = None if mark.end is None else round(mark.end - zero, 3)
+    return document
+
+
+def _result(result: Result) -> dict[str, Any]:
+    return {
+        "operation": result.operation,
+        "unit": result.unit,
+        "value": result.value,
+        "printed": result.printed,
+    }

@@ -1,0 +1,126 @@
+"""What can be learned of a benchmark run, bit by bit: states, sources, and the events that an output tells of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pinchpoint.runs import Result
+
+__all__ = [
+    "Began",
+    "Completed",
+    "Ended",
+    "Event",
+    "Failed",
+    "Rate",
+    "RunBegan",
+    "Scored",
+    "Source",
+    "State",
+    "phase_name",
+]
+
+NAME_LIMIT = 64
+"""Longest name of a phase, in characters."""
+
+
+class State(StrEnum):
+    """What a run does at a moment."""
+
+    SETUP = "setup"
+    """Before its first phase: start of the ranks, laying out files."""
+    RUNNING = "running"
+    SYNCING = "syncing"
+    """At the end of a phase: its data is written back, nothing new is made."""
+    PAUSED = "paused"
+    BETWEEN = "between"
+    """Between two phases, or after the last one before its end."""
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class Source(StrEnum):
+    """How a phase is known, most exact first."""
+
+    FD = "fd"
+    """A file named like the phase that the run holds open."""
+    RESULT_FILE = "result_file"
+    """A file of results that grows during the run."""
+    STDOUT = "stdout"
+    THREAD = "thread"
+    """Names or number of threads and child processes."""
+    DATA_FD = "data_fd"
+    """Open data files: their names, positions and access modes."""
+    ARGV = "argv"
+
+
+@dataclass(frozen=True, slots=True)
+class RunBegan:
+    """A run of this benchmark begins in the text; what came before belongs to another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A phase begins."""
+
+    phase: str
+    expected: float | None = None
+    """Seconds that it is meant to take."""
+    state: State = State.RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What the benchmark does right now, as it prints it."""
+
+    phase: str
+    """Empty: the one that goes on."""
+    results: tuple[Result, ...] = ()
+    progress: float | None = None
+    """Share of the phase that is done, 0 to 1."""
+    work: float | None = None
+    """What the phase has done so far, in any unit that only grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A phase is over, and this is what it gave."""
+
+    phase: str
+    results: tuple[Result, ...] = ()
+    seconds: float | None = None
+    """How long it took, as the benchmark says."""
+    valid: bool = True
+    """False where the benchmark itself calls the result invalid."""
+    ran: bool = True
+    """False for a phase that was printed and left out (``run = FALSE`` of IO500)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The run's score."""
+
+    scores: tuple[Result, ...]
+    valid: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The run came to its regular end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The output says that the run failed, or that it was interrupted; the reason is the program's own words."""
+
+    reason: str
+
+
+Event = RunBegan | Began | Rate | Ended | Scored | Completed | Failed
+
+
+def phase_name(text: str) -> str:
+    """Return the canonical name of a phase: lower case, every run of other characters than letters and digits ``_``."""
+    word = "".join(c if c.isalnum() else " " for c in text.lower())
+    return "_".join(word.split())[:NAME_LIMIT]

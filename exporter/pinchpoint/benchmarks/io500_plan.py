@@ -1,0 +1,166 @@
+"""What an IO500 run is to do: its phases from the ini file, how long and how far one goes from its command line."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from pinchpoint.benchmarks.events import phase_name
+
+__all__ = ["SHELL_PHASES", "Plan", "ini_sections", "phase_of_command", "phases_of", "plan_of"]
+
+PLANNED_LIMIT = 2.0**63
+"""No file is longer, in bytes."""
+
+STANDARD = (
+    "ior-easy-write",
+    "mdtest-easy-write",
+    "ior-hard-write",
+    "mdtest-hard-write",
+    "find",
+    "ior-easy-read",
+    "mdtest-easy-stat",
+    "ior-hard-read",
+    "mdtest-hard-stat",
+    "mdtest-easy-delete",
+    "mdtest-hard-read",
+    "mdtest-hard-delete",
+)
+SHELL_PHASES = tuple(map(phase_name, STANDARD))
+"""The phases of the shell driver (utilities/io500_fixed.sh), in its order."""
+OPTIONAL = frozenset({"mdworkbench-create", "find-easy", "find-hard", "mdworkbench-bench", "mdworkbench-delete"})
+"""Phases of the extended mode alone (IO500_PHASE_FLAG_OPTIONAL, io500-isc26_v2)."""
+GROUPS = {
+    "ior-easy": "ior-easy",
+    "ior-rnd4K-easy": "ior-easy",
+    "ior-hard": "ior-hard",
+    "mdtest-easy": "mdtest-easy",
+    "mdtest-hard": "mdtest-hard",
+    "mdworkbench": "mdworkbench",
+}
+"""Sections whose options hold for several phases, by what the names of those begin with."""
+NOT_RUN = frozenset({"global", "debug", "timestamp", *GROUPS.values()})
+KNOWN = NOT_RUN | OPTIONAL | {*STANDARD, "ior-rnd4K-easy-read"}
+
+SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+"""Units of ior's sizes (``StringToBytes`` in src/utilities.c, ior 3.0 to 4.1)."""
+
+Sections = Mapping[str, Mapping[str, str]]
+
+
+def ini_sections(text: str) -> dict[str, dict[str, str]]:
+    """Return the sections of an ini file in their order; see ``u_parse_ini`` in src/ini-parse.c."""
+    found: dict[str, dict[str, str]] = {}
+    options: dict[str, str] = {}
+    for line in text.splitlines():
+        line = re.split("[;#]", line, maxsplit=1)[0].strip()
+        if line.startswith("[") and line.endswith("]"):
+            options = found.setdefault(line[1:-1].strip(), {})
+        elif "=" in line:
+            key, _, value = line.partition("=")
+            options[key.strip()] = value.strip()
+    return found
+
+
+def phases_of(sections: Sections, *, extended: bool = False) -> tuple[str, ...]:
+    """Return the phases that a run will have, from its config.ini, which names all of them in their order.
+
+    It is empty where there is a section that isn't known: it may stand for a phase or for several.
+    """
+    if not sections or not KNOWN.issuperset(sections):
+        return ()
+    return tuple(
+        phase_name(section)
+        for section, options in sections.items()
+        if section not in NOT_RUN
+        and (extended or section not in OPTIONAL)
+        and not _off(options)
+        and not any(_off(sections.get(group, {})) for start, group in GROUPS.items() if section.startswith(f"{start}-"))
+    )
+
+
+def _off(options: Mapping[str, str]) -> bool:
+    # isc20 and sc20 had noRun.
+    return options.get("run", "").upper() == "FALSE" or options.get("noRun", "").upper() == "TRUE"
+
+
+def phase_of_command(argv: Sequence[str]) -> str | None:
+    """Return the phase of the shell driver that a command line of ior, mdtest or pfind is of."""
+    program = os.path.basename(argv[0]) if argv else ""
+    options = _options(argv)
+    if program == "pfind":
+        return "find"
+    if program == "ior":
+        level = "hard" if "ior_hard" in options.get("-o", "") or options.get("-t") == "47008" else "easy"
+        operation = "write" if "-w" in options else "read" if "-r" in options else ""
+    elif program == "mdtest":
+        level = "hard" if "mdt_hard" in options.get("-d", "") or options.get("-w") == "3901" else "easy"
+        words = {"-C": "write", "-T": "stat", "-E": "read", "-r": "delete"}
+        operation = next((word for option, word in words.items() if option in options), "")
+    else:
+        return None
+    return f"{program}_{level}_{operation}" if operation else None
+
+
+class Plan(NamedTuple):
+    """What a phase is meant to do, as far as its command line says it."""
+
+    seconds: float | None = None
+    """When the stonewall stops it."""
+    position: float | None = None
+    """Where rank 0 is in its data file when all is done."""
+    items: float | None = None
+    """Files that a rank makes or reads."""
+    limit: str = ""
+    """File that says how far the phase that wrote came, where there was a stonewall."""
+    step: float = 1
+    """Bytes by which the position grows with each transfer of that file's count."""
+    shows: bool = True
+    """Whether the position in the data file says how far the phase is."""
+
+
+def plan_of(argv: Sequence[str], processes: int | None = None) -> Plan:
+    """Return the plan that an ior or mdtest command line has for one of so many processes."""
+    program = os.path.basename(argv[0]) if argv else ""
+    options = _options(argv)
+    if program == "ior":
+        transfer, block = _size(options.get("-t", "256k")), _size(options.get("-b", "1m"))
+        segments = _size(options.get("-s", "1"))
+        # In a shared file the segments of all ranks follow one another (-F: a file for each rank).
+        sharers = 1 if "-F" in options else processes
+        whole = block * segments * sharers if block and segments and sharers else None
+        limit = re.search(r"(?:^| )stoneWallingStatusFile=(\S+)", options.get("-O", ""))
+        return Plan(
+            _size(options.get("-D", "")),
+            whole if whole is not None and whole < PLANNED_LIMIT else None,
+            limit=limit[1] if limit and "-r" in options else "",
+            step=transfer * sharers if transfer and sharers else 0,
+            shows="-z" not in options,
+        )
+    if program == "mdtest":
+        reads = any(option in options for option in ("-E", "-T", "-r"))
+        wall = _size(options.get("-W", ""))
+        return Plan(wall, items=_size(options.get("-n", "")), limit=options.get("-x", "") if reads else "")
+    return Plan()
+
+
+def _options(argv: Sequence[str]) -> dict[str, str]:
+    """Return options by their names: a value is behind ``=``, or the next word. Of several ``-O`` all are kept."""
+    found: dict[str, str] = {}
+    several: list[str] = []
+    for word, after in pairwise((*argv, "")):
+        if word.startswith("-"):
+            name, equals, value = word.partition("=")
+            found[name] = value if equals else after
+            if name == "-O":
+                several.append(found[name])
+    return found | {"-O": " ".join(several)}
+
+
+def _size(text: str) -> float | None:
+    found = re.fullmatch(r"(\d{1,18})([bkmgt]?)", text.lower())
+    size = float(found[1]) * SIZES[found[2]] if found else 0.0
+    return size or None

@@ -1,0 +1,587 @@
+"""IOR: each row of its table is a phase, ``write``, ``read`` or ``remove``; repetitions and tests repeat them.
+
+A row comes when its phase is over. What goes on before is seen from the data file that rank 0 has open: its access mode
+says what is done, its position how far it is. Before 4.0 files to be read are opened for writing too (``POSIX_Open`` in
+src/aiori-POSIX.c, 3.3.0): then it is a read if the row of the write has been printed, or the only write is over.
+
+Formats: src/C/IOR.c (2.10.3), src/ior.c (3.0.1), src/ior-output.c (3.2.0 to 4.1.0+dev).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
+
+from pinchpoint.benchmarks.base import Benchmark, Sight
+from pinchpoint.benchmarks.events import (
+    Began,
+    Completed,
+    Ended,
+    Event,
+    Failed,
+    Rate,
+    RunBegan,
+    Source,
+    State,
+    phase_name,
+)
+from pinchpoint.benchmarks.mpi import is_first_rank, unprefixed
+from pinchpoint.benchmarks.output import Reader, number
+from pinchpoint.benchmarks.tail import Tail
+from pinchpoint.benchmarks.tree import OpenFile, Tree
+from pinchpoint.runs import Result
+
+__all__ = ["Ior", "IorReader", "Plan", "error", "options", "plans", "size"]
+
+MEBIBYTE = 1 << 20
+ROW_LIMIT = 512
+"""Longest row in characters (it has 12 columns of about 10), and as far as words are looked for in a line."""
+ROWS = frozenset({"write", "read", "remove"})
+BREAKS = 8
+"""Lines of other ranks that may stand inside of a row."""
+SCRIPT_LIMIT = 1 << 20
+"""Longest script that is read, in bytes."""
+TEST_LIMIT = 1024
+"""Tests of one script that are taken in."""
+ERROR_LIMIT = 4096
+"""As far as an error is looked for in a line, in characters: it holds a path."""
+REASON_LIMIT = 300
+"""Longest reason of a failure, in characters."""
+
+VERSION = re.compile(r"\bIOR-\d[\w.+-]*: MPI Coordinated Test of Parallel I/O")
+ENVIRONMENT, ENVIRONMENT_END = "STARTING ENVIRON LOOP", "ENDING ENVIRON LOOP"
+"""What stands between (with -vvv) is nobody's business."""
+TABLE = re.compile(r"\baccess\s+bw\(MiB/s\).*\biter\b")
+CSV = "access,bw(MiB/s),"
+FIGURE = r"(?:\d+(?:\.\d+)?|-?inf|-?nan|-)"
+COMMENCING = re.compile(r"\bCommencing (\w+) performance test")
+CHECKS = (
+    ("Verifying contents of the file(s) just written.", "writecheck"),
+    ("Re-reading the file(s) twice to verify", "readcheck"),
+)
+"""Phases that give no row; the second one is of 3.1 and before."""
+BEST = re.compile(r"\bMax (Write|Read):\s+(\d[\d.]*) MiB/sec")
+SUMMARY = re.compile(r"\b(write|read)\s+((?:\d+\.\d\d\s*){8})(\d+\.\d{5})\s.*EXCEL")
+"""``SummarizeResults`` of 2.10.3: maximum, minimum, mean and deviation of MiB/s and of operations, mean seconds."""
+FINISHED = re.compile(r"\b(?:Run finished|Finished\s*): ")
+JSON_BEGAN = re.compile(r'"Began"\s*:\s*"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ [\d:]{8} \d{4}"')
+JSON_FIELD = re.compile(r'"(access|bwMiB|iops|totalTime|Finished)"\s*:\s*(?:"([^"\\]{0,64})"|([-+.\w]{1,64}))')
+ACCESSES = frozenset({"file-per-process", "single-shared-file"})
+"""What ``access`` says among the options."""
+ERRORS = (
+    # ERR and MPI_CHECK: iordef.h (2.10.3 and later), aiori-debug.h (4.0.0); FAIL: utilities.h, utilities.c
+    re.compile(r"\b(?:ior )?ERROR: (.*\([\w./-]+\.c:\d+\))"),
+    re.compile(r"\bERROR in ([\w./-]+\.c \(line \d+\): .*)"),
+    re.compile(r"\bProcess \d+(?:\([^)]*\))?: (FAILED (?:in|at) .*)"),
+)
+
+
+def error(line: str) -> str | None:
+    """Return why IOR or mdtest stops, where a line says that it does: the program's own words."""
+    if "ERROR" not in line and "FAILED" not in line:
+        return None
+    line = line[:ERROR_LIMIT]
+    found = next((match for pattern in ERRORS if (match := pattern.search(line)) is not None), None)
+    return None if found is None else found[1].strip()[:REASON_LIMIT]
+
+
+class IorReader(Reader):
+    """Reads the standard output, be it the table, CSV or JSON.
+
+    The JSON is read field by field as it comes: that of 3.2.0 is none (``[ ]`` stands in an object), and warnings of
+    any version stand in the midst of it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._running = False
+        self._finishes = True
+        """Whether the end of the run will be told: with CSV it isn't."""
+        self._failed = False
+        self._begun = ""
+        self._hidden = False
+        self._table: _Table | None = None
+        self._rows = False
+        self._summary: dict[str, tuple[str, str]] = {}
+        self._document = False
+        self._access = ""
+        self._figures: dict[str, str] = {}
+
+    def line(self, line: str) -> Iterator[Event]:
+        """Return what one line tells."""
+        line = unprefixed(line)
+        head = line[:ROW_LIMIT]
+        if self._hidden:
+            self._hidden = ENVIRONMENT_END not in line and not TABLE.search(head)
+            if self._hidden:
+                return
+        if VERSION.search(head):
+            yield from self._begin()
+        elif JSON_BEGAN.search(line):
+            if not (self._running and not self._rows and self._table is None):
+                yield from self._begin()
+            self._document = True
+            yield from self._fields(line)
+        elif line.startswith(CSV):
+            if not self._running:
+                yield from self._begin()
+            self._finishes = False
+            self._table = _Table(line.strip().split(","), ",")
+        elif match := TABLE.search(head):
+            if not self._running:
+                yield from self._begin()
+                self._finishes = False
+            self._table = _Table(match[0].split())
+        elif self._running:
+            yield from self._inside(line, head)
+
+    def _begin(self) -> Iterator[Event]:
+        self._running = self._finishes = True
+        self._failed = self._rows = self._document = self._hidden = False
+        self._begun = self._access = ""
+        self._table = None
+        self._summary = {}
+        yield RunBegan()
+
+    def _inside(self, line: str, head: str) -> Iterator[Event]:
+        if ENVIRONMENT in line:
+            self._hidden = True
+        elif "summaryFormat=CSV" in line:
+            self._finishes = False
+        elif self._table is not None and (row := self._table.row(line)) is not None:
+            self._rows = True
+            yield from self._ended(_ended(*row))
+        elif self._document and '"' in line:
+            yield from self._fields(line)
+        elif match := COMMENCING.search(head):
+            yield from self._began(phase_name(match[1]))
+        elif check := next((phase for text, phase in CHECKS if text in line), None):
+            yield from self._began(check)
+        elif match := SUMMARY.search(head):
+            self._summary[match[1]] = (re.findall(r"\d+\.\d\d", match[2])[4], match[3])
+        elif match := BEST.search(head):
+            if not self._rows:
+                operations, seconds = self._summary.get(access := match[1].lower(), ("", ""))
+                yield from self._ended(_ended(access, match[2], operations, seconds))
+        elif FINISHED.search(head):
+            yield from self._finish()
+        elif not self._failed and (reason := error(line)) is not None:
+            self._failed = True
+            yield Failed(reason)
+
+    def _fields(self, line: str) -> Iterator[Event]:
+        for match in JSON_FIELD.finditer(line):
+            key, value = match[1], match[2] if match[2] is not None else match[3]
+            if key == "Finished":
+                yield from self._finish()
+            elif key == "access":
+                self._access = "" if value in ACCESSES else phase_name(value)
+                self._figures = {}
+            elif key != "totalTime":
+                self._figures[key] = value
+            elif self._access:
+                self._rows = True
+                figures = self._figures
+                yield from self._ended(_ended(self._access, figures.get("bwMiB", ""), figures.get("iops", ""), value))
+                self._access = ""
+
+    def _began(self, phase: str) -> Iterator[Event]:
+        if self._begun in _CHECKED:
+            yield Ended(self._begun)
+        self._begun = phase
+        yield Began(phase)
+
+    def _ended(self, event: Ended) -> Iterator[Event]:
+        if self._begun in _CHECKED:
+            yield Ended(self._begun)
+        self._begun = ""
+        yield event
+
+    def _finish(self) -> Iterator[Event]:
+        if self._begun in _CHECKED:
+            yield Ended(self._begun)
+        self._begun = ""
+        self._running = False
+        if not self._failed:
+            yield Completed()
+
+    def end(self) -> Iterable[Event]:
+        """Return that the run is not complete, where its end was to be told and never came."""
+        if self._running and self._finishes and not self._failed:
+            self._failed = True
+            yield Failed("the output ends before IOR says that it finished")
+
+
+_CHECKED = frozenset(phase for _, phase in CHECKS)
+
+
+class _Table:
+    """Rows under a header, whose names say which figure is which."""
+
+    def __init__(self, columns: Sequence[str], separator: str = "") -> None:
+        self._columns = {name: index for index, name in enumerate(columns)}
+        self._separator = separator
+        count = max(len(columns), 3) - 2
+        # Exactly so many figures: rows of the summary begin with the same words. 2.10.3 ends each row with a mark.
+        self._row = re.compile(rf"\b(write|read|remove)((?:\s+{FIGURE}){{{count}}})\s+(\d+)\s*(?:XXCEL\s*)?$")
+        self._piece = ""
+        self._breaks = 0
+
+    def row(self, line: str) -> tuple[str, str, str, str] | None:
+        """Return access, MiB/s, operations/s and seconds of a row, as printed."""
+        if len(line) > ROW_LIMIT:
+            return None
+        if self._separator:
+            words = [word.strip() for word in line.split(self._separator)]
+            if len(words) != len(self._columns) or words[0] not in ROWS:
+                return None
+            return self._cells(words)
+        match = self._row.search(line) or self._mended(line)
+        return None if match is None else self._cells([match[1], *match[2].split(), match[3]])
+
+    def _mended(self, line: str) -> re.Match[str] | None:
+        """Return a row that lines of other ranks stand in: all that was printed of it since its beginning."""
+        start = re.match(r"\s*(?:write|read|remove)\s[\s\d.-]*", line)
+        more = re.match(r"[\s\d.-]+", line) if self._piece else None
+        if start is not None:
+            rest = line[start.end() :]
+            self._piece, self._breaks = (start[0], 0) if rest[:1].isalpha() else ("", 0)
+        elif more is not None:
+            self._piece += more[0]
+            if (match := self._row.search(self._piece[:ROW_LIMIT])) is not None:
+                self._piece = ""
+                return match
+        self._breaks += 1
+        if self._breaks > BREAKS or len(self._piece) > ROW_LIMIT:
+            self._piece = ""
+        return None
+
+    def _cells(self, cells: Sequence[str]) -> tuple[str, str, str, str]:
+        def cell(name: str) -> str:
+            return cells[self._columns[name]] if name in self._columns else ""
+
+        return cells[0], cell("bw(MiB/s)"), cell("IOPS"), cell("total(s)")
+
+
+def _ended(access: str, bandwidth: str, operations: str, seconds: str) -> Ended:
+    phase = phase_name(access)
+    results = []
+    for figure, unit, factor, printed in (
+        (bandwidth, "bytes_per_second", MEBIBYTE, "MiB/s"),
+        (operations, "operations_per_second", 1, "IOPS"),
+    ):
+        if (value := number(figure)) is not None:
+            results.append(Result(phase, unit, value * factor, f"{figure} {printed}"))
+    length = number(seconds)
+    if not results and length is not None:
+        # Of the removal only its time is told.
+        results.append(Result(phase, "seconds", length, f"{seconds} s"))
+    return Ended(phase, tuple(results), length)
+
+
+def options(argv: Sequence[str], valued: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the short options of a command line with their values; those of `valued` have one.
+
+    As ``option_parse_token`` (src/option.c, IOR 4.0.0) and getopt before it: ``-b 4m``, ``-b4m``, ``-b=4m``, ``-wr``.
+    """
+    words = list(argv[1:])
+    while words:
+        word = words.pop(0)
+        if not word.startswith("-") or word.startswith("--"):
+            continue
+        for index, letter in enumerate(word[1:], 1):
+            if letter not in valued:
+                yield letter, ""
+                continue
+            rest = word[index + 1 :].removeprefix("=")
+            if not rest and not word.endswith("=") and words:
+                rest = words.pop(0)
+            yield letter, rest
+            break
+
+
+def size(text: str) -> int:
+    """Return a number with its unit, as ``string_to_bytes`` (src/option.c, IOR 4.0.0); 0 where there is none."""
+    match = re.match(r"\s*(\d{1,18})\s*([kmgtp]?)", text, re.IGNORECASE)
+    return 0 if match is None else int(match[1]) << " kmgtp".index(match[2].lower() or " ") * 10
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one test is to do."""
+
+    phases: tuple[str, ...]
+    """Its phases that move data, in order."""
+    api: str
+    """Its backend, in lower case."""
+    files: tuple[str, ...]
+    """Names of the data files, without their directories and what ranks add."""
+    block: int
+    segments: int
+    per_process: bool
+    random: bool
+    fsync: bool
+    stonewall: int
+    """Seconds after which a write or read stops."""
+    repetitions: int
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> Plan:
+        """Return the plan that these settings make, by their names in lower case."""
+
+        def number_of(key: str, default: int) -> int:
+            return size(settings[key]) if key in settings else default
+
+        def whether(key: str) -> bool:
+            return number_of(key, 0) != 0
+
+        write, read = whether("writefile"), whether("readfile") or whether("checkread")
+        if not (write or read or whether("checkwrite")):
+            write = read = True  # CheckRunSettings (src/parse_options.c)
+        phases = (("write", write), ("writecheck", whether("checkwrite")), ("read", read))
+        return cls(
+            tuple(phase for phase, planned in phases if planned),
+            settings.get("api", "POSIX").lower(),
+            tuple(os.path.basename(path) for path in settings.get("testfile", "testFile").split("@")),
+            number_of("blocksize", 1 << 20),
+            number_of("segmentcount", 1),
+            whether("fileperproc"),
+            whether("randomoffset"),
+            whether("fsync"),
+            number_of("deadlineforstonewalling", 0),
+            number_of("repetitions", 1),
+        )
+
+
+VALUED = frozenset("aAbdDfGijJlMNoOQstTUX")
+"""Options with a value: ``ParseCommandLine`` (src/parse_options.c), 3.0.1 and 4.0.0."""
+LETTERS = {
+    "a": "api",
+    "b": "blocksize",
+    "D": "deadlineforstonewalling",
+    "e": "fsync",
+    "F": "fileperproc",
+    "i": "repetitions",
+    "o": "testfile",
+    "r": "readfile",
+    "R": "checkread",
+    "s": "segmentcount",
+    "w": "writefile",
+    "W": "checkwrite",
+    "z": "randomoffset",
+}
+"""Options that concern us, by what a script or -O calls them (``DecodeDirective``), in lower case."""
+
+
+def _directives(line: str) -> Iterator[tuple[str, str]]:
+    """Yield the settings of a line, as ``ParseLine`` reads them: ``KEY=VALUE,KEY=VALUE # comment``."""
+    for directive in line.partition("#")[0].split(","):
+        key, equals, value = directive.partition("=")
+        if equals:
+            yield key.strip().lower(), value.strip()
+
+
+def settings(argv: Sequence[str]) -> dict[str, str]:
+    """Return the settings of a command line that concern us."""
+    found: dict[str, str] = {}
+    for letter, value in options(argv, VALUED):
+        if letter == "O":
+            found.update(_directives(value))
+        elif letter in LETTERS:
+            found[LETTERS[letter]] = value if letter in VALUED else "1"
+    return found
+
+
+def plans(argv: Sequence[str], script: str = "") -> list[Plan]:
+    """Return the tests of a command line, or of the script that it names (``ReadConfigScript``)."""
+    current = settings(argv)
+    found: list[Plan] = []
+    inside = begun = False
+    for line in map(str.strip, script.splitlines()):
+        word = line.lower()
+        if not inside:
+            inside = word == "ior start"
+        elif word == "ior stop" or len(found) >= TEST_LIMIT:
+            break
+        elif word == "run":
+            found.append(Plan.of(current))
+            begun = False
+        elif line and not line.startswith("#"):
+            # Settings hold from one test to the next.
+            current.update(_directives(line))
+            begun = True
+    return [*found, Plan.of(current)] if begun or not found else found
+
+
+class _Pass(NamedTuple):
+    """One way through a file, from when it is opened to when it is closed."""
+
+    file: OpenFile
+    offset: int
+    writes: bool
+
+
+FILE_APIS = frozenset({"posix", "mpiio", "mmap", "hdf5", "ncmpi", "aio"})
+"""Backends whose files are the kernel's."""
+
+
+class Ior(Benchmark):
+    """One ior, seen at rank 0."""
+
+    name: ClassVar[str] = "ior"
+    comms: ClassVar[Collection[str]] = frozenset({"ior", "IOR"})
+    reader: ClassVar[type[Reader]] = IorReader
+    hint: ClassVar[str] = "with -O summaryFile its results go into that file, which root can read"
+
+    @classmethod
+    def leads(cls, tree: Tree, pid: int) -> bool:
+        """Return whether a process is rank 0."""
+        return is_first_rank(tree, pid, cls.comms)
+
+    def __init__(self, tree: Tree, leader: int) -> None:
+        argv = tree.argv(leader)
+        script = next((value for letter, value in options(argv, VALUED) if letter == "f"), "")
+        tests = plans(argv, _script(tree, leader, script))
+        phases = {test.phases for test in tests}
+        self._phases = phases.pop() if len(phases) == 1 else ()
+        """The phases of a repetition, where all tests have the same."""
+        self._test = tests[0] if len(tests) == 1 else None
+        self._files = {name for test in tests for name in test.files if name}
+        self._opens = any(test.api in FILE_APIS for test in tests)
+        self._positioned = all(test.api == "posix" for test in tests)
+        """Whether positions tell: other backends read and write at offsets of their own."""
+        self._jumps = any(test.random for test in tests)
+        self._results = os.path.basename(settings(argv).get("summaryfile", ""))
+        """The file into which its results go instead of its output (-O summaryFile)."""
+        self._tail: Tail | None = None
+        self._reader = IorReader()
+        self._pass: _Pass | None = None
+        self._seen = False
+        self._told = ""
+        """The phase whose row was printed last."""
+        self._by_mode = False
+        """Whether files to be read are opened for reading only."""
+        self._writes = self._reads = 0
+        """Passes seen of a file open for writing, and of one open for reading since."""
+        self._work = 0
+
+    def claim(self, event: Ended | Rate) -> Ended | Rate | None:
+        """Return an event of the output as it is, and note how far the run has come."""
+        if isinstance(event, Ended):
+            self._told = event.phase
+        return event
+
+    def look(self, tree: Tree, leader: int, now: float) -> Sight:
+        """Return what can be seen now."""
+        try:
+            files = tree.open_files(leader) if self._opens or self._results else []
+        except PermissionError:
+            return self._by_plan(("descriptors",))
+        sight = self._seen_by(tree, leader, files) if self._opens else self._by_plan()
+        return replace(sight, events=tuple(self._written(tree, leader, files)))
+
+    def last_words(self) -> tuple[Event, ...]:
+        """Return what the file of results still tells."""
+        if self._tail is None:
+            return ()
+        tail, self._tail = self._tail, None
+        return (*self._reader.feed(tail.close()), *self._reader.close())
+
+    def _written(self, tree: Tree, leader: int, files: Sequence[OpenFile]) -> Iterator[Event]:
+        """Yield what the file of results has told since the last look."""
+        if self._tail is None and self._results:
+            # Until rank 0 has opened it, it may be an earlier run's.
+            path = next((file.path for file in files if os.path.basename(file.path) == self._results), None)
+            if path is not None:
+                with suppress(OSError):
+                    self._tail = Tail(tree, leader, path)
+        if self._tail is not None:
+            yield from self._reader.feed(self._tail.read())
+
+    def _seen_by(self, tree: Tree, leader: int, files: Sequence[OpenFile]) -> Sight:
+        file = next((file for file in files if self._holds_data(file.path)), None)
+        if file is None:
+            self._pass = None
+            return Sight(State.BETWEEN if self._seen else State.SETUP)
+        if (position := tree.position(leader, file.descriptor)) is None:
+            return self._by_plan(("descriptors",))
+        self._seen = True
+        self._follow(file, position.offset, writes=position.writes)
+        phase = self._named(writes=position.writes)
+        progress = self._progress(position.offset)
+        test = self._test
+        state = State.RUNNING
+        if test is not None and phase == "write" and test.fsync and progress == 1.0:
+            state = State.SYNCING
+        return Sight(
+            state,
+            phase,
+            Source.DATA_FD,
+            progress=progress,
+            work=self._work if self._positioned else None,
+            expected=self._expected(phase),
+        )
+
+    def _by_plan(self, blind: tuple[str, ...] = ()) -> Sight:
+        """Return what the command line alone says."""
+        phase = self._phases[0] if len(self._phases) == 1 else None
+        expected = self._expected(phase) if phase else None
+        return Sight(State.RUNNING, phase or self.name, vague=phase is None, expected=expected, blind=blind)
+
+    def _expected(self, phase: str | None) -> float | None:
+        stonewall = self._test.stonewall if self._test is not None else 0
+        return float(stonewall) if phase == "write" and stonewall > 0 else None
+
+    def _holds_data(self, path: str) -> bool:
+        # Ranks add .00000001, repetitions .1 to the name, and a directory of their own (``GetTestFileName``).
+        name = os.path.basename(path.removesuffix(" (deleted)"))
+        return path.startswith("/") and any(name == own or name.startswith(f"{own}.") for own in self._files)
+
+    def _follow(self, file: OpenFile, offset: int, *, writes: bool) -> None:
+        before, self._pass = self._pass, _Pass(file, offset, writes)
+        goes_on = before is not None and (before.file, before.writes) == (file, writes)
+        if before is not None and goes_on and (offset >= before.offset or self._jumps):
+            self._work += abs(offset - before.offset)
+        else:
+            self._writes += writes
+            self._reads = 0 if writes else self._reads + 1
+
+    def _named(self, *, writes: bool) -> str:
+        phases = self._phases
+        reading = [phase for phase in phases if phase != "write"] or ["read"]
+        self._by_mode |= not writes
+        if not writes:
+            return reading[min(self._reads, len(reading)) - 1]
+        if "write" not in phases and phases:
+            return reading[-1]
+        if self._by_mode or self._test is None or len(phases) < 2:
+            return "write"
+        if self._told in phases:
+            return phases[(phases.index(self._told) + 1) % len(phases)] if self._told in ("write", "read") else "write"
+        if self._test.repetitions == 1 and self._writes > 1:
+            return phases[min(self._writes, len(phases)) - 1]
+        return "write"
+
+    def _progress(self, offset: int) -> float | None:
+        test = self._test
+        if test is None or test.random or test.stonewall or not test.block or not self._positioned:
+            return None
+        if test.per_process:
+            return min(1.0, offset / (test.block * max(1, test.segments)))
+        if test.segments != 1:
+            return None
+        # In a shared file each rank has a block; with -C it reads another one than it wrote.
+        return ((offset - 1) % test.block + 1) / test.block if offset > 0 else 0.0
+
+
+def _script(tree: Tree, leader: int, path: str) -> str:
+    if not path:
+        return ""
+    try:
+        return tree.read_file(leader, path, SCRIPT_LIMIT).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,430 @@
+"""mdtest: the rows of its summary are its phases, ``file_creation``, ``directory_stat`` and so on.
+
+Without -v it prints nothing between its start and the summary, where all phases come at once with their rates. With -v
+each phase is announced, and the results of an iteration come when its directories or its files are done; then the
+summary's rows are not counted again.
+
+A phase without an open file (stat, removal, all of directories) can't be told from others by looking. Creation and
+reading open ``file.mdtest.RANK.NUMBER`` in turn, the number counts up, and reading begins anew.
+
+Formats: mdtest.c of 1.9.4-rc1, and src/mdtest.c of IOR 3.2.0 to 4.1.0+dev.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from pinchpoint.benchmarks.base import Benchmark, Sight
+from pinchpoint.benchmarks.events import (
+    Began,
+    Completed,
+    Ended,
+    Event,
+    Failed,
+    RunBegan,
+    Source,
+    State,
+    phase_name,
+)
+from pinchpoint.benchmarks.ior import error, options, size
+from pinchpoint.benchmarks.mpi import is_first_rank, unprefixed
+from pinchpoint.benchmarks.output import Reader, number
+from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.runs import Result
+
+__all__ = ["Mdtest", "MdtestReader"]
+
+LINE_LIMIT = 1200
+"""As far as words are looked for in a line, in characters: ``VerboseMessage`` cuts its text at 1024."""
+PHASE_LIMIT = 32
+"""Rows of a summary that are taken in; there are 10 labels."""
+STICKY = 2.0
+"""Seconds for which a phase is held for going on though no file is seen open: one is open for an instant only."""
+
+STARTED = re.compile(r"-- started at .* --")
+FINISHED = re.compile(r"-- finished at .* --")
+VERSION = re.compile(r"\bmdtest-(\d{1,4})\.(\d{1,4})\S* was launched with (\d{1,9}) total task")
+COMMAND = "Command line used:"
+ITEMS = re.compile(r"(\d{1,9}) tasks, (\d{1,18}) (files/directories|files|directories)\b")
+SUMMARY = re.compile(r"\bSUMMARY(?: (rate|time))?(?: \(in [\w/]+\))?: \(of (\d{1,9}) iterations\)")
+LABEL = r"((?:Directory|File|Tree) [a-z]+)(?: (\(stonewall\)))?\s*:?\s+"
+FIGURE = r"(?:\d+(?:\.\d+)?|NA|-?nan|-?inf)"
+ROW = re.compile(rf"\b{LABEL}({FIGURE}(?:\s+{FIGURE}){{3,6}})\s*$")
+LIVE = re.compile(rf"\b{LABEL}(\d+\.\d+) sec,\s+(\d+\.\d+) ops/sec")
+ENTERING = re.compile(
+    r"\bEntering (directory_test|file_test|create_remove_directory_tree|create_remove_items|mdtest_\w+)\b"
+)
+ITERATION = re.compile(r"\bmain: \* iteration \d+ ")
+STONEWALL = re.compile(r"\bContinue stonewall hit min: \d+ max: (\d{1,18}) ")
+UNVERIFIED = "ERROR: verifying the data"
+STEPS = {"mdtest_stat": "stat", "mdtest_read": "read", "mdtest_rename": "rename"}
+PER_RANK = (3, 4)
+"""Version from which on -v prints the rates of rank 0 alone (3.4.0+dev; they were sums before)."""
+
+
+@dataclass(slots=True)
+class _Row:
+    """What summaries say of a phase: figures of maximum, minimum, mean and deviation, as printed."""
+
+    rates: tuple[str, ...] = ()
+    times: tuple[str, ...] = ()
+    stonewall: str = ""
+
+
+class MdtestReader(Reader):
+    """Reads the standard output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._running = self._failed = False
+        self._finishes = True
+        """Whether the end of the run will be told: of a summary alone it isn't."""
+        self._reset()
+
+    def _reset(self) -> None:
+        self._tasks = 1
+        self._per_rank = False
+        self._plan = Plan((), ())
+        self._clear()
+
+    def _clear(self) -> None:
+        """Begin a test: with -f and -s there are several, each with another number of tasks."""
+        self._items = 0
+        self._hits: list[int] = []
+        self._iterations = 0
+        self._times = False
+        self._rows: dict[str, _Row] = {}
+        self._valid = True
+        self._live: set[str] = set()
+        self._kind = ""
+        self._stage = 0
+        self._begun = ""
+
+    def line(self, line: str) -> Iterator[Event]:
+        """Return what one line tells."""
+        line = unprefixed(line)
+        head = line[:LINE_LIMIT]
+        if STARTED.search(head):
+            yield from self._flush()
+            yield from self._begin()
+        elif match := VERSION.search(head):
+            if not self._running:
+                yield from self._begin()
+            self._per_rank = (int(match[1]), int(match[2])) >= PER_RANK
+            self._tasks = max(1, int(match[3]))
+        elif match := SUMMARY.search(head):
+            if not self._running:
+                yield from self._begin()
+                self._finishes = False
+            self._times = match[1] == "time"
+            self._iterations = int(match[2])
+        elif self._running:
+            yield from self._inside(line, head)
+
+    def _begin(self) -> Iterator[Event]:
+        self._reset()
+        self._running = self._finishes = True
+        self._failed = False
+        yield RunBegan()
+
+    def _inside(self, line: str, head: str) -> Iterator[Event]:
+        if COMMAND in line:
+            self._plan = Plan.of(_words(line.partition(COMMAND)[2]))
+        elif match := ITEMS.search(head):
+            yield from self._flush()
+            self._clear()
+            self._tasks, self._items = max(1, int(match[1])), int(match[2])
+        elif match := LIVE.search(head):
+            yield from self._live_result(match)
+        elif match := ENTERING.search(head):
+            yield from self._entering(match[1])
+        elif ITERATION.search(head):
+            self._kind, self._stage, self._begun = "", 0, ""
+        elif match := STONEWALL.search(head):
+            if len(self._hits) < PHASE_LIMIT:
+                self._hits.append(int(match[1]))
+        elif self._iterations and (match := ROW.search(head)):
+            self._row(match)
+        elif UNVERIFIED in line:
+            self._valid = False
+        elif FINISHED.search(head):
+            yield from self._flush()
+            self._running = False
+            if not self._failed:
+                yield Completed()
+        elif not self._failed and (reason := error(line)) is not None:
+            self._failed = True
+            yield Failed(reason)
+
+    def _row(self, match: re.Match[str]) -> None:
+        phase = "file_creation" if match[2] else phase_name(match[1])
+        if phase not in self._rows and len(self._rows) >= PHASE_LIMIT:
+            return
+        row = self._rows.setdefault(phase, _Row())
+        # With --showRankStatistics three figures of single ranks come first.
+        figures = tuple(match[3].split()[-4:])
+        if match[2]:
+            row.stonewall = figures[2]
+        elif self._times:
+            row.times = figures
+        else:
+            row.rates = figures
+
+    def _flush(self) -> Iterator[Event]:
+        """Yield the phases of a test, in the order in which they were done."""
+        rows, self._rows = self._rows, {}
+        for phase in sorted(rows, key=lambda phase: phase != "tree_creation"):
+            if phase not in self._live and (event := self._ended(phase, rows[phase])) is not None:
+                yield event
+
+    def _ended(self, phase: str, row: _Row) -> Ended | None:
+        operation = phase.rpartition("_")[2]
+        seconds = _positive(row.times[2]) if row.times else None
+        results = []
+        # "SUMMARY time (in ms/op)" of 4.1.0+dev has seconds of the whole phase, as "SUMMARY time" before.
+        for figures, unit, printed in (
+            (row.rates, "operations_per_second", "ops/sec"),
+            (row.times if not row.rates else (), "seconds", "s"),
+        ):
+            if not figures or (mean := _positive(figures[2])) is None:
+                continue
+            results.append(Result(operation, unit, mean, f"{figures[2]} {printed}"))
+            if self._iterations > 1:
+                for name, figure in zip(("max", "min", "stddev"), (*figures[:2], figures[3]), strict=True):
+                    if (value := number(figure)) is not None:
+                        results.append(Result(name, unit, value, f"{figure} {printed}"))
+        if not results:
+            return None
+        if (value := _positive(row.stonewall)) is not None:
+            results.append(Result("stonewall", "operations_per_second", value, f"{row.stonewall} ops/sec"))
+        if seconds is None and results[0].unit == "operations_per_second":
+            seconds = self._seconds(phase, results[0].value)
+        return Ended(phase, tuple(results), seconds, valid=self._valid or phase != "file_read")
+
+    def _seconds(self, phase: str, rate: float) -> float | None:
+        """Return how long an iteration of a phase took, from its rate; None where the number of items isn't known."""
+        if self._plan.continues:
+            return None
+        if phase.startswith("tree"):
+            # Without -z the tree is one directory.
+            items = 1 if self._plan.operations and not self._plan.depth else 0
+        elif self._hits:
+            # How many items there are is decided anew at each hit.
+            known = self._iterations == 1 and len(self._hits) == 1 and phase.startswith("file")
+            items = self._hits[0] * self._tasks if known else 0
+        else:
+            items = self._items
+        return items / rate if items else None
+
+    def _live_result(self, match: re.Match[str]) -> Iterator[Event]:
+        phase, rate = phase_name(match[1]), _positive(match[4])
+        if phase == "directory_removal":
+            self._kind, self._stage = "file", 0
+        if match[2] or rate is None or (phase not in self._live and len(self._live) >= PHASE_LIMIT):
+            return
+        self._live.add(phase)
+        self._begun = ""
+        printed = f"{match[4]} ops/sec"
+        if self._per_rank and self._tasks > 1 and not phase.startswith("tree"):
+            rate, printed = rate * self._tasks, f"{printed} x {self._tasks} tasks"
+        seconds = number(match[3]) or self._seconds(phase, rate)
+        yield Ended(phase, (Result(phase.rpartition("_")[2], "operations_per_second", rate, printed),), seconds)
+
+    def _entering(self, function: str) -> Iterator[Event]:
+        if function == "directory_test":
+            self._kind, self._stage = "directory", 0
+        elif function == "file_test":
+            self._kind, self._stage = "file", 0
+        elif function == "create_remove_directory_tree":
+            creates = not self._kind and ("creation" in self._plan.operations or not self._plan.operations)
+            yield from self._began("tree_creation" if creates else "tree_removal")
+        else:
+            self._kind = self._kind or "file"
+            if function in STEPS:
+                self._stage += 1
+                operation = STEPS[function]
+            elif self._stage or (self._plan.operations and "creation" not in self._plan.operations):
+                operation = "removal"
+            else:
+                operation = "creation"
+            yield from self._began(f"{self._kind}_{operation}")
+
+    def _began(self, phase: str) -> Iterator[Event]:
+        # The functions call themselves for each directory of the tree.
+        if phase != self._begun:
+            self._begun = phase
+            yield Began(phase)
+
+    def end(self) -> Iterable[Event]:
+        """Return what the summary said, and that the run is not complete where its end never came."""
+        yield from self._flush()
+        if self._running and self._finishes and not self._failed:
+            self._failed = True
+            yield Failed("the output ends before mdtest says that it finished")
+
+
+def _positive(figure: str) -> float | None:
+    """Return a figure that is more than nothing: what didn't run has 0.000."""
+    value = number(figure)
+    return value if value is not None and value > 0 else None
+
+
+def _words(text: str) -> list[str]:
+    """Return a printed command line: bare words in 1.9 and before, quoted ones later."""
+    return [word.strip("'\"") for word in re.findall(r"'[^']*'|\"[^\"]*\"|\S+", text)]
+
+
+VALUED = frozenset("aAbdefGiIlnNpsVwWxz")
+"""Options with a value: getopt of 1.9.4-rc1, ``mdtest_run`` of 4.0.0. That of -B was never needed."""
+OPERATIONS = {"C": "creation", "T": "stat", "U": "rename", "E": "read", "r": "removal"}
+KINDS = {"D": "directory", "F": "file"}
+
+
+class Plan(NamedTuple):
+    """What a command line asks for."""
+
+    operations: tuple[str, ...]
+    """In the order in which they are done; empty where nothing is known."""
+    kinds: tuple[str, ...]
+    items: int = 0
+    """Of each rank; 0 where that isn't known."""
+    stonewall: int = 0
+    """Seconds after which creation stops."""
+    continues: bool = False
+    """Whether the number of items comes from an earlier run (-x)."""
+    depth: int = 0
+    """Of the directories' tree."""
+    ordered: bool = True
+    """Whether files are created in the order of their numbers: a tree with branches is not walked so."""
+
+    @classmethod
+    def of(cls, argv: Sequence[str]) -> Plan:
+        """Return the plan of a command line."""
+        found = dict(options(argv, VALUED))
+        operations = tuple(operation for letter, operation in OPERATIONS.items() if letter in found)
+        depth = size(found.get("z", ""))
+        return cls(
+            operations or tuple(OPERATIONS.values()),
+            tuple(kind for letter, kind in KINDS.items() if letter in found) or tuple(KINDS.values()),
+            size(found.get("n", "")) if "c" not in found else 0,
+            size(found.get("W", "")),
+            "x" in found,
+            depth,
+            depth < 2 or size(found.get("b", "1")) < 2,
+        )
+
+    @property
+    def phase(self) -> str | None:
+        """The only phase, where there is only one."""
+        phases = [
+            f"{kind}_{operation}"
+            for kind in self.kinds
+            for operation in self.operations
+            if (kind, operation) not in (("directory", "read"), ("file", "rename"))
+        ]
+        return phases[0] if len(phases) == 1 else None
+
+
+DATA = re.compile(r"file\.mdtest\.(\w+)\.(\d{1,18})(?: \(deleted\))?")
+"""Name of a data file: whose it is, number."""
+DIRECTORY = re.compile(r"/#?test-dir\.(\d{1,9})(?:-\d+)?/")
+"""Where it is: iteration."""
+
+
+class _File(NamedTuple):
+    """A data file that is open."""
+
+    iteration: int
+    owner: str
+    number: int
+    writes: bool
+
+
+class Mdtest(Benchmark):
+    """One mdtest, seen at rank 0."""
+
+    name: ClassVar[str] = "mdtest"
+    comms: ClassVar[Collection[str]] = frozenset({"mdtest", "MDTEST"})
+    reader: ClassVar[type[Reader]] = MdtestReader
+
+    @classmethod
+    def leads(cls, tree: Tree, pid: int) -> bool:
+        """Return whether a process is rank 0."""
+        return is_first_rank(tree, pid, cls.comms)
+
+    def __init__(self, tree: Tree, leader: int) -> None:
+        self._plan = Plan.of(tree.argv(leader))
+        self._file: _File | None = None
+        self._when = 0.0
+        self._phase: str | None = None
+        """What goes on, as far as files show it."""
+        self._done: str | None = None
+        """What they showed last in this iteration."""
+        self._work = 0
+
+    def look(self, tree: Tree, leader: int, now: float) -> Sight:
+        """Return what can be seen now."""
+        blind: tuple[str, ...] = ()
+        file = None
+        try:
+            file = _data(tree, leader)
+        except PermissionError:
+            blind = ("descriptors",)
+        if file is not None:
+            self._follow(file)
+            self._when = now
+        elif now - self._when > STICKY:
+            self._phase = None
+        only = self._plan.phase
+        phase = only or self._phase
+        # With -Y each phase ends with a sync, in a child (``POSIX_Sync`` in src/aiori-POSIX.c).
+        syncs = any(tree.comm(child) == "sync" for child in tree.descendants(leader))
+        expected = float(self._plan.stonewall) if phase == "file_creation" and self._plan.stonewall else None
+        return Sight(
+            State.SYNCING if syncs else State.RUNNING,
+            phase or self.name,
+            Source.ARGV if only or not phase else Source.DATA_FD,
+            vague=phase is None,
+            progress=self._progress(),
+            work=self._work if self._phase is not None else None,
+            expected=expected,
+            blind=blind,
+        )
+
+    def _follow(self, file: _File) -> None:
+        before, self._file = self._file, file
+        if before is not None and file.iteration != before.iteration:
+            before, self._done = None, None
+        if before is not None and file.owner == before.owner and file.number >= before.number:
+            self._work += file.number - before.number
+        self._phase = self._done = self._named(file, before)
+
+    def _named(self, file: _File, before: _File | None) -> str:
+        operations = self._plan.operations
+        if "read" not in operations or "creation" not in operations:
+            return "file_read" if "read" in operations else "file_creation"
+        anew = before is not None and (
+            file.owner != before.owner or (file.number < before.number and self._plan.ordered)
+        )
+        # What is read has been created before; up to IOR 3.3.0 it is opened for writing too.
+        return "file_read" if anew or not file.writes or self._done == "file_read" else "file_creation"
+
+    def _progress(self) -> float | None:
+        plan, file = self._plan, self._file
+        if self._phase is None or file is None or not plan.items or plan.stonewall or plan.continues:
+            return None
+        return min(1.0, (file.number + 1) / plan.items)
+
+
+def _data(tree: Tree, leader: int) -> _File | None:
+    """Return the data file that a process has open, if it has one. Raises PermissionError."""
+    for file in tree.open_files(leader):
+        directory, _, name = file.path.rpartition("/")
+        match, iteration = DATA.fullmatch(name), DIRECTORY.search(f"{directory}/")
+        if match is not None and iteration is not None:
+            position = tree.position(leader, file.descriptor)
+            return _File(int(iteration[1]), match[1], int(match[2]), position is None or position.writes)
+    return None

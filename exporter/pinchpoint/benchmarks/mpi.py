@@ -1,0 +1,54 @@
+"""Ranks: which of many equal processes speaks for a parallel run, and what launchers add to what the ranks print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from pinchpoint.benchmarks.tree import Tree
+
+__all__ = ["is_first_rank", "rank", "unprefixed"]
+
+VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
+"""Where launchers leave a process' rank: Open MPI 4, PMIx, MPICH's hydra and Intel MPI, MVAPICH2, Slurm."""
+REMOTE = frozenset({"orted", "prted"})
+"""Parents of ranks on a host other than the launcher's (Open MPI 4 and 5)."""
+
+CTIME = r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d:]{8} \d{4})"
+PREFIX = re.compile(
+    # mpirun --tag-output and --timestamp-output, of Open MPI 4: [1,0]<stdout>:, Sat Nov 21 00:20:17 2026<stdout>:, and
+    # of 5: [prterun-host-4711@1,0]<stdout>: (src/mca/iof/base/iof_base_output.c of PRRTE 3.0)
+    rf"(?:{CTIME}|{CTIME}?\[[\w.@-]{{0,255}}\b\d{{1,9}},\d{{1,9}}\])<(?:stdout|stderr)>: ?"
+    # mpiexec.mpich -prepend-rank
+    r"|\[\d{1,9}\] "
+    # srun --label
+    r"|^ {0,8}\d{1,9}: "
+)
+
+
+def rank(tree: Tree, pid: int) -> int | None:
+    """Return a process' rank, None where it has none or we may not see it."""
+    for name in VARIABLES:
+        if re.fullmatch("[0-9]{1,9}", value := tree.variable(pid, name)):
+            return int(value)
+    return None
+
+
+def is_first_rank(tree: Tree, pid: int, comms: Collection[str]) -> bool:
+    """Return whether a process speaks for its run: rank 0, or the only process.
+
+    Where ranks can't be seen it is the oldest of its parent's children of the kind, if its parent is the launcher
+    itself: on other hosts nobody is.
+    """
+    task = tree.processes[pid]
+    if tree.comm(task.ppid) in comms:
+        return False
+    if (known := rank(tree, pid)) is not None:
+        return known == 0
+    siblings = [child for child in tree.children(task.ppid) if tree.comm(child) in comms]
+    return tree.comm(task.ppid) not in REMOTE and pid == min(siblings, default=pid)
+
+
+def unprefixed(line: str) -> str:
+    """Return a line without what launchers put before what a rank prints, at its start and in its middle."""
+    return PREFIX.sub("", line) if "[" in line or "<" in line or ": " in line[:20] else line

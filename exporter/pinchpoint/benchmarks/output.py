@@ -1,0 +1,143 @@
+"""Output as a stream: bytes come in any pieces and become lines, JSON documents, and what a reader makes of them.
+
+Nothing here keeps more than one line and one document, however long the output is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pinchpoint.benchmarks.events import Event
+
+__all__ = ["Documents", "Lines", "Reader", "number"]
+
+LINE_LIMIT = 64 << 10
+"""Longest line in bytes; what is beyond is dropped (fio's terse lines have 2 KiB)."""
+DOCUMENT_LIMIT = 16 << 20
+"""Longest JSON document in characters; a longer one is dropped (fio: 5 KiB a job)."""
+LARGEST = 2.0**63
+"""A figure that is not below this is none (JSON allows NaN, Infinity and integers of any length)."""
+ENDS = re.compile(rb"[\r\n]")
+LINE_COST = 64
+"""Characters that a line of a document counts for besides its own: each is an object."""
+STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?')
+"""A string, or what of one the line has: so no character is looked at twice."""
+
+
+class Lines:
+    r"""Cuts a stream into lines; ``\n`` and ``\r`` both end one, so that ``\r\n`` is followed by an empty line."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[str]:
+        """Yield the lines that end in these bytes."""
+        at = 0
+        for end in ENDS.finditer(data):
+            self._keep(data[at : end.start()])
+            at = end.end()
+            yield self._take()
+        self._keep(data[at:])
+
+    def close(self) -> Iterator[str]:
+        """Yield the last line, if it had no end."""
+        if self._rest:
+            yield self._take()
+
+    @property
+    def rest(self) -> str:
+        """The line that has not ended yet."""
+        return text(bytes(self._rest))
+
+    def _keep(self, piece: bytes) -> None:
+        self._rest += piece[: LINE_LIMIT - len(self._rest)]
+
+    def _take(self) -> str:
+        line = self.rest
+        self._rest.clear()
+        return line
+
+
+def text(raw: bytes) -> str:
+    """Return bytes as text; what is not UTF-8 becomes U+FFFD, and a no-break space is a space."""
+    return raw.decode("utf-8", "replace").replace("\xa0", " ")
+
+
+class Documents:
+    """Finds the JSON documents among the lines of an output: each begins with a brace at the start of a line."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._length = 0
+        self._depth = 0
+
+    def feed(self, line: str) -> Iterator[dict[str, Any]]:
+        """Yield the document that ends in this line, if one does; anything else that the line may be is left alone."""
+        if not self._lines and not line.startswith("{"):
+            return
+        bare = STRING.sub("", line)
+        self._depth += bare.count("{") - bare.count("}")
+        self._length += len(line) + LINE_COST
+        self._lines.append(line)
+        if self._length > DOCUMENT_LIMIT:
+            self._drop()
+        elif self._depth <= 0:
+            whole = "\n".join(self._lines)
+            self._drop()
+            try:
+                document, _ = json.JSONDecoder().raw_decode(whole)
+            except (ValueError, RecursionError):
+                return
+            if isinstance(document, dict):
+                yield document
+
+    @property
+    def inside(self) -> bool:
+        """Whether a document has begun and not ended."""
+        return bool(self._lines)
+
+    def _drop(self) -> None:
+        self._lines.clear()
+        self._length = self._depth = 0
+
+
+def number(value: object) -> float | None:
+    """Return a figure of a JSON document, be it a number or a string that holds one; None where it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        found = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return found if abs(found) < LARGEST else None
+
+
+class Reader(ABC):
+    """Reads one benchmark's output as it comes.
+
+    However the bytes are cut into pieces, the events are the same. Foreign text gives no events, and nothing raises.
+    """
+
+    def __init__(self) -> None:
+        self._lines = Lines()
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Return what these bytes tell."""
+        return [event for line in self._lines.feed(data) for event in self.line(line)]
+
+    def close(self) -> list[Event]:
+        """Return what can be told only at the end of the output."""
+        events = [event for line in self._lines.close() for event in self.line(line)]
+        return [*events, *self.end()]
+
+    @abstractmethod
+    def line(self, line: str) -> Iterable[Event]:
+        """Return what one line tells; it has no line end."""
+
+    def end(self) -> Iterable[Event]:
+        """Return what the end of the output tells, after its last line."""
+        return ()

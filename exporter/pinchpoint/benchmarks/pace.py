@@ -1,0 +1,64 @@
+"""How steadily a phase goes on: when it last did anything, and whether it becomes slower."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+__all__ = ["Pace"]
+
+KEPT = 256
+"""Points that are kept of a phase; when there are more, every other one goes, and new ones come half as often."""
+FEWEST = 8
+"""Points from which on two halves are compared."""
+
+
+class Pace:
+    """What was done by when. Times are in seconds, work is in any unit that only grows."""
+
+    def __init__(self) -> None:
+        self.moved: float | None = None
+        """When the work last grew; None before anything was told."""
+        self._times: list[float] = []
+        self._done: list[float] = []
+        self._spacing = 0.0
+        """Seconds from one point to the next, so that the first half is known as finely as the second."""
+
+    def reaches(self, now: float, work: float) -> None:
+        """Take in that `work` was done by `now`."""
+        if self._times:
+            # A clock may be set back.
+            now = max(now, self._times[-1])
+        if not self._done or work > self._done[-1]:
+            self.moved = now
+        work = max(work, self._done[-1]) if self._done else work
+        if len(self._times) > 1 and now - self._times[-2] < self._spacing:
+            self._times[-1], self._done[-1] = now, work
+            return
+        self._times.append(now)
+        self._done.append(work)
+        if len(self._times) > KEPT:
+            del self._times[1:-1:2], self._done[1:-1:2]
+            self._spacing = 2 * (now - self._times[0]) / KEPT
+
+    def flows(self, now: float, rate: float) -> None:
+        """Take in that work has been done at this rate since the last time."""
+        since = now - self._times[-1] if self._times else 0.0
+        if self.moved is None:
+            self.moved = now
+        self.reaches(now, (self._done[-1] if self._done else 0.0) + max(rate, 0.0) * since)
+
+    @property
+    def second_half(self) -> float | None:
+        """Throughput of the second half of the time so far over that of the first; None where it can't be said."""
+        if len(self._times) < FEWEST:
+            return None
+        start, end = self._times[0], self._times[-1]
+        if end <= start:
+            return None
+        middle = (start + end) / 2
+        index = bisect_left(self._times, middle)
+        before, after = self._times[index - 1], self._times[index]
+        share = (middle - before) / (after - before) if after > before else 0.0
+        half = self._done[index - 1] + share * (self._done[index] - self._done[index - 1])
+        first, second = half - self._done[0], self._done[-1] - half
+        return second / first if first > 0 else None

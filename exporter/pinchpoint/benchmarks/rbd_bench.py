@@ -1,0 +1,170 @@
+"""rbd bench, and rbd bench-write as it was called before: one phase, whose name is the type of its operations.
+
+Rows go through stdio's buffer, so that they come in pieces of 4 KiB where standard output is no terminal; only the
+header is flushed (``do_bench`` in src/tools/rbd/action/Bench.cc, Ceph 16.2).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from pinchpoint.benchmarks.base import Benchmark, Sight
+from pinchpoint.benchmarks.ceph_words import words
+from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Rate, RunBegan, Source, State
+from pinchpoint.benchmarks.output import Reader, number
+from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.runs import Result
+
+__all__ = ["RbdBench", "RbdReader"]
+
+SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40, "P": 50, "E": 60}
+"""Of byte_u_t (src/include/types.h, Ceph 16.2): 22 MiB/s. Until Ceph 14 the figure is plain bytes."""
+RATE = r"([-+.\de]+)(?:\s*([KMGTPE]?)i?B/s)?"
+LINE_LIMIT = 1024
+"""Longer lines than this, in characters, are none of rbd's."""
+
+HEADER = re.compile(
+    r"\bbench(?:-write|\s+type (read|write|readwrite|rw)\b.*)\s+io_size (\d+) io_threads \d+ bytes (\d+)\b"
+)
+ROW = re.compile(rf"\s*\d+\s+(\d+)\s+([-+.\de]+)\s+{RATE}\s*$")
+END = re.compile(rf"\belapsed:\s+(\d+)\s+ops:\s+(\d+)\s+ops/sec:\s+([-+.\de]+)\s+bytes/sec:\s+{RATE}\s*$")
+PART = re.compile(
+    rf"\b(read|write)_ops:\s+\d+\s+(?:read|write)_ops/sec:\s+([-+.\de]+)\s+(?:read|write)_bytes/sec:\s+{RATE}\s*$"
+)
+SIGNAL = re.compile(r"received\s+signal: \w+(?: \w+)?")
+"""A line of Ceph's log on standard error, in front of which a ^C may stand."""
+PROBLEM = re.compile(r"(?:read|write) error: |bench failed: |rbd: (?:bench|failed to flush)|Error flushing data")
+
+TYPES = {"read": "read", "write": "write", "readwrite": "readwrite", "rw": "readwrite"}
+
+
+class RbdReader(Reader):
+    """Reads the text; there is no other format."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._phase = ""
+        """The benchmark that goes on; empty where none does."""
+        self._size = 0.0
+        """Bytes of one operation."""
+        self._bytes = 0.0
+        """Bytes of all of them."""
+        self._failed = False
+        self._ended: Ended | None = None
+        """What ``elapsed`` said of reads and writes together: the lines with each of them follow."""
+
+    def line(self, line: str) -> Iterator[Event]:
+        """Return what one line tells."""
+        if len(line) > LINE_LIMIT:
+            return
+        if self._ended is not None:
+            if match := PART.search(line):
+                self._ended = _with(self._ended, _results(match[1], match[2], match[3], match[4]))
+                if match[1] == "write":
+                    yield from self._complete()
+                return
+            if line.strip():
+                yield from self._complete()
+        if match := HEADER.search(line):
+            yield from self._abandon()
+            # bench-write has no type.
+            self._phase = TYPES[match[1] or "write"]
+            self._size, self._bytes = float(match[2][:18]), float(match[3][:18])
+            yield RunBegan()
+            yield Began(self._phase)
+        elif not self._phase:
+            return
+        elif match := END.search(line):
+            yield from self._over(match)
+        elif match := ROW.match(line):
+            done = float(match[1][:18])
+            results = _results(self._phase, match[2], match[3], match[4])
+            share = min(1.0, done * self._size / self._bytes) if self._bytes else None
+            yield Rate(self._phase, results, share, done)
+        elif match := SIGNAL.search(line) or PROBLEM.match(line):
+            if not self._failed:
+                yield Failed(match[0] if match.re is SIGNAL else line.strip())
+            self._failed = True
+
+    def end(self) -> Iterator[Event]:
+        """Return what the end of the output tells."""
+        if self._ended is not None:
+            yield from self._complete()
+        yield from self._abandon()
+
+    def _over(self, match: re.Match[str]) -> Iterator[Event]:
+        done, rate = float(match[2][:18]), number(match[3])
+        printed = float(match[1][:18])
+        # Whole seconds are printed; the operations and their rate know more.
+        exact = done / rate if rate else printed
+        seconds = exact if 0 <= exact - printed < 1 else printed
+        self._ended = Ended(self._phase, _results(self._phase, match[3], match[4], match[5]), seconds)
+        if not self._failed and done * self._size < self._bytes:
+            self._failed = True
+            yield Failed(f"interrupted after {done * self._size:.0f} of {self._bytes:.0f} bytes")
+        if self._phase != "readwrite":
+            yield from self._complete()
+
+    def _complete(self) -> Iterator[Event]:
+        ended, self._ended = self._ended, None
+        failed, self._failed = self._failed, False
+        self._phase = ""
+        if ended is not None:
+            yield ended
+        if not failed:
+            yield Completed()
+
+    def _abandon(self) -> Iterator[Event]:
+        if self._phase and not self._failed:
+            yield Failed("the output ends before the result")
+        self._phase, self._failed = "", False
+
+
+def _with(ended: Ended, results: tuple[Result, ...]) -> Ended:
+    return Ended(ended.phase, ended.results + results, ended.seconds)
+
+
+def _results(operation: str, operations: str, figure: str, prefix: str | None) -> tuple[Result, ...]:
+    found = []
+    if (rate := number(figure)) is not None:
+        unit = "bytes/sec" if prefix is None else f"{prefix}{'iB' if prefix else 'B'}/s"
+        value = rate * (1 << SHIFTS[prefix or ""])
+        found.append(Result(operation, "bytes_per_second", value, f"{figure} {unit}"))
+    if (count := number(operations)) is not None:
+        found.append(Result(operation, "operations_per_second", count, f"{operations} ops/sec"))
+    return tuple(found)
+
+
+class RbdBench(Benchmark):
+    """One ``rbd bench``."""
+
+    name = "rbd_bench"
+    comms = frozenset({"rbd"})
+    reader = RbdReader
+
+    @classmethod
+    def leads(cls, tree: Tree, pid: int) -> bool:
+        """Return whether a process is the command."""
+        return super().leads(tree, pid) and words(tree.argv(pid))[:1] in (["bench"], ["bench-write"])
+
+    def __init__(self, tree: Tree, leader: int) -> None:
+        self._phase = _phase(tree.argv(leader))
+
+    def look(self, tree: Tree, leader: int, now: float) -> Sight:
+        """Return the phase by the command line: nothing else of the process tells of it."""
+        if self._phase is None:
+            return Sight(State.SETUP)
+        return Sight(State.RUNNING, self._phase, Source.ARGV, number=1, total=1)
+
+    def claim(self, event: Ended | Rate) -> Ended | Rate | None:
+        """Return an event of our own type of operations."""
+        return event if event.phase == self._phase else None
+
+
+def _phase(argv: Sequence[str]) -> str | None:
+    for index, word in enumerate(argv):
+        name, equals, value = word.partition("=")
+        if name == "--io-type":
+            return TYPES.get(value if equals else "".join(argv[index + 1 : index + 2]))
+    return "write" if "bench-write" in argv else None

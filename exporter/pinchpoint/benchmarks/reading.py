@@ -1,0 +1,370 @@
+"""Text to runs: what benchmarks printed some time ago, among whatever other text, is read as the runs that it tells of.
+
+Every reader is given the whole text, as a stream. A run lasts from where its reader sees it begin to where the next one
+of the same benchmark begins; texts of different benchmarks may be mixed.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from pinchpoint.benchmarks.events import (
+    Began,
+    Completed,
+    Ended,
+    Event,
+    Failed,
+    Rate,
+    RunBegan,
+    Scored,
+    Source,
+    State,
+)
+from pinchpoint.benchmarks.io500 import Io500
+from pinchpoint.benchmarks.io500_output import ResultFile
+from pinchpoint.benchmarks.output import Lines, Reader, number
+from pinchpoint.benchmarks.registry import BENCHMARKS
+from pinchpoint.benchmarks.timeline import PHASE_LIMIT
+from pinchpoint.runs import PhaseMark, Result, RunState
+
+__all__ = ["KINDS", "Io500Text", "Kind", "Reading", "TextReader", "date_in"]
+
+INI_HEADER = re.compile(r"\s*(?:version\s*=\s*io500|config-hash\s*=\s*[0-9A-Fa-f]{1,8}\s*$)")
+"""What a result.txt begins with (``[run]`` comes before it since isc21, and is no name that is IO500's alone)."""
+INI_LINE = re.compile(r"\s*(?:;|\[\s*[\w.-]+\s*\]\s*$|[\w.-]+\s*=|$)")
+RUN_LIMIT = 1000
+"""Runs of one text that are kept: the first ones."""
+LINE_LIMIT = 4096
+"""Bytes of a line in which a date is looked for."""
+CUT_OFF = "the output ends before the benchmark does"
+"""Why a run failed whose end never came, where its reader says nothing."""
+DAY = r"(?P<year>20\d\d)[-./](?P<month>\d\d)[-./](?P<day>\d\d)"
+CLOCK = r"(?P<hour>\d\d)[:.](?P<minute>\d\d)[:.](?P<second>\d\d)"
+DATES = tuple(
+    re.compile(pattern.encode())
+    for pattern in (
+        # rados bench, result.txt and the result directory of IO500: 2026-11-21 00:02:55, 2026.11.21-00.02.55
+        rf"\b{DAY}[-T ]{CLOCK}(?:\.\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?",
+        # ior and fio (ctime): Sat Nov 21 00:20:17 2026; date(1): Sat Nov 21 00:20:17 UTC 2026
+        rf"\b(?P<name>[A-Z][a-z]{{2}}) +(?P<day>\d\d?) {CLOCK} (?:[A-Z]{{3,5}} )?(?P<year>20\d\d)\b",
+        # mdtest: -- started at 11/21/2026 00:20:17 --
+        rf"\b(?P<month>\d\d)/(?P<day>\d\d)/(?P<year>20\d\d) {CLOCK}\b",
+        # JSON of fio and of iperf3
+        r'"time(?:stamp|secs)"\s*:\s*(?P<unix>\d{10})\b',
+    )
+)
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+JSON = re.compile(rb'\s*(?:["{}\[\],\d-]|true|false|null|$)')
+"""What a line of a JSON document begins with."""
+BRACES = re.compile(rb'"(?:[^"\\]|\\.)*"|([{}])')
+
+
+class Kind(NamedTuple):
+    """A reader that a text is given to."""
+
+    benchmark: str
+    reader: Callable[[], Reader]
+
+
+class Io500Text(Reader):
+    """Reads what IO500 prints, and what it keeps in a file, result.txt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._printed = Io500.reader()
+        self._file: ResultFile | None = None
+        self._headed = False
+        """Whether there is nothing of the file but its header so far."""
+        self._complete = False
+
+    def line(self, line: str) -> Iterator[Event]:
+        """Return what one line tells."""
+        if INI_HEADER.match(line) and not (self._file is not None and self._headed):
+            yield from self._close()
+            self._file, self._headed, self._complete = ResultFile(), True, False
+            yield RunBegan()
+        elif self._file is not None and not INI_LINE.match(line):
+            yield from self._close()
+        if self._file is None:
+            yield from self._printed.line(line)
+            return
+        if line.lstrip().startswith("["):
+            self._headed = False
+        for event in self._file.line(line):
+            self._complete = self._complete or isinstance(event, Completed)
+            yield event
+
+    def end(self) -> Iterator[Event]:
+        """Return what the end of the text tells."""
+        yield from self._close()
+        yield from self._printed.end()
+
+    def _close(self) -> Iterator[Event]:
+        """End the file, if the text is in one: without a score the run failed."""
+        if self._file is not None and not self._complete:
+            yield Failed("the file ends before the score")
+        self._file = None
+
+
+KINDS = tuple(Kind(benchmark.name, Io500Text if benchmark is Io500 else benchmark.reader) for benchmark in BENCHMARKS)
+"""What is understood."""
+
+
+class Reading(NamedTuple):
+    """A run that a text tells of."""
+
+    line: int
+    """Its first line, counted from 1."""
+    state: RunState
+    """Without an id; its phases lie one after the other in the text's order, each as long as it took."""
+
+
+def date_in(line: bytes) -> float | None:
+    """Return the first date with a time of day in a line, in Unix seconds; one without a zone is local time."""
+    found = [match for pattern in DATES if (match := pattern.search(line[:LINE_LIMIT])) is not None]
+    for match in sorted(found, key=lambda match: match.start()):
+        if (date := _date({name: text.decode() for name, text in match.groupdict().items() if text})) is not None:
+            return date
+    return None
+
+
+def _date(words: dict[str, str]) -> float | None:
+    if "unix" in words:
+        return float(words["unix"])
+    if (name := words.get("name", MONTHS[0])) not in MONTHS:
+        return None
+    month = int(words["month"]) if "month" in words else MONTHS.index(name) + 1
+    day, hour, minute, second = (int(words[key]) for key in ("day", "hour", "minute", "second"))
+    try:
+        date = datetime(int(words["year"]), month, day, hour, minute, second, tzinfo=UTC)
+        if zone := words.get("zone"):
+            offset = 0 if zone == "Z" else int(zone[:3]) * 3600 + int(zone[0] + zone[-2:]) * 60
+            return date.timestamp() - offset
+        return time.mktime((*date.timetuple()[:8], -1))
+    except (ValueError, OverflowError):  # no such day; the file may say 2026-13-99
+        return None
+
+
+class TextReader:
+    """Reads a text that comes in pieces, cut anywhere; it keeps no more of it than a line."""
+
+    def __init__(self, kinds: Iterable[Kind]) -> None:
+        self.left_out = 0
+        """Runs beyond `RUN_LIMIT`."""
+        readers = [(kind, kind.reader()) for kind in kinds]
+        # Most readers live on lines: for them the text is cut once. The others cut it in their own way.
+        self._by_line = [entry for entry in readers if _lives_on_lines(type(entry[1]))]
+        self._by_piece = [entry for entry in readers if not _lives_on_lines(type(entry[1]))]
+        self._lines = Lines()
+        self._open: dict[Kind, _Run] = {}
+        self._done: list[_Run] = []
+        self._line = 1
+        self._head = bytearray()
+        self._document = _Document()
+
+    def feed(self, data: bytes) -> None:
+        """Take in the next bytes."""
+        for piece, ends in _lines(data):
+            self._head += piece[: LINE_LIMIT - len(self._head)]
+            inside = ends and self._document.take(bytes(self._head), self._line)
+            self._tell(self._lines.feed(piece))
+            for kind, reader in self._by_piece:
+                for event in reader.feed(piece):
+                    self._hear(kind, event)
+            if ends:
+                self._date(bytes(self._head), inside=inside)
+                self._head.clear()
+                self._line += 1
+
+    def close(self, start: float) -> list[Reading]:
+        """Return the runs, by their first lines. One without a date of its own began at `start`, in Unix seconds."""
+        inside = self._document.take(bytes(self._head), self._line)
+        self._tell(self._lines.close())
+        for kind, reader in self._by_line:
+            for event in reader.end():
+                self._hear(kind, event)
+        for kind, reader in self._by_piece:
+            for event in reader.close():
+                self._hear(kind, event)
+        self._date(bytes(self._head), inside=inside)
+        for kind in [*self._open]:
+            self._end(kind)
+        return [Reading(run.line, run.state(start)) for run in sorted(self._done, key=lambda run: run.line)]
+
+    def _tell(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            for kind, reader in self._by_line:
+                for event in reader.line(line):
+                    self._hear(kind, event)
+
+    def _date(self, line: bytes, *, inside: bool) -> None:
+        """Take the line's date for the runs that it is a part of, and for the JSON document that it is `inside` of."""
+        document = self._document
+        undated = [
+            run
+            for run in self._open.values()
+            if run.date is None and (run.line == document.line if inside else not run.over or run.line == self._line)
+        ]
+        if not undated and not (inside and document.date is None):
+            return
+        date = date_in(line)
+        if inside and document.date is None:
+            document.date = date
+        for run in undated:
+            run.date = date
+
+    def _hear(self, kind: Kind, event: Event) -> None:
+        run = self._open.get(kind)
+        if run is None or isinstance(event, RunBegan) or (run.over and run.has(event)):
+            self._end(kind)
+            document = self._document
+            line, date = (document.line, document.date) if document.covers(self._line) else (self._line, None)
+            run = self._open[kind] = _Run(kind, line, date)
+        run.hear(event)
+
+    def _end(self, kind: Kind) -> None:
+        run = self._open.pop(kind, None)
+        if run is None or run.empty:
+            return
+        if len(self._done) < RUN_LIMIT:
+            self._done.append(run)
+        else:
+            self.left_out += 1
+
+
+def _lives_on_lines(reader: type[Reader]) -> bool:
+    return reader.feed is Reader.feed and reader.close is Reader.close
+
+
+def _lines(data: bytes) -> Iterator[tuple[bytes, bool]]:
+    r"""Yield the lines of a piece, and whether each is whole: what ends a line that is counted is ``\n`` alone."""
+    at = 0
+    while (end := data.find(b"\n", at)) >= 0:
+        yield data[at : end + 1], True
+        at = end + 1
+    if at < len(data):
+        yield data[at:], False
+
+
+class _Document:
+    """The JSON document that the text is in, or was in last: a reader tells of it only where it ends."""
+
+    def __init__(self) -> None:
+        self.line = self._last = 0
+        self.date: float | None = None
+        self._depth = 0
+
+    def take(self, line: bytes, number: int) -> bool:
+        """Take in a line; return whether it is in a document."""
+        if self._depth <= 0:
+            if not line.startswith(b"{"):
+                return False
+            self.line, self.date, self._depth = number, None, 0
+        elif not JSON.match(line):
+            self._depth = 0
+            return False
+        self._last = number
+        for match in BRACES.finditer(line):
+            self._depth += {b"{": 1, b"}": -1}.get(match[1], 0)
+        if len(line) >= LINE_LIMIT:
+            self._depth = 0  # where it ends can't be told from the line's beginning: it is taken for the whole
+        return True
+
+    def covers(self, number: int) -> bool:
+        """Return whether a line is one of the document."""
+        return self._depth > 0 or self.line <= number <= self._last
+
+
+class _Run:
+    """A run, as its events come."""
+
+    def __init__(self, kind: Kind, line: int, date: float | None) -> None:
+        self.line = line
+        self.date = date
+        self.over = False
+        """Whether its end was told; what still comes is its clean-up."""
+        self._kind = kind
+        self._phases: list[PhaseMark] = []
+        self._current: PhaseMark | None = None
+        self._scored: Scored | None = None
+        self._failed = False
+        self._reason = ""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing at all is known of it."""
+        return not self._phases and self._scored is None and not self.over
+
+    def has(self, event: Event) -> bool:
+        """Return whether the run has had this phase, so that another run must have begun."""
+        name = event.phase if isinstance(event, Began | Ended) else ""
+        return any(mark.name == name and mark is not self._current for mark in self._phases)
+
+    def hear(self, event: Event) -> None:
+        match event:
+            case Began() if self._current is None or self._current.name != event.phase:
+                self._begin(event.phase).expected = event.expected
+            case Rate() if event.phase and (self._current is None or self._current.name != event.phase):
+                self._begin(event.phase)
+            case Ended() if event.ran:
+                self._ended(event)
+            case Scored():
+                self._scored = event
+                self.over = True
+            case Completed():
+                self._failed, self._reason = False, ""
+                self.over = True
+                self._current = None
+            case Failed():
+                self._failed = self.over = True
+                self._reason = self._reason or event.reason
+
+    def _begin(self, phase: str) -> PhaseMark:
+        mark = PhaseMark(phase, 0.0, benchmark=self._kind.benchmark, source=Source.STDOUT, state=State.FINISHED)
+        if len(self._phases) < PHASE_LIMIT:
+            self._phases.append(mark)
+        self._current = mark
+        return mark
+
+    def _ended(self, event: Ended) -> None:
+        mark = next((mark for mark in reversed(self._phases) if mark.name == event.phase and not mark.results), None)
+        mark = mark or self._begin(event.phase)
+        if self._current is mark:
+            self._current = None
+        mark.results = _real(event.results)
+        mark.seconds = number(event.seconds)
+        mark.valid = event.valid
+
+    def state(self, start: float) -> RunState:
+        """Return the whole run; `start` is when it began, in Unix seconds, where its text doesn't say."""
+        failed, reason = self._failed, self._reason
+        if not self.over and self._current is not None:
+            failed, reason = True, CUT_OFF
+        if self._current is not None and failed:
+            self._current.state = State.FAILED
+        start = self.date if self.date is not None else start
+        end = start
+        for place, mark in enumerate(self._phases, 1):
+            mark.number, mark.start = place, end
+            mark.end = end = end + max(0.0, mark.seconds or 0.0)
+        scored = self._scored or Scored(())
+        return RunState(
+            "",
+            self._kind.benchmark,
+            start,
+            end,
+            State.FAILED if failed else State.FINISHED,
+            self._phases,
+            scores=_real(scored.scores),
+            valid=scored.valid,
+            reason=reason,
+        )
+
+
+def _real(results: Iterable[Result]) -> list[Result]:
+    """Return the results that are figures: a text may have a number of a thousand digits."""
+    return [result for result in results if number(result.value) is not None]

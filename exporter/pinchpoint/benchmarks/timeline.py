@@ -1,0 +1,270 @@
+"""One run as it unfolds: looks and output events become phases with their times, results and state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from pinchpoint.benchmarks.base import Sight
+from pinchpoint.benchmarks.events import (
+    Began,
+    Completed,
+    Ended,
+    Event,
+    Failed,
+    Rate,
+    RunBegan,
+    Scored,
+    Source,
+    State,
+)
+from pinchpoint.benchmarks.pace import Pace
+from pinchpoint.runs import PhaseMark, Result
+
+__all__ = ["Timeline"]
+
+MOMENT = 2.0
+"""Seconds for which looks may show a phase that has ended, until they show another run of it."""
+PHASE_LIMIT = 4096
+"""Phases of one run that are kept: the first ones (``ior -i 1000`` has 2,000)."""
+
+
+class Timeline:
+    """The phases of one run of one benchmark. Times that come in and go out are Unix seconds.
+
+    A phase is known from looks at the processes, from events of an output or a file of results, or from both: an
+    event that ends a phase meets the one that was seen, or stands for one that was too short to be seen.
+    """
+
+    def __init__(self, benchmark: str) -> None:
+        self.benchmark = benchmark
+        self.phases: list[PhaseMark] = []
+        """By start."""
+        self.state = State.SETUP
+        self.scores: tuple[Result, ...] = ()
+        self.valid = True
+        self.total: int | None = None
+        self.reason = ""
+        self.blind: tuple[str, ...] = ()
+        self.complete: bool | None = None
+        """Whether the benchmark itself said that it ended regularly, or failed; None as long as it says neither."""
+        self.heard = False
+        """Whether any output has told anything."""
+        self._end: float | None = None
+        self._failed = False
+        self._tellers: dict[int, set[Source]] = {}
+        """What has told of the end of a phase, by the mark's identity."""
+        self._current: PhaseMark | None = None
+        self._over = ""
+        """A phase that has ended as its output says, though looks may show it for a moment longer."""
+        self._over_since = 0.0
+        self._looked: float | None = None
+        self._looked_before: float | None = None
+        """When the look before the last one was made."""
+        self._unseen: dict[int, float] = {}
+        """When a phase had not begun yet, as far as is known, by the mark's identity."""
+        self._pace = Pace()
+
+    def see(self, sight: Sight, now: float) -> None:
+        """Take in a look."""
+        self.hear(sight.events, now, sight.events_source)
+        self.blind = sight.blind
+        self.total = sight.total or self.total
+        self._looked_before, self._looked = self._looked, now
+        by_argv = sight.source is Source.ARGV
+        if sight.phase != self._over or (now - self._over_since > MOMENT and not by_argv):
+            self._over = ""
+        phase = sight.phase if sight.phase != self._over else None
+        if phase is not None and sight.vague and any(not mark.vague for mark in self.phases):
+            phase = None
+        if (heard := self._current) is not None and heard.source == Source.STDOUT and sight.state is not State.PAUSED:
+            # Looks don't see the phase that the output names: they can't end it. A command line never changes.
+            if phase is None and (sight.vague or sight.phase is None):
+                return
+            if by_argv and phase != heard.name:
+                return
+        self.state = sight.state if phase is not None or sight.phase is None else State.BETWEEN
+        if (current := self._enter(phase, now, sight.source)) is None:
+            return
+        current.vague = sight.vague
+        current.state = sight.state
+        current.number = sight.number
+        current.expected = sight.expected if sight.expected is not None else current.expected
+        current.progress = sight.progress if sight.progress is not None else current.progress
+        if sight.work is not None:
+            self._move(current, now, sight.work)
+
+    def hear(self, events: Iterable[Event], now: float, source: Source) -> None:
+        """Take in what an output or a file of results told at `now`."""
+        batch = list(events)
+        self.heard |= bool(batch)
+        # What ended unseen and is told of all at once ended one after another, the last one at most now.
+        ends: dict[int, float] = {}
+        end = now
+        for index in range(len(batch) - 1, -1, -1):
+            event = batch[index]
+            if isinstance(event, Ended):
+                ends[index] = end
+                end -= event.seconds or 0.0
+                current = self._current
+                if current is not None and current.name == event.phase and current.source != Source.ARGV:
+                    # What is told of before it was over when it was seen to begin.
+                    end = min(end, current.start)
+        for index, event in enumerate(batch):
+            match event:
+                case RunBegan():
+                    self.complete = None
+                case Began():
+                    self._began(event, now, source)
+                case Rate():
+                    self._rate(event, now)
+                case Ended():
+                    self._ended(event, now, ends[index], source)
+                case Scored():
+                    self.scores, self.valid = event.scores, event.valid
+                case Completed():
+                    self.complete = True
+                    self._leave(now)
+                    self.state = State.BETWEEN
+                case Failed():
+                    self.complete = False
+                    self.reason = self.reason or event.reason
+        if batch and self._end is not None:
+            self.end(self._end)
+
+    def end(self, now: float, *, failed: bool = False) -> None:
+        """Be over, failed if anything says so: `failed`, or the benchmark's own words, which may come later."""
+        self._end = now
+        self._failed = failed = failed or self._failed or self.complete is False
+        if self._current is not None and failed:
+            self._current.state = State.FAILED
+        self._leave(now)
+        if any(not mark.vague for mark in self.phases):
+            self.phases = [mark for mark in self.phases if not mark.vague or mark.results]
+        self.state = State.FAILED if failed else State.FINISHED
+
+    @property
+    def current(self) -> PhaseMark | None:
+        """The phase that goes on."""
+        return self._current
+
+    def awaits(self, phase: str) -> bool:
+        """Return whether there is a phase of that name whose results are not known."""
+        return any(mark.name == phase and not mark.results for mark in self.phases)
+
+    def _enter(self, phase: str | None, now: float, source: Source) -> PhaseMark | None:
+        if self._current is not None and self._current.name == phase:
+            return self._current
+        self._leave(now)
+        if phase is None or len(self.phases) >= PHASE_LIMIT:
+            return None
+        self._current = PhaseMark(phase, now, benchmark=self.benchmark, source=source)
+        self._unseen[id(self._current)] = now if self._looked_before is None else self._looked_before
+        self._pace = Pace()
+        self._insert(self._current)
+        return self._current
+
+    def _leave(self, now: float) -> None:
+        if (current := self._current) is None:
+            return
+        current.end = max(now, current.start)
+        if current.state != State.FAILED:
+            current.state = State.FINISHED
+        current.rates = []
+        self._current = None
+
+    def _insert(self, mark: PhaseMark) -> None:
+        self.phases.append(mark)
+        self._sort()
+
+    def _sort(self) -> None:
+        self.phases.sort(key=lambda mark: (mark.start, math.inf if mark.end is None else mark.end))
+
+    def _began(self, event: Began, now: float, source: Source) -> None:
+        self._over = ""
+        if (current := self._enter(event.phase, now, source)) is not None:
+            current.expected = event.expected if event.expected is not None else current.expected
+            current.state = event.state
+            self.state = event.state
+
+    def _rate(self, event: Rate, now: float) -> None:
+        current = self._current
+        if event.phase and (current is None or (current.vague and current.name != event.phase)):
+            current = self._enter(event.phase, now, Source.STDOUT)
+            self.state = State.RUNNING
+        if current is None or (event.phase and event.phase != current.name):
+            return
+        current.rates = list(event.results) or current.rates
+        current.progress = event.progress if event.progress is not None else current.progress
+        if event.work is not None:
+            self._move(current, now, event.work)
+        elif event.results:
+            self._pace.flows(now, event.results[0].value)
+            self._paced(current)
+
+    def _move(self, current: PhaseMark, now: float, work: float) -> None:
+        self._pace.reaches(now, work)
+        self._paced(current)
+
+    def _paced(self, current: PhaseMark) -> None:
+        current.moved = self._pace.moved
+        current.pace = self._pace.second_half
+
+    def _ended(self, event: Ended, now: float, end: float, source: Source) -> None:
+        if not event.ran:
+            return
+        mark = self._meant(event, now, source)
+        if mark is not None and mark.results:
+            # Another source has told of it: what this one adds is whether it counts.
+            mark.seconds = event.seconds if mark.seconds is None else mark.seconds
+            mark.valid = mark.valid and event.valid
+            self._tellers[id(mark)].add(source)
+            return
+        if mark is None:
+            if len(self.phases) >= PHASE_LIMIT:
+                return
+            mark = PhaseMark(event.phase, end, end, benchmark=self.benchmark, source=source, state=State.FINISHED)
+            self.phases.append(mark)
+        elif mark is self._current:
+            self._leave(now)
+            self.state = State.BETWEEN
+            self._over, self._over_since = event.phase, now
+            # One that began in the same batch as it ended began at no time that is known.
+            mark.start = min(mark.start, end)
+            mark.end = end
+        mark.results = list(event.results)
+        mark.seconds = event.seconds
+        mark.valid = event.valid
+        mark.vague = False
+        self._tellers[id(mark)] = {source}
+        self._stretch(mark, event.seconds or 0.0, end)
+        self._sort()
+
+    def _meant(self, event: Ended, now: float, source: Source) -> PhaseMark | None:
+        """Return the phase that has ended: one of which only another source has told so far, or one without results."""
+        named = [mark for mark in self.phases if mark.name == event.phase]
+        for mark in named:
+            if mark.results and source not in self._tellers.get(id(mark), {source}):
+                return mark
+        waiting = [mark for mark in named if not mark.results]
+        if source is Source.RESULT_FILE:
+            # It tells of an end at once: one of long ago was of another run, of which it told nothing.
+            lately = (now if self._looked_before is None else self._looked_before) - MOMENT
+            waiting = [mark for mark in waiting if mark.end is None or mark.end >= lately]
+        for mark in reversed(waiting):
+            # One that has just begun is another than one that took longer.
+            longest = (now if mark.end is None else mark.end) - self._unseen.get(id(mark), mark.start)
+            if event.seconds is None or event.seconds <= longest:
+                return mark
+        return waiting[0] if waiting else None
+
+    def _stretch(self, mark: PhaseMark, seconds: float, latest: float) -> None:
+        """Let a phase be as long as its benchmark says: it may have been seen late, or lost from sight early."""
+        others = [other for other in self.phases if other is not mark and not other.vague]
+        end = mark.start if mark.end is None else mark.end
+        after = min((other.start for other in others if other.start >= end), default=latest)
+        mark.end = end = max(end, min(mark.start + seconds, latest, after))
+        before = [other.end for other in others if other.end is not None and other.end <= end]
+        if self._current is not None and self._current.vague:
+            before.append(self._current.start)
+        mark.start = min(mark.start, max(end - seconds, max(before, default=end - seconds)))

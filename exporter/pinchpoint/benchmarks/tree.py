@@ -1,0 +1,212 @@
+"""The processes among which a benchmark is looked for, and what each shows of itself.
+
+What is read here of other users' processes (command lines, single variables, open files) is used to name phases, and
+shown to nobody.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from pinchpoint.procfs import FormatError, decode, parse_stat, read_bytes
+from pinchpoint.rootfs import list_in_root, open_in_root, read_piece
+
+__all__ = ["OpenFile", "Task", "Tree"]
+
+PROCESS_LIMIT = 4096
+"""Processes of one command that are looked at."""
+FILE_LIMIT = 4096
+"""Open files of one process that are looked at."""
+READ_LIMIT = 1 << 20
+"""Longest file that is read whole, in bytes."""
+NAME_LIMIT = 4096
+"""Names of one directory that are read."""
+
+
+class Task(Protocol):
+    """What is known of a process: `pinchpoint.procfs.Stat` is one."""
+
+    @property
+    def comm(self) -> str:
+        """Name of its leader."""
+
+    @property
+    def ppid(self) -> int:
+        """Its parent."""
+
+    @property
+    def start(self) -> int:
+        """Clock ticks from boot to its start: with the pid, its identity."""
+
+
+class OpenFile(NamedTuple):
+    """A file that a process has open."""
+
+    descriptor: int
+    path: str
+    """As the process sees it; what is no file is ``pipe:[N]``, ``socket:[N]`` and the like."""
+
+
+class Position(NamedTuple):
+    """Where a process is in an open file (``seq_show`` in fs/proc/fd.c)."""
+
+    offset: int
+    flags: int
+    """Those of open(2)."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether it can be written."""
+        return self.flags & os.O_ACCMODE != os.O_RDONLY
+
+
+@dataclass
+class Tree:
+    """Some processes of a host by pid, as they were just now. What has gone meanwhile is empty."""
+
+    procfs: Path
+    processes: Mapping[int, Task]
+
+    @classmethod
+    def below(cls, procfs: Path, root: int) -> Tree:
+        """Return a process and all below it."""
+        found: dict[int, Task] = {}
+        waiting = [root]
+        while waiting and len(found) < PROCESS_LIMIT:
+            pid = waiting.pop(0)
+            try:
+                stat = parse_stat(read_bytes(procfs / str(pid) / "stat"))
+                tids = os.listdir(procfs / str(pid) / "task")
+            except (OSError, FormatError):
+                continue
+            found[pid] = stat
+            for tid in tids:
+                # children_seq_show (fs/proc/array.c): the pids whose parent is this very thread.
+                try:
+                    children = read_bytes(procfs / str(pid) / "task" / tid / "children").split()
+                except OSError:
+                    continue
+                waiting.extend(int(child) for child in children)
+        return cls(procfs, found)
+
+    @cached_property
+    def _children(self) -> Mapping[int, Sequence[int]]:
+        found: dict[int, list[int]] = {}
+        for pid, task in self.processes.items():
+            found.setdefault(task.ppid, []).append(pid)
+        return found
+
+    def comm(self, pid: int) -> str:
+        """Return the name of a process; empty where it isn't one of these."""
+        task = self.processes.get(pid)
+        return "" if task is None else task.comm
+
+    def children(self, pid: int) -> Sequence[int]:
+        """Return the children of a process, oldest first."""
+        return self._children.get(pid, ())
+
+    def descendants(self, pid: int) -> Iterator[int]:
+        """Yield all processes below one, those nearest to it first."""
+        waiting = list(self.children(pid))
+        for child in waiting:
+            yield child
+            waiting.extend(self.children(child))
+
+    def ancestors(self, pid: int) -> Iterator[int]:
+        """Yield parent, grandparent and so on, as far as they are among these processes."""
+        seen = {pid}
+        while (task := self.processes.get(pid)) is not None and task.ppid in self.processes and task.ppid not in seen:
+            pid = task.ppid
+            seen.add(pid)
+            yield pid
+
+    def threads(self, pid: int) -> list[int]:
+        """Return the threads of a process, oldest first; empty where they can't be read."""
+        try:
+            # next_tid (fs/proc/base.c) follows the list to whose end each new thread is added.
+            return [int(tid) for tid in os.listdir(self.procfs / str(pid) / "task")]
+        except OSError:
+            return []
+
+    def thread_names(self, pid: int) -> list[str]:
+        """Return the names of a process' threads, oldest first."""
+        names = []
+        for tid in self.threads(pid):
+            try:
+                names.append(decode(read_bytes(self.procfs / str(pid) / "task" / str(tid) / "comm").rstrip(b"\n")))
+            except OSError:
+                continue
+        return names
+
+    def argv(self, pid: int) -> list[str]:
+        """Return a process' command line; empty where it can't be read."""
+        try:
+            return [decode(word) for word in read_bytes(self.procfs / str(pid) / "cmdline").split(b"\0")[:-1]]
+        except OSError:
+            return []
+
+    def variable(self, pid: int, name: str) -> str:
+        """Return one variable of a process' environment; empty where there is none or it can't be read."""
+        try:
+            words = read_bytes(self.procfs / str(pid) / "environ").split(b"\0")
+        except OSError:
+            return ""
+        start = name.encode("utf-8", "replace") + b"="
+        return next((decode(word[len(start) :]) for word in words if word.startswith(start)), "")
+
+    def cwd(self, pid: int) -> str:
+        """Return a process' working directory as it sees it; / where it can't be read."""
+        try:
+            return os.readlink(self.procfs / str(pid) / "cwd")
+        except OSError:
+            return "/"
+
+    def open_files(self, pid: int) -> list[OpenFile]:
+        """Return what a process has open, by descriptor. Raises PermissionError where we may not see it."""
+        directory = self.procfs / str(pid) / "fd"
+        found = []
+        try:
+            names = sorted(map(int, os.listdir(directory)))
+        except PermissionError:
+            raise
+        except OSError:
+            return []
+        for descriptor in names[:FILE_LIMIT]:
+            if path := self.link(pid, descriptor):
+                found.append(OpenFile(descriptor, path))
+        return found
+
+    def link(self, pid: int, descriptor: int) -> str:
+        """Return the path of one open file; empty where it is not open or can't be seen."""
+        try:
+            return os.readlink(self.procfs / str(pid) / "fd" / str(descriptor))
+        except OSError:
+            return ""
+
+    def position(self, pid: int, descriptor: int) -> Position | None:
+        """Return where a process is in an open file, None where that can't be seen."""
+        try:
+            raw = read_bytes(self.procfs / str(pid) / "fdinfo" / str(descriptor))
+            fields = dict(line.split(b":", 1) for line in raw.splitlines() if b":" in line)
+            return Position(int(fields[b"pos"]), int(fields[b"flags"], 8))
+        except (OSError, KeyError, ValueError):
+            return None
+
+    def open_path(self, pid: int, path: str) -> AbstractContextManager[int]:
+        """Give a descriptor of a regular file by its path as the process sees it. Entering raises OSError."""
+        return open_in_root(self.procfs / str(pid) / "root", os.path.join(self.cwd(pid), path))
+
+    def read_file(self, pid: int, path: str, limit: int = READ_LIMIT) -> bytes:
+        """Return the beginning of a regular file by its path as the process sees it. Raises OSError."""
+        with self.open_path(pid, path) as descriptor:
+            return read_piece(descriptor, 0, limit)
+
+    def list_directory(self, pid: int, path: str, limit: int = NAME_LIMIT) -> list[str]:
+        """Return names in a directory by its path as the process sees it, in no order. Raises OSError."""
+        return list_in_root(self.procfs / str(pid) / "root", os.path.join(self.cwd(pid), path), limit)

@@ -1,0 +1,209 @@
+"""``pinchpoint import``: keeps runs that were made without Pinchpoint, from what their benchmarks printed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import sys
+import time
+from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+import msgspec
+
+from pinchpoint import store
+from pinchpoint.benchmarks.document import run_document
+from pinchpoint.benchmarks.reading import KINDS, Reading, TextReader
+from pinchpoint.runs import Marker, RunState
+from pinchpoint.store import RunRecord, StoreError
+from pinchpoint.terminal.plain import clean, fail, say, warn
+from pinchpoint.terminal.runs import counted, headline
+
+__all__ = ["command"]
+
+PIECE = 64 << 10
+"""Bytes that are read at once."""
+SIZE_LIMIT = 128 << 20
+"""Longest text that is read, in bytes; IO500 prints 2 KiB a run, fio with a status each second 1 MiB a minute."""
+NAME_LIMIT = 40
+"""Longest name of a run, without its number."""
+LATEST = 2.0**37
+"""Unix seconds (in the year 6325) that a file's time has to be below to be one."""
+HASH = "sha256"
+"""The tag that says of which text a run was read."""
+UNDERSTOOD = (
+    "understood are IO500 (its output and its result.txt), ior, mdtest, fio (every format), rados bench, rbd bench, "
+    "ceph tell osd.N bench, iozone, iperf, iperf3, ping, dd"
+)
+
+
+class _UnreadableError(Exception):
+    """A file from which no run can be had; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """What a file tells of."""
+
+    origin: str
+    stem: str
+    digest: str
+    readings: list[Reading]
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--name", help="Name of the runs. [default: the file's, without its suffix]")
+@click.option(
+    "--tag", "tags", multiple=True, metavar="KEY=VALUE", help="A note that is kept with the runs; repeatable."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print what was read as JSON, and keep nothing.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+def command(name: str | None, tags: tuple[str, ...], as_json: bool, files: tuple[str, ...]) -> None:
+    """Keep runs that were made without Pinchpoint, from what their benchmarks printed.
+
+    A FILE is any text that quotes such output: standard output in a log, an output file, IO500's result.txt, a page of
+    notes with several runs in it. - is standard input. Each run is kept like one of `pinchpoint run`, so that
+    `pinchpoint compare` can use it; a text that was imported before is not kept twice.
+    """
+    pairs = {}
+    for tag in tags:
+        key, equals, value = tag.partition("=")
+        if not key or not equals:
+            fail(f"--tag {tag!r} is not KEY=VALUE", 2)
+        if key == HASH:
+            fail(f"--tag {tag!r}: {HASH} says which text a run was read from, and is set by itself", 2)
+        pairs[key] = value
+    failed = False
+    documents: list[dict[str, Any]] = []
+    for file in files:
+        try:
+            text = _read(file)
+            if as_json:
+                documents += [{"file": file, "line": line, **run_document(state)} for line, state in text.readings]
+            else:
+                _keep(text, file, name, pairs)
+        except (_UnreadableError, StoreError) as error:
+            warn(str(error))
+            failed = True
+    if as_json:
+        say(json.dumps({"runs": documents}, indent=2))
+    sys.exit(int(failed))
+
+
+def _read(file: str) -> _Text:
+    """Return what a file tells of. Raises _UnreadableError."""
+    reader = TextReader(KINDS)
+    digest = hashlib.sha256()
+    length, binary = 0, False
+    try:
+        opened, changed = _open(file)
+        with opened as stream:
+            while piece := stream.read(PIECE):
+                length += len(piece)
+                if length > SIZE_LIMIT:
+                    raise _UnreadableError(_too_long(file))
+                digest.update(piece)
+                binary = binary or b"\0" in piece
+                reader.feed(piece)
+    except OSError as error:
+        raise _UnreadableError(f"{file}: {error.strerror}") from error
+    readings = reader.close(changed)
+    if not readings:
+        what = "it is empty" if not length else "it is no text" if binary else "no benchmark's output is found in it"
+        raise _UnreadableError(f"{file}: {what}; {UNDERSTOOD}")
+    if reader.left_out:
+        warn(f"{file}: only its first {len(readings)} runs are read, {reader.left_out} more are left out")
+    origin = "standard input" if file == "-" else os.path.abspath(file)
+    return _Text(origin, "stdin" if file == "-" else Path(file).stem, digest.hexdigest(), readings)
+
+
+def _open(file: str) -> tuple[AbstractContextManager[BinaryIO], float]:
+    """Return a file and when it was last changed, in Unix seconds. Raises OSError, _UnreadableError."""
+    if file == "-":
+        if sys.stdin is None:
+            raise _UnreadableError("-: standard input is closed")
+        return nullcontext(sys.stdin.buffer), time.time()
+    # A fifo would hold us up for as long as nobody writes, a device for ever.
+    found = os.stat(file)
+    if stat.S_ISDIR(found.st_mode):
+        raise _UnreadableError(f"{file}: a directory; name the files in it")
+    if not stat.S_ISREG(found.st_mode):
+        raise _UnreadableError(f"{file}: no regular file; give its content on standard input: pinchpoint import -")
+    if found.st_size > SIZE_LIMIT:
+        raise _UnreadableError(_too_long(file))
+    changed = found.st_mtime if 0 < found.st_mtime < LATEST else time.time()
+    return os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb"), changed
+
+
+def _too_long(file: str) -> str:
+    return (
+        f"{file}: longer than {SIZE_LIMIT >> 20} MiB; cut out what the benchmark printed, "
+        f"for instance grep RESULT {file} | pinchpoint import -"
+    )
+
+
+def _keep(text: _Text, file: str, name: str | None, tags: dict[str, str]) -> None:
+    """Keep the runs of a text, and say which they are. Raises StoreError."""
+    kept = store.runs(warn)
+    before = [record.marker.run for record in kept if record.marker.tags.get(HASH) == text.digest]
+    if before:
+        last = f" to {before[-1]}" if len(before) > 1 else ""
+        say(f"{file}: imported before as {before[0]}{last}; nothing is kept twice")
+        return
+    # A diary grows: of what was imported from the same file before, only the new runs are kept.
+    known = Counter(_figures(record.marker) for record in kept if record.origin == text.origin)
+    stem = (name or text.stem)[:NAME_LIMIT]
+    digits = max(2, len(str(len(text.readings))))
+    again = 0
+    for number, (_, state) in enumerate(text.readings, 1):
+        if state.phases and known[_figures(state)] > 0:
+            known[_figures(state)] -= 1
+            again += 1
+            continue
+        numbered = f"{stem}-{number:0{digits}}" if len(text.readings) > 1 else stem
+        try:
+            run, directory = store.new_run_directory(store.run_id(numbered, (), state.start))
+            marker = _marker(run, state, {**tags, HASH: text.digest})
+            store.save(directory, RunRecord(marker, [], origin=text.origin))
+        except OSError as error:
+            raise StoreError(
+                f"{error.filename}: {error.strerror}; set XDG_STATE_HOME to a directory that can be written"
+            ) from error
+        say(f"{run}  {state.benchmark}  {counted(len(state.phases), 'phase')}  {headline(state)}  {_end(state)}")
+    if again:
+        say(f"{file}: {counted(again, 'run')} imported before; nothing is kept twice")
+
+
+def _figures(state: RunState) -> bytes:
+    """Return what makes a run the one that it is, wherever it stands in a text and whenever that was changed."""
+    phases = [(mark.name, mark.results, mark.seconds) for mark in state.phases]
+    return msgspec.json.encode((state.benchmark, state.state, state.scores, phases))
+
+
+def _end(state: RunState) -> str:
+    return clean(f"{state.state}: {state.reason}" if state.reason else state.state)
+
+
+def _marker(run: str, state: RunState, tags: dict[str, str]) -> Marker:
+    return Marker(
+        run,
+        state.benchmark,
+        state.start,
+        state.end,
+        state.state,
+        state.phases,
+        total=state.total,
+        scores=state.scores,
+        valid=state.valid,
+        reason=state.reason,
+        pid=0,
+        pid_start=0,
+        command_pid=0,
+        tags=tags,
+    )

@@ -1,0 +1,143 @@
+"""The benchmark runs that a snapshot tells of, and how far they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pinchpoint.diagnosis.series import label, series
+from pinchpoint.model import Labels, Snapshot
+from pinchpoint.runs import Result
+
+__all__ = ["Phase", "Run", "active_phases", "current_runs"]
+
+RECENT = 60.0
+"""Seconds for which a run that has ended is still of interest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A phase of a benchmark run that goes on."""
+
+    benchmark: str
+    run: str
+    phase: str
+    start: float | None
+    """Unix time in seconds."""
+    number: int | None = None
+    """Its place among the run's phases, from 1."""
+    total: int | None = None
+    """Number of phases that the run will have."""
+    progress: float | None = None
+    """Share that is done, 0 to 1."""
+    expected: float | None = None
+    """Seconds that it is meant to take."""
+    stalled: float | None = None
+    """Seconds for which it has done nothing; None where its work can't be seen."""
+    rates: tuple[Result, ...] = ()
+    """What it does now, as the benchmark printed it last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A benchmark run that goes on, or that ended a moment ago."""
+
+    benchmark: str
+    run: str
+    state: str
+    """``running``, ``syncing``, ``paused`` and so on: what `pinchpoint_run_state` says."""
+    start: float | None
+    """Unix time in seconds."""
+    phases: tuple[Phase, ...] = ()
+    """Those that go on."""
+    results: tuple[tuple[str, Result], ...] = ()
+    """The phases that have ended with their main results, oldest first; then the score."""
+    valid: bool = True
+    """False where the benchmark calls a result invalid."""
+    blind: tuple[str, ...] = ()
+    """What the exporter has no right to see of it."""
+
+
+def active_phases(snapshot: Snapshot) -> tuple[Phase, ...]:
+    """Return the phases that go on, oldest first."""
+
+    def figures(name: str) -> dict[Labels, float]:
+        return dict(series(snapshot, f"pinchpoint_phase_{name}"))
+
+    starts, numbers, progress = figures("start_timestamp_seconds"), figures("number"), figures("progress_ratio")
+    expected, stalled = figures("expected_seconds"), figures("stalled_seconds")
+    totals = {_run(labels): int(total) for labels, total in series(snapshot, "pinchpoint_run_phases")}
+    rates: dict[tuple[str, str], list[Result]] = {}
+    for labels, rate in series(snapshot, "pinchpoint_phase_rate"):
+        result = Result(label(labels, "operation"), label(labels, "unit"), rate)
+        rates.setdefault((label(labels, "run"), label(labels, "phase")), []).append(result)
+    found = []
+    for labels, active in series(snapshot, "pinchpoint_phase_active"):
+        if active:
+            benchmark, run, phase = (label(labels, name) for name in ("benchmark", "run", "phase"))
+            found.append(
+                Phase(
+                    benchmark,
+                    run,
+                    phase,
+                    starts.get(labels),
+                    int(numbers[labels]) if labels in numbers else None,
+                    totals.get(run),
+                    progress.get(labels),
+                    expected.get(labels),
+                    stalled.get(labels),
+                    tuple(sorted(rates.get((run, phase), ()), key=_main)),
+                )
+            )
+    return tuple(sorted(found, key=lambda phase: (phase.start or 0.0, phase.benchmark, phase.run, phase.phase)))
+
+
+def _run(labels: Labels) -> str:
+    return label(labels, "run")
+
+
+def _main(result: Result) -> tuple[int, float, str]:
+    """Sort results by how much they say: throughput before operations before all others, the largest first."""
+    units = ("bytes_per_second", "operations_per_second", "seconds")
+    return units.index(result.unit) if result.unit in units else len(units), -result.value, result.operation
+
+
+def current_runs(snapshot: Snapshot, phases: Sequence[Phase]) -> tuple[Run, ...]:
+    """Return the runs that go on or ended less than `RECENT` seconds ago, oldest first; `phases` go on."""
+    starts = {_run(labels): start for labels, start in series(snapshot, "pinchpoint_run_start_timestamp_seconds")}
+    valid = {_run(labels): bool(value) for labels, value in series(snapshot, "pinchpoint_run_valid")}
+    begins = dict(series(snapshot, "pinchpoint_phase_start_timestamp_seconds"))
+    ends: dict[str, float] = {}
+    order: dict[tuple[str, str], float] = {}
+    for labels, elapsed in series(snapshot, "pinchpoint_phase_elapsed_seconds"):
+        begin = begins.get(labels, 0.0)
+        order[_run(labels), label(labels, "phase")] = begin
+        ends[_run(labels)] = max(begin + elapsed, ends.get(_run(labels), 0.0))
+    results: dict[tuple[str, str], Result] = {}
+    for labels, value in series(snapshot, "pinchpoint_phase_result"):
+        key = _run(labels), label(labels, "phase")
+        result = Result(label(labels, "operation"), label(labels, "unit"), value)
+        results[key] = min(results.get(key, result), result, key=_main)
+    scores: dict[str, Result] = {}
+    for labels, value in series(snapshot, "pinchpoint_run_score"):
+        if label(labels, "unit") == "score":
+            scores[_run(labels)] = Result("score", "score", value)
+    blind: dict[str, list[str]] = {}
+    for labels, _ in series(snapshot, "pinchpoint_run_blind_info"):
+        blind.setdefault(_run(labels), []).append(label(labels, "what"))
+    found = []
+    for labels, present in series(snapshot, "pinchpoint_run_state"):
+        run, state = _run(labels), label(labels, "state")
+        over = state in ("finished", "failed") and snapshot.time - ends.get(run, starts.get(run, 0.0)) > RECENT
+        if not present or over:
+            continue
+        done = sorted((key for key in results if key[0] == run), key=lambda key: order.get(key, 0.0))
+        named = [(phase, results[run, phase]) for _, phase in done]
+        if run in scores:
+            named.append(("score", scores[run]))
+        own = tuple(phase for phase in phases if phase.run == run)
+        kept = tuple(sorted(blind.get(run, ())))
+        found.append(
+            Run(label(labels, "benchmark"), run, state, starts.get(run), own, tuple(named), valid.get(run, True), kept)
+        )
+    return tuple(sorted(found, key=lambda run: (run.start or 0.0, run.run)))

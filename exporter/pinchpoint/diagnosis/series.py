@@ -1,0 +1,33 @@
+"""The series of a snapshot, without what can't be true.
+
+A snapshot may come from anybody's HTTP server: a value that no series of Pinchpoint can have (negative, infinite, not
+a number) is treated as missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pinchpoint.model import Labels, Snapshot
+
+__all__ = ["LARGEST", "finite", "label", "series"]
+
+LARGEST = 2.0**63
+"""No series has a value as large as this: bytes, hertz and seconds of any machine stay far below."""
+
+
+def finite(value: float | None) -> float | None:
+    """Return the value, or None for one that no series of Pinchpoint can have."""
+    return value if value is not None and 0 <= value < LARGEST else None
+
+
+def label(labels: Labels, name: str) -> str:
+    """Return the value of one label, empty where the series has none of that name."""
+    return next((value for found, value in labels if found == name), "")
+
+
+def series(snapshot: Snapshot, name: str) -> Iterator[tuple[Labels, float]]:
+    """Yield labels and value of every series of one metric."""
+    for labels, raw in snapshot.values.get(name, {}).items():
+        if (value := finite(raw)) is not None:
+            yield labels, value

@@ -1,0 +1,42 @@
+"""How a process ended that is not our child, where the kernel tells."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+
+__all__ = ["ExitWatch"]
+
+PIDFD_INFO_EXIT = 1 << 3
+"""Asks for the exit status (include/uapi/linux/pidfd.h; since Linux 6.15)."""
+INFO = struct.Struct("=QQ11Ii")
+"""``struct pidfd_info``, first version: mask, cgroupid, eleven ids, exit_code."""
+PIDFD_GET_INFO = 3 << 30 | INFO.size << 16 | 0xFF << 8 | 11
+"""``_IOWR(PIDFS_IOCTL_MAGIC, 11, struct pidfd_info)`` (since Linux 6.13)."""
+
+
+class ExitWatch:
+    """Holds on to a process by a descriptor, so that its exit status can be asked for after its end."""
+
+    def __init__(self, pid: int) -> None:
+        self._descriptor: int | None
+        try:
+            self._descriptor = os.pidfd_open(pid)
+        except OSError:  # it has gone, or pid is of another namespace
+            self._descriptor = None
+
+    def close(self) -> int | None:
+        """Return the process' wait status, None where it still runs or the kernel doesn't tell."""
+        if self._descriptor is None:
+            return None
+        request = bytearray(INFO.pack(PIDFD_INFO_EXIT, *[0] * 13))
+        try:
+            fcntl.ioctl(self._descriptor, PIDFD_GET_INFO, request)
+        except OSError:  # an older kernel
+            return None
+        finally:
+            os.close(self._descriptor)
+            self._descriptor = None
+        mask, *_, status = INFO.unpack(request)
+        return status if mask & PIDFD_INFO_EXIT else None

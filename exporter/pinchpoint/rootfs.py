@@ -1,0 +1,115 @@
+"""Files of other processes, opened so that nobody can lead us elsewhere or make us wait.
+
+A path in another process' root directory is walked one component at a time: an absolute link in it leads where it leads
+for who lives there, never to a file of ours. What is neither a regular file nor a directory is never opened: a fifo
+would block or be emptied, a device may act.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+__all__ = ["list_in_root", "open_in_root", "read_piece"]
+
+LINK_LIMIT = 40
+"""Symbolic links that are followed in one path, as in the kernel (MAXSYMLINKS, include/linux/namei.h)."""
+DEPTH_LIMIT = 256
+"""Directories that are open at once on the way: a process may open 1024 files (ulimit -n)."""
+PATH_LIMIT = 4096
+"""Characters of a path, and of what a link puts in its place (PATH_MAX, include/uapi/linux/limits.h)."""
+PATH_ONLY = os.O_PATH | os.O_CLOEXEC
+
+
+@contextmanager
+def open_in_root(root: Path, path: str) -> Iterator[int]:
+    """Give a descriptor of the regular file `path` as it is seen with the root directory `root`.
+
+    Like ``openat2`` with RESOLVE_IN_ROOT (openat2(2)), which Python doesn't have: links in `path` can't lead out of
+    `root`, not even if somebody changes them meanwhile. Raises OSError.
+    """
+    with _found(root, path) as found, _reopened(found, stat.S_IFREG, path) as file:
+        yield file
+
+
+def list_in_root(root: Path, path: str, limit: int) -> list[str]:
+    """Return at most `limit` names in the directory `path`, in no order; found as in `open_in_root`. Raises OSError."""
+    with _found(root, path) as found, _reopened(found, stat.S_IFDIR, path) as directory, os.scandir(directory) as names:
+        return [entry.name for entry in islice(names, limit)]
+
+
+@contextmanager
+def _found(root: Path, path: str) -> Iterator[int]:
+    """Give a descriptor that stands for what `path` leads to, and opens nothing."""
+    inside: list[int] = []
+    try:
+        inside.append(os.open(root, PATH_ONLY | os.O_DIRECTORY))
+        parts = _parts(path)
+        links = 0
+        while parts:
+            part = parts.pop()
+            if part in ("/", ".."):
+                while len(inside) > 1:
+                    os.close(inside.pop())
+                    if part == "..":
+                        break
+                continue
+            inside.append(_entered(part, inside[-1], path))
+            if stat.S_ISLNK(os.fstat(inside[-1]).st_mode):
+                links += 1
+                if links > LINK_LIMIT:
+                    raise _error(errno.ELOOP, path)
+                # An empty path means the link itself (readlinkat(2)).
+                parts.extend(_parts(os.readlink("", dir_fd=inside[-1])))
+                os.close(inside.pop())
+            elif len(inside) > DEPTH_LIMIT:
+                raise _error(errno.ENAMETOOLONG, path)
+        yield inside[-1]
+    finally:
+        for descriptor in inside:
+            os.close(descriptor)
+
+
+def _parts(path: str) -> list[str]:
+    """Return the names of a path, the last one first; ``/`` stands for the root directory."""
+    if len(path) > PATH_LIMIT:
+        raise _error(errno.ENAMETOOLONG, path[:PATH_LIMIT])
+    names = [name for name in path.split("/") if name not in ("", ".")]
+    return [*reversed(names), *(["/"] if path.startswith("/") else [])]
+
+
+def _entered(name: str, where: int, path: str) -> int:
+    try:
+        return os.open(name, PATH_ONLY | os.O_NOFOLLOW, dir_fd=where)
+    except ValueError as error:  # a null character, or what UTF-8 can't say
+        raise _error(errno.EINVAL, path) from error
+
+
+@contextmanager
+def _reopened(descriptor: int, kind: int, path: str) -> Iterator[int]:
+    if stat.S_IFMT(os.fstat(descriptor).st_mode) != kind:
+        raise _error(errno.EINVAL if kind == stat.S_IFREG else errno.ENOTDIR, path)
+    file = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def _error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)
+
+
+def read_piece(descriptor: int, offset: int, limit: int) -> bytes:
+    """Return at most `limit` bytes of a file from `offset` on. Raises OSError."""
+    pieces = []
+    while limit > 0 and (piece := os.pread(descriptor, limit, offset)):
+        pieces.append(piece)
+        offset += len(piece)
+        limit -= len(piece)
+    return b"".join(pieces)

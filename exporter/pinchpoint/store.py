@@ -1,0 +1,202 @@
+"""Where runs are kept and read: one directory each, with ``run.json`` and whatever else was recorded of the run."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import msgspec
+
+from pinchpoint.runs import Marker
+
+__all__ = [
+    "RunRecord",
+    "StoreError",
+    "find",
+    "load",
+    "name_of",
+    "new_run_directory",
+    "run_id",
+    "runs",
+    "save",
+    "select",
+    "state_directory",
+]
+
+FILE = "run.json"
+FILE_LIMIT = 64 << 20
+"""Longest ``run.json`` that is read, in bytes (4,096 phases with ten results each have 5 MiB)."""
+NAME_LIMIT = 48
+"""Longest name in a run's id, in characters."""
+NUMBER_LIMIT = 10_000
+"""Runs of one name that may begin in one second."""
+SHOWN_LIMIT = 5
+"""Runs that a message names at most."""
+LAST = "last"
+"""The word for the newest run."""
+STAMP = re.compile(r"\d{8}T\d{6}Z-")
+"""What a run's id begins with: `run_id`."""
+GLOB = re.compile(r"[*?\[]")
+
+
+class StoreError(Exception):
+    """A run that can't be had; the message says why, and what to do."""
+
+
+class RunRecord(msgspec.Struct):
+    """What ``run.json`` in a run's directory holds."""
+
+    marker: Marker
+    command: list[str]
+    exit_status: int | None = None
+    """Exit status of the command, minus the signal's number where one ended it; None while it runs or after a crash."""
+    origin: str = ""
+    """The file that it was imported from; empty for a run that was ours."""
+
+
+def state_directory() -> Path:
+    """Return where runs are kept: ``$XDG_STATE_HOME/pinchpoint/runs``. Raises OSError where there is no such place."""
+    state = os.environ.get("XDG_STATE_HOME")
+    try:
+        return (Path(state) if state else Path.home() / ".local" / "state") / "pinchpoint" / "runs"
+    except RuntimeError as error:  # neither HOME nor an entry in the user database
+        raise FileNotFoundError(errno.ENOENT, "no home directory", "~") from error
+
+
+def run_id(name: str | None, command: Sequence[str], now: float) -> str:
+    """Return a run's id: its start in UTC and its name, in characters that are safe in a path and a label."""
+    word = re.sub(r"[^A-Za-z0-9._-]+", "-", name or os.path.basename(command[0])).strip("-.")[:NAME_LIMIT] or "run"
+    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}-{word}"
+
+
+def name_of(run: str) -> str:
+    """Return the name in a run's id."""
+    return STAMP.sub("", run, count=1)
+
+
+def new_run_directory(run: str) -> tuple[str, Path]:
+    """Make a directory for the run; a second run in the same second gets a number. Raises OSError."""
+    for number in range(NUMBER_LIMIT):
+        name = run if number == 0 else f"{run}-{number + 1}"
+        path = state_directory() / name
+        with suppress(FileExistsError):
+            path.mkdir(parents=True, mode=0o700)
+            return name, path
+    raise FileExistsError(errno.EEXIST, "too many runs with this name in one second", str(state_directory() / run))
+
+
+def save(directory: Path, record: RunRecord) -> None:
+    """Replace what is kept of a run, as a whole: a reader sees the old or the new. Raises OSError."""
+    whole = directory / FILE
+    part = whole.with_suffix(".part")
+    try:
+        part.write_bytes(msgspec.json.format(msgspec.json.encode(record)))
+        part.replace(whole)
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
+        raise
+
+
+def load(directory: Path) -> RunRecord:
+    """Return what is kept of a run. Raises StoreError."""
+    path = directory / FILE
+    try:
+        # A fifo or a device that somebody put there must not hold us up.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise StoreError(f"{path}: no regular file")
+            raw = file.read(FILE_LIMIT + 1)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+    if len(raw) > FILE_LIMIT:
+        raise StoreError(f"{path}: longer than {FILE_LIMIT >> 20} MiB")
+    try:
+        record = msgspec.json.decode(raw, type=RunRecord)
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, no run, nested without end
+        raise StoreError(f"{path}: no run: {error}") from error
+    if record.marker.run != directory.name:
+        raise StoreError(f"{path}: holds the run {record.marker.run!r}: was the directory renamed?")
+    return record
+
+
+def runs(warn: Callable[[str], None] = lambda message: None) -> list[RunRecord]:
+    """Return the kept runs, oldest first; `warn` is told of each that can't be read. Raises StoreError."""
+    try:
+        root = state_directory()
+        directories = sorted(path for path in root.iterdir() if path.is_dir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(f"{error.filename}: {error.strerror}") from error
+    found = []
+    for directory in directories:
+        try:
+            found.append(load(directory))
+        except StoreError as error:
+            warn(str(error))
+    return sorted(found, key=lambda record: (record.marker.start, record.marker.run))
+
+
+def find(text: str, among: Sequence[RunRecord] | None = None) -> RunRecord:
+    """Return the one run that `text` means: ``last``, an id, its beginning, its name, or a part of the name.
+
+    `among` are the runs to look in, oldest first. Raises StoreError where it is none or several.
+    """
+    kept = runs() if among is None else among
+    if not kept:
+        raise StoreError("no run is kept yet: `pinchpoint run` and `pinchpoint import` keep them")
+    if text == LAST:
+        return kept[-1]
+    ways: tuple[Callable[[str], bool], ...] = (
+        lambda run: run == text,
+        lambda run: run.startswith(text),
+        lambda run: name_of(run) == text,
+        lambda run: text in name_of(run),
+    )
+    for way in ways if text else ():
+        found = [record for record in kept if way(record.marker.run)]
+        if len(found) > 1:
+            names = [record.marker.run for record in found]
+            raise StoreError(
+                f"{text!r} means {len(found)} runs: {_listed(names)}; "
+                f"give one id, or several with commas or a pattern such as '*{text}*' for a group of repeats"
+            )
+        if found:
+            return found[0]
+    raise StoreError(f"no run is {text!r}: `pinchpoint runs` lists those that are kept")
+
+
+def select(text: str, among: Sequence[RunRecord] | None = None) -> list[RunRecord]:
+    """Return the runs of a group of repeats, oldest first: what `find` understands, or patterns, with commas between.
+
+    A pattern (``*``, ``?``, ``[...]``) is for the whole id or the whole name. Raises StoreError where one means none.
+    """
+    kept = runs() if among is None else among
+    chosen: dict[str, RunRecord] = {}
+    for part in text.split(","):
+        if GLOB.search(part):
+            found = [
+                record
+                for record in kept
+                if fnmatchcase(record.marker.run, part) or fnmatchcase(name_of(record.marker.run), part)
+            ]
+            if not found:
+                raise StoreError(f"no run fits the pattern {part!r}: `pinchpoint runs` lists those that are kept")
+        else:
+            found = [find(part, kept)]
+        chosen |= {record.marker.run: record for record in found}
+    return sorted(chosen.values(), key=lambda record: (record.marker.start, record.marker.run))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN_LIMIT
+    return ", ".join(names[:SHOWN_LIMIT]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,80 @@
+"""What the commands that print once and end have in common: clean text, tables of the right width, clear failures."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+from contextlib import suppress
+from io import StringIO
+from typing import NoReturn
+
+import click
+from rich.console import Console, RenderableType
+
+__all__ = ["clean", "fail", "say", "show", "warn", "width"]
+
+PIPE_WIDTH = 400
+"""Columns where nobody's terminal sets a limit: a table is as wide as it needs, so that other programs can read it."""
+
+
+def clean(text: str) -> str:
+    """Return a text of foreign origin without what a terminal would obey, or write in another direction."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def say(text: str) -> None:
+    """Write a line to standard output."""
+    _write(f"{text}\n", err=False)
+
+
+def warn(text: str) -> None:
+    """Write a line to standard error."""
+    _write(f"pinchpoint: {clean(text)}\n", err=True)
+
+
+def fail(text: str, status: int = 1) -> NoReturn:
+    """Write why the command failed, and end it."""
+    warn(text)
+    sys.exit(status)
+
+
+def width() -> int | None:
+    """Return how many columns a table may have; None in a pipe, where no terminal sets a limit."""
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+        return None
+    return shutil.get_terminal_size().columns
+
+
+def show(*parts: RenderableType) -> None:
+    """Write tables and lines to standard output."""
+    page = _Page()
+    console = Console(file=page, width=width() or PIPE_WIDTH, highlight=False, force_terminal=sys.stdout.isatty())
+    for part in parts:
+        console.print(part)
+    _write("".join(f"{line.rstrip(' ')}\n" for line in page.getvalue().rstrip().splitlines()), err=False)
+
+
+class _Page(StringIO):
+    """What will be standard output: a table is drawn in characters that it has."""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return sys.stdout.encoding or "utf-8"
+
+
+def _write(text: str, *, err: bool) -> None:
+    stream = sys.stderr if err else sys.stdout
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        click.echo(text.encode(encoding, "replace").decode(encoding), err=err, nl=False)
+    except OSError as error:
+        # A reader that went away (EPIPE) is click's business; that standard error is full nobody can be told.
+        if error.errno == errno.EPIPE:
+            raise
+        if err:
+            return
+        with suppress(OSError):
+            sys.stdout.close()
+        fail(f"standard output: {error.strerror}")

@@ -1,0 +1,86 @@
+"""Runs in one line each: how they stand, and the figure that a person would quote."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from pinchpoint.benchmarks.events import State
+from pinchpoint.runs import RunDirectory, RunState
+from pinchpoint.store import RunRecord
+from pinchpoint.terminal.comparison import bare_figure
+from pinchpoint.terminal.plain import clean
+
+__all__ = ["counted", "headline", "runs_table", "standing"]
+
+DIED = "died"
+"""The state of a run that ended without a word: its `pinchpoint run` was killed, or the host went down."""
+WIDE = 120
+"""Columns from which on tags have a column of their own."""
+BESIDE = 52
+"""Columns that are kept for what stands beside the ids."""
+LEAST = 16
+"""Columns that the ids get at least."""
+HIDDEN_TAGS = frozenset({"sha256"})
+"""Tags that say nothing to a person."""
+
+
+def standing(record: RunRecord) -> str:
+    """Return the state of a run that is kept: one that goes on no more and has no end died."""
+    marker = record.marker
+    if marker.end is None:
+        return marker.state if RunDirectory(Path()).alive(marker) else DIED
+    if marker.state in (State.FINISHED, State.FAILED):
+        return marker.state
+    return State.FAILED if record.exit_status else State.FINISHED
+
+
+def headline(state: RunState) -> str:
+    """Return the score of a run, or else the main figure of its first phase that has one."""
+    if state.scores:
+        result = state.scores[-1]
+        return clean(f"score {bare_figure(result.value, result.unit)}{'' if state.valid else ' INVALID'}")
+    for mark in state.phases:
+        if mark.results:
+            return clean(f"{mark.name} {bare_figure(mark.results[0].value, mark.results[0].unit)}")
+    return "-"
+
+
+def counted(count: int, word: str) -> str:
+    """Return a number of things: ``1 phase``, ``12 phases``."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def runs_table(records: Sequence[RunRecord], width: int | None) -> Table:
+    """Return the table of kept runs; where it is not `WIDE`, start and tags stand below the run's id."""
+    wide = width is None or width >= WIDE
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("run", overflow="fold", max_width=None if width is None else max(LEAST, width - BESIDE))
+    if wide:
+        table.add_column("when", no_wrap=True)
+    table.add_column("benchmark", overflow="fold")
+    table.add_column("phases", justify="right", no_wrap=True, min_width=6)
+    table.add_column("result", overflow="fold")
+    table.add_column("state", no_wrap=True, min_width=8)
+    if wide:
+        table.add_column("tags", overflow="fold")
+    for record in records:
+        marker = record.marker
+        tags = clean(" ".join(f"{key}={value}" for key, value in marker.tags.items() if key not in HIDDEN_TAGS))
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(marker.start))
+        state = standing(record)
+        run = Text(clean(marker.run))
+        table.add_row(
+            *([run, Text(when)] if wide else [Text("\n").join([run, Text(f"{when}  {tags}".strip(), style="dim")])]),
+            Text(clean(marker.benchmark)),
+            Text(str(len(marker.phases))),
+            Text(headline(marker)),
+            Text(state, style="red" if state in (State.FAILED, DIED) else ""),
+            *([Text(tags)] if wide else []),
+        )
+    return table

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from machine import Machine
+from pinchpoint.benchmarks.tree import OpenFile, Tree
+
+PROC = Path("/proc")
+
+
+def test_a_command_with_all_below_it_is_found() -> None:
+    command = subprocess.Popen(["sh", "-c", "sleep 60 & echo; wait"], stdout=subprocess.PIPE)
+    assert command.stdout is not None
+    command.stdout.readline()
+    try:
+        tree = Tree.below(PROC, command.pid)
+
+        assert tree.comm(command.pid) == "sh"
+        assert [tree.comm(child) for child in tree.children(command.pid)] == ["sleep"]
+        assert [tree.argv(child) for child in tree.descendants(command.pid)] == [["sleep", "60"]]
+    finally:
+        for pid in (*tree.descendants(command.pid), command.pid):
+            os.kill(pid, 9)
+        command.communicate()
+
+
+def test_parents_and_children_are_known_as_far_as_they_are_among_the_processes(machine: Machine) -> None:
+    machine.process(10, "mpirun")
+    machine.process(11, "io500", ppid=10)
+    machine.process(12, "sh", ppid=11)
+    tree = machine.tree()
+
+    assert list(tree.ancestors(12)) == [11, 10]
+    assert list(tree.descendants(10)) == [11, 12]
+    assert tree.comm(1) == ""
+
+
+def test_a_circle_of_parents_is_no_endless_one(machine: Machine) -> None:
+    machine.process(10, "a", ppid=11)
+    machine.process(11, "b", ppid=10)
+
+    assert list(machine.tree().ancestors(10)) == [11]
+
+
+def test_open_files_have_positions_and_access_modes(machine: Machine) -> None:
+    machine.process(10, "ior")
+    machine.opens(10, 3, "/data/ior_file_easy.00000000", position=4096, flags=0o100002)
+    machine.opens(10, 12, "socket:[7]")
+    machine.opens(10, 5, "/data/in", flags=os.O_RDONLY)
+    tree = machine.tree()
+    position = tree.position(10, 3)
+
+    assert tree.open_files(10) == [
+        OpenFile(3, "/data/ior_file_easy.00000000"),
+        OpenFile(5, "/data/in"),
+        OpenFile(12, "socket:[7]"),
+    ]
+    assert position is not None
+    assert (position.offset, position.writes) == (4096, True)
+    reading = tree.position(10, 5)
+    assert reading is not None
+    assert not reading.writes
+
+
+def test_what_has_gone_is_empty(machine: Machine) -> None:
+    tree = machine.tree()
+
+    assert tree.argv(10) == tree.open_files(10) == tree.threads(10) == tree.thread_names(10) == []
+    assert (tree.link(10, 1), tree.position(10, 1), tree.variable(10, "PATH"), tree.cwd(10)) == ("", None, "", "/")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_files_that_we_have_no_right_to_see_are_told_from_none() -> None:
+    pid = os.fork()
+    if pid == 0:
+        os.setuid(65534)
+        try:
+            Tree(PROC, {}).open_files(1)
+        except PermissionError:
+            os._exit(0)
+        os._exit(1)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_one_variable_of_the_environment_can_be_read() -> None:
+    child = subprocess.Popen(["sleep", "60"], env={"PMI_RANK": "3", "SECRET": "x"})
+    try:
+        assert Tree(PROC, {}).variable(child.pid, "PMI_RANK") == "3"
+        assert Tree(PROC, {}).variable(child.pid, "RANK") == ""
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_file_is_read_by_its_path_as_the_process_sees_it(machine: Machine, tmp_path: Path) -> None:
+    machine.process(10, "io500")
+    machine.lives_in(10, machine.procfs.parent / "container", "/home")
+    machine.write("container/home/io500.ini", "[global]\n")
+    tree = machine.tree()
+
+    assert tree.read_file(10, "io500.ini") == tree.read_file(10, "/home/io500.ini") == b"[global]\n"
+    with pytest.raises(OSError, match="No such file"):
+        tree.read_file(10, "/etc/passwd")

@@ -1,0 +1,285 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinchpoint.diagnosis.comparison import Comparison, Group, Row, Verdict, compare
+from pinchpoint.runs import PhaseMark, Result, RunState
+
+BYTES = "bytes_per_second"
+OPPOSITE = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
+VALUES = st.lists(st.floats(1e-3, 1e12), min_size=1, max_size=6)
+
+
+def phase(name: str, value: float, unit: str = BYTES, **changes: object) -> PhaseMark:
+    mark = PhaseMark(name, 0.0, 100.0, [Result(name, unit, value)], seconds=100.0)
+    for key, change in changes.items():
+        setattr(mark, key, change)
+    return mark
+
+
+def run(*phases: PhaseMark, name: str = "r", scores: Sequence[Result] = (), **changes: object) -> RunState:
+    state = RunState(name, "io500", 0.0, 1.0, "finished", list(phases), scores=list(scores))
+    for key, change in changes.items():
+        setattr(state, key, change)
+    return state
+
+
+def group(*runs: RunState) -> Group:
+    return Group("group", runs)
+
+
+def repeats(values: Sequence[float], unit: str = BYTES) -> Group:
+    return group(*(run(phase("write", value, unit)) for value in values))
+
+
+def row(comparison: Comparison) -> Row:
+    (found,) = comparison.rows
+    return found
+
+
+def compared(first: Sequence[float], second: Sequence[float], noise: float | None = None, unit: str = BYTES) -> Row:
+    return row(compare(repeats(first, unit), repeats(second, unit), noise=noise))
+
+
+def test_of_one_run_each_nothing_is_claimed_however_large_the_difference_is() -> None:
+    found = compared([1.0], [100.0])
+
+    assert (found.change, found.noise, found.verdict) == (99.0, None, Verdict.UNKNOWN)
+
+
+def test_a_difference_that_is_not_larger_than_the_spread_is_noise() -> None:
+    assert compared([10.0, 11.0], [11.5]).verdict is Verdict.NOISE
+    assert compared([10.0, 11.0], [11.75]).verdict is Verdict.FASTER
+    assert compared([10.0, 11.0], [9.5]).verdict is Verdict.NOISE
+    assert compared([10.0, 11.0], [9.25]).verdict is Verdict.SLOWER
+
+
+def test_the_spread_of_either_group_counts() -> None:
+    assert compared([10.0], [10.0, 13.0]).verdict is Verdict.NOISE
+    assert compared([10.0, 10.1], [10.0, 13.0]).noise == pytest.approx(3 / 10.05)
+
+
+def test_the_spread_is_largest_minus_smallest_over_the_mean() -> None:
+    found = compared([11.28, 10.69], [1.0])
+
+    assert found.base is not None
+    assert found.base.spread == pytest.approx(0.59 / 10.985)
+    assert found.other is not None
+    assert found.other.spread is None
+
+
+def test_a_known_noise_serves_where_there_are_no_repeats_and_where_theirs_is_smaller() -> None:
+    assert compared([11.28], [10.69], noise=0.06).verdict is Verdict.NOISE
+    assert compared([11.28], [10.69], noise=0.05).verdict is Verdict.SLOWER
+    assert compared([10.0, 10.1], [10.4, 10.5], noise=0.06).verdict is Verdict.NOISE
+    assert compared([10.0, 12.0], [11.9], noise=0.001).verdict is Verdict.NOISE
+
+
+def test_from_three_runs_each_on_there_is_a_confidence_interval() -> None:
+    found = compared([10.0, 11.0, 12.0], [20.0, 21.0, 22.0])
+
+    # Welch with two equal variances of 1: four degrees of freedom, t = 2.776, standard error sqrt(2/3).
+    half = 2.776 * math.sqrt(2 / 3) / 11
+    assert found.interval == pytest.approx((10 / 11 - half, 10 / 11 + half))
+    assert found.noise == pytest.approx(half)
+    assert found.verdict is Verdict.FASTER
+    assert compared([10.0, 11.0, 12.0], [13.1, 13.1, 13.1]).interval is not None
+    assert compared([10.0, 11.0], [20.0, 21.0, 22.0]).interval is None
+
+
+def test_a_difference_has_to_exceed_both_the_spread_and_the_interval() -> None:
+    # Spread 2, half-width 2.27: the difference of 2.2 exceeds the first alone.
+    assert compared([10.0, 11.0, 12.0], [12.2, 13.2, 14.2]).verdict is Verdict.NOISE
+    # Ten runs: the half-width is 0.9, the spread 2.
+    many = [10.0, 12.0] * 5
+    assert compared(many, [value + 1.5 for value in many]).verdict is Verdict.NOISE
+    assert compared(many, [value + 2.5 for value in many]).verdict is Verdict.FASTER
+
+
+def test_repeats_that_never_differ_have_no_noise() -> None:
+    assert compared([5.0] * 3, [5.0] * 3).verdict is Verdict.NOISE
+    assert compared([5.0] * 3, [5.1] * 3).verdict is Verdict.FASTER
+
+
+@pytest.mark.parametrize(
+    ("unit", "more", "less"),
+    [
+        (BYTES, Verdict.FASTER, Verdict.SLOWER),
+        ("operations_per_second", Verdict.FASTER, Verdict.SLOWER),
+        ("seconds", Verdict.SLOWER, Verdict.FASTER),
+        ("packets", Verdict.MORE, Verdict.LESS),
+        ("ratio", Verdict.MORE, Verdict.LESS),
+    ],
+)
+def test_the_unit_says_which_way_is_faster(unit: str, more: Verdict, less: Verdict) -> None:
+    assert compared([1.0, 1.0], [2.0], unit=unit).verdict is more
+    assert compared([2.0, 2.0], [1.0], unit=unit).verdict is less
+
+
+def test_scores_are_compared_too_and_come_last() -> None:
+    score = Result("total", "score", 10.0)
+    base = group(*(run(phase("write", 1.0), scores=[score]) for _ in range(2)))
+    other = group(run(phase("write", 1.0), phase("read", 2.0), scores=[Result("total", "score", 12.0)]))
+
+    comparison = compare(base, other)
+
+    assert [found.key.phase for found in comparison.rows] == ["write", "read", ""]
+    assert comparison.rows[-1].verdict is Verdict.BETTER
+
+
+def test_a_phase_that_one_side_alone_has_is_shown_and_not_judged() -> None:
+    comparison = compare(group(run(phase("a", 1.0), phase("b", 1.0))), group(run(phase("b", 1.0), phase("c", 1.0))))
+
+    assert [(found.key.phase, found.base is None, found.other is None) for found in comparison.rows] == [
+        ("a", False, True),
+        ("b", False, False),
+        ("c", True, False),
+    ]
+    assert {found.verdict for found in comparison.rows if not (found.base and found.other)} == {Verdict.ONE_SIDED}
+
+
+def test_phases_of_one_name_are_matched_by_their_place() -> None:
+    base = group(run(phase("write", 1.0), phase("read", 5.0), phase("write", 2.0)))
+
+    comparison = compare(base, group(run(phase("write", 3.0), phase("write", 4.0))))
+
+    assert [(found.key.phase, found.key.occurrence, found.other and found.other.mean) for found in comparison.rows] == [
+        ("write", 1, 3.0),
+        ("read", 1, None),
+        ("write", 2, 4.0),
+    ]
+
+
+def test_phases_of_different_benchmarks_are_different_ones() -> None:
+    comparison = compare(group(run(phase("write", 1.0))), group(run(phase("write", 1.0, benchmark="fio"))))
+
+    assert len(comparison.rows) == 2
+
+
+def test_the_main_figure_is_compared_or_every_one() -> None:
+    results = [Result("write", BYTES, 1.0), Result("write", "operations_per_second", 2.0), Result("write", BYTES, 9.0)]
+    base = group(run(phase("write", 0.0, results=results)))
+    other = group(run(phase("write", 0.0, results=results[1::-1])))
+
+    assert [found.key.unit for found in compare(base, other).rows] == [BYTES]
+    assert [found.key.unit for found in compare(base, other, every=True).rows] == [BYTES, "operations_per_second"]
+    assert row(compare(base, other)).change == 0.0
+
+
+def test_the_mean_is_over_the_runs_that_have_the_figure() -> None:
+    base = group(run(phase("write", 1.0)), run(), run(phase("write", 3.0)))
+
+    found = compare(base, base).rows[0]
+
+    assert found.base is not None
+    assert (found.base.values, found.base.mean) == ((1.0, 3.0), 2.0)
+
+
+def test_a_phase_under_thirty_seconds_is_marked_as_short() -> None:
+    def marks(seconds: float | None, end: float = 100.0) -> tuple[str, ...]:
+        short = group(run(phase("write", 1.0, seconds=seconds, end=end)))
+        return row(compare(group(run(phase("write", 1.0))), short)).marks
+
+    assert marks(29.9) == ("short",)
+    assert marks(30.0) == ()
+    assert marks(None, end=5.0) == ("short",)
+    assert marks(None, end=500.0) == ()
+
+
+def test_invalid_and_failed_figures_are_marked_with_their_side() -> None:
+    good = group(run(phase("write", 1.0)))
+    bad = group(run(phase("write", 1.0)), run(phase("write", 1.0, valid=False, state="failed")))
+
+    assert row(compare(good, bad)).marks == ("invalid", "failed")
+    assert row(compare(bad, good)).marks == ("base invalid", "base failed")
+    assert row(compare(bad, bad)).marks == ("both invalid", "both failed")
+
+
+def test_an_invalid_run_has_an_invalid_score() -> None:
+    invalid = group(run(scores=[Result("total", "score", 1.0)], valid=False))
+
+    assert row(compare(invalid, invalid)).marks == ("both invalid",)
+
+
+def test_what_is_no_figure_is_left_out() -> None:
+    odd = group(run(phase("a", math.inf), phase("b", math.nan), phase("c", 1e300), phase("d", 1.0)))
+
+    assert [found.key.phase for found in compare(odd, odd).rows] == ["d"]
+
+
+@pytest.mark.parametrize(("first", "second"), [([0.0], [0.0]), ([0.0, 0.0], [5.0]), ([5.0, 5.0], [0.0])])
+def test_nothing_is_a_share_of_zero(first: list[float], second: list[float]) -> None:
+    found = compared(first, second)
+
+    assert (found.change is None) == (first[0] == 0)
+
+
+@given(VALUES, VALUES, st.none() | st.floats(0, 1))
+def test_the_base_changes_the_sign_and_not_whether_there_is_a_difference(
+    first: list[float], second: list[float], noise: float | None
+) -> None:
+    one, other = compared(first, second, noise), compared(second, first, noise)
+
+    assert other.verdict == OPPOSITE.get(one.verdict, one.verdict)
+    assert one.change is not None
+    assert other.change is not None
+    assert one.change == 0 or (one.change > 0) == (other.change < 0)
+
+
+@given(VALUES, VALUES, st.none() | st.floats(0, 1), st.integers(-20, 20))
+def test_the_unit_in_which_figures_are_counted_changes_nothing(
+    first: list[float], second: list[float], noise: float | None, power: int
+) -> None:
+    scaled = compared([value * 2.0**power for value in first], [value * 2.0**power for value in second], noise)
+    plain = compared(first, second, noise)
+
+    assert scaled.verdict is plain.verdict
+    assert (scaled.change, scaled.noise, scaled.interval) == (plain.change, plain.noise, plain.interval)
+
+
+@given(VALUES, VALUES, st.randoms())
+def test_the_order_of_repeats_changes_nothing(first: list[float], second: list[float], random: object) -> None:
+    shuffled = sorted(first, key=lambda _: random.random())  # type: ignore[attr-defined]
+    one, other = compared(first, second), compared(shuffled, second)
+
+    assert replace(one, base=None) == replace(other, base=None)
+
+
+@given(VALUES)
+def test_a_group_never_differs_from_itself(values: list[float]) -> None:
+    found = compared(values, values)
+
+    assert found.change == 0
+    assert found.verdict is (Verdict.UNKNOWN if len(values) == 1 else Verdict.NOISE)
+
+
+@given(VALUES, VALUES, st.none() | st.floats(0, 1))
+def test_a_claim_is_made_only_of_what_exceeds_every_spread(
+    first: list[float], second: list[float], noise: float | None
+) -> None:
+    found = compared(first, second, noise)
+    assert found.base is not None
+    assert found.other is not None
+
+    difference = abs(found.base.mean - found.other.mean)
+    exceeded = difference > max(found.base.range or 0, found.other.range or 0)
+    if noise is not None:
+        exceeded &= difference > noise * max(found.base.mean, found.other.mean)
+    if found.interval is not None:
+        exceeded &= not found.interval[0] <= 0 <= found.interval[1]
+    known = len(first) > 1 or len(second) > 1 or noise is not None
+    assert (found.verdict in OPPOSITE) == (exceeded and known)
+
+
+@given(VALUES, VALUES)
+def test_more_noise_never_makes_a_claim(first: list[float], second: list[float]) -> None:
+    verdicts = [compared(first, second, noise).verdict for noise in (0.0, 0.1, 0.5, 1.0)]
+
+    claims = [verdict in OPPOSITE for verdict in verdicts]
+    assert claims == sorted(claims, reverse=True)

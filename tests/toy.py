@@ -1,0 +1,64 @@
+"""A benchmark that does what a test tells it to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import ClassVar
+
+from pinchpoint.benchmarks.base import Benchmark, Sight
+from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Rate, RunBegan, Source, State
+from pinchpoint.benchmarks.output import Reader
+from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.runs import Result
+
+
+def rate(value: float, operation: str = "write") -> Result:
+    """Return a throughput."""
+    return Result(operation, "bytes_per_second", value)
+
+
+class ToyReader(Reader):
+    """Reads lines such as ``end write 5``."""
+
+    def line(self, line: str) -> Iterable[Event]:
+        """Return what one line tells."""
+        match line.split():
+            case ["start"]:
+                yield RunBegan()
+            case ["begin", phase]:
+                yield Began(phase)
+            case ["rate", phase, value]:
+                yield Rate(phase, (rate(float(value)),))
+            case ["end", phase, value]:
+                yield Ended(phase, (rate(float(value)),), seconds=1.0)
+            case ["complete"]:
+                yield Completed()
+            case ["fail", reason]:
+                yield Failed(reason)
+
+
+class Toy(Benchmark):
+    """Its phase is the last word of its command line, and its threads don't matter."""
+
+    name: ClassVar[str] = "toy"
+    comms: ClassVar[Collection[str]] = ("toy",)
+    reader: ClassVar[type[Reader]] = ToyReader
+    hint: ClassVar[str] = "print something"
+
+    def __init__(self, tree: Tree, leader: int) -> None:
+        self.words: tuple[Event, ...] = ()
+
+    def look(self, tree: Tree, leader: int, now: float) -> Sight:
+        """Return the phase."""
+        argv = tree.argv(leader)
+        if len(argv) < 2:
+            return Sight(State.SETUP)
+        return Sight(State.RUNNING, argv[-1], Source.ARGV, vague=argv[-1] == "toy")
+
+    def claim(self, event: Ended | Rate) -> Ended | Rate | None:
+        """Leave alone what is called another's."""
+        return None if event.phase == "foreign" else event
+
+    def last_words(self) -> tuple[Event, ...]:
+        """Return what the test wants."""
+        return self.words
