@@ -308,6 +308,16 @@ def test_jobs_of_one_name_are_told_from_a_status_that_repeats() -> None:
     assert figures(ended(events)["twins"])["read", "operations_per_second"] == 200 + 199
 
 
+def test_a_run_begins_with_its_first_line_in_every_format() -> None:
+    for name in ("terse-3.txt", "threads.txt"):
+        first, rest = TEXTS[name].split(b"\n", 1)
+        for before in (b"", TEXTS["normal-json.txt"]):
+            reader = FioOutput()
+            reader.feed(before)
+            assert RunBegan() in reader.feed(first + b"\n")
+            assert RunBegan() not in reader.feed(rest)
+
+
 @pytest.mark.parametrize("name", ["unified.txt", "unified-terse.txt"])
 def test_unified_reporting_is_mixed(name: str) -> None:
     events = of(name)

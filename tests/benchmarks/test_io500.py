@@ -135,18 +135,24 @@ def leaders(tree: Tree) -> list[int]:
 
 
 @pytest.mark.parametrize("output", [True, False])
-@pytest.mark.parametrize("interval", [0.2, 1.0])
-@pytest.mark.parametrize("name", sorted(name for name in EXPECTED if name.startswith("io500")))
+@pytest.mark.parametrize(
+    ("name", "interval"),
+    [
+        (name, interval)
+        for name in sorted(name for name in EXPECTED if name.startswith("io500"))
+        # Phases of two drivers have the same names: those that no look meets can't be told apart.
+        for interval in ((0.2,) if name.endswith("-both") else (0.2, 1.0))
+    ],
+)
 def test_every_capture_is_seen_with_its_results(name: str, interval: float, output: bool) -> None:
     capture = read_capture(CAPTURES / name)
-    if interval > 0.5 and name == "io500-isc20-sh-both":
-        pytest.skip("phases of both drivers that no look met can't be told apart")
     state = replay(capture, interval=interval, output=output, kinds=(Io500,)).state
     expected = EXPECTED[name]
     seen = [(mark.name, mark.results[0].value) for mark in state.phases if mark.results]
     wanted = [(phase.name, phase.figures[0][1]) for phase in expected.phases if phase.figures]
     if output:
-        assert seen == [(phase, pytest.approx(value)) for phase, value in wanted]
+        assert [phase for phase, _ in seen] == [phase for phase, _ in wanted]
+        assert [value for _, value in seen] == pytest.approx([value for _, value in wanted])
         assert state.state == expected.state
     else:
         printed = {(phase, round(value)) for phase, value in wanted}

@@ -22,11 +22,10 @@ PID = 100
 PLAIN = "%16s%8s%9s%9s%8s%10s%8s %9s%9s %9s %9s%9s%9s%9s%9s"
 NAMES = "kB reclen write rewrite read reread read write read rewrite read fwrite frewrite fread freread"
 HEADER = PLAIN % tuple(NAMES.split()) + "\n"
-EXTENDED_HEADER = (PLAIN + "%8s%9s%8s%10s%10s%10s%9s%9s\n") % (
-    *NAMES.split(),
-    *"pwrite repwrite pread repread pwritev repwritev preadv repreadv".split(),
-)
-OLD_HEADER = "%16s%8s%8s%8s%8s%10s%8s%8s%8s %8s %8s%9s%9s%8s%9s\n" % tuple(NAMES.split())
+MORE = "pwrite repwrite pread repread pwritev repwritev preadv repreadv"
+EXTENDED_HEADER = (PLAIN + "%8s%9s%8s%10s%10s%10s%9s%9s") % (*NAMES.split(), *MORE.split()) + "\n"
+OLD = "%16s%8s%8s%8s%8s%10s%8s%8s%8s %8s %8s%9s%9s%8s%9s"
+OLD_HEADER = OLD % tuple(NAMES.split()) + "\n"
 
 
 def run(row: str, options: str, *, header: str = HEADER, output: str = "Output is in kBytes/sec") -> str:
@@ -65,7 +64,7 @@ MICROSECONDS = run(
     output="Microseconds/op Mode. Output is in microseconds per operation.",
 )
 NO_RETEST = run("            4096      64  4869845        0 10867793        0", "-+n -i 0 -i 1")
-OLD = run("            4096      64  486984  586985  123456   234567", "-ai 0 -i 1", header=OLD_HEADER)
+NARROW = run("            4096      64  486984  586985  123456   234567", "-ai 0 -i 1", header=OLD_HEADER)
 THREADS = """\
 \tIozone: Performance Test of File I/O
 \tCommand line used: ./iozone -t 2 -T -O -+n -i 0 -i 1 -i 8 -s 4m -r 64k -F a b
@@ -98,7 +97,7 @@ iozone test complete.
 Timer resolution is poor. Some small transfers may have
 reported inaccurate results. Sizes 64 kBytes and below.
 """
-TEXTS = (SINGLE, SWEEP, FAILED, SEVERAL, SPARSE, EXTENDED, MAPPED, OPERATIONS, NO_RETEST, OLD, THREADS)
+TEXTS = (SINGLE, SWEEP, FAILED, SEVERAL, SPARSE, EXTENDED, MAPPED, OPERATIONS, NO_RETEST, NARROW, THREADS)
 
 
 def events(*pieces: str | bytes) -> list[Event]:
@@ -223,7 +222,7 @@ def test_what_is_not_run_again_did_not_run() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        OLD,
+        NARROW,
         run(
             "4096 64 486984 586985 123456 234567",
             "-i 0 -i 1",

@@ -226,7 +226,7 @@ def test_damage_is_one_line(tmp_path: Path, file: str, content: str, message: st
     assert found.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("path", ["nowhere", "."])
+@pytest.mark.parametrize("path", ["nowhere", ".", "x" * 300])
 def test_no_capture_is_one_line(tmp_path: Path, path: str) -> None:
     found = CliRunner().invoke(main, [str(tmp_path / path)])
     assert found.exit_code == 2

@@ -68,7 +68,7 @@ def test_without_a_prometheus_nothing_is_said_of_alerts() -> None:
         ("bytes_per_second", 3.5 * 2**50, "write 3584 TiB/s"),
         ("operations_per_second", 146_200.0, "write 146 kIOPS"),
         ("operations_per_second", 12.34, "write 12.3 IOPS"),
-        ("seconds", 2.5, "write 2.5 seconds"),
+        ("seconds", 2.5, "write 2.5 s"),
     ],
 )
 def test_results_are_shown_in_the_units_of_the_field(unit: str, value: float, text: str) -> None:

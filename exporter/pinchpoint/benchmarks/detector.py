@@ -72,18 +72,28 @@ class Followed:
                 self._reader = self.kind.reader()
             return
 
+    def hear(self, events: Iterable[Event], wall: float) -> None:
+        """Take in what its output told."""
+        self.timeline.hear([self.claim(event) or event for event in events], wall, Source.STDOUT)
+
+    def claim(self, event: Event) -> Event | None:
+        """Return an event as it concerns this run, None where it is another's of the same kind."""
+        if self.benchmark is None or not isinstance(event, Ended | Rate):
+            return event
+        return self.benchmark.claim(event)
+
     def look(self, tree: Tree, now: float, wall: float) -> None:
         """See what goes on; `now` is in monotonic seconds."""
         if self._tail is not None and self._reader is not None:
-            self.timeline.hear(self._reader.feed(self._tail.read()), wall, Source.STDOUT)
+            self.hear(self._reader.feed(self._tail.read()), wall)
         if self.benchmark is not None:
             self.timeline.see(self.benchmark.look(tree, self.pid, now), wall)
 
     def end(self, wall: float, *, failed: bool = False) -> None:
         """The leader has gone; `failed` says whether something else knows that it failed."""
         if self._tail is not None and self._reader is not None:
-            self.timeline.hear(self._reader.feed(self._tail.close()), wall, Source.STDOUT)
-            self.timeline.hear(self._reader.close(), wall, Source.STDOUT)
+            self.hear(self._reader.feed(self._tail.close()), wall)
+            self.hear(self._reader.close(), wall)
             self._tail = None
         if self.benchmark is not None:
             self.timeline.hear(self.benchmark.last_words(), wall, Source.RESULT_FILE)
@@ -209,27 +219,20 @@ class Detector:
         # All events of one piece that are of one run are told together: see `Timeline.hear`.
         shares: dict[int, list[Event]] = {}
         for event in events:
-            index = _whose(own, event)
-            if isinstance(event, Ended | Rate):
-                benchmark = own[index].benchmark
-                claimed = benchmark.claim(event) if benchmark is not None else event
-                event = claimed or event
-            shares.setdefault(index, []).append(event)
+            shares.setdefault(_whose(own, event), []).append(event)
         for index, share in shares.items():
-            own[index].timeline.hear(share, wall, Source.STDOUT)
+            own[index].hear(share, wall)
 
 
 def _whose(own: Sequence[Followed], event: Event) -> int:
     """Return which of several benchmarks of a kind an event of their common output is of."""
     newest = len(own) - 1
-    if not isinstance(event, Ended | Rate):
-        return newest
     claims = []
     for index, followed in enumerate(own):
-        claimed = event if followed.benchmark is None else followed.benchmark.claim(event)
+        claimed = followed.claim(event)
         if claimed is not None:
             claims.append(index)
-            if isinstance(event, Ended) and followed.timeline.awaits(claimed.phase):
+            if isinstance(claimed, Ended) and followed.timeline.awaits(claimed.phase):
                 return index
     return claims[-1] if claims else newest
 

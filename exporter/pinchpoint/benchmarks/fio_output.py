@@ -313,6 +313,7 @@ class FioOutput(Reader):
             yield from self._close_blocks()
         if self._blocks is None:
             self._blocks = []
+            yield from self._open()
         if len(self._blocks) < JOB_LIMIT:
             self._blocks.append(job)
             self._job = job
@@ -343,15 +344,19 @@ class FioOutput(Reader):
             # The first status of several is over.
             self._terse_size = len(pending)
             yield from self._close_terse()
+        run = self._run
+        if self._terse_size and run is not None:
+            last = run.statuses.get("terse")
+            if last is None or last.jobs[len(self._terse)].key != job.key:
+                self._terse_size = 0
+                yield from self._make_way()
+        elif run is not None and run.statuses and not self._terse and not _continues(run, "terse", _Status([job])):
+            yield from self._make_way()
+        yield from self._open()
         if len(self._terse) < JOB_LIMIT:
             self._terse.append(job)
-        if self._terse_size:
-            last = self._run.statuses.get("terse") if self._run is not None else None
-            if last is None or last.jobs[len(self._terse) - 1].key != job.key:
-                # Another run.
-                self._terse_size = 0
-            elif len(self._terse) == self._terse_size:
-                yield from self._close_terse()
+        if len(self._terse) == self._terse_size:
+            yield from self._close_terse()
 
     def _close_terse(self) -> Iterator[Event]:
         jobs, self._terse = self._terse, []
@@ -420,19 +425,17 @@ class FioOutput(Reader):
             self._run = _Run()
             yield RunBegan()
 
+    def _make_way(self) -> Iterator[Event]:
+        """End the run that goes on: another one begins, and a signal that was told of since is that one's."""
+        signal, self._signal = self._signal, ""
+        yield from self._finish()
+        self._signal = signal
+        yield from self._open()
+
     def _take(self, form: str, status: _Status) -> Iterator[Event]:
         """Take in a status."""
-        if (run := self._run) is not None and run.statuses:
-            last = run.statuses.get(form)
-            names = {job.name for found in run.statuses.values() for job in found.jobs}
-            if (
-                not last.precedes(status)
-                if last is not None
-                else bool(status.jobs and names) and not names & {job.name for job in status.jobs}
-            ):
-                signal, self._signal = self._signal, ""
-                yield from self._finish()
-                self._signal = signal
+        if (run := self._run) is not None and run.statuses and not _continues(run, form, status):
+            yield from self._make_way()
         yield from self._open()
         if (run := self._run) is None:
             return
@@ -477,6 +480,14 @@ class FioOutput(Reader):
                 seconds = [flow.seconds for job in jobs for flow in job.flows.values()]
                 yield Ended(_phase(run, group, jobs), results, max(seconds, default=None))
         yield Failed(reason) if reason else Completed()
+
+
+def _continues(run: _Run, form: str, status: _Status) -> bool:
+    """Return whether a status can be one of a run that has had others."""
+    if (last := run.statuses.get(form)) is not None:
+        return last.precedes(status)
+    names = {job.name for found in run.statuses.values() for job in found.jobs}
+    return not status.jobs or not names or bool(names & {job.name for job in status.jobs})
 
 
 def _phase(run: _Run, group: int, jobs: Sequence[_Job]) -> str:

@@ -122,10 +122,13 @@ class Io500(Benchmark):
     @classmethod
     def leads(cls, tree: Tree, pid: int) -> bool:
         """Return whether a process leads a run; where ranks can't be read one does that is beside the launcher."""
-        above = any(_is_script(tree, ancestor) for ancestor in tree.ancestors(pid))
+        if tree.comm(pid) != APP and not _is_script(tree, pid):
+            return False
+        if any(_is_script(tree, ancestor) for ancestor in tree.ancestors(pid)):
+            return False
         if tree.comm(pid) != APP:
-            return not above and _is_script(tree, pid)
-        if above or tree.comm(tree.processes[pid].ppid) == APP:
+            return True
+        if tree.comm(tree.processes[pid].ppid) == APP:
             return False
         if (known := mpi.rank(tree, pid)) is not None:
             return known == 0

@@ -159,7 +159,8 @@ class Iperf2Reader(Reader):
             yield from self._begin("bidirectional" if both else "send")
             self._udp, self._port = found[1] == "UDP", found[2]
         elif SERVER.search(line) is not None:
-            if not self._open or not self._port:
+            # A server may write to the same file as a client that has just begun: then the client counts.
+            if not self._open or not self._port or self._rows:
                 yield from self._finish()
                 self._reset()
                 self._listens = True
@@ -184,6 +185,10 @@ class Iperf2Reader(Reader):
     def end(self) -> Iterable[Event]:
         """Return what the end of the output tells."""
         return self._finish()
+
+    @property
+    def _rows(self) -> bool:
+        return any(side.whole for side in self._sides.values())
 
     def _begin(self, phase: str) -> Iterator[Event]:
         yield from self._finish()
@@ -210,7 +215,7 @@ class Iperf2Reader(Reader):
         local, remote, rest = found.groups()
         if "0" in (local, remote):  # it is not: the server refused (iperf 2.1.8)
             return
-        rows = any(side.whole for side in self._sides.values())
+        rows = self._rows
         if self._listens and not self._port and (rows or not self._open):
             # A server's first client, or its next one.
             yield from self._begin("receive")

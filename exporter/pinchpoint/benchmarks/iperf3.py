@@ -119,8 +119,8 @@ class Iperf3Reader(Reader):
         if CLIENT.search(line) is not None:
             yield from self._begin("send")
         elif SERVER.search(line) is not None:
-            # A server and its client may write to the same file: then the client counts.
-            if not self._open or self._server:
+            # A server may write to the same file as a client that has just begun: then the client counts.
+            if not self._open or self._server or self._seconds:
                 yield from self._begin("receive")
                 self._server = True
         elif (found := ERROR.search(line)) is not None:

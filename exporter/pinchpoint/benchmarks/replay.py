@@ -224,10 +224,11 @@ def main(path: Path, as_json: bool, interval: float, without_output: bool) -> No
     CAPTURE is a folder (docs/captures.md), or a file that holds a benchmark's standard output.
     """
     try:
-        capture = read_capture(path)
+        found = replay(read_capture(path), interval=interval, output=not without_output)
     except CaptureError as error:
         _fail(str(error))
-    found = replay(capture, interval=interval, output=not without_output)
+    except OSError as error:  # no right to look into the folder, no room for what is played
+        _fail(f"{error.filename or path}: {error.strerror}")
     if as_json:
         click.echo(json.dumps(found.document, indent=1))
     else:

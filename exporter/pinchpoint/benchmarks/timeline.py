@@ -87,6 +87,8 @@ class Timeline:
         if (current := self._enter(phase, now, sight.source)) is None:
             return
         current.vague = sight.vague
+        if not sight.vague:
+            current.source = sight.source
         current.state = sight.state
         current.number = sight.number
         current.expected = sight.expected if sight.expected is not None else current.expected
@@ -121,7 +123,9 @@ class Timeline:
                 case Ended():
                     self._ended(event, now, ends[index], source)
                 case Scored():
-                    self.scores, self.valid = event.scores, event.valid
+                    # A second driver in one run (IO500's shell script and its program) may fail without a score.
+                    self.scores = event.scores or self.scores
+                    self.valid = self.valid and event.valid
                 case Completed():
                     self.complete = True
                     self._leave(now)
@@ -189,7 +193,8 @@ class Timeline:
 
     def _rate(self, event: Rate, now: float) -> None:
         current = self._current
-        if event.phase and (current is None or (current.vague and current.name != event.phase)):
+        unseen = current is None or current.vague or current.source == Source.STDOUT
+        if event.phase and unseen:
             current = self._enter(event.phase, now, Source.STDOUT)
             self.state = State.RUNNING
         if current is None or (event.phase and event.phase != current.name):
@@ -243,7 +248,7 @@ class Timeline:
     def _meant(self, event: Ended, now: float, source: Source) -> PhaseMark | None:
         """Return the phase that has ended: one of which only another source has told so far, or one without results."""
         named = [mark for mark in self.phases if mark.name == event.phase]
-        for mark in named:
+        for mark in reversed(named):
             if mark.results and source not in self._tellers.get(id(mark), {source}):
                 return mark
         waiting = [mark for mark in named if not mark.results]

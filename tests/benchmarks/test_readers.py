@@ -1,0 +1,173 @@
+"""What every reader of the registry has to do with any output, its own and others'."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pinchpoint.benchmarks.base import Benchmark
+from pinchpoint.benchmarks.events import Ended, Event, Scored
+from pinchpoint.benchmarks.output import DOCUMENT_LIMIT
+from pinchpoint.benchmarks.registry import BENCHMARKS
+
+CAPTURES = Path(__file__).parents[1] / "fixtures" / "captures"
+OUTPUTS = {path.parent.name: path.read_bytes() for path in sorted(CAPTURES.glob("*/stdout.txt"))}
+OWN = {
+    # Beginnings of the captures' names.
+    "io500": ("io500-",),
+    "ior": ("ior-",),
+    "mdtest": ("mdtest-",),
+    "fio": ("fio-",),
+    "rados_bench": ("rados-",),
+    "rbd_bench": ("rbd-",),
+    "ceph_osd_bench": ("ceph-tell-osd-",),
+    "iozone": ("iozone-",),
+    "iperf2": ("iperf2-",),
+    "iperf3": ("iperf3-",),
+    "ping": ("ping-",),
+    "dd": ("dd-",),
+}
+SILENT = {
+    # What has no result in its output: it failed before one, or prints it elsewhere.
+    name: data
+    for name, data in OUTPUTS.items()
+    if not data or name.rpartition("-")[2] in ("fail", "sigint", "baddir", "segv", "json") or "fail" in name
+}
+LENGTH = 8 << 20
+"""Bytes of a long output."""
+MEMORY = 2 * DOCUMENT_LIMIT
+"""Bytes that a reader may hold: a document, and its lines put together."""
+LONG = ("endless line", "own lines", "beginnings", "braces", "rows without end")
+KINDS = pytest.mark.parametrize("kind", BENCHMARKS, ids=[kind.name for kind in BENCHMARKS])
+
+
+def events(kind: type[Benchmark], pieces: Sequence[bytes]) -> list[Event]:
+    reader = kind.reader()
+    return [*(event for piece in pieces for event in reader.feed(piece)), *reader.close()]
+
+
+def own(kind: type[Benchmark]) -> list[str]:
+    return [name for name in OUTPUTS if name.startswith(OWN[kind.name])]
+
+
+def results(found: Sequence[Event]) -> list[Event]:
+    return [event for event in found if isinstance(event, Scored) or (isinstance(event, Ended) and event.ran)]
+
+
+@cache
+def whole(kind: type[Benchmark], name: str) -> list[Event]:
+    return events(kind, [OUTPUTS[name]])
+
+
+def test_every_reader_is_here() -> None:
+    assert {kind.name for kind in BENCHMARKS} == set(OWN)
+
+
+@KINDS
+def test_another_benchmarks_output_tells_no_results(kind: type[Benchmark]) -> None:
+    for name in OUTPUTS:
+        if name not in own(kind):
+            assert results(whole(kind, name)) == [], name
+
+
+@KINDS
+def test_its_own_output_tells_results(kind: type[Benchmark]) -> None:
+    for name in own(kind):
+        if name not in SILENT:
+            assert results(whole(kind, name)), name
+
+
+@KINDS
+def test_figures_are_numbers_of_base_units(kind: type[Benchmark]) -> None:
+    units = {"bytes_per_second", "operations_per_second", "seconds", "bytes", "operations", "packets", "ratio"}
+    for name in OUTPUTS:
+        for event in results(whole(kind, name)):
+            told = event.scores if isinstance(event, Scored) else event.results if isinstance(event, Ended) else ()
+            assert all(result.unit in units and 0 <= result.value < 2**63 for result in told), name
+            assert len({(result.operation, result.unit) for result in told}) == len(told), name
+
+
+@KINDS
+@pytest.mark.parametrize("size", [1, 7, 4096])
+def test_pieces_of_any_size_tell_the_same(kind: type[Benchmark], size: int) -> None:
+    for name, data in OUTPUTS.items():
+        if len(data) / size < 20_000:
+            found = events(kind, [data[at : at + size] for at in range(0, len(data), size)])
+            assert found == whole(kind, name), name
+
+
+@KINDS
+def test_however_the_bytes_are_cut_the_events_are_the_same(kind: type[Benchmark]) -> None:
+    @settings(max_examples=50)
+    @given(st.sampled_from(own(kind) or sorted(OUTPUTS)), st.lists(st.floats(0, 1), max_size=20))
+    def check(name: str, cuts: list[float]) -> None:
+        data = OUTPUTS[name]
+        places = sorted({0, len(data), *(int(cut * len(data)) for cut in cuts)})
+        assert events(kind, [data[start:end] for start, end in pairwise(places)]) == whole(kind, name)
+
+    check()
+
+
+@KINDS
+def test_nothing_raises(kind: type[Benchmark]) -> None:
+    rows = sorted({row for name in own(kind) for row in OUTPUTS[name].splitlines(keepends=True)}) or [b"\n"]
+    strange = st.binary(max_size=20) | st.sampled_from(
+        [b"{", b"}", b'"', b"[", b"1e999", b"9" * 400, b"\xff", b"-", b"\r"]
+    )
+
+    @settings(max_examples=150)
+    @given(st.lists(st.one_of(st.sampled_from(rows), strange), max_size=60))
+    def lines(pieces: list[bytes]) -> None:
+        events(kind, pieces)
+
+    @settings(max_examples=150)
+    @given(st.sampled_from(own(kind) or sorted(OUTPUTS)), st.lists(st.tuples(st.floats(0, 1), strange), max_size=6))
+    def holes(name: str, changes: list[tuple[float, bytes]]) -> None:
+        data = bytearray(OUTPUTS[name][:20_000])
+        for place, piece in changes:
+            at = int(place * len(data))
+            data[at : at + len(piece)] = piece
+        events(kind, [bytes(data)])
+
+    lines()
+    holes()
+
+
+def long_output(kind: type[Benchmark], what: str) -> bytes:
+    texts = [OUTPUTS[name] for name in own(kind)] or [b"1+0 records in\n"]
+    rows = [row for text in texts for row in text.split(b"\n")]
+    piece = {
+        "endless line": b"x1 ",
+        "own lines": b"".join(texts)[:LENGTH],
+        "beginnings": b"".join(text[: len(text) // 2] + b"\n" for text in texts)[:LENGTH],
+        "braces": b"{\n",
+        "rows without end": b"\n".join(row + b" {" for row in rows if row)[:LENGTH],
+    }[what]
+    return piece
+
+
+@KINDS
+@pytest.mark.parametrize("what", LONG)
+def test_what_a_reader_keeps_is_bounded(kind: type[Benchmark], what: str) -> None:
+    reader, piece = kind.reader(), long_output(kind, what)
+    # Braces alone have to fill a document once; of anything else less shows as well whether it grows.
+    length = 2 * DOCUMENT_LIMIT // 32 if what == "braces" else LENGTH
+    piece *= max(1, (1 << 16) // len(piece))
+    kept = []
+    tracemalloc.start()
+    try:
+        for fed in range(0, length, len(piece)):
+            reader.feed(piece)
+            if fed >= length // 2:
+                kept.append(tracemalloc.get_traced_memory()[0])
+        assert max(kept, default=0) < MEMORY
+        reader.close()
+    finally:
+        tracemalloc.stop()
