@@ -16,6 +16,8 @@ __all__ = ["Process", "Processes", "ceph_id"]
 
 SCAN_INTERVAL = 0.25
 """Seconds between two looks for new processes, while some are being forked."""
+PATIENCE = 0.1
+"""Seconds for which a scan that somebody else makes is waited for: it takes milliseconds, or it hangs."""
 FULL_INTERVAL = 5.0
 """Seconds between two passes that read every process again: an exec changes a name without a new pid."""
 YOUNG = 2.0
@@ -96,12 +98,16 @@ class Processes:
     def everything(self, now: float) -> Mapping[int, Stat]:
         """Return all processes by pid; `now` is a monotonic time in seconds.
 
-        New ones are there within `SCAN_INTERVAL`. One that has ended may stay until the next scan.
+        New ones are there within `SCAN_INTERVAL`. One that has ended may stay until the next scan. Where a scan hangs
+        for somebody else they are as they were before it.
         """
-        with self._lock:
-            if now - self._scanned >= SCAN_INTERVAL:
-                self._scan(now)
-            return self._seen
+        if self._lock.acquire(timeout=PATIENCE):
+            try:
+                if now - self._scanned >= SCAN_INTERVAL:
+                    self._scan(now)
+            finally:
+                self._lock.release()
+        return self._seen
 
     @property
     def adopted(self) -> Collection[int]:

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pinchpoint.diagnosis.progress as progress_module
 import pinchpoint.diagnosis.usage as usage_module
 from pinchpoint.catalogue import all_metrics
-from pinchpoint.diagnosis.usage import BlindProbe, IdleState, Level, Phase, ResourceUse, SilentDaemon, Usage, usage
+from pinchpoint.diagnosis.progress import Phase
+from pinchpoint.diagnosis.usage import BlindProbe, IdleState, Level, ResourceUse, SilentDaemon, Usage, usage
 from pinchpoint.model import Labels, Snapshot
 
 BUSY = "pinchpoint_resource_busy_seconds_total"
@@ -24,8 +26,9 @@ LAST = "pinchpoint_probe_last_success_timestamp_seconds"
 SAMPLES = "pinchpoint_sampler_samples_total"
 IDLE = "pinchpoint_cpu_idle_state_seconds_total"
 
-READ = set(re.findall(r'"(pinchpoint_\w+)"', inspect.getsource(usage_module)))
-"""Every metric that the module names."""
+MODULES = (usage_module, progress_module)
+READ = {name for module in MODULES for name in re.findall(r'"(pinchpoint_\w+)"', inspect.getsource(module))}
+"""Every metric that the modules name."""
 
 Series = tuple[str, dict[str, str], float]
 

@@ -1,9 +1,11 @@
-"""Does what `ior -w -r -F -t 64k -b SIZE -i N -o FILE` (IOR 4.1.0+dev, src/ior.c) does with one rank, no faster than
-32 MiB a second, so that its phases can be seen.
+"""Does what IOR does with one rank, no faster than 32 MiB a second, so that its phases can be seen.
+
+It takes `-w -r -F -t 64k -b SIZE -i N -o FILE` and prints what IOR 4.1.0+dev does (src/ior-output.c).
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 
@@ -54,7 +56,7 @@ def access(path: str, size: int, *, write: bool) -> float:
 def main() -> None:
     """Run."""
     arguments = become("ior")
-    options = dict(zip(arguments, arguments[1:], strict=False))
+    options = dict(itertools.pairwise(arguments))
     path, size, repetitions = options["-o"], int(options["-b"].removesuffix("m")) << 20, int(options["-i"])
     now = time.strftime("%a %b %d %H:%M:%S %Y")
     say(HEADER.format(now=now, arguments=" ".join(arguments), path=path, repetitions=repetitions))

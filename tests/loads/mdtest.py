@@ -1,9 +1,11 @@
-"""Does what `mdtest -F -n N -d DIRECTORY` (mdtest 4.1.0+dev, src/mdtest.c) does with one rank, no faster than 1,000
-operations a second, so that its phases can be seen.
+"""Does what mdtest does with one rank, no faster than 1,000 operations a second, so that its phases can be seen.
+
+It takes `-F -n N -d DIRECTORY` and prints what mdtest 4.1.0+dev does (src/mdtest.c).
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -25,7 +27,7 @@ def rate_of(items: int, operation: Callable[[int], None]) -> float:
 def main() -> None:
     """Run."""
     arguments = become("mdtest")
-    options = dict(zip(arguments, arguments[1:], strict=False))
+    options = dict(itertools.pairwise(arguments))
     items, root = int(options["-n"]), options["-d"]
     tree = f"{root}/test-dir.0-0/mdtest_tree.0"
     now = time.strftime("%m/%d/%Y %H:%M:%S")

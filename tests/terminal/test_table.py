@@ -6,9 +6,10 @@ import pytest
 from rich.console import Console
 
 from pinchpoint.diagnosis.usage import ResourceUse, Usage
+from pinchpoint.figures import format_result
 from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.session import PhaseRecord
-from pinchpoint.terminal.table import format_result, run_table
+from pinchpoint.terminal.table import run_table
 
 
 def shown(phases: list[PhaseRecord], width: int, *, alerts: bool = True) -> str:

@@ -62,10 +62,14 @@ def active_phases(snapshot: Snapshot) -> tuple[Phase, ...]:
     """Return the phases that go on, oldest first."""
 
     def figures(name: str) -> dict[Labels, float]:
-        return dict(series(snapshot, f"pinchpoint_phase_{name}"))
+        return dict(series(snapshot, name))
 
-    starts, numbers, progress = figures("start_timestamp_seconds"), figures("number"), figures("progress_ratio")
-    expected, stalled = figures("expected_seconds"), figures("stalled_seconds")
+    starts, numbers, progress = (
+        figures("pinchpoint_phase_start_timestamp_seconds"),
+        figures("pinchpoint_phase_number"),
+        figures("pinchpoint_phase_progress_ratio"),
+    )
+    expected, stalled = figures("pinchpoint_phase_expected_seconds"), figures("pinchpoint_phase_stalled_seconds")
     totals = {_run(labels): int(total) for labels, total in series(snapshot, "pinchpoint_run_phases")}
     rates: dict[tuple[str, str], list[Result]] = {}
     for labels, rate in series(snapshot, "pinchpoint_phase_rate"):
