@@ -26,7 +26,7 @@ def tree(directory: Path, parent: str = "mpirun", environment: dict[int, bytes] 
 
 
 def leaders(found: Tree) -> list[int]:
-    return [pid for pid in (10, 11, 12, 20) if is_first_rank(found, pid, COMMS)]
+    return [pid for pid in (10, 11, 12, 20) if pid in found.processes and is_first_rank(found, pid, COMMS)]
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,16 @@ def test_without_ranks_the_oldest_child_of_the_launcher_speaks(tmp_path: Path) -
     assert leaders(tree(tmp_path)) == [10]
 
 
-@pytest.mark.parametrize("parent", ["orted", "prted"])
+@pytest.mark.parametrize("parent", ["orted", "prted", "slurmstepd", "hydra_pmi_proxy"])
 def test_without_ranks_nobody_speaks_on_other_hosts(tmp_path: Path, parent: str) -> None:
     assert leaders(tree(tmp_path, parent)) == []
+
+
+def test_below_a_proxy_the_oldest_speaks_only_beside_the_launcher(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, 1e9)
+    for pid, ppid, comm in ((1, 0, "mpirun.mpich"), (2, 1, "hydra_pmi_proxy"), (10, 2, "ior"), (11, 2, "ior")):
+        stage.change(Change(0.0, pid, ppid, comm))
+    assert leaders(stage.tree(1.0)) == [10]
 
 
 @pytest.mark.parametrize("value", [b"", b"-1", b"one", b"1" * 5000, "٣".encode()])

@@ -30,8 +30,6 @@ APP = "io500"
 SCRIPTS = ("io500.sh", "io500_fixed.sh")
 SHELLS = ("bash", "sh")
 PROGRAMS = ("ior", "mdtest", "pfind")
-PROXIES = ("hydra_pmi_proxy", "pmi_proxy")
-"""Parents of MPICH's ranks, on the launcher's host as on others."""
 
 CONFIG_LIMIT = 64 << 10
 """Bytes of config.ini in the result directory that are read; it has 2 KiB."""
@@ -101,17 +99,6 @@ def _writer(tree: Tree, ranks: Sequence[int]) -> int | None:
         return None
 
 
-def _beside_launcher(tree: Tree, pid: int) -> bool:
-    """Return whether a rank is on the launcher's host, as far as that can be told: there rank 0 is as a rule."""
-    parent = tree.processes[pid].ppid
-    comm = tree.comm(parent)
-    if comm in mpi.REMOTE or comm == "slurmstepd":
-        return False
-    if comm in PROXIES:
-        return any(tree.comm(above) in LAUNCHERS for above in tree.ancestors(parent))
-    return True
-
-
 class Io500(Benchmark):
     """One IO500 run: led by rank 0 of the app, or by the script that starts it or is the shell driver."""
 
@@ -134,7 +121,7 @@ class Io500(Benchmark):
             return known == 0
         ranks = _ranks(tree, pid)
         # Beside the launcher the first one leads all the time: `look` finds out which of them is rank 0.
-        return pid == ranks[0] if _beside_launcher(tree, pid) else pid == _writer(tree, ranks)
+        return pid == ranks[0] if mpi.beside_launcher(tree, pid) else pid == _writer(tree, ranks)
 
     def __init__(self, tree: Tree, leader: int) -> None:
         self._script = tree.comm(leader) != APP

@@ -6,13 +6,16 @@ import re
 from collections.abc import Collection
 
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.benchmarks.wrappers import LAUNCHERS
 
-__all__ = ["is_first_rank", "rank", "unprefixed"]
+__all__ = ["beside_launcher", "is_first_rank", "rank", "unprefixed"]
 
 VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
 """Where launchers leave a process' rank: Open MPI 4, PMIx, MPICH's hydra and Intel MPI, MVAPICH2, Slurm."""
-REMOTE = frozenset({"orted", "prted"})
-"""Parents of ranks on a host other than the launcher's (Open MPI 4 and 5)."""
+REMOTE = frozenset({"orted", "prted", "slurmstepd"})
+"""Parents of ranks that may be on a host other than the launcher's (Open MPI 4 and 5, Slurm)."""
+PROXIES = frozenset({"hydra_pmi_proxy", "pmi_proxy"})
+"""Parents of ranks on every host, the launcher's too (MPICH and Intel MPI)."""
 
 CTIME = r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d:]{8} \d{4})"
 PREFIX = re.compile(
@@ -34,11 +37,20 @@ def rank(tree: Tree, pid: int) -> int | None:
     return None
 
 
+def beside_launcher(tree: Tree, pid: int) -> bool:
+    """Return whether a rank is on the launcher's host, as far as that can be told: there rank 0 is as a rule."""
+    parent = tree.processes[pid].ppid
+    comm = tree.comm(parent)
+    if comm in PROXIES:
+        return any(tree.comm(above) in LAUNCHERS for above in tree.ancestors(parent))
+    return comm not in REMOTE
+
+
 def is_first_rank(tree: Tree, pid: int, comms: Collection[str]) -> bool:
     """Return whether a process speaks for its run: rank 0, or the only process.
 
-    Where ranks can't be seen it is the oldest of its parent's children of the kind, if its parent is the launcher
-    itself: on other hosts nobody is.
+    Where ranks can't be seen it is the oldest of its parent's children of the kind, if the launcher is on this host:
+    on other hosts nobody is.
     """
     task = tree.processes[pid]
     if tree.comm(task.ppid) in comms:
@@ -46,7 +58,7 @@ def is_first_rank(tree: Tree, pid: int, comms: Collection[str]) -> bool:
     if (known := rank(tree, pid)) is not None:
         return known == 0
     siblings = [child for child in tree.children(task.ppid) if tree.comm(child) in comms]
-    return tree.comm(task.ppid) not in REMOTE and pid == min(siblings, default=pid)
+    return beside_launcher(tree, pid) and pid == min(siblings, default=pid)
 
 
 def unprefixed(line: str) -> str:

@@ -34,7 +34,7 @@ DEFAULT_TARGET = "127.0.0.1:9748"
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="A note that is kept with the run; repeatable.")
 @click.option("--target", metavar="HOST:PORT", help=f"Exporter of this host. [default: {DEFAULT_TARGET} if it answers]")
 @click.option("--prometheus", metavar="URL", help="Prometheus server to ask which alerts fired.")
-@click.option("--phase-pattern", "phase_regex", metavar="REGEX", help="Lines of the command's output that it finds begin a phase.")
+@click.option("--phase-pattern", "phase_regex", metavar="REGEX", help="Lines of the output that begin a phase.")
 @click.option("--path.runs", "runs", type=click.Path(path_type=Path), metavar="DIR", help="Directory of markers.")
 @click.option("--config.file", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="TOML file.")
 @click.option("--quiet", is_flag=True, help="Say nothing but the table at the end.")

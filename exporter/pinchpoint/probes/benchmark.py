@@ -27,7 +27,7 @@ def _gauge(name: str, text: str, labels: tuple[str, ...] = PHASE) -> Metric:
 
 ACTIVE = _gauge("phase_active", "1 while the phase of a benchmark run goes on.")
 START = _gauge("phase_start_timestamp_seconds", "When the phase began, in Unix time.")
-ELAPSED = _gauge("phase_elapsed_seconds", "How long the phase has gone on, or how long it took, as the benchmark says where it does.")
+ELAPSED = _gauge("phase_elapsed_seconds", "How long the phase has gone on, or how long it took.")
 EXPECTED = _gauge("phase_expected_seconds", "How long the phase is meant to take, by the benchmark's own options.")
 PROGRESS = _gauge("phase_progress_ratio", "Share of the phase that is done, where that can be seen.")
 NUMBER = _gauge("phase_number", "Place of the phase among those of its run, from 1.")
