@@ -16,11 +16,12 @@ def test_a_command_with_all_below_it_is_found() -> None:
     command = subprocess.Popen(["sh", "-c", "sleep 60 & echo; wait"], stdout=subprocess.PIPE)
     assert command.stdout is not None
     command.stdout.readline()
+    tree = Tree.below(PROC, command.pid)
     try:
-        tree = Tree.below(PROC, command.pid)
+        while [tree.comm(child) for child in tree.children(command.pid)] != ["sleep"]:  # it is forked, then it execs
+            tree = Tree.below(PROC, command.pid)
 
         assert tree.comm(command.pid) == "sh"
-        assert [tree.comm(child) for child in tree.children(command.pid)] == ["sleep"]
         assert [tree.argv(child) for child in tree.descendants(command.pid)] == [["sleep", "60"]]
     finally:
         for pid in (*tree.descendants(command.pid), command.pid):
