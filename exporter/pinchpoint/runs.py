@@ -26,7 +26,7 @@ MARKER_LIMIT = 256 << 10
 FILE_LIMIT = 128
 """Markers that are read at all."""
 RUN_LIMIT = 8
-"""Runs that are exported at once: the newest ones."""
+"""Runs that are exported at once: those that go on, then those that began last."""
 NANOSECONDS_PER_SECOND = 1_000_000_000
 KEEP_ENDED = 900.0
 """Seconds for which the results of an ended run are still exported."""
@@ -169,7 +169,7 @@ class RunDirectory:
                     (self.path / name).unlink()
 
     def markers(self, now: float) -> Sequence[Marker]:
-        """Return the markers of running runs and of those that ended lately, newest first; `now` in Unix seconds."""
+        """Return the markers of running runs, then of those that ended lately, newest first; `now` in Unix seconds."""
         fresh: dict[str, tuple[_Identity, Marker | None]] = {}
         try:
             names = [name for name in os.listdir(self.path) if name.endswith(SUFFIX)]
@@ -180,12 +180,15 @@ class RunDirectory:
             if (entry := self._read(name)) is not None:
                 fresh[name] = entry
         self._cache = fresh
-        markers = [
-            marker
-            for identity, marker in fresh.values()
-            if marker is not None and (self.alive(marker) or now - _ended(marker, identity) < KEEP_ENDED)
-        ]
-        return sorted(markers, key=lambda marker: -marker.start)[:RUN_LIMIT]
+        running, ended = [], []
+        for identity, marker in fresh.values():
+            if marker is not None and self.alive(marker):
+                running.append(marker)
+            elif marker is not None and now - _ended(marker, identity) < KEEP_ENDED:
+                ended.append(marker)
+        running.sort(key=lambda marker: -marker.start)
+        ended.sort(key=lambda marker: -marker.start)
+        return [*running, *ended][:RUN_LIMIT]
 
     def alive(self, marker: Marker) -> bool:
         """Return whether the run that wrote the marker still goes on; nobody can speak for another user's process."""

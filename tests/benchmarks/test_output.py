@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pinchpoint.benchmarks import output
 from pinchpoint.benchmarks.events import Began, Event, Failed
 from pinchpoint.benchmarks.output import DOCUMENT_LIMIT, LINE_LIMIT, Documents, Lines, Reader, number, text
 
@@ -104,17 +105,22 @@ def test_a_document_that_never_ends_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("line", ["{", "{{"])
-def test_what_is_kept_of_a_document_is_bounded_however_short_its_lines_are(line: str) -> None:
+def test_what_is_kept_of_a_document_is_bounded_however_short_its_lines_are(
+    line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = DOCUMENT_LIMIT >> 4
+    monkeypatch.setattr(output, "DOCUMENT_LIMIT", limit)
     reader = Documents()
     tracemalloc.start()
     try:
-        for _ in range(2 * DOCUMENT_LIMIT // 60):
+        for _ in range(2 * limit // 60):
             list(reader.feed("".join([*line])))
-        assert tracemalloc.get_traced_memory()[1] < 3 * DOCUMENT_LIMIT
+        assert tracemalloc.get_traced_memory()[1] < 3 * limit
     finally:
         tracemalloc.stop()
 
 
+@settings(max_examples=30)
 @given(
     document=st.dictionaries(
         st.text(), st.recursive(st.integers() | st.text() | st.none(), lambda inner: st.lists(inner)), min_size=1

@@ -189,6 +189,15 @@ def test_a_text_with_several_benchmarks_gives_the_runs_of_each_in_its_order() ->
     ]
 
 
+def test_old_objects_that_are_removed_between_two_runs_are_no_run() -> None:
+    removal = b"[root@deploy ~]# rados -p lma cleanup\nWarning: using slow linear search\nRemoved 39 objects\n"
+
+    readings = read(seed("rados-bench-cut-off.txt"), removal, b"prose\n", seed("rados-bench-burst.txt"))
+
+    assert [phases(reading) for reading in readings] == [["write"], ["write", "cleanup"]]
+    assert [phases(reading) for reading in read(removal)] == [["cleanup"]]
+
+
 # The captures.
 
 
@@ -318,6 +327,23 @@ def test_a_text_is_cut_into_runs(text: str, found: list[list[str]]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("run; fail refused; run; end a; complete", [["a"]]),
+        ("run; end a; complete; run; fail refused", [["a"]]),
+        ("run; fail refused; score", [[]]),
+        ("run; fail refused", [[]]),
+        ("run; end cleanup; complete; run; end a; complete", [["a"]]),
+        ("run; end cleanup; complete", [["cleanup"]]),
+        ("run; begin cleanup; complete", []),
+        ("run; begin a; complete; run; begin cleanup; fail refused", [["a"]]),
+    ],
+)
+def test_what_measures_nothing_is_a_run_only_where_the_text_has_no_other(text: str, found: list[list[str]]) -> None:
+    assert [phases(reading) for reading in words(text)] == found
+
+
+@pytest.mark.parametrize(
     ("text", "state", "reason"),
     [
         ("run; end a; complete", "finished", ""),
@@ -411,11 +437,13 @@ AT = 1_795_220_417.0  # 2026-11-21 00:20:17 UTC
         (b"2026-11-21T00:20:17+0100 min lat: 0.01", AT - 3600),
         (b"2026-11-21T00:20:17.5-05:30", AT + 5.5 * 3600),
         (b"2026-11-21T00:20:17Z", AT),
+        (b"^C2026-11-21 00:20:17.357 7f0f4effd700 -1 received signal: Interrupt", AT),
         (b"The result files are stored in the directory: ./results/2026.11.21-00.20.17", AT),
         (b'  "timestamp" : 1795220417,', AT),
         (b'"timesecs":\t1795220417', AT),
         (b"on Sat Xyz 21 00:20:17 2026", None),
         (b"2026-13-41 00:20:17", None),
+        (b"12026-11-21 00:20:17", None),
         (b"2026-11-21 25:20:17", None),
         (b"1999-11-21 00:20:17", None),
         (b"write 2026 11 21 00:20", None),
@@ -436,6 +464,13 @@ def test_a_run_began_at_the_first_date_in_it_or_else_when_the_file_was_changed()
     text = "2001-01-01 00:00:00\nrun\n2026-11-21 00:20:17; 2027-01-01 00:00:00; end a; complete\nrun; end a; complete"
 
     assert [reading.state.start for reading in words(text)] == [AT, START]
+
+
+@pytest.mark.usefixtures("utc")
+def test_the_line_that_says_that_a_run_failed_may_be_the_one_that_dates_it() -> None:
+    readings = words("run; begin a; fail 2026-11-21 00:20:17 refused; 2027-01-01 00:00:00")
+
+    assert [reading.state.start for reading in readings] == [AT]
 
 
 @pytest.mark.usefixtures("utc")

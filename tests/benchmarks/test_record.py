@@ -128,10 +128,10 @@ def rows(file: io.StringIO) -> list[list[str]]:
 def test_mere_progress_becomes_rarer(tmp_path: Path) -> None:
     stage, file = played(tmp_path), io.StringIO()
     recorder = ProcessRecorder(file)
-    for number in range(3000):
+    for number in range(1400):
         stage.change(Change(0.0, 7, 1, "ior", argv=("ior",), files=(OpenedFile(3, f"/data/{number}", number, 1),)))
         recorder.look(stage.tree(number / 10), number / 10)
-    assert 1024 < len(rows(file)) < 2200
+    assert 1024 < len(rows(file)) < 1300
 
 
 def test_what_tells_of_a_phase_is_written_at_once(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Text to runs: what benchmarks printed some time ago, among whatever other text, is read as the runs that it tells of.
 
 Every reader is given the whole text, as a stream. A run lasts from where its reader sees it begin to where the next one
-of the same benchmark begins; texts of different benchmarks may be mixed.
+of the same benchmark begins; texts of different benchmarks may be mixed. Where runs are told of that have measured
+something, what begins like one and measures nothing is no run: a command that was refused, the removal of old objects.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ RUN_LIMIT = 1000
 """Runs of one text that are kept: the first ones."""
 LINE_LIMIT = 4096
 """Bytes of a line in which a date is looked for."""
+CLEANUP = "cleanup"
+"""The phase that measures nothing: ``rados cleanup`` prints the same as the end of ``rados bench``."""
 CUT_OFF = "the output ends before the benchmark does"
 """Why a run failed whose end never came, where its reader says nothing."""
 DAY = r"(?P<year>20\d\d)[-./](?P<month>\d\d)[-./](?P<day>\d\d)"
@@ -47,8 +50,9 @@ CLOCK = r"(?P<hour>\d\d)[:.](?P<minute>\d\d)[:.](?P<second>\d\d)"
 DATES = tuple(
     re.compile(pattern.encode())
     for pattern in (
-        # rados bench, result.txt and the result directory of IO500: 2026-11-21 00:02:55, 2026.11.21-00.02.55
-        rf"\b{DAY}[-T ]{CLOCK}(?:\.\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?",
+        # rados bench, result.txt and the result directory of IO500: 2026-11-21 00:02:55, 2026.11.21-00.02.55;
+        # a log line of Ceph's that interrupts a row: ^C2020-10-13 16:26:10.357
+        rf"(?<!\d){DAY}[-T ]{CLOCK}(?:\.\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?",
         # ior and fio (ctime): Sat Nov 21 00:20:17 2026; date(1): Sat Nov 21 00:20:17 UTC 2026
         rf"\b(?P<name>[A-Z][a-z]{{2}}) +(?P<day>\d\d?) {CLOCK} (?:[A-Z]{{3,5}} )?(?P<year>20\d\d)\b",
         # mdtest: -- started at 11/21/2026 00:20:17 --
@@ -193,7 +197,8 @@ class TextReader:
         self._date(bytes(self._head), inside=inside)
         for kind in [*self._open]:
             self._end(kind)
-        return [Reading(run.line, run.state(start)) for run in sorted(self._done, key=lambda run: run.line)]
+        found = [run for run in self._done if run.measures] or self._done
+        return [Reading(run.line, run.state(start)) for run in sorted(found, key=lambda run: run.line)]
 
     def _tell(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -207,7 +212,7 @@ class TextReader:
         undated = [
             run
             for run in self._open.values()
-            if run.date is None and (run.line == document.line if inside else not run.over or run.line == self._line)
+            if run.date is None and (run.line == document.line if inside else not run.over or run.last == self._line)
         ]
         if not undated and not (inside and document.date is None):
             return
@@ -224,6 +229,7 @@ class TextReader:
             document = self._document
             line, date = (document.line, document.date) if document.covers(self._line) else (self._line, None)
             run = self._open[kind] = _Run(kind, line, date)
+        run.last = self._line
         run.hear(event)
 
     def _end(self, kind: Kind) -> None:
@@ -283,7 +289,7 @@ class _Run:
     """A run, as its events come."""
 
     def __init__(self, kind: Kind, line: int, date: float | None) -> None:
-        self.line = line
+        self.line = self.last = line
         self.date = date
         self.over = False
         """Whether its end was told; what still comes is its clean-up."""
@@ -297,7 +303,14 @@ class _Run:
     @property
     def empty(self) -> bool:
         """Whether nothing at all is known of it."""
-        return not self._phases and self._scored is None and not self.over
+        if self.measures:
+            return False
+        return not any(mark.results for mark in self._phases) if self._phases else not self.over
+
+    @property
+    def measures(self) -> bool:
+        """Whether it has a score, or a phase that isn't only the removal of what another run left."""
+        return self._scored is not None or any(mark.name != CLEANUP for mark in self._phases)
 
     def has(self, event: Event) -> bool:
         """Return whether the run has had this phase, so that another run must have begun."""

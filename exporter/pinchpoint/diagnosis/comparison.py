@@ -138,6 +138,12 @@ class Row:
     verdict: Verdict = Verdict.ONE_SIDED
 
     @property
+    def doubtful(self) -> bool:
+        """Whether a difference is claimed though one of the groups has too few repeats to know its spread well."""
+        claimed = self.verdict not in (Verdict.NOISE, Verdict.UNKNOWN, Verdict.ONE_SIDED)
+        return claimed and any(figure is not None and len(figure.values) < FEWEST for figure in (self.base, self.other))
+
+    @property
     def marks(self) -> tuple[str, ...]:
         """What a reader should know before he believes it: ``short``, ``base invalid``, ``both failed``."""
         found = []
@@ -166,6 +172,8 @@ class Comparison:
     other: Group
     rows: tuple[Row, ...]
     """Phases as the base has them, then those that only the other group has, then scores."""
+    noise: float | None = None
+    """The spread that the user knows of, as a share."""
 
 
 def compare(base: Group, other: Group, *, noise: float | None = None, every: bool = False) -> Comparison:
@@ -181,7 +189,7 @@ def compare(base: Group, other: Group, *, noise: float | None = None, every: boo
             mains.setdefault(key.place, key)
         keys = [key for key in keys if key.score or mains[key.place] == key]
     rows = [_row(key, before.get(key), after.get(key), noise) for key in keys]
-    return Comparison(base, other, tuple(sorted(rows, key=lambda row: row.key.score)))
+    return Comparison(base, other, tuple(sorted(rows, key=lambda row: row.key.score)), noise)
 
 
 def _figures(group: Group) -> dict[Key, Figure]:

@@ -99,7 +99,10 @@ class Benchmark(Probe):
         wall = self._wall()
         self._detector.look(Tree(self.host.procfs, self._processes(now)), now, wall)
         self._detector.forget(wall - KEEP_ENDED)
-        self._runs = sorted([*self._marked(wall), *self._found(wall)], key=lambda run: -run.start)[:RUN_LIMIT]
+        runs = [*self._marked(wall), *self._found(wall)]
+        # A long run is not to be forgotten for short ones that came and went beside it.
+        over = (State.FINISHED, State.FAILED)
+        self._runs = sorted(runs, key=lambda run: (run.state in over, -run.start))[:RUN_LIMIT]
 
     def _processes(self, now: float) -> Mapping[int, Stat]:
         """Return all processes but those of marked runs; those of benchmarks as they are just now."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich import box
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -25,17 +27,26 @@ STYLES = {
     Verdict.UNKNOWN: "dim",
 }
 SINGLE = (
-    "one run each: spread unknown, so nothing is said to be faster or slower. Repeat the runs\n"
+    "one run each: spread unknown, so nothing is said to be faster or slower. Repeat the runs "
     "and compare groups of repeats, or give the spread that you know as --noise PERCENT."
 )
 NOISE = (
-    "noise: a difference up to it is no news. It is the largest of the spread of the repeats,\n"
+    "noise: a difference up to it is no news. It is the largest of the spread of the repeats, "
     "their 95 % interval (from 3 runs in each group on), and --noise."
 )
+FEW = (
+    "few repeats: with nothing changed, nearly half of all figures of 2 runs and 1 differ by more than the spread, "
+    "one in five of 2 and 2, one in twenty of 3 and 3."
+)
+"""Computed for normally distributed figures; docs/results.md."""
 SHORT = "short: under 30 s, so it may not repeat well."
 UNITLESS = frozenset({"", "ratio", "score"})
 LABEL_WIDTH = 24
 """Columns that the names of phases get at least, as far as they need them."""
+TABLE_WIDTH = 76
+"""Columns from which on a figure is a row of a table; with fewer it is two lines."""
+NOTE_WIDTH = 90
+"""Columns that a note has at most."""
 
 
 def bare_figure(value: float, unit: str) -> str:
@@ -51,14 +62,16 @@ def comparison_parts(comparisons: Sequence[Comparison]) -> Iterator[RenderableTy
     for comparison in comparisons:
         yield from _group("base", comparison.base)
         yield from _group("other", comparison.other)
-        yield _table(comparison.rows, named=len(benchmarks) > 1)
+        yield _Rows(comparison.rows, named=len(benchmarks) > 1)
     verdicts = {row.verdict for row in rows}
     if Verdict.UNKNOWN in verdicts:
-        yield Text(SINGLE)
+        yield _Note(SINGLE)
     if any(row.noise is not None for row in rows):
-        yield Text(NOISE)
+        yield _Note(NOISE)
+    if any(row.doubtful for comparison in comparisons if comparison.noise is None for row in comparison.rows):
+        yield _Note(FEW)
     if any("short" in mark for row in rows for mark in row.marks):
-        yield Text(SHORT)
+        yield _Note(SHORT)
 
 
 def _group(side: str, group: Group) -> Iterator[Text]:
@@ -72,9 +85,44 @@ def _standing(run: RunState) -> str:
     return clean(" ".join(words) + reason)
 
 
-def _table(rows: Sequence[Row], *, named: bool) -> Table:
+@dataclass(frozen=True)
+class _Note:
+    """What a word means."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines."""
+        yield Text(textwrap.fill(self.text, min(NOTE_WIDTH, options.max_width)))
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The figures of a comparison."""
+
+    rows: Sequence[Row]
+    named: bool
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield a table, or where that does not fit two lines for each figure."""
+        labels = [_label(row, self.rows, named=self.named) for row in self.rows]
+        if options.max_width >= TABLE_WIDTH:
+            yield _table(self.rows, labels)
+            return
+        yield Text()
+        for label, row in zip(labels, self.rows, strict=True):
+            yield Text.assemble(f"{label}: ", (_words(row), STYLES.get(row.verdict, "")))
+            figures = [f"{_value(row, row.base)} -> {_value(row, row.other)}"]
+            if row.change is not None:
+                figures.append(_share(row.change, sign=True))
+            if row.noise is not None:
+                figures.append(f"noise {_share(row.noise)}")
+            yield Text(f"  {', '.join(figures)}")
+        yield Text()
+
+
+def _table(rows: Sequence[Row], labels: Sequence[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    labels = [_label(row, rows, named=named) for row in rows]
     longest = max((len(label) for label in labels), default=0)
     table.add_column("phase", overflow="fold", min_width=min(longest, LABEL_WIDTH))
     table.add_column("base", justify="right", no_wrap=True)
@@ -89,7 +137,7 @@ def _table(rows: Sequence[Row], *, named: bool) -> Table:
             Text(_value(row, row.other)),
             Text(_share(row.change, sign=True)),
             Text(_share(row.noise)),
-            Text("; ".join([_verdict(row), *row.marks]), style=STYLES.get(row.verdict, "")),
+            Text(_words(row), style=STYLES.get(row.verdict, "")),
         )
     return table
 
@@ -119,7 +167,8 @@ def _share(share: float | None, *, sign: bool = False) -> str:
     return f"{percent:+.1f}%" if sign else f"{percent:.1f}%"
 
 
-def _verdict(row: Row) -> str:
+def _words(row: Row) -> str:
+    verdict = str(row.verdict)
     if row.verdict is Verdict.ONE_SIDED:
-        return "only in base" if row.other is None else "only in other"
-    return str(row.verdict)
+        verdict = "only in base" if row.other is None else "only in other"
+    return "; ".join([verdict, *row.marks])
