@@ -148,6 +148,14 @@ def test_the_newest_runs_come_first_and_old_ones_beyond_the_limit_not_at_all(run
     assert names(runs) == [f"run-{index:02}" for index in reversed(range(RUN_LIMIT, 2 * RUN_LIMIT))]
 
 
+def test_a_run_that_goes_on_is_not_forgotten_for_newer_ones_that_have_ended(runs: RunDirectory) -> None:
+    runs.write(marker("long", start=NOW))
+    for index in range(2 * RUN_LIMIT):
+        runs.write(marker(f"short-{index:02}", start=NOW + index, end=NOW + index))
+
+    assert names(runs)[:2] == ["long", f"short-{2 * RUN_LIMIT - 1:02}"]
+
+
 def test_an_ended_run_is_shown_for_a_quarter_of_an_hour(runs: RunDirectory) -> None:
     runs.write(marker(end=NOW))
 

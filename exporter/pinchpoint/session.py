@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import BinaryIO
@@ -35,8 +36,16 @@ LOOK_INTERVAL = 0.2
 """Seconds between two looks at the command's processes: the resolution of a phase's start and end."""
 RECORD_INTERVAL = 1.0
 """Seconds between two snapshots of the recording, and between two markers of a phase that goes on."""
-PIECE = 1 << 20
+PIECE = 64 << 10
 """Bytes of the command's output that are read at once."""
+SHARE = 0.04
+"""Seconds of CPU that one look spends on the output: whoever copies it needs the interpreter too."""
+LAST_SHARE = 5.0
+"""Seconds of CPU that are spent at the end on what is left of it (measured: 1 MiB takes 0.03 to 0.9 s)."""
+BACKLOG = 16 << 20
+"""When more bytes than this are unread, all but the last ones are left out."""
+LAST = 1 << 20
+"""Bytes that are read in any case: a benchmark's summary stands at the end."""
 WORDS = 64
 """Words of the command line among which a benchmark is looked for."""
 MARKED_PHASES = 128
@@ -96,7 +105,7 @@ class Session:
         self._offset = 0
         self._recorder = Recorder(directory / "samples.om.gz") if source is not None else None
         self._kinds = {metric.name: (metric.kind.value, metric.help) for metric in all_metrics()}
-        marker = Marker(run, "command", wall(), pid=0, pid_start=0, command_pid=0, tags=dict(tags))
+        marker = Marker(run, "command", wall(), pid=0, pid_start=0, command_pid=0, tags=_texts(tags))
         self._record = store.RunRecord(marker, [])
         self._lock = Lock()
         self._stop = Event()
@@ -113,7 +122,7 @@ class Session:
         marker.pid, marker.command_pid, marker.start = own, pid, self._wall()
         self._markers.prune(marker.start)
         marker.pid_start = parse_stat(read_bytes(f"/proc/{own}/stat")).start
-        self._record.command = list(command)
+        self._record.command = [_text(word) for word in command]
         self._named = self._detector.kinds(os.path.basename(word) for word in command[:WORDS])
         self._whole = PhaseMark(WHOLE, marker.start, vague=True)
         self._thread.start()
@@ -131,18 +140,35 @@ class Session:
         with self._lock:
             tree = Tree.below(self._procfs, self._record.marker.command_pid)
             self._detector.look(tree, time.monotonic(), self._wall())
-            self._hear()
+            self._hear(SHARE)
             self._update()
             if self._wall() - self._recorded >= RECORD_INTERVAL:
                 self._snapshot()
 
-    def _hear(self) -> None:
-        """Read what the command has printed since the last time."""
+    def _hear(self, seconds: float) -> None:
+        """Read what the command has printed since the last time, for so many seconds of CPU; the rest waits."""
+        until = time.thread_time() + seconds
         with suppress(OSError), (self.directory / "stdout").open("rb", buffering=0) as file:
+            self._skip(file, BACKLOG)
             file.seek(self._offset)
-            while piece := file.read(PIECE):
+            while time.thread_time() < until and (piece := file.read(PIECE)):
                 self._offset += len(piece)
                 self._detector.hear(piece, self._wall(), named=self._named)
+
+    def _hear_last(self) -> None:
+        """Read what the command printed last."""
+        self._hear(LAST_SHARE)
+        with suppress(OSError), (self.directory / "stdout").open("rb", buffering=0) as file:
+            self._skip(file, LAST)
+        self._hear(float("inf"))
+
+    def _skip(self, file: FileIO, limit: int) -> None:
+        """Leave out what comes before the last bytes where more than `limit` are unread."""
+        size = os.fstat(file.fileno()).st_size
+        if size - self._offset > limit:
+            self._offset = size - LAST
+            self._detector.hear(b"\n", self._wall(), named=self._named)
+            self._warn("the command printed more than could be read meanwhile: phases and results may lack")
 
     def _update(self) -> None:
         """Bring the phases up to date: those that began get a snapshot, those that ended what was used meanwhile."""
@@ -228,7 +254,7 @@ class Session:
 
     def _conclude(self, now: float, *, failed: bool) -> None:
         """Take in the last that can be known."""
-        self._hear()
+        self._hear_last()
         self._detector.end(now, failed=failed)
         if self._whole is not None:
             self._whole.end = now
@@ -283,3 +309,12 @@ class Session:
         """Start and end of the run in Unix seconds."""
         marker = self._record.marker
         return marker.start, marker.end or self._wall()
+
+
+def _text(word: str) -> str:
+    """Return a word of a command line without what JSON can't hold: bytes that are not UTF-8."""
+    return word.encode("utf-8", "replace").decode()
+
+
+def _texts(words: Mapping[str, str]) -> dict[str, str]:
+    return {_text(key): _text(value) for key, value in words.items()}

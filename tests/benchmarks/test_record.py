@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pinchpoint.benchmarks import record as recording
 from pinchpoint.benchmarks.capture import Capture, Change, OpenedFile, Written, read_capture
 from pinchpoint.benchmarks.record import FileRecorder, ProcessRecorder
 from pinchpoint.benchmarks.stage import Stage
@@ -125,13 +126,14 @@ def rows(file: io.StringIO) -> list[list[str]]:
     return [line.split("\t") for line in file.getvalue().splitlines()[1:]]
 
 
-def test_mere_progress_becomes_rarer(tmp_path: Path) -> None:
+def test_mere_progress_becomes_rarer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "SLOWER", 64)
     stage, file = played(tmp_path), io.StringIO()
     recorder = ProcessRecorder(file)
-    for number in range(1400):
+    for number in range(200):
         stage.change(Change(0.0, 7, 1, "ior", argv=("ior",), files=(OpenedFile(3, f"/data/{number}", number, 1),)))
-        recorder.look(stage.tree(number / 10), number / 10)
-    assert 1024 < len(rows(file)) < 1300
+        recorder.look(stage.tree(number * recording.INTERVAL * 1.01), number * recording.INTERVAL * 1.01)
+    assert 64 + 136 // 4 < len(rows(file)) < 64 + 136
 
 
 def test_what_tells_of_a_phase_is_written_at_once(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from machine import Machine
 from pinchpoint.exposition import text
 from pinchpoint.model import Snapshot
 from pinchpoint.probes.benchmark import EVERYDAY_AGE, LABEL_LIMIT, PHASE_LIMIT, RESULT_LIMIT, Benchmark
-from pinchpoint.runs import Marker, PhaseMark, Result
+from pinchpoint.runs import RUN_LIMIT, Marker, PhaseMark, Result
 from toy import Toy
 
 NOW = 1_700_000_000.0
@@ -120,6 +120,22 @@ def test_a_run_that_died_has_failed(probe: Benchmark, machine: Machine) -> None:
     machine.end(10)
 
     assert read(probe).value("pinchpoint_run_state", **RUN, state="failed") == 1
+
+
+def test_a_run_that_goes_on_is_not_forgotten_for_newer_ones_that_have_ended(machine: Machine) -> None:
+    machine.process(10, "pinchpoint", start=77)
+    probe = Benchmark(replace(machine.host(), benchmarks=(Toy,)), wall=lambda: NOW)
+    written(probe, PhaseMark("write", NOW - 20), start=NOW - 20)
+    for number in range(20, 20 + 2 * RUN_LIMIT):
+        machine.process(number, "toy", argv=("toy", "write"))
+        probe.sample(float(number))
+        machine.end(number)
+        probe.sample(number + 0.5)
+
+    found = Snapshot.of(0, probe.points())
+
+    assert found.value("pinchpoint_phase_active", **RUN, phase="write") == 1
+    assert len(found.values["pinchpoint_run_start_timestamp_seconds"]) == RUN_LIMIT
 
 
 @pytest.fixture

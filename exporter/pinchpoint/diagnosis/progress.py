@@ -56,6 +56,8 @@ class Run:
     """False where the benchmark calls a result invalid."""
     blind: tuple[str, ...] = ()
     """What the exporter has no right to see of it."""
+    end: float | None = None
+    """Unix time in seconds; None while it goes on."""
 
 
 def active_phases(snapshot: Snapshot) -> tuple[Phase, ...]:
@@ -132,8 +134,8 @@ def current_runs(snapshot: Snapshot, phases: Sequence[Phase]) -> tuple[Run, ...]
     found = []
     for labels, present in series(snapshot, "pinchpoint_run_state"):
         run, state = _run(labels), label(labels, "state")
-        over = state in ("finished", "failed") and snapshot.time - ends.get(run, starts.get(run, 0.0)) > RECENT
-        if not present or over:
+        end = ends.get(run, starts.get(run, 0.0)) if state in ("finished", "failed") else None
+        if not present or (end is not None and snapshot.time - end > RECENT):
             continue
         done = sorted((key for key in results if key[0] == run), key=lambda key: order.get(key, 0.0))
         named = [(phase, results[run, phase]) for _, phase in done]
@@ -141,7 +143,6 @@ def current_runs(snapshot: Snapshot, phases: Sequence[Phase]) -> tuple[Run, ...]
             named.append(("score", scores[run]))
         own = tuple(phase for phase in phases if phase.run == run)
         kept = tuple(sorted(blind.get(run, ())))
-        found.append(
-            Run(label(labels, "benchmark"), run, state, starts.get(run), own, tuple(named), valid.get(run, True), kept)
-        )
+        benchmark, start = label(labels, "benchmark"), starts.get(run)
+        found.append(Run(benchmark, run, state, start, own, tuple(named), valid.get(run, True), kept, end))
     return tuple(sorted(found, key=lambda run: (run.start or 0.0, run.run)))

@@ -27,7 +27,8 @@ from pinchpoint.diagnosis.usage import (
     SilentDaemon,
     Usage,
 )
-from pinchpoint.figures import format_figure, format_result
+from pinchpoint.figures import format_result
+from pinchpoint.terminal.comparison import bare_figure
 
 __all__ = ["Down", "HostView", "View", "duration"]
 
@@ -39,6 +40,8 @@ WHOLE_HEIGHT = 9
 """Lines that a host needs at least for its tables; with fewer it shows its fullest resources only."""
 STALLED = 3.0
 """Seconds without any work from which on a phase is shown as one that hangs."""
+ENDED = 3
+"""Runs that have ended which are shown."""
 UNLIMITED = 12
 """Rows of each table where the height is not limited: text that is printed once."""
 WIDEST_BAR = 60
@@ -160,7 +163,7 @@ class _Painter:
         if height is not None and height < min(WHOLE_HEIGHT, _lines(use)):
             yield from (self._resource(entry) for entry in busy[: max(0, height - 1)])
             return
-        runs = [line for run in use.runs for line in self._run(run, use.time)]
+        runs = [line for run in _shown(use.runs) for line in self._run(run, use.time)]
         if height is not None:
             runs = runs[: max(0, height - WHOLE_HEIGHT)]
             height -= len(runs)
@@ -242,10 +245,12 @@ class _Painter:
             yield self._line((name, "bold"), (words, STYLES[Level.FULL if stalled else Level.NORMAL]))
         if not run.phases:
             state = run.state if run.valid or run.state != "finished" else "finished, and calls its result invalid"
+            if run.end is not None:
+                state += f", {duration(now - run.end)} ago"
             yield self._line((name, "bold"), (state, STYLES[Level.FULL if run.state == "failed" else Level.NORMAL]))
         if run.results:
             # The newest comes first: what does not fit is what has been known for longest.
-            done = [f"{phase} {format_figure(result.value, result.unit)}" for phase, result in run.results[::-1]]
+            done = [f"{phase} {bare_figure(result.value, result.unit)}" for phase, result in run.results[::-1]]
             yield self._line((" " * len(name), ""), (f"so far: {', '.join(done)}", ""))
         if run.blind:
             yield self._line((" " * len(name), ""), (f"not allowed to see: {', '.join(run.blind)}", STYLES[Level.NEAR]))
@@ -314,10 +319,16 @@ def _hot(use: Usage) -> list[RoleUse]:
     return [entry for entry in use.roles if entry.cpu + (entry.runqueue or 0.0) >= WORTH_SHOWING]
 
 
+def _shown(runs: Sequence[Run]) -> list[Run]:
+    """Return the runs that go on, oldest first, and after them those that ended last."""
+    ended = sorted((run for run in runs if run.end is not None), key=lambda run: -(run.end or 0.0))
+    return [*(run for run in runs if run.end is None), *ended[:ENDED]]
+
+
 def _lines(use: Usage) -> int:
     """Return how many lines a host fills that shows everything, blank ones included."""
     hot = len(_hot(use))
-    runs = sum(max(1, len(run.phases)) + bool(run.results) + bool(run.blind) for run in use.runs)
+    runs = sum(max(1, len(run.phases)) + bool(run.results) + bool(run.blind) for run in _shown(use.runs))
     tables = max(1, len(_busy(use))) + hot + (4 if hot else 2)
     return 1 + runs + tables + 2 + bool(use.blind or use.silent) + bool(use.absent)
 
