@@ -47,8 +47,9 @@ lab-up: setup ## start a real Ceph cluster from Debian's packages on loopback; l
 lab-down: ## stop what `make lab-up` started, remove its data
 	@PYTHONPATH=compose:tests $(python) -m lab down
 
-bench: setup ## measure what the exporter costs: with 4,000 threads, and with 8 OSDs and 4 MDSs
+bench: setup ## measure what the exporter costs: 4,000 threads; finding a benchmark; 8 OSDs and 4 MDSs
 	@$(python) bench/cost.py
+	@$(python) bench/phase_cost.py
 	@PYTHONPATH=compose:tests $(python) bench/ceph_cost.py
 
 golden: setup ## write the expositions of the fixture machines anew, for review

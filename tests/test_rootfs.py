@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pinchpoint.rootfs import list_in_root, open_in_root, read_piece
+from pinchpoint.rootfs import Rights, list_in_root, open_in_root, read_piece
 
 
 @pytest.fixture
@@ -176,3 +176,50 @@ def test_no_path_reaches_what_is_beside_the_root(root: Path, path: str) -> None:
         assert text(root, path) == "theirs"
     except OSError:
         pass
+
+
+NOBODY = Rights(65534, frozenset([65534]))
+
+
+@pytest.mark.parametrize(
+    ("mode", "rights", "granted"),
+    [
+        (0o600, Rights(os.getuid(), frozenset()), True),
+        (0o044, Rights(os.getuid(), frozenset()), os.getuid() == 0),
+        (0o040, Rights(65534, frozenset([os.getgid()])), True),
+        (0o604, Rights(65534, frozenset([os.getgid()])), False),
+        (0o604, NOBODY, True),
+        (0o640, NOBODY, False),
+        (0o000, Rights(0, frozenset()), True),
+    ],
+)
+def test_a_file_is_read_for_who_may_read_it(root: Path, mode: int, rights: Rights, *, granted: bool) -> None:
+    descriptor = os.open(root / "etc" / "conf", os.O_RDONLY)
+    try:
+        os.fchmod(descriptor, mode)
+
+        assert rights.grant(descriptor, 0o4) is granted
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("path", ["/etc/conf", "/link"])
+def test_a_file_in_a_directory_that_is_closed_to_the_process_is_refused(root: Path, path: str) -> None:
+    (root / "link").symlink_to("etc/conf")
+    (root / "etc").chmod(0o700)
+    root.chmod(0o755)
+
+    with pytest.raises(PermissionError), open_in_root(root, path, NOBODY):
+        pass
+    with open_in_root(root, path, Rights(os.getuid(), frozenset())) as descriptor:
+        assert read_piece(descriptor, 0, 100) == b"theirs"
+
+
+def test_a_directory_that_the_process_may_only_search_is_not_listed(root: Path) -> None:
+    (root / "etc").chmod(0o711)
+    root.chmod(0o755)
+
+    with pytest.raises(PermissionError):
+        list_in_root(root, "/etc", 10, NOBODY)
+    with open_in_root(root, "/etc/conf", NOBODY) as descriptor:
+        assert read_piece(descriptor, 0, 100) == b"theirs"

@@ -2,7 +2,8 @@
 
 A path in another process' root directory is walked one component at a time: an absolute link in it leads where it leads
 for who lives there, never to a file of ours. What is neither a regular file nor a directory is never opened: a fifo
-would block or be emptied, a device may act.
+would block or be emptied, a device may act. Nor is anything opened that the process itself may not: who names a file
+in a command line must not learn from our metrics what stands in it.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-__all__ = ["list_in_root", "open_in_root", "read_piece"]
+__all__ = ["Rights", "list_in_root", "open_in_root", "read_piece"]
 
 LINK_LIMIT = 40
 """Symbolic links that are followed in one path, as in the kernel (MAXSYMLINKS, include/linux/namei.h)."""
@@ -24,27 +26,53 @@ DEPTH_LIMIT = 256
 PATH_LIMIT = 4096
 """Characters of a path, and of what a link puts in its place (PATH_MAX, include/uapi/linux/limits.h)."""
 PATH_ONLY = os.O_PATH | os.O_CLOEXEC
+READ = 0o4
+SEARCH = 0o1
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a process may open, by user and groups, as ``acl_permission_check`` (fs/namei.c) goes by the mode.
+
+    A right that only an access control list gives is none here.
+    """
+
+    user: int
+    groups: frozenset[int]
+
+    def grant(self, descriptor: int, wanted: int) -> bool:
+        """Return whether what `descriptor` stands for may be read or searched. Raises OSError."""
+        if self.user == 0:
+            return True
+        found = os.fstat(descriptor)
+        shift = 6 if found.st_uid == self.user else 3 if found.st_gid in self.groups else 0
+        return bool(found.st_mode >> shift & wanted)
 
 
 @contextmanager
-def open_in_root(root: Path, path: str) -> Iterator[int]:
+def open_in_root(root: Path, path: str, rights: Rights | None = None) -> Iterator[int]:
     """Give a descriptor of the regular file `path` as it is seen with the root directory `root`.
 
     Like ``openat2`` with RESOLVE_IN_ROOT (openat2(2)), which Python doesn't have: links in `path` can't lead out of
-    `root`, not even if somebody changes them meanwhile. Raises OSError.
+    `root`, not even if somebody changes them meanwhile. With `rights` it is refused what they don't grant. Raises
+    OSError.
     """
-    with _found(root, path) as found, _reopened(found, stat.S_IFREG, path) as file:
+    with _found(root, path, rights) as found, _reopened(found, stat.S_IFREG, path) as file:
         yield file
 
 
-def list_in_root(root: Path, path: str, limit: int) -> list[str]:
+def list_in_root(root: Path, path: str, limit: int, rights: Rights | None = None) -> list[str]:
     """Return at most `limit` names in the directory `path`, in no order; found as in `open_in_root`. Raises OSError."""
-    with _found(root, path) as found, _reopened(found, stat.S_IFDIR, path) as directory, os.scandir(directory) as names:
+    with (
+        _found(root, path, rights) as found,
+        _reopened(found, stat.S_IFDIR, path) as directory,
+        os.scandir(directory) as names,
+    ):
         return [entry.name for entry in islice(names, limit)]
 
 
 @contextmanager
-def _found(root: Path, path: str) -> Iterator[int]:
+def _found(root: Path, path: str, rights: Rights | None) -> Iterator[int]:
     """Give a descriptor that stands for what `path` leads to, and opens nothing."""
     inside: list[int] = []
     try:
@@ -59,6 +87,8 @@ def _found(root: Path, path: str) -> Iterator[int]:
                     if part == "..":
                         break
                 continue
+            if rights is not None and not rights.grant(inside[-1], SEARCH):
+                raise _error(errno.EACCES, path)
             inside.append(_entered(part, inside[-1], path))
             if stat.S_ISLNK(os.fstat(inside[-1]).st_mode):
                 links += 1
@@ -69,6 +99,8 @@ def _found(root: Path, path: str) -> Iterator[int]:
                 os.close(inside.pop())
             elif len(inside) > DEPTH_LIMIT:
                 raise _error(errno.ENAMETOOLONG, path)
+        if rights is not None and not rights.grant(inside[-1], READ):
+            raise _error(errno.EACCES, path)
         yield inside[-1]
     finally:
         for descriptor in inside:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from machine import Machine
+from pinchpoint.benchmarks.base import Sight
 from pinchpoint.benchmarks.detector import Detector, Followed, merged
 from pinchpoint.benchmarks.events import State
 from pinchpoint.exitstatus import ExitWatch
@@ -199,6 +200,22 @@ def test_a_rank_does_not_lead_when_the_first_one_has_ended(
     detector.look(machine.tree(), 1.0, 101.0)
 
     assert [found.pid for found in detector.followed] == [10]
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the number of fsync is another one")
+def test_a_phase_that_waits_for_its_own_fsync_is_syncing(
+    machine: Machine, detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = iter([1.0, 2.0, 2.0])
+    monkeypatch.setattr(Toy, "look", lambda *_: Sight(State.RUNNING, "write", work=next(work)))
+    machine.process(10, "toy")
+    machine.write("proc/10/syscall", "74 0x5\n")
+    states = []
+    for now in (0.0, 1.0, 2.0):
+        detector.look(machine.tree(), now, 100.0 + now)
+        states.append(detector.followed[0].timeline.state)
+
+    assert states == [State.RUNNING, State.RUNNING, State.SYNCING]
 
 
 def test_a_benchmark_that_vanishes_between_list_and_look_is_no_failure(machine: Machine, detector: Detector) -> None:

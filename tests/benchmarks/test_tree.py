@@ -99,6 +99,19 @@ def test_one_variable_of_the_environment_can_be_read() -> None:
         child.wait()
 
 
+@pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="the numbers of other machines differ")
+def test_a_process_inside_of_fsync_writes_back(machine: Machine) -> None:
+    machine.process(10, "ior")
+    fsync = {"x86_64": 74, "aarch64": 82}[os.uname().machine]
+    seen = []
+    for text in (f"{fsync} 0x5 0x0 0x0 0x7ffc 0x7f00", "1 0x5 0x0", "running", "-1 0x0 0x0"):
+        machine.write("proc/10/syscall", text + "\n")
+        seen.append(machine.tree().syncs(10))
+
+    assert seen == [True, False, False, False]
+    assert not machine.tree().syncs(11)
+
+
 def test_a_file_is_read_by_its_path_as_the_process_sees_it(machine: Machine, tmp_path: Path) -> None:
     machine.process(10, "io500")
     machine.lives_in(10, machine.procfs.parent / "container", "/home")

@@ -67,7 +67,7 @@ def test_a_run_has_the_main_results_of_its_ended_phases_in_order() -> None:
         ("ior_easy_write", Result("write", "bytes_per_second", 2e9)),
         ("mdtest_easy_write", Result("write", "operations_per_second", 47e3)),
     )
-    assert (run.state, run.valid, run.blind) == ("running", True, ("descriptors",))
+    assert (run.state, run.valid, run.blind, run.end) == ("running", True, ("descriptors",), None)
     assert [one.phase for one in run.phases] == ["find"]
 
 
@@ -83,6 +83,7 @@ def test_a_run_that_ended_is_shown_for_a_minute_with_its_score() -> None:
 
     assert run.results == (("score", Result("score", "score", 3.2)),)
     assert not run.valid
+    assert run.end == 950.0
     assert current_runs(snapshot(*series, time=950.0 + RECENT + 1), ()) == ()
 
 

@@ -48,6 +48,30 @@ def test_single_runs_are_said_to_tell_nothing() -> None:
     assert "noise: a difference" not in text
 
 
+@pytest.mark.parametrize("width", [30, 60, 75])
+def test_where_a_table_does_not_fit_each_figure_is_two_lines_and_nothing_is_lost(width: int) -> None:
+    text = shown([run("a", 2.0 * 2**30), run("b", 2.1 * 2**30)], [run("c", 3.0 * 2**30)], width=width)
+
+    assert "write: faster\n" in text
+    assert "2.05 GiB/s -> 3 GiB/s, +46.3%, noise 4.9%" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_a_difference_between_few_repeats_is_said_to_be_doubtful() -> None:
+    def doubted(base: int, other: int, value: float = 3.0, noise: float | None = None) -> bool:
+        runs = [run(f"a{number}", 2.0 + number / 1000) for number in range(base)]
+        others = [run(f"b{number}", value + number / 1000) for number in range(other)]
+        return "few repeats: " in shown(runs, others, noise=noise)
+
+    assert doubted(2, 1)
+    assert doubted(2, 2)
+    assert doubted(3, 2)
+    assert not doubted(3, 3)
+    assert not doubted(1, 1)
+    assert not doubted(2, 2, value=2.0)
+    assert not doubted(2, 1, noise=0.05)
+
+
 def test_the_groups_stand_above_with_each_run_and_how_it_ended() -> None:
     failed = run("b", 2.0, state="failed", reason="no space left", valid=False)
     text = shown([run("a", 2.0), failed], [run("c", 3.0)])
@@ -82,6 +106,7 @@ def test_no_line_is_too_wide_whatever_a_phase_is_called(width: int) -> None:
 
     assert max(len(line) for line in text.splitlines()) <= width
     assert text.count("p") >= 64
+    assert "only in base" in " ".join(text.split())
 
 
 def test_what_is_no_text_is_replaced() -> None:

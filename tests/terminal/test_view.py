@@ -291,6 +291,22 @@ def test_a_phase_that_hangs_and_a_run_that_is_paused_or_failed_say_so() -> None:
     assert lines_of_run(Run("io500", "r1", "finished", 900.0, valid=False))[0].endswith("calls its result invalid")
 
 
+def test_runs_that_go_on_come_first_and_of_those_that_ended_only_the_last_ones_are_shown() -> None:
+    ended = [Run("fio", f"f{number}", "finished", 900.0, end=900.0 + number) for number in range(5)]
+    going = Run("io500", "r1", "running", 905.0, (HARD_WRITE,))
+    lines = plain(View([HostView("n", "exporter", replace(IDLE, runs=(*ended, going)))]))
+
+    assert lines[1].startswith("io500  mdtest_hard_write")
+    assert lines[2:5] == [f"fio    finished, 1:{number} ago" for number in (36, 37, 38)]
+    assert not lines[5].startswith("fio")
+
+
+def test_a_score_has_no_unit() -> None:
+    lines = lines_of_run(Run("io500", "r1", "finished", 900.0, results=(("score", Result("score", "score", 10.6933)),)))
+
+    assert lines[1] == "       so far: score 10.69"
+
+
 def test_a_run_that_we_may_not_see_says_what_is_missing() -> None:
     lines = lines_of_run(Run("io500", "r1", "running", 900.0, blind=("descriptors", "environ")))
 

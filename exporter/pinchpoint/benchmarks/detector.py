@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from pinchpoint.benchmarks.base import Benchmark
@@ -46,6 +47,8 @@ class Followed:
         self._tail: Tail | None = None
         self._reader: Reader | None = None
         self._watch: ExitWatch | None = None
+        self._work: float | None = None
+        """What the phase had done at the last look."""
 
     def lead(self, tree: Tree, pid: int, watch: Watch | None) -> None:
         """Follow this process from now on."""
@@ -87,7 +90,12 @@ class Followed:
         if self._tail is not None and self._reader is not None:
             self.hear(self._reader.feed(self._tail.read()), wall)
         if self.benchmark is not None:
-            self.timeline.see(self.benchmark.look(tree, self.pid, now), wall)
+            sight = self.benchmark.look(tree, self.pid, now)
+            if sight.state is State.RUNNING and sight.work is not None and sight.work == self._work:
+                # What stands still because it waits for its own fsync does not hang.
+                sight = replace(sight, state=State.SYNCING) if tree.syncs(self.pid) else sight
+            self._work = sight.work
+            self.timeline.see(sight, wall)
 
     def end(self, wall: float, *, failed: bool = False) -> None:
         """The leader has gone; `failed` says whether something else knows that it failed."""

@@ -90,7 +90,7 @@ class Results:
 def _opened(tree: Tree, pid: int, path: str) -> AbstractContextManager[int]:
     """Give a descriptor of a file as the process sees it; as we do where we may not see its root directory."""
     if _blind(tree, pid) and path.startswith("/"):
-        return open_in_root(Path("/"), path)
+        return open_in_root(Path("/"), path, tree.rights(pid))
     return tree.open_path(pid, path)
 
 
@@ -157,7 +157,7 @@ def _stamp(argv: Sequence[str]) -> str:
 def _listed(tree: Tree, pid: int, path: str) -> list[str]:
     try:
         if _blind(tree, pid):
-            return list_in_root(Path("/"), path, NAME_LIMIT) if path.startswith("/") else []
+            return list_in_root(Path("/"), path, NAME_LIMIT, tree.rights(pid)) if path.startswith("/") else []
         return tree.list_directory(pid, path, NAME_LIMIT)
     except (OSError, ValueError):
         return []

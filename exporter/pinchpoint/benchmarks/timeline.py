@@ -55,6 +55,8 @@ class Timeline:
         self._tellers: dict[int, set[Source]] = {}
         """What has told of the end of a phase, by the mark's identity."""
         self._current: PhaseMark | None = None
+        self._last: PhaseMark | None = None
+        """The phase that went on when the run was over."""
         self._over = ""
         """A phase that has ended as its output says, though looks may show it for a moment longer."""
         self._over_since = 0.0
@@ -127,7 +129,7 @@ class Timeline:
                     self.scores = event.scores or self.scores
                     self.valid = self.valid and event.valid
                 case Completed():
-                    self.complete = True
+                    self.complete, self.reason = True, ""
                     self._leave(now)
                     self.state = State.BETWEEN
                 case Failed():
@@ -140,9 +142,10 @@ class Timeline:
         """Be over, failed if anything says so: `failed`, or the benchmark's own words, which may come later."""
         self._end = now
         self._failed = failed = failed or self._failed or self.complete is False
-        if self._current is not None and failed:
-            self._current.state = State.FAILED
+        self._last = self._current or self._last
         self._leave(now)
+        if self._last is not None and failed and not self._last.results:
+            self._last.state = State.FAILED
         if any(not mark.vague for mark in self.phases):
             self.phases = [mark for mark in self.phases if not mark.vague or mark.results]
         self.state = State.FAILED if failed else State.FINISHED
@@ -237,6 +240,9 @@ class Timeline:
             # One that began in the same batch as it ended began at no time that is known.
             mark.start = min(mark.start, end)
             mark.end = end
+        elif mark.end is not None and mark.end in (self._looked, self._end):
+            # It was over by the last look: when, its output knows better.
+            mark.end = max(mark.start, min(mark.end, end))
         mark.results = list(event.results)
         mark.seconds = event.seconds
         mark.valid = event.valid

@@ -6,6 +6,7 @@ shown to nobody.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from pinchpoint.procfs import FormatError, decode, parse_stat, read_bytes
-from pinchpoint.rootfs import list_in_root, open_in_root, read_piece
+from pinchpoint.rootfs import Rights, list_in_root, open_in_root, read_piece
 
 __all__ = ["OpenFile", "Task", "Tree"]
 
@@ -23,6 +24,12 @@ PROCESS_LIMIT = 4096
 """Processes of one command that are looked at."""
 FILE_LIMIT = 4096
 """Open files of one process that are looked at."""
+SYNC_CALLS = {
+    "x86_64": (b"74", b"75", b"162", b"277", b"306"),
+    "aarch64": (b"82", b"83", b"81", b"84", b"267"),
+}
+"""Numbers of fsync, fdatasync, sync, sync_file_range and syncfs (arch/x86/entry/syscalls/syscall_64.tbl,
+include/uapi/asm-generic/unistd.h; they never change)."""
 READ_LIMIT = 1 << 20
 """Longest file that is read whole, in bytes."""
 NAME_LIMIT = 4096
@@ -167,6 +174,15 @@ class Tree:
         except OSError:
             return "/"
 
+    def syncs(self, pid: int) -> bool:
+        """Return whether a process is inside a call that writes its data back, such as fsync(2)."""
+        try:
+            # proc_pid_syscall (fs/proc/base.c): the number and the arguments, or "running" while it has a CPU.
+            number = read_bytes(self.procfs / str(pid) / "syscall").split(b" ", 1)[0]
+        except OSError:
+            return False
+        return number in SYNC_CALLS.get(os.uname().machine, ())
+
     def open_files(self, pid: int) -> list[OpenFile]:
         """Return what a process has open, by descriptor. Raises PermissionError where we may not see it."""
         directory = self.procfs / str(pid) / "fd"
@@ -198,9 +214,25 @@ class Tree:
         except (OSError, KeyError, ValueError):
             return None
 
+    def rights(self, pid: int) -> Rights | None:
+        """Return what a process may open; None where these are not processes of a kernel. Raises OSError."""
+        try:
+            lines = read_bytes(self.procfs / str(pid) / "status").splitlines()
+        except FileNotFoundError:
+            if os.path.lexists(self.procfs / "self"):
+                raise
+            return None
+        fields = dict(line.split(b":", 1) for line in lines if b":" in line)
+        try:
+            # proc_pid_status (fs/proc/array.c): real, effective, saved and file system ids.
+            user, group = (int(fields[name].split()[3]) for name in (b"Uid", b"Gid"))
+            return Rights(user, frozenset([group, *map(int, fields[b"Groups"].split())]))
+        except (KeyError, IndexError, ValueError) as error:
+            raise OSError(errno.EIO, "no ids", f"{self.procfs}/{pid}/status") from error
+
     def open_path(self, pid: int, path: str) -> AbstractContextManager[int]:
-        """Give a descriptor of a regular file by its path as the process sees it. Entering raises OSError."""
-        return open_in_root(self.procfs / str(pid) / "root", os.path.join(self.cwd(pid), path))
+        """Give a descriptor of a regular file that the process may read, by its path as it sees it. Raises OSError."""
+        return open_in_root(self.procfs / str(pid) / "root", os.path.join(self.cwd(pid), path), self.rights(pid))
 
     def read_file(self, pid: int, path: str, limit: int = READ_LIMIT) -> bytes:
         """Return the beginning of a regular file by its path as the process sees it. Raises OSError."""
@@ -209,4 +241,4 @@ class Tree:
 
     def list_directory(self, pid: int, path: str, limit: int = NAME_LIMIT) -> list[str]:
         """Return names in a directory by its path as the process sees it, in no order. Raises OSError."""
-        return list_in_root(self.procfs / str(pid) / "root", os.path.join(self.cwd(pid), path), limit)
+        return list_in_root(self.procfs / str(pid) / "root", os.path.join(self.cwd(pid), path), limit, self.rights(pid))

@@ -345,7 +345,8 @@ def _progress(phase: Phase, run: Run, now: float) -> tuple[str, bool]:
         words[0] += f" ({phase.number}{f' of {phase.total}' if phase.total else ''})"
     if run.state not in ("running", ""):
         words.append(run.state)
-    stalled = phase.stalled if phase.stalled is not None and phase.stalled >= STALLED else None
+    waits = run.state in ("syncing", "paused")
+    stalled = None if waits or phase.stalled is None or phase.stalled < STALLED else phase.stalled
     if stalled is not None:
         words.append(f"nothing done for {stalled:.0f} s")
     if phase.start is not None:
