@@ -3,10 +3,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from pinchpoint.exitstatus import ExitWatch
+from pinchpoint.exitstatus import ExitWatch, own_pids
 
 
 def tells() -> bool:
@@ -59,3 +60,11 @@ def test_nothing_is_left_open() -> None:
         ExitWatch(os.getpid()).close()
 
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize(("link", "own"), [(str(os.getpid()), True), ("1", False), (None, False)])
+def test_pids_are_ours_where_proc_knows_us_by_our_own(tmp_path: Path, link: str | None, *, own: bool) -> None:
+    if link is not None:
+        (tmp_path / "self").symlink_to(link)
+
+    assert own_pids(tmp_path) is own

@@ -57,6 +57,15 @@ def test_a_marker_that_was_written_is_read_as_it_was(runs: RunDirectory) -> None
     assert list(runs.markers(NOW)) == [written]
 
 
+def test_a_marker_that_is_too_long_to_be_read_loses_its_first_phases(runs: RunDirectory) -> None:
+    results = [Result(f"operation {number}", "bytes_per_second", 1e9, "x" * 40) for number in range(60)]
+    runs.write(marker(phases=[PhaseMark(f"p{number}", NOW + number, results=results) for number in range(128)]))
+    (found,) = runs.markers(NOW)
+
+    assert 10 < len(found.phases) < 128
+    assert found.phases[-1].name == "p127"
+
+
 def test_no_directory_means_no_runs(tmp_path: Path) -> None:
     assert list(RunDirectory(tmp_path / "missing").markers(NOW)) == []
     assert RunDirectory(tmp_path / "missing").command_pids(NOW) == set()
@@ -154,6 +163,15 @@ def test_a_run_that_goes_on_is_not_forgotten_for_newer_ones_that_have_ended(runs
         runs.write(marker(f"short-{index:02}", start=NOW + index, end=NOW + index))
 
     assert names(runs)[:2] == ["long", f"short-{2 * RUN_LIMIT - 1:02}"]
+
+
+def test_a_long_run_that_has_just_ended_comes_before_a_short_one_that_began_and_ended_meanwhile(
+    runs: RunDirectory,
+) -> None:
+    runs.write(marker("long", start=NOW, end=NOW + 100))
+    runs.write(marker("short", start=NOW + 50, end=NOW + 51))
+
+    assert names(runs, NOW + 101) == ["long", "short"]
 
 
 def test_an_ended_run_is_shown_for_a_quarter_of_an_hour(runs: RunDirectory) -> None:

@@ -15,7 +15,7 @@ from machine import Machine
 from pinchpoint.build import local_sampler
 from pinchpoint.model import Metric, Point, Snapshot
 from pinchpoint.probes import Host, NotPresent, Probe
-from pinchpoint.sampler import POINTS_TIMEOUT, Sampler, raise_priority
+from pinchpoint.sampler import POINTS_TIMEOUT, SUCCESS, Sampler, raise_priority
 from polling import until
 
 VALUE = Metric("test_value", "A test's value.", labels=("probe",))
@@ -393,3 +393,20 @@ subprocess.run([sys.executable, "-c", "import os; print(os.sched_getscheduler(0)
     if policy != "fifo":
         pytest.skip(f"this user may not ask for a real-time priority, it got {policy}")
     assert (int(scheduler), int(nice)) == (os.SCHED_OTHER, os.nice(0))
+
+
+def test_what_lasts_is_shown_while_a_sample_hangs(
+    machine: Machine, hanging: list[Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lasting = hanging[0]
+    monkeypatch.setattr(lasting, "lasting", True, raising=False)
+    sampler = Sampler(hanging[:2])
+    sampler.start()
+    try:
+        assert until(10, lambda: all(probe.times for probe in hanging[:2]))
+        found = sampler.points()
+    finally:
+        sampler.stop()
+
+    assert [point.labels for point in found if point.metric is VALUE] == [(lasting.name,)]
+    assert [point.value for point in found if point.metric is SUCCESS] == [0.0, 0.0]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+from pathlib import Path
 
-__all__ = ["ExitWatch"]
+__all__ = ["ExitWatch", "own_pids"]
 
 PIDFD_INFO_EXIT = 1 << 3
 """Asks for the exit status (include/uapi/linux/pidfd.h; since Linux 6.15)."""
@@ -14,6 +15,17 @@ INFO = struct.Struct("=QQ11Ii")
 """``struct pidfd_info``, first version: mask, cgroupid, eleven ids, exit_code."""
 PIDFD_GET_INFO = 3 << 30 | INFO.size << 16 | 0xFF << 8 | 11
 """``_IOWR(PIDFS_IOCTL_MAGIC, 11, struct pidfd_info)`` (since Linux 6.13)."""
+
+
+def own_pids(procfs: Path) -> bool:
+    """Return whether a pid means the same process in `procfs` and in our system calls.
+
+    A container may see its host's /proc and have pids of its own: then ``self`` has another number there, or none.
+    """
+    try:
+        return os.readlink(procfs / "self") == str(os.getpid())
+    except OSError:
+        return False
 
 
 class ExitWatch:

@@ -26,7 +26,7 @@ MARKER_LIMIT = 256 << 10
 FILE_LIMIT = 128
 """Markers that are read at all."""
 RUN_LIMIT = 8
-"""Runs that are exported at once: those that go on, then those that began last."""
+"""Runs that are exported at once: those that go on, then those that ended last."""
 NANOSECONDS_PER_SECOND = 1_000_000_000
 KEEP_ENDED = 900.0
 """Seconds for which the results of an ended run are still exported."""
@@ -147,12 +147,19 @@ class RunDirectory:
             self.path.chmod(0o1777)
 
     def write(self, marker: Marker) -> None:
-        """Replace the marker of a run. Raises OSError."""
+        """Replace the marker of a run; where it would be too long to be read, the first phases are left out.
+
+        Raises OSError.
+        """
+        raw = msgspec.json.encode(marker)
+        while len(raw) > MARKER_LIMIT and marker.phases:
+            marker = msgspec.structs.replace(marker, phases=marker.phases[len(marker.phases) // 2 + 1 :])
+            raw = msgspec.json.encode(marker)
         self.create()
         handle, name = tempfile.mkstemp(dir=self.path, prefix=".marker-")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(msgspec.json.encode(marker))
+                file.write(raw)
             os.chmod(name, 0o644)
             os.replace(name, self._file(marker.run))
         except OSError:
@@ -169,7 +176,7 @@ class RunDirectory:
                     (self.path / name).unlink()
 
     def markers(self, now: float) -> Sequence[Marker]:
-        """Return the markers of running runs, then of those that ended lately, newest first; `now` in Unix seconds."""
+        """Return the markers of running runs, then of those that ended lately, last first; `now` in Unix seconds."""
         fresh: dict[str, tuple[_Identity, Marker | None]] = {}
         try:
             names = [name for name in os.listdir(self.path) if name.endswith(SUFFIX)]
@@ -184,11 +191,11 @@ class RunDirectory:
         for identity, marker in fresh.values():
             if marker is not None and self.alive(marker):
                 running.append(marker)
-            elif marker is not None and now - _ended(marker, identity) < KEEP_ENDED:
-                ended.append(marker)
+            elif marker is not None and now - (end := _ended(marker, identity)) < KEEP_ENDED:
+                ended.append((end, marker))
         running.sort(key=lambda marker: -marker.start)
-        ended.sort(key=lambda marker: -marker.start)
-        return [*running, *ended][:RUN_LIMIT]
+        ended.sort(key=lambda entry: (-entry[0], -entry[1].start))
+        return [*running, *(marker for _, marker in ended)][:RUN_LIMIT]
 
     def alive(self, marker: Marker) -> bool:
         """Return whether the run that wrote the marker still goes on; nobody can speak for another user's process."""

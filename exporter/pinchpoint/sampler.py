@@ -176,23 +176,24 @@ class Sampler:
             log.log(level, "probe %s: %s", entry.probe.name, message)
 
     def points(self) -> list[Point]:
-        """Return every series now. A probe that hangs in a sample has none, and no success."""
+        """Return every series now. A probe that hangs in a sample has no success, and no series unless they last."""
         found: list[Point] = []
         for entry in self._entries:
             name = entry.probe.name
             success = entry.success
             # However many probes hang: none is waited for that has been at its sample for longer already.
-            if entry.lock.acquire(timeout=max(0.0, POINTS_TIMEOUT - max(0.0, self._clock() - entry.began))):
-                try:
-                    if entry.present:
-                        found.extend(entry.probe.points())
-                except Exception as error:  # see _sample
-                    success = False
-                    self._note(entry, self._clock(), f"{type(error).__name__}: {error}", logging.WARNING)
-                finally:
-                    entry.lock.release()
-            else:
+            idle = entry.lock.acquire(timeout=max(0.0, POINTS_TIMEOUT - max(0.0, self._clock() - entry.began)))
+            try:
+                if entry.present and (idle or entry.probe.lasting):
+                    found.extend(entry.probe.points())
+            except Exception as error:  # see _sample
                 success = False
+                self._note(entry, self._clock(), f"{type(error).__name__}: {error}", logging.WARNING)
+            finally:
+                if idle:
+                    entry.lock.release()
+                else:
+                    success = False
             found.append(DURATION.point(entry.duration, name))
             found.append(SUCCESS.point(float(success), name))
             found.append(PRESENT.point(float(entry.present), name))

@@ -433,6 +433,52 @@ mdtest-std: mdtest finished unordered
   tree_creation             -      - 4381.867 ops/s; 7463.174 ops/s; 1300.559 ops/s
   tree_removal              -      - 18.681 ops/s; 24.969 ops/s; 12.393 ops/s
 
+io500-main-two-at-once: io500 finished invalid score 10.879119
+  ior_easy_write          0.34   0.61 1.506251 GiB/s invalid
+  mdtest_easy_write       0.78   2.50 14.005719 kIOPS invalid
+  ior_hard_write          2.33   2.52 0.925197 GiB/s invalid
+  mdtest_hard_write       2.52   4.15 11.244612 kIOPS invalid
+  ior_easy_write          3.35   4.14 0.497751 GiB/s invalid
+  find                    4.15   4.16 1794.725684 kIOPS
+  ior_easy_read           4.18   4.35 2.406704 GiB/s
+  mdtest_easy_write       4.47   6.09 16.066037 kIOPS invalid
+  mdtest_easy_stat        4.64   5.75 131.606652 kIOPS
+  ior_hard_read           5.53   5.75 0.904215 GiB/s
+  mdtest_hard_stat        5.72   6.74 410.281131 kIOPS
+  ior_hard_write          5.89   6.09 0.892055 GiB/s invalid
+  mdtest_hard_write       5.96   7.27 20.532534 kIOPS invalid
+  mdtest_easy_delete      6.74   7.88 197.301020 kIOPS
+  find                    7.27   7.28 973.392499 kIOPS
+  ior_easy_read           7.31   7.50 2.299880 GiB/s
+  mdtest_easy_stat        7.54   8.62 430.070340 kIOPS
+  mdtest_hard_read        7.88   8.92 165.235248 kIOPS
+  ior_hard_read           8.59   8.70 1.626800 GiB/s
+  mdtest_hard_stat        8.69   9.72 2067.517581 kIOPS
+  mdtest_hard_delete      9.12  13.51 1.787749 kIOPS
+  mdtest_easy_delete      9.72  10.80 250.043459 kIOPS
+  mdtest_hard_read       10.81  11.86 143.447320 kIOPS
+  mdtest_hard_delete     11.86  17.38 1.362316 kIOPS
+  ior_rnd4k_easy_read    13.34  15.64 1.588264 GiB/s
+  ior_rnd4k_easy_read    17.38  18.43 5.225139 GiB/s
+
+fio-output-file: fio finished
+  seqwrite               0.70   2.85 5744MiB/s; 91.9kIOPS
+  randread               3.10   5.10 110MiB/s; 28.3kIOPS
+  mix                    5.23   7.23 43.8MiB/s; 11.2kIOPS; 19.2MiB/s; 4917 IOPS
+
+fio-client: fio finished
+  seqwrite               2.28   4.28 7214MiB/s; 115kIOPS
+  randread               4.38   6.39 56.8MiB/s; 14.5kIOPS
+  mix                    6.11   8.11 22.3MiB/s; 5713 IOPS; 9.80MiB/s; 2509 IOPS
+
+mdtest-3.3-slow-removal: mdtest finished
+  tree_creation          0.44   0.44 150511.740 ops/s
+  file_creation          0.44   1.74 6143.062 ops/s
+  file_stat              1.74   1.77 277584.740 ops/s
+  file_read              1.72   1.77 171146.615 ops/s
+  file_removal           1.77   8.10 1263.273 ops/s
+  tree_removal           8.10   8.13 27.782 ops/s
+
 ping-fail: ping failed
   ping                      -      -
 

@@ -5,10 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from machine import Machine
+from machine import Machine, stat_line
 from pinchpoint.benchmarks.base import Sight
-from pinchpoint.benchmarks.detector import Detector, Followed, merged
-from pinchpoint.benchmarks.events import State
+from pinchpoint.benchmarks.detector import (
+    EVERYDAY_LIMIT,
+    FOLLOWED_LIMIT,
+    OWNER_LIMIT,
+    UNREAPED,
+    Detector,
+    Followed,
+    merged,
+)
+from pinchpoint.benchmarks.events import Event, State
+from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.exitstatus import ExitWatch
 from toy import Toy
 
@@ -236,3 +245,161 @@ def test_ended_runs_are_forgotten(machine: Machine, detector: Detector) -> None:
     detector.forget(101.5)
 
     assert detector.followed == []
+
+
+class Bad(Toy):
+    """Trips over whatever it is asked."""
+
+    name = "bad"
+    comms = ("bad",)
+    broken = ""
+
+    @classmethod
+    def leads(cls, tree: Tree, pid: int) -> bool:
+        """Fail, or lead."""
+        if cls.broken == "leads":
+            raise ValueError(cls.broken)
+        return True
+
+    def look(self, tree: Tree, leader: int, now: float) -> Sight:
+        """Fail, or look."""
+        if self.broken == "look":
+            raise ValueError(self.broken)
+        return super().look(tree, leader, now)
+
+    def last_words(self) -> tuple[Event, ...]:
+        """Fail, or say nothing."""
+        if self.broken == "last_words":
+            raise ValueError(self.broken)
+        return ()
+
+
+@pytest.mark.parametrize("broken", ["leads", "look", "last_words"])
+def test_a_benchmark_that_trips_does_no_harm_to_the_others(
+    machine: Machine, broken: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Bad, "broken", broken)
+    detector = Detector([Bad, Toy], watch=None)
+    machine.process(10, "bad", argv=("bad", "write"))
+    machine.process(20, "toy", argv=("toy", "write"))
+    detector.look(machine.tree(), 0.0, 100.0)
+    machine.process(20, "toy", argv=("toy", "read"))
+    detector.look(machine.tree(), 1.0, 101.0)
+    machine.end(10)
+    machine.end(20)
+    detector.look(machine.tree(), 2.0, 102.0)
+
+    assert [names(found) for found in detector.followed if found.kind is Toy] == [["write", "read"]]
+    assert all(found.ended for found in detector.followed)
+    assert caplog.messages == [f"benchmark bad: ValueError: {broken}"]
+
+
+def zombie(machine: Machine, pid: int, comm: str, status: int = 0) -> None:
+    """Have a process that has ended, and whose parent doesn't ask for its exit status."""
+    line = stat_line(pid, comm).replace(b") S ", b") Z ").rsplit(b" ", 1)[0]
+    machine.write(f"proc/{pid}/stat", line + b" %d\n" % status)
+
+
+@pytest.mark.parametrize(("status", "state"), [(0, State.FINISHED), (256, State.FAILED), (9, State.FAILED)])
+def test_a_process_that_ended_and_stays_a_zombie_is_over(
+    machine: Machine, detector: Detector, status: int, state: State
+) -> None:
+    machine.process(10, "toy", argv=("toy", "write"))
+    detector.look(machine.tree(), 0.0, 100.0)
+    zombie(machine, 10, "toy", status)
+    detector.look(machine.tree(), 1.0, 101.0)
+    detector.look(machine.tree(), 1.0 + UNREAPED, 101.0 + UNREAPED)
+    detector.look(machine.tree(), 9.0, 109.0)
+
+    assert [found.timeline.state for found in detector.followed] == [state]
+
+
+def test_a_process_whose_main_thread_alone_has_ended_goes_on(machine: Machine, detector: Detector) -> None:
+    machine.process(10, "toy", argv=("toy", "write"), threads={11: "toy"})
+    detector.look(machine.tree(), 0.0, 100.0)
+    zombie(machine, 10, "toy")
+    for second in range(10):
+        detector.look(machine.tree(), float(second), 100.0 + second)
+
+    assert [found.ended for found in detector.followed] == [None]
+
+
+def owners(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have processes of user 1 below pid 1000, of user 2 from there on."""
+    monkeypatch.setattr(Tree, "owner", lambda tree, pid: 1 if pid < 1000 else 2)
+
+
+def test_one_user_can_not_hide_the_benchmarks_of_another(
+    machine: Machine, detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners(monkeypatch)
+    for pid in range(100, 100 + 2 * FOLLOWED_LIMIT):
+        machine.process(pid, "toy", argv=("toy", "write"))
+    machine.process(1000, "toy", argv=("toy", "write"))
+    detector.look(machine.tree(), 0.0, 100.0)
+
+    assert [found.pid for found in detector.followed if found.owner == 1] == list(range(100, 100 + OWNER_LIMIT))
+    assert [found.pid for found in detector.followed if found.owner == 2] == [1000]
+
+
+def test_a_benchmark_for_which_there_was_no_room_is_followed_when_there_is(
+    machine: Machine, detector: Detector
+) -> None:
+    for pid in range(100, 101 + OWNER_LIMIT):
+        machine.process(pid, "toy", argv=("toy", "write"))
+    for second in range(30):
+        detector.look(machine.tree(), float(second), 100.0 + second)
+    machine.end(100)
+    detector.look(machine.tree(), 30.0, 130.0)
+
+    assert detector.followed[-1].pid == 100 + OWNER_LIMIT
+
+
+def test_programs_of_every_day_leave_room_for_others(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tree, "owner", lambda tree, pid: pid)
+    monkeypatch.setattr(Bad, "everyday", True)
+    for pid in range(100, 100 + 2 * FOLLOWED_LIMIT):
+        machine.process(pid, "bad", argv=("bad", "write"))
+    machine.process(1000, "toy", argv=("toy", "write"))
+    detector = Detector([Bad, Toy], watch=None)
+    detector.look(machine.tree(), 0.0, 100.0)
+
+    assert sum(found.kind is Bad for found in detector.followed) == EVERYDAY_LIMIT
+    assert detector.followed[-1].pid == 1000
+
+
+def test_when_looks_cost_too_much_each_benchmark_has_its_turn(
+    machine: Machine, detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent = iter(range(1000))
+    monkeypatch.setattr("pinchpoint.benchmarks.detector.SHARE", 1.0)
+    monkeypatch.setattr("time.thread_time", lambda: float(next(spent)))
+    for pid in (10, 20, 30):
+        machine.process(pid, "toy", argv=("toy", "write"))
+    detector.look(machine.tree(), 0.0, 100.0)
+
+    assert [names(found) for found in detector.followed] == [["write"], [], []]
+
+    detector.look(machine.tree(), 1.0, 101.0)
+    detector.look(machine.tree(), 2.0, 102.0)
+
+    assert [names(found) for found in detector.followed] == [["write"]] * 3
+
+
+def test_of_many_that_end_at_once_what_is_left_is_read_at_the_next_looks(
+    machine: Machine, detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for pid in (10, 20, 30):
+        machine.process(pid, "toy", argv=("toy", "write"))
+    detector.look(machine.tree(), 0.0, 100.0)
+    spent = iter(range(1000))
+    monkeypatch.setattr("pinchpoint.benchmarks.detector.SHARE", 1.0)
+    monkeypatch.setattr("time.thread_time", lambda: float(next(spent)))
+    ended = []
+    for pid in (10, 20, 30):
+        machine.end(pid)
+    for second in range(1, 4):
+        detector.look(machine.tree(), float(second), 100.0 + second)
+        ended.append(sum(found.ended is not None for found in detector.followed))
+
+    assert ended == [1, 2, 3]

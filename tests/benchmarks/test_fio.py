@@ -494,6 +494,20 @@ def test_the_file_of_results_is_followed_to_the_end(tmp_path: Path) -> None:
     assert host.fio.last_words() == ()
 
 
+def test_a_file_that_fio_emptied_before_it_was_seen_and_writes_at_its_end_is_read(tmp_path: Path) -> None:
+    text = (FIXTURES / "output-file.txt").read_text()
+    host = Host(tmp_path, "--name=both", "--output", "/out.txt", files={"/out.txt": ""})
+    host.jobs(1001)
+    assert host.look().events == ()
+    host.write("/out.txt", text, appended=True)
+    host.stage.change(Change(host.time, LEADER, gone=True))
+
+    events = host.fio.last_words()
+
+    assert [event.phase for event in events if isinstance(event, Ended)] == ["both"]
+    assert events[-1] == Completed()
+
+
 def test_what_an_earlier_run_left_in_the_file_is_not_read(tmp_path: Path) -> None:
     text = (FIXTURES / "output-file.txt").read_text()
     host = Host(tmp_path, "--name=both", "--output", "/out.txt", files={"/out.txt": text})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from machine import Machine
 from pinchpoint.benchmarks.events import Began, Ended, Event, State
-from pinchpoint.benchmarks.pattern import pattern
+from pinchpoint.benchmarks.pattern import LINE_LIMIT, pattern
 from pinchpoint.runs import Result
 
 STEPS = r"step (\w+)"
@@ -115,3 +115,9 @@ def test_each_configuration_has_a_class_of_its_own() -> None:
     assert (one.name, other.name) == ("one", "other")
     assert one.reader().feed(b"one a\nother b\n") == [Began("a")]
     assert other.reader().feed(b"one a\nother b\n") == [Began("b")]
+
+
+def test_of_a_long_line_only_the_begin_is_searched() -> None:
+    line = "a" * LINE_LIMIT + " took"
+
+    assert events(r"\w+ took", f"{line}\nwrite took\n".encode()) == [Began("write_took")]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from machine import Machine
-from pinchpoint.benchmarks.tail import BACKLOG, PIECE, Tail
+from pinchpoint.benchmarks.tail import LAST, LAST_LINES, PIECE, Tail
 from pinchpoint.benchmarks.tree import Tree
 
 
@@ -61,6 +61,27 @@ def test_of_a_huge_file_only_its_last_piece_is_read(machine: Machine, file: Path
     found = tail(machine)
     piece = found.read()
 
-    assert len(piece) == PIECE
+    assert len(piece) == PIECE + 1
+    assert piece.startswith(b"\n")
     assert piece.endswith(b"end")
-    assert len(found.close()) <= BACKLOG
+    assert found.close() == b""
+
+
+def test_of_much_that_is_left_at_the_end_the_last_is_read(machine: Machine, file: Path) -> None:
+    found = tail(machine)
+    found.read()
+    with file.open("ab") as sparse:
+        sparse.truncate(10 << 30)
+        sparse.seek(0, 2)
+        sparse.write(b"end")
+    rest = found.close()
+
+    assert len(rest) == LAST + 1
+    assert rest.startswith(b"\n")
+    assert rest.endswith(b"end")
+
+
+def test_of_many_lines_that_are_left_at_the_end_the_last_are_read(machine: Machine, file: Path) -> None:
+    file.write_text("y\n" * (2 * LAST_LINES) + "end")
+
+    assert tail(machine).close() == b"\n" + b"y\n" * (LAST_LINES - 1) + b"end"

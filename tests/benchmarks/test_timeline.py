@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -317,3 +319,71 @@ def test_the_number_of_phases_is_bounded() -> None:
         timeline.hear([Ended(f"p{number}", (rate(1.0),))], float(number), Source.STDOUT)
 
     assert len(timeline.phases) == PHASE_LIMIT
+
+
+def test_a_run_that_turns_out_to_have_failed_failed_in_the_phase_that_went_on_last() -> None:
+    timeline = Timeline("toy")
+    timeline.see(seen("write"), 1.0)
+    timeline.see(seen("read"), 2.0)
+    timeline.end(3.0)
+    timeline.end(3.5, failed=True)
+
+    assert shown(timeline) == [("write", 1.0, 2.0, "finished"), ("read", 2.0, 3.0, "failed")]
+
+
+def test_a_regular_end_takes_back_what_seemed_to_be_a_failure() -> None:
+    timeline = Timeline("toy")
+    timeline.hear([Failed("the output ends early"), RunBegan(), Completed()], 1.0, Source.STDOUT)
+    timeline.end(2.0)
+
+    assert (timeline.state, timeline.reason) == (State.FINISHED, "")
+
+
+def test_a_phase_that_looks_saw_end_ended_before_those_that_the_same_output_tells_of() -> None:
+    timeline = Timeline("toy")
+    timeline.see(seen("write"), 1.0)
+    timeline.see(seen("write"), 2.0)
+    timeline.see(seen(None, State.BETWEEN), 3.0)
+    timeline.hear([Ended("write", (rate(1.0),), 1.2), Ended("find", (rate(2.0),), 0.5)], 3.0, Source.STDOUT)
+
+    assert shown(timeline) == [("write", 1.0, 2.5, "finished"), ("find", 2.5, 3.0, "finished")]
+
+
+def test_a_phase_that_was_held_for_going_on_too_long_gives_way_to_those_that_nobody_saw() -> None:
+    timeline = Timeline("toy")
+    for now, phase in ((1.0, "create"), (2.0, "create"), (4.0, None), (5.0, None), (9.0, None)):
+        timeline.see(seen(phase, State.RUNNING if phase else State.BETWEEN), now)
+    timeline.hear([Ended("create", (rate(1.0),), 1.5), Ended("remove", (rate(2.0),), 7.0)], 9.0, Source.STDOUT)
+
+    assert shown(timeline) == [("create", 0.5, 2.0, "finished"), ("remove", 2.0, 9.0, "finished")]
+
+
+def test_phases_stay_in_the_order_in_which_files_and_output_tell_of_them() -> None:
+    """The output is heard right after a look at the file of results: both tell of the same moments."""
+    timeline = Timeline("toy")
+    timeline.see(seen("write"), 1.0)
+    timeline.see(seen("write"), 2.0)
+    timeline.hear([Ended("write", (rate(1.0),), 1.2), Ended("find", (rate(2.0),), 0.1)], 3.0, Source.RESULT_FILE)
+    timeline.see(seen("read"), 3.0)
+    timeline.hear([Ended("read", (rate(3.0),), 0.6), Ended("stat", (rate(4.0),), 0.2)], 3.0, Source.STDOUT)
+
+    assert [mark.name for mark in timeline.phases] == ["write", "find", "read", "stat"]
+    assert all(a.end is not None and a.end <= b.start for a, b in pairwise(timeline.phases))
+
+
+def test_a_phase_known_by_the_command_line_begins_when_the_one_before_it_has_ended() -> None:
+    timeline = Timeline("toy")
+    timeline.see(seen("create", source=Source.ARGV), 0.0)
+    timeline.hear([Ended("tree", (rate(1.0),), 0.1), Ended("create", (rate(2.0),), 3.0)], 5.0, Source.STDOUT)
+
+    assert shown(timeline) == [("tree", 1.9, 2.0, "finished"), ("create", 2.0, 5.0, "finished")]
+
+
+def test_a_file_of_results_that_is_written_at_the_end_tells_of_phases_of_long_ago() -> None:
+    timeline = Timeline("toy")
+    timeline.see(seen("write"), 1.0)
+    timeline.see(seen("read"), 11.0)
+    timeline.see(seen("read"), 20.8)
+    timeline.hear([Ended("write", (rate(1.0),), 9.9), Ended("read", (rate(2.0),), 9.9)], 21.0, Source.RESULT_FILE)
+
+    assert shown(timeline) == [("write", 1.0, 11.0, "finished"), ("read", 11.0, 21.0, "finished")]

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -121,3 +123,45 @@ def test_a_file_is_read_by_its_path_as_the_process_sees_it(machine: Machine, tmp
     assert tree.read_file(10, "io500.ini") == tree.read_file(10, "/home/io500.ini") == b"[global]\n"
     with pytest.raises(OSError, match="No such file"):
         tree.read_file(10, "/etc/passwd")
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """Return a directory that every user can reach, as those of pytest are not."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+def test_what_a_process_may_open_is_known() -> None:
+    rights = Tree(PROC, {}).rights(os.getpid())
+
+    assert rights is not None
+    assert rights.user == os.geteuid()
+    assert rights.groups == {os.getegid(), *os.getgroups()}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can read what another user may not")
+@pytest.mark.parametrize("path", ["secret", "closed/open", "/proc/self/environ", "/proc/kmsg"])
+def test_what_a_process_may_not_read_is_not_read_for_it(public: Path, path: str) -> None:
+    (public / "secret").touch(0o600)
+    (public / "closed").mkdir(0o700)
+    (public / "closed" / "open").touch(0o644)
+    (public / "ours").touch(0o644)
+    child = subprocess.Popen(["sleep", "60"], user=65534, group=65534, extra_groups=[], cwd=public)
+    try:
+        assert Tree(PROC, {}).read_file(child.pid, "ours") == b""
+        with pytest.raises(PermissionError):
+            Tree(PROC, {}).read_file(child.pid, path)
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_how_a_process_ended_is_known_until_its_parent_asks() -> None:
+    child = subprocess.Popen(["sh", "-c", "exit 3"])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+    assert os.waitstatus_to_exitcode(Tree(PROC, {}).exit_code(child.pid)) == 3
+    child.wait()
+    assert Tree(PROC, {}).exit_code(child.pid) == 0

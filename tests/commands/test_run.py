@@ -269,3 +269,32 @@ def test_a_phase_whose_exporter_went_away_shows_what_was_seen_until_then(run: Ru
 
     assert "! benchmark" in stderr
     assert f"warning: no samples: {address}: " in stderr
+
+
+def test_words_that_are_not_utf8_are_no_failure(run: Run, tmp_path: Path) -> None:
+    process = run("--tag", os.fsdecode(b"note=\xff"), "--", "sh", "-c", "exit 3", os.fsdecode(b"\xff"))
+    process.communicate(timeout=60)
+
+    assert process.returncode == 3
+    assert json.loads((kept(tmp_path) / "run.json").read_text())["command"][-1] == "?"
+
+
+def test_output_that_comes_faster_than_it_can_be_read_does_not_hold_up_the_command(run: Run, tmp_path: Path) -> None:
+    script = "yes | head -c 100M; echo; echo write gave 5 MiB/s"
+    process = run(
+        "--quiet",
+        "--phase-pattern",
+        r"(?P<phase>\w+) gave (?P<value>\d+) (?P<unit>\S+)",
+        "--",
+        "sh",
+        "-c",
+        script,
+        stdout=subprocess.DEVNULL,
+    )
+    _, stderr = process.communicate(timeout=60)
+    record = json.loads((kept(tmp_path) / "run.json").read_text())
+    results = [result["value"] for phase in record["marker"]["phases"] for result in phase.get("results", ())]
+
+    assert process.returncode == 0
+    assert results == [5 * 2**20]
+    assert b"more than could be read" in stderr

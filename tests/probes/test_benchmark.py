@@ -9,7 +9,16 @@ from prometheus_client.parser import text_string_to_metric_families
 from machine import Machine
 from pinchpoint.exposition import text
 from pinchpoint.model import Snapshot
-from pinchpoint.probes.benchmark import EVERYDAY_AGE, LABEL_LIMIT, PHASE_LIMIT, RESULT_LIMIT, Benchmark
+from pinchpoint.probes.benchmark import (
+    EVERYDAY_AGE,
+    LABEL_LIMIT,
+    NAME_INTERVAL,
+    NAME_LIMIT,
+    NAMED_ANYHOW,
+    PHASE_LIMIT,
+    RESULT_LIMIT,
+    Benchmark,
+)
 from pinchpoint.runs import RUN_LIMIT, Marker, PhaseMark, Result
 from toy import Toy
 
@@ -189,6 +198,63 @@ def test_a_program_of_every_day_is_a_benchmark_when_it_runs_for_a_while(
 
     assert early == []
     assert any(point.metric.name == "pinchpoint_phase_active" for point in finder.points())
+
+
+class Everyday(Toy):
+    """Runs every day, too."""
+
+    name = "everyday"
+    comms = ("everyday",)
+    everyday = True
+
+
+def test_programs_of_every_day_do_not_displace_a_benchmark(machine: Machine) -> None:
+    walls = [NOW]
+    probe = Benchmark(replace(machine.host(), benchmarks=(Toy, Everyday)), wall=lambda: walls[-1])
+    machine.process(20, "toy", argv=("toy", "write"))
+    probe.sample(1.0)
+    walls.append(NOW + 10)
+    for pid in range(30, 30 + RUN_LIMIT):
+        machine.process(pid, "everyday", argv=("everyday", "write"))
+    probe.sample(11.0)
+    walls.append(NOW + 20)
+    probe.sample(21.0)
+
+    kinds = [labels["benchmark"] for labels, _ in Snapshot.of(0, probe.points()).series("pinchpoint_phase_active")]
+    assert sorted(kinds) == ["everyday"] * (RUN_LIMIT - 1) + ["toy"]
+
+
+def test_names_of_runs_are_bounded_however_many_processes_somebody_starts(machine: Machine) -> None:
+    clock = [0.0]
+    probe = Benchmark(replace(machine.host(), benchmarks=(Toy,)), wall=lambda: NOW + clock[-1])
+    runs: set[str] = set()
+
+    def sample(seconds: float) -> None:
+        clock.append(clock[-1] + seconds)
+        probe.sample(clock[-1])
+        runs.update(point.labels[1] for point in probe.points())
+
+    for number in range(2 * NAME_LIMIT):
+        machine.process(100 + number, "toy", argv=("toy", "write"))
+        sample(0.5)
+        machine.end(100 + number)
+        sample(0.5)
+
+    assert len(runs) == NAME_LIMIT
+
+    machine.process(10_000, "toy", argv=("toy", "long"))
+    sample(NAMED_ANYHOW / 2)
+    sample(NAMED_ANYHOW)
+
+    assert len(runs) == NAME_LIMIT + 1
+
+    machine.end(10_000)
+    sample(NAME_INTERVAL)
+    machine.process(10_001, "toy", argv=("toy", "write"))
+    sample(1.0)
+    sample(1.0)
+
+    assert len(runs) == NAME_LIMIT + 2
 
 
 def test_labels_of_a_hostile_marker_are_short_can_be_printed_and_name_no_series_twice(

@@ -282,6 +282,12 @@ def test_a_run_shows_phase_progress_rate_and_results_so_far() -> None:
     assert lines[1] == "       so far: mdtest_easy_write 47.4 kIOPS, ior_easy_write 2 GiB/s"
 
 
+def test_a_phase_that_goes_on_after_its_time_is_not_called_done() -> None:
+    late = replace(HARD_WRITE, start=600.0, progress=1.0, rates=())
+
+    assert lines_of_run(Run("io500", "r1", "running", 599.0, (late,)))[0].endswith("(4 of 13), 6:40 of 5:00")
+
+
 def test_a_phase_that_hangs_and_a_run_that_is_paused_or_failed_say_so() -> None:
     stalled = replace(HARD_WRITE, stalled=14.0, rates=())
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+import time
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,11 +29,35 @@ UNDECIDED = 10.0
 """Seconds for which a process that leads no run is asked again: rank 0 shows itself by the files that it opens."""
 FOLLOWED_LIMIT = 64
 """Benchmarks that are followed at once."""
+OWNER_LIMIT = 24
+"""Those of one user, so that nobody can hide the others' by starting many processes with a benchmark's name."""
+EVERYDAY_LIMIT = 16
+"""Programs that also run every day (ping, dd) among them."""
+SHARE = 0.1
+"""Seconds of CPU that one look spends on benchmarks; those that it leaves out come first at the next one."""
+TOLD_LIMIT = 64
+"""Failures that are logged."""
+UNREAPED = 2.0
+"""Seconds after which a leader that has ended, and whose parent doesn't ask how, is taken as gone."""
 ENDED_LIMIT = 64
 """Benchmarks that are remembered after their end: the last ones."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 Watch = Callable[[int], ExitWatch]
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def _guarded(kind: type[Benchmark], told: set[str]) -> Iterator[None]:
+    """Let a benchmark that trips over what it finds do no harm to the others; each failure is logged once."""
+    try:
+        yield
+    except Exception as error:
+        message = f"benchmark {kind.name}: {type(error).__name__}: {error}"
+        if message not in told and len(told) < TOLD_LIMIT:
+            told.add(message)
+            log.warning("%s", message)
 
 
 class Followed:
@@ -43,7 +70,9 @@ class Followed:
         self.timeline = Timeline(kind.name)
         self.benchmark: Benchmark | None = None
         """None as long as only its output was seen."""
-        self.pid = self.parent = self.start = 0
+        self.pid = self.parent = self.start = self.owner = 0
+        self.unreaped: float | None = None
+        """Since when the leader has ended and not gone, in monotonic seconds."""
         self._tail: Tail | None = None
         self._reader: Reader | None = None
         self._watch: ExitWatch | None = None
@@ -54,6 +83,7 @@ class Followed:
         """Follow this process from now on."""
         task = tree.processes[pid]
         self.pid, self.parent, self.start = pid, task.ppid, task.start
+        self.owner = tree.owner(pid)
         self.benchmark = self.kind(tree, pid)
         if watch is not None:
             self._watch = watch(pid)
@@ -99,16 +129,20 @@ class Followed:
 
     def end(self, wall: float, *, failed: bool = False) -> None:
         """The leader has gone; `failed` says whether something else knows that it failed."""
-        if self._tail is not None and self._reader is not None:
-            self.hear(self._reader.feed(self._tail.close()), wall)
-            self.hear(self._reader.close(), wall)
-            self._tail = None
-        if self.benchmark is not None:
-            self.timeline.hear(self.benchmark.last_words(), wall, Source.RESULT_FILE)
+        self.ended = wall
         status = self._watch.close() if self._watch is not None else None
         self._watch = None
-        self.ended = wall
-        self.timeline.end(wall, failed=failed or bool(status))
+        tail, self._tail = self._tail, None
+        try:
+            if tail is not None and self._reader is not None:
+                self.hear(self._reader.feed(tail.close()), wall)
+                self.hear(self._reader.close(), wall)
+        finally:
+            try:
+                if self.benchmark is not None:
+                    self.timeline.hear(self.benchmark.last_words(), wall, Source.RESULT_FILE)
+            finally:
+                self.timeline.end(wall, failed=failed or bool(status))
 
 
 class Detector:
@@ -132,6 +166,9 @@ class Detector:
         self._others: dict[tuple[int, int, str], float] = {}
         self._readers: dict[type[Benchmark], Reader] = {}
         self._early = bytearray()
+        self._told: set[str] = set()
+        self._left: list[int] = []
+        """Leaders that the last look left out."""
 
     @property
     def followed(self) -> Sequence[Followed]:
@@ -144,15 +181,45 @@ class Detector:
 
     def look(self, tree: Tree, now: float, wall: float) -> None:
         """See what goes on; `now` is in monotonic seconds, `wall` in Unix seconds."""
-        for followed in self._alive():
-            task = tree.processes.get(followed.pid)
-            if task is None or task.start != followed.start or task.comm not in followed.kind.comms:
-                followed.end(wall)
+        codes = {followed: self._gone(followed, tree, now) for followed in self._alive()}
+        gone = {followed: code for followed, code in codes.items() if code is not None}
+        until = time.thread_time() + SHARE
+        for followed, code in gone.items():
+            # What is left in the files of many that end at once is read one after another, at the next looks.
+            if time.thread_time() <= until:
+                with _guarded(followed.kind, self._told):
+                    followed.end(wall, failed=bool(code))
         self._find(tree, now, wall)
-        for followed in self._alive():
-            followed.look(tree, now, wall)
+        self._look(tree, now, wall, gone)
         self._followed = [*self._ended()[-ENDED_LIMIT:], *self._alive()]
         self._followed.sort(key=lambda followed: followed.began)
+
+    def _look(self, tree: Tree, now: float, wall: float, gone: Container[Followed]) -> None:
+        until = time.thread_time() + SHARE
+        left: list[int] = []
+        places = {pid: place for place, pid in enumerate(self._left)}
+        for followed in sorted(self._alive(), key=lambda followed: places.get(followed.pid, len(places))):
+            if followed in gone:
+                continue
+            if time.thread_time() > until:
+                left.append(followed.pid)
+                continue
+            with _guarded(followed.kind, self._told):
+                followed.look(tree, now, wall)
+        self._left = left
+
+    def _gone(self, followed: Followed, tree: Tree, now: float) -> int | None:
+        """Return None where the leader lives, else its exit code as far as its process table entry still tells it."""
+        task = tree.processes.get(followed.pid)
+        if task is None or task.start != followed.start or task.comm not in followed.kind.comms:
+            return 0
+        # A leader whose main thread alone has ended looks the same.
+        if task.state != "Z" or len(tree.threads(followed.pid)) > 1:
+            followed.unreaped = None
+            return None
+        if followed.unreaped is None:
+            followed.unreaped = now
+        return tree.exit_code(followed.pid) if now - followed.unreaped >= UNREAPED else None
 
     def forget(self, before: float) -> None:
         """Forget the benchmarks that ended before this time, in Unix seconds."""
@@ -166,6 +233,8 @@ class Detector:
 
     def _find(self, tree: Tree, now: float, wall: float) -> None:
         leaders = {followed.pid for followed in self._alive()}
+        owners = Counter(followed.owner for followed in self._alive())
+        everyday = sum(followed.kind.everyday for followed in self._alive())
         others: dict[tuple[int, int, str], float] = {}
         by_comm = self._by_comm
         for pid in sorted(pid for pid, task in tree.processes.items() if task.comm in by_comm):
@@ -173,19 +242,34 @@ class Detector:
                 continue
             task = tree.processes[pid]
             key = (pid, task.start, task.comm)
+            kinds = [kind for kind in by_comm[task.comm] if not kind.everyday or everyday < EVERYDAY_LIMIT]
+            # One for which there is no room now is asked when there is.
+            if task.state == "Z" or len(leaders) >= FOLLOWED_LIMIT or not kinds:
+                continue
             first = others[key] = self._others.get(key, now)
-            if now - first > UNDECIDED or len(leaders) >= FOLLOWED_LIMIT:
+            if now - first > UNDECIDED:
                 continue
             if any(ancestor in leaders for ancestor in tree.ancestors(pid)):
                 continue
-            kind = next((kind for kind in by_comm[task.comm] if kind.leads(tree, pid)), None)
+            kind = next((kind for kind in kinds if self._leads(kind, tree, pid)), None)
             if kind is not None:
                 del others[key]
+                owner = tree.owner(pid)
+                if owners[owner] >= OWNER_LIMIT:
+                    continue
                 leaders.add(pid)
-                self._follow(kind, tree, pid, wall)
+                owners[owner] += 1
+                everyday += kind.everyday
+                with _guarded(kind, self._told):
+                    self._follow(kind, tree, pid, wall)
             elif any(tree.comm(pid) in found.kind.comms and found.parent == task.ppid for found in self._alive()):
                 others[key] = float("-inf")  # another rank of that run: it doesn't lead when rank 0 has ended
         self._others = others
+
+    def _leads(self, kind: type[Benchmark], tree: Tree, pid: int) -> bool:
+        with _guarded(kind, self._told):
+            return kind.leads(tree, pid)
+        return False
 
     def _follow(self, kind: type[Benchmark], tree: Tree, pid: int, wall: float) -> None:
         heard = next((found for found in self._followed if found.kind is kind and not found.pid), None)
@@ -200,20 +284,25 @@ class Detector:
         """Take in what the command printed; `named` are kinds of benchmark that it names, seen or not."""
         for kind in {*named, *(followed.kind for followed in self._followed)} - self._readers.keys():
             reader = self._readers[kind] = kind.reader()
-            self._tell(kind, reader.feed(bytes(self._early)), wall)
+            with _guarded(kind, self._told):
+                self._tell(kind, reader.feed(bytes(self._early)), wall)
         self._early += data[: EARLY_LIMIT - len(self._early)]
         for kind, reader in self._readers.items():
-            self._tell(kind, reader.feed(data), wall)
+            with _guarded(kind, self._told):
+                self._tell(kind, reader.feed(data), wall)
 
     def end(self, wall: float, *, failed: bool) -> None:
         """The command has ended, and all its processes with it as far as they concern us."""
         for followed in self._alive():
-            followed.end(wall, failed=failed)
+            with _guarded(followed.kind, self._told):
+                followed.end(wall, failed=failed)
         for kind, reader in self._readers.items():
-            self._tell(kind, reader.close(), wall)
+            with _guarded(kind, self._told):
+                self._tell(kind, reader.close(), wall)
         for followed in self._followed:
             if followed.ended is None:
-                followed.end(wall, failed=failed)
+                with _guarded(followed.kind, self._told):
+                    followed.end(wall, failed=failed)
         if failed and self._followed and all(found.timeline.state is not State.FAILED for found in self._followed):
             self._followed[-1].timeline.end(wall, failed=True)
 
@@ -226,22 +315,44 @@ class Detector:
             self._followed += own
         # All events of one piece that are of one run are told together: see `Timeline.hear`.
         shares: dict[int, list[Event]] = {}
+        alone = not _side_by_side(own)
         for event in events:
-            shares.setdefault(_whose(own, event), []).append(event)
+            # Of runs that print into each other's output only figures can be told apart.
+            if alone or isinstance(event, Ended | Rate):
+                whose = None if alone else _known(own, event)
+                shares.setdefault(_whose(own, event, shares) if whose is None else whose, []).append(event)
         for index, share in shares.items():
             own[index].hear(share, wall)
 
 
-def _whose(own: Sequence[Followed], event: Event) -> int:
-    """Return which of several benchmarks of a kind an event of their common output is of."""
+def _side_by_side(own: Sequence[Followed]) -> bool:
+    """Return whether any of these ran while the newest did."""
+    seen = [followed for followed in own if followed.pid]
+    return any(other.ended is None or other.ended > seen[-1].began for other in seen[:-1])
+
+
+def _known(own: Sequence[Followed], event: Event) -> int | None:
+    """Return which of several benchmarks has had this very result from its file of results already."""
+    if not isinstance(event, Ended) or not event.results:
+        return None
+    return next((index for index, followed in enumerate(own) if followed.timeline.knows(event)), None)
+
+
+def _whose(own: Sequence[Followed], event: Event, shares: Mapping[int, Sequence[Event]]) -> int:
+    """Return which of several benchmarks of a kind an event of their common output is of.
+
+    `shares` are the events that are about to be told to each.
+    """
     newest = len(own) - 1
     claims = []
     for index, followed in enumerate(own):
         claimed = followed.claim(event)
         if claimed is not None:
             claims.append(index)
-            if isinstance(claimed, Ended) and followed.timeline.awaits(claimed.phase):
-                return index
+            if isinstance(claimed, Ended):
+                told = sum(isinstance(other, Ended) and other.phase == claimed.phase for other in shares.get(index, ()))
+                if followed.timeline.awaits(claimed.phase) > told:
+                    return index
     return claims[-1] if claims else newest
 
 

@@ -507,7 +507,7 @@ class Fio(Benchmark):
 
 
 class _OutputFile:
-    """The file of ``--output``."""
+    """The file of ``--output``; fio may write all of it right before it ends, so it is kept open all the time."""
 
     def __init__(self, tree: Tree, leader: int, path: str) -> None:
         self.blind = False
@@ -515,37 +515,39 @@ class _OutputFile:
         self._path = path
         self._tail: Tail | None = None
         self._reader = FioOutput()
-        self._before = self._identity(tree, leader)
+        self._open(tree, leader)
+        # Until fio empties it (parse_cmd_line in init.c, fio 3.33) it has what an earlier run left.
+        stamp = self._tail.stamp if self._tail is not None else None
+        self._before = stamp if stamp is not None and stamp[1] else None
 
     def read(self, tree: Tree, leader: int) -> list[Event]:
         """Return what it has told since the last time."""
         if self._tail is None:
-            # Until fio empties it (parse_cmd_line in init.c, fio 3.33) it has what an earlier run left.
-            identity = self._identity(tree, leader)
-            if identity is None or identity == self._before:
-                return []
-            try:
-                self._tail = Tail(tree, leader, self._path)
-            except OSError:
-                return []
-        return self._reader.feed(self._tail.read())
+            self._open(tree, leader)
+        return self._reader.feed(self._tail.read()) if self._tail is not None and self._is_own(self._tail) else []
 
     def close(self) -> list[Event]:
         """Return what it told last."""
-        if (tail := self._tail) is None:
+        tail, self._tail = self._tail, None
+        if tail is None:
             return []
-        self._tail = None
-        return [*self._reader.feed(tail.close()), *self._reader.close()]
+        own = self._is_own(tail)
+        rest = tail.close()
+        return [*self._reader.feed(rest), *self._reader.close()] if own else []
 
-    def _identity(self, tree: Tree, leader: int) -> tuple[int, int, int] | None:
+    def _is_own(self, tail: Tail) -> bool:
+        """Return whether fio has written it, or emptied it."""
+        if self._before is not None and tail.stamp != self._before:
+            self._before = None
+        return self._before is None
+
+    def _open(self, tree: Tree, leader: int) -> None:
         try:
-            with tree.open_path(leader, self._path) as descriptor:
-                status = os.fstat(descriptor)
+            self._tail = Tail(tree, leader, self._path)
         except OSError as error:
             self.blind = isinstance(error, PermissionError)
-            return None
-        self.blind = False
-        return status.st_ino, status.st_mtime_ns, status.st_size
+        else:
+            self.blind = False
 
 
 def _worked_on(tree: Tree, pid: int, file: OpenFile) -> bool:

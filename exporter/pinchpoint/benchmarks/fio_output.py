@@ -41,7 +41,7 @@ SHORTEST_INTERVAL = 0.4
 """Seconds between two statuses of a job at least; jobs that run together differ by less."""
 
 # add_job (init.c)
-HEADER = re.compile(r"(?P<name>\S.{0,999}?): \(g=(?P<group>\d{1,9})\): rw=(?P<rw>\w+),")
+HEADER = re.compile(r"(?:<\S+>\s+)?(?P<name>\S.{0,999}?): \(g=(?P<group>\d{1,9})\): rw=(?P<rw>\w+),")
 VERSION = re.compile(r"fio[- ]\d+\.\d[\w.-]*\s*$")
 # run_threads (backend.c)
 STARTING = re.compile(r"Starting (?:\d+ threads?(?: and )?)?(?:\d+ process(?:es)?)?\s*$")

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from pinchpoint.benchmarks import mpi
 from pinchpoint.benchmarks.base import Benchmark, Sight
-from pinchpoint.benchmarks.events import Began, Ended, Event, Source, State, phase_name
+from pinchpoint.benchmarks.events import Began, Ended, Event, Failed, Rate, Source, State, phase_name
 from pinchpoint.benchmarks.io500_output import Io500Reader, bare_phase
 from pinchpoint.benchmarks.io500_plan import SHELL_PHASES, Plan, ini_sections, phase_of_command, phases_of, plan_of
 from pinchpoint.benchmarks.io500_results import Results, planned_directory, read_text
@@ -155,7 +155,22 @@ class Io500(Benchmark):
         return sight
 
     def last_words(self) -> tuple[Event, ...]:
-        """Return what result.txt still tells."""
+        """Return what result.txt still tells: without a score the run failed."""
+        cut = self._results.known
+        events = self._rest()
+        if cut and not self._shell and not self._results.file.complete:
+            return (*events, Failed("result.txt ends before the score"))
+        return events
+
+    def claim(self, event: Ended | Rate) -> Ended | Rate | None:
+        """Return an event of the output, None where result.txt shows that it is another run's."""
+        if isinstance(event, Rate) or not self._results.file.phases:
+            return event
+        told = self._results.file.phases.get(event.phase)
+        own = event.phase == self._phase if told is None else told == event.results
+        return event if own else None
+
+    def _rest(self) -> tuple[Event, ...]:
         events = (*self._held, *self._results.read())
         self._held = ()
         self._results.close()
@@ -276,7 +291,7 @@ class Io500(Benchmark):
         """Forget the app, which has gone; return what its result.txt still tells."""
         if self._rank is None and not self._directory:
             return ()
-        events = self.last_words()
+        events = self._rest()
         self._rank, self._directory, self._results = None, "", Results()
         return events
 

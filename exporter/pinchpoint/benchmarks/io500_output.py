@@ -275,6 +275,10 @@ class ResultFile(Reader):
         """Whether the run is in the extended mode."""
         self.command: tuple[str, ...] = ()
         """The command line that stands for the phase."""
+        self.phases: dict[str, tuple[Result, ...]] = {}
+        """Those that have ended, and what they gave."""
+        self.complete = False
+        """Whether the score is there."""
         self._section = HEADER
         self._awaited: str | None = None
         """The phase of the section, before it begins."""
@@ -351,6 +355,8 @@ class ResultFile(Reader):
         ran = value > 0 or (seconds is not None and seconds >= SHORTEST and not bare_phase(phase))
         short = phase.endswith("_write") and seconds is not None and seconds < self._shortest_write
         results = results_of(phase, self._value) if self._value else ()
+        if len(self.phases) < PHASE_LIMIT:
+            self.phases[phase] = results
         yield Ended(phase, results, seconds, valid=not self._invalid and not short, ran=ran)
 
     def _figure(self, key: str, value: str) -> Iterator[Event]:
@@ -369,5 +375,6 @@ class ResultFile(Reader):
         elif self._scored is not None:
             scored = Scored((*scores, *self._scored.scores), self._scored.valid)
         self.state = State.BETWEEN
+        self.complete = True
         yield scored
         yield Completed()

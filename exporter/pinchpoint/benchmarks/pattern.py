@@ -16,6 +16,8 @@ __all__ = ["pattern"]
 
 COMM_LIMIT = 15
 """Characters that the kernel keeps of a process' name (TASK_COMM_LEN, include/linux/sched.h)."""
+LINE_LIMIT = 1024
+"""Characters of a line that are searched: an innocent expression (``\\w+ done``) takes their square, in any thread."""
 
 
 def pattern(name: str, processes: Collection[str], regex: re.Pattern[str]) -> type[Benchmark]:
@@ -31,7 +33,7 @@ def pattern(name: str, processes: Collection[str], regex: re.Pattern[str]) -> ty
         """Reads what the command prints."""
 
         def line(self, line: str) -> Iterable[Event]:
-            if (found := regex.search(line)) is not None and (phase := _phase(found)):
+            if (found := regex.search(line[:LINE_LIMIT])) is not None and (phase := _phase(found)):
                 groups = found.groupdict()
                 yield Began(phase) if groups.get("value") is None else Ended(phase, _results(phase, groups))
 

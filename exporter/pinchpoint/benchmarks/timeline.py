@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import takewhile
 
 from pinchpoint.benchmarks.base import Sight
 from pinchpoint.benchmarks.events import (
@@ -104,16 +105,26 @@ class Timeline:
         self.heard |= bool(batch)
         # What ended unseen and is told of all at once ended one after another, the last one at most now.
         ends: dict[int, float] = {}
+        lost: set[int] = set()
         end = now
+        seen = False
         for index in range(len(batch) - 1, -1, -1):
             event = batch[index]
             if isinstance(event, Ended):
                 ends[index] = end
                 end -= event.seconds or 0.0
                 current = self._current
+                waiting = next((mark for mark in self.phases if mark.name == event.phase and not mark.results), None)
                 if current is not None and current.name == event.phase and current.source != Source.ARGV:
                     # What is told of before it was over when it was seen to begin.
                     end = min(end, current.start)
+                elif waiting is not None and event.seconds is None:
+                    end = min(end, waiting.start)
+                if not seen and waiting is not None and waiting is self._newest:
+                    lost.add(index)
+                seen = seen or waiting is not None
+        floor = -math.inf
+        told = {event.phase for event in batch if isinstance(event, Began)}
         for index, event in enumerate(batch):
             match event:
                 case RunBegan():
@@ -123,7 +134,12 @@ class Timeline:
                 case Rate():
                     self._rate(event, now)
                 case Ended():
-                    self._ended(event, now, ends[index], source)
+                    mark = self._ended(event, now, max(ends[index], floor), source, lost=index in lost)
+                    if mark is not None and mark.end is not None:
+                        if mark.source == Source.ARGV and mark.start < floor and mark.name not in told:
+                            # It was taken to go on for as long as its process: another one came first.
+                            mark.start = min(floor, mark.end)
+                        floor = mark.end
                 case Scored():
                     # A second driver in one run (IO500's shell script and its program) may fail without a score.
                     self.scores = event.scores or self.scores
@@ -155,9 +171,13 @@ class Timeline:
         """The phase that goes on."""
         return self._current
 
-    def awaits(self, phase: str) -> bool:
-        """Return whether there is a phase of that name whose results are not known."""
-        return any(mark.name == phase and not mark.results for mark in self.phases)
+    def awaits(self, phase: str) -> int:
+        """Return how many phases of that name there are whose results are not known."""
+        return sum(mark.name == phase and not mark.results for mark in self.phases)
+
+    def knows(self, event: Ended) -> bool:
+        """Return whether there is a phase of that name with these very results."""
+        return any(mark.name == event.phase and mark.results == list(event.results) for mark in self.phases)
 
     def _enter(self, phase: str | None, now: float, source: Source) -> PhaseMark | None:
         if self._current is not None and self._current.name == phase:
@@ -218,30 +238,33 @@ class Timeline:
         current.moved = self._pace.moved
         current.pace = self._pace.second_half
 
-    def _ended(self, event: Ended, now: float, end: float, source: Source) -> None:
+    def _ended(self, event: Ended, now: float, end: float, source: Source, *, lost: bool) -> PhaseMark | None:
+        """Take in the end of a phase; `lost` says that nothing was seen since, though others have ended meanwhile."""
         if not event.ran:
-            return
-        mark = self._meant(event, now, source)
+            return None
+        mark = self._meant(event, now, end, source)
         if mark is not None and mark.results:
             # Another source has told of it: what this one adds is whether it counts.
             mark.seconds = event.seconds if mark.seconds is None else mark.seconds
             mark.valid = mark.valid and event.valid
             self._tellers[id(mark)].add(source)
-            return
+            return mark
         if mark is None:
             if len(self.phases) >= PHASE_LIMIT:
-                return
+                return None
             mark = PhaseMark(event.phase, end, end, benchmark=self.benchmark, source=source, state=State.FINISHED)
             self.phases.append(mark)
         elif mark is self._current:
             self._leave(now)
             self.state = State.BETWEEN
             self._over, self._over_since = event.phase, now
+            # Those that were known before it were over when it began.
+            end = max([end, *(other.end for other in self._before(mark) if other.end is not None)])
             # One that began in the same batch as it ended began at no time that is known.
             mark.start = min(mark.start, end)
             mark.end = end
-        elif mark.end is not None and mark.end in (self._looked, self._end):
-            # It was over by the last look: when, its output knows better.
+        elif mark.end is not None and (lost or mark.end in (self._looked, self._end)):
+            # It was over by then: when, its output knows better.
             mark.end = max(mark.start, min(mark.end, end))
         mark.results = list(event.results)
         mark.seconds = event.seconds
@@ -250,8 +273,16 @@ class Timeline:
         self._tellers[id(mark)] = {source}
         self._stretch(mark, event.seconds or 0.0, end)
         self._sort()
+        return mark
 
-    def _meant(self, event: Ended, now: float, source: Source) -> PhaseMark | None:
+    @property
+    def _newest(self) -> PhaseMark | None:
+        return next((mark for mark in reversed(self.phases) if not mark.vague), None)
+
+    def _before(self, mark: PhaseMark) -> list[PhaseMark]:
+        return [other for other in takewhile(lambda other: other is not mark, self.phases) if not other.vague]
+
+    def _meant(self, event: Ended, now: float, end: float, source: Source) -> PhaseMark | None:
         """Return the phase that has ended: one of which only another source has told so far, or one without results."""
         named = [mark for mark in self.phases if mark.name == event.phase]
         for mark in reversed(named):
@@ -259,8 +290,9 @@ class Timeline:
                 return mark
         waiting = [mark for mark in named if not mark.results]
         if source is Source.RESULT_FILE:
-            # It tells of an end at once: one of long ago was of another run, of which it told nothing.
-            lately = (now if self._looked_before is None else self._looked_before) - MOMENT
+            # It tells of an end at once, or of all at the end: one of long before that was of another run, of which it
+            # told nothing.
+            lately = min(now if self._looked_before is None else self._looked_before, end) - MOMENT
             waiting = [mark for mark in waiting if mark.end is None or mark.end >= lately]
         for mark in reversed(waiting):
             # One that has just begun is another than one that took longer.

@@ -44,6 +44,10 @@ class Task(Protocol):
         """Name of its leader."""
 
     @property
+    def state(self) -> str:
+        """``Z`` where it has ended and its parent has not asked for its exit status."""
+
+    @property
     def ppid(self) -> int:
         """Its parent."""
 
@@ -213,6 +217,21 @@ class Tree:
             return Position(int(fields[b"pos"]), int(fields[b"flags"], 8))
         except (OSError, KeyError, ValueError):
             return None
+
+    def owner(self, pid: int) -> int:
+        """Return the user whose process it is; -1 where that can't be seen."""
+        try:
+            return os.stat(self.procfs / str(pid)).st_uid
+        except OSError:
+            return -1
+
+    def exit_code(self, pid: int) -> int:
+        """Return the wait status of a process that has ended and not gone; 0 where we may not see it."""
+        try:
+            # do_task_stat (fs/proc/array.c): its last field.
+            return int(read_bytes(self.procfs / str(pid) / "stat").split()[-1])
+        except (OSError, ValueError, IndexError):
+            return 0
 
     def rights(self, pid: int) -> Rights | None:
         """Return what a process may open; None where these are not processes of a kernel. Raises OSError."""

@@ -41,7 +41,8 @@ class Host:
 class Probe(ABC):
     """One source of one machine.
 
-    The sampler calls `sample` every `interval` seconds and `points` at each scrape, never both at once.
+    The sampler calls `sample` every `interval` seconds and `points` at each scrape, never both at once unless it is
+    `lasting`.
     """
 
     name: ClassVar[str]
@@ -54,6 +55,9 @@ class Probe(ABC):
     """Seconds between two samples; None means the sampler's own ``--sample-interval``."""
     fast: ClassVar[bool] = False
     """Whether it belongs on the sampling thread (microseconds, never blocks); others get a thread of their own."""
+
+    lasting: ClassVar[bool] = False
+    """Whether `points` may also be called during a sample that hangs, and then returns what the last one found."""
 
     def __init__(self, host: Host) -> None:
         self.host = host

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pinchpoint.benchmarks.detector import Detector, Followed, merged
 from pinchpoint.benchmarks.events import State
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.exitstatus import ExitWatch, own_pids
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import Host, Probe
 from pinchpoint.procfs import FormatError, Stat, decode, parse_stat, read_bytes
@@ -56,6 +58,11 @@ RESULT_LIMIT = 32
 """Results of one phase that are exported."""
 LABEL_LIMIT = 255
 """Bytes of a name that are exported."""
+NAME_LIMIT = 240
+"""Names of runs that are given in an hour: each begins some twenty series, and anybody may start processes."""
+NAME_INTERVAL = 3600.0
+NAMED_ANYHOW = 60.0
+"""Seconds from which on a run gets a name however many there were."""
 EVERYDAY_AGE = 5.0
 """Seconds from which on a program that also runs every day (ping, dd) is shown as a benchmark."""
 
@@ -86,12 +93,16 @@ class Benchmark(Probe):
         RUN_BLIND,
     )
     interval = 0.5
+    lasting = True  # a benchmark's files are on the file system that hangs: its phase must be seen to stall
 
     def __init__(self, host: Host, wall: Callable[[], float] = time.time) -> None:
         super().__init__(host)
         self._wall = wall
-        self._detector = Detector(host.benchmarks)
+        self._detector = Detector(host.benchmarks, watch=ExitWatch if own_pids(host.procfs) else None)
+        self._everyday = {kind.name for kind in host.benchmarks if kind.everyday}
         self._names: dict[int, str] = {}
+        self._named: deque[float] = deque()
+        """When the last names were given, in monotonic seconds."""
         self._runs: list[RunState] = []
 
     def sample(self, now: float) -> None:
@@ -99,10 +110,11 @@ class Benchmark(Probe):
         wall = self._wall()
         self._detector.look(Tree(self.host.procfs, self._processes(now)), now, wall)
         self._detector.forget(wall - KEEP_ENDED)
-        runs = [*self._marked(wall), *self._found(wall)]
-        # A long run is not to be forgotten for short ones that came and went beside it.
+        runs = [*self._marked(wall), *self._found(now, wall)]
+        # A long run is not to be forgotten for short ones that came and went beside it, nor for a few pings.
         over = (State.FINISHED, State.FAILED)
-        self._runs = sorted(runs, key=lambda run: (run.state in over, -run.start))[:RUN_LIMIT]
+        runs.sort(key=lambda run: (run.state in over, run.benchmark in self._everyday, -(run.end or run.start)))
+        self._runs = runs[:RUN_LIMIT]
 
     def _processes(self, now: float) -> Mapping[int, Stat]:
         """Return all processes but those of marked runs; those of benchmarks as they are just now."""
@@ -134,13 +146,20 @@ class Benchmark(Probe):
                         phase.end, phase.state = wall, State.FAILED
             yield marker
 
-    def _found(self, wall: float) -> Iterator[RunState]:
+    def _found(self, now: float, wall: float) -> Iterator[RunState]:
+        while self._named and now - self._named[0] > NAME_INTERVAL:
+            self._named.popleft()
         names: dict[int, str] = {}
         for followed in self._detector.followed:
             if followed.kind.everyday and (followed.ended or wall) - followed.began < EVERYDAY_AGE:
                 continue
-            names[id(followed)] = name = self._names.get(id(followed)) or self._name(followed)
-            self._names[id(followed)] = name
+            name = self._names.get(id(followed))
+            if name is None:
+                if len(self._named) >= NAME_LIMIT and (followed.ended or wall) - followed.began < NAMED_ANYHOW:
+                    continue
+                name = self._names[id(followed)] = self._name(followed)
+                self._named.append(now)
+            names[id(followed)] = name
             yield merged([followed], name, followed.began)
         self._names = names
 
@@ -176,10 +195,11 @@ class Benchmark(Probe):
 
 
 def _phase(phase: PhaseMark, labels: tuple[str, ...], wall: float) -> Iterator[Point]:
-    active = phase.end is None
+    end = phase.end
+    active = end is None
     yield ACTIVE.point(float(active), *labels)
     yield START.point(phase.start, *labels)
-    seen = max(0.0, (wall if phase.end is None else phase.end) - phase.start)
+    seen = max(0.0, (wall if end is None else end) - phase.start)
     yield ELAPSED.point(seen if active or phase.seconds is None else phase.seconds, *labels)
     if phase.expected is not None:
         yield EXPECTED.point(phase.expected, *labels)

@@ -352,7 +352,8 @@ def _progress(phase: Phase, run: Run, now: float) -> tuple[str, bool]:
     if phase.start is not None:
         meant = f" of {duration(phase.expected)}" if phase.expected is not None else ""
         words.append(duration(now - phase.start) + meant)
-    if phase.progress is not None:
+    late = phase.start is not None and phase.expected is not None and now - phase.start > phase.expected
+    if phase.progress is not None and not (late and phase.progress >= 1):
         words.append(f"{phase.progress:.0%} done")
     words += [format_result(rate) for rate in phase.rates]
     return ", ".join(words), stalled is not None
