@@ -24,8 +24,8 @@ from polling import until
 LOADS = Path(__file__).parent / "loads"
 POLL = 0.5
 """Seconds between two looks of the exporter."""
-TOLERANCE = 2 * POLL
-"""Seconds by which two observers of one phase may differ: one look, and a scrape of ours."""
+TOLERANCE = 3 * POLL
+"""Seconds by which two observers of one phase may differ: a look, a scrape of ours, and a host that is busy."""
 
 
 def program(name: str) -> str:

@@ -62,7 +62,7 @@ def test_the_command_starts_also_where_we_keep_more_files_open_than_it_may(tmp_p
         "resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))\n"
         "files = [open(os.devnull) for _ in range(200)]\n"
         "command.start(['sh', '-c', 'ulimit -Sn'], open(sys.argv[1], 'wb'))\n"
-        "status = command.wait(lambda: None, 0.05)\n"
+        "status = command.wait()\n"
         "print(status, resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
     )
 
@@ -152,7 +152,7 @@ def test_a_full_disk_below_the_kept_output_is_said_and_all_the_rest_goes_on() ->
         "command = Command()\n"
         "with open('/dev/full', 'wb') as keep:\n"
         "    command.start(['sh', '-c', 'echo one; sleep 0.1; echo two'], keep)\n"
-        "    status = command.wait(lambda: None, 0.05)\n"
+        "    status = command.wait()\n"
         "print(status, command.failure, command.warnings)\n"
     )
 

@@ -16,10 +16,10 @@ from pinchpoint.benchmarks.detector import (
     Followed,
     merged,
 )
-from pinchpoint.benchmarks.events import Event, State
+from pinchpoint.benchmarks.events import Ended, Event, Source, State
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.exitstatus import ExitWatch
-from toy import Toy
+from toy import Toy, rate
 
 
 class Died(ExitWatch):
@@ -171,6 +171,46 @@ def test_of_two_with_one_output_each_result_goes_to_who_waits_for_it(machine: Ma
     detector.end(102.0, failed=False)
 
     assert [found.timeline.phases[0].results[0].value for found in detector.followed] == [1.0, 2.0]
+
+
+def test_of_two_that_do_the_same_each_gets_one_of_two_results(machine: Machine) -> None:
+    detector = Detector([Toy], output=True, watch=None)
+    for pid in (10, 20):
+        machine.process(pid, "toy", argv=("toy", "write"))
+    detector.look(machine.tree(), 0.0, 100.0)
+    detector.hear(b"end write 1\nend write 2\n", 101.0)
+    detector.end(102.0, failed=False)
+
+    assert [[mark.results[0].value for mark in found.timeline.phases] for found in detector.followed] == [[1.0], [2.0]]
+
+
+def test_a_result_that_a_file_of_results_has_told_is_not_given_to_another(machine: Machine) -> None:
+    detector = Detector([Toy], output=True, watch=None)
+    for pid in (10, 20):
+        machine.process(pid, "toy", argv=("toy", "write"))
+    detector.look(machine.tree(), 0.0, 100.0)
+    first, second = detector.followed
+    first.timeline.hear([Ended("write", (rate(1.0),), seconds=1.0)], 101.0, Source.RESULT_FILE)
+    detector.hear(b"end write 1\n", 101.0)
+
+    assert [len(found.timeline.phases) for found in (first, second)] == [1, 1]
+    assert second.timeline.awaits("write") == 1
+
+
+def test_what_is_said_of_whole_runs_counts_only_where_one_prints_at_a_time(machine: Machine) -> None:
+    detector = Detector([Toy], output=True, watch=None)
+    machine.process(10, "toy", argv=("toy", "write"))
+    machine.process(20, "toy", argv=("toy", "write"))
+    detector.look(machine.tree(), 0.0, 100.0)
+    detector.hear(b"complete\nfail cut\n", 101.0)
+    assert [found.timeline.complete for found in detector.followed] == [None, None]
+
+    for pid in (10, 20):
+        machine.end(pid)
+    machine.process(30, "toy", argv=("toy", "write"))
+    detector.look(machine.tree(), 2.0, 102.0)
+    detector.hear(b"complete\n", 103.0)
+    assert [found.timeline.complete for found in detector.followed] == [None, None, True]
 
 
 def test_a_run_of_several_benchmarks_has_the_phases_of_all(machine: Machine) -> None:

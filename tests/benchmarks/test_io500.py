@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from benchmarks.captures import CAPTURES, EXPECTED
 from machine import Machine
 from pinchpoint.benchmarks.base import Sight
 from pinchpoint.benchmarks.capture import read_capture
-from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Scored, Source, State
+from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Scored, Source, State
 from pinchpoint.benchmarks.io500 import Io500
 from pinchpoint.benchmarks.io500_plan import Plan, ini_sections, phase_of_command, phases_of, plan_of
 from pinchpoint.benchmarks.replay import replay
@@ -140,8 +141,8 @@ def leaders(tree: Tree) -> list[int]:
     [
         (name, interval)
         for name in sorted(name for name in EXPECTED if name.startswith("io500"))
-        # Phases of two drivers have the same names: those that no look meets can't be told apart.
-        for interval in ((0.2,) if name.endswith("-both") else (0.2, 1.0))
+        # Phases of two drivers or runs have the same names: those that no look meets can't be told apart.
+        for interval in ((0.2,) if name.endswith(("-both", "-at-once")) else (0.2, 1.0))
     ],
 )
 def test_every_capture_is_seen_with_its_results(name: str, interval: float, output: bool) -> None:
@@ -376,6 +377,24 @@ def test_the_last_words_come_when_the_process_has_gone(host: Host) -> None:
     assert host.bench is not None
     assert [type(event) for event in host.bench.last_words()] == [Ended, Scored, Completed]
     assert host.bench.last_words() == ()
+
+
+def test_a_run_whose_file_of_results_has_no_score_failed(host: Host) -> None:
+    host.result(section("find"))
+    host.look()
+    host.machine.end(Host.rank)
+    assert host.bench is not None
+    assert [type(event) for event in host.bench.last_words()] == [Failed]
+
+
+def test_a_result_that_the_file_of_results_contradicts_is_another_runs(host: Host) -> None:
+    host.result(section("find", over=True))
+    (own,) = of(Ended, host.look())
+    assert host.bench is not None
+
+    assert host.bench.claim(own) == own
+    assert host.bench.claim(replace(own, results=())) is None
+    assert host.bench.claim(Ended("ior_hard_read")) is None
 
 
 @pytest.mark.parametrize("kind", ["fifo", "directory", "device", "huge"])

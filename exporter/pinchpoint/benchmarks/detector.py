@@ -66,6 +66,8 @@ class Followed:
     def __init__(self, kind: type[Benchmark], began: float) -> None:
         self.kind = kind
         self.began = began
+        self.seen = began
+        """When its leader was seen first."""
         self.ended: float | None = None
         self.timeline = Timeline(kind.name)
         self.benchmark: Benchmark | None = None
@@ -275,6 +277,7 @@ class Detector:
         heard = next((found for found in self._followed if found.kind is kind and not found.pid), None)
         followed = heard or Followed(kind, min(wall, _began(tree, pid, wall)))
         followed.lead(tree, pid, self._watch)
+        followed.seen = wall
         if heard is None:
             self._followed.append(followed)
         if not self._output:
@@ -328,7 +331,7 @@ class Detector:
 def _side_by_side(own: Sequence[Followed]) -> bool:
     """Return whether any of these ran while the newest did."""
     seen = [followed for followed in own if followed.pid]
-    return any(other.ended is None or other.ended > seen[-1].began for other in seen[:-1])
+    return any(other.ended is None or other.ended > seen[-1].seen for other in seen[:-1])
 
 
 def _known(own: Sequence[Followed], event: Event) -> int | None:

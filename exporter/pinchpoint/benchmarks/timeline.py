@@ -139,6 +139,7 @@ class Timeline:
                         if mark.source == Source.ARGV and mark.start < floor and mark.name not in told:
                             # It was taken to go on for as long as its process: another one came first.
                             mark.start = min(floor, mark.end)
+                            self._sort()
                         floor = mark.end
                 case Scored():
                     # A second driver in one run (IO500's shell script and its program) may fail without a score.
