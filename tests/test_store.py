@@ -126,11 +126,11 @@ def test_a_run_that_cannot_be_read_is_told_of_and_hides_no_other(state: Path) ->
 
 @given(st.binary())
 def test_any_bytes_are_a_run_or_a_clear_error(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-    directory = tmp_path_factory.getbasetemp() / "any"
+    directory = tmp_path_factory.getbasetemp() / "any-run"
     directory.mkdir(exist_ok=True)
     (directory / "run.json").write_bytes(content)
 
-    with pytest.raises(StoreError, match=r"any/run\.json: "):
+    with pytest.raises(StoreError, match=r"any-run/run\.json: "):
         store.load(directory)
 
 
