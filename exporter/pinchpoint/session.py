@@ -96,7 +96,7 @@ class Session:
         self._markers = markers
         self._wall = wall
         self._say = say
-        self._detector = Detector(kinds, output=True)
+        self._detector = Detector(kinds)
         self._named: list[type[Benchmark]] = []
         self._whole: PhaseMark | None = None
         self._latest: Snapshot | None = None

@@ -126,15 +126,29 @@ def test_output_that_goes_into_a_file_is_read(
     assert names(detector.followed[0]) == expected
 
 
-def test_the_output_of_a_launcher_is_that_of_its_ranks(machine: Machine, detector: Detector) -> None:
+def test_commands_of_a_script_with_one_output_each_have_their_own_results(machine: Machine, detector: Detector) -> None:
+    output = machine.write("root/out.txt", "")
+    for pid, value in ((10, 1), (20, 2)):
+        machine.process(pid, "toy", argv=("toy", "write"))
+        machine.lives_in(pid, machine.procfs.parent / "root")
+        machine.opens(pid, 1, "/out.txt", flags=os.O_WRONLY)
+        detector.look(machine.tree(), 0.0, 100.0 + pid)
+        output.write_text(output.read_text() + f"end write {value}\n")
+        machine.end(pid)
+        detector.look(machine.tree(), 1.0, 105.0 + pid)
+
+    assert [[mark.results[0].value for mark in found.timeline.phases] for found in detector.followed] == [[1.0], [2.0]]
+
+
+@pytest.mark.parametrize("terminal", ["/dev/pts/7", "pipe:[1]"])
+def test_the_output_of_a_launcher_is_that_of_its_ranks(machine: Machine, detector: Detector, terminal: str) -> None:
     output = machine.write("root/out.txt", "")
     machine.process(9, "mpirun")
     machine.opens(9, 1, "/out.txt", flags=os.O_WRONLY)
     machine.process(10, "toy", argv=("toy", "toy"), ppid=9)
-    machine.opens(10, 1, "/dev/pts/7")
+    machine.opens(10, 1, terminal)
     for pid in (9, 10):
         machine.lives_in(pid, machine.procfs.parent / "root")
-    machine.opens(10, 1, "pipe:[1]")
     detector.look(machine.tree(), 0.0, 100.0)
     output.write_text("end write 2\n")
     detector.look(machine.tree(), 1.0, 101.0)
@@ -143,7 +157,7 @@ def test_the_output_of_a_launcher_is_that_of_its_ranks(machine: Machine, detecto
 
 
 def test_what_comes_on_the_commands_output_before_the_process_is_seen_is_not_lost(machine: Machine) -> None:
-    detector = Detector([Toy], output=True, watch=None)
+    detector = Detector([Toy], watch=None)
     detector.hear(b"end wri", 100.0)
     machine.process(10, "toy", argv=("toy", "toy"))
     detector.look(machine.tree(), 0.0, 100.1)
@@ -154,7 +168,7 @@ def test_what_comes_on_the_commands_output_before_the_process_is_seen_is_not_los
 
 
 def test_a_benchmark_that_was_named_and_never_seen_is_known_by_its_output(machine: Machine) -> None:
-    detector = Detector([Toy], output=True, watch=None)
+    detector = Detector([Toy], watch=None)
     detector.hear(b"end write 1\n", 100.0, named=detector.kinds(["srun", "toy"]))
     detector.end(101.0, failed=True)
 
@@ -163,7 +177,7 @@ def test_a_benchmark_that_was_named_and_never_seen_is_known_by_its_output(machin
 
 
 def test_of_two_with_one_output_each_result_goes_to_who_waits_for_it(machine: Machine) -> None:
-    detector = Detector([Toy], output=True, watch=None)
+    detector = Detector([Toy], watch=None)
     machine.process(10, "toy", argv=("toy", "write"))
     machine.process(20, "toy", argv=("toy", "read"))
     detector.look(machine.tree(), 0.0, 100.0)
@@ -174,7 +188,7 @@ def test_of_two_with_one_output_each_result_goes_to_who_waits_for_it(machine: Ma
 
 
 def test_of_two_that_do_the_same_each_gets_one_of_two_results(machine: Machine) -> None:
-    detector = Detector([Toy], output=True, watch=None)
+    detector = Detector([Toy], watch=None)
     for pid in (10, 20):
         machine.process(pid, "toy", argv=("toy", "write"))
     detector.look(machine.tree(), 0.0, 100.0)
@@ -185,7 +199,7 @@ def test_of_two_that_do_the_same_each_gets_one_of_two_results(machine: Machine) 
 
 
 def test_a_result_that_a_file_of_results_has_told_is_not_given_to_another(machine: Machine) -> None:
-    detector = Detector([Toy], output=True, watch=None)
+    detector = Detector([Toy], watch=None)
     for pid in (10, 20):
         machine.process(pid, "toy", argv=("toy", "write"))
     detector.look(machine.tree(), 0.0, 100.0)
@@ -198,7 +212,7 @@ def test_a_result_that_a_file_of_results_has_told_is_not_given_to_another(machin
 
 
 def test_what_is_said_of_whole_runs_counts_only_where_one_prints_at_a_time(machine: Machine) -> None:
-    detector = Detector([Toy], output=True, watch=None)
+    detector = Detector([Toy], watch=None)
     machine.process(10, "toy", argv=("toy", "write"))
     machine.process(20, "toy", argv=("toy", "write"))
     detector.look(machine.tree(), 0.0, 100.0)

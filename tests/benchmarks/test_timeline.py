@@ -387,3 +387,18 @@ def test_a_file_of_results_that_is_written_at_the_end_tells_of_phases_of_long_ag
     timeline.hear([Ended("write", (rate(1.0),), 9.9), Ended("read", (rate(2.0),), 9.9)], 21.0, Source.RESULT_FILE)
 
     assert shown(timeline) == [("write", 1.0, 11.0, "finished"), ("read", 11.0, 21.0, "finished")]
+
+
+def test_a_phase_that_began_and_ended_in_one_piece_of_output_does_not_end_the_one_that_is_seen() -> None:
+    timeline = Timeline("toy")
+    timeline.see(seen(None, State.SETUP), 1.0)
+    timeline.see(seen("read", source=Source.DATA_FD), 2.0)
+    told: list[Event] = [
+        Began("write"),
+        Ended("write", (rate(1.0),), 0.5),
+        Began("read"),
+        Ended("read", (rate(2.0),), 0.2),
+    ]
+    timeline.hear(told, 2.1, Source.STDOUT)
+
+    assert [(mark.name, bool(mark.results)) for mark in timeline.phases] == [("write", True), ("read", True)]

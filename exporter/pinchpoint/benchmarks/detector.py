@@ -14,9 +14,10 @@ from pathlib import Path
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.events import Ended, Event, Rate, Source, State
 from pinchpoint.benchmarks.output import Reader
-from pinchpoint.benchmarks.tail import Tail
+from pinchpoint.benchmarks.tail import FileId, Tail
 from pinchpoint.benchmarks.timeline import Timeline
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.benchmarks.wrappers import LAUNCHERS
 from pinchpoint.exitstatus import ExitWatch
 from pinchpoint.procfs import read_bytes
 from pinchpoint.runs import RunState
@@ -37,6 +38,8 @@ SHARE = 0.1
 """Seconds of CPU that one look spends on benchmarks; those that it leaves out come first at the next one."""
 TOLD_LIMIT = 64
 """Failures that are logged."""
+FILES_LIMIT = 64
+"""Files of output that are remembered."""
 UNREAPED = 2.0
 """Seconds after which a leader that has ended, and whose parent doesn't ask how, is taken as gone."""
 ENDED_LIMIT = 64
@@ -76,6 +79,7 @@ class Followed:
         self.unreaped: float | None = None
         """Since when the leader has ended and not gone, in monotonic seconds."""
         self._tail: Tail | None = None
+        self._ends: dict[FileId, int] = {}
         self._reader: Reader | None = None
         self._watch: ExitWatch | None = None
         self._work: float | None = None
@@ -90,20 +94,20 @@ class Followed:
         if watch is not None:
             self._watch = watch(pid)
 
-    def read_output(self, tree: Tree) -> None:
-        """Follow the output too, where it goes into a file."""
-        for pid in (self.pid, *tree.ancestors(self.pid)):
-            path = tree.link(pid, 1)
-            if not path.startswith("/"):
+    def read_output(self, tree: Tree, ends: dict[FileId, int]) -> None:
+        """Follow the output too, where it goes into a file; `ends` says how far each file was read for others."""
+        self._ends = ends
+        # A launcher passes on what its ranks print into pipes or terminals of its own (Open MPI 4).
+        launchers = [pid for pid in tree.ancestors(self.pid) if tree.comm(pid) in LAUNCHERS]
+        for pid in (self.pid, *launchers):
+            path, position = tree.link(pid, 1), tree.position(pid, 1)
+            if not path.startswith("/") or path.startswith("/dev/") or position is None:
                 continue
-            position = tree.position(pid, 1)
-            if path.startswith("/dev/") or position is None:
-                return
-            # With >> the file holds what others wrote before; > has emptied it for this command, or for the script
-            # that it is a part of: then what is there by now is of the script's earlier commands.
-            from_end = bool(position.flags & os.O_APPEND) or pid != self.pid
             with suppress(OSError):
-                self._tail = Tail(tree, pid, path, from_end=from_end)
+                # With >> the file holds what others wrote before; > has emptied it for this command, or for the script
+                # that it is a part of, whose earlier commands we have read.
+                self._tail = Tail(tree, pid, path, from_end=bool(position.flags & os.O_APPEND))
+                self._tail.skip(ends)
                 self._reader = self.kind.reader()
             return
 
@@ -137,6 +141,7 @@ class Followed:
         tail, self._tail = self._tail, None
         try:
             if tail is not None and self._reader is not None:
+                tail.note(self._ends)
                 self.hear(self._reader.feed(tail.close()), wall)
                 self.hear(self._reader.close(), wall)
         finally:
@@ -150,24 +155,23 @@ class Followed:
 class Detector:
     """The benchmarks among some processes: those of a command, or all of a host.
 
-    `output` says whether what they print comes by `hear` (a command under ``pinchpoint run``); else it is read where it
-    goes into files. `watch` learns how a process ended; None where pids aren't of this host.
+    What they print is read where it goes into files; what a command under ``pinchpoint run`` prints comes by `hear`.
+    `watch` learns how a process ended; None where pids aren't of this host.
     """
 
-    def __init__(
-        self, kinds: Iterable[type[Benchmark]], *, output: bool = False, watch: Watch | None = ExitWatch
-    ) -> None:
+    def __init__(self, kinds: Iterable[type[Benchmark]], *, watch: Watch | None = ExitWatch) -> None:
         self._kinds = tuple(kinds)
         self._by_comm: dict[str, list[type[Benchmark]]] = {}
         for kind in self._kinds:
             for comm in kind.comms:
                 self._by_comm.setdefault(comm, []).append(kind)
-        self._output = output
         self._watch = watch
         self._followed: list[Followed] = []
         self._others: dict[tuple[int, int, str], float] = {}
         self._readers: dict[type[Benchmark], Reader] = {}
         self._early = bytearray()
+        self._ends: dict[FileId, int] = {}
+        """How far files of output were read for benchmarks that have ended."""
         self._told: set[str] = set()
         self._left: list[int] = []
         """Leaders that the last look left out."""
@@ -280,8 +284,9 @@ class Detector:
         followed.seen = wall
         if heard is None:
             self._followed.append(followed)
-        if not self._output:
-            followed.read_output(tree)
+        while len(self._ends) > FILES_LIMIT:
+            del self._ends[next(iter(self._ends))]
+        followed.read_output(tree, self._ends)
 
     def hear(self, data: bytes, wall: float, *, named: Iterable[type[Benchmark]] = ()) -> None:
         """Take in what the command printed; `named` are kinds of benchmark that it names, seen or not."""

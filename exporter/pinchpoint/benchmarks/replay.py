@@ -78,7 +78,7 @@ def replay(
 
     Without `output` only its processes and files are seen, as the exporter sees a run that somebody else started.
     """
-    detector = Detector(kinds, output=output, watch=None)
+    detector = Detector(kinds, watch=None)
     processes = capture.processes if capture.processes is not None else list(_assumed(capture, kinds))
     named = _named(capture, kinds)
     if capture.processes is None and not named:

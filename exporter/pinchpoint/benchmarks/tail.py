@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.rootfs import read_piece
 
-__all__ = ["Tail"]
+__all__ = ["FileId", "Tail"]
+
+FileId = tuple[int, int]
+"""Device and inode."""
 
 PIECE = 128 << 10
 """Bytes that are read at once at most: a reader takes up to 0.1 s of CPU for so many."""
@@ -30,6 +34,18 @@ class Tail:
         with tree.open_path(pid, path) as descriptor:
             self._descriptor = os.dup(descriptor)
         self._offset = os.fstat(self._descriptor).st_size if from_end else 0
+
+    def note(self, ends: dict[FileId, int]) -> None:
+        """Note that the file has been read up to its present end."""
+        status = os.fstat(self._descriptor)
+        ends[status.st_dev, status.st_ino] = status.st_size
+
+    def skip(self, ends: Mapping[FileId, int]) -> None:
+        """Go on where the file has been read before, unless it was emptied since."""
+        status = os.fstat(self._descriptor)
+        end = ends.get((status.st_dev, status.st_ino), 0)
+        if 0 < end <= status.st_size:
+            self._offset = end
 
     @property
     def stamp(self) -> tuple[int, int]:

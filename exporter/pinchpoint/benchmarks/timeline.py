@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
 from pinchpoint.benchmarks.base import Sight
@@ -130,7 +130,9 @@ class Timeline:
                 case RunBegan():
                     self.complete = None
                 case Began():
-                    self._began(event, now, source)
+                    # One that has ended by now doesn't end what was seen to go on.
+                    if not self._passed(event, batch[index + 1 :]):
+                        self._began(event, now, source)
                 case Rate():
                     self._rate(event, now)
                 case Ended():
@@ -279,6 +281,14 @@ class Timeline:
     @property
     def _newest(self) -> PhaseMark | None:
         return next((mark for mark in reversed(self.phases) if not mark.vague), None)
+
+    def _passed(self, began: Began, later: Sequence[Event]) -> bool:
+        """Return whether a phase has ended, as what is told later says, before the one that looks show."""
+        current = self._current
+        if current is None or current.source == Source.STDOUT:
+            return False
+        names = [event.phase for event in later if isinstance(event, Ended)]
+        return current.name in names and began.phase in names[: names.index(current.name)]
 
     def _before(self, mark: PhaseMark) -> list[PhaseMark]:
         return [other for other in takewhile(lambda other: other is not mark, self.phases) if not other.vague]
