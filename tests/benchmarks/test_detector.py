@@ -140,6 +140,26 @@ def test_commands_of_a_script_with_one_output_each_have_their_own_results(machin
     assert [[mark.results[0].value for mark in found.timeline.phases] for found in detector.followed] == [[1.0], [2.0]]
 
 
+def test_the_next_command_of_a_script_may_have_begun_to_print_when_the_first_is_seen_to_end(
+    machine: Machine, detector: Detector
+) -> None:
+    output = machine.write("root/out.txt", "")
+    for pid in (10, 20):
+        machine.process(pid, "toy", argv=("toy", "toy"))
+        machine.lives_in(pid, machine.procfs.parent / "root")
+        machine.opens(pid, 1, "/out.txt", flags=os.O_WRONLY)
+        detector.look(machine.tree(), 0.0, 100.0 + pid)
+        if pid == 10:
+            output.write_text("start\nend write 1\ncomplete\nstart\nbegin read\n")
+            machine.end(pid)
+    output.write_text(output.read_text() + "end read 2\ncomplete\n")
+    machine.end(20)
+    detector.look(machine.tree(), 1.0, 130.0)
+
+    assert [names(found) for found in detector.followed] == [["write"], ["read"]]
+    assert all(found.timeline.state is State.FINISHED for found in detector.followed)
+
+
 @pytest.mark.parametrize("terminal", ["/dev/pts/7", "pipe:[1]"])
 def test_the_output_of_a_launcher_is_that_of_its_ranks(machine: Machine, detector: Detector, terminal: str) -> None:
     output = machine.write("root/out.txt", "")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pinchpoint.benchmarks.base import Benchmark
-from pinchpoint.benchmarks.events import Ended, Event, Rate, Source, State
+from pinchpoint.benchmarks.events import Completed, Ended, Event, Rate, RunBegan, Source, State
 from pinchpoint.benchmarks.output import Reader
 from pinchpoint.benchmarks.tail import FileId, Tail
 from pinchpoint.benchmarks.timeline import Timeline
@@ -111,6 +111,22 @@ class Followed:
                 self._reader = self.kind.reader()
             return
 
+    def _finish(self, reader: Reader, rest: bytes, wall: float) -> bytes:
+        """Take in the rest of its output, and return what is of the next command, which writes to the same file."""
+        events: list[Event] = []
+        complete = self.timeline.complete is True
+        at = 0
+        for line in rest.splitlines(keepends=True):
+            for event in reader.feed(line):
+                if complete and isinstance(event, RunBegan):
+                    self.hear(events, wall)
+                    return rest[at:]
+                complete |= isinstance(event, Completed)
+                events.append(event)
+            at += len(line)
+        self.hear([*events, *reader.close()], wall)
+        return b""
+
     def hear(self, events: Iterable[Event], wall: float) -> None:
         """Take in what its output told."""
         self.timeline.hear([self.claim(event) or event for event in events], wall, Source.STDOUT)
@@ -141,9 +157,9 @@ class Followed:
         tail, self._tail = self._tail, None
         try:
             if tail is not None and self._reader is not None:
-                tail.note(self._ends)
-                self.hear(self._reader.feed(tail.close()), wall)
-                self.hear(self._reader.close(), wall)
+                identity = tail.identity
+                rest = tail.close()
+                self._ends[identity] = tail.offset - len(self._finish(self._reader, rest, wall))
         finally:
             try:
                 if self.benchmark is not None:

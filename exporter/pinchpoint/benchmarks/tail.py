@@ -33,19 +33,20 @@ class Tail:
         """Open a file by its path as the process `pid` sees it. Raises OSError."""
         with tree.open_path(pid, path) as descriptor:
             self._descriptor = os.dup(descriptor)
-        self._offset = os.fstat(self._descriptor).st_size if from_end else 0
+        self.offset = os.fstat(self._descriptor).st_size if from_end else 0
+        """How far it has been read, in bytes."""
 
-    def note(self, ends: dict[FileId, int]) -> None:
-        """Note that the file has been read up to its present end."""
+    @property
+    def identity(self) -> FileId:
+        """Which file it is."""
         status = os.fstat(self._descriptor)
-        ends[status.st_dev, status.st_ino] = status.st_size
+        return status.st_dev, status.st_ino
 
     def skip(self, ends: Mapping[FileId, int]) -> None:
         """Go on where the file has been read before, unless it was emptied since."""
-        status = os.fstat(self._descriptor)
-        end = ends.get((status.st_dev, status.st_ino), 0)
-        if 0 < end <= status.st_size:
-            self._offset = end
+        end = ends.get(self.identity, 0)
+        if 0 < end <= self.stamp[1]:
+            self.offset = end
 
     @property
     def stamp(self) -> tuple[int, int]:
@@ -57,15 +58,15 @@ class Tail:
         """Return what came since the last time, a piece at most. A file that became shorter is read anew."""
         try:
             size = os.fstat(self._descriptor).st_size
-            if size < self._offset:
-                self._offset = 0
-            skipped = size - self._offset > BACKLOG
+            if size < self.offset:
+                self.offset = 0
+            skipped = size - self.offset > BACKLOG
             if skipped:
-                self._offset = size - PIECE
-            piece = read_piece(self._descriptor, self._offset, PIECE)
+                self.offset = size - PIECE
+            piece = read_piece(self._descriptor, self.offset, PIECE)
         except OSError:
             return b""
-        self._offset += len(piece)
+        self.offset += len(piece)
         # Two halves of lines must not become one.
         return b"\n" + piece if skipped else piece
 
@@ -73,15 +74,17 @@ class Tail:
         """Return what is left, the end of it where it is much, and close the file."""
         try:
             size = os.fstat(self._descriptor).st_size
-            if size < self._offset:
-                self._offset = 0
-            begin = max(self._offset, size - LAST)
+            if size < self.offset:
+                self.offset = 0
+            begin = max(self.offset, size - LAST)
             rest = read_piece(self._descriptor, begin, LAST)
         except OSError:
             return b""
         finally:
             os.close(self._descriptor)
+        skipped = begin > self.offset
+        self.offset = begin + len(rest)
         lines = rest.rsplit(b"\n", LAST_LINES)
         if len(lines) > LAST_LINES:
             rest = b"\n".join(lines[1:])
-        return rest if begin == self._offset and len(lines) <= LAST_LINES else b"\n" + rest
+        return b"\n" + rest if skipped or len(lines) > LAST_LINES else rest
