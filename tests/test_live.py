@@ -68,6 +68,11 @@ class Observer:
         except SourceError:
             return None
 
+    def active(self, benchmark: str) -> set[float]:
+        """Return what is said of the phases of a benchmark: 1 for those that go on."""
+        phases = (self._snapshot() or Snapshot(0)).series("pinchpoint_phase_active")
+        return {active for labels, active in phases if labels["benchmark"] == benchmark}
+
     def watch(self, benchmark: str, commands: Sequence[subprocess.Popen[bytes]]) -> Seen:
         """Look on until all commands have ended and the benchmark's run with them."""
         seen = Seen()
@@ -231,13 +236,11 @@ def test_results_of_a_benchmark_that_somebody_else_started_are_known_when_it_has
 def test_a_benchmark_that_is_killed_has_failed_and_is_not_active_any_more(tmp_path: Path, observer: Observer) -> None:
     benchmark, command = mdtest(tmp_path)
     load = subprocess.Popen(command, stdout=-3)
-    assert until(20, lambda: "pinchpoint_phase_active" in (observer._snapshot() or Snapshot(0)).values)
+    assert until(20, lambda: 1.0 in observer.active(benchmark))
     load.kill()
     load.wait()
     seen = observer.watch(benchmark, [load])
-    snapshot = observer._snapshot()
 
-    assert snapshot is not None
-    assert all(active == 0 for _, active in snapshot.series("pinchpoint_phase_active"))
+    assert observer.active(benchmark) == {0.0}
     if tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15):
         assert seen.states[-1] == "failed"
