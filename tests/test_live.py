@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,18 +73,19 @@ class Observer:
         phases = (self._snapshot() or Snapshot(0)).series("pinchpoint_phase_active")
         return {active for labels, active in phases if labels["benchmark"] == benchmark}
 
-    def watch(self, benchmark: str, commands: Sequence[subprocess.Popen[bytes]]) -> Seen:
-        """Look on until all commands have ended and the benchmark's run with them."""
-        seen = Seen()
+    def watch(self, commands: Mapping[str, subprocess.Popen[bytes]]) -> dict[str, Seen]:
+        """Look on until all commands have ended, and the run of each one's benchmark with them."""
+        seen = {benchmark: Seen() for benchmark in commands}
         deadline = time.monotonic() + 90
         ended = False
         while not ended and time.monotonic() < deadline:
-            running = any(command.poll() is None for command in commands)
+            running = any(command.poll() is None for command in commands.values())
             if (snapshot := self._snapshot()) is not None:
-                self._take(seen, benchmark, snapshot)
-                ended = not running and bool(seen.states) and seen.states[-1] in ("finished", "failed")
+                for benchmark in commands:
+                    self._take(seen[benchmark], benchmark, snapshot)
+                ended = not running and all(one.states[-1:] in (["finished"], ["failed"]) for one in seen.values())
             time.sleep(0.1)
-        assert ended, f"{benchmark}: {seen}"
+        assert ended, seen
         return seen
 
     def _take(self, seen: Seen, benchmark: str, snapshot: Snapshot) -> None:
@@ -157,16 +158,17 @@ def ping(tmp_path: Path) -> tuple[str, list[str]]:
 
 
 def iperf2(tmp_path: Path) -> tuple[str, list[str]]:
-    return "iperf2", [program("iperf"), "-c", "127.0.0.1", "-t", "4", "-i", "1", "-p", "{port}"]
+    return "iperf2", [program("iperf"), "-c", "127.0.0.1", "-t", "4", "-i", "1", "-b", "200m", "-p", "{port}"]
 
 
 def iperf3(tmp_path: Path) -> tuple[str, list[str]]:
-    return "iperf3", [program("iperf3"), "-c", "127.0.0.1", "-t", "4", "-p", "{port}"]
+    return "iperf3", [program("iperf3"), "-c", "127.0.0.1", "-t", "4", "-b", "200m", "-p", "{port}"]
 
 
 SERVERS = {"iperf2": ["iperf", "-s", "-p", "{port}"], "iperf3": ["iperf3", "-s", "-p", "{port}"]}
 LIVE = {"fio": ["seq_write", "rand_read"], "ior": ["write", "read"]}
 """Phases that looks alone tell apart, in order."""
+PROGRAMS = {"fio": "fio", "ping": "ping", "iperf2": "iperf", "iperf3": "iperf3"}
 PRINTS_RATES = {"iperf2", "ping"}
 BENCHMARKS = [fio, ior, mdtest, ping, iperf2, iperf3]
 
@@ -194,7 +196,7 @@ def test_a_run_and_an_exporter_that_knows_nothing_of_it_see_the_same(
 ) -> None:
     benchmark, command = make(tmp_path)
     with ExitStack() as stack:
-        seen = observer.watch(benchmark, [run(tmp_path, with_server(stack, benchmark, command))])
+        seen = observer.watch({benchmark: run(tmp_path, with_server(stack, benchmark, command))})[benchmark]
     own = record(tmp_path)
     phases = [phase for phase in own["phases"] if phase["source"] != "stdout"]
 
@@ -211,17 +213,35 @@ def test_a_run_and_an_exporter_that_knows_nothing_of_it_see_the_same(
             assert abs(last - phase["end"]) < TOLERANCE + 2 * (benchmark == "mdtest")
 
 
-@pytest.mark.parametrize("make", BENCHMARKS, ids=lambda make: make.__name__)
-def test_results_of_a_benchmark_that_somebody_else_started_are_known_when_it_has_ended(
-    make: Any, tmp_path: Path, observer: Observer
-) -> None:
-    benchmark, command = make(tmp_path)
-    output = tmp_path / "output.txt"
+@pytest.fixture(scope="module")
+def at_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Seen, Path]]]:
+    """What an exporter has seen of all of them, started at once, and the file into which each one printed."""
+    directory = tmp_path_factory.mktemp("at-once")
+    observer = Observer(directory / "runs")
+    outputs, loads = {}, {}
     with ExitStack() as stack:
-        whole = with_server(stack, benchmark, command)
-        with output.open("wb") as file:
-            load = subprocess.Popen(whole, stdout=file, stderr=subprocess.DEVNULL, cwd=tmp_path)
-        seen = observer.watch(benchmark, [load])
+        stack.callback(observer.process.wait)
+        stack.callback(observer.process.terminate)
+        for make in BENCHMARKS:
+            if PROGRAMS.get(make.__name__) and shutil.which(PROGRAMS[make.__name__]) is None:
+                continue
+            (own := directory / make.__name__).mkdir()
+            benchmark, command = make(own)
+            whole = with_server(stack, benchmark, command)
+            outputs[benchmark] = own / "output.txt"
+            with outputs[benchmark].open("wb") as file:
+                loads[benchmark] = subprocess.Popen(whole, stdout=file, stderr=subprocess.DEVNULL, cwd=own)
+        seen = observer.watch(loads)
+        yield {benchmark: (seen[benchmark], outputs[benchmark]) for benchmark in loads}
+
+
+@pytest.mark.parametrize("benchmark", [make.__name__ for make in BENCHMARKS])
+def test_results_of_a_benchmark_that_somebody_else_started_are_known_when_it_has_ended(
+    benchmark: str, at_once: dict[str, tuple[Seen, Path]]
+) -> None:
+    if benchmark not in at_once:
+        pytest.skip(f"{PROGRAMS[benchmark]} is not installed")
+    seen, output = at_once[benchmark]
     text = {
         (phase["phase"], result["operation"], result["unit"]): result["value"]
         for phase in imported(output)["phases"]
@@ -239,7 +259,7 @@ def test_a_benchmark_that_is_killed_has_failed_and_is_not_active_any_more(tmp_pa
     assert until(20, lambda: 1.0 in observer.active(benchmark))
     load.kill()
     load.wait()
-    seen = observer.watch(benchmark, [load])
+    seen = observer.watch({benchmark: load})[benchmark]
 
     assert observer.active(benchmark) == {0.0}
     if tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15):

@@ -56,10 +56,18 @@ def freeze_lock_holder(mds: Daemon) -> Iterator[int]:
             continue
         tid = random.choice(takers)
         with _stopped(tid):
-            if _is_kept_waiting(mds.pid, tid, lock):
+            # It may be inside of the allocator just now, whose lock everybody needs.
+            if _is_kept_waiting(mds.pid, tid, lock) and _answers(mds):
                 yield tid
                 return
     raise LabError(f"Found no thread of {mds.name} that holds mds_lock in {SEARCH_SECONDS:.0f} s; is it under load?")
+
+
+def _answers(mds: Daemon) -> bool:
+    try:
+        return "version" in mds.ask("version", timeout=1.0)
+    except OSError:
+        return False
 
 
 @contextlib.contextmanager
