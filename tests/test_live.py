@@ -45,7 +45,7 @@ class Seen:
     """What the exporter has shown of one benchmark."""
 
     spans: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """When each phase began, and when it was last active."""
+    """When each phase first began, and when it was last active."""
     results: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """By phase, operation and unit."""
     states: list[str] = field(default_factory=list)
@@ -95,7 +95,8 @@ class Observer:
         starts = {labels["phase"]: start for labels, start in own("phase_start_timestamp_seconds")}
         for labels, active in own("phase_active"):
             if active:
-                seen.spans[labels["phase"]] = (starts[labels["phase"]], snapshot.time)
+                first = seen.spans.get(labels["phase"], (starts[labels["phase"]],))[0]
+                seen.spans[labels["phase"]] = (first, snapshot.time)
         for labels, value in own("phase_result"):
             seen.results[labels["phase"], labels["operation"], labels["unit"]] = value
         seen.rates += len(own("phase_rate"))

@@ -125,6 +125,7 @@ class Session:
         self._record.command = [_text(word) for word in command]
         self._named = self._detector.kinds(os.path.basename(word) for word in command[:WORDS])
         self._whole = PhaseMark(WHOLE, marker.start, vague=True)
+        self._mark()  # at once: what an exporter finds before, it takes for somebody else's
         self._thread.start()
 
     def _follow(self) -> None:

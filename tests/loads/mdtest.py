@@ -13,6 +13,8 @@ from collections.abc import Callable
 from imitation import become, say
 
 RATE = 1000
+HELD = 0.8
+"""Share of an operation's time for which its file is open: looks twice a second are to meet it."""
 
 
 def rate_of(items: int, operation: Callable[[int], None]) -> float:
@@ -41,13 +43,13 @@ def main() -> None:
     def create(item: int) -> None:
         descriptor = os.open(named(item), os.O_CREAT | os.O_RDWR, 0o664)
         os.write(descriptor, b"x" * 3901)
-        time.sleep(0.4 / RATE)
+        time.sleep(HELD / RATE)
         os.close(descriptor)
 
     def read(item: int) -> None:
         descriptor = os.open(named(item), os.O_RDONLY)
         os.read(descriptor, 3901)
-        time.sleep(0.4 / RATE)
+        time.sleep(HELD / RATE)
         os.close(descriptor)
 
     os.makedirs(tree)

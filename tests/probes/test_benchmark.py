@@ -186,6 +186,20 @@ def test_the_benchmark_of_a_run_of_ours_is_not_found_a_second_time(machine: Mach
     assert {labels["run"] for labels, _ in Snapshot.of(0, probe.points()).series("pinchpoint_phase_active")} == {"r"}
 
 
+def test_a_benchmark_that_was_found_before_its_run_was_marked_is_the_run_alone(machine: Machine) -> None:
+    machine.process(10, "pinchpoint", start=77)
+    machine.process(20, "toy", argv=("toy", "write"), ppid=10)
+    probe = Benchmark(replace(machine.host_with_runs(NOW), benchmarks=(Toy,)), wall=lambda: NOW)
+    probe.sample(1.0)
+    before = {labels["run"] for labels, _ in Snapshot.of(0, probe.points()).series("pinchpoint_run_state")}
+    fields = {"pid": 10, "pid_start": 77, "command_pid": 20}
+    probe.host.runs.write(Marker("r", "toy", NOW, phases=[PhaseMark("write", NOW)], **fields))  # type: ignore[arg-type]
+    probe.sample(1.1)
+
+    assert before == {"20231114T221320Z-toy"}
+    assert {labels["run"] for labels, _ in Snapshot.of(0, probe.points()).series("pinchpoint_run_state")} == {"r"}
+
+
 def test_a_program_of_every_day_is_a_benchmark_when_it_runs_for_a_while(
     finder: Benchmark, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

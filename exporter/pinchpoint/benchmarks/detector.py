@@ -247,6 +247,13 @@ class Detector:
         """Forget the benchmarks that ended before this time, in Unix seconds."""
         self._followed = [found for found in self._followed if found.ended is None or found.ended >= before]
 
+    def disown(self, pids: Container[int]) -> None:
+        """Forget the benchmarks that these processes lead: somebody else follows them."""
+        for followed in [found for found in self._alive() if found.pid in pids]:
+            with _guarded(followed.kind, self._told):
+                followed.end(followed.began)
+            self._followed.remove(followed)
+
     def _alive(self) -> list[Followed]:
         return [followed for followed in self._followed if followed.ended is None and followed.pid]
 

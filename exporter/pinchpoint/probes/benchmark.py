@@ -119,9 +119,15 @@ class Benchmark(Probe):
     def _processes(self, now: float) -> Mapping[int, Stat]:
         """Return all processes but those of marked runs; those of benchmarks as they are just now."""
         everything = self.host.processes.everything(now)
-        adopted = self.host.processes.adopted
-        found = {pid: stat for pid, stat in everything.items() if pid not in adopted}
         tree = Tree(self.host.procfs, everything)
+        commands = self.host.runs.command_pids(self._wall())
+        adopted = {
+            *self.host.processes.adopted,
+            *commands,
+            *(pid for root in commands for pid in tree.descendants(root)),
+        }
+        self._detector.disown(adopted)
+        found = {pid: stat for pid, stat in everything.items() if pid not in adopted}
         for leader in [followed.pid for followed in self._detector.followed if followed.ended is None]:
             for pid in (leader, *tree.descendants(leader)):
                 if (stat := self._stat(pid)) is None:
