@@ -49,8 +49,6 @@ class Timeline:
         self.blind: tuple[str, ...] = ()
         self.complete: bool | None = None
         """Whether the benchmark itself said that it ended regularly, or failed; None as long as it says neither."""
-        self.heard = False
-        """Whether any output has told anything."""
         self._end: float | None = None
         self._failed = False
         self._tellers: dict[int, set[Source]] = {}
@@ -102,7 +100,6 @@ class Timeline:
     def hear(self, events: Iterable[Event], now: float, source: Source) -> None:
         """Take in what an output or a file of results told at `now`."""
         batch = list(events)
-        self.heard |= bool(batch)
         # What ended unseen and is told of all at once ended one after another, the last one at most now.
         ends: dict[int, float] = {}
         lost: set[int] = set()
@@ -168,11 +165,6 @@ class Timeline:
         if any(not mark.vague for mark in self.phases):
             self.phases = [mark for mark in self.phases if not mark.vague or mark.results]
         self.state = State.FAILED if failed else State.FINISHED
-
-    @property
-    def current(self) -> PhaseMark | None:
-        """The phase that goes on."""
-        return self._current
 
     def awaits(self, phase: str) -> int:
         """Return how many phases of that name there are whose results are not known."""
