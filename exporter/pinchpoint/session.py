@@ -54,6 +54,19 @@ PATIENCE = 2.0
 """Seconds for which the end waits for a look that is under way: it may hang in a file system."""
 
 
+def _with_ended(earlier: Snapshot, later: Snapshot) -> Snapshot:
+    """Return the later snapshot with the benchmark's integrals that ended in between, as they were last.
+
+    A process that has gone takes its series along, and what it used belongs to the phase all the same.
+    """
+    values = dict(later.values)
+    for name, series in earlier.values.items():
+        if name.startswith("pinchpoint_resource_"):
+            own = {labels: value for labels, value in series.items() if ("resource", "benchmark") in labels}
+            values[name] = {**own, **later.values.get(name, {})}
+    return Snapshot(later.time, values)
+
+
 @dataclass(slots=True)
 class PhaseRecord:
     """A phase and what the host did in it; `usage` is None where no snapshot could be taken."""
@@ -231,8 +244,8 @@ class Session:
             self._recorder.add(snapshot, self._kinds)
         except OSError as error:
             self._warn(f"samples are not recorded: {error.strerror}")
-        self._latest = snapshot
-        return snapshot
+        self._latest = snapshot if self._latest is None else _with_ended(self._latest, snapshot)
+        return self._latest
 
     def finish(self, exit_status: int) -> None:
         """End the run: read the rest of the output and keep what is known of it."""
