@@ -223,7 +223,7 @@ def test_writes_behind_a_disk_that_is_slow_again_and_again_are_one_alert_where_c
             limit(SLOW)
             enough = until(150, was_raised_again, pause=0.5)
             alert = observer.wait_for_alert("OsdSlowOps")
-        ended = time.time()
+            ended = time.time()
         observer.wait_until_gone("OsdSlowOps", 60)
     print(
         f"{raised.count(True)} times in {ended - began:.0f} s, up to {max(slow_ops):.0f} slow operations; "
