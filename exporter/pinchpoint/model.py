@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["Kind", "Labels", "Metric", "Point", "Snapshot"]
+__all__ = ["Kind", "Labels", "Metric", "Point", "Snapshot", "Snapshots"]
 
 Labels = tuple[tuple[str, str], ...]
 """Label pairs sorted by name: the identity of a series among those of one metric."""
@@ -73,3 +73,7 @@ class Snapshot:
     def value(self, name: str, **labels: str) -> float | None:
         """Return the value of one series, or None where there is none."""
         return self.values.get(name, {}).get(tuple(sorted(labels.items())))
+
+
+Snapshots = Mapping[str, Snapshot]
+"""Hosts at one time, by what their source calls them: ``this host``, ``HOST:PORT``."""
