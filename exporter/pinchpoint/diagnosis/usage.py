@@ -9,7 +9,7 @@ a number) is treated as missing, and what is missing is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -28,7 +28,9 @@ __all__ = [
     "ResourceUse",
     "RoleUse",
     "SilentDaemon",
+    "StorageDevice",
     "Usage",
+    "WorkloadUse",
     "usage",
 ]
 
@@ -181,6 +183,31 @@ class SilentDaemon:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkloadUse:
+    """What the processes of one benchmark did with their time on the host."""
+
+    benchmark: str
+    run: str
+    """Empty where it is not known here, as on hosts that only have ranks of it."""
+    waits: Mapping[str, float]
+    """Processes in each wait class, on average."""
+    owners: tuple[str, ...]
+    """What its processes are called as owners of resources."""
+    clients: tuple[str, ...]
+    """The Ceph clients that serve it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StorageDevice:
+    """A disk under the files that somebody has open."""
+
+    owner: str
+    device: str
+    bdi: str
+    """The backing device, as writeback names it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Own:
     """What Pinchpoint itself did on the host."""
 
@@ -223,6 +250,9 @@ class Usage:
     absent: tuple[str, ...] = ()
     """Probes whose source this machine does not have."""
     own: Own = Own(None, 0.0, 0.0, 0.0)
+    workloads: tuple[WorkloadUse, ...] = ()
+    """Busiest first."""
+    devices: tuple[StorageDevice, ...] = ()
 
 
 def usage(before: Snapshot, after: Snapshot) -> Usage:
@@ -246,6 +276,8 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
         _silent(window),
         tuple(sorted(probe for probe, present in window.by("pinchpoint_probe_present", "probe") if not present)),
         _own(window),
+        _workloads(window),
+        _devices(window),
     )
 
 
@@ -452,3 +484,36 @@ def _own(window: _Window) -> Own:
         window.gain("pinchpoint_sampler_lost_samples_total") or 0.0,
         window.gain("pinchpoint_sampler_late_samples_total") or 0.0,
     )
+
+
+def _workloads(window: _Window) -> tuple[WorkloadUse, ...]:
+    seconds = window.sampled("waits")
+    if seconds < SHORTEST:
+        return ()
+    waits: dict[tuple[str, str], dict[str, float]] = {}
+    most = MOST_CPUS * window.seconds
+    for labels, gain in window.gains("pinchpoint_workload_seconds_total", most, born=True):
+        key = label(labels, "benchmark"), label(labels, "run")
+        waits.setdefault(key, {})[label(labels, "wait")] = gain / seconds
+    owners = _names(window, "pinchpoint_workload_owner_info", "owner")
+    clients = _names(window, "pinchpoint_workload_client_info", "client")
+    found = [WorkloadUse(*key, time, owners.get(key, ()), clients.get(key, ())) for key, time in waits.items()]
+    return tuple(sorted(found, key=lambda use: (use.waits.get("idle", 0.0) - sum(use.waits.values()), use.run)))
+
+
+def _names(window: _Window, name: str, by: str) -> dict[tuple[str, str], tuple[str, ...]]:
+    """Return one label of an info metric's series, by benchmark and run; those of the earlier snapshot count too."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for snapshot in (window.before, window.after):
+        for labels, _ in series(snapshot, name):
+            found.setdefault((label(labels, "benchmark"), label(labels, "run")), set()).add(label(labels, by))
+    return {key: tuple(sorted(names)) for key, names in found.items()}
+
+
+def _devices(window: _Window) -> tuple[StorageDevice, ...]:
+    found = {
+        StorageDevice(label(labels, "owner"), label(labels, "device"), label(labels, "bdi"))
+        for snapshot in (window.before, window.after)
+        for labels, _ in series(snapshot, "pinchpoint_storage_device_info")
+    }
+    return tuple(sorted(found, key=lambda device: (device.owner, device.device, device.bdi)))

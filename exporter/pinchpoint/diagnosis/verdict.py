@@ -6,13 +6,40 @@ read from a recording say the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from pinchpoint.diagnosis import evidence
+from pinchpoint.diagnosis.advice import Advice, advice_on
+from pinchpoint.diagnosis.blame import DAEMONS, Limit, Workload, blame, serving, workloads
+from pinchpoint.diagnosis.innocent import innocent
+from pinchpoint.diagnosis.latency import latency
+from pinchpoint.diagnosis.usage import Usage, usage
 from pinchpoint.model import Snapshots
 
-__all__ = ["Confidence", "Kind", "Limit", "Verdict", "verdict"]
+__all__ = ["Confidence", "Judge", "Kind", "Limit", "Verdict", "verdict"]
+
+SHORTEST = 2.0
+"""Seconds under which nothing is said: of windows of 1 s 5.5 % judge otherwise than the whole, of 2 s 3.3 %."""
+LEAD = 0.4
+"""Blame from which a full resource is the limit."""
+TIE = 0.5
+"""Share of the first one's blame from which another limit counts beside it ..."""
+TOGETHER = 0.5
+"""... if they answer for this share of the time together."""
+IDLE = 0.7
+"""Share of idle time from which a benchmark does nothing ..."""
+IDLE_BLAME = 0.2
+"""... unless something that is full has this much blame."""
+MOST = 0.5
+"""Share of the time that waits for what can't be seen, or in kernel locks and unknown stacks, that settles it."""
+CLOSE = 0.05
+"""A border that is nearer than this might have been crossed as well."""
+SHORT = 3.0
+"""Seconds under which a verdict is not trusted much."""
+LOST = 0.05
+"""Share of samples that were lost from which it is trusted less."""
 
 
 class Kind(StrEnum):
@@ -42,27 +69,6 @@ class Confidence(StrEnum):
     HIGH = "high"
     MEDIUM = "medium"
     LOW = "low"
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """One resource in the ranking. Shares are of the interval, 0 to 1."""
-
-    resource: str
-    owner: str
-    host: str
-    """Where it was measured, as its source is called."""
-    serves: tuple[str, ...]
-    """The wait classes for which it is blamed, the largest first."""
-    busy: float
-    runqueue: float
-    """The part of `busy` in which it waited for a CPU."""
-    blocked: float
-    """The part of `busy` in which it waited for something below it."""
-    saturated: float
-    full: bool
-    blame: float
-    """The share of the benchmark's time that it answers for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,191 @@ class Verdict:
     advice: str = ""
     """What to do, in a sentence."""
 
+    @property
+    def words(self) -> str:
+        """The verdict in a few words: ``limited by mds_lock of mds.a``."""
+        return evidence.words(self.kind, self.limits)
+
 
 def verdict(before: Snapshots, after: Snapshots, *, benchmark: str = "", run: str = "") -> Verdict:
-    """Return what limits a benchmark's run between two snapshots of each host; without names, the busiest one."""
-    raise NotImplementedError
+    """Return what limits a benchmark's run between two snapshots of each host; without names, the busiest one.
+
+    Processes of the benchmark on hosts that don't know the run count for it.
+    """
+    hosts = {name: usage(before[name], after[name]) for name in before.keys() & after.keys()}
+    return judge({name: hosts[name] for name in sorted(hosts)}, before, after, benchmark=benchmark, run=run)
+
+
+def judge(
+    hosts: Mapping[str, Usage], before: Snapshots, after: Snapshots, *, benchmark: str = "", run: str = ""
+) -> Verdict:
+    """Return what `verdict` does, of hosts whose usage is known already."""
+    seconds = max((host.seconds for host in hosts.values()), default=0.0)
+    if seconds < SHORTEST:
+        return Verdict(Kind.TOO_SHORT, seconds)
+    missing = [f"no data of {name} in this interval" for name in sorted(before.keys() ^ after.keys())]
+    workload = _chosen(workloads(hosts), benchmark, run)
+    if workload is None or workload.total <= 0:
+        nobody = "no process of the benchmark was seen on the hosts that were asked"
+        return _advised(Verdict(Kind.BLIND, seconds, blind=(nobody, *missing), confidence=Confidence.LOW))
+    shares = workload.shares
+    ranking = blame(hosts, workload)
+    unseen = {wait: share for wait in DAEMONS if (share := shares.get(wait, 0.0)) and not serving(hosts, wait)}
+    hidden = shares.get("ceph", 0.0) + sum(unseen.values())
+    kind, limits, margin = _decide(shares, ranking, hidden)
+    blind = (*evidence.blind(shares, unseen), *missing)
+    doubts, confidence = _doubts(hosts, seconds, shares, hidden, margin)
+    found = Verdict(
+        kind,
+        seconds,
+        shares,
+        limits,
+        ranking,
+        margin,
+        confidence,
+        doubts,
+        evidence.evidence(kind, workload, limits, ranking),
+        innocent(hosts, after, ranking),
+        blind,
+    )
+    if kind is Kind.LATENCY_BOUND:
+        parts = latency(before, after, benchmark=workload.benchmark, run=workload.run, waits=shares)
+        found = replace(found, latency=parts.sentences)
+    return _advised(found)
+
+
+def _chosen(found: Sequence[Workload], benchmark: str, run: str) -> Workload | None:
+    """Return the run that is asked for; one that is known by its benchmark only is it too."""
+    ways: tuple[Callable[[Workload], bool], ...] = (
+        lambda work: bool(run) and work.run == run,
+        lambda work: bool(benchmark) and work.benchmark == benchmark and (not run or not work.run),
+        lambda work: not benchmark and not run,
+    )
+    return next((work for way in ways for work in found if way(work)), None)
+
+
+def _decide(
+    shares: Mapping[str, float], ranking: Sequence[Limit], hidden: float
+) -> tuple[Kind, tuple[Limit, ...], str]:
+    """Return the kind, the limits that it names, and how near another answer was."""
+    groups: dict[tuple[str, str], list[Limit]] = {}
+    for limit in ranking:
+        if limit.full and limit.blame > 0:
+            groups.setdefault(limit.kind, []).append(limit)
+    full = sorted(groups.values(), key=lambda group: -group[0].blame)
+    first = full[0][0].blame if full else 0.0
+    if shares.get("idle", 0.0) > IDLE and first < IDLE_BLAME:
+        return Kind.IDLE, (), _near(shares["idle"] - IDLE, f"idle for {shares['idle']:.0%}, {IDLE:.0%} is the border")
+    if hidden > MOST:
+        return Kind.BLIND, (), ""
+    stuck = [limit for group in full for limit in group if limit.resource == "stuck" and limit.blame >= LEAD]
+    if stuck:
+        return Kind.STUCK, tuple(stuck), ""
+    tied = [group for group in full[1:] if group[0].blame >= TIE * first]
+    if tied and first + tied[0][0].blame > TOGETHER:
+        second = tied[0][0]
+        near = _near(second.blame - TIE * first, f"{second.resource} of {second.owner} hardly counts beside the first")
+        return Kind.SEVERAL, tuple(limit for group in (full[0], *tied) for limit in _leading(group)), near
+    leaders = [group for group in full if group[0].blame >= LEAD or group[0].reach >= LEAD]
+    if leaders:
+        group = leaders[0]
+        return Kind.RESOURCE, _leading(group), _over(group[0])
+    if shares.get("lock", 0.0) + shares.get("other", 0.0) > MOST:
+        return Kind.UNKNOWN, (), ""
+    return Kind.LATENCY_BOUND, (), _under(ranking)
+
+
+def _leading(group: Sequence[Limit]) -> tuple[Limit, ...]:
+    """Return the members of one answer that are about as guilty as the first."""
+    return tuple(limit for limit in group if limit.blame >= TIE * group[0].blame)
+
+
+def _near(distance: float, words: str) -> str:
+    return f"just over: {words}" if distance < CLOSE else ""
+
+
+def _over(limit: Limit) -> str:
+    name = f"{limit.resource} of {limit.owner}"
+    if limit.busy - limit.threshold < CLOSE:
+        return f"just over: {name} is {limit.busy:.0%} busy, and full from {limit.threshold:.0%} on"
+    if max(limit.blame, limit.reach) - LEAD < CLOSE:
+        return (
+            f"just over: {name} answers for {max(limit.blame, limit.reach):.0%} of the time, {LEAD:.0%} is the border"
+        )
+    return ""
+
+
+def _under(ranking: Sequence[Limit]) -> str:
+    for limit in ranking:
+        name = f"{limit.resource} of {limit.owner}"
+        if not limit.full and limit.reach >= LEAD and 0 <= limit.threshold - limit.busy < CLOSE:
+            return f"just under: {name} is {limit.busy:.0%} busy, and full from {limit.threshold:.0%} on"
+        if limit.full and 0 <= LEAD - max(limit.blame, limit.reach) < CLOSE:
+            return f"just under: {name} answers for {limit.blame:.0%} of the time, {LEAD:.0%} is the border"
+    return ""
+
+
+def _doubts(
+    hosts: Mapping[str, Usage], seconds: float, shares: Mapping[str, float], hidden: float, margin: str
+) -> tuple[tuple[str, ...], Confidence]:
+    grave: list[str] = []
+    slight: list[str] = []
+    if seconds < SHORT:
+        grave.append(f"only {seconds:.1f} s were seen")
+    for name, host in hosts.items():
+        if host.own.lost_share > LOST:
+            words = f"{host.own.lost_share:.0%} of the samples on {name} were lost"
+            (grave if host.own.lost_share > 4 * LOST else slight).append(words)
+        for probe in host.blind:
+            slight.append(f"probe {probe.probe} on {name} sees nothing")
+        for daemon in host.silent:
+            if not daemon.stuck:
+                slight.append(f"{daemon.daemon} on {name} does not answer ({daemon.reason})")
+    unclear = shares.get("lock", 0.0) + shares.get("other", 0.0)
+    if unclear > MOST / 2:
+        slight.append(f"{unclear:.0%} of the time is in kernel locks and unknown stacks")
+    if hidden > MOST / 5:
+        slight.append(f"{hidden:.0%} of the time waits for what can't be seen")
+    if margin:
+        slight.append(margin)
+    level = Confidence.LOW if grave else Confidence.MEDIUM if slight else Confidence.HIGH
+    return (*grave, *slight), level
+
+
+def _advised(found: Verdict) -> Verdict:
+    advice: Advice = advice_on(found.limits[0].resource if found.limits else "", found.kind)
+    return replace(found, runbook=advice.runbook, advice=advice.do)
+
+
+class Judge:
+    """The verdict of a live window, which must not flicker: another answer has to hold before it is shown.
+
+    A change of phase is no flicker: begin a new Judge.
+    """
+
+    HOLD = 2.0
+    """Seconds for which another answer has to hold, unless it is a daemon that is stuck."""
+
+    def __init__(self) -> None:
+        self.shown: Verdict | None = None
+        self._other: tuple[object, float] | None = None
+
+    def take(self, now: float, found: Verdict) -> Verdict:
+        """Return what to show, given the verdict of the window that ends at `now` (seconds)."""
+        shown = self.shown
+        answer = _answer(found)
+        if shown is None or shown.kind is Kind.TOO_SHORT or found.kind is Kind.STUCK or _answer(shown) == answer:
+            self._other = None
+            self.shown = found
+            return found
+        if self._other is None or self._other[0] != answer:
+            self._other = answer, now
+        if now - self._other[1] >= self.HOLD:
+            self._other = None
+            self.shown = found
+            return found
+        return replace(shown, margin=f"changing: {found.words} since {now - self._other[1]:.0f} s")
+
+
+def _answer(found: Verdict) -> object:
+    return found.kind, frozenset(limit.kind for limit in found.limits)

@@ -1,0 +1,338 @@
+"""Blame: which resource answers for how much of a benchmark's time.
+
+A share of the benchmark's time waits for the MDS, say, and the MDS's lock is busy. What the lock's threads spend on a
+CPU is the lock's own; what they wait for a CPU that is full belongs to that CPU (or to the quota that holds it), what
+they wait for a disk that is full to that disk. Without this flow a lock is blamed whenever its host is short of CPUs.
+
+alerts/verdict.yml holds the same arithmetic in PromQL; tests/rules compare them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pinchpoint.diagnosis.usage import ResourceUse, Usage
+
+__all__ = ["FULL_SAMPLES", "Limit", "Workload", "blame", "is_full", "serving", "workloads"]
+
+FULL_SAMPLES = 0.3
+"""Share of the time in samples at or above the threshold from which a resource whose mean is there too is full.
+
+The mean alone would call a disk full that is busy without a queue: its samples count only where there is one.
+"""
+THRESHOLD = 0.8
+"""Threshold of a resource whose exporter does not say one."""
+DAEMONS = ("mds", "osd")
+"""Wait classes that daemons serve, which begin the names of these."""
+STUCK_SERVES = {"osd": ("osd", "mds", "client", "ceph"), "mds": ("mds", "client", "ceph")}
+"""What is waited for while a daemon is frozen: an MDS answers nothing while its journal waits for an OSD."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One resource in the ranking. Shares are of the interval, 0 to 1."""
+
+    resource: str
+    owner: str
+    host: str
+    """Where it was measured, as its source is called."""
+    serves: tuple[str, ...]
+    """The wait classes for which it is blamed, the largest first."""
+    busy: float
+    runqueue: float
+    """The part of `busy` in which it waited for a CPU."""
+    blocked: float
+    """The part of `busy` in which it waited for something below it."""
+    saturated: float
+    """Share of the interval in samples at or above its threshold."""
+    threshold: float
+    full: bool
+    blame: float
+    """The share of the benchmark's time that it answers for."""
+    reach: float
+    """The share of the benchmark's time that waits for what it serves, times how busy it was."""
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """What makes several of them one answer: the commit threads of eight OSDs are one limit."""
+        prefix = self.owner.partition(".")[0]
+        return self.resource, prefix if prefix in DAEMONS else self.owner
+
+
+class Workload(NamedTuple):
+    """What the processes of one run did with their time, on all hosts."""
+
+    benchmark: str
+    run: str
+    seconds: Mapping[str, float]
+    """Processes in each wait class, on average."""
+    owners: Mapping[str, tuple[str, ...]]
+    """What its processes are called as owners of resources, by host."""
+    clients: tuple[str, ...]
+    """The Ceph clients that serve it."""
+
+    @property
+    def total(self) -> float:
+        """Processes, on average."""
+        return sum(self.seconds.values())
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of the processes' time by wait class, the largest first; empty where there are no processes."""
+        total = self.total
+        ordered = sorted(self.seconds.items(), key=lambda item: (-item[1], item[0]))
+        return {wait: seconds / total for wait, seconds in ordered if seconds > 0} if total > 0 else {}
+
+
+def workloads(hosts: Mapping[str, Usage]) -> list[Workload]:
+    """Return what runs on the hosts, the busiest first.
+
+    Ranks on hosts that don't know their run count for each run of their benchmark.
+    """
+    keys = {(use.benchmark, use.run) for host in hosts.values() for use in host.workloads}
+    named = {benchmark for benchmark, run in keys if run}
+    found = []
+    for benchmark, run in keys:
+        if not run and benchmark in named:
+            continue
+        seconds: dict[str, float] = {}
+        owners: dict[str, tuple[str, ...]] = {}
+        clients: set[str] = set()
+        for name, host in hosts.items():
+            for use in host.workloads:
+                if use.benchmark == benchmark and use.run in (run, ""):
+                    owners[name] = (*owners.get(name, ()), *use.owners)
+                    clients.update(use.clients)
+                    for wait, value in use.waits.items():
+                        seconds[wait] = seconds.get(wait, 0.0) + value
+        found.append(Workload(benchmark, run, seconds, owners, tuple(sorted(clients))))
+    return sorted(found, key=lambda work: (work.seconds.get("idle", 0.0) - work.total, work.benchmark, work.run))
+
+
+def is_full(use: ResourceUse) -> bool:
+    """Return whether a resource was full in an interval."""
+    return use.busy >= (use.threshold or THRESHOLD) and use.saturated >= FULL_SAMPLES
+
+
+class _Key(NamedTuple):
+    host: str
+    resource: str
+    owner: str
+
+
+class _Stage(NamedTuple):
+    """What has parts: its own work, waiting for a CPU, waiting for what is below."""
+
+    use: ResourceUse
+    runqueue: float
+    blocked: float
+
+
+NOTHING = ResourceUse("", "", (), 0.0, 0.0, None, None)
+
+
+class _Host:
+    """One host as blame looks at it."""
+
+    def __init__(self, name: str, use: Usage) -> None:
+        self.name = name
+        self.usage = use
+        self.uses = {(found.resource, found.owner): found for found in use.resources}
+        self.threads: dict[str, tuple[float, float]] = {}
+        for role in use.roles:
+            cpu, waited = self.threads.get(role.owner, (0.0, 0.0))
+            self.threads[role.owner] = cpu + role.cpu, waited + (role.runqueue or 0.0)
+        self.stages = list(self._stages())
+
+    def _stages(self) -> Iterator[_Stage]:
+        for use in self.uses.values():
+            if use.runqueue is None:
+                continue
+            commit = self.uses.get(("kv_commit", use.owner)) if use.resource == "kv_sync" else None
+            # A commit waits for the disk inside of a sync, which CPU and run-queue time do not show.
+            blocked = max(0.0, commit.busy - use.busy) if commit is not None else 0.0
+            if commit is not None and blocked:
+                waited = use.runqueue * use.busy / commit.busy
+                use = ResourceUse(
+                    use.resource, use.owner, use.serves, commit.busy, commit.saturated, waited, use.threshold
+                )
+            yield _Stage(use, use.busy * (use.runqueue or 0.0), blocked)
+
+    def key(self, use: ResourceUse) -> _Key:
+        return _Key(self.name, use.resource, use.owner)
+
+    def full(self, resource: str, owner: str) -> float:
+        """Return how busy a resource was, 0 where it was not full."""
+        use = self.uses.get((resource, owner), NOTHING)
+        return use.busy if is_full(use) else 0.0
+
+    def cpu_of(self, owner: str) -> tuple[_Key, float]:
+        """Return what gives CPU time to the owner's threads and is full, and how full; 0 where nothing is."""
+        host = self.full("cpu", "host")
+        for resource, name in (("cpu_quota", owner), ("cpu_set", owner)):
+            if (full := self.full(resource, name)) and not (resource == "cpu_set" and host):
+                return _Key(self.name, resource, name), full
+        return _Key(self.name, "cpu", "host"), host
+
+    def disk_of(self, owner: str) -> tuple[_Key, float]:
+        """Return what holds the owner's I/O back and is full, and how full; 0 where nothing is."""
+        if full := self.full("io_quota", owner):
+            return _Key(self.name, "io_quota", owner), full
+        found = [(self.full("disk", disk), disk) for disk in self.disks((owner,))]
+        full, disk = max(found, default=(0.0, ""))
+        return _Key(self.name, "disk", disk), full
+
+    def disks(self, owners: Iterable[str]) -> set[str]:
+        """Return the disks under the files that these owners have open."""
+        return {device.device for device in self.usage.devices if device.owner in owners and device.device}
+
+    def backings(self, owners: Iterable[str]) -> set[str]:
+        """Return their backing devices, as writeback names them."""
+        return {device.bdi for device in self.usage.devices if device.owner in owners and device.bdi}
+
+
+class _Tally:
+    """What each resource answers for, by wait class: it counts once a class."""
+
+    def __init__(self) -> None:
+        self.classes: dict[_Key, dict[str, float]] = {}
+        self.reach: dict[_Key, float] = {}
+
+    def add(self, key: _Key, wait: str, share: float) -> None:
+        classes = self.classes.setdefault(key, {})
+        classes[wait] = max(classes.get(wait, 0.0), share)
+
+    def reaches(self, key: _Key, share: float) -> None:
+        self.reach[key] = max(self.reach.get(key, 0.0), share)
+
+
+def serving(hosts: Mapping[str, Usage], wait: str) -> bool:
+    """Return whether any resource of a daemon that serves this wait class is known on any host."""
+    return any(
+        use.owner.startswith(f"{wait}.") and wait in use.serves for host in hosts.values() for use in host.resources
+    )
+
+
+def blame(hosts: Mapping[str, Usage], workload: Workload) -> tuple[Limit, ...]:
+    """Return every resource that serves what the workload waits for, the most blamed first."""
+    found = [_Host(name, use) for name, use in hosts.items()]
+    tally = _Tally()
+    shares = workload.shares
+    for host in found:
+        _blame_stages(host, workload, shares, tally)
+        _blame_daemons(host, workload, shares, tally)
+        _blame_others(host, workload, shares, tally)
+    by_name = {host.name: host for host in found}
+    limits = [_limit(by_name[key.host], key, classes, tally) for key, classes in tally.classes.items()]
+    return tuple(
+        sorted(limits, key=lambda limit: (-limit.blame, not limit.full, limit.resource, limit.owner, limit.host))
+    )
+
+
+def _classes(host: _Host, workload: Workload, use: ResourceUse) -> Iterator[str]:
+    """Yield the wait classes of the workload that a stage serves."""
+    own = workload.owners.get(host.name, ())
+    for wait in use.serves:
+        if wait in DAEMONS:
+            if use.owner.startswith(f"{wait}."):
+                yield wait
+        elif not own:
+            continue
+        elif wait == "client":
+            if not workload.clients or use.owner in workload.clients:
+                yield wait
+        elif wait == "writeback":
+            backings = host.backings(own)
+            if not backings or use.owner in backings:
+                yield wait
+        elif wait == "cpu":
+            if use.owner in own:
+                yield wait
+        elif wait != "runqueue":
+            yield wait
+
+
+def _blame_stages(host: _Host, workload: Workload, shares: Mapping[str, float], tally: _Tally) -> None:
+    for use, runqueue, blocked in host.stages:
+        cpu_key, cpu_full = host.cpu_of(use.owner)
+        disk_key, disk_full = host.disk_of(use.owner)
+        own = max(0.0, use.busy - runqueue - blocked)
+        for wait in _classes(host, workload, use):
+            share = shares.get(wait, 0.0)
+            if not share:
+                continue
+            tally.add(host.key(use), wait, share * (own + runqueue * (1 - cpu_full) + blocked * (1 - disk_full)))
+            tally.reaches(host.key(use), share * use.busy)
+            if cpu_full:
+                tally.add(cpu_key, wait, share * runqueue * cpu_full)
+            if disk_full:
+                tally.add(disk_key, wait, share * blocked * disk_full)
+
+
+def _blame_daemons(host: _Host, workload: Workload, shares: Mapping[str, float], tally: _Tally) -> None:
+    """Blame the CPU of a daemon for what all of its threads wait for it, and a daemon that is frozen."""
+    for owner, (cpu, waited) in host.threads.items():
+        wait = owner.partition(".")[0]
+        key, full = host.cpu_of(owner)
+        used = cpu + waited
+        waiting = workload.seconds.get(wait, 0.0)
+        if wait in DAEMONS and full and used > 0 and waiting > 0:
+            # One request at a time can't wait for longer than the threads ran and waited.
+            tally.add(key, wait, shares.get(wait, 0.0) * full * waited / used * min(1.0, used / min(1.0, waiting)))
+    for daemon in host.usage.silent:
+        kind = daemon.daemon.partition(".")[0]
+        if daemon.stuck and kind in STUCK_SERVES:
+            idle = ("idle",) if workload.clients else ()
+            for wait in (*STUCK_SERVES[kind], *idle):
+                if shares.get(wait):
+                    tally.add(_Key(host.name, "stuck", daemon.daemon), wait, shares[wait])
+
+
+def _blame_others(host: _Host, workload: Workload, shares: Mapping[str, float], tally: _Tally) -> None:
+    """Blame what has no parts."""
+    owners = workload.owners.get(host.name, ())
+    if (waited := shares.get("runqueue", 0.0)) and owners:
+        for owner in owners:
+            key, full = host.cpu_of(owner)
+            if full:
+                tally.add(key, "runqueue", waited * full)
+    disks = host.disks(owners)
+    for use in host.uses.values():
+        if use.runqueue is not None or use.resource in ("cpu", "cpu_quota", "cpu_set", "kv_commit"):
+            continue
+        for wait in use.serves:
+            share = shares.get(wait, 0.0)
+            if not share:
+                continue
+            if use.resource == "disk" and (not owners or (disks and use.owner not in disks)):
+                continue
+            if use.resource == "io_quota" and use.owner not in owners:
+                continue
+            if wait == "memory" and not owners:
+                continue
+            tally.add(host.key(use), wait, share * use.busy)
+
+
+def _limit(host: _Host, key: _Key, classes: Mapping[str, float], tally: _Tally) -> Limit:
+    serves = tuple(sorted(classes, key=lambda wait: (-classes[wait], wait)))
+    total = sum(classes.values())
+    if key.resource == "stuck":
+        return Limit("stuck", key.owner, key.host, serves, 1.0, 0.0, 0.0, 1.0, 1.0, True, total, total)
+    stage = next((stage for stage in host.stages if (stage.use.resource, stage.use.owner) == key[1:]), None)
+    use = stage.use if stage is not None else host.uses.get((key.resource, key.owner), NOTHING)
+    return Limit(
+        key.resource,
+        key.owner,
+        key.host,
+        serves,
+        use.busy,
+        stage.runqueue if stage is not None else 0.0,
+        stage.blocked if stage is not None else 0.0,
+        use.saturated,
+        use.threshold or THRESHOLD,
+        is_full(use),
+        total,
+        tally.reach.get(key, total),
+    )

@@ -1,0 +1,115 @@
+"""The words of a verdict: sentences with the numbers that it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pinchpoint.diagnosis.blame import Limit, Workload
+
+__all__ = ["blind", "evidence", "name", "words"]
+
+WAITS = {
+    "cpu": "works on a CPU",
+    "runqueue": "is ready to work and has no CPU",
+    "mds": "waits for the MDS",
+    "osd": "waits for OSDs",
+    "client": "waits for the Ceph client itself",
+    "writeback": "waits for writeback",
+    "disk": "waits for disks",
+    "network": "waits for the network",
+    "memory": "waits for memory",
+    "lock": "waits for locks in the kernel",
+    "other": "waits in places that no rule knows",
+    "idle": "does nothing",
+    "ceph": "waits for Ceph, and no admin socket says for what",
+}
+LEAST = 0.1
+"""Share of the time under which a wait class is not worth a sentence."""
+PART = 0.05
+"""Share of the time under which a part of a resource's busy time is not worth a word."""
+SHOWN = 3
+"""Sentences on wait classes, and on what comes nearest, at most."""
+
+
+def name(limit: Limit) -> str:
+    """Return what a resource is called: ``mds_lock of mds.a``."""
+    if limit.resource == "stuck":
+        return f"{limit.owner}, which is stuck"
+    return f"{limit.resource} of {limit.owner}" + (f" on {limit.host}" if limit.owner == "host" else "")
+
+
+def words(kind: str, limits: Sequence[Limit]) -> str:
+    """Return a verdict in a few words."""
+    if not limits:
+        return kind
+    groups: dict[tuple[str, str], list[Limit]] = {}
+    for limit in limits:
+        groups.setdefault(limit.kind, []).append(limit)
+    return "limited by " + " and ".join(
+        name(group[0]) if len(group) == 1 else f"{group[0].resource} of {_owners(group)}" for group in groups.values()
+    )
+
+
+def _owners(group: Sequence[Limit]) -> str:
+    owners = [limit.owner for limit in group]
+    return ", ".join(owners[:SHOWN]) + (f" and {len(owners) - SHOWN} more" if len(owners) > SHOWN else "")
+
+
+def evidence(kind: str, workload: Workload, limits: Sequence[Limit], ranking: Sequence[Limit]) -> tuple[str, ...]:
+    """Return the sentences that tell what a verdict rests on."""
+    return (*_waits(workload), *(_busy(limit) for limit in limits), *_nearest(kind, limits, ranking))
+
+
+def _waits(workload: Workload) -> Iterator[str]:
+    told = [(wait, share) for wait, share in workload.shares.items() if share >= LEAST][:SHOWN]
+    for wait, share in told:
+        line = f"{share:.0%} of {workload.benchmark or 'the benchmark'}'s time {WAITS.get(wait, f'is spent on {wait}')}"
+        count = workload.seconds[wait]
+        yield line if wait in ("idle", "cpu") else f"{line} ({count:.1f} of {workload.total:.1f} processes at a time)"
+
+
+def _busy(limit: Limit) -> str:
+    if limit.resource == "stuck":
+        return f"{limit.owner} on {limit.host} is stopped or hangs: nothing moves in it"
+    parts = []
+    own = limit.busy - limit.runqueue - limit.blocked
+    if limit.runqueue >= PART or limit.blocked >= PART:
+        parts = [
+            f"{share:.0%} {what}"
+            for share, what in (
+                (own, "on a CPU"),
+                (limit.runqueue, "waiting for a CPU"),
+                (limit.blocked, "waiting for what is below it"),
+            )
+            if share >= PART
+        ]
+    detail = f" ({', '.join(parts)})" if parts else ""
+    return (
+        f"{name(limit)} is busy for {limit.busy:.0%} of the time{detail}, full from {limit.threshold:.0%} on, "
+        f"and answers for {limit.blame:.0%} of the benchmark's time"
+    )
+
+
+def _nearest(kind: str, limits: Sequence[Limit], ranking: Sequence[Limit]) -> Iterator[str]:
+    """Yield what comes next in the ranking, so that nobody has to wonder."""
+    rest = [limit for limit in ranking if limit not in limits and limit.blame >= LEAST]
+    for limit in rest[: 1 if limits else SHOWN]:
+        state = "full too" if limit.full else "not full"
+        yield f"{name(limit)} serves it as well and is {state}: busy for {limit.busy:.0%} of the time"
+    if kind == "latency-bound" and not rest:
+        yield "nothing that serves it is busy for a tenth of the time"
+
+
+def blind(shares: Mapping[str, float], unseen: Mapping[str, float]) -> tuple[str, ...]:
+    """Return what could not be seen, and the way out."""
+    found = [
+        f"{share:.0%} of the time waits for {'the MDS' if wait == 'mds' else 'OSDs'}, and no exporter is on "
+        f"{'its host' if wait == 'mds' else 'their hosts'}, or it was not asked"
+        for wait, share in unseen.items()
+    ]
+    if (share := shares.get("ceph", 0.0)) >= PART:
+        found.append(
+            f"{share:.0%} of the time is inside of a Ceph library without an admin socket: "
+            "set admin_socket for [client] in ceph.conf"
+        )
+    return tuple(found)

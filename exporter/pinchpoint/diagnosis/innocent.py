@@ -1,0 +1,96 @@
+"""What looks like the limit and is not: the famous suspects, each with the reason that clears it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+
+from pinchpoint.diagnosis.blame import Limit, is_full
+from pinchpoint.diagnosis.series import label, series
+from pinchpoint.diagnosis.usage import ResourceUse, Usage
+from pinchpoint.model import Snapshot, Snapshots
+
+__all__ = ["innocent"]
+
+BUSY = 0.5
+"""Busy share from which a resource is looked at as a suspect."""
+FILL = 0.95
+"""Fill from which an MDS cache is: from here on the MDS trims (mds_cache_reservation)."""
+LINK = 0.25
+"""Busy share from which a link is."""
+GUILTY = 0.1
+"""Blame from which nobody is cleared."""
+SHOWN = 6
+
+
+def innocent(hosts: Mapping[str, Usage], after: Snapshots, ranking: Sequence[Limit]) -> tuple[str, ...]:
+    """Return a sentence for each resource that is busy, or looks full, and answers for nothing."""
+    guilty = {(limit.host, limit.resource, limit.owner) for limit in ranking if limit.blame >= GUILTY}
+    found: list[tuple[float, str]] = []
+    for name, host in hosts.items():
+        for use in host.resources:
+            if (name, use.resource, use.owner) in guilty:
+                continue
+            if reason := _reason(use, host):
+                found.append(
+                    (use.busy, f"{use.resource} of {use.owner} on {name} is busy for {use.busy:.0%}: {reason}")
+                )
+    found += [(fill, sentence) for name in hosts for fill, sentence in _caches(name, after[name], guilty)]
+    return tuple(sentence for _, sentence in sorted(found, key=lambda item: -item[0])[:SHOWN])
+
+
+def _caches(host: str, after: Snapshot, guilty: Set[tuple[str, str, str]]) -> Iterator[tuple[float, str]]:
+    limits = {label(labels, "daemon"): limit for labels, limit in series(after, "pinchpoint_mds_cache_limit_bytes")}
+    for labels, size in series(after, "pinchpoint_mds_cache_bytes"):
+        daemon = label(labels, "daemon")
+        fill = size / limits[daemon] if limits.get(daemon) else 0.0
+        if fill > FILL and (host, "mds_cache", daemon) not in guilty:
+            reason = "nobody waits for a directory that it had to read again, so its fill costs nothing"
+            yield fill, f"the cache of {daemon} on {host} is at {fill:.0%} of its limit: {reason}"
+
+
+def _reason(use: ResourceUse, host: Usage) -> str:
+    """Return why a busy resource is not the limit, empty where nobody would suspect it."""
+    special = SUSPECTS.get(use.resource)
+    if special is not None:
+        return special(use, host)
+    if is_full(use):
+        return "full, but nothing that the benchmark waits for is served by it"
+    return ""
+
+
+def _kswapd(use: ResourceUse, host: Usage) -> str:
+    if use.busy < BUSY or host.memory.stalls is None:
+        return ""
+    if host.memory.stalls > 0:
+        times = f"{host.memory.stalls:.0f} times"
+        return f"tasks had to reclaim memory themselves {times}, but the benchmark does not wait for it"
+    return "it keeps up: no task had to reclaim memory itself"
+
+
+def _kblockd(use: ResourceUse, host: Usage) -> str:
+    return "block layer work runs beside the requests, and was never seen as a limit" if use.busy >= BUSY else ""
+
+
+def _disk(use: ResourceUse, host: Usage) -> str:
+    if use.busy < BUSY:
+        return ""
+    if is_full(use):
+        return "full, but it holds no file that the benchmark waits for"
+    return "work is in it, but hardly ever waits in front of it: a queue makes a disk full, not busy time"
+
+
+def _link(use: ResourceUse, host: Usage) -> str:
+    return "below its speed, and without a queue" if use.busy >= LINK and not is_full(use) else ""
+
+
+def _commit(use: ResourceUse, host: Usage) -> str:
+    return ""  # it is a part of kv_sync
+
+
+SUSPECTS: Mapping[str, Callable[[ResourceUse, Usage], str]] = {
+    "kswapd": _kswapd,
+    "kblockd": _kblockd,
+    "disk": _disk,
+    "link": _link,
+    "kv_commit": _commit,
+}

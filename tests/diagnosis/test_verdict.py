@@ -1,0 +1,342 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from diagnosis.history import MadeHost, snapshots
+from pinchpoint.diagnosis.advice import all_advice
+from pinchpoint.diagnosis.verdict import Confidence, Judge, Kind, Verdict, verdict
+from pinchpoint.roles import load_roles
+
+
+def judged(**hosts: MadeHost) -> Verdict:
+    return verdict(*snapshots(**hosts))
+
+
+def named(found: Verdict) -> list[tuple[str, str]]:
+    return [(limit.resource, limit.owner) for limit in found.limits]
+
+
+def mds(lock: float, runqueue: float, host_cpu: float = 0.5) -> MadeHost:
+    """A host with an MDS and a benchmark that waits for it for 90 % of its time."""
+    return (
+        MadeHost()
+        .works({"mds": 3.6, "cpu": 0.4})
+        .resource("mds_lock", "mds.a", lock, "mds", runqueue=runqueue)
+        .threads("mds.a", max(0.0, lock - runqueue), runqueue)
+        .cpu(host_cpu)
+    )
+
+
+def test_a_benchmark_that_computes_is_its_own_limit() -> None:
+    host = MadeHost().works({"cpu": 1.0}).resource("benchmark", "fio", 0.99, "cpu,runqueue", runqueue=0.0).cpu(0.5)
+
+    found = judged(a=host)
+
+    assert (found.kind, named(found)) == (Kind.RESOURCE, [("benchmark", "fio")])
+    assert found.limits[0].blame == pytest.approx(0.99)
+    assert found.words == "limited by benchmark of fio"
+
+
+def test_more_runnable_processes_than_cpus_blame_the_cpus_and_no_process() -> None:
+    host = (
+        MadeHost()
+        .works({"runqueue": 5.9, "cpu": 1.9, "disk": 0.2})
+        .resource("benchmark", "fio", 1.0, "cpu,runqueue", runqueue=0.75)
+        .cpu(1.0)
+    )
+
+    found = judged(a=host)
+
+    assert (found.kind, named(found)) == (Kind.RESOURCE, [("cpu", "host")])
+    assert found.limits[0].blame == pytest.approx(5.9 / 8 + 1.9 / 8 * 0.75)
+
+
+def test_an_mds_whose_lock_is_full_is_the_limit_of_what_waits_for_it() -> None:
+    found = judged(a=mds(0.94, 0.05))
+
+    assert (found.kind, named(found)) == (Kind.RESOURCE, [("mds_lock", "mds.a")])
+    assert found.limits[0].blame == pytest.approx(0.9 * 0.94)
+    assert any("mds_lock of mds.a is busy for 94 %" in line.replace("%", " %") for line in found.evidence)
+    assert found.runbook == "MdsLockSaturated"
+
+
+def test_a_full_lock_that_waits_for_full_cpus_is_not_the_limit() -> None:
+    found = judged(a=mds(0.95, 0.75, host_cpu=1.0))
+
+    assert named(found) == [("cpu", "host")]
+    assert found.limits[0].blame == pytest.approx(0.9 * 0.75)
+
+
+def test_threads_outside_of_the_lock_that_wait_for_full_cpus_count_too() -> None:
+    found = judged(a=mds(0.9, 0.3, host_cpu=1.0).threads("mds.a", 0.0, 2.4, role="messenger"))
+
+    assert found.limits[0].resource == "cpu"
+    assert found.limits[0].blame == pytest.approx(0.9 * (0.3 + 2.4) / (0.9 + 2.4))
+
+
+def test_a_quota_takes_what_the_lock_waits_for_a_cpu() -> None:
+    host = mds(0.97, 0.8).resource("cpu_quota", "mds.a", 0.99, "cpu,runqueue")
+
+    found = judged(a=host)
+
+    assert named(found) == [("cpu_quota", "mds.a")]
+
+
+def test_a_full_set_of_cpus_is_to_blame_only_while_the_host_has_others_that_are_free() -> None:
+    pinned = mds(0.97, 0.8).resource("cpu_set", "mds.a", 1.0, "cpu,runqueue")
+    full = mds(0.97, 0.8, host_cpu=1.0).resource("cpu_set", "mds.a", 1.0, "cpu,runqueue")
+
+    assert named(judged(a=pinned)) == [("cpu_set", "mds.a")]
+    assert named(judged(a=full)) == [("cpu", "host")]
+
+
+def test_a_commit_that_waits_for_a_full_disk_blames_the_disk() -> None:
+    def osd(queue: float) -> MadeHost:
+        return (
+            MadeHost()
+            .works({"osd": 1.0})
+            .resource("kv_sync", "osd.0", 0.1, "osd", runqueue=0.02)
+            .resource("kv_commit", "osd.0", 0.96, "osd")
+            .resource("disk", "vda", 0.99, "disk,writeback", saturated=queue)
+            .device("osd.0", "vda")
+            .cpu(0.3)
+        )
+
+    assert named(judged(a=osd(queue=1.0))) == [("disk", "vda")]
+    found = judged(a=osd(queue=0.0))
+    assert named(found) == [("kv_sync", "osd.0")]
+    assert found.limits[0].blocked == pytest.approx(0.86)
+
+
+def test_direct_io_blames_the_disk_under_the_benchmarks_own_files_only() -> None:
+    host = (
+        MadeHost()
+        .works({"disk": 0.95, "cpu": 0.05}, device="loop3")
+        .resource("disk", "loop3", 0.99, "disk,writeback")
+        .resource("disk", "vda", 1.0, "disk,writeback")
+    )
+
+    found = judged(a=host)
+
+    assert named(found) == [("disk", "loop3")]
+    assert any(line.startswith("disk of vda on a is busy for 100%") for line in found.innocent)
+
+
+def test_a_limit_of_a_cgroup_is_seen_where_the_disk_shows_nothing() -> None:
+    host = (
+        MadeHost()
+        .works({"disk": 1.0}, device="vda")
+        .resource("disk", "vda", 0.05, "disk,writeback")
+        .resource("io_quota", "fio", 0.98, "disk,writeback")
+    )
+
+    assert named(judged(a=host)) == [("io_quota", "fio")]
+
+
+def test_writeback_is_served_by_the_worker_and_the_disk_of_the_benchmarks_files() -> None:
+    def host(worker: float, disk: float) -> MadeHost:
+        return (
+            MadeHost()
+            .works({"writeback": 0.6, "cpu": 0.4}, device="sda", bdi="8:0")
+            .resource("writeback_worker", "8:0", worker, "writeback", runqueue=0.0)
+            .resource("writeback_worker", "8:16", 1.0, "writeback", runqueue=0.0)
+            .resource("disk", "sda", disk, "disk,writeback")
+        )
+
+    assert named(judged(a=host(0.99, 0.3))) == [("writeback_worker", "8:0")]
+    assert named(judged(a=host(0.01, 0.99))) == [("disk", "sda")]
+
+
+def test_waiting_with_nothing_full_is_latency_and_names_no_limit() -> None:
+    found = judged(a=mds(0.3, 0.05))
+
+    assert (found.kind, found.limits) == (Kind.LATENCY_BOUND, ())
+    assert found.ranking[0].resource == "mds_lock"
+    assert found.advice
+
+
+def test_a_cache_that_is_full_and_reads_nothing_again_is_cleared() -> None:
+    host = mds(0.2, 0.0).resource("mds_cache", "mds.a", 0.0, "mds")
+    host.gauge("pinchpoint_mds_cache_bytes", 67e6, daemon="mds.a")
+    host.gauge("pinchpoint_mds_cache_limit_bytes", 8e6, daemon="mds.a")
+
+    found = judged(a=host)
+
+    assert found.kind is Kind.LATENCY_BOUND
+    assert "the cache of mds.a on a is at 838% of its limit" in found.innocent[0]
+
+
+def test_a_busy_kswapd_that_keeps_up_is_cleared() -> None:
+    host = (
+        MadeHost()
+        .works({"disk": 1.0}, device="vda")
+        .resource("disk", "vda", 0.99, "disk,writeback")
+        .resource("kswapd", "node0", 1.0, "memory", runqueue=0.0)
+        .counter("pinchpoint_memory_allocation_stalls_total", 0.0)
+    )
+
+    found = judged(a=host)
+
+    assert named(found) == [("disk", "vda")]
+    assert any("kswapd of node0" in line and "keeps up" in line for line in found.innocent)
+
+
+def test_a_benchmark_that_does_nothing_is_idle_whatever_its_neighbours_load() -> None:
+    host = MadeHost().works({"idle": 0.96, "cpu": 0.04}).resource("mds_lock", "mds.a", 1.0, "mds", runqueue=0.1)
+
+    assert judged(a=host).kind is Kind.IDLE
+
+
+def test_kernel_locks_alone_are_unknown() -> None:
+    assert judged(a=MadeHost().works({"lock": 1.0})).kind is Kind.UNKNOWN
+
+
+def test_what_no_exporter_sees_is_blind_and_says_where_one_is_missing() -> None:
+    found = judged(client=MadeHost().works({"mds": 0.9, "cpu": 0.1}))
+
+    assert found.kind is Kind.BLIND
+    assert "no exporter is on its host" in found.blind[0]
+
+
+def test_a_library_without_a_socket_is_blind_and_says_how_to_open_one() -> None:
+    found = judged(a=MadeHost().works({"ceph": 1.0}).resource("osd_op", "osd.0", 0.9, "osd", runqueue=0.0))
+
+    assert found.kind is Kind.BLIND
+    assert "admin_socket" in found.blind[0]
+
+
+def test_a_frozen_daemon_is_guilty_although_it_is_not_busy() -> None:
+    osd = MadeHost().stuck("osd.0").resource("osd_op", "osd.0", 0.0, "osd", runqueue=0.0)
+
+    found = judged(client=MadeHost().works({"osd": 1.0}), server=osd)
+
+    assert (found.kind, named(found)) == (Kind.STUCK, [("stuck", "osd.0")])
+    assert found.words == "limited by osd.0, which is stuck"
+
+
+def test_a_client_of_a_frozen_mds_that_shows_nothing_is_not_taken_for_idle() -> None:
+    client = MadeHost().works({"idle": 1.0}, client="python3")
+
+    found = judged(client=client, server=MadeHost().stuck("mds.a"))
+
+    assert named(found) == [("stuck", "mds.a")]
+
+
+def test_two_quotas_that_share_the_blame_are_several() -> None:
+    host = (
+        MadeHost()
+        .works({"osd": 0.5, "mds": 0.45, "cpu": 0.05})
+        .resource("mds_lock", "mds.a", 0.95, "mds", runqueue=0.9)
+        .resource("osd_op", "osd.0", 0.95, "osd", runqueue=0.9)
+        .resource("cpu_quota", "mds.a", 1.0, "cpu,runqueue")
+        .resource("cpu_quota", "osd.0", 1.0, "cpu,runqueue")
+    )
+
+    found = judged(a=host)
+
+    assert (found.kind, named(found)) == (Kind.SEVERAL, [("cpu_quota", "osd.0"), ("cpu_quota", "mds.a")])
+    assert found.words == "limited by cpu_quota of osd.0 and cpu_quota of mds.a"
+
+
+def test_the_commit_threads_of_many_osds_are_one_limit() -> None:
+    servers = {
+        f"osd{number}": MadeHost().resource("kv_sync", f"osd.{number}", 0.9, "osd", runqueue=0.0) for number in range(8)
+    }
+
+    found = judged(client=MadeHost().works({"osd": 4.0}), **servers)
+
+    assert found.kind is Kind.RESOURCE
+    assert len(found.limits) == 8
+    assert found.words == "limited by kv_sync of osd.0, osd.1, osd.2 and 5 more"
+
+
+def test_ranks_on_hosts_that_do_not_know_the_run_count_for_it() -> None:
+    first = MadeHost().works({"mds": 1.0}, benchmark="io500", run="r", owner="io500")
+    second = MadeHost().works({"cpu": 3.0}, benchmark="io500", run="", owner="io500")
+
+    found = verdict(*snapshots(first=first, second=second), run="r", benchmark="io500")
+
+    assert dict(found.waits) == pytest.approx({"cpu": 0.75, "mds": 0.25})
+
+
+def test_another_run_of_the_same_benchmark_is_not_ours() -> None:
+    host = MadeHost().works({"disk": 1.0}, run="ours").works({"cpu": 8.0}, run="theirs")
+
+    assert dict(verdict(*snapshots(a=host), run="ours").waits) == {"disk": 1.0}
+
+
+def test_an_interval_under_two_seconds_is_too_short() -> None:
+    assert judged(a=MadeHost(1.5).works({"cpu": 1.0})).kind is Kind.TOO_SHORT
+
+
+def test_a_border_that_is_near_is_told() -> None:
+    over, under, clear = (judged(a=mds(busy, 0.0)) for busy in (0.82, 0.78, 0.95))
+
+    assert over.margin.startswith("just over: mds_lock of mds.a is 82% busy")
+    assert under.margin.startswith("just under: mds_lock of mds.a is 78% busy")
+    assert (over.confidence, clear.confidence, clear.margin) == (Confidence.MEDIUM, Confidence.HIGH, "")
+
+
+def test_lost_samples_make_a_verdict_doubtful() -> None:
+    host = mds(0.95, 0.0)
+    host.counter("pinchpoint_sampler_samples_total", 5, probe="tasks")
+    host.counter("pinchpoint_sampler_lost_samples_total", 5, probe="tasks")
+
+    found = judged(a=host)
+
+    assert found.confidence is Confidence.LOW
+    assert "50% of the samples on a were lost" in found.doubts
+
+
+def test_the_live_verdict_changes_only_when_another_one_holds() -> None:
+    lock, latency = judged(a=mds(0.95, 0.0)), judged(a=mds(0.3, 0.0))
+    judge = Judge()
+
+    assert judge.take(0, lock).kind is Kind.RESOURCE
+    assert judge.take(1, latency).kind is Kind.RESOURCE
+    assert judge.take(2, lock).margin == ""
+    assert judge.take(3, latency).margin == "changing: latency-bound since 0 s"
+    assert judge.take(5, latency).kind is Kind.LATENCY_BOUND
+
+
+def test_every_resource_that_can_be_full_has_advice_and_a_runbook() -> None:
+    roles = load_roles()
+    advice = all_advice()
+    serving = {role.name for role in roles.roles if role.unit is not None} | set(roles.serves)
+
+    assert serving - advice.resource.keys() - {"kv_commit"} == set()
+    assert {kind for kind in Kind if kind not in (Kind.RESOURCE, Kind.SEVERAL, Kind.STUCK)} <= advice.kind.keys()
+
+
+RESOURCES = st.tuples(
+    st.sampled_from(["mds_lock", "kv_sync", "kv_commit", "osd_op", "cpu", "cpu_quota", "disk", "link", "memory", "x"]),
+    st.sampled_from(["mds.a", "osd.0", "host", "fio", "vda", ""]),
+    st.floats(0, 1),
+    st.sampled_from(["mds", "osd", "cpu,runqueue", "disk,writeback", "network,mds,osd", ""]),
+    st.none() | st.floats(0, 1),
+)
+WAITS = ("cpu", "runqueue", "mds", "osd", "client", "writeback", "disk", "network", "memory", "lock", "other", "idle")
+
+
+@given(
+    st.dictionaries(st.sampled_from((*WAITS, "ceph", "new")), st.floats(0, 100)),
+    st.lists(RESOURCES, max_size=12),
+    st.floats(0, 20),
+)
+def test_whatever_the_numbers_a_verdict_is_given_and_its_shares_are_shares(
+    waits: dict[str, float], resources: list[tuple[str, str, float, str, float | None]], seconds: float
+) -> None:
+    host = MadeHost(seconds).works(waits)
+    for name, owner, busy, serves, runqueue in resources:
+        host.resource(name, owner, busy, serves, runqueue=runqueue)
+
+    found = judged(a=host)
+
+    assert all(0 <= share <= 1 for share in found.waits.values())
+    assert all(math.isfinite(limit.blame) and 0 <= limit.blame <= 1.01 * len(waits) for limit in found.ranking)
+    assert found.words
+    assert bool(found.limits) == (found.kind in (Kind.RESOURCE, Kind.SEVERAL, Kind.STUCK))
