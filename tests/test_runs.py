@@ -12,7 +12,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from machine import Machine
-from pinchpoint.runs import KEEP_ENDED, MARKER_LIMIT, RUN_LIMIT, Marker, PhaseMark, Result, RunDirectory
+from pinchpoint.runs import (
+    KEEP_ENDED,
+    MARKER_LIMIT,
+    RUN_LIMIT,
+    LimitMark,
+    Marker,
+    PhaseMark,
+    Result,
+    RunDirectory,
+    VerdictMark,
+)
 from pinchpoint.runs import default_run_directory as default
 
 NOW = 1_700_000_000.0
@@ -55,6 +65,23 @@ def test_a_marker_that_was_written_is_read_as_it_was(runs: RunDirectory) -> None
     runs.write(written)
 
     assert list(runs.markers(NOW)) == [written]
+
+
+def test_a_phases_verdict_is_kept_with_it_in_few_bytes(runs: RunDirectory) -> None:
+    verdict = VerdictMark("resource", (LimitMark("mds_lock", "mds.a", 0.82),))
+    written = marker(phases=[PhaseMark("write", NOW, verdict=verdict), PhaseMark("read", NOW)])
+    runs.write(written)
+
+    assert list(runs.markers(NOW)) == [written]
+    assert b'"verdict":{"kind":"resource","limits":[["mds_lock","mds.a",0.82]]}' in (runs.path / "r.json").read_bytes()
+
+
+def test_a_marker_of_a_version_without_verdicts_is_read(runs: RunDirectory) -> None:
+    put(runs, "r.json", as_json("r", phases=[{"name": "write", "start": NOW}]))
+
+    (found,) = runs.markers(NOW)
+
+    assert found.phases[0].verdict is None
 
 
 def test_a_marker_that_is_too_long_to_be_read_loses_its_first_phases(runs: RunDirectory) -> None:

@@ -38,7 +38,7 @@ def names(records: list[RunRecord]) -> list[str]:
 
 
 def test_what_was_saved_is_read_as_it_was_and_nothing_else_is_left_beside_it(state: Path) -> None:
-    saved = record("r", exit_status=3, origin="/a/file")
+    saved = record("r", exit_status=3, origin="/a/file", note="c6 off", facts={"this host": {"mtu": ["1500"]}})
     saved.marker.phases = [PhaseMark("write", NOW, NOW + 1, [Result("write", "bytes_per_second", 1e9, "1 GB/s")])]
     _, directory = store.new_run_directory("r")
     store.save(directory, saved)
@@ -46,6 +46,17 @@ def test_what_was_saved_is_read_as_it_was_and_nothing_else_is_left_beside_it(sta
 
     assert store.load(directory) == saved
     assert os.listdir(directory) == ["run.json"]
+
+
+def test_a_run_of_a_version_without_facts_is_read(state: Path) -> None:
+    directory = keep("r")
+    document = json.loads((directory / "run.json").read_bytes())
+    del document["facts"], document["note"]
+    (directory / "run.json").write_text(json.dumps(document))
+
+    found = store.load(directory)
+
+    assert (found.facts, found.note) == ({}, "")
 
 
 def test_a_runs_directory_is_for_its_owner_alone(state: Path) -> None:

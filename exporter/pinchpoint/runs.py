@@ -19,7 +19,16 @@ import msgspec
 
 from pinchpoint.procfs import FormatError, parse_stat, read_bytes
 
-__all__ = ["Marker", "PhaseMark", "Result", "RunDirectory", "RunState", "default_run_directory"]
+__all__ = [
+    "LimitMark",
+    "Marker",
+    "PhaseMark",
+    "Result",
+    "RunDirectory",
+    "RunState",
+    "VerdictMark",
+    "default_run_directory",
+]
 
 MARKER_LIMIT = 256 << 10
 """Longest marker that is read, in bytes."""
@@ -42,6 +51,24 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     value: float
     printed: str = ""
     """The figure with its unit as the benchmark printed it: ``0.367381 GiB/s``."""
+
+
+class LimitMark(msgspec.Struct, frozen=True, array_like=True):
+    """One resource that a verdict names."""
+
+    resource: str
+    owner: str
+    blame: float
+    """The share of the benchmark's time that it answers for, 0 to 1."""
+
+
+class VerdictMark(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What limited a phase, in short: see `pinchpoint.diagnosis.verdict`."""
+
+    kind: str
+    """A `pinchpoint.diagnosis.verdict.Kind`."""
+    limits: tuple[LimitMark, ...] = ()
+    """The most blamed first."""
 
 
 class PhaseMark(msgspec.Struct):
@@ -74,6 +101,10 @@ class PhaseMark(msgspec.Struct):
     """Seconds that it is meant to take."""
     number: int | None = None
     """Its place among the run's phases, from 1."""
+    verdict: VerdictMark | None = None
+    """What limited it; None where that wasn't judged."""
+    alerts: list[str] | None = None
+    """Names of the alerts that fired for it; None where nobody was asked."""
 
 
 class RunState(msgspec.Struct):

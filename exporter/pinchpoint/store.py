@@ -59,6 +59,10 @@ class RunRecord(msgspec.Struct):
     """Exit status of the command, minus the signal's number where one ended it; None while it runs or after a crash."""
     origin: str = ""
     """The file that it was imported from; empty for a run that was ours."""
+    note: str = ""
+    """The last line before it in that file that was no benchmark's: mostly what was changed, or the command."""
+    facts: dict[str, dict[str, list[str]]] = {}
+    """Settings of each host that it was measured on: see `pinchpoint.diagnosis.facts`."""
 
 
 def state_directory() -> Path:

@@ -478,3 +478,28 @@ def test_the_line_that_says_that_a_run_failed_may_be_the_one_that_dates_it() -> 
 @pytest.mark.usefixtures("utc")
 def test_a_run_that_only_a_document_tells_of_has_the_documents_date() -> None:
     assert [reading.state.start for reading in words('{\n"timestamp" : 1795220417\n}')] == [AT]
+
+
+def test_the_line_before_a_run_is_its_note_unless_it_is_another_runs() -> None:
+    readings = words(
+        "we changed  it; ; run; begin write; end write; then that; run; begin write; end write; run; score"
+    )
+
+    assert [reading.note for reading in readings] == ["we changed it", "then that", ""]
+
+
+def test_a_note_is_found_wherever_the_text_is_cut_and_is_not_too_long() -> None:
+    text = b"\xff " + b"x" * 5000 + b"\nrun\nbegin write\nend write\n"
+    whole = read(text, kinds=WORDS)
+    cut = read(*(bytes([byte]) for byte in text), kinds=WORDS)
+
+    assert [reading.note for reading in whole] == [reading.note for reading in cut]
+    assert whole[0].note.startswith("\ufffd xx")
+    assert whole[0].note.endswith("xx...")
+    assert len(whole[0].note) == 400
+
+
+def test_the_note_of_a_json_document_is_what_stands_before_it() -> None:
+    (reading,) = words('$ bench --json; {; "x": 1; }')
+
+    assert reading.note == "$ bench --json"

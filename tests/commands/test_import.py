@@ -63,6 +63,17 @@ def test_a_run_is_kept_with_all_that_is_known_of_it(state: Path) -> None:
     assert [result.printed for result in marker.scores] == ["0.822726 GiB/s", "12.6286 kiops", "3.22333"]
 
 
+def test_the_line_before_a_result_is_kept_with_it(state: Path) -> None:
+    call(DIARY)
+
+    notes = [record.note for record in kept()]
+
+    assert all(notes)
+    assert "C6" in notes[0]
+    assert "12 GB" in notes[5]
+    assert [number for number, note in enumerate(notes, 1) if "MTU = 9000" in note or "MTU 9000" in note] == [11, 18]
+
+
 def test_one_run_has_the_files_name_or_the_one_that_is_given(state: Path) -> None:
     call(SEEDS / "osd-bench.txt")
     call("--name", "my osd/3", SEEDS / "rados-bench-burst.txt")
@@ -122,6 +133,7 @@ def test_json_says_all_and_keeps_nothing(state: Path) -> None:
     assert not state.exists()
     assert [document["file"] for document in documents] == [str(SEEDS / "osd-bench.txt")] + [str(DIARY)] * 18
     assert (documents[0]["line"], documents[0]["benchmark"]) == (2, "ceph_osd_bench")
+    assert "ceph tell osd.3 bench" in documents[0]["note"]
     assert [document["score"] for document in documents[1:3]] == [3.22333, 3.35687]
     phase = documents[1]["phases"][0]
     assert (phase["phase"], phase["value"], phase["printed"]) == ("ior_easy_write", 6.021 * 2**30, "6.021 GiB/s")

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from pinchpoint import store
 from pinchpoint.cli import main
 from pinchpoint.procfs import parse_stat, read_bytes
-from pinchpoint.runs import Marker, PhaseMark
+from pinchpoint.runs import LimitMark, Marker, PhaseMark, VerdictMark
 from pinchpoint.runs import Result as Figure
 from pinchpoint.store import RunRecord
 
@@ -115,6 +115,20 @@ def test_json_has_everything_oldest_first() -> None:
     assert (first["run"], second["run"]) == ("b", "a")
     assert (first["start"], first["end"], first["tags"], first["command"]) == (NOW, NOW + 1, {"k": "v"}, ["fio"])
     assert first["phases"][0]["seconds"] == 3.0
+    assert (first["note"], first["facts"]) == ("", {})
+    assert "verdict" not in first["phases"][0]
+
+
+def test_json_says_what_limited_a_phase() -> None:
+    verdict = VerdictMark("resource", (LimitMark("disk", "vda", 0.9),))
+    keep("a", phases=[PhaseMark("write", NOW, verdict=verdict)])
+
+    (run,) = json.loads(call("--json").stdout)["runs"]
+
+    assert run["phases"][0]["verdict"] == {
+        "kind": "resource",
+        "limits": [{"resource": "disk", "owner": "vda", "blame": 0.9}],
+    }
 
 
 def test_a_run_that_cannot_be_read_is_a_warning_and_hides_no_other(state: Path) -> None:

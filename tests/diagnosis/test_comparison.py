@@ -3,13 +3,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pinchpoint.diagnosis.comparison import Comparison, Group, Row, Verdict, compare
-from pinchpoint.runs import PhaseMark, Result, RunState
+from pinchpoint.diagnosis.marks import bottleneck
+from pinchpoint.runs import LimitMark, PhaseMark, Result, RunState, VerdictMark
 
 BYTES = "bytes_per_second"
 OPPOSITE = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
@@ -55,14 +57,48 @@ def test_of_one_run_each_nothing_is_claimed_however_large_the_difference_is() ->
 
 def test_a_difference_that_is_not_larger_than_the_spread_is_noise() -> None:
     assert compared([10.0, 11.0], [11.5]).verdict is Verdict.NOISE
-    assert compared([10.0, 11.0], [11.75]).verdict is Verdict.FASTER
+    assert compared([10.0, 11.0], [11.75]).verdict is not Verdict.NOISE
     assert compared([10.0, 11.0], [9.5]).verdict is Verdict.NOISE
-    assert compared([10.0, 11.0], [9.25]).verdict is Verdict.SLOWER
+    assert compared([10.0, 11.0], [9.25]).verdict is not Verdict.NOISE
+
+
+def test_two_repeats_prove_next_to_nothing_of_a_figure_that_stands_alone() -> None:
+    assert compared([10.0, 11.0], [11.75]).verdict is Verdict.UNPROVED
+    assert compared([10.0, 11.0], [20.0]).verdict is Verdict.UNPROVED
+    assert compared([10.0, 11.0], [40.0]).verdict is Verdict.FASTER
+    assert compared([10.0, 11.0], [20.0, 22.0]).verdict is Verdict.FASTER
+
+
+def test_the_other_figures_of_the_same_runs_tell_what_two_repeats_of_one_do_not() -> None:
+    spreads = [0.02, 0.03, 0.05, 0.02, 0.04, 0.03]
+
+    def runs(*factors: float) -> Group:
+        return group(
+            *(
+                run(*(phase(f"p{place}", 10 + factor * share) for place, share in enumerate(spreads)))
+                for factor in factors
+            )
+        )
+
+    base, other = runs(-1.0, 1.0), group(run(*(phase(f"p{place}", 10.5) for place in range(len(spreads)))))
+
+    assert compared([9.95, 10.05], [10.5]).verdict is Verdict.UNPROVED
+    assert {found.verdict for found in compare(base, other).rows} == {Verdict.FASTER}
 
 
 def test_the_spread_of_either_group_counts() -> None:
     assert compared([10.0], [10.0, 13.0]).verdict is Verdict.NOISE
-    assert compared([10.0, 10.1], [10.0, 13.0]).noise == pytest.approx(3 / 10.05)
+    assert compared([10.0, 10.1], [11.0, 14.0]).verdict is Verdict.NOISE
+
+
+def test_repeats_of_another_configuration_serve_single_runs() -> None:
+    def found(first: float, second: float, *reference: float) -> Row:
+        return row(compare(repeats([first]), repeats([second]), reference=repeats(reference)))
+
+    assert found(10.0, 10.9, 100.0, 110.0).verdict is Verdict.NOISE
+    assert found(10.0, 15.0, 100.0, 110.0).verdict is Verdict.UNPROVED
+    assert found(10.0, 15.0, 100.0, 110.0, 105.0, 103.0, 107.0, 108.0).verdict is Verdict.FASTER
+    assert found(10.0, 15.0, 100.0).verdict is Verdict.UNKNOWN
 
 
 def test_the_spread_is_largest_minus_smallest_over_the_mean() -> None:
@@ -81,25 +117,41 @@ def test_a_known_noise_serves_where_there_are_no_repeats_and_where_theirs_is_sma
     assert compared([10.0, 12.0], [11.9], noise=0.001).verdict is Verdict.NOISE
 
 
-def test_from_three_runs_each_on_there_is_a_confidence_interval() -> None:
-    found = compared([10.0, 11.0, 12.0], [20.0, 21.0, 22.0])
+def test_the_confidence_interval_is_students_of_the_logarithms() -> None:
+    found = compared([10.0, 10.8, 11.0], [20.0, 21.0, 22.0])
 
-    # Welch with two equal variances of 1: four degrees of freedom, t = 2.776, standard error sqrt(2/3).
-    half = 2.776 * math.sqrt(2 / 3) / 11
-    assert found.interval == pytest.approx((10 / 11 - half, 10 / 11 + half))
-    assert found.noise == pytest.approx(half)
+    # Four degrees of freedom: t = 2.776.
+    squares = sum(
+        (math.log(value) - fmean(map(math.log, values))) ** 2
+        for values in ([10.0, 10.8, 11.0], [20.0, 21.0, 22.0])
+        for value in values
+    )
+    half = 2.776 * math.sqrt(squares / 4 * (1 / 3 + 1 / 3))
+    ratio = math.log(21 / 10.6)
+    assert found.interval == pytest.approx((math.expm1(ratio - half), math.expm1(ratio + half)))
+    assert found.noise == pytest.approx(2 / 10.6)
     assert found.verdict is Verdict.FASTER
-    assert compared([10.0, 11.0, 12.0], [13.1, 13.1, 13.1]).interval is not None
-    assert compared([10.0, 11.0], [20.0, 21.0, 22.0]).interval is None
+    assert compared([10.0], [20.0], noise=0.1).interval is None
 
 
 def test_a_difference_has_to_exceed_both_the_spread_and_the_interval() -> None:
-    # Spread 2, half-width 2.27: the difference of 2.2 exceeds the first alone.
-    assert compared([10.0, 11.0, 12.0], [12.2, 13.2, 14.2]).verdict is Verdict.NOISE
-    # Ten runs: the half-width is 0.9, the spread 2.
+    # Spread 2, interval 2.1: the difference of 2.05 exceeds the first alone.
+    assert compared([10.0, 11.0, 12.0], [12.05, 13.05, 14.05]).verdict is Verdict.UNPROVED
+    # Ten runs: the interval is 1, the spread 2.
     many = [10.0, 12.0] * 5
     assert compared(many, [value + 1.5 for value in many]).verdict is Verdict.NOISE
     assert compared(many, [value + 2.5 for value in many]).verdict is Verdict.FASTER
+
+
+def test_a_noise_that_the_repeats_refute_proves_nothing() -> None:
+    assert compared([10.0, 11.0], [12.0], noise=0.1).verdict is Verdict.FASTER
+    assert compared([10.0, 11.0], [12.0], noise=0.05).verdict is Verdict.UNPROVED
+
+
+def test_of_figures_that_have_no_logarithm_nothing_is_proved() -> None:
+    assert compared([0.0, 1.0], [50.0]).verdict is Verdict.UNPROVED
+    assert compared([0.0, 0.0], [5.0]).verdict is Verdict.UNPROVED
+    assert compared([0.0, 1.0], [0.5]).verdict is Verdict.NOISE
 
 
 def test_repeats_that_never_differ_have_no_noise() -> None:
@@ -278,8 +330,55 @@ def test_a_claim_is_made_only_of_what_exceeds_every_spread(
 
 
 @given(VALUES, VALUES)
-def test_more_noise_never_makes_a_claim(first: list[float], second: list[float]) -> None:
-    verdicts = [compared(first, second, noise).verdict for noise in (0.0, 0.1, 0.5, 1.0)]
+def test_of_noises_that_the_repeats_do_not_refute_more_never_makes_a_claim(
+    first: list[float], second: list[float]
+) -> None:
+    least = max(max(values) - min(values) for values in (first, second)) / max(fmean(first), fmean(second))
+    verdicts = [compared(first, second, least * 1.001 + noise).verdict for noise in (0.0, 0.1, 0.5, 1.0)]
 
     claims = [verdict in OPPOSITE for verdict in verdicts]
     assert claims == sorted(claims, reverse=True)
+
+
+def judged(kind: str, *limits: tuple[str, str, float]) -> VerdictMark:
+    return VerdictMark(kind, tuple(LimitMark(*limit) for limit in limits))
+
+
+def test_what_limited_a_phase_is_set_side_by_side_and_said_to_have_moved() -> None:
+    lock = judged("resource", ("mds_lock", "mds.a", 0.8))
+    base = group(run(phase("find", 1.0, verdict=lock), phase("write", 1.0, verdict=lock), phase("read", 1.0)))
+    elsewhere = judged("resource", ("mds_lock", "mds.b", 0.5))
+    other = group(run(phase("find", 2.0, verdict=judged("latency-bound")), phase("write", 1.0, verdict=elsewhere)))
+
+    moves = compare(base, other).moves
+
+    assert [(move.place.phase, move.moved) for move in moves] == [("find", True), ("write", False)]
+    assert moves[0].base == bottleneck([lock])
+    assert moves[1].other is not None
+    assert moves[1].other.limits == elsewhere.limits
+
+
+def test_a_bottleneck_has_not_moved_where_half_of_the_repeats_say_otherwise() -> None:
+    lock, idle = judged("resource", ("mds_lock", "mds.a", 0.8)), judged("idle")
+    base = group(run(phase("find", 1.0, verdict=lock)))
+
+    def moved(*verdicts: VerdictMark) -> bool:
+        other = group(*(run(phase("find", 1.0, verdict=verdict)) for verdict in verdicts))
+        return compare(base, other).moves[0].moved
+
+    assert not moved(idle, lock)
+    assert moved(idle, lock, idle)
+
+
+def test_the_score_stands_for_the_whole_or_else_the_only_figure() -> None:
+    scores = [Result("bandwidth", BYTES, 1.0), Result("total", "score", 2.0)]
+    scored, one = group(run(phase("a", 1.0), scores=scores)), group(run(phase("a", 1.0)))
+    two = group(run(phase("a", 1.0), phase("b", 1.0)))
+
+    found = compare(scored, scored).headline
+    assert found is not None
+    assert found.key.operation == "total"
+    found = compare(one, one).headline
+    assert found is not None
+    assert found.key.phase == "a"
+    assert compare(two, two).headline is None

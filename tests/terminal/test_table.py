@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from pinchpoint.diagnosis.usage import ResourceUse, Usage
+from pinchpoint.diagnosis.verdict import Kind, Limit, Verdict
 from pinchpoint.figures import format_result
 from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.session import PhaseRecord
@@ -22,10 +23,17 @@ def resource(name: str, owner: str, busy: float, saturated: float) -> ResourceUs
     return ResourceUse(name, owner, ("disk",), busy, saturated, None, 0.8)
 
 
+DISK = Limit("disk", "vda", "a", ("disk",), 0.93, 0.0, 0.0, 0.98, 0.8, True, 0.9, 0.9)
 WRITE = PhaseRecord(
-    PhaseMark("disk_random_write", 100.0, 125.2, [Result("write", "bytes_per_second", 2.22 * 2**30)]),
+    PhaseMark(
+        "disk_random_write",
+        100.0,
+        125.2,
+        [Result("write", "bytes_per_second", 2.22 * 2**30)],
+        alerts=["BenchmarkThreadSaturated", "DiskSaturated"],
+    ),
     Usage(0.0, 25.0, (resource("disk", "vda", 0.93, 0.98), resource("filesystem_kernel", "host", 0.41, 0.04))),
-    ["BenchmarkThreadSaturated", "DiskSaturated"],
+    Verdict(Kind.RESOURCE, 25.0, {"disk": 0.96, "cpu": 0.04}, (DISK,), margin="just over: something"),
 )
 BLIND = PhaseRecord(PhaseMark("read", 130.0, 140.0))
 
@@ -33,8 +41,16 @@ BLIND = PhaseRecord(PhaseMark("read", 130.0, 140.0))
 def test_a_wide_terminal_has_a_column_of_alerts_and_a_narrow_one_a_line_for_each() -> None:
     wide, narrow = (shown([WRITE], width).splitlines() for width in (110, 80))
 
-    assert wide[2].split("%")[-1].split() == ["BenchmarkThreadSaturated"]
-    assert [line.strip() for line in narrow[4:6]] == ["BenchmarkThreadSaturated", "DiskSaturated"]
+    assert wide[2].split()[-1] == "BenchmarkThreadSaturated"
+    assert [line.strip() for line in narrow if "Saturated" in line] == ["BenchmarkThreadSaturated", "DiskSaturated"]
+
+
+def test_the_verdict_comes_first_and_says_what_was_waited_for_and_when_it_was_close() -> None:
+    text = shown([WRITE], 80)
+
+    assert "limited by disk of vda" in text
+    assert "over)" in text
+    assert "waits: disk 96%" in text
 
 
 @pytest.mark.parametrize("width", [80, 100, 110])

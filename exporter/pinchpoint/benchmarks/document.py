@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pinchpoint.runs import PhaseMark, Result, RunState
+from pinchpoint.runs import LimitMark, PhaseMark, Result, RunState
 
-__all__ = ["phase_document", "run_document"]
+__all__ = ["limit_document", "phase_document", "run_document"]
 
 
 def run_document(state: RunState, zero: float | None = None) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def run_document(state: RunState, zero: float | None = None) -> dict[str, Any]:
 def phase_document(mark: PhaseMark, benchmark: str, zero: float | None = None) -> dict[str, Any]:
     """Return a phase of a run of `benchmark`; see `run_document`."""
     main = mark.results[0] if mark.results else None
-    document = {
+    document: dict[str, Any] = {
         "phase": mark.name,
         "benchmark": mark.benchmark or benchmark,
         "state": str(mark.state),
@@ -36,11 +36,19 @@ def phase_document(mark: PhaseMark, benchmark: str, zero: float | None = None) -
         "valid": mark.valid,
         "results": [_result(result) for result in mark.results],
     }
+    if mark.verdict is not None:
+        limits = [limit_document(limit) for limit in mark.verdict.limits]
+        document["verdict"] = {"kind": mark.verdict.kind, "limits": limits}
     if zero is not None:
         document["source"] = str(mark.source)
         document["start"] = round(mark.start - zero, 3)
         document["end"] = None if mark.end is None else round(mark.end - zero, 3)
     return document
+
+
+def limit_document(limit: LimitMark) -> dict[str, Any]:
+    """Return a resource that a verdict names."""
+    return {"resource": limit.resource, "owner": limit.owner, "blame": limit.blame}
 
 
 def _result(result: Result) -> dict[str, Any]:

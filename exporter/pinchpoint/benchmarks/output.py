@@ -13,7 +13,7 @@ from typing import Any
 
 from pinchpoint.benchmarks.events import Event
 
-__all__ = ["Documents", "Lines", "Reader", "number"]
+__all__ = ["Documents", "Lines", "Reader", "number", "text"]
 
 LINE_LIMIT = 64 << 10
 """Longest line in bytes; what is beyond is dropped (fio's terse lines have 2 KiB)."""

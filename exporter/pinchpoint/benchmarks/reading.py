@@ -27,7 +27,7 @@ from pinchpoint.benchmarks.events import (
 )
 from pinchpoint.benchmarks.io500 import Io500
 from pinchpoint.benchmarks.io500_output import ResultFile
-from pinchpoint.benchmarks.output import Lines, Reader, number
+from pinchpoint.benchmarks.output import Lines, Reader, number, text
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.benchmarks.timeline import PHASE_LIMIT
 from pinchpoint.runs import PhaseMark, Result, RunState
@@ -41,6 +41,8 @@ RUN_LIMIT = 1000
 """Runs of one text that are kept: the first ones."""
 LINE_LIMIT = 4096
 """Bytes of a line in which a date is looked for."""
+NOTE_LIMIT = 400
+"""Characters of the line before a run that are kept."""
 CLEANUP = "cleanup"
 """The phase that measures nothing: ``rados cleanup`` prints the same as the end of ``rados bench``."""
 CUT_OFF = "the output ends before the benchmark does"
@@ -125,6 +127,8 @@ class Reading(NamedTuple):
     """Its first line, counted from 1."""
     state: RunState
     """Without an id; its phases lie one after the other in the text's order, each as long as it took."""
+    note: str = ""
+    """The last line before it that told of no run: a sentence of whoever quotes it, a command."""
 
 
 def date_in(line: bytes) -> float | None:
@@ -168,6 +172,8 @@ class TextReader:
         self._done: list[_Run] = []
         self._line = 1
         self._head = bytearray()
+        self._prose = b""
+        """The last line that told of no run, is not empty, and is not in a JSON document."""
         self._document = _Document()
 
     def feed(self, data: bytes) -> None:
@@ -181,6 +187,11 @@ class TextReader:
                     self._hear(kind, event)
             if ends:
                 self._date(bytes(self._head), inside=inside)
+                told = any(run.last == self._line for run in self._open.values())
+                if told:
+                    self._prose = b""
+                elif not inside and not self._head.isspace():
+                    self._prose = bytes(self._head)
                 self._head.clear()
                 self._line += 1
 
@@ -198,7 +209,7 @@ class TextReader:
         for kind in [*self._open]:
             self._end(kind)
         found = [run for run in self._done if run.measures] or self._done
-        return [Reading(run.line, run.state(start)) for run in sorted(found, key=lambda run: run.line)]
+        return [Reading(run.line, run.state(start), run.note) for run in sorted(found, key=lambda run: run.line)]
 
     def _tell(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -228,7 +239,7 @@ class TextReader:
             self._end(kind)
             document = self._document
             line, date = (document.line, document.date) if document.covers(self._line) else (self._line, None)
-            run = self._open[kind] = _Run(kind, line, date)
+            run = self._open[kind] = _Run(kind, line, date, _note(self._prose))
         run.last = self._line
         run.hear(event)
 
@@ -288,9 +299,10 @@ class _Document:
 class _Run:
     """A run, as its events come."""
 
-    def __init__(self, kind: Kind, line: int, date: float | None) -> None:
+    def __init__(self, kind: Kind, line: int, date: float | None, note: str) -> None:
         self.line = self.last = line
         self.date = date
+        self.note = note
         self.over = False
         """Whether its end was told; what still comes is its clean-up."""
         self._kind = kind
@@ -376,6 +388,12 @@ class _Run:
             valid=scored.valid,
             reason=reason,
         )
+
+
+def _note(line: bytes) -> str:
+    """Return a line as text, with single blanks."""
+    words = " ".join(text(line).split())
+    return words if len(words) <= NOTE_LIMIT else f"{words[: NOTE_LIMIT - 3]}..."
 
 
 def _real(results: Iterable[Result]) -> list[Result]:

@@ -4,53 +4,82 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
 from typing import Any
 
 import click
 
 from pinchpoint import store
-from pinchpoint.diagnosis.comparison import Comparison, Figure, Group, Row, compare
+from pinchpoint.benchmarks.document import limit_document
+from pinchpoint.diagnosis.comparison import Comparison, Figure, Group, Move, Row, compare
+from pinchpoint.diagnosis.knobs import Difference, Settings
+from pinchpoint.diagnosis.marks import Bottleneck
+from pinchpoint.diagnosis.score import score_factors
 from pinchpoint.runs import RunState
 from pinchpoint.store import RunRecord, StoreError
 from pinchpoint.terminal.comparison import comparison_parts
 from pinchpoint.terminal.plain import fail, say, show, warn
 from pinchpoint.terminal.runs import standing
+from pinchpoint.terminal.story import story_parts
 
 __all__ = ["command"]
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
+@click.option("--brief", is_flag=True, help="Say of each run in a few lines what moved, and what was changed.")
+@click.option("--chain", is_flag=True, help="Compare each run with the one before it, in brief.")
 @click.option(
     "--noise",
     type=click.FloatRange(0, 100),
     metavar="PERCENT",
     help="Spread that repeats are known to have: a smaller difference is noise.",
 )
+@click.option(
+    "--repeats",
+    metavar="RUNS",
+    help="Repeats of any configuration whose spread, figure by figure, is taken as that of all.",
+)
 @click.option("--all", "every", is_flag=True, help="Compare every figure, not only the main one of each phase.")
 @click.argument("groups", nargs=-1, required=True, metavar="RUN...")
-def command(as_json: bool, noise: float | None, every: bool, groups: tuple[str, ...]) -> None:
+def command(
+    as_json: bool,
+    brief: bool,
+    chain: bool,
+    noise: float | None,
+    repeats: str | None,
+    every: bool,
+    groups: tuple[str, ...],
+) -> None:
     """Compare runs phase by phase with the first one, and say what is more than noise.
 
     A RUN is an id, its beginning, a name, or "last"; see `pinchpoint runs`. Repeats of a run make a group: ids with
     commas between them, or a pattern in quotes, such as 'base*'. Their spread is what a difference has to exceed.
+    With --chain a pattern that stands alone is a chain of runs, oldest first.
+
+    What limited each phase is shown where it was judged, and what differs in tags, command lines and settings of hosts.
     """
-    if len(groups) < 2:
-        fail("two runs or groups of runs are compared; `pinchpoint runs` lists those that are kept", 2)
     if noise is not None and not math.isfinite(noise):
         fail(f"--noise {noise} is no percentage", 2)
     try:
         kept = store.runs(warn)
         chosen = [_group(text, store.select(text, kept)) for text in groups]
+        if chain and len(groups) == 1:
+            chosen = [_group(store.name_of(record.marker.run), [record]) for record in store.select(groups[0], kept)]
+        reference = None if repeats is None else _group(repeats, store.select(repeats, kept))
     except StoreError as error:
         fail(str(error))
-    base, *others = chosen
+    if len(chosen) < 2:
+        fail("two runs or groups of runs are compared; `pinchpoint runs` lists those that are kept", 2)
+    if reference is not None and len(reference.runs) < 2:
+        fail(f"--repeats {repeats} is one run: two at least tell what repeats differ by", 2)
     share = None if noise is None else noise / 100
-    comparisons = [compare(base, other, noise=share, every=every) for other in others]
+    pairs = list(pairwise(chosen)) if chain else [(chosen[0], other) for other in chosen[1:]]
+    comparisons = [compare(base, other, noise=share, reference=reference, every=every) for base, other in pairs]
     if as_json:
-        say(json.dumps(_document(comparisons, share), indent=2))
+        say(json.dumps(_document(comparisons, share, reference), indent=2))
     else:
-        show(*comparison_parts(comparisons))
+        show(*(story_parts if brief or chain else comparison_parts)(comparisons))
     if not any(row.base and row.other for comparison in comparisons for row in comparison.rows):
         fail("the runs have no figure in common: were other benchmarks run, or are there no results?")
 
@@ -58,21 +87,36 @@ def command(as_json: bool, noise: float | None, every: bool, groups: tuple[str, 
 def _group(label: str, records: list[RunRecord]) -> Group:
     for record in records:
         record.marker.state = standing(record)
-    return Group(label, tuple(record.marker for record in records))
+    settings = (
+        Settings(record.marker.run, record.marker.tags, record.command, record.facts, record.note) for record in records
+    )
+    return Group(label, tuple(record.marker for record in records), tuple(settings))
 
 
-def _document(comparisons: list[Comparison], noise: float | None) -> dict[str, Any]:
+def _document(comparisons: list[Comparison], noise: float | None, reference: Group | None) -> dict[str, Any]:
     return {
         "noise": noise,
+        "repeats": None if reference is None else _group_document(reference),
         "base": _group_document(comparisons[0].base),
-        "comparisons": [
-            {"other": _group_document(found.other), "rows": [_row(row) for row in found.rows]} for found in comparisons
-        ],
+        "comparisons": [_comparison(found) for found in comparisons],
+    }
+
+
+def _comparison(found: Comparison) -> dict[str, Any]:
+    factors = score_factors(found)
+    return {
+        "base": found.base.label,
+        "other": _group_document(found.other),
+        "rows": [{**_row(row), "score_factor": factors.get(row.key)} for row in found.rows],
+        "bottlenecks": [_move(move) for move in found.moves],
+        "differences": [_difference(difference) for difference in found.knobs.differences],
+        "facts_unknown": list(found.knobs.unknown),
     }
 
 
 def _group_document(group: Group) -> dict[str, Any]:
-    return {"label": group.label, "runs": [_run(run) for run in group.runs]}
+    notes = {settings.run: settings.note for settings in group.settings}
+    return {"label": group.label, "runs": [{**_run(run), "note": notes.get(run.run, "")} for run in group.runs]}
 
 
 def _run(run: RunState) -> dict[str, Any]:
@@ -112,4 +156,38 @@ def _figure(figure: Figure | None) -> dict[str, Any] | None:
         "seconds": figure.seconds,
         "invalid": figure.invalid,
         "failed": figure.failed,
+    }
+
+
+def _move(move: Move) -> dict[str, Any]:
+    return {
+        **move.place._asdict(),
+        "base": _bottleneck(move.base),
+        "other": _bottleneck(move.other),
+        "moved": move.moved,
+    }
+
+
+def _bottleneck(found: Bottleneck | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "kind": found.kind,
+        "limits": [limit_document(limit) for limit in found.limits],
+        "agreeing": found.agreeing,
+        "runs": found.runs,
+        "dissent": [
+            {"kind": mark.kind, "limits": [limit_document(limit) for limit in mark.limits]} for mark in found.dissent
+        ],
+    }
+
+
+def _difference(difference: Difference) -> dict[str, Any]:
+    return {
+        "origin": str(difference.origin),
+        "name": difference.name,
+        "base": list(difference.base),
+        "other": list(difference.other),
+        "hosts": list(difference.hosts),
+        "varies": difference.varies,
     }

@@ -85,7 +85,10 @@ def command(name: str | None, tags: tuple[str, ...], as_json: bool, files: tuple
         try:
             text = _read(file)
             if as_json:
-                documents += [{"file": file, "line": line, **run_document(state)} for line, state in text.readings]
+                documents += [
+                    {"file": file, "line": line, "note": note, **run_document(state)}
+                    for line, state, note in text.readings
+                ]
             else:
                 _keep(text, file, name, pairs)
         except (_UnreadableError, StoreError) as error:
@@ -161,7 +164,7 @@ def _keep(text: _Text, file: str, name: str | None, tags: dict[str, str]) -> Non
     stem = (name or text.stem)[:NAME_LIMIT]
     digits = max(2, len(str(len(text.readings))))
     again = 0
-    for number, (_, state) in enumerate(text.readings, 1):
+    for number, (_, state, note) in enumerate(text.readings, 1):
         if state.phases and known[_figures(state)] > 0:
             known[_figures(state)] -= 1
             again += 1
@@ -170,7 +173,7 @@ def _keep(text: _Text, file: str, name: str | None, tags: dict[str, str]) -> Non
         try:
             run, directory = store.new_run_directory(store.run_id(numbered, (), state.start))
             marker = _marker(run, state, {**tags, HASH: text.digest})
-            store.save(directory, RunRecord(marker, [], origin=text.origin))
+            store.save(directory, RunRecord(marker, [], origin=text.origin, note=note))
         except OSError as error:
             raise StoreError(
                 f"{error.filename}: {error.strerror}; set XDG_STATE_HOME to a directory that can be written"

@@ -48,4 +48,6 @@ def _document(record: RunRecord) -> dict[str, Any]:
         "command": record.command,
         "exit_status": record.exit_status,
         "origin": record.origin,
+        "note": record.note,
+        "facts": record.facts,
     }

@@ -1,41 +1,39 @@
 """What changed between two groups of runs, figure by figure, and whether that is more than repeats differ by.
 
 A group holds repeats: runs with nothing changed between them. Its *spread* is the largest figure minus the smallest,
-over their mean. A difference of two means counts as noise unless it is larger than each of these:
+over their mean. A third group may be the *reference*: repeats of any configuration, whose spread is taken as that of
+the others too. A difference of two means counts as noise unless it is larger than each of these:
 
-- the spread of either group, as far as it has repeats;
-- where both have three runs or more, the half-width of the 95 % confidence interval of the difference of the means
-  (Student's t as Welch takes it: the groups may differ in their variance);
+- the spread of either group and of the reference, as far as they have repeats;
 - the noise that the user knows of, as a share of the larger mean.
 
-Where none of them is known nothing is claimed. Which group is the base changes the sign and what shares are of, but
+One that is larger is still not proved as long as it lies in the 95 % confidence interval around no difference
+(`pinchpoint.diagnosis.spread`): few repeats know little of their spread. A noise that the user knows of takes the place
+of that interval unless the repeats refute it.
+
+Where no spread is known nothing is claimed. Which group is the base changes the sign and what shares are of, but
 never whether there is a difference.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from statistics import fmean, variance
+from statistics import fmean
 from typing import NamedTuple
 
 from pinchpoint.benchmarks.output import number as number_in
-from pinchpoint.runs import PhaseMark, Result, RunState
+from pinchpoint.diagnosis.knobs import Knobs, Settings, knobs
+from pinchpoint.diagnosis.marks import Bottleneck, bottleneck
+from pinchpoint.diagnosis.spread import Spread, half_width, moderated, prior, spread
+from pinchpoint.runs import PhaseMark, Result, RunState, VerdictMark
 
-__all__ = ["Comparison", "Figure", "Group", "Key", "Row", "Verdict", "compare"]
+__all__ = ["CLAIMS", "Comparison", "Figure", "Group", "Key", "Move", "Place", "Row", "Verdict", "compare"]
 
 SHORT = 30.0
 """Seconds under which a phase is called short: it may end before caches are full and clocks have settled."""
-FEWEST = 3
-"""Runs of each group from which on there is a confidence interval."""
-QUANTILES = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-"""0.975 quantiles of Student's t with 1, 2, ... degrees of freedom; with more the last one is taken, a bit too wide."""
 LONGEST = 2.0**53
 """Seconds from which on the length of a phase is none."""
 FAILED = "failed"
@@ -53,9 +51,15 @@ class Verdict(StrEnum):
     """Of an amount or a share, of which neither more nor less is better."""
     LESS = "less"
     NOISE = "inside the noise"
+    UNPROVED = "not proved"
+    """More than the spread that was seen, but so few repeats don't exclude chance."""
     UNKNOWN = "spread unknown"
-    """Each group is one run, and no noise is known."""
+    """There are no repeats, and no noise is known."""
     ONE_SIDED = "only one side"
+
+
+CLAIMS = frozenset({Verdict.FASTER, Verdict.SLOWER, Verdict.BETTER, Verdict.WORSE, Verdict.MORE, Verdict.LESS})
+"""Verdicts that say that something changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,8 @@ class Group:
 
     label: str
     runs: tuple[RunState, ...]
+    settings: tuple[Settings, ...] = ()
+    """Of each run, in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,15 @@ class Figure:
         return self.seconds is not None and self.seconds < SHORT
 
 
+class Place(NamedTuple):
+    """What makes phases of different runs the same one."""
+
+    benchmark: str
+    phase: str
+    occurrence: int
+    """Counted from 1: a run may have several phases of one name."""
+
+
 class Key(NamedTuple):
     """What makes figures of different runs the same one."""
 
@@ -107,7 +122,6 @@ class Key(NamedTuple):
     phase: str
     """Empty for a score."""
     occurrence: int
-    """Counted from 1: a run may have several phases of one name."""
     operation: str
     unit: str
 
@@ -117,9 +131,9 @@ class Key(NamedTuple):
         return not self.phase
 
     @property
-    def place(self) -> tuple[str, str, int]:
+    def place(self) -> Place:
         """The phase that it is of."""
-        return self.benchmark, self.phase, self.occurrence
+        return Place(self.benchmark, self.phase, self.occurrence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +150,6 @@ class Row:
     interval: tuple[float, float] | None = None
     """95 % confidence interval of the difference, over the base's mean."""
     verdict: Verdict = Verdict.ONE_SIDED
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether a difference is claimed though one of the groups has too few repeats to know its spread well."""
-        claimed = self.verdict not in (Verdict.NOISE, Verdict.UNKNOWN, Verdict.ONE_SIDED)
-        return claimed and any(figure is not None and len(figure.values) < FEWEST for figure in (self.base, self.other))
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -165,6 +173,22 @@ MARKS: dict[str, Callable[[Figure], bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """What limited one phase in both groups; None where it was not judged."""
+
+    place: Place
+    base: Bottleneck | None
+    other: Bottleneck | None
+
+    @property
+    def moved(self) -> bool:
+        """Whether it was judged in both, differs, and most repeats of each say so."""
+        if self.base is None or self.other is None or self.base.identity == self.other.identity:
+            return False
+        return all(2 * side.agreeing > side.runs for side in (self.base, self.other))
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """A group beside the base."""
 
@@ -174,35 +198,96 @@ class Comparison:
     """Phases as the base has them, then those that only the other group has, then scores."""
     noise: float | None = None
     """The spread that the user knows of, as a share."""
+    moves: tuple[Move, ...] = ()
+    """Of each phase that was judged in one of the groups at least, in the order of the rows."""
+    knobs: Knobs = field(default_factory=Knobs)
+
+    @property
+    def headline(self) -> Row | None:
+        """The row that stands for the whole: the last score, else the only row; None where there is neither."""
+        both = [row for row in self.rows if row.base is not None and row.other is not None]
+        scores = [row for row in both if row.key.score]
+        if scores:
+            return scores[-1]
+        return both[0] if len(both) == 1 else None
 
 
-def compare(base: Group, other: Group, *, noise: float | None = None, every: bool = False) -> Comparison:
+def compare(
+    base: Group,
+    other: Group,
+    *,
+    noise: float | None = None,
+    reference: Group | None = None,
+    every: bool = False,
+) -> Comparison:
     """Compare a group with the base.
 
-    `noise` is a known spread as a share (0.05). Of each phase its main figure is compared, or `every` one.
+    `noise` is a known spread as a share (0.05), `reference` a group of repeats that has it. Of each phase its main
+    figure is compared, or `every` one.
     """
     before, after = _figures(base), _figures(other)
+    known = {} if reference is None else _figures(reference)
     keys = [*before, *(key for key in after if key not in before)]
-    if not every:
-        mains: dict[tuple[str, str, int], Key] = {}
-        for key in keys:
-            mains.setdefault(key.place, key)
-        keys = [key for key in keys if key.score or mains[key.place] == key]
-    rows = [_row(key, before.get(key), after.get(key), noise) for key in keys]
-    return Comparison(base, other, tuple(sorted(rows, key=lambda row: row.key.score)), noise)
+    mains: dict[Place, Key] = {}
+    for key in keys:
+        mains.setdefault(key.place, key)
+    spreads = {key: spread(_repeats(before.get(key), after.get(key), known.get(key))) for key in keys}
+    # Scores and minor figures follow from the main ones, and would count these twice.
+    others = prior(spreads[key] for key in keys if not key.score and mains[key.place] == key)
+    shown = keys if every else [key for key in keys if key.score or mains[key.place] == key]
+    rows = []
+    for key in shown:
+        first, second = before.get(key), after.get(key)
+        if first is None or second is None:
+            rows.append(Row(key, first, second))
+        else:
+            rows.append(_row(key, first, second, known.get(key), noise, moderated(spreads[key], others)))
+    return Comparison(
+        base,
+        other,
+        tuple(sorted(rows, key=lambda row: row.key.score)),
+        noise,
+        _moves(base, other),
+        knobs(base.settings, other.settings),
+    )
+
+
+def _repeats(*figures: Figure | None) -> list[tuple[float, ...]]:
+    return [figure.values for figure in figures if figure is not None]
+
+
+def _moves(base: Group, other: Group) -> tuple[Move, ...]:
+    before, after = _verdicts(base), _verdicts(other)
+    places = [*before, *(place for place in after if place not in before)]
+    return tuple(Move(place, bottleneck(before.get(place, ())), bottleneck(after.get(place, ()))) for place in places)
+
+
+def _verdicts(group: Group) -> dict[Place, list[VerdictMark]]:
+    found: dict[Place, list[VerdictMark]] = {}
+    for run in group.runs:
+        for place, mark in _places(run):
+            if mark.verdict is not None:
+                found.setdefault(place, []).append(mark.verdict)
+    return found
+
+
+def _places(run: RunState) -> Iterator[tuple[Place, PhaseMark]]:
+    """Yield the phases of a run and what each is called."""
+    occurrences: dict[tuple[str, str], int] = {}
+    for mark in run.phases:
+        benchmark = mark.benchmark or run.benchmark
+        number = occurrences[benchmark, mark.name] = occurrences.get((benchmark, mark.name), 0) + 1
+        yield Place(benchmark, mark.name, number), mark
 
 
 def _figures(group: Group) -> dict[Key, Figure]:
     """Return the figures of a group, those of each phase together and its main one first."""
     found: dict[Key, list[tuple[Result, PhaseMark | None, bool]]] = {}
     for run in group.runs:
-        occurrences: dict[tuple[str, str], int] = {}
         seen: set[Key] = set()
-        for mark in run.phases:
-            benchmark = mark.benchmark or run.benchmark
-            number = occurrences[benchmark, mark.name] = occurrences.get((benchmark, mark.name), 0) + 1
+        for place, mark in _places(run):
             for result in mark.results:
-                key = Key(benchmark, mark.name, number, result.operation, result.unit)
+                key = Key(*place, result.operation, result.unit)
                 if key not in seen and number_in(result.value) is not None:
                     seen.add(key)
                     found.setdefault(key, []).append((result, mark, mark.valid))
@@ -230,35 +315,54 @@ def _length(mark: PhaseMark) -> float | None:
     return seconds if 0 < seconds < LONGEST else None
 
 
-def _row(key: Key, base: Figure | None, other: Figure | None, noise: float | None) -> Row:
-    if base is None or other is None:
-        return Row(key, base, other)
+def _row(key: Key, base: Figure, other: Figure, reference: Figure | None, noise: float | None, known: Spread) -> Row:
+    """Return a figure that both groups have; `known` is how its repeats differ."""
     difference = other.mean - base.mean
     scale = abs(base.mean)
-    half = _half_width(base.values, other.values)
-    bounds = [found for found in (base.range, other.range, half) if found is not None]
-    if noise is not None:
-        bounds.append(noise * max(scale, abs(other.mean)))
+    larger = max(scale, abs(other.mean))
+    seen = [found for found in (base.range, other.range) if found is not None]
+    if reference is not None and reference.spread is not None:
+        seen.append(reference.spread * larger)
+    bounds = seen if noise is None else [*seen, noise * larger]
+    if not bounds:
+        return Row(key, base, other, _ratio(difference, scale), verdict=Verdict.UNKNOWN)
+    half = half_width(known, len(base.values), len(other.values))
+    if noise is not None and noise * larger >= max(seen, default=0.0):
+        half = None  # whoever knows the noise from elsewhere need not learn it from these repeats
+    ratio = math.log(other.mean / base.mean) if _has_logarithm(base, other) else None
+    noises = [_ratio(max(bounds), scale)]
     interval = None
-    if half is not None:
-        low, high = _ratio(difference - half, scale), _ratio(difference + half, scale)
-        interval = (low, high) if low is not None and high is not None else None
+    if half is None:
+        chance = False
+    elif ratio is None or half == math.inf:
+        chance = True
+        noises.append(None)
+    else:
+        chance = abs(ratio) <= half
+        interval = math.expm1(ratio - half), math.expm1(ratio + half)
+        noises.append(math.expm1(half) if ratio > 0 else -math.expm1(-half))
     return Row(
         key,
         base,
         other,
         _ratio(difference, scale),
-        _ratio(max(bounds), scale) if bounds else None,
+        None if None in noises else max(found for found in noises if found is not None),
         interval,
-        _verdict(key, difference, max(bounds) if bounds else None),
+        _verdict(key, difference, max(bounds), chance=chance),
     )
 
 
-def _verdict(key: Key, difference: float, bound: float | None) -> Verdict:
-    if bound is None:
-        return Verdict.UNKNOWN
+def _has_logarithm(base: Figure, other: Figure) -> bool:
+    """Return whether a ratio of two figures is more than 0, and finite."""
+    return base.mean > 0 and other.mean > 0 and 0 < other.mean / base.mean < math.inf
+
+
+def _verdict(key: Key, difference: float, bound: float, *, chance: bool) -> Verdict:
+    """Return what a difference means; `bound` is the spread that is known, `chance` whether few repeats leave doubt."""
     if abs(difference) <= bound:
         return Verdict.NOISE
+    if chance:
+        return Verdict.UNPROVED
     more = difference > 0
     if key.score:
         return Verdict.BETTER if more else Verdict.WORSE
@@ -267,18 +371,6 @@ def _verdict(key: Key, difference: float, bound: float | None) -> Verdict:
     if key.unit.endswith("_per_second"):
         return Verdict.FASTER if more else Verdict.SLOWER
     return Verdict.MORE if more else Verdict.LESS
-
-
-def _half_width(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Return the half-width of the 95 % confidence interval of the difference of two means (Welch, Biometrika 1947)."""
-    if min(len(first), len(second)) < FEWEST:
-        return None
-    a, b = variance(first) / len(first), variance(second) / len(second)
-    if a + b == 0:
-        return 0.0
-    # Shares, so that no square can underflow.
-    degrees = 1 / ((a / (a + b)) ** 2 / (len(first) - 1) + (b / (a + b)) ** 2 / (len(second) - 1))
-    return QUANTILES[max(0, min(int(degrees), len(QUANTILES)) - 1)] * math.sqrt(a + b)
 
 
 def _ratio(value: float, scale: float) -> float | None:

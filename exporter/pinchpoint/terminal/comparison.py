@@ -15,8 +15,9 @@ from pinchpoint.diagnosis.comparison import Comparison, Figure, Group, Row, Verd
 from pinchpoint.figures import format_figure
 from pinchpoint.runs import RunState
 from pinchpoint.terminal.plain import clean
+from pinchpoint.terminal.shifts import shift_parts
 
-__all__ = ["bare_figure", "comparison_parts"]
+__all__ = ["STYLES", "bare_figure", "comparison_parts", "notes", "row_label", "share"]
 
 STYLES = {
     Verdict.FASTER: "green",
@@ -24,21 +25,19 @@ STYLES = {
     Verdict.SLOWER: "red",
     Verdict.WORSE: "red",
     Verdict.NOISE: "dim",
+    Verdict.UNPROVED: "dim",
     Verdict.UNKNOWN: "dim",
 }
 SINGLE = (
-    "one run each: spread unknown, so nothing is said to be faster or slower. Repeat the runs "
-    "and compare groups of repeats, or give the spread that you know as --noise PERCENT."
+    "one run each: spread unknown, so nothing is said to be faster or slower. Repeat the runs and compare groups of "
+    "repeats, name repeats of another run (--repeats RUNS), or give the spread that you know (--noise PERCENT)."
 )
 NOISE = (
-    "noise: a difference up to it is no news. It is the largest of the spread of the repeats, "
-    "their 95 % interval (from 3 runs in each group on), and --noise."
+    "noise: what a difference has to exceed. It is the largest of the spread of the repeats, their 95 % interval, and "
+    "--noise."
 )
-FEW = (
-    "few repeats: with nothing changed, nearly half of all figures of 2 runs and 1 differ by more than the spread, "
-    "one in five of 2 and 2, one in twenty of 3 and 3."
-)
-"""Computed for normally distributed figures; docs/results.md."""
+UNPROVED = "not proved: more than the repeats differ by, but with so few of them it may be chance."
+NO_FACTS = "No settings of hosts are known of "
 SHORT = "short: under 30 s, so it may not repeat well."
 UNITLESS = frozenset({"", "ratio", "score"})
 LABEL_WIDTH = 24
@@ -55,34 +54,58 @@ def bare_figure(value: float, unit: str) -> str:
 
 
 def comparison_parts(comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
-    """Yield what is printed, from top to bottom: for each comparison its groups and its table, then what words mean."""
-    rows = [row for comparison in comparisons for row in comparison.rows]
+    """Yield what is printed, from top to bottom: for each comparison its groups and tables, then what words mean."""
     # Where all figures are of one benchmark its name is said once, above the table.
-    benchmarks = {row.key.benchmark for row in rows}
+    named = len({row.key.benchmark for comparison in comparisons for row in comparison.rows}) > 1
     for comparison in comparisons:
         yield from _group("base", comparison.base)
         yield from _group("other", comparison.other)
-        yield _Rows(comparison.rows, named=len(benchmarks) > 1)
+        yield _Rows(comparison.rows, named=named)
+        yield from shift_parts(comparison, named=named)
+    yield from notes(comparisons)
+
+
+def notes(comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
+    """Yield what the words mean that the comparisons have."""
+    rows = [row for comparison in comparisons for row in comparison.rows]
     verdicts = {row.verdict for row in rows}
     if Verdict.UNKNOWN in verdicts:
         yield _Note(SINGLE)
     if any(row.noise is not None for row in rows):
         yield _Note(NOISE)
-    if any(row.doubtful for comparison in comparisons if comparison.noise is None for row in comparison.rows):
-        yield _Note(FEW)
+    if Verdict.UNPROVED in verdicts:
+        yield _Note(UNPROVED)
     if any("short" in mark for row in rows for mark in row.marks):
         yield _Note(SHORT)
+    runs = {run.run for comparison in comparisons for run in (*comparison.base.runs, *comparison.other.runs)}
+    unknown = {run for comparison in comparisons for run in comparison.knobs.unknown}
+    if unknown and len(unknown) < len(runs):
+        yield _Note(f"{NO_FACTS}{clean(', '.join(sorted(unknown)))}.")
 
 
-def _group(side: str, group: Group) -> Iterator[Text]:
+def _group(side: str, group: Group) -> Iterator[RenderableType]:
     for index, run in enumerate(group.runs):
         yield Text(f"{side if index == 0 else '':<5} {clean(run.run)}  {_standing(run)}", no_wrap=False)
+        note = group.settings[index].note if index < len(group.settings) else ""
+        if note:
+            yield _Line(f"      {clean(note)}")
 
 
 def _standing(run: RunState) -> str:
     words = [run.benchmark, run.state, *([] if run.valid else ["INVALID"])]
     reason = f": {run.reason}" if run.reason else ""
     return clean(" ".join(words) + reason)
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A text of which no more is shown than has room in one line."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the line; as a renderable of its own, since the console joins texts and wraps them."""
+        yield Text(self.text, style="dim", no_wrap=True, overflow="ellipsis")
 
 
 @dataclass(frozen=True)
@@ -105,7 +128,7 @@ class _Rows:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield a table, or where that does not fit two lines for each figure."""
-        labels = [_label(row, self.rows, named=self.named) for row in self.rows]
+        labels = [row_label(row, self.rows, named=self.named) for row in self.rows]
         if options.max_width >= TABLE_WIDTH:
             yield _table(self.rows, labels)
             return
@@ -114,9 +137,9 @@ class _Rows:
             yield Text.assemble(f"{label}: ", (_words(row), STYLES.get(row.verdict, "")))
             figures = [f"{_value(row, row.base)} -> {_value(row, row.other)}"]
             if row.change is not None:
-                figures.append(_share(row.change, sign=True))
+                figures.append(share(row.change, sign=True))
             if row.noise is not None:
-                figures.append(f"noise {_share(row.noise)}")
+                figures.append(f"noise {share(row.noise)}")
             yield Text(f"  {', '.join(figures)}")
         yield Text()
 
@@ -135,14 +158,15 @@ def _table(rows: Sequence[Row], labels: Sequence[str]) -> Table:
             Text(label),
             Text(_value(row, row.base)),
             Text(_value(row, row.other)),
-            Text(_share(row.change, sign=True)),
-            Text(_share(row.noise)),
+            Text(share(row.change, sign=True)),
+            Text(share(row.noise)),
             Text(_words(row), style=STYLES.get(row.verdict, "")),
         )
     return table
 
 
-def _label(row: Row, rows: Sequence[Row], *, named: bool) -> str:
+def row_label(row: Row, rows: Sequence[Row], *, named: bool) -> str:
+    """Return what a row is called among others; `named` puts its benchmark before it."""
     key = row.key
     words = [key.benchmark] if named else []
     words += ["score", key.operation] if key.score else [key.phase]
@@ -158,10 +182,11 @@ def _value(row: Row, figure: Figure | None) -> str:
     return "-" if figure is None else clean(bare_figure(figure.mean, row.key.unit))
 
 
-def _share(share: float | None, *, sign: bool = False) -> str:
-    if share is None:
+def share(value: float | None, *, sign: bool = False) -> str:
+    """Return a share as a percentage; from ten times as much on, a change (`sign`) is a factor."""
+    if value is None:
         return "-"
-    percent = share * 100
+    percent = value * 100
     if abs(percent) >= 999.5:
         return f"{percent / 100 + 1:.3g}x" if sign else f"{percent:.0f}%"
     return f"{percent:+.1f}%" if sign else f"{percent:.1f}%"

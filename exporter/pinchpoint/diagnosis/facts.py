@@ -1,0 +1,135 @@
+"""The settings of each host, as a run keeps them: what may explain why two runs differ.
+
+Only what somebody can set, or what a machine is made of. Counters, times and fill levels, which differ between any two
+runs, are none of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from pinchpoint.diagnosis.series import label, series
+from pinchpoint.model import Snapshot, Snapshots
+
+__all__ = ["Facts", "absence_tells", "facts", "merged"]
+
+Facts = dict[str, dict[str, list[str]]]
+"""Values by fact and by host: several where daemons, CPUs or devices of the host differ, sorted."""
+
+DAEMONS = ":daemons"
+"""Ends the fact that says how many daemons of a type run on the host."""
+RANKS = "mds:ranks"
+"""How many MDSs on the host have a rank."""
+FACT_LIMIT = 1024
+"""Facts of one host that are kept; a host has 100."""
+VALUE_LIMIT = 16
+"""Values of one fact that are kept."""
+LENGTH_LIMIT = 128
+"""Characters of a value that are kept."""
+COUNTED = ("mds", "osd", "mon", "mgr")
+"""Daemons of which it matters how many there are; clients come and go with the benchmark."""
+TELLING = ("mount:", "cpu_quota:", "io_limit:")
+HERTZ_PER_GIGAHERTZ = 1e9
+
+
+def facts(snapshots: Snapshots) -> Facts:
+    """Return the settings that snapshots of hosts show; a host that shows none is left out.
+
+    Settings are exported slowly, and daemons are found one after the other: see `merged`.
+    """
+    found = {host: _facts(snapshot) for host, snapshot in snapshots.items()}
+    return {host: known for host, known in found.items() if known}
+
+
+def merged(earlier: Facts, later: Facts) -> Facts:
+    """Return what two moments of a run show together.
+
+    A setting that was changed in between has both values. Of how many daemons there are the larger number is kept: the
+    exporter needs seconds to find them all.
+    """
+    return {host: _merged(earlier.get(host, {}), later.get(host, {})) for host in [*earlier, *(later.keys() - earlier)]}
+
+
+def absence_tells(fact: str) -> bool:
+    """Return whether a host without this fact is one without what it speaks of; else it only isn't known."""
+    return fact.startswith(TELLING) or fact.endswith(DAEMONS) or fact == "cmdline"
+
+
+def _merged(earlier: dict[str, list[str]], later: dict[str, list[str]]) -> dict[str, list[str]]:
+    found = {}
+    for fact in sorted({*earlier, *later})[:FACT_LIMIT]:
+        values = sorted({*earlier.get(fact, ()), *later.get(fact, ())})[:VALUE_LIMIT]
+        if fact.endswith(DAEMONS) or fact == RANKS:
+            values = sorted(values, key=lambda value: (len(value), value))[-1:]
+        found[fact] = values
+    return found
+
+
+def _facts(snapshot: Snapshot) -> dict[str, list[str]]:
+    values: dict[str, set[str]] = {}
+    for source in (_host, _clock, _idle, _ceph, _cgroups):
+        for fact, value in source(snapshot):
+            if value and (fact in values or len(values) < FACT_LIMIT):
+                values.setdefault(fact, set()).add(value[:LENGTH_LIMIT])
+    if any(fact.startswith("idle_state:") for fact in values):
+        values.pop("idle_states", None)  # the same in one line
+    return {fact: sorted(found)[:VALUE_LIMIT] for fact, found in sorted(values.items())}
+
+
+def _host(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    for labels, value in series(snapshot, "pinchpoint_host_fact_info"):
+        if value:
+            yield label(labels, "fact"), label(labels, "value")
+
+
+def _clock(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    for labels, value in series(snapshot, "pinchpoint_cpu_governor_info"):
+        if value:
+            yield "governor", label(labels, "governor")
+            yield "cpu_driver", label(labels, "driver")
+            yield "energy_preference", label(labels, "epp")
+    for _, value in series(snapshot, "pinchpoint_cpu_turbo_disabled"):
+        yield "turbo", "off" if value else "on"
+    for _, value in series(snapshot, "pinchpoint_cpu_performance_limit_ratio"):
+        yield "cpu_performance_limit", f"{value:.0%}"
+    limits = {value for _, value in series(snapshot, "pinchpoint_cpu_frequency_limit_hertz")}
+    for value in limits:
+        yield "cpu_frequency_limit", f"{value / HERTZ_PER_GIGAHERTZ:.2f} GHz"
+
+
+def _idle(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    """Yield each idle state, and whether the CPUs may use it."""
+    cpus = {label(labels, "value") for labels, _ in series(snapshot, "pinchpoint_host_fact_info")
+            if label(labels, "fact") == "cpus"}  # fmt: skip
+    for labels, disabled in series(snapshot, "pinchpoint_cpu_idle_state_disabled_cpus"):
+        state = label(labels, "state")
+        everywhere = not cpus or f"{disabled:.0f}" in cpus
+        yield f"idle_state:{state}", "on" if not disabled else "off" if everywhere else f"off on {disabled:.0f} CPUs"
+
+
+def _ceph(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    for labels, value in series(snapshot, "pinchpoint_ceph_option_daemons"):
+        if value:
+            # An empty value is one too: the option's default may be to have none.
+            yield f"{label(labels, 'type')}:{label(labels, 'option')}", label(labels, "value") or "(empty)"
+    for labels, _ in series(snapshot, "pinchpoint_ceph_daemon_info"):
+        yield f"{_type(label(labels, 'daemon'))}:version", label(labels, "version")
+    daemons = {label(labels, "daemon") for labels, _ in series(snapshot, "pinchpoint_ceph_socket_up")}
+    for type_, number in Counter(map(_type, daemons)).items():
+        if type_ in COUNTED:
+            yield f"{type_}{DAEMONS}", str(number)
+    ranks = [value for _, value in series(snapshot, "pinchpoint_mds_rank_held")]
+    if ranks:
+        yield RANKS, f"{sum(ranks):.0f}"
+
+
+def _cgroups(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    for labels, value in series(snapshot, "pinchpoint_cgroup_cpu_quota_cpus"):
+        yield f"cpu_quota:{label(labels, 'owner')}", f"{value:.3g} CPUs"
+    for labels, value in series(snapshot, "pinchpoint_cgroup_io_limit"):
+        yield f"io_limit:{label(labels, 'owner')}:{label(labels, 'limit')}", f"{value:.0f}"
+
+
+def _type(daemon: str) -> str:
+    return daemon.partition(".")[0]

@@ -1,0 +1,133 @@
+"""Which settings two groups of runs differ in: tags, command lines, and the facts of their hosts."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pinchpoint.diagnosis.facts import absence_tells
+
+__all__ = ["Difference", "Knobs", "Origin", "Settings", "knobs"]
+
+OWN_TAGS = frozenset({"sha256"})
+"""Tags that `pinchpoint import` sets by itself."""
+ONLY = ""
+"""Stands for the one host of runs that were measured on one host each, however their source called it."""
+
+
+class Origin(StrEnum):
+    """How a setting is known."""
+
+    TAG = "tag"
+    COMMAND = "command"
+    HOSTS = "hosts"
+    """Which hosts were measured."""
+    FACT = "fact"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is known of the settings of one run."""
+
+    run: str
+    tags: Mapping[str, str] = field(default_factory=dict)
+    command: Sequence[str] = ()
+    """Empty where it isn't known."""
+    facts: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    """See `pinchpoint.diagnosis.facts`."""
+    note: str = ""
+    """What stood before it in the text that it was imported from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A setting in which the groups differ, or the runs of a group among themselves."""
+
+    origin: Origin
+    name: str
+    base: tuple[str, ...]
+    """Each value that it has in a run of the base, in the order of the runs; empty text: it is not set."""
+    other: tuple[str, ...]
+    hosts: tuple[str, ...] = ()
+    """Hosts of which this is a fact; empty for one host that needs no name, and for what is no fact."""
+    among: int = 1
+    """Hosts that both groups have."""
+
+    @property
+    def varies(self) -> bool:
+        """Whether it has several values inside a group, so that the group's runs are no repeats in this."""
+        return len(self.base) > 1 or len(self.other) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """Which settings two groups differ in, and of whom they are not known."""
+
+    differences: tuple[Difference, ...] = ()
+    """Tags, then the command line, then hosts and their facts."""
+    unknown: tuple[str, ...] = ()
+    """Runs of which no fact of a host is known."""
+
+
+def knobs(base: Sequence[Settings], other: Sequence[Settings]) -> Knobs:
+    """Return which settings differ between two groups of runs, or inside of one."""
+    unknown = tuple(dict.fromkeys(settings.run for settings in (*base, *other) if not settings.facts))
+    return Knobs((*_tags(base, other), *_commands(base, other), *_hosts(base, other)), unknown)
+
+
+def _tags(base: Sequence[Settings], other: Sequence[Settings]) -> Iterator[Difference]:
+    names = dict.fromkeys(name for settings in (*base, *other) for name in settings.tags)
+    for name in names:
+        if name not in OWN_TAGS:
+            sides = (_distinct(settings.tags.get(name, "") for settings in side) for side in (base, other))
+            yield from _difference(Origin.TAG, name, *sides)
+
+
+def _commands(base: Sequence[Settings], other: Sequence[Settings]) -> Iterator[Difference]:
+    sides = [_distinct(shlex.join(settings.command) for settings in side if settings.command) for side in (base, other)]
+    if all(sides):
+        yield from _difference(Origin.COMMAND, "command", *sides)
+
+
+def _hosts(base: Sequence[Settings], other: Sequence[Settings]) -> Iterator[Difference]:
+    """Yield what differs in the facts of hosts, each once for all hosts on which it differs in the same way."""
+    runs = [[settings.facts for settings in side if settings.facts] for side in (base, other)]
+    if not all(runs):
+        return
+    if all(len(facts) == 1 for side in runs for facts in side):
+        runs = [[{ONLY: next(iter(facts.values()))} for facts in side] for side in runs]
+    names = [_distinct(", ".join(sorted(facts)) for facts in side) for side in runs]
+    yield from _difference(Origin.HOSTS, "hosts", *names)
+    common = sorted(set.intersection(*(set().union(*side) for side in runs)))
+    found: dict[Difference, list[str]] = {}
+    for host in common:
+        first, second = ([facts[host] for facts in side if host in facts] for side in runs)
+        for difference in _facts(first, second):
+            found.setdefault(difference, []).append(host)
+    for difference, hosts in sorted(found.items(), key=lambda entry: entry[0].name):
+        named = () if hosts == [ONLY] else tuple(hosts)
+        yield Difference(Origin.FACT, difference.name, difference.base, difference.other, named, len(common))
+
+
+def _facts(
+    base: Sequence[Mapping[str, Sequence[str]]], other: Sequence[Mapping[str, Sequence[str]]]
+) -> Iterator[Difference]:
+    """Yield what differs in the facts of one host, one mapping a run."""
+    for name in sorted(set().union(*base, *other)):
+        sides = []
+        for side in (base, other):
+            known = [facts for facts in side if name in facts or absence_tells(name)]
+            sides.append(_distinct(", ".join(facts.get(name, ())) for facts in known))
+        if all(sides):
+            yield from _difference(Origin.FACT, name, *sides)
+
+
+def _difference(origin: Origin, name: str, base: tuple[str, ...], other: tuple[str, ...]) -> Iterator[Difference]:
+    if len(base) > 1 or set(base) != set(other):
+        yield Difference(origin, name, base, other)
+
+
+def _distinct(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))

@@ -1,0 +1,95 @@
+"""Verdicts as they are kept with a run's phases, and what those of repeats have in common."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from pinchpoint.diagnosis.blame import DAEMONS
+from pinchpoint.diagnosis.verdict import Verdict
+from pinchpoint.runs import LimitMark, VerdictMark
+
+__all__ = ["Bottleneck", "bottleneck", "verdict_mark"]
+
+Identity = tuple[str, frozenset[tuple[str, str]]]
+LIMITS = 4
+"""Resources that are kept of a verdict."""
+MOUNT = re.compile(r"ceph-\d+")
+"""The writeback device of a CephFS mount."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bottleneck:
+    """What limited a phase in a group of repeats: the verdict that most of them have."""
+
+    kind: str
+    """A `pinchpoint.diagnosis.verdict.Kind`."""
+    limits: tuple[LimitMark, ...]
+    """The most blamed first; blame is the mean over the runs that agree."""
+    agreeing: int
+    """Runs that have this verdict."""
+    runs: int
+    """Runs whose phase was judged."""
+    dissent: tuple[VerdictMark, ...] = ()
+    """Other verdicts of the group, each once, the more frequent first."""
+
+    @property
+    def identity(self) -> Identity:
+        """What makes verdicts of different runs the same."""
+        return _identity(VerdictMark(self.kind, self.limits))
+
+
+def verdict_mark(verdict: Verdict) -> VerdictMark:
+    """Return what is kept of a verdict: the resources that it names, of equal ones the most blamed."""
+    limits: dict[tuple[str, str], LimitMark] = {}
+    for limit in verdict.limits:
+        mark = LimitMark(limit.resource, limit.owner, round(limit.blame, 3))
+        limits.setdefault(_same(mark), mark)
+    return VerdictMark(str(verdict.kind), tuple(limits.values())[:LIMITS])
+
+
+def bottleneck(marks: Sequence[VerdictMark]) -> Bottleneck | None:
+    """Return what limited a phase in the runs of a group; None where it was judged in none of them.
+
+    Where several verdicts are equally frequent, the earliest of them is taken.
+    """
+    if not marks:
+        return None
+    (most, agreeing), *others = Counter(map(_identity, marks)).most_common()
+    first = {_identity(mark): mark for mark in reversed(marks)}
+    return Bottleneck(
+        first[most].kind,
+        _mean_limits([mark for mark in marks if _identity(mark) == most]),
+        agreeing,
+        len(marks),
+        tuple(first[identity] for identity, _ in others),
+    )
+
+
+def _identity(mark: VerdictMark) -> Identity:
+    return mark.kind, frozenset(map(_same, mark.limits))
+
+
+def _same(limit: LimitMark) -> tuple[str, str]:
+    """Return what makes resources of different runs the same one.
+
+    Which of the MDSs or OSDs it is changes with every failover, and the number of a CephFS mount with every mount.
+    """
+    prefix = limit.owner.partition(".")[0]
+    return limit.resource, prefix if prefix in DAEMONS else MOUNT.sub("ceph", limit.owner)
+
+
+def _mean_limits(marks: Sequence[VerdictMark]) -> tuple[LimitMark, ...]:
+    """Return each resource with its mean blame; the owner is the one that most often had it."""
+    found: dict[tuple[str, str], list[LimitMark]] = {}
+    for mark in marks:
+        for limit in mark.limits:
+            found.setdefault(_same(limit), []).append(limit)
+    means = []
+    for limits in found.values():
+        ((owner, _),) = Counter(limit.owner for limit in limits).most_common(1)
+        means.append(LimitMark(limits[0].resource, owner, fmean(limit.blame for limit in limits)))
+    return tuple(sorted(means, key=lambda limit: -limit.blame))

@@ -1,0 +1,118 @@
+"""How much repeats of a figure differ, as far as a few of them can tell.
+
+Two repeats know little of their own spread: alone they would have to differ from a third run by 11 times their distance
+before chance is left out. The other figures of the same runs know more. The variance of each figure is therefore
+moderated by those of all: G. K. Smyth, Linear models and empirical Bayes methods (2004), doi:10.2202/1544-6115.1027.
+The more alike the figures spread, the more one learns from the others.
+
+All of this is about logarithms: figures of different units and sizes have a common scale there, and a ratio is a
+difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from statistics import fmean, variance
+from typing import NamedTuple
+
+__all__ = ["NOTHING", "Spread", "half_width", "moderated", "prior", "spread"]
+
+QUANTILES = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+"""0.975 quantiles of Student's t with 1, 2, ... degrees of freedom; with more the last one is taken, a bit too wide."""
+FEWEST_FIGURES = 4
+"""Figures from which on each learns from the others: of fewer nobody knows how alike they spread."""
+LARGE = 6.0
+"""From here on the asymptotic series below are exact to eight digits."""
+
+
+class Spread(NamedTuple):
+    """What is known of how a figure varies between repeats."""
+
+    variance: float
+    """Of its logarithm; infinite where a figure is not above 0, and has none."""
+    degrees: float
+    """Degrees of freedom that the variance stands on; 0: nothing is known."""
+
+
+NOTHING = Spread(0.0, 0.0)
+
+
+def spread(groups: Iterable[Sequence[float]]) -> Spread:
+    """Return how the figures of each group vary around the group's own mean, over all groups."""
+    squares, degrees = 0.0, 0
+    for values in groups:
+        if len(values) > 1:
+            mean = fmean(values)
+            # Ratios, so that the unit changes nothing, not even in the last digit.
+            known = min(values) > 0 and min(values) / mean > 0
+            own = variance([math.log(value / mean) for value in values]) if known else math.inf
+            squares += own * (len(values) - 1)
+            degrees += len(values) - 1
+    return Spread(squares / degrees, float(degrees)) if degrees else NOTHING
+
+
+def prior(spreads: Iterable[Spread]) -> Spread:
+    """Return what the spreads of a run's figures say of any one of them (section 6.2 of the paper)."""
+    used = [found for found in spreads if found.degrees > 0 and 0 < found.variance < math.inf]
+    if len(used) < FEWEST_FIGURES:
+        return NOTHING
+    logs = [math.log(found.variance) - _digamma(found.degrees / 2) + math.log(found.degrees / 2) for found in used]
+    excess = variance(logs) - fmean(_trigamma(found.degrees / 2) for found in used)
+    most = sum(found.degrees for found in used)
+    if excess <= _trigamma(most / 2):  # they differ no more than they would if all had one variance
+        return Spread(math.exp(fmean(logs)), most)
+    half = _inverse_trigamma(excess)
+    return Spread(math.exp(fmean(logs) + _digamma(half) - math.log(half)), 2 * half)
+
+
+def moderated(own: Spread, others: Spread) -> Spread:
+    """Return a figure's spread, given what the figures of the same runs say of it."""
+    degrees = own.degrees + others.degrees
+    if not own.degrees:
+        return NOTHING
+    return Spread((own.degrees * own.variance + others.degrees * others.variance) / degrees, degrees)
+
+
+def half_width(found: Spread, first: int, second: int) -> float | None:
+    """Return the half-width of the 95 % interval of the logarithm of a ratio of two means, of so many runs each.
+
+    None where nothing is known of the spread.
+    """
+    if not found.degrees:
+        return None
+    quantile = QUANTILES[max(1, min(int(found.degrees), len(QUANTILES))) - 1]
+    return quantile * math.sqrt(found.variance * (1 / first + 1 / second))
+
+
+def _digamma(x: float) -> float:
+    """Return the derivative of log gamma (Abramowitz and Stegun, 6.3.5 and 6.3.18)."""
+    shift = 0.0
+    while x < LARGE:
+        shift -= 1 / x
+        x += 1
+    square = 1 / x**2
+    return shift + math.log(x) - 1 / (2 * x) - square * (1 / 12 - square * (1 / 120 - square / 252))
+
+
+def _trigamma(x: float) -> float:
+    """Return the derivative of `_digamma` (Abramowitz and Stegun, 6.4.6 and 6.4.12)."""
+    shift = 0.0
+    while x < LARGE:
+        shift += 1 / x**2
+        x += 1
+    square = 1 / x**2
+    return shift + 1 / x + square / 2 + square / x * (1 / 6 - square * (1 / 30 - square / 42))
+
+
+def _inverse_trigamma(value: float) -> float:
+    """Return where `_trigamma`, which falls all the way, has a value above 0."""
+    low, high = 1e-3, 1e6
+    while high / low > 1 + 1e-9:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if _trigamma(middle) > value else (low, middle)
+    return high

@@ -1,0 +1,114 @@
+"""Comparisons in a few lines each: the score, the phases that moved it, what limited them, and what was changed."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pinchpoint.diagnosis.comparison import CLAIMS, Comparison, Group, Row, Verdict
+from pinchpoint.diagnosis.score import score_factors
+from pinchpoint.terminal.comparison import STYLES, bare_figure, notes, row_label, share
+from pinchpoint.terminal.plain import clean
+from pinchpoint.terminal.shifts import difference_words, move_words
+
+__all__ = ["story_parts"]
+
+SHOWN = 3
+"""Phases, bottlenecks and settings that a step shows at most."""
+LABEL_WIDTH = 28
+"""Columns that the names of runs are padded to at most."""
+GROUPS = (("beyond noise", CLAIMS), ("changed", {Verdict.UNKNOWN}))
+"""What the phases of a step are listed under; those that may be noise are not worth a line."""
+
+
+def story_parts(comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
+    """Yield what is printed: the first base, then each step, then how many steps changed what, and what words mean."""
+    rows = [row for comparison in comparisons for row in comparison.rows]
+    named = len({row.key.benchmark for row in rows}) > 1
+    groups = [comparisons[0].base, *(comparison.other for comparison in comparisons)]
+    longest = min(LABEL_WIDTH, max(len(clean(group.label)) for group in groups))
+    first = comparisons[0].headline
+    figure = f"  {_figure(first, base=True)}" if first is not None else ""
+    yield Text(f"{clean(groups[0].label):<{longest}}{figure}")
+    yield from _details([("text", note) for note in _notes(groups[0])])
+    for comparison in comparisons:
+        yield _head(comparison, longest, named=named)
+        yield from _details(_lines(comparison, named=named))
+    yield Text()
+    yield from _summary(comparisons)
+    yield from notes(comparisons)
+
+
+def _head(comparison: Comparison, longest: int, *, named: bool) -> Text:
+    label = f"{clean(comparison.other.label):<{longest}}"
+    row = comparison.headline
+    if row is None:
+        counts = Counter(str(row.verdict) for row in comparison.rows)
+        return Text(
+            f"{label}  {', '.join(f'{number} {verdict}' for verdict, number in counts.items()) or 'no figures'}"
+        )
+    change = f"  {share(row.change, sign=True):>7}  "
+    between = " of" if row.verdict is Verdict.NOISE else ", noise"
+    words = str(row.verdict) if row.noise is None else f"{row.verdict}{between} {share(row.noise)}"
+    marks = f"; {', '.join(row.marks)}" if row.marks else ""
+    return Text.assemble(f"{label}  {_figure(row)}{change}", (words + marks, STYLES.get(row.verdict, "")))
+
+
+def _figure(row: Row, *, base: bool = False) -> str:
+    figure = row.base if base else row.other
+    value = "-" if figure is None else clean(bare_figure(figure.mean, row.key.unit))
+    return f"{value:>10}"
+
+
+def _lines(comparison: Comparison, *, named: bool) -> Iterator[tuple[str, str]]:
+    factors = score_factors(comparison)
+    headline = comparison.headline
+    rows = [row for row in comparison.rows if row is not headline and not row.key.score and row.change is not None]
+    rows.sort(key=lambda row: -abs(math.log(factors[row.key])) if factors else -abs(row.change or 0))
+    for word, verdicts in GROUPS:
+        words = []
+        for row in (row for row in rows if row.verdict in verdicts):
+            factor = f" (score {share(factors[row.key] - 1, sign=True)})" if factors else ""
+            words.append(f"{row_label(row, comparison.rows, named=named)} {share(row.change, sign=True)}{factor}")
+        yield from _some(word, words)
+    yield from _some("limit", [move_words(move, named=named) for move in comparison.moves if move.moved], "; ")
+    yield from _some("differs", [difference_words(found) for found in comparison.knobs.differences], "; ")
+    for note in _notes(comparison.other):
+        yield "text", note
+
+
+def _some(word: str, words: Sequence[str], between: str = ", ") -> Iterator[tuple[str, str]]:
+    """Yield the first ones in one line, and how many more there are."""
+    if words:
+        more = f" and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
+        yield word, between.join(words[:SHOWN]) + more
+
+
+def _notes(group: Group) -> list[str]:
+    return [clean(settings.note) for settings in group.settings if settings.note]
+
+
+def _details(lines: Sequence[tuple[str, str]] | Iterator[tuple[str, str]]) -> Iterator[RenderableType]:
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True, min_width=16, justify="left")
+    grid.add_column(overflow="fold")
+    for word, text in lines:
+        # A note may be a page long: of it one line is enough to know the place again.
+        cut = word == "text"
+        cell = Text(text, style="dim" if cut else "", no_wrap=cut, overflow="ellipsis" if cut else "fold")
+        grid.add_row(Text(f"    {word}", style="dim"), cell)
+    if grid.row_count:
+        yield grid
+
+
+def _summary(comparisons: Sequence[Comparison]) -> Iterator[Text]:
+    counts = Counter(comparison.headline.verdict for comparison in comparisons if comparison.headline is not None)
+    if counts:
+        steps = sum(counts.values())
+        words = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+        yield Text(f"{steps} {'step' if steps == 1 else 'steps'}: {words}")
