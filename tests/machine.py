@@ -90,13 +90,13 @@ class Machine:
             self.ran(pid, tid, 0, 0)
         self.loadavg()
 
-    def opens(self, pid: int, descriptor: int, path: str, *, position: int = 0, flags: int = 0) -> None:
-        """Have a process hold a file open; `path` is what procfs says it is."""
+    def opens(self, pid: int, descriptor: int, path: str, *, position: int = 0, flags: int = 0, mount: int = 1) -> None:
+        """Have a process hold a file open; `path` is what procfs says it is, `mount` the id of the mount it is on."""
         link = self.procfs / str(pid) / "fd" / str(descriptor)
         link.parent.mkdir(exist_ok=True)
         link.unlink(missing_ok=True)
         link.symlink_to(path)
-        text = f"pos:\t{position}\nflags:\t0{flags:o}\nmnt_id:\t1\nino:\t1\n"
+        text = f"pos:\t{position}\nflags:\t0{flags:o}\nmnt_id:\t{mount}\nino:\t1\n"
         self.write(f"proc/{pid}/fdinfo/{descriptor}", text)
 
     def lives_in(self, pid: int, root: Path, cwd: str = "/") -> None:

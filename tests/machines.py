@@ -63,7 +63,8 @@ def slept(machine: Machine, cpu: int, state: int, entries: int, microseconds: in
 def xeon(machine: Machine) -> At:
     """Add a bare-metal client of the diary in ior_easy_write, with four of its CPUs.
 
-    kswapd and the flush worker run as the diary reports them (100 % and 70 to 80 %), one ior process is full.
+    kswapd and the flush worker run as the diary reports them (100 % and 70 to 80 %), one ior process is full. MPI has
+    pinned each of its two processes to a core.
     """
     add_xeon_cpus(machine, 4)
     files = {
@@ -100,8 +101,12 @@ def xeon(machine: Machine) -> At:
     machine.process(400, "kworker/u194:0+flush-ceph-1", flags=KWORKER)
     machine.process(401, "kworker/4:1H-kblockd", flags=KWORKER)
     machine.process(402, "kworker/1:2-events", flags=KWORKER)
-    for pid in (5000, 5001):
+    (machine.sysfs / "class" / "bdi" / "ceph-1").mkdir(parents=True)
+    for rank, pid in enumerate((5000, 5001)):
         machine.process(pid, "ior", argv=("ior", "-w"), ppid=4999)
+        machine.write(f"proc/{pid}/task/{pid}/status", f"Name:\tior\nCpus_allowed_list:\t{rank}\n")
+        machine.write(f"proc/{pid}/mountinfo", mounts)
+        machine.opens(pid, 7, f"/mnt/cephfs/ior_file_easy.{rank:08}", mount=21)
 
     def at(time: float) -> None:
         for pid, run, wait in (

@@ -185,7 +185,7 @@ def test_an_adopted_process_and_all_below_are_the_benchmark_whatever_their_names
     assert found(table(machine, lambda: {11})) == {
         11: (BENCHMARK, "my script"),
         12: (BENCHMARK, "python3"),
-        14: ("ceph-client", "ceph-fuse"),
+        14: ("cephfs-client", "ceph-fuse"),
     }
 
 

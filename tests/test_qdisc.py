@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
@@ -75,10 +76,10 @@ def test_queues_of_the_hardware_are_added_up_below_their_root() -> None:
 
 
 @given(st.binary(max_size=200) | st.builds(lambda n, b: qdisc(1, "tbf", 5)[:n] + b, st.integers(0, 120), st.binary()))
-def test_any_bytes_give_queues_or_a_format_error(raw: bytes) -> None:
+def test_any_bytes_give_queues_a_refusal_or_a_format_error(raw: bytes) -> None:
     try:
         found, _ = parse_qdiscs(raw)
-    except FormatError:
+    except (FormatError, OSError):
         return
     assert all(entry.backlog >= 0 and entry.kind.isprintable() for entry in found)
 
@@ -93,6 +94,11 @@ def test_without_netlink_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr("pinchpoint.qdisc.socket.socket", refuse)
     assert QdiscReader().read() is None
+
+
+def test_what_the_kernel_refuses_is_an_error_with_its_number() -> None:
+    with pytest.raises(PermissionError):
+        parse_qdiscs(message(ERROR, struct.pack("=i", -errno.EPERM) + bytes(16)))
 
 
 def test_this_kernel_tells_of_its_queues() -> None:

@@ -280,6 +280,25 @@ def test_an_exposition_waits_for_a_sample_that_ends_soon(machine: Machine) -> No
     assert snapshot.value("test_value", probe="slow") == 1
 
 
+def test_a_first_sample_that_is_waited_for_is_a_success(machine: Machine) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        release.wait(10)
+
+    sampler = Sampler([fake(machine, "slow", work, interval=100.0)])
+    sampler.start()
+    assert begun.wait(10)
+    threading.Timer(0.1, release.set).start()
+    snapshot = Snapshot.of(0, sampler.points())
+    sampler.stop()
+
+    # Else the probe seems to have worked and then failed, and nothing that began since would count from zero.
+    assert snapshot.value("pinchpoint_probe_success", probe="slow") == 1
+    assert snapshot.value("pinchpoint_probe_last_success_timestamp_seconds", probe="slow") is not None
+
+
 def test_points_are_never_taken_in_the_middle_of_a_sample(machine: Machine) -> None:
     class Torn(Fake):
         name = "torn"

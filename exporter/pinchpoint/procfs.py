@@ -12,12 +12,16 @@ from typing import NamedTuple
 
 __all__ = [
     "CpuTimes",
+    "FileInfo",
     "FormatError",
     "Mount",
     "Stat",
     "decode",
     "kworker_work",
+    "parse_cpu_list",
     "parse_cpu_times",
+    "parse_cpus_allowed",
+    "parse_file_info",
     "parse_mounts",
     "parse_schedstat",
     "parse_stat",
@@ -29,6 +33,9 @@ PF_KTHREAD = 0x00200000
 """Flag of a kernel thread (include/linux/sched.h; unchanged since Linux 2.6.27)."""
 PF_WQ_WORKER = 0x00000020
 """Flag of a workqueue worker (include/linux/sched.h; since Linux 3.1)."""
+
+CPU_LIMIT = 1 << 14
+"""More CPUs than any kernel can have (NR_CPUS, arch/*/Kconfig: at most 8192)."""
 
 READ_LIMIT = 1 << 20
 """No file that the kernel writes for us is longer than this, in bytes; anything longer is not what we think it is."""
@@ -110,9 +117,11 @@ def parse_schedstat(raw: bytes) -> tuple[int, int]:
     time in which a CFS quota kept the thread off the CPU. Raises FormatError.
     """
     fields = raw.split()
-    if len(fields) != 3 or not all(field.isdigit() and len(field) <= 20 for field in fields):
-        raise FormatError(f"not a schedstat line: {raw[:80]!r}")
-    return int(fields[0]), int(fields[1])
+    if len(fields) == 3:  # no loop: it is called some hundred times a second
+        run, wait, slices = fields
+        if run.isdigit() and wait.isdigit() and slices.isdigit() and max(len(run), len(wait), len(slices)) <= 20:
+            return int(run), int(wait)
+    raise FormatError(f"not a schedstat line: {raw[:80]!r}")
 
 
 def kworker_work(comm: str) -> str:
@@ -152,6 +161,13 @@ class CpuTimes(NamedTuple):
         """Ticks in which the CPU was not free for anybody else."""
         return self.user + self.nice + self.system + self.irq + self.softirq + self.steal
 
+    def since(self, before: CpuTimes) -> CpuTimes:
+        """Return what was done since `before`, no part of it less than nothing.
+
+        Idle time may be corrected backwards (get_cpu_idle_time_us), and a CPU that came back may count anew.
+        """
+        return CpuTimes(*(max(0, now - then) for then, now in zip(before, self, strict=True)))
+
 
 def parse_cpu_times(raw: bytes) -> dict[int, CpuTimes]:
     """Return what each CPU that is online did, from ``/proc/stat``; lines that are cut or damaged are left out.
@@ -171,6 +187,57 @@ def parse_cpu_times(raw: bytes) -> dict[int, CpuTimes]:
     return found
 
 
+def parse_cpu_list(raw: bytes) -> frozenset[int]:
+    """Return the CPUs of a list like ``0-3,8,10-11`` (bitmap_list_string, lib/vsprintf.c). Raises FormatError."""
+    found: set[int] = set()
+    for part in raw.strip().split(b",") if raw.strip() else ():
+        first, dash, last = part.partition(b"-")
+        if not dash:
+            last = first
+        if not all(number.isdigit() and len(number) <= 8 and int(number) < CPU_LIMIT for number in (first, last)):
+            raise FormatError(f"not a list of CPUs: {raw[:80]!r}")
+        found.update(range(int(first), int(last) + 1))
+    return frozenset(found)
+
+
+def parse_cpus_allowed(raw: bytes) -> frozenset[int]:
+    """Return the CPUs on which a thread may run, from ``/proc/PID/status`` or ``/proc/PID/task/TID/status``.
+
+    That is its own affinity within the cpuset of its cgroup (task_cpus_allowed, fs/proc/array.c). A name can't imitate
+    the line: a newline in it is written as a backslash and n (proc_task_name). Raises FormatError.
+    """
+    for line in raw.split(b"\n"):
+        key, _, value = line.partition(b":")
+        if key == b"Cpus_allowed_list":
+            return parse_cpu_list(value)
+    raise FormatError(f"no Cpus_allowed_list in status: {raw[:80]!r}")
+
+
+class FileInfo(NamedTuple):
+    """What ``/proc/PID/fdinfo/FD`` says of an open file without asking its file system (``seq_show``, fs/proc/fd.c)."""
+
+    mount: int
+    """Id of the mount that it was opened on: the first field of a line of ``mountinfo``."""
+    flags: int
+    """As in open(2)."""
+
+
+def parse_file_info(raw: bytes) -> FileInfo:
+    """Return the fields of ``/proc/PID/fdinfo/FD`` that Pinchpoint uses; mnt_id is there since Linux 3.15.
+
+    Drivers add lines of their own after those. Raises FormatError.
+    """
+    fields: dict[bytes, bytes] = {}
+    for line in raw.splitlines():
+        key, colon, value = line.partition(b":")
+        if colon:
+            fields.setdefault(key, value.strip())
+    mount, flags = fields.get(b"mnt_id", b""), fields.get(b"flags", b"")
+    if re.fullmatch(rb"\d{1,10}", mount) and re.fullmatch(rb"[0-7]{1,16}", flags):
+        return FileInfo(int(mount), int(flags, 8))
+    raise FormatError(f"not an fdinfo: {raw[:80]!r}")
+
+
 class Mount(NamedTuple):
     """One mount of a process' mount namespace."""
 
@@ -180,6 +247,12 @@ class Mount(NamedTuple):
     fstype: str
     options: tuple[str, ...]
     """The mount's and the file system's own options, in the kernel's order and each once."""
+    number: int | None = None
+    """Id of the mount, where it is of ``mountinfo``."""
+    device: str = ""
+    """MAJOR:MINOR of the file system; major 0 is no device's (``get_anon_bdev``, fs/super.c)."""
+    source: str = ""
+    """What was mounted, in the words of the file system: a device, SERVER:/PATH, or any text."""
 
 
 def parse_mounts(raw: bytes) -> list[Mount]:
@@ -196,13 +269,19 @@ def parse_mounts(raw: bytes) -> list[Mount]:
             root, point, options, rest = fields[3], fields[4], fields[5], fields[end + 1 :]
             if len(rest) < 3:
                 continue
-            fstype, options = rest[0], options + b"," + rest[2]
+            fstype, source, options = rest[0], rest[1], options + b"," + rest[2]
+            number, device = int(fields[0]) if re.fullmatch(rb"\d{1,10}", fields[0]) else None, decode(fields[2])
         elif len(fields) == 6:
-            root, point, fstype, options = b"/", fields[1], fields[2], fields[3]
+            root, source, point, fstype, options = b"/", fields[0], fields[1], fields[2], fields[3]
+            number, device = None, ""
         else:
             continue
         unique = dict.fromkeys(_unescape(option) for option in options.split(b","))
-        mounts.append(Mount(_unescape(root), _unescape(point), _unescape(fstype), tuple(unique)))
+        mounts.append(
+            Mount(
+                _unescape(root), _unescape(point), _unescape(fstype), tuple(unique), number, device, _unescape(source)
+            )
+        )  # fmt: skip
     return mounts
 
 

@@ -9,37 +9,24 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from pinchpoint.netlink import Message, Netlink, attributes, parse_messages
 from pinchpoint.procfs import FormatError, decode
 
 __all__ = ["Qdisc", "QdiscReader", "backlogs", "parse_qdiscs"]
 
-NLMSG_ERROR, NLMSG_DONE = 2, 3  # linux/netlink.h
-NLM_F_REQUEST, NLM_F_DUMP = 0x001, 0x300
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38  # linux/rtnetlink.h
 TCA_KIND, TCA_STATS2 = 1, 7
 TC_H_ROOT = 0xFFFFFFFF  # linux/pkt_sched.h
 TCA_STATS_QUEUE = 3  # linux/gen_stats.h
-NLA_TYPE_MASK = 0x3FFF  # linux/netlink.h
 
-HEADER = struct.Struct("=IHHII")
-"""struct nlmsghdr: length, type, flags, sequence number, port."""
 TCMSG = struct.Struct("=BBHiIII")
 """struct tcmsg: family, two pads, interface index, handle, parent, info."""
-ATTRIBUTE = struct.Struct("=HH")
-"""struct rtattr: length, type."""
 QUEUE = struct.Struct("=II")
 """The beginning of struct gnet_stats_queue: packets, bytes."""
-
-RECEIVE_SIZE = 1 << 16
-"""Bytes of one read: the kernel fills at most 32 KiB (netlink_recvmsg, net/netlink/af_netlink.c)."""
-RECEIVE_LIMIT = 1 << 10
-"""Reads of one dump; a dump that is longer is given up."""
-ANSWER_TIMEOUT = 1.0
-"""Seconds to wait for an answer; the kernel gives one before the request returns."""
 
 MULTIQUEUE = frozenset({"mq", "mqprio"})
 """Kinds that have one queue for each hardware queue, and only add up what is in these (net/sched/sch_mq.c)."""
@@ -59,42 +46,29 @@ class Qdisc(NamedTuple):
     """Bytes that wait in it."""
 
 
-def parse_qdiscs(raw: bytes) -> tuple[list[Qdisc], bool]:
-    """Return the queues in one answer of the kernel, and whether it was the last one. Raises FormatError."""
-    found: list[Qdisc] = []
-    offset = 0
-    while offset + HEADER.size <= len(raw):
-        length, type_, _, _, _ = HEADER.unpack_from(raw, offset)
-        end = offset + length
-        if length < HEADER.size or end > len(raw):
-            raise FormatError("a netlink message that is cut")
-        if type_ == NLMSG_DONE:
-            return found, True
-        if type_ == NLMSG_ERROR:
-            raise FormatError("the kernel refuses to tell of queues")
-        if type_ == RTM_NEWQDISC and length >= HEADER.size + TCMSG.size:
-            _, _, _, ifindex, handle, parent, _ = TCMSG.unpack_from(raw, offset + HEADER.size)
-            kind, backlog = "", 0
-            for name, start, stop in _attributes(raw, offset + HEADER.size + TCMSG.size, end):
-                if name == TCA_KIND:
-                    kind = decode(raw[start:stop].rstrip(b"\0"))
-                elif name == TCA_STATS2:
-                    for inner, value, value_end in _attributes(raw, start, stop):
-                        if inner == TCA_STATS_QUEUE and value_end - value >= QUEUE.size:
-                            _, backlog = QUEUE.unpack_from(raw, value)
-            found.append(Qdisc(ifindex, handle, parent, kind, backlog))
-        offset += (length + 3) & ~3
-    return found, False
+def parse_qdiscs(raw: bytes, sequence: int | None = None) -> tuple[list[Qdisc], bool]:
+    """Return the queues in one answer of the kernel, and whether it was the last one.
+
+    `sequence` and what is raised are those of `parse_messages`.
+    """
+    messages, last = parse_messages(raw, sequence)
+    return [qdisc for message in messages if (qdisc := _qdisc(message)) is not None], last
 
 
-def _attributes(raw: bytes, offset: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the type of each attribute, and where its value begins and ends."""
-    while offset + ATTRIBUTE.size <= end:
-        length, type_ = ATTRIBUTE.unpack_from(raw, offset)
-        if length < ATTRIBUTE.size or offset + length > end:
-            return
-        yield type_ & NLA_TYPE_MASK, offset + ATTRIBUTE.size, offset + length
-        offset += (length + 3) & ~3
+def _qdisc(message: Message) -> Qdisc | None:
+    body = message.body
+    if message.type != RTM_NEWQDISC or len(body) < TCMSG.size:
+        return None
+    _, _, _, ifindex, handle, parent, _ = TCMSG.unpack_from(body)
+    kind, backlog = "", 0
+    for name, start, end in attributes(body, TCMSG.size, len(body)):
+        if name == TCA_KIND:
+            kind = decode(body[start:end].rstrip(b"\0"))
+        elif name == TCA_STATS2:
+            for inner, value, value_end in attributes(body, start, end):
+                if inner == TCA_STATS_QUEUE and value_end - value >= QUEUE.size:
+                    _, backlog = QUEUE.unpack_from(body, value)
+    return Qdisc(ifindex, handle, parent, kind, backlog)
 
 
 def backlogs(qdiscs: Iterable[Qdisc]) -> dict[int, int]:
@@ -129,8 +103,7 @@ class QdiscReader:
     """
 
     def __init__(self) -> None:
-        self._socket: socket.socket | None = None
-        self._sequence = 0
+        self._netlink = Netlink(socket.NETLINK_ROUTE)
 
     @staticmethod
     def sees(procfs: Path) -> bool:
@@ -142,30 +115,12 @@ class QdiscReader:
 
     def read(self) -> dict[int, int] | None:
         """Return what `backlogs` makes of the queues now; None where the kernel does not tell."""
+        request = TCMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0, 0, 0)
         try:
-            return backlogs(self._dump())
+            return backlogs(self._netlink.dump(RTM_GETQDISC, request, parse_qdiscs))
         except (OSError, FormatError):
-            self.close()  # the rest of an answer must not be taken for the next one
             return None
-
-    def _dump(self) -> list[Qdisc]:
-        if self._socket is None:
-            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
-            self._socket.settimeout(ANSWER_TIMEOUT)
-        self._sequence = (self._sequence + 1) & 0xFFFFFFFF
-        length = HEADER.size + TCMSG.size
-        header = HEADER.pack(length, RTM_GETQDISC, NLM_F_REQUEST | NLM_F_DUMP, self._sequence, 0)
-        self._socket.sendto(header + TCMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0, 0, 0), (0, 0))
-        found: list[Qdisc] = []
-        for _ in range(RECEIVE_LIMIT):
-            part, last = parse_qdiscs(self._socket.recv(RECEIVE_SIZE))
-            found += part
-            if last:
-                return found
-        raise FormatError("an endless list of queues")
 
     def close(self) -> None:
         """Close the socket; the next read opens another one."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        self._netlink.close()

@@ -19,11 +19,13 @@ import msgspec
 
 from pinchpoint.tomlfile import ConfigError, decode_toml, read_toml
 
-__all__ = ["BENCHMARK", "KWORKER", "ProcessRule", "Role", "Roles", "load_roles"]
+__all__ = ["BENCHMARK", "CEPH_CLIENTS", "KWORKER", "ProcessRule", "Role", "Roles", "load_roles"]
 
 Unit = Literal["thread", "lock", "pool"]
 BENCHMARK = "benchmark"
 """The process class of everything that a run started."""
+CEPH_CLIENTS = frozenset({"ceph-client", "cephfs-client"})
+"""The process classes of Ceph clients in user space."""
 KWORKER = "kworker"
 """The process class whose "thread names" are the work of a workqueue worker."""
 

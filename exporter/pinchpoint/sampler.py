@@ -129,6 +129,8 @@ class Sampler:
     def _run(self, entries: list[_Entry]) -> None:
         if entries[0].probe.fast:
             self._priority = self._ask_priority()
+        elif entries[0].probe.urgent:
+            self._ask_priority()
         while not self._stop.is_set():
             due = self._step(entries)
             self._stop.wait(max(0.0, due - self._clock()))
@@ -166,8 +168,8 @@ class Sampler:
                 entry.error = ""
             entry.samples += 1
             entry.began = math.inf
-        if entry.success:
-            entry.last_success = self._wall()
+            if entry.success:
+                entry.last_success = self._wall()
         entry.duration = self._clock() - now
 
     def _note(self, entry: _Entry, now: float, message: str, level: int) -> None:
@@ -180,9 +182,10 @@ class Sampler:
         found: list[Point] = []
         for entry in self._entries:
             name = entry.probe.name
-            success = entry.success
             # However many probes hang: none is waited for that has been at its sample for longer already.
             idle = entry.lock.acquire(timeout=max(0.0, POINTS_TIMEOUT - max(0.0, self._clock() - entry.began)))
+            # Not before: a first sample that was waited for would be a failure that has worked.
+            success = entry.success
             try:
                 if entry.present and (idle or entry.probe.lasting):
                     found.extend(entry.probe.points())

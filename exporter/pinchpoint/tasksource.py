@@ -177,7 +177,7 @@ class ProcfsSource:
     """Threads of chosen processes, read from ``/proc/PID/task/TID/FILE``.
 
     `period` says for a thread, by its process and name, at every how-many-th sample it is read: threads that can't be
-    full need not be read ten times a second.
+    full need not be read ten times a second. `settled` is for how many seconds a thread's name is read again.
     """
 
     def __init__(
@@ -186,11 +186,13 @@ class ProcfsSource:
         times: Times = SCHEDSTAT,
         *,
         period: Callable[[int, str], int] = lambda tgid, comm: 1,
+        settled: float = SETTLED,
     ) -> None:
         self.name, self._parse, self.reason = times
         self.unreadable = 0
         self._procfs = os.fspath(procfs)
         self._period = period
+        self._settled = settled
         self._tasks: dict[int, dict[int, Task]] = {}
         self._turn = 0
         self._followed_at: float | None = None
@@ -263,7 +265,7 @@ class ProcfsSource:
                 if run < task.run or wait < task.wait:
                     # Another thread under a reused id, which only a file that is opened anew can show.
                     task.run, task.wait, task.born = 0, 0, now
-                if now - task.born < SETTLED:
+                if now - task.born < self._settled:
                     self._rename(task)
                 used.append(TaskUse(task, run - task.run, wait - task.wait))
                 task.run, task.wait = run, wait

@@ -10,24 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from machine import Machine
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
-from pinchpoint.probes.cgroups import (
-    Cgroups,
-    IoLimit,
-    Throttling,
-    parse_cgroup,
-    parse_cpu_max,
-    parse_cpu_stat,
-    parse_io_max,
-    parse_throttle,
-)
+from pinchpoint.probes.cgroups import Cgroups
+from pinchpoint.probes.storage import whole_disk
 from pinchpoint.processes import Processes
-from pinchpoint.procfs import FormatError, read_mounts
+from pinchpoint.procfs import read_mounts
 
 V1 = (
     "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n"
@@ -64,6 +54,18 @@ class Groups:
     def process(self, pid: int, comm: str, cgroup: str, *argv: str) -> None:
         self.machine.process(pid, comm, argv=(comm, *argv))
         self.machine.write(f"proc/{pid}/cgroup", cgroup)
+
+    def io_v1(self, path: str, read_bytes: int = 0, write_bytes: int = 0, reads: int = 0, writes: int = 0) -> None:
+        """Write what the processes of a cgroup of version 1 have read and written on 254:0."""
+        directory = f"sys/fs/cgroup/blkio{path}/blkio.throttle"
+        self.machine.write(f"{directory}.io_service_bytes", f"254:0 Read {read_bytes}\n254:0 Write {write_bytes}\n")
+        self.machine.write(f"{directory}.io_serviced", f"254:0 Read {reads}\n254:0 Write {writes}\nTotal 1\n")
+
+    def io_used(self, owner: str) -> float | None:
+        """Return the busy seconds of an owner's limit of block I/O."""
+        found = Snapshot.of(0, self.probe.points())
+        labels = {"resource": "io_quota", "serves": "disk,writeback", "owner": owner}
+        return found.value("pinchpoint_resource_busy_seconds_total", **labels)
 
     def value(self, name: str, owner: str, **labels: str) -> float | None:
         found = Snapshot.of(0, self.probe.points())
@@ -239,54 +241,105 @@ def test_limits_of_block_io_of_version_1_are_those_of_the_group_itself(machine: 
     assert found == {("254:0", "write_operations_per_second"): 150}
 
 
+def test_a_limit_of_block_io_of_version_1_is_busy_by_what_its_group_uses_of_it(machine: Machine) -> None:
+    groups = Groups(machine, V1)
+    groups.process(50, "fio", "3:blkio:/job\n")
+    machine.write("sys/fs/cgroup/blkio/job/blkio.throttle.write_bps_device", "254:0 1000\n")
+    machine.write("sys/fs/cgroup/blkio/job/blkio.throttle.write_iops_device", "254:0 10\n")
+    groups.io_v1("/job", write_bytes=50_000, writes=7)
+    groups.probe.sample(1.0)
+    assert groups.io_used("fio") == 0
+    groups.io_v1("/job", write_bytes=50_600, writes=16)  # 600 of 1000 bytes, 9 of 10 operations
+    groups.probe.sample(2.0)
+    assert groups.io_used("fio") == pytest.approx(0.9)
+    groups.io_v1("/job", write_bytes=51_400, writes=16)  # within two seconds
+    groups.probe.sample(4.0)
+    assert groups.io_used("fio") == pytest.approx(0.9 + 2 * 0.4)
+    groups.io_v1("/job", write_bytes=60_000, writes=16)  # a burst that has to wait
+    groups.probe.sample(5.0)
+
+    assert groups.io_used("fio") == pytest.approx(0.9 + 0.8 + 1.0)
+    labels = {"resource": "io_quota", "serves": "disk,writeback", "owner": "fio"}
+    found = Snapshot.of(0, groups.probe.points())
+    assert found.value("pinchpoint_resource_saturated_seconds_total", **labels) == 2.0
+
+
+def test_what_is_read_does_not_count_against_a_limit_of_writes(machine: Machine) -> None:
+    groups = Groups(machine, V1)
+    groups.process(50, "fio", "3:blkio:/job\n")
+    machine.write("sys/fs/cgroup/blkio/job/blkio.throttle.write_bps_device", "254:0 1000\n")
+    for step in (0, 1):
+        groups.io_v1("/job", read_bytes=10**6 * step, reads=100 * step)
+        groups.probe.sample(1.0 + step)
+
+    assert groups.io_used("fio") == 0
+
+
+def test_a_limit_on_the_root_group_of_version_1_is_the_speed_of_the_device_and_nobodys_quota(machine: Machine) -> None:
+    groups = Groups(machine, V1)
+    groups.process(50, "fio", "3:blkio:/\n")
+    machine.write("sys/fs/cgroup/blkio/blkio.throttle.read_iops_device", "254:0 100\n")
+    for step in (0, 1):
+        groups.io_v1("/", reads=50 * step)
+        groups.probe.sample(1.0 + step)
+
+    assert groups.io_used("fio") is None
+
+
+def test_the_tightest_of_all_limits_of_version_2_above_a_process_counts(machine: Machine) -> None:
+    groups = Groups(machine, V2)
+    groups.process(50, "ceph-osd", "0::/a/b\n", "-i", "3")
+    machine.write("sys/fs/cgroup/a/io.max", "8:16 rbps=1000 wbps=max riops=max wiops=max\n8:0 rbps=5 wiops=max\n")
+    machine.write("sys/fs/cgroup/a/b/io.max", "8:16 rbps=4000 wbps=max riops=max wiops=100\n")
+    for step in (0, 1):
+        # The group above counts what all below it do.
+        machine.write("sys/fs/cgroup/a/io.stat", f"8:16 rbytes={700 * step} wbytes=0 rios={step} wios={60 * step}\n")
+        machine.write("sys/fs/cgroup/a/b/io.stat", f"8:16 rbytes={400 * step} wbytes=0 rios={step} wios={20 * step}\n")
+        groups.probe.sample(1.0 + step)
+
+    assert groups.io_used("osd.3") == pytest.approx(0.7)
+
+
+def test_the_first_io_on_a_limited_device_counts_from_zero(machine: Machine) -> None:
+    groups = Groups(machine, V2)
+    groups.process(50, "fio", "0::/a\n")
+    machine.write("sys/fs/cgroup/a/io.max", "8:16 rbps=max wbps=1000 riops=max wiops=max\n")
+    machine.write("sys/fs/cgroup/a/io.stat", "8:0 rbytes=5\n")
+    groups.probe.sample(1.0)
+    machine.write("sys/fs/cgroup/a/io.stat", "8:0 rbytes=5\n8:16 rbytes=0 wbytes=500 rios=0 wios=5\n")
+    groups.probe.sample(2.0)
+
+    assert groups.io_used("fio") == pytest.approx(0.5)
+
+
+def test_without_a_limit_of_block_io_nothing_is_said_of_its_use(machine: Machine) -> None:
+    groups = Groups(machine, V1)
+    groups.process(50, "fio", "3:blkio:/job\n")
+    groups.io_v1("/job", write_bytes=50_000)
+    groups.probe.sample(1.0)
+    groups.probe.sample(2.0)
+    assert groups.io_used("fio") is None
+
+
+def test_an_io_limit_that_is_lifted_stays_a_while_and_is_no_more_busy(machine: Machine) -> None:
+    groups = Groups(machine, V1)
+    groups.process(50, "fio", "3:blkio:/job\n")
+    file = "sys/fs/cgroup/blkio/job/blkio.throttle.write_bps_device"
+    machine.write(file, "254:0 1000\n")
+    for step in (0, 1):
+        groups.io_v1("/job", write_bytes=1000 * step)
+        groups.probe.sample(1.0 + step)
+    machine.write(file, "")
+    groups.io_v1("/job", write_bytes=10**6)
+    groups.probe.sample(7.0)
+    assert groups.io_used("fio") == 1.0
+    groups.probe.sample(1000.0)
+    assert groups.io_used("fio") is None
+
+
 def test_a_machine_without_cgroups_is_not_a_failure(machine: Machine) -> None:
     with pytest.raises(NotPresent):
         Groups(machine, "41 31 0:38 / /proc rw - proc proc rw\n").probe.sample(1.0)
-
-
-def test_formats_of_both_versions_are_understood() -> None:
-    assert parse_cgroup(b"4:cpu,cpuacct:/a:b\n0::/c\nbad\n7:x:relative") == {
-        "cpu": "/a:b",
-        "cpuacct": "/a:b",
-        "": "/c",
-    }
-    assert parse_cpu_max(b"20000 100000\n") == 0.2
-    assert parse_cpu_max(b"max 100000\n") is None
-    assert parse_cpu_stat(b"nr_periods 5\nnr_throttled 2\nthrottled_time 3000000000\n") == Throttling(5, 2, 3.0)
-    assert parse_cpu_stat(b"usage_usec 1\nnr_periods 5\nnr_throttled 2\nthrottled_usec 3\n") == Throttling(5, 2, 3e-6)
-    assert list(parse_io_max(b"8:0 rbps=7 riops=max x=1\n")) == [IoLimit("8:0", "rbps", 7)]
-    assert list(parse_throttle(b"8:0 7\n8:1\nTotal 9\n", "wbps")) == [IoLimit("8:0", "wbps", 7)]
-
-
-WORDS = st.lists(
-    st.sampled_from(
-        [
-            b"8:0 ",
-            b"rbps=",
-            b"nr_periods ",
-            b"nr_throttled ",
-            b"7",
-            b"max ",
-            b"\n",
-            b" ",
-            b":",
-            b"/",
-            b"9" * 30,
-            b"\xff",
-        ]
-    )
-).map(b"".join)
-
-
-@given(st.binary() | WORDS)
-def test_any_bytes_give_limits_or_a_format_error(raw: bytes) -> None:
-    assert all(path.isprintable() for path in parse_cgroup(raw).values())
-    assert all(limit.value >= 0 for limit in (*parse_io_max(raw), *parse_throttle(raw, "rbps")))
-    for parse in (parse_cpu_max, parse_cpu_stat):
-        try:
-            parse(raw)
-        except FormatError:
-            pass
 
 
 @pytest.fixture
@@ -344,3 +397,78 @@ def test_a_busy_loop_in_a_real_group_with_a_fifth_of_a_cpu_is_throttled(limited_
     assert sum(busy.values()) > 0
     assert [value for _, value in found.series("pinchpoint_cgroup_cpu_quota_cpus")] == [0.2]
     assert sum(value for _, value in found.series("pinchpoint_cgroup_cpu_throttled_periods_total")) >= 1
+
+
+@pytest.fixture
+def slow_group(this_host: Host, tmp_path: Path) -> Iterator[Path]:
+    """Make a cgroup on this machine that may write 2 MiB/s to the disk under the temporary directory."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may make a cgroup with a limit")
+    number = os.stat(tmp_path).st_dev
+    disk = whole_disk(this_host.sysfs, f"{os.major(number)}:{os.minor(number)}")
+    try:
+        device = (this_host.sysfs / "block" / disk / "dev").read_text().strip()
+    except OSError:
+        pytest.skip(f"{tmp_path} is on no disk")
+    for mount in read_mounts(this_host.procfs):
+        directory = Path(mount.point, f"pinchpoint-test-io-{os.getpid()}")
+        unified = mount.fstype == "cgroup2"
+        if not unified and (mount.fstype != "cgroup" or "blkio" not in mount.options):
+            continue
+        try:
+            directory.mkdir()
+        except OSError:
+            continue
+        try:
+            if unified:
+                (directory / "io.max").write_text(f"{device} wbps={2 << 20}")
+            else:
+                (directory / "blkio.throttle.write_bps_device").write_text(f"{device} {2 << 20}")
+        except OSError:
+            directory.rmdir()
+            continue
+        yield directory
+        deadline = time.monotonic() + 5
+        while directory.exists() and time.monotonic() < deadline:
+            with suppress(OSError):
+                directory.rmdir()
+        return
+    pytest.skip("no cgroup hierarchy with limits of block I/O may be written here")
+
+
+def test_direct_writes_in_a_real_group_with_a_limit_use_all_of_it(
+    slow_group: Path, this_host: Host, tmp_path: Path
+) -> None:
+    script = (
+        "import mmap, os, sys\n"
+        "open(sys.argv[1], 'w').write(str(os.getpid()))\n"
+        "file = os.open(sys.argv[2], os.O_CREAT | os.O_WRONLY | os.O_DIRECT)\n"
+        "block = mmap.mmap(-1, 1 << 16)\n"
+        "while True: os.pwrite(file, block, 0)\n"
+    )
+    file = tmp_path / "direct"
+    writer = subprocess.Popen([sys.executable, "-c", script, str(slow_group / "cgroup.procs"), str(file)])
+    try:
+        host = replace(
+            this_host, processes=Processes(this_host.procfs, this_host.roles, adopted=lambda: (writer.pid,))
+        )  # fmt: skip
+        probe = Cgroups(host)
+        deadline = time.monotonic() + 30
+        full = 0.0
+        while full < 2 and time.monotonic() < deadline:
+            probe.sample(time.monotonic())
+            found = Snapshot.of(0, probe.points())
+            full = sum(
+                value
+                for labels, value in found.series("pinchpoint_resource_saturated_seconds_total")
+                if labels["resource"] == "io_quota"
+            )
+            time.sleep(0.5)
+        if writer.poll() is not None:
+            pytest.skip("the file system of the temporary directory has no direct I/O")
+    finally:
+        writer.kill()
+        writer.communicate()
+
+    assert full >= 2
+    assert 2 << 20 in [value for _, value in found.series("pinchpoint_cgroup_io_limit")]

@@ -1,22 +1,490 @@
-"""Where the latency of a latency-bound phase comes from."""
+"""Where the time of a request goes, in a phase that is bound by latency.
+
+Nothing that serves the benchmark is full then: what counts is how many requests it has in flight, and how long each of
+them takes on its way: in the daemon, in its commit, on the network, in CPUs that have to wake up or run slowly. A mean
+latency is what clients and daemons sum up themselves, so it covers every request; a TCP round trip is a sample.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from pinchpoint.model import Snapshots
+from pinchpoint.diagnosis.blame import THRESHOLD, Workload, workloads
+from pinchpoint.diagnosis.series import label, series
+from pinchpoint.diagnosis.usage import Usage, usage
+from pinchpoint.figures import format_figure
+from pinchpoint.model import Labels, Snapshot, Snapshots
 
-__all__ = ["Latency", "latency"]
+__all__ = ["Depth", "Inside", "Latency", "Path", "RoundTrip", "ShallowDisk", "Sleep", "SlowClock", "latency"]
+
+ONE_BY_ONE = 1.5
+"""Requests in flight per process up to which each waits for the one before it."""
+WORTH = 0.05
+"""Share of the benchmark's time from which a target is told of, and share of a request's time from which a part is."""
+SEEN = 0.5
+"""Share of a client's requests that the daemons must have had, or most of these were not seen.
+
+Daemons are asked once a second: over 3 s both may cover 2 to 4 s.
+"""
+OTHERS = 2.0
+"""Requests of daemons for one of the client's from which their mean is mostly of other clients."""
+SHALLOW = 0.3
+"""Share of the time in which a disk was busy with a queue up to which it has none worth the name."""
+SLOW = 0.8
+"""Clock that work saw, against the maximum, under which it is told of (as for the alert GovernorPowersave)."""
+DEEP = 0.01
+"""Share of its time from which a CPU uses an idle state."""
+LOST = 0.005
+"""Share of a CPU's time lost in leaving idle states from which it is told of, whatever a request takes."""
+RESENT = 0.1
+"""Segments sent again in a second from which they are told of: a sound network loses none."""
+SHOWN = 3
+"""Hosts that a sentence names at most."""
+KERNEL = "kernel"
+"""Owner of the TCP connections of the kernel's own Ceph clients (probe tcp)."""
+NAMES = {"mds": "MDS", "osd": "OSD"}
+KERNEL_CLIENT = re.compile(r"ceph-(?:\d+|more)|krbd")
+"""What the kernel's mounts and RBD devices are called as clients (probe ceph_kernel)."""
+RTT, MIN_RTT = "pinchpoint_tcp_rtt_seconds", "pinchpoint_tcp_rtt_min_seconds"
+CLIENT_REQUESTS = "pinchpoint_ceph_client_requests_total"
+CLIENT_SECONDS = "pinchpoint_ceph_client_inflight_seconds_total"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTrip:
+    """TCP round trips in seconds; None where nobody measures it."""
+
+    now: float
+    least: float | None
+    """The shortest of the last minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What a request takes inside of the daemons, on average over all of their clients; times in seconds."""
+
+    rate: float
+    """Requests of all clients in a second, over the daemons that were seen."""
+    seconds: float
+    queue: float | None = None
+    """The part of it before a worker of the OSD had the request."""
+    commit: float | None = None
+    """One commit of BlueStore; a write waits for one at least."""
+    flush: float | None = None
+    """The part of a commit in which the data device is flushed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How many requests are in flight at a time, on average, as the clients count them."""
+
+    target: str
+    requests: float
+    processes: float
+    """Processes of the benchmark, without their idle time."""
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether each process has one request in flight at most."""
+        return self.requests <= ONE_BY_ONE * max(1.0, self.processes)
+
+
+@dataclass(frozen=True, slots=True)
+class ShallowDisk:
+    """A disk of the benchmark that is waited for and never has much to do at a time."""
+
+    host: str
+    disk: str
+    busy: float
+    always: bool
+    """Whether it is busy up to its threshold: then it has next to no queue, else it has pauses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """What requests to one kind of daemon take."""
+
+    target: str
+    """``mds`` or ``osd``."""
+    rate: float | None = None
+    """Requests of the benchmark's clients in a second."""
+    seconds: float | None = None
+    """What one takes at the client, on average."""
+    inside: Inside | None = None
+    round_trip: RoundTrip | None = None
+    """Of the clients' connections; of those to other daemons too, as connections tell no target."""
+
+    @property
+    def outside(self) -> float | None:
+        """The part of `seconds` that is not inside of the daemon; None where it can't be known."""
+        if self.seconds is None or self.inside is None or not self.matching:
+            return None
+        return max(0.0, self.seconds - self.inside.seconds)
+
+    @property
+    def rest(self) -> float | None:
+        """The part of `outside` that one round trip does not explain: messengers, wake-ups, waiting in the client."""
+        if self.outside is None or self.round_trip is None:
+            return None
+        return max(0.0, self.outside - self.round_trip.now)
+
+    @property
+    def matching(self) -> bool:
+        """Whether what the daemons did is, for the most part, what the clients asked for."""
+        if self.rate is None or self.inside is None:
+            return False
+        return SEEN * self.rate <= self.inside.rate <= OTHERS * self.rate
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """What leaving idle states costs on one host."""
+
+    host: str
+    state: str
+    """The deepest that its CPUs use."""
+    share: float
+    """Share of the time that they spend in it."""
+    exit_latency: float
+    """Seconds that it takes to leave it, at most."""
+    lost: float | None
+    """Share of the CPUs' time that is lost in leaving idle states, on average."""
+    lost_worst: float | None
+    """The same of the CPU that lost most."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowClock:
+    """A host whose CPUs ran more slowly than they can."""
+
+    host: str
+    ratio: float
+    """Clock that work saw, against the maximum."""
+    governors: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What a request's time consists of."""
+    """Where the time of a request goes."""
 
+    depths: tuple[Depth, ...] = ()
+    disks: tuple[ShallowDisk, ...] = ()
+    paths: tuple[Path, ...] = ()
+    sleeps: tuple[Sleep, ...] = ()
+    """Hosts on the way of a request whose idle states matter, the worst first."""
+    clocks: tuple[SlowClock, ...] = ()
+    """Hosts on the way whose clock is low, the slowest first."""
+    retransmits: float | None = None
+    """Segments that the clients and the daemons sent again in a second; None where nobody counts them."""
+    unknown: tuple[str, ...] = ()
+    """What nobody measures."""
     sentences: tuple[str, ...] = ()
+    """The same in words, with numbers."""
 
 
 def latency(before: Snapshots, after: Snapshots, *, benchmark: str, run: str, waits: Mapping[str, float]) -> Latency:
-    """Return the breakdown."""
-    return Latency()
+    """Return where the time of a benchmark's requests goes; `waits` are the shares of its time by wait class."""
+    both = {name: usage(before[name], after[name]) for name in sorted(before.keys() & after.keys())}
+    hosts = {name: use for name, use in both.items() if use.seconds}
+    work = next((work for work in workloads(hosts) if (work.benchmark, work.run) == (benchmark, run)), None)
+    if work is None:
+        return Latency()
+    window = _Window({name: (before[name], after[name]) for name in hosts}, hosts, work)
+    paths = tuple(window.path(target) for target in NAMES if window.concerns(target, waits))
+    daemons = {host for path in paths for host in window.hosts_of(path.target)}
+    way = {name: use for name, use in hosts.items() if name in work.owners or name in daemons}
+    request = min((path.seconds for path in paths if path.seconds), default=None)
+    found = Latency(
+        tuple(window.depths(paths)),
+        tuple(_shallow(hosts, work)) if waits.get("disk", 0.0) >= WORTH else (),
+        paths,
+        tuple(sorted(_sleeps(way, after, request), key=lambda sleep: -sleep.exit_latency * sleep.share)),
+        tuple(sorted(_clocks(way), key=lambda clock: clock.ratio)),
+        window.retransmits(path.target for path in paths),
+        tuple(_unknown(paths, way)),
+    )
+    return replace(found, sentences=tuple(_sentences(found)))
+
+
+class _Window:
+    """The snapshots of all hosts, and who asks."""
+
+    def __init__(
+        self, pairs: Mapping[str, tuple[Snapshot, Snapshot]], hosts: Mapping[str, Usage], work: Workload
+    ) -> None:
+        self.pairs = pairs
+        self.seconds = max(use.seconds for use in hosts.values())
+        self.work = work
+        self.clients = set(work.clients) or {
+            label(labels, "client") for host in work.owners for labels, _ in self._gains(host, CLIENT_REQUESTS)
+        }
+
+    def concerns(self, target: str, waits: Mapping[str, float]) -> bool:
+        """Return whether the benchmark waits for daemons of this kind, or its clients do for it."""
+        if waits.get(target, 0.0) >= WORTH:
+            return True
+        return waits.get("client", 0.0) + waits.get("ceph", 0.0) >= WORTH and bool(self._client(target)[0])
+
+    def hosts_of(self, target: str) -> set[str]:
+        """Return the hosts with daemons of this kind."""
+        name = "pinchpoint_mds_replies_total" if target == "mds" else "pinchpoint_osd_ops_total"
+        return {host for host, (_, after) in self.pairs.items() if any(series(after, name))}
+
+    def path(self, target: str) -> Path:
+        """Return what requests to the daemons of one kind take."""
+        requests, waited = self._client(target)
+        inside = self._mds() if target == "mds" else self._osd()
+        round_trip = self._round_trip()
+        if requests < 1 or waited <= 0:
+            return Path(target, inside=inside, round_trip=round_trip)
+        return Path(target, requests / self.seconds, waited / requests, inside, round_trip)
+
+    def depths(self, paths: Iterable[Path]) -> Iterator[Depth]:
+        """Yield how many requests are in flight at a time, where a client tells."""
+        working = self.work.total - self.work.seconds.get("idle", 0.0)
+        for path in paths:
+            if path.seconds is not None:
+                yield Depth(path.target, self._client(path.target)[1] / self.seconds, working)
+
+    def _client(self, target: str) -> tuple[float, float]:
+        """Return the answered requests of the benchmark's clients, and the time that they were in flight."""
+        found = []
+        for name in (CLIENT_REQUESTS, CLIENT_SECONDS):
+            found.append(
+                sum(
+                    gain
+                    for host in self.work.owners
+                    for labels, gain in self._gains(host, name)
+                    if label(labels, "target") == target and self._serves(label(labels, "client"))
+                )
+            )
+        return found[0], found[1]
+
+    def _serves(self, client: str) -> bool:
+        return client in self.clients or (KERNEL in self.clients and bool(KERNEL_CLIENT.fullmatch(client)))
+
+    def _mds(self) -> Inside | None:
+        replies = self._sum("pinchpoint_mds_replies_total")
+        seconds = self._mean("pinchpoint_mds_reply_seconds_total", replies)
+        return None if replies is None or seconds is None else Inside(replies / self.seconds, seconds)
+
+    def _osd(self) -> Inside | None:
+        operations = self._sum("pinchpoint_osd_ops_total")
+        seconds = self._mean("pinchpoint_osd_op_seconds_total", operations)
+        if operations is None or seconds is None:
+            return None
+        found = Inside(
+            operations / self.seconds, seconds, self._mean("pinchpoint_osd_op_queue_seconds_total", operations)
+        )
+        reads = self._sum("pinchpoint_osd_ops_total", type="read") or 0.0
+        if operations - reads < WORTH * operations:
+            return found  # nobody waits for commits
+        commits = self._sum("pinchpoint_osd_kv_syncs_total")
+        return replace(
+            found,
+            commit=self._mean("pinchpoint_osd_kv_sync_seconds_total", commits),
+            flush=self._mean("pinchpoint_osd_kv_flush_seconds_total", commits),
+        )
+
+    def _round_trip(self) -> RoundTrip | None:
+        """Return the round trips of the clients' connections, on average over the hosts that they are on."""
+        found, least = [], []
+        for host in self.work.owners:
+            if host not in self.pairs:
+                continue
+            _, after = self.pairs[host]
+            least_of = {label(labels, "owner"): value for labels, value in series(after, MIN_RTT)}
+            for labels, value in series(after, RTT):
+                owner = label(labels, "owner")
+                if owner in self._connected():
+                    found.append(value)
+                    least += [least_of[owner]] if owner in least_of else []
+        return RoundTrip(sum(found) / len(found), min(least, default=None)) if found else None
+
+    def retransmits(self, targets: Iterable[str]) -> float | None:
+        """Return the segments that the clients and their daemons sent again in a second."""
+        daemons = tuple(f"{target}." for target in targets)
+        gains = [
+            gain
+            for host in self.pairs
+            for labels, gain in self._gains(host, "pinchpoint_tcp_retransmits_total")
+            if label(labels, "owner").startswith(daemons)
+            or (host in self.work.owners and label(labels, "owner") in self._connected())
+        ]
+        return sum(gains) / self.seconds if gains else None
+
+    def _connected(self) -> Collection[str]:
+        """Return the owners of the connections that the requests go through."""
+        mounted = any(KERNEL_CLIENT.fullmatch(client) for client in self.clients)
+        return self.clients | {KERNEL} if mounted else self.clients
+
+    def _sum(self, name: str, **labels: str) -> float | None:
+        """Return by how much a counter rose, over all series with these labels; None where there are none."""
+        gains = [
+            gain
+            for host in self.pairs
+            for found, gain in self._gains(host, name)
+            if labels.items() <= dict(found).items()
+        ]
+        return sum(gains) if gains else None
+
+    def _mean(self, total: str, number: float | None) -> float | None:
+        """Return what a counter of seconds rose for each of so many; None where it or they are not known."""
+        seconds = self._sum(total)
+        return None if seconds is None or number is None or number < 1 else seconds / number
+
+    def _gains(self, host: str, name: str) -> Iterator[tuple[Labels, float]]:
+        """Yield by how much each series rose that both snapshots have; one that began anew says nothing."""
+        if host not in self.pairs:
+            return
+        before, after = self.pairs[host]
+        earlier = dict(series(before, name))
+        for labels, value in series(after, name):
+            if labels in earlier and value >= earlier[labels]:
+                yield labels, value - earlier[labels]
+
+
+def _shallow(hosts: Mapping[str, Usage], work: Workload) -> Iterator[ShallowDisk]:
+    """Yield the disks under the benchmark's files that are busy and not full."""
+    for host, owners in work.owners.items():
+        if host not in hosts:
+            continue
+        disks = {device.device for device in hosts[host].devices if device.owner in owners}
+        for use in hosts[host].resources:
+            if use.resource == "disk" and use.owner in disks and use.saturated < SHALLOW and use.busy >= WORTH:
+                yield ShallowDisk(host, use.owner, use.busy, use.busy >= (use.threshold or THRESHOLD))
+
+
+def _sleeps(way: Mapping[str, Usage], after: Snapshots, request: float | None) -> Iterator[Sleep]:
+    """Yield the hosts on which leaving an idle state is a part of a request's time, or of a CPU's, that matters."""
+    for name, use in way.items():
+        if use.idle is None:
+            continue
+        latencies = {
+            label(labels, "state"): value
+            for labels, value in series(after[name], "pinchpoint_cpu_idle_state_exit_latency_seconds")
+        }
+        used = [state for state in use.idle.states if state.share >= DEEP and latencies.get(state.state)]
+        if not used:
+            continue
+        deepest = max(used, key=lambda state: latencies[state.state])
+        exit_latency = latencies[deepest.state]
+        long = request is not None and exit_latency >= WORTH * request
+        if long or (use.idle.lost_worst or 0.0) >= LOST:
+            yield Sleep(name, deepest.state, deepest.share, exit_latency, use.idle.lost, use.idle.lost_worst)
+
+
+def _clocks(way: Mapping[str, Usage]) -> Iterator[SlowClock]:
+    for name, use in way.items():
+        if use.clock is not None and use.clock.busy_ratio is not None and use.clock.busy_ratio < SLOW:
+            yield SlowClock(name, use.clock.busy_ratio, use.clock.governors)
+
+
+def _unknown(paths: Iterable[Path], way: Mapping[str, Usage]) -> Iterator[str]:
+    round_trips = True
+    for path in paths:
+        name = NAMES[path.target]
+        round_trips = round_trips and path.round_trip is not None
+        if path.seconds is None:
+            yield f"what an {name} request takes at the client, and how many are in flight (the client does not tell)"
+        if path.inside is None:
+            yield f"what a request takes inside of the {name} (no exporter on its host, or no admin socket)"
+        elif path.rate is not None and path.inside.rate < SEEN * path.rate:
+            share = path.inside.rate / path.rate
+            yield f"what most requests take inside of their {name}: those that were seen had {share:.0%} of them"
+    if not round_trips:
+        yield "TCP round trips of the clients"
+    for what, hosts in (
+        ("idle states", [name for name, use in way.items() if use.idle is None]),
+        ("clocks", [name for name, use in way.items() if use.clock is None]),
+    ):
+        if hosts:
+            yield f"{what} of {_listed(hosts)}"
+
+
+def _sentences(found: Latency) -> Iterator[str]:
+    """Yield what is known in words: how many requests, what each takes and where, what makes the way long."""
+    for depth in found.depths:
+        start = f"{depth.requests:.1f} {NAMES[depth.target]} requests in flight on average"
+        if depth.one_by_one:
+            working = "process" if depth.processes < ONE_BY_ONE else f"{depth.processes:.0f} processes"
+            each = "the" if depth.processes < ONE_BY_ONE else "each of the"
+            yield f"{start}: {each} {working} waits for one request after the other"
+        else:
+            yield f"{start}, {depth.requests / max(1.0, depth.processes):.1f} for each process that works"
+    for disk in found.disks:
+        why = "without a queue: one I/O after the other" if disk.always else "and waits for the next I/O in the rest"
+        yield f"{disk.disk} on {disk.host} is busy for {disk.busy:.0%} of the time {why}"
+    for path in found.paths:
+        yield from _path_sentences(path)
+    trip = next((path.round_trip for path in found.paths if path.outside is None), None)
+    if trip is not None:
+        yield f"a TCP round trip of the clients takes {_trip(trip)}"
+    if found.retransmits is not None and found.retransmits >= RESENT:
+        yield f"TCP has to send {found.retransmits:.1f} segments a second again, and each holds a request up"
+    if found.sleeps:
+        yield _sleep_sentence(found)
+    if found.clocks:
+        slowest = found.clocks[0]
+        governors = f" (governor {', '.join(slowest.governors)})" if slowest.governors else ""
+        yield f"CPUs of {slowest.host} work at {slowest.ratio:.0%} of their clock{governors}{_more(found.clocks)}"
+    if found.unknown:
+        yield f"not known: {'; '.join(found.unknown)}"
+
+
+def _path_sentences(path: Path) -> Iterator[str]:
+    name, inside = NAMES[path.target], path.inside
+    within = f"inside of the {name}" + (" (with its replicas)" if path.target == "osd" else "")
+    if path.seconds is not None and inside is not None and path.outside is not None:
+        yield (
+            f"an {name} request takes {_time(path.seconds)} at the client and {_time(inside.seconds)} {within}: "
+            f"{_time(path.outside)} ({path.outside / path.seconds:.0%}) are {_outside(path)}"
+        )
+    elif path.seconds is not None:
+        yield f"an {name} request takes {_time(path.seconds)} at the client"
+    if inside is None:
+        return
+    if path.outside is None:
+        yield f"an {name} request takes {_time(inside.seconds)} {within}, on average over all clients"
+    if inside.queue is not None and inside.queue >= WORTH * inside.seconds:
+        yield f"for {_time(inside.queue)} of that it waits for a worker of the OSD and for its placement group"
+    if inside.commit is not None and inside.commit >= WORTH * inside.seconds:
+        flush = f", {_time(inside.flush)} of it to flush the device" if inside.flush else ""
+        yield f"a commit of BlueStore takes {_time(inside.commit)}{flush}: a write waits for one at least"
+
+
+def _outside(path: Path) -> str:
+    if path.round_trip is None or path.outside is None:
+        return "network, messengers and the client"
+    if path.rest is not None and path.rest < WORTH * path.outside:
+        return f"the network: a TCP round trip takes {_trip(path.round_trip)}"
+    return f"network (one TCP round trip: {_trip(path.round_trip)}), messengers, wake-ups and the client"
+
+
+def _trip(trip: RoundTrip) -> str:
+    """Return a round trip, with the shortest where that is much shorter: the way is longer than it has to be then."""
+    least = f", at best {_time(trip.least)}" if trip.least is not None and 2 * trip.least <= trip.now else ""
+    return f"{_time(trip.now)}{least}"
+
+
+def _sleep_sentence(found: Latency) -> str:
+    worst = found.sleeps[0]
+    lost = f", and leaving idle states takes {worst.lost_worst:.1%} of a CPU's time" if worst.lost_worst else ""
+    return (
+        f"CPUs of {worst.host} are in {worst.state} for {worst.share:.0%} of the time: a wake-up from it takes up to "
+        f"{_time(worst.exit_latency)}{lost}{_more(found.sleeps)}"
+    )
+
+
+def _more(found: Sequence[Sleep | SlowClock]) -> str:
+    return f"; it is alike on {_listed([entry.host for entry in found[1:]])}" if len(found) > 1 else ""
+
+
+def _listed(hosts: Sequence[str]) -> str:
+    return ", ".join(hosts[:SHOWN]) + (f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else "")
+
+
+def _time(seconds: float) -> str:
+    return format_figure(seconds, "seconds")

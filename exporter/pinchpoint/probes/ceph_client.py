@@ -34,11 +34,11 @@ from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.ceph.sockets import is_ceph_client
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
-from pinchpoint.roles import BENCHMARK
+from pinchpoint.roles import BENCHMARK, CEPH_CLIENTS
 
 __all__ = ["CephClient", "ClientReader", "counters", "requests_in_flight"]
 
-CLASSES = frozenset({"ceph-client", BENCHMARK})
+CLASSES = CEPH_CLIENTS | {BENCHMARK}
 GONE = frozenset({"foreign", "missing", "refused"})
 """Problems of sockets that are not, or no longer, the process' own: a child inherits those of its parent."""
 

@@ -53,7 +53,6 @@ class Cpu(Probe):
 
 def _shares(old: CpuTimes, new: CpuTimes) -> tuple[float, float] | None:
     """Return the shares of a CPU's time in which it was busy and in which it served interrupts; None for no time."""
-    # Idle time may be corrected backwards (get_cpu_idle_time_us), and a CPU that came back may count anew.
-    spent = CpuTimes(*(max(0, after - before) for before, after in zip(old, new, strict=True)))
+    spent = new.since(old)
     total = sum(spent)
     return (spent.busy / total, (spent.irq + spent.softirq) / total) if total else None

@@ -27,7 +27,7 @@ UNREADABLE = Metric(
 SLOW_EVERY = 10
 """A thread whose role can't be full is read at every that-many-th sample."""
 CLOSE_INTERVAL = 5.0
-"""Seconds between two comparisons of what was charged with what the process used."""
+"""Seconds between two comparisons of what was charged with what each process used."""
 CLOSE_LEAST = 2
 """Clock ticks that a difference has to reach: the totals of a process are rounded to ticks."""
 TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -74,9 +74,9 @@ class Tasks(Probe):
             if use is not None:
                 self._table.charge(use, task.tgid, run, wait)
                 self._charged[task.tgid] = self._charged.get(task.tgid, 0) + run
+        self._close_sums(every=closing)
         if closing:
             self._closed = now
-            self._close_sums()
             self._table.forget(now)
         if self._last is not None:
             self._table.settle(now - self._last)
@@ -110,31 +110,41 @@ class Tasks(Probe):
                 alive[task] = self._uses[task]
         self._uses = alive
 
-    def _close_sums(self) -> None:
+    def _close_sums(self, *, every: bool) -> None:
         """Charge what the threads of a process used and nobody saw: those that lived between two looks.
 
         ceph-fuse went through 91 worker threads in 10 s; counting those that are seen twice finds a tenth of its CPU.
-        The difference to the process' own total goes to the role of its leader's name. It is no busy time, since
-        nobody knows when it was used.
+        The difference to the process' own total goes to the role of its leader's name. Where that is a lock or a pool
+        it is looked at in each sample, and is busy time of it. Else it is no busy time, since nobody knows when it was
+        used and by how many.
         """
-        unknown: dict[int, tuple[Process, int]] = {}
-        charged: dict[int, int] = {}
         for pid, process in self._processes.items():
+            role = self.host.roles.thread_role(process.class_, process.comm).role
+            shared = role.unit in ("lock", "pool")
+            if not (every or shared):
+                continue
             try:
                 stat = parse_stat(read_bytes(f"{self.host.procfs}/{pid}/stat"))
             except (OSError, FormatError):
                 continue
-            charged[pid] = self._charged.get(pid, 0)
             # The times of the whole process, ended threads included (do_task_stat, fs/proc/array.c).
-            left = (stat.utime + stat.stime) * TICK - charged[pid]
+            left = (stat.utime + stat.stime) * TICK - self._charged.get(pid, 0)
             before = self._unknown.get(pid)
-            if before is not None and before[0] is process and left - before[1] >= CLOSE_LEAST * TICK:
-                role = self.host.roles.thread_role(process.class_, process.comm).role
-                self._table.use(role, process.owner).cpu += left - before[1]
-            elif before is not None and before[0] is process:
-                left = before[1]
-            unknown[pid] = process, left
-        self._unknown, self._charged = unknown, charged
+            if before is None or before[0] is not process:
+                self._unknown[pid] = process, left
+                continue
+            lost = left - before[1]
+            if lost < CLOSE_LEAST * TICK:
+                continue  # or it is of threads that are only read at every SLOW_EVERY-th sample
+            self._unknown[pid] = process, left
+            use = self._table.use(role, process.owner)
+            if shared:
+                self._table.charge(use, pid, lost, 0)
+            else:
+                use.cpu += lost
+        if every:
+            self._unknown = {pid: known for pid, known in self._unknown.items() if pid in self._processes}
+            self._charged = {pid: charged for pid, charged in self._charged.items() if pid in self._processes}
 
     def points(self) -> Iterator[Point]:
         """Yield the series of every role."""

@@ -1,0 +1,174 @@
+"""CPU sets: the CPUs that processes of interest may use, where these are fewer than all, and how busy these are.
+
+An MPI library pins ranks, an operator pins a daemon to a NUMA node, a cpuset holds a container: such a set can be full
+while the host is not. Whose threads are pinned one by one (ranks to a core each) has several sets, and the busiest of
+them speaks for the owner.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+from pinchpoint import resources
+from pinchpoint.model import Point
+from pinchpoint.probes.base import Host, NotPresent, Probe
+from pinchpoint.processes import Process
+from pinchpoint.procfs import CpuTimes, FormatError, parse_cpu_times, parse_cpus_allowed, read_bytes
+from pinchpoint.resources import Resource
+
+__all__ = ["Affinity"]
+
+LOOK_INTERVAL = 5.0
+"""Seconds between two looks at who may run where; a new process is looked at at once."""
+THREADS = 256
+"""Threads that are read at one look, each about 15 us: the processes whose threads were read longest ago come first."""
+KEEP = 900.0
+"""Seconds for which an owner is shown after it was last held to a set, so that a scrape still sees it."""
+
+Set = frozenset[int]
+
+
+class _Held:
+    """One process, and where it and its threads may run."""
+
+    __slots__ = ("owner", "read", "sets")
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.read = float("-inf")
+        """Monotonic time in seconds at which its threads were read."""
+        self.sets: dict[int, Set] = {}
+        """CPUs by thread."""
+
+
+class _Owner:
+    """The integral of one owner's busiest set."""
+
+    __slots__ = ("resource", "seen")
+
+    def __init__(self, resource: Resource) -> None:
+        self.resource = resource
+        self.seen = 0.0
+        """Monotonic time in seconds at which it was last held to a set."""
+
+
+class Affinity(Probe):
+    """The mean busy share of the CPUs that an owner is held to.
+
+    Kernel threads are left out: most of them belong to one CPU.
+    """
+
+    name = "affinity"
+    help = "CPUs that processes of interest may use, where not all: how busy these are (procfs status and stat)"
+    metrics = (resources.BUSY, resources.SATURATED)
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._looked = float("-inf")
+        self._held: dict[tuple[int, int], _Held] = {}
+        self._sets: dict[str, set[Set]] = {}
+        self._owners: dict[str, _Owner] = {}
+        self._times: dict[int, CpuTimes] = {}
+        self._last = 0.0
+
+    def sample(self, now: float) -> None:
+        """Read the times of every CPU, and who may run where. Raises NotPresent, FormatError."""
+        try:
+            times = parse_cpu_times(read_bytes(self.host.procfs / "stat"))
+        except FileNotFoundError as error:
+            raise NotPresent(f"no {error.filename}") from error
+        if self._look(now):
+            self._gather(frozenset(times))
+        self._charge(now, _busy_shares(self._times, times))
+        self._times, self._last = times, now
+
+    def _look(self, now: float) -> bool:
+        """Read where new processes, and from time to time all, may run; return whether that may have changed."""
+        due = now - self._looked >= LOOK_INTERVAL
+        processes = self._processes(now)
+        changed = due
+        for key in self._held.keys() - processes.keys():
+            del self._held[key]
+            changed = True
+        for key, process in processes.items():
+            held = self._held.get(key)
+            if held is None or held.owner != process.owner:
+                held = self._held[key] = _Held(process.owner)
+            elif not due:
+                continue
+            self._read(held, process.pid, process.pid)
+            changed = True
+        if due:
+            self._looked = now
+            self._read_threads(now)
+        return changed
+
+    def _processes(self, now: float) -> Mapping[tuple[int, int], Process]:
+        current = self.host.processes.current(now)
+        everything = self.host.processes.everything(now)
+        return {
+            (pid, process.start): process
+            for pid, process in current.items()
+            if pid in everything and not everything[pid].kernel_thread
+        }
+
+    def _read_threads(self, now: float) -> None:
+        left = THREADS
+        for (pid, _), held in sorted(self._held.items(), key=lambda item: item[1].read):
+            if left <= 0:
+                break
+            try:
+                tids = {int(name) for name in os.listdir(f"{self.host.procfs}/{pid}/task")}
+            except (OSError, ValueError):
+                tids = set()
+            held.read = now
+            held.sets = {tid: cpus for tid, cpus in held.sets.items() if tid in tids or tid == pid}
+            for tid in sorted(tids - {pid})[:left]:
+                self._read(held, pid, tid)
+                left -= 1
+
+    def _read(self, held: _Held, pid: int, tid: int) -> None:
+        try:
+            held.sets[tid] = parse_cpus_allowed(read_bytes(f"{self.host.procfs}/{pid}/task/{tid}/status"))
+        except (OSError, FormatError):
+            held.sets.pop(tid, None)
+
+    def _gather(self, online: Set) -> None:
+        """Join the sets of each owner's processes: those that are not all CPUs."""
+        self._sets = {}
+        for held in self._held.values():
+            for allowed in set(held.sets.values()):
+                cpus = allowed & online
+                if cpus and cpus != online:
+                    self._sets.setdefault(held.owner, set()).add(cpus)
+
+    def _charge(self, now: float, busy: Mapping[int, float]) -> None:
+        elapsed = now - self._last
+        for name, sets in self._sets.items():
+            owner = self._owners.get(name)
+            if owner is None:
+                roles = self.host.roles
+                resource = Resource("cpu_set", name, roles.serves["cpu_set"], roles.thresholds["cpu_set"])
+                owner = self._owners[name] = _Owner(resource)
+            owner.seen = now
+            shares = [[busy[cpu] for cpu in cpus if cpu in busy] for cpus in sets]
+            means = [sum(share) / len(share) for share in shares if share]
+            if means:
+                owner.resource.add(elapsed, elapsed * max(means))
+        for name in [name for name, owner in self._owners.items() if now - owner.seen > KEEP]:
+            del self._owners[name]
+
+    def points(self) -> Iterator[Point]:
+        """Yield the integral of each owner that is or lately was held to a set."""
+        return resources.points(owner.resource for owner in self._owners.values())
+
+
+def _busy_shares(before: Mapping[int, CpuTimes], now: Mapping[int, CpuTimes]) -> dict[int, float]:
+    """Return the share of its time in which each CPU was busy, of those that were there before and passed any time."""
+    shares = {}
+    for cpu in before.keys() & now.keys():
+        spent = now[cpu].since(before[cpu])
+        if total := sum(spent):
+            shares[cpu] = spent.busy / total
+    return shares

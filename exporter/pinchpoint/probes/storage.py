@@ -1,0 +1,268 @@
+"""The disks under the files that benchmarks and OSDs have open: which of a host's disks a benchmark waits for.
+
+No file system is asked, since one that hangs would keep us waiting: the path of an open file, its mount and the device
+of the mount are what the kernel itself knows (``/proc/PID/fd``, ``fdinfo``, ``mountinfo``). Only device nodes are
+looked at, on file systems that live in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pinchpoint.model import Metric, Point
+from pinchpoint.probes.base import Host, Probe
+from pinchpoint.processes import Process
+from pinchpoint.procfs import FormatError, Mount, parse_file_info, parse_mounts, read_bytes
+from pinchpoint.roles import BENCHMARK
+from pinchpoint.sysfs import block_device_name
+
+__all__ = ["Backing", "Storage", "whole_disk"]
+
+DEVICE = Metric(
+    "pinchpoint_storage_device_info",
+    "A whole disk under the files that the owner has open, and the backing device that writeback knows it by; no disk "
+    "where it is a network file system.",
+    labels=("owner", "device", "bdi"),
+)
+
+OSD = "ceph-osd"
+OSD_INTERVAL = 10.0
+"""Seconds between two looks at an OSD's files: it keeps its devices, and may have thousands of sockets."""
+MOUNTS_INTERVAL = 5.0
+"""Seconds for which a mount table counts."""
+FILES = 2048
+"""Open files that are looked at in one sample, 1 to 5 us each; the rest has its turn in the next ones."""
+KEEP = 20.0
+"""Seconds for which a disk counts after the last look that saw it: a process may open files for moments only."""
+DEVICES = 256
+"""Disks by owner that are shown."""
+IN_MEMORY = frozenset({"devtmpfs", "tmpfs", "ramfs"})
+"""File systems on which device nodes are looked for: these answer from memory."""
+OVERLAYS = 3
+"""Overlays that are followed to what is below them."""
+ANONYMOUS = "0:"
+"""How the device number of a file system without a block device begins (``get_anon_bdev``, fs/super.c)."""
+
+
+class Backing(NamedTuple):
+    """What is under a file."""
+
+    device: str
+    """Name of a whole disk, as in ``/proc/diskstats``; empty where there is none."""
+    bdi: str
+    """The backing device in the words of `writeback_worker`; empty where that is not known."""
+
+
+def whole_disk(sysfs: Path, number: str) -> str:
+    """Return the name of the disk that the block device MAJOR:MINOR is or is a partition of, or the number."""
+    link = sysfs / "dev" / "block" / number
+    try:
+        # A partition is a directory in that of its disk (add_partition, block/partitions/core.c).
+        if (link / "partition").exists():
+            # A slash in a device's name is an exclamation mark in sysfs (kobject_set_name_vargs, lib/kobject.c).
+            return os.path.basename(os.path.dirname(os.readlink(link))).replace("!", "/")
+    except OSError:
+        pass
+    return block_device_name(sysfs, number)
+
+
+class _Table:
+    """The mounts of one mount namespace."""
+
+    def __init__(self, mounts: list[Mount], read: float) -> None:
+        self.mounts = {mount.number: mount for mount in mounts}
+        self.read = read
+        """Monotonic time in seconds."""
+        self.backings: dict[int, frozenset[Backing]] = {}
+        """What is under each mount that was asked for."""
+
+    def holder(self, path: str) -> Mount | None:
+        """Return the mount that `path` is on: of those above it the deepest, and of several there the last."""
+        found = None
+        for mount in self.mounts.values():
+            point = mount.point.rstrip("/")
+            if (path == point or path.startswith(f"{point}/")) and (
+                found is None or len(point) >= len(found.point.rstrip("/"))
+            ):
+                found = mount
+        return found
+
+
+class Storage(Probe):
+    """Whole disks, and backing devices, under the open files of benchmarks and OSDs.
+
+    Loop, device mapper and md devices stand for themselves. What is opened to append, or is the standard error, is a
+    log and does not count. `stat_file` is ``os.stat``.
+    """
+
+    name = "storage"
+    help = "disks under the open files of benchmarks and OSDs (procfs fd, fdinfo and mountinfo)"
+    metrics = (DEVICE,)
+
+    def __init__(self, host: Host, stat_file: Callable[[str], os.stat_result] = os.stat) -> None:
+        super().__init__(host)
+        self._stat_file = stat_file
+        self._looked: dict[tuple[int, int], float] = {}
+        self._tables: dict[str, _Table] = {}
+        self._seen: dict[tuple[str, Backing], float] = {}
+
+    def sample(self, now: float) -> None:
+        """Look at the files of every process whose turn it is. Raises PermissionError where it may look at none."""
+        processes = {
+            (process.pid, process.start): process
+            for process in self.host.processes.current(now).values()
+            if process.class_ in (BENCHMARK, OSD)
+        }
+        self._looked = {key: at for key, at in self._looked.items() if key in processes}
+        self._tables = {name: table for name, table in self._tables.items() if now - table.read < MOUNTS_INTERVAL}
+        left = FILES
+        refused: PermissionError | None = None
+        allowed = False
+        for key, process in sorted(processes.items(), key=lambda item: self._looked.get(item[0], float("-inf"))):
+            if process.class_ == OSD and now - self._looked.get(key, float("-inf")) < OSD_INTERVAL:
+                continue
+            if left <= 0:
+                break
+            try:
+                left -= self._look(process, now, left)
+                allowed = True
+            except PermissionError as error:
+                refused = error
+            self._looked[key] = now
+        self._seen = {key: at for key, at in self._seen.items() if now - at < KEEP}
+        if refused is not None and not allowed and not self._seen:
+            raise refused
+
+    def _look(self, process: Process, now: float, limit: int) -> int:
+        """Look at no more than `limit` of a process' files; return how many. Raises PermissionError."""
+        directory = f"{self.host.procfs}/{process.pid}"
+        try:
+            names = sorted(filter(str.isdigit, os.listdir(f"{directory}/fd")), key=int)[:limit]
+        except PermissionError:
+            raise
+        except OSError:
+            return 0  # it is gone
+        log = _link(f"{directory}/fd/2")
+        table = None
+        for name in names:
+            path = _link(f"{directory}/fd/{name}")
+            # Sockets and pipes have no path. What goes where the errors go is no data; dd has its data at 0 and 1.
+            if not path.startswith("/") or name == "2" or (path == log and name in ("0", "1")):
+                continue
+            try:
+                info = parse_file_info(read_bytes(f"{directory}/fdinfo/{name}"))
+            except (OSError, FormatError):
+                continue
+            if info.flags & os.O_APPEND:
+                continue
+            table = table or self._table(directory, now)
+            for backing in self._backings(table, info.mount, f"{directory}/fd/{name}"):
+                key = process.owner, backing
+                if key in self._seen or len(self._seen) < DEVICES:
+                    self._seen[key] = now
+        return len(names)
+
+    def _table(self, directory: str, now: float) -> _Table:
+        """Return the mounts that a process sees; those of one namespace are read once."""
+        namespace = _link(f"{directory}/ns/mnt") or directory
+        table = self._tables.get(namespace)
+        if table is None:
+            try:
+                mounts = parse_mounts(read_bytes(f"{directory}/mountinfo"))
+            except OSError:
+                mounts = []
+            table = self._tables[namespace] = _Table(mounts, now)
+        return table
+
+    def _backings(self, table: _Table, number: int, file: str) -> frozenset[Backing]:
+        mount = table.mounts.get(number)
+        if mount is None:
+            return frozenset()  # it was opened in another namespace, or what it is on is mounted no more
+        if mount.fstype in IN_MEMORY:
+            return frozenset(self._of_node(file))
+        known = table.backings.get(number)
+        if known is None:
+            known = table.backings[number] = frozenset(self._under(mount, table))
+        return known
+
+    def _under(self, mount: Mount, table: _Table, overlays: int = OVERLAYS) -> Iterator[Backing]:
+        """Yield what is under a file system."""
+        if mount.device and not mount.device.startswith(ANONYMOUS):
+            yield self._of_disk(mount.device)
+        elif mount.fstype == "overlay":
+            below = self._upper(mount, table)
+            if below is not None and overlays:
+                yield from self._under(below, table, overlays - 1)
+        else:
+            bdis = self._bdis(mount)
+            devices = {backing.device for backing in self._of_source(mount)}
+            for device in devices or ({""} if bdis else ()):
+                for bdi in bdis or ("",):
+                    yield Backing(device, bdi)
+
+    def _upper(self, overlay: Mount, table: _Table) -> Mount | None:
+        """Return the mount that an overlay writes to (show_options of overlayfs gives the path)."""
+        upper = next((text.removeprefix("upperdir=") for text in overlay.options if text.startswith("upperdir=")), "")
+        if not upper:
+            return None
+        below = table.holder(upper)
+        if below is None or below is overlay:
+            # In a container the overlay is the root, and its paths are those of the host.
+            below = self._table(f"{self.host.procfs}/1", table.read).holder(upper)
+        return below
+
+    def _of_source(self, mount: Mount) -> Iterator[Backing]:
+        """Yield the disk that a file system names as its source: btrfs, of several devices one.
+
+        What a FUSE server calls its source is any text that its user chose.
+        """
+        if re.fullmatch(r"/dev/(mapper/)?[^/]+", mount.source) and not mount.fstype.startswith("fuse"):
+            yield from self._of_node(f"{self.host.rootfs}{mount.source}")
+
+    def _of_node(self, path: str) -> Iterator[Backing]:
+        """Yield the disk whose device node this is; nothing where it is none."""
+        try:
+            found = self._stat_file(path)
+        except OSError:
+            return
+        if stat.S_ISBLK(found.st_mode):
+            yield self._of_disk(f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}")
+
+    def _of_disk(self, number: str) -> Backing:
+        # All partitions of a disk share its backing device, which has the disk's number (device_add_disk,
+        # block/genhd.c); `writeback_worker` calls it by the disk's name.
+        disk = whole_disk(self.host.sysfs, number)
+        return Backing(disk, disk)
+
+    def _bdis(self, mount: Mount) -> list[str]:
+        """Return the backing devices that a file system without a disk may have.
+
+        NFS and FUSE call theirs by its device number (nfs_fill_super in fs/nfs/super.c, fuse_bdi_init in
+        fs/fuse/inode.c), CephFS ceph-N (ceph_setup_bdi, fs/ceph/super.c), btrfs and others TYPE-N (super_setup_bdi,
+        fs/super.c). Which N belongs to which mount nobody tells: so all of the type.
+        """
+        try:
+            names = os.listdir(self.host.sysfs / "class" / "bdi")
+        except OSError:
+            return []
+        if mount.device in names:
+            return [mount.device]
+        return sorted(name for name in names if re.fullmatch(rf"{re.escape(mount.fstype)}-\d+", name))
+
+    def points(self) -> Iterator[Point]:
+        """Yield the disks of each owner."""
+        for owner, backing in sorted(self._seen):
+            yield DEVICE.point(1, owner, *backing)
+
+
+def _link(path: str) -> str:
+    """Return where a symbolic link leads; empty where there is none."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""

@@ -1,0 +1,310 @@
+"""Round trips and retransmissions of the TCP connections of Ceph's daemons, of its clients and of benchmarks.
+
+A socket belongs to the process that has its inode among its descriptors. So a daemon's connections are known whatever
+ports it has; all of them are to other daemons and to clients. A client or a benchmark has others too (a Samba server,
+MPI): where some of its connections lead to ports of Ceph, only these count. Sockets of the kernel's own Ceph clients
+belong to no process; what leads to a port of Ceph and is nobody's is theirs, on a host that has such clients.
+
+Connections of another network namespace (pods with a network of their own) can't be seen from here.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.probes.base import Host, NotPresent, Probe
+from pinchpoint.processes import Process
+from pinchpoint.qdisc import QdiscReader
+from pinchpoint.sockdiag import Connection, read_connections
+
+__all__ = ["KERNEL", "Tcp", "weighted_median"]
+
+RTT = Metric(
+    "pinchpoint_tcp_rtt_seconds",
+    "Smoothed TCP round trip of the owner's connections: median, weighted by what each has just sent (that of an idle "
+    "one is stale). It includes what the other end waits before it acknowledges.",
+    labels=("owner",),
+)
+MIN_RTT = Metric(
+    "pinchpoint_tcp_rtt_min_seconds",
+    "Shortest TCP round trip of the last minutes, of any of the owner's connections.",
+    labels=("owner",),
+)
+CONNECTIONS = Metric("pinchpoint_tcp_connections", "Established TCP connections of the owner.", labels=("owner",))
+RETRANSMITS = Metric(
+    "pinchpoint_tcp_retransmits_total",
+    "TCP segments that the owner's connections have sent again.",
+    Kind.COUNTER,
+    ("owner",),
+)
+
+KERNEL = "kernel"
+"""Owner of the connections of the kernel's own Ceph clients, of all mounts and RBD devices together."""
+DAEMONS = frozenset({"ceph-mds", "ceph-osd", "ceph-mon", "ceph-mgr", "sheepdog"})
+"""Process classes all of whose connections count."""
+MONITOR_PORTS = frozenset({3300, 6789})
+DAEMON_PORTS = range(6800, 7569)
+"""ms_bind_port_min to ms_bind_port_max (src/common/options); up to Ceph 17 the last one was 7300."""
+SEARCH_INTERVAL = 4.0
+"""Seconds between two searches for whose new connections are: each reads the descriptors of processes."""
+LOOKS = 2
+"""Searches that pass before a connection is nobody's: at the first its process may be too young to be known."""
+RECENT = 2.0
+"""Seconds since it last sent data up to which a connection counts where its segments aren't known (yet)."""
+KEEP = 900.0
+"""Seconds for which an owner is shown after its last connection has ended, so that a scrape still sees its counter."""
+COST = 0.02
+"""Share of its time that this probe takes at most: on a host with very many connections it looks more rarely."""
+ABSENT = frozenset({errno.ENOENT, errno.EPROTONOSUPPORT, errno.EAFNOSUPPORT, errno.EPERM, errno.EACCES})
+"""What a kernel says that has no sock_diag, or does not let us use it."""
+SOCKET = "socket:["
+
+Key = tuple[int, int]
+"""Pid and start of a process."""
+
+
+def weighted_median(values: Iterable[tuple[float, int]]) -> float | None:
+    """Return the value below and above which lies half of the weight; None where nothing has any."""
+    ordered = sorted((value, weight) for value, weight in values if weight > 0)
+    half = sum(weight for _, weight in ordered) / 2
+    passed = 0
+    for value, weight in ordered:
+        passed += weight
+        if passed >= half:
+            return value
+    return None
+
+
+class _Seen:
+    """What is remembered of a connection."""
+
+    __slots__ = ("holder", "looks", "retransmits", "sent")
+
+    def __init__(self, retransmits: int) -> None:
+        self.holder: Key | str | None = None
+        """Whose it is: a process', or `KERNEL`; None as long as that is not known."""
+        self.looks = 0
+        """How often its holder was looked for among all processes of interest."""
+        self.retransmits = retransmits
+        self.sent: int | None = None
+
+    def weigh(self, connection: Connection) -> int:
+        """Return the segments of data that the connection has sent since the last look."""
+        if connection.sent is None or self.sent is None:
+            return int(connection.since_sent <= RECENT)
+        # A socket that was connected anew counts from zero, as one does whose count has wrapped.
+        return connection.sent - self.sent if connection.sent >= self.sent else connection.sent
+
+
+class _Owner:
+    """The connections of one owner at the last look, and its counter."""
+
+    def __init__(self) -> None:
+        self.seen = 0.0
+        self.retransmits = 0
+        self.clear()
+
+    def clear(self) -> None:
+        self.connections = 0
+        self.rtt: float | None = None
+        self.min_rtt: float | None = None
+
+
+class Tcp(Probe):
+    """Round trips and retransmissions of TCP connections, by the owner of the process."""
+
+    name = "tcp"
+    help = "TCP round trips and retransmissions of Ceph daemons, Ceph clients and benchmarks (sock_diag)"
+    metrics = (RTT, MIN_RTT, CONNECTIONS, RETRANSMITS)
+    interval = 2.0
+
+    def __init__(self, host: Host, read: Callable[[], Sequence[Connection]] = read_connections) -> None:
+        super().__init__(host)
+        self._read = read
+        self._seen: dict[int, _Seen] = {}
+        self._owners: dict[str, _Owner] = {}
+        self._began = False
+        self._searched: set[Key] = set()
+        self._last_search = self._rest_until = float("-inf")
+        self._denied = False
+
+    def sample(self, now: float) -> None:
+        """Read every connection. Raises NotPresent where the kernel does not tell, or not whose they are."""
+        if not QdiscReader.sees(self.host.procfs):
+            raise NotPresent("procfs is of another network namespace")
+        if now < self._rest_until:
+            return
+        began = time.thread_time()
+        try:
+            self._add_up(now, self._read())
+        except OSError as error:
+            if error.errno in ABSENT:
+                raise NotPresent(f"the kernel does not tell of TCP connections: {error.strerror}") from error
+            raise
+        finally:
+            self._rest_until = now + (time.thread_time() - began) / COST
+        if self._denied and not self._owners:
+            raise NotPresent("the descriptors of processes may not be read, which tell whose a connection is")
+
+    def _add_up(self, now: float, connections: Sequence[Connection]) -> None:
+        # What connections did before the first look is not of now; those that are new since then count from zero.
+        seen = {
+            connection.cookie: self._seen.get(connection.cookie) or _Seen(0 if self._began else connection.retransmits)
+            for connection in connections
+        }
+        self._seen, self._began = seen, True
+        processes = self.host.processes.current(now)
+        owners = self._held(connections, processes)
+        if now - self._last_search >= SEARCH_INTERVAL and (where := self._where(processes)) is not None:
+            self._last_search = now
+            self._search(now, connections, where)
+            self._searched = {(process.pid, process.start) for process in processes.values()}
+            owners = self._held(connections, processes)
+        for known in self._owners.values():
+            known.clear()
+        for name, found in owners.items():
+            owner = self._owners.setdefault(name, _Owner())
+            owner.seen = now
+            self._measure(owner, found)
+        for connection in connections:
+            seen[connection.cookie].sent = connection.sent
+        for name in [name for name, owner in self._owners.items() if now - owner.seen > KEEP]:
+            del self._owners[name]
+
+    def _held(
+        self, connections: Iterable[Connection], processes: Mapping[int, Process]
+    ) -> Mapping[str, list[Connection]]:
+        """Return the connections that count, by owner; a connection whose process has gone is nobody's again."""
+        found: dict[str, list[Connection]] = {}
+        chosen: set[str] = set()
+        for connection in connections:
+            seen = self._seen[connection.cookie]
+            if seen.holder is None:
+                continue
+            if isinstance(seen.holder, str):
+                found.setdefault(seen.holder, []).append(connection)
+                continue
+            pid, start = seen.holder
+            process = processes.get(pid)
+            if process is None or process.start != start:
+                seen.holder, seen.looks = None, 0
+                continue
+            found.setdefault(process.owner, []).append(connection)
+            if process.class_ not in DAEMONS:
+                chosen.add(process.owner)
+        for owner in chosen:
+            if to_ceph := [connection for connection in found[owner] if _leads_to_ceph(connection)]:
+                found[owner] = to_ceph
+        return found
+
+    def _where(self, processes: Mapping[int, Process]) -> set[Key] | None:
+        """Return the processes that may hold what nobody is known to hold: all, if some of it is new; None: no need."""
+        keys = {(process.pid, process.start) for process in processes.values()}
+        unheld = [seen.looks for seen in self._seen.values() if seen.holder is None]
+        if not unheld:
+            return None
+        return keys if min(unheld) < LOOKS else keys - self._searched or None
+
+    def _search(self, now: float, connections: Iterable[Connection], where: Iterable[Key]) -> None:
+        """Look for the holders of connections in the descriptors of processes."""
+        wanted = {
+            connection.inode: connection
+            for connection in connections
+            if connection.inode and self._seen[connection.cookie].holder is None
+        }
+        everything = self.host.processes.everything(now)
+        denied = reached = False
+        for key in sorted(where):
+            if (stat := everything.get(key[0])) is not None and stat.kernel_thread:
+                continue
+            try:
+                inodes = self._inodes(key[0])
+            except PermissionError:
+                denied = True
+                continue
+            reached = True
+            for inode in inodes & wanted.keys():
+                self._seen[wanted.pop(inode).cookie].holder = key
+        self._denied = denied and not reached
+        last_looks: dict[int, _Seen] = {}
+        for inode, connection in wanted.items():
+            seen = self._seen[connection.cookie]
+            seen.looks += 1
+            if seen.looks == LOOKS and _leads_to_ceph(connection):
+                last_looks[inode] = seen
+        if last_looks and self._kernel_clients():
+            self._give_to_kernel(last_looks, everything)
+
+    def _give_to_kernel(self, connections: dict[int, _Seen], everything: Iterable[int]) -> None:
+        """Give to the kernel what no process at all has."""
+        for pid in everything:
+            try:
+                for inode in self._inodes(pid) & connections.keys():
+                    del connections[inode]
+            except PermissionError:
+                return  # they may be this one's
+        for seen in connections.values():
+            seen.holder = KERNEL
+
+    def _kernel_clients(self) -> bool:
+        """Return whether the kernel has a CephFS mount (ceph_setup_bdi, fs/ceph/super.c) or an RBD device."""
+        names = _entries(self.host.sysfs / "class" / "bdi") + _entries(self.host.sysfs / "bus" / "rbd" / "devices")
+        return any(name.startswith("ceph-") or name.isdecimal() for name in names)
+
+    def _inodes(self, pid: int) -> set[int]:
+        """Return the inodes of a process' sockets. Raises PermissionError."""
+        directory = f"{self.host.procfs}/{pid}/fd"
+        found = set()
+        try:
+            for descriptor in os.listdir(directory):
+                try:
+                    target = os.readlink(f"{directory}/{descriptor}")
+                except FileNotFoundError:
+                    continue
+                if target.startswith(SOCKET):
+                    found.add(int(target[len(SOCKET) : -1]))
+        except (FileNotFoundError, NotADirectoryError, ProcessLookupError):
+            pass  # it is gone
+        return found
+
+    def _measure(self, owner: _Owner, connections: Sequence[Connection]) -> None:
+        owner.connections = len(connections)
+        for connection in connections:
+            seen = self._seen[connection.cookie]
+            owner.retransmits += max(0, connection.retransmits - seen.retransmits)
+            seen.retransmits = connection.retransmits
+        # To a daemon on the same host there is no network; where there are only such ones, they are what there is.
+        apart = [connection for connection in connections if not connection.inside] or connections
+        owner.rtt = weighted_median(
+            (connection.rtt, self._seen[connection.cookie].weigh(connection))
+            for connection in apart
+            if connection.rtt is not None
+        )
+        owner.min_rtt = min(
+            (connection.min_rtt for connection in apart if connection.min_rtt is not None), default=None
+        )
+
+    def points(self) -> Iterator[Point]:
+        """Yield the series of each owner."""
+        for name, owner in self._owners.items():
+            if owner.rtt is not None:
+                yield RTT.point(owner.rtt, name)
+            if owner.min_rtt is not None:
+                yield MIN_RTT.point(owner.min_rtt, name)
+            yield CONNECTIONS.point(owner.connections, name)
+            yield RETRANSMITS.point(owner.retransmits, name)
+
+
+def _leads_to_ceph(connection: Connection) -> bool:
+    return connection.remote_port in MONITOR_PORTS or connection.remote_port in DAEMON_PORTS
+
+
+def _entries(directory: os.PathLike[str]) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
