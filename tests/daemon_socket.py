@@ -19,6 +19,12 @@ def framed(payload: bytes) -> bytes:
     return struct.pack(">I", len(payload)) + payload
 
 
+def filtered(dump: bytes, logger: str, counter: str) -> bytes:
+    """Return a ``perf dump`` of one logger, or of one of its counters, as dump_formatted_generic gives it."""
+    counters = {name: value for name, value in json.loads(dump).get(logger, {}).items() if counter in ("", name)}
+    return json.dumps({logger: counters} if counters else {}).encode()
+
+
 class DaemonSocket:
     """Listens at a path in a thread that, like Ceph's, serves one connection after the other."""
 
@@ -83,6 +89,8 @@ class DaemonSocket:
         self.asked.append(question)
         key = f"{question['prefix']} {question.get('var', '')}".rstrip()
         answer = self.answers.get(key, b"ERROR: (22) Invalid argument\n")
+        if "logger" in question and isinstance(answer, bytes):
+            answer = filtered(answer, question["logger"], question.get("counter", ""))
         if callable(answer):
             answer(connection)
         else:

@@ -18,6 +18,7 @@ from pinchpoint.roles import load_roles
 from pinchpoint.runs import RunDirectory, default_run_directory
 from pinchpoint.sampler import Sampler, raise_priority
 from pinchpoint.tasksource import raise_file_limit
+from pinchpoint.waits import load_waits
 
 __all__ = ["Host", "HostSampler", "benchmark_kinds", "build_host", "local_sampler"]
 
@@ -48,8 +49,9 @@ def build_host(config: Config) -> Host:
     runs = RunDirectory(Path(config.path.runs) if config.path.runs else default_run_directory(), procfs)
     processes = Processes(procfs, roles, adopted=lambda: runs.command_pids(time.time()))
     return Host(
-        procfs, Path(config.path.sysfs), Path(config.path.rootfs), roles, processes, runs, benchmark_kinds(config)
-    )
+        procfs, Path(config.path.sysfs), Path(config.path.rootfs), roles, processes, runs, benchmark_kinds(config),
+        waits=load_waits(Path(config.waits_file) if config.waits_file else None),
+    )  # fmt: skip
 
 
 def local_sampler(config: Config | None = None) -> HostSampler:

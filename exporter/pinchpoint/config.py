@@ -48,6 +48,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
 
     sample_interval: float = 0.1
     roles_file: str | None = None
+    waits_file: str | None = None
     log_level: str = "info"
     path: Paths = msgspec.field(default_factory=Paths)
     web: Web = msgspec.field(default_factory=Web)
@@ -64,6 +65,8 @@ def load_config(path: Path | None) -> Config:
     check_config(config, str(path))
     if config.roles_file is not None:
         config.roles_file = str(path.parent / config.roles_file)
+    if config.waits_file is not None:
+        config.waits_file = str(path.parent / config.waits_file)
     return config
 
 

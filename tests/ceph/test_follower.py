@@ -45,7 +45,7 @@ class Rounds(Reader):
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TIMEOUT", 0.05)
-    monkeypatch.setattr(module, "STILL", 2.0)
+    monkeypatch.setattr(module, "STILL", 0.2)
 
 
 @pytest.fixture
@@ -111,9 +111,9 @@ def test_a_silent_daemon_whose_threads_do_not_run_is_stuck_and_one_that_computes
     follower.step(now)
     assert not follower.stuck
     machine.ran(PID, PID, 1.0)
-    follower.step(now + 3)
+    follower.step(now + 0.3)
     assert not follower.stuck
-    follower.step(now + 6)
+    follower.step(now + 0.6)
     assert follower.stuck
 
     daemon.thaw()
@@ -243,8 +243,8 @@ def test_where_the_kernel_does_not_count_cpu_time_nothing_is_called_stuck(
     (machine.procfs / f"{PID}/task/{PID}/schedstat").unlink()
     daemon.freeze()
     now = time.monotonic()
-    for second in (0, 3, 6):
-        follower.step(now + second)
+    for later in (0.0, 0.3, 0.6):
+        follower.step(now + later)
 
     assert (follower.problem, follower.stuck) == ("silent", False)
 

@@ -75,11 +75,15 @@ class Question(NamedTuple):
     """Seconds between two askings."""
     limit: int = ANSWER_LIMIT
     """Longest answer in bytes."""
+    logger: str = ""
+    """The only logger of ``perf dump`` that is asked for: 0.1 KB instead of 45 (since Ceph 9)."""
+    counter: str = ""
+    """Its only counter."""
 
     @property
     def key(self) -> str:
-        """Return the command as an operator types it: ``config get fsid``."""
-        return f"{self.prefix} {self.var}".rstrip()
+        """Return the command as an operator types it: ``config get fsid``, ``perf dump objecter op_active``."""
+        return " ".join(word for word in (self.prefix, self.var, self.logger, self.counter) if word)
 
     @property
     def request(self) -> bytes:
@@ -87,8 +91,9 @@ class Question(NamedTuple):
         if self.prefix not in LOCK_FREE:
             raise ValueError(f"{self.prefix!r} is not known to be free of locks")
         words = {"prefix": self.prefix, "format": "json"}
-        if self.var:
-            words["var"] = self.var
+        for name, value in (("var", self.var), ("logger", self.logger), ("counter", self.counter)):
+            if value:
+                words[name] = value
         return msgspec.json.encode(words) + b"\0"
 
 

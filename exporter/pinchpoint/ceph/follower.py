@@ -14,17 +14,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from pinchpoint.ceph.asok import AdminSocketError, Conversation, Question, SilentError, UnknownCommandError
 from pinchpoint.ceph.perf import parse_option, parse_version
 from pinchpoint.ceph.readings import Options
 from pinchpoint.ceph.sockets import admin_sockets
 from pinchpoint.model import Metric, Point
-from pinchpoint.processes import Process, Processes
+from pinchpoint.processes import Process
 from pinchpoint.procfs import FormatError, parse_schedstat, parse_stat, read_bytes
 
-__all__ = ["METRICS", "UNSEEN", "Follower", "Followers", "Reader"]
+__all__ = ["METRICS", "UNSEEN", "Follower", "Followers", "ProcessTable", "Reader"]
 
 UP = Metric(
     "pinchpoint_ceph_socket_up",
@@ -62,7 +62,7 @@ open one more, so the last of them goes on for ever."""
 LIMIT = 128
 """Sockets that one probe follows at once; the processes of further ones are blind."""
 INTERVAL = 1.0
-"""Seconds between two rounds of questions."""
+"""Seconds between two rounds of questions, as a rule."""
 FOREIGN_INTERVAL = 60.0
 """Seconds until a socket that a parent or another container listens on is tried again."""
 TEXT_LIMIT = 64
@@ -86,6 +86,8 @@ class Reader(ABC):
     """Asked besides, to know the release and the cluster of a daemon."""
     options = Options(())
     """The options of the process that it knows."""
+    interval = INTERVAL
+    """Seconds between two rounds of questions."""
 
     @abstractmethod
     def take(self, now: float, answers: Mapping[str, bytes]) -> None:
@@ -164,7 +166,7 @@ class Follower:
             self._waiting = Conversation(self.path, question, pid=self.process.pid)
             if (answer := self._finish(self._waiting, deadline)) is not None:
                 self._answers[question.key] = answer
-            self._due[question] = now + question.every - INTERVAL / 2
+            self._due[question] = now + question.every - self.reader.interval / 2
 
     def _finish(self, conversation: Conversation, deadline: float) -> bytes | None:
         """Return the answer, None where this release does not know the question."""
@@ -211,16 +213,26 @@ class Follower:
         self._reported = reason
 
     def run(self, stop: Event) -> None:
-        """Take a step every `INTERVAL` until `stop`."""
+        """Take a step every `Reader.interval` until `stop`."""
         while not stop.is_set():
             began = time.monotonic()
             try:
                 self.step(began)
             except Exception as error:  # a reader that fails blinds its own daemon only, as a probe does
                 self._blind(began, "malformed", error)
-            pause = FOREIGN_INTERVAL if self.problem == "foreign" else INTERVAL
+            pause = FOREIGN_INTERVAL if self.problem == "foreign" else self.reader.interval
             stop.wait(max(0.0, began + pause - time.monotonic()))
         self.hang_up()
+
+
+class ProcessTable(Protocol):
+    """Says which processes there are: `pinchpoint.processes.Processes` is one."""
+
+    def current(self, now: float) -> Mapping[int, Process]:
+        """Return the processes by pid; `now` is a monotonic time in seconds."""
+
+    def belongs(self, process: Process, cluster: str) -> None:
+        """Learn which cluster (fsid) a Ceph daemon belongs to."""
 
 
 class Followers:
@@ -234,7 +246,7 @@ class Followers:
         self,
         procfs: Path,
         rootfs: Path,
-        processes: Processes,
+        processes: ProcessTable,
         classes: Collection[str],
         make: Callable[[], Reader],
         *,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pinchpoint.probes.affinity import Affinity
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.probes.benchmark import Benchmark
 from pinchpoint.probes.ceph_client import CephClient
@@ -18,7 +19,10 @@ from pinchpoint.probes.mds import Mds
 from pinchpoint.probes.memory import Memory
 from pinchpoint.probes.osd import Osd
 from pinchpoint.probes.self_cost import SelfCost
+from pinchpoint.probes.storage import Storage
 from pinchpoint.probes.tasks import Tasks
+from pinchpoint.probes.tcp import Tcp
+from pinchpoint.probes.waits import Waits
 
 __all__ = ["PROBES", "Host", "NotPresent", "Probe"]
 
@@ -26,10 +30,13 @@ PROBES: tuple[type[Probe], ...] = (
     Tasks,
     Kworkers,
     Benchmark,
+    Waits,
     Cpu,
+    Affinity,
     CpuIdle,
     CpuFreq,
     Devices,
+    Storage,
     Memory,
     Cgroups,
     Mds,
@@ -37,6 +44,7 @@ PROBES: tuple[type[Probe], ...] = (
     CephDaemons,
     CephClient,
     CephKernel,
+    Tcp,
     HostFacts,
     SelfCost,
 )

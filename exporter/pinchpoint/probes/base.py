@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,6 +13,8 @@ from pinchpoint.model import Metric, Point
 from pinchpoint.processes import Processes
 from pinchpoint.roles import Roles
 from pinchpoint.runs import RunDirectory
+from pinchpoint.waits import WaitRules, load_waits
+from pinchpoint.workloads import FoundRuns
 
 __all__ = ["Host", "NotPresent", "Probe"]
 
@@ -36,6 +38,10 @@ class Host:
     runs: RunDirectory
     benchmarks: Sequence[type[Benchmark]] = ()
     """The kinds of benchmark that are looked for."""
+    found: FoundRuns = field(default_factory=FoundRuns)
+    """The runs that were found among the processes: one probe finds them, others need them."""
+    waits: WaitRules = field(default_factory=load_waits)
+    """What kernel stacks mean."""
 
 
 class Probe(ABC):
@@ -55,6 +61,8 @@ class Probe(ABC):
     """Seconds between two samples; None means the sampler's own ``--sample-interval``."""
     fast: ClassVar[bool] = False
     """Whether it belongs on the sampling thread (microseconds, never blocks); others get a thread of their own."""
+    urgent: ClassVar[bool] = False
+    """Whether its own thread asks for the sampling thread's priority too, since lost samples make it say less."""
 
     lasting: ClassVar[bool] = False
     """Whether `points` may also be called during a sample that hangs, and then returns what the last one found."""

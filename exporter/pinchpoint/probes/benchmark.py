@@ -15,6 +15,7 @@ from pinchpoint.probes.base import Host, Probe
 from pinchpoint.procfs import FormatError, Stat, decode, parse_stat, read_bytes
 from pinchpoint.runs import KEEP_ENDED, RUN_LIMIT, PhaseMark, Result, RunState
 from pinchpoint.store import run_id
+from pinchpoint.workloads import Leader, Workload
 
 __all__ = ["Benchmark"]
 
@@ -168,6 +169,13 @@ class Benchmark(Probe):
             names[id(followed)] = name
             yield merged([followed], name, followed.began)
         self._names = names
+        self.host.found.tell(
+            Leader(
+                followed.pid, followed.start, followed.kind.comms, Workload(followed.kind.name, names[id(followed)])
+            )
+            for followed in self._detector.followed
+            if followed.ended is None and followed.pid and id(followed) in names
+        )  # fmt: skip
 
     def _name(self, followed: Followed) -> str:
         name = run_id(None, [followed.kind.name], followed.began)

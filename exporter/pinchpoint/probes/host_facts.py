@@ -1,13 +1,17 @@
 """Settings of the host that change benchmark results: so that two hosts, or two runs, can be compared.
 
 Each fact is an info metric with a short value. Nothing here names a host or tells one good host from another: no
-names, addresses, serial numbers or times.
+names, addresses of hosts, serial numbers or times. Networks are named, since only hosts of one network have to agree.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from itertools import islice
 from pathlib import Path
 
 from pinchpoint.model import Metric, Point
@@ -15,7 +19,18 @@ from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.procfs import Mount, decode, read_bytes, read_mounts
 from pinchpoint.sysfs import cpufreq_policies, read_int, read_text, turbo_disabled
 
-__all__ = ["HostFacts", "cmdline_facts", "mount_facts", "parse_cpu_list"]
+__all__ = [
+    "HostFacts",
+    "cmdline_facts",
+    "fake_nodes",
+    "mount_facts",
+    "parse_cpu_list",
+    "parse_inet6",
+    "parse_routes",
+    "swap_kinds",
+]
+
+Network = IPv4Network | IPv6Network
 
 FACT = Metric(
     "pinchpoint_host_fact_info", "A setting of this host that changes benchmark results.", labels=("fact", "value")
@@ -25,6 +40,12 @@ VALUE_LIMIT = 128
 HEAD_SIZE = 4096
 """Bytes of cpuinfo and meminfo that are read: what is wanted stands at the beginning."""
 KIB_PER_GIB = 1 << 20
+NETWORKS = 16
+"""Networks of a host that are told."""
+STACKED = 4
+"""Interfaces that may lie on each other: a bridge on a VLAN on a bond on hardware."""
+RTF_UP, RTF_GATEWAY, RTF_REJECT = 0x1, 0x2, 0x200
+"""Flags of a route (include/uapi/linux/route.h)."""
 
 KNOBS = (
     "vm.dirty_ratio",
@@ -134,22 +155,76 @@ def cmdline_facts(text: str) -> str:
     return " ".join(sorted({word for word in words if word.partition("=")[0].replace("-", "_") in PARAMETERS}))
 
 
-def mount_facts(mounts: Iterable[Mount]) -> Iterator[tuple[str, str]]:
-    """Yield for each network file system that is mounted its type and the options of interest, sorted.
+def fake_nodes(text: str) -> str:
+    """Return what ``numa=fake=`` of a kernel command line asks for (numa_setup, arch/x86/mm/numa.c), "" without it."""
+    found = ""
+    for word in text.partition(" -- ")[0].split():
+        if word.startswith("numa="):
+            found = word.removeprefix("numa=fake=") if word.startswith("numa=fake=") else ""
+    return found
 
-    Mounts of one type that differ in them are separated by " | ".
+
+def parse_routes(raw: bytes) -> Iterator[tuple[str, Network]]:
+    """Yield interface and network of each network of ``/proc/net/route`` that needs no gateway.
+
+    Columns are Iface, Destination, Gateway, Flags, RefCnt, Use, Metric, Mask, ...; addresses are words of memory in
+    hexadecimal digits (fib_route_seq_show, net/ipv4/fib_trie.c). Lines of another format are left out.
+    """
+    for line in raw.splitlines():
+        fields = line.split()
+        if len(fields) < 8 or not all(re.fullmatch(rb"[0-9A-Fa-f]{1,8}", fields[n]) for n in (1, 3, 7)):
+            continue
+        destination, flags, mask = (int(fields[n], 16) for n in (1, 3, 7))
+        if not flags & RTF_UP or flags & (RTF_GATEWAY | RTF_REJECT):
+            continue
+        prefix = int.from_bytes(mask.to_bytes(4, sys.byteorder), "big")
+        length = prefix.bit_count()
+        if prefix == (((1 << length) - 1) << (32 - length)):
+            yield decode(fields[0]), ip_network((destination.to_bytes(4, sys.byteorder), length), strict=False)
+
+
+def parse_inet6(raw: bytes) -> Iterator[tuple[str, Network]]:
+    """Yield interface and network of each global address in ``/proc/net/if_inet6``.
+
+    Columns are address, interface index, length of the prefix, scope, flags, interface, all but the last in
+    hexadecimal digits (if6_seq_show, net/ipv6/addrconf.c). Lines of another format are left out.
+    """
+    for line in raw.splitlines():
+        fields = line.split()
+        if len(fields) != 6 or not re.fullmatch(rb"[0-9a-f]{32} [0-9a-f]+ [0-9a-f]{2} 00 .*", b" ".join(fields)):
+            continue
+        if (length := int(fields[2], 16)) <= 128:
+            yield decode(fields[5]), ip_network((bytes.fromhex(fields[0].decode()), length), strict=False)
+
+
+def swap_kinds(raw: bytes) -> str:
+    """Return what ``/proc/swaps`` swaps to: ``off``, ``disk``, ``zram`` (compressed memory), or both."""
+    # A heading, then one area a line, its file first (swap_show, mm/swapfile.c).
+    areas = [line.split()[0] for line in raw.splitlines()[1:] if line.strip()]
+    kinds = {"zram" if re.search(rb"/zram\d+$", area) else "disk" for area in areas}
+    return ",".join(sorted(kinds)) or "off"
+
+
+def mount_facts(mounts: Iterable[Mount]) -> Iterator[tuple[str, str]]:
+    """Yield for each type of network file system that is mounted the options of interest, sorted, and how many mounts.
+
+    Mounts of one type that differ in their options are separated by " | ". Bind mounts of a part are not counted.
     """
     kinds: dict[str, set[str]] = {}
+    numbers: Counter[str] = Counter()
     for mount in mounts:
         if mount.fstype in NETWORK_FILE_SYSTEMS:
             shown = sorted(option for option in mount.options if option.partition("=")[0] in MOUNT_OPTIONS)
             kinds.setdefault(mount.fstype, set()).add(",".join(shown))
+            numbers[mount.fstype] += mount.root == "/"
     for fstype, options in sorted(kinds.items()):
-        yield fstype, " | ".join(sorted(options))
+        yield f"mount:{fstype}", " | ".join(sorted(options))
+        if numbers[fstype]:
+            yield f"mounts:{fstype}", str(numbers[fstype])
 
 
 class HostFacts(Probe):
-    """Kernel, CPUs, power settings, MTU, command line, mounts of network file systems, knobs."""
+    """Kernel, CPUs, power settings, MTU, command line, swap, mounts of network file systems, knobs."""
 
     name = "host_facts"
     help = "settings that change results: kernel, C-states, governor, MTU, mount options, knobs (procfs, sysfs)"
@@ -179,7 +254,10 @@ class HostFacts(Probe):
     def _read(self) -> Iterator[tuple[str, str | None]]:
         procfs, sysfs = self.host.procfs, self.host.sysfs
         yield "kernel", read_text(procfs / "sys" / "kernel" / "osrelease")
-        yield "cmdline", cmdline_facts(read_text(procfs / "cmdline") or "")
+        cmdline = read_text(procfs / "cmdline") or ""
+        yield "cmdline", cmdline_facts(cmdline)
+        # On its own too: of a long command line the end is cut off.
+        yield "numa_fake", fake_nodes(cmdline)
         yield "cpu_model", self._cpu_model()
         yield "cpus", _count(self._cpu / "online")
         yield "smt", _on_off(read_int(self._cpu / "smt" / "active"))
@@ -195,9 +273,13 @@ class HostFacts(Probe):
         # The mode in use stands in brackets (enabled_show, mm/huge_memory.c).
         huge_pages = read_text(sysfs / "kernel" / "mm" / "transparent_hugepage" / "enabled") or ""
         yield "transparent_hugepage", huge_pages.partition("[")[2].partition("]")[0]
+        yield "platform_profile", read_text(sysfs / "firmware" / "acpi" / "platform_profile")
+        yield "tuned", read_text(self.host.rootfs / "etc" / "tuned" / "active_profile")
+        yield "swap", self._swap()
         yield "mtu", self._mtu()
-        for fstype, options in mount_facts(read_mounts(procfs)):
-            yield f"mount:{fstype}", options
+        yield from self._networks()
+        yield "mtu_members", self._smaller_members()
+        yield from mount_facts(read_mounts(procfs))
         for knob in KNOBS:
             yield knob, read_text(procfs.joinpath("sys", *knob.split(".")))
 
@@ -228,6 +310,67 @@ class HostFacts(Probe):
                 mtu = read_int(path / "mtu")
                 found.update(() if mtu is None else (mtu,))
         return ",".join(map(str, sorted(found)))
+
+    def _swap(self) -> str | None:
+        try:
+            return swap_kinds(read_bytes(self.host.procfs / "swaps"))
+        except OSError:
+            return None
+
+    def _networks(self) -> Iterator[tuple[str, str]]:
+        """Yield for each network that this host is in the MTUs of its interfaces there.
+
+        Only hardware counts, and what lies on it: every host has the same network of containers for itself.
+        """
+        net = self.host.sysfs / "class" / "net"
+        mtus: dict[Network, set[int]] = {}
+        for name, network in (*self._table("route", parse_routes), *self._table("if_inet6", parse_inet6)):
+            # Neither the default route, nor one address, nor a name that leads elsewhere.
+            if 0 < network.prefixlen < network.max_prefixlen and not network.is_link_local and "/" not in name:
+                mtu = read_int(net / name / "mtu")
+                if mtu is not None and _is_hardware(net, name):
+                    mtus.setdefault(network, set()).add(mtu)
+        for network in islice(sorted(mtus, key=str), NETWORKS):
+            yield f"network:{network}", ",".join(map(str, sorted(mtus[network])))
+
+    def _table(
+        self, file: str, parse: Callable[[bytes], Iterator[tuple[str, Network]]]
+    ) -> Iterable[tuple[str, Network]]:
+        for net in ("1/net", "net"):
+            try:
+                return list(parse(read_bytes(self.host.procfs / net / file)))
+            except OSError:
+                continue
+        return ()
+
+    def _smaller_members(self) -> str:
+        """Return the bonds and bridges that have hardware with a smaller MTU than their own: ``bond0 9000: eth1 1500``.
+
+        It drops the large frames that it is given.
+        """
+        net = self.host.sysfs / "class" / "net"
+        found = []
+        for master in sorted(net.glob("*")):
+            mtu = read_int(master / "mtu")
+            if mtu is None or not ((master / "bonding").exists() or (master / "bridge").exists()):
+                continue
+            for member in _lower(master):
+                own = read_int(net / member / "mtu")
+                if own is not None and own < mtu and _is_hardware(net, member):
+                    found.append(f"{master.name} {mtu}: {member} {own}")
+        return "; ".join(found)
+
+
+def _lower(interface: Path) -> list[str]:
+    """Return the interfaces that one lies on (netdev_adjacent_sysfs_add, net/core/dev.c, since Linux 3.14)."""
+    return sorted(path.name.removeprefix("lower_") for path in interface.glob("lower_*"))
+
+
+def _is_hardware(net: Path, name: str, depth: int = STACKED) -> bool:
+    """Return whether an interface is a device, or lies on one."""
+    if (net / name / "device").exists():
+        return True
+    return depth > 1 and any(_is_hardware(net, lower, depth - 1) for lower in _lower(net / name))
 
 
 def _find(pattern: bytes, path: Path) -> str | None:

@@ -1,0 +1,205 @@
+"""What Ceph clients in user space wait for, by a few counters of their admin sockets, looked at several times a second.
+
+A program with a Ceph library waits in a futex for everything; a FUSE mount makes all its users wait for ceph-fuse.
+Their performance counters tell waits for MDSs from those for OSDs: ``client.lat`` sums up the seconds of requests to
+MDSs (Client::make_request, src/client/Client.cc), ``objecter.op_active`` is the number of operations that OSDs have not
+answered yet. Asked for one counter, ``perf dump`` answers in 44 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from pinchpoint.ceph.asok import Question
+from pinchpoint.ceph.follower import UNSEEN, Follower, Followers, Reader
+from pinchpoint.ceph.perf import PerfDump
+from pinchpoint.model import Point
+from pinchpoint.processes import Process
+from pinchpoint.roles import BENCHMARK
+
+__all__ = ["ClientWaits", "LibraryReader", "Looked", "MountReader", "WaitReader"]
+
+FASTEST = 0.2
+"""Seconds between two looks at the operations in flight of one client."""
+RATE = 50.0
+"""Looks at all clients of a host in a second, 0.1 ms of CPU each; with many clients each is looked at more rarely."""
+NEGATIVE = 1 << 63
+"""From here on a gauge of Ceph is a negative number."""
+GONE = frozenset({"foreign", "missing", "refused"})
+"""Problems of sockets that are not, or no longer, the process' own: a child inherits those of its parent."""
+FRESH = 1.5
+"""Seconds for which a client may have no socket that answers, before it counts as blind."""
+STOPPED = frozenset({"silent", "stopped"})
+"""Problems of a client that is stuck itself."""
+
+
+class Looked(NamedTuple):
+    """What is known of a client; all but `stuck` only grow, times are in seconds."""
+
+    looks: int = 0
+    active: int = 0
+    """Looks that found operations in flight to OSDs."""
+    requests: float = 0.0
+    """Time that requests to MDSs have taken, of those that were answered."""
+    data: float = 0.0
+    """Time that reads, writes and fsyncs of its users have taken."""
+    blocked: float = 0.0
+    """Time that writes have waited because too much is dirty."""
+    stuck: bool = False
+    """Whether it doesn't answer at all."""
+
+    def since(self, before: Looked) -> Looked:
+        """Return what was added since `before`, nothing where it began anew."""
+        return Looked(
+            max(0, self.looks - before.looks),
+            max(0, self.active - before.active),
+            max(0.0, self.requests - before.requests),
+            max(0.0, self.data - before.data),
+            max(0.0, self.blocked - before.blocked),
+            self.stuck,
+        )
+
+    def __add__(self, other: object) -> Looked:
+        """Return both together."""
+        if not isinstance(other, Looked):
+            return NotImplemented
+        return Looked(
+            self.looks + other.looks,
+            self.active + other.active,
+            self.requests + other.requests,
+            self.data + other.data,
+            self.blocked + other.blocked,
+            self.stuck or other.stuck,
+        )
+
+
+class WaitReader(Reader):
+    """What one admin socket of a client says."""
+
+    identity = ()
+    questions: ClassVar[tuple[Question, ...]] = (
+        Question("perf dump", logger="objecter", counter="op_active", every=FASTEST),
+        Question("perf dump", logger="client", every=0.5),
+    )
+    interval = FASTEST
+
+    def __init__(self) -> None:
+        self.looked = Looked()
+        """To be read under the follower's lock."""
+
+    def take(self, now: float, answers: Mapping[str, bytes]) -> None:
+        """Take the answers of one round. Raises FormatError."""
+        looks, active, requests, data, blocked, _ = self.looked
+        for raw in answers.values():
+            dump = PerfDump.parse(raw)
+            if (flying := dump.value("objecter", "op_active")) is not None:
+                looks += 1
+                active += 0 < flying < NEGATIVE
+            if (latency := dump.average("client", "lat")) is not None:
+                requests = latency.total
+                parts = [dump.average("client", counter) for counter in ("wrlat", "rdlat", "fsync")]
+                data = sum(part.total for part in parts if part is not None)
+            # ObjectCacher::perf_start (src/osdc/ObjectCacher.cc)
+            if (waited := dump.value("objectcacher-libcephfs", "write_time_blocked")) is not None:
+                blocked = waited
+        self.looked = Looked(looks, active, requests, data, blocked)
+
+    def points(self, daemon: str) -> Iterator[Point]:
+        """Yield nothing: what is known here is used up by whoever asked for it."""
+        return iter(())
+
+
+class LibraryReader(WaitReader):
+    """A program with a Ceph library: looked at often, since what it waits for changes often."""
+
+
+class MountReader(WaitReader):
+    """ceph-fuse: what it did is in sums, and whether anything is in flight only matters when these stand still."""
+
+    questions = (
+        Question("perf dump", logger="client", every=0.5),
+        Question("perf dump", logger="objectcacher-libcephfs", counter="write_time_blocked", every=0.5),
+        Question("perf dump", logger="objecter", counter="op_active", every=0.5),
+    )
+    interval = 0.5
+
+
+class _Chosen:
+    """The processes that are followed: those of workloads and of their mounts."""
+
+    def __init__(self) -> None:
+        self.processes: Mapping[int, Process] = {}
+
+    def current(self, now: float) -> Mapping[int, Process]:
+        return self.processes
+
+    def belongs(self, process: Process, cluster: str) -> None:
+        pass  # a client isn't named after its cluster
+
+
+class ClientWaits:
+    """The clients of a host that matter to its workloads; `make` gives each socket its reader."""
+
+    def __init__(self, procfs: Path, rootfs: Path, make: type[WaitReader]) -> None:
+        self._chosen = _Chosen()
+        self._make = make
+        self._followers = Followers(procfs, rootfs, self._chosen, {BENCHMARK}, make)
+        self._last: dict[int, Looked] = {}
+        self._since: dict[int, float] = {}
+
+    def follow(self, processes: Collection[Process], now: float) -> None:
+        """Follow the clients in these processes and no others; `now` is a monotonic time in seconds."""
+        self._chosen.processes = {
+            process.pid: Process(process.pid, process.start, process.comm, BENCHMARK, process.owner)
+            for process in processes
+        }
+        self._followers.refresh(now)
+        self._since = {pid: self._since.get(pid, now) for pid in self._chosen.processes}
+        self._last = {pid: looked for pid, looked in self._last.items() if pid in self._since}
+        interval = max(self._make.interval, len(processes) / RATE)
+        for _, followers in self._followers:
+            for follower in followers:
+                follower.reader.interval = interval
+
+    def looked(self, now: float) -> dict[int, Looked | None]:
+        """Return what each client did since the last call, by pid; None where it can't be seen.
+
+        One that has only just been found is left out. `now` is a monotonic time in seconds.
+        """
+        found: dict[int, Looked | None] = {}
+        for process, followers in self._followers:
+            pid = process.pid
+            shown = list(_shown(followers))
+            known = [looked for looked in shown if looked is not None]
+            if not known or len(known) < len(shown):
+                if not shown and pid in self._last:
+                    found[pid] = Looked()  # it has closed its socket: it is done with Ceph
+                elif shown or now - self._since.get(pid, now) >= FRESH:
+                    found[pid] = None  # one that is blind makes all of the process blind
+                continue
+            total = sum(known, Looked())
+            # What it did before anybody looked is not of now.
+            before, self._last[pid] = self._last.get(pid), total
+            if before is not None:
+                found[pid] = total.since(before)
+        return found
+
+    def close(self) -> None:
+        """End the threads that ask."""
+        self._followers.close()
+
+
+def _shown(followers: Iterable[Follower]) -> Iterator[Looked | None]:
+    """Yield what each socket of a process says, None for one that is blind; those that are not its own are left out."""
+    for follower in followers:
+        assert isinstance(follower.reader, WaitReader)
+        with follower.lock:
+            problem, looked = follower.problem, follower.reader.looked
+        if not problem:
+            yield looked
+        elif problem in STOPPED:
+            yield looked._replace(stuck=True)
+        elif problem not in GONE | UNSEEN:
+            yield None

@@ -1,0 +1,391 @@
+"""What the processes of benchmarks do with their time: ten times a second, by the kernel stacks of their threads.
+
+A thread's time on CPUs and its run-queue wait are exact (schedstat); what is left of an interval is what its stack
+waits for. A thread that did not run in between has the same stack as before, so only those that ran are looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+from pinchpoint import worktime
+from pinchpoint.benchmarks.mpi import rank
+from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.ceph.waiting import ClientWaits, LibraryReader, Looked
+from pinchpoint.datafiles import DataFiles, Place
+from pinchpoint.fusemounts import CEPH_FUSE, FuseMounts
+from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.probes.base import Host, Probe
+from pinchpoint.spinning import Spin
+from pinchpoint.tasksource import ProcfsSource, Task, TaskUse, choose_times
+from pinchpoint.threadstacks import StackFile, state
+from pinchpoint.waits import DATA, FLUSH, FUSE, PARKED, RUNNING, WAITS, YIELDS, Stack, Stacks
+from pinchpoint.workloads import Member, Workload, Workloads, launcher
+from pinchpoint.worktime import ProcessTime, ThreadTime
+
+__all__ = ["Waits"]
+
+RUN = ("benchmark", "run")
+SECONDS = Metric(
+    "pinchpoint_workload_seconds_total",
+    "What the processes of a benchmark did with their time.",
+    Kind.COUNTER,
+    (*RUN, "wait"),
+)
+PROCESSES = Metric(
+    "pinchpoint_workload_processes", "Processes of a benchmark that count: idle helpers are left out.", labels=RUN
+)
+OWNER = Metric(
+    "pinchpoint_workload_owner_info",
+    "What the processes that count are called as owners of resources.",
+    labels=(*RUN, "owner"),
+)
+CLIENT = Metric(
+    "pinchpoint_workload_client_info",
+    "The Ceph clients that serve a benchmark, by the owner of their resources.",
+    labels=(*RUN, "client"),
+)
+SOURCE = Metric(
+    "pinchpoint_waits_source_info",
+    "How waits are known (stack, wchan, none); the reason says why in no better way.",
+    labels=("source", "reason"),
+)
+UNKNOWN = Metric(
+    "pinchpoint_workload_unknown_stacks", "Different stacks of the last minutes that no rule knows (watch --stacks)."
+)
+
+BLOCK = 0.5
+"""Seconds after which times are settled: what was waited for is known better than at a single look."""
+GAP = 2.0
+"""Seconds between two looks from which nothing is said of the time between them."""
+RECOUNT = 5.0
+"""Seconds after which threads are listed even if nothing seems to have been forked."""
+LITTLE = 0.1
+"""Share of a look below which it doesn't matter what a thread that ran has waited for."""
+FILES_INTERVAL = 3.0
+"""Seconds between two looks at the open files of a process that waits for data."""
+KEEP = 900.0
+"""Seconds for which a workload is shown after its last process has ended."""
+REMEMBER = 300.0
+"""Seconds for which a stack is remembered."""
+WORKLOAD_LIMIT = 24
+"""Workloads that are shown; the processes of further ones are charged to the benchmark ``more``."""
+NAMED = 2.0
+"""Seconds after which a thread has its final name: only those of Ceph's libraries matter here."""
+LIBRARY = "msgr-worker-"
+"""How the names of a Ceph library's network threads begin (src/msg/async/Stack.h)."""
+SECOND = 1e-9
+
+
+class _Thread(ThreadTime):
+    """A thread of a benchmark."""
+
+    __slots__ = ("directory", "main", "stack")
+
+    def __init__(self, directory: str, *, main: bool) -> None:
+        super().__init__()
+        self.directory = directory
+        self.main = main
+        self.stack = StackFile(directory)
+
+
+class _Worker:
+    """A process of a benchmark."""
+
+    def __init__(self, member: Member, *, is_rank: bool) -> None:
+        self.member = member
+        self.process = member.process
+        self.rank = is_rank
+        """Whether it is an MPI rank."""
+        self.time = ProcessTime()
+        self.history = worktime.History()
+        self.block: dict[str, float] = {}
+        """What the last block was."""
+        self.threads: dict[Task, _Thread] = {}
+        self.library = False
+        """Whether it has the threads of a Ceph library."""
+        self.place: Place | None = None
+        self.mount: int | None = None
+        """The ceph-fuse that it waits for, by pid."""
+        self.looked = float("-inf")
+        """When its files were looked at."""
+        self.spin = Spin()
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        for thread in self.threads.values():
+            thread.stack.close()
+
+
+class _Work:
+    """A workload's totals."""
+
+    def __init__(self) -> None:
+        self.totals = dict.fromkeys(WAITS, 0.0)
+        self.seen = 0.0
+        self.processes = 0
+        self.owners: frozenset[str] = frozenset()
+        self.clients: frozenset[str] = frozenset()
+
+
+class Waits(Probe):
+    """Wait classes of benchmarks."""
+
+    name = "waits"
+    help = "what benchmarks spend their time on, by the kernel stacks of their threads (procfs stack or wchan)"
+    metrics = (SECONDS, PROCESSES, OWNER, CLIENT, SOURCE, UNKNOWN)
+    interval = None
+    # Not fast: reading a stack waits for a process that closes files in execve (exec_update_lock, fs/exec.c).
+    urgent = True
+
+    def __init__(self, host: Host, workloads: Workloads | None = None) -> None:
+        super().__init__(host)
+        self.stacks = Stacks(host.waits)
+        """The stacks that were seen, for whoever writes rules."""
+        self._workloads = workloads or Workloads(host.procfs, host.processes, host.runs, host.benchmarks, host.found)
+        self._files = DataFiles(host.procfs, host.waits)
+        self._libraries = ClientWaits(host.procfs, host.rootfs, LibraryReader)
+        self._mounts = FuseMounts(host.procfs, host.rootfs, host.processes)
+        self._source: ProcfsSource | None = None
+        self._workers: dict[int, _Worker] = {}
+        self._work: dict[Workload, _Work] = {}
+        self._state: tuple[object, int] = (None, -1)
+        self._listed = self._settled = float("-inf")
+        self._last: float | None = None
+        self._how = ("", "")
+
+    def sample(self, now: float) -> None:
+        """Look at every thread of every benchmark."""
+        members = self._workloads.current(now)
+        generation = self.host.processes.generation
+        if self._state != (members, generation) or now - self._listed >= RECOUNT:
+            self._state, self._listed = (members, generation), now
+            self._follow(members, now)
+        elapsed = 0.0 if self._last is None else now - self._last
+        self._last = now
+        self._look(now, elapsed if elapsed < GAP else 0.0)
+        if now - self._settled >= BLOCK:
+            self._settled = now
+            self._settle(now)
+
+    def _follow(self, members: Mapping[int, Member], now: float) -> None:
+        for pid in [pid for pid, worker in self._workers.items() if members.get(pid) != worker.member]:
+            self._workers.pop(pid).close()
+        tree = Tree(self.host.procfs, self.host.processes.everything(now))
+        for pid, member in members.items():
+            if pid not in self._workers:
+                is_rank = launcher(tree, pid) is not None or rank(tree, pid) is not None
+                self._workers[pid] = _Worker(member, is_rank=is_rank)
+        if self._source is None:
+            if not self._workers:
+                return
+            self._source = ProcfsSource(self.host.procfs, choose_times(self.host.procfs), settled=NAMED)
+        mounts = {worker.mount for worker in self._workers.values() if worker.mount is not None}
+        self._source.follow({*self._workers, *mounts}, now)
+        threads: dict[int, dict[Task, _Thread]] = {pid: {} for pid in self._workers}
+        for task in self._source.tasks():
+            if (worker := self._workers.get(task.tgid)) is not None:
+                directory = f"{self.host.procfs}/{task.tgid}/task/{task.tid}"
+                thread = worker.threads.pop(task, None) or _Thread(directory, main=task.tid == task.tgid)
+                threads[task.tgid][task] = thread
+                worker.library = worker.library or task.comm.startswith(LIBRARY)
+        for pid, worker in self._workers.items():
+            worker.close()
+            worker.threads = threads[pid]
+
+    def _look(self, now: float, elapsed: float) -> None:
+        """Divide the time since the last look."""
+        if self._source is None:
+            return
+        used = {use.task: use for use in self._source.sample(now, every=True)}
+        active: dict[int, _Worker] = {}
+        for task in self._source.tasks():
+            use = used.get(task)
+            worker = self._workers.get(task.tgid)
+            if worker is None:
+                if use is not None:
+                    self._mounts.ran(use)
+            elif elapsed > 0 and (thread := worker.threads.get(task)) is not None:
+                active[task.tgid] = worker
+                if use is None:
+                    if thread.unsure:
+                        self._see(worker, thread, now)
+                    worker.time.still(thread, elapsed)
+                else:
+                    self._ran(worker, thread, use, elapsed, now)
+        for worker in active.values():
+            worker.time.end_look(elapsed)
+
+    def _ran(self, worker: _Worker, thread: _Thread, use: TaskUse, elapsed: float, now: float) -> None:
+        run, late = use.run * SECOND, use.wait * SECOND
+        rest = worker.time.ran(thread, elapsed, run, late)
+        polls = thread.main and worker.rank
+        if polls:
+            worker.spin.ran(run + late)
+        if rest >= LITTLE * elapsed or polls:
+            self._see(worker, thread, now)
+        else:
+            thread.unsure = True
+        worker.time.charge(thread.last, rest)
+
+    def _see(self, worker: _Worker, thread: _Thread, now: float) -> None:
+        """Read a thread's stack: what it waits for now, and what it waited for last."""
+        raw = thread.stack.read()
+        thread.unsure = False
+        if thread.stack.source != self._how[0]:
+            self._how = thread.stack.source, thread.stack.reason
+        if raw is None:
+            thread.wait = thread.last = "other" if thread.stack.source == "none" else PARKED
+            return
+        stack = self.stacks.look(raw, now)
+        if thread.main and worker.rank:
+            worker.spin.saw(stack.wait, empty=not stack.frames)
+        wait = self._wait(worker, thread, stack, now)
+        # What could run and does not is late for want of a CPU; before, it waited for what it waited for last.
+        thread.wait = "runqueue" if wait is None else wait
+        thread.last = thread.last if wait is None else wait
+
+    def _wait(self, worker: _Worker, thread: _Thread, stack: Stack, now: float) -> str | None:
+        """Return what a thread waits for; None where it runs or could."""
+        if stack.wait in (DATA, FLUSH, FUSE):
+            return self._by_place(worker, stack.wait, now)
+        if stack.frames and stack.wait is not None:
+            return None if stack.wait in (RUNNING, YIELDS) else stack.wait
+        # It waits only if it sleeps. Without any functions it runs, has ended, or has been woken meanwhile.
+        now_is = state(thread.directory)
+        if now_is in "RZX":
+            return None if now_is == "R" else PARKED
+        stack.slept |= bool(stack.frames)
+        return "other" if stack.frames or thread.stack.source != "stack" else thread.last
+
+    def _by_place(self, worker: _Worker, wait: str, now: float) -> str:
+        """Return what a wait for data is, by the file system that the process works on."""
+        if now - worker.looked >= FILES_INTERVAL:
+            worker.looked = now
+            # Files of a metadata benchmark are open for moments only: the last one that was seen counts.
+            worker.place = self._files.place(worker.process.pid, now) or worker.place
+            if wait == FUSE and (worker.place is None or worker.place.wait != FUSE):
+                worker.place = self._files.fuse_mount(worker.process.pid, now) or worker.place
+            self._find_mount(worker, now)
+        found = worker.place.wait if worker.place is not None else "client" if wait == FUSE else "disk"
+        if wait == FUSE:
+            return found if found == FUSE else "client"
+        return "writeback" if wait == FLUSH and found in ("osd", "network") else found
+
+    def _find_mount(self, worker: _Worker, now: float) -> None:
+        place = worker.place
+        mount = self._mounts.serving(place, now) if place is not None and place.wait == FUSE else None
+        if mount != worker.mount:
+            worker.mount = mount
+            self._listed = float("-inf")  # its threads are followed too
+
+    def _settle(self, now: float) -> None:
+        """Put the times of the last block into wait classes, and add them to the workloads."""
+        workers = self._workers.values()
+        self._libraries.follow([worker.process for worker in workers if worker.library], now)
+        self._mounts.follow([worker.mount for worker in workers if worker.mount is not None], now)
+        waited: dict[int, float] = {}
+        for worker in workers:
+            if worker.mount is not None:
+                waited[worker.mount] = waited.get(worker.mount, 0.0) + worker.time.times.get(FUSE, 0.0)
+        mounts = self._mounts.shares(waited, max((worker.time.span for worker in workers), default=0.0), now)
+        libraries = self._libraries.looked(now)
+        groups: dict[Workload, list[_Worker]] = {}
+        spans: dict[Workload, float] = {}
+        for worker in workers:
+            new_mount = worker.mount is not None and worker.mount not in mounts and FUSE in worker.time.times
+            if new_mount or (worker.library and worker.process.pid not in libraries):
+                continue  # what it waited for will be known in a moment
+            if (span := worker.time.span) > 0:
+                self._resolve(worker, libraries.get(worker.process.pid), mounts.get(worker.mount or 0))
+                groups.setdefault(worker.member.workload, []).append(worker)
+                spans[worker.member.workload] = max(span, spans.get(worker.member.workload, 0.0))
+        for workload, members in groups.items():
+            self._charge(workload, members, spans[workload], now)
+        there = {worker.member.workload for worker in workers}
+        for workload, work in list(self._work.items()):
+            if workload not in there and work.seen < now:
+                work.processes, work.owners, work.clients = 0, frozenset(), frozenset()
+                if now - work.seen > KEEP:
+                    del self._work[workload]
+        self.stacks.forget(now - REMEMBER)
+
+    def _resolve(self, worker: _Worker, looked: Looked | None, mount: Mapping[str, float] | None) -> None:
+        """Put the times of a process' block into wait classes alone."""
+        span = worker.time.span
+        times, parked = worker.time.take()
+        if worker.rank and worker.spin.judge(f"{self.host.procfs}/{worker.process.pid}", span):
+            worker.block = {"idle": span}
+        else:
+            if FUSE in times:
+                times = worktime.divide(times, mount or {"ceph": 1.0})
+            shares, rest = {}, self.host.waits.parked(worker.process.comm)
+            if worker.library:
+                if looked is None or looked.stuck:
+                    rest = "ceph"
+                else:
+                    shares = worktime.parked_shares(span, looked.requests, looked.looks, looked.active)
+            worker.block = worktime.resolve(times, parked, shares, rest)
+        worker.history.add(worker.block)
+
+    def _charge(self, workload: Workload, workers: list[_Worker], span: float, now: float) -> None:
+        counts = worktime.counting([worker.history.idle for worker in workers])
+        counted = [worker for worker, count in zip(workers, counts, strict=True) if count]
+        work = self._totals(workload)
+        work.seen = now
+        times = worktime.share_out_locks(worktime.total(worker.block for worker in counted), span)
+        for wait, seconds in times.items():
+            work.totals[wait] += seconds
+        work.processes = len(counted)
+        work.owners = frozenset(worker.process.owner for worker in counted)
+        work.clients = frozenset(client for worker in counted for client in self._clients(worker))
+
+    def _totals(self, workload: Workload) -> _Work:
+        if (work := self._work.get(workload)) is None:
+            if len(self._work) >= WORKLOAD_LIMIT:
+                ended = [(work.seen, key) for key, work in self._work.items() if not work.processes]
+                if not ended:
+                    return self._work.setdefault(Workload("more", ""), _Work())
+                del self._work[min(ended)[1]]
+            work = self._work[workload] = _Work()
+        return work
+
+    def _clients(self, worker: _Worker) -> Iterator[str]:
+        """Yield the Ceph clients that serve a process, by the owners of their resources."""
+        if worker.library:
+            yield worker.process.owner
+        if worker.place is not None and worker.place.wait == FUSE:
+            yield CEPH_FUSE
+        elif worker.place is not None and worker.place.wait == "osd":
+            yield "kernel"
+            # Which backing device belongs to which mount nobody tells (ceph_setup_bdi, fs/ceph/super.c).
+            try:
+                yield from (name for name in os.listdir(self.host.sysfs / "class" / "bdi") if name.startswith("ceph-"))
+            except OSError:
+                pass
+
+    def points(self) -> Iterator[Point]:
+        """Yield the series of every workload."""
+        for workload, work in self._work.items():
+            for wait, seconds in work.totals.items():
+                yield SECONDS.point(seconds, *workload, wait)
+            yield PROCESSES.point(work.processes, *workload)
+            for owner in sorted(work.owners):
+                yield OWNER.point(1, *workload, owner)
+            for client in sorted(work.clients):
+                yield CLIENT.point(1, *workload, client)
+        if self._how[0]:
+            yield SOURCE.point(1, *self._how)
+        yield UNKNOWN.point(self.stacks.unknown)
+
+    def close(self) -> None:
+        """Give the kept descriptors back, and end the threads that ask."""
+        for worker in self._workers.values():
+            worker.close()
+        self._workers.clear()
+        if self._source is not None:
+            self._source.close()
+            self._source = None
+        self._libraries.close()
+        self._mounts.close()

@@ -1,0 +1,581 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ceph_answers import run_daemon
+from daemon_socket import DaemonSocket
+from machine import Machine, stat_line
+from pinchpoint.benchmarks.registry import BENCHMARKS
+from pinchpoint.ceph import follower
+from pinchpoint.model import Snapshot
+from pinchpoint.probes import Host
+from pinchpoint.probes.benchmark import Benchmark
+from pinchpoint.probes.waits import KEEP, REMEMBER, WORKLOAD_LIMIT, Waits
+from pinchpoint.tasksource import KeptFile
+from pinchpoint.waits import WAITS
+from pinchpoint.workloads import Leader, Workload
+from polling import until
+
+LOOK = 0.125
+"""Seconds; a sum of these is exact."""
+SECONDS = "pinchpoint_workload_seconds_total"
+PROCESSES = "pinchpoint_workload_processes"
+RUN = {"benchmark": "fio", "run": "r"}
+ME = os.getpid()
+
+DISK = ("submit_bio_wait", "blkdev_issue_flush", "ext4_sync_file")
+FUSE = ("request_wait_answer", "__fuse_simple_request", "fuse_do_getattr")
+FUTEX = ("futex_do_wait", "__futex_wait", "do_futex")
+SLEEP = ("hrtimer_nanosleep", "common_nsleep")
+AIO = ("read_events", "do_io_getevents")
+LOCK = ("path_openat", "do_filp_open")
+STRANGE = ("zyx_wait", "zyx_read")
+INTERRUPTED = ("irqentry_exit_to_user_mode", "asm_sysvec_apic_timer_interrupt")
+YIELD = ("__do_sys_sched_yield",)
+STORED = "20 1 254:0 / / rw - ext4 /dev/vda rw\n21 20 0:30 / /mnt/c rw - ceph x:/ rw\n"
+
+
+class Bench:
+    """A machine whose benchmark a test lets do things, a look at a time."""
+
+    def __init__(self, machine: Machine, host: Host | None = None) -> None:
+        self.machine = machine
+        self.host = host or replace(machine.host(), benchmarks=BENCHMARKS)
+        self.probe = Waits(self.host)
+        self.now = 100.0
+        self.used: dict[tuple[int, int], list[float]] = {}
+        self.pids: list[int] = []
+        self.begun = False
+
+    def process(self, pid: int = 10, comm: str = "fio", threads: dict[int, str] | None = None, **options: Any) -> None:
+        """Add a process of the run ``r``."""
+        self.machine.process(pid, comm, threads=threads, **options)
+        self.pids.append(pid)
+        self.leads(*self.pids)
+
+    def leads(self, *pids: int) -> None:
+        self.host.found.tell(Leader(pid, 100, {"fio"}, Workload("fio", "r")) for pid in pids)
+
+    def in_stack(self, frames: tuple[str, ...], pid: int = 10, tid: int | None = None, *, state: str = "S") -> None:
+        """Say where a thread is."""
+        task = f"proc/{pid}/task/{tid or pid}"
+        self.machine.write(f"{task}/stack", "".join(f"[<0>] {frame}+0x1/0x9\n" for frame in frames))
+        self.machine.write(f"{task}/stat", stat_line(tid or pid, "fio").replace(b") S ", f") {state} ".encode()))
+
+    def ran(self, run: float, late: float = 0.0, pid: int = 10, tid: int | None = None) -> None:
+        """Let a thread have run, and been late for want of a CPU, for these seconds more."""
+        times = self.used.setdefault((pid, tid or pid), [0.0, 0.0])
+        times[0] += run
+        times[1] += late
+        self.machine.ran(pid, tid or pid, *times)
+
+    def look(self, count: int = 1, before: Callable[[], None] = lambda: None) -> None:
+        for _ in range(count):
+            before()
+            self.machine.uptime(1000.0 + self.now)
+            self.probe.sample(self.now)
+            self.now += LOOK
+
+    def spend(self, seconds: float, before: Callable[[], None] = lambda: None) -> None:
+        """Let time go by; the first look is where it begins."""
+        if not self.begun:
+            self.begun = True
+            self.look()
+        self.look(int(seconds / LOOK), before)
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot.of(0, self.probe.points())
+
+    def seconds(self, **labels: str) -> dict[str, float]:
+        """Return what the run did, the classes that have any time."""
+        wanted = labels or RUN
+        return {
+            found["wait"]: value
+            for found, value in self.snapshot().series(SECONDS)
+            if value and {key: found[key] for key in ("benchmark", "run")} == wanted
+        }
+
+    def shares(self, **labels: str) -> dict[str, float]:
+        seconds = self.seconds(**labels)
+        return {wait: pytest.approx(value / sum(seconds.values()), abs=0.03) for wait, value in seconds.items()}
+
+
+@pytest.fixture
+def bench(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr(KeptFile, "kept", 0)
+    machine.process(1, "systemd", ppid=0)
+    machine.ran(1, 1, 1.0)  # somebody must have run, or schedstat is taken to be switched off
+    found = Bench(machine)
+    yield found
+    found.probe.close()
+    assert KeptFile.kept == 0
+
+
+# ---- One process.
+
+
+def test_a_thread_that_sleeps_in_a_disks_function_waits_for_the_disk(bench: Bench) -> None:
+    bench.process()
+    bench.in_stack(DISK)
+    bench.spend(2.0)
+
+    assert bench.seconds() == {"disk": pytest.approx(2.0)}
+    assert bench.snapshot().value(PROCESSES, **RUN) == 1
+    assert bench.snapshot().value("pinchpoint_workload_owner_info", **RUN, owner="fio") == 1
+
+
+def test_time_on_cpus_and_waiting_for_them_is_exact_and_the_rest_is_the_stacks(bench: Bench) -> None:
+    bench.process()
+    bench.in_stack(DISK)
+    bench.spend(2.0, lambda: bench.ran(0.3 * LOOK, 0.2 * LOOK))
+
+    assert bench.seconds() == {
+        "cpu": pytest.approx(0.6),
+        "runqueue": pytest.approx(0.4),
+        "disk": pytest.approx(1.0),
+    }
+
+
+def test_every_class_is_there_from_the_beginning(bench: Bench) -> None:
+    bench.process()
+    bench.in_stack(DISK)
+    bench.look(10)
+
+    assert {labels["wait"] for labels, _ in bench.snapshot().series(SECONDS)} == set(WAITS)
+
+
+def test_a_wait_counts_also_while_the_thread_that_was_woken_has_no_cpu(bench: Bench) -> None:
+    bench.process()
+    bench.in_stack(FUSE, state="R")
+    bench.spend(2.0)
+
+    assert bench.seconds() == {"client": pytest.approx(2.0)}
+
+
+def test_a_thread_that_is_seen_running_waited_for_what_it_waited_for_last(bench: Bench) -> None:
+    bench.process()
+    bench.in_stack(DISK)
+    bench.spend(0.5, lambda: bench.ran(LOOK / 2))
+    bench.in_stack(INTERRUPTED, state="R")
+    bench.spend(1.5, lambda: bench.ran(LOOK / 2))
+
+    assert bench.seconds() == {"cpu": pytest.approx(1.0), "disk": pytest.approx(1.0)}
+
+
+@pytest.mark.parametrize("stack", [INTERRUPTED, (), STRANGE])
+def test_a_thread_that_could_run_and_does_not_waits_for_a_cpu(bench: Bench, stack: tuple[str, ...]) -> None:
+    bench.process()
+    bench.in_stack(stack, state="R")
+    bench.spend(1.875)
+    assert bench.seconds() == {"runqueue": 1.5}, "as far as it is settled"
+
+    bench.ran(LOOK, 1.875)  # the kernel tells it when it is over
+    bench.spend(LOOK)
+    assert bench.seconds() == {"runqueue": 1.875, "cpu": LOOK}
+
+
+def test_a_thread_that_has_ended_and_is_not_reaped_waits_for_nothing(bench: Bench) -> None:
+    bench.process(threads={10: "fio", 11: "fio"})
+    bench.in_stack((), state="Z")
+    bench.in_stack(DISK, tid=11)
+    bench.spend(2.0)
+
+    assert bench.seconds() == {"disk": pytest.approx(2.0)}
+
+
+def test_helper_threads_that_are_parked_do_not_count(bench: Bench) -> None:
+    bench.process(threads={10: "fio", 11: "fio", 12: "helper"})
+    bench.in_stack(SLEEP)
+    bench.in_stack(DISK, tid=11)
+    bench.in_stack(FUTEX, tid=12)
+    bench.spend(2.0)
+
+    assert bench.seconds() == {"disk": pytest.approx(2.0)}
+
+
+def test_a_process_all_of_whose_threads_are_parked_is_idle(bench: Bench) -> None:
+    bench.process(threads={10: "fio", 11: "fio"})
+    bench.in_stack(SLEEP)
+    bench.in_stack(FUTEX, tid=11)
+    bench.spend(2.0)
+
+    assert bench.seconds() == {"idle": pytest.approx(2.0)}
+
+
+def test_a_stack_that_no_rule_knows_is_other_and_is_counted(bench: Bench) -> None:
+    bench.process()
+    bench.in_stack(STRANGE, state="D")
+    bench.spend(2.0)
+
+    assert bench.seconds() == {"other": pytest.approx(2.0)}
+    assert bench.snapshot().value("pinchpoint_workload_unknown_stacks") == 1
+    bench.machine.end(10)
+    bench.now += REMEMBER + 1
+    bench.look(10)
+    assert bench.snapshot().value("pinchpoint_workload_unknown_stacks") == 0
+
+
+def test_a_thread_that_was_born_meanwhile_counts_from_zero(bench: Bench) -> None:
+    bench.process()
+    bench.in_stack(SLEEP)
+    bench.spend(1.0)
+    start = int((1000.0 + bench.now) * os.sysconf("SC_CLK_TCK"))  # see `look`: the uptime
+    bench.machine.process(11, "fio", start=start, ppid=10)
+    bench.ran(0.08, pid=11)
+    bench.in_stack(DISK, pid=11)
+    bench.machine.write("proc/11/task/11/stat", stat_line(11, "fio", start=start))
+    bench.spend(1.0)
+
+    assert bench.seconds()["cpu"] == pytest.approx(0.08)
+
+
+# ---- Where the data is.
+
+
+@pytest.mark.parametrize(("mount", "wait"), [(20, "disk"), (21, "osd")])
+def test_asynchronous_io_waits_for_where_the_open_files_are(bench: Bench, mount: int, wait: str) -> None:
+    bench.process()
+    bench.machine.write("proc/10/mountinfo", STORED)
+    bench.machine.opens(10, 5, "/somewhere/file")
+    bench.machine.write("proc/10/fdinfo/5", f"pos:\t0\nflags:\t0{os.O_RDWR | os.O_DIRECT:o}\nmnt_id:\t{mount}\n")
+    bench.in_stack(AIO)
+    bench.spend(2.0)
+
+    assert bench.seconds() == {wait: pytest.approx(2.0)}
+
+
+def test_a_kernel_mount_of_ceph_is_named_as_the_client(bench: Bench) -> None:
+    (bench.machine.sysfs / "class" / "bdi" / "ceph-1").mkdir(parents=True)
+    bench.process()
+    bench.machine.write("proc/10/mountinfo", STORED)
+    bench.machine.opens(10, 5, "/mnt/c/file")
+    bench.machine.write("proc/10/fdinfo/5", "pos:\t0\nflags:\t02\nmnt_id:\t21\n")
+    bench.in_stack(AIO)
+    bench.look(10)
+
+    clients = {labels["client"] for labels, _ in bench.snapshot().series("pinchpoint_workload_client_info")}
+    assert clients == {"kernel", "ceph-1"}
+
+
+# ---- Several processes.
+
+
+def test_a_parent_that_idles_while_its_jobs_work_is_left_out(bench: Bench) -> None:
+    for pid in (10, 11, 12):
+        bench.process(pid)
+        bench.in_stack(DISK if pid > 10 else SLEEP, pid=pid)
+    bench.spend(4.0, lambda: bench.ran(0.001))
+
+    assert "idle" not in bench.seconds()
+    assert bench.snapshot().value(PROCESSES, **RUN) == 2
+
+
+def test_when_all_processes_idle_the_run_idles(bench: Bench) -> None:
+    for pid in (10, 11):
+        bench.process(pid)
+        bench.in_stack(SLEEP, pid=pid)
+    bench.spend(2.0)
+
+    assert bench.seconds() == {"idle": pytest.approx(4.0)}
+    assert bench.snapshot().value(PROCESSES, **RUN) == 2
+
+
+def test_ranks_that_take_turns_on_a_directory_wait_for_what_its_holder_waits_for(bench: Bench) -> None:
+    for pid in (10, 11, 12):
+        bench.process(pid)
+        bench.in_stack(DISK if pid == 10 else LOCK, pid=pid)
+    bench.spend(2.0)
+
+    assert bench.seconds() == {"disk": pytest.approx(6.0)}
+
+
+def test_a_lock_that_nobody_of_the_run_holds_is_a_lock(bench: Bench) -> None:
+    for pid in (10, 11):
+        bench.process(pid)
+        bench.in_stack(LOCK, pid=pid)
+    bench.spend(2.0)
+
+    assert bench.seconds() == {"lock": pytest.approx(4.0)}
+
+
+def test_a_neighbour_is_counted_by_itself(bench: Bench) -> None:
+    bench.process()
+    bench.in_stack(DISK)
+    bench.machine.process(30, "stress")
+    bench.in_stack(SLEEP, pid=30)
+    bench.spend(3.0)
+
+    assert bench.shares() == {"disk": 1.0}
+    assert bench.shares(benchmark="stress", run="") == {"idle": 1.0}
+
+
+def test_a_process_that_has_ended_takes_its_time_along(bench: Bench) -> None:
+    bench.process()
+    bench.in_stack(DISK)
+    bench.look(11)
+    before = bench.seconds()
+    bench.machine.end(10)
+    bench.look(80)
+
+    assert bench.seconds()["disk"] <= before["disk"] + 5.1
+    assert bench.snapshot().value(PROCESSES, **RUN) == 0
+    bench.now += KEEP
+    bench.look(2)
+    assert bench.seconds() == {}
+
+
+def test_however_many_runs_there_are_few_are_shown(bench: Bench) -> None:
+    pids = range(10, 10 + 3 * WORKLOAD_LIMIT)
+    for pid in pids:
+        bench.machine.process(pid, "fio")
+        bench.in_stack(DISK, pid=pid)
+    bench.host.found.tell(Leader(pid, 100, {"fio"}, Workload("fio", f"r{pid}")) for pid in pids)
+    bench.look(11)
+    shown = [labels for labels, _ in bench.snapshot().series(PROCESSES)]
+
+    assert len(shown) == WORKLOAD_LIMIT + 1, shown
+    assert {"benchmark": "more", "run": ""} in shown
+
+
+def test_a_long_pause_is_no_time_of_anybody(bench: Bench) -> None:
+    bench.process()
+    bench.in_stack(DISK)
+    bench.look(11)
+    bench.now += 60
+    bench.look(10)
+
+    assert bench.seconds()["disk"] < 3
+
+
+# ---- How it is known.
+
+
+def test_without_stacks_the_innermost_function_has_to_do(bench: Bench) -> None:
+    bench.process()
+    bench.machine.write("proc/10/task/10/wchan", "submit_bio_wait")
+    bench.spend(2.0)
+
+    assert bench.seconds() == {"disk": pytest.approx(2.0)}
+    source = [labels for labels, _ in bench.snapshot().series("pinchpoint_waits_source_info")]
+    assert source == [{"source": "wchan", "reason": "stack: No such file or directory"}]
+
+
+def test_where_nothing_may_be_read_it_is_said_and_waits_are_other(bench: Bench) -> None:
+    bench.process()
+    bench.spend(2.0, lambda: bench.ran(LOOK / 2))
+    source = [labels["source"] for labels, _ in bench.snapshot().series("pinchpoint_waits_source_info")]
+
+    assert source == ["none"]
+    assert bench.shares() == {"cpu": 0.5, "other": 0.5}
+
+
+def test_without_a_benchmark_there_is_nothing_and_that_is_no_failure(bench: Bench) -> None:
+    bench.look(10)
+
+    assert [name for name in bench.snapshot().values if name != "pinchpoint_workload_unknown_stacks"] == []
+
+
+# ---- Ranks that spin.
+
+
+def test_a_rank_that_spins_in_a_barrier_is_idle_and_left_out_while_others_work(bench: Bench) -> None:
+    bench.machine.process(9, "mpirun")
+    for pid in (10, 11):
+        bench.process(pid, ppid=9)
+        bench.machine.write(f"proc/{pid}/io", "rchar: 1\nwchar: 1\nsyscr: 1\nsyscw: 1\n")
+    bench.in_stack(DISK, pid=10)
+    bench.in_stack(YIELD, pid=11, state="R")
+    bench.spend(8.0, lambda: bench.ran(0.6 * LOOK, 0.4 * LOOK, pid=11))
+    before = bench.seconds()
+    bench.spend(2.0, lambda: bench.ran(0.6 * LOOK, 0.4 * LOOK, pid=11))
+    gained = {wait: value - before.get(wait, 0.0) for wait, value in bench.seconds().items()}
+
+    assert gained.pop("disk") == pytest.approx(2.0)
+    assert sum(gained.values()) == 0
+
+
+def test_a_process_that_is_no_rank_works_whatever_it_does_with_its_cpu(bench: Bench) -> None:
+    bench.process()
+    bench.in_stack(YIELD, state="R")
+    bench.machine.write("proc/10/io", "rchar: 1\nwchar: 1\nsyscr: 1\nsyscw: 1\n")
+    bench.spend(4.0, lambda: bench.ran(LOOK))
+
+    assert bench.seconds() == {"cpu": pytest.approx(4.0)}
+
+
+# ---- Ceph clients in user space.
+
+
+@pytest.fixture
+def socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonSocket]:
+    monkeypatch.setattr(follower, "LOOK_AGAIN", (0.0,))
+    with DaemonSocket(tmp_path / "client.asok", {"perf dump": {"objecter": {"op_active": 0}}}) as found:
+        yield found
+
+
+def client(bench: Bench, socket: DaemonSocket, comm: str) -> None:
+    """Have this very process be a client on the machine, which listens at the socket."""
+    run_daemon(bench.machine, comm, "x", socket.path)
+
+
+def looks_until(bench: Bench, condition: Callable[[], object]) -> None:
+    """Take looks while the client's own thread asks it, which takes real time."""
+
+    def look() -> object:
+        bench.look(4)
+        return condition()
+
+    assert until(20, look, pause=0.2), bench.seconds()
+
+
+def test_a_library_that_waits_for_osds_says_so_by_its_operations_in_flight(bench: Bench, socket: DaemonSocket) -> None:
+    socket.answers["perf dump"] = json.dumps({"objecter": {"op_active": 4}}).encode()
+    client(bench, socket, "fio")
+    bench.machine.process(ME, "fio", threads={ME: "fio", 2: "msgr-worker-0"})
+    bench.leads(ME)
+    for tid in (ME, 2):
+        bench.in_stack(FUTEX, ME, tid)
+
+    looks_until(bench, lambda: bench.seconds().get("osd", 0) > 1)
+    assert bench.seconds()["osd"] > 0.8 * sum(bench.seconds().values())
+    assert bench.snapshot().value("pinchpoint_workload_client_info", **RUN, client="fio") == 1
+
+
+def test_a_library_without_a_socket_is_blind(bench: Bench) -> None:
+    bench.process(threads={10: "fio", 11: "msgr-worker-0"})
+    for tid in (10, 11):
+        bench.in_stack(FUTEX, tid=tid)
+    bench.spend(4.0)
+
+    assert bench.shares() == {"ceph": 1.0}
+
+
+def test_waiting_for_a_fuse_mount_is_divided_by_what_its_client_says(bench: Bench, socket: DaemonSocket) -> None:
+    bench.process()
+    bench.in_stack(FUSE)
+    bench.machine.write("proc/10/mountinfo", "30 1 0:40 / /mnt/f rw - fuse.ceph-fuse ceph-fuse rw\n")
+    client(bench, socket, "ceph-fuse")
+    waited = 0.0
+
+    def half_of_it_was_for_an_mds() -> bool:
+        nonlocal waited
+        waited += 0.25
+        bench.ran(0.2, pid=ME)
+        latency = {"avgcount": 1, "sum": waited}
+        socket.answers["perf dump"] = json.dumps({"client": {"lat": latency}}).encode()
+        return min(bench.seconds().get(wait, 0.0) for wait in ("mds", "client")) > 1
+
+    looks_until(bench, half_of_it_was_for_an_mds)
+    assert bench.seconds().keys() <= {"mds", "client"}
+    assert bench.snapshot().value("pinchpoint_workload_client_info", **RUN, client="ceph-fuse") == 1
+
+
+def test_a_fuse_mount_whose_client_cannot_be_asked_is_blind(bench: Bench) -> None:
+    bench.process()
+    bench.in_stack(FUSE)
+    bench.machine.write("proc/10/mountinfo", "30 1 0:40 / /mnt/f rw - fuse.ceph-fuse ceph-fuse rw\n")
+    bench.spend(4.0)
+
+    assert bench.shares() == {"ceph": 1.0}
+
+
+# ---- This machine.
+
+
+class Real:
+    """Both probes on the machine that the tests run on, beside a load."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = replace(host, benchmarks=BENCHMARKS)
+        self.runs, self.waits = Benchmark(self.host), Waits(self.host)
+
+    def shares(self, benchmark: str, seconds: float, *, pid: int) -> dict[str, float]:
+        """Watch until there are this many seconds of a benchmark's processes; return the shares of its classes."""
+        workload = Workload(benchmark, "test")
+        start = self.host.processes.everything(time.monotonic())[pid].start
+        self.host.found.tell([Leader(pid, start, (), workload)])
+        found: dict[str, float] = {}
+
+        def enough() -> bool:
+            self.waits.sample(time.monotonic())
+            for labels, value in Snapshot.of(0, self.waits.points()).series(SECONDS):
+                if (labels["benchmark"], labels["run"]) == workload:
+                    found[labels["wait"]] = value
+            return sum(found.values()) >= seconds
+
+        assert until(60, enough, pause=0.1)
+        return {wait: value / sum(found.values()) for wait, value in found.items()}
+
+
+@pytest.fixture
+def real(this_host: Host) -> Iterator[Real]:
+    found = Real(this_host)
+    yield found
+    found.waits.close()
+
+
+def stacks_can_be_read() -> bool:
+    """Return whether a sleeping process' stack may be read here."""
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            return "+0x" in Path(f"/proc/{process.pid}/stack").read_text()
+        except OSError:
+            return False
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Iterator[Callable[..., int]]:
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(*command: str) -> int:
+        running.append(subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=tmp_path, start_new_session=True))
+        return running[-1].pid
+
+    yield start
+    for process in running:
+        os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
+        process.wait()
+
+
+def test_a_process_that_computes_spends_its_time_on_cpus_or_waiting_for_one(
+    real: Real, load: Callable[..., int]
+) -> None:
+    shares = real.shares("compute", 2.0, pid=load(sys.executable, "-uc", "print()\nwhile True: pass", ready=True))
+
+    assert shares["cpu"] + shares["runqueue"] > 0.9, shares
+
+
+def test_of_more_runnable_threads_than_cpus_each_waits_for_a_cpu(real: Real, load: Callable[..., int]) -> None:
+    pid = load("sh", "-c", "for i in $(seq $((4 * $(nproc)))); do while :; do :; done & done; wait")
+    shares = real.shares("crowd", 10.0, pid=pid)
+
+    assert shares["runqueue"] > 0.6
+
+
+def test_a_process_that_sleeps_is_idle(real: Real, load: Callable[..., int]) -> None:
+    assert real.shares("sleep", 1.0, pid=load("sleep", "600"))["idle"] > 0.95
+
+
+def test_dd_that_syncs_each_block_waits_for_its_disk(real: Real, load: Callable[..., int], tmp_path: Path) -> None:
+    filesystem = subprocess.run(["stat", "-fc%T", tmp_path], capture_output=True, text=True, check=True).stdout.strip()
+    if filesystem not in ("ext2/ext3", "xfs", "btrfs") or not stacks_can_be_read():
+        pytest.skip(f"needs a disk under {tmp_path} (it is {filesystem}), and the right to read stacks")
+    pid = load("dd", "if=/dev/zero", "of=file", "bs=4k", "count=1000000", "oflag=dsync")
+    shares = real.shares("dd", 3.0, pid=pid)
+    left = {wait: share for wait, share in shares.items() if wait not in ("cpu", "runqueue")}
+
+    assert left.pop("disk") > 0.03, "on a busy machine it waits for CPUs for most of the time"
+    assert sum(left.values()) < 0.1, left
