@@ -55,8 +55,9 @@ bench: setup ## measure what the exporter costs: 4,000 threads; finding a benchm
 golden: setup ## write the expositions of the fixture machines anew, for review
 	WRITE_GOLDEN=1 $(python) -m pytest tests/test_golden.py
 
-docs: setup ## renew the README's tables of metrics and alerts
+docs: setup ## renew the tables of metrics, alerts and checks
 	$(python) scripts/readme.py
+	$(python) scripts/checks.py
 
 picture: setup ## draw the README's picture of the live view, from a real fio run
 	$(python) scripts/picture.py

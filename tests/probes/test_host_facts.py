@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,18 @@ from hypothesis import strategies as st
 
 from machine import Machine
 from pinchpoint.probes import Host, NotPresent
-from pinchpoint.probes.host_facts import VALUE_LIMIT, HostFacts, cmdline_facts, mount_facts, parse_cpu_list
+from pinchpoint.probes.host_facts import (
+    NETWORKS,
+    VALUE_LIMIT,
+    HostFacts,
+    cmdline_facts,
+    fake_nodes,
+    mount_facts,
+    parse_cpu_list,
+    parse_inet6,
+    parse_routes,
+    swap_kinds,
+)
 from pinchpoint.procfs import parse_mounts
 
 
@@ -39,15 +51,23 @@ def test_mount_options_are_told_and_names_keys_and_addresses_are_not() -> None:
         b"filer:/x /nfs nfs4 rw,vers=4.2,nconnect=8,clientaddr=10.0.0.9,addr=10.0.0.8,hard 0 0\n"
     )
     assert dict(mount_facts(parse_mounts(table))) == {
-        "ceph": "acl,ms_mode=prefer-crc,noatime,noshare,rasize=8388608,rw,wsize=16777216",
-        "fuse.ceph-fuse": "allow_other,rw",
-        "nfs4": "hard,nconnect=8,rw,vers=4.2",
+        "mount:ceph": "acl,ms_mode=prefer-crc,noatime,noshare,rasize=8388608,rw,wsize=16777216",
+        "mounts:ceph": "1",
+        "mount:fuse.ceph-fuse": "allow_other,rw",
+        "mounts:fuse.ceph-fuse": "1",
+        "mount:nfs4": "hard,nconnect=8,rw,vers=4.2",
+        "mounts:nfs4": "1",
     }
 
 
 def test_mounts_that_differ_are_told_apart_and_equal_ones_are_not() -> None:
     table = b"a:/ /1 ceph rw,noshare 0 0\na:/ /2 ceph rw,noshare 0 0\na:/ /3 ceph rw 0 0\n"
-    assert dict(mount_facts(parse_mounts(table))) == {"ceph": "noshare,rw | rw"}
+    assert dict(mount_facts(parse_mounts(table))) == {"mount:ceph": "noshare,rw | rw", "mounts:ceph": "3"}
+
+
+def test_a_bind_mount_of_a_part_is_no_mount_of_its_own() -> None:
+    table = b"36 35 0:44 / /mnt rw - ceph mon:/ rw\n37 35 0:44 /sub /srv/sub rw - ceph mon:/ rw\n"
+    assert dict(mount_facts(parse_mounts(table))) == {"mount:ceph": "rw", "mounts:ceph": "1"}
 
 
 def test_mountinfo_tells_the_same_as_mounts(machine: Machine) -> None:
@@ -84,6 +104,134 @@ def test_mtu_is_that_of_hardware_that_is_up(machine: Machine) -> None:
         if real:
             machine.write(f"sys/class/net/{name}/device/vendor", "0x15b3\n")
     assert facts(machine.host())["mtu"] == "1500,9000"
+
+
+def interface(machine: Machine, name: str, mtu: int, *, real: bool = False, on: tuple[str, ...] = ()) -> None:
+    machine.write(f"sys/class/net/{name}/mtu", f"{mtu}\n")
+    if real:
+        machine.write(f"sys/class/net/{name}/device/vendor", "0x15b3\n")
+    for lower in on:
+        (machine.sysfs / "class/net" / name / f"lower_{lower}").symlink_to(f"../{lower}")
+
+
+ROUTES = """Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT
+bond0 00000000 0100010A 0003 0 0 0 00000000 0 0 0
+bond0 0000010A 00000000 0001 0 0 0 00FFFFFF 0 0 0
+eth2 0000020A 00000000 0001 0 0 0 00FFFFFF 0 0 0
+eth3 0000020A 00000000 0001 0 0 0 00FFFFFF 0 0 0
+docker0 000011AC 00000000 0001 0 0 0 0000FFFF 0 0 0
+eth2 0700020A 00000000 0005 0 0 0 FFFFFFFF 0 0 0
+"""
+
+
+@pytest.mark.skipif(sys.byteorder != "little", reason="the table has the byte order of the machine that it is from")
+def test_a_network_is_told_with_the_mtus_of_hardware_and_of_what_lies_on_it(machine: Machine) -> None:
+    interface(machine, "eth0", 9000, real=True)
+    interface(machine, "bond0", 9000, on=("eth0",))
+    interface(machine, "eth2", 1500, real=True)
+    interface(machine, "eth3", 9000, real=True)
+    interface(machine, "veth1", 1500)
+    interface(machine, "docker0", 1500, on=("veth1",))
+    machine.write("proc/1/net/route", ROUTES)
+    machine.write(
+        "proc/1/net/if_inet6",
+        "fe800000000000000000000000000001 02 40 20 80 eth2\n"
+        "20010db8000000000000000000000007 02 40 00 82 eth2\n"
+        "00000000000000000000000000000001 01 80 10 80 lo\n",
+    )
+
+    found = {fact: value for fact, value in facts(machine.host()).items() if fact.startswith("network:")}
+
+    assert found == {
+        "network:10.1.0.0/24": "9000",
+        "network:10.2.0.0/24": "1500,9000",
+        "network:2001:db8::/64": "1500",
+    }
+
+
+def test_a_host_in_many_networks_tells_some_of_them(machine: Machine) -> None:
+    interface(machine, "eth0", 1500, real=True)
+    lines = [f"eth0 00{number:02X}000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n" for number in range(100)]
+    machine.write("proc/net/route", "".join(lines))
+    assert sum(fact.startswith("network:") for fact in facts(machine.host())) == NETWORKS
+
+
+def test_hardware_with_a_smaller_mtu_than_its_bond_or_bridge_is_told(machine: Machine) -> None:
+    for name, mtu in (("eth0", 9000), ("eth1", 1500), ("eth2", 9000)):
+        interface(machine, name, mtu, real=True)
+    interface(machine, "veth1", 1450)
+    interface(machine, "bond0", 9000, on=("eth0", "eth1"))
+    interface(machine, "br0", 1500, on=("eth2", "veth1"))
+    interface(machine, "vlan7", 9000, on=("eth1",))
+    machine.write("sys/class/net/bond0/bonding/mode", "802.3ad 4\n")
+    machine.write("sys/class/net/br0/bridge/stp_state", "0\n")
+    assert facts(machine.host())["mtu_members"] == "bond0 9000: eth1 1500"
+
+
+def test_interfaces_that_lie_on_each_other_in_a_ring_end_nowhere(machine: Machine) -> None:
+    interface(machine, "a", 1500, on=("b",))
+    interface(machine, "b", 1500, on=("a",))
+    machine.write("proc/net/route", "a 0000020A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n")
+    machine.write("proc/sys/vm/swappiness", "60\n")
+    assert facts(machine.host()) == {"vm.swappiness": "60"}
+
+
+@pytest.mark.parametrize(
+    ("line", "nodes"),
+    [
+        ("quiet numa=fake=8", "8"),
+        ("numa=fake=8U", "8U"),
+        ("numa=off", ""),
+        ("numa=fake=4 numa=off", ""),
+        ("quiet -- numa=fake=8", ""),
+        ("", ""),
+    ],
+)
+def test_faked_numa_nodes_are_told(line: str, nodes: str) -> None:
+    assert fake_nodes(line) == nodes
+
+
+def test_faked_numa_nodes_are_told_however_long_the_command_line_is(machine: Machine) -> None:
+    machine.write("proc/cmdline", f"isolcpus={','.join(map(str, range(1, 96)))} numa=fake=8\n")
+    found = facts(machine.host())
+    assert "numa=" not in found["cmdline"]
+    assert found["numa_fake"] == "8"
+
+
+@pytest.mark.parametrize(
+    ("areas", "kinds"),
+    [
+        ("", "off"),
+        ("/dev/sda2 partition 8388604 0 -2\n", "disk"),
+        ("/dev/zram0 partition 8388604 0 100\n", "zram"),
+        ("/dev/zram0 partition 1 0 100\n/swap\\040file file 1 0 -2\n", "disk,zram"),
+    ],
+)
+def test_swap_is_told_by_what_it_swaps_to(areas: str, kinds: str) -> None:
+    assert swap_kinds(f"Filename Type Size Used Priority\n{areas}".encode()) == kinds
+
+
+def test_profiles_of_tuned_and_of_the_firmware_are_told(machine: Machine) -> None:
+    machine.write("etc/tuned/active_profile", "balanced\n")
+    machine.write("sys/firmware/acpi/platform_profile", "low-power\n")
+    machine.write("proc/swaps", "Filename Type Size Used Priority\n")
+    assert facts(machine.host()) == {"tuned": "balanced", "platform_profile": "low-power", "swap": "off"}
+
+
+@given(
+    st.binary(max_size=300)
+    | st.lists(
+        st.sampled_from(
+            [b"eth0", b" ", b"\t", b"\n", b"0000020A", b"0001", b"00FFFFFF", b"0", b"FF00FF00", b"FFFFFFFFF"]
+        )
+    ).map(b"".join)
+)
+def test_any_bytes_give_networks_or_nothing(raw: bytes) -> None:
+    for parse in (parse_routes, parse_inet6):
+        for name, network in parse(raw):
+            assert name.isprintable()
+            assert network.prefixlen <= network.max_prefixlen
+    assert swap_kinds(raw) in ("off", "disk", "zram", "disk,zram")
 
 
 def test_settings_of_cpus_memory_and_kernel_are_told(machine: Machine) -> None:
@@ -141,9 +289,9 @@ def test_what_is_no_list_of_cpus_is_an_error(text: str) -> None:
     | st.lists(st.sampled_from([b"ceph", b"\\040", b"\\999", b"\\", b" - ", b" ", b",", b"rw", b"\n"])).map(b"".join)
 )
 def test_any_bytes_give_mounts_with_printable_options(raw: bytes) -> None:
-    for fstype, options in mount_facts(parse_mounts(raw)):
-        assert fstype.isprintable()
-        assert options.isprintable()
+    for fact, value in mount_facts(parse_mounts(raw)):
+        assert fact.isprintable()
+        assert value.isprintable()
 
 
 @given(content=st.binary(max_size=400))
@@ -151,8 +299,9 @@ def test_values_are_printable_and_bounded_whatever_the_files_hold(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:
     machine = Machine(tmp_path_factory.mktemp("machine"))
-    for path in ("proc/sys/kernel/osrelease", "proc/sys/net/ipv4/tcp_wmem", "proc/cmdline", "proc/1/mountinfo"):
-        machine.write(path, content)
+    for path in ("sys/kernel/osrelease", "sys/net/ipv4/tcp_wmem", "cmdline", "1/mountinfo", "1/net/route", "swaps"):
+        machine.write(f"proc/{path}", content)
+    machine.write("etc/tuned/active_profile", content)
     machine.write("proc/cpuinfo", b"model name : " + content)
     machine.write("proc/meminfo", b"MemTotal: " + content)
     machine.write("sys/devices/system/cpu/online", content)

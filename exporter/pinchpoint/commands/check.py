@@ -1,0 +1,195 @@
+"""``pinchpoint check``: what should be known before a run, of this host or of others."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import click
+
+from pinchpoint.build import local_sampler
+from pinchpoint.config import Config, ConfigError, load_config
+from pinchpoint.diagnosis.check import SILENT, check, sources
+from pinchpoint.diagnosis.findings import Finding, Level
+from pinchpoint.model import Snapshot
+from pinchpoint.prometheus import PrometheusError
+from pinchpoint.prometheus_hosts import ask_known
+from pinchpoint.sources import LocalSource, Source, SourceError, TargetSource
+from pinchpoint.terminal.check import check_parts
+from pinchpoint.terminal.plain import fail, say, show
+from pinchpoint.web import AddressError, parse_address
+
+__all__ = ["command"]
+
+EXPORTER = "127.0.0.1:9748"
+SETTLED = 2.5
+"""Seconds after which a sampler of our own has looked at everything: Ceph's sockets have a second to answer."""
+PATIENCE = 6.0
+"""Seconds for all targets together: the look-up of a name has no timeout of its own."""
+
+
+class _Asked:
+    """The hosts that were asked, and what came back."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[str, Snapshot] = {}
+        self.unreachable: dict[str, str] = {}
+        self.servers: dict[str, str] = {}
+        """Prometheus servers that tell nothing, and why."""
+
+    def ask(self, source: Source) -> None:
+        """Ask one source, and note why it does not answer."""
+        try:
+            self.hosts.update(source.snapshots())
+        except SourceError as error:
+            self.unreachable[source.name] = _reason(source.name, error)
+        except Exception as error:  # whatever a foreign server makes a parser do, the others are checked
+            self.unreachable[source.name] = f"not an exposition of metrics: {type(error).__name__}: {error}"
+
+    def ask_all(self, targets: Sequence[Source]) -> None:
+        """Ask all sources at once; one that hangs keeps nobody waiting for longer than `PATIENCE`."""
+        asked = _Asked()  # what comes too late is not mixed into what has been told already
+        threads = [Thread(target=asked.ask, args=(source,), daemon=True) for source in targets]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + PATIENCE
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for source in targets:
+            if source.name in asked.hosts:
+                self.hosts[source.name] = asked.hosts[source.name]
+            else:
+                self.unreachable[source.name] = asked.unreachable.get(source.name, f"no answer in {PATIENCE:g} s")
+
+    def ask_prometheus(self, url: str, *, hosts: bool) -> None:
+        """Ask a Prometheus server for what Ceph's managers tell, and for the hosts that it scrapes too."""
+        try:
+            known = ask_known(url, sources())
+        except PrometheusError as error:
+            self.servers[url] = _reason(url, error)
+            return
+        if known.cluster is not None:
+            self.hosts[url] = known.cluster
+        if not hosts:
+            return
+        self.hosts.update(known.hosts)
+        self.unreachable.update(dict.fromkeys(known.down, "Prometheus cannot scrape its exporter"))
+        if not known.hosts and not known.down:
+            self.servers[url] = "it knows no host with Pinchpoint; does it scrape a job named pinchpoint?"
+
+
+def _reason(name: str, error: Exception) -> str:
+    reason = str(error).removeprefix(f"{name}: ").removesuffix(": ")
+    return re.sub(r"\[Errno -?\d+\] ", "", reason)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    metavar="HOST:PORT[,...]",
+    help="Exporters of the hosts to check; repeatable. [default: this host]",
+)
+@click.option("--prometheus", metavar="URL", help="Prometheus server to ask: for Ceph's health, and for hosts.")
+@click.option("--all", "every", is_flag=True, help="Say also what was found to be fine.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--config.file", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="TOML file.")
+def command(
+    targets: tuple[str, ...], prometheus: str | None, every: bool, as_json: bool, config_file: Path | None
+) -> None:
+    """Check hosts before a run: what would hold it down, make it void, or not be seen.
+
+    Checked is this host; with --target others; with --prometheus alone every host that the server scrapes. Nothing is
+    changed. The exit status is 1 where problems were found, 2 where a host did not answer: the others are checked.
+    """
+    names = _targets(targets)
+    if prometheus is not None and not prometheus.startswith(("http://", "https://")):
+        fail(f"--prometheus {prometheus!r}: not an address that begins with http:// or https://", 2)
+    asked = _Asked()
+    try:
+        config = load_config(config_file)
+        if names:
+            asked.ask_all([TargetSource(name) for name in names])
+        elif prometheus is None:
+            _ask_this_host(asked, config)
+    except ConfigError as error:
+        fail(str(error), 2)
+    if prometheus is not None:
+        asked.ask_prometheus(prometheus, hosts=not names)
+    findings = check(asked.hosts, asked.unreachable, asked.servers)
+    checked = [name for name in (*asked.hosts, *asked.unreachable) if name != prometheus]
+    if as_json:
+        say(json.dumps(_document(findings, checked), indent=2))
+    else:
+        show(*check_parts(findings, checked, every=every))
+    raise SystemExit(_status(findings))
+
+
+def _ask_this_host(asked: _Asked, config: Config) -> None:
+    """Ask the exporter of this host, which has seen more than a sampler that starts now; else be one for a moment."""
+    name = socket.gethostname()
+    exporter = TargetSource(EXPORTER)
+    exporter.name = name
+    trial = _Asked()
+    trial.ask(exporter)
+    if any(metric.startswith("pinchpoint_") for host in trial.hosts.values() for metric in host.values):
+        asked.hosts.update(trial.hosts)
+        return
+    source = LocalSource(local_sampler(config))
+    source.name = name
+    try:
+        time.sleep(SETTLED)
+        asked.ask(source)
+    finally:
+        source.close()
+
+
+def _targets(values: Sequence[str]) -> list[str]:
+    """Return every target once, in order; end the command at one that is none."""
+    found: dict[str, None] = {}
+    for value in values:
+        for target in (part.strip() for part in value.split(",")):
+            if "://" not in target:
+                try:
+                    host, _ = parse_address(target)
+                except AddressError as error:
+                    fail(f"--target {value!r}: {error}", 2)
+                if not host:
+                    fail(f"--target {value!r}: {target!r} names no host", 2)
+            elif not target.startswith(("http://", "https://")):
+                fail(f"--target {value!r}: only http and https can be asked", 2)
+            found[target] = None
+    return list(found)
+
+
+def _status(findings: Sequence[Finding]) -> int:
+    if any(finding.check in SILENT for finding in findings):
+        return 2
+    return int(any(finding.level is Level.PROBLEM for finding in findings))
+
+
+def _document(findings: Sequence[Finding], hosts: Sequence[str]) -> Mapping[str, Any]:
+    return {
+        "hosts": list(hosts),
+        "unreachable": [host for finding in findings if finding.check in SILENT for host in finding.hosts],
+        "findings": [
+            {
+                "check": finding.check,
+                "what": finding.what,
+                "level": str(finding.level),
+                "hosts": list(finding.hosts),
+                "found": finding.text,
+                "matters": finding.matters,
+                "harmless": finding.harmless,
+                "page": finding.page,
+            }
+            for finding in findings
+        ],
+    }

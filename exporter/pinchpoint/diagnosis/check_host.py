@@ -1,0 +1,242 @@
+"""What is looked at on each host by itself: settings of its CPUs, kernel, memory and mounts.
+
+Each function is one check of ``check.toml``, by its name: it takes a snapshot of the host and yields what it found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from pinchpoint.diagnosis.findings import Check, Outcome, fact, facts, fine, found, listed, unseen
+from pinchpoint.diagnosis.series import label, series
+from pinchpoint.model import Snapshot
+
+__all__ = ["HOST", "LookAtHost", "ceph_daemons", "kernel_instances", "kernel_release"]
+
+LookAtHost = Callable[[Snapshot, Check], Iterator[Outcome]]
+
+MICROSECOND = 1e-6
+GIGAHERTZ = 1e9
+MEBIBYTE = 1 << 20
+CUT = "..."
+"""End of a fact that was too long."""
+
+
+def governor(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    every = [labels for labels, _ in series(host, "pinchpoint_cpu_governor_info")]
+    if not every:
+        yield unseen()
+        return
+    slow = [labels for labels in every if label(labels, "governor") != "performance"]
+    words = []
+    for labels in slow or every:
+        preference = label(labels, "epp")
+        words.append(
+            f"{label(labels, 'governor')} of {label(labels, 'driver')}"
+            + (f" (preference {preference})" if preference else "")
+        )
+    yield (found if slow else fine)(governors=listed(sorted(words)))
+
+
+def turbo(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    for _, off in series(host, "pinchpoint_cpu_turbo_disabled"):
+        yield found() if off else fine()
+
+
+def performance_limit(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    for _, share in series(host, "pinchpoint_cpu_performance_limit_ratio"):
+        yield found(share=f"{share:.0%}") if share < 1 else fine()
+
+
+def frequency_limit(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    most = max((hertz for _, hertz in series(host, "pinchpoint_cpu_frequency_max_hertz")), default=0.0)
+    limits = [hertz for _, hertz in series(host, "pinchpoint_cpu_frequency_limit_hertz") if hertz < most]
+    words = {"most": f"{most / GIGAHERTZ:.2g}"}
+    if limits:
+        yield found(number=len(limits), limit=f"{min(limits) / GIGAHERTZ:.2g}", **words)
+    elif most:
+        yield fine(**words)
+
+
+def idle_states(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    states = _deep_states(host, check)
+    if states is None:
+        yield unseen()
+    elif enabled := [words for words, off in states if not off]:
+        yield found(states=listed(enabled))
+    else:
+        yield fine()
+
+
+def idle_states_off(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    if off := [words for words, off in _deep_states(host, check) or () if off]:
+        yield found(states=listed(off))
+
+
+def _deep_states(host: Snapshot, check: Check) -> list[tuple[str, bool]] | None:
+    """Return the states that take long to leave, and whether each is off everywhere; None where there is no state."""
+    latencies = [
+        (label(labels, "state"), value)
+        for labels, value in series(host, "pinchpoint_cpu_idle_state_exit_latency_seconds")
+    ]
+    cpus = sum(1 for _ in series(host, "pinchpoint_cpu_idle_exit_seconds_total"))
+    off = {label(labels, "state"): value for labels, value in series(host, "pinchpoint_cpu_idle_state_disabled_cpus")}
+    least = (check.threshold or 0.0) * MICROSECOND * (1 - 1e-9)
+    return [
+        (f"{name} ({latency / MICROSECOND:.0f} us)", 0 < cpus <= off.get(name, 0.0))
+        for name, latency in latencies
+        if latency >= least
+    ] if latencies else None  # fmt: skip
+
+
+def idle_poll(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    if set(check.words) & set(fact(host, "cmdline").split()):
+        yield found()
+
+
+def numa_fake(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    if nodes := fact(host, "numa_fake"):
+        yield found(nodes=nodes)
+
+
+def zone_reclaim(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    if (value := fact(host, "vm.zone_reclaim_mode")) not in ("", "0"):
+        yield found(value=value)
+
+
+def swap(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    kinds, daemons = fact(host, "swap"), ceph_daemons(host)
+    if daemons and set(check.words) & set(kinds.split(",")):
+        yield found(kinds=kinds, number=len(daemons))
+
+
+def clocksource(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    if value := fact(host, "clocksource"):
+        yield (found if value in check.words else fine)(value=value)
+
+
+def tuned(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    if profile := fact(host, "tuned"):
+        yield (found if set(check.words) & set(profile.split()) else fine)(profile=profile)
+
+
+def platform_profile(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    if profile := fact(host, "platform_profile"):
+        yield (found if profile in check.words else fine)(profile=profile)
+
+
+def kernel_release(host: Snapshot) -> tuple[int, ...]:
+    """Return the numbers at the beginning of the kernel's release, none where it is not known."""
+    return _numbers(fact(host, "kernel"))
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    numbers = re.match(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?", release)
+    return tuple(int(number) for number in numbers.groups() if number) if numbers else ()
+
+
+def sync_aio(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    release = kernel_release(host)
+    if release and (kernel_instances(host) or "mount:ceph" in facts(host)):
+        yield (found if release < _numbers(check.before) else fine)(kernel=fact(host, "kernel"))
+
+
+def cfs_fault(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    release = kernel_release(host)
+    owners = [label(labels, "owner") for labels, _ in series(host, "pinchpoint_cgroup_cpu_quota_cpus")]
+    if not owners or not _numbers(check.since) <= release < _numbers(check.before):
+        return
+    repaired = [_numbers(fixed) for fixed in check.words]
+    if not any(release[:2] == fixed[:2] and release >= fixed for fixed in repaired):
+        yield found(kernel=fact(host, "kernel"), owners=listed(owners))
+
+
+def kernel_instances(host: Snapshot) -> int:
+    """Return the number of instances of the kernel's CephFS client; RBD devices are none."""
+    return int(
+        sum(
+            number
+            for labels, number in series(host, "pinchpoint_ceph_client_instances")
+            if re.fullmatch(r"ceph-(?:\d+|more)", label(labels, "client"))
+        )
+    )
+
+
+def client_instances(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    if number := kernel_instances(host):
+        yield found() if number == 1 else fine(number=number)
+
+
+def mounts_shared(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    mounts, instances = fact(host, "mounts:ceph"), kernel_instances(host)
+    if mounts.isdecimal() and 0 < instances < int(mounts):
+        yield found(mounts=mounts, instances=instances)
+
+
+def mount_wsync(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    if any(option in check.words for option in _options(facts(host), "ceph")):
+        yield found()
+
+
+def mount_sync(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    settings = facts(host)
+    words = [
+        f"{option} ({name.removeprefix('mount:')})"
+        for name in sorted(settings)
+        if name.startswith("mount:")
+        for option in _options(settings, name.removeprefix("mount:"))
+        if option in check.words
+    ]
+    if words:
+        yield found(options=listed(words))
+
+
+def mount_rasize(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    for option in _options(facts(host), "ceph"):
+        name, _, size = option.partition("=")
+        if name == "rasize" and size.isdecimal() and int(size) < (check.threshold or 0.0) * MEBIBYTE:
+            yield found(bytes=size)
+
+
+def mount_secure(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    if words := [option for option in _options(facts(host), "ceph") if option in check.words]:
+        yield found(options=listed(words))
+
+
+def _options(settings: Mapping[str, str], fstype: str) -> list[str]:
+    """Return the options of all mounts of a type, each once; one that may be cut off is left out."""
+    value = settings.get(f"mount:{fstype}", "")
+    options = [option for mount in value.split(" | ") for option in mount.split(",") if option]
+    return list(dict.fromkeys(options[:-1] if value.endswith(CUT) else options))
+
+
+def ceph_fuse(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    number = sum(
+        number
+        for labels, number in series(host, "pinchpoint_ceph_client_instances")
+        if label(labels, "client") == "ceph-fuse"
+    )
+    mounts = fact(host, "mounts:fuse.ceph-fuse")
+    if number or mounts:
+        yield found(number=int(number) or mounts)
+
+
+def mtu_members(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    if members := fact(host, "mtu_members"):
+        yield found(members=members)
+
+
+def ceph_daemons(host: Snapshot) -> list[str]:
+    """Return the Ceph daemons of a host that an exporter has found."""
+    return sorted(label(labels, "daemon") for labels, _ in series(host, "pinchpoint_ceph_socket_up"))
+
+
+HOST: Mapping[str, LookAtHost] = {
+    look.__name__: look
+    for look in (
+        governor, turbo, performance_limit, frequency_limit, idle_states, idle_states_off, idle_poll, tuned,
+        platform_profile, numa_fake, zone_reclaim, swap, clocksource, sync_aio, cfs_fault, client_instances,
+        mounts_shared, mount_wsync, mount_sync, mount_rasize, mount_secure, ceph_fuse, mtu_members,
+    )
+}  # fmt: skip
