@@ -1,0 +1,167 @@
+"""``pinchpoint report``: what limited each phase of a run that is kept, and how that is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from pinchpoint import store
+from pinchpoint.diagnosis.facts import Facts
+from pinchpoint.diagnosis.knobs import Settings
+from pinchpoint.prometheus import PrometheusError, fired_alerts
+from pinchpoint.report.document import Document, build, settings
+from pinchpoint.report.samples import Samples
+from pinchpoint.report.timeline import Timeline, Tracer, step_of
+from pinchpoint.report.window import Reader, needed
+from pinchpoint.runs import PhaseMark
+from pinchpoint.store import RunRecord, StoreError
+from pinchpoint.terminal.plain import fail, say, show, warn
+from pinchpoint.terminal.report import report_parts
+from pinchpoint.terminal.runs import standing
+
+__all__ = ["command"]
+
+RECORDING = "samples.om.gz"
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON (docs/report.md).")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the report with pictures as one page that needs nothing else.",
+)
+@click.option(
+    "--against", metavar="RUN", help="Run to tell what was changed since. [default: the one before of the same kind]"
+)
+@click.option("--prometheus", metavar="URL", help="Prometheus server to ask which alerts fired.")
+@click.argument("run", metavar="RUN")
+def command(as_json: bool, html: Path | None, against: str | None, prometheus: str | None, run: str) -> None:
+    """Say what limited each phase of a run that is kept, how that is known, what to do, and what was changed.
+
+    RUN is an id, its beginning, a name, or "last"; see `pinchpoint runs`. Everything is read from the recording that
+    `pinchpoint run` made; a run that was imported has results and no samples, so no verdict.
+    """
+    try:
+        kept = store.runs(warn)
+        record = store.find(run, kept)
+        earlier = store.find(against, kept) if against is not None else _before(record, kept)
+    except StoreError as error:
+        fail(str(error))
+    warnings: list[str] = []
+    alerts = _alerts(record, prometheus, warnings) if prometheus is not None else []
+    reader, timeline, recorded = _read(record, warnings, pictures=html is not None)
+    document = build(
+        record,
+        reader.windows,
+        reader.facts,
+        state=standing(record),
+        recorded=recorded,
+        earlier=_settings(earlier) if earlier is not None else None,
+        alerts=alerts,
+        warnings=warnings,
+    )
+    if html is not None:
+        _write(html, document, timeline)
+    if as_json:
+        say(json.dumps(msgspec.to_builtins(document), indent=2))
+    elif html is None:
+        show(*report_parts(document))
+
+
+def _before(record: RunRecord, kept: Sequence[RunRecord]) -> RunRecord | None:
+    """Return the run before that was given the same name, or else the one before of the same benchmark."""
+    earlier = [other for other in kept if other.marker.start < record.marker.start]
+    name = store.name_of(record.marker.run)
+    for alike in (
+        [other for other in earlier if store.name_of(other.marker.run) == name],
+        [other for other in earlier if other.marker.benchmark == record.marker.benchmark],
+    ):
+        if alike:
+            return alike[-1]
+    return None
+
+
+def _read(record: RunRecord, warnings: list[str], *, pictures: bool) -> tuple[Reader, Timeline, bool]:
+    """Read what a report needs of the recording; the last is whether there is one."""
+    marker = record.marker
+    reader = Reader(marker.phases, known=record.facts or None)
+    samples = _samples(record, warnings)
+    if samples is None:
+        reader.finish(marker.end)
+        return reader, Timeline(), False
+    times = samples.times
+    step = step_of((marker.end or max(times, default=marker.start)) - marker.start)
+    tracer = Tracer(marker.run, _benchmarks(record), step)
+    for moment in samples.moments(needed(times, marker.phases, step) if pictures else needed(times, marker.phases)):
+        reader.take(moment)
+        if pictures:
+            tracer.take(moment)
+    reader.finish(marker.end)
+    tracer.finish()
+    if samples.damage:
+        warnings.append(f"the recording is damaged; what comes before that counts: {samples.damage}")
+    return reader, tracer.timeline, True
+
+
+def _samples(record: RunRecord, warnings: list[str]) -> Samples | None:
+    try:
+        samples = Samples(store.state_directory() / record.marker.run / RECORDING)
+    except FileNotFoundError:
+        why = "it was imported" if record.origin else "it was not recorded"
+        warnings.append(f"the run has no samples, as {why}: its results are all that is known, and there is no verdict")
+        return None
+    except OSError as error:
+        warnings.append(f"{error.filename}: {error.strerror}: there is no verdict")
+        return None
+    return samples
+
+
+def _benchmarks(record: RunRecord) -> Iterator[str]:
+    yield record.marker.benchmark
+    for mark in record.marker.phases:
+        yield mark.benchmark
+
+
+def _settings(earlier: RunRecord) -> Settings:
+    """Return the settings of an earlier run: those that are kept with it, or else those that its recording shows."""
+    known: Facts = earlier.facts
+    if not known and (samples := _samples(earlier, [])) is not None:
+        # Settings are exported slowly, and daemons are found one after the other: the end knows most.
+        last = len(samples.times) - 1
+        reader = Reader(())
+        for moment in samples.moments({0, last // 2, last}):
+            reader.take(moment)
+        known = reader.facts
+    return settings(earlier, known)
+
+
+def _alerts(record: RunRecord, url: str, warnings: list[str]) -> list[list[str] | None]:
+    marker = record.marker
+    end = marker.end or max([marker.start, *(mark.end or mark.start for mark in marker.phases)])
+    try:
+        fired = fired_alerts(url, marker.start, end)
+    except PrometheusError as error:
+        warnings.append(f"no alerts: {error}")
+        return []
+
+    def during(mark: PhaseMark) -> list[str]:
+        return sorted({alert.name for alert in fired if alert.in_phase(mark.start, mark.end or end)})
+
+    return [during(mark) for mark in marker.phases]
+
+
+def _write(path: Path, document: Document, timeline: Timeline) -> None:
+    from pinchpoint.report.page import page  # matplotlib takes half a second to import
+
+    text = page(document, timeline)
+    try:
+        path.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        fail(f"{path}: {error.strerror}")
+    warn(f"the report is in {path}")

@@ -1,0 +1,210 @@
+"""The report as one page of HTML that needs nothing else: no script, no font, no picture from anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import cycle
+from typing import Any, NamedTuple
+
+import msgspec
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from pinchpoint import __version__
+from pinchpoint.report import charts, words
+from pinchpoint.report.document import Document, Host, Phase
+from pinchpoint.report.palette import KINDS, SERIES, WAIT_WORDS, WAITS, wait_colour
+from pinchpoint.report.timeline import Resource, Timeline
+
+__all__ = ["important", "page"]
+
+RUNBOOKS = "https://github.com/pinchpoint/pinchpoint/blob/main/"
+"""Where a link to a runbook leads; nothing is loaded from there."""
+SHOWN = 8
+"""Resources whose busy time is drawn."""
+LEAST = 0.05
+"""Blame from which a resource that no verdict names is drawn."""
+LABELLED = 0.08
+"""Share from which a wait class has room for its name in a bar."""
+
+
+class Legend(NamedTuple):
+    """One colour of a picture, and what it means."""
+
+    colour: str
+    text: str
+
+
+class Panel(NamedTuple):
+    """A picture with its title, what it shows, and its colours."""
+
+    title: str
+    note: str
+    picture: Markup
+    legend: Sequence[Legend]
+
+
+class Fact(NamedTuple):
+    """A setting, its value, and the hosts that have it."""
+
+    name: str
+    value: str
+    hosts: str
+
+
+def page(document: Document, timeline: Timeline) -> str:
+    """Return the page."""
+    environment = Environment(
+        loader=PackageLoader("pinchpoint.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    span = _span(document, timeline)
+    panels = list(_panels(document, timeline, span)) if timeline.steps else []
+    document = msgspec.convert(_printable(msgspec.to_builtins(document)), Document)
+    template = environment.get_template("report.html.j2")
+    return template.render(
+        document=document,
+        words=words,
+        names=words.phase_names(document),
+        version=__version__,
+        command=words.command_text(document),
+        scores=list(words.score_texts(document)),
+        length=None if document.end is None else document.end - document.start,
+        ribbon=Markup(charts.phase_ribbon(_bars(document, span), span)) if document.phases else "",
+        panels=panels,
+        facts=list(_facts(document.hosts)),
+        changes=[words.change_text(change) for change in document.changed],
+        bars={number: list(_shares(phase)) for number, phase in enumerate(document.phases, 1)},
+        kinds=KINDS,
+        runbooks=RUNBOOKS,
+    )
+
+
+def _printable(value: Any) -> Any:
+    """Return plain data without what no page can hold: control characters, and what writes in another direction."""
+    if isinstance(value, str):
+        return words.printable(value)
+    if isinstance(value, list):
+        return [_printable(item) for item in value]
+    if isinstance(value, dict):
+        return {words.printable(key): _printable(item) for key, item in value.items()}
+    return value
+
+
+def important(document: Document) -> list[Resource]:
+    """Return the resources that the verdicts name, the most blamed first, and then what else answers for something."""
+    best: dict[Resource, tuple[bool, float]] = {}
+    for phase in document.phases:
+        for found in phase.ranking:
+            if found.named or found.blame >= LEAST:
+                key = Resource(found.resource, found.owner, found.host)
+                best[key] = max(best.get(key, (False, 0.0)), (found.named, found.blame))
+    return sorted(best, key=lambda key: (*(-value for value in best[key]), key))[:SHOWN]
+
+
+def _span(document: Document, timeline: Timeline) -> charts.Span:
+    ends = [phase.end for phase in document.phases if phase.end is not None]
+    end = document.end or max([*ends, *(end for _, end in timeline.steps[-1:])], default=document.start)
+    starts = [phase.start for phase in document.phases]
+    return charts.Span(document.start, end, tuple(sorted({*starts, *ends})))
+
+
+def _bars(document: Document, span: charts.Span) -> list[charts.Bar]:
+    return [
+        charts.Bar(
+            number,
+            name,
+            phase.start,
+            span.end if phase.end is None else phase.end,
+            phase.verdict.kind if phase.verdict else "",
+        )
+        for number, (name, phase) in enumerate(zip(words.phase_names(document), document.phases, strict=True), 1)
+    ]
+
+
+def _shares(phase: Phase) -> Iterator[tuple[str, float, str, bool]]:
+    """Yield the parts of the bar of a phase: wait class, share, colour, and whether there is room for the name."""
+    order = {wait: place for place, wait in enumerate(WAITS)}
+    for wait, share in sorted(phase.waits.items(), key=lambda item: order.get(item[0], len(order))):
+        if share >= charts.SEEN:
+            yield wait, share, wait_colour(wait), share >= LABELLED
+
+
+def _panels(document: Document, timeline: Timeline, span: charts.Span) -> Iterator[Panel]:
+    if timeline.waits:
+        yield Panel(
+            "What the benchmark waits for",
+            "share of the time of its processes",
+            _picture(charts.waits_chart(timeline, span)),
+            [Legend(wait_colour(wait), _meaning(wait)) for wait in reversed(charts.stacked_waits(timeline))],
+        )
+    resources = [resource for resource in important(document) if resource in timeline.busy]
+    if resources:
+        served = {(timeline.serves.get(resource) or ("other",))[0] for resource in resources}
+        yield Panel(
+            "How busy the resources are that answer for it",
+            "share of the time; dashed: full from here on; the colour says what it serves",
+            _picture(charts.busy_chart(timeline, resources, span)),
+            [Legend(wait_colour(wait), f"serves {wait}") for wait in WAITS if wait in served],
+        )
+    if timeline.clocks:
+        hosts = sorted(timeline.clocks)
+        yield Panel(
+            "Clock",
+            f"GHz; dashed: the hardware's maximum{_more(len(hosts))}",
+            _picture(charts.clock_chart(timeline, span)),
+            _legend(hosts),
+        )
+    if timeline.idle:
+        states = max(timeline.idle.values(), key=len)
+        yield Panel(
+            "Idle states of the CPUs",
+            f"share of the CPUs' time; the rest of it they worked{_more(len(timeline.idle))}",
+            _picture(charts.idle_chart(timeline, span)),
+            [
+                Legend(charts.idle_colour(place, len(states)), words.printable(state))
+                for place, state in enumerate(states)
+            ],
+        )
+    if timeline.caches:
+        caches = sorted(timeline.caches)
+        several = len({host for host, _ in caches}) > 1
+        yield Panel(
+            "MDS cache",
+            f"size; dashed: mds_cache_memory_limit{_more(len(caches))}",
+            _picture(charts.cache_chart(timeline, span)),
+            _legend([f"{daemon} on {host}" if several else daemon for host, daemon in caches]),
+        )
+
+
+def _picture(svg: str) -> Markup:
+    return Markup(svg)
+
+
+def _more(count: int) -> str:
+    return f"; {count - charts.HOSTS} more are not shown" if count > charts.HOSTS else ""
+
+
+def _meaning(wait: str) -> str:
+    return words.printable(f"{wait}: {WAIT_WORDS.get(wait, 'a wait of a later release')}")
+
+
+def _legend(names: Sequence[str]) -> list[Legend]:
+    return [
+        Legend(colour, words.printable(name))
+        for name, colour in zip(names[: charts.HOSTS], cycle(SERIES), strict=False)
+    ]
+
+
+def _facts(hosts: Sequence[Host]) -> Iterator[Fact]:
+    """Yield each setting once for all hosts that have it alike."""
+    for name in sorted({name for host in hosts for name in host.facts}):
+        values: dict[str, list[str]] = {}
+        for host in hosts:
+            if name in host.facts:
+                values.setdefault(", ".join(host.facts[name]), []).append(host.host)
+        for value, alike in values.items():
+            yield Fact(name, value, "" if len(alike) == len(hosts) else ", ".join(alike))

@@ -1,0 +1,62 @@
+"""Colours: one for each wait class, the same in every picture.
+
+They are for eyes of all kinds: any two of them stay apart with protanopia and deuteranopia too (a test computes it
+after Machado et al., IEEE TVCG 2009), and each stands out on white and on near-black, so that light and dark pages
+share them.
+"""
+
+from __future__ import annotations
+
+__all__ = ["IDLE_STATES", "KINDS", "SERIES", "WAITS", "WAIT_WORDS", "wait_colour"]
+
+WAITS = {
+    "cpu": "#D4AD10",
+    "runqueue": "#FFCF00",
+    "mds": "#7C048C",
+    "osd": "#6254FF",
+    "client": "#B574C9",
+    "writeback": "#429800",
+    "disk": "#8AA585",
+    "network": "#9BB2FF",
+    "memory": "#544349",
+    "lock": "#8C4F0C",
+    "ceph": "#4411D1",
+    "other": "#7A7A7A",
+    "idle": "#C8C8C8",
+}
+"""Wait classes in the order in which they are stacked, from below."""
+WAIT_WORDS = {
+    "cpu": "on a CPU",
+    "runqueue": "ready, and no CPU is free",
+    "mds": "waits for the MDS",
+    "osd": "waits for OSDs",
+    "client": "inside the Ceph client",
+    "writeback": "waits for writeback",
+    "disk": "waits for a disk",
+    "network": "waits for the network",
+    "memory": "waits for memory",
+    "lock": "waits for a lock in the kernel",
+    "ceph": "waits for Ceph, nobody says which part",
+    "other": "waits where no rule knows",
+    "idle": "does nothing",
+}
+KINDS = {
+    "resource": "#C2410C",
+    "several": "#C2410C",
+    "stuck": "#B91C1C",
+    "latency-bound": "#2563EB",
+    "unknown": "#7A7A7A",
+    "blind": "#7A7A7A",
+    "idle": "#9AA0A6",
+    "too short": "#9AA0A6",
+}
+"""Kinds of verdicts."""
+IDLE_STATES = ("#BFD3E6", "#9EBCDA", "#8C96C6", "#8C6BB1", "#88419D", "#6E016B")
+"""Idle states, from the shallowest to the deepest."""
+SERIES = ("#6254FF", "#C2410C", "#429800", "#B574C9", "#8C4F0C", "#9BB2FF", "#D4AD10", "#7A7A7A")
+"""What has no class of its own: hosts, daemons, one after the other."""
+
+
+def wait_colour(wait: str) -> str:
+    """Return the colour of a wait class; one that is not known has that of ``other``."""
+    return WAITS.get(wait, WAITS["other"])

@@ -1,0 +1,158 @@
+"""What went on over a run, as lines that can be drawn: means over equal steps of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import nan
+from typing import NamedTuple
+
+from pinchpoint.diagnosis.blame import workloads
+from pinchpoint.diagnosis.series import label, series
+from pinchpoint.diagnosis.usage import Usage, usage
+from pinchpoint.model import Snapshot, Snapshots
+from pinchpoint.report.window import time_of, with_ended
+
+__all__ = ["Line", "Resource", "Timeline", "Tracer", "step_of"]
+
+POINTS = 1000
+"""Steps that a run of any length is divided into at most."""
+SHORTEST = 1.5
+"""Seconds that a step has at least: probes that sample once a second say nothing of less."""
+NEARLY = 0.99
+"""Share of a step after which it may end: moments come a bit early or late."""
+GAP = 10.0
+"""Seconds without samples (or three steps, if that is more) from which there is a gap, and not a long step."""
+
+
+class Resource(NamedTuple):
+    """One resource of one host."""
+
+    resource: str
+    owner: str
+    host: str
+
+
+class Line:
+    """One value for each step; nan where there is none."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def put(self, place: int, value: float) -> None:
+        """Set the value of a step."""
+        self.values += [nan] * (place + 1 - len(self.values))
+        self.values[place] = value
+
+    def padded(self, length: int) -> list[float]:
+        """Return the values of all steps."""
+        return self.values + [nan] * (length - len(self.values))
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Lines over a run. The value of a step is a mean, of sizes and clocks the value at its end."""
+
+    steps: list[tuple[float, float]] = field(default_factory=list)
+    """Start and end of each, in Unix seconds."""
+    waits: dict[str, Line] = field(default_factory=dict)
+    """Share of the time of the run's processes, by wait class."""
+    busy: dict[Resource, Line] = field(default_factory=dict)
+    serves: dict[Resource, tuple[str, ...]] = field(default_factory=dict)
+    thresholds: dict[str, float] = field(default_factory=dict)
+    """Of a resource, where its exporter says one."""
+    clocks: dict[str, Line] = field(default_factory=dict)
+    """Hertz, by host: the clock that work saw, or else the mean over the CPUs."""
+    top_clocks: dict[str, float] = field(default_factory=dict)
+    """The hardware's maximum in hertz, by host."""
+    idle: dict[str, dict[str, Line]] = field(default_factory=dict)
+    """Share of the CPUs' time in each idle state, by host; shallowest state first."""
+    caches: dict[tuple[str, str], Line] = field(default_factory=dict)
+    """Bytes in the cache of an MDS, by host and daemon."""
+    cache_limits: dict[tuple[str, str], Line] = field(default_factory=dict)
+
+
+def step_of(seconds: float) -> float:
+    """Return how long a step is in a run of so many seconds."""
+    return max(SHORTEST, seconds / POINTS)
+
+
+class Tracer:
+    """Takes the moments of a recording one after the other, oldest first, and makes the timeline of one run."""
+
+    def __init__(self, run: str, benchmarks: Iterable[str], step: float) -> None:
+        self.timeline = Timeline()
+        self._run = run
+        self._benchmarks = frozenset(benchmarks)
+        self._step = step
+        self._last: Snapshots = {}
+        self._newest: Snapshots = {}
+        """What was seen last, with what ended since the step began."""
+
+    def take(self, moment: Snapshots) -> None:
+        """Take the next moment; one that comes before the step is over adds to the next one."""
+        if not moment or not self._last:
+            self._last = self._newest = self._last or moment
+            return
+        self._newest = with_ended(self._newest, moment)
+        if time_of(moment) - time_of(self._last) >= self._step * NEARLY:
+            self._end_step()
+            self._last = self._newest = moment
+
+    def finish(self) -> None:
+        """End the last step, which is shorter, unless it is too short to say anything."""
+        if time_of(self._newest) - time_of(self._last) >= SHORTEST * NEARLY:
+            self._end_step()
+
+    def _end_step(self) -> None:
+        start, end = time_of(self._last), time_of(self._newest)
+        if end - start > max(GAP, 3 * self._step):
+            return
+        place = len(self.timeline.steps)
+        self.timeline.steps.append((start, end))
+        hosts = {host: usage(self._last[host], self._newest[host]) for host in self._last.keys() & self._newest.keys()}
+        self._waits(place, hosts)
+        for host, use in hosts.items():
+            self._host(place, host, use)
+            self._caches(place, host, self._newest[host])
+
+    def _waits(self, place: int, hosts: Mapping[str, Usage]) -> None:
+        found = workloads(hosts)
+        own = [work for work in found if work.run == self._run] or [
+            work for work in found if not work.run and work.benchmark in self._benchmarks
+        ]
+        seconds: dict[str, float] = {}
+        for work in own:
+            for wait, value in work.seconds.items():
+                seconds[wait] = seconds.get(wait, 0.0) + value
+        total = sum(seconds.values())
+        for wait, value in seconds.items():
+            if total > 0:
+                self.timeline.waits.setdefault(wait, Line()).put(place, value / total)
+
+    def _host(self, place: int, host: str, use: Usage) -> None:
+        line = self.timeline
+        for found in use.resources:
+            key = Resource(found.resource, found.owner, host)
+            line.busy.setdefault(key, Line()).put(place, found.busy)
+            line.serves[key] = found.serves
+            if found.threshold is not None:
+                line.thresholds[found.resource] = found.threshold
+        if use.clock is not None:
+            seen = use.clock.mean
+            if use.clock.busy_ratio is not None and use.clock.max:
+                seen = use.clock.busy_ratio * use.clock.max
+            line.clocks.setdefault(host, Line()).put(place, seen)
+            if use.clock.max:
+                line.top_clocks[host] = use.clock.max
+        if use.idle is not None:
+            for state in use.idle.states:
+                line.idle.setdefault(host, {}).setdefault(state.state, Line()).put(place, state.share)
+
+    def _caches(self, place: int, host: str, snapshot: Snapshot) -> None:
+        for name, lines in (
+            ("pinchpoint_mds_cache_bytes", self.timeline.caches),
+            ("pinchpoint_mds_cache_limit_bytes", self.timeline.cache_limits),
+        ):
+            for labels, size in series(snapshot, name):
+                lines.setdefault((host, label(labels, "daemon")), Line()).put(place, size)

@@ -1,0 +1,119 @@
+"""How a report writes what its document holds, for a terminal and a browser alike."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterator
+
+from pinchpoint.figures import format_figure
+from pinchpoint.report.document import Change, Document, Figure, Phase
+
+__all__ = [
+    "change_text",
+    "command_text",
+    "figure_text",
+    "length_text",
+    "moment_text",
+    "phase_names",
+    "printable",
+    "runbook_path",
+    "score_texts",
+    "shown_tags",
+    "standing_text",
+    "verdict_text",
+]
+
+UNITLESS = frozenset({"", "ratio", "score"})
+HIDDEN_TAGS = frozenset({"sha256"})
+"""Tags that say nothing to a person."""
+LONG = 100.0
+"""Seconds from which on tenths don't matter."""
+TOTAL = "total"
+"""What a benchmark calls the score that counts."""
+NOT_SET = "not set"
+
+
+def printable(text: str) -> str:
+    """Return a text of foreign origin without control characters, and what writes in another direction."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def figure_text(figure: Figure, *, bare: bool = False) -> str:
+    """Return a figure as a person reads it: ``write 1.21 GiB/s``; `bare` without what was measured."""
+    value = f"{figure.value:.4g}" if figure.unit in UNITLESS else format_figure(figure.value, figure.unit)
+    return printable(value if bare else f"{figure.operation} {value}".strip())
+
+
+def length_text(seconds: float | None) -> str:
+    """Return how long something took: ``12.3 s``, ``5:20``, ``1:02:03``."""
+    if seconds is None:
+        return "-"
+    if seconds < LONG:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    hours, minutes = divmod(whole // 60, 60)
+    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
+
+
+def moment_text(seconds: float) -> str:
+    """Return a time in Unix seconds as this machine's clock shows it, with its zone."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds))
+
+
+def runbook_path(name: str) -> str:
+    """Return where a runbook's page stands in the project."""
+    return f"runbooks/{name}.md"
+
+
+def phase_names(document: Document) -> list[str]:
+    """Return what each phase is called; of several with one name the later ones have a number."""
+    seen: dict[str, int] = {}
+    found = []
+    for phase in document.phases:
+        number = seen[phase.phase] = seen.get(phase.phase, 0) + 1
+        found.append(printable(phase.phase if number == 1 else f"{phase.phase} ({number})"))
+    return found
+
+
+def verdict_text(phase: Phase) -> str:
+    """Return the verdict of a phase in a few words."""
+    return printable(phase.verdict.words) if phase.verdict is not None else "no samples"
+
+
+def standing_text(document: Document) -> str:
+    """Return how the run stands: ``io500 finished, INVALID``."""
+    words = [printable(f"{document.benchmark} {document.state}")]
+    if document.exit_status:
+        words.append(f"exit status {document.exit_status}")
+    if not document.valid:
+        words.append("INVALID")
+    reason = f": {printable(document.reason)}" if document.reason else ""
+    return ", ".join(words) + reason
+
+
+def score_texts(document: Document) -> Iterator[str]:
+    """Yield the run's scores, the one that counts first."""
+    for figure in reversed(document.scores):
+        name = "" if figure.operation == TOTAL else f"{figure.operation} "
+        yield printable(f"score {name}{figure_text(figure, bare=True)}")
+
+
+def shown_tags(document: Document) -> Iterator[str]:
+    """Yield the run's tags, but for those that we set ourselves."""
+    for key, value in document.tags.items():
+        if key not in HIDDEN_TAGS:
+            yield printable(f"{key}={value}")
+
+
+def command_text(document: Document) -> str:
+    """Return the command line, empty where it isn't known."""
+    return printable(shlex.join(document.command))
+
+
+def change_text(change: Change) -> tuple[str, str, str]:
+    """Return what changed, its value before and its value now."""
+    where = f" on {', '.join(change.hosts)}" if change.hosts else ""
+    name = f"tag {change.name}" if change.origin == "tag" else f"{change.name}{where}"
+    before, after = (" or ".join(value or NOT_SET for value in side) for side in (change.before, change.after))
+    return printable(name), printable(before), printable(after)

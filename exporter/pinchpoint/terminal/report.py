@@ -1,0 +1,120 @@
+"""A run's report in a terminal: a table of its phases, then what limited each of them and how that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from pinchpoint.report import words
+from pinchpoint.report.document import Document, Phase
+from pinchpoint.terminal.plain import clean
+
+__all__ = ["report_parts"]
+
+WAITS = 3
+"""Wait classes that the table names at most."""
+LEAST = 0.05
+"""Share under which a wait class is not worth its name in the table."""
+PHASE_WIDTH = 24
+"""Columns that the names of phases get at least, as far as they need them."""
+LABEL_WIDTH = 13
+STYLES = {"resource": "bold", "several": "bold", "stuck": "bold red", "too short": "dim", "idle": "dim"}
+
+
+def report_parts(document: Document) -> Iterator[RenderableType]:
+    """Yield what is printed, from top to bottom."""
+    yield from _head(document)
+    names = words.phase_names(document)
+    if document.phases:
+        yield _table(document.phases, names)
+    for name, phase in zip(names, document.phases, strict=True):
+        if details := _details(phase):
+            yield Text(f"{name}: {words.verdict_text(phase)}", style="bold")
+            yield Padding(_rows(details), (0, 0, 1, 2))
+    if document.against is not None:
+        yield Text(f"changed since {clean(document.against)}", style="bold")
+        for name, before, after in map(words.change_text, document.changed):
+            yield Padding(Text(f"{name}: {before} -> {after}"), (0, 0, 0, 2))
+        yield Text("" if document.changed else "  nothing that is known\n")
+    for warning in document.warnings:
+        yield Text(f"note: {clean(warning)}")
+
+
+def _head(document: Document) -> Iterator[Text]:
+    yield Text.assemble((clean(document.run), "bold"), f"  {words.standing_text(document)}")
+    length = "" if document.end is None else f", took {words.length_text(document.end - document.start)}"
+    yield Text(f"started {words.moment_text(document.start)}{length}")
+    if scores := list(words.score_texts(document)):
+        yield Text(", ".join(scores))
+    if tags := " ".join(words.shown_tags(document)):
+        yield Text(tags)
+    if command := words.command_text(document):
+        yield Text(command, style="dim")
+    if document.origin:
+        yield Text(f"imported from {clean(document.origin)}", style="dim")
+
+
+def _table(phases: Sequence[Phase], names: Sequence[str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    longest = max(map(len, names))
+    table.add_column("phase", overflow="fold", min_width=min(longest, PHASE_WIDTH))
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("result", overflow="fold")
+    table.add_column("verdict; what it waited for", overflow="fold")
+    for name, phase in zip(names, phases, strict=True):
+        kind = phase.verdict.kind if phase.verdict is not None else ""
+        verdict = Text(words.verdict_text(phase), style=STYLES.get(kind, ""))
+        if waits := _waits(phase, WAITS, LEAST):
+            verdict = Text("\n").join([verdict, Text(waits, style="dim")])
+        table.add_row(
+            Text(name + ("" if phase.valid else " INVALID")),
+            Text(words.length_text(phase.seconds)),
+            Text(words.figure_text(phase.results[0]) if phase.results else "-"),
+            verdict,
+        )
+    return table
+
+
+def _waits(phase: Phase, most: int, least: float = 0.0) -> str:
+    ordered = sorted(phase.waits.items(), key=lambda item: -item[1])
+    return "  ".join(f"{clean(wait)} {share:.0%}" for wait, share in ordered[:most] if share >= max(least, 0.005))
+
+
+def _details(phase: Phase) -> list[tuple[str, list[str]]]:
+    """Return the lines on a phase, by what they are; empty where the table has said everything."""
+    found: list[tuple[str, list[str]]] = []
+    if (verdict := phase.verdict) is not None:
+        doubts = f" ({'; '.join(verdict.doubts)})" if verdict.doubts else ""
+        runbook = f" ({words.runbook_path(verdict.runbook)})" if verdict.runbook else ""
+        found += [
+            ("waits", [_waits(phase, len(phase.waits))]),
+            ("evidence", verdict.evidence),
+            ("latency", verdict.latency),
+            ("not the limit", verdict.innocent),
+            ("not seen", verdict.blind),
+            ("what to do", [f"{verdict.advice}{runbook}"] if verdict.advice else []),
+            ("confidence", [f"{verdict.confidence}{doubts}"] if phase.waits else []),
+        ]
+    if phase.alerts is not None:
+        found.append(("alerts", [", ".join(phase.alerts) or "none"]))
+    found.append(("figures", [", ".join(words.figure_text(figure) for figure in phase.results[1:])]))
+    found.append(("note", phase.warnings))
+    return [(label, [line for line in lines if line]) for label, lines in found if any(lines)]
+
+
+def _rows(lines: Sequence[tuple[str, Sequence[str]]]) -> Table:
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(no_wrap=True, min_width=LABEL_WIDTH)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, texts in lines:
+        for number, text in enumerate(texts):
+            table.add_row(
+                Text(name if number == 0 else "", style="dim"), Text("-" * (len(texts) > 1)), Text(clean(text))
+            )
+    return table
