@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import httpx
 import msgspec
 
-__all__ = ["FiredAlert", "PrometheusError", "fired_alerts"]
+from pinchpoint.fetch import Fetcher, FetchError
 
+__all__ = ["FiredAlert", "PrometheusError", "RawSeries", "fired_alerts", "raw_series"]
 
 LINGER = 15.0
 """Seconds for which an alert may go on after its cause has ended: the window that the rules look at."""
@@ -38,13 +38,15 @@ class FiredAlert:
         return bool(began) or any(time >= start + LINGER for time in within)
 
 
-class _Series(msgspec.Struct):
+class RawSeries(msgspec.Struct):
+    """The samples of one series, oldest first: Unix times in seconds, and values as the server writes them."""
+
     metric: dict[str, str]
     values: list[tuple[float, str]]
 
 
 class _Data(msgspec.Struct):
-    result: list[_Series]
+    result: list[RawSeries]
 
 
 class _Answer(msgspec.Struct):
@@ -53,24 +55,40 @@ class _Answer(msgspec.Struct):
     error: str = ""
 
 
+def raw_series(fetcher: Fetcher, url: str, selector: str, seconds: float, end: float | None = None) -> list[RawSeries]:
+    """Return the samples that the server at `url` has of the last `seconds` until `end` (Unix time, or now).
+
+    Raises PrometheusError.
+    """
+    # Raw samples: an instant query gives each value the time of the question, and a range query looks back five minutes
+    # at each step, which would show what was before where the server was restarted since.
+    parameters = {"query": f"{selector}[{max(1, round(seconds * 1000))}ms]"}
+    if end is not None:
+        parameters["time"] = f"{end:.3f}"
+    try:
+        body = fetcher.get(f"{url.rstrip('/')}/api/v1/query", parameters, any_status=True)
+        answer = msgspec.json.decode(body, type=_Answer)
+    except (FetchError, RecursionError) as error:
+        raise PrometheusError(f"{url}: {error}") from error
+    except ValueError as error:  # not UTF-8, not JSON, no such answer
+        raise PrometheusError(f"{url}: no answer of a Prometheus server: {error}") from error
+    if answer.data is None:
+        raise PrometheusError(f"{url}: {answer.error or 'an answer without data'}")
+    return answer.data.result
+
+
 def fired_alerts(url: str, start: float, end: float, timeout: float = 5.0) -> list[FiredAlert]:
     """Return the alerts that fired between two Unix times. Raises PrometheusError."""
-    # Raw samples of the range: a range query looks back five minutes at each step, and would show alerts of the run
-    # before where the server was restarted since.
-    span = max(1, round((end - start) * 1000))
-    query = {"query": f'ALERTS{{alertstate="firing"}}[{span}ms]', "time": f"{end:.3f}"}
+    fetcher = Fetcher(timeout)
     try:
-        response = httpx.get(f"{url.rstrip('/')}/api/v1/query", params=query, timeout=timeout, trust_env=False)
-        answer = msgspec.json.decode(response.content, type=_Answer)
-    except (httpx.HTTPError, httpx.InvalidURL, msgspec.DecodeError) as error:
-        raise PrometheusError(f"{url}: {error}") from error
-    if answer.data is None:
-        raise PrometheusError(f"{url}: {answer.error or f'status {response.status_code}'}")
+        found = raw_series(fetcher, url, 'ALERTS{alertstate="firing"}', end - start, end)
+    finally:
+        fetcher.close()
     return [
         FiredAlert(
             series.metric.get("alertname", "?"),
             series.metric.get("severity", ""),
             tuple(time for time, _ in series.values),
         )
-        for series in answer.data.result
+        for series in found
     ]

@@ -1,4 +1,4 @@
-"""One run of a benchmark: its phases as they go, what the host did in each, and what is kept of it."""
+"""One run of a benchmark: its phases as they go, what the hosts did in each, and what is kept of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -14,16 +14,21 @@ from typing import BinaryIO
 
 import msgspec
 
-from pinchpoint import store
+from pinchpoint import recording, store
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.detector import Detector, merged
 from pinchpoint.benchmarks.events import State
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.catalogue import all_metrics
+from pinchpoint.diagnosis.facts import facts
+from pinchpoint.diagnosis.facts import merged as merged_facts
+from pinchpoint.diagnosis.marks import verdict_mark
 from pinchpoint.diagnosis.usage import Usage, usage
+from pinchpoint.diagnosis.verdict import Verdict, verdict
 from pinchpoint.figures import format_result
-from pinchpoint.model import Snapshot
+from pinchpoint.model import Snapshot, Snapshots
 from pinchpoint.procfs import parse_stat, read_bytes
+from pinchpoint.prometheus import FiredAlert
 from pinchpoint.recording import Recorder
 from pinchpoint.runs import Marker, PhaseMark, Result, RunDirectory
 from pinchpoint.sources import Source, SourceError
@@ -54,28 +59,43 @@ PATIENCE = 2.0
 """Seconds for which the end waits for a look that is under way: it may hang in a file system."""
 
 
-def _with_ended(earlier: Snapshot, later: Snapshot) -> Snapshot:
-    """Return the later snapshot with the benchmark's integrals that ended in between, as they were last.
+STALE = 5.0
+"""Seconds for which a host that gives no answer stands as it was last seen: several scrapes of a slow Prometheus."""
+JUDGED_PHASES = 64
+"""Phases whose snapshots are kept in memory: the last ones (one snapshot has 0.2 MB for 1,000 series)."""
 
-    A process that has gone takes its series along, and what it used belongs to the phase all the same.
+
+def _with_ended(earlier: Snapshot, later: Snapshot, *, gauges: bool) -> Snapshot:
+    """Return the later snapshot with the benchmark's series that ended in between, as they were last.
+
+    A process that has gone takes its series along, and what it used belongs to the phase all the same. Without `gauges`
+    only integrals are kept: who took part in a phase is no part of the next one.
     """
     values = dict(later.values)
     for name, series in earlier.values.items():
-        if name.startswith("pinchpoint_resource_"):
+        if name.startswith("pinchpoint_workload_"):
+            own = series if gauges or name.endswith("_total") else {}
+        elif name.startswith("pinchpoint_resource_"):
             own = {labels: value for labels, value in series.items() if ("resource", "benchmark") in labels}
-            values[name] = {**own, **later.values.get(name, {})}
+        else:
+            continue
+        now = later.values.get(name, {})
+        if own.keys() - now.keys():
+            values[name] = {**own, **now}
     return Snapshot(later.time, values)
 
 
 @dataclass(slots=True)
 class PhaseRecord:
-    """A phase and what the host did in it; `usage` is None where no snapshot could be taken."""
+    """A phase and what the hosts did in it; `usage` is of this host, None where no snapshot of it could be taken."""
 
     mark: PhaseMark
     usage: Usage | None = None
-    alerts: list[str] = field(default_factory=list)
-    before: Snapshot | None = None
-    """The snapshot at its start."""
+    verdict: Verdict | None = None
+    before: Snapshots | None = None
+    """Each host at its start, or when it was first seen in it; None of phases that are long past."""
+    after: Snapshots | None = None
+    """Each host of `before` at its end, or when it was last seen in it; None while it goes on."""
     open: bool = True
     """Whether its end has not been seen yet."""
 
@@ -83,9 +103,9 @@ class PhaseRecord:
 class Session:
     """Follows a command from its start to its end.
 
-    `kinds` are the benchmarks that it may be. `wall` gives Unix time in seconds; `say` takes a line for the person who
-    looks on. Looks are made in a thread of their own: the command's signals and output must not wait for a file system
-    that hangs.
+    `source` gives this host under the name `host`, and others. `kinds` are the benchmarks that it may be. `wall` gives
+    Unix time in seconds; `say` takes a line for the person who looks on. Looks are made in a thread of their own: the
+    command's signals and output must not wait for a file system that hangs.
     """
 
     def __init__(
@@ -95,6 +115,7 @@ class Session:
         source: Source | None,
         markers: RunDirectory,
         *,
+        host: str,
         kinds: Sequence[type[Benchmark]],
         tags: Mapping[str, str],
         procfs: Path = Path("/proc"),
@@ -112,11 +133,15 @@ class Session:
         self._detector = Detector(kinds)
         self._named: list[type[Benchmark]] = []
         self._whole: PhaseMark | None = None
-        self._latest: Snapshot | None = None
+        self._host = host
+        self._latest: dict[str, Snapshot] = {}
+        self._fresh: Snapshots = {}
+        self._seen: dict[str, float] = {}
+        self._silent: set[str] = set()
         self._recorded = self._marked = float("-inf")
         self._signature: object = None
         self._offset = 0
-        self._recorder = Recorder(directory / "samples.om.gz") if source is not None else None
+        self._recorder = Recorder(directory / recording.FILE) if source is not None else None
         self._kinds = {metric.name: (metric.kind.value, metric.help) for metric in all_metrics()}
         marker = Marker(run, "command", wall(), pid=0, pid_start=0, command_pid=0, tags=_texts(tags))
         self._record = store.RunRecord(marker, [])
@@ -199,12 +224,17 @@ class Session:
         self.phases = [known.get(id(mark)) or PhaseRecord(mark) for mark in marks]
         began = [record for record in self.phases if id(record.mark) not in known]
         ended = [record for record in self.phases if record.open and record.mark.end is not None]
-        snapshot = self._snapshot() if began or ended else None
+        if began or ended:
+            self._snapshot()
+            self._record.facts = merged_facts(self._record.facts, facts(self._fresh))
+            for record in ended:
+                self._close(record)
+            self._forget_ended()
         for record in began:
             if record.mark.end is None:
-                record.before = snapshot
-        for record in ended:
-            self._close(record, snapshot)
+                # A host that has been silent for long tells nothing of how the phase began.
+                now = self._wall()
+                record.before = {host: one for host, one in self._latest.items() if self._is_recent(host, now)}
         for record in began:
             if record.mark.end is None and record.mark is not self._whole:
                 self._say(f"phase {record.mark.name} began")
@@ -221,31 +251,64 @@ class Session:
         elif self._wall() - self._marked >= RECORD_INTERVAL:
             self._mark()
 
-    def _close(self, record: PhaseRecord, snapshot: Snapshot | None) -> None:
-        mark, before = record.mark, record.before
+    def _close(self, record: PhaseRecord) -> None:
+        mark, before = record.mark, record.before or {}
         # An exporter that has gone since was there for the most part: its last samples still count.
-        last = snapshot or self._latest
-        if last is not None and before is not None and last.time > before.time:
-            record.usage = usage(before, last)
-        record.before, record.open = None, False
+        record.after = {
+            host: last
+            for host, last in self._latest.items()
+            if (first := before.get(host)) is not None and last.time > first.time
+        }
+        if (last := record.after.get(self._host)) is not None:
+            record.usage = usage(before[self._host], last)
+        if record.after:
+            marker = self._record.marker
+            record.verdict = verdict(before, record.after, benchmark=mark.benchmark or marker.benchmark, run=marker.run)
+            mark.verdict = verdict_mark(record.verdict)
+        record.open = False
+        for past in self.phases[:-JUDGED_PHASES]:
+            if not past.open:
+                past.before = past.after = None
         result = f": {format_result(mark.results[0])}" if mark.results else ""
         self._say(f"phase {mark.name} ended after {(mark.end or mark.start) - mark.start:.1f} s{result}")
 
-    def _snapshot(self) -> Snapshot | None:
+    def _snapshot(self) -> None:
+        """Ask all hosts, and record what they say."""
         if self._source is None or self._recorder is None:
-            return None
+            return
         self._recorded = self._wall()
         try:
-            snapshot = self._source.snapshot()
+            self._fresh = self._source.snapshots()
+            problems = self._source.problems
         except SourceError as error:
-            self._warn(f"no samples: {error}")
-            return None
+            self._fresh, problems = {}, {error.source: error.reason}
+        for name in problems.keys() - self._silent:
+            self._silent.add(name)
+            self._warn(f"no samples: {name}: {problems[name]}")
+        moment = {host: self._complete(host, one, gauges=True) for host, one in self._fresh.items()}
+        self._latest.update(moment)
+        self._seen.update(dict.fromkeys(moment, self._recorded))
+        for record in self.phases:
+            if record.open and record.before is not None:
+                # One that is first seen in the middle of a phase counts from there.
+                record.before = {**moment, **record.before}
         try:
-            self._recorder.add(snapshot, self._kinds)
+            if moment:
+                self._recorder.add(moment, self._kinds)
         except OSError as error:
             self._warn(f"samples are not recorded: {error.strerror}")
-        self._latest = snapshot if self._latest is None else _with_ended(self._latest, snapshot)
-        return self._latest
+
+    def _complete(self, host: str, snapshot: Snapshot, *, gauges: bool) -> Snapshot:
+        earlier = self._latest.get(host)
+        return snapshot if earlier is None else _with_ended(earlier, snapshot, gauges=gauges)
+
+    def _forget_ended(self) -> None:
+        """Forget who took part in the phase that has ended."""
+        for host, snapshot in self._fresh.items():
+            self._latest[host] = self._complete(host, snapshot, gauges=False)
+
+    def _is_recent(self, host: str, now: float) -> bool:
+        return now - self._seen[host] < STALE
 
     def finish(self, exit_status: int) -> None:
         """End the run: read the rest of the output and keep what is known of it."""
@@ -301,6 +364,13 @@ class Session:
     def _warn(self, message: str) -> None:
         if message not in self.warnings:
             self.warnings.append(message)
+
+    def add_alerts(self, fired: Sequence[FiredAlert]) -> None:
+        """Keep which alerts fired for each phase."""
+        for record in self.phases:
+            start, end = record.mark.start, record.mark.end or self.span[1]
+            record.mark.alerts = sorted({alert.name for alert in fired if alert.in_phase(start, end)})
+        self._save()
 
     @property
     def score(self) -> Result | None:

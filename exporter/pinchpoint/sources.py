@@ -1,52 +1,95 @@
-"""Where snapshots come from: a sampler in this process, or an exporter that is scraped.
+"""Where snapshots come from: this process, exporters that are scraped, a Prometheus server, a recording.
 
-Both are one thing to whoever asks: `snapshot()` gives the series of one host now.
+All are one thing to whoever asks: `snapshots()` gives the hosts that there are, each with its series. `Together` makes
+one source of several.
 """
 
 from __future__ import annotations
 
+import socket
 import time
-import urllib.error
-import urllib.request
-from http.client import HTTPException
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from threading import Condition, Thread
 from typing import Protocol
+from urllib.parse import urlsplit
 
-from prometheus_client.parser import text_string_to_metric_families
-
-from pinchpoint.model import Labels, Snapshot
+from pinchpoint.catalogue import all_metrics
+from pinchpoint.fetch import Fetcher, FetchError
+from pinchpoint.model import THIS_HOST, Labels, Snapshot, Snapshots
+from pinchpoint.prometheus import PrometheusError, raw_series
+from pinchpoint.recording import INSTANCE, read_recording, time_of
 from pinchpoint.sampler import Sampler
+from pinchpoint.sampletext import HEAD_LIMIT, parse_head, split_sample
 
-__all__ = ["LocalSource", "Source", "SourceError", "TargetSource", "parse_exposition"]
+__all__ = [
+    "LocalSource",
+    "PrometheusSource",
+    "RecordingSource",
+    "Source",
+    "SourceError",
+    "TargetSource",
+    "Together",
+    "is_here",
+    "parse_exposition",
+]
 
-BODY_LIMIT = 64 << 20
-"""Longest exposition that is read from a target, in bytes (2,000 series are 0.3 MB)."""
-CHUNK = 1 << 16
-DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Exporters stand in the cluster's own network: a proxy of the environment is for the world outside."""
+OWN = "pinchpoint_"
+"""Begins the names of the metrics of Pinchpoint."""
+PATIENCE = 1.0
+"""Seconds that several sources together have for their answers."""
+RECENT = 15.0
+"""Seconds after which a host that Prometheus has no new sample of counts as lost: the window of the rules."""
 
 
 class SourceError(Exception):
     """A source gave no snapshot; the message says which one and why."""
 
+    def __init__(self, source: str, reason: str) -> None:
+        super().__init__(f"{source}: {reason}")
+        self.source = source
+        self.reason = reason
+
 
 class Source(Protocol):
-    """One host, as it can be asked for its series."""
+    """Hosts, as they can be asked for their series."""
 
     name: str
-    """What a person calls it: ``this host``, or ``HOST:PORT``."""
+    """What a person calls it: ``this host``, ``HOST:PORT``, the URL of a server."""
 
-    def snapshot(self) -> Snapshot:
-        """Return the series now. Raises SourceError."""
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """Why hosts lack in the last answer, by their names (or a source's, whose hosts are not known)."""
+
+    def snapshots(self) -> Snapshots:
+        """Return the series now of each host that answers. Raises SourceError where there is no answer at all."""
 
     def close(self) -> None:
         """Release what the source keeps running or open."""
 
 
-class LocalSource:
+class _OneHost:
+    """What sources of one host have in common."""
+
+    name: str
+    problems: Mapping[str, str] = {}
+
+    def snapshot(self) -> Snapshot:
+        """Return the series of the host now. Raises SourceError."""
+        raise NotImplementedError
+
+    def snapshots(self) -> Snapshots:
+        """Return the host under its name. Raises SourceError."""
+        return {self.name: self.snapshot()}
+
+
+class LocalSource(_OneHost):
     """A sampler that runs in this process."""
 
     def __init__(self, sampler: Sampler) -> None:
-        self.name = "this host"
+        self.name = THIS_HOST
         self._sampler = sampler
         sampler.start()
 
@@ -59,50 +102,311 @@ class LocalSource:
         self._sampler.stop()
 
 
-class TargetSource:
+class TargetSource(_OneHost):
     """An exporter, scraped over HTTP at ``HOST:PORT`` (its path is /metrics) or at a whole URL."""
 
     def __init__(self, target: str, timeout: float = 2.0) -> None:
         self.name = target
         self.url = target if "://" in target else f"http://{target}/metrics"
-        self.timeout = timeout
-
-    def text(self) -> str:
-        """Return the exposition as the target gave it. Raises SourceError."""
-        deadline = time.monotonic() + self.timeout
-        body = bytearray()
-        try:
-            with DIRECTLY.open(self.url, timeout=self.timeout) as answer:
-                # The timeout is of one read, and a target may send a byte at a time.
-                while (chunk := answer.read1(CHUNK)) and len(body) < BODY_LIMIT:
-                    body += chunk
-                    if time.monotonic() > deadline:
-                        raise TimeoutError("keeps the connection and does not end its answer")
-        except urllib.error.HTTPError as error:
-            raise SourceError(f"{self.name}: {error.code} {error.reason}") from error
-        except (OSError, HTTPException, ValueError) as error:
-            reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise SourceError(f"{self.name}: {reason}") from error
-        return body.decode("utf-8", "replace")
+        self._fetcher = Fetcher(timeout)
+        self._heads: dict[str, tuple[str, Labels]] = {}
 
     def snapshot(self) -> Snapshot:
         """Return the target's series now. Raises SourceError."""
         try:
-            return parse_exposition(self.text(), time.time())
+            text = self._fetcher.get(self.url).decode("utf-8", "replace")
+        except FetchError as error:
+            raise SourceError(self.name, str(error)) from error
+        try:
+            return parse_exposition(text, time.time(), self._heads)
         except ValueError as error:
-            raise SourceError(f"{self.name}: not an exposition of metrics: {error}") from error
+            raise SourceError(self.name, f"not an exposition of metrics: {error}") from error
 
     def close(self) -> None:
-        """Do nothing: every scrape is a connection of its own."""
+        """Close the connection."""
+        self._fetcher.close()
 
 
-def parse_exposition(text: str, now: float) -> Snapshot:
-    """Return the snapshot that a text in Prometheus' format describes. Raises ValueError."""
+def parse_exposition(text: str, now: float, heads: dict[str, tuple[str, Labels]] | None = None) -> Snapshot:
+    """Return the snapshot that a text in Prometheus' format describes. Raises ValueError.
+
+    `heads` remembers the series from one text to the next.
+    """
+    heads = {} if heads is None else heads
     values: dict[str, dict[Labels, float]] = {}
-    try:
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                values.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = sample.value
-    except Exception as error:  # the parser raises whatever it stumbles on
-        raise ValueError(str(error) or type(error).__name__) from error
+    for line in text.split("\n"):
+        if not line or line[0] == "#" or line.isspace():
+            continue
+        head, fields = split_sample(line)
+        if (known := heads.get(head)) is None:
+            if len(heads) >= HEAD_LIMIT:
+                heads.clear()
+            known = heads[head] = parse_head(head)
+        name, labels = known
+        values.setdefault(name, {})[labels] = float(fields[0])
     return Snapshot(now, values)
+
+
+class PrometheusSource:
+    """The hosts that a Prometheus server scrapes, each under its label ``instance``, with the times of its samples.
+
+    `leave_out` tells which of them are none of this source's: known by another one.
+    """
+
+    def __init__(
+        self, url: str, leave_out: Callable[[str], bool] = lambda instance: False, timeout: float = 2.0
+    ) -> None:
+        self.name = url
+        self.problems: Mapping[str, str] = {}
+        self._leave_out = leave_out
+        self._fetcher = Fetcher(timeout)
+        self._labels = {metric.name: metric.labels for metric in all_metrics()}
+        self._seen: dict[str, None] = {}
+
+    def snapshots(self) -> Snapshots:
+        """Return the newest samples of each host. Raises SourceError."""
+        try:
+            found = self._newest()
+        except PrometheusError as error:
+            reason = str(error).removeprefix(f"{self.name}: ")
+            raise SourceError(
+                self.name, f"{reason}; a server's address is needed, such as http://127.0.0.1:9090"
+            ) from error
+        if not found and not self._seen:
+            raise SourceError(
+                self.name,
+                f"has no series of Pinchpoint in its last {RECENT:g} s: it should scrape the exporters every 5 s or "
+                "faster, see compose/prometheus.yml",
+            )
+        self._seen |= dict.fromkeys(found)
+        self.problems = {
+            host: f"Prometheus at {self.name} has no samples of the last {RECENT:g} s"
+            for host in self._seen
+            if host not in found and not self._leave_out(host)
+        }
+        return {host: snapshot for host, snapshot in found.items() if not self._leave_out(host)}
+
+    def _newest(self) -> dict[str, Snapshot]:
+        """Return the hosts of the server. Raises PrometheusError."""
+        newest: dict[str, float] = {}
+        values: dict[str, list[tuple[float, str, Labels, float]]] = {}
+        for series in raw_series(self._fetcher, self.name, f'{{__name__=~"{OWN}.+"}}', RECENT):
+            if not series.values:
+                continue
+            at, text = series.values[-1]
+            host, name = series.metric.get(INSTANCE, ""), series.metric.get("__name__", "")
+            try:
+                values.setdefault(host, []).append((at, name, self._own(name, series.metric), float(text)))
+            except ValueError as error:
+                raise PrometheusError(f"{self.name}: {name} has the value {text!r}") from error
+            newest[host] = max(at, newest.get(host, at))
+        found: dict[str, Snapshot] = {}
+        for host, samples in values.items():
+            of: dict[str, dict[Labels, float]] = {}
+            for at, name, labels, value in samples:
+                # All series of one scrape have one time: an older one has ended since.
+                if at == newest[host]:
+                    of.setdefault(name, {})[labels] = value
+            found[host] = Snapshot(newest[host], of)
+        return found
+
+    def _own(self, name: str, labels: Mapping[str, str]) -> Labels:
+        """Return the labels that the exporter gave: Prometheus adds some, and renames what they clash with.
+
+        See ``honor_labels`` in its configuration.
+        """
+        if (own := self._labels.get(name)) is None:
+            own = tuple(label for label in labels if label not in ("__name__", INSTANCE, "job"))
+        given = ((label, labels.get(f"exported_{label}", labels.get(label))) for label in own)
+        return tuple(sorted((label, value) for label, value in given if value is not None))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._fetcher.close()
+
+
+class RecordingSource:
+    """A recording, with a position in its time.
+
+    `warn` is told where it is damaged.
+    """
+
+    def __init__(self, path: Path, warn: Callable[[str], None] = lambda message: None) -> None:
+        """Read the first moment. Raises SourceError where there is none."""
+        self.name = str(path)
+        self.problems: Mapping[str, str] = {}
+        self._moments = read_recording(path, warn)
+        self._present: Snapshots = {}
+        self._next = self._read()
+        if self._next is None:
+            raise SourceError(self.name, "has no samples")
+
+    @property
+    def time(self) -> float:
+        """The position: when the present moment was, or before the first one that one, in Unix seconds."""
+        return time_of(self._present or self._next or {})
+
+    @property
+    def ended(self) -> bool:
+        """Whether the present moment is the last one."""
+        return self._next is None
+
+    def advance(self, until: float) -> Iterator[Snapshots]:
+        """Move on, and yield each moment on the way, up to `until` in Unix seconds. Raises SourceError."""
+        while self._next is not None and time_of(self._next) <= until:
+            self._present = self._next
+            self._next = self._read()
+            yield self._present
+
+    def snapshots(self) -> Snapshots:
+        """Return the present moment. Raises SourceError before the first one."""
+        if not self._present:
+            raise SourceError(self.name, "has not been read yet")
+        return self._present
+
+    def _read(self) -> Snapshots | None:
+        try:
+            return next(self._moments, None)
+        except OSError as error:
+            raise SourceError(self.name, error.strerror or str(error)) from error
+        except ValueError as error:
+            raise SourceError(self.name, str(error).removeprefix(f"{self.name}: ")) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._moments = iter(())
+
+
+class Together:
+    """Several sources as one, asked at the same time, each in a thread of its own.
+
+    A source that hangs holds up an answer once, for `patience` seconds; then it is not waited for until it is well.
+    """
+
+    def __init__(self, sources: Sequence[Source], patience: float = PATIENCE) -> None:
+        self.name = ", ".join(source.name for source in sources)
+        self.problems: Mapping[str, str] = {}
+        self._patience = patience
+        self._changed = Condition()
+        self._asked = [_Asked(source, self._changed, patience) for source in sources]
+
+    def snapshots(self) -> Snapshots:
+        """Return all hosts that answer in time. Raises SourceError where none does."""
+        found: dict[str, Snapshot] = {}
+        problems: dict[str, str] = {}
+        deadline = time.monotonic() + self._patience
+        with self._changed:
+            late = [asked.collect() for asked in self._asked]
+            for asked in self._asked:
+                asked.ask()
+            while any(asked.under_way and asked.prompt for asked in self._asked):
+                if not self._changed.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
+                    break
+            for asked, before in zip(self._asked, late, strict=True):
+                asked.prompt &= not asked.under_way
+                answer = asked.collect() or before
+                if answer is None:
+                    problems[asked.source.name] = f"no answer for {time.monotonic() - asked.since:.1f} s"
+                elif isinstance(answer, SourceError):
+                    problems[asked.source.name] = answer.reason
+                else:
+                    found |= answer
+                    problems |= asked.source.problems
+        self.problems = problems
+        if not found:
+            raise SourceError(*next(iter(problems.items()), (self.name, "knows no host")))
+        return found
+
+    def close(self) -> None:
+        """Release all sources."""
+        for asked in self._asked:
+            asked.close()
+
+
+class _Asked:
+    """One source and the thread that asks it; `changed` guards both."""
+
+    def __init__(self, source: Source, changed: Condition, patience: float) -> None:
+        self.source = source
+        self.under_way = False
+        self.prompt = True
+        """Whether it is waited for: its last answer was one, and came in time."""
+        self.since = 0.0
+        """When it was asked, in monotonic seconds."""
+        self._patience = patience
+        self._answer: Snapshots | SourceError | None = None
+        self._changed = changed
+        self._closed = False
+        self._thread = Thread(target=self._run, name="source", daemon=True)
+        self._thread.start()
+
+    def ask(self) -> None:
+        """Have it asked, unless it still is."""
+        if not self.under_way:
+            self.under_way, self.since = True, time.monotonic()
+            self._changed.notify_all()
+
+    def collect(self) -> Snapshots | SourceError | None:
+        """Return an answer that has come since the last time."""
+        answer, self._answer = self._answer, None
+        return answer
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self.under_way or self._closed)
+                if self._closed:
+                    return
+            answer: Snapshots | SourceError
+            try:
+                answer = self.source.snapshots()
+            except SourceError as error:
+                answer = error
+            except Exception as error:  # whatever a foreign server makes a parser do, the others are heard
+                answer = SourceError(self.source.name, f"{type(error).__name__}: {error}")
+            with self._changed:
+                self._answer, self.under_way = answer, False
+                in_time = time.monotonic() - self.since <= self._patience
+                self.prompt = in_time and not isinstance(answer, SourceError)
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the thread, as soon as it is back, and the source."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self.source.close()
+
+
+@cache
+def is_here(target: str, server: str = "") -> bool:
+    """Return whether a target (``HOST:PORT`` or a URL) is on this machine: its address is the one we would call from.
+
+    Where it was named by a `server` (a URL), a loopback address is that machine's and not ours.
+    """
+    address = _address(target)
+    if address is None:
+        return False
+    if server and (address.startswith("127.") or address == "::1"):
+        return is_here(server)
+    return address == _own_address(address)
+
+
+def _address(target: str) -> str | None:
+    """Return the IP address of a target, or None where it has none."""
+    try:
+        host = urlsplit(target if "://" in target else f"//{target}").hostname
+        if not host:
+            return None
+        return str(socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0][4][0])
+    except (OSError, ValueError):
+        return None
+
+
+def _own_address(address: str) -> str | None:
+    """Return the address that the kernel would use to reach another one; nothing is sent."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((address, 9))
+        return str(probe.getsockname()[0])
+    return None

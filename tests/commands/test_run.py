@@ -11,13 +11,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
+from pinchpoint.model import Snapshot
 from pinchpoint.recording import read_recording
+from polling import until
 
 Run = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -37,6 +42,11 @@ def run(tmp_path: Path) -> Run:
 def kept(tmp_path: Path) -> Path:
     (directory,) = (tmp_path / "state" / "pinchpoint" / "runs").iterdir()
     return directory
+
+
+def benchmark_busy(snapshot: Snapshot) -> float:
+    series = snapshot.series("pinchpoint_resource_busy_seconds_total")
+    return sum(value for labels, value in series if labels["resource"] == "benchmark")
 
 
 def await_text(path: Path, text: str, process: subprocess.Popen[bytes]) -> None:
@@ -174,14 +184,7 @@ def test_any_command_is_one_phase_with_what_was_full_in_it(run: Run, tmp_path: P
     assert "! benchmark" in stderr
     recorded = list(read_recording(kept(tmp_path) / "samples.om.gz"))
     assert len(recorded) >= 3
-    (busy,) = [
-        sum(
-            value
-            for labels, value in recorded[-1].series("pinchpoint_resource_busy_seconds_total")
-            if labels["resource"] == "benchmark"
-        )
-    ]
-    assert busy > 1
+    assert benchmark_busy(recorded[-1]["this host"]) > 1
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
@@ -239,7 +242,13 @@ def _markers(directory: Path, process: subprocess.Popen[bytes]) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--tag", "no-value", "--", "true"), ("--target", "127.0.0.1:1", "--", "true"), ()]
+    "arguments",
+    [
+        ("--tag", "no-value", "--", "true"),
+        ("--target", "127.0.0.1:1", "--", "true"),
+        ("--target", "no-port", "--", "true"),
+        (),
+    ],
 )
 def test_a_bad_call_says_so_and_starts_nothing(run: Run, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     process = run(*arguments)
@@ -250,7 +259,31 @@ def test_a_bad_call_says_so_and_starts_nothing(run: Run, tmp_path: Path, argumen
     assert not (tmp_path / "state").exists()
 
 
-def test_a_phase_whose_exporter_went_away_shows_what_was_seen_until_then(run: Run, tmp_path: Path) -> None:
+@contextmanager
+def answering(body: bytes) -> Iterator[str]:
+    """Serve one answer to every question; give the URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@contextmanager
+def exporting(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Run an exporter that sees the runs of the test; give its address and its process."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     flags = [f"--web.listen-address={address}", f"--path.runs={tmp_path / 'runs'}"]
@@ -259,6 +292,14 @@ def test_a_phase_whose_exporter_went_away_shows_what_was_seen_until_then(run: Ru
         while socket.socket().connect_ex(("127.0.0.1", int(address.partition(":")[2]))):
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        try:
+            yield address, exporter
+        finally:
+            exporter.kill()
+
+
+def test_a_phase_whose_exporter_went_away_shows_what_was_seen_until_then(run: Run, tmp_path: Path) -> None:
+    with exporting(tmp_path) as (address, exporter):
         script = "import time, sys\nend = time.monotonic() + 3\nwhile time.monotonic() < end: pass\n"
         script += "print('spun', flush=True); sys.stdin.read()"
         process = run("--target", address, "--", sys.executable, "-c", script, stdin=-1)
@@ -269,6 +310,54 @@ def test_a_phase_whose_exporter_went_away_shows_what_was_seen_until_then(run: Ru
 
     assert "! benchmark" in stderr
     assert f"warning: no samples: {address}: " in stderr
+
+
+def test_several_targets_are_recorded_and_one_that_goes_loses_no_other(run: Run, tmp_path: Path) -> None:
+    with exporting(tmp_path) as (here, _), exporting(tmp_path) as (other, leaving):
+        process = run("--target", f"{here},{other}", "--", "sh", "-c", "echo begun; read line; sleep 2.5", stdin=-1)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        recording = kept(tmp_path) / "samples.om.gz"
+        until(30, lambda: any(other in moment for moment in read_recording(recording)))
+        leaving.kill()
+        leaving.wait()
+        stderr = process.communicate(b"\n", timeout=60)[1].decode()
+    moments = list(read_recording(recording))
+
+    assert f"samples from {here}, {other}" in stderr
+    assert all(here in moment for moment in moments)
+    assert other in moments[0]
+    assert other not in moments[-1]
+    assert f"warning: no samples: {other}: " in stderr
+    assert f"warning: no samples: {here}: " not in stderr
+
+
+def test_other_hosts_come_from_prometheus_where_no_target_is_named(run: Run, tmp_path: Path) -> None:
+    series = [
+        {"metric": {"__name__": "pinchpoint_threads", "instance": instance, "role": "r"}, "values": [[5.5, "3"]]}
+        for instance in ("192.0.2.1:9748", "127.0.0.1:9748")
+    ]
+    answer = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": series}}).encode()
+    with answering(answer) as url:
+        process = run("--prometheus", url, "--", "sleep", "2")
+        stderr = process.communicate(timeout=60)[1].decode()
+    moments = list(read_recording(kept(tmp_path) / "samples.om.gz"))
+
+    assert f"samples from this host, {url}" in stderr
+    # The exporter on this machine is this host, which is known already.
+    assert list(moments[-1]) == ["this host", "192.0.2.1:9748"]
+    assert moments[-1]["192.0.2.1:9748"].time == 5.5
+    assert "no alerts" not in stderr
+
+
+def test_a_prometheus_that_is_down_is_a_warning_and_the_run_goes_on(run: Run, tmp_path: Path) -> None:
+    process = run("--prometheus", "http://127.0.0.1:1", "--", "sleep", "1")
+    stderr = process.communicate(timeout=60)[1].decode()
+
+    assert process.returncode == 0
+    assert "warning: no samples: http://127.0.0.1:1: Connection refused; a server's address is needed" in stderr
+    assert "warning: no alerts: http://127.0.0.1:1: Connection refused" in stderr
+    assert list(read_recording(kept(tmp_path) / "samples.om.gz"))
 
 
 def test_words_that_are_not_utf8_are_no_failure(run: Run, tmp_path: Path) -> None:

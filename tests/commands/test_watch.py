@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from threading import Event, Thread
 
@@ -164,6 +166,38 @@ def test_a_target_whose_answer_never_ends_is_down_and_holds_up_nobody(exporter: 
 
     assert f"{target}  DOWN for 0:00: keeps the connection and does not end its answer" in result.output
     assert "kswapd" in result.output
+
+
+def test_every_host_of_a_prometheus_server_is_watched() -> None:
+    """The server has scraped both once more between the first question and each later one."""
+    asked = count(1)
+
+    def answer() -> str:
+        now = 1000.0 + next(asked)
+        series = [
+            {
+                "metric": {"__name__": name, "instance": instance, "resource": "kswapd", "owner": "node0"},
+                "values": [[now, str(now)]],
+            }
+            for instance in ("a:9748", "b:9748")
+            for name in ("pinchpoint_resource_busy_seconds_total", "pinchpoint_resource_saturated_seconds_total")
+        ]
+        return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": series}})
+
+    with serving(answer) as target:
+        result = once("--prometheus", f"http://{target}")
+
+    assert "a:9748 (by Prometheus)" in result.output
+    assert "b:9748 (by Prometheus)" in result.output
+    assert len(re.findall(r"kswapd +node0 .* 100% +100% FULL\n", result.output)) == 2
+    assert result.exit_code == 0
+
+
+def test_a_prometheus_server_that_is_down_is_one_line(nobody: str) -> None:
+    result = once("--prometheus", f"http://{nobody}")
+
+    assert f"http://{nobody}  DOWN for 0:00: Connection refused" in result.output
+    assert result.exit_code == 1
 
 
 @pytest.mark.parametrize(

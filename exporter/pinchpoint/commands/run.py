@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -14,11 +16,12 @@ from rich.console import Console
 
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.build import benchmark_kinds, local_sampler
+from pinchpoint.commands.options import targets_option
 from pinchpoint.config import Config, load_config, phase_pattern
 from pinchpoint.prometheus import PrometheusError, fired_alerts
 from pinchpoint.runs import RunDirectory, default_run_directory
 from pinchpoint.session import Session
-from pinchpoint.sources import LocalSource, Source, SourceError, TargetSource
+from pinchpoint.sources import LocalSource, PrometheusSource, Source, SourceError, TargetSource, Together, is_here
 from pinchpoint.store import new_run_directory, run_id
 from pinchpoint.supervise import Command, CommandError, end_like
 from pinchpoint.terminal.table import run_table
@@ -27,13 +30,15 @@ from pinchpoint.tomlfile import ConfigError
 __all__ = ["command"]
 
 DEFAULT_TARGET = "127.0.0.1:9748"
+BUILD = "pinchpoint_build_info"
+"""The metric that only an exporter of Pinchpoint has."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False})
 @click.option("--name", help="Name of the run. [default: the command's]")
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="A note that is kept with the run; repeatable.")
-@click.option("--target", metavar="HOST:PORT", help=f"Exporter of this host. [default: {DEFAULT_TARGET} if it answers]")
-@click.option("--prometheus", metavar="URL", help="Prometheus server to ask which alerts fired.")
+@targets_option("Exporters of the cluster's hosts; may be repeated. [default: the hosts of --prometheus]")
+@click.option("--prometheus", metavar="URL", help="Prometheus server to ask which alerts fired, and for other hosts.")
 @click.option("--phase-pattern", "phase_regex", metavar="REGEX", help="Lines of the output that begin a phase.")
 @click.option("--path.runs", "runs", type=click.Path(path_type=Path), metavar="DIR", help="Directory of markers.")
 @click.option("--config.file", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="TOML file.")
@@ -42,7 +47,7 @@ DEFAULT_TARGET = "127.0.0.1:9748"
 def command(
     name: str | None,
     tags: tuple[str, ...],
-    target: str | None,
+    targets: list[str],
     prometheus: str | None,
     phase_regex: str | None,
     runs: Path | None,
@@ -55,6 +60,9 @@ def command(
     The command's output and exit status pass through unchanged; what Pinchpoint says goes to standard error. Where
     standard output can't be written (a full disk) the command goes on, and a status of 0 becomes 1.
     Runs are kept under $XDG_STATE_HOME/pinchpoint/runs.
+
+    Samples of this host come from a --target that is on it, else from its exporter on port 9748, else from a sampler in
+    this process. Other hosts are the --targets; without any, those that the --prometheus server scrapes.
     """
     try:
         child = Command()
@@ -79,12 +87,12 @@ def command(
         if phase_regex is not None:
             program = os.path.basename(argv[0])
             kinds = (pattern(program, [program], phase_pattern(phase_regex, "--phase-pattern")),)
-        source = _source(target, config)
+        source, host = _sources(targets, prometheus, config)
     except (ConfigError, SourceError) as error:
         _fail(str(error))
     run, directory = _directory(name, argv)
     markers = RunDirectory(Path(config.path.runs))
-    session = Session(run, directory, source, markers, kinds=kinds, tags=pairs, say=say)
+    session = Session(run, directory, source, markers, host=host, kinds=kinds, tags=pairs, say=say)
     say(f"run {run}, samples from {source.name}")
     with session.open_stdout() as keep:
         try:
@@ -99,7 +107,7 @@ def command(
     source.close()
     if prometheus is not None:
         try:
-            _add_alerts(session, prometheus)
+            session.add_alerts(fired_alerts(prometheus, *session.span))
         except PrometheusError as error:
             session.warnings.append(f"no alerts: {error}")
     with suppress(OSError):  # a capture ends with an empty write, which /dev/full refuses too
@@ -112,21 +120,36 @@ def command(
         _tell("pinchpoint: the benchmark calls this run invalid\n")
     for warning in session.warnings:
         _tell(f"pinchpoint: warning: {warning}\n")
-    _tell(f"pinchpoint: kept in {directory}\n")
+    _tell(f"pinchpoint: kept in {directory}; `pinchpoint report {run}` says how the verdicts are known\n")
     end_like(status or child.failure)
 
 
-def _source(target: str | None, config: Config) -> Source:
-    """Return the exporter of this host, or a sampler of our own where none runs. Raises SourceError, ConfigError."""
-    exporter = TargetSource(target or DEFAULT_TARGET)
-    try:
-        if "pinchpoint_build_info" in exporter.snapshot().values:
+def _sources(targets: Sequence[str], prometheus: str | None, config: Config) -> tuple[Source, str]:
+    """Return where samples come from, and what this host is called there. Raises SourceError, ConfigError."""
+    exporters = [TargetSource(target) for target in targets]
+    _require(exporters)
+    own: Source = next((exporter for exporter in exporters if is_here(exporter.name)), None) or _this_host(config)
+    others: list[Source] = [exporter for exporter in exporters if exporter is not own]
+    if not targets and prometheus is not None:
+        others.append(PrometheusSource(prometheus, lambda instance: is_here(instance, prometheus)))
+    return (Together([own, *others]) if others else own), own.name
+
+
+def _require(exporters: Sequence[TargetSource]) -> None:
+    """Ask the targets that were named: a mistake is better known before the run than after it. Raises SourceError."""
+    with ThreadPoolExecutor(max(1, len(exporters))) as pool:
+        for exporter, snapshot in zip(exporters, pool.map(TargetSource.snapshot, exporters), strict=True):
+            if BUILD not in snapshot.values:
+                raise SourceError(exporter.name, "serves metrics, but is no exporter of Pinchpoint")
+
+
+def _this_host(config: Config) -> Source:
+    """Return the exporter of this host, or a sampler of our own where none runs. Raises ConfigError."""
+    exporter = TargetSource(DEFAULT_TARGET)
+    with suppress(SourceError):
+        if BUILD in exporter.snapshot().values:
             return exporter
-    except SourceError:
-        if target is not None:
-            raise
-    if target is not None:
-        raise SourceError(f"{target}: serves metrics, but is no exporter of Pinchpoint")
+    exporter.close()
     return LocalSource(local_sampler(config))
 
 
@@ -135,13 +158,6 @@ def _directory(name: str | None, argv: tuple[str, ...]) -> tuple[str, Path]:
         return new_run_directory(run_id(name, argv, time.time()))
     except OSError as error:
         _fail(f"{error.filename}: {error.strerror}; set XDG_STATE_HOME to a directory that can be written")
-
-
-def _add_alerts(session: Session, url: str) -> None:
-    fired = fired_alerts(url, *session.span)
-    for phase in session.phases:
-        start, end = phase.mark.start, phase.mark.end or session.span[1]
-        phase.alerts = sorted({alert.name for alert in fired if alert.in_phase(start, end)})
 
 
 def _tell(text: str) -> None:

@@ -1,20 +1,23 @@
-"""The table at the end of a run: each phase, its result, what was full, and which alerts fired."""
+"""The table at the end of a run: each phase, its result, what limited it, what was full, and which alerts fired."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from pinchpoint.diagnosis.usage import Level, ResourceUse, Usage
+from pinchpoint.diagnosis.verdict import Verdict
 from pinchpoint.figures import format_result
 from pinchpoint.session import PhaseRecord
 
 __all__ = ["run_table"]
 
-SHOWN = 4
+LEAST_WAIT = 0.1
+"""Share of the time under which a wait class is not worth its name."""
+SHOWN = 3
 """Resources that are named for one phase."""
 WIDE = 106
 """Columns from which on alerts have a column of their own."""
@@ -35,17 +38,18 @@ def run_table(phases: Sequence[PhaseRecord], *, alerts: bool, width: int) -> Tab
     table.add_column("phase", overflow="fold", min_width=min(longest, PHASE_WIDTH))
     table.add_column("time", justify="right", no_wrap=True)
     table.add_column("result", no_wrap=True)
-    table.add_column(f"busy, full for{'' if beside or not alerts else '; alerts'}", overflow="fold")
+    below = "" if beside or not alerts else "; alerts"
+    table.add_column(f"verdict; busy, full for{below}", overflow="fold")
     if beside:
         table.add_column("alerts fired", no_wrap=True)
     for phase in phases:
         mark = phase.mark
-        fired = [Text(name) for name in phase.alerts]
+        fired = [Text(name) for name in mark.alerts or ()]
         cells = [
             Text(mark.name),
             Text(f"{(mark.end or mark.start) - mark.start:.1f} s"),
             Text("\n".join(format_result(result) for result in mark.results) or "-"),
-            _resources(phase.usage),
+            Text("\n").join([*_verdict(phase.verdict), _resources(phase.usage)]),
         ]
         if beside:
             cells.append(Text("\n").join(fired) if fired else Text("-"))
@@ -55,6 +59,16 @@ def run_table(phases: Sequence[PhaseRecord], *, alerts: bool, width: int) -> Tab
     table.caption = "! full for most of the phase"
     table.caption_justify = "left"
     return table
+
+
+def _verdict(found: Verdict | None) -> Iterator[Text]:
+    if found is None:
+        return
+    margin = f" ({found.margin.partition(':')[0]})" if found.margin else ""
+    yield Text(f"{found.words}{margin}", style="bold")
+    waits = ", ".join(f"{wait} {share:.0%}" for wait, share in found.waits.items() if share >= LEAST_WAIT)
+    if waits:
+        yield Text(f"  waits: {waits}")
 
 
 def _resources(found: Usage | None) -> Text:

@@ -1,0 +1,78 @@
+"""Lines of samples, as expositions and recordings have them: ``name{label="value"} 1.5 1700000000.25``.
+
+prometheus_client takes 13 ms for an exposition of 1,100 series and 20 ms for a document of OpenMetrics: 70 seconds for
+an hour of a recording. Since the same series come again and again, what stands before the value (the head) is
+understood once and then looked up; that is left to the callers, each of which wants something else of it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pinchpoint.model import Labels
+
+__all__ = ["HEAD_LIMIT", "escaped", "parse_head", "render_head", "render_value", "split_sample"]
+
+HEAD_LIMIT = 100_000
+"""Heads that a reader remembers: a server may send new ones for ever."""
+SHOWN = 60
+"""Characters of a line that a message quotes."""
+NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
+LABEL = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)', re.ASCII)
+ESCAPE = re.compile(r'\\([\\n"])')
+WORDS = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
+MEANS = {"\\": "\\", "n": "\n", '"': '"'}
+
+
+def split_sample(line: str) -> tuple[str, list[str]]:
+    """Return the head of a sample's line, and its value with the time that may follow it. Raises ValueError."""
+    # Neither a value nor a time has a brace, a label's value may have anything.
+    end = line.rfind("}") + 1
+    if end:
+        head, fields = line[:end], line[end:].split()
+    else:
+        head, *fields = line.split() or [""]
+    if not 1 <= len(fields) <= 2:
+        raise ValueError(f"no sample: {line[:SHOWN]!r}")
+    return head, fields
+
+
+def parse_head(head: str) -> tuple[str, Labels]:
+    """Return a metric's name and its labels. Raises ValueError."""
+    name = NAME.match(head)
+    if name is None:
+        raise ValueError(f"no name of a metric: {head[:SHOWN]!r}")
+    inside = head[name.end() :].lstrip(" \t")
+    if not inside:
+        return name[0], ()
+    if not inside.startswith("{"):
+        raise ValueError(f"no name of a metric: {head[:SHOWN]!r}")
+    inside = inside[1:-1]
+    labels: dict[str, str] = {}
+    at = 0
+    while inside[at:].strip(" \t"):
+        found = LABEL.match(inside, at)
+        if found is None or found[1] in labels:
+            raise ValueError(f"no labels: {head[:SHOWN]!r}")
+        labels[found[1]] = ESCAPE.sub(lambda escape: MEANS[escape[1]], found[2])
+        at = found.end()
+    return name[0], tuple(sorted(labels.items()))
+
+
+def escaped(text: str) -> str:
+    """Return a label's value, or a help text, as it stands in a line."""
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def render_head(name: str, labels: Labels) -> str:
+    """Return the head of a series."""
+    if not labels:
+        return name
+    pairs = ",".join(f'{label}="{escaped(value)}"' for label, value in labels)
+    return f"{name}{{{pairs}}}"
+
+
+def render_value(value: float) -> str:
+    """Return a value as every reader of these formats takes it, with all of its digits."""
+    text = repr(float(value))
+    return text if text[-1] not in "fn" else WORDS[text]
