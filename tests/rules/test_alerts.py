@@ -83,6 +83,11 @@ LONG = {
     "CephMetricsAbsent": "a standby mgr takes over after 30 s (mon_mgr_beacon_grace)",
 }
 """Alerts that wait up to a minute, and why."""
+RECORDED_LABELS = {
+    *("source", "cause"),
+    *("benchmark", "run", "slot", "wait", "part", "owner", "resource", "serves", "device", "bdi", "whose", "kind"),
+}
+"""Labels by which a rule asks for what another rule recorded."""
 TARGET_LABELS = {"job", "instance", "group", "cluster"}
 
 promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
@@ -193,7 +198,7 @@ def known_labels() -> dict[str, set[str]]:
     from pinchpoint import catalogue  # imported here: the other tests of rules need no probe
 
     own = {metric.name: set(metric.labels) for metric in catalogue.all_metrics()}
-    rules = {"ALERTS": {"alertname", "alertstate", "severity"}} | {name: {"source", "cause"} for name in RECORDED}
+    rules = {"ALERTS": {"alertname", "alertstate", "severity"}} | dict.fromkeys(RECORDED, RECORDED_LABELS)
     return FOREIGN | recorded_labels() | OTHER_RELEASES | rules | own
 
 
