@@ -1,66 +1,47 @@
 from __future__ import annotations
 
-from pinchpoint.diagnosis.recent import Recent
-from pinchpoint.model import Snapshot
-
-BUSY = "pinchpoint_resource_busy_seconds_total"
-LABELS = (("owner", "vda"), ("resource", "link"), ("serves", "disk"))
+from diagnosis.history import START, MadeHost
+from pinchpoint.diagnosis.recent import Recent, RecentVerdicts
+from pinchpoint.diagnosis.verdict import Kind
 
 
-def snapshot(time: float, busy: float = 0.0, **more: float) -> Snapshot:
-    return Snapshot(time, {BUSY: {LABELS: busy}, **{name: {(): value} for name, value in more.items()}})
+def recent(host: MadeHost) -> Recent:
+    found = Recent()
+    for snapshot in host.pair():
+        found.add(snapshot)
+    return found
 
 
-def test_one_snapshot_says_nothing() -> None:
-    recent = Recent()
-    recent.add(snapshot(100.0))
-
-    assert recent.usage() is None
-    assert recent.span is None
+def lock(busy: float) -> MadeHost:
+    host = MadeHost(3.0).works({"mds": 1.0}).resource("mds_lock", "mds.a", busy, "mds", runqueue=0.0)
+    return host.gauge("pinchpoint_phase_active", 1, benchmark="fio", run="r", phase="create")
 
 
-def test_the_picture_is_of_the_last_seconds() -> None:
-    recent = Recent(2.0)
-    for second in range(10):
-        recent.add(snapshot(100.0 + second))
+def test_each_benchmark_that_runs_is_judged_over_all_hosts_with_its_phase() -> None:
+    client = MadeHost(3.0).works({"mds": 1.0})
+    server = MadeHost(3.0).resource("mds_lock", "mds.a", 0.95, "mds", runqueue=0.0)
 
-    assert recent.span is not None
-    assert [one.time for one in recent.span] == [107.0, 109.0]
+    (found,) = RecentVerdicts().take(START, {"client": recent(client), "server": recent(server)})
 
-
-def test_snapshots_that_are_far_apart_are_a_picture_all_the_same() -> None:
-    recent = Recent(2.0)
-    for second in (0.0, 5.0, 10.0):
-        recent.add(snapshot(100.0 + second))
-
-    assert recent.span is not None
-    assert [one.time for one in recent.span] == [105.0, 110.0]
+    assert (found.benchmark, found.run, found.verdict.kind) == ("fio", "r", Kind.RESOURCE)
 
 
-def test_the_same_sample_again_changes_nothing() -> None:
-    recent = Recent()
-    for time in (100.0, 102.0, 102.0):
-        recent.add(snapshot(time))
+def test_what_is_shown_changes_when_another_answer_holds_or_another_phase_begins() -> None:
+    verdicts = RecentVerdicts()
 
-    assert recent.span is not None
-    assert [one.time for one in recent.span] == [100.0, 102.0]
+    def shown(now: float, host: MadeHost) -> Kind:
+        return verdicts.take(START + now, {"a": recent(host)})[0].verdict.kind
 
-
-def test_a_clock_that_was_set_back_begins_anew() -> None:
-    recent = Recent()
-    for time in (100.0, 102.0, 50.0):
-        recent.add(snapshot(time))
-
-    assert recent.usage() is None
+    assert shown(0, lock(0.95)) is Kind.RESOURCE
+    assert shown(1, lock(0.3)) is Kind.RESOURCE
+    assert shown(3, lock(0.3)) is Kind.LATENCY_BOUND
+    assert shown(4, lock(0.95).gauge("pinchpoint_phase_active", 0, benchmark="fio", run="r", phase="create")) is (
+        Kind.RESOURCE
+    )
 
 
-def test_the_exporters_own_cost_stays_in_sight_where_it_is_not_read_each_time() -> None:
-    recent = Recent(1.0)
-    own, sampled = "pinchpoint_self_cpu_seconds_total", "pinchpoint_probe_last_success_timestamp_seconds"
-    probe = (("probe", "self"),)
-    for time, cpu, last in ((100.0, 1.0, 100.0), (101.0, 1.5, 101.0), (102.0, 1.5, 101.0)):
-        recent.add(Snapshot(time, {own: {(): cpu}, sampled: {probe: last}}))
-        found = recent.usage()
+def test_one_snapshot_is_no_verdict() -> None:
+    alone = Recent()
+    alone.add(lock(0.95).pair()[0])
 
-    assert found is not None
-    assert found.own.cpu == 0.5
+    assert RecentVerdicts().take(START, {"a": alone}) == []

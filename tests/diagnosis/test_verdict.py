@@ -78,6 +78,17 @@ def test_threads_outside_of_the_lock_that_wait_for_full_cpus_count_too() -> None
     assert found.limits[0].blame == pytest.approx(0.9 * (0.3 + 2.4) / (0.9 + 2.4))
 
 
+def test_a_stage_that_owes_more_to_the_cpus_than_it_keeps_is_not_named_for_them() -> None:
+    host = (
+        MadeHost()
+        .works({"mds": 0.45, "cpu": 0.1, "client": 0.45})
+        .resource("mds_lock", "mds.a", 1.0, "mds", runqueue=0.6)
+        .cpu(0.9)
+    )
+
+    assert named(judged(a=host)) == [("cpu", "host")]
+
+
 def test_a_quota_takes_what_the_lock_waits_for_a_cpu() -> None:
     host = mds(0.97, 0.8).resource("cpu_quota", "mds.a", 0.99, "cpu,runqueue")
 

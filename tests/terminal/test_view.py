@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from pinchpoint.diagnosis.progress import Phase, Run
+from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.diagnosis.usage import (
     BlindProbe,
     Clock,
@@ -22,8 +23,9 @@ from pinchpoint.diagnosis.usage import (
     SilentDaemon,
     Usage,
 )
+from pinchpoint.diagnosis.verdict import Kind, Limit, Verdict
 from pinchpoint.runs import Result
-from pinchpoint.terminal.view import Down, HostView, View, duration
+from pinchpoint.terminal.view import Down, HostView, Picture, View, duration
 
 BUSY = Usage(
     time=1000.0,
@@ -76,7 +78,7 @@ def golden(text: str) -> list[str]:
 
 
 def test_a_busy_host() -> None:
-    assert plain(View([HostView("node1:9748", "exporter", BUSY)])) == golden(
+    assert plain(View(Picture([HostView("node1:9748", "exporter", BUSY)]))) == golden(
         """
 node1:9748 (exporter)  io500 mdtest_hard_stat 1:13       5 blind, costs 1.2% CPU
 RESOURCE           OWNER          busy (▒ no CPU, │ limit)   BUSY SATURATED
@@ -98,7 +100,7 @@ absent cpufreq
 
 
 def test_an_idle_host_and_one_without_data() -> None:
-    assert plain(View([HostView("a:1", "exporter", IDLE), HostView("b:1", "exporter", EMPTY)])) == golden(
+    assert plain(View(Picture([HostView("a:1", "exporter", IDLE), HostView("b:1", "exporter", EMPTY)]))) == golden(
         """
 a:1 (exporter)  no benchmark runs                                    sampling ok
 RESOURCE           OWNER          busy (▒ no CPU, │ limit)   BUSY SATURATED
@@ -124,7 +126,7 @@ def test_a_host_that_is_down_says_why_and_for_how_long_and_the_others_go_on() ->
         HostView("c:1", "exporter", IDLE),
     ]
 
-    assert plain(View(hosts))[:6] == golden(
+    assert plain(View(Picture(hosts)))[:6] == golden(
         """
 a:1  DOWN for 1:15: Connection refused
 
@@ -139,7 +141,7 @@ RESOURCE           OWNER          busy (▒ no CPU, │ limit)   BUSY SATURATED
 def test_names_are_drawn_as_plain_text() -> None:
     hosts = [HostView("[red]h\x1b[31m", "[b]", HOSTILE), HostView("x" * 200, "", Down("y\n" * 200, 1.0))]
 
-    assert plain(View(hosts)) == golden(
+    assert plain(View(Picture(hosts))) == golden(
         """
 [red]h�[31m ([b])  [/] phase�2                                       sampling ok
 RESOURCE           OWNER          busy (▒ no CPU, │ limit)   BUSY SATURATED
@@ -159,7 +161,7 @@ xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx�
 
 
 def test_a_terminal_without_unicode_gets_ascii() -> None:
-    lines = plain(View([HostView("h", "n", BUSY), HostView("é", "n", HOSTILE)]), encoding="ascii")
+    lines = plain(View(Picture([HostView("h", "n", BUSY), HostView("é", "n", HOSTILE)])), encoding="ascii")
 
     assert "\n".join(lines).isascii()
     assert lines[2] == "mds_lock           mds.a          #################+++|++++   97%       93% FULL"
@@ -171,7 +173,7 @@ def test_full_is_said_by_a_word_and_colour_only_adds_to_it(variables: dict[str, 
     console = Console(
         file=file, width=80, force_terminal=True, color_system="standard", _environ={"TERM": "xterm", **variables}
     )
-    console.print(View([HostView("h", "n", BUSY)]))
+    console.print(View(Picture([HostView("h", "n", BUSY)])))
 
     coloured = "\x1b[1;31mFULL" in file.getvalue()
     assert coloured is not bool(variables)
@@ -181,7 +183,7 @@ def test_full_is_said_by_a_word_and_colour_only_adds_to_it(variables: dict[str, 
 
 
 def test_samples_that_were_lost_are_told_in_the_header() -> None:
-    lines = plain(View([HostView("h", "n", replace(BUSY, blind=(), silent=()))]))
+    lines = plain(View(Picture([HostView("h", "n", replace(BUSY, blind=(), silent=()))])))
 
     assert lines[0].endswith("5% of samples lost, costs 1.2% CPU")
 
@@ -189,12 +191,12 @@ def test_samples_that_were_lost_are_told_in_the_header() -> None:
 def test_a_picture_fills_just_the_height_that_it_has() -> None:
     hosts = [HostView("a", "n", BUSY), HostView("b", "n", Down("gone", 1.0)), HostView("c", "n", IDLE)]
     for height in range(1, 60):
-        assert len(plain(View(hosts, height, "q quits"))) == height
-        assert plain(View(hosts, height, "q quits"))[-1] == "q quits"
+        assert len(plain(View(Picture(hosts), height, "q quits"))) == height
+        assert plain(View(Picture(hosts), height, "q quits"))[-1] == "q quits"
 
 
 def test_lines_that_one_host_does_not_need_are_for_the_others() -> None:
-    lines = plain(View([HostView("a", "n", BUSY), HostView("c", "n", IDLE)], 23, "q quits"))
+    lines = plain(View(Picture([HostView("a", "n", BUSY), HostView("c", "n", IDLE)]), 23, "q quits"))
 
     assert lines[-2].startswith("memory")
     assert "absent cpufreq" in lines
@@ -204,7 +206,7 @@ def test_lines_that_one_host_does_not_need_are_for_the_others() -> None:
 def test_with_little_height_the_fullest_resources_are_left_and_then_the_number_of_hosts() -> None:
     hosts = [HostView(f"host{index}", "n", BUSY) for index in range(5)]
 
-    assert plain(View(hosts, 11, "q quits"))[:4] == golden(
+    assert plain(View(Picture(hosts), 11, "q quits"))[:4] == golden(
         """
 host0 (n)  io500 mdtest_hard_stat 1:13                   5 blind, costs 1.2% CPU
 mds_lock           mds.a          █████████████████▒▒▒│▒▒▒▒   97%       93% FULL
@@ -212,7 +214,7 @@ host1 (n)  io500 mdtest_hard_stat 1:13                   5 blind, costs 1.2% CPU
 mds_lock           mds.a          █████████████████▒▒▒│▒▒▒▒   97%       93% FULL
 """
     )
-    assert plain(View(hosts, 4, "q quits")) == golden(
+    assert plain(View(Picture(hosts), 4, "q quits")) == golden(
         """
 host0 (n)  mds_lock mds.a 97% FULL                       5 blind, costs 1.2% CPU
 host1 (n)  mds_lock mds.a 97% FULL                       5 blind, costs 1.2% CPU
@@ -245,7 +247,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, height: int | None, name
         absent=(name,) * count,
     )
     hosts = [HostView(name, name, named), HostView("b", "n", HOSTILE), HostView(name, name, Down(name, 5.0))]
-    view = View(hosts, height, name)
+    view = View(Picture(hosts), height, name)
 
     for line in plain(view, width):
         assert cell_len(line) <= width
@@ -272,7 +274,7 @@ DONE = (
 
 def lines_of_run(run: Run, phases: tuple[Phase, ...] = ()) -> list[str]:
     use = replace(IDLE, runs=(run,), phases=phases)
-    return plain(View([HostView("n", "exporter", use)]))[1:]
+    return plain(View(Picture([HostView("n", "exporter", use)])))[1:]
 
 
 def test_a_run_shows_phase_progress_rate_and_results_so_far() -> None:
@@ -300,7 +302,7 @@ def test_a_phase_that_hangs_and_a_run_that_is_paused_or_failed_say_so() -> None:
 def test_runs_that_go_on_come_first_and_of_those_that_ended_only_the_last_ones_are_shown() -> None:
     ended = [Run("fio", f"f{number}", "finished", 900.0, end=900.0 + number) for number in range(5)]
     going = Run("io500", "r1", "running", 905.0, (HARD_WRITE,))
-    lines = plain(View([HostView("n", "exporter", replace(IDLE, runs=(*ended, going)))]))
+    lines = plain(View(Picture([HostView("n", "exporter", replace(IDLE, runs=(*ended, going)))])))
 
     assert lines[1].startswith("io500  mdtest_hard_write")
     assert lines[2:5] == [f"fio    finished, 1:{number} ago" for number in (36, 37, 38)]
@@ -323,4 +325,43 @@ def test_a_run_that_we_may_not_see_says_what_is_missing() -> None:
 def test_a_host_with_runs_keeps_to_its_height(height: int) -> None:
     use = replace(BUSY, runs=(Run("io500", "r1", "running", 900.0, (HARD_WRITE,), DONE),))
 
-    assert len(plain(View([HostView("n", "exporter", use)], height))) <= height
+    assert len(plain(View(Picture([HostView("n", "exporter", use)]), height))) <= height
+
+
+LOCK = Limit("mds_lock", "mds.a", "a", ("mds",), 0.94, 0.6, 0.0, 1.0, 0.8, True, 0.6, 0.6)
+FULL = Verdict(
+    Kind.RESOURCE,
+    3.0,
+    {"mds": 0.9, "cpu": 0.1},
+    (LOCK,),
+    margin="just over: something",
+    evidence=("90% of io500's time waits for the MDS", "mds_lock of mds.a is busy for 94% of the time"),
+    innocent=("kswapd of node0 on a is busy for 100%: it keeps up",),
+    advice="Use more active ranks.",
+    runbook="MdsLockSaturated",
+)
+
+
+def test_what_limits_the_benchmark_stands_above_all_hosts_with_what_it_rests_on_and_what_to_do() -> None:
+    picture = Picture([HostView("a", "exporter", None)], [Judged("io500", "r", "mdtest_easy_stat", FULL)])
+
+    assert plain(View(picture))[:5] == golden(
+        """
+        io500 mdtest_easy_stat: limited by mds_lock of mds.a  (just over: something)
+          90% of io500's time waits for the MDS
+          mds_lock of mds.a is busy for 94% of the time
+          what to do: Use more active ranks. (runbooks/MdsLockSaturated.md)
+          not the limit: kswapd of node0 on a is busy for 100%: it keeps up
+        """
+    )
+
+
+@pytest.mark.parametrize("height", [1, 3, 8, 24])
+def test_a_low_window_says_what_limits_the_benchmark_before_how_that_is_known(height: int) -> None:
+    picture = Picture([HostView("a", "exporter", None)], [Judged("io500", "r", "", FULL)])
+    lines = plain(View(picture, height, "q quits"))
+
+    assert len(lines) == height
+    if height > 1:
+        assert lines[0].startswith("io500: limited by mds_lock of mds.a")
+    assert lines[-1] == "q quits"

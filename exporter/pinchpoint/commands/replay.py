@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from pinchpoint import recording, store
-from pinchpoint.diagnosis.recent import Recent
+from pinchpoint.diagnosis.recent import Recent, RecentVerdicts
 from pinchpoint.model import Snapshots
 from pinchpoint.recording import time_of
 from pinchpoint.runs import Marker
@@ -18,7 +18,7 @@ from pinchpoint.sources import RecordingSource, SourceError
 from pinchpoint.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import clean, fail, warn
 from pinchpoint.terminal.screen import Bell, is_screen, show_live, show_plain, status_of
-from pinchpoint.terminal.view import Down, HostView, duration
+from pinchpoint.terminal.view import Down, HostView, Picture, duration
 
 __all__ = ["command", "open_recording"]
 
@@ -42,6 +42,7 @@ class _Replay:
         self._speed = speed
         self._recent: dict[str, Recent] = {}
         self._last: dict[str, float] = {}
+        self._verdicts = RecentVerdicts()
         self._at = source.time
         self._since: float | None = None
         self.paused = False
@@ -80,13 +81,14 @@ class _Replay:
         if any(key in PAUSE_KEYS for key in keys):
             self.paused = not self.paused
 
-    def views(self) -> list[HostView]:
-        """Return the hosts at the present moment."""
+    def picture(self) -> Picture:
+        """Return the hosts at the present moment, and what limits the benchmark."""
         now = self._source.time
-        return [
+        views = [
             HostView(host, "replay", recent.usage() if self._last[host] == now else self._lost(host, now))
             for host, recent in self._recent.items()
         ]
+        return Picture(views, self._verdicts.take(now, self._recent))
 
     def _lost(self, host: str, now: float) -> Down:
         self._recent[host].clear()
@@ -147,7 +149,7 @@ def command(speed: float, begin: str | None, once: bool, at: float | None, run: 
         replay = _Replay(RecordingSource(path, warn), marker, speed)
         if once:
             replay.skip(float("inf") if at is None else marker.start + at)
-            sys.exit(status_of(lambda: show_plain(iter([(replay.title(), replay.views())]))))
+            sys.exit(status_of(lambda: show_plain(iter([(replay.title(), replay.picture())]))))
         if start is not None:
             replay.skip(start)
         sys.exit(_show(replay, speed))
@@ -159,19 +161,19 @@ def _show(replay: _Replay, speed: float) -> int:
     bell = Bell()
     pause = max(SHORTEST_PAUSE, 1 / speed)
 
-    def hosts() -> Sequence[HostView]:
+    def picture() -> Picture:
         replay.step(time.monotonic())
-        return replay.views()
+        return replay.picture()
 
-    def pictures() -> Iterator[tuple[str, Sequence[HostView]]]:
+    def pictures() -> Iterator[tuple[str, Picture]]:
         while not replay.ended:
-            views = hosts()
-            yield replay.title(), views
+            shown = picture()
+            yield replay.title(), shown
             if not replay.ended:
                 bell.wait(pause)
 
     if is_screen():
-        return status_of(lambda: show_live(hosts, replay.footer, bell, pause, press=replay.press))
+        return status_of(lambda: show_live(picture, replay.footer, bell, pause, press=replay.press))
     return status_of(lambda: show_plain(pictures()))
 
 

@@ -16,11 +16,11 @@ from pinchpoint.build import local_sampler
 from pinchpoint.commands.options import targets_option
 from pinchpoint.commands.stacks import show as show_stacks
 from pinchpoint.config import Config, ConfigError, load_config
-from pinchpoint.diagnosis.recent import WINDOW, Recent
+from pinchpoint.diagnosis.recent import WINDOW, Recent, RecentVerdicts
 from pinchpoint.diagnosis.usage import Usage
 from pinchpoint.sources import LocalSource, PrometheusSource, Source, SourceError, TargetSource
 from pinchpoint.terminal.screen import Bell, is_screen, show_live, show_plain, status_of
-from pinchpoint.terminal.view import Down, HostView
+from pinchpoint.terminal.view import Down, HostView, Picture
 
 __all__ = ["command"]
 
@@ -67,6 +67,11 @@ class Watched:
         """Return what is known of its hosts at `now`, in monotonic seconds."""
         with self._lock:
             return [HostView(host, self._note, self._state(host, now)) for host in self._states]
+
+    def recent(self) -> dict[str, Recent]:
+        """Return the snapshots of the hosts that answer."""
+        with self._lock:
+            return {host: recent for host, recent in self._recent.items() if isinstance(self._states.get(host), Usage)}
 
     def _state(self, host: str, now: float) -> Usage | Down | None:
         state = self._states[host]
@@ -123,9 +128,10 @@ class Watched:
         self._changed.ring()
 
 
-def _views(watched: Sequence[Watched]) -> list[HostView]:
+def _picture(watched: Sequence[Watched], verdicts: RecentVerdicts) -> Picture:
     now = time.monotonic()
-    return [view for source in watched for view in source.views(now)]
+    hosts = {host: recent for source in watched for host, recent in source.recent().items()}
+    return Picture([view for source in watched for view in source.views(now)], verdicts.take(now, hosts))
 
 
 def _wait_for_all(watched: Sequence[Watched], bell: Bell, deadline: float) -> None:
@@ -139,14 +145,14 @@ def _wait_for_all(watched: Sequence[Watched], bell: Bell, deadline: float) -> No
 
 
 def _pictures(
-    watched: Sequence[Watched], bell: Bell, interval: float, *, once: bool
-) -> Iterator[tuple[str, list[HostView]]]:
+    watched: Sequence[Watched], verdicts: RecentVerdicts, bell: Bell, interval: float, *, once: bool
+) -> Iterator[tuple[str, Picture]]:
     """Yield the hosts each time that there is something new of all, or once."""
     # The first picture takes two samples.
     deadline = time.monotonic() + 2 * interval + 2 * SCRAPE_TIMEOUT
     while True:
         _wait_for_all(watched, bell, deadline)
-        yield "", _views(watched)
+        yield "", _picture(watched, verdicts)
         if once:
             return
         deadline = time.monotonic() + interval + 2 * SCRAPE_TIMEOUT
@@ -222,6 +228,7 @@ def command(
     except ConfigError as error:
         raise click.ClickException(str(error)) from error
     bell = Bell()
+    verdicts = RecentVerdicts()
     watched = [Watched(source, note, interval, bell) for source, note in sources]
     for host in watched:
         host.start()
@@ -232,10 +239,10 @@ def command(
             footer = f"q quits; drawn every {interval:g} s, over the last {max(interval, WINDOW):g} s"
             # The age of what is down grows also when nothing new comes.
             pause = max(1.0, interval)
-            status = status_of(lambda: show_live(lambda: _views(watched), lambda: footer, bell, pause))
+            status = status_of(lambda: show_live(lambda: _picture(watched, verdicts), lambda: footer, bell, pause))
         else:
-            status = status_of(lambda: show_plain(_pictures(watched, bell, interval, once=once)))
-            up = any(isinstance(view.state, Usage) for view in _views(watched))
+            status = status_of(lambda: show_plain(_pictures(watched, verdicts, bell, interval, once=once)))
+            up = any(isinstance(view.state, Usage) for view in _picture(watched, verdicts).hosts)
             status = status or int(once and not up)
     finally:
         for host in watched:

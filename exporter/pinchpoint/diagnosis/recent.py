@@ -1,17 +1,22 @@
-"""What one host does at present: its snapshots of the last seconds, as they come."""
+"""What hosts do at present, and what limits the benchmarks on them: snapshots of the last seconds, as they come."""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+from pinchpoint.diagnosis.blame import Workload, workloads
 from pinchpoint.diagnosis.usage import Usage, usage
+from pinchpoint.diagnosis.verdict import Judge, Kind, Verdict, judge
 from pinchpoint.model import Snapshot
 
-__all__ = ["WINDOW", "Recent"]
+__all__ = ["WINDOW", "Judged", "Recent", "RecentVerdicts"]
 
-WINDOW = 2.0
-"""Seconds that a picture covers at least: some probes sample once a second only."""
+WINDOW = 3.0
+"""Seconds that a picture covers at least: of windows of 2 s 3.3 % judge otherwise than the whole, of 3 s 2.2 %."""
+SHOWN = 3
+"""Benchmarks that are judged at once: the busiest ones."""
 
 
 class Recent:
@@ -54,3 +59,45 @@ class Recent:
                 self._usage = replace(self._usage, own=replace(self._usage.own, cpu=self._cost))
             self._cost = self._usage.own.cpu
         return self._usage
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A benchmark that runs now, and what limits it."""
+
+    benchmark: str
+    run: str
+    phase: str
+    """Empty where it is in none, or nobody knows."""
+    verdict: Verdict
+
+
+class RecentVerdicts:
+    """The verdicts on what runs now, which don't flicker: see `Judge`."""
+
+    def __init__(self) -> None:
+        self._judges: dict[tuple[str, str, str], Judge] = {}
+
+    def take(self, now: float, hosts: Mapping[str, Recent]) -> list[Judged]:
+        """Return what limits the busiest benchmarks; `now` is a time in seconds, and `hosts` are those that answer."""
+        spans = {name: recent.span for name, recent in hosts.items()}
+        uses = {name: use for name, recent in hosts.items() if (use := recent.usage()) is not None}
+        before = {name: span[0] for name, span in spans.items() if span is not None}
+        after = {name: span[1] for name, span in spans.items() if span is not None}
+        found: list[Judged] = []
+        judges: dict[tuple[str, str, str], Judge] = {}
+        for work in workloads(uses)[:SHOWN]:
+            if work.total <= 0:
+                continue
+            phase = _phase(work, uses)
+            key = work.benchmark, work.run, phase
+            one = judges[key] = self._judges.get(key) or Judge()
+            verdict = one.take(now, judge(uses, before, after, benchmark=work.benchmark, run=work.run))
+            if verdict.kind is not Kind.TOO_SHORT:
+                found.append(Judged(*key, verdict))
+        self._judges = judges
+        return found
+
+
+def _phase(work: Workload, hosts: Mapping[str, Usage]) -> str:
+    return next((phase.phase for use in hosts.values() for phase in use.phases if phase.run == work.run), "")

@@ -187,10 +187,9 @@ def _decide(
         second = tied[0][0]
         near = _near(second.blame - TIE * first, f"{second.resource} of {second.owner} hardly counts beside the first")
         return Kind.SEVERAL, tuple(limit for group in (full[0], *tied) for limit in _leading(group)), near
-    leaders = [group for group in full if group[0].blame >= LEAD or group[0].reach >= LEAD]
-    if leaders:
-        group = leaders[0]
-        return Kind.RESOURCE, _leading(group), _over(group[0])
+    if any(group[0].blame >= LEAD or group[0].reach >= LEAD for group in full):
+        # A stage that reaches that far may owe more to the CPU below it than it keeps: then that is the limit.
+        return Kind.RESOURCE, _leading(full[0]), _over(full[0][0])
     if shares.get("lock", 0.0) + shares.get("other", 0.0) > MOST:
         return Kind.UNKNOWN, (), ""
     return Kind.LATENCY_BOUND, (), _under(ranking)

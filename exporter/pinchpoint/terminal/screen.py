@@ -9,14 +9,14 @@ import signal
 import sys
 import termios
 import tty
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
 from rich.console import Console
 from rich.live import Live
 
-from pinchpoint.terminal.view import HostView, View
+from pinchpoint.terminal.view import Picture, View
 
 __all__ = ["Bell", "is_screen", "show_live", "show_plain", "status_of"]
 
@@ -100,14 +100,14 @@ def _ignore(key: bytes) -> None:
 
 
 def show_live(
-    hosts: Callable[[], Sequence[HostView]],
+    picture: Callable[[], Picture],
     footer: Callable[[], str],
     bell: Bell,
     interval: float,
     *,
     press: Callable[[bytes], None] = _ignore,
 ) -> int | None:
-    """Show the hosts on the whole screen until somebody ends it; return the signal that did, or None.
+    """Show a picture on the whole screen until somebody ends it; return the signal that did, or None.
 
     It is drawn when the bell rings, when a key was pressed (which `press` is told), and every `interval` seconds.
     """
@@ -117,7 +117,7 @@ def show_live(
         while True:
             with _keys() as keyboard, Live(console=console, screen=True, auto_refresh=False) as live:
                 while not signals.suspend and signals.end is None:
-                    live.update(View(hosts(), console.height, footer()), refresh=True)
+                    live.update(View(picture(), console.height, footer()), refresh=True)
                     for key in bell.wait(interval, *keyboard):
                         pressed = os.read(key, 64)
                         if not pressed or any(byte in QUIT for byte in pressed):
@@ -130,18 +130,18 @@ def show_live(
             os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def show_plain(pictures: Iterator[tuple[str, Sequence[HostView]]]) -> None:
+def show_plain(pictures: Iterator[tuple[str, Picture]]) -> None:
     """Print pictures one after another, each below its title where it has one."""
     # Not sys.stdout's own errors: a name may hold what the terminal's encoding lacks.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     console = Console(width=PLAIN_WIDTH, color_system=None, force_terminal=False, highlight=False)
-    for number, (title, hosts) in enumerate(pictures):
+    for number, (title, picture) in enumerate(pictures):
         if number:
             console.print()
         if title:
             console.print(title, markup=False)
-        console.print(View(hosts))
+        console.print(View(picture))
         sys.stdout.flush()
 
 

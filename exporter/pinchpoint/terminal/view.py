@@ -16,6 +16,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from pinchpoint.diagnosis.progress import Phase, Run
+from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.diagnosis.usage import (
     BlindProbe,
     Clock,
@@ -27,10 +28,11 @@ from pinchpoint.diagnosis.usage import (
     SilentDaemon,
     Usage,
 )
+from pinchpoint.diagnosis.verdict import Kind, Verdict
 from pinchpoint.figures import format_result
 from pinchpoint.terminal.comparison import bare_figure
 
-__all__ = ["Down", "HostView", "View", "duration"]
+__all__ = ["Down", "HostView", "Picture", "View", "duration"]
 
 LONGEST = 1000
 """Characters of a text that are looked at: no terminal is wider."""
@@ -45,6 +47,9 @@ ENDED = 3
 UNLIMITED = 12
 """Rows of each table where the height is not limited: text that is printed once."""
 WIDEST_BAR = 60
+VERDICT_LINES = 7
+"""Lines on each benchmark's verdict at most."""
+VERDICT_STYLES = {Kind.RESOURCE: "bold red", Kind.SEVERAL: "bold red", Kind.STUCK: "bold red", Kind.IDLE: "dim"}
 
 STYLES = {Level.NORMAL: "", Level.NEAR: "yellow", Level.FULL: "bold red"}
 WORDS = {Level.NORMAL: "", Level.NEAR: "near", Level.FULL: "FULL"}
@@ -67,6 +72,13 @@ class HostView:
     name: str
     note: str
     state: Usage | Down | None
+
+
+class Picture(NamedTuple):
+    """Everything that is shown at once."""
+
+    hosts: Sequence[HostView]
+    verdicts: Sequence[Judged] = ()
 
 
 class _Glyphs(NamedTuple):
@@ -94,8 +106,8 @@ class View:
     without, each table has up to `UNLIMITED` rows.
     """
 
-    def __init__(self, hosts: Sequence[HostView], height: int | None = None, footer: str = "") -> None:
-        self._hosts = hosts
+    def __init__(self, picture: Picture, height: int | None = None, footer: str = "") -> None:
+        self._hosts, self._verdicts = picture
         self._height = height
         self._footer = footer
 
@@ -103,14 +115,21 @@ class View:
         """Yield the lines."""
         painter = _Painter(options.max_width, ASCII if options.ascii_only else UNICODE)
         if self._height is None:
-            lines = list(painter.hosts(self._hosts, None))
+            lines = [*painter.verdicts(self._verdicts, VERDICT_LINES), *painter.hosts(self._hosts, None)]
         else:
             height = max(0, self._height - 1)
-            lines = list(painter.hosts(self._hosts, height))[:height]
+            # The hosts need half of a low window, and what limits the benchmark is worth the rest.
+            most = max(1, min(VERDICT_LINES, height // 2 // max(1, len(self._verdicts)) - 1))
+            lines = list(painter.verdicts(self._verdicts, most))[:height]
+            lines += list(painter.hosts(self._hosts, height - len(lines)))[: height - len(lines)]
             lines += [Text()] * (height - len(lines)) + [Text(painter.fit(self._footer, painter.width).rstrip(), "dim")]
         for line in lines:
             line.no_wrap, line.overflow = True, "crop"
             yield line
+
+
+def _advice(found: Verdict) -> str:
+    return f"{found.advice} (runbooks/{found.runbook}.md)" if found.runbook else found.advice
 
 
 class _Painter:
@@ -121,6 +140,21 @@ class _Painter:
         self._glyphs = glyphs
         self._name = min(26, max(8, self.width * 18 // 80))
         self._owner = min(26, max(6, self.width * 14 // 80))
+
+    def verdicts(self, judged: Sequence[Judged], most: int) -> Iterator[Text]:
+        """Yield the lines on each benchmark, `most` of them at most, and a blank one below."""
+        for one in judged:
+            found = one.verdict
+            name = " ".join(filter(None, (one.benchmark, one.phase)))
+            style = VERDICT_STYLES.get(found.kind, "bold")
+            margin = f"  ({found.margin})" if found.margin else ""
+            yield self._line((f"{name}: ", "bold"), (found.words, style), (margin, "dim"))
+            told = [*found.evidence, *found.blind, *(f"not the limit: {line}" for line in found.innocent)]
+            told[2:2] = [*found.latency[:1], *([f"what to do: {_advice(found)}"] if found.advice else [])]
+            for line in told[: most - 1]:
+                yield self._line((f"  {line}", ""))
+        if judged:
+            yield Text()
 
     def hosts(self, hosts: Sequence[HostView], height: int | None) -> Iterator[Text]:
         """Yield the lines of all hosts; with too little height, each host says less."""
