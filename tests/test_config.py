@@ -49,9 +49,10 @@ def test_a_file_sets_what_it_names_and_nothing_else(tmp_path: Path) -> None:
     assert (config.web.listen_address, config.web.telemetry_path) == ("[::1]:9000", "/metrics")
 
 
-def test_a_roles_file_is_looked_for_beside_the_configuration(tmp_path: Path) -> None:
+def test_files_of_rules_are_looked_for_beside_the_configuration(tmp_path: Path) -> None:
     assert load(tmp_path, 'roles-file = "mine.toml"').roles_file == str(tmp_path / "mine.toml")
     assert load(tmp_path, 'roles-file = "/etc/mine.toml"').roles_file == "/etc/mine.toml"
+    assert load(tmp_path, 'waits-file = "mine.toml"').waits_file == str(tmp_path / "mine.toml")
 
 
 @pytest.mark.parametrize(

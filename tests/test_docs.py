@@ -116,6 +116,9 @@ COUNTS = {
     "pinchpoint_self_series",
     "pinchpoint_tasks_followed",
     "pinchpoint_tasks_unreadable",
+    "pinchpoint_tcp_connections",
     "pinchpoint_threads",
+    "pinchpoint_workload_processes",
+    "pinchpoint_workload_unknown_stacks",
 }
 """Numbers of things, yes or no, and those whose unit is a label or stands in the roles file."""

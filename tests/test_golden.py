@@ -77,9 +77,19 @@ def test_a_host_with_10000_threads_8_osds_and_4_mdss_stays_under_2000_series(mac
         for state in range(4):
             slept(machine, cpu, state, cpu * 1000, cpu * 10_000)
     machine.process(1, "systemd")
+    machine.write("proc/stat", "".join(f"cpu{cpu} 1 0 0 1 0 0 0 0 0 0\n" for cpu in range(96)))
+    machine.write("proc/1/mountinfo", "41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
     for index in range(8):
         pid = 10_000 + 100 * index
         machine.process(pid, "ceph-osd", argv=("ceph-osd", "-i", str(index)), threads=threads(pid + 1, OSD))
+        # Each with two disks, half of the CPUs and limits of its own.
+        machine.write(f"proc/{pid}/task/{pid}/status", "Cpus_allowed_list:\t0-47\n")
+        machine.write(f"proc/{pid}/mountinfo", f"5 1 259:{index} / /a rw - xfs a rw\n6 1 259:99 / /b rw - xfs b rw\n")
+        machine.write(f"proc/{pid}/cgroup", f"0::/osd{index}\n")
+        machine.write(f"sys/fs/cgroup/osd{index}/cpu.max", "400000 100000\n")
+        machine.write(f"sys/fs/cgroup/osd{index}/io.max", f"259:{index} rbps=9 wbps=9 riops=9 wiops=9\n")
+        for mount in (5, 6):
+            machine.opens(pid, mount, f"/block{mount}", mount=mount)
     for index in range(4):
         pid = 20_000 + 100 * index
         machine.process(pid, "ceph-mds", argv=("ceph-mds", "-i", "abcd"[index]), threads=threads(pid + 1, MDS))

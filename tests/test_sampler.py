@@ -369,6 +369,21 @@ def test_the_fast_thread_alone_asks_for_its_priority_and_says_what_it_got(machin
     assert asked == ["sampler"]
 
 
+def test_a_probe_with_a_thread_of_its_own_asks_for_that_priority_too_if_it_is_urgent(machine: Machine) -> None:
+    asked: list[str] = []
+
+    def ask() -> tuple[str, str]:
+        asked.append(threading.current_thread().name)
+        return "nice", ""
+
+    sampler = Sampler([fake(machine, "calm"), fake(machine, "hasty", urgent=True)], priority=ask)
+    sampler.start()
+    assert until(10, lambda: asked)
+    sampler.stop()
+
+    assert asked == ["probe-hasty"]
+
+
 @pytest.mark.parametrize(
     ("fifo", "nice", "policy", "reason"),
     [

@@ -387,6 +387,12 @@ def test_a_bad_flag_is_one_clear_line_and_status_2(flags: list[str], reason: str
             "roles.toml: process[0].match: not a reg",
         ),
         ('roles-file = "roles.toml"', "threshold = 2", "roles.toml: threshold: must be above 0"),
+        ('waits-file = "missing.toml"', None, "missing.toml: No such file or directory"),
+        (
+            'waits-file = "roles.toml"',
+            '[[rule]]\nclass = "disk"\nframes = "("\nseen = "x"\n',
+            "rule[0].frames: not a reg",
+        ),
     ],
     ids=lambda value: str(value)[:40],
 )

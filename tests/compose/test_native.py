@@ -5,17 +5,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 
 import native
 from native import PARTS, TREE, Stack, StackError, free_ports, ports_from
@@ -25,55 +20,6 @@ from polling import get_json, processes_of, until
 def rules() -> list[dict[str, Any]]:
     groups = [group for path in TREE.glob("alerts/*.yml") for group in yaml.safe_load(path.read_text())["groups"]]
     return [rule for group in groups for rule in group["rules"]]
-
-
-def burning(process: psutil.Process) -> bool:
-    """Return whether a job of this fio has used CPU time."""
-    return any(child.cpu_times().user > 0 for child in process.children())
-
-
-@contextmanager
-def one_full_thread(fio: str) -> Iterator[psutil.Process]:
-    command = [fio, "--name=burn", "--ioengine=cpuio", "--cpuload=100", "--time_based", "--runtime=300"]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
-        family = psutil.Process(process.pid)
-        try:
-            yield family
-        finally:
-            for child in (*family.children(recursive=True), family):
-                child.kill()
-
-
-def test_a_full_thread_shows_within_a_second_alerts_in_time_and_stops_alerting(stack: Stack, fio: str) -> None:
-    name = "BenchmarkThreadSaturated"
-    pending = next(int(rule["for"].removesuffix("s")) for rule in rules() if rule.get("alert") == name)
-
-    def saturated() -> float:
-        text = httpx.get(f"{stack.urls['pinchpoint']}/metrics", timeout=5, trust_env=False).text
-        return sum(
-            sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-            if sample.name == "pinchpoint_resource_saturated_seconds_total"
-            # Something else on this host may be called a benchmark too.
-            and (sample.labels["resource"], sample.labels["owner"]) == ("benchmark", "fio")
-        )
-
-    def received() -> bool:
-        alerts = get_json(f"{stack.urls['alertmanager']}/api/v2/alerts")
-        return any((alert["labels"]["alertname"], alert["labels"].get("owner")) == (name, "fio") for alert in alerts)
-
-    before = saturated()
-    assert not received()
-    with one_full_thread(fio) as load:
-        assert until(10, lambda: burning(load), pause=0.01)
-        start = time.monotonic()
-
-        until(5, lambda: saturated() > before)
-        assert time.monotonic() - start < 1
-
-        assert until(start + pending + 15 - time.monotonic(), received, pause=0.2)
-    assert until(60, lambda: not received(), pause=0.2)
 
 
 class TestARunningStack:

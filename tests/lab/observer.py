@@ -47,6 +47,13 @@ class Observer:
         found = self.query(expr)
         return float(found[0]["value"][1]) if found else None
 
+    def number(self, expr: str) -> float:
+        """Return the value of the first series of an instant query that has to have one."""
+        value = self.value(expr)
+        if value is None:
+            raise LabError(f"Prometheus has nothing for {expr}.")
+        return value
+
     def wait_for(self, expr: str, seconds: float = 60.0) -> list[dict[str, Any]]:
         """Return the series of a query once it has any."""
         found = until(seconds, lambda: self.query(expr), pause=0.5)

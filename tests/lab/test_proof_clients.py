@@ -25,6 +25,8 @@ PATIENCE = 120.0
 DEPTH = 32
 LIBRARY = {"flusher", "fn_anonymous", "io_context_pool", "ms_dispatch", "safe_timer", "taskfin_librbd"}
 """Threads of librados, librbd and libcephfs that work."""
+LOCKED = frozenset({"flusher", "fn_anonymous", "ms_dispatch", "safe_timer"})
+"""Those of them that take the client_lock of a CephFS client."""
 HELPERS = {"admin_socket", "ceph_timer", "log", "ms_local", "service", "signal_handler", "write_stat"}
 """Threads that need no role of their own: they keep house, or print."""
 
@@ -54,6 +56,8 @@ class Program:
     role: str
     helper: str
     start: Callable[[Cluster, Observer], AbstractContextManager[list[int]]]
+    locked: frozenset[str] = frozenset()
+    """Threads that count for its client_lock."""
     known: bool = True
     """Whether the exporter knows it by its name: then it sees those of other clusters on this host too."""
 
@@ -68,6 +72,8 @@ class Program:
         for name in thread_names(pids):
             if name in self.own:
                 found[self.role] += 1
+            elif name in self.locked:
+                found["client_lock"] += 1
             elif name.startswith("msgr-worker-"):
                 found["messenger"] += 1
             else:
@@ -125,8 +131,8 @@ def start_libcephfs(cluster: Cluster, observer: Observer) -> Iterator[list[int]]
         yield [child.pid for child in psutil.Process(load.pid).children(recursive=True)]
 
 
-GANESHA = Program("ganesha.nfsd", frozenset({"ganesha.nfsd"}), "ganesha", "ceph_client_other", start_ganesha)
-FUSE = Program("ceph-fuse", frozenset({"ceph-fuse"}), "fuse_worker", "ceph_client_other", start_fuse)
+GANESHA = Program("ganesha.nfsd", frozenset({"ganesha.nfsd"}), "ganesha", "cephfs_client_other", start_ganesha, LOCKED)
+FUSE = Program("ceph-fuse", frozenset({"ceph-fuse"}), "client_lock", "cephfs_client_other", start_fuse, LOCKED)
 FIO = Program("fio", frozenset({"fio"}), "benchmark", "benchmark_helper", start_fio)
 RADOS = Program("rados", frozenset({"rados"}), "client_program", "ceph_client_other", start_rados)
 LIBCEPHFS = Program("python3", frozenset({"python3"}), "benchmark", "benchmark_helper", start_libcephfs, known=False)

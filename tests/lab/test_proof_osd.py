@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import re
 import subprocess
 import time
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from disks import device_of
 from lab import loads
 from lab.cluster import Cluster, Daemon
 from lab.observer import Observer, started
@@ -95,16 +95,6 @@ def increase(before: Look, after: Look, metric: str, **labels: str) -> float:
 
 def by_cpu(seconds: Mapping[str, float]) -> list[str]:
     return sorted(seconds, key=lambda role: seconds[role], reverse=True)
-
-
-def device_of(path: Path) -> str:
-    """Return MAJOR:MINOR of the whole disk that a file is on: a partition has no throttle (blkg_conf_open_bdev)."""
-    number = path.stat().st_dev
-    entry = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
-    if not entry.exists():
-        pytest.skip(f"{path} is on no disk of its own; TMPDIR may name a directory on one")
-    entry = entry.resolve()
-    return ((entry.parent if (entry / "partition").exists() else entry) / "dev").read_text().strip()
 
 
 @contextlib.contextmanager

@@ -166,6 +166,20 @@ def test_a_benchmark_that_somebody_else_started_is_found(finder: Benchmark, mach
     assert found.value("pinchpoint_run_state", benchmark="toy", run=run, state="finished") == 1
 
 
+def test_whoever_needs_the_runs_that_were_found_is_told_of_them_under_the_same_names(
+    finder: Benchmark, machine: Machine
+) -> None:
+    machine.process(20, "toy", argv=("toy", "write"))
+    finder.sample(1.0)
+    (run,) = {labels["run"] for labels, _ in Snapshot.of(0, finder.points()).series("pinchpoint_phase_active")}
+    (leader,) = finder.host.found.leaders
+    assert (leader.pid, leader.start, leader.workload) == (20, 100, ("toy", run))
+
+    machine.end(20)
+    finder.sample(1.5)
+    assert finder.host.found.leaders == ()
+
+
 def test_two_that_began_at_once_have_two_names(finder: Benchmark, machine: Machine) -> None:
     machine.process(20, "toy", argv=("toy", "write"))
     machine.process(21, "toy", argv=("toy", "write"))

@@ -441,11 +441,16 @@ def is_latency_phase(phase: str) -> bool:
 # ---- Alert, test and page belong together.
 
 
+@cache
+def promtool_tests() -> list[dict[str, Any]]:
+    """Return what all files of tests say; to read them takes a second."""
+    return [test for file in PROMTOOL_TESTS for test in yaml.safe_load(file.read_text())["tests"]]
+
+
 def promtool_cases() -> Iterator[tuple[str, bool]]:
-    for file in PROMTOOL_TESTS:
-        for test in yaml.safe_load(file.read_text())["tests"]:
-            for case in test.get("alert_rule_test", []):
-                yield case["alertname"], bool(case.get("exp_alerts"))
+    for test in promtool_tests():
+        for case in test.get("alert_rule_test", []):
+            yield case["alertname"], bool(case.get("exp_alerts"))
 
 
 @each_name
@@ -457,8 +462,7 @@ def test_an_alert_has_a_test_in_which_it_fires_and_one_in_which_it_does_not(name
 def test_every_variant_of_an_alert_has_a_test_in_which_it_fires(rule: Rule) -> None:
     fired = [
         alert["exp_labels"]
-        for file in PROMTOOL_TESTS
-        for test in yaml.safe_load(file.read_text())["tests"]
+        for test in promtool_tests()
         for case in test.get("alert_rule_test", [])
         if case["alertname"] == rule.alert
         for alert in case.get("exp_alerts", [])
@@ -470,8 +474,7 @@ def test_every_variant_of_an_alert_has_a_test_in_which_it_fires(rule: Rule) -> N
 def test_every_recording_rule_has_a_test() -> None:
     asked = {
         case["expr"]
-        for file in PROMTOOL_TESTS
-        for test in yaml.safe_load(file.read_text())["tests"]
+        for test in promtool_tests()
         for case in test.get("promql_expr_test", [])
         if case.get("exp_samples")
     }

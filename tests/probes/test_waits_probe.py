@@ -106,7 +106,8 @@ class Bench:
             if value and {key: found[key] for key in ("benchmark", "run")} == wanted
         }
 
-    def shares(self, **labels: str) -> dict[str, float]:
+    def shares(self, **labels: str) -> dict[str, Any]:
+        """Return the shares of the classes, to be compared with what they are about."""
         seconds = self.seconds(**labels)
         return {wait: pytest.approx(value / sum(seconds.values()), abs=0.03) for wait, value in seconds.items()}
 
@@ -540,14 +541,24 @@ def stacks_can_be_read() -> bool:
 def load(tmp_path: Path) -> Iterator[Callable[..., int]]:
     running: list[subprocess.Popen[bytes]] = []
 
-    def start(*command: str) -> int:
-        running.append(subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=tmp_path, start_new_session=True))
-        return running[-1].pid
+    def start(*command: str, ready: bool = False) -> int:
+        """Start a load that ends in any case, and wait until it says that it is ready if it does so."""
+        process = subprocess.Popen(
+            ["timeout", "-s", "KILL", "180", *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=tmp_path,
+            start_new_session=True,
+        )
+        running.append(process)
+        assert process.stdout is not None
+        assert not ready or process.stdout.readline()
+        return process.pid
 
     yield start
     for process in running:
         os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
-        process.wait()
+        process.communicate()
 
 
 def test_a_process_that_computes_spends_its_time_on_cpus_or_waiting_for_one(

@@ -1,0 +1,220 @@
+"""Faults for local loads: slow disks, CPU quotas, limits of block I/O, links with a queue. All end with their block."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from polling import until
+
+__all__ = [
+    "SlowDisk",
+    "cgroup",
+    "compressed_disk",
+    "entering",
+    "hogs",
+    "listens",
+    "own_network",
+    "quota",
+    "shaped_loopback",
+    "shaped_namespace",
+    "slow_disk",
+]
+
+HIERARCHIES = Path("/sys/fs/cgroup")
+PERIOD = 100_000
+"""Microseconds of a period of a CPU quota, the kernel's default (sched-bwc.rst)."""
+SIZE = 256 << 20
+CLONE_NEWNET = 0x40000000  # linux/sched.h
+
+_numbers = itertools.count()
+
+
+def _run(*command: str | Path) -> str:
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+@contextlib.contextmanager
+def cgroup(controller: str, settings: Mapping[str, str]) -> Iterator[Path]:
+    """Make a group of a hierarchy of cgroup v1 with these settings; what is in it at the end goes back to the root."""
+    root = HIERARCHIES / controller
+    group = root / f"pinchpoint-scenario-{os.getpid()}-{next(_numbers)}"
+    try:
+        group.mkdir()
+        for name, value in settings.items():
+            (group / name).write_text(value)
+    except OSError as problem:
+        pytest.skip(f"no hierarchy {controller} of cgroup v1: {problem}")
+    try:
+        yield group
+    finally:
+        for pid in (group / "cgroup.procs").read_text().split():
+            with contextlib.suppress(OSError):
+                (root / "cgroup.procs").write_text(pid)
+        assert until(10, lambda: not (group / "cgroup.procs").read_text())
+        group.rmdir()
+
+
+def quota(cpus: float) -> Mapping[str, str]:
+    """Return the settings of a group of the hierarchy cpu that may use so many CPUs."""
+    return {"cpu.cfs_period_us": str(PERIOD), "cpu.cfs_quota_us": str(round(cpus * PERIOD))}
+
+
+def entering(group: Path) -> Sequence[str]:
+    """Return the beginning of a command that runs in a group."""
+    return ["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', str(group / "cgroup.procs")]
+
+
+@contextlib.contextmanager
+def hogs(number: int, cpus: str = "") -> Iterator[None]:
+    """Keep CPUs busy with processes that nobody takes for a benchmark."""
+    command = ["/bin/sh", "-c", "while :; do :; done"]
+    started = [subprocess.Popen(["taskset", "-c", cpus, *command] if cpus else command) for _ in range(number)]
+    try:
+        yield
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+@dataclass(frozen=True)
+class SlowDisk:
+    """A file system on a disk that is as slow as it was made."""
+
+    mount: Path
+    name: str
+    """What the exporter calls the disk: ``loop3``."""
+    number: str
+    """MAJOR:MINOR."""
+
+
+@contextlib.contextmanager
+def slow_disk(directory: Path, limits: Mapping[str, int]) -> Iterator[SlowDisk]:
+    """Make a disk with limits such as ``{"write_bps": 20 << 20}``.
+
+    It is a loop device on a loop device, of which the lower one is limited in the root group: the upper one's worker is
+    there, and so the upper one looks like a slow disk, with a queue in its statistics.
+    """
+    memory = Path("/dev/shm")
+    lower_file = (memory if memory.is_dir() else directory) / f"pinchpoint-disk-{os.getpid()}-{next(_numbers)}"
+    with contextlib.ExitStack() as stack:
+        stack.callback(lower_file.unlink, missing_ok=True)
+        with lower_file.open("wb") as file:
+            file.truncate(SIZE)
+        lower = _run("losetup", "--find", "--show", lower_file)
+        stack.callback(subprocess.run, ["losetup", "--detach", lower], check=False)
+        upper = _run("losetup", "--find", "--show", "--direct-io=on", lower)
+        stack.callback(subprocess.run, ["losetup", "--detach", upper], check=False)
+        _run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", upper)
+        mount = directory / "slow"
+        mount.mkdir()
+        _run("mount", upper, mount)
+        stack.callback(subprocess.run, ["umount", "--lazy", str(mount)], check=False)
+        name = Path(upper).name
+        for key, value in limits.items():
+            _limit(stack, lower, key, value)
+        yield SlowDisk(mount, name, Path(f"/sys/block/{name}/dev").read_text().strip())
+
+
+def _limit(stack: contextlib.ExitStack, device: str, key: str, value: int) -> None:
+    number = Path(f"/sys/block/{Path(device).name}/dev").read_text().strip()
+    file = HIERARCHIES / "blkio" / f"blkio.throttle.{key}_device"
+    try:
+        file.write_text(f"{number} {value}")
+    except OSError as problem:
+        pytest.skip(f"{file}: {problem}")
+    stack.callback(file.write_text, f"{number} 0")
+
+
+@contextlib.contextmanager
+def shaped_namespace(rate: str) -> Iterator[tuple[str, str, str]]:
+    """Make a network namespace behind a link of this rate; give its name, an address in it, our link."""
+    name = f"pinch{os.getpid() % 10000}n{next(_numbers)}"
+    inside, outside = f"{name}i"[-15:], f"{name}o"[-15:]
+    if shutil.which("ip") is None or shutil.which("tc") is None:
+        pytest.skip("no ip and tc; the Debian package iproute2 has them")
+    _run("ip", "netns", "add", name)
+    try:
+        _run("ip", "link", "add", outside, "type", "veth", "peer", "name", inside, "netns", name)
+        _run("ip", "addr", "add", "10.215.0.1/24", "dev", outside)
+        _run("ip", "link", "set", outside, "up")
+        _run("ip", "-n", name, "addr", "add", "10.215.0.2/24", "dev", inside)
+        _run("ip", "-n", name, "link", "set", inside, "up")
+        _run("ip", "-n", name, "link", "set", "lo", "up")
+        _run("tc", "qdisc", "add", "dev", outside, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "200ms")
+        yield name, "10.215.0.2", outside
+    finally:
+        subprocess.run(["ip", "link", "delete", outside], capture_output=True, check=False)
+        subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+
+
+@contextlib.contextmanager
+def compressed_disk(directory: Path) -> Iterator[SlowDisk]:
+    """Make a file system on a zram device: its flush worker compresses, which costs CPU and no disk."""
+    control = Path("/sys/class/zram-control")
+    with contextlib.ExitStack() as stack:
+        try:
+            number = (control / "hot_add").read_text().strip()
+            stack.callback((control / "hot_remove").write_text, number)
+            Path(f"/sys/block/zram{number}/disksize").write_text(str(SIZE))
+        except OSError as problem:
+            pytest.skip(f"no zram: {problem}")
+        _run("mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", f"/dev/zram{number}")
+        mount = directory / "compressed"
+        mount.mkdir()
+        _run("mount", f"/dev/zram{number}", mount)
+        stack.callback(subprocess.run, ["umount", str(mount)], check=False)
+        yield SlowDisk(mount, f"zram{number}", Path(f"/sys/block/zram{number}/dev").read_text().strip())
+
+
+def listens(namespace: str, port: int) -> bool:
+    """Return whether somebody listens on a TCP port in a namespace."""
+    found = subprocess.run(
+        ["ip", "netns", "exec", namespace, "ss", "-Hltn", f"sport = :{port}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return bool(found.stdout.strip())
+
+
+@contextlib.contextmanager
+def own_network() -> Iterator[None]:
+    """Move the calling thread, and all that it starts, into a network of its own that has nothing but loopback."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        if libc.unshare(CLONE_NEWNET):
+            pytest.skip(f"may not make a network namespace: {os.strerror(ctypes.get_errno())}")
+        try:
+            _run("ip", "link", "set", "lo", "up")
+            yield
+        finally:
+            if libc.setns(home, CLONE_NEWNET):
+                raise OSError(ctypes.get_errno(), "setns")
+    finally:
+        os.close(home)
+
+
+@contextlib.contextmanager
+def shaped_loopback(rate: str) -> Iterator[None]:
+    """Limit the rate of the loopback link; to be used in a network of one's own."""
+    # A bucket takes a packet of lo's 64 KiB whole (tc-tbf(8)).
+    _run("tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", rate, "burst", "256kb", "latency", "200ms")
+    try:
+        yield
+    finally:
+        subprocess.run(["tc", "qdisc", "delete", "dev", "lo", "root"], capture_output=True, check=False)

@@ -1,0 +1,153 @@
+"""Runs a load as a user would, beside an exporter, and gives the verdict on it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lab.cluster import free_port
+from pinchpoint.diagnosis.verdict import Kind, Verdict, verdict
+from pinchpoint.model import Snapshots
+from pinchpoint.recording import read_recording
+from pinchpoint.sources import SourceError, TargetSource
+from polling import until
+
+__all__ = ["SETTLE", "Outcome", "Truth", "Watch", "watching"]
+
+SETTLE = 2.0
+"""Seconds at the beginning of a load that are left out: it starts, and its threads are found."""
+TAIL = 0.5
+"""Seconds at its end that are left out."""
+PATIENCE = 60.0
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is true of a scenario, as it was built; the suite is judged by this, not the other way round."""
+
+    kind: Collection[Kind]
+    """Kinds of verdict that are right."""
+    first: str = ""
+    """Regular expression for ``RESOURCE OWNER`` of the first limit; "" where none may be named."""
+    cleared: str = ""
+    """Regular expression that one of the sentences on innocent suspects has to have."""
+
+    def fits(self, found: Verdict) -> bool:
+        """Return whether the verdict is right."""
+        if found.kind not in self.kind:
+            return False
+        if self.cleared and not any(re.search(self.cleared, line) for line in found.innocent):
+            return False
+        names = [f"{limit.resource} {limit.owner}" for limit in found.limits]
+        return bool(re.fullmatch(self.first, names[0])) if names else True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One scenario that was run."""
+
+    scenario: str
+    truth: Truth
+    found: Verdict
+
+    @property
+    def right(self) -> bool:
+        """Return whether the verdict is right."""
+        return self.truth.fits(self.found)
+
+    def story(self) -> str:
+        """Return all that is known, for the one who looks at a failure."""
+        found = self.found
+        waits = ", ".join(f"{wait} {share:.0%}" for wait, share in found.waits.items())
+        ranking = [
+            f"  {limit.resource} {limit.owner} on {limit.host}: blame {limit.blame:.2f}, busy {limit.busy:.2f}"
+            f" (run queue {limit.runqueue:.2f}, blocked {limit.blocked:.2f}), in {limit.saturated:.2f} of the samples"
+            f"{', FULL' if limit.full else ''}"
+            for limit in found.ranking[:8]
+        ]
+        return "\n".join(
+            [
+                f"{self.scenario}: {found.kind} ({found.words}) {found.margin}",
+                f"waits: {waits}",
+                *ranking,
+                *found.evidence,
+                *(f"cleared: {line}" for line in found.innocent),
+                *(f"blind: {line}" for line in found.blind),
+                *(f"latency: {line}" for line in found.latency),
+                *(f"doubt: {line}" for line in found.doubts),
+            ]
+        )
+
+
+@dataclass
+class Watch:
+    """An exporter of this host, and the runs beside it."""
+
+    port: int
+    directory: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    _number: int = 0
+
+    def shows(self, metric: str, **labels: str) -> bool:
+        """Return whether the exporter has a series with these labels."""
+        values = TargetSource(f"127.0.0.1:{self.port}").snapshot().values.get(metric, {})
+        return any(labels.items() <= dict(found).items() for found in values)
+
+    def judge(
+        self, command: Sequence[str], *, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+    ) -> Verdict:
+        """Run a command that ends by itself under ``pinchpoint run`` and return the verdict on all but its ends.
+
+        `prefix` is what starts ``pinchpoint run`` (to enter a cgroup, a namespace).
+        """
+        self._number += 1
+        name = f"scenario-{self._number}"
+        env = {**os.environ, **self.environment, **(environment or {}), "XDG_STATE_HOME": str(self.directory)}
+        run = [sys.executable, "-m", "pinchpoint", "run", "--quiet", "--name", name]
+        run += ["--path.runs", str(self.directory / "markers"), "--target", f"127.0.0.1:{self.port}", "--", *command]
+        done = subprocess.run([*prefix, *run], env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        kept = next(iter((self.directory / "pinchpoint" / "runs").glob(f"*-{name}")), None)
+        assert kept is not None, done.stderr
+        moments = list(read_recording(kept / "samples.om.gz"))
+        assert done.returncode >= 0, done.stderr
+        before, after = _middle(moments)
+        return verdict(before, after, run=kept.name)
+
+
+def _middle(moments: Sequence[Snapshots]) -> tuple[Snapshots, Snapshots]:
+    times = [max(snapshot.time for snapshot in moment.values()) for moment in moments]
+    begin = next(index for index, time in enumerate(times) if time - times[0] >= SETTLE)
+    end = next(index for index in reversed(range(len(times))) if times[-1] - times[index] >= TAIL)
+    assert end > begin, f"the load lasted for {times[-1] - times[0]:.1f} s only"
+    return moments[begin], moments[end]
+
+
+@contextmanager
+def watching(directory: Path, *arguments: str, prefix: Sequence[str] = ()) -> Iterator[Watch]:
+    """Run an exporter as a process of its own, with the priority that it asks for."""
+    port = free_port()
+    command = [*prefix, sys.executable, "-m", "pinchpoint", "exporter", "--web.listen-address", f"127.0.0.1:{port}"]
+    log = directory / "exporter.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--path.runs", str(directory / "markers"), *arguments], stdout=output, stderr=output
+        )
+    try:
+        assert until(30, lambda: _answers(port)), log.read_text()
+        yield Watch(port, directory)
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _answers(port: int) -> bool:
+    try:
+        return bool(TargetSource(f"127.0.0.1:{port}").snapshots())
+    except SourceError:
+        return False
