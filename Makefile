@@ -50,6 +50,7 @@ lab-down: ## stop what `make lab-up` started, remove its data
 bench: setup ## measure what the exporter costs: 4,000 threads; finding a benchmark; 8 OSDs and 4 MDSs
 	@$(python) bench/cost.py
 	@$(python) bench/phase_cost.py
+	@$(python) bench/waits_cost.py
 	@PYTHONPATH=compose:tests $(python) bench/ceph_cost.py
 
 golden: setup ## write the expositions of the fixture machines anew, for review

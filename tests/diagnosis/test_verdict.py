@@ -181,6 +181,19 @@ def test_a_cache_that_is_full_and_reads_nothing_again_is_cleared() -> None:
     assert "the cache of mds.a on a is at 838% of its limit" in found.innocent[0]
 
 
+def test_a_full_stage_that_mostly_waits_for_a_full_cpu_is_cleared_by_that() -> None:
+    host = (
+        MadeHost()
+        .works({"osd": 0.8, "cpu": 0.2})
+        .resource("kv_sync", "osd.0", 0.9, "osd", runqueue=0.85)
+        .cpu(1.0)
+    )
+
+    assert "kv_sync of osd.0 on a is busy for 90%: for 85% it only waits for a CPU, and that is full" in (
+        judged(a=host).innocent
+    )
+
+
 def test_a_busy_kswapd_that_keeps_up_is_cleared() -> None:
     host = (
         MadeHost()
@@ -319,7 +332,7 @@ def test_every_resource_that_can_be_full_has_advice_and_a_runbook() -> None:
     advice = all_advice()
     serving = {role.name for role in roles.roles if role.unit is not None} | set(roles.serves)
 
-    assert serving - advice.resource.keys() - {"kv_commit"} == set()
+    assert serving - {"kv_commit"} == advice.resource.keys() - {"stuck"}
     assert {kind for kind in Kind if kind not in (Kind.RESOURCE, Kind.SEVERAL, Kind.STUCK)} <= advice.kind.keys()
 
 

@@ -17,7 +17,7 @@ from scenarios import faults
 from scenarios.conftest import Check
 from scenarios.observed import Truth, Watch
 
-SECONDS = 7
+SECONDS = 6
 RESOURCE = (Kind.RESOURCE,)
 
 

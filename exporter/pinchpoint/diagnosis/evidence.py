@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pinchpoint.diagnosis.blame import Limit, Workload
 
-__all__ = ["blind", "evidence", "name", "words"]
+__all__ = ["blind", "evidence", "name", "owner", "words"]
 
 WAITS = {
     "cpu": "works on a CPU",
@@ -31,11 +31,16 @@ SHOWN = 3
 """Sentences on wait classes, and on what comes nearest, at most."""
 
 
+def owner(name: str, host: str) -> str:
+    """Return whose a resource is: what belongs to the whole host is the host's."""
+    return host if name == "host" else name
+
+
 def name(limit: Limit) -> str:
-    """Return what a resource is called: ``mds_lock of mds.a``."""
+    """Return what a resource is called: ``mds_lock of mds.a``, ``cpu of osd1:9748``."""
     if limit.resource == "stuck":
         return f"{limit.owner}, which is stuck"
-    return f"{limit.resource} of {limit.owner}" + (f" on {limit.host}" if limit.owner == "host" else "")
+    return f"{limit.resource} of {owner(limit.owner, limit.host)}"
 
 
 def words(kind: str, limits: Sequence[Limit]) -> str:
@@ -51,7 +56,7 @@ def words(kind: str, limits: Sequence[Limit]) -> str:
 
 
 def _owners(group: Sequence[Limit]) -> str:
-    owners = [limit.owner for limit in group]
+    owners = [owner(limit.owner, limit.host) for limit in group]
     return ", ".join(owners[:SHOWN]) + (f" and {len(owners) - SHOWN} more" if len(owners) > SHOWN else "")
 
 

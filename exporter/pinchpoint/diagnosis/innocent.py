@@ -19,18 +19,21 @@ LINK = 0.25
 """Busy share from which a link is."""
 GUILTY = 0.1
 """Blame from which nobody is cleared."""
+OWED = 0.5
+"""Share of its busy time from which what a resource waits for below it clears it."""
 SHOWN = 6
 
 
 def innocent(hosts: Mapping[str, Usage], after: Snapshots, ranking: Sequence[Limit]) -> tuple[str, ...]:
     """Return a sentence for each resource that is busy, or looks full, and answers for nothing."""
     guilty = {(limit.host, limit.resource, limit.owner) for limit in ranking if limit.blame >= GUILTY}
+    owing = {(limit.host, limit.resource, limit.owner): limit for limit in ranking if limit.full}
     found: list[tuple[float, str]] = []
     for name, host in hosts.items():
         for use in host.resources:
             if (name, use.resource, use.owner) in guilty:
                 continue
-            if reason := _reason(use, host):
+            if reason := _owes(owing.get((name, use.resource, use.owner))) or _reason(use, host):
                 found.append(
                     (use.busy, f"{use.resource} of {use.owner} on {name} is busy for {use.busy:.0%}: {reason}")
                 )
@@ -46,6 +49,14 @@ def _caches(host: str, after: Snapshot, guilty: Set[tuple[str, str, str]]) -> It
         if fill > FILL and (host, "mds_cache", daemon) not in guilty:
             reason = "nobody waits for a directory that it had to read again, so its fill costs nothing"
             yield fill, f"the cache of {daemon} on {host} is at {fill:.0%} of its limit: {reason}"
+
+
+def _owes(limit: Limit | None) -> str:
+    """Return why a resource is cleared that is full because of what is below it."""
+    if limit is None or limit.reach < GUILTY or limit.runqueue + limit.blocked < OWED * limit.busy:
+        return ""
+    what = "a CPU" if limit.runqueue >= limit.blocked else "its disk"
+    return f"for {max(limit.runqueue, limit.blocked):.0%} it only waits for {what}, and that is full"
 
 
 def _reason(use: ResourceUse, host: Usage) -> str:

@@ -185,7 +185,7 @@ def _decide(
     tied = [group for group in full[1:] if group[0].blame >= TIE * first]
     if tied and first + tied[0][0].blame > TOGETHER:
         second = tied[0][0]
-        near = _near(second.blame - TIE * first, f"{second.resource} of {second.owner} hardly counts beside the first")
+        near = _near(second.blame - TIE * first, f"{evidence.name(second)} hardly counts beside the first")
         return Kind.SEVERAL, tuple(limit for group in (full[0], *tied) for limit in _leading(group)), near
     if any(group[0].blame >= LEAD or group[0].reach >= LEAD for group in full):
         # A stage that reaches that far may owe more to the CPU below it than it keeps: then that is the limit.
@@ -205,7 +205,7 @@ def _near(distance: float, words: str) -> str:
 
 
 def _over(limit: Limit) -> str:
-    name = f"{limit.resource} of {limit.owner}"
+    name = evidence.name(limit)
     if limit.busy - limit.threshold < CLOSE:
         return f"just over: {name} is {limit.busy:.0%} busy, and full from {limit.threshold:.0%} on"
     if max(limit.blame, limit.reach) - LEAD < CLOSE:
@@ -217,7 +217,7 @@ def _over(limit: Limit) -> str:
 
 def _under(ranking: Sequence[Limit]) -> str:
     for limit in ranking:
-        name = f"{limit.resource} of {limit.owner}"
+        name = evidence.name(limit)
         if not limit.full and limit.reach >= LEAD and 0 <= limit.threshold - limit.busy < CLOSE:
             return f"just under: {name} is {limit.busy:.0%} busy, and full from {limit.threshold:.0%} on"
         if limit.full and 0 <= LEAD - max(limit.blame, limit.reach) < CLOSE:
