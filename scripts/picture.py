@@ -19,10 +19,11 @@ from rich.terminal_theme import MONOKAI
 
 from pinchpoint.build import local_sampler
 from pinchpoint.config import Config
-from pinchpoint.diagnosis.usage import usage
+from pinchpoint.diagnosis.recent import Recent, RecentVerdicts
 from pinchpoint.sources import LocalSource
-from pinchpoint.terminal.view import HostView, View
+from pinchpoint.terminal.view import HostView, Picture, View
 
+HOST = "this host"
 PICTURE = Path(__file__).parent.parent / "docs" / "watch.svg"
 JOBS = """
 [global]
@@ -54,13 +55,15 @@ def main() -> None:
         with subprocess.Popen([*run, str(jobs)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             source = LocalSource(local_sampler(config))
             time.sleep(5)
-            before = source.snapshot()
+            recent = Recent()
+            recent.add(source.snapshot())
             time.sleep(4)
-            state = usage(before, source.snapshot())
+            recent.add(source.snapshot())
             source.close()
             process.wait()
     console = Console(record=True, width=80, file=StringIO(), force_terminal=True, color_system="truecolor")
-    console.print(View([HostView("this host", "sampled here", state)]))
+    picture = Picture([HostView(HOST, "sampled here", recent.usage())], RecentVerdicts().take(0, {HOST: recent}))
+    console.print(View(picture))
     svg = console.export_svg(title="pinchpoint watch", theme=MONOKAI)
     # rich links fonts of a server: a picture asks nobody for anything, the viewer's own monospace font will do.
     PICTURE.write_text(re.sub(r"@font-face \{.*?\}\n?", "", svg, flags=re.DOTALL))

@@ -182,12 +182,7 @@ def test_a_cache_that_is_full_and_reads_nothing_again_is_cleared() -> None:
 
 
 def test_a_full_stage_that_mostly_waits_for_a_full_cpu_is_cleared_by_that() -> None:
-    host = (
-        MadeHost()
-        .works({"osd": 0.8, "cpu": 0.2})
-        .resource("kv_sync", "osd.0", 0.9, "osd", runqueue=0.85)
-        .cpu(1.0)
-    )
+    host = MadeHost().works({"osd": 0.8, "cpu": 0.2}).resource("kv_sync", "osd.0", 0.9, "osd", runqueue=0.85).cpu(1.0)
 
     assert "kv_sync of osd.0 on a is busy for 90%: for 85% it only waits for a CPU, and that is full" in (
         judged(a=host).innocent
