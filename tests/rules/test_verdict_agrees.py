@@ -17,10 +17,12 @@ from pinchpoint.diagnosis import blame
 from pinchpoint.diagnosis import verdict as judging
 from pinchpoint.diagnosis.verdict import Kind, Verdict, verdict
 from pinchpoint.model import Labels, Snapshot, Snapshots
+from pinchpoint.recording import read_recording
 from verdict_agreement import RULES, disagreement
 
 pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 
+RECORDINGS = Path(__file__).parents[1] / "fixtures" / "runs"
 WAITS = (
     *("mds", "osd", "client", "ceph"),
     *("cpu", "runqueue", "writeback", "disk", "network", "memory", "lock", "other", "idle"),
@@ -184,6 +186,15 @@ def other_class(found: Verdict) -> Verdict:
 def other_blame(found: Verdict) -> Verdict:
     first = found.ranking[0]
     return replace(found, ranking=(replace(first, blame=first.blame - 0.06), *found.ranking[1:]))
+
+
+@pytest.mark.parametrize("recording", sorted(RECORDINGS.glob("*.om.gz")), ids=lambda path: path.name)
+def test_rules_and_code_say_the_same_of_real_runs(recording: Path, tmp_path: Path) -> None:
+    assert disagreement(list(read_recording(recording)), tmp_path) == ""
+
+
+def test_there_are_real_runs_to_compare() -> None:
+    assert len(list(RECORDINGS.glob("*.om.gz"))) >= 2
 
 
 def other_owner(found: Verdict) -> Verdict:

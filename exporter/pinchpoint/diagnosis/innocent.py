@@ -64,9 +64,11 @@ def _reason(use: ResourceUse, host: Usage) -> str:
     special = SUSPECTS.get(use.resource)
     if special is not None:
         return special(use, host)
-    if is_full(use):
-        return "full, but nothing that the benchmark waits for is served by it"
-    return ""
+    return _full(use)
+
+
+def _full(use: ResourceUse) -> str:
+    return "full, but nothing that the benchmark waits for is served by it" if is_full(use) else ""
 
 
 def _kswapd(use: ResourceUse, host: Usage) -> str:
@@ -94,6 +96,11 @@ def _link(use: ResourceUse, host: Usage) -> str:
     return "below its speed, and without a queue" if use.busy >= LINK and not is_full(use) else ""
 
 
+def _cpu_set(use: ResourceUse, host: Usage) -> str:
+    full = is_full(use) and any(is_full(other) for other in host.resources if other.resource == "cpu")
+    return "as full as all other CPUs of the host" if full else _full(use)
+
+
 def _commit(use: ResourceUse, host: Usage) -> str:
     return ""  # it is a part of kv_sync
 
@@ -104,4 +111,5 @@ SUSPECTS: Mapping[str, Callable[[ResourceUse, Usage], str]] = {
     "disk": _disk,
     "link": _link,
     "kv_commit": _commit,
+    "cpu_set": _cpu_set,
 }
