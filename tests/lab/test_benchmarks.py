@@ -88,7 +88,7 @@ def first(pattern: str, text: str) -> float:
     return float(found[1])
 
 
-RADOS = ["rados", "bench", "-p", "rbd", "4"]
+RADOS = ["rados", "bench", "-p", "rbd", "6"]
 READ = ["--run-name", KEPT]
 COMMANDS = {
     "rados write": Command(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from pinchpoint.diagnosis.verdict import Verdict
 from scenarios.observed import Outcome, Truth, Watch, watching
 
+HERE = Path(__file__).parent
 OUTCOMES: list[Outcome] = []
 REPEAT = int(os.environ.get("REPEAT", "1"))
 """How often each scenario is run: a verdict must not flip."""
@@ -22,6 +24,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "check" in metafunc.fixturenames and REPEAT > 1:
         metafunc.fixturenames.append("repetition")
         metafunc.parametrize("repetition", range(1, REPEAT + 1))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the scenarios that may run beside others."""
+    for item in items:
+        if item.path.parent == HERE and item.get_closest_marker("fills_cpus") is None:
+            item.add_marker(pytest.mark.light)
 
 
 @pytest.fixture(scope="session")

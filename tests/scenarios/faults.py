@@ -22,6 +22,7 @@ __all__ = [
     "compressed_disk",
     "entering",
     "hogs",
+    "limit_dirty",
     "listens",
     "own_network",
     "quota",
@@ -178,6 +179,16 @@ def compressed_disk(directory: Path) -> Iterator[SlowDisk]:
         _run("mount", f"/dev/zram{number}", mount)
         stack.callback(subprocess.run, ["umount", str(mount)], check=False)
         yield SlowDisk(mount, f"zram{number}", Path(f"/sys/block/zram{number}/dev").read_text().strip())
+
+
+def limit_dirty(disk: SlowDisk, size: int) -> None:
+    """Let writers to a disk wait when so many bytes of it are dirty: without that gigabytes have to be first."""
+    bdi = Path(f"/sys/class/bdi/{disk.number}")
+    try:
+        (bdi / "strict_limit").write_text("1")
+        (bdi / "max_bytes").write_text(str(size))
+    except OSError as problem:
+        pytest.skip(f"{bdi}: {problem}")  # since Linux 6.2
 
 
 def listens(namespace: str, port: int) -> bool:

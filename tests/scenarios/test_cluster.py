@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -65,9 +66,22 @@ def shared(watch: Watch) -> Iterator[Cluster]:
 def rested(shared: Cluster) -> Iterator[None]:
     """After a scenario, end the sessions of clients that were killed: they would keep their capabilities for 300 s."""
     yield
-    for session in shared.tell("mds.a", "session ls", timeout=PATIENCE):
-        if not psutil.pid_exists(pid := int(session["client_metadata"].get("pid", 0))):
+    quiet = 0
+    while quiet < 2:  # a daemon that was frozen still finds requests of the dead
+        sessions = shared.tell("mds.a", "session ls", timeout=PATIENCE)
+        dead = [pid for one in sessions if not runs(pid := int(one["client_metadata"].get("pid", 0)))]
+        for pid in dead:
             shared.evict(pid)
+        quiet = 0 if dead else quiet + 1
+        time.sleep(0.3)
+
+
+def runs(pid: int) -> bool:
+    """Return whether a process has not ended; a zombie, of whose end its new parent does not know yet, has."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def name_of(watch: Watch, cluster: Cluster, daemon: str) -> str:
@@ -166,6 +180,7 @@ def frozen_under_load(daemon: Daemon, logger: str, counter: str) -> Iterator[Non
         assert until(PATIENCE, lambda: count() >= before)
 
 
+@pytest.mark.fills_cpus
 def test_many_clients_on_one_mds_lock(watch: Watch, shared: Cluster, check: Check) -> None:
     mds = name_of(watch, shared, "mds.a")
     with options(shared, "mds.a", debug_mds="0/20"):  # what the MDS does under its lock takes longer then
@@ -174,6 +189,7 @@ def test_many_clients_on_one_mds_lock(watch: Watch, shared: Cluster, check: Chec
     check(Truth((Kind.RESOURCE, Kind.SEVERAL), f"{lock}|cpu host" if FEW_CPUS else lock), found)
 
 
+@pytest.mark.fills_cpus
 def test_neighbours_that_take_the_cpus_of_the_mds(watch: Watch, shared: Cluster, check: Check) -> None:
     with faults.hogs(3 * len(os.sched_getaffinity(0))):
         found = watch.judge(storm(processes=2), environment=shared.environment())
@@ -202,6 +218,7 @@ def test_an_mds_cache_that_reads_again_what_it_dropped(watch: Watch, shared: Clu
     check(Truth(RESOURCE, f"mds_cache {name_of(watch, shared, 'mds.a')}"), found)
 
 
+@pytest.mark.fills_cpus
 def test_an_mds_cache_at_many_times_its_limit_that_costs_nothing(watch: Watch, shared: Cluster, check: Check) -> None:
     mds = name_of(watch, shared, "mds.a")
     with loads.metadata(shared, "hold", files=2500) as files:
@@ -213,6 +230,7 @@ def test_an_mds_cache_at_many_times_its_limit_that_costs_nothing(watch: Watch, s
     assert not any(limit.resource == "mds_cache" for limit in found.limits)
 
 
+@pytest.mark.fills_cpus
 def test_small_writes_to_an_osd(watch: Watch, shared: Cluster, check: Check) -> None:
     osd = name_of(watch, shared, "osd.0")
     found = watch.judge(rados(), environment=shared.environment())
@@ -261,6 +279,7 @@ def test_one_request_at_a_time(watch: Watch, shared: Cluster, check: Check) -> N
     assert found.latency
 
 
+@pytest.mark.fills_cpus
 def test_small_writes_through_one_ceph_fuse(watch: Watch, shared: Cluster, check: Check) -> None:
     with shared.mount() as mount:
         wait_for(watch, "pinchpoint_ceph_client_instances", client="ceph-fuse")
@@ -302,6 +321,7 @@ def test_a_limit_of_block_io_on_an_osd_that_its_disk_does_not_show(watch: Watch,
     check(Truth(RESOURCE, f"io_quota {owner}"), found)
 
 
+@pytest.mark.fills_cpus
 def test_a_benchmark_that_idles_while_its_neighbours_load_the_mds(watch: Watch, shared: Cluster, check: Check) -> None:
     with loads.metadata(shared, "storm", processes=4) as neighbours:
         neighbours.wait_ready()

@@ -49,14 +49,17 @@ def beside(command: Sequence[str]) -> Iterator[None]:
         process.wait()
 
 
+@pytest.mark.fills_cpus
 def test_one_thread_that_computes(watch: Watch, check: Check) -> None:
     check(Truth(RESOURCE, "benchmark fio"), watch.judge(fio("--ioengine=cpuio", "--cpuload=100")))
 
 
+@pytest.mark.fills_cpus
 def test_more_runnable_processes_than_cpus(watch: Watch, check: Check) -> None:
     check(Truth(RESOURCE, "cpu host"), watch.judge(fio("--ioengine=cpuio", "--cpuload=100", "--numjobs=8")))
 
 
+@pytest.mark.fills_cpus
 def test_a_benchmark_under_a_cpu_quota(watch: Watch, check: Check) -> None:
     with faults.cgroup("cpu", faults.quota(0.3)) as group:
         found = watch.judge([*faults.entering(group), *fio("--ioengine=cpuio", "--cpuload=100")])
@@ -87,32 +90,19 @@ def test_synchronous_writes_to_a_slow_disk(watch: Watch, check: Check, tmp_path:
 
 def test_buffered_writes_that_wait_for_writeback_to_a_slow_disk(watch: Watch, check: Check, tmp_path: Path) -> None:
     with faults.slow_disk(tmp_path, {"write_bps": 20 << 20}) as disk:
-        bdi = Path(f"/sys/class/bdi/{disk.number}")
-        try:
-            (bdi / "strict_limit").write_text("1")
-            (bdi / "max_bytes").write_text(str(32 << 20))
-        except OSError as problem:
-            pytest.skip(f"{bdi}: {problem}")  # since Linux 6.2; else gigabytes have to be dirty first
+        faults.limit_dirty(disk, 32 << 20)
         found = watch.judge(on(disk.mount, "--rw=write", "--ioengine=psync", "--bs=1m", size="160m"))
     check(Truth(RESOURCE, f"disk {disk.name}"), found)
 
 
+@pytest.mark.fills_cpus
 def test_writeback_whose_worker_is_full(watch: Watch, check: Check, tmp_path: Path) -> None:
+    # Small random pages cost the worker, which compresses each, more than those who write them.
     with faults.compressed_disk(tmp_path) as disk:
-        bdi = Path(f"/sys/class/bdi/{disk.number}")
-        try:
-            (bdi / "strict_limit").write_text("1")
-            (bdi / "max_bytes").write_text(str(32 << 20))
-        except OSError as problem:
-            pytest.skip(f"{bdi}: {problem}")
-        file = disk.mount / "file"
-        with file.open("wb") as data:
-            for _ in range(64):
-                data.write(b"x" * (1 << 20))
-        found = watch.judge(
-            fio(f"--filename={file}", "--size=64m", "--rw=write", "--ioengine=psync", "--bs=1m", "--overwrite=1")
-        )
-    check(Truth(RESOURCE, f"writeback_worker {disk.number}"), found)
+        faults.limit_dirty(disk, 16 << 20)
+        writes = on(disk.mount, "--rw=randwrite", "--ioengine=psync", "--bs=4k", "--numjobs=2", size="32m")
+        found = watch.judge(writes)
+    check(Truth(RESOURCE, f"writeback_worker {disk.name}"), found)
 
 
 def test_a_limit_of_a_cgroup_that_the_disks_statistics_do_not_show(watch: Watch, check: Check, tmp_path: Path) -> None:
@@ -133,6 +123,7 @@ def test_reads_at_depth_one_from_a_disk_that_only_takes_its_time(watch: Watch, c
     check(Truth((Kind.LATENCY_BOUND,), ""), found)
 
 
+@pytest.mark.fills_cpus
 def test_a_cpu_limit_and_a_disk_limit_at_once(watch: Watch, check: Check, tmp_path: Path) -> None:
     with faults.slow_disk(tmp_path, {"write_bps": 20 << 20}) as disk:
         writes = on(disk.mount, "--rw=write", "--direct=1", "--ioengine=libaio", "--iodepth=8", "--bs=256k")
@@ -140,6 +131,7 @@ def test_a_cpu_limit_and_a_disk_limit_at_once(watch: Watch, check: Check, tmp_pa
     check(Truth((Kind.SEVERAL,), f"benchmark fio|disk {disk.name}"), found)
 
 
+@pytest.mark.fills_cpus
 def test_a_benchmark_that_sleeps_beside_busy_neighbours(watch: Watch, check: Check, tmp_path: Path) -> None:
     with faults.hogs(3):
         found = watch.judge(on(tmp_path, "--rw=write", "--ioengine=psync", "--bs=4k", "--thinktime=500ms", size="1m"))
