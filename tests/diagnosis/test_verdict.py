@@ -243,6 +243,7 @@ def test_a_client_of_a_frozen_mds_that_shows_nothing_is_not_taken_for_idle() -> 
     found = judged(client=client, server=MadeHost().stuck("mds.a"))
 
     assert named(found) == [("stuck", "mds.a")]
+    assert found.evidence[0] == "100% of fio's time passes without an answer to any of its requests"
 
 
 def test_two_quotas_that_share_the_blame_are_several() -> None:

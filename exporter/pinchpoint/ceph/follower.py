@@ -339,7 +339,7 @@ class Followers:
                     yield INFO.point(1, daemon, shown.cluster, shown.version)
 
     def _daemons(self) -> dict[str, Follower | _Found]:
-        """Return what is shown under each name: what answers, else what says why not, the oldest of several.
+        """Return what is shown under each name: what answers, else what is stuck, else what says why, the oldest one.
 
         A name has several where a daemon has inherited a socket or has a child, where its predecessor is not reaped
         yet, where two have the same path in different containers, or with two clusters that are not known yet.
@@ -407,9 +407,9 @@ class _Found:
             self.drop(path)
 
 
-def _rank(shown: Follower | _Found) -> tuple[bool, bool]:
+def _rank(shown: Follower | _Found) -> tuple[bool, bool, bool]:
     problem = shown.problem
-    return problem == "foreign" or problem in UNSEEN, problem != ""
+    return problem == "foreign" or problem in UNSEEN, problem != "", not shown.stuck
 
 
 def state(procfs: Path, process: Process) -> str:

@@ -23,6 +23,7 @@ WAITS = {
     "idle": "does nothing",
     "ceph": "waits for Ceph, and no admin socket says for what",
 }
+UNANSWERED = "passes without an answer to any of its requests"
 LEAST = 0.1
 """Share of the time under which a wait class is not worth a sentence."""
 PART = 0.05
@@ -62,13 +63,15 @@ def _owners(group: Sequence[Limit]) -> str:
 
 def evidence(kind: str, workload: Workload, limits: Sequence[Limit], ranking: Sequence[Limit]) -> tuple[str, ...]:
     """Return the sentences that tell what a verdict rests on."""
-    return (*_waits(workload), *(_busy(limit) for limit in limits), *_nearest(kind, limits, ranking))
+    return (*_waits(kind, workload), *(_busy(limit) for limit in limits), *_nearest(kind, limits, ranking))
 
 
-def _waits(workload: Workload) -> Iterator[str]:
+def _waits(kind: str, workload: Workload) -> Iterator[str]:
     told = [(wait, share) for wait, share in workload.shares.items() if share >= LEAST][:SHOWN]
     for wait, share in told:
-        line = f"{share:.0%} of {workload.benchmark or 'the benchmark'}'s time {WAITS.get(wait, f'is spent on {wait}')}"
+        # A client's requests are counted when they are answered: until then it looks as if it had none.
+        what = UNANSWERED if (kind, wait) == ("stuck", "idle") else WAITS.get(wait, f"is spent on {wait}")
+        line = f"{share:.0%} of {workload.benchmark or 'the benchmark'}'s time {what}"
         count = workload.seconds[wait]
         yield line if wait in ("idle", "cpu") else f"{line} ({count:.1f} of {workload.total:.1f} processes at a time)"
 
