@@ -366,6 +366,18 @@ def test_two_daemons_of_one_name_are_never_the_same_series_twice(machine: Machin
     assert len(series) == len(set(series)) == 3
 
 
+def test_of_two_daemons_of_one_name_the_one_that_is_stuck_is_shown_before_one_without_a_socket(
+    machine: Machine, followers: Followers
+) -> None:
+    machine.process(10, "ceph-mds", argv=("ceph-mds", "-i", "a"))
+    machine.process(11, "ceph-mds", argv=("ceph-mds", "-i", "a"))
+    machine.write("proc/11/stat", stat_line(11, "ceph-mds").replace(b") S", b") T"))
+    followers.refresh(0.0)
+    followers.refresh(1.0)
+
+    assert [value for _, value in values(followers).series("pinchpoint_ceph_daemon_stuck")] == [1.0]
+
+
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[DaemonSocket]:
     with DaemonSocket(tmp_path / "ceph-mds.b.asok", ANSWERS) as listening:
