@@ -29,7 +29,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the scenarios that may run beside others."""
     for item in items:
-        if item.path.parent == HERE and item.get_closest_marker("fills_cpus") is None:
+        if item.path.parent == HERE and item.get_closest_marker("alone") is None:
             item.add_marker(pytest.mark.light)
 
 
