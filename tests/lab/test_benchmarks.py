@@ -175,13 +175,19 @@ def watched(exporter: Exporter, command: Command, process: subprocess.Popen[byte
         time.sleep(0.2)
     process.wait(1.0)
 
-    def ended() -> Snapshot | None:
+    def ended() -> tuple[str, Snapshot] | None:
         found = exporter.scrape()
-        over = found.value("pinchpoint_run_state", benchmark=command.benchmark, run=run, state=State.FINISHED)
-        return found if over else None
+        # On a host that is very busy an exposition may take longer than the whole benchmark.
+        name = run or max(ids_of(found, command.benchmark) - before, default="")
+        over = found.value("pinchpoint_run_state", benchmark=command.benchmark, run=name, state=State.FINISHED)
+        return (name, found) if over else None
 
-    found = until(PATIENCE, ended, pause=0.2)
-    assert isinstance(found, Snapshot), (run, active, list(exporter.scrape().series("pinchpoint_run_state")))
+    seen = until(PATIENCE, ended, pause=0.2)
+    assert seen, (run, active, list(exporter.scrape().series("pinchpoint_run_state")))
+    run, found = seen
+    if not active:
+        starts = found.series("pinchpoint_phase_start_timestamp_seconds")
+        active = [phase for _, phase in sorted((at, labels["phase"]) for labels, at in starts if labels["run"] == run)]
     return run, active, found
 
 
