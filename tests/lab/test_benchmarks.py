@@ -22,7 +22,7 @@ from pinchpoint.model import Snapshot
 from pinchpoint.sources import parse_exposition
 from polling import until
 
-PATIENCE = 120.0
+PATIENCE = 30.0
 PROGRAM = str(Path(sys.executable).with_name("pinchpoint"))
 IMAGE = "benchmarked"
 KEPT = "kept"
