@@ -274,8 +274,6 @@ class Cluster:
             self._make_directory()
             self._start_daemons()
             _wait_for(self._is_healthy, "the cluster to be healthy", START_SECONDS, self._problem)
-            if self.kept:
-                (self.directory / "kept").touch()
         except BaseException as error:
             problem = self._problem()
             self.stop()
@@ -365,7 +363,10 @@ class Cluster:
 
     def spawn(self, command: Sequence[str], name: str, *, pipes: bool = False) -> subprocess.Popen[bytes]:
         """Start a process that finds the cluster and ends with it; its output goes to a file, or to `pipes`."""
-        if not self.kept:
+        held: tuple[int, ...] = ()
+        if self.kept:
+            held = (self._lock.fileno(),)  # a daemon that runs keeps the directory from being swept
+        else:
             command = ["setpriv", "--pdeathsig", "KILL", "--", *command]
         with self._output(name).open("ab") as output:
             process = subprocess.Popen(
@@ -375,6 +376,7 @@ class Cluster:
                 stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if pipes else output,
                 stderr=output,
+                pass_fds=held,
                 start_new_session=True,  # a Ctrl-C is for the owner
             )
         self._children.append(process)
@@ -391,8 +393,8 @@ class Cluster:
         with _locked(base):
             sweep(base)
             directory = self._directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
-            lock = self._cleanup.enter_context((directory / "lock").open("w"))
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._lock = self._cleanup.enter_context((directory / "lock").open("w"))
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
         if not self.kept:
             janitor = subprocess.Popen(
                 ["/bin/sh", "-c", JANITOR, "janitor", str(directory), MARK],
@@ -526,7 +528,10 @@ def remove(directory: Path) -> None:
 
 
 def sweep(base: Path) -> None:
-    """Remove clusters whose owner is gone, except those that are to be kept and run."""
+    """Remove clusters whose lock nobody holds: neither their owner nor, of those that are kept, a daemon.
+
+    A lock is seen from other PID namespaces too, where processes are not.
+    """
     for directory in base.glob(f"{PREFIX}*"):
         with contextlib.ExitStack() as stack:
             try:
@@ -536,8 +541,7 @@ def sweep(base: Path) -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 continue
-            if not ((directory / "kept").exists() and processes(directory)):
-                remove(directory)
+            remove(directory)
 
 
 def _configuration(directory: Path, fsid: str, port: int, cluster: Cluster) -> str:

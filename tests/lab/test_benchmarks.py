@@ -88,7 +88,8 @@ def first(pattern: str, text: str) -> float:
     return float(found[1])
 
 
-RADOS = ["rados", "bench", "-p", "rbd", "6"]
+RADOS = ["rados", "bench", "-p", "rbd", "6", "-t", "1"]
+"""One operation at a time, which leaves a CPU to others."""
 READ = ["--run-name", KEPT]
 COMMANDS = {
     "rados write": Command(
@@ -159,9 +160,13 @@ def ids_of(found: Snapshot, benchmark: str) -> set[str]:
     }
 
 
-def watched(exporter: Exporter, command: Command, process: subprocess.Popen[bytes]) -> tuple[str, list[str], Snapshot]:
-    """Return the run that the exporter sees while a process runs, its active phases in order, and the end of it."""
-    before = ids_of(exporter.scrape(), command.benchmark)
+def watched(
+    exporter: Exporter, command: Command, process: subprocess.Popen[bytes], before: set[str]
+) -> tuple[str, list[str], Snapshot]:
+    """Return the run that the exporter sees while a process runs, its active phases in order, and the end of it.
+
+    `before` are the ids that it showed already when the process was started.
+    """
     active: list[str] = []
     run = ""
     deadline = time.monotonic() + PATIENCE
@@ -214,12 +219,13 @@ def test_under_pinchpoint_run_phases_and_results_are_those_that_are_printed(
     options = [f"--path.runs={exporter.runs}", f"--target={target}"]
     output = tmp_path / "output"
 
+    before = ids_of(exporter.scrape(), command.benchmark)
     with output.open("wb") as file:
         process = subprocess.Popen(
             [PROGRAM, "run", *options, "--", *command.argv], env=environment, stdout=file, stderr=subprocess.PIPE
         )
         with process:
-            run, active, found = watched(exporter, command, process)
+            run, active, found = watched(exporter, command, process, before)
             assert process.stderr
             words = process.stderr.read().decode()
     assert process.returncode == 0, words
@@ -240,8 +246,9 @@ def test_a_command_that_only_writes_to_a_file_is_found_with_the_same_phases_and_
     output = tmp_path / "output"
     script = f"{shlex.join(command.argv)} > {shlex.quote(str(output))}; exit $?"
 
+    before = ids_of(exporter.scrape(), command.benchmark)
     with subprocess.Popen(["/bin/sh", "-c", script], env=cluster.environment(), stderr=subprocess.PIPE) as process:
-        run, active, found = watched(exporter, command, process)
+        run, active, found = watched(exporter, command, process, before)
 
     assert process.returncode == 0
     assert phases(found, run) == command.phases
