@@ -211,7 +211,7 @@ def test_fio_job_groups_are_phases_with_results_from_its_json(run: Run, tmp_path
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
 def test_output_without_results_says_what_would_have_them(run: Run) -> None:
-    burn = ("--name=burn", "--ioengine=cpuio", "--cpuload=50", "--runtime=1", "--time_based", "--output=/dev/null")
+    burn = ("--name=burn", "--ioengine=cpuio", "--cpuload=50", "--runtime=1", "--time_based", "--output=/dev/zero")
     process = run("--quiet", "--", "fio", *burn)
     stderr = process.communicate(timeout=60)[1].decode()
 

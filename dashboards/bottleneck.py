@@ -1,0 +1,335 @@
+"""Which phase, is it alive, what limits it, since when, on which host, what to do: one screen."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders.dashboard import Dashboard
+
+from dashboards.kit import (
+    PAGES,
+    RUN,
+    WAIT_COLOURS,
+    About,
+    Column,
+    Panel,
+    Query,
+    board,
+    class_colours,
+    lines,
+    numbers,
+    rows,
+    states,
+)
+from pinchpoint.diagnosis.advice import all_advice
+from pinchpoint.report.palette import KINDS, WAIT_WORDS
+
+ACTIVE = f"pinchpoint_phase_active{{{RUN}}} == 1"
+NAMING = "resource|several|stuck"
+"""Kinds of verdict that name a resource."""
+
+PHASE_COLOURS = {
+    "/^no phase$/": "transparent",
+    "/write|create|mkdir/": WAIT_COLOURS["osd"],
+    "/read|rand|seq/": WAIT_COLOURS["network"],
+    "/find|stat/": WAIT_COLOURS["cpu"],
+    "/delete|remove|clean/": WAIT_COLOURS["lock"],
+    "/.*/": WAIT_COLOURS["other"],
+}
+"""What a phase does, by its name; the first that fits."""
+
+
+def dashboard() -> Dashboard:
+    """Return the dashboard."""
+    made = board(
+        "pinchpoint-bottleneck",
+        "Pinchpoint / Bottleneck now",
+        "Which phase, is it alive, what limits it, since when, on which host, what to do.",
+        variables=("run", "host"),
+    )
+    panels = (phases, verdict, progress, advice, results, waits, ranking, since, alerts, blind)
+    for panel in panels:
+        made.with_panel(panel())
+    return made
+
+
+def limits(selector: str = "") -> str:
+    """Return a query for the verdicts of the chosen runs, with a label ``limit`` that says what they name."""
+    verdicts = f"max by (benchmark, run, kind, resource, owner, instance) (pinchpoint:verdict:info{{{RUN}{selector}}})"
+    named = f'label_join({verdicts}, "limit", " of ", "resource", "owner")'
+    return f'label_replace({named}, "limit", "$1", "kind", "(latency-bound|unknown|blind|idle)")'
+
+
+def phases() -> Panel:
+    """Return the phase ribbon."""
+    about = About(
+        "The phase of the run over time. Blue writes, light blue reads, yellow finds and stats, brown deletes.",
+        "Phases follow one another without gaps.",
+        "A phase that is far longer than in the run before, or a gap: see what limits it below.",
+        ("PhaseStalled", "PhaseOverrun", "docs/results.md"),
+    )
+    nothing = f'label_replace(vector(0) unless on () ({ACTIVE}), "phase", "no phase", "", "")'
+    query = Query(f"max by (run, phase) ({ACTIVE}) or {nothing}")
+    return states("Phase", about, query, size=(24, 3), text_of="phase", colours=PHASE_COLOURS)
+
+
+def verdict() -> Panel:
+    """Return the verdict in one line, to be read from afar."""
+    about = About(
+        "What limits the phase that runs, judged over the last 15 s.",
+        "A limit that you meant to reach: the disks, or the network.",
+        "A single thread or lock, a quota, or a daemon that is stuck: the cluster could do more.",
+        ("docs/verdict.md",),
+    )
+    colours = {f"/^{kind}/": KINDS[kind] for kind in ("latency-bound", "unknown", "blind", "idle")}
+    return numbers(
+        "Limited by",
+        about,
+        Query(limits(), "{{limit}}"),
+        size=(10, 4),
+        name=True,
+        value=False,
+        colours={"/ of /": KINDS["resource"], **colours},
+        nothing="no verdict yet",
+    )
+
+
+def progress() -> Panel:
+    """Return what runs, for how long, how far it is and whether it moves."""
+    about = About(
+        "The phases that run: for how long, how much is done, how long it is meant to take, and for how long nothing "
+        "has been done.",
+        "Progress grows, and the time without work stays below a few seconds.",
+        "Time without work grows: the phase hangs. Elapsed time beyond what is expected: it won't end soon.",
+        ("PhaseStalled", "PhaseOverrun", "BenchmarkFailed"),
+    )
+
+    def of(metric: str) -> Query:
+        return Query(
+            f"max by (benchmark, run, phase) (pinchpoint_phase_{metric}{{{RUN}}} and on (run, phase) {ACTIVE})"
+        )
+
+    return rows(
+        "Running",
+        about,
+        {
+            "elapsed": of("elapsed_seconds"),
+            "progress": of("progress_ratio"),
+            "expected": of("expected_seconds"),
+            "stalled": of("stalled_seconds"),
+        },
+        {
+            "benchmark": Column("benchmark", width=110),
+            "run": Column("run"),
+            "phase": Column("phase"),
+            "elapsed": Column("for", unit="s", width=80, decimals=0),
+            "progress": Column("done", unit="percentunit", bar=WAIT_COLOURS["osd"], width=150, decimals=0),
+            "expected": Column("expected", unit="s", width=80, decimals=0),
+            "stalled": Column("without work", unit="s", width=110, decimals=0),
+        },
+        size=(14, 4),
+        nothing="no benchmark runs",
+    )
+
+
+def advice() -> Panel:
+    """Return what to do about each limit, and where to read on."""
+    about = About(
+        "What the verdict names, where it is, and the first thing to do about it. The link is the runbook, which also "
+        "says what does not help.",
+        "One limit, with a share of the blame that is well above 40 %.",
+        "Several limits at once: raise both, or the second takes over at once.",
+        ("docs/verdict.md",),
+    )
+    found = all_advice()
+    do = {name: entry.do for name, entry in [*found.resource.items(), *found.kind.items()]}
+    pages = {name: f"runbooks/{entry.runbook}.md" for name, entry in found.resource.items()}
+    pages |= dict.fromkeys(found.kind, "docs/verdict.md")
+    blamed = f"{limits()} * on (benchmark, run, instance, resource, owner) group_left () pinchpoint:blame:ratio"
+    expr = f"({blamed} or {limits()} * 0)"
+    for label in ("do", "page"):
+        expr = f'label_replace({expr}, "{label}", "$1", "kind", "(.*)")'
+        expr = f'label_replace({expr}, "{label}", "$1", "resource", "(.+)")'
+    return rows(
+        "What to do",
+        about,
+        {"blame": Query(expr)},
+        {
+            "limit": Column("limited by", width=210),
+            "instance": Column("on", width=140),
+            "blame": Column("blame", unit="percentunit", width=70, decimals=0),
+            "do": Column("do first", words=do, link=f"{PAGES}${{__data.fields.page.text}}", link_title="Runbook"),
+            "page": Column("page", words=pages, hidden=True),
+        },
+        size=(14, 5),
+        sort="blame",
+        nothing="no verdict yet",
+    )
+
+
+def results() -> Panel:
+    """Return what the benchmark has printed."""
+    about = About(
+        "Results of each phase as soon as the benchmark prints them, and its own figures of the phase that runs.",
+        "As much as in the best run before.",
+        "Less than before by more than repeats differ (dashboard Runs).",
+        ("docs/results.md", "ThroughputDecay", "RunInvalid"),
+    )
+
+    def of(unit: str) -> Query:
+        selector = f'{{{RUN}, unit="{unit}"}}'
+        found = f"pinchpoint_phase_rate{selector} or pinchpoint_phase_result{selector}"
+        return Query(f"max by (run, phase, operation) ({found})")
+
+    started = f"max by (run, phase) (pinchpoint_phase_start_timestamp_seconds{{{RUN}}})"
+    operations = f"max by (run, phase, operation) (pinchpoint_phase_rate{{{RUN}}} or pinchpoint_phase_result{{{RUN}}})"
+    return rows(
+        "Results",
+        about,
+        {
+            "bytes": of("bytes_per_second"),
+            "operations": of("operations_per_second"),
+            "start": Query(f"1000 * {started} * on (run, phase) group_right () ({operations} * 0 + 1)"),
+        },
+        {
+            "phase": Column("phase"),
+            "operation": Column("operation", width=110),
+            "bytes": Column("bytes", unit="binBps", width=110),
+            "operations": Column("operations", unit="ops", width=110),
+            "start": Column("began", unit="dateTimeAsLocal", width=160),
+        },
+        size=(10, 5),
+        sort="start",
+        nothing="no result yet",
+    )
+
+
+def waits() -> Panel:
+    """Return what the benchmark's processes do with their time."""
+    words = ", ".join(f"{wait}: {text}" for wait, text in WAIT_WORDS.items())
+    about = About(
+        f"What the processes of the benchmark do with their time ({words}).",
+        "Most of it is waiting for what you want to measure.",
+        "`runqueue` (no CPU is free), `client`, `lock` or `other` take much of it.",
+        ("docs/verdict.md",),
+    )
+    return lines(
+        "The benchmark's time",
+        about,
+        Query(f"avg by (wait) (pinchpoint:wait:share{{{RUN}}})", "{{wait}}"),
+        unit="percentunit",
+        colours=WAIT_COLOURS,
+        stack=True,
+        most=1,
+        size=(12, 7),
+    )
+
+
+def ranking() -> Panel:
+    """Return what answers for the waiting, the guiltiest first."""
+    about = About(
+        "Evidence: how much of the benchmark's waiting each resource answers for, how busy it is, how much of the time "
+        "it is full, and from which busy share on it counts as full.",
+        "Blame is spread over what you want to measure.",
+        "One resource has most of the blame and is full: it is the limit. Busy without blame limits nothing.",
+        ("docs/verdict.md", "MdsLockSaturated", "KvSyncSaturated"),
+    )
+    labels = "(instance, resource, owner)"
+    blame = f"max by {labels} (pinchpoint:blame:ratio{{{RUN}}})"
+
+    def share(metric: str) -> Query:
+        used = f"rate(pinchpoint_resource_{metric}_seconds_total[$__rate_interval])"
+        return Query(f"max by {labels} ({used}) and on {labels} {blame}")
+
+    full = "max by (resource) (pinchpoint_resource_threshold_ratio)"
+    return rows(
+        "Blame",
+        about,
+        {
+            "blame": Query(blame),
+            "busy": share("busy"),
+            "full": share("saturated"),
+            "from": Query(f"{full} * on (resource) group_right () ({blame} * 0 + 1)"),
+        },
+        {
+            "resource": Column("resource", width=130),
+            "owner": Column("of", width=140),
+            "instance": Column("on", width=140),
+            "blame": Column("blame", unit="percentunit", bar=KINDS["resource"], decimals=0),
+            "busy": Column("busy", unit="percentunit", bar=WAIT_COLOURS["osd"], decimals=0),
+            "full": Column("full for", unit="percentunit", width=80, decimals=0),
+            "from": Column("full from", unit="percentunit", width=80, decimals=0),
+        },
+        size=(12, 7),
+        sort="blame",
+        nothing="nothing is blamed",
+    )
+
+
+def since() -> Panel:
+    """Return since when each limit has been one."""
+    about = About(
+        "What the verdict named, over time: since when it is the limit, and what was before it.",
+        "One limit for a whole phase.",
+        "Limits that alternate: two of them are about equal, or the load comes in waves.",
+        ("docs/verdict.md",),
+    )
+    query = Query(f"max by (limit) ({limits()})", "{{limit}}")
+    return states("Since when", about, query, size=(12, 6), colours=class_colours(), show_value=False)
+
+
+def alerts() -> Panel:
+    """Return the alerts that fire."""
+    about = About(
+        "Alerts that fire now, and for how long. The name leads to the runbook.",
+        "None.",
+        "A critical alert makes the run's results worthless.",
+        ("RunInvalid", "ClusterDegradedDuringRun"),
+    )
+    firing = 'ALERTS{alertstate="firing", instance=~"$host|"}'
+    labels = "(alertname, severity, instance, owner, daemon, run)"
+    since_when = f"time() - max by {labels} (ALERTS_FOR_STATE)"
+    return rows(
+        "Alerts",
+        about,
+        {"age": Query(f"{since_when} and on {labels} {firing}")},
+        {
+            "severity": Column("severity", width=80),
+            "alertname": Column("alert", link=f"{PAGES}runbooks/${{__data.fields.alert}}.md", link_title="Runbook"),
+            "owner": Column("of", width=90),
+            "daemon": Column("daemon", width=80),
+            "instance": Column("on", width=120),
+            "age": Column("for", unit="s", width=70, decimals=0),
+        },
+        size=(8, 6),
+        sort="severity",
+        ascending=True,
+        nothing="none fires",
+    )
+
+
+def blind() -> Panel:
+    """Return what is not seen."""
+    about = About(
+        "What nobody sees: hosts without data, daemons and clients that say nothing, probes that fail.",
+        "Empty.",
+        "A verdict may miss the real limit, and says `blind` where most of the waiting is for what is not seen.",
+        ("ExporterDown", "DaemonBlind", "ProbeFailing", "docs/verdict.md"),
+    )
+    parts = {
+        "host": 'up{job="pinchpoint"} == 0',
+        "$1": "pinchpoint_ceph_socket_up == 0",
+        "probe $1": "pinchpoint_probe_success == 0",
+        "client $1": "pinchpoint_ceph_client_blind_instances > 0",
+        "run: $1": f"pinchpoint_run_blind_info{{{RUN}}}",
+    }
+    sources = {"host": "instance", "$1": "daemon", "probe $1": "probe", "client $1": "client", "run: $1": "what"}
+    found = " or ".join(
+        f'label_replace({expr}, "blind", "{name}", "{sources[name]}", "(.*)")' for name, expr in parts.items()
+    )
+    return rows(
+        "Not seen",
+        about,
+        {"one": Query(f"max by (instance, blind) ({found})")},
+        {"blind": Column("what"), "instance": Column("on")},
+        size=(4, 6),
+        nothing="all is seen",
+    )
