@@ -275,9 +275,9 @@ class Cluster:
             self._start_daemons()
             _wait_for(self._is_healthy, "the cluster to be healthy", START_SECONDS, self._problem)
         except BaseException as error:
-            problem = self._problem()
+            problem = (self._problem() or self._condition()) if isinstance(error, LabError) else ""
             self.stop()
-            if problem and isinstance(error, LabError):
+            if problem:
                 raise LabError(problem) from error
             raise
 
@@ -483,6 +483,12 @@ class Cluster:
             return httpx.get(f"{self.prometheus_url}/metrics", timeout=5.0, trust_env=False).text
         except httpx.HTTPError:
             return ""
+
+    def _condition(self) -> str:
+        """Return what the monitor says of a cluster that does not become healthy, "" where it was not asked yet."""
+        if self._admin is not None:
+            return f"The cluster does not become healthy: {json.dumps(self.command('status'))}"
+        return ""
 
     def _problem(self) -> str:
         return next(filter(None, (daemon.ended() for daemon in self.daemons.values())), "")
