@@ -1,4 +1,4 @@
-"""Points as Prometheus and OpenMetrics text."""
+"""Points as Prometheus' text, and as a registry that prometheus_client serves in either format."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from prometheus_client import CollectorRegistry
 from prometheus_client import Metric as Family
 from prometheus_client.exposition import generate_latest
-from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
 from pinchpoint.model import Metric, Point
 
-__all__ = ["PointsCollector", "families", "families_text", "registry", "text"]
+__all__ = ["PointsCollector", "families", "registry", "text"]
 
 
 def families(points: Iterable[Point]) -> Iterator[Family]:
@@ -55,19 +54,3 @@ def registry(points: Callable[[], Iterable[Point]], metrics: Iterable[Metric] = 
 def text(points: Iterable[Point]) -> str:
     """Return the exposition in Prometheus' text format."""
     return generate_latest(registry(lambda: points)).decode()
-
-
-def families_text(found: Iterable[Family]) -> str:
-    """Return families as one OpenMetrics document."""
-    document: bytes = openmetrics.generate_latest(_Families(found))  # type: ignore[no-untyped-call]
-    return document.decode()
-
-
-class _Families:
-    """What the OpenMetrics writer needs of a registry."""
-
-    def __init__(self, found: Iterable[Family]) -> None:
-        self._found = found
-
-    def collect(self) -> Iterable[Family]:
-        return self._found
