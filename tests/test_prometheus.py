@@ -3,8 +3,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -12,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinchpoint.prometheus import FiredAlert, PrometheusError, fired_alerts
+from serving import serving
 
 
 @contextmanager
@@ -19,23 +18,12 @@ def answering(body: bytes, status: int = 200) -> Iterator[tuple[str, list[str]]]
     """Serve one answer to every question, and give the URL and the paths that were asked for."""
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(self.path)
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
+    def note(path: str) -> bytes:
+        asked.append(path)
+        return body
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(note, status) as address:
+        yield f"http://{address}", asked
 
 
 def answer(*series: tuple[str, list[float]]) -> bytes:

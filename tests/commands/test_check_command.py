@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any
 
 import pytest
@@ -15,34 +13,12 @@ from click.testing import CliRunner, Result
 from machine import Machine
 from pinchpoint.cli import main
 from pinchpoint.commands import check as check_command
+from serving import serving
 
 MANAGERS = Path(__file__).parents[1] / "fixtures" / "ceph" / "mgr_prometheus"
 SOUND = 'pinchpoint_probe_success{probe="cpu"} 1\npinchpoint_cpu_turbo_disabled 0\n'
 SLOW = 'pinchpoint_cpu_governor_info{driver="acpi-cpufreq",governor="powersave",epp=""} 1\n'
 CLOSED = "127.0.0.1:1"
-
-
-@contextmanager
-def serving(answer: Callable[[str], str]) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(answer(self.path).encode())
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def exporter(text: str) -> Any:

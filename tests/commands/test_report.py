@@ -4,9 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import msgspec
 import pytest
@@ -16,6 +14,7 @@ from pinchpoint import store
 from pinchpoint.cli import main
 from pinchpoint.report.document import Document
 from report.made import CLIENT, START, made_record, record
+from serving import serving
 
 SEEDS = Path(__file__).parents[1] / "fixtures" / "seeds"
 DAY = 86400.0
@@ -156,25 +155,11 @@ def test_settings_that_are_kept_with_a_run_are_taken_from_there(kept: Path) -> N
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            times = [[START + second, "1"] for second in range(60, 110, 2)]
-            labels = {"alertname": "MdsLockSaturated", "severity": "warning"}
-            body = json.dumps({"status": "success", "data": {"result": [{"metric": labels, "values": times}]}}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
-        thread = Thread(target=serving.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{serving.server_port}"
-        serving.shutdown()
-        thread.join()
+    times = [[START + second, "1"] for second in range(60, 110, 2)]
+    labels = {"alertname": "MdsLockSaturated", "severity": "warning"}
+    body = json.dumps({"status": "success", "data": {"result": [{"metric": labels, "values": times}]}})
+    with serving(lambda path: body) as address:
+        yield f"http://{address}"
 
 
 def test_alerts_are_those_that_prometheus_knows_or_those_that_are_kept(kept: Path, server: str) -> None:

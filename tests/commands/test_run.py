@@ -13,9 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -23,6 +21,7 @@ import pytest
 from pinchpoint.model import Snapshot
 from pinchpoint.recording import read_recording
 from polling import until
+from serving import serving
 
 Run = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -260,28 +259,6 @@ def test_a_bad_call_says_so_and_starts_nothing(run: Run, tmp_path: Path, argumen
 
 
 @contextmanager
-def answering(body: bytes) -> Iterator[str]:
-    """Serve one answer to every question; give the URL."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-@contextmanager
 def exporting(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Run an exporter that sees the runs of the test; give its address and its process."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -337,8 +314,9 @@ def test_other_hosts_come_from_prometheus_where_no_target_is_named(run: Run, tmp
         {"metric": {"__name__": "pinchpoint_threads", "instance": instance, "role": "r"}, "values": [[5.5, "3"]]}
         for instance in ("192.0.2.1:9748", "127.0.0.1:9748")
     ]
-    answer = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": series}}).encode()
-    with answering(answer) as url:
+    answer = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": series}})
+    with serving(lambda path: answer) as address:
+        url = f"http://{address}"
         process = run("--prometheus", url, "--", "sleep", "2")
         stderr = process.communicate(timeout=60)[1].decode()
     moments = list(read_recording(kept(tmp_path) / "samples.om.gz"))

@@ -10,9 +10,8 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 from threading import Event, Thread
@@ -23,14 +22,13 @@ from click.testing import CliRunner, Result
 from pinchpoint.commands import watch
 from pinchpoint.commands.watch import command
 from pinchpoint.probes import PROBES
+from serving import serving
 
 PATIENCE = 30.0
 """Seconds after which a test gives up waiting for what must come."""
 
-Body = Callable[[], str]
 
-
-def exposition() -> str:
+def exposition(path: str) -> str:
     """Return what an exporter says whose kswapd is always full, with counters that go on with the time."""
     now = time.time()
     return (
@@ -39,30 +37,6 @@ def exposition() -> str:
         'pinchpoint_resource_threshold_ratio{resource="kswapd"} 0.8\n'
         'pinchpoint_phase_active{benchmark="fio",run="r1",phase="write"} 1\n'
     )
-
-
-@contextmanager
-def serving(body: Body) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer = body().encode()
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @contextmanager
@@ -140,7 +114,7 @@ def test_the_status_is_1_when_every_target_is_down(nobody: str) -> None:
     ],
 )
 def test_a_target_that_is_no_exporter_is_down_and_the_others_go_on(body: str, reason: str, exporter: str) -> None:
-    with serving(lambda: body) as target:
+    with serving(lambda path: body) as target:
         result = once("--target", target, "--target", exporter)
 
     assert re.search(rf"{target}  DOWN for 0:00: .*{reason}", result.output)
@@ -172,7 +146,7 @@ def test_every_host_of_a_prometheus_server_is_watched() -> None:
     """The server has scraped both once more between the first question and each later one."""
     asked = count(1)
 
-    def answer() -> str:
+    def answer(path: str) -> str:
         now = 1000.0 + next(asked)
         series = [
             {
