@@ -21,6 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from pinchpoint.diagnosis.evidence import owner
 from pinchpoint.report.palette import IDLE_STATES, KINDS, SERIES, WAITS, wait_colour
 from pinchpoint.report.timeline import Line, Resource, Timeline
 from pinchpoint.report.words import printable
@@ -176,8 +177,9 @@ def busy_chart(timeline: Timeline, resources: Sequence[Resource], span: Span) ->
             serves = timeline.serves.get(resource, ())
             colour = wait_colour(serves[0] if serves else "other")
             _share_axis(axes, ticks=(0, 1))
-            hosts = f" on {resource.host}" if resource.host else ""
-            _title(axes, f"{resource.resource} of {resource.owner}{hosts}")
+            whose = owner(resource.owner, resource.host or resource.owner)
+            where = f" on {resource.host}" if resource.host not in ("", whose) else ""
+            _title(axes, f"{resource.resource} of {whose}{where}")
             axes.axhline(threshold, color=INK, linewidth=0.7, linestyle=(0, (4, 3)))
             times, values = _steps(timeline, timeline.busy[resource], span)
             axes.fill_between(times, 0, values, color=colour, alpha=BUSY, linewidth=0)
