@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dashboards import bottleneck
+from dashboards import bottleneck, clients, mds, osd, power, runs, threads
 from dashboards.kit import encoded
 
-BOARDS = (bottleneck,)
+BOARDS = (bottleneck, threads, power, mds, osd, clients, runs)
 """One module a dashboard, in the order in which a reader asks."""
 JSON = Path(__file__).parent / "json"
 

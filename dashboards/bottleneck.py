@@ -45,17 +45,23 @@ def dashboard() -> Dashboard:
         "Which phase, is it alive, what limits it, since when, on which host, what to do.",
         variables=("run", "host"),
     )
-    panels = (phases, verdict, progress, advice, results, waits, ranking, since, alerts, blind)
+    panels = (phases, phase, verdict, progress, advice, results, waits, ranking, since, alerts, blind)
     for panel in panels:
         made.with_panel(panel())
     return made
 
 
-def limits(selector: str = "") -> str:
+def limits() -> str:
     """Return a query for the verdicts of the chosen runs, with a label ``limit`` that says what they name."""
-    verdicts = f"max by (benchmark, run, kind, resource, owner, instance) (pinchpoint:verdict:info{{{RUN}{selector}}})"
-    named = f'label_join({verdicts}, "limit", " of ", "resource", "owner")'
-    return f'label_replace({named}, "limit", "$1", "kind", "(latency-bound|unknown|blind|idle)")'
+    labels = "benchmark, run, kind, resource, owner, instance"
+
+    def named(owner: str, whose: str) -> str:
+        found = f"max by ({labels}) (pinchpoint:verdict:info{{{RUN}, {owner}}})"
+        return f'label_join({found}, "limit", " of ", "resource", "{whose}")'
+
+    # What belongs to a whole host is called by the host's name.
+    others, hosts = named('owner!="host"', "owner"), named('owner="host"', "instance")
+    return f'label_replace(({others} or {hosts}), "limit", "$1", "kind", "(latency-bound|unknown|blind|idle)")'
 
 
 def phases() -> Panel:
@@ -68,7 +74,29 @@ def phases() -> Panel:
     )
     nothing = f'label_replace(vector(0) unless on () ({ACTIVE}), "phase", "no phase", "", "")'
     query = Query(f"max by (run, phase) ({ACTIVE}) or {nothing}")
-    return states("Phase", about, query, size=(24, 3), text_of="phase", colours=PHASE_COLOURS)
+    return states(
+        "Phases",
+        about,
+        query,
+        size=(24, 3),
+        text_of="phase",
+        colours=PHASE_COLOURS,
+        words={"/^no phase$/": " "},
+    )
+
+
+def phase() -> Panel:
+    """Return the phase that runs, to be read from afar."""
+    about = About(
+        "The phase that runs now, and for how long.",
+        "The phase that you expect, for about as long as in the run before.",
+        "A phase that goes on for far longer: see whether it moves (without work), and what limits it.",
+        ("PhaseStalled", "PhaseOverrun"),
+    )
+    elapsed = f"max by (run, phase) (pinchpoint_phase_elapsed_seconds{{{RUN}}} and on (run, phase) {ACTIVE})"
+    return numbers(
+        "Phase now", about, Query(elapsed, "{{phase}}"), unit="s", size=(6, 4), name=True, nothing="none", decimals=0
+    )
 
 
 def verdict() -> Panel:
@@ -83,8 +111,8 @@ def verdict() -> Panel:
     return numbers(
         "Limited by",
         about,
-        Query(limits(), "{{limit}}"),
-        size=(10, 4),
+        Query(f"max by (kind, limit) ({limits()})", "{{limit}}"),
+        size=(8, 4),
         name=True,
         value=False,
         colours={"/ of /": KINDS["resource"], **colours},
@@ -117,15 +145,14 @@ def progress() -> Panel:
             "stalled": of("stalled_seconds"),
         },
         {
-            "benchmark": Column("benchmark", width=110),
             "run": Column("run"),
             "phase": Column("phase"),
-            "elapsed": Column("for", unit="s", width=80, decimals=0),
-            "progress": Column("done", unit="percentunit", bar=WAIT_COLOURS["osd"], width=150, decimals=0),
-            "expected": Column("expected", unit="s", width=80, decimals=0),
-            "stalled": Column("without work", unit="s", width=110, decimals=0),
+            "elapsed": Column("for", unit="s", width=65, decimals=0),
+            "progress": Column("done", unit="percentunit", bar=WAIT_COLOURS["osd"], width=130, decimals=0),
+            "expected": Column("of", unit="s", width=65, decimals=0),
+            "stalled": Column("no work for", unit="s", width=95, decimals=0),
         },
-        size=(14, 4),
+        size=(10, 4),
         nothing="no benchmark runs",
     )
 
@@ -156,7 +183,9 @@ def advice() -> Panel:
             "limit": Column("limited by", width=210),
             "instance": Column("on", width=140),
             "blame": Column("blame", unit="percentunit", width=70, decimals=0),
-            "do": Column("do first", words=do, link=f"{PAGES}${{__data.fields.page.text}}", link_title="Runbook"),
+            "do": Column(
+                "do first", words=do, wrap=True, link=f"{PAGES}${{__data.fields.page.text}}", link_title="Runbook"
+            ),
             "page": Column("page", words=pages, hidden=True),
         },
         size=(14, 5),
@@ -194,7 +223,7 @@ def results() -> Panel:
             "operation": Column("operation", width=110),
             "bytes": Column("bytes", unit="binBps", width=110),
             "operations": Column("operations", unit="ops", width=110),
-            "start": Column("began", unit="dateTimeAsLocal", width=160),
+            "start": Column("began", unit="dateTimeFromNow", width=125),
         },
         size=(10, 5),
         sort="start",
@@ -214,7 +243,7 @@ def waits() -> Panel:
     return lines(
         "The benchmark's time",
         about,
-        Query(f"avg by (wait) (pinchpoint:wait:share{{{RUN}}})", "{{wait}}"),
+        Query(f"avg by (wait) (pinchpoint:wait:share{{{RUN}}}) > 0.002", "{{wait}}"),
         unit="percentunit",
         colours=WAIT_COLOURS,
         stack=True,
@@ -237,7 +266,7 @@ def ranking() -> Panel:
 
     def share(metric: str) -> Query:
         used = f"rate(pinchpoint_resource_{metric}_seconds_total[$__rate_interval])"
-        return Query(f"max by {labels} ({used}) and on {labels} {blame}")
+        return Query(f"clamp_max(max by {labels} ({used}), 1) and on {labels} {blame}")
 
     full = "max by (resource) (pinchpoint_resource_threshold_ratio)"
     return rows(
@@ -285,19 +314,19 @@ def alerts() -> Panel:
         ("RunInvalid", "ClusterDegradedDuringRun"),
     )
     firing = 'ALERTS{alertstate="firing", instance=~"$host|"}'
-    labels = "(alertname, severity, instance, owner, daemon, run)"
-    since_when = f"time() - max by {labels} (ALERTS_FOR_STATE)"
+    labels = "(alertname, severity, instance, owner, daemon, client, phase, run)"
+    age = f"time() - max by {labels} (ALERTS_FOR_STATE) and on {labels} {firing}"
+    whose = f'label_join({age}, "of", " ", "owner", "daemon", "client", "phase")'
     return rows(
         "Alerts",
         about,
-        {"age": Query(f"{since_when} and on {labels} {firing}")},
+        {"age": Query(f"max by (alertname, severity, instance, of, run) ({whose})")},
         {
-            "severity": Column("severity", width=80),
+            "severity": Column("severity", width=75),
             "alertname": Column("alert", link=f"{PAGES}runbooks/${{__data.fields.alert}}.md", link_title="Runbook"),
-            "owner": Column("of", width=90),
-            "daemon": Column("daemon", width=80),
+            "of": Column("of", width=110),
             "instance": Column("on", width=120),
-            "age": Column("for", unit="s", width=70, decimals=0),
+            "age": Column("for", unit="s", width=65, decimals=0),
         },
         size=(8, 6),
         sort="severity",

@@ -41,6 +41,7 @@ __all__ = [
     "class_colours",
     "encoded",
     "lines",
+    "matrix",
     "numbers",
     "page",
     "panels_of",
@@ -221,7 +222,7 @@ def _phases() -> builders.AnnotationQuery:
 
 
 def _alerts() -> builders.AnnotationQuery:
-    expr = 'ALERTS{alertstate="firing", severity!="info", runbook_url=""}'
+    expr = 'ALERTS{alertstate="firing", severity!="info"}'
     return _event("Alerts", expr, FULL_COLOUR).enable(False)
 
 
@@ -230,6 +231,8 @@ def encoded(made: builders.Dashboard) -> str:
     found = json.loads(JSONEncoder().encode(made.build()))
     for number, panel in enumerate(panels_of(found), 1):
         panel["id"] = number
+        # The builder wants 1 or more, and then there is a page control below rows that all fit.
+        panel.get("options", {}).pop("perPage", None)
     for annotation in found["annotations"]["list"]:
         annotation.update(EVENTS.get(annotation["name"], {}))
     return json.dumps(found, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
@@ -298,12 +301,14 @@ def lines(
     most: float | None = None,
     mirrored: str = "",
     decimals: int | None = None,
+    limit: str = FULL,
+    nothing: str = "",
 ) -> timeseries.Panel:
     """Return lines over time.
 
     `colours` are by series name or, in slashes, by a regular expression for it; what has none gets a shade of `shade`.
-    `stack` draws areas on top of each other. Series whose name begins with `FULL` are dashed: a limit, not a load.
-    Those whose name matches `mirrored` are drawn downwards.
+    `stack` draws areas on top of each other. Series whose name begins with `limit` are dashed: a limit, not a load.
+    Those whose name matches `mirrored` are drawn downwards. `nothing` is said where there is no series.
     """
     panel = _panel(timeseries.Panel(), title, about, size).targets(_refs(queries)).unit(unit)
     panel.color_scheme(builders.FieldColor().mode(dashboard.FieldColorModeId.SHADES).fixed_color(shade))
@@ -326,10 +331,12 @@ def lines(
         panel.max(most)
     if decimals is not None:
         panel.decimals(decimals)
+    if nothing:
+        panel.no_value(nothing)
     _colour(panel, colours or {})
     if mirrored:
         panel.override_by_regexp(f"/{mirrored}/", [_property("custom.transform", "negative-Y")])
-    if any(query.legend.startswith(FULL) for query in queries):
+    if any(query.legend.startswith(limit) for query in queries):
         dashed = [
             _fixed(FULL_COLOUR),
             _property("custom.lineStyle", {"fill": "dash", "dash": [8, 6]}),
@@ -337,7 +344,7 @@ def lines(
             _property("custom.stacking", {"mode": "none"}),
             _property("custom.fillOpacity", 0),
         ]
-        panel.override_by_regexp(f"/^{FULL}/", dashed)
+        panel.override_by_regexp(f"/^{limit}/", dashed)
     return panel
 
 
@@ -357,7 +364,8 @@ class Column:
     """A column of a table: `label` is what it is called above it.
 
     `unit` is Grafana's. `bar` draws a share as a bar of this colour; `words` replace values; `link` is an address,
-    in which ``${__data.fields.NAME}`` is another column of the row; `width` is in pixels.
+    in which ``${__data.fields.NAME}`` is another column of the row; `width` is in pixels; `wrap` lets long text have
+    more than one line.
     """
 
     label: str
@@ -369,6 +377,7 @@ class Column:
     width: int = 0
     hidden: bool = False
     decimals: int | None = None
+    wrap: bool = False
 
 
 def rows(
@@ -389,7 +398,7 @@ def rows(
     """
     refs = {name: chr(ord("A") + index) for index, name in enumerate(values)}
     panel = _panel(table.Panel(), title, about, size).targets(_refs(values.values(), instant=True, as_table=True))
-    panel.no_value(nothing)
+    panel.no_value(nothing).mappings([_no_value_in_cells()])
     sources = {f"Value #{ref}" if len(refs) > 1 else "Value": name for name, ref in refs.items()}
     fields = {name: source for source, name in sources.items()}
     order = {fields.get(name, name): place for place, name in enumerate(columns)}
@@ -404,14 +413,77 @@ def rows(
         steps.append(("sortBy", {"sort": [by], "fields": {}}))
     panel.transformations([dashboard.DataTransformerConfig(id_val=step, options=options) for step, options in steps])
     for column in columns.values():
-        if properties := _column(column):
-            panel.override_by_name(column.label, properties)
+        panel.override_by_name(column.label, _column(column))
     panel.cell_height(common.TableCellHeight.SM)
     return panel
 
 
+def matrix(
+    title: str,
+    about: About,
+    query: Query,
+    *,
+    row: str,
+    column: str,
+    cell: str = "",
+    order: Query | None = None,
+    column_order: str = "",
+    first: Column,
+    others: Mapping[str, Column] | None = None,
+    unit: str = "",
+    decimals: int | None = None,
+    size: tuple[int, int] = (12, 8),
+    nothing: str = "nothing",
+) -> table.Panel:
+    """Return a table with a row for each value of the label `row` and a column for each of the label `column`.
+
+    Cells hold the values of `query`, or those of its label `cell`. Rows are in the order of the values of `order`, a
+    query with some of the same labels, or else of their names; columns in that of the label `column_order`. `first` is
+    the column of the rows' names; `others` are columns that look different from the rest, by their value of `column`.
+    """
+    queries = [query] if order is None else [query, order]
+    panel = _panel(table.Panel(), title, about, size).targets(_refs(queries, instant=True, as_table=True))
+    panel.no_value(nothing)
+    value, rank = ("Value", row) if order is None else ("Value #A", "Value #B")
+    steps: list[tuple[str, dict[str, object]]] = [("merge", {})] if order else []
+    # Rows and columns come in the order in which their names are first met; sorting is stable.
+    for name in (rank, column_order or column):
+        steps.append(("sortBy", {"sort": [{"field": name}], "fields": {}}))
+    made: dict[str, object] = {
+        "rowField": row,
+        "columnField": column,
+        "valueField": cell or value,
+        "emptyValue": "null",
+    }
+    steps.append(("groupingToMatrix", made))
+    # Without any series there is no matrix, and `nothing` is only said where there are no fields either.
+    steps.append(("filterFieldsByName", {"exclude": {"pattern": "^(Time|Value( #[AB])?)$"}}))
+    steps.append(("organize", {"renameByName": {f"{row}\\{column}": first.label}, "excludeByName": {}}))
+    panel.transformations([dashboard.DataTransformerConfig(id_val=step, options=options) for step, options in steps])
+    if unit:
+        panel.unit(unit)
+    if decimals is not None:
+        panel.decimals(decimals)
+    panel.mappings([_no_value_in_cells()])
+    panel.override_by_regexp("/.*/", [_property("custom.wrapHeaderText", True)])
+    for name, other in [(first.label, first), *(others or {}).items()]:
+        panel.override_by_name(name, _column(other))
+    panel.cell_height(common.TableCellHeight.SM)
+    return panel
+
+
+def _no_value_in_cells() -> dashboard.SpecialValueMap:
+    """Return what an empty cell shows: else it would say why the table is empty."""
+    return dashboard.SpecialValueMap(
+        options=dashboard.DashboardSpecialValueMapOptions(
+            match=dashboard.SpecialValueMatch.NULL, result=dashboard.ValueMappingResult(text="-", index=0)
+        )
+    )
+
+
 def _column(column: Column) -> list[dashboard.DynamicConfigValue]:
-    properties = []
+    # What is said of an empty table would otherwise stand in every empty cell, too.
+    properties = [_property("noValue", "-")]
     if column.unit:
         properties.append(_property("unit", column.unit))
     if column.decimals is not None:
@@ -423,6 +495,8 @@ def _column(column: Column) -> list[dashboard.DynamicConfigValue]:
             _property("max", 1),
             _fixed(column.bar),
         ]
+    if column.wrap:
+        properties.append(_property("custom.cellOptions", {"type": "auto", "wrapText": True}))
     if column.words:
         properties.append(_property("mappings", [_mapping(column.words)]))
     if column.link:
@@ -516,7 +590,7 @@ def states(
     """Return states over time, a row each.
 
     Without `text_of` a row is a series, there while it has a value. With it there is one row, whose states are the
-    values of that label; `colours` are by regular expression, in slashes, of the state then.
+    values of that label; `colours`, and `words` for them, are by regular expression, in slashes, of the state then.
     """
     panel = _panel(statetimeline.Panel(), title, about, size)
     panel.targets(_refs(queries, as_table=bool(text_of))).row_height(0.85).line_width(0).fill_opacity(85)
@@ -535,7 +609,8 @@ def states(
             [
                 dashboard.RegexMap(
                     options=dashboard.DashboardRegexMapOptions(
-                        pattern=pattern, result=dashboard.ValueMappingResult(color=colour, index=index)
+                        pattern=pattern,
+                        result=dashboard.ValueMappingResult(text=(words or {}).get(pattern), color=colour, index=index),
                     )
                 )
                 for index, (pattern, colour) in enumerate((colours or {}).items())

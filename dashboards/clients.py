@@ -1,0 +1,526 @@
+"""The hosts that run the benchmark: what they wait for, and whether the wait is of their own making."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders.dashboard import Dashboard
+
+from dashboards.kit import (
+    FULL,
+    HOST,
+    WAIT_COLOURS,
+    About,
+    Column,
+    Panel,
+    Query,
+    board,
+    class_colours,
+    lines,
+    matrix,
+    numbers,
+    rows,
+)
+from pinchpoint.report.palette import SERIES, WAIT_WORDS
+
+OURS = f'{HOST}, run=~"($run)|"'
+"""Hosts on which only ranks run do not know the run; they count for each."""
+LEAST = 0.005
+"""Share of the time below which a wait class is left out of a table."""
+NODE_SCRAPE = 5
+"""Seconds between two scrapes of node_exporter (compose/prometheus.yml)."""
+CLIENT_THREADS = 'serves=~"(.*,)?client(,.*)?"'
+BENCHMARK_THREADS = 'resource="benchmark"'
+
+
+def dashboard() -> Dashboard:
+    """Return the dashboard."""
+    made = board(
+        "pinchpoint-clients",
+        "Pinchpoint / Clients",
+        "What the hosts wait for that run the benchmark, and whether the wait is of their own making.",
+        variables=("host", "run"),
+    )
+    panels = (
+        *(instances, blind, shut_out, depth, slowest, imbalance),
+        *(where, waits),
+        *(inflight, latency, operations),
+        *(threads, dirty, reclaim),
+        *(busy, network, disks),
+        *(round_trip, hosts),
+    )
+    for panel in panels:
+        made.with_panel(panel())
+    return made
+
+
+# ---- Queries
+
+
+def rate(metric: str, labels: str, selector: str = "") -> str:
+    """Return a query for the rate of a counter of Ceph clients, summed by `labels`."""
+    return f"sum by ({labels}) (rate(pinchpoint_ceph_client_{metric}_total{{{HOST}{selector}}}[$__rate_interval]))"
+
+
+def share(metric: str, selector: str) -> str:
+    """Return a query for the share of the time for which resources are busy, or saturated."""
+    used = f"rate(pinchpoint_resource_{metric}_seconds_total{{{HOST}, {selector}}}[$__rate_interval])"
+    return f"max by (instance, resource, owner) ({used})"
+
+
+def full(resources: str) -> Query:
+    """Return the query for the thresholds of resources."""
+    expr = f'max by (resource) (pinchpoint_resource_threshold_ratio{{resource=~"{resources}"}})'
+    return Query(expr, f"{FULL} ({{{{resource}}}})")
+
+
+def wait_seconds(labels: str) -> str:
+    """Return a query for how many processes of the benchmark are in each wait class."""
+    seconds = f"rate(pinchpoint_workload_seconds_total{{{OURS}}}[$__rate_interval])"
+    return f"sum by ({labels}) (max by (benchmark, run, instance, wait) ({seconds}))"
+
+
+def mean_latency(labels: str, selector: str = "") -> str:
+    """Return a query for the mean time of requests, by what they are sent to."""
+    requests = f"({rate('requests', labels, selector)} > 0)"
+    return f"{rate('inflight_seconds', labels, selector)} / {requests}"
+
+
+def of_node(metric: str, resource: str) -> str:
+    """Return a query for bytes of node_exporter, of the devices that are such a resource of the chosen hosts.
+
+    node_exporter has a port of its own, so hosts are matched without it.
+    """
+    ours = f'group by (instance, owner) (pinchpoint_resource_busy_seconds_total{{{HOST}, resource="{resource}"}})'
+    ours = f'label_replace({_host(ours)}, "device", "$1", "owner", "(.*)")'
+    theirs = _host(f"max by (instance, device) (rate(node_{metric}_total[$__rate_interval]))")
+    return f"sum by (host) ({theirs} and on (host, device) {ours})"
+
+
+def _host(expr: str) -> str:
+    return f'label_replace({expr}, "host", "$1", "instance", "(.+?)(:[0-9]+)?")'
+
+
+# ---- The answer
+
+
+def instances() -> Panel:
+    """Return how many instances of Ceph clients there are."""
+    about = About(
+        "Mounts and sessions of Ceph clients on the chosen hosts. A kernel mount has one writeback worker and one set "
+        "of connections, however many processes use it.",
+        "Several on each host: four containers with a mount each doubled the score of a public diary (3.94 to 8.48).",
+        "One on a host that is full: its writeback worker or messenger thread is the limit of the whole host.",
+        ("WritebackWorkerSaturated", "InflightCollapsed"),
+    )
+    expr = f"sum(max by (instance, client) (pinchpoint_ceph_client_instances{{{HOST}}}))"
+    return numbers("Client instances", about, Query(expr), nothing="none", size=(4, 3))
+
+
+def blind() -> Panel:
+    """Return how many instances say nothing."""
+    about = About(
+        "Instances that say nothing: no admin socket, no right to read debugfs, or no answer.",
+        "0.",
+        "More: depth and latency below lack them, and the verdict takes their waiting for that of the client.",
+        ("DaemonBlind",),
+    )
+    expr = f"sum(max by (instance, client) (pinchpoint_ceph_client_blind_instances{{{HOST}}}))"
+    return numbers("Blind instances", about, Query(expr), nothing="none", size=(4, 3))
+
+
+def shut_out() -> Panel:
+    """Return how many mounts the cluster has shut out."""
+    about = About(
+        "Kernel mounts that the cluster has shut out (blocklisted), now or in the last 30 s: what they wrote is lost.",
+        "0.",
+        "One is enough: the run is void.",
+        ("ClientBlocklisted",),
+    )
+    # Other clients do not tell; what nobody says is not 0.
+    told = f"max by (instance, client) (max_over_time(pinchpoint_ceph_client_blocklisted{{{HOST}}}[30s]))"
+    return numbers("Shut out", about, Query(f"sum({told})"), nothing="nobody tells", size=(4, 3))
+
+
+def depth() -> Panel:
+    """Return the mean number of requests in flight."""
+    about = About(
+        "Requests in flight to OSDs, on average, of all clients together. Throughput is this over latency.",
+        "In phases of bandwidth: several per instance.",
+        "About 1 per instance: one request after the other, whatever the cluster could do.",
+        ("InflightCollapsed", "ClientOverloaded"),
+    )
+    expr = f"""sum({rate("inflight_seconds", "instance", ', target="osd"')})"""
+    return numbers("In flight to OSDs", about, Query(expr), decimals=1, sparkline=True, size=(4, 3))
+
+
+def slowest() -> Panel:
+    """Return the slowest host."""
+    about = About(
+        "The host whose requests to OSDs take the longest on average.",
+        "About as long as those of the others.",
+        "Far longer than on the others: its network, its CPUs, or too many processes on it.",
+        ("ClientOverloaded", "DeepIdleInLatencyPhase"),
+    )
+    latency = mean_latency("instance", ', target="osd"')
+    return numbers(
+        "Slowest to OSDs", about, Query(f"topk(1, {latency})", "{{instance}}"), unit="s", name=True, size=(4, 3)
+    )
+
+
+def imbalance() -> Panel:
+    """Return how unevenly the hosts work."""
+    about = About(
+        "Requests of the busiest host against the mean of all hosts that run the benchmark.",
+        "Near 1: all hosts do the same.",
+        "Above 1.5: the slow hosts end last, and a phase is over when the last one ends.",
+        ("HostsDiffer", "docs/verdict.md"),
+    )
+    requests = f"{rate('requests', 'instance')} and on (instance) pinchpoint_workload_processes{{{OURS}}} > 0"
+    return numbers(
+        "Busiest host / mean",
+        about,
+        Query(f"max({requests}) / (avg({requests}) > 0) and on () (count({requests}) > 1)"),
+        decimals=2,
+        nothing="one host",
+        size=(4, 3),
+    )
+
+
+# ---- What is waited for
+
+
+def where() -> Panel:
+    """Return the wait classes of each host."""
+    words = ", ".join(f"{wait}: {text}" for wait, text in WAIT_WORDS.items())
+    about = About(
+        f"What the processes of the benchmark do with their time on each host ({words}).",
+        "All hosts alike, and most of it is waiting for what you want to measure.",
+        "One host that waits for something else than the others: look there first.",
+        ("docs/verdict.md", "HostsDiffer"),
+    )
+    found = wait_seconds("instance, wait")
+    query = Query(f"{found} / on (instance) group_left () (sum by (instance) ({found}) > 0) > {LEAST}")
+    return matrix(
+        "Waits of each host",
+        about,
+        query,
+        row="instance",
+        column="wait",
+        first=Column("host", width=150),
+        others={wait: Column(wait, bar=colour, width=100) for wait, colour in WAIT_COLOURS.items()},
+        unit="percentunit",
+        decimals=0,
+        size=(12, 7),
+        nothing="no benchmark runs on these hosts",
+    )
+
+
+def waits() -> Panel:
+    """Return the wait classes over time."""
+    about = About(
+        "What the processes of the benchmark do with their time, on the chosen hosts together.",
+        "Steady within a phase.",
+        "`client`, `writeback`, `runqueue` and `lock` are limits of the hosts themselves, not of the cluster.",
+        ("docs/verdict.md",),
+    )
+    found = wait_seconds("wait")
+    return lines(
+        "Waits over time",
+        about,
+        Query(f"{found} / on () group_left () (sum({found}) > 0)", "{{wait}}"),
+        unit="percentunit",
+        colours=WAIT_COLOURS,
+        stack=True,
+        most=1,
+        size=(12, 7),
+        nothing="no benchmark runs on these hosts",
+    )
+
+
+# ---- Requests
+
+
+TARGETS = {"/^mds /": WAIT_COLOURS["mds"], "/^osd /": WAIT_COLOURS["osd"]}
+
+
+def inflight() -> Panel:
+    """Return the requests in flight."""
+    about = About(
+        "Requests of Ceph clients that wait for an answer, on average, by what they are sent to.",
+        "Steady. For OSDs, in phases of bandwidth, several per instance.",
+        "1 per instance: synchronous I/O of an old kernel, or a benchmark of depth 1. Hundreds, with a latency of "
+        "0.5 s: a queue that the client makes for itself.",
+        ("InflightCollapsed", "ClientOverloaded"),
+    )
+    query = Query(rate("inflight_seconds", "instance, client, target"), "{{target}} {{client}} {{instance}}")
+    return lines("In flight", about, query, unit="short", colours=TARGETS, size=(8, 7))
+
+
+def latency() -> Panel:
+    """Return how long requests take."""
+    about = About(
+        "How long a request of a Ceph client to an MDS or an OSD takes on average.",
+        "Steady; on flash and 10 GbE or faster a millisecond or less.",
+        "Rises with the requests in flight while their rate does not: a queue. The dashed line appears near it.",
+        ("ClientOverloaded", "OsdSlowOps", "MdsSlowRequest"),
+    )
+    found = mean_latency("instance, client, target")
+    # Drawn always, it would press the lines of a healthy cluster flat.
+    threshold = 'max(pinchpoint_alert_threshold{alert="ClientOverloaded"})'
+    limit = f"{threshold} < 10 * max({found})"
+    return lines(
+        "Latency of requests",
+        about,
+        Query(found, "{{target}} {{client}} {{instance}}"),
+        Query(limit, f"{FULL} (ClientOverloaded)"),
+        unit="s",
+        colours=TARGETS,
+        size=(8, 7),
+    )
+
+
+def operations() -> Panel:
+    """Return how long the client's operations take."""
+    about = About(
+        "How long an operation takes as the client's user sees it, on average: with queue, locks and cache of the "
+        "client.",
+        "About as long as the requests beside it; far shorter where a cache answers.",
+        "Far longer than the requests: the client itself is slow, its lock, its threads or a full cache.",
+        ("LibrbdThreadSaturated", "ClientOverloaded"),
+    )
+    labels = "instance, client, operation"
+    query = Query(
+        f"{rate('io_seconds', labels)} / ({rate('ios', labels)} > 0)", "{{operation}} {{client}} {{instance}}"
+    )
+    return lines(
+        "Latency of operations",
+        about,
+        query,
+        unit="s",
+        colours={
+            "/^read/": WAIT_COLOURS["network"],
+            "/^write/": WAIT_COLOURS["osd"],
+            "/^f?sync/": WAIT_COLOURS["writeback"],
+        },
+        shade=WAIT_COLOURS["mds"],
+        size=(8, 7),
+        nothing="no client that tells",
+    )
+
+
+# ---- The hosts themselves
+
+
+def threads() -> Panel:
+    """Return the threads of clients and benchmark."""
+    about = About(
+        "How busy the serial threads and locks of Ceph clients are, and the busiest thread of the benchmark.",
+        "Below the dashed lines.",
+        "A thread of the client is full: more processes or mounts bring more. The benchmark's own is full: more ranks.",
+        ("LibrbdThreadSaturated", "BenchmarkThreadSaturated"),
+    )
+    found = f"{share('busy', CLIENT_THREADS)} or {share('busy', BENCHMARK_THREADS)}"
+    return lines(
+        "Threads of client and benchmark",
+        about,
+        Query(found, "{{resource}} of {{owner}} {{instance}}"),
+        full("rados_client|benchmark"),
+        unit="percentunit",
+        colours=class_colours(),
+        size=(8, 7),
+    )
+
+
+def dirty() -> Panel:
+    """Return the dirty page cache."""
+    about = About(
+        "Page cache that has yet to be written, and what is being written, as a share of what makes writers wait "
+        "(vm.dirty_ratio and its like).",
+        "Below 100 %, or a saw below it.",
+        "At 100 %: writers wait for writeback. Where a worker is full too (beside), it is the limit.",
+        ("WritebackWorkerSaturated",),
+    )
+
+    def of(metric: str, legend: str) -> Query:
+        threshold = f"(max by (instance) (pinchpoint_memory_dirty_threshold_bytes{{{HOST}}}) > 0)"
+        share = f"max by (instance) (pinchpoint_memory_{metric}_bytes{{{HOST}}}) / on (instance) {threshold}"
+        return Query(share, f"{legend} {{{{instance}}}}")
+
+    return lines(
+        "Dirty pages against their threshold",
+        about,
+        of("dirty", "dirty"),
+        of("writeback", "written back"),
+        unit="percentunit",
+        colours={"/^dirty/": WAIT_COLOURS["writeback"], "/^written/": WAIT_COLOURS["disk"]},
+        size=(8, 7),
+    )
+
+
+def reclaim() -> Panel:
+    """Return the workers that write back and reclaim."""
+    about = About(
+        "How busy the workers are that write back each file system's pages, and those that free memory.",
+        "Below the dashed lines. kswapd may be at 100 %: it was never the limit in a public diary of 18 runs.",
+        "A writeback worker of a Ceph mount above its line: it serves all processes of the mount. Mount it several "
+        "times (`noshare`).",
+        ("WritebackWorkerSaturated", "KswapdSaturated"),
+    )
+    return lines(
+        "Writeback and reclaim",
+        about,
+        Query(share("busy", 'resource=~"writeback_worker|kswapd|memory"'), "{{resource}} of {{owner}} {{instance}}"),
+        full("writeback_worker|kswapd"),
+        unit="percentunit",
+        colours=class_colours(),
+        size=(8, 7),
+    )
+
+
+def busy() -> Panel:
+    """Return how busy links and disks are."""
+    about = About(
+        "Share of the time in which a link has more to send than it can, a disk has requests, or the busiest CPU "
+        "handles packets.",
+        "Below the dashed lines; at them if the devices are what you want to measure.",
+        "A link or a CPU that handles packets is full on one host only. A fast disk may be busy all the time and not "
+        "full: a queue and a rising wait decide.",
+        ("NicSaturated", "DiskSaturated", "SoftirqSaturated"),
+    )
+    return lines(
+        "NIC and disk, busy",
+        about,
+        Query(share("busy", 'resource=~"link|disk|softirq_cpu"'), "{{resource}} of {{owner}} {{instance}}"),
+        full("link|disk|softirq_cpu"),
+        unit="percentunit",
+        colours=class_colours(),
+        size=(8, 7),
+    )
+
+
+def network() -> Panel:
+    """Return the bytes on the network."""
+    about = About(
+        "Bytes that each host's links receive (upwards) and send (downwards), from node_exporter.",
+        "Alike on all hosts.",
+        "A ceiling that nothing moves: the speed of the link, or of a switch between.",
+        ("NicSaturated",),
+    )
+    return lines(
+        "Network",
+        about,
+        Query(of_node("network_receive_bytes", "link"), "receives {{host}}", NODE_SCRAPE),
+        Query(of_node("network_transmit_bytes", "link"), "sends {{host}}", NODE_SCRAPE),
+        unit="binBps",
+        colours={"/^receives/": WAIT_COLOURS["network"], "/^sends/": WAIT_COLOURS["osd"]},
+        least=None,
+        mirrored="^sends",
+        size=(8, 7),
+        nothing="no node_exporter",
+    )
+
+
+def disks() -> Panel:
+    """Return the bytes of the disks."""
+    about = About(
+        "Bytes that each host's disks read (upwards) and write (downwards), from node_exporter.",
+        "Little on a client: its data goes over the network.",
+        "Much on a client that writes to the cluster: it swaps, it logs, or it is a server too.",
+        ("DiskSaturated",),
+    )
+    return lines(
+        "Disks",
+        about,
+        Query(of_node("disk_read_bytes", "disk"), "reads {{host}}", NODE_SCRAPE),
+        Query(of_node("disk_written_bytes", "disk"), "writes {{host}}", NODE_SCRAPE),
+        unit="binBps",
+        colours={"/^reads/": WAIT_COLOURS["network"], "/^writes/": WAIT_COLOURS["osd"]},
+        least=None,
+        mirrored="^writes",
+        size=(8, 7),
+        nothing="no node_exporter",
+    )
+
+
+def round_trip() -> Panel:
+    """Return the TCP round trip."""
+    about = About(
+        "Smoothed TCP round trip of the connections of clients and benchmark (median, weighted by what each sends), "
+        "and the shortest of the last minutes. It includes what the other end waits before it acknowledges.",
+        "0.05 to 0.2 ms in one network, and near the shortest.",
+        "Far above the shortest: queues in the network, or CPUs that have to wake up (0.178 ms with deep idle states, "
+        "0.054 ms without).",
+        ("DeepIdleInLatencyPhase", "NicSaturated"),
+    )
+
+    def of(metric: str, legend: str) -> Query:
+        clients = f'{HOST}, owner!~"(mon|mgr|mds|osd)[.].*"'
+        expr = f"max by (instance, owner) (pinchpoint_tcp_{metric}_seconds{{{clients}}})"
+        return Query(expr, f"{legend} {{{{owner}}}} {{{{instance}}}}")
+
+    return lines(
+        "TCP round trip",
+        about,
+        of("rtt", "now"),
+        of("rtt_min", "shortest"),
+        unit="s",
+        colours={"/^now/": WAIT_COLOURS["network"], "/^shortest/": SERIES[7]},
+        size=(8, 7),
+        nothing="no connections of clients in user space",
+    )
+
+
+def hosts() -> Panel:
+    """Return the hosts beside each other."""
+    about = About(
+        "What each host that runs the benchmark, or has a Ceph client, contributes.",
+        "All hosts alike.",
+        "A host with the same processes and fewer requests, or the same requests and a longer latency: it is slower "
+        "than the others, and the whole phase waits for it.",
+        ("HostsDiffer", "InflightCollapsed"),
+    )
+    processes = f"sum by (instance) (max by (benchmark, run, instance) (pinchpoint_workload_processes{{{OURS}}}))"
+    mounts = f"sum by (instance) (pinchpoint_ceph_client_instances{{{HOST}}})"
+    unseen = f"sum by (instance) (pinchpoint_ceph_client_blind_instances{{{HOST}}})"
+    osd, mds = ', target="osd"', ', target="mds"'
+    link = (
+        f'max by (instance) (rate(pinchpoint_resource_busy_seconds_total{{{HOST}, resource="link"}}[$__rate_interval]))'
+    )
+    ours = f"and on (instance) ({processes} > 0 or {mounts})"
+    return rows(
+        "Hosts beside each other",
+        about,
+        {
+            "processes": Query(f"{processes} {ours}"),
+            "mounts": Query(mounts),
+            "unseen": Query(unseen),
+            "mds": Query(rate("requests", "instance", mds)),
+            "mds_latency": Query(mean_latency("instance", mds)),
+            "osd": Query(rate("requests", "instance", osd)),
+            "osd_latency": Query(mean_latency("instance", osd)),
+            "depth": Query(rate("inflight_seconds", "instance", osd)),
+            "link": Query(f"{link} {ours}"),
+        },
+        {
+            "instance": Column("host", width=150, link=_board("threads"), link_title="Its threads"),
+            "processes": Column("processes", width=90),
+            "mounts": Column("instances", width=90),
+            "unseen": Column("blind", width=70),
+            "mds": Column("to MDS", unit="reqps", width=110),
+            "mds_latency": Column("latency", unit="s", width=90),
+            "osd": Column("to OSDs", unit="reqps", width=110),
+            "osd_latency": Column("latency ", unit="s", width=90),
+            "depth": Column("in flight", width=90, decimals=1),
+            "link": Column("link busy", unit="percentunit", bar=WAIT_COLOURS["network"], decimals=0),
+        },
+        size=(16, 7),
+        sort="osd",
+        nothing="no host with a benchmark or a Ceph client",
+    )
+
+
+def _board(name: str) -> str:
+    """Return a link to another dashboard, about the host of the row."""
+    return (
+        f"/d/pinchpoint-{name}?${{datasource:queryparam}}&var-host=${{__value.text}}"
+        "&${run:queryparam}&${__url_time_range}"
+    )

@@ -1,0 +1,85 @@
+"""Queries for Ceph's daemons: what the exporter knows of those on the chosen hosts, and what Ceph says elsewhere.
+
+Ceph's own performance counters have the same names in the manager (up to Quincy) and in ceph-exporter (since Reef), and
+come from both where ``mgr/prometheus/exclude_perf_counters`` is false: `ceph` counts a daemon once.
+"""
+
+from __future__ import annotations
+
+from dashboards.kit import CLUSTER, DAEMON_CLUSTER, FULL, HOST, Query
+
+__all__ = [
+    "MANAGER",
+    "busy",
+    "ceph",
+    "daemon_of_owner",
+    "full_from",
+    "instead",
+    "limit_of_alert",
+    "of_cluster",
+    "rate",
+    "used",
+]
+
+MANAGER = 15
+"""Seconds between two answers of a manager (mgr/prometheus/scrape_interval): it is scraped more often, to no avail."""
+ELSEWHERE = 'pinchpoint_ceph_daemon_info{cluster!~"$cluster"}'
+ALIVE = 'pinchpoint_threads{role="messenger"} > 0'
+"""Owners of which a process is there: counters of one that has ended stay."""
+
+
+def rate(metric: str, *selectors: str) -> str:
+    """Return the rate of one of the exporter's counters, on the chosen hosts."""
+    return f"rate({metric}{{{', '.join([*selectors, HOST])}}}[$__rate_interval])"
+
+
+def of_cluster(expr: str) -> str:
+    """Return the series of `expr` whose label ``daemon`` is of the chosen cluster."""
+    return f"({expr}) * {DAEMON_CLUSTER}"
+
+
+def daemon_of_owner(expr: str) -> str:
+    """Return the series of `expr`, which know a daemon as ``owner``, with the label ``daemon``.
+
+    Those that have ended and those of other clusters are left out. A daemon whose socket is silent is of no known
+    cluster, and stays.
+    """
+    named = f'label_replace({expr} and on (instance, owner) {ALIVE}, "daemon", "$1", "owner", "(.*)")'
+    return f"({named} unless on (instance, daemon) {ELSEWHERE})"
+
+
+def used(counter: str, resource: str, daemons: str) -> str:
+    """Return how much of the time a resource was busy, full (saturated) or without a CPU (runqueue), by daemon.
+
+    `resource` and `daemons` are regular expressions.
+    """
+    selectors = (f'resource=~"{resource}"', f'owner=~"{daemons}"')
+    return daemon_of_owner(rate(f"pinchpoint_resource_{counter}_seconds_total", *selectors))
+
+
+def busy(resource: str, daemons: str) -> str:
+    """Return how much of the time a resource was busy, by daemon."""
+    return used("busy", resource, daemons)
+
+
+def full_from(resource: str) -> Query:
+    """Return the busy share from which a resource counts as full, as a line."""
+    return Query(f'max(pinchpoint_resource_threshold_ratio{{resource=~"{resource}", {HOST}}})', FULL)
+
+
+def limit_of_alert(alert: str) -> str:
+    """Return the threshold of an alert, without labels."""
+    return f'max(pinchpoint_alert_threshold{{alert="{alert}"}})'
+
+
+def ceph(metric: str, selector: str = CLUSTER) -> str:
+    """Return the rate of one of Ceph's performance counters, by daemon."""
+    return f"max by (cluster, ceph_daemon) (rate({metric}{{{selector}}}[$__rate_interval]))"
+
+
+def instead(expr: str, own: str, legend: str, *, scrape: int = MANAGER) -> Query:
+    """Return a query of Ceph's own series, for where the chosen hosts have no series `own`.
+
+    It stands beside the query that it replaces: what is scraped less often has to be looked at over a longer time.
+    """
+    return Query(f"({expr}) unless on () ({of_cluster(f'{own}{{{HOST}}}')})", legend, scrape)

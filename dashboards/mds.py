@@ -1,0 +1,652 @@
+"""The metadata servers of CephFS: whether one limits, by its lock, its cache, its journal or its clients."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders.dashboard import Dashboard
+
+from dashboards.daemons import (
+    MANAGER,
+    busy,
+    ceph,
+    daemon_of_owner,
+    full_from,
+    instead,
+    limit_of_alert,
+    of_cluster,
+    rate,
+    used,
+)
+from dashboards.kit import (
+    CLUSTER,
+    FULL,
+    HOST,
+    WAIT_COLOURS,
+    About,
+    Column,
+    Panel,
+    Query,
+    board,
+    class_colour,
+    lines,
+    numbers,
+    rows,
+    states,
+)
+from pinchpoint.report.palette import KINDS, SERIES
+
+MDS = "mds[.].+"
+SEEN = "pinchpoint_mds_rank_held"
+"""A series of every MDS that the exporter sees."""
+COLOUR = class_colour("mds_lock")
+SHADE = SERIES[3]
+"""Of servers side by side: shades of the colour of the class are too dark to tell apart."""
+OPERATIONS = (
+    "create",
+    "open",
+    "lookup",
+    "getattr",
+    "setattr",
+    "readdir",
+    "mkdir",
+    "rmdir",
+    "unlink",
+    "rename",
+    "link",
+    "symlink",
+)
+"""Requests of clients that benchmarks make; locks, layouts, snapshots and attributes of users are left out."""
+OPERATION_COLOURS = {
+    "create": WAIT_COLOURS["osd"],
+    "open": WAIT_COLOURS["network"],
+    "lookup": WAIT_COLOURS["cpu"],
+    "getattr": WAIT_COLOURS["runqueue"],
+    "setattr": WAIT_COLOURS["client"],
+    "readdir": WAIT_COLOURS["writeback"],
+    "unlink": WAIT_COLOURS["lock"],
+    "rename": WAIT_COLOURS["mds"],
+    "/^(mkdir|rmdir|link|symlink)$/": WAIT_COLOURS["other"],
+}
+"""As phases are coloured: what creates is blue, what looks is yellow, what removes is brown."""
+CHECKS = "MDS_.+|FS_.+"
+"""Health checks of the file system (src/mds/FSMap.cc, MDSMap.cc, messages/MMDSBeacon.h)."""
+WARNED = KINDS["resource"]
+THREADS = "/d/pinchpoint-threads?${datasource:queryparam}&${host:queryparam}&${run:queryparam}&${__url_time_range}"
+
+
+def dashboard() -> Dashboard:
+    """Return the dashboard."""
+    made = board(
+        "pinchpoint-mds",
+        "Pinchpoint / MDS",
+        "Does a metadata server limit: by its lock, its cache, its journal, or clients that keep capabilities? "
+        "Figures come from the exporter on the servers' hosts; where the chosen hosts have none, from Ceph itself.",
+        variables=("cluster", "host", "run"),
+    )
+    panels = (
+        lock_now,
+        rereads_now,
+        cache_now,
+        journal_now,
+        requests_now,
+        latency_now,
+        servers,
+        health,
+        lock,
+        requests,
+        latency,
+        operations,
+        operation_latency,
+        cache,
+        rereads,
+        segments,
+        caps,
+        revoked,
+        journal_writes,
+        balance,
+        queue,
+        ranks,
+    )
+    for panel in panels:
+        made.with_panel(panel())
+    return made
+
+
+def gauge(name: str) -> str:
+    """Return one of the exporter's gauges of the chosen servers."""
+    return of_cluster(f"pinchpoint_mds_{name}{{{HOST}}}")
+
+
+def change(name: str) -> str:
+    """Return the rate of one of the exporter's counters of the chosen servers."""
+    return of_cluster(rate(f"pinchpoint_mds_{name}_total"))
+
+
+def share(value: str, limit: str) -> str:
+    """Return a gauge as a share of another."""
+    return of_cluster(f"pinchpoint_mds_{value}{{{HOST}}} / (pinchpoint_mds_{limit}{{{HOST}}} > 0)")
+
+
+REQUESTS = change("requests")
+LATENCY = f"{change('reply_seconds')} / on (instance, daemon) ({change('replies')} > 0)"
+LOCK = busy("mds_lock", MDS)
+REREADS = busy("mds_cache", MDS)
+CACHE_FILL = share("cache_bytes", "cache_limit_bytes")
+JOURNAL_FILL = share("log_segments", "log_segments_limit")
+
+
+# ---- The answer
+
+
+def lock_now() -> Panel:
+    """Return how busy the busiest lock is."""
+    about = About(
+        "How much of the time the one lock of the busiest MDS could take no more work: CPU and run-queue time of all "
+        "threads that take it. No thread and no process shows this.",
+        "Well below the threshold (dashed in Lock).",
+        "Near 100 %: this rank does no more, on however many cores. More active ranks, or a faster clock.",
+        ("MdsLockSaturated", "MdsProcessBusyNoLock"),
+    )
+    return numbers(
+        "Busiest lock", about, Query(f"topk(1, {LOCK})", "{{daemon}}"), unit="percentunit", name=True, decimals=0
+    )
+
+
+def rereads_now() -> Panel:
+    """Return how much a full cache costs."""
+    about = About(
+        "How much of the time the MDS waited for directories that its full cache had dropped; the worst MDS.",
+        "0 %. A cache that is full costs nothing by itself.",
+        "More than a few per cent: the cache is too small for this phase. Raise mds_cache_memory_limit.",
+        ("MdsCacheNearLimit",),
+    )
+    return numbers("Cache waits", about, Query(f"topk(1, {REREADS})", "{{daemon}}"), unit="percentunit", name=True)
+
+
+def cache_now() -> Panel:
+    """Return how full the fullest cache is."""
+    about = About(
+        "Size of the cache as a share of mds_cache_memory_limit; the fullest MDS.",
+        "Up to 100 %: an MDS trims from 95 % on and rests there.",
+        "150 % and more: clients keep what the MDS should drop, and Ceph warns (MDS_CACHE_OVERSIZED).",
+        ("MdsCacheNearLimit", "MdsCacheOversized"),
+    )
+    return numbers(
+        "Cache", about, Query(f"topk(1, {CACHE_FILL})", "{{daemon}}"), unit="percentunit", name=True, decimals=0
+    )
+
+
+def journal_now() -> Panel:
+    """Return how long the longest journal is."""
+    about = About(
+        "Segments of the journal as a share of mds_log_max_segments; the longest.",
+        "About 100 %: every MDS rests there.",
+        "Above 150 % and growing: the metadata pool writes back more slowly than clients change metadata. From 200 % "
+        "on Ceph warns (MDS_TRIM).",
+        ("MdsJournalGrowing", "MdsTrimBehind"),
+    )
+    return numbers(
+        "Journal", about, Query(f"topk(1, {JOURNAL_FILL})", "{{daemon}}"), unit="percentunit", name=True, decimals=0
+    )
+
+
+def requests_now() -> Panel:
+    """Return the requests of all clients."""
+    about = About(
+        "Requests of clients, all servers together.",
+        "As many as in the best run before.",
+        "A phase of metadata that makes few: look what the servers and the clients wait for.",
+        ("MdsLockSaturated", "PhaseStalled"),
+    )
+    return numbers(
+        "Requests",
+        about,
+        Query(f"sum({REQUESTS})", "all servers"),
+        instead(f"sum({ceph('ceph_mds_request')})", SEEN, "all servers"),
+        unit="reqps",
+        sparkline=True,
+        decimals=0,
+    )
+
+
+def latency_now() -> Panel:
+    """Return the mean latency of requests."""
+    about = About(
+        "Mean time from a request to its reply, inside of the servers.",
+        "Below a millisecond where the cache answers; a journal write more where something is changed.",
+        "Tens of milliseconds: requests queue for the lock, for a capability, or for the metadata pool.",
+        ("MdsLockSaturated", "MdsSlowRequest", "MdsSlowMetadataIO"),
+    )
+    own = f"sum({change('reply_seconds')}) / (sum({change('replies')}) > 0)"
+    theirs = f"sum({ceph('ceph_mds_reply_latency_sum')}) / (sum({ceph('ceph_mds_reply_latency_count')}) > 0)"
+    return numbers(
+        "Latency",
+        about,
+        Query(own, "all servers"),
+        instead(theirs, SEEN, "all servers"),
+        unit="s",
+        sparkline=True,
+    )
+
+
+# ---- Which server
+
+
+def servers() -> Panel:
+    """Return a row for each server, the busiest lock first."""
+    about = About(
+        "Each MDS of the chosen hosts: how busy its lock is, how much of that only waited for a CPU, how long it was "
+        "full, what the whole process uses, what it does and how full its cache and journal are. A standby does "
+        "nothing. Without an exporter on their hosts: requests, latency and capabilities.",
+        "All ranks about equally busy.",
+        "One lock full and the others idle: the load is not spread. A process that uses a whole CPU while its lock is "
+        "half free is no case for more ranks. Much of the time without a CPU: the host is short of CPUs.",
+        ("MdsLockSaturated", "MdsRankImbalance", "MdsProcessBusyNoLock", "RunQueueWaitHigh"),
+    )
+
+    def column(own: str, theirs: str = "") -> Query:
+        found = f"max by (instance, daemon) ({own})"
+        if theirs:
+            absent = f"unless on () {of_cluster(f'{SEEN}{{{HOST}}}')}"
+            found += f' or (label_replace({theirs}, "daemon", "$1", "ceph_daemon", "(?:ceph-)?(.*)") {absent})'
+        return Query(found, scrape=5)
+
+    replies = f"({ceph('ceph_mds_reply_latency_count')} > 0)"
+    cpus = rate("pinchpoint_thread_cpu_seconds_total", f'owner=~"{MDS}"')
+    return rows(
+        "Servers",
+        about,
+        {
+            "lock": column(LOCK),
+            "cpu": column(used("runqueue", "mds_lock", MDS)),
+            "full": column(used("saturated", "mds_lock", MDS)),
+            "process": column(daemon_of_owner(f"sum by (instance, owner) ({cpus})")),
+            "requests": column(REQUESTS, ceph("ceph_mds_request")),
+            "latency": column(LATENCY, f"{ceph('ceph_mds_reply_latency_sum')} / {replies}"),
+            "cache": column(CACHE_FILL),
+            "reads": column(change("dir_fetches")),
+            "journal": column(JOURNAL_FILL),
+            "caps": column(gauge("caps"), theirs("caps")),
+        },
+        {
+            "daemon": Column("server", link=THREADS, link_title="Threads of the hosts", width=135),
+            "instance": Column("on", width=115),
+            "lock": Column("lock busy", unit="percentunit", bar=COLOUR, decimals=0),
+            "cpu": Column("no CPU", unit="percentunit", width=65, decimals=0),
+            "full": Column("full for", unit="percentunit", width=65, decimals=0),
+            "process": Column("CPUs", width=60, decimals=2),
+            "requests": Column("requests", unit="reqps", width=85, decimals=0),
+            "latency": Column("latency", unit="s", width=75),
+            "cache": Column("cache", unit="percentunit", width=60, decimals=0),
+            "reads": Column("dir reads", unit="ops", width=75, decimals=0),
+            "journal": Column("journal", unit="percentunit", width=65, decimals=0),
+            "caps": Column("caps", unit="short", width=60),
+        },
+        size=(18, 7),
+        sort="lock",
+        nothing="no MDS is seen",
+    )
+
+
+def theirs(name: str) -> str:
+    """Return one of Ceph's own gauges of its servers, by daemon."""
+    return f"max by (cluster, ceph_daemon) (ceph_mds_{name}{{{CLUSTER}}})"
+
+
+def health() -> Panel:
+    """Return Ceph's health checks about the file system."""
+    about = About(
+        "State of the cluster as Ceph sees it, and the checks about the file system while they are raised. They come "
+        "late: an MDS looks every 5 s, and the manager keeps its answer for 15 s.",
+        "The cluster is ok, and no check is raised.",
+        "MDS_CLIENT_RECALL: a client keeps capabilities that were asked back. MDS_TRIM: the journal is behind. "
+        "MDS_SLOW_METADATA_IO: the metadata pool is stuck. FS_DEGRADED, MDS_DAMAGE: the run is void.",
+        ("MdsClientRecall", "MdsClientLateRelease", "MdsTrimBehind", "MdsSlowMetadataIO", "MdsReadOnlyOrDamaged"),
+    )
+    return states(
+        "Health",
+        about,
+        Query(f"max(ceph_health_status{{{CLUSTER}}})", "cluster", scrape=5),
+        Query(f'max by (name) (ceph_health_detail{{name=~"{CHECKS}", {CLUSTER}}} == 1)', "{{name}}", scrape=5),
+        size=(6, 7),
+        colours={"cluster": WAIT_COLOURS["other"], "/^(MDS|FS)_/": WARNED},
+        words={"0": "ok", "1": "warning", "2": "error"},
+    )
+
+
+# ---- The lock, and the load on it
+
+
+def lock() -> Panel:
+    """Return how busy the lock of each server is, and how much of that may have waited for a CPU."""
+    about = About(
+        "How much of the time the lock of each MDS could take no more work; downwards, how much of that its threads "
+        "were ready and had no CPU, on the MDS with the most. Dashed: busy from which it counts as full.",
+        "Below the dashed line, with little downwards.",
+        "At 100 %, and nothing downwards: the lock is the limit, more active ranks help. As much downwards as upwards: "
+        "the host is short of CPUs, and more ranks on it make that worse.",
+        ("MdsLockSaturated", "RunQueueWaitHigh"),
+    )
+    return lines(
+        "Lock",
+        about,
+        Query(LOCK, "{{daemon}}"),
+        Query(f"max({used('runqueue', 'mds_lock', MDS)})", "no CPU, worst server"),
+        full_from("mds_lock"),
+        unit="percentunit",
+        shade=SHADE,
+        colours={"/^no CPU/": WAIT_COLOURS["runqueue"]},
+        mirrored="^no CPU",
+        least=None,
+        most=1,
+    )
+
+
+def requests() -> Panel:
+    """Return the requests of each server."""
+    about = About(
+        "Requests of clients by MDS.",
+        "All active ranks get about the same.",
+        "One gets nearly all: more ranks change nothing until pins spread the load.",
+        ("MdsRankImbalance",),
+    )
+    return lines(
+        "Requests by server",
+        about,
+        Query(REQUESTS, "{{daemon}}"),
+        instead(ceph("ceph_mds_request"), SEEN, "{{ceph_daemon}}"),
+        unit="reqps",
+        shade=SHADE,
+    )
+
+
+def latency() -> Panel:
+    """Return the mean latency of each server."""
+    about = About(
+        "Mean time from a request to its reply, by MDS.",
+        "Flat, and the same for all.",
+        "It rises with the lock: the rank is full. It rises alone: capabilities of clients or the metadata pool are "
+        "waited for.",
+        ("MdsSlowRequest", "MdsClientLateRelease", "MdsSlowMetadataIO"),
+    )
+    replies = f"({ceph('ceph_mds_reply_latency_count')} > 0)"
+    return lines(
+        "Latency by server",
+        about,
+        Query(LATENCY, "{{daemon}}"),
+        instead(f"{ceph('ceph_mds_reply_latency_sum')} / {replies}", SEEN, "{{ceph_daemon}}"),
+        unit="s",
+        size=(8, 8),
+        shade=SHADE,
+    )
+
+
+def by_operation(expr: str) -> str:
+    """Return `expr` for each operation, which stands in it as OPERATION; the label ``operation`` names it."""
+    parts = (f'label_replace({expr.replace("OPERATION", name)}, "operation", "{name}", "", "")' for name in OPERATIONS)
+    return " or ".join(parts)
+
+
+def operations() -> Panel:
+    """Return requests by operation."""
+    about = About(
+        "What clients ask for, all servers together, over a minute: Ceph's own counters, of its manager (up to Quincy) "
+        "or of ceph-exporter. Common operations only.",
+        "What the phase is about: create in a write phase, getattr and lookup in a stat phase.",
+        "Many lookup or open beside what the phase is about: clients lost their capabilities and ask again.",
+        ("MdsLockSaturated", "MdsClientRecall"),
+    )
+    count = f"sum({ceph('ceph_mds_server_req_OPERATION_latency_count')})"
+    return lines(
+        "Requests by operation",
+        about,
+        Query(f"{by_operation(count)} > 0", "{{operation}}", MANAGER),
+        unit="reqps",
+        size=(8, 8),
+        colours=OPERATION_COLOURS,
+    )
+
+
+def operation_latency() -> Panel:
+    """Return latency by operation."""
+    about = About(
+        "Mean time that each operation took inside of the servers, over a minute: Ceph's own counters, of its manager "
+        "(up to Quincy) or of ceph-exporter.",
+        "Operations that only read take less than those that write to the journal (create, mkdir, rename, unlink).",
+        "All of them rise together: the lock, or the host. Only those that write: the journal, so the metadata pool. "
+        "Only readdir and lookup: the cache is too small.",
+        ("MdsLockSaturated", "MdsCacheNearLimit", "MdsSlowMetadataIO"),
+    )
+    took = f"sum({ceph('ceph_mds_server_req_OPERATION_latency_sum')})"
+    count = f"sum({ceph('ceph_mds_server_req_OPERATION_latency_count')})"
+    return lines(
+        "Latency by operation",
+        about,
+        Query(by_operation(f"{took} / ({count} > 0)"), "{{operation}}", MANAGER),
+        unit="s",
+        size=(8, 8),
+        colours=OPERATION_COLOURS,
+    )
+
+
+# ---- Cache and journal
+
+
+def cache() -> Panel:
+    """Return the size of each cache against its limits."""
+    about = About(
+        "Size of the cache of each MDS, and the largest since its process was first seen. Dashed: "
+        "mds_cache_memory_limit, and the size from which Ceph warns (MDS_CACHE_OVERSIZED), the smallest of all.",
+        "It rises with the files that are in use, and rests below its limit, or at it.",
+        "Above the limit: clients keep capabilities. A new limit of twice the peak would have held everything so far.",
+        ("MdsCacheNearLimit", "MdsCacheOversized"),
+    )
+    return lines(
+        "Cache",
+        about,
+        Query(gauge("cache_bytes"), "{{daemon}}"),
+        Query(f"max({gauge('cache_peak_bytes')})", "peak"),
+        Query(f"min({gauge('cache_limit_bytes')})", f"{FULL}: limit"),
+        Query(f"min({gauge('cache_warn_bytes')})", f"{FULL}: Ceph warns"),
+        unit="bytes",
+        size=(8, 8),
+        shade=SHADE,
+        colours={"peak": WAIT_COLOURS["other"]},
+    )
+
+
+def rereads() -> Panel:
+    """Return what a cache that is too small costs."""
+    about = About(
+        "How much of the time each MDS had a cache that was nearly full and waited for directories from the metadata "
+        "pool. Dashed: share from which it counts as full.",
+        "0 %, however full the cache is.",
+        "Above 0 % in a stat or find phase: what had been dropped is read again, and each read is a round trip to an "
+        "OSD. Ceph has no check for it.",
+        ("MdsCacheNearLimit",),
+    )
+    return lines(
+        "Cache waits",
+        about,
+        Query(REREADS, "{{daemon}}"),
+        full_from("mds_cache"),
+        unit="percentunit",
+        size=(8, 8),
+        shade=SHADE,
+        most=1,
+    )
+
+
+def segments() -> Panel:
+    """Return the segments of each journal against its limits."""
+    about = About(
+        "Segments of the journal of each MDS. Dashed: mds_log_max_segments, to which it trims, and the number from "
+        "which Ceph warns (MDS_TRIM), the smallest of all.",
+        "At the first dashed line: it rests there.",
+        "It climbs on from there: the metadata pool writes back more slowly than clients change metadata. A higher "
+        "mds_log_max_segments did not help (10.24 after 11.28).",
+        ("MdsJournalGrowing", "MdsTrimBehind"),
+    )
+    return lines(
+        "Journal",
+        about,
+        Query(gauge("log_segments"), "{{daemon}}"),
+        instead(theirs("log_seg"), SEEN, "{{ceph_daemon}}", scrape=5),
+        Query(f"min({gauge('log_segments_limit')})", f"{FULL}: trimmed to"),
+        Query(f"min({gauge('log_segments_warn')})", f"{FULL}: Ceph warns"),
+        unit="short",
+        size=(8, 8),
+        shade=SHADE,
+    )
+
+
+# ---- Clients
+
+
+def caps() -> Panel:
+    """Return the capabilities that clients hold."""
+    about = About(
+        "Capabilities that clients hold, by MDS: each pins an inode in its cache.",
+        "They level off when the cache is full: clients give back what is recalled.",
+        "They rise on beyond the limit of the cache, and MDS_CLIENT_RECALL is raised in Health: a client keeps them.",
+        ("MdsClientRecall", "MdsCacheOversized"),
+    )
+    return lines(
+        "Capabilities",
+        about,
+        Query(gauge("caps"), "{{daemon}}"),
+        instead(theirs("caps"), SEEN, "{{ceph_daemon}}", scrape=5),
+        unit="short",
+        size=(8, 8),
+        shade=SHADE,
+    )
+
+
+def revoked() -> Panel:
+    """Return how often capabilities are taken back, because another client wants the file."""
+    about = About(
+        "Capabilities that an MDS takes back because another client wants the same file or directory. Recall for want "
+        "of memory is not in it: see Health.",
+        "Few, where every process has its own directory.",
+        "As many as requests: clients share files or directories, and each request waits for another client.",
+        ("MdsClientLateRelease", "MdsSlowRequest"),
+    )
+    return lines(
+        "Revoked capabilities",
+        about,
+        Query(change("caps_revoked"), "{{daemon}}"),
+        instead(ceph("ceph_mds_ceph_cap_op_revoke"), SEEN, "{{ceph_daemon}}"),
+        unit="ops",
+        size=(8, 8),
+        shade=SHADE,
+    )
+
+
+def journal_writes() -> Panel:
+    """Return how long a write of the journal takes."""
+    about = About(
+        "Mean time that a flush of the journal takes, by MDS: a write to the metadata pool.",
+        "A few milliseconds: what an OSD takes for a small write.",
+        "It follows the latency of writes on the dashboard OSD and RADOS: the pool is the limit, not the MDS.",
+        ("MdsTrimBehind", "MdsSlowMetadataIO", "KvSyncSaturated"),
+    )
+    own = f"{change('journal_write_seconds')} / on (instance, daemon) ({change('journal_writes')} > 0)"
+    count = f"({ceph('ceph_mds_log_jlat_count')} > 0)"
+    return lines(
+        "Journal writes",
+        about,
+        Query(own, "{{daemon}}"),
+        instead(f"{ceph('ceph_mds_log_jlat_sum')} / {count}", SEEN, "{{ceph_daemon}}"),
+        unit="s",
+        size=(8, 8),
+        shade=SHADE,
+    )
+
+
+# ---- Ranks
+
+
+def balance() -> Panel:
+    """Return the share of the busiest rank, against an even one."""
+    about = About(
+        "Share of all requests that the busiest rank of a cluster gets, and what it would be if all active ranks got "
+        "the same. Dashed: share from which MdsRankImbalance speaks.",
+        "Near the even share.",
+        "Above the dashed line: one rank does the work, and its lock is the limit of all. One rank alone has all of "
+        "it and stands on the line.",
+        ("MdsRankImbalance",),
+    )
+    # A rank that wrote to its journal is active; a server that follows one (standby-replay) holds it too.
+    active = (
+        f"({rate('pinchpoint_mds_requests_total')} and on (instance, daemon) pinchpoint_mds_journal_writes_total > 0)"
+    )
+    own = f'(pinchpoint_ceph_daemon_info{{cluster=~"$cluster"}} * on (instance, daemon) group_left () {active})'
+    theirs = ceph("ceph_mds_request")
+    factor = limit_of_alert("MdsRankImbalance")
+
+    def busiest(of: str) -> str:
+        return f"max by (cluster) ({of}) / (sum by (cluster) ({of}) > 0)"
+
+    def even(of: str) -> str:
+        return f"1 / count by (cluster) ({of})"
+
+    def full(of: str) -> str:
+        others = f"count by (cluster) ({of}) - 1"
+        return f"{factor} / on () group_right () ({others} + on () group_left () {factor})"
+
+    return lines(
+        "Share of the busiest rank",
+        about,
+        Query(busiest(own), "busiest"),
+        Query(even(own), "even"),
+        Query(full(own), FULL),
+        instead(busiest(theirs), SEEN, "busiest"),
+        instead(even(theirs), SEEN, "even"),
+        instead(full(theirs), SEEN, FULL),
+        unit="percentunit",
+        size=(8, 7),
+        shade=SHADE,
+        colours={"even": WAIT_COLOURS["other"]},
+        most=1,
+    )
+
+
+def queue() -> Panel:
+    """Return what waits in front of a server, and what the server waits for."""
+    about = About(
+        "Messages that wait for each MDS, as its balancer counted them last (every 10 s, and since Reef only with "
+        "balance_automate); and operations that the MDS itself has in flight to OSDs.",
+        "Few of both.",
+        "Many messages: the lock is full. Many operations at OSDs: the MDS waits for the metadata pool.",
+        ("MdsLockSaturated", "MdsSlowMetadataIO"),
+    )
+    return lines(
+        "Queue, and operations at OSDs",
+        about,
+        Query(gauge("osd_ops_in_flight"), "at OSDs, {{daemon}}"),
+        Query(gauge("queue_requests"), "queue of {{daemon}}"),
+        unit="short",
+        size=(8, 7),
+        shade=SHADE,
+        colours={"/^at OSDs/": WAIT_COLOURS["osd"]},
+    )
+
+
+def ranks() -> Panel:
+    """Return who holds which rank."""
+    about = About(
+        "Which MDS held which rank, over time. Without a manager that answers, only that it held one.",
+        "One bar for each rank, from end to end.",
+        "A bar ends and another begins: an MDS failed and a standby took over. Clients waited in between, so the "
+        "phase's result is void.",
+        ("MdsReadOnlyOrDamaged", "NoStandbyMds", "DaemonStuck"),
+    )
+    held = f'ceph_mds_metadata{{rank!="-1", {CLUSTER}}}'
+    return states(
+        "Ranks",
+        about,
+        Query(f"max by (cluster, rank, ceph_daemon) ({held})", "rank {{rank}}: {{ceph_daemon}}", scrape=5),
+        Query(f"{gauge('rank_held')} == 1 unless on () {held}", "{{daemon}}", scrape=5),
+        size=(8, 7),
+        colours={"/.*/": COLOUR},
+        show_value=False,
+    )

@@ -1,0 +1,698 @@
+"""The OSDs and RADOS: whether they limit, by their workers, their commits, their disks, or one of them alone."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders.dashboard import Dashboard
+
+from dashboards.daemons import (
+    MANAGER,
+    busy,
+    ceph,
+    daemon_of_owner,
+    full_from,
+    instead,
+    limit_of_alert,
+    of_cluster,
+    rate,
+)
+from dashboards.kit import (
+    CLUSTER,
+    FULL,
+    HOST,
+    WAIT_COLOURS,
+    About,
+    Column,
+    Panel,
+    Query,
+    board,
+    class_colour,
+    lines,
+    numbers,
+    rows,
+    states,
+)
+from pinchpoint.report.palette import KINDS
+
+OSD = "osd[.].+"
+SEEN = "pinchpoint_osd_ops_in_flight"
+"""A series of every OSD that the exporter sees."""
+SHADE = class_colour("osd_op")
+TYPES = {"read": "r", "write": "w", "rw": "rw"}
+"""Kinds of operations, and what Ceph's counters call them. An rw reads what it changes."""
+TYPE_COLOURS = {
+    "/read/": WAIT_COLOURS["network"],
+    "/write/": WAIT_COLOURS["osd"],
+    "/rw/": WAIT_COLOURS["lock"],
+}
+PG_STATES = (
+    "degraded|undersized|remapped|recovering|recovery_wait|backfilling|backfill_wait|backfill_toofull|peering|"
+    "activating|incomplete|inconsistent|down|stale|unknown"
+)
+"""States in which a placement group has fewer copies than it should, moves them, or does not answer."""
+OTHER_CHECKS = "MDS_.+|FS_.+"
+"""Health checks that the dashboard MDS shows."""
+ROLES = 'role!="stray"'
+"""A stray group is on its way to be deleted."""
+THROTTLES = 'throttle!~".*objecter.*"'
+"""Throttles of what clients and other OSDs send; those of an OSD's own requests to others play no part."""
+HOTTEST = 12
+WARNED = KINDS["resource"]
+THREADS = "/d/pinchpoint-threads?${datasource:queryparam}&${host:queryparam}&${run:queryparam}&${__url_time_range}"
+
+
+def dashboard() -> Dashboard:
+    """Return the dashboard."""
+    made = board(
+        "pinchpoint-osd",
+        "Pinchpoint / OSD and RADOS",
+        "Do the OSDs limit: by their workers, their commits, their disks, or one that is slower than all others? "
+        "Figures come from the exporter on the OSDs' hosts; where the chosen hosts have none, from Ceph itself.",
+        variables=("cluster", "host", "run"),
+    )
+    panels = (
+        groups_now,
+        slow_now,
+        write_now,
+        commit_now,
+        workers_now,
+        operations_now,
+        hottest,
+        health,
+        worst,
+        mean,
+        queue,
+        workers,
+        commits,
+        commit_time,
+        throughput,
+        operations,
+        in_flight,
+        throttle_waits,
+        throttle_fill,
+        slow,
+        groups,
+        balance,
+        round_trips,
+    )
+    for panel in panels:
+        made.with_panel(panel())
+    return made
+
+
+def gauge(name: str, *selectors: str) -> str:
+    """Return one of the exporter's gauges of the chosen OSDs."""
+    return of_cluster(f"pinchpoint_osd_{name}{{{', '.join([*selectors, HOST])}}}")
+
+
+def change(name: str, *selectors: str) -> str:
+    """Return the rate of one of the exporter's counters of the chosen OSDs."""
+    return of_cluster(rate(f"pinchpoint_osd_{name}_total", *selectors))
+
+
+def latency(*selectors: str) -> str:
+    """Return the mean time of an operation, by OSD and kind."""
+    done = f"({change('ops', *selectors)} > 0)"
+    return f"{change('op_seconds', *selectors)} / on (instance, daemon, type) {done}"
+
+
+def by_type(expr: str) -> str:
+    """Return `expr` for each kind of operation, which stands in it as TYPE; the label ``type`` names it."""
+    parts = (f'label_replace({expr.replace("TYPE", short)}, "type", "{name}", "", "")' for name, short in TYPES.items())
+    return " or ".join(parts)
+
+
+OPS = change("ops")
+PGS = f"(sum by (instance, daemon) ({gauge('pgs', ROLES)}) > 0)"
+THEIR_OPS = f"({ceph('ceph_osd_op_TYPE_latency_count')} > 0)"
+THEIR_LATENCY = f"{ceph('ceph_osd_op_TYPE_latency_sum')} / {THEIR_OPS}"
+THEIR_QUEUE = f"({ceph('ceph_osd_op_latency_sum')} - {ceph('ceph_osd_op_process_latency_sum')})"
+WORKERS = busy("osd_op", OSD)
+COMMITS = busy("kv_sync|kv_commit", OSD)
+
+
+# ---- The answer
+
+
+def groups_now() -> Panel:
+    """Return the placement groups that are not clean."""
+    about = About(
+        "Placement groups that are not clean: some copy is missing, or on its way elsewhere. Of the manager, up to "
+        "20 s old.",
+        "All clean.",
+        "Any other during a run: recovery takes disks and network, and the result is not this cluster's.",
+        ("ClusterDegradedDuringRun",),
+    )
+    expr = f"sum(ceph_pg_total{{{CLUSTER}}}) - sum(ceph_pg_clean{{{CLUSTER}}})"
+    return numbers("PGs not clean", about, Query(expr, "groups", 5), words={"0": "all clean"}, decimals=0)
+
+
+def slow_operations() -> tuple[Query, Query]:
+    """Return how many operations are stuck."""
+    by_daemon = f'max by (cluster, ceph_daemon) (ceph_daemon_health_metrics{{type="SLOW_OPS", {CLUSTER}}})'
+    theirs = f"max(ceph_healthcheck_slow_ops{{{CLUSTER}}}) or sum({by_daemon})"
+    return Query(f"sum({gauge('slow_ops')})", "operations"), instead(theirs, SEEN, "operations", scrape=5)
+
+
+def slow_now() -> Panel:
+    """Return how many operations are stuck."""
+    about = About(
+        "Operations that are older than osd_op_complaint_time (30 s).",
+        "None.",
+        "Any: a client waits for it, and in an MPI benchmark all ranks wait for that client.",
+        ("OsdSlowOps", "DaemonStuck"),
+    )
+    return numbers("Slow ops", about, *slow_operations(), words={"0": "none"}, decimals=0)
+
+
+def write_now() -> Panel:
+    """Return the OSD whose writes take longest."""
+    about = About(
+        "The OSD whose writes take longest, and how long they take on average, replicas included.",
+        "About as long as on the other OSDs: see Latency, mean.",
+        "Several times the mean: that OSD, its disk or its host holds up every phase that all OSDs share.",
+        ("KvSyncSaturated", "DiskSaturated", "OsdSlowOps"),
+    )
+    writes = latency('type="write"')
+    own = f"topk(1, max by (instance, daemon) ({writes}))"
+    theirs = f"topk(1, {THEIR_LATENCY.replace('TYPE', 'w')})"
+    queries = Query(own, "{{daemon}}"), instead(theirs, SEEN, "{{ceph_daemon}}")
+    return numbers("Slowest write", about, *queries, unit="s", name=True)
+
+
+def commit_now() -> Panel:
+    """Return how busy the busiest commit thread is."""
+    about = About(
+        "How much of the time BlueStore's one commit thread, of the OSD where it is busiest, was inside a commit, or "
+        "on a CPU or without one.",
+        "Well below the threshold (dashed in Commits).",
+        "Near 100 %: no write of this OSD gets faster. Commits tells whether the thread or its device is full.",
+        ("KvSyncSaturated",),
+    )
+    their = f"topk(1, {ceph('ceph_bluestore_kv_sync_lat_sum')})"
+    queries = (
+        Query(f"topk(1, max by (instance, daemon) ({COMMITS}))", "{{daemon}}"),
+        instead(their, SEEN, "{{ceph_daemon}}"),
+    )
+    return numbers("Busiest commit", about, *queries, unit="percentunit", name=True, decimals=0)
+
+
+def workers_now() -> Panel:
+    """Return how busy the busiest operation workers are."""
+    about = About(
+        "How much of the time the operation workers (tp_osd_tp) of the OSD where they are busiest were on a CPU or "
+        "without one, the mean over its workers.",
+        "Well below the threshold (dashed in Threads).",
+        "Near 100 %: this OSD's CPU time limits, not its disk.",
+        ("OsdOpThreadsSaturated",),
+    )
+    return numbers(
+        "Busiest workers", about, Query(f"topk(1, {WORKERS})", "{{daemon}}"), unit="percentunit", name=True, decimals=0
+    )
+
+
+def operations_now() -> Panel:
+    """Return the operations of all clients."""
+    about = About(
+        "Operations of clients, all OSDs together; copies between OSDs don't count.",
+        "As many as in the best run before.",
+        "Few while latency is low: the OSDs wait for clients, not clients for OSDs.",
+        ("InflightCollapsed", "PhaseStalled"),
+    )
+    return numbers(
+        "Operations",
+        about,
+        Query(f"sum({OPS})", "all OSDs"),
+        instead(f"sum({ceph('ceph_osd_op')})", SEEN, "all OSDs"),
+        unit="iops",
+        sparkline=True,
+        decimals=0,
+    )
+
+
+# ---- Which OSD
+
+
+def hottest() -> Panel:
+    """Return the busiest OSDs."""
+    about = About(
+        f"The {HOTTEST} OSDs of the chosen hosts whose busiest stage is busiest: workers, the commit thread (kv_sync), "
+        "or commits that wait for their device; their disks, operations and placement groups. Without an exporter on "
+        "their hosts: those with the most operations, and their latency.",
+        "All OSDs about equally busy.",
+        "One OSD, or those of one host, far above the rest: a slow disk, a host short of CPUs, or too many placement "
+        "groups. Commits and disk both near 100 %: the device has no more to give.",
+        ("KvSyncSaturated", "OsdOpThreadsSaturated", "DiskSaturated", "PgImbalance"),
+    )
+    hot = f"topk({HOTTEST}, max by (instance, daemon) ({busy('osd_op|kv_sync|kv_commit', OSD)}))"
+
+    def column(own: str, theirs: str = "") -> Query:
+        found = f"max by (instance, daemon) ({own}) and on (instance, daemon) {hot}"
+        if theirs:
+            chosen = f"{theirs} and on (cluster, ceph_daemon) topk({HOTTEST}, {ceph('ceph_osd_op')})"
+            named = f'label_replace({chosen}, "daemon", "$1", "ceph_daemon", "(?:ceph-)?(.*)")'
+            found += f" or ({named} unless on () {of_cluster(f'{SEEN}{{{HOST}}}')})"
+        return Query(found, scrape=5)
+
+    disk_time = rate("pinchpoint_resource_busy_seconds_total", 'resource="disk"')
+    disks = f"max by (instance, owner) ({disk_time})"
+    below = f'pinchpoint_storage_device_info{{owner=~"{OSD}", device!="", {HOST}}}'
+    disk = f'{below} * on (instance, device) group_left () label_replace({disks}, "device", "$1", "owner", "(.*)")'
+    took = f"sum by (instance, daemon) ({change('op_seconds')}) / (sum by (instance, daemon) ({OPS}) > 0)"
+    theirs = f"{ceph('ceph_osd_op_latency_sum')} / ({ceph('ceph_osd_op_latency_count')} > 0)"
+    return rows(
+        "Hottest OSDs",
+        about,
+        {
+            "hot": Query(hot, scrape=5),
+            "workers": column(WORKERS),
+            "thread": column(busy("kv_sync", OSD)),
+            "commits": column(busy("kv_commit", OSD), ceph("ceph_bluestore_kv_sync_lat_sum")),
+            "disk": column(daemon_of_owner(f"max by (instance, owner) ({disk})")),
+            "ops": column(f"sum by (instance, daemon) ({OPS})", ceph("ceph_osd_op")),
+            "latency": column(took, theirs),
+            "queue": column(change("op_queue_seconds"), THEIR_QUEUE),
+            "groups": column(PGS, gauge_of_ceph("osd_numpg")),
+        },
+        {
+            "daemon": Column("OSD", link=THREADS, link_title="Threads of the hosts", width=135),
+            "instance": Column("on", width=115),
+            "hot": Column("busiest", unit="percentunit", bar=SHADE, decimals=0),
+            "workers": Column("workers", unit="percentunit", width=75, decimals=0),
+            "thread": Column("kv_sync", unit="percentunit", width=75, decimals=0),
+            "commits": Column("commits", unit="percentunit", width=80, decimals=0),
+            "disk": Column("disk", unit="percentunit", width=60, decimals=0),
+            "ops": Column("operations", unit="iops", width=90, decimals=0),
+            "latency": Column("latency", unit="s", width=80),
+            "queue": Column("queue", width=65, decimals=1),
+            "groups": Column("PGs", width=50, decimals=0),
+        },
+        size=(18, 9),
+        sort="hot",
+        nothing="no OSD is seen",
+    )
+
+
+def gauge_of_ceph(name: str) -> str:
+    """Return one of Ceph's own gauges, by daemon."""
+    return f"max by (cluster, ceph_daemon) (ceph_{name}{{{CLUSTER}}})"
+
+
+def health() -> Panel:
+    """Return Ceph's health checks about OSDs and placement groups."""
+    about = About(
+        "State of the cluster as Ceph sees it, and the checks about OSDs, placement groups and pools while they are "
+        "raised. Of the manager, which keeps its answer for 15 s; SLOW_OPS comes and goes as batches complete.",
+        "The cluster is ok, and no check is raised.",
+        "OSD_DOWN, PG_DEGRADED, PG_AVAILABILITY: the run is void. SLOW_OPS: clients wait for 30 s and more.",
+        ("ClusterDegradedDuringRun", "OsdSlowOps", "TooFewPgs"),
+    )
+    return states(
+        "Health",
+        about,
+        Query(f"max(ceph_health_status{{{CLUSTER}}})", "cluster", scrape=5),
+        Query(f'max by (name) (ceph_health_detail{{name!~"{OTHER_CHECKS}", {CLUSTER}}} == 1)', "{{name}}", scrape=5),
+        size=(6, 9),
+        colours={"cluster": WAIT_COLOURS["other"], "/^[A-Z]/": WARNED},
+        words={"0": "ok", "1": "warning", "2": "error"},
+    )
+
+
+# ---- Operations
+
+
+def worst() -> Panel:
+    """Return the latency of the slowest OSD."""
+    about = About(
+        "Mean time that an operation took on the OSD where it took longest, by kind; a write includes its replicas. "
+        "Only what is done counts: what is stuck is in Operations in flight and Slow operations.",
+        "Near the mean on the right.",
+        "Far above it: one OSD holds up the rest. Hottest OSDs names it.",
+        ("OsdSlowOps", "KvSyncSaturated", "DiskSaturated"),
+    )
+    return lines(
+        "Latency, worst OSD",
+        about,
+        Query(f"max by (type) ({latency()})", "{{type}}"),
+        instead(by_type(f"max({THEIR_LATENCY})"), SEEN, "{{type}}"),
+        unit="s",
+        size=(8, 8),
+        colours=TYPE_COLOURS,
+    )
+
+
+def mean() -> Panel:
+    """Return the mean latency of all OSDs."""
+    about = About(
+        "Mean time that an operation took, over all OSDs, by kind; a write includes its replicas.",
+        "Flash: around a millisecond. Disks: ten.",
+        "It rises with operations in flight while operations/s don't: the OSDs are full, and more clients only wait.",
+        ("OsdOpThreadsSaturated", "KvSyncSaturated", "ClientOverloaded"),
+    )
+    own = f"sum by (type) ({change('op_seconds')}) / (sum by (type) ({OPS}) > 0)"
+    took = f"sum({ceph('ceph_osd_op_TYPE_latency_sum')})"
+    count = f"sum({ceph('ceph_osd_op_TYPE_latency_count')})"
+    return lines(
+        "Latency, mean",
+        about,
+        Query(own, "{{type}}"),
+        instead(by_type(f"{took} / ({count} > 0)"), SEEN, "{{type}}"),
+        unit="s",
+        size=(8, 8),
+        colours=TYPE_COLOURS,
+    )
+
+
+def queue() -> Panel:
+    """Return how many operations wait for a worker."""
+    about = About(
+        "Operations that wait in an OSD for a worker and for the lock of their placement group: the mean number at "
+        "any time, on the OSD with the most and per OSD. Divided by its operations/s it is the time that one waits. It "
+        "begins with the first bytes of a message, so that slow arrival of the rest counts too (ProtocolV2.cc).",
+        "Below one.",
+        "As many as are in flight: they don't get to the disk. With full workers: those. With idle ones: all go to one "
+        "placement group, or data arrive slowly.",
+        ("OsdOpThreadsSaturated", "TooFewPgs", "NicSaturated"),
+    )
+    waiting = change("op_queue_seconds")
+    return lines(
+        "Queue for workers",
+        about,
+        Query(f"max({waiting})", "worst OSD"),
+        Query(f"avg({waiting})", "mean"),
+        instead(f"max({THEIR_QUEUE})", SEEN, "worst OSD"),
+        instead(f"avg({THEIR_QUEUE})", SEEN, "mean"),
+        unit="short",
+        size=(8, 8),
+        colours={"mean": WAIT_COLOURS["other"]},
+    )
+
+
+# ---- Threads and commits
+
+
+def workers() -> Panel:
+    """Return how busy the threads of the busiest OSD are."""
+    about = About(
+        "How much of the time each kind of thread was on a CPU or without one, on the OSD where it is busiest; the "
+        "workers (osd_op) of an OSD as one. Dashed: busy from which a thread counts as full.",
+        "Below the dashed line.",
+        "osd_op: CPU time limits. finisher, messenger: one thread holds up the OSD; before the change of "
+        "ceph/ceph#53477 a full messenger may turn in an empty loop. rocksdb: compaction.",
+        ("OsdOpThreadsSaturated", "FinisherSaturated", "MessengerSaturated"),
+    )
+    kinds = "osd_op|finisher|messenger|rocksdb|bluestore_aio|kv_final"
+    return lines(
+        "Threads, worst OSD",
+        about,
+        Query(f"max by (resource) ({busy(kinds, OSD)})", "{{resource}}"),
+        full_from("osd_op"),
+        unit="percentunit",
+        size=(8, 8),
+        shade=SHADE,
+        most=1,
+    )
+
+
+def commits() -> Panel:
+    """Return how busy BlueStore's commits are."""
+    about = About(
+        "BlueStore commits all writes of an OSD with one thread: how much of the time it was inside a commit, and how "
+        "much it was on a CPU or without one; the worst OSD and the mean. Dashed: busy from which it counts as full.",
+        "Below the dashed line.",
+        "The thread is full: more OSDs, or a faster clock. Inside commits and not full: it waits for a flush of the "
+        "device; more OSDs on the same device gain nothing. Worst far above mean: one OSD.",
+        ("KvSyncSaturated",),
+    )
+    inside, thread = busy("kv_commit", OSD), busy("kv_sync", OSD)
+    theirs = ceph("ceph_bluestore_kv_sync_lat_sum")
+    return lines(
+        "Commits",
+        about,
+        Query(f"max({inside})", "in commits, worst OSD"),
+        Query(f"avg({inside})", "in commits, mean"),
+        Query(f"max({thread})", "thread, worst OSD"),
+        Query(f"avg({thread})", "thread, mean"),
+        instead(f"max({theirs})", SEEN, "in commits, worst OSD"),
+        instead(f"avg({theirs})", SEEN, "in commits, mean"),
+        full_from("kv_sync|kv_commit"),
+        unit="percentunit",
+        size=(8, 8),
+        colours={
+            "in commits, worst OSD": WAIT_COLOURS["osd"],
+            "in commits, mean": WAIT_COLOURS["network"],
+            "thread, worst OSD": WAIT_COLOURS["cpu"],
+            "thread, mean": WAIT_COLOURS["other"],
+        },
+        most=1,
+    )
+
+
+def commit_time() -> Panel:
+    """Return how long a commit takes, and what in it takes so long."""
+    about = About(
+        "Mean time of a commit of BlueStore: on the OSD where it takes longest; over all OSDs; and the part of that "
+        "which the flush of the data device took (the rest is RocksDB's write).",
+        "Below 1 ms on flash with power-loss protection.",
+        "5 ms and more, nearly all of it flush: drives without power-loss protection, or rotating ones without a "
+        "database on flash.",
+        ("KvSyncSaturated", "DiskSaturated"),
+    )
+    syncs = change("kv_syncs")
+    count = ceph("ceph_bluestore_kv_sync_lat_count")
+    sync, flush = (ceph(f"ceph_bluestore_kv_{part}_lat_sum") for part in ("sync", "flush"))
+    return lines(
+        "Time of a commit",
+        about,
+        Query(f"max({change('kv_sync_seconds')} / on (instance, daemon) ({syncs} > 0))", "worst OSD"),
+        Query(f"sum({change('kv_sync_seconds')}) / (sum({syncs}) > 0)", "mean"),
+        Query(f"sum({change('kv_flush_seconds')}) / (sum({syncs}) > 0)", "mean, flush"),
+        instead(f"max({sync} / ({count} > 0))", SEEN, "worst OSD"),
+        instead(f"sum({sync}) / (sum({count}) > 0)", SEEN, "mean"),
+        instead(f"sum({flush}) / (sum({count}) > 0)", SEEN, "mean, flush"),
+        unit="s",
+        size=(8, 8),
+        colours={
+            "worst OSD": WAIT_COLOURS["osd"],
+            "mean": WAIT_COLOURS["other"],
+            "mean, flush": WAIT_COLOURS["disk"],
+        },
+    )
+
+
+# ---- Load
+
+
+def throughput() -> Panel:
+    """Return what clients read and write, by pool."""
+    about = About(
+        "What clients write, and downwards what they read, by pool, over a minute; and what recovery moves. Copies "
+        "between OSDs don't count. Of the manager.",
+        "As much as the benchmark says, and no recovery.",
+        "Recovery beside clients: the result is not this cluster's. A metadata pool that writes much: small files.",
+        ("ClusterDegradedDuringRun", "ThroughputDecay", "NicSaturated"),
+    )
+
+    def moved(counter: str) -> str:
+        pools = f"max by (cluster, pool_id, name) (ceph_pool_metadata{{{CLUSTER}}})"
+        found = f"max by (cluster, pool_id) (rate(ceph_pool_{counter}_bytes{{{CLUSTER}}}[$__rate_interval]))"
+        return f"sum by (name) ({found} * on (cluster, pool_id) group_left (name) {pools})"
+
+    return lines(
+        "Client throughput by pool",
+        about,
+        Query(moved("wr"), "write {{name}}", MANAGER),
+        Query(moved("rd"), "read {{name}}", MANAGER),
+        Query(f"sum({ceph('ceph_osd_recovery_bytes')}) > 0", "recovery", MANAGER),
+        unit="binBps",
+        size=(8, 8),
+        colours={"/^read/": WAIT_COLOURS["network"], "recovery": WARNED},
+        mirrored="^read",
+        least=None,
+    )
+
+
+def operations() -> Panel:
+    """Return the operations of clients by kind."""
+    about = About(
+        "Operations of clients by kind, all OSDs together; an rw reads what it changes. Copies between OSDs don't "
+        "count.",
+        "Steady within a phase.",
+        "It falls while operations in flight rise: the OSDs got slower. It falls with them: the clients did.",
+        ("ThroughputDecay", "InflightCollapsed"),
+    )
+    return lines(
+        "Operations of clients",
+        about,
+        Query(f"sum by (type) ({OPS})", "{{type}}"),
+        instead(by_type(f"sum({ceph('ceph_osd_op_TYPE')})"), SEEN, "{{type}}"),
+        unit="iops",
+        size=(8, 8),
+        colours=TYPE_COLOURS,
+    )
+
+
+def in_flight() -> Panel:
+    """Return the operations that OSDs work on."""
+    about = About(
+        "Operations of clients that OSDs have and have not answered: all, and on the OSD with the most.",
+        "As many as the benchmark keeps in flight, spread over the OSDs.",
+        "Most of them on one OSD: all wait for it. Far fewer than the benchmark keeps in flight: they wait elsewhere, "
+        "in the client or in the network.",
+        ("InflightCollapsed", "OsdSlowOps"),
+    )
+    own, theirs = gauge("ops_in_flight"), gauge_of_ceph("osd_op_wip")
+    return lines(
+        "Operations in flight",
+        about,
+        Query(f"sum({own})", "all OSDs"),
+        Query(f"max({own})", "worst OSD"),
+        instead(f"sum({theirs})", SEEN, "all OSDs", scrape=5),
+        instead(f"max({theirs})", SEEN, "worst OSD", scrape=5),
+        unit="short",
+        size=(8, 8),
+        colours={"all OSDs": WAIT_COLOURS["other"]},
+    )
+
+
+# ---- Throttles, and what is stuck
+
+
+def throttle_waits() -> Panel:
+    """Return how much waits for a throttle."""
+    about = About(
+        "Operations that wait for a throttle to let them in: the mean number at any time, all OSDs together. Without "
+        "the exporter: BlueStore's throttle only.",
+        "0.",
+        "osd_client_messages or osd_client_bytes: clients send more than an OSD takes on. bluestore_throttle_bytes: "
+        "writes come faster than commits; see Commits.",
+        ("KvSyncSaturated", "ClientOverloaded"),
+    )
+    own = f"sum by (throttle) ({change('throttle_wait_seconds', THROTTLES)})"
+    theirs = " or ".join(f"sum({ceph(f'ceph_bluestore_{name}_lat_sum')})" for name in ("throttle", "txc_throttle"))
+    return lines(
+        "Waiting for throttles",
+        about,
+        Query(own, "{{throttle}}"),
+        instead(theirs, SEEN, "bluestore_throttle"),
+        unit="short",
+        size=(8, 8),
+    )
+
+
+def throttle_fill() -> Panel:
+    """Return how full throttles are."""
+    about = About(
+        "How much of each throttle is taken, on the OSD where it is fullest.",
+        "Below 100 %.",
+        "100 %: what comes next waits in front of it.",
+        ("KvSyncSaturated", "ClientOverloaded"),
+    )
+    return lines(
+        "Throttles, fullest OSD",
+        about,
+        Query(f"max by (throttle) ({gauge('throttle_fill_ratio', THROTTLES)})", "{{throttle}}"),
+        unit="percentunit",
+        size=(8, 8),
+    )
+
+
+def slow() -> Panel:
+    """Return which OSDs have operations that are stuck."""
+    about = About(
+        "Operations that are older than osd_op_complaint_time (30 s): all, and by OSD where there are any.",
+        "None.",
+        "One OSD: its disk or commit. All of a host: its network or controller. A frozen OSD that is alone reports "
+        "none, since nobody is left to report it: see DaemonStuck.",
+        ("OsdSlowOps", "DaemonStuck"),
+    )
+    theirs = f'max by (cluster, ceph_daemon) (ceph_daemon_health_metrics{{type="SLOW_OPS", {CLUSTER}}}) > 0'
+    return lines(
+        "Slow operations",
+        about,
+        *slow_operations(),
+        Query(f"{gauge('slow_ops')} > 0", "{{daemon}}"),
+        instead(theirs, SEEN, "{{ceph_daemon}}", scrape=5),
+        unit="short",
+        size=(8, 8),
+        shade=WARNED,
+        colours={"operations": WAIT_COLOURS["other"]},
+    )
+
+
+# ---- Placement groups and network
+
+
+def groups() -> Panel:
+    """Return the states of placement groups that are not as they should be."""
+    about = About(
+        "Placement groups that are not clean, and the states of those, where any has them; one group can have "
+        "several. Of the manager, up to 20 s old.",
+        "0. Scrubbing and the trimming of snapshots leave a group clean.",
+        "degraded, undersized: a copy is missing. recovering, backfilling, remapped: data move. peering, stale, down, "
+        "incomplete: clients wait. unknown: a manager has just taken over.",
+        ("ClusterDegradedDuringRun",),
+    )
+    named = f'{{__name__=~"ceph_pg_({PG_STATES})", {CLUSTER}}}'
+    found = f'sum by (state) (label_replace({named}, "state", "$1", "__name__", "ceph_pg_(.*)")) > 0'
+    return lines(
+        "Placement groups not clean",
+        about,
+        Query(f"sum(ceph_pg_total{{{CLUSTER}}}) - sum(ceph_pg_clean{{{CLUSTER}}})", "not clean", scrape=5),
+        Query(found, "{{state}}", scrape=5),
+        unit="short",
+        size=(8, 8),
+        shade=WARNED,
+        colours={"not clean": WAIT_COLOURS["other"]},
+    )
+
+
+def balance() -> Panel:
+    """Return how evenly placement groups are spread."""
+    about = About(
+        "Placement groups of the OSD with the most and the fewest, and the mean. Dashed: more than the mean by so much "
+        "that PgImbalance would speak if all OSDs were of one size and kind.",
+        "All three close together.",
+        "The most above the dashed line: that OSD ends last in a phase that all share. With OSDs of different size or "
+        "kind that is on purpose, and the alert compares within a kind and for the size.",
+        ("PgImbalance", "TooFewPgs"),
+    )
+    theirs = f"({gauge_of_ceph('osd_numpg')} > 0)"
+    factor = f"on () (1 + {limit_of_alert('PgImbalance')})"
+    queries: list[Query] = []
+    for legend, how in (("most", "max"), ("mean", "avg"), ("fewest", "min")):
+        queries += Query(f"{how}({PGS})", legend), instead(f"{how}({theirs})", SEEN, legend, scrape=5)
+    return lines(
+        "Placement groups of an OSD",
+        about,
+        *queries,
+        Query(f"avg({PGS}) * {factor}", FULL),
+        instead(f"avg({theirs}) * {factor}", SEEN, FULL, scrape=5),
+        unit="short",
+        size=(8, 8),
+        colours={"mean": WAIT_COLOURS["other"], "fewest": WAIT_COLOURS["network"]},
+    )
+
+
+def round_trips() -> Panel:
+    """Return the round trips of the OSDs' connections."""
+    about = About(
+        "TCP round trip of the OSDs' connections to clients and to each other: on the OSD where it is longest, the "
+        "median OSD, and the shortest of the last minutes. It includes what the other end waits before it answers.",
+        "Tens of microseconds on one switch; the median stays near the shortest.",
+        "Above a millisecond, or median far above shortest: queues in the network, a full link, CPUs that wake up "
+        "slowly, or a host short of CPUs.",
+        ("NicSaturated", "DeepIdleInLatencyPhase", "SoftirqSaturated"),
+    )
+    trips = daemon_of_owner(f'pinchpoint_tcp_rtt_seconds{{owner=~"{OSD}", {HOST}}}')
+    shortest = daemon_of_owner(f'pinchpoint_tcp_rtt_min_seconds{{owner=~"{OSD}", {HOST}}}')
+    return lines(
+        "Network round trip",
+        about,
+        Query(f"max({trips})", "worst OSD"),
+        Query(f"quantile(0.5, {trips})", "median OSD"),
+        Query(f"min({shortest})", "shortest"),
+        unit="s",
+        size=(8, 8),
+        shade=WAIT_COLOURS["network"],
+        colours={"worst OSD": WAIT_COLOURS["osd"], "shortest": WAIT_COLOURS["other"]},
+    )

@@ -1,0 +1,339 @@
+"""Two runs or more beside each other: what they reached, what limited them, what differed."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders.dashboard import Dashboard
+
+from dashboards.kit import PAGES, RUN, About, Column, Panel, Query, bars, board, matrix, rows
+
+MOST = 6
+"""Runs that are shown beside each other: the newest, of the benchmark of which two runs or more were begun last."""
+BEST = 8
+"""Scores that are shown."""
+EVALUATED = 2
+"""Seconds between two evaluations of the alerts in alerts/."""
+OPERATIONS = ("write", "read", "stat", "delete", "find")
+"""What the name of a phase ends with where it says what is measured."""
+CHANGE = "change"
+"""The column behind those of the runs, whose names begin with digits; so it is the last one."""
+
+
+def dashboard() -> Dashboard:
+    """Return the dashboard."""
+    made = board(
+        "pinchpoint-runs",
+        "Pinchpoint / Runs",
+        "Two runs or more beside each other: what they reached, what limited each phase, what differed.",
+        variables=("run",),
+    )
+    made.time("now-24h", "now").refresh("1m")
+    for panel in (runs, scores, operations, bandwidth, verdicts, seconds, differences, alerts, others):
+        made.with_panel(panel())
+    return made
+
+
+# ---- Queries
+
+
+def last(metric: str, labels: str, selector: str = "", of: str = "max") -> str:
+    """Return a query for the last values of the chosen runs in the time range, by `labels`."""
+    return f"{of} by ({labels}) (last_over_time({metric}{{{RUN}{selector}}}[$__range]))"
+
+
+STARTED = last("pinchpoint_run_start_timestamp_seconds", "run")
+STARTS = last("pinchpoint_run_start_timestamp_seconds", "benchmark, run")
+REPEATED = f"({STARTS} and on (benchmark) count by (benchmark) ({STARTS}) > 1)"
+SHOWN = f"on (run) topk({MOST}, {STARTS} and on (benchmark) topk(1, {REPEATED} or on () {STARTS}))"
+"""After ``and``: keeps the runs that can be compared."""
+
+
+def named(expr: str) -> str:
+    """Return a query with a label ``name``: that of the run, then when it began, since columns are narrow."""
+    named = f'label_replace({expr}, "name", "$1", "run", "(.*)")'
+    return f'label_replace({named}, "name", "$2 $1", "run", "([0-9]{{8}}T[0-9]{{6}}Z)-(.+)")'
+
+
+def figures(selector: str) -> str:
+    """Return a query for results of the runs that are shown."""
+    return f"({last('pinchpoint_phase_result', 'run, phase, operation, unit', selector)} and {SHOWN})"
+
+
+def changed(expr: str) -> str:
+    """Return a query for how much each figure of the last run that has it is above that of the run before, as a share.
+
+    Its label ``run`` is `CHANGE`.
+    """
+    of = "(phase, operation, unit)"
+    when = f"{STARTED} * on (run) group_right () group by (run, phase, operation, unit) ({expr})"
+    newest = f"topk by {of} (1, {when})"
+    change = f"({expr} and {newest}) / ignoring (run) ({expr} and (topk by {of} (2, {when}) unless {newest})) - 1"
+    return f'label_replace({change}, "run", "{CHANGE}", "", "")'
+
+
+def figure(expr: str, *more: str) -> str:
+    """Return a query with a label ``figure`` that says what is measured: phase, operation, and `more` labels."""
+    labels = ", ".join(f'"{label}"' for label in ("phase", "operation", *more))
+    once = "|".join(f"(.*{word}) {word}" for word in OPERATIONS)
+    groups = "".join(f"${number}" for number in range(1, len(OPERATIONS) + 1))
+    return f'label_replace(label_join({expr}, "figure", " ", {labels}), "figure", "{groups}", "figure", "{once}")'
+
+
+def in_order(expr: str) -> Query:
+    """Return a query for when the phases of `expr` began, in seconds since the start of their run."""
+    began = last("pinchpoint_phase_start_timestamp_seconds", "run, phase")
+    return Query(f"{began} - on (run) group_left () {STARTED} and on (run, phase) {expr}")
+
+
+# ---- Panels
+
+
+def runs() -> Panel:
+    """Return the chosen runs, the newest first."""
+    about = About(
+        f"The chosen runs that went on in the time range. Below, the {MOST} newest of one benchmark are beside each "
+        "other: of that with two runs or more, the last of which began last. The name leads to the run's own time in "
+        "Bottleneck now.",
+        "`finished`, valid, and without alerts.",
+        "`failed`, or INVALID: its figures count for nothing. An alert that fired says why a phase may be worse.",
+        ("RunInvalid", "BenchmarkFailed", "docs/results.md"),
+    )
+    state = last("pinchpoint_run_state", "benchmark, run, state")
+    over = last("pinchpoint_run_state", "benchmark, run, state", ', state=~"finished|failed"')
+    stand = f"({over} == 1 or ({state} == 1 unless on (benchmark, run) {over} == 1))"
+
+    def of(expr: str) -> Query:
+        return Query(f"({expr}) * on (run) group_right () {stand}")
+
+    phase = "run, phase"
+    starts, elapsed = (
+        last(f"pinchpoint_phase_{name}", phase) for name in ("start_timestamp_seconds", "elapsed_seconds")
+    )
+    ended = f"max by (run) ({starts} + {elapsed})"
+    fired = f'last_over_time(ALERTS{{alertstate="firing", severity!="info", {RUN}}}[$__range])'
+    none = f"0 * group by (run) ({STARTED})"
+    return rows(
+        "Runs",
+        about,
+        {
+            "began": of(f"1000 * {STARTED}"),
+            "ended": of(f"1000 * {ended}"),
+            "took": of(f"{ended} - {STARTED}"),
+            "phases": of(f"count by (run) ({starts})"),
+            "score": of(last("pinchpoint_run_score", "run", ', unit="score"')),
+            "valid": of(f"{last('pinchpoint_run_valid', 'run', of='min')} or 2 * group by (run) ({STARTED})"),
+            "alerts": of(f"count by (run) (group by (run, alertname) ({fired})) or {none}"),
+        },
+        {
+            "run": Column(
+                "run",
+                link="/d/pinchpoint-bottleneck?${datasource:queryparam}&var-run=${__value.text}"
+                "&from=${__data.fields.began.numeric}&to=${__data.fields.ended.numeric}",
+                link_title="Bottleneck now, at its time",
+            ),
+            "benchmark": Column("benchmark", width=100),
+            "state": Column("state", width=80),
+            "valid": Column("valid", words={"1": "valid", "0": "INVALID", "2": "-"}, width=80),
+            "score": Column("score", width=80, decimals=3),
+            "phases": Column("phases", width=70),
+            "alerts": Column("alerts", width=70),
+            "took": Column("took", unit="s", width=90),
+            "began": Column("began", unit="dateTimeAsLocal", width=190),
+            "ended": Column("ended", hidden=True),
+        },
+        size=(16, 8),
+        sort="began",
+        nothing="no run in this time",
+    )
+
+
+def scores() -> Panel:
+    """Return the scores, the best first."""
+    about = About(
+        f"The {BEST} best scores of the chosen runs, as the benchmark gave them; IO500's is the geometric mean of its "
+        "bandwidths and rates.",
+        "Higher. But two runs with nothing changed between them differ too: by 5 % in a public diary of 18 runs.",
+        "A difference within what repeats differ by is none, in either direction: `pinchpoint compare` computes it.",
+        ("docs/results.md",),
+    )
+    score = last("pinchpoint_run_score", "run", ', unit="score"')
+    query = Query(f"sort_desc({named(f'topk({BEST}, {score})')})", "{{name}}")
+    return bars("Score", about, query, unit="none", size=(8, 8))
+
+
+def compared(title: str, about: About, unit: str, grafana: str) -> Panel:
+    """Return the results in a unit, a row each, a column for each run and one for the change."""
+    found = figures(f', unit="{unit}"')
+    return matrix(
+        title,
+        about,
+        Query(named(figure(f"({found} or {changed(found)})"))),
+        row="figure",
+        column="name",
+        column_order="run",
+        order=in_order(found),
+        first=Column("phase", width=170),
+        others={CHANGE: Column(CHANGE, unit="percentunit", decimals=1, width=80)},
+        unit=grafana,
+        size=(12, 11),
+        nothing="no result of this kind",
+    )
+
+
+def operations() -> Panel:
+    """Return the rates of operations."""
+    about = About(
+        "Operations per second of each phase. `change` is the last run that has the figure against the one before it.",
+        "All phases rise, or those that the change was meant for while the others stay.",
+        "One phase rises at the cost of another. A change of a few per cent is no change without repeats.",
+        ("docs/results.md", "PhaseTooShort", "ThroughputDecay"),
+    )
+    return compared("Operations", about, "operations_per_second", "ops")
+
+
+def bandwidth() -> Panel:
+    """Return the bandwidths."""
+    about = About(
+        "Bytes per second of each phase. `change` is the last run that has the figure against the one before it.",
+        "All phases rise, or those that the change was meant for while the others stay.",
+        "`easy` falls where `hard` rises: without deep idle states ior_hard_write gained 49 %, ior_easy lost 7 %.",
+        ("docs/results.md", "DeepIdleInLatencyPhase"),
+    )
+    return compared("Bandwidth", about, "bytes_per_second", "binBps")
+
+
+def others() -> Panel:
+    """Return all other figures, with their units."""
+    about = About(
+        "Everything else that the benchmark gave, such as latencies and amounts, in the unit that stands behind it.",
+        "Latencies fall.",
+        "A mean that falls while the maximum rises: a few requests wait for long.",
+        ("docs/results.md", "OsdSlowOps"),
+    )
+    found = figures(', unit!~"(bytes|operations)_per_second"')
+    return matrix(
+        "Other figures",
+        about,
+        Query(named(figure(f"({found} or {changed(found)})", "unit"))),
+        row="figure",
+        column="name",
+        column_order="run",
+        order=in_order(found),
+        first=Column("phase", width=320),
+        others={CHANGE: Column(CHANGE, unit="percentunit", decimals=1, width=80)},
+        unit="sishort",
+        size=(24, 8),
+        nothing="the benchmarks gave no other figures",
+    )
+
+
+def verdicts() -> Panel:
+    """Return what limited each phase for most of its time."""
+    about = About(
+        "What was named as the limit of each phase for most of its time, and for how much of it. Phases shorter than "
+        "15 s have none, and neither have imported runs, which have no samples.",
+        "The limit is what you meant to reach, and the same in repeats.",
+        "The same limit before and after a change: the change did not touch what limits.",
+        ("docs/verdict.md", "docs/report.md"),
+    )
+    count = f"count_over_time(pinchpoint:phase_verdict:info{{{RUN}}}[$__range])"
+    limit = f'label_join({count}, "limit", " of ", "resource", "owner")'
+    limit = f'label_replace({limit}, "limit", "$1", "kind", "(latency-bound|unknown|blind|idle|too short)")'
+    whole = f"max by (run, phase) (count_over_time(pinchpoint:run_phase:info{{{RUN}}}[$__range]))"
+    share = f"max by (run, phase, limit) ({limit}) / on (run, phase) group_left () {whole}"
+    longest = f"topk by (run, phase) (1, {share}) and {SHOWN}"
+    # A number becomes a label: only so it can stand in one cell with the name.
+    text = f'count_values by (run, phase, limit) ("share", round(100 * ({longest})))'
+    text = f'label_join({text}, "verdict", " ", "limit", "share")'
+    text = f'label_replace({text}, "verdict", "$1%", "verdict", "(.*)")'
+    return matrix(
+        "Limited by",
+        about,
+        Query(named(text)),
+        row="phase",
+        column="name",
+        column_order="run",
+        cell="verdict",
+        order=in_order(f"({longest})"),
+        first=Column("phase", width=170),
+        size=(12, 15),
+        nothing="no verdict: imported, or too short",
+    )
+
+
+def seconds() -> Panel:
+    """Return how long each phase took."""
+    about = About(
+        "How long each phase took, as the benchmark says.",
+        "About the time that the benchmark is set to (IO500 writes for 300 s), and 30 s at least.",
+        "Far longer: IO500 waits for the slowest process. Under 30 s: too short to be repeatable.",
+        ("PhaseTooShort", "PhaseOverrun"),
+    )
+    took = f"({last('pinchpoint_phase_elapsed_seconds', 'run, phase')} and {SHOWN})"
+    return matrix(
+        "Time taken",
+        about,
+        Query(named(took)),
+        row="phase",
+        column="name",
+        column_order="run",
+        order=in_order(took),
+        first=Column("phase", width=170),
+        unit="s",
+        size=(12, 15),
+        nothing="no phase",
+    )
+
+
+def differences() -> Panel:
+    """Return the settings in which the runs differ."""
+    about = About(
+        "Settings of hosts and options of Ceph that are not the same in all of these runs, and on how many hosts they "
+        "were so; tags and notes of exported runs. A setting with two values in one run was changed meanwhile, or "
+        "its hosts differ.",
+        "One line: what you changed.",
+        "More than that: the runs do not tell what the change alone does. Nothing: they are repeats, or a setting "
+        "changed that nobody sees.",
+        ("HostsDiffer", "docs/results.md"),
+    )
+    hosts = f"max by (run, fact, value) (max_over_time(pinchpoint:run_fact:hosts{{{RUN}}}[$__range])) and {SHOWN}"
+    share = f"({hosts}) / on (run, fact) group_left () sum by (run, fact) ({hosts})"
+    by = "by (fact, value)"
+    differ = (
+        f"max {by} ({share}) > min {by} ({share}) or count {by} ({hosts}) < scalar(count(group by (run) ({hosts})))"
+    )
+    return matrix(
+        "What differs",
+        about,
+        Query(named(f'label_join(({hosts}) and on (fact) ({differ}), "setting", " = ", "fact", "value")')),
+        row="setting",
+        column="name",
+        column_order="run",
+        first=Column("setting", width=300),
+        unit="none",
+        size=(12, 9),
+        nothing="nothing that is known",
+    )
+
+
+def alerts() -> Panel:
+    """Return the alerts of each run."""
+    about = About(
+        "For how long each alert fired while the run was the only one. The name leads to the runbook.",
+        "None, or the same in all of them.",
+        "One that fired in the slower run only: a cause of the difference to look at first.",
+        ("RunInvalid", "ClusterDegradedDuringRun"),
+    )
+    fired = f'count_over_time(ALERTS{{alertstate="firing", severity!="info", {RUN}}}[$__range])'
+    return matrix(
+        "Alerts",
+        about,
+        Query(named(f"{EVALUATED} * max by (run, alertname) ({fired}) and {SHOWN}")),
+        row="alertname",
+        column="name",
+        column_order="run",
+        first=Column("alert", width=190, link=f"{PAGES}runbooks/${{__value.text}}.md", link_title="Runbook"),
+        unit="s",
+        decimals=0,
+        size=(12, 9),
+        nothing="none fired",
+    )

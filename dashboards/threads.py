@@ -1,0 +1,539 @@
+"""What threads, locks and kernel workers are busy with, the busiest first, and what they wait for a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from grafana_foundation_sdk.builders.dashboard import Dashboard
+
+from dashboards.kit import (
+    HOST,
+    PAGES,
+    ROLES,
+    WAIT_COLOURS,
+    About,
+    Column,
+    Panel,
+    Query,
+    board,
+    class_colour,
+    class_colours,
+    lines,
+    rows,
+)
+from pinchpoint.diagnosis.advice import all_advice
+
+LABELS = "(instance, resource, owner)"
+OF_THREADS = 'resource!~"disk|link|memory|mds_cache|io_quota"'
+"""All but what neither is a thread nor gives threads a CPU: other dashboards show that."""
+OF_PROCESSES = 'resource!~"disk|link|memory|mds_cache|io_quota|cpu|cpu_set|cpu_quota|softirq_cpu"'
+"""What can be full inside of a process."""
+CLUSTERED = frozenset({"mds", "osd"})
+KERNEL = frozenset({"kworker", "ksoftirqd", "journal", "block"})
+"""Process classes of kernel threads that have no panel of their own."""
+
+HERE = "${datasource:queryparam}&${host:queryparam}&${run:queryparam}&${__url_time_range}"
+"""What a link to another dashboard keeps."""
+WHERE = "{{owner}} {{instance}}"
+EACH = "{{resource}} {{owner}} {{instance}}"
+
+
+def dashboard() -> Dashboard:
+    """Return the dashboard."""
+    made = board(
+        "pinchpoint-threads",
+        "Pinchpoint / Threads",
+        "Which thread, lock or kernel worker is full, which waits for a CPU, and which process only looks full.",
+        variables=("host", "run"),
+    )
+    panels = (
+        *(busiest, processes),
+        *(on_cpu, no_cpu, clients),
+        *(mds_lock, kv_sync, osd_op, messenger),
+        *(writeback, kswapd, stalls, workers),
+        *(finisher, number, lost, seen),
+    )
+    for panel in panels:
+        made.with_panel(panel())
+    return made
+
+
+# ---- Queries
+
+
+def share(metric: str, resources: str = "") -> str:
+    """Return a query for a share of time of each resource; `resources` is a matcher of the label ``resource``."""
+    selector = f"{{{HOST}{', ' if resources else ''}{resources}}}"
+    return (
+        f"clamp_max(max by {LABELS} (rate(pinchpoint_resource_{metric}_seconds_total{selector}[$__rate_interval])), 1)"
+    )
+
+
+def threshold(resources: str = "") -> str:
+    """Return a query for the threshold of each resource on each host."""
+    selector = f"{{{HOST}{', ' if resources else ''}{resources}}}"
+    return f"max by (instance, resource) (pinchpoint_resource_threshold_ratio{selector})"
+
+
+def used(metric: str) -> str:
+    """Return a query for the CPUs that all threads of an owner use, or wait for."""
+    return f"sum by (instance, owner) (rate(pinchpoint_thread_{metric}_seconds_total{{{HOST}}}[$__rate_interval]))"
+
+
+def linked(expr: str) -> str:
+    """Return a query whose series say in ``page`` what they are about, and in ``board`` which dashboard has more."""
+    expr = f'label_replace({expr}, "page", "$1", "resource", "(.*)")'
+    expr = f'label_replace({expr}, "board", "pinchpoint-clients", "", "")'
+    for kind in sorted(CLUSTERED):
+        expr = f'label_replace({expr}, "board", "pinchpoint-{kind}", "owner", "{kind}[.].+")'
+    return expr
+
+
+def pages() -> dict[str, str]:
+    """Return the runbook of each resource."""
+    found = {name: entry.runbook for name, entry in all_advice().resource.items()}
+    return found | {"kv_commit": found["kv_sync"]}
+
+
+def unit_of(unit: str) -> str:
+    """Return a matcher of the resources that are full in one way: ``thread``, ``lock`` or ``pool``."""
+    return f'resource=~"{"|".join(sorted({role.name for role in ROLES.roles if role.unit == unit}))}"'
+
+
+def links() -> dict[str, Column]:
+    """Return the hidden columns that links are made of."""
+    return {"page": Column("page", words=pages(), hidden=True), "board": Column("board", hidden=True)}
+
+
+RUNBOOK = f"{PAGES}runbooks/${{__data.fields.page.text}}.md"
+BOARD = f"/d/${{__data.fields.board}}?{HERE}"
+
+
+# ---- What is full
+
+
+def busiest() -> Panel:
+    """Return what is busiest now."""
+    about = About(
+        "Threads, locks, pools and CPUs by how much of the time they could take no more work. A role counts by its "
+        "busiest thread, a lock by all that take it, a pool by the mean of its threads. `no CPU` is the part of busy "
+        "in which it was ready and no CPU was free.",
+        "Below `full from`, or full for 0 % of the time: peaks do no harm. What is full is what you want to measure.",
+        "Full for more than half of the time. With much of it `no CPU` the CPUs are the limit, not the thread: more "
+        "ranks, workers or mounts make that worse.",
+        ("docs/verdict.md", "RunQueueWaitHigh", "MdsLockSaturated"),
+    )
+    top = f"topk(16, {share('busy', OF_THREADS)} > 0.01)"
+    return rows(
+        "Busiest now",
+        about,
+        {
+            "busy": Query(linked(top)),
+            "queue": Query(linked(f"{share('runqueue')} and on {LABELS} {top}")),
+            "full": Query(linked(f"{share('saturated')} and on {LABELS} {top}")),
+            "from": Query(linked(f"{top} * 0 + on (instance, resource) group_left () {threshold()}")),
+        },
+        {
+            "resource": Column("resource", width=130, link=RUNBOOK, link_title="Runbook"),
+            "owner": Column("of", width=140, link=BOARD, link_title="Its dashboard"),
+            "instance": Column("on", width=130),
+            "busy": Column("busy", unit="percentunit", bar=WAIT_COLOURS["osd"], decimals=0),
+            "queue": Column("no CPU", unit="percentunit", bar=WAIT_COLOURS["runqueue"], decimals=0),
+            "full": Column("full for", unit="percentunit", width=75, decimals=0),
+            "from": Column("full from", unit="percentunit", width=80, decimals=0),
+            **links(),
+        },
+        size=(13, 11),
+        sort="busy",
+        nothing="nothing is busy",
+    )
+
+
+SO = {
+    "5": "its CPUs are the limit",
+    "4": "one thread is full",
+    "3": "its lock is full, no thread shows it",
+    "2": "its pool of threads is full",
+    "1": "looks full, and nothing in it is",
+    "0": "has room",
+}
+
+
+def processes() -> Panel:
+    """Return for each process how many CPUs it uses, and what in it is fullest."""
+    about = About(
+        "CPUs that all threads of a process use (1 is what `top` calls 100 %), how many wait for one, and what in it "
+        "is fullest. `top` sees neither a lock nor the one full thread: an MDS whose lock was held 91 % of the time "
+        "used 65 % of a CPU, its busiest thread 20 %; another one used 80 % with its lock held 39 % of the time.",
+        "`has room`; or `looks full, and nothing in it is`: many threads share the work, and none holds the others up.",
+        "`one thread is full` or `its lock is full`: more of the same load adds nothing. `its CPUs are the limit`: it "
+        "waits for a CPU, so give it CPUs before threads.",
+        ("MdsProcessBusyNoLock", "MdsLockSaturated", "RunQueueWaitHigh"),
+    )
+    cpus = f"topk(16, {used('cpu')} > 0.02)"
+    busy = share("busy", OF_PROCESSES)
+    part = (
+        f"(topk by (instance, owner) (1, {busy}) and on (instance, owner) {cpus} "
+        f"or {cpus} unless on (instance, owner) {busy})"
+    )
+
+    full = f"{share('busy')} >= on (instance, resource) group_left () {threshold()}"
+
+    def filled(unit: str) -> str:
+        return f"{share('busy', unit_of(unit))} >= on (instance, resource) group_left () {threshold()}"
+
+    def limit(alert: str) -> str:
+        return f'max by (instance) (pinchpoint_alert_threshold{{{HOST}, alert="{alert}"}})'
+
+    queued = f"{share('runqueue')} / on {LABELS} ({full}) > on (instance) group_left () {limit('RunQueueWaitHigh')}"
+    why = f"(({queued}) * 0 + 5 or ({filled('lock')}) * 0 + 3 or ({filled('pool')}) * 0 + 2 or ({full}) * 0 + 4)"
+    looks = f"({used('cpu')} > bool on (instance) group_left () {limit('MdsProcessBusyNoLock')})"
+    so = f"{part} * 0 + on {LABELS} {why} or {part} * 0 + on (instance, owner) group_left () {looks}"
+    return rows(
+        "Is the process full, or a part of it?",
+        about,
+        {
+            "cpus": Query(linked(f"{part} * 0 + on (instance, owner) group_left () {used('cpu')}")),
+            "queue": Query(linked(f"{part} * 0 + on (instance, owner) group_left () {used('runqueue')}")),
+            "busy": Query(linked(f"{part} and on {LABELS} {busy}")),
+            "so": Query(linked(so)),
+        },
+        {
+            "owner": Column("of", width=130, link=BOARD, link_title="Its dashboard"),
+            "instance": Column("on", width=125),
+            "cpus": Column("CPUs", width=60, decimals=2),
+            "queue": Column("no CPU", width=65, decimals=2),
+            "resource": Column("fullest part", width=120, link=RUNBOOK, link_title="Runbook"),
+            "busy": Column("busy", unit="percentunit", bar=WAIT_COLOURS["osd"], width=100, decimals=0),
+            "so": Column("so", words=SO),
+            **links(),
+        },
+        size=(11, 11),
+        sort="cpus",
+        nothing="no thread that is followed works",
+    )
+
+
+# ---- Who uses the CPUs
+
+
+def on_cpu() -> Panel:
+    """Return who uses the CPUs."""
+    about = About(
+        "CPUs that all threads of an owner use. Owners are daemons, clients, benchmarks, and for kernel workers what "
+        "they work for: a disk, a backing device, a NUMA node.",
+        "The benchmark and what serves it.",
+        "Something that is no part of the run: stop it, or judge another run.",
+        ("RunQueueWaitHigh", "MdsProcessBusyNoLock"),
+    )
+    return lines(
+        "CPUs in use, by owner",
+        about,
+        Query(f"topk(8, {used('cpu')} > 0.005)", WHERE),
+        unit="none",
+        decimals=2,
+        shade=WAIT_COLOURS["cpu"],
+        stack=True,
+        size=(8, 8),
+        nothing="no thread that is followed works",
+    )
+
+
+def no_cpu() -> Panel:
+    """Return who waits for a CPU."""
+    about = About(
+        "How many threads of an owner are ready and have no CPU, on average; time in which a quota holds a cgroup back "
+        "is part of it.",
+        "Near 0, far below what stands on the left.",
+        "As much as on the left: the host has too few CPUs for what runs on it, or a quota is too small.",
+        ("RunQueueWaitHigh",),
+    )
+    return lines(
+        "Threads without a CPU, by owner",
+        about,
+        Query(f"topk(8, {used('runqueue')} > 0.005)", WHERE),
+        unit="none",
+        decimals=2,
+        shade=WAIT_COLOURS["runqueue"],
+        stack=True,
+        size=(8, 8),
+        nothing="no thread waits for a CPU",
+    )
+
+
+# ---- What can be full, a kind a panel
+
+
+def kind(
+    title: str,
+    about: About,
+    resources: str,
+    *,
+    legend: str = WHERE,
+    size: tuple[int, int] = (6, 7),
+    nothing: str,
+) -> Panel:
+    """Return the fullest of some resources over time, and from where on they are full.
+
+    `resources` is a regular expression; where it names several, which share a threshold, `legend` names the resource.
+    """
+    matcher = f'resource=~"{resources}"'
+    # Counters of owners that have ended stay for a while.
+    ended = f'sum by (instance, owner) (pinchpoint_threads{{{HOST}, role=~"{resources}"}}) == 0'
+    busy = f"({share('busy', matcher)} unless on (instance, owner) {ended})"
+    return lines(
+        title,
+        about,
+        Query(f"topk(6, {busy})", legend),
+        Query(f"max({threshold(matcher)} and on (instance, resource) {busy})", "full from"),
+        unit="percentunit",
+        decimals=0,
+        shade=class_colour(resources.partition("|")[0]),
+        colours=class_colours() if "{{resource}}" in legend else None,
+        most=1,
+        size=size,
+        nothing=nothing,
+    )
+
+
+def names(classes: frozenset[str], leave_out: Sequence[str] = ()) -> str:
+    """Return a regular expression for the roles of some process classes that can be full."""
+    found = {role.name for role in ROLES.roles if role.unit is not None and role.classes & classes}
+    return "|".join(sorted(found.difference(leave_out)))
+
+
+def clients() -> Panel:
+    """Return the benchmark's threads, and those of Ceph clients."""
+    about = About(
+        "The busiest thread of the benchmark itself (`benchmark`), and of the Ceph client under it: the lock of "
+        "ceph-fuse and libcephfs (`client_lock`), threads of librados and librbd (`rados_client`), QEMU, NFS-Ganesha.",
+        "Well below the dashed line: the benchmark has time left to ask for more.",
+        "`benchmark` is full: it measures its own CPU time, use more processes. A client's thread is full: another "
+        "mount or image adds what more processes on this one don't.",
+        ("BenchmarkThreadSaturated", "LibrbdThreadSaturated", "ClientOverloaded"),
+    )
+    return kind(
+        "Benchmark and its clients",
+        about,
+        f"benchmark|{names(frozenset({'ceph-client', 'cephfs-client'}), ('messenger',))}",
+        legend=EACH,
+        size=(8, 8),
+        nothing="neither a benchmark nor a Ceph client in user space is running",
+    )
+
+
+def mds_lock() -> Panel:
+    """Return how full the locks of the MDSs are."""
+    about = About(
+        "mds_lock: CPU and run-queue time of all threads that take it together. No thread shows it.",
+        "Below the dashed line, and alike for all ranks.",
+        "Above it: this rank can serve no more requests. More ranks, if the directories can be spread over them.",
+        ("MdsLockSaturated", "MdsProcessBusyNoLock", "MdsRankImbalance"),
+    )
+    return kind("MDS lock", about, "mds_lock", nothing="no MDS here")
+
+
+def kv_sync() -> Panel:
+    """Return how full the commit threads of OSDs are."""
+    about = About(
+        "BlueStore's one commit thread of an OSD: on a CPU or waiting for one (`kv_sync`), and inside of a commit, "
+        "which is mostly waiting for the disk (`kv_commit`).",
+        "Both below the dashed line.",
+        "`kv_commit` alone is full: the disk's flushes are slow. `kv_sync` is full too: the thread itself is the "
+        "limit, and more OSDs on a fast disk help.",
+        ("KvSyncSaturated", "DiskSaturated"),
+    )
+    return kind("OSD commit", about, "kv_sync|kv_commit", legend=EACH, nothing="no OSD here")
+
+
+def osd_op() -> Panel:
+    """Return how full the workers of OSDs are."""
+    about = About(
+        "Operation workers of an OSD (tp_osd_tp): the mean of its threads.",
+        "Below the dashed line.",
+        "Above it: all workers of the OSD are at work. More OSDs or faster CPUs; shard numbers had no clear effect.",
+        ("OsdOpThreadsSaturated", "OsdSlowOps"),
+    )
+    return kind("OSD operation workers", about, "osd_op", nothing="no OSD here")
+
+
+def messenger() -> Panel:
+    """Return how full the busiest network threads of daemons are."""
+    about = About(
+        "The busiest network thread (msgr-worker-N) of each Ceph daemon and client.",
+        "Below the dashed line, and it grows with the load.",
+        "Above it. Near 100 % with few messages is a loop that spins without work (fixed by ceph#53477): compare with "
+        "the message rate before you add threads.",
+        ("MessengerSaturated",),
+    )
+    return kind("Messengers", about, "messenger", nothing="no Ceph daemon or client in user space here")
+
+
+def finisher() -> Panel:
+    """Return how full the completion threads of OSDs are."""
+    about = About(
+        "The busiest thread of an OSD that completes work one after the other: finishers and kv_final.",
+        "Below the dashed line.",
+        "Above it: completions wait for each other. More OSDs; sharded finishers (Luminous, Mimic) exist no more.",
+        ("FinisherSaturated", "KvSyncSaturated"),
+    )
+    return kind(
+        "OSD completions",
+        about,
+        "finisher|kv_final",
+        legend=EACH,
+        nothing="no OSD here",
+    )
+
+
+def writeback() -> Panel:
+    """Return how full the writeback of each backing device is."""
+    about = About(
+        "Writeback of each backing device: `ceph-1` is the first CephFS mount, others are disks. A device has one "
+        "worker at a time, however many processes write.",
+        "Below the dashed line.",
+        "Above it while the benchmark waits for writeback: a second mount (noshare) has a second worker. It was the "
+        "limit at 70 to 80 % of a CPU.",
+        ("WritebackWorkerSaturated",),
+    )
+    return kind("Writeback by device", about, "writeback_worker", nothing="nothing was written back yet")
+
+
+def kswapd() -> Panel:
+    """Return how full page reclaim is."""
+    about = About(
+        "kswapd of each NUMA node: frees page cache in the background.",
+        "Any value, also 100 %, while no task has to reclaim memory itself (on the right).",
+        "Full, and tasks reclaim themselves.",
+        ("KswapdSaturated",),
+    )
+    return kind("kswapd by node", about, "kswapd", nothing="kswapd has not run yet")
+
+
+def stalls() -> Panel:
+    """Return how often tasks have to reclaim memory themselves."""
+    about = About(
+        "Allocations a second that had to reclaim memory themselves, because kswapd did not keep up.",
+        "0: whatever kswapd does, nobody waits for it.",
+        "Above 0 for longer: the benchmark's own threads look for free pages, which shows as latency peaks.",
+        ("KswapdSaturated",),
+    )
+    expr = f"rate(pinchpoint_memory_allocation_stalls_total{{{HOST}}}[$__rate_interval])"
+    return lines(
+        "Tasks that reclaim memory themselves",
+        about,
+        Query(f"topk(8, max by (instance) ({expr}))", "{{instance}}"),
+        unit="cps",
+        shade=WAIT_COLOURS["memory"],
+        size=(6, 7),
+        nothing="no host tells its allocation stalls",
+    )
+
+
+def workers() -> Panel:
+    """Return how full other kernel threads are."""
+    about = About(
+        "The busiest kernel thread of other kinds: block layer (kblockd), local file systems, device mapper, Ceph's "
+        "kernel client, network work queues, softirq, journals.",
+        "Low: 12 % of a CPU for kblockd did no harm on a raw NVMe device.",
+        "One of them is full: it is serial, and all I/O goes through it.",
+        ("SoftirqSaturated", "DiskSaturated", "WritebackWorkerSaturated"),
+    )
+    return kind(
+        "Other kernel threads",
+        about,
+        names(KERNEL, ("writeback_worker",)),
+        legend=EACH,
+        nothing="no kernel thread of these kinds has run yet",
+    )
+
+
+# ---- What is behind these figures
+
+
+def number() -> Panel:
+    """Return how many threads there are."""
+    about = About(
+        "Threads of each owner.",
+        "The same during a phase.",
+        "Growing without end, or jumping: threads are made for each request, and the shortest ones are only seen in "
+        "their process' total.",
+        ("docs/verdict.md",),
+    )
+    expr = f"sum by (instance, owner) (pinchpoint_threads{{{HOST}}}) > 0"
+    return lines(
+        "Threads, by owner",
+        about,
+        Query(f"topk(8, {expr})", WHERE),
+        unit="none",
+        decimals=0,
+        size=(6, 7),
+        nothing="no thread is followed",
+    )
+
+
+PROBES = "tasks|kworkers"
+"""The probes that read threads."""
+
+
+def lost() -> Panel:
+    """Return how many samples are lost."""
+    about = About(
+        "Share of the samples of threads that were due and never taken, because the sampler got no CPU.",
+        "0 %.",
+        "Above the dashed line: totals stay right, peaks are missed, kernel workers taken for each other.",
+        ("SamplerLate", "PinchpointCostHigh"),
+    )
+
+    def rate(what: str) -> str:
+        selector = f'{{{HOST}, probe=~"{PROBES}"}}'
+        return f"sum by (instance, probe) (rate(pinchpoint_sampler_{what}_total{selector}[$__rate_interval]))"
+
+    return lines(
+        "Samples lost",
+        about,
+        Query(
+            f"topk(8, {rate('lost_samples')} / ({rate('lost_samples')} + {rate('samples')}))", "{{probe}} {{instance}}"
+        ),
+        Query(f'max(pinchpoint_alert_threshold{{{HOST}, alert="SamplerLate"}})', "too many from"),
+        unit="percentunit",
+        decimals=0,
+        limit="too many from",
+        size=(6, 7),
+        nothing="no exporter reads threads",
+    )
+
+
+def seen() -> Panel:
+    """Return how threads are read, and what can't be."""
+    about = About(
+        "How each host reads its threads, how many, and how many it may not read. `schedstat` has run-queue time; "
+        "`stat` has none, and rounds to 10 ms.",
+        "`schedstat`, and nothing unread.",
+        "`stat`: what waits for a CPU looks idle. Unread: start the exporter as root, or what it can't read is missing "
+        "above.",
+        ("ProbeFailing", "SamplerLate"),
+    )
+
+    def info(value: str) -> str:
+        source = f"max by (instance, source, reason) (pinchpoint_task_source_info{{{HOST}}})"
+        return f"{source} * on (instance) group_left () max by (instance) ({value}{{{HOST}}})"
+
+    return rows(
+        "How threads are seen",
+        about,
+        {
+            "followed": Query(info("pinchpoint_tasks_followed")),
+            "unread": Query(info("pinchpoint_tasks_unreadable")),
+        },
+        {
+            "instance": Column("on", width=130),
+            "source": Column("by", width=85),
+            "followed": Column("threads", width=70, decimals=0),
+            "unread": Column("unread", width=65, decimals=0),
+            "reason": Column("because"),
+        },
+        size=(6, 7),
+        sort="unread",
+        nothing="no exporter reads threads",
+    )
