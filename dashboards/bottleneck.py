@@ -209,7 +209,8 @@ def results() -> Panel:
         return Query(f"max by (run, phase, operation) ({found})")
 
     started = f"max by (run, phase) (pinchpoint_phase_start_timestamp_seconds{{{RUN}}})"
-    operations = f"max by (run, phase, operation) (pinchpoint_phase_rate{{{RUN}}} or pinchpoint_phase_result{{{RUN}}})"
+    rates = f'{{{RUN}, unit=~"bytes_per_second|operations_per_second"}}'
+    operations = f"max by (run, phase, operation) (pinchpoint_phase_rate{rates} or pinchpoint_phase_result{rates})"
     return rows(
         "Results",
         about,

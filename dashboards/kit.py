@@ -143,6 +143,7 @@ def board(uid: str, title: str, question: str, *, variables: Sequence[str] = ("h
             builders.DashboardLink("Pinchpoint")
             .type(dashboard.DashboardLinkType.DASHBOARDS)
             .tags([TAG])
+            .as_dropdown(True)
             .keep_time(True)
             .include_vars(True)
         )

@@ -21,6 +21,8 @@ __all__ = ["Backfill"]
 
 HELD = 2_000_000
 """Samples that are held in memory at most (16 bytes each); the others wait in a temporary file."""
+TIMES = "_timestamp_seconds"
+"""What names of metrics end with whose values are times."""
 WIDTH = 2
 """Numbers that a sample consists of: its time and its value."""
 
@@ -58,14 +60,16 @@ class Backfill:
     ) -> None:
         self._file.close()
 
-    def add(self, moment: Snapshots) -> None:
-        """Take the next moment. Raises OSError."""
+    def add(self, moment: Snapshots, shift: float = 0.0) -> None:
+        """Take the next moment, so many seconds later than it was. Raises OSError."""
         for host, snapshot in moment.items():
             # Prometheus' times are whole milliseconds.
-            now = round(snapshot.time * 1000) / 1000
+            now = round((snapshot.time + shift) * 1000) / 1000
             for name, values in snapshot.values.items():
                 family = self._families.setdefault(name, {})
-                for labels, value in values.items():
+                later = shift if name.endswith(TIMES) else 0.0
+                for labels, given in values.items():
+                    value = given + later
                     if (series := family.get((host, labels))) is None:
                         series = family[host, labels] = _Series()
                     if now > series.last:
@@ -100,7 +104,7 @@ class Backfill:
                 yield f"# HELP {family} {escaped(metric.help)}\n"
             yield f"# TYPE {family} {metric.kind.value if metric else 'counter' if family != name else 'gauge'}\n"
             for (host, labels), series in sorted(self._families[name].items(), key=lambda entry: entry[0]):
-                head = render_head(name, (*labels, (INSTANCE, host)))
+                head = render_head(name, (*labels, *([(INSTANCE, host)] if host else [])))
                 for samples in self._pieces(series):
                     times, values = samples[::WIDTH], samples[1::WIDTH]
                     yield "".join(

@@ -7,15 +7,22 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlencode
 
 import pytest
 
 from kept_runs import RUN, START, keep, second
+from pinchpoint import store
 from pinchpoint.model import Labels, Snapshot
+from pinchpoint.runs import LimitMark, Marker, PhaseMark, Result, VerdictMark
 from polling import get_json, until
 
 EXPORT = [sys.executable, "-m", "pinchpoint", "export"]
+DIARY = Path(__file__).parents[1] / "fixtures" / "seeds" / "io500-diary.txt"
 BUSY = "pinchpoint_resource_busy_seconds_total"
 
 
@@ -53,11 +60,11 @@ def test_a_file_has_what_standard_output_would_have(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [tmp_path / "run.om", tmp_path / "state"]
 
 
-def test_prometheus_makes_blocks_of_it_and_answers_from_them(tmp_path: Path) -> None:
+@contextmanager
+def served(tmp_path: Path, text: Path) -> Iterator[Callable[[str, float], list[dict[str, Any]] | None]]:
+    """Give a function that asks a Prometheus that has blocks made of the text; None: it does not answer yet."""
     promtool, prometheus = program("promtool"), program("prometheus")
-    keep(second(number, full=True) for number in range(20))
-    text, blocks = tmp_path / "run.om", tmp_path / "blocks"
-    export("last", "-o", str(text))
+    blocks = tmp_path / "blocks"
     subprocess.run(
         [promtool, "tsdb", "create-blocks-from", "openmetrics", str(text), str(blocks)], check=True, capture_output=True
     )
@@ -75,23 +82,151 @@ def test_prometheus_makes_blocks_of_it_and_answers_from_them(tmp_path: Path) -> 
         stderr=subprocess.DEVNULL,
     )
 
-    def answer() -> object:
+    def ask(query: str, at: float) -> list[dict[str, Any]] | None:
         try:
-            query = f"rate({BUSY}[10s])&time={START + 15}"
-            return get_json(f"http://127.0.0.1:{port}/api/v1/query?query={query}")["data"]["result"]
+            found = get_json(f"http://127.0.0.1:{port}/api/v1/query?{urlencode({'query': query, 'time': at})}")
+            return cast("list[dict[str, Any]]", found["data"]["result"])
         except Exception:
             return None
 
     try:
-        found = until(60, answer)
+        yield ask
     finally:
         server.terminate()
         server.wait()
 
-    assert {series["metric"]["instance"]: float(series["value"][1]) for series in found} == {"here": 1.0, "there": 1.0}
-    assert {(series["metric"]["resource"], series["metric"]["owner"]) for series in found} == {
-        ("filesystem_kernel", "vda")
+
+def values(found: list[dict[str, Any]] | None, *labels: str) -> dict[tuple[str, ...], float]:
+    """Return values by labels."""
+    return {
+        tuple(series["metric"].get(label, "") for label in labels): float(series["value"][1]) for series in found or []
     }
+
+
+def test_prometheus_makes_blocks_of_it_and_answers_from_them(tmp_path: Path) -> None:
+    keep(second(number, full=True) for number in range(20))
+    export("last", "-o", str(tmp_path / "run.om"))
+    with served(tmp_path, tmp_path / "run.om") as ask:
+        found = until(60, lambda: ask(f"rate({BUSY}[10s])", START + 15))
+
+        assert values(found, "instance", "resource", "owner") == {
+            ("here", "filesystem_kernel", "vda"): 1.0,
+            ("there", "filesystem_kernel", "vda"): 1.0,
+        }
+        assert values(ask("pinchpoint_phase_active == 1", START + 15), "phase", "instance") == {("read", ""): 1.0}
+
+
+def test_prometheus_answers_from_the_results_of_imported_runs(tmp_path: Path) -> None:
+    """The 18 runs have one time, that of the file; laid one after the other they end when it was asked for."""
+    end = 1_750_000_000.0
+    imported = subprocess.run(
+        [sys.executable, "-m", "pinchpoint", "import", str(DIARY)], capture_output=True, text=True, check=False
+    )
+    runs = [line.split()[0] for line in imported.stdout.splitlines()]
+    export("*", "--end", str(end), "-o", str(tmp_path / "runs.om"))
+    with served(tmp_path, tmp_path / "runs.om") as ask:
+        score = until(60, lambda: ask('last_over_time(pinchpoint_run_score{unit="score"}[1d])', end))
+        started = values(ask("last_over_time(pinchpoint_run_start_timestamp_seconds[1d])", end), "run")
+        stat = values(ask('last_over_time(pinchpoint_phase_result{phase="mdtest_easy_stat"}[1d])', end), "run", "unit")
+        state = values(ask('last_over_time(pinchpoint_run_state{state="finished"}[1d])', end), "run")
+        noted = ask('last_over_time(pinchpoint:run_fact:hosts{fact="note"}[1d])', end)
+
+        assert len(runs) == 18
+        assert list(values(score, "run").values()).count(3.94071) == 1
+        assert [run for (run,) in sorted(started, key=lambda key: started[key])] == runs
+        assert set(state) == {(run,) for run in runs}
+        assert set(state.values()) == {1.0}
+        assert stat[runs[4], "operations_per_second"] == 866.0
+        assert len(noted or []) == 18
+        # No two of them at once, and the last one to the end.
+        going = values(ask("max_over_time(count(pinchpoint_phase_active == 1)[1d:15s])", end))
+        assert going == {(): 1.0}
+        assert ask(f'pinchpoint_run_state{{run="{runs[-1]}", state="finished"}} == 1', end)
+
+
+def test_what_is_not_known_yet_is_not_told_at_that_time() -> None:
+    keep_judged()
+    lines = export("last").stdout.splitlines()
+
+    def times(head: str) -> list[float]:
+        return [float(line.split()[-1]) - START for line in lines if line.startswith(head)]
+
+    def of(metric: str, phase: str) -> str:
+        return f'{metric}{{benchmark="fio",phase="{phase}",run="{RUN}"'
+
+    active = [(line.split()[1], float(line.split()[2]) - START) for line in lines
+              if line.startswith(of("pinchpoint_phase_active", "write"))]  # fmt: skip
+    assert [time for value, time in active if value == "1.0"] == [0.0]
+    assert [time for value, time in active if value == "0.0"] == [10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 75.0]
+    result = 'pinchpoint_phase_result{benchmark="fio",operation="write",phase="write"'
+    assert times(result) == [10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 75.0]
+    assert times("pinchpoint_run_score") == [20.0, 30.0, 45.0, 60.0, 75.0]
+    assert times(of("pinchpoint_phase_start_timestamp_seconds", "read")) == [10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 75.0]
+
+
+def test_verdicts_and_settings_that_are_kept_with_a_run_are_told_as_the_rules_do() -> None:
+    keep_judged()
+    text = export("last").stdout
+
+    assert {line.rpartition("} ")[0] + "}" for line in text.splitlines() if line.startswith("pinchpoint:")} == {
+        f'pinchpoint:run_phase:info{{phase="write",run="{RUN}"}}',
+        f'pinchpoint:phase_verdict:info{{benchmark="fio",kind="resource",owner="osd.3",phase="write",'
+        f'resource="kv_sync",run="{RUN}"}}',
+        f'pinchpoint:run_fact:hosts{{fact="governor",run="{RUN}",value="performance"}}',
+        f'pinchpoint:run_fact:hosts{{fact="tag:c6",run="{RUN}",value="off"}}',
+    }
+    assert f'fact="governor",run="{RUN}",value="performance"}} 2.0 ' in text
+
+
+def keep_judged() -> None:
+    """Keep a run without samples, of two phases, of which the first was judged."""
+    run, directory = store.new_run_directory(RUN)
+    write = PhaseMark(
+        "write",
+        START,
+        START + 10,
+        results=[Result("write", "bytes_per_second", 1e6)],
+        verdict=VerdictMark("resource", (LimitMark("kv_sync", "osd.3", 0.9),)),
+    )
+    marker = Marker(
+        run, "fio", START, START + 20, "finished", [write, PhaseMark("read", START + 10, START + 20)],
+        scores=[Result("total", "score", 3.5)], pid=0, pid_start=0, command_pid=0, tags={"c6": "off", "sha256": "0"},
+    )  # fmt: skip
+    facts = {host: {"governor": ["performance"]} for host in ("a", "b")}
+    store.save(directory, store.RunRecord(marker, ["fio"], facts=facts))
+
+
+def test_times_that_are_values_are_shifted_too() -> None:
+    keep(second(number, full=True) for number in range(20))
+    text = export("last", "--end", "2027-01-15T08:00:00+00:00").stdout
+    end = 1_800_000_000.0
+
+    assert f'pinchpoint_run_start_timestamp_seconds{{benchmark="fio",run="{RUN}"}} {end - 80} {end - 80:.3f}\n' in text
+    assert f'instance="there"}} 19.0 {end - 80 + 19.125:.3f}\n' in text
+
+
+def test_runs_are_laid_one_after_the_other_in_their_order() -> None:
+    for name in ("a", "b"):
+        run, directory = store.new_run_directory(f"20231114T221320Z-{name}")
+        marker = Marker(run, "fio", START, START + 20, "finished", pid=0, pid_start=0, command_pid=0)
+        store.save(directory, store.RunRecord(marker, ["fio"], origin="/tmp/x"))
+    started = [
+        float(line.split()[1])
+        for line in export("b", "a", "a", "--end", "10000").stdout.splitlines()
+        if line.startswith("pinchpoint_run_start_timestamp_seconds") and line.split()[1] + "00" == line.split()[2]
+    ]
+
+    assert started == [10000 - 80 - 300 - 80, 10000 - 80]
+
+
+@pytest.mark.parametrize("time", ["tomorrow", "nan", "2026-13-01"])
+def test_an_end_that_is_no_time_is_told_in_one_line(time: str) -> None:
+    keep([])
+    done = export("last", "--end", time)
+
+    assert done.returncode == 2
+    assert f"--end {time!r} is no time" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_run_that_died_is_exported_as_far_as_it_came(tmp_path: Path) -> None:
@@ -180,12 +315,13 @@ def test_a_recording_that_holds_nothing_is_told_in_one_line(content: bytes, reas
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_run_without_samples_says_why() -> None:
-    keep(None, origin="/tmp/diary.txt")
+def test_a_run_whose_recording_is_gone_gives_what_is_known_of_it() -> None:
+    keep(None)
     done = export("last")
 
-    assert done.returncode == 1
-    assert done.stderr.endswith("-base has no samples: it was imported from /tmp/diary.txt\n")
+    assert done.returncode == 0
+    assert done.stderr == f"pinchpoint: {RUN} has no samples: its recording is gone\n"
+    assert f'pinchpoint_phase_active{{benchmark="fio",phase="read",run="{RUN}"}} 1.0 {START + 15:.3f}\n' in done.stdout
 
 
 def test_a_run_that_is_not_there_is_told_in_one_line() -> None:

@@ -1,20 +1,25 @@
-"""``pinchpoint export``: the samples of a run as OpenMetrics text, which Prometheus makes blocks of."""
+"""``pinchpoint export``: runs as OpenMetrics text, which Prometheus makes blocks of."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 import click
 
+from pinchpoint import recording, store
 from pinchpoint.backfill import Backfill
-from pinchpoint.commands.replay import open_recording
 from pinchpoint.recording import read_recording, time_of
-from pinchpoint.store import RunRecord
+from pinchpoint.retold import TAIL, end_of, retold
+from pinchpoint.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import fail, warn
 from pinchpoint.terminal.runs import DIED, standing
 from pinchpoint.terminal.view import duration
@@ -23,38 +28,99 @@ __all__ = ["command"]
 
 GAP = 5.0
 """Seconds before a run's end from which on it is told that samples lack: one a second was meant to be there."""
+APART = 300.0
+"""Seconds between runs that are laid one after the other: for so long Prometheus shows a sample by default."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="[default: standard output]")
-@click.argument("run", metavar="RUN")
-def command(output: Path | None, run: str) -> None:
-    """Write the samples of a run as OpenMetrics text, for a Prometheus server.
+@click.option(
+    "--end",
+    "until",
+    metavar="TIME",
+    help='Lay the runs one after the other, the last sample at TIME: "now", Unix seconds, or 2026-11-21T16:00:00Z.',
+)
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+def command(output: Path | None, until: str | None, runs: tuple[str, ...]) -> None:
+    """Write runs as OpenMetrics text, for a Prometheus server: phases, results, score, verdicts, all recorded samples.
 
-    A RUN is an id, its beginning, a name, or "last"; see `pinchpoint runs`. The label "instance" has the host. The text
-    is what `promtool tsdb create-blocks-from openmetrics FILE DIRECTORY` takes; a server that has the DIRECTORY for its
-    --storage.tsdb.path, or the blocks in its own, shows the run at its own time.
+    A RUN is an id, its beginning, a name, "last", or a pattern in quotes; see `pinchpoint runs`. The label "instance"
+    has the host. The text is what `promtool tsdb create-blocks-from openmetrics FILE DIRECTORY` takes; a server that
+    has the DIRECTORY for its --storage.tsdb.path, or the blocks in its own, shows the runs at their own times, or at
+    those of --end. Imported runs have no samples, only what their texts tell.
     """
-    record, path = open_recording(run)
-    last = 0.0
+    end = None if until is None else _time(until)
+    records = _chosen(runs)
     try:
         with Backfill() as backfill:
-            for moment in read_recording(path, warn):
-                backfill.add(moment)
-                last = time_of(moment)
-            if not backfill.samples:
-                fail(f"{path}: has no samples")
-            _tell_end(record, last)
+            for record, shift in _laid(records, end):
+                _add(record, shift, backfill)
             if output is None:
                 _print(backfill)
             else:
                 _write(backfill, output)
             if backfill.dropped:
-                warn(f"{backfill.dropped} samples are left out: their host's clock had been set back")
+                warn(
+                    f"{backfill.dropped} samples are left out: their host's clock had been set back, "
+                    "or another run has their time"
+                )
     except ValueError as error:
         fail(str(error))
     except OSError as error:
         _fail(error, error.filename or f"temporary files in {tempfile.gettempdir()}")
+
+
+def _time(text: str) -> float:
+    """Return the Unix time that ``--end`` means; end the command where it means none."""
+    if text == "now":
+        return time.time()
+    with suppress(ValueError):
+        if math.isfinite(found := float(text)):
+            return found
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        fail(f'--end {text!r} is no time: say "now", Unix seconds, or a date and time such as 2026-11-21T16:00:00Z', 2)
+
+
+def _chosen(texts: Sequence[str]) -> list[RunRecord]:
+    """Return the runs that are meant, oldest first; end the command where there is none."""
+    try:
+        kept = store.runs(warn)
+        found = {record.marker.run: record for text in texts for record in store.select(text, kept)}
+    except StoreError as error:
+        fail(str(error))
+    return [record for record in kept if record.marker.run in found]
+
+
+def _laid(records: Sequence[RunRecord], end: float | None) -> Iterator[tuple[RunRecord, float]]:
+    """Yield each run and by how many seconds it is shifted, so that the last sample of the last one is at `end`."""
+    if end is None:
+        yield from ((record, 0.0) for record in records)
+        return
+    lengths = [end_of(record.marker) + TAIL - record.marker.start for record in records]
+    start = end - sum(lengths) - APART * (len(records) - 1)
+    for record, length in zip(records, lengths, strict=True):
+        yield record, start - record.marker.start
+        start += length + APART
+
+
+def _add(record: RunRecord, shift: float, backfill: Backfill) -> None:
+    """Add what is kept of a run. Raises OSError, ValueError where its recording is none."""
+    run = record.marker.run
+    path = store.state_directory() / run / recording.FILE
+    if path.exists():
+        before, last = backfill.samples, 0.0
+        for moment in read_recording(path, warn):
+            backfill.add(moment, shift)
+            last = time_of(moment)
+        if backfill.samples == before:
+            raise ValueError(f"{path}: has no samples")
+        _tell_end(record, last)
+    elif not record.origin:
+        warn(f"{run} has no samples: its recording is gone")
+    for moment in retold(record, standing(record)):
+        backfill.add(moment, shift)
 
 
 def _tell_end(record: RunRecord, last: float) -> None:

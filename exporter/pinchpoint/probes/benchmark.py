@@ -17,7 +17,7 @@ from pinchpoint.runs import KEEP_ENDED, RUN_LIMIT, PhaseMark, Result, RunState
 from pinchpoint.store import run_id
 from pinchpoint.workloads import Leader, Workload
 
-__all__ = ["Benchmark"]
+__all__ = ["Benchmark", "run_points"]
 
 RUN = ("benchmark", "run")
 PHASE = (*RUN, "phase")
@@ -191,21 +191,26 @@ class Benchmark(Probe):
 
     def _points(self, wall: float) -> Iterator[Point]:
         for run in self._runs:
-            labels = (_label(run.benchmark), _label(run.run))
-            yield RUN_START.point(run.start, *labels)
-            for state in State:
-                yield RUN_STATE.point(float(run.state == state), *labels, state)
-            if run.scores or any(phase.results for phase in run.phases):
-                valid = run.valid and all(phase.valid for phase in run.phases)
-                yield RUN_VALID.point(float(valid), *labels)
-            if run.total is not None:
-                yield RUN_PHASES.point(run.total, *labels)
-            for what in run.blind[:RESULT_LIMIT]:
-                yield RUN_BLIND.point(1, *labels, _label(what))
-            yield from _figures(RUN_SCORE, labels, run.scores)
-            phases = {_label(phase.name): phase for phase in run.phases}
-            for name, phase in list(phases.items())[-PHASE_LIMIT:]:
-                yield from _phase(phase, (_label(phase.benchmark or run.benchmark), _label(run.run), name), wall)
+            yield from run_points(run, wall)
+
+
+def run_points(run: RunState, wall: float) -> Iterator[Point]:
+    """Yield the series of one run at a moment, in Unix seconds."""
+    labels = (_label(run.benchmark), _label(run.run))
+    yield RUN_START.point(run.start, *labels)
+    for state in State:
+        yield RUN_STATE.point(float(run.state == state), *labels, state)
+    if run.scores or any(phase.results for phase in run.phases):
+        valid = run.valid and all(phase.valid for phase in run.phases)
+        yield RUN_VALID.point(float(valid), *labels)
+    if run.total is not None:
+        yield RUN_PHASES.point(run.total, *labels)
+    for what in run.blind[:RESULT_LIMIT]:
+        yield RUN_BLIND.point(1, *labels, _label(what))
+    yield from _figures(RUN_SCORE, labels, run.scores)
+    phases = {_label(phase.name): phase for phase in run.phases}
+    for name, phase in list(phases.items())[-PHASE_LIMIT:]:
+        yield from _phase(phase, (_label(phase.benchmark or run.benchmark), _label(run.run), name), wall)
 
 
 def _phase(phase: PhaseMark, labels: tuple[str, ...], wall: float) -> Iterator[Point]:
