@@ -1,17 +1,17 @@
 # The work is done in scripts/ and compose/; `make` alone lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ceph test lint up status down lab-up lab-down bench golden docs picture clean
+.PHONY: help setup demo demo-ceph test lint up status example-runs down lab-up lab-down bench golden docs picture clean
 
 python := .venv/bin/python
 
 help: ## show this list
 	@echo "Pinchpoint: says, live, what limits a storage benchmark run"
 	@echo
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-15s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-20s %s\n", $$1, $$2 }'
 	@echo
 	@echo "Ports of the local stack: PINCHPOINT_PORT (9748), PROMETHEUS_PORT (9090),"
-	@echo "ALERTMANAGER_PORT (9093), NODE_EXPORTER_PORT (9100);"
-	@echo "for example: make up PROMETHEUS_PORT=19090"
+	@echo "ALERTMANAGER_PORT (9093), NODE_EXPORTER_PORT (9100), GRAFANA_PORT (3000);"
+	@echo "for example: make up PROMETHEUS_PORT=19090. In containers: docker compose up"
 	@echo "Size of the lab: OSDS (3), MDSS (2); for example: make lab-up OSDS=1"
 
 setup: ## make .venv and install what the other targets need (they do it themselves)
@@ -32,11 +32,14 @@ lint: setup ## check style, types and alert rules
 	$(python) -m mypy
 	@if command -v promtool >/dev/null; then promtool check rules alerts/*.yml; else echo "no promtool: rules not checked"; fi
 
-up: setup ## start exporter, Prometheus, Alertmanager, node_exporter; leave them running
+up: setup ## start exporter, Prometheus, Alertmanager, node_exporter, and Grafana if installed; leave them running
 	@$(python) compose/native.py up
 
 status: ## show what of the local stack runs, and where
 	@$(python) compose/native.py status || true
+
+example-runs: setup ## put 18 results of IO500 into the stack's Prometheus, for the dashboard Runs
+	@$(python) compose/example_runs.py
 
 down: ## stop what `make up` started
 	@$(python) compose/native.py down
@@ -47,11 +50,12 @@ lab-up: setup ## start a real Ceph cluster from Debian's packages on loopback; l
 lab-down: ## stop what `make lab-up` started, remove its data
 	@PYTHONPATH=compose:tests $(python) -m lab down
 
-bench: setup ## measure what the exporter costs: 4,000 threads; finding a benchmark; 8 OSDs and 4 MDSs
+bench: setup ## measure costs: exporter with 4,000 threads, with 8 OSDs and 4 MDSs; Prometheus with 100 hosts
 	@$(python) bench/cost.py
 	@$(python) bench/phase_cost.py
 	@$(python) bench/waits_cost.py
 	@PYTHONPATH=compose:tests $(python) bench/ceph_cost.py
+	@$(python) bench/scale_cost.py
 
 golden: setup ## write the expositions of the fixture machines anew, for review
 	WRITE_GOLDEN=1 $(python) -m pytest tests/test_golden.py

@@ -1,7 +1,8 @@
 """The local stack without containers: exporter, Prometheus, Alertmanager and node_exporter on this host's loopback.
 
-supervisord starts the four and keeps them running. `Stack` prepares a state directory for them from the configuration
-in this directory and in alerts/, and is what ``make up``, the demo and the tests use.
+Grafana is a part of it where it is installed. supervisord starts them and keeps them running. `Stack` prepares a state
+directory for them from the configuration in this directory and in alerts/, and is what ``make up``, the demo and the
+tests use.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import psutil
 from supervisor.xmlrpc import SupervisorTransport
 
 __all__ = [
+    "OPTIONAL",
     "PARTS",
     "TREE",
     "WITHOUT_STACK",
@@ -50,7 +52,8 @@ WITHOUT_STACK = "`.venv/bin/pinchpoint run` and `.venv/bin/pinchpoint watch` wor
 
 MARK = "PINCHPOINT_STACK"
 """Environment variable of every process of a stack: its state directory. It survives what a pid file does not."""
-START_SECONDS = 60.0
+START_SECONDS = 120.0
+"""How long a part may take to be healthy. Grafana makes its database at its first start."""
 STOP_SECONDS = 15.0
 POLL_SECONDS = 0.1
 SOCKET_PATH_LIMIT = 107 - len(".2147483647")
@@ -104,9 +107,13 @@ PARTS: Mapping[str, Part] = {
     "node": Part("node_exporter", 9100, "NODE_EXPORTER_PORT", "/", ("prometheus-node-exporter", "node_exporter")),
 }
 
+OPTIONAL: Mapping[str, Part] = {
+    "grafana": Part("Grafana", 3000, "GRAFANA_PORT", "/api/health", ("grafana", "grafana-server")),
+}
+"""What is started as well where it is installed."""
+WITHOUT_GRAFANA = "not installed (no grafana in PATH, no GRAFANA_HOME); any Grafana takes dashboards/json"
 
-OTHER_TARGETS = ("ceph", "ceph-exporter")
-"""Lists of targets that are no part of the stack, in compose/targets: empty until somebody names a cluster."""
+_KNOWN = {**PARTS, **OPTIONAL}
 
 
 class StackError(Exception):
@@ -116,8 +123,8 @@ class StackError(Exception):
 class Stack:
     """A stack in its own state directory; as a context manager, one that ends with the block.
 
-    `ports` has a port for each of `PARTS`. `runs` is the exporter's run directory, by default the one that
-    `pinchpoint run` uses.
+    `ports` has a port for each of `PARTS`, and for those of `OPTIONAL` that are wanted; once it has started, for those
+    that are there. `runs` is the exporter's run directory, by default the one that `pinchpoint run` uses.
     """
 
     def __init__(self, state: Path, ports: Mapping[str, int], *, runs: Path | None = None) -> None:
@@ -143,7 +150,20 @@ class Stack:
     @property
     def urls(self) -> dict[str, str]:
         """The base URL of each part."""
-        return {name: f"http://127.0.0.1:{self.ports[name]}" for name in PARTS}
+        return {name: f"http://127.0.0.1:{port}" for name, port in self.ports.items()}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What compose/grafana leaves open: ports and paths."""
+        folder = self.state / "grafana"
+        return {
+            **{_KNOWN[name].variable: str(port) for name, port in self.ports.items()},
+            "PINCHPOINT_DASHBOARDS": str(TREE / "dashboards" / "json"),
+            "GF_PATHS_PROVISIONING": str(TREE / "compose" / "grafana" / "provisioning"),
+            "GF_PATHS_DATA": str(folder),
+            "GF_PATHS_PLUGINS": str(folder / "plugins"),
+            "GF_PATHS_LOGS": str(folder / "log"),
+        }
 
     def __enter__(self) -> Self:
         self.start(keep=False)
@@ -164,7 +184,8 @@ class Stack:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if self._supervisors():
                 raise StackError(f"A stack runs in {self.state} already.")
-            commands = self._commands()
+            commands = self.commands()
+            self.ports = {name: self.ports[name] for name in commands}
             self._check_ports()
             self.kept = keep
             try:
@@ -206,7 +227,7 @@ class Stack:
     def healthy(self, name: str) -> bool:
         """Return whether a part answers its health check."""
         try:
-            answer = httpx.get(self.urls[name] + PARTS[name].health, timeout=2.0, trust_env=False)
+            answer = httpx.get(self.urls[name] + _KNOWN[name].health, timeout=2.0, trust_env=False)
         except httpx.HTTPError:
             return False
         return answer.status_code == httpx.codes.OK
@@ -229,7 +250,8 @@ class Stack:
             if (process.info["environ"] or {}).get(MARK) == mark and process.pid != os.getpid()
         ]
 
-    def _commands(self) -> dict[str, list[str]]:
+    def commands(self) -> dict[str, list[str]]:
+        """Return the command of each part, of the optional ones only where they are installed. Raises StackError."""
         commands: dict[str, list[str]] = {}
         missing = []
         for name, part in PARTS.items():
@@ -248,14 +270,16 @@ class Stack:
         commands["pinchpoint"].insert(1, "exporter")
         if self._runs is not None:
             commands["pinchpoint"].append(f"--path.runs={self._runs.resolve()}")
+        if "grafana" in self.ports and (grafana := _grafana(os.environ)):
+            commands["grafana"] = [*grafana, f"--config={TREE / 'compose' / 'grafana' / 'grafana.ini'}"]
         return commands
 
     def _check_ports(self) -> None:
-        used = [name for name in PARTS if not _is_free(self.ports[name])]
+        used = [name for name in self.ports if not _is_free(self.ports[name])]
         if not used:
             return
-        lines = [f"Port {self.ports[name]} ({PARTS[name].title}) is in use{_user(self.ports[name])}." for name in used]
-        others = " ".join(f"{PARTS[name].variable}={self._free_port_above(self.ports[name])}" for name in used)
+        lines = [f"Port {self.ports[name]} ({_KNOWN[name].title}) is in use{_user(self.ports[name])}." for name in used]
+        others = " ".join(f"{_KNOWN[name].variable}={self._free_port_above(self.ports[name])}" for name in used)
         lines += [f"Stop that program, or add another port to the command: {others}", WITHOUT_STACK]
         raise StackError("\n".join(lines))
 
@@ -266,19 +290,19 @@ class Stack:
     def _prepare(self, commands: Mapping[str, list[str]]) -> None:
         """Write the state directory. Links let an edited rule or configuration take effect at a reload."""
         shutil.rmtree(self.state / "log", ignore_errors=True)
-        for name in ("log", "targets"):
-            (self.state / name).mkdir(exist_ok=True)
+        for name in ("log", "local", "targets", "grafana/plugins"):
+            (self.state / name).mkdir(parents=True, exist_ok=True)
         compose = TREE / "compose"
         for name, source in (
             ("prometheus.yml", compose / "prometheus.yml"),
             ("alertmanager.yml", compose / "alertmanager.yml"),
             ("rules", TREE / "alerts"),
-            *((f"targets/{name}.yml", compose / "targets" / f"{name}.yml") for name in OTHER_TARGETS),
+            *((f"targets/{path.name}", path) for path in (compose / "targets").glob("*.yml")),
         ):
             (self.state / name).unlink(missing_ok=True)
             (self.state / name).symlink_to(source)
-        for name, port in self.ports.items():
-            (self.state / "targets" / f"{name}.yml").write_text(f'- targets: ["127.0.0.1:{port}"]\n')
+        for name in PARTS:
+            (self.state / "local" / f"{name}.yml").write_text(f'- targets: ["127.0.0.1:{self.ports[name]}"]\n')
         if len(os.fsencode(self._socket)) > SOCKET_PATH_LIMIT:
             self._socket = Path(tempfile.mkdtemp(prefix="pinchpoint-"), "supervisor.sock")
         (self.state / "supervisord.conf").write_text(_supervisor_config(self._socket, commands))
@@ -287,7 +311,7 @@ class Stack:
 
     def _start_supervisor(self) -> None:
         command = [str(Path(sys.executable).with_name("supervisord")), "-c", str(self.state / "supervisord.conf")]
-        environment = os.environ | {MARK: str(self.state)}
+        environment = os.environ | self.variables | {MARK: str(self.state)}
         if self.kept:
             done = subprocess.run(
                 command, cwd=self.state, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
@@ -311,7 +335,7 @@ class Stack:
 
     def _wait_until_healthy(self) -> None:
         deadline = time.monotonic() + START_SECONDS
-        waiting = list(PARTS)
+        waiting = list(self.ports)
         while waiting:
             states: dict[str, str] = {}
             with contextlib.suppress(OSError, RpcError):
@@ -320,12 +344,12 @@ class Stack:
                 raise StackError(f"supervisord ended at once.\n{self._log_end('supervisord')}")
             for name, state in states.items():
                 if state not in {"STARTING", "RUNNING"}:
-                    raise StackError(f"{PARTS[name].title} does not start.\n{self._log_end(name)}")
+                    raise StackError(f"{_KNOWN[name].title} does not start.\n{self._log_end(name)}")
             waiting = [name for name in waiting if name not in states or not self.healthy(name)]
             if waiting and time.monotonic() > deadline:
                 name = waiting[0]
                 raise StackError(
-                    f"{PARTS[name].title} does not answer at {self.urls[name]}{PARTS[name].health} after "
+                    f"{_KNOWN[name].title} does not answer at {self.urls[name]}{_KNOWN[name].health} after "
                     f"{START_SECONDS:.0f} s.\n{self._log_end(name)}"
                 )
             if waiting:
@@ -340,25 +364,30 @@ class Stack:
         return "\n".join([f"The end of {path}:", *(f"  {line}" for line in lines or ["(it is empty)"])])
 
 
-def ports_from(environment: Mapping[str, str]) -> dict[str, int]:
-    """Return the port of each part: its variable's value, else its default. Raises StackError for what is no port."""
+def ports_from(environment: Mapping[str, str], *optional: str) -> dict[str, int]:
+    """Return the ports of `PARTS` and of these `OPTIONAL` ones: the value of a part's variable, else its default.
+
+    Raises StackError for what is no port.
+    """
     ports: dict[str, int] = {}
-    for name, part in PARTS.items():
+    for name in (*PARTS, *optional):
+        part = _KNOWN[name]
         text = environment.get(part.variable, "").strip() or str(part.port)
         if not text.isascii() or not text.isdecimal() or not 0 < int(text) < 65536:
             raise StackError(f"{part.variable}: must be a port, 1 to 65535, is {text!r}")
         ports[name] = int(text)
     for name, port in ports.items():
         if other := next((key for key in ports if key != name and ports[key] == port), None):
-            raise StackError(f"{PARTS[name].variable} and {PARTS[other].variable} are both {port}")
+            raise StackError(f"{_KNOWN[name].variable} and {_KNOWN[other].variable} are both {port}")
     return ports
 
 
-def free_ports() -> dict[str, int]:
-    """Return ports that nobody listens on now, one for each part."""
+def free_ports(*optional: str) -> dict[str, int]:
+    """Return ports that nobody listens on now, one for each of `PARTS` and of these `OPTIONAL` ones."""
+    names = (*PARTS, *optional)
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in PARTS]
-        return {name: server.getsockname()[1] for name, server in zip(PARTS, sockets, strict=True)}
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in names]
+        return {name: server.getsockname()[1] for name, server in zip(names, sockets, strict=True)}
 
 
 def exit_on_sigterm() -> None:
@@ -369,6 +398,27 @@ def exit_on_sigterm() -> None:
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, leave)
+
+
+def _grafana(environment: Mapping[str, str]) -> list[str] | None:
+    """Return the command that starts Grafana's server, with its home directory; None where it is not installed.
+
+    Its home has conf/defaults.ini: GRAFANA_HOME, else what the program was unpacked with, else that of its packages.
+    These have scripts in PATH, which add a configuration of their own (packaging/wrappers, 12.3): the program itself is
+    in the home directory.
+    """
+    found = next(filter(None, map(shutil.which, OPTIONAL["grafana"].programs)), None)
+    if home := environment.get("GRAFANA_HOME"):
+        homes = [Path(home)]
+    else:
+        homes = [*([Path(found).resolve().parent.parent] if found else []), Path("/usr/share/grafana")]
+    for folder in homes:
+        if (folder / "conf" / "defaults.ini").is_file():
+            program = shutil.which(str(folder / "bin" / "grafana")) or found
+            if program:
+                server = [] if Path(program).name == "grafana-server" else ["server"]
+                return [program, *server, f"--homepath={folder.resolve()}"]
+    return None
 
 
 def _supervisor_config(control: Path, commands: Mapping[str, list[str]]) -> str:
@@ -463,7 +513,13 @@ def interrupts_ignored() -> Iterator[None]:
 
 def _print_urls(stack: Stack) -> None:
     for name, url in stack.urls.items():
-        print(f"  {PARTS[name].title:<20} {url}")
+        print(f"  {_KNOWN[name].title:<20} {url}")
+    _print_missing(stack)
+
+
+def _print_missing(stack: Stack) -> None:
+    if "grafana" not in stack.ports:
+        print(f"  {OPTIONAL['grafana'].title:<20} {WITHOUT_GRAFANA}")
 
 
 def _up(state: Path) -> int:
@@ -471,7 +527,7 @@ def _up(state: Path) -> int:
         print("The local stack already runs:" if stack.kept else "The stack of a demo runs here and ends with it:")
         _print_urls(stack)
         return 0
-    stack = Stack(state, ports_from(os.environ))
+    stack = Stack(state, ports_from(os.environ, *OPTIONAL))
     stack.start(keep=True)
     print("The local stack runs, and keeps running:")
     _print_urls(stack)
@@ -498,7 +554,8 @@ def _status(state: Path) -> int:
         healthy = stack.healthy(name)
         well = well and healthy
         found = "healthy" if healthy else f"does not answer ({states.get(name, 'unknown').lower()})"
-        print(f"  {PARTS[name].title:<20} {url:<24} {found}")
+        print(f"  {_KNOWN[name].title:<20} {url:<24} {found}")
+    _print_missing(stack)
     return 0 if well else 1
 
 

@@ -302,8 +302,11 @@ def since() -> Panel:
         "Limits that alternate: two of them are about equal, or the load comes in waves.",
         ("docs/verdict.md",),
     )
-    query = Query(f"max by (limit) ({limits()})", "{{limit}}")
-    return states("Since when", about, query, size=(12, 6), colours=class_colours(), show_value=False)
+    # Without any series the panel would complain of a missing time.
+    nothing = f'label_replace(vector(1) unless on () ({limits()}), "limit", "no verdict", "", "")'
+    query = Query(f"max by (limit) ({limits()} or {nothing})", "{{limit}}")
+    colours = {**class_colours(), "/^no verdict$/": "transparent"}
+    return states("Since when", about, query, size=(12, 6), colours=colours, show_value=False)
 
 
 def alerts() -> Panel:

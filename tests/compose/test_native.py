@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +51,36 @@ class TestARunningStack:
 
         assert [target["scrapeUrl"] for target in targets if "ceph" in target["scrapePool"]] == []
 
-    def test_takes_a_cluster_from_the_lists_of_targets_in_the_tree(self, stack: Stack) -> None:
-        for name in native.OTHER_TARGETS:
-            assert (stack.state / "targets" / f"{name}.yml").samefile(TREE / "compose" / "targets" / f"{name}.yml")
+    def test_takes_hosts_and_clusters_from_the_lists_of_targets_in_the_tree(self, stack: Stack) -> None:
+        lists = {path.name: path for path in (TREE / "compose" / "targets").iterdir()}
+
+        assert {path.name for path in (stack.state / "targets").iterdir()} == set(lists)
+        for name, path in lists.items():
+            assert (stack.state / "targets" / name).samefile(path)
+
+    def test_scrapes_another_host_as_soon_as_its_list_names_it(self, stack: Stack) -> None:
+        named = stack.state / "targets" / "pinchpoint.yml"
+        before = named.readlink()
+        # The other host is this one by another name.
+        other = f"localhost:{stack.ports['pinchpoint']}"
+
+        def up() -> set[str]:
+            targets = get_json(f"{stack.urls['prometheus']}/api/v1/targets")["data"]["activeTargets"]
+            return {
+                target["labels"]["instance"]
+                for target in targets
+                if (target["scrapePool"], target["health"]) == ("pinchpoint", "up")
+            }
+
+        own = f"127.0.0.1:{stack.ports['pinchpoint']}"
+        try:
+            named.unlink()
+            named.write_text(f"- targets: [{other}]\n")
+            assert until(30, lambda: up() == {own, other}), up()
+        finally:
+            named.unlink()
+            named.symlink_to(before)
+        assert until(30, lambda: up() == {own}), up()
 
     def test_has_every_rule_of_the_alerts_folder(self, stack: Stack) -> None:
         groups = get_json(f"{stack.urls['prometheus']}/api/v1/rules")["data"]["groups"]
@@ -168,6 +197,112 @@ class TestAStackThatCannotStart:
         assert processes_of(tmp_path / "state") == []
 
 
+GRAFANA = """\
+#!{python}
+import http.server, json, os, pathlib, sys
+
+pathlib.Path({seen!r}).write_text(json.dumps({{"arguments": sys.argv, "environment": dict(os.environ)}}))
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/api/health" else 404)
+        self.end_headers()
+
+    def log_message(self, *words):
+        pass
+
+
+http.server.HTTPServer(("127.0.0.1", int(os.environ["GRAFANA_PORT"])), Handler).serve_forever()
+"""
+"""Answers as Grafana does, and writes down how it was started."""
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """A folder like that of Grafana's archive, and what was seen of its start."""
+
+    home: Path
+    seen: Path
+
+    def start(self) -> tuple[list[str], dict[str, str]]:
+        """Return the arguments and the environment of the program."""
+        found = json.loads(self.seen.read_text())
+        return found["arguments"], found["environment"]
+
+    def program(self, name: str) -> Path:
+        path = self.home / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(GRAFANA.format(python=sys.executable, seen=str(self.seen)))
+        path.chmod(0o755)
+        return path
+
+
+@pytest.fixture
+def grafana(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Unpacked:
+    """Grafana's folder, without a program so far, whose programs are the first in PATH."""
+    home = tmp_path / "grafana-12"
+    (home / "conf").mkdir(parents=True)
+    (home / "conf" / "defaults.ini").touch()
+    monkeypatch.setenv("PATH", f"{home / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.delenv("GRAFANA_HOME", raising=False)
+    return Unpacked(home, tmp_path / "seen.json")
+
+
+class TestGrafana:
+    def test_is_started_with_the_files_of_the_containers(
+        self, programs: None, tmp_path: Path, grafana: Unpacked
+    ) -> None:
+        program = grafana.program("grafana")
+
+        with Stack(tmp_path / "state", free_ports("grafana")) as stack:
+            assert stack.healthy("grafana")
+            arguments, environment = grafana.start()
+
+        assert arguments == [
+            str(program),
+            "server",
+            f"--homepath={grafana.home}",
+            f"--config={TREE / 'compose' / 'grafana' / 'grafana.ini'}",
+        ]
+        expected = {
+            "PROMETHEUS_PORT": str(stack.ports["prometheus"]),
+            "ALERTMANAGER_PORT": str(stack.ports["alertmanager"]),
+            "PINCHPOINT_DASHBOARDS": str(TREE / "dashboards" / "json"),
+            "GF_PATHS_PROVISIONING": str(TREE / "compose" / "grafana" / "provisioning"),
+            "GF_PATHS_DATA": str(tmp_path / "state" / "grafana"),
+        }
+        assert expected.items() <= environment.items()
+        assert not stack.healthy("grafana")
+
+    def test_of_old_has_a_program_of_another_name(self, grafana: Unpacked, tmp_path: Path) -> None:
+        program = grafana.program("grafana-server")
+
+        command = Stack(tmp_path, free_ports("grafana")).commands()["grafana"]
+
+        assert command[:2] == [str(program), f"--homepath={grafana.home}"]
+
+    def test_is_found_by_its_home(self, grafana: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        program = grafana.program("grafana")
+        monkeypatch.setenv("PATH", os.environ["PATH"].partition(":")[2])
+        monkeypatch.setenv("GRAFANA_HOME", str(grafana.home))
+
+        assert Stack(tmp_path, free_ports("grafana")).commands()["grafana"][0] == str(program)
+
+    def test_is_not_started_where_nobody_wants_it(self, grafana: Unpacked, tmp_path: Path) -> None:
+        grafana.program("grafana")
+
+        assert set(Stack(tmp_path, free_ports()).commands()) == set(PARTS)
+
+    def test_without_its_home_counts_as_not_installed(
+        self, grafana: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        grafana.program("grafana")
+        monkeypatch.setenv("GRAFANA_HOME", str(tmp_path))
+
+        assert set(Stack(tmp_path, free_ports("grafana")).commands()) == set(PARTS)
+
+
 def test_a_state_directory_may_have_a_long_and_strange_name(programs: None, tmp_path: Path) -> None:
     state = tmp_path / "100 % of 'it'" / ("x" * 120)
 
@@ -180,6 +315,7 @@ def test_a_state_directory_may_have_a_long_and_strange_name(programs: None, tmp_
 def test_up_status_and_down_say_what_they_found(programs: None, tmp_path: Path) -> None:
     ports = free_ports()
     environment = os.environ | {part.variable: str(ports[name]) for name, part in PARTS.items()}
+    environment["GRAFANA_HOME"] = str(tmp_path)  # where none is
 
     def call(command: str) -> tuple[int, str]:
         done = subprocess.run(
@@ -196,6 +332,10 @@ def test_up_status_and_down_say_what_they_found(programs: None, tmp_path: Path) 
         assert status == 0, said
         assert all(f"http://127.0.0.1:{port}" in said for port in ports.values())
         assert "make down" in said
+        assert [line.split()[:3] for line in said.splitlines() if "Grafana" in line] == [
+            ["Grafana", "not", "installed"]
+        ]
+        assert "dashboards/json" in said
 
         status, said = call("up")
         assert (status, said.splitlines()[0]) == (0, "The local stack already runs:")
@@ -214,6 +354,7 @@ def test_ports_come_from_the_environment() -> None:
     ports = ports_from({"PROMETHEUS_PORT": "19090", "ALERTMANAGER_PORT": ""})
 
     assert ports == {"pinchpoint": 9748, "prometheus": 19090, "alertmanager": 9093, "node": 9100}
+    assert ports_from({"GRAFANA_PORT": "13000"}, "grafana")["grafana"] == 13000
 
 
 @pytest.mark.parametrize("text", ["0", "65536", "-1", "x", "9 090", "９０９０"])  # noqa: RUF001 - digits that are no port
