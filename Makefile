@@ -1,6 +1,6 @@
 # The work is done in scripts/ and compose/; `make` alone lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ceph test lint up status example-runs down lab-up lab-down bench golden docs picture clean
+.PHONY: help setup demo demo-ceph test lint up status example-runs down lab-up lab-down bench golden dashboards docs picture clean
 
 python := .venv/bin/python
 
@@ -59,6 +59,9 @@ bench: setup ## measure costs: exporter with 4,000 threads, with 8 OSDs and 4 MD
 
 golden: setup ## write the expositions of the fixture machines anew, for review
 	WRITE_GOLDEN=1 $(python) -m pytest tests/test_golden.py
+
+dashboards: setup ## write dashboards/json anew from the code
+	$(python) -m dashboards
 
 docs: setup ## renew the tables of metrics, alerts and checks
 	$(python) scripts/readme.py

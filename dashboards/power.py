@@ -18,8 +18,6 @@ from dashboards.kit import (
 )
 from pinchpoint.report.palette import IDLE_STATES, SERIES
 
-DEEP = "50e-6"
-"""Seconds of exit latency from which the alert DeepIdleInLatencyPhase (alerts/host.yml) counts a state as deep."""
 FACTS = "governor|turbo|idle_states|platform_profile|tuned|cmdline|cpu_model|smt|clocksource|kernel"
 """Facts of a host that change how fast its CPUs are, or how fast they wake up."""
 SLOW = "slow below"
@@ -79,16 +77,13 @@ def at_most() -> str:
     return f"({hertz('limit_', 'min')} or {hertz('max_', 'min')})"
 
 
-def rate(metric: str) -> str:
-    """Return a query for a counter of each idle state, or of all."""
-    return f"rate(pinchpoint_cpu_idle_{metric}_total{{{HOST}}}[$__rate_interval])"
-
-
 LATENCY = f"pinchpoint_cpu_idle_state_exit_latency_seconds{{{HOST}}}"
-LOST = f"{rate('state_entries')} * on (instance, state) group_left () {LATENCY}"
-"""Time that each CPU loses in leaving each state."""
-CPUS = f"scalar(count(group by (instance, cpu) ({rate('state_seconds')})))"
-EXIT = f"max by (instance) ({rate('exit_seconds')})"
+TIME = f"pinchpoint:idle_state:rate{{{HOST}}}"
+ENTRIES = f"pinchpoint:idle_entries:rate{{{HOST}}}"
+CPUS = f"pinchpoint:idle_cpus:count{{{HOST}}}"
+LOST = f"{ENTRIES} * on (instance, state) group_left () {LATENCY}"
+"""Time that the CPUs of a host lose in leaving each state."""
+EXIT = f"pinchpoint:idle_exit:rate{{{HOST}}}"
 """Time that the CPU of a host that loses most of it loses in leaving idle states."""
 
 
@@ -353,7 +348,7 @@ def residency() -> Panel:
         "Deep states in `*_hard_*`, stat and delete phases: without C6 (133 us) ior_hard_write rose by 49 %.",
         ("DeepIdleInLatencyPhase",),
     )
-    asleep = f"sum by (state) ({rate('state_seconds')}) / {CPUS}"
+    asleep = f"sum by (state) ({TIME}) / on () group_left () sum({CPUS})"
     return lines(
         "Where CPUs spend their time",
         about,
@@ -380,7 +375,7 @@ def entries() -> Panel:
     return lines(
         "Sleeps a second of a CPU",
         about,
-        Query(f"sum by (state) ({rate('state_entries')}) / {CPUS}", "{{state}}"),
+        Query(f"sum by (state) ({ENTRIES}) / on () group_left () sum({CPUS})", "{{state}}"),
         unit="cps",
         colours=STATE_COLOURS,
         stack=True,
@@ -401,7 +396,7 @@ def lost() -> Panel:
     return lines(
         "Lost in leaving each state",
         about,
-        Query(f"sum by (state) ({LOST}) / {CPUS}", "{{state}}"),
+        Query(f"sum by (state) ({LOST}) / on () group_left () sum({CPUS})", "{{state}}"),
         unit="percentunit",
         decimals=2,
         colours=STATE_COLOURS,
@@ -420,13 +415,11 @@ def deep() -> Panel:
         "ior_easy_write 7 % and ior_easy_read 15 %.",
         ("DeepIdleInLatencyPhase",),
     )
-    cost = f"max by (instance) (sum by (instance, cpu) ({rate('state_entries')} * on (instance, state) group_left () "
-    cost += f"({LATENCY} >= {DEEP})))"
     limit = f'pinchpoint_alert_threshold{{{HOST}, alert="DeepIdleInLatencyPhase"}} and on (instance) {EXIT}'
     return lines(
         "Lost in deep states, worst CPU of a host",
         about,
-        Query(f"topk(8, {cost})", "{{instance}}"),
+        Query(f"topk(8, pinchpoint:deep_idle_exit:rate{{{HOST}}})", "{{instance}}"),
         Query(f"max({limit})", COSTLY),
         unit="percentunit",
         decimals=1,
@@ -446,7 +439,7 @@ def wake_up() -> Panel:
         "and 0.054 ms without.",
         ("DeepIdleInLatencyPhase", "HostsDiffer"),
     )
-    cost = f"sum by (instance) ({rate('exit_seconds')}) / sum by (instance) ({rate('state_entries')})"
+    cost = f"sum by (instance) ({LOST}) / sum by (instance) ({ENTRIES})"
     return lines(
         "Cost of one wake-up",
         about,
@@ -467,10 +460,9 @@ def states() -> Panel:
         "A deep state that is used often. One that is off on some CPUs only: somebody forgot to undo it.",
         ("DeepIdleInLatencyPhase", "HostsDiffer"),
     )
-    cpus = f"count by (instance) (group by (instance, cpu) ({rate('state_seconds')}))"
 
-    def of_a_cpu(metric: str) -> Query:
-        return Query(f"sum by (instance, state) ({rate(metric)}) / on (instance) group_left () {cpus}")
+    def of_a_cpu(expr: str) -> Query:
+        return Query(f"max by (instance, state) ({expr}) / on (instance) group_left () {CPUS}")
 
     return rows(
         "Idle states",
@@ -478,8 +470,8 @@ def states() -> Panel:
         {
             "latency": Query(f"max by (instance, state) ({LATENCY})"),
             "off": Query(f"max by (instance, state) (pinchpoint_cpu_idle_state_disabled_cpus{{{HOST}}})"),
-            "time": of_a_cpu("state_seconds"),
-            "entries": of_a_cpu("state_entries"),
+            "time": of_a_cpu(TIME),
+            "entries": of_a_cpu(ENTRIES),
         },
         {
             "instance": Column("host", width=130),

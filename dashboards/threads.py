@@ -77,7 +77,7 @@ def threshold(resources: str = "") -> str:
 
 def used(metric: str) -> str:
     """Return a query for the CPUs that all threads of an owner use, or wait for."""
-    return f"sum by (instance, owner) (rate(pinchpoint_thread_{metric}_seconds_total{{{HOST}}}[$__rate_interval]))"
+    return f"pinchpoint:owner_{metric}:rate{{{HOST}}}"
 
 
 def linked(expr: str) -> str:

@@ -1,0 +1,165 @@
+"""Asks Prometheus what a dashboard asks, with what Grafana puts in for variables, steps and windows.
+
+The arithmetic is that of Grafana 12.3: calculatePrometheusInterval, calculateRateInterval and AlignTimeRange
+(pkg/promlib/models/query.go), RoundInterval (grafana-plugin-sdk-go, backend/gtime/interval.go), interpolateQueryExpr
+(packages/grafana-prometheus/src/escaping.ts), prepareAnnotation (annotations.ts there).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import httpx
+
+from dashboards.kit import SCRAPE_SECONDS, panels_of
+
+__all__ = [
+    "AskError",
+    "Asked",
+    "Choice",
+    "Client",
+    "asked_of",
+    "rate_interval",
+    "several",
+    "step",
+    "title_of",
+    "values_of",
+]
+
+COLUMNS, PIXELS = 24, 1880
+"""A dashboard's width on a screen of 1920 pixels."""
+ANNOTATION_POINTS = 100
+STEPS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
+Choice = Mapping[str, str]
+"""What a query has in place of each variable."""
+
+
+class AskError(Exception):
+    """Prometheus refuses a query; the message is its own."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query of a panel, an annotation or a variable."""
+
+    board: str
+    panel: str
+    ref: str
+    expr: str
+    scrape: float = SCRAPE_SECONDS
+    points: int = ANNOTATION_POINTS
+    instant: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.board}/{self.panel}/{self.ref}"
+
+
+def title_of(panel: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    """Return what a panel is called, with its type where another one has the same title."""
+    alike = [one for one in panels_of(found) if one["title"] == panel["title"]]
+    return str(panel["title"] if len(alike) == 1 else f"{panel['title']} ({panel['type']})")
+
+
+def asked_of(board: str, found: Mapping[str, Any]) -> Iterator[Asked]:
+    """Yield all queries of a dashboard but those of its variables."""
+    for panel in panels_of(found):
+        for target in panel.get("targets") or []:
+            scrape = float(target.get("interval", f"{SCRAPE_SECONDS}s").removesuffix("s"))
+            points, instant = PIXELS * panel["gridPos"]["w"] // COLUMNS, bool(target.get("instant"))
+            yield Asked(board, title_of(panel, found), target["refId"], target["expr"], scrape, points, instant)
+    for annotation in found["annotations"]["list"]:
+        scrape = float(annotation["step"].removesuffix("s"))
+        yield Asked(board, "annotation", annotation["name"], annotation["expr"], scrape)
+
+
+def values_of(variable: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the selector and the label of a variable's ``label_values(SELECTOR, LABEL)``. Raises ValueError."""
+    text = variable["query"]["query"]
+    matched = re.fullmatch(r"label_values\((.+),\s*(\w+)\)", text)
+    if matched is None:
+        raise ValueError(f"{text!r} is not label_values(SELECTOR, LABEL)")
+    return matched[1], matched[2]
+
+
+# ---- What Grafana puts in
+
+
+def step(seconds: float, points: int, least: float) -> float:
+    """Return the seconds between the points of a panel that has room for `points` and shows `seconds`."""
+    exact = seconds / points
+    if exact < least:
+        return least
+    return next((low for low, high in pairwise(STEPS) if exact <= (low + high) / 2), STEPS[-1])
+
+
+def rate_interval(step: float, scrape: float) -> float:
+    """Return the seconds of ``$__rate_interval``."""
+    return max(step + scrape, 4 * scrape)
+
+
+def several(values: Sequence[str]) -> str:
+    """Return a regular expression for the values that are chosen, as it stands inside of a PromQL string."""
+    escaped = [re.sub(r"[$^*{}\[\]'+?.()|]", r"\\\\\g<0>", value.replace("\\", r"\\\\")) for value in values]
+    return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
+
+
+def filled(expr: str, values: Mapping[str, str]) -> str:
+    """Return an expression with values in place of its variables; an unknown one stays, and Prometheus refuses it."""
+    return re.sub(r"\$(\w+)|\$\{(\w+)(?::\w+)?\}", lambda found: values.get(found[1] or found[2], found[0]), expr)
+
+
+# ---- Asking
+
+
+@dataclass(frozen=True)
+class Client:
+    """A Prometheus at a time: what a dashboard shows that ends at `end` and goes back for `seconds`."""
+
+    url: str
+    end: float
+    seconds: float
+    http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=60, trust_env=False), repr=False)
+
+    def ask(self, asked: Asked, choice: Choice, *, points: int = 0, stats: str = "") -> dict[str, Any]:
+        """Return the data of the answer: of the last `points` if that is not 0. Raises AskError."""
+        every = self.step(asked)
+        values = {
+            "__interval": f"{every:g}s",
+            "__rate_interval": f"{rate_interval(every, asked.scrape):g}s",
+            "__range": f"{self.seconds:g}s",
+            "__range_s": f"{self.seconds:g}",
+        }
+        parameters = {"query": filled(asked.expr, {**choice, **values}), "stats": stats}
+        if asked.instant:
+            return self._post("query", {**parameters, "time": f"{self.end:.3f}"})
+        start, end = (time // every * every for time in (self.end - self.seconds, self.end))
+        if points:
+            start = max(start, end - every * (points - 1))
+        return self._post(
+            "query_range", {**parameters, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{every:g}"}
+        )
+
+    def step(self, asked: Asked) -> float:
+        """Return the seconds between the points of the answer."""
+        return step(self.seconds, asked.points, asked.scrape)
+
+    def values(self, selector: str, label: str, choice: Choice) -> list[str]:
+        """Return the values of a label, as a variable asks for them. Raises AskError."""
+        times = {"start": f"{self.end - self.seconds:.3f}", "end": f"{self.end:.3f}"}
+        parameters = {"match[]": filled(selector, choice), **times}
+        return list(_data(self.http.get(f"{self.url}/api/v1/label/{label}/values", params=parameters)))
+
+    def _post(self, path: str, parameters: Mapping[str, str]) -> dict[str, Any]:
+        answer = self.http.post(f"{self.url}/api/v1/{path}", data=dict(parameters))
+        return dict(_data(answer, parameters["query"]))
+
+
+def _data(answer: httpx.Response, query: str = "") -> Any:
+    found = answer.json()
+    if found["status"] != "success":
+        raise AskError(f"{found['errorType']}: {found['error']}\n{query}")
+    return found["data"]

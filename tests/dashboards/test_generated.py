@@ -1,0 +1,50 @@
+"""What is committed is what the code makes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from dashboards.__main__ import BOARDS, JSON, generated
+
+NAMES = ["bottleneck", "threads", "power", "mds", "osd", "clients", "runs"]
+"""In the order in which a reader asks."""
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    return generated()
+
+
+@pytest.fixture(scope="module")
+def boards(texts: dict[str, str]) -> dict[str, dict[str, Any]]:
+    return {name: json.loads(text) for name, text in texts.items()}
+
+
+def test_there_are_seven_dashboards_in_the_order_of_the_questions() -> None:
+    assert [module.__name__.rpartition(".")[2] for module in BOARDS] == NAMES
+
+
+def test_the_committed_json_is_what_the_code_makes(texts: dict[str, str]) -> None:
+    committed = {path.name: path.read_text() for path in JSON.iterdir()}
+
+    assert sorted(committed) == sorted(texts), "make dashboards"
+    assert [name for name, text in texts.items() if committed[name] != text] == [], "make dashboards"
+
+
+def test_made_twice_they_are_the_same(texts: dict[str, str]) -> None:
+    assert generated() == texts
+
+
+@pytest.mark.parametrize("key", ["uid", "title", "description"])
+def test_no_two_dashboards_have_the_same(key: str, boards: dict[str, dict[str, Any]]) -> None:
+    assert [value for value, count in Counter(board[key] for board in boards.values()).items() if count > 1] == []
+
+
+def test_uids_are_those_that_links_and_home_pages_know(boards: dict[str, dict[str, Any]]) -> None:
+    assert {name: board["uid"] for name, board in boards.items()} == {
+        name: f"pinchpoint-{name.removesuffix('.json')}" for name in boards
+    }

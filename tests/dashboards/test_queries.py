@@ -1,0 +1,252 @@
+"""Every query of every dashboard, asked as Grafana asks it, of a Prometheus that has seen real runs on a real cluster.
+
+No query may be refused, whatever is chosen, and each has to give something: for all hosts and runs, or else for one of
+them. (What stands in for an exporter where there is none gives something for hosts that are no part of the cluster.)
+The exceptions and their reasons are in empty.toml.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from dashboards.__main__ import generated
+from dashboards.kit import panels_of
+from grafana import Asked, Choice, Client, asked_of, several, title_of, values_of
+from lab.cluster import Cluster, Mount, free_port, missing
+from lab.loads import metadata
+from lab.observer import Observer
+from machine import Machine
+from machines import MACHINES
+from metrics import TARGET, known_metrics
+from native import PARTS, Stack, free_ports
+from polling import get_json
+
+PINCHPOINT = str(Path(sys.executable).with_name("pinchpoint"))
+SHOWN = 300.0
+"""Seconds that the dashboards show, all of them at the end of the test's own time."""
+CACHE = 8 << 20
+"""Bytes of the MDS cache, which clients hold more open files in than it has room for."""
+OPEN_FILES = 8_000
+SLOW_SECONDS = 0.01
+"""From which age on an operation is a slow one to an OSD."""
+
+BOARDS: dict[str, dict[str, Any]] = {name.removesuffix(".json"): json.loads(text) for name, text in generated().items()}
+ASKED = [asked for name, board in BOARDS.items() for asked in asked_of(name, board)]
+TABLES = [
+    (name, title_of(panel, board))
+    for name, board in BOARDS.items()
+    for panel in panels_of(board)
+    if panel["type"] == "table" and "groupingToMatrix" not in {step["id"] for step in panel["transformations"]}
+]
+OTHERS = [name for name, known in known_metrics().items() if known.source in ("prometheus", "node", "ceph")]
+EMPTY: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("empty.toml").read_text())
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen until the end of the runs."""
+
+    client: Client
+    values: Mapping[str, Mapping[str, list[str]]]
+    """The values of each dashboard's variables."""
+    kinds: Mapping[str, str]
+    """What Prometheus was told of metrics: counter, gauge and so on."""
+
+    def choices(self, board: str) -> Iterator[tuple[str, Choice]]:
+        """Yield what one can choose, and the variable of which it is one value: all, each value, all values by name."""
+        everything = {one["name"]: one["allValue"] for one in variables(board)}
+        yield "", everything
+        for name, values in self.values[board].items():
+            for value in values:
+                yield name, everything | {name: several([value])}
+        yield "", everything | {name: several(values) for name, values in self.values[board].items()}
+
+    def series(self, asked: Asked, choice: Choice) -> list[dict[str, str]]:
+        """Return the labels of what a query gives. Raises AskError."""
+        return [series["metric"] for series in self.client.ask(asked, choice)["result"]]
+
+
+def variables(board: str) -> list[dict[str, Any]]:
+    return [one for one in BOARDS[board]["templating"]["list"] if one["type"] == "query"]
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    """Let a run, a benchmark that is found, and clients of the file system go on; then stop all but Prometheus."""
+    if os.geteuid() or missing():
+        pytest.skip(f"needs root, and {', '.join(missing()) or 'nothing else'}; `make setup` as root installs it")
+    for part in PARTS.values():
+        if part.programs and not any(map(shutil.which, part.programs)):
+            pytest.skip(f"not installed: {part.programs[0]}; `make setup` as root installs it")
+    folder = tmp_path_factory.mktemp("dashboards")
+    with Stack(folder / "stack", free_ports(), runs=folder / "runs") as stack:
+        observer = Observer(stack)
+        with contextlib.ExitStack() as running:
+            hosts = [running.enter_context(simulated_host(folder / one, one)) for one in ("powersave", "performance")]
+            name(stack.state / "targets" / "pinchpoint.yml", [*hosts, f"127.0.0.1:{free_port()}"])
+            cluster = running.enter_context(Cluster(osds=2, mdss=2, max_mds=2, store="bluestore"))
+            observer.wait_for("pinchpoint_mds_rank_held")
+            observer.watch(cluster)
+            cluster.command("config set", who="osd", name="osd_op_complaint_time", value=str(SLOW_SECONDS))
+            limit_cache(cluster, CACHE)
+            running.enter_context(metadata(cluster, "hold", files=OPEN_FILES))
+            with run(cluster, stack, folder, "first", 24) as first:
+                first.wait(90)
+            for sign in SIGNS_OF_THE_FIRST:
+                observer.wait_for(sign)
+            limit_cache(cluster, 2 * CACHE)
+            second = running.enter_context(run(cluster, stack, folder, "second", 120))
+            running.callback(second.terminate)
+            running.enter_context(metadata(cluster, "storm", rate=50))
+            running.callback(cluster.spawn(small_files(cluster.mount()), "small").terminate)
+            for sign in SIGNS:
+                observer.wait_for(sign)
+            client = Client(stack.urls["prometheus"], time.time(), SHOWN)
+            kinds = get_json(f"{client.url}/api/v1/metadata")["data"]
+        values = {
+            board: {one["name"]: client.values(*values_of(one), {}) for one in variables(board)} for board in BOARDS
+        }
+        yield Seen(client, values, {metric: entries[0]["type"] for metric, entries in kinds.items()})
+
+
+SIGNS_OF_THE_FIRST = (
+    'max_over_time(ALERTS{alertstate="firing", alertname="MdsCacheOversized", run=~".*first"}[1m])',
+    'max_over_time(pinchpoint:phase_verdict:info{run=~".*first"}[1m])',
+    'max_over_time(pinchpoint:run_fact:hosts{run=~".*first"}[1m])',
+)
+SIGNS = (
+    'ALERTS{alertstate="firing", alertname="ExporterDown"}',
+    'pinchpoint_phase_elapsed_seconds{run=~".*second"} > 20',
+    'pinchpoint_phase_elapsed_seconds{run=~".*fio"} > 20',
+    'pinchpoint:verdict:info{run=~".*second"}',
+    'pinchpoint:phase_verdict:info{run=~".*second"}',
+    'pinchpoint:run_fact:hosts{run=~".*second"}',
+    "ceph_healthcheck_slow_ops > 0",
+)
+"""What has to be there before the dashboards are looked at."""
+
+
+def name(file: Path, targets: list[str]) -> None:
+    """Write a list of targets in place of the repository's, which it is a link to."""
+    file.unlink()
+    file.write_text(json.dumps([{"targets": targets}]))
+
+
+def limit_cache(cluster: Cluster, limit: int) -> None:
+    cluster.command("config set", who="mds", name="mds_cache_memory_limit", value=str(limit))
+
+
+def small_files(mount: Mount) -> list[str]:
+    """Return a fio that makes, writes and removes small files all the time."""
+    return [
+        "fio", "--name=small", f"--directory={mount.path}", "--rw=write", "--bs=4k", "--size=1M", "--nrfiles=64",
+        "--create_on_open=1", "--unlink_each_loop=1", "--loops=1000000",
+    ]  # fmt: skip
+
+
+def run(cluster: Cluster, stack: Stack, folder: Path, name: str, seconds: int) -> subprocess.Popen[bytes]:
+    """Start `rados bench` under `pinchpoint run`."""
+    command = [PINCHPOINT, "run", f"--name={name}", "--quiet", f"--path.runs={folder / 'runs'}"]
+    command += [f"--target=127.0.0.1:{stack.ports['pinchpoint']}", f"--prometheus={stack.urls['prometheus']}", "--"]
+    command += ["rados", "bench", "-p", "rbd", str(seconds), "write", "-b", "4096", "--no-cleanup"]
+    environment = cluster.environment() | {"XDG_STATE_HOME": str(folder / "kept")}
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+@contextlib.contextmanager
+def simulated_host(folder: Path, governor: str) -> Iterator[str]:
+    """Run an exporter on a made-up host with idle states and clocks, and give its address."""
+    machine = Machine(folder)
+    at = MACHINES["xeon"](machine)
+    for policy in (machine.sysfs / "devices/system/cpu/cpufreq").iterdir():
+        (policy / "scaling_governor").write_text(f"{governor}\n")
+    at(0.0)
+    address = f"127.0.0.1:{free_port()}"
+    paths = [f"--path.procfs={machine.procfs}", f"--path.sysfs={machine.sysfs}", f"--path.runs={machine.runs}"]
+    command = [PINCHPOINT, "exporter", f"--web.listen-address={address}", *paths]
+    ended = threading.Event()
+
+    def move() -> None:
+        began = time.monotonic()
+        while not ended.wait(0.2):
+            at(time.monotonic() - began)
+
+    mover = threading.Thread(target=move)
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as exporter:
+        mover.start()
+        try:
+            yield address
+        finally:
+            exporter.terminate()
+            ended.set()
+            mover.join()
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_a_query_gives_something_unless_there_is_a_reason(seen: Seen, asked: Asked) -> None:
+    found = [(variable, seen.series(asked, choice)) for variable, choice in seen.choices(asked.board)]
+    full = [variable for variable, series in found if series]
+
+    if str(asked) in EMPTY["always"]:
+        assert not full, f"{asked} gives something: it has to go from empty.toml"
+        return
+    assert full, f"{asked} gives nothing:\n{asked.expr}"
+    for name in seen.values[asked.board] if found[0][1] else ():
+        given = name in full or f"${name}" not in asked.expr
+        assert given != (EMPTY["alone"].get(str(asked), "").startswith(f"{name}: ")), f"{asked} for any {name} alone"
+
+
+@pytest.mark.parametrize(("board", "panel"), TABLES)
+def test_a_row_of_a_table_is_one_series_of_each_query(seen: Seen, board: str, panel: str) -> None:
+    """Else Grafana can't merge them: what two queries share would name several rows of one of them."""
+    _, everything = next(seen.choices(board))
+    queries = [asked for asked in ASKED if (asked.board, asked.panel) == (board, panel)]
+    given = {asked.ref: found for asked in queries if (found := seen.series(asked, everything))}
+    assert given, "it has no row"
+    shared = frozenset.intersection(*(frozenset().union(*found) for found in given.values()))
+    for ref, found in given.items():
+        rows = Counter(tuple((label, series.get(label)) for label in sorted(shared)) for series in found)
+        assert [row for row, count in rows.items() if count > 1] == [], f"query {ref}"
+
+
+def test_variables_offer_what_there_is(seen: Seen) -> None:
+    offered = {name: found for values in seen.values.values() for name, found in values.items()}
+
+    assert {run.partition("-")[2] for run in offered["run"]} == {"first", "second", "fio"}
+    assert len(offered["host"]) == 3
+    assert len(offered["cluster"]) == 1
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_metrics_of_others_are_what_the_list_says(seen: Seen, name: str) -> None:
+    known = known_metrics()[name]
+    found = httpx.get(f"{seen.client.url}/api/v1/series", params={"match[]": name}, timeout=10, trust_env=False)
+    labels = {label for series in found.json()["data"] for label in series}
+    kind = seen.kinds.get(name, "unknown")
+
+    assert labels - TARGET - {"__name__"} == known.labels - TARGET
+    assert known.kind == ("gauge" if kind == "unknown" else kind)
+
+
+def test_every_reason_is_about_a_query() -> None:
+    assert {*EMPTY["always"], *EMPTY["alone"]} - {str(asked) for asked in ASKED} == set()
