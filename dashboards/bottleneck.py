@@ -64,6 +64,11 @@ def limits() -> str:
     return f'label_replace(({others} or {hosts}), "limit", "$1", "kind", "(latency-bound|unknown|blind|idle)")'
 
 
+def otherwise(words: str) -> str:
+    """Return a query that says `words` in ``limit`` while there is no verdict."""
+    return f'label_replace(vector(1) unless on () ({limits()}), "limit", "{words}", "", "")'
+
+
 def phases() -> Panel:
     """Return the phase ribbon."""
     about = About(
@@ -111,12 +116,11 @@ def verdict() -> Panel:
     return numbers(
         "Limited by",
         about,
-        Query(f"max by (kind, limit) ({limits()})", "{{limit}}"),
+        Query(f"max by (kind, limit) ({limits()}) or {otherwise('no verdict yet')}", "{{limit}}"),
         size=(8, 4),
         name=True,
         value=False,
         colours={"/ of /": KINDS["resource"], **colours},
-        nothing="no verdict yet",
     )
 
 
@@ -303,8 +307,7 @@ def since() -> Panel:
         ("docs/verdict.md",),
     )
     # Without any series the panel would complain of a missing time.
-    nothing = f'label_replace(vector(1) unless on () ({limits()}), "limit", "no verdict", "", "")'
-    query = Query(f"max by (limit) ({limits()} or {nothing})", "{{limit}}")
+    query = Query(f"max by (limit) ({limits()} or {otherwise('no verdict')})", "{{limit}}")
     colours = {**class_colours(), "/^no verdict$/": "transparent"}
     return states("Since when", about, query, size=(12, 6), colours=colours, show_value=False)
 
