@@ -1,0 +1,200 @@
+"""What Prometheus costs for many hosts, as tables in Markdown: ``make bench`` prints them, docs/scale.md has them.
+
+The hosts are simulated (fleet.py): four clients for each storage host with 16 OSDs, in a run whose limit is the commit
+thread of every OSD, so that the verdict has all to judge and hundreds of alerts fire. First one server scrapes all of
+them, without rules and then with them; then compose/scale does: two agents, a ruler and, where it is installed,
+VictoriaMetrics.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import yaml
+
+from fleet import Fleet
+from scaled import Server, sharded, single
+
+CLIENTS_PER_STORAGE_HOST = 4
+LIMIT = "kv_sync"
+WARM_UP = 45.0
+"""Seconds until the rules have what they look at: a run of 30 s, windows of 15 s."""
+AGENTS = 2
+MEMORY = Path("/dev/shm")
+"""Where servers write, so that nobody else's load on a disk slows the rules down: each of them ends with a write."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one measurement found of one server."""
+
+    cpu: float
+    """Per cent of one core."""
+    rss: float
+    """MB."""
+    series: float
+    samples: float
+    """Samples that it stored or sent in a second."""
+    verdict: float
+    """Median seconds that one evaluation of the verdict took."""
+    sent: float
+    """KB that it wrote to another server in a second."""
+    missed: float
+    """Evaluations of rules that were left out, because the one before was not finished."""
+
+
+def internal(server: Server, name: str) -> float:
+    """Return the sum over the series of one of the server's own metrics."""
+    with urllib.request.urlopen(f"http://{server.address}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if re.match(rf"{name}[{{ ]", line))
+
+
+def measure(servers: Sequence[Server], seconds: float, *, counter: str, series: str) -> list[Cost]:
+    """Return what each of `servers` costs from now on; `counter` and `series` are metrics of theirs."""
+    processes = [psutil.Process(server.process.pid) for server in servers]
+    before = [process.cpu_times() for process in processes]
+    stored = [internal(server, counter) for server in servers]
+    missed = [internal(server, "prometheus_rule_group_iterations_missed_total") for server in servers]
+    sent = [internal(server, "prometheus_remote_storage_bytes_total") for server in servers]
+    begin, verdicts = time.monotonic(), []
+    while time.monotonic() - begin < seconds:
+        time.sleep(2)
+        verdicts.append([verdict_seconds(server) for server in servers])
+    took, after = time.monotonic() - begin, [process.cpu_times() for process in processes]
+    return [
+        Cost(
+            cpu=100 * (after[n].user + after[n].system - before[n].user - before[n].system) / took,
+            rss=processes[n].memory_info().rss / 1e6,
+            series=internal(server, series),
+            samples=(internal(server, counter) - stored[n]) / took,
+            verdict=statistics.median(found[n] for found in verdicts),
+            sent=(internal(server, "prometheus_remote_storage_bytes_total") - sent[n]) / took / 1e3,
+            missed=internal(server, "prometheus_rule_group_iterations_missed_total") - missed[n],
+        )
+        for n, server in enumerate(servers)
+    ]
+
+
+def verdict_seconds(server: Server) -> float:
+    """Return how long the verdict's rules took when they were last evaluated; 0 where there are none."""
+    with urllib.request.urlopen(f"http://{server.address}/metrics", timeout=10) as answer:
+        found = re.search(
+            r'rule_group_last_duration_seconds\{[^}]*;pinchpoint-verdict"\} (\S+)', answer.read().decode()
+        )
+    return float(found[1]) if found else 0.0
+
+
+HEAD = {"counter": "prometheus_tsdb_head_samples_appended_total", "series": "prometheus_tsdb_head_series"}
+SENT = {"counter": "prometheus_remote_storage_samples_total", "series": "prometheus_agent_active_series"}
+STORED = {"counter": "vm_rows_inserted_total", "series": "vm_cache_entries{type=.storage/hour_metric_ids.}"}
+
+
+@contextmanager
+def fleet_of(hosts: int) -> Iterator[tuple[Fleet, Path]]:
+    """Have a fleet, and a directory."""
+    storage = max(1, hosts // (CLIENTS_PER_STORAGE_HOST + 1))
+    with (
+        tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder,
+        Fleet(hosts - storage, storage, full=[LIMIT]) as fleet,
+    ):
+        yield fleet, Path(folder)
+
+
+def with_rules(server: Server, *files: str) -> None:
+    """Let a server that has none evaluate rules from now on, and wait until they have what they look at."""
+    config = yaml.safe_load(server.config.read_text()) | {"rule_files": files}
+    server.config.write_text(yaml.safe_dump(config))
+    server.process.send_signal(signal.SIGHUP)
+    time.sleep(WARM_UP)
+
+
+def one_server(hosts: int, seconds: float) -> Iterator[tuple[str, Cost]]:
+    """Yield what one server costs without rules and with them."""
+    with fleet_of(hosts) as (fleet, folder), single(folder, fleet, rules=False) as server:
+        time.sleep(WARM_UP)
+        yield "no", measure([server], seconds, **HEAD)[0]
+        with_rules(server, "rules/*.yml")
+        yield "yes", measure([server], seconds, **HEAD)[0]
+
+
+def parts(hosts: int, seconds: float) -> Iterator[tuple[str, Cost]]:
+    """Yield what each part of compose/scale costs."""
+    store = shutil.which("victoria-metrics") is not None
+    with (
+        fleet_of(hosts) as (fleet, folder),
+        sharded(folder, fleet, shards=AGENTS, rules=False, store=store) as running,
+    ):
+        time.sleep(WARM_UP)
+        yield from zip((f"agent {n}" for n in range(AGENTS)), measure(running.shards, seconds, **SENT), strict=True)
+        yield "ruler, no rules", measure([running.ruler], seconds, **HEAD)[0]
+        with_rules(running.ruler, "rules/*.yml", "scale/rules.yml")
+        yield "ruler", measure([running.ruler], seconds, **HEAD)[0]
+        if running.store is not None:
+            yield "VictoriaMetrics", measure([running.store], seconds, **STORED)[0]
+
+
+def version() -> str:
+    """Return the version of Prometheus."""
+    said = subprocess.run(["prometheus", "--version"], capture_output=True, text=True, check=True).stdout
+    return said.split()[2]
+
+
+def main() -> None:
+    """Measure and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, nargs="+", default=[20, 100], help="sizes of the fleet")
+    parser.add_argument("--seconds", type=float, default=40.0, help="length of one measurement")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no server is left behind
+    if shutil.which("prometheus") is None:
+        raise SystemExit("prometheus is not installed (`make setup` as root installs it)")
+    print("measuring Prometheus with simulated hosts ...", file=sys.stderr)
+    with fleet_of(5) as (fleet, _):
+        sizes = {host: fleet.exposition(host) for host in (fleet.clients[-1], fleet.storage[0])}
+    print(
+        f"Prometheus {version()}, Linux {platform.release().partition('-')[0]}, {os.cpu_count()} CPUs, "
+        f"load {os.getloadavg()[0]:.1f}; scraped and judged every 2 s, {arguments.seconds:.0f} s each\n"
+    )
+    print("| simulated host | series | bytes of a scrape |\n|---|---|---|")
+    for host, text in sizes.items():
+        series = sum(not line.startswith(b"#") for line in text.splitlines())
+        print(f"| {host.partition('0')[0]} | {series} | {len(text)} |")
+    print(
+        "\n| hosts | rules | series | samples/s | CPU, % of one core | RSS, MB | the verdict, s of each 2 s "
+        "| evaluations missed |\n|---|---|---|---|---|---|---|---|"
+    )
+    for hosts in arguments.hosts:
+        for rules, cost in one_server(hosts, arguments.seconds):
+            print(
+                f"| {hosts} | {rules} | {cost.series:.0f} | {cost.samples:.0f} | {cost.cpu:.1f} | {cost.rss:.0f} "
+                f"| {cost.verdict:.2f} | {cost.missed:.0f} |",
+                flush=True,
+            )
+    print(f"\nThe last of these, sharded as in compose/scale, with {AGENTS} agents:\n")
+    print("| part | series | samples/s | CPU, % of one core | RSS, MB | sent, KB/s |\n|---|---|---|---|---|---|")
+    for name, cost in parts(arguments.hosts[-1], arguments.seconds):
+        print(
+            f"| {name} | {cost.series:.0f} | {cost.samples:.0f} | {cost.cpu:.1f} | {cost.rss:.0f} | {cost.sent:.0f} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
