@@ -220,6 +220,18 @@ def test_a_client_that_says_nothing_is_unknown_and_not_zero() -> None:
     assert silent(found, "at the client and")
 
 
+def test_requests_of_which_none_is_answered_are_held_back_and_not_slow() -> None:
+    host = MadeHost().works({"osd": 1.0}, client="ceph-fuse")
+    host.counter(f"{CLIENT}requests_total", 0, client="ceph-fuse", target="osd")
+    host.counter(f"{CLIENT}inflight_seconds_total", 7.0, client="ceph-fuse", target="osd")
+
+    found = told(client1=host)
+
+    assert found.paths[0].unanswered == about(7.0)
+    assert "none was answered" in said(found, "7.0 requests to the OSDs in flight")
+    assert not any("does not tell" in sentence for sentence in found.sentences)
+
+
 def test_idle_states_matter_where_the_way_out_is_a_part_of_a_request() -> None:
     found = told(client=idle(client(MadeHost(), 500, 1e-3), 0.6, lost=0.021), server=osd(MadeHost(), 500, 0.5e-3))
 

@@ -112,6 +112,8 @@ class Path:
     """Requests of the benchmark's clients in a second."""
     seconds: float | None = None
     """What one takes at the client, on average."""
+    unanswered: float | None = None
+    """Requests in flight on average, where none was answered."""
     inside: Inside | None = None
     round_trip: RoundTrip | None = None
     """Of the clients' connections; of those to other daemons too, as connections tell no target."""
@@ -238,8 +240,9 @@ class _Window:
         inside = self._mds() if target == "mds" else self._osd()
         round_trip = self._round_trip()
         if requests < 1 or waited <= 0:
-            return Path(target, inside=inside, round_trip=round_trip)
-        return Path(target, requests / self.seconds, waited / requests, inside, round_trip)
+            held = waited / self.seconds if requests == 0 and waited > WORTH * self.seconds else None
+            return Path(target, unanswered=held, inside=inside, round_trip=round_trip)
+        return Path(target, requests / self.seconds, waited / requests, None, inside, round_trip)
 
     def depths(self, paths: Iterable[Path]) -> Iterator[Depth]:
         """Yield how many requests are in flight at a time, where a client tells."""
@@ -387,7 +390,7 @@ def _unknown(paths: Iterable[Path], way: Mapping[str, Usage]) -> Iterator[str]:
     for path in paths:
         name = NAMES[path.target]
         round_trips = round_trips and path.round_trip is not None
-        if path.seconds is None:
+        if path.seconds is None and path.unanswered is None:
             yield f"what an {name} request takes at the client, and how many are in flight (the client does not tell)"
         if path.inside is None:
             yield f"what a request takes inside of the {name} (no exporter on its host, or no admin socket)"
@@ -436,6 +439,11 @@ def _sentences(found: Latency) -> Iterator[str]:
 
 def _path_sentences(path: Path) -> Iterator[str]:
     name, inside = NAMES[path.target], path.inside
+    if path.unanswered is not None:
+        yield (
+            f"of {path.unanswered:.1f} requests to the {name}s in flight none was answered: they are held back, by what "
+            "`ceph health detail` says (an OSD or pool that is full, a placement group that is not active)"
+        )
     within = f"inside of the {name}" + (" (with its replicas)" if path.target == "osd" else "")
     if path.seconds is not None and inside is not None and path.outside is not None:
         yield (
