@@ -441,8 +441,8 @@ def _path_sentences(path: Path) -> Iterator[str]:
     name, inside = NAMES[path.target], path.inside
     if path.unanswered is not None:
         yield (
-            f"of {path.unanswered:.1f} requests to the {name}s in flight none was answered: they are held back, by what "
-            "`ceph health detail` says (an OSD or pool that is full, a placement group that is not active)"
+            f"of {path.unanswered:.1f} requests to the {name}s in flight none was answered: they are held back, by "
+            "what `ceph health detail` says (an OSD or pool that is full, a placement group that is not active)"
         )
     within = f"inside of the {name}" + (" (with its replicas)" if path.target == "osd" else "")
     if path.seconds is not None and inside is not None and path.outside is not None:
