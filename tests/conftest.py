@@ -11,7 +11,10 @@ import pytest
 from machine import Machine
 
 # How long an example takes says nothing on a machine that is busy with something else.
-hypothesis.settings.register_profile("pinchpoint", deadline=None)
+# Half of hypothesis' own number: all tests together have 15 minutes on 2 CPUs. `--hypothesis-profile thorough` looks
+# twenty times as hard.
+hypothesis.settings.register_profile("pinchpoint", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("pinchpoint")
 
 # A shell starts what it runs in the background with SIGINT ignored, and so would be every process that a test starts.
