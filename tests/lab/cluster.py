@@ -282,7 +282,7 @@ class Cluster:
             self._try_to_start(START_SECONDS)
 
     def _try_to_start(self, seconds: float) -> None:
-        """Start all daemons, and leave nothing where that fails; LabTimeoutError says that `seconds` were not enough."""
+        """Start all daemons, and leave nothing where that fails; LabTimeoutError: `seconds` were not enough."""
         try:
             self._make_directory()
             self._start_daemons()
