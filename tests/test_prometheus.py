@@ -36,11 +36,29 @@ def answer(*series: tuple[str, list[float]]) -> bytes:
 
 def test_firing_alerts_are_asked_for_as_raw_samples_of_the_run_alone() -> None:
     with answering(answer(("DiskSaturated", [12.0, 14.0]))) as (url, asked):
-        found = fired_alerts(f"{url}/", 10.0, 40.5)
+        found = fired_alerts(f"{url}/", "r1", 10.0, 40.5)
 
     question = parse_qs(urlsplit(asked[0]).query)
     assert found == [FiredAlert("DiskSaturated", "warning", (12.0, 14.0))]
     assert question == {"query": ['ALERTS{alertstate="firing"}[30500ms]'], "time": ["40.500"]}
+
+
+@pytest.mark.parametrize(
+    ("label", "counts"),
+    [
+        ({}, True),
+        ({"run": "r1"}, True),
+        ({"run": "r0"}, False),
+        ({"run": "{{ with query `max by (run) (pinchpoint_phase_active)` }}{{ end }}"}, True),
+    ],
+)
+def test_an_alert_about_another_run_is_none_of_this_one(label: dict[str, str], counts: bool) -> None:
+    series = {"metric": {"alertname": "BenchmarkFailed", "severity": "critical", **label}, "values": [[12.0, "1"]]}
+    body = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}}).encode()
+    with answering(body) as (url, _):
+        found = fired_alerts(url, "r1", 10.0, 40.5)
+
+    assert [alert.name for alert in found] == (["BenchmarkFailed"] if counts else [])
 
 
 @pytest.mark.parametrize(
@@ -54,7 +72,7 @@ def test_firing_alerts_are_asked_for_as_raw_samples_of_the_run_alone() -> None:
 )
 def test_a_server_that_gives_no_alerts_is_named_with_its_reason(body: bytes, status: int, reason: str) -> None:
     with answering(body, status) as (url, _), pytest.raises(PrometheusError, match=reason) as error:
-        fired_alerts(url, 0, 1)
+        fired_alerts(url, "r1", 0, 1)
 
     assert str(error.value).startswith(url)
 
@@ -62,7 +80,7 @@ def test_a_server_that_gives_no_alerts_is_named_with_its_reason(body: bytes, sta
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "not a url", "http://[::1", "ftp://127.0.0.1"])
 def test_a_server_that_cannot_be_asked_is_one_error(url: str) -> None:
     with pytest.raises(PrometheusError):
-        fired_alerts(url, 0, 1)
+        fired_alerts(url, "r1", 0, 1)
 
 
 @pytest.mark.parametrize(

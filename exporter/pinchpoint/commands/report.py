@@ -145,7 +145,7 @@ def _alerts(record: RunRecord, url: str, warnings: list[str]) -> list[list[str] 
     marker = record.marker
     end = marker.end or max([marker.start, *(mark.end or mark.start for mark in marker.phases)])
     try:
-        fired = fired_alerts(url, marker.start, end)
+        fired = fired_alerts(url, marker.run, marker.start, end)
     except PrometheusError as error:
         warnings.append(f"no alerts: {error}")
         return []

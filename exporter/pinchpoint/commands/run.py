@@ -107,7 +107,7 @@ def command(
     source.close()
     if prometheus is not None:
         try:
-            session.add_alerts(fired_alerts(prometheus, *session.span))
+            session.add_alerts(fired_alerts(prometheus, session.run, *session.span))
         except PrometheusError as error:
             session.warnings.append(f"no alerts: {error}")
     with suppress(OSError):  # a capture ends with an empty write, which /dev/full refuses too
