@@ -5,6 +5,8 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards.kit import (
+    HOST,
+    JUDGED,
     PAGES,
     RUN,
     WAIT_COLOURS,
@@ -28,10 +30,10 @@ NAMING = "resource|several|stuck"
 
 PHASE_COLOURS = {
     "/^no phase$/": "transparent",
-    "/write|create|mkdir/": WAIT_COLOURS["osd"],
-    "/read|rand|seq/": WAIT_COLOURS["network"],
+    "/write|creat|mkdir/": WAIT_COLOURS["osd"],
+    "/(^|[^h])read|rand|seq/": WAIT_COLOURS["network"],
     "/find|stat/": WAIT_COLOURS["cpu"],
-    "/delete|remove|clean/": WAIT_COLOURS["lock"],
+    "/delete|remov|clean/": WAIT_COLOURS["lock"],
     "/.*/": WAIT_COLOURS["other"],
 }
 """What a phase does, by its name; the first that fits."""
@@ -56,7 +58,7 @@ def limits() -> str:
     labels = "benchmark, run, kind, resource, owner, instance"
 
     def named(owner: str, whose: str) -> str:
-        found = f"max by ({labels}) (pinchpoint:verdict:info{{{RUN}, {owner}}})"
+        found = f"max by ({labels}) (pinchpoint:verdict:info{{{JUDGED}, {owner}}})"
         return f'label_join({found}, "limit", " of ", "resource", "{whose}")'
 
     # What belongs to a whole host is called by the host's name.
@@ -107,7 +109,7 @@ def phase() -> Panel:
 def verdict() -> Panel:
     """Return the verdict in one line, to be read from afar."""
     about = About(
-        "What limits the phase that runs, judged over the last 15 s.",
+        "What limits the phase that runs, judged over the last 15 s and all hosts, whichever are chosen.",
         "A limit that you meant to reach: the disks, or the network.",
         "A single thread or lock, a quota, or a daemon that is stuck: the cluster could do more.",
         ("docs/verdict.md",),
@@ -116,7 +118,7 @@ def verdict() -> Panel:
     return numbers(
         "Limited by",
         about,
-        Query(f"max by (kind, limit) ({limits()}) or {otherwise('no verdict yet')}", "{{limit}}"),
+        Query(f"max by (kind, limit) ({limits()}) or {otherwise('no verdict')}", "{{limit}}"),
         size=(8, 4),
         name=True,
         value=False,
@@ -194,7 +196,7 @@ def advice() -> Panel:
         },
         size=(14, 5),
         sort="blame",
-        nothing="no verdict yet",
+        nothing="no verdict",
     )
 
 
@@ -248,7 +250,7 @@ def waits() -> Panel:
     return lines(
         "The benchmark's time",
         about,
-        Query(f"avg by (wait) (pinchpoint:wait:share{{{RUN}}}) > 0.002", "{{wait}}"),
+        Query(f"avg by (wait) (pinchpoint:wait:share{{{JUDGED}}}) > 0.002", "{{wait}}"),
         unit="percentunit",
         colours=WAIT_COLOURS,
         stack=True,
@@ -260,14 +262,14 @@ def waits() -> Panel:
 def ranking() -> Panel:
     """Return what answers for the waiting, the guiltiest first."""
     about = About(
-        "Evidence: how much of the benchmark's waiting each resource answers for, how busy it is, how much of the time "
-        "it is full, and from which busy share on it counts as full.",
+        "Evidence: how much of the benchmark's waiting each resource of the chosen hosts answers for, how busy it is, "
+        "how much of the time it is full, and from which busy share on it counts as full.",
         "Blame is spread over what you want to measure.",
         "One resource has most of the blame and is full: it is the limit. Busy without blame limits nothing.",
         ("docs/verdict.md", "MdsLockSaturated", "KvSyncSaturated"),
     )
     labels = "(instance, resource, owner)"
-    blame = f"max by {labels} (pinchpoint:blame:ratio{{{RUN}}})"
+    blame = f"max by {labels} (pinchpoint:blame:ratio{{{JUDGED}, {HOST}}})"
 
     def share(metric: str) -> Query:
         used = f"rate(pinchpoint_resource_{metric}_seconds_total[$__rate_interval])"
@@ -315,7 +317,8 @@ def since() -> Panel:
 def alerts() -> Panel:
     """Return the alerts that fire."""
     about = About(
-        "Alerts that fire now, and for how long. The name leads to the runbook.",
+        "Alerts that fire now, the worst first, and for how long what they are about has lasted; those that "
+        "Alertmanager keeps back for another one, too. The name leads to the runbook.",
         "None.",
         "A critical alert makes the run's results worthless.",
         ("RunInvalid", "ClusterDegradedDuringRun"),
@@ -324,11 +327,14 @@ def alerts() -> Panel:
     labels = "(alertname, severity, instance, owner, daemon, client, phase, run)"
     age = f"time() - max by {labels} (ALERTS_FOR_STATE) and on {labels} {firing}"
     whose = f'label_join({age}, "of", " ", "owner", "daemon", "client", "phase")'
+    for severity, rank in (("critical", 1), ("warning", 2), ("info", 3)):
+        whose = f'label_replace({whose}, "rank", "{rank}", "severity", "{severity}")'
     return rows(
         "Alerts",
         about,
-        {"age": Query(f"max by (alertname, severity, instance, of, run) ({whose})")},
+        {"age": Query(f"max by (alertname, severity, instance, of, run, rank) ({whose})")},
         {
+            "rank": Column("rank", hidden=True),
             "severity": Column("severity", width=75),
             "alertname": Column("alert", link=f"{PAGES}runbooks/${{__data.fields.alert}}.md", link_title="Runbook"),
             "of": Column("of", width=110),
@@ -336,7 +342,7 @@ def alerts() -> Panel:
             "age": Column("for", unit="s", width=65, decimals=0),
         },
         size=(8, 6),
-        sort="severity",
+        sort="rank",
         ascending=True,
         nothing="none fires",
     )
@@ -345,16 +351,17 @@ def alerts() -> Panel:
 def blind() -> Panel:
     """Return what is not seen."""
     about = About(
-        "What nobody sees: hosts without data, daemons and clients that say nothing, probes that fail.",
+        "What nobody sees on the chosen hosts: those without data, daemons and clients that say nothing, probes that "
+        "fail.",
         "Empty.",
         "A verdict may miss the real limit, and says `blind` where most of the waiting is for what is not seen.",
         ("ExporterDown", "DaemonBlind", "ProbeFailing", "docs/verdict.md"),
     )
     parts = {
-        "host": 'up{job="pinchpoint"} == 0',
-        "$1": "pinchpoint_ceph_socket_up == 0",
-        "probe $1": "pinchpoint_probe_success == 0",
-        "client $1": "pinchpoint_ceph_client_blind_instances > 0",
+        "host": f'up{{job="pinchpoint", {HOST}}} == 0',
+        "$1": f"pinchpoint_ceph_socket_up{{{HOST}}} == 0",
+        "probe $1": f"pinchpoint_probe_success{{{HOST}}} == 0",
+        "client $1": f"pinchpoint_ceph_client_blind_instances{{{HOST}}} > 0",
         "run: $1": f"pinchpoint_run_blind_info{{{RUN}}}",
     }
     sources = {"host": "instance", "$1": "daemon", "probe $1": "probe", "client $1": "client", "run: $1": "what"}

@@ -7,13 +7,16 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard
 from dashboards.kit import (
     FULL,
     HOST,
+    JUDGED,
     WAIT_COLOURS,
     About,
     Column,
     Panel,
     Query,
     board,
+    board_link,
     class_colours,
+    limit_of_alert,
     lines,
     matrix,
     numbers,
@@ -21,7 +24,7 @@ from dashboards.kit import (
 )
 from pinchpoint.report.palette import SERIES, WAIT_WORDS
 
-OURS = f'{HOST}, run=~"($run)|"'
+OURS = f"{HOST}, {JUDGED}"
 """Hosts on which only ranks run do not know the run; they count for each."""
 LEAST = 0.005
 """Share of the time below which a wait class is left out of a table."""
@@ -265,7 +268,7 @@ def latency() -> Panel:
     )
     found = mean_latency("instance, client, target")
     # Drawn always, it would press the lines of a healthy cluster flat.
-    threshold = 'max(pinchpoint_alert_threshold{alert="ClientOverloaded"})'
+    threshold = limit_of_alert("ClientOverloaded")
     limit = f"{threshold} < 10 * max({found})"
     return lines(
         "Latency of requests",
@@ -501,7 +504,9 @@ def hosts() -> Panel:
             "link": Query(f"{link} {ours}"),
         },
         {
-            "instance": Column("host", width=150, link=_board("threads"), link_title="Its threads"),
+            "instance": Column(
+                "host", width=150, link=board_link("threads", "var-host=${__value.text}"), link_title="Its threads"
+            ),
             "processes": Column("processes", width=90),
             "mounts": Column("instances", width=90),
             "unseen": Column("blind", width=70),
@@ -515,12 +520,4 @@ def hosts() -> Panel:
         size=(16, 7),
         sort="osd",
         nothing="no host with a benchmark or a Ceph client",
-    )
-
-
-def _board(name: str) -> str:
-    """Return a link to another dashboard, about the host of the row."""
-    return (
-        f"/d/pinchpoint-{name}?${{datasource:queryparam}}&var-host=${{__value.text}}"
-        "&${run:queryparam}&${__url_time_range}"
     )

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dashboards.kit import CLUSTER, DAEMON_CLUSTER, FULL, HOST, Query
 
 __all__ = [
+    "HEALTH_WORDS",
     "MANAGER",
     "busy",
     "ceph",
     "daemon_of_owner",
     "full_from",
+    "health_checks",
     "instead",
-    "limit_of_alert",
     "of_cluster",
     "rate",
     "used",
@@ -23,6 +24,7 @@ __all__ = [
 
 MANAGER = 15
 """Seconds between two answers of a manager (mgr/prometheus/scrape_interval): it is scraped more often, to no avail."""
+HEALTH_WORDS = {"0": "ok", "1": "warning", "2": "error"}
 ELSEWHERE = 'pinchpoint_ceph_daemon_info{cluster!~"$cluster"}'
 ALIVE = 'pinchpoint_threads{role="messenger"} > 0'
 """Owners of which a process is there: counters of one that has ended stay."""
@@ -67,9 +69,14 @@ def full_from(resource: str) -> Query:
     return Query(f'max(pinchpoint_resource_threshold_ratio{{resource=~"{resource}", {HOST}}})', FULL)
 
 
-def limit_of_alert(alert: str) -> str:
-    """Return the threshold of an alert, without labels."""
-    return f'max(pinchpoint_alert_threshold{{alert="{alert}"}})'
+def health_checks(names: str) -> Query:
+    """Return the health checks that are raised: 1 for a warning, 2 for an error; `names` is a matcher of ``name``."""
+
+    def raised(severity: str) -> str:
+        return f"max by (name) (ceph_health_detail{{{names}, {severity}, {CLUSTER}}} == 1)"
+
+    errors, warnings = raised('severity="HEALTH_ERR"'), raised('severity!="HEALTH_ERR"')
+    return Query(f"2 * {errors} or {warnings}", "{{name}}", scrape=5)
 
 
 def ceph(metric: str, selector: str = CLUSTER) -> str:

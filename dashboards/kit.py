@@ -11,14 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from grafana_foundation_sdk.builders import bargauge, prometheus, stat, statetimeline, table, text, timeseries
+from grafana_foundation_sdk.builders import bargauge, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.builders import common as common_builders
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common, dashboard
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
-from grafana_foundation_sdk.models.text import TextMode
 
 from pinchpoint.report.palette import SERIES, WAITS
 from pinchpoint.roles import load_roles
@@ -28,6 +27,7 @@ __all__ = [
     "DAEMON_CLUSTER",
     "FULL",
     "HOST",
+    "JUDGED",
     "PAGES",
     "RUN",
     "WAIT_COLOURS",
@@ -37,9 +37,11 @@ __all__ = [
     "Query",
     "bars",
     "board",
+    "board_link",
     "class_colour",
     "class_colours",
     "encoded",
+    "limit_of_alert",
     "lines",
     "matrix",
     "numbers",
@@ -47,7 +49,6 @@ __all__ = [
     "panels_of",
     "rows",
     "states",
-    "words",
 ]
 
 PAGES = "https://github.com/pinchpoint/pinchpoint/blob/main/"
@@ -57,6 +58,8 @@ Panel = Builder[dashboard.Panel]
 SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 RUN = 'run=~"$run"'
+JUDGED = 'run=~"($run)|"'
+"""Matches what rules make of processes, too, whose run no host knows: their label ``run`` is empty."""
 HOST = 'instance=~"$host"'
 CLUSTER = 'cluster=~"($cluster)|"'
 """Matches Ceph's own series, which have a label ``cluster`` only where the scrape configuration gives them one."""
@@ -105,6 +108,16 @@ def describe(about: About) -> str:
     """Return the description of a panel, in Markdown."""
     links = ", ".join(f"[{name.rpartition('/')[2].removesuffix('.md')}]({page(name)})" for name in about.pages)
     return f"{about.shows}\n\n**Good:** {about.good}\n\n**Bad:** {about.bad}\n\n**Read on:** {links}"
+
+
+def board_link(name: str, host: str = "${host:queryparam}") -> str:
+    """Return a link to another dashboard that keeps data source, run and time, and the hosts unless `host` is given."""
+    return f"/d/pinchpoint-{name}?${{datasource:queryparam}}&{host}&${{run:queryparam}}&${{__url_time_range}}"
+
+
+def limit_of_alert(alert: str) -> str:
+    """Return the threshold of an alert, without labels."""
+    return f'max(pinchpoint_alert_threshold{{alert="{alert}"}})'
 
 
 def class_colour(resource: str) -> str:
@@ -249,7 +262,7 @@ def panels_of(found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 # ---- Panels
 
-P = TypeVar("P", timeseries.Panel, table.Panel, stat.Panel, bargauge.Panel, statetimeline.Panel, text.Panel)
+P = TypeVar("P", timeseries.Panel, table.Panel, stat.Panel, bargauge.Panel, statetimeline.Panel)
 
 
 def _panel(panel: P, title: str, about: About, size: tuple[int, int]) -> P:
@@ -624,8 +637,3 @@ def states(
         panel.color_scheme(builders.FieldColor().mode(dashboard.FieldColorModeId.FIXED).fixed_color(SERIES[0]))
         _colour(panel, colours or {})
     return panel
-
-
-def words(title: str, about: About, content: str, *, size: tuple[int, int] = (24, 3)) -> text.Panel:
-    """Return a panel of Markdown."""
-    return _panel(text.Panel(), title, about, size).mode(TextMode.MARKDOWN).content(content)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards.daemons import (
+    HEALTH_WORDS,
     MANAGER,
     busy,
     ceph,
     daemon_of_owner,
     full_from,
+    health_checks,
     instead,
-    limit_of_alert,
     of_cluster,
     rate,
     used,
@@ -26,7 +27,9 @@ from dashboards.kit import (
     Panel,
     Query,
     board,
+    board_link,
     class_colour,
+    limit_of_alert,
     lines,
     numbers,
     rows,
@@ -70,7 +73,6 @@ OPERATION_COLOURS = {
 CHECKS = "MDS_.+|FS_.+"
 """Health checks of the file system (src/mds/FSMap.cc, MDSMap.cc, messages/MMDSBeacon.h)."""
 WARNED = KINDS["resource"]
-THREADS = "/d/pinchpoint-threads?${datasource:queryparam}&${host:queryparam}&${run:queryparam}&${__url_time_range}"
 
 
 def dashboard() -> Dashboard:
@@ -268,7 +270,7 @@ def servers() -> Panel:
             "caps": column(gauge("caps"), theirs("caps")),
         },
         {
-            "daemon": Column("server", link=THREADS, link_title="Threads of the hosts", width=135),
+            "daemon": Column("server", link=board_link("threads"), link_title="Threads of the hosts", width=135),
             "instance": Column("on", width=115),
             "lock": Column("lock busy", unit="percentunit", bar=COLOUR, decimals=0),
             "cpu": Column("no CPU", unit="percentunit", width=65, decimals=0),
@@ -306,10 +308,10 @@ def health() -> Panel:
         "Health",
         about,
         Query(f"max(ceph_health_status{{{CLUSTER}}})", "cluster", scrape=5),
-        Query(f'max by (name) (ceph_health_detail{{name=~"{CHECKS}", {CLUSTER}}} == 1)', "{{name}}", scrape=5),
+        health_checks(f'name=~"{CHECKS}"'),
         size=(6, 7),
         colours={"cluster": WAIT_COLOURS["other"], "/^(MDS|FS)_/": WARNED},
-        words={"0": "ok", "1": "warning", "2": "error"},
+        words=HEALTH_WORDS,
     )
 
 

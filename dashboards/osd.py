@@ -5,13 +5,14 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from dashboards.daemons import (
+    HEALTH_WORDS,
     MANAGER,
     busy,
     ceph,
     daemon_of_owner,
     full_from,
+    health_checks,
     instead,
-    limit_of_alert,
     of_cluster,
     rate,
 )
@@ -25,7 +26,9 @@ from dashboards.kit import (
     Panel,
     Query,
     board,
+    board_link,
     class_colour,
+    limit_of_alert,
     lines,
     numbers,
     rows,
@@ -57,7 +60,6 @@ THROTTLES = 'throttle!~".*objecter.*"'
 """Throttles of what clients and other OSDs send; those of an OSD's own requests to others play no part."""
 HOTTEST = 12
 WARNED = KINDS["resource"]
-THREADS = "/d/pinchpoint-threads?${datasource:queryparam}&${host:queryparam}&${run:queryparam}&${__url_time_range}"
 
 
 def dashboard() -> Dashboard:
@@ -274,7 +276,7 @@ def hottest() -> Panel:
             "groups": column(PGS, gauge_of_ceph("osd_numpg")),
         },
         {
-            "daemon": Column("OSD", link=THREADS, link_title="Threads of the hosts", width=135),
+            "daemon": Column("OSD", link=board_link("threads"), link_title="Threads of the hosts", width=135),
             "instance": Column("on", width=115),
             "hot": Column("busiest", unit="percentunit", bar=SHADE, decimals=0),
             "workers": Column("workers", unit="percentunit", width=75, decimals=0),
@@ -310,10 +312,10 @@ def health() -> Panel:
         "Health",
         about,
         Query(f"max(ceph_health_status{{{CLUSTER}}})", "cluster", scrape=5),
-        Query(f'max by (name) (ceph_health_detail{{name!~"{OTHER_CHECKS}", {CLUSTER}}} == 1)', "{{name}}", scrape=5),
+        health_checks(f'name!~"{OTHER_CHECKS}"'),
         size=(6, 9),
         colours={"cluster": WAIT_COLOURS["other"], "/^[A-Z]/": WARNED},
-        words={"0": "ok", "1": "warning", "2": "error"},
+        words=HEALTH_WORDS,
     )
 
 

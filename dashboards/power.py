@@ -96,7 +96,10 @@ def settings() -> str:
 
 def caps() -> dict[str, str]:
     """Return queries for the hosts whose clock something holds down, by what that is; the value is what is left."""
-    limit = f"{hertz('limit_', 'min')} / on (instance) {hertz('max_', 'max')}"
+    limit = (
+        f"min by (instance) (pinchpoint_cpu_frequency_limit_hertz{{{HOST}}}"
+        f" / on (instance, cpu) pinchpoint_cpu_frequency_max_hertz{{{HOST}}})"
+    )
     return {
         "turbo": f"max by (instance) (pinchpoint_cpu_turbo_disabled{{{HOST}}}) == 1",
         "performance": f"min by (instance) (pinchpoint_cpu_performance_limit_ratio{{{HOST}}}) < 1",

@@ -92,7 +92,7 @@ def runs() -> Panel:
     about = About(
         f"The chosen runs that went on in the time range. Below, the {MOST} newest of one benchmark are beside each "
         "other: of that with two runs or more, the last of which began last. The name leads to the run's own time in "
-        "Bottleneck now.",
+        "Bottleneck now, where verdicts are only of runs that Prometheus itself has seen.",
         "`finished`, valid, and without alerts.",
         "`failed`, or INVALID: its figures count for nothing. An alert that fired says why a phase may be worse.",
         ("RunInvalid", "BenchmarkFailed", "docs/results.md"),

@@ -16,6 +16,7 @@ from dashboards.kit import (
     Panel,
     Query,
     board,
+    board_link,
     class_colour,
     class_colours,
     lines,
@@ -32,8 +33,6 @@ CLUSTERED = frozenset({"mds", "osd"})
 KERNEL = frozenset({"kworker", "ksoftirqd", "journal", "block"})
 """Process classes of kernel threads that have no panel of their own."""
 
-HERE = "${datasource:queryparam}&${host:queryparam}&${run:queryparam}&${__url_time_range}"
-"""What a link to another dashboard keeps."""
 WHERE = "{{owner}} {{instance}}"
 EACH = "{{resource}} {{owner}} {{instance}}"
 
@@ -83,9 +82,9 @@ def used(metric: str) -> str:
 def linked(expr: str) -> str:
     """Return a query whose series say in ``page`` what they are about, and in ``board`` which dashboard has more."""
     expr = f'label_replace({expr}, "page", "$1", "resource", "(.*)")'
-    expr = f'label_replace({expr}, "board", "pinchpoint-clients", "", "")'
+    expr = f'label_replace({expr}, "board", "clients", "", "")'
     for kind in sorted(CLUSTERED):
-        expr = f'label_replace({expr}, "board", "pinchpoint-{kind}", "owner", "{kind}[.].+")'
+        expr = f'label_replace({expr}, "board", "{kind}", "owner", "{kind}[.].+")'
     return expr
 
 
@@ -106,7 +105,7 @@ def links() -> dict[str, Column]:
 
 
 RUNBOOK = f"{PAGES}runbooks/${{__data.fields.page.text}}.md"
-BOARD = f"/d/${{__data.fields.board}}?{HERE}"
+BOARD = board_link("${__data.fields.board}")
 
 
 # ---- What is full

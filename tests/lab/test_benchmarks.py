@@ -22,7 +22,7 @@ from pinchpoint.model import Snapshot
 from pinchpoint.sources import parse_exposition
 from polling import until
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 PROGRAM = str(Path(sys.executable).with_name("pinchpoint"))
 IMAGE = "benchmarked"
 KEPT = "kept"
@@ -104,9 +104,9 @@ COMMANDS = {
         rbd_figures,
     ),
     "osd": Command(
-        # 60,000 blocks of 4 KiB in four objects, which take some seconds.
+        # 30,000 blocks of 4 KiB in four objects, which take some seconds.
         "ceph_osd_bench",
-        ["ceph", "tell", "osd.0", "bench", str(60_000 * 4096), "4096", str(4 * MIB), "4"],
+        ["ceph", "tell", "osd.0", "bench", str(30_000 * 4096), "4096", str(4 * MIB), "4"],
         ["write"],
         osd_figures,
     ),

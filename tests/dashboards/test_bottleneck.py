@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from dashboards.bottleneck import PHASE_COLOURS
+
+WRITES, READS, LOOKS, REMOVES, OTHER = list(PHASE_COLOURS.values())[1:]
+
+
+@pytest.mark.parametrize(
+    ("phase", "colour"),
+    [
+        ("ior_easy_write", WRITES),
+        ("mdtest_hard_write", WRITES),
+        ("file_creation", WRITES),
+        ("ior_rnd4k_easy_read", READS),
+        ("mdtest_hard_read", READS),
+        ("rand", READS),
+        ("find", LOOKS),
+        ("mdtest_easy_stat", LOOKS),
+        ("mdtest_easy_delete", REMOVES),
+        ("tree_removal", REMOVES),
+        ("cleanup", REMOVES),
+        ("cpu_one_thread", OTHER),
+        ("run", OTHER),
+    ],
+)
+def test_a_phase_has_the_colour_of_what_it_does(phase: str, colour: str) -> None:
+    """The first pattern that fits counts, as in Grafana."""
+    assert next(found for pattern, found in PHASE_COLOURS.items() if re.search(pattern.strip("/"), phase)) == colour
