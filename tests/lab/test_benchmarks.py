@@ -95,7 +95,6 @@ COMMANDS = {
     "rados write": Command(
         "rados_bench", [*RADOS, "write", "-b", "65536"], ["write", "cleanup"], rados_figures("write")
     ),
-    "rados seq": Command("rados_bench", [*RADOS, "seq", *READ], ["seq"], rados_figures("seq")),
     "rados rand": Command("rados_bench", [*RADOS, "rand", *READ], ["rand"], rados_figures("rand")),
     "rbd": Command(
         "rbd_bench",
