@@ -40,8 +40,6 @@ Problems = Iterator[str]
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 COLUMNS = 24
-TEXT = ("text", "row")
-"""Types of panels that show no data."""
 SERIES_PANELS = ("timeseries", "bargauge", "state-timeline", "stat")
 """Types of panels that draw each series, by its name."""
 PALETTE = {colour.lower() for colour in [*WAITS.values(), *KINDS.values(), *SERIES, *IDLE_STATES]}
@@ -111,7 +109,7 @@ def _variables(found: Dashboard) -> list[dict[str, Any]]:
 def _shown(found: Dashboard) -> Iterator[dict[str, Any]]:
     """Yield the panels that show data."""
     for panel in panels_of(found):
-        if panel["type"] not in TEXT:
+        if panel["type"] != "row":
             yield panel
 
 
@@ -456,8 +454,7 @@ def links_resolve(found: Dashboard, world: World) -> Problems:
 
 def _links(found: Dashboard) -> Iterator[tuple[Panel, str]]:
     for panel in panels_of(found):
-        texts = [panel.get("description") or "", panel.get("options", {}).get("content") or ""]
-        urls = [url for text in texts for url in re.findall(r"\]\(([^)]+)\)", text)]
+        urls = re.findall(r"\]\(([^)]+)\)", panel.get("description") or "")
         urls += [link["url"] for link in panel.get("links") or []]
         defaults = panel.get("fieldConfig", {}).get("defaults", {})
         urls += [link["url"] for link in defaults.get("links") or []]

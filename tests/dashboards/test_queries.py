@@ -210,6 +210,8 @@ def test_a_query_gives_something_unless_there_is_a_reason(seen: Seen, asked: Ask
     if str(asked) in EMPTY["always"]:
         assert not full, f"{asked} gives something: it has to go from empty.toml"
         return
+    if str(asked) in EMPTY["sometimes"]:
+        return
     assert full, f"{asked} gives nothing:\n{asked.expr}"
     for name in seen.values[asked.board] if found[0][1] else ():
         given = name in full or f"${name}" not in asked.expr
@@ -249,4 +251,4 @@ def test_metrics_of_others_are_what_the_list_says(seen: Seen, name: str) -> None
 
 
 def test_every_reason_is_about_a_query() -> None:
-    assert {*EMPTY["always"], *EMPTY["alone"]} - {str(asked) for asked in ASKED} == set()
+    assert {name for names in EMPTY.values() for name in names} - {str(asked) for asked in ASKED} == set()
