@@ -277,8 +277,8 @@ class Cluster:
         try:
             self._try_to_start(START_SECONDS / 2)
         except LabTimeoutError:
-            # On a busy host a placement group of a few hundred clusters is `laggy` from its first second on, and waits
-            # for its own lease for good (16.2.15): the next cluster does not.
+            # Now and then a placement group is `laggy` from its first second on, and its operations stay blocked
+            # (16.2.15): the next cluster's do not.
             self._try_to_start(START_SECONDS)
 
     def _try_to_start(self, seconds: float) -> None:
