@@ -1,6 +1,6 @@
 # The work is done in scripts/ and compose/; `make` alone lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ceph test lint up status example-runs down lab-up lab-down bench golden dashboards docs picture clean
+.PHONY: help setup bpf demo demo-ceph test lint up status example-runs down lab-up lab-down bench golden dashboards docs picture clean
 
 python := .venv/bin/python
 
@@ -16,6 +16,9 @@ help: ## show this list
 
 setup: ## make .venv and install what the other targets need (they do it themselves)
 	@scripts/setup
+
+bpf: ## compile the BPF programs, which make sampling a hundred times cheaper (setup does it too)
+	@$(MAKE) --no-print-directory -C exporter/pinchpoint/bpf
 
 demo: setup ## run a real fio workload, see its alerts arrive in Alertmanager
 	@$(python) compose/demo.py

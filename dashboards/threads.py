@@ -25,9 +25,10 @@ from dashboards.kit import (
 from pinchpoint.diagnosis.advice import all_advice
 
 LABELS = "(instance, resource, owner)"
-OF_THREADS = 'resource!~"disk|link|memory|mds_cache|io_quota"'
-"""All but what neither is a thread nor gives threads a CPU: other dashboards show that."""
-OF_PROCESSES = 'resource!~"disk|link|memory|mds_cache|io_quota|cpu|cpu_set|cpu_quota|softirq_cpu"'
+UNKNOWN = 'resource="unknown_thread"'
+OF_THREADS = 'resource!~"disk|link|memory|mds_cache|io_quota|unknown_thread"'
+"""All but what neither is a thread nor gives threads a CPU, which other dashboards show, and what has no role."""
+OF_PROCESSES = 'resource!~"disk|link|memory|mds_cache|io_quota|unknown_thread|cpu|cpu_set|cpu_quota|softirq_cpu"'
 """What can be full inside of a process."""
 CLUSTERED = frozenset({"mds", "osd"})
 KERNEL = frozenset({"kworker", "ksoftirqd", "journal", "block"})
@@ -47,7 +48,7 @@ def dashboard() -> Dashboard:
     )
     panels = (
         *(busiest, processes),
-        *(on_cpu, no_cpu, clients),
+        *(on_cpu, no_cpu, clients, unknown),
         *(mds_lock, kv_sync, osd_op, messenger),
         *(writeback, kswapd, stalls, workers),
         *(finisher, number, lost, seen),
@@ -233,7 +234,7 @@ def on_cpu() -> Panel:
         decimals=2,
         shade=WAIT_COLOURS["cpu"],
         stack=True,
-        size=(8, 8),
+        size=(6, 8),
         nothing="no thread that is followed works",
     )
 
@@ -255,7 +256,7 @@ def no_cpu() -> Panel:
         decimals=2,
         shade=WAIT_COLOURS["runqueue"],
         stack=True,
-        size=(8, 8),
+        size=(6, 8),
         nothing="no thread waits for a CPU",
     )
 
@@ -316,8 +317,33 @@ def clients() -> Panel:
         about,
         f"benchmark|{names(frozenset({'ceph-client', 'cephfs-client'}), ('messenger',))}",
         legend=EACH,
-        size=(8, 8),
+        size=(6, 8),
         nothing="neither a benchmark nor a Ceph client in user space is running",
+    )
+
+
+def unknown() -> Panel:
+    """Return the hottest thread that has no role."""
+    about = About(
+        "The busiest thread of each host that no role names, by name as long as it is at 10 % or more over 3 s, and "
+        "`busiest`: the busiest one of each sample, whichever that was.",
+        "Below the dashed line, or of a program that has nothing to do with the run.",
+        "Above it while no verdict names a limit: find out whom the thread serves, and give it a role.",
+        ("docs/verdict.md",),
+    )
+    named = f"max by (instance, thread, process) (pinchpoint_unknown_thread_busy_ratio{{{HOST}}})"
+    return lines(
+        "Hottest thread without a role",
+        about,
+        Query(f"topk(6, {named})", "{{thread}} of {{process}} {{instance}}"),
+        Query(f"topk(6, {share('busy', UNKNOWN)})", "busiest {{instance}}"),
+        Query(f"max({threshold(UNKNOWN)})", "full from"),
+        unit="percentunit",
+        decimals=0,
+        shade=class_colour("unknown_thread"),
+        most=1,
+        size=(6, 8),
+        nothing="no exporter reads threads",
     )
 
 
@@ -515,7 +541,7 @@ def seen() -> Panel:
     )
 
     def info(value: str) -> str:
-        source = f"max by (instance, source, reason) (pinchpoint_task_source_info{{{HOST}}})"
+        source = f"max by (instance, source, file, reason) (pinchpoint_task_source_info{{{HOST}}})"
         return f"{source} * on (instance) group_left () max by (instance) ({value}{{{HOST}}})"
 
     return rows(

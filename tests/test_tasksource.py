@@ -11,7 +11,8 @@ import pytest
 
 from machine import Machine, stat_line
 from pinchpoint.procfs import parse_schedstat, read_bytes
-from pinchpoint.tasksource import KeptFile, ProcfsSource, Times, choose_source, choose_times, raise_file_limit
+from pinchpoint.tasksource import KeptFile, ProcfsSource, Times, choose_times, raise_file_limit
+from pinchpoint.tasksources import choose_source
 from polling import until
 
 SECOND = 1_000_000_000
@@ -257,24 +258,24 @@ def test_as_many_descriptors_are_kept_as_may_be_and_the_rest_is_read_all_the_sam
     source.close()
 
 
-def test_schedstat_is_the_best_source_and_has_no_reason(machine: Machine) -> None:
+def test_schedstat_is_the_best_file_and_has_no_reason(machine: Machine) -> None:
     machine.process(10, "fio")
     machine.ran(10, 10, 0.1)
 
-    source = choose_source(machine.procfs, lambda tgid, comm: 1)
+    source = choose_source(machine.procfs, lambda tgid, comm: 1, "kept")
 
-    assert (source.name, source.reason) == ("schedstat", "")
+    assert (source.name, source.file, source.reason) == ("kept", "schedstat", "")
 
 
 def test_without_schedstat_the_times_are_those_of_stat(machine: Machine) -> None:
     machine.process(10, "fio")
     (machine.procfs / "10" / "schedstat").unlink()
-    source = choose_source(machine.procfs, lambda tgid, comm: 1)
+    source = choose_source(machine.procfs, lambda tgid, comm: 1, "kept")
     source.follow([10], 0.0)
     ticks = os.sysconf("SC_CLK_TCK")
     machine.write("proc/10/task/10/stat", stat_line(10, "fio", utime=2 * ticks, stime=ticks))
 
-    assert (source.name, source.reason) == ("stat", "no schedstat")
+    assert (source.file, source.reason) == ("stat", "no schedstat")
     assert [(task.tid, run, wait) for task, run, wait in source.sample(1.0)] == [(10, 3 * SECOND, 0)]
     source.close()
 

@@ -10,14 +10,16 @@ from pinchpoint import thresholds
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.benchmarks.registry import BENCHMARKS
-from pinchpoint.config import Config, phase_pattern
+from pinchpoint.config import Config, ConfigError, phase_pattern
 from pinchpoint.model import Point
 from pinchpoint.probes import PROBES, Host
+from pinchpoint.probes.tasks import Tasks
 from pinchpoint.processes import Processes
 from pinchpoint.roles import load_roles
 from pinchpoint.runs import RunDirectory, default_run_directory
 from pinchpoint.sampler import Sampler, raise_priority
 from pinchpoint.tasksource import raise_file_limit
+from pinchpoint.tasksources import AUTO, SourceError, choose_source
 from pinchpoint.waits import load_waits
 
 __all__ = ["Host", "HostSampler", "benchmark_kinds", "build_host", "local_sampler"]
@@ -50,7 +52,7 @@ def build_host(config: Config) -> Host:
     processes = Processes(procfs, roles, adopted=lambda: runs.command_pids(time.time()))
     return Host(
         procfs, Path(config.path.sysfs), Path(config.path.rootfs), roles, processes, runs, benchmark_kinds(config),
-        waits=load_waits(Path(config.waits_file) if config.waits_file else None),
+        waits=load_waits(Path(config.waits_file) if config.waits_file else None), task_source=config.task_source,
     )  # fmt: skip
 
 
@@ -59,6 +61,7 @@ def local_sampler(config: Config | None = None) -> HostSampler:
     config = config or Config()
     host = build_host(config)
     raise_file_limit()
+    _try_sources(config)
     sampler = HostSampler(
         [probe(host) for probe in PROBES if config.probe.get(probe.name, True)],
         config.sample_interval,
@@ -66,3 +69,12 @@ def local_sampler(config: Config | None = None) -> HostSampler:
     )
     sampler.host = host
     return sampler
+
+
+def _try_sources(config: Config) -> None:
+    """Raise ConfigError where a source that the configuration insists on does not work here."""
+    if config.task_source != AUTO and config.probe.get(Tasks.name, True):
+        try:
+            choose_source(Path(config.path.procfs), lambda tgid, comm: 1, config.task_source).close()
+        except (SourceError, OSError) as error:
+            raise ConfigError(f"task-source {config.task_source}: {error}") from error

@@ -49,6 +49,10 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     sample_interval: float = 0.1
     roles_file: str | None = None
     waits_file: str | None = None
+    task_source: str = "auto"
+    """How threads are read: one of `pinchpoint.tasksources.SOURCES`."""
+    kworker_source: str = "auto"
+    """How the time of workqueue workers is attributed: one of `pinchpoint.probes.kworkers.SOURCES`."""
     log_level: str = "info"
     path: Paths = msgspec.field(default_factory=Paths)
     web: Web = msgspec.field(default_factory=Web)
@@ -80,11 +84,14 @@ def phase_pattern(text: str, origin: str) -> re.Pattern[str]:
 
 def check_config(config: Config, origin: str) -> None:
     """Check what types can't say. Raises ConfigError."""
+    from pinchpoint import tasksources
     from pinchpoint.probes import PROBES
     from pinchpoint.web import AddressError, parse_address
 
     if not FASTEST <= config.sample_interval <= SLOWEST:
         raise ConfigError(f"{origin}: sample-interval: must be {FASTEST:g} to {SLOWEST:g} seconds")
+    if config.task_source not in tasksources.SOURCES:
+        raise ConfigError(f"{origin}: task-source: must be one of {', '.join(tasksources.SOURCES)}")
     names = [probe.name for probe in PROBES]
     for name in config.probe:
         if name not in names:

@@ -88,6 +88,8 @@ class Role:
     serves: tuple[str, ...]
     threshold: float
     help: str
+    fallback: bool = False
+    """Whether it is ``CLASS_other``: of a thread that no rule names."""
 
 
 class Match(NamedTuple):
@@ -136,7 +138,7 @@ class Roles:
             if found := role.pattern.fullmatch(comm):
                 return Match(role, tuple(group or "" for group in found.groups()))
         other = f"{class_.replace('-', '_')}_other"
-        return Match(Role(other, frozenset({class_}), re.compile(""), None, None, (), 1.0, ""), ())
+        return Match(Role(other, frozenset({class_}), re.compile(""), None, None, (), 1.0, "", fallback=True), ())
 
 
 def load_roles(user_file: Path | None = None) -> Roles:

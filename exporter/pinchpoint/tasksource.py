@@ -3,6 +3,7 @@
 A `TaskSource` gives, at each call, the threads that ran or waited since the last one. Every implementation says the
 same things about the same threads; they differ in what they cost. This module holds the one that every kernel has:
 kept file descriptors on procfs, read with ``pread``: a tenth of the cost of opening the files each time.
+`pinchpoint.tasksources` chooses.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ __all__ = [
     "TaskUse",
     "Times",
     "born_within",
-    "choose_source",
     "choose_times",
     "raise_file_limit",
 ]
@@ -41,17 +41,26 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 class Task:
     """One thread. The same object stands for it as long as it lives; a reused id is another object."""
 
-    __slots__ = ("born", "comm", "every", "file", "raw", "run", "tgid", "tid", "wait")
+    __slots__ = ("born", "comm", "every", "tgid", "tid")
 
-    def __init__(self, tgid: int, tid: int, comm: str, file: KeptFile, born: float) -> None:
+    def __init__(self, tgid: int, tid: int, comm: str, born: float) -> None:
         self.tgid = tgid
         self.tid = tid
         self.comm = comm
-        self.file = file
         self.born = born
         """Monotonic time in seconds at which it was found."""
         self.every = 1
-        """It is read at every that-many-th sample."""
+        """It is read at every that-many-th sample, where reading it costs anything."""
+
+
+class _ProcfsTask(Task):
+    """A thread, and what was read of it last."""
+
+    __slots__ = ("file", "raw", "run", "wait")
+
+    def __init__(self, tgid: int, tid: int, comm: str, born: float, file: KeptFile) -> None:
+        super().__init__(tgid, tid, comm, born)
+        self.file = file
         self.raw = b""
         self.run = 0
         self.wait = 0
@@ -70,6 +79,8 @@ class TaskSource(Protocol):
 
     name: str
     """Its name in ``pinchpoint_task_source_info``."""
+    file: str
+    """Name of the procfs file that it reads; "" where it reads none."""
     reason: str
     """Why it was chosen and not a better one; "" for the best."""
     unreadable: int
@@ -81,7 +92,8 @@ class TaskSource(Protocol):
     def sample(self, now: float, *, every: bool = False) -> list[TaskUse]:
         """Return the threads that ran or waited since the last call; `now` is a monotonic time in seconds.
 
-        A source may leave out threads whose turn it is not; with `every` it leaves out none.
+        A source may leave out threads whose turn it is not; with `every` it leaves out none. One that sees the whole
+        host also tells of threads of processes that are not followed, if they used 5 % of the time or more.
         """
 
     def tasks(self) -> Iterable[Task]:
@@ -108,10 +120,10 @@ class KeptFile:
     limit = 512
     """How many they may keep: see `raise_file_limit`."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, keep: bool = True) -> None:
         self._path = path
         self._fd = -1
-        if KeptFile.kept < KeptFile.limit:
+        if keep and KeptFile.kept < KeptFile.limit:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             with KeptFile.counting:
                 KeptFile.kept += 1
@@ -177,7 +189,8 @@ class ProcfsSource:
     """Threads of chosen processes, read from ``/proc/PID/task/TID/FILE``.
 
     `period` says for a thread, by its process and name, at every how-many-th sample it is read: threads that can't be
-    full need not be read ten times a second. `settled` is for how many seconds a thread's name is read again.
+    full need not be read ten times a second. `settled` is for how many seconds a thread's name is read again. Without
+    `keep` each file is opened at each read.
     """
 
     def __init__(
@@ -187,13 +200,16 @@ class ProcfsSource:
         *,
         period: Callable[[int, str], int] = lambda tgid, comm: 1,
         settled: float = SETTLED,
+        keep: bool = True,
     ) -> None:
-        self.name, self._parse, self.reason = times
+        self.name = "kept" if keep else "plain"
+        self.file, self._parse, self.reason = times
+        self._keep = keep
         self.unreadable = 0
         self._procfs = os.fspath(procfs)
         self._period = period
         self._settled = settled
-        self._tasks: dict[int, dict[int, Task]] = {}
+        self._tasks: dict[int, dict[int, _ProcfsTask]] = {}
         self._turn = 0
         self._followed_at: float | None = None
 
@@ -223,13 +239,13 @@ class ProcfsSource:
             if (task := self._meet(tgid, tid, now)) is not None:
                 known[tid] = task
 
-    def _meet(self, tgid: int, tid: int, now: float) -> Task | None:
+    def _meet(self, tgid: int, tid: int, now: float) -> _ProcfsTask | None:
         """Return a thread that was not there at the last look; None where it has gone again."""
         path = f"{self._procfs}/{tgid}/task/{tid}"
         file = None
         try:
-            file = KeptFile(f"{path}/{self.name}")
-            task = Task(tgid, tid, _comm(path), file, now)
+            file = KeptFile(f"{path}/{self.file}", keep=self._keep)
+            task = _ProcfsTask(tgid, tid, _comm(path), now, file)
             task.raw = file.read()
             task.run, task.wait = self._parse(task.raw)
         except (OSError, FormatError) as error:
@@ -273,7 +289,7 @@ class ProcfsSource:
                 tasks.pop(task.tid).file.close()
         return used
 
-    def _rename(self, task: Task) -> None:
+    def _rename(self, task: _ProcfsTask) -> None:
         """Read the name of a young thread again: it starts with its creator's and gives itself its own later."""
         try:
             comm = _comm(f"{self._procfs}/{task.tgid}/task/{task.tid}")
@@ -295,11 +311,6 @@ class ProcfsSource:
 def _comm(task: str) -> str:
     """Return the name of the thread whose directory is `task`: all but the newline that the kernel adds."""
     return decode(read_bytes(f"{task}/comm").removesuffix(b"\n"))
-
-
-def choose_source(procfs: Path, period: Callable[[int, str], int]) -> TaskSource:
-    """Return the best source that this machine has. Raises OSError where there is no procfs."""
-    return ProcfsSource(procfs, choose_times(procfs), period=period)
 
 
 def choose_times(procfs: Path) -> Times:

@@ -63,6 +63,28 @@ def test_a_recorded_run_is_judged_phase_by_phase() -> None:
 
 
 @pytest.mark.usefixtures("kept")
+def test_a_thread_that_no_role_names_is_told_of_in_the_phase_that_it_was_hot_in(tmp_path: Path) -> None:
+    """In a terminal, as JSON and on the page; nothing in that phase that has a role is full."""
+    page = tmp_path / "report.html"
+    invoke("report", "last", "--html", str(page))
+    text = " ".join(invoke("report", "last").stdout.split())
+    found = {phase.phase: phase for phase in document("last").phases}
+
+    words = "`my_thread` of `foo` on mds1:9748 at 96%; a thread without a role was full for 100% of the time"
+    assert (
+        f"no role {words}: nothing that has a role is the limit" in text.partition("ior_hard_write: latency-bound")[2]
+    )
+    assert text.count("my_thread") == 1
+    assert page.read_text().count("`my_thread` of `foo`") == 1
+    hot = found["ior_hard_write"]
+    assert [(one.thread, one.process, one.host) for one in hot.unknown] == [("my_thread", "foo", "mds1:9748")]
+    assert hot.unknown[0].busy == pytest.approx(0.96)
+    assert hot.verdict is not None
+    assert hot.verdict.no_role[0].startswith(words)
+    assert not any(phase.unknown for name, phase in found.items() if name != "ior_hard_write")
+
+
+@pytest.mark.usefixtures("kept")
 def test_json_is_one_document_with_the_same_verdicts() -> None:
     found = document("last")
 
@@ -123,7 +145,8 @@ def test_a_run_whose_recording_was_cut_off_or_damaged_shows_what_is_there(kept: 
 
     recording.write_bytes(whole[: len(whole) // 2])
     cut = document("last")
-    recording.write_bytes(whole[: len(whole) // 2] + b"\0" * 1000)
+    border = whole.rindex(b"\x1f\x8b\x08", 0, len(whole) // 2)  # where a moment begins (RFC 1952)
+    recording.write_bytes(whole[:border] + b"\0" * 1000)
     damaged = document("last")
 
     for found in (cut, damaged):

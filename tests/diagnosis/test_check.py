@@ -146,7 +146,7 @@ FOUND: dict[str, tuple[list[Series], str]] = {
     "mtu_members": ([fact("mtu_members", "bond0 9000: eth1 1500")], "bond0 9000: eth1 1500"),
     "probe_failing": ([probe("probe_success", "osd", 0), probe("probe_success", "cpu", 1)], "osd."),
     "unreadable": ([("tasks_unreadable", {}, 3)], "3 processes"),
-    "schedstat": ([("task_source_info", {"source": "stat", "reason": "no schedstat"}, 1)], "(no schedstat)"),
+    "schedstat": ([("task_source_info", {"file": "stat", "reason": "no schedstat"}, 1)], "(no schedstat)"),
     "stacks": ([("waits_source_info", {"source": "wchan", "reason": "not root"}, 1)], "from wchan: not root."),
     "sampler_priority": (
         [("sampler_priority_info", {"policy": "nice", "reason": "SCHED_FIFO: Operation not permitted"}, 1)],
@@ -242,7 +242,7 @@ HARMLESS: dict[str, list[Series]] = {
     "mtu_members": [fact("mtu", "1500,9000")],
     "probe_failing": [probe("probe_success", "osd", 1)],
     "unreadable": [("tasks_unreadable", {}, 0)],
-    "schedstat": [("task_source_info", {"source": "schedstat", "reason": ""}, 1)],
+    "schedstat": [("task_source_info", {"file": "schedstat", "reason": ""}, 1)],
     "stacks": [("waits_source_info", {"source": "stack", "reason": ""}, 1)],
     "sampler_priority": [("sampler_priority_info", {"policy": "fifo", "reason": ""}, 1)],
     "lost_samples": [

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -156,10 +157,11 @@ def test_counters_stay_when_a_process_ends_and_its_threads_are_gone(machine: Mac
 def test_a_kernel_without_schedstat_is_read_by_stat_and_says_so(machine: Machine) -> None:
     machine.process(10, "fio")
     (machine.procfs / "10" / "schedstat").unlink()
-    probe = Tasks(machine.host())
+    probe = Tasks(replace(machine.host(), task_source="kept"))
     probe.sample(1.0)
 
-    assert read(probe).value("pinchpoint_task_source_info", source="stat", reason="no schedstat") == 1
+    labels = {"source": "kept", "file": "stat", "reason": "no schedstat"}
+    assert read(probe).value("pinchpoint_task_source_info", **labels) == 1
     probe.close()
 
 

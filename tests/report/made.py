@@ -55,7 +55,9 @@ PHASES = (
         50,
         Result("write", "bytes_per_second", 0.07 * GIB, "0.070 GiB/s"),
         {"osd": 3.6, "cpu": 0.2, "idle": 0.2},
-        CALM | {(MDS, "kv_sync", "osd.0", "osd"): (0.35, 0.02), (MDS, "osd_op", "osd.0", "osd"): (0.3, 0.03)},
+        CALM
+        | {(MDS, "kv_sync", "osd.0", "osd"): (0.35, 0.02), (MDS, "osd_op", "osd.0", "osd"): (0.3, 0.03)}
+        | {(MDS, "unknown_thread", "host", ""): (0.97, 0.0)},
     ),
     Act(
         "find",
@@ -166,6 +168,10 @@ def _advance(hosts: Mapping[str, _Host], act: Act | None, run: str, seconds: flo
         client.add("pinchpoint_workload_seconds_total", waits.get(wait, 0.0) * seconds, **names, wait=wait)
     client.set("pinchpoint_workload_owner_info", 1, **names, owner="io500")
     client.set("pinchpoint_workload_client_info", 1, **names, client="ceph-1")
+    strange = "pinchpoint_unknown_thread_busy_ratio"
+    mds.values.pop(strange, None)
+    if act is not None and (MDS, "unknown_thread", "host", "") in act.busy:
+        mds.set(strange, 0.96, thread="my_thread", process="foo")
     client.set("pinchpoint_storage_device_info", 1, owner="io500", device="", bdi="ceph-1")
     mds.add("pinchpoint_thread_cpu_seconds_total", 0.4 * seconds, role="mds_lock", owner="mds.a")
     mds.add("pinchpoint_thread_runqueue_seconds_total", 0.5 * seconds, role="mds_lock", owner="mds.a")

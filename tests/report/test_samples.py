@@ -33,6 +33,24 @@ def test_a_moment_in_which_no_host_answered_was_when_the_last_one_was(tmp_path: 
     assert Samples(tmp_path / "r").times == [5.0, 5.0, 7.0]
 
 
+def test_threads_without_a_role_are_found_in_every_moment_though_few_are_parsed(tmp_path: Path) -> None:
+    record(tmp_path / "r")
+    samples = Samples(tmp_path / "r")
+
+    names = {(found.host, found.thread, found.process, found.busy) for found in samples.sightings}
+    assert names == {(MDS, "my_thread", "foo", 0.96)}
+    assert len(samples.sightings) == 50
+    assert {found.time for found in samples.sightings} < set(samples.times)
+
+
+def test_a_sighting_that_is_no_share_is_none(tmp_path: Path) -> None:
+    name = "pinchpoint_unknown_thread_busy_ratio"
+    lines = ("a 1 5.0", *(f'{name}{{thread="t"}} {value} 5.0' for value in ("NaN", "-1", "+Inf", "0.5")), "# EOF", "")
+    (tmp_path / "r").write_bytes(gzip.compress("\n".join(lines).encode()))
+
+    assert [found.busy for found in Samples(tmp_path / "r").sightings] == [0.5]
+
+
 def test_a_file_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Samples(tmp_path / "missing")

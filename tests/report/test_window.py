@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinchpoint.model import Labels, Snapshot, Snapshots
-from pinchpoint.report.window import Reader, Window, needed
+from pinchpoint.report.window import Reader, Sighting, Window, hottest, needed
 from pinchpoint.runs import PhaseMark
 
 WORK = "pinchpoint_workload_seconds_total"
@@ -117,3 +117,44 @@ def test_what_is_needed_gives_the_same_window_as_everything(seconds: list[float]
     sparing = window(mark.start, mark.end, *(taken for place, taken in enumerate(every) if place in wanted))
 
     assert times(sparing) == times(window(mark.start, mark.end, *every))
+
+
+def named(sightings: list[Sighting], start: float, end: float) -> dict[str, tuple[str, float]]:
+    """Return the thread that speaks for each host from `start` to `end`, of 30 moments, one a second."""
+    found = hottest(sightings, range(30), start, end)
+    return {host: (thread, round(busy, 6)) for host, (thread, _, busy) in found.items()}
+
+
+def seen(time: float, thread: str, busy: float, host: str = "a") -> Sighting:
+    return Sighting(time, host, thread, "foo", busy)
+
+
+def test_the_thread_without_a_role_that_was_seen_most_speaks_for_a_phase() -> None:
+    sightings = [
+        *(seen(time, "before", 1.0) for time in range(8, 14)),
+        *(seen(time, "one", 0.8) for time in (14, 15, 16, 17)),
+    ]
+    sightings += [seen(18, "two", 1.0), seen(20, "end", 0.5), *(seen(time, "after", 1.0) for time in range(21, 29))]
+
+    # A moment tells of the 3 s before it: of the seven that tell of nothing but the phase it was there at four.
+    assert named(sightings, 10, 20) == {"a": ("one", round(0.8 * 4 / 7, 6))}
+
+
+def test_each_host_has_its_own() -> None:
+    sightings = [seen(12, "one", 0.9), seen(12, "two", 0.6, host="b")]
+
+    assert named(sightings, 10, 12) == {
+        "a": ("one", 0.9),
+        "b": ("two", 0.6),
+    }
+
+
+def test_a_phase_ends_with_the_first_moment_after_it() -> None:
+    sightings = [seen(12, "one", 0.9), seen(13, "two", 0.95)]
+
+    assert named(sightings, 10.2, 11.6) == {"a": ("one", 0.45)}
+
+
+def test_a_phase_without_moments_has_none() -> None:
+    assert hottest([seen(5, "one", 1.0)], [5.0], 10, 12) == {}
+    assert hottest([], [], 10, 12) == {}

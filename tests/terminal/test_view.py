@@ -21,6 +21,7 @@ from pinchpoint.diagnosis.usage import (
     ResourceUse,
     RoleUse,
     SilentDaemon,
+    UnknownThread,
     Usage,
 )
 from pinchpoint.diagnosis.verdict import Kind, Limit, Verdict
@@ -136,6 +137,40 @@ c:1 (exporter)  no benchmark runs                                    sampling ok
 RESOURCE           OWNER          busy (▒ no CPU, │ limit)   BUSY SATURATED
 """
     )
+
+
+STRANGE = replace(IDLE, unknown=UnknownThread("my_thread", "foo", 1.0, 0.97))
+
+
+def test_a_hot_thread_that_no_role_names_is_named_below_the_resources() -> None:
+    lines = plain(View(Picture([HostView("a:1", "exporter", STRANGE)])))
+
+    assert lines[4] == "no role: `my_thread` of `foo` at 100%"
+
+
+def test_one_that_is_not_hot_is_not() -> None:
+    calm = replace(IDLE, unknown=UnknownThread("my_thread", "foo", 0.3, 0.1))
+
+    assert not any("no role" in line for line in plain(View(Picture([HostView("a:1", "exporter", calm)]))))
+
+
+@pytest.mark.parametrize("height", range(1, 16))
+def test_a_host_with_a_hot_thread_keeps_to_its_height(height: int) -> None:
+    lines = plain(
+        View(Picture([HostView("a:1", "exporter", replace(BUSY, unknown=STRANGE.unknown))]), height, "q quits")
+    )
+
+    assert len(lines) == height
+    assert lines[-1] == "q quits"
+    assert height < 11 or any("no role: `my_thread`" in line for line in lines)
+
+
+def test_a_threads_name_can_do_nothing_to_the_terminal() -> None:
+    evil = replace(IDLE, unknown=UnknownThread("\x1b[2J[bold]\n", "\u202egnp.exe" + "z" * 300, 1.0, 1.0))
+
+    line = plain(View(Picture([HostView("a:1", "exporter", evil)])))[4]
+    assert line.startswith("no role: `\ufffd[2J[bold]\ufffd` of `\ufffdgnp.exezzz")
+    assert len(line) == 80
 
 
 def test_names_are_drawn_as_plain_text() -> None:
@@ -353,6 +388,21 @@ def test_what_limits_the_benchmark_stands_above_all_hosts_with_what_it_rests_on_
         "  not the limit: kswapd of node0 on a is busy for 100%: it keeps up",
         "",
     ]
+
+
+def test_a_thread_without_a_role_comes_early_where_no_limit_is_known() -> None:
+    words = "`my_thread` of `foo` on b at 98%"
+    open_ = replace(FULL, kind=Kind.LATENCY_BOUND, limits=(), no_role=(words,), latency=("1.0 requests in flight",))
+
+    def shown(found: Verdict) -> list[str]:
+        return plain(View(Picture([HostView("a", "exporter", None)], [Judged("io500", "r", "", found)])))
+
+    assert shown(open_)[3:6] == [
+        f"  no role: {words}",
+        "  1.0 requests in flight",
+        "  what to do: Use more active ranks. (runbooks/MdsLockSaturated.md)",
+    ]
+    assert not any("no role" in line for line in shown(replace(FULL, no_role=(words,))))
 
 
 @pytest.mark.parametrize("height", [1, 3, 8, 24])

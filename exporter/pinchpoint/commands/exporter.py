@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from pinchpoint import __version__
+from pinchpoint import __version__, tasksources
 from pinchpoint.build import local_sampler
 from pinchpoint.catalogue import all_metrics
 from pinchpoint.config import LOG_LEVELS, Config, ConfigError, check_config, load_config
@@ -61,6 +61,9 @@ class _Command(click.Command):
 @click.option("--config.file", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="TOML file.")
 @_flags
 @click.option("--sample-interval", type=float, metavar="SECONDS", help="Pace of the fast probes. [default: 0.1]")
+@click.option(
+    "--task-source", type=click.Choice(tasksources.SOURCES), help="How threads are read. [default: auto, the best]"
+)
 @click.option("--log.level", "log_level", type=click.Choice(LOG_LEVELS), help="Least severity to log. [default: info]")
 @click.version_option(__version__, prog_name="pinchpoint")
 def command(config_file: Path | None, **flags: Any) -> None:
@@ -105,7 +108,7 @@ def _with_flags(config: Config, flags: dict[str, Any]) -> Config:
     for name in ("procfs", "sysfs", "rootfs", "runs"):
         if flags[name] is not None:
             setattr(config.path, name, flags[name])
-    for name in ("sample_interval", "log_level"):
+    for name in ("sample_interval", "task_source", "log_level"):
         if flags[name] is not None:
             setattr(config, name, flags[name])
     for probe in PROBES:

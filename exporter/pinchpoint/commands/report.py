@@ -16,7 +16,7 @@ from pinchpoint.prometheus import PrometheusError, fired_alerts
 from pinchpoint.report.document import Document, build, settings
 from pinchpoint.report.samples import Samples
 from pinchpoint.report.timeline import Timeline, Tracer, step_of
-from pinchpoint.report.window import Reader, needed
+from pinchpoint.report.window import Reader, hottest, needed
 from pinchpoint.runs import PhaseMark
 from pinchpoint.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import fail, say, show, warn
@@ -103,6 +103,9 @@ def _read(record: RunRecord, warnings: list[str], *, pictures: bool) -> tuple[Re
         if pictures:
             tracer.take(moment)
     reader.finish(marker.end)
+    for window in reader.windows:
+        if window.end is not None:
+            window.hottest = hottest(samples.sightings, times, window.start, window.end)
     tracer.finish()
     if samples.damage:
         warnings.append(f"the recording is damaged; what comes before that counts: {samples.damage}")

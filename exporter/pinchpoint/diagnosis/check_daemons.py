@@ -45,7 +45,7 @@ def unreadable(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 def schedstat(host: Snapshot, check: Check) -> Iterator[Outcome]:
     for labels, _ in series(host, "pinchpoint_task_source_info"):
-        yield found(reason=label(labels, "reason")) if label(labels, "source") == "stat" else fine()
+        yield found(reason=label(labels, "reason")) if label(labels, "file") == "stat" else fine()
 
 
 def stacks(host: Snapshot, check: Check) -> Iterator[Outcome]:

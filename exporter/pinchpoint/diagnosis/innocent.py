@@ -105,6 +105,10 @@ def _commit(use: ResourceUse, host: Usage) -> str:
     return ""  # it is a part of kv_sync
 
 
+def _unknown(use: ResourceUse, host: Usage) -> str:
+    return ""  # nobody knows what it serves
+
+
 SUSPECTS: Mapping[str, Callable[[ResourceUse, Usage], str]] = {
     "kswapd": _kswapd,
     "kblockd": _kblockd,
@@ -112,4 +116,5 @@ SUSPECTS: Mapping[str, Callable[[ResourceUse, Usage], str]] = {
     "link": _link,
     "kv_commit": _commit,
     "cpu_set": _cpu_set,
+    "unknown_thread": _unknown,
 }

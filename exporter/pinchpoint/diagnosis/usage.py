@@ -9,7 +9,7 @@ a number) is treated as missing, and what is missing is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -18,6 +18,7 @@ from pinchpoint.diagnosis.series import LARGEST, finite, label, series
 from pinchpoint.model import Labels, Snapshot
 
 __all__ = [
+    "UNKNOWN_THREAD",
     "BlindProbe",
     "Clock",
     "Idle",
@@ -29,12 +30,15 @@ __all__ = [
     "RoleUse",
     "SilentDaemon",
     "StorageDevice",
+    "UnknownThread",
     "Usage",
     "WorkloadUse",
+    "unknown_thread",
     "usage",
 ]
 
 PROBLEM = "pinchpoint_ceph_socket_problem_info"
+UNKNOWN_THREAD = "pinchpoint_unknown_thread_busy_ratio"
 SHORTEST = 1e-3
 """Seconds: two snapshots that are closer together than this say nothing."""
 MOST_CPUS = 8192
@@ -227,6 +231,18 @@ class Own:
 
 
 @dataclass(frozen=True, slots=True)
+class UnknownThread:
+    """The hottest thread that no role names."""
+
+    thread: str
+    process: str
+    busy: float
+    """Share of the last seconds (of a phase, of all of it) in which it ran or waited for a CPU."""
+    saturated: float
+    """Share of the time in samples in which a thread without a role, this one or another, was at its threshold."""
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """What happened on one host between two snapshots."""
 
@@ -253,6 +269,8 @@ class Usage:
     workloads: tuple[WorkloadUse, ...] = ()
     """Busiest first."""
     devices: tuple[StorageDevice, ...] = ()
+    unknown: UnknownThread | None = None
+    """None where no thread without a role did much."""
 
 
 def usage(before: Snapshot, after: Snapshot) -> Usage:
@@ -262,10 +280,11 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
         return Usage(after.time, 0.0)
     window = _Window(before, after, seconds)
     phases = active_phases(after)
+    resources = _resources(window)
     return Usage(
         after.time,
         seconds,
-        _resources(window),
+        resources,
         _roles(window),
         phases,
         current_runs(after, phases),
@@ -278,6 +297,7 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
         _own(window),
         _workloads(window),
         _devices(window),
+        _unknown(window, resources),
     )
 
 
@@ -517,3 +537,17 @@ def _devices(window: _Window) -> tuple[StorageDevice, ...]:
         for labels, _ in series(snapshot, "pinchpoint_storage_device_info")
     }
     return tuple(sorted(found, key=lambda device: (device.owner, device.device, device.bdi)))
+
+
+def _unknown(window: _Window, resources: tuple[ResourceUse, ...]) -> UnknownThread | None:
+    found = max(window.now(UNKNOWN_THREAD), key=lambda sample: sample[1], default=None)
+    if found is None:
+        return None
+    labels, busy = found
+    return unknown_thread(resources, label(labels, "thread"), label(labels, "process"), busy)
+
+
+def unknown_thread(resources: Iterable[ResourceUse], thread: str, process: str, busy: float) -> UnknownThread:
+    """Return a thread without a role, given how full those were of which it was one."""
+    full = next((use.saturated for use in resources if use.resource == "unknown_thread"), 0.0)
+    return UnknownThread(thread, process, min(1.0, busy), full)

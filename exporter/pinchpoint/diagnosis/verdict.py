@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from pinchpoint.diagnosis import evidence
+from pinchpoint.diagnosis import evidence, unknown
 from pinchpoint.diagnosis.advice import Advice, advice_on
 from pinchpoint.diagnosis.blame import DAEMONS, Limit, Workload, blame, serving, workloads
 from pinchpoint.diagnosis.innocent import innocent
 from pinchpoint.diagnosis.latency import latency
-from pinchpoint.diagnosis.usage import Usage, usage
+from pinchpoint.diagnosis.usage import UnknownThread, Usage, unknown_thread, usage
 from pinchpoint.model import Snapshots
 
 __all__ = ["Confidence", "Judge", "Kind", "Limit", "Verdict", "verdict"]
@@ -97,6 +97,10 @@ class Verdict:
     """What could not be seen."""
     latency: tuple[str, ...] = ()
     """Where the latency of a latency-bound interval comes from."""
+    unknown: Mapping[str, UnknownThread] = field(default_factory=dict)
+    """The hottest thread without a role by host, where it was hot; the hottest host first."""
+    no_role: tuple[str, ...] = ()
+    """The same in sentences."""
     runbook: str = ""
     """Name of the runbook's page that says what to do; empty where there is none."""
     advice: str = ""
@@ -108,12 +112,22 @@ class Verdict:
         return evidence.words(self.kind, self.limits)
 
 
-def verdict(before: Snapshots, after: Snapshots, *, benchmark: str = "", run: str = "") -> Verdict:
+def verdict(
+    before: Snapshots,
+    after: Snapshots,
+    *,
+    benchmark: str = "",
+    run: str = "",
+    seen: Mapping[str, tuple[str, str, float]] | None = None,
+) -> Verdict:
     """Return what limits a benchmark's run between two snapshots of each host; without names, the busiest one.
 
-    Processes of the benchmark on hosts that don't know the run count for it.
+    Processes of the benchmark on hosts that don't know the run count for it. `seen` has thread, process and busy share
+    of the thread without a role that was hottest in between, by host; else the one of the later snapshot counts.
     """
     hosts = {name: usage(before[name], after[name]) for name in before.keys() & after.keys()}
+    if seen is not None:
+        hosts = {name: _renamed(use, seen.get(name)) for name, use in hosts.items()}
     return judge({name: hosts[name] for name in sorted(hosts)}, before, after, benchmark=benchmark, run=run)
 
 
@@ -135,7 +149,9 @@ def judge(
     hidden = shares.get("ceph", 0.0) + sum(unseen.values())
     kind, limits, margin = _decide(shares, ranking, hidden)
     blind = (*evidence.blind(shares, unseen), *missing)
-    doubts, confidence = _doubts(hosts, seconds, shares, hidden, margin)
+    hot = unknown.hot_threads(hosts)
+    strange = not limits and any(map(unknown.full, hot.values()))
+    doubts, confidence = _doubts(hosts, seconds, shares, hidden, margin, strange=strange)
     found = Verdict(
         kind,
         seconds,
@@ -148,11 +164,18 @@ def judge(
         evidence.evidence(kind, workload, limits, ranking),
         innocent(hosts, after, ranking),
         blind,
+        unknown=hot,
+        no_role=tuple(unknown.sentences(hot, limited=bool(limits))),
     )
     if kind is Kind.LATENCY_BOUND:
         parts = latency(before, after, benchmark=workload.benchmark, run=workload.run, waits=shares)
         found = replace(found, latency=parts.sentences)
     return _advised(found)
+
+
+def _renamed(use: Usage, seen: tuple[str, str, float] | None) -> Usage:
+    """Return a host's usage with the thread without a role that was hottest over all of the interval."""
+    return replace(use, unknown=None if seen is None else unknown_thread(use.resources, *seen))
 
 
 def _chosen(found: Sequence[Workload], benchmark: str, run: str) -> Workload | None:
@@ -226,7 +249,13 @@ def _under(ranking: Sequence[Limit]) -> str:
 
 
 def _doubts(
-    hosts: Mapping[str, Usage], seconds: float, shares: Mapping[str, float], hidden: float, margin: str
+    hosts: Mapping[str, Usage],
+    seconds: float,
+    shares: Mapping[str, float],
+    hidden: float,
+    margin: str,
+    *,
+    strange: bool,
 ) -> tuple[tuple[str, ...], Confidence]:
     grave: list[str] = []
     slight: list[str] = []
@@ -246,6 +275,8 @@ def _doubts(
         slight.append(f"{unclear:.0%} of the time is in kernel locks and unknown stacks")
     if hidden > MOST / 5:
         slight.append(f"{hidden:.0%} of the time waits for what can't be seen")
+    if strange:
+        slight.append("a thread without a role was full, and may be the limit")
     if margin:
         slight.append(margin)
     level = Confidence.LOW if grave else Confidence.MEDIUM if slight else Confidence.HIGH

@@ -13,6 +13,7 @@ from pinchpoint.model import Metric, Point
 from pinchpoint.processes import Processes
 from pinchpoint.roles import Roles
 from pinchpoint.runs import RunDirectory
+from pinchpoint.tasksources import AUTO
 from pinchpoint.waits import WaitRules, load_waits
 from pinchpoint.workloads import FoundRuns
 
@@ -42,6 +43,8 @@ class Host:
     """The runs that were found among the processes: one probe finds them, others need them."""
     waits: WaitRules = field(default_factory=load_waits)
     """What kernel stacks mean."""
+    task_source: str = AUTO
+    """How threads are read, one of `pinchpoint.tasksources.SOURCES`."""
 
 
 class Probe(ABC):

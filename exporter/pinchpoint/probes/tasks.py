@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import Host, Probe
 from pinchpoint.processes import Process
-from pinchpoint.procfs import FormatError, parse_stat, read_bytes
-from pinchpoint.tasksource import Task, TaskSource, choose_source
+from pinchpoint.procfs import FormatError, decode, kworker_work, parse_stat, read_bytes
+from pinchpoint.roles import KWORKER
+from pinchpoint.tasksource import Task, TaskSource, TaskUse
+from pinchpoint.tasksources import choose_source
 from pinchpoint.threads import METRICS, RoleTable, RoleUse
+from pinchpoint.unknownthreads import METRICS as UNKNOWN_METRICS
+from pinchpoint.unknownthreads import RESOURCE as UNKNOWN
+from pinchpoint.unknownthreads import WORTH, Hot, Name, UnknownThreads, hottest
 
 __all__ = ["Tasks"]
 
@@ -18,7 +23,7 @@ SOURCE = Metric(
     "pinchpoint_task_source_info",
     "How threads are read; the reason says why no better way could be used.",
     Kind.GAUGE,
-    ("source", "reason"),
+    ("source", "file", "reason"),
 )
 FOLLOWED = Metric("pinchpoint_tasks_followed", "Threads that are read.")
 UNREADABLE = Metric(
@@ -30,18 +35,23 @@ CLOSE_INTERVAL = 5.0
 """Seconds between two comparisons of what was charged with what each process used."""
 CLOSE_LEAST = 2
 """Clock ticks that a difference has to reach: the totals of a process are rounded to ticks."""
-TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+NANOSECONDS = 1_000_000_000
+TICK = NANOSECONDS // os.sysconf("SC_CLK_TCK")
 """Nanoseconds of a clock tick, the unit of times in stat."""
+KERNEL = "kernel"
+"""What the process of a kernel thread is called: it has none."""
+NO_NAME = "?"
+"""... and of a thread whose process was gone before anybody asked."""
 RECOUNT = 5.0
 """Seconds after which the threads of known processes are listed even if nothing seems to have been forked."""
 
 
 class Tasks(Probe):
-    """CPU time and run-queue wait of every thread that has a role."""
+    """CPU time and run-queue wait of every thread that has a role, and of the busiest one that has none."""
 
     name = "tasks"
     help = "CPU and run-queue wait of threads by role (procfs schedstat)"
-    metrics = (*METRICS, SOURCE, FOLLOWED, UNREADABLE)
+    metrics = (*METRICS, *UNKNOWN_METRICS, SOURCE, FOLLOWED, UNREADABLE)
     interval = None
     fast = True
 
@@ -55,13 +65,16 @@ class Tasks(Probe):
         self._counted = self._closed = float("-inf")
         self._charged: dict[int, int] = {}
         self._unknown: dict[int, tuple[Process, int]] = {}
+        self._hottest = UnknownThreads(host.roles.thresholds[UNKNOWN], self._name)
+        self._quick: list[Task] = []
+        """Threads without a role that are read at each sample as long as they are hot."""
         self._last: float | None = None
 
     def sample(self, now: float) -> None:
         """Read every thread that is due."""
         self._processes = self.host.processes.current(now)
         if self._source is None:
-            self._source = choose_source(self.host.procfs, self._period)
+            self._source = choose_source(self.host.procfs, self._period, self.host.task_source)
         source = self._source
         if self.host.processes.generation != self._generation or now - self._counted >= RECOUNT:
             self._generation = self.host.processes.generation
@@ -69,17 +82,26 @@ class Tasks(Probe):
             source.follow(self._processes, now)
             self._count(source)
         closing = now - self._closed >= CLOSE_INTERVAL
-        for task, run, wait in source.sample(now, every=closing):
+        elapsed = 0.0 if self._last is None else now - self._last
+        unknown: list[TaskUse] = []
+        for used in source.sample(now, every=closing):
+            task, run, wait = used
             use = self._use(task)
+            if use is None or use.role.fallback:
+                unknown.append(used)
             if use is not None:
                 self._table.charge(use, task.tgid, run, wait)
                 self._charged[task.tgid] = self._charged.get(task.tgid, 0) + run
+        if elapsed:
+            self._charge_unknown(unknown, elapsed)
         self._close_sums(every=closing)
         if closing:
             self._closed = now
             self._table.forget(now)
+            self._slow_down()
         if self._last is not None:
-            self._table.settle(now - self._last)
+            self._table.settle(elapsed)
+            self._hottest.settle(now, elapsed)
         self._last = now
 
     def _period(self, tgid: int, comm: str) -> int:
@@ -98,6 +120,61 @@ class Tasks(Probe):
         use = self._table.use(self.host.roles.thread_role(process.class_, task.comm).role, process.owner)
         self._uses[task] = (task.comm, process, use)
         return use
+
+    def _charge_unknown(self, unknown: Sequence[TaskUse], elapsed: float) -> None:
+        """Charge threads without a role; one that is hot is not left out of any sample from now on."""
+        for task, run, wait in hottest(unknown):
+            every = task.every
+            if (thread := self._unknown_thread(task)) is not None:
+                self._hottest.charge(thread, run // every, wait // every)
+            if every > 1 and run + wait >= WORTH * every * elapsed * NANOSECONDS:
+                task.every = 1
+                self._quick.append(task)
+
+    def _unknown_thread(self, task: Task) -> Hot | None:
+        """Return whom to charge for a thread; None for a worker whose work has a role."""
+        if task.tgid not in self.host.processes.kworkers:
+            return Hot(task)
+        work = self._work(task) or KWORKER
+        return Hot(task, work) if self.host.roles.thread_role(KWORKER, work).role.fallback else None
+
+    def _slow_down(self) -> None:
+        """Read threads without a role that have cooled as rarely as before."""
+        hot = []
+        for task in self._quick:
+            if self._hottest.recent(Hot(task)):
+                hot.append(task)
+            else:
+                task.every = self._period(task.tgid, task.comm)
+        self._quick = hot
+
+    def _work(self, worker: Task) -> str:
+        """Return what a worker does; its comm as the kernel's tasks have it lacks that, and is cut."""
+        if work := kworker_work(worker.comm):
+            return work
+        try:
+            comm = read_bytes(f"{self.host.procfs}/{worker.tgid}/comm")
+        except OSError:
+            return ""
+        return kworker_work(decode(comm.removesuffix(b"\n")))
+
+    def _name(self, thread: Hot) -> Name | None:
+        """Return what a thread without a role is called; None where it will have one at the next look."""
+        task, work = thread
+        if work:
+            return Name(work, KWORKER)
+        if (process := self._processes.get(task.tgid)) is not None:
+            role = self.host.roles.thread_role(process.class_, task.comm).role
+            return Name(task.comm, process.comm) if role.fallback else None
+        try:
+            leader = parse_stat(read_bytes(f"{self.host.procfs}/{task.tgid}/stat"))
+        except (OSError, FormatError):
+            return Name(task.comm, task.comm if task.tid == task.tgid else NO_NAME)
+        if leader.kernel_thread and leader.kworker:
+            return None
+        if self.host.roles.process(leader.comm, kernel=leader.kernel_thread) is not None:
+            return None
+        return Name(leader.comm, KERNEL) if leader.kernel_thread else Name(task.comm, leader.comm)
 
     def _count(self, source: TaskSource) -> None:
         """Count the threads of each role again; what has gone is forgotten here."""
@@ -149,8 +226,9 @@ class Tasks(Probe):
     def points(self) -> Iterator[Point]:
         """Yield the series of every role."""
         yield from self._table.points()
+        yield from self._hottest.points()
         if self._source is not None:
-            yield SOURCE.point(1, self._source.name, self._source.reason)
+            yield SOURCE.point(1, self._source.name, self._source.file, self._source.reason)
             yield FOLLOWED.point(len(self._uses))
             yield UNREADABLE.point(self._source.unreadable + self.host.processes.unreadable)
 

@@ -26,6 +26,7 @@ __all__ = [
     "Judgement",
     "Phase",
     "Ranked",
+    "Unknown",
     "build",
     "settings",
 ]
@@ -71,6 +72,17 @@ class Judgement(msgspec.Struct):
     innocent: list[str]
     blind: list[str]
     latency: list[str]
+    no_role: list[str]
+
+
+class Unknown(msgspec.Struct):
+    """A thread that no role names, and that was hot. Shares are of the phase, 0 to 1."""
+
+    thread: str
+    process: str
+    host: str
+    busy: float
+    saturated: float
 
 
 class Ranked(msgspec.Struct):
@@ -104,6 +116,7 @@ class Phase(msgspec.Struct):
     waits: dict[str, float]
     verdict: Judgement | None
     ranking: list[Ranked]
+    unknown: list[Unknown]
     alerts: list[str] | None
     warnings: list[str]
 
@@ -210,7 +223,7 @@ def _phase(
     found = None
     warnings = _offsets(mark, window) if recorded else []
     if window.before and window.after:
-        found = verdict(window.before, window.after, benchmark=name, run=run)
+        found = verdict(window.before, window.after, benchmark=name, run=run, seen=window.hottest)
     elif recorded:
         warnings.append("no samples: the recording has less than two moments of this phase")
     seconds = mark.seconds if mark.seconds is not None else None if end is None else max(0.0, end - mark.start)
@@ -226,6 +239,7 @@ def _phase(
         {wait: round(share, DECIMALS) for wait, share in found.waits.items()} if found else {},
         _judgement(found) if found else None,
         _ranking(found) if found else [],
+        _unknown(found) if found else [],
         None if alerts is None else list(alerts),
         warnings,
     )
@@ -260,7 +274,15 @@ def _judgement(found: Verdict) -> Judgement:
         list(found.innocent),
         list(found.blind),
         list(found.latency),
+        list(found.no_role),
     )
+
+
+def _unknown(found: Verdict) -> list[Unknown]:
+    return [
+        Unknown(hot.thread, hot.process, host, round(hot.busy, DECIMALS), round(hot.saturated, DECIMALS))
+        for host, hot in found.unknown.items()
+    ]
 
 
 def _ranking(found: Verdict) -> list[Ranked]:

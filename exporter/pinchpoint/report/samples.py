@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from pathlib import Path
 
+from pinchpoint.diagnosis.series import finite, label
+from pinchpoint.diagnosis.usage import UNKNOWN_THREAD
 from pinchpoint.model import Snapshots
-from pinchpoint.recording import read_documents, read_recording
+from pinchpoint.recording import read_documents, read_recording, read_series
+from pinchpoint.report.window import Sighting
 
 __all__ = ["Samples"]
 
@@ -23,9 +26,15 @@ class Samples:
         self.damage = ""
         self.times: list[float] = []
         """When each moment was, in Unix seconds."""
+        self.sightings: list[Sighting] = []
+        """The threads without a role that were seen hot, oldest first: any moment may have one."""
         try:
             for document in read_documents(path, self._warn):
                 self.times.append(_time(document, self.times[-1] if self.times else 0.0))
+                for host, labels, value in read_series(document, UNKNOWN_THREAD):
+                    if (busy := finite(value)) is not None:
+                        names = label(labels, "thread"), label(labels, "process")
+                        self.sightings.append(Sighting(self.times[-1], host, *names, busy))
         except ValueError as error:
             self.damage = str(error)
 

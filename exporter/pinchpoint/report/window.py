@@ -5,19 +5,33 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pinchpoint.diagnosis.facts import Facts, facts, merged
 from pinchpoint.model import Snapshot, Snapshots
 from pinchpoint.runs import PhaseMark
 
-__all__ = ["Reader", "Window", "needed", "time_of"]
+__all__ = ["Reader", "Sighting", "Window", "hottest", "needed", "time_of"]
 
 STALE = 5.0
 """Seconds for which a host that gave no answer stands as it was last seen."""
 ENDING = ("pinchpoint_resource_", "pinchpoint_workload_", "pinchpoint_thread_")
 """Begin the names of integrals that go with their process: what it used belongs to the phase all the same."""
+COVERED = 3.0
+"""Seconds before a moment that the busy share of a thread without a role is a mean over."""
 BESIDE = 3
 """Moments that are read before each border: what ends with the phase is seen last there."""
+
+
+class Sighting(NamedTuple):
+    """A thread without a role that was hot at one moment."""
+
+    time: float
+    """Of the moment, in Unix seconds."""
+    host: str
+    thread: str
+    process: str
+    busy: float
 
 
 @dataclass(slots=True)
@@ -33,6 +47,8 @@ class Window:
     """Unix seconds; None of a phase whose end was not seen."""
     before: dict[str, Snapshot] = field(default_factory=dict)
     after: dict[str, Snapshot] = field(default_factory=dict)
+    hottest: dict[str, tuple[str, str, float]] = field(default_factory=dict)
+    """Thread, process and busy share of the thread without a role that was hottest in the phase, by host."""
     complete: bool = False
 
 
@@ -86,6 +102,32 @@ def with_ended(earlier: Snapshots, later: Snapshots) -> dict[str, Snapshot]:
                     values[name] = {**series, **now}
         found[host] = Snapshot(snapshot.time, values)
     return found
+
+
+def hottest(
+    sightings: Sequence[Sighting], times: Sequence[float], start: float, end: float
+) -> dict[str, tuple[str, str, float]]:
+    """Return thread, process and mean busy share of the thread that was hottest from `start` to `end`, by host.
+
+    Both `sightings` and `times`, those of all moments, are oldest first. The end is the first moment after it.
+    """
+    start += min(COVERED, (end - start) / 2)  # what is seen before tells of the time before the phase, too
+    first, last = bisect_right(times, start), bisect_left(times, end)
+    moments = len(times[first : last + 1])
+    if not moments:
+        return {}
+    until = times[min(last, len(times) - 1)]
+    sums: dict[str, dict[tuple[str, str], float]] = {}
+    for place in range(bisect_right(sightings, start, key=_when), bisect_right(sightings, until, key=_when)):
+        _, host, thread, process, busy = sightings[place]
+        names = sums.setdefault(host, {})
+        names[thread, process] = names.get((thread, process), 0.0) + busy
+    best = {host: max(names.items(), key=lambda item: item[1]) for host, names in sums.items()}
+    return {host: (*names, busy / moments) for host, (names, busy) in best.items()}
+
+
+def _when(sighting: Sighting) -> float:
+    return sighting.time
 
 
 def time_of(moment: Snapshots) -> float:

@@ -94,6 +94,7 @@ def _details(phase: Phase) -> list[tuple[str, list[str]]]:
         found += [
             ("waits", [_waits(phase, len(phase.waits))]),
             ("evidence", verdict.evidence),
+            ("no role", verdict.no_role),
             ("latency", verdict.latency),
             ("not the limit", verdict.innocent),
             ("not seen", verdict.blind),

@@ -15,6 +15,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from pinchpoint.diagnosis import unknown
 from pinchpoint.diagnosis.progress import Phase, Run
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.diagnosis.usage import (
@@ -150,7 +151,10 @@ class _Painter:
             margin = f"  ({found.margin})" if found.margin else ""
             yield self._line((f"{name}: ", "bold"), (found.words, style), (margin, "dim"))
             told = [*found.evidence, *found.blind, *(f"not the limit: {line}" for line in found.innocent)]
-            told[2:2] = [*found.latency[:1], *([f"what to do: {_advice(found)}"] if found.advice else [])]
+            # Where a limit is known, the host's own line on such a thread is enough.
+            strange = [] if found.limits else [f"no role: {line}" for line in found.no_role[:1]]
+            advice = [f"what to do: {_advice(found)}"] if found.advice else []
+            told[2:2] = [*strange, *found.latency[:1], *advice]
             for line in told[: most - 1]:
                 yield self._line((f"  {line}", ""))
         if judged:
@@ -330,6 +334,9 @@ class _Painter:
         return self._line((self._names(use.role, use.owner) + figures, ""))
 
     def _foot(self, use: Usage) -> Iterator[Text]:
+        if (strange := use.unknown) is not None and unknown.hot(strange):
+            style = STYLES[Level.FULL if unknown.full(strange) else Level.NEAR]
+            yield self._line((unknown.short(strange), style))
         yield self._cpus(use)
         yield self._line(("memory " + _memory(use.memory), ""))
         if dark := [*map(_silent, use.silent), *map(_blind, use.blind)]:
@@ -364,7 +371,8 @@ def _lines(use: Usage) -> int:
     hot = len(_hot(use))
     runs = sum(max(1, len(run.phases)) + bool(run.results) + bool(run.blind) for run in _shown(use.runs))
     tables = max(1, len(_busy(use))) + hot + (4 if hot else 2)
-    return 1 + runs + tables + 2 + bool(use.blind or use.silent) + bool(use.absent)
+    strange = use.unknown is not None and unknown.hot(use.unknown)
+    return 1 + runs + tables + 2 + strange + bool(use.blind or use.silent) + bool(use.absent)
 
 
 def _phase(phase: Phase, now: float) -> str:

@@ -1,0 +1,1 @@
+"""What runs in the kernel, and what talks to it."""

@@ -1,0 +1,284 @@
+"""Thread times from BPF: one pass over all tasks in the kernel, of which only those that changed come to user space.
+
+There are two forms. `SyscallSource` runs a program that walks by itself whenever it is asked, and leaves what it finds
+in memory that both sides see (Linux 6.7). `IteratorSource` reads an iterator's output (Linux 5.8). Both see every
+thread of the host: beside those of the processes that are followed, they tell of threads of others that used much.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+from pinchpoint.bpf.libbpf import BpfError, Loaded, load
+from pinchpoint.procfs import PF_KTHREAD, PF_WQ_WORKER, decode, read_bytes
+from pinchpoint.tasksource import CLOCK_TICKS, Task, TaskUse
+
+__all__ = ["BpfSource", "IteratorSource", "SyscallSource", "pid_namespace"]
+
+MUCH = 0.05
+"""Share of an interval from which a thread that nobody follows is told of."""
+LONGEST = 60.0
+"""Seconds, however long the interval was."""
+RECORD = struct.Struct("=IIQQQII16s")
+"""``struct record`` of tasks.h: tid, tgid, start, run, wait, flags, nothing, comm."""
+PASS = struct.Struct("=QQIIIII")
+"""``pass`` of tasks.h: since, much, namespace, listing, room, level, found."""
+LEVEL, FOUND = 5, 6
+ROOM = 8192
+"""Records of one pass, as many as ``records`` of tasks.bpf.c has."""
+PASSES = 16
+"""Passes of one sample, if more change than there is room for; what is left then is told of by the next sample."""
+READ = 1024 * RECORD.size
+"""Whole records, however large the kernel's own buffer is: eight of its pages (bpf_iter_seq, kernel/bpf/bpf_iter.c)."""
+REMEMBERED = 1 << 16
+"""Tasks of which an iterator remembers the totals, at least,"""
+SPARE = 4
+"""... and for each task that there is at its start, since more will come."""
+PROCESSES = 256
+"""Processes that are asked for their PID namespace, of the oldest."""
+NEVER = (1 << 64) - 1
+FIRST_NAMESPACE = 0xEFFFFFFC
+"""PROC_PID_INIT_INO, include/linux/proc_ns.h."""
+MARGIN = 1_000_000_000
+"""Nanoseconds by which a thread may be older than the last pass and still be new: it is put on the list of tasks a
+while after its start (copy_process, kernel/fork.c)."""
+SLACK = 2 * 1_000_000_000 // CLOCK_TICKS
+"""Nanoseconds that may pass from the listing of processes to that of their threads: as many as `born_within` allows."""
+STRANGER_KEEP = 10.0
+"""Seconds for which a stranger that is not hot any more is remembered."""
+
+
+def pid_namespace(procfs: Path) -> int:
+    """Return the inode number of the PID namespace that a procfs shows. Raises BpfError where nothing there tells."""
+    numbers = sorted(int(name) for name in os.listdir(procfs) if name.isdigit())
+    for name in ("self", *map(str, numbers[:PROCESSES])):
+        try:
+            # A process has a number in each namespace from the procfs' own down to the one that it is in (Linux 4.1).
+            if len(_field(read_bytes(procfs / name / "status"), b"NSpid")) == 1:
+                return os.stat(procfs / name / "ns" / "pid").st_ino
+        except OSError:
+            continue  # it has gone, or has rights that we lack: the first process often does
+    raise BpfError("no process in procfs tells its PID namespace: it is another kernel's, or needs CAP_SYS_PTRACE")
+
+
+def _field(status: bytes, name: bytes) -> list[bytes]:
+    """Return the words of a line of ``/proc/PID/status``."""
+    lines = (line.partition(b":") for line in status.split(b"\n"))
+    return next((words.split() for key, _, words in lines if key == name), [])
+
+
+class _BpfTask(Task):
+    """A thread as BPF tells of it."""
+
+    __slots__ = ("hot", "name", "start")
+
+    def __init__(self, tgid: int, tid: int, comm: str, born: float, start: int, name: bytes) -> None:
+        super().__init__(tgid, tid, comm, born)
+        self.start = start
+        """Nanoseconds from boot to its start."""
+        self.name = name
+        """Its comm as it came."""
+        self.hot = born
+        """Monotonic time in seconds at which it was told of last as a stranger."""
+
+
+class BpfSource(ABC):
+    """What both forms have in common. Raises BpfError where it does not work here."""
+
+    name: str
+    file = ""
+    unreadable = 0
+    room = ROOM
+
+    def __init__(self, procfs: Path, reason: str = "") -> None:
+        self.reason = reason
+        self._procfs = os.fspath(procfs)
+        namespace = pid_namespace(procfs)
+        self._namespace = 0 if namespace == FIRST_NAMESPACE else namespace
+        self._loaded = self._load(namespace)
+        self._tasks: dict[int, _BpfTask] = {}
+        self._strangers: dict[int, _BpfTask] = {}
+        self._followed: frozenset[int] = frozenset()
+        self._pending: list[TaskUse] = []
+        self._since = self._listed = NEVER
+        self._listings = 0
+        self._last = 0.0
+        try:
+            self._pass = self._loaded.memory(".bss")
+            self.sample(0.0)  # what is new from here on is known to be
+            self.follow((), 0.0)
+            if self._namespace and not self._state()[LEVEL]:
+                raise BpfError("the PID namespace of the procfs can't be seen")
+        except BaseException:
+            self._loaded.close()
+            raise
+
+    @abstractmethod
+    def _load(self, namespace: int) -> Loaded:
+        """Load the programs, which are to see the tasks of a PID namespace. Raises BpfError."""
+
+    @abstractmethod
+    def _records(self) -> Iterator[bytes]:
+        """Make a pass and yield its records, in pieces. Raises BpfError."""
+
+    def _state(self) -> tuple[int, ...]:
+        return PASS.unpack_from(self._pass)
+
+    def _walk(self, *, much: int = 0, listing: int = 0) -> Iterator[tuple[int, int, int, int, int, int, int, bytes]]:
+        """Make a pass, or as many as it takes to tell of all, and yield the records."""
+        for made in count(1):
+            began = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - MARGIN
+            level = self._state()[LEVEL]
+            PASS.pack_into(self._pass, 0, self._since, much, self._namespace, listing, self.room, level, 0)
+            for piece in self._records():
+                yield from RECORD.iter_unpack(piece)
+            if not listing:
+                self._since = began
+            if self._state()[FOUND] <= self.room or (made >= PASSES and not listing):
+                return
+
+    def follow(self, tgids: Iterable[int], now: float) -> None:
+        """Follow the threads of these processes; of others only those that use much are told of."""
+        wanted = frozenset(tgids)
+        for tgid in self._followed - wanted:
+            self._loaded.drop("followed", tgid.to_bytes(4, "little"))
+        for tgid in wanted - self._followed:
+            self._loaded.put("followed", tgid.to_bytes(4, "little"), b"\1")
+        self._followed = wanted
+        began = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - SLACK
+        tasks: dict[int, _BpfTask] = {}
+        self._listings += 1
+        for tid, tgid, start, run, wait, flags, _, name in self._walk(listing=self._listings):
+            task = self._tasks.get(tid)
+            if task is None or task.start != start:
+                task = self._meet(tgid, tid, start, flags, name, now)
+                if start > self._listed and (run or wait):
+                    # It was a stranger's until now, and all that it used is new.
+                    self._pending.append(TaskUse(task, run, wait))
+            elif task.name != name:
+                self._rename(task, flags, name)
+            tasks[tid] = task
+        self._tasks, self._listed = tasks, began
+        self._strangers = {
+            tid: task for tid, task in self._strangers.items() if now - task.hot < STRANGER_KEEP and tid not in tasks
+        }
+
+    def sample(self, now: float, *, every: bool = False) -> list[TaskUse]:
+        """Return what changed since the last call: of followed processes everything, of others what used much."""
+        pending, self._pending = self._pending, []
+        used = list(pending)
+        much = max(1, int(MUCH * 1e9 * min(now - self._last, LONGEST)))
+        self._last = now
+        known = self._tasks
+        for tid, tgid, start, run, wait, flags, _, name in self._walk(much=much):
+            task = known.get(tid)
+            if task is None or task.start != start:
+                task = self._newcomer(tgid, tid, start, flags, name, now)
+            elif task.name != name:
+                self._rename(task, flags, name)
+            used.append(TaskUse(task, run, wait))
+        return _summed(used) if pending or len(used) > self.room else used
+
+    def _newcomer(self, tgid: int, tid: int, start: int, flags: int, name: bytes, now: float) -> _BpfTask:
+        """Return a thread that is not on the list of those that are followed."""
+        if tgid in self._followed:
+            task = self._tasks[tid] = self._meet(tgid, tid, start, flags, name, now)
+            return task
+        stranger = self._strangers.get(tid)
+        if stranger is None or stranger.start != start:
+            stranger = self._strangers[tid] = self._meet(tgid, tid, start, flags, name, now)
+        elif stranger.name != name or flags & PF_WQ_WORKER:
+            self._rename(stranger, flags, name)
+        stranger.hot = now
+        return stranger
+
+    def _meet(self, tgid: int, tid: int, start: int, flags: int, name: bytes, now: float) -> _BpfTask:
+        return _BpfTask(tgid, tid, self._comm(tgid, tid, flags, name), now, start, name)
+
+    def _rename(self, task: _BpfTask, flags: int, name: bytes) -> None:
+        task.name = name
+        task.comm = self._comm(task.tgid, task.tid, flags, name)
+
+    def _comm(self, tgid: int, tid: int, flags: int, name: bytes) -> str:
+        """Return a thread's name.
+
+        In procfs only that of a kernel thread is whole (get_kthread_comm, since Linux 5.17), and that of a workqueue
+        worker says what it does (wq_worker_comm).
+        """
+        if flags & PF_KTHREAD:
+            with suppress(OSError):
+                return decode(read_bytes(f"{self._procfs}/{tgid}/task/{tid}/comm").removesuffix(b"\n"))
+        return decode(name.partition(b"\0")[0])
+
+    def tasks(self) -> Iterable[Task]:
+        """Return every thread of the processes that are followed, as of the last `follow` and what was met since."""
+        return list(self._tasks.values())
+
+    def close(self) -> None:
+        """Take the programs and maps out of the kernel."""
+        self._loaded.close()
+
+
+def _summed(uses: Iterable[TaskUse]) -> list[TaskUse]:
+    """Return one entry for each task: what makes a resource of a thread takes an entry for all that it used."""
+    found: dict[Task, TaskUse] = {}
+    for task, run, wait in uses:
+        before = found.get(task)
+        if before is not None:
+            run, wait = before.run + run, before.wait + wait
+        found[task] = TaskUse(task, run, wait)
+    return list(found.values())
+
+
+class SyscallSource(BpfSource):
+    """The program walks by itself (tasks.bpf.c)."""
+
+    name = "bpf"
+
+    def _load(self, namespace: int) -> Loaded:
+        return load("tasks")
+
+    def _records(self) -> Iterator[bytes]:
+        self._loaded.run("walk")
+        yield self._loaded.memory("records")[: min(self._state()[FOUND], self.room) * RECORD.size]
+
+
+class IteratorSource(BpfSource):
+    """The kernel walks, and gives the program each task (tasks_iter.bpf.c)."""
+
+    name = "bpf-iter"
+
+    def _load(self, namespace: int) -> Loaded:
+        try:
+            own = os.stat("/proc/self/ns/pid").st_ino
+        except OSError as error:
+            raise BpfError(f"/proc/self/ns/pid: {error.strerror}") from error
+        if namespace != own:
+            raise BpfError("an iterator sees its reader's own PID namespace only, and the procfs shows another")
+        entries = {"last": max(REMEMBERED, SPARE * _count_tasks(self._procfs))}
+        return load("tasks_iter", attach=("tell",), entries=entries)
+
+    def _records(self) -> Iterator[bytes]:
+        descriptor = self._loaded.iterator()
+        try:
+            while piece := os.read(descriptor, READ):
+                yield piece
+        except OSError as error:
+            raise BpfError(f"the iterator can't be read: {error.strerror}") from error
+        finally:
+            os.close(descriptor)
+
+
+def _count_tasks(procfs: str) -> int:
+    """Return the number of tasks of the whole kernel (the fourth field of loadavg, fs/proc/loadavg.c), 0 if unknown."""
+    try:
+        return int(read_bytes(f"{procfs}/loadavg").split()[3].partition(b"/")[2])
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -1,0 +1,52 @@
+"""Threads that no role names, where they are hot: nobody knows whom they serve, so they are told of, never blamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pinchpoint.diagnosis.blame import FULL_SAMPLES
+from pinchpoint.diagnosis.usage import UnknownThread, Usage
+
+__all__ = ["full", "hot", "hot_threads", "sentences", "short"]
+
+HOT = 0.5
+"""Busy share of the named thread from which it is told of."""
+WORTH = 0.05
+"""Share of time that was full under which that is not worth a word."""
+SHOWN = 3
+
+
+def full(found: UnknownThread) -> bool:
+    """Return whether a thread without a role was full for as long as makes a resource full."""
+    return found.saturated >= FULL_SAMPLES
+
+
+def hot(found: UnknownThread) -> bool:
+    """Return whether it is worth telling of."""
+    return found.busy >= HOT or full(found)
+
+
+def hot_threads(hosts: Mapping[str, Usage]) -> dict[str, UnknownThread]:
+    """Return the thread of each host that is worth telling of, the hottest first."""
+    found = {name: use.unknown for name, use in hosts.items() if use.unknown is not None and hot(use.unknown)}
+    return dict(sorted(found.items(), key=lambda item: (-item[1].saturated, -item[1].busy, item[0])))
+
+
+def short(found: UnknownThread) -> str:
+    """Return the thread and how busy it was: ``no role: `my_thread` of `foo` at 100%``."""
+    return f"no role: {_name(found)} at {found.busy:.0%}"
+
+
+def sentences(found: Mapping[str, UnknownThread], *, limited: bool) -> Iterator[str]:
+    """Yield a sentence on each thread, by host; `limited` says that a limit is known."""
+    for host, thread in list(found.items())[:SHOWN]:
+        words = f"{_name(thread)} on {host} at {thread.busy:.0%}"
+        if thread.saturated >= WORTH:
+            words += f"; a thread without a role was full for {thread.saturated:.0%} of the time"
+        if full(thread) and not limited:
+            words += ": nothing that has a role is the limit, so this may be; find out whom it serves, and add a role"
+        yield words
+
+
+def _name(found: UnknownThread) -> str:
+    return f"`{found.thread}` of `{found.process}`"
