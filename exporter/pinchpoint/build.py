@@ -12,7 +12,7 @@ from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.config import Config, ConfigError, phase_pattern
 from pinchpoint.model import Point
-from pinchpoint.probes import PROBES, Host
+from pinchpoint.probes import PROBES, Host, kworkers
 from pinchpoint.probes.tasks import Tasks
 from pinchpoint.processes import Processes
 from pinchpoint.roles import load_roles
@@ -53,6 +53,7 @@ def build_host(config: Config) -> Host:
     return Host(
         procfs, Path(config.path.sysfs), Path(config.path.rootfs), roles, processes, runs, benchmark_kinds(config),
         waits=load_waits(Path(config.waits_file) if config.waits_file else None), task_source=config.task_source,
+        kworker_source=config.kworker_source,
     )  # fmt: skip
 
 
@@ -61,7 +62,7 @@ def local_sampler(config: Config | None = None) -> HostSampler:
     config = config or Config()
     host = build_host(config)
     raise_file_limit()
-    _try_sources(config)
+    _try_sources(config, host)
     sampler = HostSampler(
         [probe(host) for probe in PROBES if config.probe.get(probe.name, True)],
         config.sample_interval,
@@ -71,10 +72,15 @@ def local_sampler(config: Config | None = None) -> HostSampler:
     return sampler
 
 
-def _try_sources(config: Config) -> None:
+def _try_sources(config: Config, host: Host) -> None:
     """Raise ConfigError where a source that the configuration insists on does not work here."""
     if config.task_source != AUTO and config.probe.get(Tasks.name, True):
         try:
-            choose_source(Path(config.path.procfs), lambda tgid, comm: 1, config.task_source).close()
+            choose_source(host.procfs, lambda tgid, comm: 1, config.task_source).close()
         except (SourceError, OSError) as error:
             raise ConfigError(f"task-source {config.task_source}: {error}") from error
+    if config.kworker_source != AUTO and config.probe.get(kworkers.Kworkers.name, True):
+        try:
+            kworkers.choose_source(host.procfs, host.processes, config.kworker_source).close()
+        except SourceError as error:
+            raise ConfigError(f"kworker-source {config.kworker_source}: {error}") from error

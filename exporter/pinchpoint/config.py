@@ -85,13 +85,15 @@ def phase_pattern(text: str, origin: str) -> re.Pattern[str]:
 def check_config(config: Config, origin: str) -> None:
     """Check what types can't say. Raises ConfigError."""
     from pinchpoint import tasksources
-    from pinchpoint.probes import PROBES
+    from pinchpoint.probes import PROBES, kworkers
     from pinchpoint.web import AddressError, parse_address
 
     if not FASTEST <= config.sample_interval <= SLOWEST:
         raise ConfigError(f"{origin}: sample-interval: must be {FASTEST:g} to {SLOWEST:g} seconds")
     if config.task_source not in tasksources.SOURCES:
         raise ConfigError(f"{origin}: task-source: must be one of {', '.join(tasksources.SOURCES)}")
+    if config.kworker_source not in kworkers.SOURCES:
+        raise ConfigError(f"{origin}: kworker-source: must be one of {', '.join(kworkers.SOURCES)}")
     names = [probe.name for probe in PROBES]
     for name in config.probe:
         if name not in names:

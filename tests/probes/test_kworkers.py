@@ -1,21 +1,24 @@
 from __future__ import annotations
 
-import ctypes
 import os
-import subprocess
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from machine import KWORKER, Machine, stat_line
+from pinchpoint.bpf import libbpf
+from pinchpoint.bpf.tasks import FIRST_NAMESPACE
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
-from pinchpoint.probes.kworkers import Kworkers
+from pinchpoint.probes.kworkers import SOURCES, Kworkers
 from pinchpoint.tasksource import KeptFile
+from pinchpoint.tasksources import SourceError
+from pinchpoint.worksource import WorkUse
+from writeback import device_number, dirtying
 
 BOOTED = 1000.0
 
@@ -178,6 +181,101 @@ def test_without_schedstat_workers_are_read_by_stat(machine: Machine) -> None:
     assert cpu(probe) == {("kblockd", "host"): 0.5}
 
 
+class Told:
+    """A source that tells what it is told to."""
+
+    name = "told"
+    reason = "a test wants it"
+    interval: float | None = None
+
+    def __init__(self) -> None:
+        self.uses: list[WorkUse] = []
+        self.closed = False
+
+    def sample(self, now: float) -> Iterable[WorkUse]:
+        return self.uses
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def tell(probe: Kworkers, source: Told, *uses: tuple[int, str, float, float]) -> None:
+    """Have a sample of 0.1 s with these uses: worker, work, seconds on a CPU, seconds of wait."""
+    probe.sample(1.0)
+    source.uses = [WorkUse(worker, work, round(run * 1e9), round(wait * 1e9)) for worker, work, run, wait in uses]
+    probe.sample(1.1)
+
+
+def test_a_worker_is_as_full_as_all_that_it_does_in_a_role(machine: Machine) -> None:
+    source = Told()
+    probe = Kworkers(machine.host(), source)
+    tell(
+        probe, source, (10, "xfs-cil/vda", 0.03, 0.0), (10, "xfs-conv/vda", 0.05, 0.01), (11, "xfs-cil/vda", 0.06, 0.0)
+    )
+
+    assert cpu(probe) == {("filesystem_kernel", "host"): 0.14}
+    assert integral(probe, "busy", "filesystem_kernel", "host") == pytest.approx(0.09)
+    assert integral(probe, "saturated", "filesystem_kernel", "host") == pytest.approx(0.1)
+
+
+def test_a_worker_that_serves_two_devices_is_charged_to_both(machine: Machine) -> None:
+    source = Told()
+    probe = Kworkers(machine.host(), source)
+    tell(probe, source, (10, "flush-8:0", 0.03, 0.0), (10, "flush-8:16", 0.01, 0.0), (11, "flush-8:0", 0.02, 0.0))
+
+    assert cpu(probe) == {("writeback_worker", "8:0"): 0.05, ("writeback_worker", "8:16"): 0.01}
+    assert integral(probe, "busy", "writeback_worker", "8:0") == pytest.approx(0.05)
+
+
+def test_work_of_a_name_that_nobody_knows_is_charged_to_the_rest(machine: Machine) -> None:
+    source = Told()
+    probe = Kworkers(machine.host(), source)
+    tell(probe, source, (10, "", 0.03, 0.0))
+
+    assert cpu(probe) == {("kworker_other", "host"): 0.03}
+
+
+def test_it_is_sampled_at_the_pace_of_its_source_and_closes_it(machine: Machine) -> None:
+    source = Told()
+    probe = Kworkers(machine.host(), source)
+    probe.close()
+
+    assert (probe.interval, source.closed) == (None, True)
+    assert Kworkers(replace(machine.host(), kworker_source="comm")).interval == 0.05
+
+
+def shown(probe: Kworkers) -> list[tuple[str, str]]:
+    series = Snapshot.of(0, probe.points()).series("pinchpoint_kworker_source_info")
+    return [(labels["source"], labels["reason"]) for labels, value in series if value == 1]
+
+
+def test_another_kernels_workers_are_told_apart_by_name_and_the_reason_is_shown(machine: Machine) -> None:
+    machine.process(1, "systemd")
+    ((source, reason),) = shown(Kworkers(machine.host()))
+
+    assert source == "comm"
+    assert reason.startswith("no bpf: no process in procfs tells its PID namespace")
+    assert shown(Kworkers(replace(machine.host(), kworker_source="comm"))) == [("comm", "")]
+    with pytest.raises(SourceError, match="no process in procfs tells"):
+        Kworkers(replace(machine.host(), kworker_source="bpf"))
+
+
+def test_a_missing_object_is_said_and_names_are_used(
+    this_host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(libbpf, "OBJECTS", tmp_path)
+    caplog.set_level("INFO")
+    if os.stat("/proc/self/ns/pid").st_ino != FIRST_NAMESPACE:
+        pytest.skip("in a PID namespace of its own")
+    probe = Kworkers(this_host)
+    ((source, reason),) = shown(probe)
+    probe.close()
+
+    assert source == "comm"
+    assert reason.startswith("no bpf: no workqueues.bpf.o in")
+    assert [record.getMessage() for record in caplog.records] == [f"workers are told apart by their names, {reason}"]
+
+
 class Witness:
     """Reads what every worker used, and its name, by its own means: without kept files, parsers or roles of ours."""
 
@@ -208,44 +306,26 @@ class Witness:
             self.by_work[comm.partition(":")[2].lstrip("0123456789HI")[1:]] += used
 
 
-def file_system(path: Path) -> str:
-    return subprocess.run(["stat", "-f", "-c", "%T", path], capture_output=True, text=True, check=True).stdout.strip()
-
-
-def dirty(path: Path, stop: threading.Event) -> None:
-    """Write every other page of a file, then have the worker write them back (fsync would do that by itself)."""
-    page = bytes(4096)
-    syncfs = ctypes.CDLL(None).syncfs
-    with path.open("wb") as file:
-        while not stop.is_set():
-            for index in range(0, 16384, 2):
-                os.pwrite(file.fileno(), page, index * len(page))
-            syncfs(file.fileno())
-
-
-def test_real_writeback_is_charged_to_its_device(this_host: Host, tmp_path: Path) -> None:
-    kind = file_system(tmp_path)
-    if kind not in ("ext2/ext3", "ext4", "xfs"):
-        pytest.skip(f"the temporary directory is on {kind}; writeback is tested on ext4 and xfs")
+@pytest.mark.parametrize("name", SOURCES[1:])
+def test_real_writeback_is_charged_to_its_device(this_host: Host, tmp_path: Path, name: str) -> None:
+    number = device_number(tmp_path)
     if os.geteuid() != 0:
         pytest.skip("only root sees the kernel's workers where procfs is mounted with hidepid")
-    number = os.stat(tmp_path).st_dev
-    device = os.path.basename(os.readlink(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}"))
-    probe, witness, stop = Kworkers(this_host), Witness(), threading.Event()
+    device = os.path.basename(os.readlink(f"/sys/dev/block/{number}"))
+    try:
+        probe = Kworkers(replace(this_host, kworker_source=name))
+    except SourceError as error:
+        pytest.skip(str(error))
+    witness = Witness()
     probe.sample(time.monotonic())
     witness.look()
-    writer = threading.Thread(target=dirty, args=(tmp_path / "file", stop))
-    writer.start()
-    end = time.monotonic() + 3
-    try:
+    with dirtying(tmp_path / "file"):
+        end = time.monotonic() + 3
         while (due := time.monotonic() + 0.05) < end:
             # In turn, so that neither sees a name before the other every time.
             probe.sample(time.monotonic())
             witness.look()
             time.sleep(max(0.0, due - time.monotonic()))
-    finally:
-        stop.set()
-        writer.join()
     probe.sample(time.monotonic())
     witness.look()
     probe.close()

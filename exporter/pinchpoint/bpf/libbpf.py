@@ -26,7 +26,8 @@ OBJECTS = Path(__file__).parent
 LIBRARY = "libbpf.so.1"
 """The ABI of libbpf 1.0 and later; functions of 0.x report errors in another way."""
 MESSAGE_SIZE = 1 << 20
-"""Bytes of a message of libbpf. The verifier's log is one: it tells of each instruction, and at its end what is wrong."""
+"""Bytes of a message of libbpf. The verifier's log is one: it tells of each instruction, and at its end what is wrong;
+a longer one is cut, and the reason with it."""
 SAID = 160
 """Characters of libbpf's own message that are passed on."""
 ROUNDED = 8
@@ -71,6 +72,8 @@ LOG = re.compile("-- (BEGIN|END) PROG LOAD LOG --")
 """What libbpf puts around the verifier's log (bpf_object_load_prog, libbpf.c)."""
 STATISTICS = ("processed ", "verification time ", "stack depth ", "max_states_per_insn ")
 """How lines begin with which the log ends whatever happened (print_verification_stats, kernel/bpf/verifier.c)."""
+NO_REASON = re.compile(r"Retrying without BTF\.$|^Failed to bump RLIMIT_MEMLOCK")
+"""What libbpf complains of before it goes on (bpf_object__create_map, libbpf.c; bump_rlimit_memlock, bpf.c)."""
 
 _Printer = ctypes.CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
 _FUNCTIONS: Mapping[str, tuple[object, tuple[object, ...]]] = {
@@ -142,7 +145,7 @@ class _Messages:
         if len(log) >= 2:
             said = [line for line in lines[log[0] + 1 : log[1]] if line and not line.startswith(STATISTICS)]
             lines = said[-1:] or lines
-        return next(filter(None, lines), "")[:SAID]
+        return next((line for line in lines if line and not NO_REASON.search(line)), "")[:SAID]
 
 
 _loading = Lock()
@@ -177,8 +180,8 @@ class Loaded:
     def memory(self, name: str) -> mmap.mmap:
         """Return a map's memory, shared with the kernel: of an array with BPF_F_MMAPABLE, or of global variables.
 
-        `name` is the map's, or how it ends: that of global variables begins with the object's (``tasks.bss``). Each call
-        gives the same memory. Raises BpfError.
+        `name` is the map's, or how it ends: that of global variables begins with the object's (``tasks.bss``). It is
+        mapped once, whoever asks. Raises BpfError.
         """
         if name in self._memory:
             return self._memory[name]
@@ -234,14 +237,15 @@ def load(
     attach: Collection[str] = (),
     entries: Mapping[str, int] | None = None,
     without: Collection[str] = (),
+    folder: Path | None = None,
 ) -> Loaded:
-    """Load the object ``NAME.bpf.o`` and attach the programs `attach`.
+    """Load the object ``NAME.bpf.o``, of `folder` if not of `OBJECTS`, and attach the programs `attach`.
 
     `entries` sets the number of entries of maps, `without` names programs that are left out. Raises BpfError.
     """
-    path = OBJECTS / f"{name}.bpf.o"
-    if not path.is_file():
-        raise BpfError(f"no {path.name} in {OBJECTS}: it is made by `make bpf`, which needs clang and libbpf-dev")
+    path = (folder or OBJECTS) / f"{name}.bpf.o"
+    if not os.path.isfile(path):
+        raise BpfError(f"no {path.name} in {path.parent}: it is made by `make bpf`, which needs clang and libbpf-dev")
     library = _library()
     with _loading:
         messages = _Messages()
@@ -328,6 +332,8 @@ def _reason(number: int, message: str) -> str:
     # With CAP_BPF alone the verifier refuses what a program does with the kernel's pointers (EACCES).
     if number == errno.EPERM or (number == errno.EACCES and not _may_trace()):
         return NOT_PERMITTED
+    if number == errno.ENOSYS:
+        return "the kernel is built without it (CONFIG_BPF_SYSCALL)"
     if "bpf_probe_read" in message:
         # The one helper that LOCKDOWN_BPF_READ_KERNEL takes away (bpf_base_func_proto, kernel/bpf/helpers.c).
         return f"the kernel is locked down (confidentiality): {message}"

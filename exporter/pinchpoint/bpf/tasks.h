@@ -45,7 +45,7 @@ struct task_struct {
 	unsigned int flags;
 	int pid;
 	int tgid;
-	__u64 start_boottime;
+	__u64 start_boottime; /* real_start_time before Linux 5.5 */
 	struct sched_entity se;
 	struct sched_info sched_info;
 	struct pid *thread_pid;

@@ -39,7 +39,7 @@ READ = 1024 * RECORD.size
 """Whole records, however large the kernel's own buffer is: eight of its pages (bpf_iter_seq, kernel/bpf/bpf_iter.c)."""
 REMEMBERED = 1 << 16
 """Tasks of which an iterator remembers the totals, at least,"""
-SPARE = 4
+SPARE = 2
 """... and for each task that there is at its start, since more will come."""
 PROCESSES = 256
 """Processes that are asked for their PID namespace, of the oldest."""
@@ -95,7 +95,6 @@ class BpfSource(ABC):
     name: str
     file = ""
     unreadable = 0
-    room = ROOM
 
     def __init__(self, procfs: Path, reason: str = "") -> None:
         self.reason = reason
@@ -136,12 +135,12 @@ class BpfSource(ABC):
         for made in count(1):
             began = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - MARGIN
             level = self._state()[LEVEL]
-            PASS.pack_into(self._pass, 0, self._since, much, self._namespace, listing, self.room, level, 0)
+            PASS.pack_into(self._pass, 0, self._since, much, self._namespace, listing, ROOM, level, 0)
             for piece in self._records():
                 yield from RECORD.iter_unpack(piece)
             if not listing:
                 self._since = began
-            if self._state()[FOUND] <= self.room or (made >= PASSES and not listing):
+            if self._state()[FOUND] <= ROOM or (made >= PASSES and not listing):
                 return
 
     def follow(self, tgids: Iterable[int], now: float) -> None:
@@ -156,14 +155,14 @@ class BpfSource(ABC):
         tasks: dict[int, _BpfTask] = {}
         self._listings += 1
         for tid, tgid, start, run, wait, flags, _, name in self._walk(listing=self._listings):
-            task = self._tasks.get(tid)
-            if task is None or task.start != start:
-                task = self._meet(tgid, tid, start, flags, name, now)
+            known = self._tasks.get(tid)
+            if known is not None and known.start == start:
+                task = self._named(known, flags, name)
+            else:
+                task = self._stranger(tgid, tid, start, flags, name, now)
                 if start > self._listed and (run or wait):
                     # It was a stranger's until now, and all that it used is new.
                     self._pending.append(TaskUse(task, run, wait))
-            elif task.name != name:
-                self._rename(task, flags, name)
             tasks[tid] = task
         self._tasks, self._listed = tasks, began
         self._strangers = {
@@ -182,29 +181,33 @@ class BpfSource(ABC):
             if task is None or task.start != start:
                 task = self._newcomer(tgid, tid, start, flags, name, now)
             elif task.name != name:
-                self._rename(task, flags, name)
+                self._named(task, flags, name)
             used.append(TaskUse(task, run, wait))
-        return _summed(used) if pending or len(used) > self.room else used
+        return _summed(used) if pending or len(used) > ROOM else used
 
     def _newcomer(self, tgid: int, tid: int, start: int, flags: int, name: bytes, now: float) -> _BpfTask:
         """Return a thread that is not on the list of those that are followed."""
+        task = self._stranger(tgid, tid, start, flags, name, now)
         if tgid in self._followed:
-            task = self._tasks[tid] = self._meet(tgid, tid, start, flags, name, now)
-            return task
-        stranger = self._strangers.get(tid)
-        if stranger is None or stranger.start != start:
-            stranger = self._strangers[tid] = self._meet(tgid, tid, start, flags, name, now)
-        elif stranger.name != name or flags & PF_WQ_WORKER:
-            self._rename(stranger, flags, name)
-        stranger.hot = now
-        return stranger
+            self._tasks[tid] = task
+        else:
+            self._strangers[tid] = task
+            task.hot = now
+        return task
 
-    def _meet(self, tgid: int, tid: int, start: int, flags: int, name: bytes, now: float) -> _BpfTask:
+    def _stranger(self, tgid: int, tid: int, start: int, flags: int, name: bytes, now: float) -> _BpfTask:
+        """Return a thread that is not followed so far; it may have been told of before."""
+        known = self._strangers.get(tid)
+        if known is not None and known.start == start:
+            return self._named(known, flags, name)
         return _BpfTask(tgid, tid, self._comm(tgid, tid, flags, name), now, start, name)
 
-    def _rename(self, task: _BpfTask, flags: int, name: bytes) -> None:
-        task.name = name
-        task.comm = self._comm(task.tgid, task.tid, flags, name)
+    def _named(self, task: _BpfTask, flags: int, name: bytes) -> _BpfTask:
+        """Return a thread that is known, by its name of now: a worker's changes with its work, its comm does not."""
+        if task.name != name or flags & PF_WQ_WORKER:
+            task.name = name
+            task.comm = self._comm(task.tgid, task.tid, flags, name)
+        return task
 
     def _comm(self, tgid: int, tid: int, flags: int, name: bytes) -> str:
         """Return a thread's name.
@@ -247,7 +250,7 @@ class SyscallSource(BpfSource):
 
     def _records(self) -> Iterator[bytes]:
         self._loaded.run("walk")
-        yield self._loaded.memory("records")[: min(self._state()[FOUND], self.room) * RECORD.size]
+        yield self._loaded.memory("records")[: min(self._state()[FOUND], ROOM) * RECORD.size]
 
 
 class IteratorSource(BpfSource):

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * One pass over all tasks for each descriptor that is read to its end: the form that older kernels have (iter/task, Linux
- * 5.8). The iterator walks over the tasks of the reader's own PID namespace (task_seq_get_next, kernel/bpf/task_iter.c).
+ * One pass over all tasks for each descriptor that is read to its end: the form that older kernels have (iter/task and
+ * bpf_seq_write, Linux 5.8). The iterator walks over the tasks of the reader's own PID namespace (task_seq_get_next,
+ * kernel/bpf/task_iter.c).
  */
 #include "tasks.h"
 

@@ -45,6 +45,8 @@ class Host:
     """What kernel stacks mean."""
     task_source: str = AUTO
     """How threads are read, one of `pinchpoint.tasksources.SOURCES`."""
+    kworker_source: str = AUTO
+    """How the time of workqueue workers is attributed, one of `pinchpoint.probes.kworkers.SOURCES`."""
 
 
 class Probe(ABC):
@@ -60,12 +62,12 @@ class Probe(ABC):
     """One line that says what it reads, for ``--help`` and the README."""
     metrics: ClassVar[tuple[Metric, ...]]
     """Every metric that `points` may yield."""
-    interval: ClassVar[float | None] = 1.0
+    interval: float | None = 1.0
     """Seconds between two samples; None means the sampler's own ``--sample-interval``."""
     fast: ClassVar[bool] = False
-    """Whether it belongs on the sampling thread (microseconds, never blocks); others get a thread of their own."""
+    """Whether it belongs on the sampling thread (microseconds, never blocks); the others share another one."""
     urgent: ClassVar[bool] = False
-    """Whether its own thread asks for the sampling thread's priority too, since lost samples make it say less."""
+    """Whether it gets a thread of its own, of the sampling thread's priority, since lost samples make it say less."""
 
     lasting: ClassVar[bool] = False
     """Whether `points` may also be called during a sample that hangs, and then returns what the last one found."""

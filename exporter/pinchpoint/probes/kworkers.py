@@ -1,132 +1,99 @@
-"""Workqueue workers, by the work they do: writeback of each backing device, kblockd, file systems, the network.
-
-A worker is no identity: one ran five to seven workqueues and changed its name 60 to 159 times in 20 s. So its time is
-charged by its name at the *end* of a short interval (read the times first, then the name). Against the workqueue
-tracepoints this is 0 to 8 % off at 50 ms, 3 to 20 % at 200 ms and 8 to 61 % at 1 s.
-"""
+"""Workqueue workers, by the work they do: writeback of each backing device, kblockd, file systems, the network."""
 
 from __future__ import annotations
 
-import os
+import logging
 from collections.abc import Iterator
+from pathlib import Path
 
-from pinchpoint.model import Point
+from pinchpoint.bpf.libbpf import BpfError
+from pinchpoint.bpf.workqueues import TracedSource
+from pinchpoint.model import Metric, Point
 from pinchpoint.probes.base import Host, Probe
-from pinchpoint.procfs import FormatError, decode, kworker_work
+from pinchpoint.processes import Processes
 from pinchpoint.roles import KWORKER
 from pinchpoint.sysfs import block_device_name
-from pinchpoint.tasksource import KeptFile, Times, born_within, choose_times
+from pinchpoint.tasksources import AUTO, SourceError
 from pinchpoint.threads import METRICS, RoleTable, RoleUse
+from pinchpoint.worksource import CommSource, WorkSource
 
-__all__ = ["Kworkers"]
+__all__ = ["SOURCES", "Kworkers", "choose_source"]
 
+SOURCE = Metric(
+    "pinchpoint_kworker_source_info",
+    "How the time of workqueue workers is attributed to their work; the reason says why no better way could be used.",
+    labels=("source", "reason"),
+)
+SOURCES = (AUTO, TracedSource.name, CommSource.name)
+"""What may be asked for: the best that works, or one of them, the best first."""
 NO_BDI = "unknown"
 """Owner of writeback that was charged before its worker ever named a backing device."""
+WORKERS = 4096
+"""Workers of which is remembered what they worked for last."""
+
+log = logging.getLogger(__name__)
 
 
-class _Worker:
-    """One worker: its kept files, its totals at the last sample, and what it last worked for."""
-
-    __slots__ = ("bdi", "comm", "name", "raw", "run", "times", "use", "wait")
-
-    def __init__(self, directory: str, times: Times) -> None:
-        self.times = KeptFile(f"{directory}/{times.file}")
-        try:
-            self.comm = KeptFile(f"{directory}/comm")
-            self.raw = self.times.read()
-            self.run, self.wait = times.parse(self.raw)
-        except (OSError, FormatError):
-            self.close()
-            raise
-        self.name = b""
-        self.use: RoleUse | None = None
-        self.bdi = NO_BDI
-
-    def close(self) -> None:
-        self.times.close()
-        if hasattr(self, "comm"):
-            self.comm.close()
+def choose_source(procfs: Path, processes: Processes, wanted: str = AUTO) -> WorkSource:
+    """Return the source that is `wanted`, or the best that works here. Raises SourceError where that one does not."""
+    if wanted == CommSource.name:
+        return CommSource(procfs, processes)
+    try:
+        return TracedSource(procfs)
+    except (BpfError, OSError) as error:
+        reason = f"no {TracedSource.name}: {error}"
+    if wanted == TracedSource.name:
+        raise SourceError(reason)
+    log.info("workers are told apart by their names, %s", reason)
+    return CommSource(procfs, processes, reason)
 
 
 class Kworkers(Probe):
     """CPU time and run-queue wait of workqueue workers by role, and by backing device where it is writeback."""
 
     name = "kworkers"
-    help = "kernel workers by what they do, writeback by backing device (procfs comm and schedstat at 20 Hz)"
-    metrics = METRICS
-    interval = 0.05
+    help = "kernel workers by what they do, writeback by backing device (BPF, or procfs comm and schedstat at 20 Hz)"
+    metrics = (*METRICS, SOURCE)
     fast = True
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, source: WorkSource | None = None) -> None:
         super().__init__(host)
-        self._procfs = os.fspath(host.procfs)
+        self._source = source or choose_source(host.procfs, host.processes, host.kworker_source)
+        self.interval = self._source.interval
         self._table = RoleTable()
-        self._workers: dict[int, _Worker] = {}
-        self._times: Times | None = None
-        self._generation = -1
-        self._followed = self._last = float("nan")
+        self._bdi: dict[int, str] = {}
+        self._last = float("nan")
 
     def sample(self, now: float) -> None:
-        """Read every worker."""
-        self.host.processes.current(now)
-        times = self._times = self._times or choose_times(self.host.procfs)
-        if self.host.processes.generation != self._generation:
-            self._generation = self.host.processes.generation
-            self._follow(times, now)
-        gone = []
-        for pid, worker in self._workers.items():
-            try:
-                raw = worker.times.read()
-                if raw == worker.raw:
-                    continue
-                run, wait = times.parse(raw)
-                name = worker.comm.read()
-            except (OSError, FormatError):
-                gone.append(pid)
-                continue
-            if run < worker.run or wait < worker.wait:
-                worker.run = worker.wait = 0  # another worker under a reused pid
-            if name != worker.name or worker.use is None:
-                worker.name = name
-                worker.use = self._use(worker, name)
+        """Charge what every worker used."""
+        used: dict[tuple[RoleUse, int], tuple[int, int]] = {}
+        for worker, work, run, wait in self._source.sample(now):
+            use = self._use(worker, work)
             # All workers of a queue are one group: a backing device has one flush work, whichever worker runs it.
-            group = 0 if worker.use.role.unit == "lock" else pid
-            self._table.charge(worker.use, group, run - worker.run, wait - worker.wait)
-            worker.raw, worker.run, worker.wait = raw, run, wait
-        for pid in gone:
-            self._workers.pop(pid).close()
+            key = use, 0 if use.role.unit == "lock" else worker
+            before = used.get(key, (0, 0))
+            used[key] = before[0] + run, before[1] + wait
+        for (use, group), (run, wait) in used.items():
+            self._table.charge(use, group, run, wait)
         if now > self._last:
             self._table.settle(now - self._last)
         self._last = now
 
-    def _follow(self, times: Times, now: float) -> None:
-        pids = self.host.processes.kworkers
-        for pid in self._workers.keys() - pids:
-            self._workers.pop(pid).close()
-        for pid in sorted(pids - self._workers.keys()):
-            directory = f"{self._procfs}/{pid}"
-            try:
-                worker = self._workers[pid] = _Worker(directory, times)
-            except (OSError, FormatError):
-                continue
-            if born_within(self._procfs, directory, now - self._followed):
-                worker.raw, worker.run, worker.wait = b"", 0, 0  # all that it used is new
-        self._followed = now
-
-    def _use(self, worker: _Worker, name: bytes) -> RoleUse:
-        role, groups = self.host.roles.thread_role(KWORKER, kworker_work(decode(name.rstrip(b"\n"))))
+    def _use(self, worker: int, work: str) -> RoleUse:
+        role, groups = self.host.roles.thread_role(KWORKER, work)
         if role.owner is None:
             return self._table.use(role, "host")
         if groups and groups[0]:
-            worker.bdi = block_device_name(self.host.sysfs, groups[0])
-        return self._table.use(role, worker.bdi)
+            if len(self._bdi) >= WORKERS:
+                self._bdi.clear()
+            self._bdi[worker] = block_device_name(self.host.sysfs, groups[0])
+        return self._table.use(role, self._bdi.get(worker, NO_BDI))
 
     def points(self) -> Iterator[Point]:
         """Yield the series of every role of workers."""
         yield from self._table.points()
+        yield SOURCE.point(1, self._source.name, self._source.reason)
 
     def close(self) -> None:
-        """Give the kept descriptors back."""
-        for worker in self._workers.values():
-            worker.close()
-        self._workers.clear()
+        """Give back what the source keeps open."""
+        self._source.close()

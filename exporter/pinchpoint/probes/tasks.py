@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
+from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import Host, Probe
 from pinchpoint.processes import Process
@@ -72,6 +73,13 @@ class Tasks(Probe):
 
     def sample(self, now: float) -> None:
         """Read every thread that is due."""
+        try:
+            self._sample(now)
+        except BpfError:
+            self.close()  # the next sample chooses anew
+            raise
+
+    def _sample(self, now: float) -> None:
         self._processes = self.host.processes.current(now)
         if self._source is None:
             self._source = choose_source(self.host.procfs, self._period, self.host.task_source)
@@ -236,3 +244,5 @@ class Tasks(Probe):
         """Give the kept descriptors back."""
         if self._source is not None:
             self._source.close()
+            self._source = None
+            self._generation = -1

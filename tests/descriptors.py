@@ -1,0 +1,48 @@
+"""What processes have open, above all of BPF."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+from pinchpoint.bpf import libbpf
+
+
+def open_files() -> dict[str, str]:
+    """Return what this process has open, by descriptor."""
+    found = {}
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            found[descriptor] = os.readlink(f"/proc/self/fd/{descriptor}")
+        except OSError:
+            continue  # it was the one by which they are listed
+    return found
+
+
+def bpf_ids(pid: int | str = "self") -> dict[str, set[int]]:
+    """Return the ids of the programs, maps and links that a process has open."""
+    found: dict[str, set[int]] = {"prog": set(), "map": set(), "link": set()}
+    for path in Path(f"/proc/{pid}/fdinfo").iterdir():
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            continue
+        values = {name: value for name, _, value in (line.partition(":") for line in lines)}
+        # The description of a link has the id of its program too.
+        for kind in ("link", "map", "prog"):
+            if f"{kind}_id" in values:
+                found[kind].add(int(values[f"{kind}_id"]))
+                break
+    return found
+
+
+def exist(ids: dict[str, set[int]]) -> bool:
+    """Return whether the kernel has any of these still."""
+    library = ctypes.CDLL(libbpf.LIBRARY)
+    for kind, numbers in ids.items():
+        for number in numbers:
+            if (descriptor := library[f"bpf_{kind}_get_fd_by_id"](number)) >= 0:
+                os.close(descriptor)
+                return True
+    return False
