@@ -1,4 +1,4 @@
-"""Has the BPF programs compiled before the package's files are collected; the package's metadata stands in setup.cfg."""
+"""Compiles the BPF programs before the package's files are collected; its metadata stands in setup.cfg."""
 
 import subprocess
 import sys

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pinchpoint.model import THIS_HOST, Labels, Snapshot, Snapshots
-from pinchpoint.recording import Recorder, read_documents, read_recording, time_of
+from pinchpoint.recording import Recorder, read_documents, read_recording, read_series, time_of
 
 KINDS = {"a_seconds_total": ("counter", "Seconds."), "b_bytes": ("gauge", "Bytes.")}
 
@@ -50,6 +50,15 @@ def test_values_are_kept_to_the_nanosecond(tmp_path: Path) -> None:
 
     assert found["a:1"].value("a_seconds_total", owner="x") == 0.3
     assert found["b:1"].value("a_seconds_total", owner="x") == 1e-9
+
+
+def test_one_metric_is_found_in_a_moment_without_parsing_the_rest(tmp_path: Path) -> None:
+    labels = (("a", 'x"} 1\n\\'), ("b", "b_bytes{"))
+    taken = Snapshot(1.0, {"a_seconds_total": {(): 1.0}, "b_bytes": {labels: 2.0, (("c", "d"),): 3.0}})
+    (document,) = read_documents(record(tmp_path / "r", {"h:1": taken}))
+
+    assert list(read_series(document, "b_bytes")) == [("h:1", labels, 2.0), ("h:1", (("c", "d"),), 3.0)]
+    assert list(read_series(document, "b_byte")) == []
 
 
 def test_a_recording_is_openmetrics_that_any_tool_unpacks(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ class Fake(Probe):
     name: ClassVar[str] = "fake"
     help: ClassVar[str] = "a test's probe"
     metrics: ClassVar[tuple[Metric, ...]] = (VALUE,)
-    interval: ClassVar[float | None] = 1.0
+    interval: float | None = 1.0
 
     def __init__(self, host: Host, work: Callable[[], None] = lambda: None) -> None:
         super().__init__(host)
@@ -261,6 +261,67 @@ def test_probes_that_hang_make_only_themselves_blind(machine: Machine, hanging: 
     assert stopped < 1
     assert (good.closed, fast.closed) == (True, True)
     assert not any(probe.closed for probe in hanging)
+
+
+def test_probes_that_are_not_fast_and_not_urgent_share_a_thread(machine: Machine) -> None:
+    names: dict[str, set[str]] = {}
+
+    def probe(name: str, **attributes: object) -> Fake:
+        return fake(
+            machine,
+            name,
+            lambda: names.setdefault(name, set()).add(threading.current_thread().name),
+            interval=0.01,
+            **attributes,
+        )
+
+    sampler = Sampler([probe("a"), probe("b"), probe("quick", fast=True), probe("hasty", urgent=True)])
+    sampler.start()
+    assert until(10, lambda: len(names) == 4)
+    sampler.stop()
+
+    assert names == {"a": {"probes"}, "b": {"probes"}, "quick": {"sampler"}, "hasty": {"probe-hasty"}}
+
+
+def test_a_probe_that_hung_and_goes_on_is_sampled_again_and_no_other_is_sampled_twice_at_once(
+    machine: Machine,
+) -> None:
+    release = threading.Event()
+    others: list[Fake] = []
+    at_once: list[str] = []
+
+    def work(name: str, busy: threading.Lock) -> Callable[[], None]:
+        def once() -> None:
+            if not busy.acquire(blocking=False):
+                at_once.append(name)
+                return
+            time.sleep(0.001)
+            busy.release()
+
+        return once
+
+    def hang() -> None:
+        release.wait(60)
+
+    for name in "abc":
+        others.append(fake(machine, name, work(name, threading.Lock()), interval=0.005))
+    hangs = fake(machine, "hangs", hang, interval=0.005)
+    sampler = Sampler([others[0], hangs, *others[1:]])
+    sampler.start()
+    try:
+        assert until(10, lambda: hangs.times)
+        before = [len(probe.times) for probe in others]
+        assert until(10, lambda: all(len(p.times) > n + 10 for p, n in zip(others, before, strict=True)), 0.01)
+        assert len(hangs.times) == 1
+        release.set()
+        before = [len(probe.times) for probe in others]
+        assert until(10, lambda: len(hangs.times) > 10, 0.01)
+        assert until(10, lambda: all(len(p.times) > n + 10 for p, n in zip(others, before, strict=True)), 0.01)
+    finally:
+        release.set()
+        sampler.stop()
+
+    assert at_once == []
 
 
 def test_an_exposition_waits_for_a_first_sample_that_ends_soon_and_is_a_success(machine: Machine) -> None:

@@ -206,10 +206,9 @@ def parse_cpus_allowed(raw: bytes) -> frozenset[int]:
     That is its own affinity within the cpuset of its cgroup (task_cpus_allowed, fs/proc/array.c). A name can't imitate
     the line: a newline in it is written as a backslash and n (proc_task_name). Raises FormatError.
     """
-    for line in raw.split(b"\n"):
-        key, _, value = line.partition(b":")
-        if key == b"Cpus_allowed_list":
-            return parse_cpu_list(value)
+    _, found, rest = raw.partition(b"\nCpus_allowed_list:")
+    if found:
+        return parse_cpu_list(rest.partition(b"\n")[0])
     raise FormatError(f"no Cpus_allowed_list in status: {raw[:80]!r}")
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from pinchpoint.model import THIS_HOST, Labels, Snapshot, Snapshots
 from pinchpoint.sampletext import HEAD_LIMIT, escaped, parse_head, render_head, render_value, split_sample
 
-__all__ = ["FILE", "INSTANCE", "Recorder", "read_documents", "read_recording", "time_of"]
+__all__ = ["FILE", "INSTANCE", "Recorder", "read_documents", "read_recording", "read_series", "time_of"]
 
 FILE = "samples.om.gz"
 """Name of the recording in a run's directory."""
@@ -124,6 +124,21 @@ def read_documents(path: Path, warn: Callable[[str], None] = _ignore) -> Iterato
             whole += 1
     except (ValueError, zlib.error) as error:
         _damaged(path, whole, error, warn)
+
+
+def read_series(document: str, name: str) -> Iterator[tuple[str, Labels, float]]:
+    """Yield host, labels and value of each series of one metric in a moment's text, of which nothing else is parsed.
+
+    Raises ValueError.
+    """
+    start = f"\n{name}{{"
+    at = document.find(start)
+    while at >= 0:
+        end = document.find("\n", at + 1)
+        head, fields = split_sample(document[at + 1 : end])
+        host, _, labels = _series(head)
+        yield host, labels, float(fields[0])
+        at = document.find(start, end)
 
 
 def _damaged(path: Path, whole: int, error: Exception, warn: Callable[[str], None]) -> None:

@@ -1,8 +1,9 @@
 """The clock of the exporter: calls each probe at its pace, keeps count of what went wrong, and of what it cost.
 
 Fast probes share one thread, which asks for a real-time priority: on a full host a sampler at nice 0 loses half of
-its samples (measured: 43 to 55 % taken, SCHED_FIFO 99 %). Every other probe has a thread of its own, so that one that
-blocks in the kernel makes only itself blind.
+its samples (measured: 43 to 55 % taken, SCHED_FIFO 99 %). The others share a thread too, since each wake-up of another
+one costs as much as a sample (cold caches, the interpreter's lock); only one that is urgent has its own. A probe that
+blocks in the kernel keeps that thread to itself and the rest go on in a new one, so that it makes only itself blind.
 """
 
 from __future__ import annotations
@@ -56,6 +57,13 @@ POINTS_TIMEOUT = 0.5
 """Seconds that a probe may be at a sample while an exposition waits for it."""
 STOP_TIMEOUT = 0.3
 """Seconds for which `stop` waits for samples that are under way."""
+PATIENCE = 0.25
+"""Seconds that a probe may be at a sample until, as soon again, those that share its thread go on in another."""
+BEHIND = 0.004
+"""Seconds by which other threads sample later than the fast one, and each later than the last.
+
+At once they would hand the interpreter's lock to and fro at each read; much later the CPU's caches would be cold.
+"""
 LOG_AGAIN = 300.0
 """Seconds after which a failure that goes on is logged again."""
 
@@ -83,6 +91,20 @@ class _Entry:
     error: str = ""
 
 
+@dataclass(slots=True)
+class _Lane:
+    """Probes that share a thread: one is sampled after the other."""
+
+    entries: list[_Entry]
+    lock: Lock = field(default_factory=Lock)
+    """Held by who takes an entry, for a sample or away."""
+
+    @property
+    def due(self) -> float:
+        """When the next sample is, in monotonic seconds."""
+        return min(entry.due for entry in self.entries)
+
+
 class Sampler:
     """Runs probes. `clock` is monotonic and `wall` Unix time, both in seconds."""
 
@@ -108,12 +130,17 @@ class Sampler:
     def start(self) -> None:
         """Sample in threads until `stop`; each probe has its first sample at once."""
         fast = [entry for entry in self._entries if entry.probe.fast]
-        lanes = [("sampler", fast)] if fast else []
-        lanes += [(f"probe-{entry.probe.name}"[:15], [entry]) for entry in self._entries if not entry.probe.fast]
-        for name, entries in lanes:
-            thread = Thread(target=self._run, args=(entries,), name=name, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        urgent = [entry for entry in self._entries if entry.probe.urgent and not entry.probe.fast]
+        shared = [entry for entry in self._entries if not entry.probe.urgent and not entry.probe.fast]
+        lanes = [("sampler", fast), *((f"probe-{entry.probe.name}"[:15], [entry]) for entry in urgent)]
+        for place, (name, entries) in enumerate([*lanes, ("probes", shared)]):
+            if entries:
+                self._begin(name, self._run, _Lane(entries), place * BEHIND)
+
+    def _begin(self, name: str, target: Callable[..., None], *arguments: object) -> None:
+        thread = Thread(target=target, args=arguments, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def stop(self) -> None:
         """End the threads; one that hangs in the kernel is left behind, it ends with the process."""
@@ -126,25 +153,46 @@ class Sampler:
                 entry.probe.close()
                 entry.lock.release()
 
-    def _run(self, entries: list[_Entry]) -> None:
-        if entries[0].probe.fast:
+    def _run(self, lane: _Lane, behind: float) -> None:
+        if lane.entries[0].probe.fast:
             self._priority = self._ask_priority()
-        elif entries[0].probe.urgent:
+        elif lane.entries[0].probe.urgent:
             self._ask_priority()
-        while not self._stop.is_set():
-            due = self._step(entries)
-            self._stop.wait(max(0.0, due - self._clock()))
+        elif len(lane.entries) > 1:
+            self._begin("probes-watch", self._watch, lane)
+        self._step(lane)
+        for entry in lane.entries:
+            entry.due += behind
+        while not self._stop.wait(max(0.0, lane.due - self._clock())):
+            self._step(lane)
+
+    def _watch(self, lane: _Lane) -> None:
+        """Give a lane to a probe that hangs, and a new one to the others."""
+        while not self._stop.wait(PATIENCE):
+            with lane.lock:
+                now = self._clock()
+                hangs = [entry for entry in lane.entries if now - entry.began >= PATIENCE]
+                if hangs:
+                    others = _Lane([entry for entry in lane.entries if entry not in hangs])
+                    lane.entries = hangs
+                    self._begin("probes", self._run, others, 0.0)
+                    return
 
     def step(self) -> float:
         """Sample every probe that is due and return when the next one will be, in monotonic seconds."""
-        return self._step(self._entries)
+        lane = _Lane(self._entries)
+        self._step(lane)
+        return lane.due
 
-    def _step(self, entries: list[_Entry]) -> float:
-        for entry in entries:
-            now = self._clock()
-            if now >= entry.due:
+    def _step(self, lane: _Lane) -> None:
+        for entry in lane.entries:
+            with lane.lock:
+                if entry not in lane.entries:
+                    break  # others go on with it
+                now = self._clock()
+                due = now >= entry.due
+            if due:
                 self._sample(entry, now)
-        return min(entry.due for entry in entries)
 
     def _sample(self, entry: _Entry, now: float) -> None:
         behind = now - entry.due

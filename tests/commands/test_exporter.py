@@ -19,12 +19,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from descriptors import bpf_ids, exist
 from machine import Machine
 from pinchpoint import __version__
 from pinchpoint.cli import main
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import PROBES
 from pinchpoint.sources import parse_exposition
+from pinchpoint.tasksources import BPF, SOURCES, SourceError, choose_source
 from polling import until
 
 NOBODY = 65534
@@ -170,6 +172,14 @@ def test_a_scrape_may_ask_for_some_names_alone(running: Exporter) -> None:
 
     names = {line.split(b"{")[0].split()[0] for line in body.splitlines() if not line.startswith(b"#")}
     assert names == {b"pinchpoint_self_cpu_seconds_total", b"pinchpoint_build_info"}
+
+
+def test_the_exporter_imports_nothing_that_it_never_uses(tmp_path: Path) -> None:
+    code = "import sys, pinchpoint.commands.exporter; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    heavy = {"asyncio", "httpx", "jinja2", "matplotlib", "numpy", "psutil", "rich", "subprocess"}
+
+    assert heavy & set(done.stdout.split()) == set()
 
 
 def test_an_answer_is_never_packed_since_that_costs_cpu_of_the_measured_host(running: Exporter) -> None:
@@ -344,6 +354,8 @@ def test_fixture_folders_are_read_in_the_hosts_place(start: Start, machine: Mach
         (["--sample-interval=x"], "'x' is not a valid float"),
         (["--sample-interval=0"], "command line: sample-interval: must be 0.02 to 10 seconds"),
         (["--sample-interval=nan"], "command line: sample-interval: must be 0.02 to 10 seconds"),
+        (["--task-source=fast"], "'fast' is not one of 'auto', 'bpf', 'bpf-iter', 'kept', 'plain'"),
+        (["--kworker-source=fast"], "'fast' is not one of 'auto', 'bpf', 'comm'"),
         (["--log.level=loud"], "'loud' is not one of 'debug', 'info', 'warning', 'error'"),
         (["--web.listen-address=9748"], "'9748' is not HOST:PORT, :PORT or [IPV6]:PORT"),
         (["--web.listen-address=:99999"], "':99999' is not HOST:PORT"),
@@ -376,6 +388,8 @@ def test_a_bad_flag_is_one_clear_line_and_status_2(flags: list[str], reason: str
         ("[web", None, "pinchpoint.toml: not TOML: "),
         ("a = " + "[" * 5000, None, "pinchpoint.toml: not TOML: "),
         ("probe.tusks = false", None, "pinchpoint.toml: probe.tusks: there is no such probe"),
+        ('task-source = "fast"', None, "pinchpoint.toml: task-source: must be one of auto, bpf, bpf-iter, kept, plain"),
+        ('kworker-source = "fast"', None, "pinchpoint.toml: kworker-source: must be one of auto, bpf, comm"),
         ('web.listen-address = "x"', None, "pinchpoint.toml: web.listen-address: 'x' is not HOST:PORT"),
         ('path.runs = "a\\u0000"', None, "pinchpoint.toml: path.runs: "),
         ('roles-file = "missing.toml"', None, "missing.toml: No such file or directory"),
@@ -411,11 +425,85 @@ def test_a_bad_file_is_one_clear_line_and_status_2(tmp_path: Path, config: str, 
 def test_a_port_in_use_is_one_clear_line_and_status_2() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        command = [sys.executable, "-m", "pinchpoint", "exporter", f"--web.listen-address={address}"]
+        flags = [f"--web.listen-address={address}", "--log.level=warning"]
+        command = [sys.executable, "-m", "pinchpoint", "exporter", *flags]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
     expected = f"pinchpoint: can't listen on {address}: Address already in use; choose another --web.listen-address\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
+
+
+# ---- How it reads threads.
+
+
+@pytest.mark.parametrize("name", BPF)
+@pytest.mark.parametrize("place", ["flag", "file"])
+def test_a_source_that_can_not_work_is_one_clear_line_and_status_2(
+    machine: Machine, tmp_path: Path, name: str, place: str
+) -> None:
+    machine.process(10, "fio")
+    flags = [f"--path.procfs={machine.procfs}", f"--task-source={name}"]
+    if place == "file":
+        (tmp_path / "pinchpoint.toml").write_text(f'task-source = "{name}"\n')
+        flags[1] = f"--config.file={tmp_path / 'pinchpoint.toml'}"
+    result = call(*flags)
+
+    assert result.exit_code == 2
+    assert result.output.startswith(f"pinchpoint: task-source {name}: no {name}: no process in procfs tells its PID ")
+    assert result.output.count("\n") == 1
+
+
+def test_workers_that_can_not_be_traced_are_one_clear_line_and_status_2(machine: Machine) -> None:
+    machine.process(10, "fio")
+    result = call(f"--path.procfs={machine.procfs}", "--kworker-source=bpf")
+
+    assert result.exit_code == 2
+    assert result.output.startswith("pinchpoint: kworker-source bpf: no bpf: no process in procfs tells its PID ")
+    assert result.output.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", SOURCES[1:])
+def test_the_source_that_is_asked_for_is_the_one_that_is_shown(start: Start, name: str) -> None:
+    skip_without(name)
+    exporter = start(f"--task-source={name}")
+    shown = until(20, lambda: list(exporter.scrape().series("pinchpoint_task_source_info")))
+
+    assert shown == [({"source": name, "file": "" if name in BPF else "schedstat", "reason": ""}, 1)]
+    assert exporter.scrape().value("pinchpoint_probe_success", probe="tasks") == 1
+
+
+def test_a_source_that_is_not_the_best_is_shown_and_logged_with_the_reason(start: Start, machine: Machine) -> None:
+    machine.process(10, "fio")
+    machine.ran(10, 10, 1.0)
+    exporter = start(f"--path.procfs={machine.procfs}", f"--path.sysfs={machine.sysfs}")
+    ((labels, _),) = until(20, lambda: list(exporter.scrape().series("pinchpoint_task_source_info")))
+
+    assert (labels["source"], labels["file"]) == ("kept", "schedstat")
+    assert labels["reason"].startswith("no bpf and bpf-iter: no process in procfs tells its PID namespace")
+    assert exporter.log.count(f"threads are read by kept: {labels['reason']}\n") == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("name", BPF)
+def test_no_program_and_no_map_stays_in_the_kernel_however_it_ends(start: Start, name: str, number: int) -> None:
+    skip_without(name)
+    exporter = start(f"--task-source={name}")
+    assert until(20, lambda: exporter.scrape().value("pinchpoint_probe_success", probe="tasks") == 1)
+    ids = bpf_ids(exporter.process.pid)
+    assert ids["prog"]
+    assert ids["map"]
+    assert exist(ids)
+    exporter.end(number)
+
+    assert until(20, lambda: not exist(ids))
+
+
+def skip_without(name: str) -> None:
+    """Skip where a source does not work."""
+    try:
+        choose_source(Path("/proc"), lambda tgid, comm: 1, name).close()
+    except SourceError as error:
+        pytest.skip(str(error))
 
 
 # ---- How it ends.

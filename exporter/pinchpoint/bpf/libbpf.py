@@ -32,6 +32,10 @@ SAID = 160
 """Characters of libbpf's own message that are passed on."""
 ROUNDED = 8
 """Bytes to which each value of an array that can be mapped is rounded up (array_map_alloc, kernel/bpf/arraymap.c)."""
+M_MMAP_THRESHOLD = -3
+"""malloc.h of glibc."""
+LARGE = 128 << 10
+"""Bytes from which an allocation is a mapping of its own, which ends when it is freed: glibc's first value."""
 WARNING = 0
 """LIBBPF_WARN of enum libbpf_print_level (libbpf.h)."""
 
@@ -247,6 +251,10 @@ def load(
     if not os.path.isfile(path):
         raise BpfError(f"no {path.name} in {path.parent}: it is made by `make bpf`, which needs clang and libbpf-dev")
     library = _library()
+    with suppress(AttributeError):
+        # The kernel's types, 5 MB and more, are in memory for a moment. By itself glibc would put the second such piece
+        # where it can't give it back: onto the heap of this thread (man mallopt, "Note: Nowadays ...").
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
     with _loading:
         messages = _Messages()
         before = library.libbpf_set_print(messages.printer)
@@ -254,7 +262,6 @@ def load(
             return _load(library, path, messages, attach, entries or {}, without)
         finally:
             library.libbpf_set_print(ctypes.cast(before, _Printer) if before else _Printer(0))
-            # The kernel's types, 5 MB and more, were in memory for a moment.
             with suppress(AttributeError):
                 ctypes.CDLL(None).malloc_trim(0)
 

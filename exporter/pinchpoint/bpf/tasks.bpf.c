@@ -19,6 +19,7 @@ extern struct task_struct *bpf_iter_task_next(struct bpf_iter_task *it) __ksym;
 extern void bpf_iter_task_destroy(struct bpf_iter_task *it) __ksym;
 extern void bpf_rcu_read_lock(void) __ksym;
 extern void bpf_rcu_read_unlock(void) __ksym;
+extern void *bpf_rdonly_cast(void *address, __u32 type) __ksym; /* Linux 6.2 */
 
 #define ALL_THREADS 1 /* BPF_TASK_ITER_ALL_THREADS, kernel/bpf/task_iter.c */
 
@@ -34,6 +35,25 @@ struct {
 	__type(key, int);
 	__type(value, struct known);
 } last SEC(".maps");
+
+/*
+ * What is needed to see that a task did not run, packed: most never do, and then its storage, which is three cache lines
+ * more, is not touched. By the last bits of its number; of two tasks with the same ones, one is looked for in its storage.
+ */
+struct glance {
+	__u64 task; /* its address */
+	__u64 run;
+};
+
+#define GLANCES (1 << 16)
+#define AHEAD 8 /* measured: 4 takes 20 % longer, 16 as long */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GLANCES);
+	__type(key, __u32);
+	__type(value, struct glance);
+} glances SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -51,7 +71,8 @@ static __always_inline struct record *next_record(void)
 	return number < pass.room ? bpf_map_lookup_elem(&records, &number) : 0;
 }
 
-static __always_inline void look(struct task_struct *task)
+/* Returns whether its totals are those of now, and told of as far as anybody wants to know. */
+static __always_inline int look(struct task_struct *task)
 {
 	struct totals now = {.run = task->se.sum_exec_runtime, .wait = waited(task)};
 	struct record *record;
@@ -61,7 +82,7 @@ static __always_inline void look(struct task_struct *task)
 
 	known = bpf_task_storage_get(&last, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!known)
-		return; /* no memory now: it is met at the next pass */
+		return 0; /* no memory now: it is met at the next pass */
 	if (!known->met) {
 		known->met = 1;
 		if (task->start_boottime <= pass.since)
@@ -69,29 +90,63 @@ static __always_inline void look(struct task_struct *task)
 	}
 	if (pass.listing) {
 		if (known->listed == pass.listing)
-			return;
+			return 0;
 		used = known->totals;
 	} else {
 		used.run = now.run - known->totals.run;
 		used.wait = now.wait - known->totals.wait;
 		if (!used.run && !used.wait)
-			return;
+			return 1;
 	}
 	if (identify(task, &tid, &tgid) &&
 	    (bpf_map_lookup_elem(&followed, &tgid) || (!pass.listing && used.run + used.wait >= pass.much))) {
 		record = next_record();
 		if (!record)
-			return; /* all stays as it is: the next pass tells of it */
+			return 0; /* all stays as it is: the next pass tells of it */
 		record->tid = tid;
 		record->tgid = tgid;
 		record->run = used.run;
 		record->wait = used.wait;
 		describe(record, task);
 	}
-	if (pass.listing)
+	if (pass.listing) {
 		known->listed = pass.listing;
-	else
-		known->totals = now;
+		return 0;
+	}
+	known->totals = now;
+	return 1;
+}
+
+/*
+ * The tasks are a chain, and at each link the walk would wait for memory: after 100 ms of other work no cache has them any
+ * more. So the link of a task that most likely comes soon is fetched now, by the address that it had at the last pass. It
+ * may have gone meanwhile: nothing is done with what is there, and no address can harm (BPF_PROBE_MEM loads).
+ */
+static __always_inline void fetch(__u32 slot)
+{
+	struct glance *glance = bpf_map_lookup_elem(&glances, &slot);
+	struct task_struct *task;
+
+	if (glance && glance->task) {
+		task = bpf_rdonly_cast((void *)glance->task, bpf_core_type_id_kernel(struct task_struct));
+		asm volatile("" ::"r"(task->thread_node.next));
+	}
+}
+
+/* The kernel counts a wait when it is over (sched_info_arrive, kernel/sched/stats.h): who did not run has waited for nothing. */
+static __always_inline void look_if_it_ran(struct task_struct *task)
+{
+	__u32 slot = task->pid & (GLANCES - 1);
+	__u64 run = task->se.sum_exec_runtime;
+	struct glance *glance = bpf_map_lookup_elem(&glances, &slot);
+
+	fetch((slot + AHEAD) & (GLANCES - 1));
+	if (!glance || (glance->task == (__u64)task && glance->run == run))
+		return;
+	if (look(task)) {
+		glance->task = (__u64)task;
+		glance->run = run;
+	}
 }
 
 SEC("syscall")
@@ -103,8 +158,12 @@ int walk(void *context)
 	pass.found = 0;
 	bpf_rcu_read_lock();
 	bpf_iter_task_new(&it, 0, ALL_THREADS);
-	while ((task = bpf_iter_task_next(&it)))
-		look(task);
+	while ((task = bpf_iter_task_next(&it))) {
+		if (pass.listing)
+			look(task);
+		else
+			look_if_it_ran(task);
+	}
 	bpf_iter_task_destroy(&it);
 	bpf_rcu_read_unlock();
 	return 0;

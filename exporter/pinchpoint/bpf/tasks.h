@@ -41,6 +41,10 @@ struct sched_entity {
 	__u64 sum_exec_runtime;
 } __attribute__((preserve_access_index));
 
+struct list_head {
+	struct list_head *next;
+} __attribute__((preserve_access_index));
+
 struct task_struct {
 	unsigned int flags;
 	int pid;
@@ -50,6 +54,7 @@ struct task_struct {
 	struct sched_info sched_info;
 	struct pid *thread_pid;
 	struct task_struct *group_leader;
+	struct list_head thread_node;
 	char comm[COMM_LENGTH];
 } __attribute__((preserve_access_index));
 

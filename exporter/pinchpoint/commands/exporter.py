@@ -18,7 +18,7 @@ from pinchpoint import __version__, tasksources
 from pinchpoint.build import local_sampler
 from pinchpoint.catalogue import all_metrics
 from pinchpoint.config import LOG_LEVELS, Config, ConfigError, check_config, load_config
-from pinchpoint.probes import PROBES
+from pinchpoint.probes import PROBES, kworkers
 from pinchpoint.web import AddressError, application, parse_address, serve
 
 __all__ = ["command"]
@@ -64,6 +64,11 @@ class _Command(click.Command):
 @click.option(
     "--task-source", type=click.Choice(tasksources.SOURCES), help="How threads are read. [default: auto, the best]"
 )
+@click.option(
+    "--kworker-source",
+    type=click.Choice(kworkers.SOURCES),
+    help="How kernel workers are told apart. [default: auto, the best]",
+)
 @click.option("--log.level", "log_level", type=click.Choice(LOG_LEVELS), help="Least severity to log. [default: info]")
 @click.version_option(__version__, prog_name="pinchpoint")
 def command(config_file: Path | None, **flags: Any) -> None:
@@ -71,10 +76,12 @@ def command(config_file: Path | None, **flags: Any) -> None:
     try:
         config = _with_flags(load_config(config_file), flags)
         address = parse_address(config.web.listen_address)
+        logging.basicConfig(
+            level=config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
+        )
         sampler = local_sampler(config)
     except (ConfigError, AddressError) as error:
         _fail(str(error))
-    logging.basicConfig(level=config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         server = serve(address, application(sampler.points, config.web.telemetry_path, list(all_metrics())))
     except OSError as error:
@@ -108,7 +115,7 @@ def _with_flags(config: Config, flags: dict[str, Any]) -> Config:
     for name in ("procfs", "sysfs", "rootfs", "runs"):
         if flags[name] is not None:
             setattr(config.path, name, flags[name])
-    for name in ("sample_interval", "task_source", "log_level"):
+    for name in ("sample_interval", "task_source", "kworker_source", "log_level"):
         if flags[name] is not None:
             setattr(config, name, flags[name])
     for probe in PROBES:

@@ -384,7 +384,8 @@ class Devices(Probe):
     def sample(self, now: float) -> None:
         """Read both tables. Raises NotPresent where neither is there."""
         elapsed = 0.0 if self._last is None else now - self._last
-        self._lookout.ask(now)
+        if self._last is None:
+            self._lookout.ask(now)
         tables = 0
         try:
             self._sample_disks(now, elapsed, self._disk_table.read())
@@ -396,6 +397,8 @@ class Devices(Probe):
             tables += 1
         except OSError:
             self._link_table.close()
+        if self._last is not None:
+            self._lookout.ask(now)  # at last, since whoever looks needs the interpreter too
         if not tables:
             raise NotPresent(f"neither diskstats nor net/dev in {self.host.procfs}")
         self._last = now

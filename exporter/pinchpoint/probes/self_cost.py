@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import time
 from collections.abc import Iterator
-
-import psutil
 
 from pinchpoint import __version__
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import Host, Probe
+from pinchpoint.procfs import read_bytes
 
 __all__ = ["SelfCost"]
 
@@ -28,20 +29,26 @@ class SelfCost(Probe):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._process = psutil.Process()
+        self._page = os.sysconf("SC_PAGE_SIZE")
         self._points: tuple[Point, ...] = ()
 
     def sample(self, now: float) -> None:
         """Read this process."""
-        with self._process.oneshot():
-            times = self._process.cpu_times()
-            self._points = (
-                CPU.point(times.user + times.system),
-                RESIDENT.point(self._process.memory_info().rss),
-                FILES.point(self._process.num_fds()),
-                BUILD.point(1, __version__, platform.python_version()),
-            )
+        # Never the observed host's procfs: in a container that is another one, where this process has another pid.
+        resident = int(read_bytes("/proc/self/statm").split()[1]) * self._page
+        self._points = (
+            CPU.point(time.process_time()),
+            RESIDENT.point(resident),
+            FILES.point(_open_files()),
+            BUILD.point(1, __version__, platform.python_version()),
+        )
 
     def points(self) -> Iterator[Point]:
         """Yield the cost at the last sample."""
         yield from self._points
+
+
+def _open_files() -> int:
+    """Return how many descriptors this process has: since Linux 6.2 that is the size of the folder of them."""
+    # proc_fd_getattr (fs/proc/fd.c); to list hundreds takes a millisecond, and one more.
+    return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1
