@@ -53,12 +53,18 @@ lab-up: setup ## start a real Ceph cluster from Debian's packages on loopback; l
 lab-down: ## stop what `make lab-up` started, remove its data
 	@PYTHONPATH=compose:tests $(python) -m lab down
 
-bench: setup ## measure costs: exporter with 4,000 threads, with 8 OSDs and 4 MDSs; Prometheus with 100 hosts
+bench: setup ## measure what it costs beside its peers, and what benchmarks lose; 14 minutes; writes docs/performance.md
+	@$(python) bench/peers.py
+	@$(python) bench/right.py
 	@$(python) bench/cost.py
+	@$(python) bench/losses.py
+	@$(python) bench/workqueue_cost.py
 	@$(python) bench/phase_cost.py
 	@$(python) bench/waits_cost.py
+	@$(python) bench/stacks_cost.py
 	@PYTHONPATH=compose:tests $(python) bench/ceph_cost.py
 	@$(python) bench/scale_cost.py
+	@PYTHONPATH=bench $(python) scripts/readme.py
 
 golden: setup ## write the expositions of the fixture machines anew, for review
 	WRITE_GOLDEN=1 $(python) -m pytest tests/test_golden.py
@@ -67,7 +73,7 @@ dashboards: setup ## write dashboards/json anew from the code
 	$(python) -m dashboards
 
 docs: setup ## renew the tables of metrics, alerts and checks
-	$(python) scripts/readme.py
+	PYTHONPATH=bench $(python) scripts/readme.py
 	$(python) scripts/checks.py
 
 picture: setup ## draw the README's picture of the live view, from a real fio run

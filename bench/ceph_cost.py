@@ -1,4 +1,4 @@
-"""What reading Ceph's admin sockets costs on a host with 8 OSDs and 4 MDSs, as a table in Markdown.
+"""What reading Ceph's admin sockets costs on a host with 8 OSDs and 4 MDSs: the section "ceph" of the page.
 
 The daemons are real ones, of a cluster that is started for it and left idle: what is asked does not depend on load.
 Rounds with and without the probes that ask alternate. The price that the daemons pay is the CPU time of their threads
@@ -7,19 +7,17 @@ named ``admin_socket``, which do nothing else.
 
 from __future__ import annotations
 
-import argparse
-import os
-import platform
+import shutil
 import statistics
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
-
-from cost import Cost, measure
+from cost import Cost, measure, median
 from lab.cluster import Cluster
+from page import machine, parser, publish, table
 from pinchpoint.procfs import parse_schedstat
 
 OSDS, MDSS = 8, 4
@@ -39,40 +37,40 @@ def answering_seconds(names: list[str], cluster: Cluster) -> float:
 
 @contextmanager
 def counted(names: list[str], cluster: Cluster, found: list[float]) -> Iterator[None]:
-    """Add to `found` what the daemons used for answering while the block ran."""
-    before = answering_seconds(names, cluster)
+    """Add to `found` how many per cent of a core the daemons used for answering while the block ran."""
+    before, begin = answering_seconds(names, cluster), time.monotonic()
     yield
-    found.append(answering_seconds(names, cluster) - before)
+    found.append(100 * (answering_seconds(names, cluster) - before) / (time.monotonic() - begin))
 
 
 def main() -> None:
-    """Measure and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0, help="length of one measurement")
-    parser.add_argument("--rounds", type=int, default=3, help="pairs of measurements; medians are shown")
-    arguments = parser.parse_args()
+    """Measure and write the section."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--seconds", type=float, default=10.0, help="length of one measurement")
+    arguments.add_argument("--rounds", type=int, default=2, help="pairs of measurements; medians are shown")
+    chosen = arguments.parse_args()
+    if shutil.which("ceph-osd") is None:
+        publish("ceph", "Not measured: Ceph is not installed (`make setup` as root installs it).", chosen)
+        return
     names = [f"osd.{number}" for number in range(OSDS)] + [f"mds.{letter}" for letter in "abcd"[:MDSS]]
     costs: dict[str, list[Cost]] = {"not asked": [], "asked": []}
     answering: dict[str, list[float]] = {"not asked": [], "asked": []}
     print("starting a cluster ...", file=sys.stderr)
     with Cluster(osds=OSDS, mdss=MDSS) as cluster:
-        threads = sum(process.num_threads() for process in psutil.process_iter())
-        for _ in range(arguments.rounds):
+        for _ in range(chosen.rounds):
             for name, flags in (("not asked", WITHOUT), ("asked", [])):
                 with counted(names, cluster, answering[name]):
-                    costs[name].append(measure(threads, arguments.seconds, flags))
-    print(
-        f"{OSDS} OSDs and {MDSS} MDSs, Linux {platform.release().partition('-')[0]}, {os.cpu_count()} CPUs, "
-        f"Python {platform.python_version()}, median of {arguments.rounds} x {arguments.seconds:.0f} s\n"
-    )
-    print("| admin sockets | series | CPU, % of one core | RSS, MB | scrape, ms | daemons' CPU for it, % of one core |")
-    print("|---|---|---|---|---|---|")
+                    costs[name].append(measure(chosen.seconds, flags))
+    rows = []
     for name, found in costs.items():
-        series, cpu, rss, scrape = (
-            statistics.median(getattr(cost, field) for cost in found) for field in ("series", "cpu", "rss", "scrape")
-        )
-        share = 100 * statistics.median(answering[name]) / arguments.seconds
-        print(f"| {name} | {series:.0f} | {cpu:.2f} | {rss:.1f} | {scrape:.1f} | {share:.2f} |")
+        cost, share = median(found), statistics.median(answering[name])
+        shown = (f"{cost.series:.0f}", f"{cost.cpu:.2f}", f"{cost.rss:.1f}", f"{cost.latency:.1f}", f"{share:.2f}")
+        rows.append([name, *shown])
+    head = ["admin sockets", "series", "CPU, % of one core", "RSS, MB", "latency of a scrape, ms",
+            "daemons' CPU for it, % of one core"]  # fmt: skip
+    about = f"{OSDS} OSDs and {MDSS} MDSs, median of {chosen.rounds} x {chosen.seconds:g} s"
+    body = f"{machine()}; {about}.\n\n{table(head, rows)}"
+    publish("ceph", body, chosen)
 
 
 if __name__ == "__main__":

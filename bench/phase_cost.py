@@ -1,4 +1,4 @@
-"""What it costs to find and follow a benchmark among the processes, as a table in Markdown: ``make bench`` prints it.
+"""What it costs to find and follow a benchmark among the processes: the section "phases" of the page.
 
 The figures are CPU time of the thread that looks (CLOCK_THREAD_CPUTIME_ID), so that a busy machine does not change
 them. The pass over all processes is made by the exporter anyway, for its threads: the last column is without it.
@@ -6,7 +6,6 @@ them. The pass over all processes is made by the exporter anyway, for its thread
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import subprocess
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from page import Goal, machine, parser, publish, table
 from pinchpoint.build import build_host
 from pinchpoint.config import Config
 from pinchpoint.probes.benchmark import Benchmark
@@ -92,29 +92,31 @@ def looks(count: int) -> tuple[int, float, float, bool]:
     )
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--processes", type=int, default=500)
-    parser.add_argument("--looks", type=int, default=200)
-    arguments = parser.parse_args()
-    missing = max(0, arguments.processes - sum(path.name.isdigit() for path in Path("/proc").iterdir()))
-    with processes(missing):
-        measure(arguments.looks)
-
-
-def measure(count: int) -> None:
-    """Print the table for `count` looks, without a benchmark and with one."""
-    print("| processes | benchmark | CPU per look, ms | without the pass over all processes, ms |")
-    print("|---|---|---|---|")
+def measure(count: int) -> tuple[list[list[str]], float]:
+    """Return the table's rows for `count` looks, without a benchmark and with one, and the dearest look in ms."""
+    rows, dearest = [], 0.0
     for name, running in (("none", None), ("IO500", io500)):
         with running() if running is not None else nullcontext():
             number, whole, own, found = looks(count)
-        print(f"| {number} | {name} | {whole:.2f} | {own:.2f} |")
+        rows.append([str(number), name, f"{whole:.2f}", f"{own:.2f}"])
+        dearest = max(dearest, whole)
         if found != (running is not None):
             raise SystemExit("the benchmark was not found" if running else "a benchmark runs on this machine")
-        if whole > LIMIT:
-            raise SystemExit(f"a look costs {whole:.2f} ms, more than {LIMIT} ms")
+    return rows, dearest
+
+
+def main() -> None:
+    """Measure and write the section."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--processes", type=int, default=500)
+    arguments.add_argument("--looks", type=int, default=200)
+    chosen = arguments.parse_args()
+    missing = max(0, chosen.processes - sum(path.name.isdigit() for path in Path("/proc").iterdir()))
+    with processes(missing):
+        rows, dearest = measure(chosen.looks)
+    head = ["processes", "benchmark", "CPU of a look, ms", "without the pass over all processes, ms"]
+    body = f"{machine()}; mean of {chosen.looks} looks.\n\n{table(head, rows)}"
+    publish("phases", body, chosen, [Goal(f"a look at {chosen.processes} processes for phases", LIMIT, "ms", dearest)])
 
 
 if __name__ == "__main__":

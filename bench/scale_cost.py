@@ -1,4 +1,4 @@
-"""What Prometheus costs for many hosts, as tables in Markdown: ``make bench`` prints them, docs/scale.md has them.
+"""What Prometheus costs for many hosts: the section "scale" of the page; docs/scale.md says what follows from it.
 
 The hosts are simulated (fleet.py): four clients for each storage host with 16 OSDs, in a run whose limit is the commit
 thread of every OSD, so that the verdict has all to judge and hundreds of alerts fire. First one server scrapes all of
@@ -8,9 +8,6 @@ VictoriaMetrics.
 
 from __future__ import annotations
 
-import argparse
-import os
-import platform
 import re
 import shutil
 import signal
@@ -29,12 +26,15 @@ import psutil
 import yaml
 
 from fleet import Fleet
+from page import machine, parser, publish, table
 from scaled import Server, sharded, single
 
 CLIENTS_PER_STORAGE_HOST = 4
 LIMIT = "kv_sync"
 WARM_UP = 45.0
 """Seconds until the rules have what they look at: a run of 30 s, windows of 15 s."""
+START = 10.0
+"""Seconds until a server without rules scrapes all of them steadily."""
 AGENTS = 2
 MEMORY = Path("/dev/shm")
 """Where servers write, so that nobody else's load on a disk slows the rules down: each of them ends with a write."""
@@ -128,7 +128,7 @@ def with_rules(server: Server, *files: str) -> None:
 def one_server(hosts: int, seconds: float) -> Iterator[tuple[str, Cost]]:
     """Yield what one server costs without rules and with them."""
     with fleet_of(hosts) as (fleet, folder), single(folder, fleet, rules=False) as server:
-        time.sleep(WARM_UP)
+        time.sleep(START)
         yield "no", measure([server], seconds, **HEAD)[0]
         with_rules(server, "rules/*.yml")
         yield "yes", measure([server], seconds, **HEAD)[0]
@@ -141,7 +141,7 @@ def parts(hosts: int, seconds: float) -> Iterator[tuple[str, Cost]]:
         fleet_of(hosts) as (fleet, folder),
         sharded(folder, fleet, shards=AGENTS, rules=False, store=store) as running,
     ):
-        time.sleep(WARM_UP)
+        time.sleep(START)
         yield from zip((f"agent {n}" for n in range(AGENTS)), measure(running.shards, seconds, **SENT), strict=True)
         yield "ruler, no rules", measure([running.ruler], seconds, **HEAD)[0]
         with_rules(running.ruler, "rules/*.yml", "scale/rules.yml")
@@ -156,44 +156,47 @@ def version() -> str:
     return said.split()[2]
 
 
+def exposition_rows() -> list[list[str]]:
+    """Return what a scrape of each kind of host is like."""
+    with fleet_of(5) as (fleet, _):
+        texts = {host: fleet.exposition(host) for host in (fleet.clients[-1], fleet.storage[0])}
+    return [
+        [host.partition("0")[0], str(sum(not line.startswith(b"#") for line in text.splitlines())), str(len(text))]
+        for host, text in texts.items()
+    ]
+
+
 def main() -> None:
-    """Measure and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hosts", type=int, nargs="+", default=[20, 100], help="sizes of the fleet")
-    parser.add_argument("--seconds", type=float, default=40.0, help="length of one measurement")
-    arguments = parser.parse_args()
+    """Measure and write the section."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--hosts", type=int, nargs="+", default=[100], help="sizes of the fleet")
+    arguments.add_argument("--seconds", type=float, default=20.0, help="length of one measurement")
+    chosen = arguments.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no server is left behind
     if shutil.which("prometheus") is None:
-        raise SystemExit("prometheus is not installed (`make setup` as root installs it)")
+        publish("scale", "Not measured: no prometheus (`make setup` as root installs it).", chosen)
+        return
     print("measuring Prometheus with simulated hosts ...", file=sys.stderr)
-    with fleet_of(5) as (fleet, _):
-        sizes = {host: fleet.exposition(host) for host in (fleet.clients[-1], fleet.storage[0])}
-    print(
-        f"Prometheus {version()}, Linux {platform.release().partition('-')[0]}, {os.cpu_count()} CPUs, "
-        f"load {os.getloadavg()[0]:.1f}; scraped and judged every 2 s, {arguments.seconds:.0f} s each\n"
+    whole = [
+        [str(hosts), rules, f"{cost.series:.0f}", f"{cost.samples:.0f}", f"{cost.cpu:.1f}", f"{cost.rss:.0f}",
+         f"{cost.verdict:.2f}", f"{cost.missed:.0f}"]
+        for hosts in chosen.hosts
+        for rules, cost in one_server(hosts, chosen.seconds)
+    ]  # fmt: skip
+    sharing = [
+        [name, f"{cost.series:.0f}", f"{cost.samples:.0f}", f"{cost.cpu:.1f}", f"{cost.rss:.0f}", f"{cost.sent:.0f}"]
+        for name, cost in parts(chosen.hosts[-1], chosen.seconds)
+    ]
+    costs = ["series", "samples/s", "CPU, % of one core", "RSS, MB"]
+    publish(
+        "scale",
+        f"{machine()}; Prometheus {version()}. Scraped and judged every 2 s, {chosen.seconds:g} s each.\n\n"
+        f"{table(['simulated host', 'series', 'bytes of a scrape'], exposition_rows())}\n"
+        f"{table(['hosts', 'rules', *costs, 'the verdict, s of each 2 s', 'evaluations missed'], whole)}\n"
+        f"{chosen.hosts[-1]} hosts, sharded as in `compose/scale`, with {AGENTS} agents:\n\n"
+        f"{table(['part', *costs, 'sent, KB/s'], sharing)}",
+        chosen,
     )
-    print("| simulated host | series | bytes of a scrape |\n|---|---|---|")
-    for host, text in sizes.items():
-        series = sum(not line.startswith(b"#") for line in text.splitlines())
-        print(f"| {host.partition('0')[0]} | {series} | {len(text)} |")
-    print(
-        "\n| hosts | rules | series | samples/s | CPU, % of one core | RSS, MB | the verdict, s of each 2 s "
-        "| evaluations missed |\n|---|---|---|---|---|---|---|---|"
-    )
-    for hosts in arguments.hosts:
-        for rules, cost in one_server(hosts, arguments.seconds):
-            print(
-                f"| {hosts} | {rules} | {cost.series:.0f} | {cost.samples:.0f} | {cost.cpu:.1f} | {cost.rss:.0f} "
-                f"| {cost.verdict:.2f} | {cost.missed:.0f} |",
-                flush=True,
-            )
-    print(f"\nThe last of these, sharded as in compose/scale, with {AGENTS} agents:\n")
-    print("| part | series | samples/s | CPU, % of one core | RSS, MB | sent, KB/s |\n|---|---|---|---|---|---|")
-    for name, cost in parts(arguments.hosts[-1], arguments.seconds):
-        print(
-            f"| {name} | {cost.series:.0f} | {cost.samples:.0f} | {cost.cpu:.1f} | {cost.rss:.0f} | {cost.sent:.0f} |",
-            flush=True,
-        )
 
 
 if __name__ == "__main__":

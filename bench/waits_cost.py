@@ -1,4 +1,4 @@
-"""What it costs to know what a benchmark waits for, as a table in Markdown: ``make bench`` prints it.
+"""What it costs to know what a benchmark waits for: the section "waits" of the page.
 
 The load is one process with many threads that write synchronously, now and then, so that each of them has run and waits
 at each look: every stack has to be read. The figures are CPU time of the thread that looks
@@ -8,7 +8,6 @@ all processes is made by the exporter anyway and is left out.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
+from page import Goal, machine, parser, publish, table
 from pinchpoint.build import build_host
 from pinchpoint.config import Config
 from pinchpoint.model import Snapshot
@@ -98,28 +98,27 @@ def look(seconds: float, found: Load, probe: Waits | None) -> tuple[float, float
 
 
 def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--threads", type=int, default=32)
-    parser.add_argument("--seconds", type=float, default=10.0)
-    arguments = parser.parse_args()
+    """Measure and write the section."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--threads", type=int, default=32)
+    arguments.add_argument("--seconds", type=float, default=8.0)
+    chosen = arguments.parse_args()
     config = Config()
     config.path.runs = os.devnull  # no directory of markers
-    with load(arguments.threads) as found:
-        _, alone = look(arguments.seconds, found, None)
+    with load(chosen.threads) as found:
+        _, alone = look(chosen.seconds, found, None)
         probe = Waits(build_host(config))
         look(2.0, found, probe)  # it waits for a second to be told which run the processes belong to
-        cost, watched = look(arguments.seconds, found, probe)
+        cost, watched = look(chosen.seconds, found, probe)
         snapshot = Snapshot.of(0.0, probe.points())
         probe.close()
-    print("| threads | CPU of the probe, % of one | writes/s without | with |")
-    print("|---|---|---|---|")
-    print(f"| {arguments.threads} | {100 * cost:.2f} | {alone:.0f} | {watched:.0f} |")
     waited = sum(value for labels, value in snapshot.series("pinchpoint_workload_seconds_total"))
-    if waited < arguments.seconds:
+    if waited < chosen.seconds:
         raise SystemExit("the probe did not find the load")
-    if 100 * cost > LIMIT:
-        raise SystemExit(f"the probe costs {100 * cost:.2f} % of a CPU, more than {LIMIT} %")
+    head = ["threads", "CPU of the probe, % of one", "writes/s without", "with"]
+    rows = [[str(chosen.threads), f"{100 * cost:.2f}", f"{alone:.0f}", f"{watched:.0f}"]]
+    body = f"{machine()}; {chosen.seconds:g} s each.\n\n{table(head, rows)}"
+    publish("waits", body, chosen, [Goal(f"dividing the time of {chosen.threads} threads", LIMIT, "%", 100 * cost)])
 
 
 if __name__ == "__main__":

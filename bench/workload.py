@@ -1,6 +1,7 @@
 """A host full of threads: processes that are named like Ceph's daemons, a benchmark and bystanders, and do little.
 
-Every process is a Python interpreter whose threads sleep, but for a few that wake up often, as messengers do.
+Every process is ``threads.c``, whose threads sleep, but for some that wake up often, as messengers do. Where there is
+no compiler it is a Python interpreter that does the same, and can do it for a few hundred wake-ups in a sample only.
 """
 
 from __future__ import annotations
@@ -10,13 +11,35 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
-__all__ = ["CEPH_HOST", "Group", "running"]
+from compiled import MissingError, compiled
 
-Group = tuple[int, str, str, int]
-"""Number of processes, name of each, NAME=NUMBER of their threads, and how many of these are active."""
+__all__ = ["CEPH_HOST", "EVERY_SAMPLE", "Group", "ceph_host", "running"]
+
+
+class Group(NamedTuple):
+    """Processes that are alike."""
+
+    processes: int
+    name: str
+    threads: str
+    """NAME=NUMBER of the threads of each, beside its leader."""
+    active: int = 0
+    """How many of these wake up."""
+    hz: float = 50.0
+    """How often an active one does, in a second."""
+    duty: float = 0.0
+    """Share of a CPU that it uses, beside what waking up costs."""
+
+    @property
+    def size(self) -> int:
+        """Threads of each of its processes."""
+        return 1 + sum(int(word.rpartition("=")[2]) for word in self.threads.split())
+
 
 # Threads of a Ceph 16.2.15 OSD (59) and MDS (26) beside their leaders, as counted on a real cluster.
 OSD = (
@@ -31,34 +54,59 @@ MDS = (
     "msgr-worker-1=1 msgr-worker-2=1 ms_local=1 mds_rank_progr=1 md_submit=1 log=1 ceph_timer=1 admin_socket=1 "
     "PQ_Finisher=1 OpHistorySvc=1 MR_Finisher=1"
 )
-
-CEPH_HOST: list[Group] = [
-    (8, "ceph-osd", OSD, 6),
-    (4, "ceph-mds", MDS, 4),
-    (4, "ior", "ior=1", 1),
-    (34, "bystander", "bystander=100", 2),
-]
-"""8 OSDs, 4 MDSs, 4 benchmark processes and 34 processes of 100 threads that are nobody's concern: 4,020 threads."""
+CEPH_HOST = [Group(8, "ceph-osd", OSD, 6), Group(4, "ceph-mds", MDS, 4), Group(4, "ior", "ior=1", 1)]
+"""8 OSDs, 4 MDSs and 4 benchmark processes: 584 threads."""
+CROWD = 100
+"""Threads of a process that is nobody's concern."""
+EVERY_SAMPLE = 12.5
+"""Wake-ups in a second with which a thread has run between any two samples at 10 Hz."""
 
 PR_SET_NAME = 15
-ACTIVE_PERIOD = 0.02
-"""Seconds that an active thread sleeps between two wake-ups."""
+
+
+def ceph_host(threads: int, awake: int | None = None, *, hz: float = EVERY_SAMPLE, duty: float = 0.0) -> list[Group]:
+    """Return a host of about that many threads: `CEPH_HOST`, and bystanders in processes of a hundred threads.
+
+    Two bystanders of each process wake up 50 times a second, and so do some threads of the daemons. With `awake` it is
+    that many threads of the host instead, at `hz` and `duty`, and nobody else; the leaders of processes always sleep.
+    """
+    missing = threads - sum(group.processes * group.size for group in CEPH_HOST)
+    if missing < 0:
+        raise ValueError(f"the daemons alone have {threads - missing} threads")
+    crowds, rest = divmod(missing, CROWD)
+    groups = [*CEPH_HOST, Group(crowds, "bystander", f"bystander={CROWD - 1}", 2)]
+    if rest:
+        groups.append(Group(1, "bystander", f"bystander={rest - 1}"))
+    if awake is None:
+        return groups
+    chosen = []
+    # What a thread is called does not matter to who reads all of them: bystanders first.
+    for group in reversed(groups):
+        for _ in range(group.processes):
+            active = min(awake, group.size - 1)
+            awake -= active
+            chosen.append(group._replace(processes=1, active=active, hz=hz, duty=duty))
+    return chosen[::-1]
 
 
 def _name(name: str) -> None:
     ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
-def _main(name: str, active: int, *threads: str) -> None:
-    """Be one process of the workload."""
+def _main(name: str, active: int, hz: float, duty: float, *threads: str) -> None:
+    """Be one process of the workload, as threads.c is."""
     threading.stack_size(64 << 10)
     wake = threading.Event()
+    there = threading.Barrier(1 + sum(int(word.rpartition("=")[2]) for word in threads))
     left = active
 
     def body(thread: str, busy: bool) -> None:
         _name(thread)
-        while busy and not wake.wait(ACTIVE_PERIOD):
-            pass
+        there.wait()
+        while busy and not wake.wait(1 / hz):
+            end = time.thread_time() + duty / hz
+            while time.thread_time() < end:
+                pass
         wake.wait()
 
     for word in threads:
@@ -67,6 +115,7 @@ def _main(name: str, active: int, *threads: str) -> None:
             threading.Thread(target=body, args=(thread, left > 0), daemon=True).start()
             left -= 1
     _name(name)
+    there.wait()
     print("ready", flush=True)
     sys.stdin.read()
 
@@ -74,16 +123,22 @@ def _main(name: str, active: int, *threads: str) -> None:
 @contextmanager
 def running(groups: Sequence[Group]) -> Iterator[int]:
     """Run the workload and give its number of threads."""
+    try:
+        program = [str(compiled("threads"))]
+    except MissingError:
+        program = [sys.executable, "-S", "-E", __file__]
     processes = []
     try:
-        for count, name, threads, active in groups:
-            for index in range(count):
+        for group in groups:
+            words = [group.name, *map(str, (group.active, group.hz, group.duty)), *group.threads.split()]
+            for index in range(group.processes):
                 # The index is where a Ceph daemon has its id.
-                command = [sys.executable, "-S", "-E", __file__, name, str(active), *threads.split(), "-i", str(index)]
+                command = [*program, *words, "-i", str(index)]
                 processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         for process in processes:
             assert process.stdout is not None
-            process.stdout.readline()
+            if not process.stdout.readline():
+                raise MissingError("this machine allows too few threads")
         yield sum(len(os.listdir(f"/proc/{process.pid}/task")) for process in processes)
     finally:
         for process in processes:
@@ -94,4 +149,4 @@ def running(groups: Sequence[Group]) -> Iterator[int]:
 
 if __name__ == "__main__":
     arguments = sys.argv[1 : sys.argv.index("-i")]
-    _main(arguments[0], int(arguments[1]), *arguments[2:])
+    _main(arguments[0], int(arguments[1]), float(arguments[2]), float(arguments[3]), *arguments[4:])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+import page
 from pinchpoint.commands.metrics import table as metrics_table
 
 ROOT = Path(__file__).parent.parent
@@ -43,7 +44,8 @@ def meaning(alert: str) -> str:
 
 def updated(text: str) -> str:
     """Return the README's text with its tables made anew."""
-    for name, table in (("metrics", metrics_table()), ("alerts", alerts_table())):
+    costs = page.readme_table(page.PAGE.read_text())
+    for name, table in (("metrics", metrics_table()), ("alerts", alerts_table()), ("costs", costs)):
         begin, end = f"<!-- {name}: made by `make docs` -->\n", f"<!-- end of {name} -->"
         head, found, rest = text.partition(begin)
         if not found or end not in rest:

@@ -1,0 +1,148 @@
+"""What processes use: their CPU time to the nanosecond, their memory, and what a scrape of them takes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from compiled import MissingError
+
+__all__ = ["Scrape", "Served", "cpu_ms", "free_port", "run_cpu", "scrape", "series", "serving", "total"]
+
+START_SECONDS = 20.0
+CPUCLOCK_SCHED = 2
+SETTLE = 0.25
+"""Seconds that a collector of garbage may work on after an answer; they belong to the scrape."""
+
+
+def cpu_ms(pid: int) -> float:
+    """Return the CPU time of a process in milliseconds, with that of its threads that have ended, without children.
+
+    The process' own CPU clock is named as in include/linux/posix-timers.h; it counts nanoseconds where stat has ticks.
+    """
+    return time.clock_gettime_ns((~pid << 3) | CPUCLOCK_SCHED) / 1e6
+
+
+def run_cpu(command: Sequence[str]) -> tuple[float, float]:
+    """Run a program to its end; return its milliseconds of CPU, those of its children included, and its RSS in MB."""
+    with tempfile.TemporaryFile() as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise MissingError(f"{command[0]} ended with {process.returncode}")
+    return 1e3 * (usage.ru_utime + usage.ru_stime), usage.ru_maxrss * 1024 / 1e6
+
+
+def free_port() -> int:
+    """Return a TCP port on loopback that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def scrape(port: int, timeout: float = 60.0) -> str:
+    """Return the exposition of the exporter on `port`."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=timeout) as answer:
+        return str(answer.read().decode())
+
+
+def series(text: str) -> int:
+    """Return how many series an exposition has."""
+    return sum(not line.startswith("#") for line in text.splitlines())
+
+
+def total(text: str, name: str) -> float:
+    """Return the sum over the series of a metric."""
+    lines = [line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} "))]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
+
+
+class Scrape(NamedTuple):
+    """One scrape of an exporter."""
+
+    cpu: float
+    """Milliseconds, beside what the exporter uses anyway."""
+    latency: float
+    """Milliseconds."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Served:
+    """An exporter that runs."""
+
+    pid: int
+    port: int
+
+    def cpu_ms(self) -> float:
+        """Return its CPU time so far."""
+        return cpu_ms(self.pid)
+
+    def rss(self) -> float:
+        """Return its resident memory in MB."""
+        return float(psutil.Process(self.pid).memory_info().rss) / 1e6
+
+    def scrape(self, rate: float = 0.0) -> Scrape:
+        """Scrape it; `rate` is how many milliseconds of CPU it uses in a second without that."""
+        before, begin = self.cpu_ms(), time.monotonic()
+        text = scrape(self.port)
+        latency = time.monotonic() - begin
+        time.sleep(SETTLE)
+        took = time.monotonic() - begin
+        return Scrape(max(0.0, self.cpu_ms() - before - rate * took), 1e3 * latency, text)
+
+    def rate(self, seconds: float) -> float:
+        """Return how many milliseconds of CPU it uses in a second when nobody scrapes it."""
+        before, begin = self.cpu_ms(), time.monotonic()
+        time.sleep(seconds)
+        return (self.cpu_ms() - before) / (time.monotonic() - begin)
+
+
+@contextmanager
+def serving(command: Sequence[str], port: int) -> Iterator[Served]:
+    """Run an exporter that listens on `port` of loopback. Raises MissingError with the last that it said."""
+    with tempfile.TemporaryFile() as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while not _answers(port):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    log.seek(0)
+                    said = log.read().decode(errors="replace").strip().splitlines()
+                    raise MissingError(said[-1] if said else f"{Path(command[0]).name} does not start")
+                time.sleep(0.05)
+            yield Served(process.pid, port)
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def median_of(scrapes: Sequence[Scrape]) -> Scrape:
+    """Return the medians of several scrapes, with the last one's text."""
+    return Scrape(
+        statistics.median(found.cpu for found in scrapes),
+        statistics.median(found.latency for found in scrapes),
+        scrapes[-1].text,
+    )

@@ -1,0 +1,81 @@
+"""A process that takes a sample of all threads of the host whenever it is asked, and says what that cost.
+
+``one_sample.py bpf|bpf-iter|kept|plain|psutil|psutil-names``. For each byte of its standard input it prints the
+nanoseconds of CPU of a sample, and how many threads had changed, as the loops in C do.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+def source_sampler(kind: str) -> Callable[[], int]:
+    """Return what takes a sample with one of the exporter's own sources; all processes are followed.
+
+    It does so as some time after its start, when it takes threads to have their final names.
+    """
+    from pinchpoint.tasksource import SETTLED, raise_file_limit
+    from pinchpoint.tasksources import choose_source
+
+    limit = raise_file_limit()
+    source = choose_source(PROC, lambda tgid, comm: 1, kind)
+    source.follow([int(name) for name in os.listdir(PROC) if name.isdigit()], time.monotonic() - SETTLED)
+    if kind == "kept" and len(list(source.tasks())) > limit:
+        sys.exit("too few files may be open")
+    return lambda: len(source.sample(time.monotonic()))
+
+
+def psutil_sampler(*, names: bool) -> Callable[[], int]:
+    """Return what takes a sample as the author of a small exporter would; psutil gives no names of threads itself."""
+    import psutil
+
+    before: dict[int, float] = {}
+    comms: dict[int, bytes] = {}
+
+    def sample() -> int:
+        changed = 0
+        for process in psutil.process_iter():
+            try:
+                threads = process.threads()
+            except psutil.Error:
+                continue
+            for thread in threads:
+                if names:
+                    try:
+                        comms[thread.id] = (PROC / f"{process.pid}/task/{thread.id}/comm").read_bytes()
+                    except OSError:
+                        continue
+                used = thread.user_time + thread.system_time
+                if before.get(thread.id) != used:
+                    before[thread.id] = used
+                    changed += 1
+        return changed
+
+    return sample
+
+
+def main() -> None:
+    """Answer until nobody asks any more."""
+    kind = sys.argv[1]
+    try:
+        sample = psutil_sampler(names=kind == "psutil-names") if "psutil" in kind else source_sampler(kind)
+    except Exception as error:
+        sys.exit(str(error))
+    sample()
+    gc.freeze()
+    print("ready", flush=True)
+    while os.read(0, 1):
+        before = time.process_time_ns()
+        changed = sample()
+        print(time.process_time_ns() - before, changed, flush=True)
+
+
+if __name__ == "__main__":
+    main()
