@@ -20,7 +20,7 @@ from workload import ceph_host, running
 SCRAPE_INTERVAL = 5.0
 IDLE = 1.5
 """Seconds between a scrape and the next that tell what the exporter uses without one."""
-WARM_UP = 3.0
+WARM_UP = 10.0
 
 
 @dataclass(frozen=True)

@@ -284,11 +284,14 @@ def test_a_schedstat_that_is_all_zero_is_none(machine: Machine) -> None:
     machine.process(10, "fio")
     machine.process(11, "fio")
 
-    assert choose_times(machine.procfs)[::2] == ("stat", "schedstat is all zero")
+    assert (choose_times(machine.procfs).file, choose_times(machine.procfs).reason) == ("stat", "schedstat is all zero")
 
 
 def test_a_procfs_without_processes_says_so(machine: Machine) -> None:
-    assert choose_times(machine.procfs)[::2] == ("stat", "no processes to be seen")
+    assert (choose_times(machine.procfs).file, choose_times(machine.procfs).reason) == (
+        "stat",
+        "no processes to be seen",
+    )
 
 
 def test_this_kernels_own_source_sees_this_process_run() -> None:
@@ -304,7 +307,7 @@ def test_this_kernels_own_source_sees_this_process_run() -> None:
 
 def test_a_kept_descriptor_shows_the_end_of_its_thread(machine: Machine) -> None:
     child = subprocess.Popen(["sleep", "60"])
-    source = ProcfsSource(Path("/proc"), Times("schedstat", parse_schedstat))
+    source = ProcfsSource(Path("/proc"), Times("schedstat", parse_schedstat, 64))
     source.follow([child.pid], 0.0)
     assert names(source)
     child.kill()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, Protocol
@@ -111,7 +112,7 @@ class KeptFile:
     descriptor may be kept the file is opened at each read.
     """
 
-    __slots__ = ("_fd", "_path")
+    __slots__ = ("_fd", "_path", "_size", "read")
 
     kept = 0
     """Descriptors that all objects of this class keep open."""
@@ -120,23 +121,24 @@ class KeptFile:
     limit = 512
     """How many they may keep: see `raise_file_limit`."""
 
-    def __init__(self, path: str, *, keep: bool = True) -> None:
-        self._path = path
+    read: Callable[[], bytes]
+    """Returns the beginning of the file as it is now; raises OSError. It is called thousands of times a second, and a
+    frame of Python would be a tenth of what that costs."""
+
+    def __init__(self, path: str, size: int = 512, *, keep: bool = True) -> None:
+        self._path, self._size = path, size
         self._fd = -1
+        self.read = partial(read_bytes, path, size)
         if keep and KeptFile.kept < KeptFile.limit:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.read = partial(os.pread, self._fd, size, 0)
             with KeptFile.counting:
                 KeptFile.kept += 1
-
-    def read(self, size: int = 512) -> bytes:
-        """Return the file's first `size` bytes as they are now. Raises OSError."""
-        if self._fd >= 0:
-            return os.pread(self._fd, size, 0)
-        return read_bytes(self._path, size)
 
     def close(self) -> None:
         """Give the descriptor back."""
         if self._fd >= 0:
+            self.read = partial(read_bytes, self._path, self._size)
             os.close(self._fd)
             self._fd = -1
             with KeptFile.counting:
@@ -164,11 +166,13 @@ class Times(NamedTuple):
     """Its name in the thread's directory."""
     parse: Callable[[bytes], tuple[int, int]]
     """Gives nanoseconds on a CPU and nanoseconds of run-queue wait; raises FormatError."""
+    size: int
+    """Bytes that are enough of it: what is read is allocated first."""
     reason: str = ""
     """Why there is no better file; "" for the best."""
 
 
-SCHEDSTAT = Times("schedstat", parse_schedstat)
+SCHEDSTAT = Times("schedstat", parse_schedstat, 64)
 
 
 def born_within(procfs: str, task: str, seconds: float) -> bool:
@@ -203,7 +207,7 @@ class ProcfsSource:
         keep: bool = True,
     ) -> None:
         self.name = "kept" if keep else "plain"
-        self.file, self._parse, self.reason = times
+        self.file, self._parse, self._size, self.reason = times
         self._keep = keep
         self.unreadable = 0
         self._procfs = os.fspath(procfs)
@@ -244,7 +248,7 @@ class ProcfsSource:
         path = f"{self._procfs}/{tgid}/task/{tid}"
         file = None
         try:
-            file = KeptFile(f"{path}/{self.file}", keep=self._keep)
+            file = KeptFile(f"{path}/{self.file}", self._size, keep=self._keep)
             task = _ProcfsTask(tgid, tid, _comm(path), now, file)
             task.raw = file.read()
             task.run, task.wait = self._parse(task.raw)
@@ -316,7 +320,7 @@ def _comm(task: str) -> str:
 def choose_times(procfs: Path) -> Times:
     """Return the best file that this machine has for a thread's times. Raises OSError where there is no procfs."""
     if reason := _schedstat_missing(procfs):
-        return Times("stat", _parse_stat_times, reason)
+        return Times("stat", _parse_stat_times, 512, reason)
     return SCHEDSTAT
 
 

@@ -36,7 +36,7 @@ class StackFile:
                 self._open()
                 continue
             try:
-                return self._file.read(SIZE)
+                return self._file.read()
             except OSError as error:
                 if isinstance(error, ProcessLookupError):
                     return None  # it is gone
@@ -50,7 +50,7 @@ class StackFile:
         for source in left:
             self.source = source
             try:
-                self._file = KeptFile(f"{self._directory}/{source}")
+                self._file = KeptFile(f"{self._directory}/{source}", SIZE)
                 return
             except OSError as error:
                 self.reason = f"{source}: {error.strerror}"

@@ -53,7 +53,7 @@ class _Worker:
     __slots__ = ("comm", "name", "raw", "run", "times", "wait", "work")
 
     def __init__(self, directory: str, times: Times) -> None:
-        self.times = KeptFile(f"{directory}/{times.file}")
+        self.times = KeptFile(f"{directory}/{times.file}", times.size)
         try:
             self.comm = KeptFile(f"{directory}/comm")
             self.raw = self.times.read()

@@ -45,6 +45,8 @@ EXIT = Metric(
 LOOK_INTERVAL = 10.0
 """Seconds between two looks at which CPUs there are and what is switched off."""
 MICROSECONDS_PER_SECOND = 1_000_000
+SIZE = 32
+"""Bytes that are enough of a number."""
 NAME_LIMIT = 32
 """Longest name of a state (the kernel's own limit is 16: CPUIDLE_NAME_LEN, include/linux/cpuidle.h)."""
 
@@ -73,11 +75,11 @@ class _State:
         self.disabled = bool(read_int(self._path / "disable"))
         if self._files is None:
             try:
-                usage = KeptFile(f"{self._path}/usage")
+                usage = KeptFile(f"{self._path}/usage", SIZE)
             except OSError:
                 return
             try:
-                self._files = usage, KeptFile(f"{self._path}/time")
+                self._files = usage, KeptFile(f"{self._path}/time", SIZE)
             except OSError:
                 usage.close()
 
@@ -86,11 +88,11 @@ class _State:
         if self._files is None:
             return
         try:
-            usage = int(self._files[0].read(32))
+            usage = int(self._files[0].read())
             # Both are counted when the CPU leaves the state (cpuidle_enter_state, drivers/cpuidle/cpuidle.c).
             if usage == self._raw_usage:
                 return
-            time = int(self._files[1].read(32))
+            time = int(self._files[1].read())
         except OSError:
             self.close()
         except ValueError:

@@ -36,6 +36,8 @@ CLOSE_INTERVAL = 5.0
 """Seconds between two comparisons of what was charged with what each process used."""
 CLOSE_LEAST = 2
 """Clock ticks that a difference has to reach: the totals of a process are rounded to ticks."""
+SHARED = ("lock", "pool")
+"""Units of which a thread that nobody saw is busy time too."""
 NANOSECONDS = 1_000_000_000
 TICK = NANOSECONDS // os.sysconf("SC_CLK_TCK")
 """Nanoseconds of a clock tick, the unit of times in stat."""
@@ -67,6 +69,8 @@ class Tasks(Probe):
         self._charged: dict[int, int] = {}
         self._unknown: dict[int, tuple[Process, int]] = {}
         self._hottest = UnknownThreads(host.roles.thresholds[UNKNOWN], self._name)
+        self._shared: list[int] = []
+        """Processes whose sums are closed at each sample."""
         self._quick: list[Task] = []
         """Threads without a role that are read at each sample as long as they are hot."""
         self._last: float | None = None
@@ -92,10 +96,11 @@ class Tasks(Probe):
         closing = now - self._closed >= CLOSE_INTERVAL
         elapsed = 0.0 if self._last is None else now - self._last
         unknown: list[TaskUse] = []
+        worth = WORTH * elapsed * NANOSECONDS
         for used in source.sample(now, every=closing):
             task, run, wait = used
             use = self._use(task)
-            if use is None or use.role.fallback:
+            if (use is None or use.role.fallback) and run + wait >= worth * task.every:
                 unknown.append(used)
             if use is not None:
                 self._table.charge(use, task.tgid, run, wait)
@@ -135,7 +140,7 @@ class Tasks(Probe):
             every = task.every
             if (thread := self._unknown_thread(task)) is not None:
                 self._hottest.charge(thread, run // every, wait // every)
-            if every > 1 and run + wait >= WORTH * every * elapsed * NANOSECONDS:
+            if every > 1:
                 task.every = 1
                 self._quick.append(task)
 
@@ -194,6 +199,11 @@ class Tasks(Probe):
                 use.count(task.tgid)
                 alive[task] = self._uses[task]
         self._uses = alive
+        self._shared = [
+            pid
+            for pid, process in self._processes.items()
+            if self.host.roles.thread_role(process.class_, process.comm).role.unit in SHARED
+        ]
 
     def _close_sums(self, *, every: bool) -> None:
         """Charge what the threads of a process used and nobody saw: those that lived between two looks.
@@ -203,11 +213,10 @@ class Tasks(Probe):
         it is looked at in each sample, and is busy time of it. Else it is no busy time, since nobody knows when it was
         used and by how many.
         """
-        for pid, process in self._processes.items():
-            role = self.host.roles.thread_role(process.class_, process.comm).role
-            shared = role.unit in ("lock", "pool")
-            if not (every or shared):
+        for pid in self._processes if every else self._shared:
+            if (process := self._processes.get(pid)) is None:
                 continue
+            role = self.host.roles.thread_role(process.class_, process.comm).role
             try:
                 stat = parse_stat(read_bytes(f"{self.host.procfs}/{pid}/stat"))
             except (OSError, FormatError):
@@ -223,7 +232,7 @@ class Tasks(Probe):
                 continue  # or it is of threads that are only read at every SLOW_EVERY-th sample
             self._unknown[pid] = process, left
             use = self._table.use(role, process.owner)
-            if shared:
+            if role.unit in SHARED:
                 self._table.charge(use, pid, lost, 0)
             else:
                 use.cpu += lost
