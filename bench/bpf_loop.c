@@ -17,7 +17,7 @@
 
 // As in tasks.h.
 struct pass {
-    unsigned long long since, much;
+    unsigned long long since, much, little;
     unsigned namespace, listing, room, level, found;
 };
 struct record {

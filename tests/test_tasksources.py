@@ -78,7 +78,7 @@ class Account:
         self.source.follow(tgids, time.monotonic())
 
     def sample(self) -> None:
-        for task, run, wait in self.source.sample(time.monotonic()):
+        for task, run, wait in self.source.sample(time.monotonic(), every=True):
             before = self.used.get(task.tid, (0, 0))
             self.used[task.tid] = before[0] + run, before[1] + wait
             self.tasks.setdefault(task.tid, set()).add(task)
@@ -249,11 +249,12 @@ for life in range(3):
     with Puppet(b"life%d" % life) as puppet:
         puppet.do("spin(0.02)")
         source.follow([puppet.pid], time.monotonic())
-        used = [(task, run) for task, run, wait in source.sample(time.monotonic()) if task.tid == puppet.pid]
+        told = source.sample(time.monotonic(), every=True)
         puppet.do("spin(0.02)")
-        used += [(task, run) for task, run, wait in source.sample(time.monotonic()) if task.tid == puppet.pid]
+        told += source.sample(time.monotonic(), every=True)
+        used = [(task, run) for task, run, wait in told if task.tid == puppet.pid]
         found.append((puppet.pid, used, sum(run for task, run in used), puppet.used()[puppet.pid][0]))
-    source.sample(time.monotonic())
+    source.sample(time.monotonic(), every=True)
 tasks = {task for pid, used, told, run in found for task, _ in used}
 print(json.dumps([[pid, told, run, sorted({task.comm for task, _ in used})] for pid, used, told, run in found]))
 print(len(tasks))
@@ -345,7 +346,7 @@ def test_hundreds_of_threads_are_told_of_all_and_once(source: TaskSource, puppet
     account.begin(puppet.pid)
     before = puppet.used()
     puppet.do("touch()")
-    told = [use for use in source.sample(time.monotonic()) if use.task.tgid == puppet.pid]
+    told = [use for use in source.sample(time.monotonic(), every=True) if use.task.tgid == puppet.pid]
 
     assert account.names().keys() == {puppet.pid, *threads}
     assert {task.tid: (run, wait) for task, run, wait in told} == differences(puppet.used(), before)

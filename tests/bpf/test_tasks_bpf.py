@@ -83,6 +83,40 @@ def test_bpf_works_where_it_should() -> None:
     assert source.file == ""
 
 
+# ---- Threads that are followed.
+
+
+def test_a_thread_is_told_of_once_it_has_used_two_thousandths_of_the_time_and_of_all_that_it_used(
+    source: BpfSource, puppet: Puppet
+) -> None:
+    (tid,) = puppet.do("start()")
+    source.follow([puppet.pid], 0.0)
+    source.sample(100.0, every=True)
+    before = puppet.used()
+    told = 0
+    for turn in range(1, 4):
+        puppet.on(tid, "spin(0.05)")
+        used = sum(differences(puppet, before)[tid])
+        enough = used >= 0.002 * 60 * SECOND
+        uses = of(puppet, source.sample(100.0 + 60.0 * turn))
+        assert [run + wait for task, run, wait in uses if task.tid == tid] == ([used] if enough else [])
+        if enough:
+            told, before = told + 1, puppet.used()
+
+    assert told
+
+
+def test_what_is_too_little_to_tell_is_told_of_when_everything_is_asked_for(source: BpfSource, puppet: Puppet) -> None:
+    source.follow([puppet.pid], 0.0)
+    source.sample(100.0, every=True)
+    before = puppet.used()
+    puppet.do("spin(0.01)")
+    assert not of(puppet, source.sample(160.0))
+    used = differences(puppet, before)[puppet.pid]
+
+    assert [(run, wait) for _, run, wait in of(puppet, source.sample(161.0, every=True))] == [used]
+
+
 # ---- Strangers.
 
 
@@ -91,33 +125,33 @@ def test_a_thread_that_nobody_follows_is_told_of_from_a_twentieth_of_the_time_on
     source: BpfSource, puppet: Puppet, share: float, told: bool
 ) -> None:
     (tid,) = puppet.do("start()")
-    source.sample(100.0)
+    source.sample(100.0, every=True)
     before = puppet.used()
     puppet.on(tid, "spin(0.1)")
     used = differences(puppet, before)[tid]
     now = 100.0 + sum(used) / SECOND / share
-    found = {task.tid: (task.comm, run, wait) for task, run, wait in of(puppet, source.sample(now))}
+    found = {task.tid: (task.comm, run, wait) for task, run, wait in of(puppet, source.sample(now, every=True))}
 
     assert found.get(tid) == (("puppet", *used) if told else None)
-    assert not of(puppet, source.sample(now + 1.0))
+    assert not of(puppet, source.sample(now + 1.0, every=True))
 
 
 def test_a_stranger_is_the_same_task_each_time_and_has_its_name_of_now(source: BpfSource, puppet: Puppet) -> None:
-    source.sample(100.0)
+    source.sample(100.0, every=True)
     puppet.do("spin(0.1)")
-    (first,) = of(puppet, source.sample(101.0))
+    (first,) = of(puppet, source.sample(101.0, every=True))
     puppet.do("rename(b'other')")
     puppet.do("spin(0.1)")
-    (second,) = of(puppet, source.sample(102.0))
+    (second,) = of(puppet, source.sample(102.0, every=True))
 
     assert first.task is second.task
     assert second.task.comm == "other"
 
 
 def test_a_stranger_that_is_not_hot_any_more_is_forgotten(source: BpfSource, puppet: Puppet) -> None:
-    source.sample(100.0)
+    source.sample(100.0, every=True)
     puppet.do("spin(0.1)")
-    (use,) = of(puppet, source.sample(101.0))
+    (use,) = of(puppet, source.sample(101.0, every=True))
     source.follow((), 105.0)
     assert use.task in source._strangers.values()
     source.follow((), 112.0)
@@ -126,13 +160,13 @@ def test_a_stranger_that_is_not_hot_any_more_is_forgotten(source: BpfSource, pup
 
 
 def test_a_stranger_becomes_one_that_is_followed(source: BpfSource, puppet: Puppet) -> None:
-    source.sample(100.0)
+    source.sample(100.0, every=True)
     puppet.do("spin(0.1)")
-    (stranger,) = of(puppet, source.sample(101.0))
+    (stranger,) = of(puppet, source.sample(101.0, every=True))
     source.follow([puppet.pid], 101.0)
     before = puppet.used()
     puppet.do("None")
-    (use,) = of(puppet, source.sample(110.0))
+    (use,) = of(puppet, source.sample(110.0, every=True))
 
     assert use.task is stranger.task
     assert use.task in source.tasks()
@@ -151,7 +185,7 @@ def test_a_worker_is_told_of_by_what_it_does(source: BpfSource, monkeypatch: pyt
         for process in PROC.iterdir():
             if process.name.isdigit():
                 named[int(process.name)] = comm(process)
-        for task, _, _ in source.sample(0.0):
+        for task, _, _ in source.sample(0.0, every=True):
             if task.comm.startswith("kworker/"):
                 seen.setdefault(task.comm, set()).update({named.get(task.tid, ""), comm(PROC / str(task.tid))})
         return any("-" in name or "+" in name for name in seen)
@@ -219,7 +253,7 @@ def test_more_threads_that_changed_than_there_is_room_for_are_told_of_all_and_on
     source: BpfSource, puppet: Puppet, threads: list[int], monkeypatch: pytest.MonkeyPatch, passes: int
 ) -> None:
     source.follow([puppet.pid], 0.0)
-    source.sample(0.0)
+    source.sample(0.0, every=True)
     before = puppet.used()
     puppet.do("touch()")
     monkeypatch.setattr(tasks, "ROOM", 16)
@@ -227,7 +261,7 @@ def test_more_threads_that_changed_than_there_is_room_for_are_told_of_all_and_on
     told: dict[int, tuple[int, int]] = {}
     for turn in range(1, 11):
         # At such a pace no stranger is told of, who would take some of the room.
-        for task, run, wait in of(puppet, source.sample(turn * 1e6)):
+        for task, run, wait in of(puppet, source.sample(turn * 1e6, every=True)):
             assert task.tid not in told
             told[task.tid] = run, wait
 
@@ -237,11 +271,11 @@ def test_more_threads_that_changed_than_there_is_room_for_are_told_of_all_and_on
 
 def test_a_thread_that_was_told_of_in_two_passes_is_one_entry(source: BpfSource, puppet: Puppet) -> None:
     source.follow([puppet.pid], 0.0)
-    source.sample(0.0)
+    source.sample(0.0, every=True)
     (task,) = source.tasks()
     source._pending = [TaskUse(task, 100, 10), TaskUse(task, 200, 20)]
 
-    assert of(puppet, source.sample(0.0)) == [TaskUse(task, 300, 30)]
+    assert of(puppet, source.sample(0.0, every=True)) == [TaskUse(task, 300, 30)]
 
 
 def test_an_iterator_remembers_more_tasks_than_there_are(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,10 +321,10 @@ def test_the_procfs_of_a_namespace_below_shows_its_threads_by_their_numbers_ther
         (inner,) = map(int, Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split())
         source = made(SyscallSource, Path(f"/proc/{inner}/root/proc"))
         source.follow([1], 0.0)
-        source.sample(0.0)
+        source.sample(0.0, every=True)
         (tid,) = outer.do("start()")
         outer.on(tid, "spin(0.01)")
-        found = source.sample(1.0)
+        found = source.sample(1.0, every=True)
         source.close()
 
         assert {task.tgid for task, _, _ in found} == {1}

@@ -79,6 +79,8 @@ static __always_inline int look(struct task_struct *task)
 	struct known *known;
 	struct totals used;
 	__u32 tid, tgid;
+	__u64 sum;
+	int mine;
 
 	known = bpf_task_storage_get(&last, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!known)
@@ -98,16 +100,21 @@ static __always_inline int look(struct task_struct *task)
 		if (!used.run && !used.wait)
 			return 1;
 	}
-	if (identify(task, &tid, &tgid) &&
-	    (bpf_map_lookup_elem(&followed, &tgid) || (!pass.listing && used.run + used.wait >= pass.much))) {
-		record = next_record();
-		if (!record)
-			return 0; /* all stays as it is: the next pass tells of it */
-		record->tid = tid;
-		record->tgid = tgid;
-		record->run = used.run;
-		record->wait = used.wait;
-		describe(record, task);
+	if (identify(task, &tid, &tgid)) {
+		sum = used.run + used.wait;
+		mine = bpf_map_lookup_elem(&followed, &tgid) != 0;
+		if (mine && !pass.listing && sum < pass.little)
+			return 0; /* all stays as it is: a later pass tells of it */
+		if (mine || (!pass.listing && sum >= pass.much)) {
+			record = next_record();
+			if (!record)
+				return 0; /* likewise */
+			record->tid = tid;
+			record->tgid = tgid;
+			record->run = used.run;
+			record->wait = used.wait;
+			describe(record, task);
+		}
 	}
 	if (pass.listing) {
 		known->listed = pass.listing;

@@ -79,6 +79,7 @@ struct totals {
 struct {
 	__u64 since;      /* boot time of the last pass in ns: who was started later is new, and all that it used too */
 	__u64 much;       /* a task that nobody follows is told of if it used at least so many ns */
+	__u64 little;     /* a task that is followed waits to be told of until it has used so many ns */
 	__u32 namespace;  /* inode number of the PID namespace whose numbers are wanted; 0: the first one's */
 	__u32 listing;    /* if not 0: tell of every task that is followed, once for each such number, and settle nothing */
 	__u32 room;       /* records that there is room for */

@@ -24,13 +24,16 @@ __all__ = ["BpfSource", "IteratorSource", "SyscallSource", "pid_namespace"]
 
 MUCH = 0.05
 """Share of an interval from which a thread that nobody follows is told of."""
+LITTLE = 0.002
+"""Share of an interval that a thread that is followed has used before it is told of, since daemons have dozens of
+threads that do no more than wake up; what is left is told of later."""
 LONGEST = 60.0
 """Seconds, however long the interval was."""
 RECORD = struct.Struct("=IIQQQII16s")
 """``struct record`` of tasks.h: tid, tgid, start, run, wait, flags, nothing, comm."""
-PASS = struct.Struct("=QQIIIII")
-"""``pass`` of tasks.h: since, much, namespace, listing, room, level, found."""
-LEVEL, FOUND = 5, 6
+PASS = struct.Struct("=QQQIIIII")
+"""``pass`` of tasks.h: since, much, little, namespace, listing, room, level, found."""
+LEVEL, FOUND = 6, 7
 ROOM = 8192
 """Records of one pass, as many as ``records`` of tasks.bpf.c has."""
 PASSES = 16
@@ -130,12 +133,14 @@ class BpfSource(ABC):
     def _state(self) -> tuple[int, ...]:
         return PASS.unpack_from(self._pass)
 
-    def _walk(self, *, much: int = 0, listing: int = 0) -> Iterator[tuple[int, int, int, int, int, int, int, bytes]]:
+    def _walk(
+        self, *, much: int = 0, little: int = 0, listing: int = 0
+    ) -> Iterator[tuple[int, int, int, int, int, int, int, bytes]]:
         """Make a pass, or as many as it takes to tell of all, and yield the records."""
         for made in count(1):
             began = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - MARGIN
             level = self._state()[LEVEL]
-            PASS.pack_into(self._pass, 0, self._since, much, self._namespace, listing, ROOM, level, 0)
+            PASS.pack_into(self._pass, 0, self._since, much, little, self._namespace, listing, ROOM, level, 0)
             for piece in self._records():
                 yield from RECORD.iter_unpack(piece)
             if not listing:
@@ -170,13 +175,17 @@ class BpfSource(ABC):
         }
 
     def sample(self, now: float, *, every: bool = False) -> list[TaskUse]:
-        """Return what changed since the last call: of followed processes everything, of others what used much."""
+        """Return what changed since the last call: of others what used much, of followed processes what used a little.
+
+        With `every` that is everything of followed processes.
+        """
         pending, self._pending = self._pending, []
         used = list(pending)
-        much = max(1, int(MUCH * 1e9 * min(now - self._last, LONGEST)))
+        interval = 1e9 * min(now - self._last, LONGEST)
+        much, little = max(1, int(MUCH * interval)), 0 if every else int(LITTLE * interval)
         self._last = now
         known = self._tasks
-        for tid, tgid, start, run, wait, flags, _, name in self._walk(much=much):
+        for tid, tgid, start, run, wait, flags, _, name in self._walk(much=much, little=max(0, little)):
             task = known.get(tid)
             if task is None or task.start != start:
                 task = self._newcomer(tgid, tid, start, flags, name, now)

@@ -61,6 +61,8 @@ int tell(struct bpf_iter__task *context)
 	struct record record = {};
 	struct known *known;
 	struct totals now;
+	__u64 sum;
+	int mine;
 
 	if (!task)
 		return 0; /* the end */
@@ -78,13 +80,17 @@ int tell(struct bpf_iter__task *context)
 		if (!record.run && !record.wait)
 			return 0;
 	}
-	if (identify(task, &record.tid, &record.tgid) &&
-	    (bpf_map_lookup_elem(&followed, &record.tgid) ||
-	     (!pass.listing && record.run + record.wait >= pass.much))) {
-		describe(&record, task);
-		/* Where the reader's buffer is full the kernel calls again for the same task (bpf_seq_read). */
-		if (bpf_seq_write(context->meta->seq, &record, sizeof(record)))
-			return 0;
+	if (identify(task, &record.tid, &record.tgid)) {
+		sum = record.run + record.wait;
+		mine = bpf_map_lookup_elem(&followed, &record.tgid) != 0;
+		if (mine && !pass.listing && sum < pass.little)
+			return 0; /* its totals stay: a later pass tells of it */
+		if (mine || (!pass.listing && sum >= pass.much)) {
+			describe(&record, task);
+			/* Where the reader's buffer is full the kernel calls again for the same task (bpf_seq_read). */
+			if (bpf_seq_write(context->meta->seq, &record, sizeof(record)))
+				return 0;
+		}
 	}
 	if (!pass.listing)
 		known->totals = now;
