@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
 
 from machine import Machine
+from puppet import Puppet
 
 # How long an example takes says nothing on a machine that is busy with something else.
 # Half of hypothesis' own number: all tests together have 15 minutes on 2 CPUs. `--hypothesis-profile thorough` looks
@@ -24,3 +26,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
+
+
+@pytest.fixture
+def puppet() -> Iterator[Puppet]:
+    with Puppet() as puppet:
+        yield puppet

@@ -54,12 +54,6 @@ def source(request: pytest.FixtureRequest) -> Iterator[TaskSource]:
     source.close()
 
 
-@pytest.fixture
-def puppet() -> Iterator[Puppet]:
-    with Puppet() as puppet:
-        yield puppet
-
-
 class Account:
     """What a source has told of threads so far, by id, nanoseconds of run and wait."""
 

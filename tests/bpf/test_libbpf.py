@@ -56,13 +56,6 @@ SEC("tp_btf/no_such_event") int event(void *context) { return 0; }
 """
 
 
-@pytest.fixture(autouse=True)
-def every_descriptor_is_given_back() -> Iterator[None]:
-    before = open_files()
-    yield
-    assert open_files() == before
-
-
 @pytest.fixture
 def fresh_library() -> Iterator[None]:
     """Have the library looked for anew."""

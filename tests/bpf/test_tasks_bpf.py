@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from descriptors import open_files
 from machine import Machine
 from pinchpoint.bpf import libbpf, tasks
 from pinchpoint.bpf.libbpf import OBJECTS, BpfError
@@ -27,13 +26,6 @@ SECOND = 1_000_000_000
 CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN = 39, 38, 21
 
 
-@pytest.fixture(autouse=True)
-def every_descriptor_is_given_back() -> Iterator[None]:
-    before = open_files()
-    yield
-    assert open_files() == before
-
-
 def made(form: type[BpfSource], procfs: Path = PROC) -> BpfSource:
     try:
         return form(procfs)
@@ -46,12 +38,6 @@ def source(request: pytest.FixtureRequest) -> Iterator[BpfSource]:
     source = made(request.param)
     yield source
     source.close()
-
-
-@pytest.fixture
-def puppet() -> Iterator[Puppet]:
-    with Puppet() as puppet:
-        yield puppet
 
 
 def of(puppet: Puppet, uses: list[TaskUse]) -> list[TaskUse]:

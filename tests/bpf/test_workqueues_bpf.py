@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from descriptors import bpf_ids, exist, open_files
+from descriptors import bpf_ids, exist
 from machine import Machine
 from pinchpoint.bpf import libbpf
 from pinchpoint.bpf.libbpf import BpfError
@@ -26,13 +26,6 @@ PROC = Path("/proc")
 MILLISECOND = 1_000_000
 PERCPU_HASH = 5
 """BPF_MAP_TYPE_PERCPU_HASH, include/uapi/linux/bpf.h."""
-
-
-@pytest.fixture(autouse=True)
-def every_descriptor_is_given_back() -> Iterator[None]:
-    before = open_files()
-    yield
-    assert open_files() == before
 
 
 @pytest.fixture

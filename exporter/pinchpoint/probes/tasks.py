@@ -53,7 +53,7 @@ class Tasks(Probe):
     """CPU time and run-queue wait of every thread that has a role, and of the busiest one that has none."""
 
     name = "tasks"
-    help = "CPU and run-queue wait of threads by role (procfs schedstat)"
+    help = "CPU and run-queue wait of threads by role (BPF, or procfs schedstat)"
     metrics = (*METRICS, *UNKNOWN_METRICS, SOURCE, FOLLOWED, UNREADABLE)
     interval = None
     fast = True
@@ -106,7 +106,7 @@ class Tasks(Probe):
                 self._table.charge(use, task.tgid, run, wait)
                 self._charged[task.tgid] = self._charged.get(task.tgid, 0) + run
         if elapsed:
-            self._charge_unknown(unknown, elapsed)
+            self._charge_unknown(unknown)
         self._close_sums(every=closing)
         if closing:
             self._closed = now
@@ -134,7 +134,7 @@ class Tasks(Probe):
         self._uses[task] = (task.comm, process, use)
         return use
 
-    def _charge_unknown(self, unknown: Sequence[TaskUse], elapsed: float) -> None:
+    def _charge_unknown(self, unknown: Sequence[TaskUse]) -> None:
         """Charge threads without a role; one that is hot is not left out of any sample from now on."""
         for task, run, wait in hottest(unknown):
             every = task.every
