@@ -1,5 +1,8 @@
+"""Waiting for what others do."""
+
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,18 +12,41 @@ import httpx
 import psutil
 
 from native import MARK
+from patience import Clock, Wait, Waits, patience
+
+__all__ = ["WAITS", "get_json", "processes_of", "until"]
+
+WAITS = Waits()
+"""Of the test that runs now; conftest.py begins and reports it."""
 
 
 def until(seconds: float, condition: Callable[[], Any], pause: float = 0.05) -> Any:
-    """Return the first true answer of `condition`, or its last one when `seconds` are over."""
-    deadline = time.monotonic() + seconds
-    while not (answer := condition()) and time.monotonic() < deadline:
+    """Return the first true answer of `condition`, or its last one when the patience for `seconds` is over.
+
+    They are seconds of an idle machine: see patience.py.
+    """
+    clock = Clock()
+    while not (answer := condition()) and clock.tick() < seconds:
         time.sleep(pause)
+    if not answer:
+        WAITS.vain.append(Wait(_caller(), seconds, clock.seconds))
     return answer
 
 
+def _caller() -> str:
+    """Return the statement that waits: file, line and text."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    if frame is None:
+        return "?"
+    where = inspect.getframeinfo(frame)
+    text = " ".join(line.strip() for line in where.code_context or ())
+    return f"{text} ({Path(where.filename).name}:{where.lineno})"
+
+
 def get_json(url: str) -> Any:
-    return httpx.get(url, timeout=5, trust_env=False).raise_for_status().json()
+    return httpx.get(url, timeout=patience(5), trust_env=False).raise_for_status().json()
 
 
 def processes_of(state: Path) -> list[psutil.Process]:

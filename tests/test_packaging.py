@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import patience
+
 ROOT = Path(__file__).parent.parent
 BPF = ROOT / "exporter" / "pinchpoint" / "bpf"
 OBJECTS = {path.with_suffix(".o").name for path in BPF.glob("*.bpf.c")}
@@ -40,7 +42,7 @@ def install(source: Path, **environment: str) -> Path:
         [sys.executable, "-m", "pip", "install", *options, str(source)],
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=patience(120),
         env={**os.environ, **environment},
     )
     return target / "pinchpoint"

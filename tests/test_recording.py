@@ -162,7 +162,11 @@ def test_a_file_that_is_no_recording_is_an_error_that_names_it(tmp_path: Path, c
         list(read_recording(tmp_path / "r"))
 
 
-@pytest.mark.parametrize("rubbish", [b"\0" * 100, gzip.compress(b"a 1 x\n# EOF\n"), gzip.compress(b"a 1 1\n")])
+@pytest.mark.parametrize(
+    "rubbish",
+    [b"\0" * 100, gzip.compress(b"a 1 x\n# EOF\n"), gzip.compress(b"a 1 1\n")],
+    ids=["no gzip", "no time", "no end"],
+)
 def test_what_follows_the_last_moment_and_is_none_is_left_out_and_told(tmp_path: Path, rubbish: bytes) -> None:
     path = record(tmp_path / "r", moment(1.0), moment(2.0))
     path.write_bytes(path.read_bytes() + rubbish)

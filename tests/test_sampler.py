@@ -12,6 +12,7 @@ from typing import ClassVar
 import pytest
 
 from machine import Machine
+from patience import patience
 from pinchpoint.build import local_sampler
 from pinchpoint.model import Metric, Point, Snapshot
 from pinchpoint.probes import Host, NotPresent, Probe
@@ -466,7 +467,9 @@ from pinchpoint.sampler import raise_priority
 print(raise_priority()[0], flush=True)
 subprocess.run([sys.executable, "-c", "import os; print(os.sched_getscheduler(0), os.nice(0))"])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(30), check=True
+    )
     policy, scheduler, nice = done.stdout.split()
 
     if policy != "fifo":

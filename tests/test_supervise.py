@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from patience import patience
+
 Run = Callable[..., "subprocess.Popen[bytes]"]
 
 
@@ -47,7 +49,7 @@ def test_the_command_has_the_limits_of_open_files_that_we_were_started_with(run:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     process = run("sh", "-c", "ulimit -Sn; ulimit -Hn", before="ulimit -Sn 200")
 
-    stdout = process.communicate(timeout=60)[0].decode().split()
+    stdout = process.communicate(timeout=patience(60))[0].decode().split()
 
     assert stdout == ["200", "unlimited" if hard == resource.RLIM_INFINITY else str(hard)]
 
@@ -66,7 +68,7 @@ def test_the_command_starts_also_where_we_keep_more_files_open_than_it_may(tmp_p
         "print(status, resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n"
     )
 
-    done = subprocess.run([sys.executable, "-c", script, tmp_path / "kept"], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script, tmp_path / "kept"], capture_output=True, timeout=patience(60))
 
     assert (done.stdout, done.stderr) == (b"100\n0 300\n", b"")
 
@@ -74,7 +76,7 @@ def test_the_command_starts_also_where_we_keep_more_files_open_than_it_may(tmp_p
 def test_the_command_ignores_no_signal_that_only_python_ignores(run: Run) -> None:
     process = run("grep", "SigIgn", "/proc/self/status")
 
-    ignored = int(process.communicate(timeout=60)[0].split()[1], 16)
+    ignored = int(process.communicate(timeout=patience(60))[0].split()[1], 16)
 
     assert not ignored & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
 
@@ -82,7 +84,7 @@ def test_the_command_ignores_no_signal_that_only_python_ignores(run: Run) -> Non
 def test_a_signal_that_the_caller_ignores_stays_ignored(run: Run) -> None:
     process = run("grep", "SigIgn", "/proc/self/status", before="trap '' HUP")
 
-    ignored = int(process.communicate(timeout=60)[0].split()[1], 16)
+    ignored = int(process.communicate(timeout=patience(60))[0].split()[1], 16)
 
     assert ignored & (1 << signal.SIGHUP - 1)
 
@@ -95,7 +97,7 @@ def test_a_script_without_an_interpreter_line_is_run_by_sh(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     process = run("plain" if searched else str(script), "a b", "c")
 
-    stdout = process.communicate(timeout=60)[0]
+    stdout = process.communicate(timeout=patience(60))[0]
 
     assert (process.returncode, stdout) == (4, f"{script}:a b:c\n".encode())
 
@@ -104,7 +106,7 @@ def test_a_binary_of_another_machine_is_one_clear_line(run: Run, tmp_path: Path)
     script = script_of(tmp_path / "foreign", b"\x7fELF\x02\x01\x01" + bytes(57))
     process = run(str(script))
 
-    stderr = process.communicate(timeout=60)[1].decode()
+    stderr = process.communicate(timeout=patience(60))[1].decode()
 
     assert (process.returncode, stderr) == (126, f"pinchpoint: {script}: Exec format error\n")
 
@@ -123,7 +125,7 @@ def test_a_non_blocking_standard_output_that_is_full_for_a_while_loses_nothing(r
 
     with open(read, "rb") as file:
         data = file.read()
-    process.communicate(timeout=60)
+    process.communicate(timeout=patience(60))
 
     assert data == bytes(1000000)
     assert process.returncode == 3
@@ -135,7 +137,7 @@ def test_a_full_disk_below_standard_output_lets_the_command_go_on_but_is_no_succ
 ) -> None:
     process = run("sh", "-c", f"echo one; sleep 0.1; echo two; exit {status}", redirect=">/dev/full")
 
-    stderr = process.communicate(timeout=60)[1].decode()
+    stderr = process.communicate(timeout=patience(60))[1].decode()
 
     path = kept(tmp_path)
     reason = f"standard output: No space left on device: the rest of the output is only in {path}"
@@ -156,7 +158,7 @@ def test_a_full_disk_below_the_kept_output_is_said_and_all_the_rest_goes_on() ->
         "print(status, command.failure, command.warnings)\n"
     )
 
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=patience(60))
 
     warning = "/dev/full: No space left on device: it lacks a part of the output"
     assert (done.stdout.decode(), done.stderr) == (f"one\ntwo\n0 0 {[warning]}\n", b"")
@@ -166,7 +168,7 @@ def test_a_full_disk_below_the_kept_output_is_said_and_all_the_rest_goes_on() ->
 def test_a_standard_stream_that_the_caller_closed_is_no_trouble(run: Run, tmp_path: Path, redirect: str) -> None:
     process = run("sh", "-c", "echo out; readlink /proc/$$/fd/0 /proc/$$/fd/2; exit 5", redirect=redirect, stdin=-3)
 
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=patience(60))
 
     lines = kept(tmp_path).read_text().splitlines()
     assert process.returncode == 5
@@ -181,7 +183,7 @@ def test_a_standard_stream_that_the_caller_closed_is_no_trouble(run: Run, tmp_pa
 def test_a_standard_error_that_is_full_does_not_change_the_exit_status(run: Run) -> None:
     process = run("sh", "-c", "exit 6", redirect="2>/dev/full")
 
-    process.communicate(timeout=60)
+    process.communicate(timeout=patience(60))
 
     assert process.returncode == 6
 
@@ -192,6 +194,6 @@ def test_a_standard_error_that_nobody_reads_does_not_change_the_exit_status(run:
     process.stderr.close()
     process.stderr = None
 
-    process.communicate(b"\n", timeout=60)
+    process.communicate(b"\n", timeout=patience(60))
 
     assert process.returncode == 6

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from machine import Machine, stat_line
+from patience import patience
 from pinchpoint.procfs import parse_schedstat, read_bytes
 from pinchpoint.tasksource import KeptFile, ProcfsSource, Times, choose_times, raise_file_limit
 from pinchpoint.tasksources import choose_source
@@ -352,7 +353,7 @@ os._exit(0)
 
 def run_with_threads(threads: int, limit: int = 0) -> dict[str, int]:
     command = [sys.executable, "-c", MANY_THREADS, str(threads), str(limit)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, int] = json.loads(done.stdout)
     return found

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import yaml
 
+from patience import patience
 from pinchpoint.diagnosis.blame import Workload, workloads
 from pinchpoint.diagnosis.usage import usage
 from pinchpoint.diagnosis.verdict import Verdict, verdict
@@ -70,7 +71,9 @@ def disagreement(history: Sequence[Snapshots], folder: Path, *, tolerance: float
     file = folder / "agreement.yml"
     content = {"rule_files": [str(RULES)], "evaluation_interval": f"{PACE:.0f}s", "tests": [test]}
     file.write_text(yaml.safe_dump(content, width=10_000))
-    done = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        ["promtool", "test", "rules", file], capture_output=True, text=True, timeout=patience(120), check=False
+    )
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import pytest
 
 from kept_runs import RUN, START, keep, second
+from patience import patience
 from pinchpoint import store
 from pinchpoint.model import Labels, Snapshot
 from pinchpoint.runs import LimitMark, Marker, PhaseMark, Result, VerdictMark
@@ -45,7 +46,7 @@ def free_port() -> int:
 
 def export(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.run([*EXPORT, *arguments], text=True, timeout=60, check=False, **streams)  # type: ignore[call-overload,no-any-return]
+    return subprocess.run([*EXPORT, *arguments], text=True, timeout=patience(60), check=False, **streams)  # type: ignore[call-overload,no-any-return]
 
 
 def test_a_file_has_what_standard_output_would_have(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from click.testing import CliRunner, Result
 
 from descriptors import bpf_ids, exist
 from machine import Machine
+from patience import patience
 from pinchpoint import __version__
 from pinchpoint.cli import main
 from pinchpoint.model import Snapshot
@@ -66,7 +67,7 @@ class Exporter:
 
     def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
         """Send one request; a header's name has underscores for its hyphens."""
-        with closing(http.client.HTTPConnection(self.host, self.port, timeout=20)) as connection:
+        with closing(http.client.HTTPConnection(self.host, self.port, timeout=patience(20))) as connection:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, headers=named)
             answer = connection.getresponse()
@@ -77,7 +78,7 @@ class Exporter:
 
     def connect(self, sent: bytes) -> socket.socket:
         """Return a connection on which `sent` was sent, and no more."""
-        connection = socket.create_connection((self.host, self.port), timeout=20)
+        connection = socket.create_connection((self.host, self.port), timeout=patience(20))
         connection.sendall(sent)
         return connection
 
@@ -326,7 +327,7 @@ def test_the_log_names_the_address_and_the_port_that_it_really_has(start: Start,
 def test_an_empty_host_takes_both_kinds_of_addresses(start: Start) -> None:
     exporter = start(address=":0")
 
-    with socket.create_connection(("127.0.0.1", exporter.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", exporter.port), timeout=patience(20)) as connection:
         connection.sendall(b"GET /-/healthy HTTP/1.0\r\n\r\n")
         assert b" 200 " in connection.makefile("rb").readline()
 
@@ -427,7 +428,7 @@ def test_a_port_in_use_is_one_clear_line_and_status_2() -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         flags = [f"--web.listen-address={address}", "--log.level=warning"]
         command = [sys.executable, "-m", "pinchpoint", "exporter", *flags]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience(30), check=False)
 
     expected = f"pinchpoint: can't listen on {address}: Address already in use; choose another --web.listen-address\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
@@ -622,7 +623,7 @@ def test_a_configuration_that_may_not_be_read_is_one_clear_line_and_status_2(pub
     file = public / "pinchpoint.toml"
     file.touch(mode=0o600)
     command = [sys.executable, "-c", AS_USER, str(NOBODY), "exporter", f"--config.file={file}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(30), check=False)
 
     assert done.returncode == 2
     assert done.stderr.startswith(f"pinchpoint: Invalid value for '--config.file': Path '{file}' is not readable")

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from patience import patience
 from pinchpoint.model import Snapshot
 from pinchpoint.recording import read_recording
 from polling import until
@@ -60,7 +61,7 @@ def test_output_passes_through_unchanged_and_is_kept(run: Run, tmp_path: Path) -
     script = r"import os, sys; os.write(1, bytes(range(256)) * 300 + b'\r\n'); os.write(2, b'to stderr\n')"
 
     process = run("--quiet", "--", sys.executable, "-c", script)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate(timeout=patience(60))
 
     assert process.returncode == 0
     assert stdout == bytes(range(256)) * 300 + b"\r\n"
@@ -71,14 +72,14 @@ def test_output_passes_through_unchanged_and_is_kept(run: Run, tmp_path: Path) -
 @pytest.mark.parametrize("status", [1, 7, 255])
 def test_the_exit_status_passes_through(run: Run, status: int) -> None:
     process = run("--", "sh", "-c", f"exit {status}")
-    process.communicate(timeout=60)
+    process.communicate(timeout=patience(60))
 
     assert process.returncode == status
 
 
 def test_a_command_that_a_signal_ended_ends_us_by_the_same_signal(run: Run, tmp_path: Path) -> None:
     process = run("--", "sh", "-c", "kill -USR1 $$")
-    process.communicate(timeout=60)
+    process.communicate(timeout=patience(60))
 
     assert process.returncode == -signal.SIGUSR1
     assert json.loads((kept(tmp_path) / "run.json").read_text())["exit_status"] == -signal.SIGUSR1
@@ -87,7 +88,7 @@ def test_a_command_that_a_signal_ended_ends_us_by_the_same_signal(run: Run, tmp_
 @pytest.mark.parametrize(("command", "status"), [("no-such-command", 127), ("/", 126)])
 def test_a_command_that_cannot_be_started_is_one_clear_line(run: Run, command: str, status: int) -> None:
     process = run("--quiet", "--", command)
-    stderr = process.communicate(timeout=60)[1].decode()
+    stderr = process.communicate(timeout=patience(60))[1].decode()
 
     assert process.returncode == status
     assert stderr.startswith(f"pinchpoint: {command}: ")
@@ -105,7 +106,7 @@ def test_a_signal_to_us_reaches_the_command_and_its_end_is_reported(
     assert process.stdout.readline() == b"ready\n"
 
     process.send_signal(number)
-    stderr = process.communicate(timeout=60)[1].decode()
+    stderr = process.communicate(timeout=patience(60))[1].decode()
 
     assert process.returncode == 9
     assert "kept in" in stderr
@@ -153,7 +154,7 @@ def test_a_reader_that_goes_away_ends_the_command_as_it_would_without_us(run: Ru
     process.stdout.readline()
     process.stdout.close()
 
-    process.wait(timeout=60)
+    process.wait(timeout=patience(60))
 
     assert process.returncode == -signal.SIGPIPE
 
@@ -163,7 +164,7 @@ def test_a_child_that_keeps_the_output_open_does_not_hold_us_up(run: Run) -> Non
     assert process.stdout is not None
     left = int(process.stdout.readline())
     try:
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=patience(60)) == 0
     finally:
         os.kill(left, signal.SIGKILL)
 
@@ -172,7 +173,7 @@ def test_any_command_is_one_phase_with_what_was_full_in_it(run: Run, tmp_path: P
     spin = "import time\nend = time.monotonic() + 2.5\nwhile time.monotonic() < end: pass"
 
     process = run("--name", "spin it", "--tag", "knob=1", "--", sys.executable, "-c", spin)
-    stderr = process.communicate(timeout=60)[1].decode()
+    stderr = process.communicate(timeout=patience(60))[1].decode()
 
     record = json.loads((kept(tmp_path) / "run.json").read_text())
     assert [phase["name"] for phase in record["marker"]["phases"]] == ["run"]
@@ -194,7 +195,7 @@ def test_fio_job_groups_are_phases_with_results_from_its_json(run: Run, tmp_path
     )
 
     process = run("--", "sh", "-c", "echo before; fio --output-format=json two.fio; echo after")
-    stdout, stderr = process.communicate(timeout=120)
+    stdout, stderr = process.communicate(timeout=patience(120))
 
     phases = json.loads((kept(tmp_path) / "run.json").read_text())["marker"]["phases"]
     assert stdout.startswith(b"before\n")
@@ -212,7 +213,7 @@ def test_fio_job_groups_are_phases_with_results_from_its_json(run: Run, tmp_path
 def test_output_without_results_says_what_would_have_them(run: Run) -> None:
     burn = ("--name=burn", "--ioengine=cpuio", "--cpuload=50", "--runtime=1", "--time_based", "--output=/dev/zero")
     process = run("--quiet", "--", "fio", *burn)
-    stderr = process.communicate(timeout=60)[1].decode()
+    stderr = process.communicate(timeout=patience(60))[1].decode()
 
     assert "warning: no results in the output of fio: let it print to standard output" in stderr
 
@@ -224,7 +225,7 @@ def test_the_marker_says_which_phase_goes_on_and_when_it_has_ended(run: Run, tmp
     (marker,) = _markers(tmp_path / "runs", process)
     await_text(marker, '"phases":[{', process)
     during = json.loads(marker.read_text())
-    process.communicate(b"\n", timeout=60)
+    process.communicate(b"\n", timeout=patience(60))
     after = json.loads(marker.read_text())
 
     assert (during["phases"][0]["name"], during["phases"][0]["end"]) == ("run", None)
@@ -251,7 +252,7 @@ def _markers(directory: Path, process: subprocess.Popen[bytes]) -> list[Path]:
 )
 def test_a_bad_call_says_so_and_starts_nothing(run: Run, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     process = run(*arguments)
-    stderr = process.communicate(timeout=60)[1].decode()
+    stderr = process.communicate(timeout=patience(60))[1].decode()
 
     assert process.returncode == 2
     assert "Traceback" not in stderr
@@ -283,7 +284,7 @@ def test_a_phase_whose_exporter_went_away_shows_what_was_seen_until_then(run: Ru
         assert process.stdout is not None
         assert process.stdout.readline() == b"spun\n"
         exporter.kill()
-    stderr = process.communicate(b"", timeout=60)[1].decode()
+    stderr = process.communicate(b"", timeout=patience(60))[1].decode()
 
     assert "! benchmark" in stderr
     assert f"warning: no samples: {address}: " in stderr
@@ -298,7 +299,7 @@ def test_several_targets_are_recorded_and_one_that_goes_loses_no_other(run: Run,
         until(30, lambda: any(other in moment for moment in read_recording(recording)))
         leaving.kill()
         leaving.wait()
-        stderr = process.communicate(b"\n", timeout=60)[1].decode()
+        stderr = process.communicate(b"\n", timeout=patience(60))[1].decode()
     moments = list(read_recording(recording))
 
     assert f"samples from {here}, {other}" in stderr
@@ -318,7 +319,7 @@ def test_other_hosts_come_from_prometheus_where_no_target_is_named(run: Run, tmp
     with serving(lambda path: answer) as address:
         url = f"http://{address}"
         process = run("--prometheus", url, "--", "sleep", "2")
-        stderr = process.communicate(timeout=60)[1].decode()
+        stderr = process.communicate(timeout=patience(60))[1].decode()
     moments = list(read_recording(kept(tmp_path) / "samples.om.gz"))
 
     assert f"samples from this host, {url}" in stderr
@@ -330,7 +331,7 @@ def test_other_hosts_come_from_prometheus_where_no_target_is_named(run: Run, tmp
 
 def test_a_prometheus_that_is_down_is_a_warning_and_the_run_goes_on(run: Run, tmp_path: Path) -> None:
     process = run("--prometheus", "http://127.0.0.1:1", "--", "sleep", "1")
-    stderr = process.communicate(timeout=60)[1].decode()
+    stderr = process.communicate(timeout=patience(60))[1].decode()
 
     assert process.returncode == 0
     assert "warning: no samples: http://127.0.0.1:1: Connection refused; a server's address is needed" in stderr
@@ -340,7 +341,7 @@ def test_a_prometheus_that_is_down_is_a_warning_and_the_run_goes_on(run: Run, tm
 
 def test_words_that_are_not_utf8_are_no_failure(run: Run, tmp_path: Path) -> None:
     process = run("--tag", os.fsdecode(b"note=\xff"), "--", "sh", "-c", "exit 3", os.fsdecode(b"\xff"))
-    process.communicate(timeout=60)
+    process.communicate(timeout=patience(60))
 
     assert process.returncode == 3
     assert json.loads((kept(tmp_path) / "run.json").read_text())["command"][-1] == "?"
@@ -358,7 +359,7 @@ def test_output_that_comes_faster_than_it_can_be_read_does_not_hold_up_the_comma
         script,
         stdout=subprocess.DEVNULL,
     )
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=patience(60))
     record = json.loads((kept(tmp_path) / "run.json").read_text())
     results = [result["value"] for phase in record["marker"]["phases"] for result in phase.get("results", ())]
 

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from native import PARTS, TREE, Stack, free_ports
+from patience import patience
 from polling import processes_of, until
 
 
@@ -46,7 +47,7 @@ def test_it_passes_when_alertmanager_received_the_alert(
     state = tmp_path / "state"
     # A short second phase: what its alert does depends on the disk.
     with demo(state, environment, "--disk-seconds=2") as process:
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=patience(120))
 
     assert process.returncode == 0, said
     assert "BenchmarkThreadSaturated is pending in Prometheus" in said
@@ -67,7 +68,7 @@ def test_it_fails_without_the_alert_and_leaves_a_stack_that_was_there(
     try:
         # No load of one second fills half of the rule's window.
         with demo(stack.state, environment, "--cpu-seconds=1", "--disk-seconds=1") as process:
-            said, _ = process.communicate(timeout=120)
+            said, _ = process.communicate(timeout=patience(120))
 
         assert process.returncode == 1, said
         assert "using the stack of `make up`" in said
@@ -85,7 +86,7 @@ def test_a_signal_ends_the_workload_and_the_stack(
     with demo(state, environment) as process:
         assert until(60, lambda: workload_of(state))
         process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=patience(60))
 
     assert process.returncode == status
     assert workload_of(state) == []
@@ -98,7 +99,7 @@ def test_it_says_what_still_works_when_a_port_is_in_use(
 ) -> None:
     taken = stack.ports["alertmanager"]
     with demo(tmp_path, environment | {"ALERTMANAGER_PORT": str(taken)}) as process:
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=patience(60))
 
     assert process.returncode == 1
     assert f"Port {taken} (Alertmanager) is in use by prometheus-aler" in said
@@ -109,7 +110,7 @@ def test_it_says_what_still_works_when_a_port_is_in_use(
 
 def test_it_says_what_still_works_without_fio(tmp_path: Path, environment: dict[str, str]) -> None:
     with demo(tmp_path, environment | {"PATH": str(tmp_path)}) as process:
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=patience(60))
 
     assert process.returncode == 1
     assert said.startswith("demo: fio is not installed; `make setup` as root installs it.")

@@ -15,6 +15,7 @@ import pytest
 import demo_ceph
 from lab.cluster import MARK, missing
 from native import PARTS, TREE, free_ports
+from patience import patience
 from polling import processes_of, until
 
 
@@ -52,7 +53,7 @@ def test_the_alert_comes_before_ceph_s_warning_and_its_command_ends_both(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     with start(tmp_path / "state", environment) as process:
-        said, _ = process.communicate(timeout=360)
+        said, _ = process.communicate(timeout=patience(360))
 
     assert process.returncode == 0, said
     steps = [
@@ -77,7 +78,7 @@ def test_ended_in_the_middle_it_leaves_nothing_behind(tmp_path: Path, environmen
                 break
         assert processes_of_clusters(environment["TMPDIR"])
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=patience(60))
 
     assert process.returncode == 130, said
     assert "interrupted; what it started is stopped" in said

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import example_runs
 from native import Stack
+from patience import patience
 from polling import get_json, until
 
 SCORES = 'last_over_time(pinchpoint_run_score{unit="score"}[1d])'
@@ -17,7 +18,7 @@ SCORES = 'last_over_time(pinchpoint_run_score{unit="score"}[1d])'
 
 def make(state: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, example_runs.__file__, "--state", str(state)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=patience(300), check=False)
 
 
 def ask(stack: Stack, query: str) -> list[float]:

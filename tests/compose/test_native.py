@@ -16,6 +16,7 @@ import yaml
 
 import native
 from native import PARTS, TREE, Stack, StackError, free_ports, ports_from
+from patience import patience
 from polling import get_json, processes_of, until
 
 
@@ -151,7 +152,7 @@ class TestTheEndOfAStack:
             assert process.stdout is not None
             assert process.stdout.readline() == b"up\n"
             process.send_signal(number)
-            process.wait(timeout=30)
+            process.wait(timeout=patience(30))
 
         # After SIGKILL nobody waits: the kernel tells supervisord, which stops the rest.
         assert until(30, lambda: not processes_of(tmp_path))

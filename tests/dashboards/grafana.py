@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from dashboards.kit import SCRAPE_SECONDS, panels_of
+from patience import patience
 
 __all__ = [
     "AskError",
@@ -122,7 +123,7 @@ class Client:
     url: str
     end: float
     seconds: float
-    http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=60, trust_env=False), repr=False)
+    http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=patience(60), trust_env=False), repr=False)
 
     def ask(self, asked: Asked, choice: Choice, *, points: int = 0, stats: str = "") -> dict[str, Any]:
         """Return the data of the answer: of the last `points` if that is not 0. Raises AskError."""

@@ -29,12 +29,14 @@ from dashboards.__main__ import generated
 from dashboards.kit import panels_of
 from grafana import Asked, Choice, Client, asked_of, several, title_of, values_of
 from lab.cluster import Cluster, Mount, free_port, missing
+from lab.fixtures import OWN
 from lab.loads import metadata
 from lab.observer import Observer
 from machine import Machine
 from machines import MACHINES
 from metrics import TARGET, known_metrics
 from native import PARTS, Stack, free_ports
+from patience import patience
 from polling import get_json
 
 PINCHPOINT = str(Path(sys.executable).with_name("pinchpoint"))
@@ -57,7 +59,7 @@ TABLES = [
 OTHERS = [name for name, known in known_metrics().items() if known.source in ("prometheus", "node", "ceph")]
 EMPTY: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("empty.toml").read_text())
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.xdist_group(OWN), pytest.mark.first]
 
 
 @dataclass(frozen=True)
@@ -242,7 +244,9 @@ def test_variables_offer_what_there_is(seen: Seen) -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_metrics_of_others_are_what_the_list_says(seen: Seen, name: str) -> None:
     known = known_metrics()[name]
-    found = httpx.get(f"{seen.client.url}/api/v1/series", params={"match[]": name}, timeout=10, trust_env=False)
+    found = httpx.get(
+        f"{seen.client.url}/api/v1/series", params={"match[]": name}, timeout=patience(10), trust_env=False
+    )
     labels = {label for series in found.json()["data"] for label in series}
     kind = seen.kinds.get(name, "unknown")
 

@@ -11,6 +11,7 @@ import httpx
 
 from lab.cluster import Cluster, LabError
 from native import Stack
+from patience import patience
 from polling import until
 
 __all__ = ["Observer", "started"]
@@ -21,7 +22,7 @@ class Observer:
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
-        self._client = httpx.Client(timeout=5.0, trust_env=False)
+        self._client = httpx.Client(timeout=patience(5.0), trust_env=False)
 
     def watch(self, cluster: Cluster) -> None:
         """Let Prometheus scrape the manager of a cluster, and no other one; wait until it has."""

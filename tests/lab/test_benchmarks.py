@@ -113,16 +113,13 @@ COMMANDS = {
 
 
 @pytest.fixture(scope="module")
-def cluster(module_clusters: Callable[..., Cluster]) -> Cluster:
-    # By default an OSD refuses a benchmark of so many small blocks.
-    options = {"osd": {"memstore_device_bytes": "8Gi", "osd_bench_small_size_max_iops": "1000000"}}
-    cluster = module_clusters(options=options)
+def cluster(looked_at: Cluster) -> Cluster:
     for command in (
         [*RADOS, "write", "-b", "65536", "--no-cleanup", *READ],
         ["rbd", "create", "--size", "256M", f"rbd/{IMAGE}"],
     ):
-        subprocess.run(command, env=cluster.environment(), check=True, capture_output=True)
-    return cluster
+        subprocess.run(command, env=looked_at.environment(), check=True, capture_output=True)
+    return looked_at
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ import re
 import shutil
 import subprocess
 import threading
-import time
 import tomllib
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -23,7 +22,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from patience import patience
 from pinchpoint import roles
+from polling import until
 
 ROOT = Path(__file__).parents[2]
 ALERTS = ROOT / "alerts"
@@ -154,7 +155,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
 def run(*command: str | Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -535,7 +536,9 @@ def test_a_page_links_only_to_pages_that_exist(page: Path) -> None:
 @each_page
 def test_the_commands_of_a_page_are_valid_shell(page: Path) -> None:
     for block in code_blocks(page, "sh"):
-        done = subprocess.run(["bash", "-n"], input=block, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            ["bash", "-n"], input=block, capture_output=True, text=True, timeout=patience(10), check=False
+        )
         assert done.returncode == 0, done.stderr
 
 
@@ -695,10 +698,12 @@ def alertmanager_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
-        yield "http://" + until(lambda: listening(log), f"Alertmanager does not listen, see {log}")
+        address = until(20, lambda: listening(log))
+        assert address, f"Alertmanager does not listen:\n{log.read_text()}"
+        yield f"http://{address}"
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=patience(10))
 
 
 def listening(log: Path) -> str:
@@ -709,20 +714,11 @@ def listening(log: Path) -> str:
     return ""
 
 
-def until(ready: Callable[[], T], otherwise: str, limit: float = 20.0) -> T:
-    """Return the first answer of `ready` that is true; fail after `limit` seconds."""
-    end = time.monotonic() + limit
-    while not (answer := ready()):
-        assert time.monotonic() < end, otherwise
-        time.sleep(0.02)
-    return answer
-
-
 def send(url: str, alerts: list[dict[str, str]], end: datetime) -> None:
     times = {"startsAt": (end - timedelta(hours=2)).isoformat(), "endsAt": end.isoformat()}
     body = json.dumps([{"labels": labels, **times} for labels in alerts]).encode()
     request = urllib.request.Request(f"{url}/api/v2/alerts", body, {"Content-Type": "application/json"})
-    urllib.request.urlopen(request, timeout=10).close()
+    urllib.request.urlopen(request, timeout=patience(10)).close()
 
 
 def suppressed(url: str, alerts: list[dict[str, str]]) -> set[str]:
@@ -734,10 +730,10 @@ def suppressed(url: str, alerts: list[dict[str, str]]) -> set[str]:
     send(url, alerts + last, now + timedelta(hours=1))
 
     def inhibited() -> list[dict[str, str]]:
-        with urllib.request.urlopen(f"{url}/api/v2/alerts", timeout=10) as answer:
+        with urllib.request.urlopen(f"{url}/api/v2/alerts", timeout=patience(10)) as answer:
             return [alert["labels"] for alert in json.load(answer) if alert["status"]["inhibitedBy"]]
 
-    until(lambda: last[1] in inhibited(), "Alertmanager did not inhibit what it has to")
+    assert until(20, lambda: last[1] in inhibited()), "Alertmanager did not inhibit what it has to"
     found = [labels for labels in inhibited() if labels in alerts]
     send(url, alerts + last, now)
     return {

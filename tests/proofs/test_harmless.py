@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -19,12 +19,16 @@ from lab.observer import Observer
 from pinchpoint.ceph.asok import LOCK_FREE
 from polling import until
 
+GROUP = "Harmlessness"
 PATIENCE = 120.0
 SERIES = 2000
 WINDOW = 12.0
 """Seconds for which something is watched; the MDS may not be frozen for longer than mds_heartbeat_grace, 15 s."""
 SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 COMMAND = re.compile(r"execute_command cmdvec='\[(.*)\]'$", re.MULTILINE)
+
+
+Measured = MutableMapping[str, str]
 
 
 class Probes(NamedTuple):
@@ -85,7 +89,7 @@ def shared(module_clusters: Callable[..., Cluster]) -> Cluster:
 
 
 def test_a_host_with_8_osds_and_4_active_mdss_has_fewer_than_2000_series(
-    clusters: Callable[..., Cluster], observer: Observer
+    clusters: Callable[..., Cluster], observer: Observer, measured: Measured
 ) -> None:
     cluster = clusters(osds=8, mdss=4, max_mds=4)
     with ExitStack() as stack:
@@ -105,12 +109,14 @@ def test_a_host_with_8_osds_and_4_active_mdss_has_fewer_than_2000_series(
     series = [labels for _, labels, _ in SAMPLE.findall(text)]
     (claimed,) = (float(value) for name, _, value in SAMPLE.findall(text) if name == "pinchpoint_self_series")
     foreign = [labels for labels in series if set(re.findall(r'="((?:mds|osd|mon|mgr)\.[^"]*)"', labels)) & others]
-    print(f"{claimed:.0f} series, {len(foreign)} of them of {len(others)} daemons of other clusters")
+    measured["series"] = f"{len(series) - len(foreign)}"
     assert claimed == len(series)
     assert len(series) - len(foreign) < SERIES
 
 
-def test_a_frozen_mds_lock_delays_no_probe_and_blocks_no_operator(shared: Cluster, observer: Observer) -> None:
+def test_a_frozen_mds_lock_delays_no_probe_and_blocks_no_operator(
+    shared: Cluster, observer: Observer, measured: Measured
+) -> None:
     mds = shared.daemon("mds.a")
     daemon = observer.daemon(shared, "mds.a")
     up = f'pinchpoint_ceph_socket_up{{daemon="{daemon}"}}'
@@ -141,10 +147,8 @@ def test_a_frozen_mds_lock_delays_no_probe_and_blocks_no_operator(shared: Cluste
                 mds.ask("perf dump", timeout=1.0)
         assert until(PATIENCE, lambda: load.operations() > began + done, pause=0.5), "the MDS does not go on"
 
-    print(f"perf dump: {len(answers)} answers, slowest {max(answers) * 1000:.1f} ms")
-    print(f"{done} operations in {WINDOW:.0f} s frozen, {usual} before")
-    for probe, pace in during.items():
-        print(f"{probe}: before {before[probe]}, frozen {pace}")
+    measured["slowest answer of the MDS"] = f"{max(answers) * 1000:.1f} ms of {len(answers)}"
+    measured["samples lost"] = f"{sum(pace.lost for pace in during.values()):.0f}"
     assert done < 0.5 * usual  # what was done in the last second before is counted a second later
     assert lowest == 1
     assert scraped == 1
@@ -161,7 +165,9 @@ def commands(log: str) -> list[str]:
     return [json.loads(text)["prefix"] for text in COMMAND.findall(log)]
 
 
-def test_only_commands_that_take_no_lock_ever_arrive_at_a_daemon(shared: Cluster, observer: Observer) -> None:
+def test_only_commands_that_take_no_lock_ever_arrive_at_a_daemon(
+    shared: Cluster, observer: Observer, measured: Measured
+) -> None:
     with shared.mount() as mount:
         client = Daemon(shared, "client.admin")
         (client.socket,) = (shared.directory / "run").glob(f"ceph-client.admin.{mount.pid}.*.asok")
@@ -184,8 +190,8 @@ def test_only_commands_that_take_no_lock_ever_arrive_at_a_daemon(shared: Cluster
             for daemon in followed:
                 daemon.ask("config set", var="debug_asok", val=["0/0"])
 
-    for name, prefixes in found.items():
-        print(f"{name}: { ({prefix: prefixes.count(prefix) for prefix in set(prefixes)}) }")
+    measured["commands"] = ", ".join(sorted({prefix for prefixes in found.values() for prefix in prefixes}))
+    for prefixes in found.values():
         assert set(prefixes) <= LOCK_FREE
         assert "version" in prefixes or "perf dump" in prefixes
     for name in ("mds.a", "osd.0", "client.admin"):

@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.cluster import free_port
+from patience import patience
+from pinchpoint.catalogue import all_metrics
+from pinchpoint.diagnosis.recent import Recent, RecentVerdicts
 from pinchpoint.diagnosis.verdict import Kind, Verdict, verdict
 from pinchpoint.model import Snapshots
-from pinchpoint.recording import read_recording
+from pinchpoint.recording import Recorder, read_recording
 from pinchpoint.sources import SourceError, TargetSource
 from polling import until
 
-__all__ = ["SETTLE", "Outcome", "Truth", "Watch", "watching"]
+__all__ = ["SETTLE", "Observed", "Truth", "Watch", "watching"]
 
 SETTLE = 2.0
 """Seconds at the beginning of a load that are left out: it starts, and its threads are found."""
 TAIL = 0.5
 """Seconds at its end that are left out."""
 PATIENCE = 60.0
+KINDS = {metric.name: (metric.kind.value, metric.help) for metric in all_metrics()}
 
 
 @dataclass(frozen=True)
 class Truth:
     """What is true of a scenario, as it was built; the suite is judged by this, not the other way round."""
 
-    kind: Collection[Kind]
-    """Kinds of verdict that are right."""
+    kind: Sequence[Kind]
+    """Kinds of verdict that are right, the likeliest first."""
     first: str = ""
     """Regular expression for ``RESOURCE OWNER`` of the first limit; "" where none may be named."""
     cleared: str = ""
@@ -47,23 +53,41 @@ class Truth:
         names = [f"{limit.resource} {limit.owner}" for limit in found.limits]
         return bool(re.fullmatch(self.first, names[0])) if names else True
 
+    def words(self) -> str:
+        """Return what is true in words."""
+        return f"{' or '.join(self.kind)}{f': {self.first}' if self.first else ''}"
+
 
 @dataclass(frozen=True)
-class Outcome:
-    """One scenario that was run."""
+class Observed:
+    """A load that was run, the recording of it, and the verdict on all but its ends."""
 
-    scenario: str
-    truth: Truth
-    found: Verdict
+    run: str
+    moments: Sequence[Snapshots]
+    span: tuple[int, int]
+    """First and last moment that are judged."""
 
-    @property
-    def right(self) -> bool:
-        """Return whether the verdict is right."""
-        return self.truth.fits(self.found)
+    @functools.cached_property
+    def verdict(self) -> Verdict:
+        """The verdict."""
+        first, last = self.span
+        return verdict(self.moments[first], self.moments[last], run=self.run)
+
+    def first_right(self, truth: Truth) -> float | None:
+        """Return the seconds from the first moment to that at which `watch` would show the right verdict."""
+        hosts: dict[str, Recent] = {}
+        recent = RecentVerdicts()
+        for moment in self.moments:
+            for name, snapshot in moment.items():
+                hosts.setdefault(name, Recent()).add(snapshot)
+            said = recent.take(_time(moment), hosts)
+            if any(judged.run == self.run and truth.fits(judged.verdict) for judged in said):
+                return _time(moment) - _time(self.moments[0])
+        return None
 
     def story(self) -> str:
         """Return all that is known, for the one who looks at a failure."""
-        found = self.found
+        found = self.verdict
         waits = ", ".join(f"{wait} {share:.0%}" for wait, share in found.waits.items())
         ranking = [
             f"  {limit.resource} {limit.owner} on {limit.host}: blame {limit.blame:.2f}, busy {limit.busy:.2f}"
@@ -73,8 +97,7 @@ class Outcome:
         ]
         return "\n".join(
             [
-                f"{self.scenario}: {found.kind} ({found.words}) {found.margin}",
-                f"waits: {waits}",
+                f"{found.kind} ({found.words}) {found.margin}; waits: {waits}",
                 *ranking,
                 *found.evidence,
                 *(f"cleared: {line}" for line in found.innocent),
@@ -83,6 +106,18 @@ class Outcome:
                 *(f"doubt: {line}" for line in found.doubts),
             ]
         )
+
+    def keep(self, directory: Path, name: str, truth: Truth) -> None:
+        """Keep what was judged, with what is true of it, as a fixture: see tests/fixtures/faults."""
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / f"{name}.om.gz").unlink(missing_ok=True)
+        recorder = Recorder(directory / f"{name}.om.gz")
+        first, last = self.span
+        for moment in (self.moments[first], self.moments[last]):
+            recorder.add(moment, KINDS)
+        recorder.close()
+        facts = {"kind": list(truth.kind), "first": truth.first, "cleared": truth.cleared, "run": self.run}
+        (directory / f"{name}.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
 @dataclass
@@ -101,8 +136,8 @@ class Watch:
 
     def judge(
         self, command: Sequence[str], *, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
-    ) -> Verdict:
-        """Run a command that ends by itself under ``pinchpoint run`` and return the verdict on all but its ends.
+    ) -> Observed:
+        """Run a command that ends by itself under ``pinchpoint run`` and return what was seen of it.
 
         `prefix` is what starts ``pinchpoint run`` (to enter a cgroup, a namespace).
         """
@@ -111,21 +146,26 @@ class Watch:
         env = {**os.environ, **self.environment, **(environment or {}), "XDG_STATE_HOME": str(self.directory)}
         run = [sys.executable, "-m", "pinchpoint", "run", "--quiet", "--name", name]
         run += ["--path.runs", str(self.directory / "markers"), "--target", f"127.0.0.1:{self.port}", "--", *command]
-        done = subprocess.run([*prefix, *run], env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(
+            [*prefix, *run], env=env, capture_output=True, text=True, timeout=patience(PATIENCE), check=False
+        )
         kept = next(iter((self.directory / "pinchpoint" / "runs").glob(f"*-{name}")), None)
         assert kept is not None, done.stderr
         moments = list(read_recording(kept / "samples.om.gz"))
         assert done.returncode >= 0, done.stderr
-        before, after = _middle(moments)
-        return verdict(before, after, run=kept.name)
+        return Observed(kept.name, moments, _middle(moments))
 
 
-def _middle(moments: Sequence[Snapshots]) -> tuple[Snapshots, Snapshots]:
-    times = [max(snapshot.time for snapshot in moment.values()) for moment in moments]
+def _time(moment: Snapshots) -> float:
+    return max(snapshot.time for snapshot in moment.values())
+
+
+def _middle(moments: Sequence[Snapshots]) -> tuple[int, int]:
+    times = [_time(moment) for moment in moments]
     begin = next(index for index, time in enumerate(times) if time - times[0] >= SETTLE)
     end = next(index for index in reversed(range(len(times))) if times[-1] - times[index] >= TAIL)
     assert end > begin, f"the load lasted for {times[-1] - times[0]:.1f} s only"
-    return moments[begin], moments[end]
+    return begin, end
 
 
 @contextmanager

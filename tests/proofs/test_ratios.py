@@ -15,6 +15,7 @@ from pinchpoint.tasksource import raise_file_limit
 from samplers import LIMIT_OF, OURS, sampler
 from workload import ceph_host, running
 
+GROUP = "Cost of a sample"
 THREADS = 1_500
 SAMPLES = 8
 PSUTIL, KEPT, PLAIN = 20.0, 4.0, 1.5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 
 from lab import loads
 from lab.cluster import Cluster
@@ -11,13 +11,16 @@ from lab.observer import Observer, started
 from pinchpoint.ceph import follower
 from polling import until
 
+GROUP = "Alerts before Ceph's own"
 Clusters = Callable[..., Cluster]
 
 SECONDS = 90.0
 """Longest wait for one step; an idle machine needs a third of it."""
 
 
-def test_a_frozen_osd_is_named_and_blinds_nobody_else(clusters: Clusters, observer: Observer) -> None:
+def test_a_frozen_osd_is_named_and_blinds_nobody_else(
+    clusters: Clusters, observer: Observer, measured: MutableMapping[str, str]
+) -> None:
     # Ceph's own default is 30 s: the same, 10 s later.
     cluster = clusters(osds=2, options={"mds": {"osd_op_complaint_time": "20"}})
     observer.watch(cluster)
@@ -36,7 +39,8 @@ def test_a_frozen_osd_is_named_and_blinds_nobody_else(clusters: Clusters, observ
         assert "MDS_SLOW_METADATA_IO" not in cluster.health()
         slow = observer.wait_for_alert("MdsSlowMetadataIO", SECONDS)
         window = f"{time.time() - started(stuck):.0f}s"
-        print(f"DaemonStuck {started(stuck) - began:.1f} s, MdsSlowMetadataIO {started(slow) - began:.1f} s")
+        measured["DaemonStuck after"] = f"{started(stuck) - began:.1f} s"
+        measured["before MdsSlowMetadataIO by"] = f"{started(slow) - started(stuck):.1f} s"
 
         # Itself: blind, and nothing old is passed off as new.
         frozen = observer.daemon(cluster, osd.name)
@@ -51,23 +55,21 @@ def test_a_frozen_osd_is_named_and_blinds_nobody_else(clusters: Clusters, observ
         for daemon in others:
             seen = f'pinchpoint_ceph_socket_duration_seconds{{daemon="{daemon}"}}[{window}]'
             share = observer.number(f"changes({seen}) / (count_over_time({seen}) - 1)")
-            print(f"{daemon}: new answers in {share:.0%} of the scrapes of {window}")
+            measured["new answers of the others"] = f"{share:.0%} of the scrapes"
             assert share > 0.8
             assert observer.number(f'min_over_time(pinchpoint_ceph_socket_up{{daemon="{daemon}"}}[{window}])') == 1
         assert observer.query(f'{{__name__=~"pinchpoint_osd_.+",daemon="{others[0]}"}}')
         lost, taken = (f"rate(pinchpoint_sampler_{what}samples_total[{window}])" for what in ("lost_", ""))
         share = observer.number(f"max({lost} / ({lost} + {taken}))")
         scrape = observer.number(f'quantile_over_time(0.5, scrape_duration_seconds{{job="pinchpoint"}}[{window}])')
-        print(f"at most {share:.1%} of a probe's samples lost, a scrape takes {scrape * 1000:.0f} ms")
+        measured["samples lost"] = f"{share:.1%}"
         assert share < 0.2
         assert scrape < follower.TIMEOUT  # it waits for no daemon
         assert observer.number(f'min_over_time(up{{job="pinchpoint"}}[{window}])') == 1
 
         osd.thaw()
-        thawed = time.time()
         observer.wait_until_gone("DaemonStuck", SECONDS, cluster=cluster.fsid)
         observer.wait_for(f'pinchpoint_osd_ops_total{{daemon="{observer.daemon(cluster, osd.name)}"}}')
         observer.wait_until_gone("MdsSlowMetadataIO", SECONDS)
-        print(f"all gone after {time.time() - thawed:.1f} s")
         # Ceph goes on to tell of slow pings between OSDs: it looks at means of up to 15 minutes.
         assert until(SECONDS, lambda: not any(check.startswith("MDS_") for check in cluster.health()), pause=0.5)

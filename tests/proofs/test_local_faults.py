@@ -13,10 +13,11 @@ import pytest
 from disks import device_of
 from pinchpoint.diagnosis.verdict import Kind
 from polling import until
-from scenarios import faults
-from scenarios.conftest import Check
-from scenarios.observed import Truth, Watch
+from proofs import faults
+from proofs.conftest import Check
+from proofs.observed import Truth, Watch
 
+GROUP = "Faults of a host"
 SECONDS = 6
 RESOURCE = (Kind.RESOURCE,)
 
@@ -49,17 +50,14 @@ def beside(command: Sequence[str]) -> Iterator[None]:
         process.wait()
 
 
-@pytest.mark.alone
 def test_one_thread_that_computes(watch: Watch, check: Check) -> None:
     check(Truth(RESOURCE, "benchmark fio"), watch.judge(fio("--ioengine=cpuio", "--cpuload=100")))
 
 
-@pytest.mark.alone
 def test_more_runnable_processes_than_cpus(watch: Watch, check: Check) -> None:
     check(Truth(RESOURCE, "cpu host"), watch.judge(fio("--ioengine=cpuio", "--cpuload=100", "--numjobs=8")))
 
 
-@pytest.mark.alone
 def test_a_benchmark_under_a_cpu_quota(watch: Watch, check: Check) -> None:
     with faults.cgroup("cpu", faults.quota(0.3)) as group:
         found = watch.judge([*faults.entering(group), *fio("--ioengine=cpuio", "--cpuload=100")])
@@ -95,7 +93,6 @@ def test_buffered_writes_that_wait_for_writeback_to_a_slow_disk(watch: Watch, ch
     check(Truth(RESOURCE, f"disk {disk.name}"), found)
 
 
-@pytest.mark.alone
 def test_writeback_whose_worker_is_full(watch: Watch, check: Check, tmp_path: Path) -> None:
     # Small random pages cost the worker, which compresses each, more than those who write them.
     with faults.compressed_disk(tmp_path) as disk:
@@ -123,7 +120,6 @@ def test_reads_at_depth_one_from_a_disk_that_only_takes_its_time(watch: Watch, c
     check(Truth((Kind.LATENCY_BOUND,), ""), found)
 
 
-@pytest.mark.alone
 def test_a_cpu_limit_and_a_disk_limit_at_once(watch: Watch, check: Check, tmp_path: Path) -> None:
     with faults.slow_disk(tmp_path, {"write_bps": 20 << 20}) as disk:
         writes = on(disk.mount, "--rw=write", "--direct=1", "--ioengine=libaio", "--iodepth=8", "--bs=256k")
@@ -131,14 +127,12 @@ def test_a_cpu_limit_and_a_disk_limit_at_once(watch: Watch, check: Check, tmp_pa
     check(Truth((Kind.SEVERAL,), f"benchmark fio|disk {disk.name}"), found)
 
 
-@pytest.mark.alone
 def test_a_benchmark_that_sleeps_beside_busy_neighbours(watch: Watch, check: Check, tmp_path: Path) -> None:
     with faults.hogs(3):
         found = watch.judge(on(tmp_path, "--rw=write", "--ioengine=psync", "--bs=4k", "--thinktime=500ms", size="1m"))
     check(Truth((Kind.IDLE,), ""), found)
 
 
-@pytest.mark.alone
 def test_a_link_of_100_megabits(watch: Watch, check: Check) -> None:
     if shutil.which("iperf3") is None:
         pytest.skip("no iperf3")
@@ -154,5 +148,5 @@ def test_the_parent_that_only_waits_does_not_halve_the_shares(watch: Watch, chec
     with faults.slow_disk(tmp_path, {"write_bps": 20 << 20}) as disk:
         command = on(disk.mount, "--rw=write", "--direct=1", "--ioengine=libaio", "--iodepth=8", "--bs=256k")
         found = watch.judge(["/bin/sh", "-c", 'sleep 100 & child=$!; "$@"; kill "$child"', "-", *command])
-        assert found.waits.get("disk", 0.0) > 0.8
+        assert found.verdict.waits.get("disk", 0.0) > 0.8
     check(Truth(RESOURCE, f"disk {disk.name}"), found)

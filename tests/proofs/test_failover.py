@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
 
 import pytest
 
 from lab import loads
-from lab.cluster import Cluster
+from lab.cluster import Cluster, missing
 from lab.observer import Observer, started
 from polling import until
 
+GROUP = "Failover"
 PATIENCE = 150.0
 DEGRADED, STANDBY = "MdsReadOnlyOrDamaged", "NoStandbyMds"
 OPTIONS = {
@@ -57,9 +58,16 @@ def of(cluster: Cluster, metric: str, daemon: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def failover(module_clusters: Callable[..., Cluster], observer: Observer) -> Failover:
-    """Kill the active MDS of a cluster with a standby under load, and start a new standby when all alerts are there."""
-    cluster = module_clusters(mdss=2, options=OPTIONS)
+def failover(trial: int, observer: Observer) -> Iterator[Failover]:
+    """What was seen of a cluster whose active MDS was killed; another one for each trial."""
+    if packages := missing():
+        pytest.skip(f"not installed: {', '.join(packages)}; `make setup` as root installs it")
+    with Cluster(mdss=2, options=OPTIONS) as cluster:
+        yield killed(cluster, observer)
+
+
+def killed(cluster: Cluster, observer: Observer) -> Failover:
+    """Kill the active MDS under load, and start a new standby when all alerts are there; return the story."""
     observer.watch(cluster)
     (rank,) = cluster.command("status")["fsmap"]["by_rank"]
     active = f"mds.{rank['name']}"
@@ -106,7 +114,6 @@ def failover(module_clusters: Callable[..., Cluster], observer: Observer) -> Fai
         for alert in (STANDBY, DEGRADED):
             observer.wait_until_gone(alert, PATIENCE)
         story.ended = time.time()
-    print(story)
     return story
 
 
@@ -121,8 +128,6 @@ def test_the_standby_is_seen_to_take_the_rank_and_to_answer_requests(failover: F
 
 
 def test_what_ceph_raises_is_an_alert_until_there_is_a_standby_again(failover: Failover) -> None:
-    print(f"Ceph raised {failover.checks}, alerts: {failover.alerts}")
-
     assert "MDS_INSUFFICIENT_STANDBY" in failover.checks
     assert failover.killed < failover.alerts[STANDBY]
     assert "FS_DEGRADED" in failover.checks
@@ -130,18 +135,17 @@ def test_what_ceph_raises_is_an_alert_until_there_is_a_standby_again(failover: F
 
 
 def test_the_exporter_is_below_its_limit_of_cost_in_every_window_of_a_failover(
-    failover: Failover, observer: Observer
+    failover: Failover, observer: Observer, measured: MutableMapping[str, str]
 ) -> None:
     seconds = round(time.time() - failover.began)
     used = f"max_over_time(rate(pinchpoint_self_cpu_seconds_total[15s])[{seconds}s:1s])"
     most = observer.value(used)
     limit = observer.value('pinchpoint_alert_threshold{alert="PinchpointCostHigh"}')
     daemons = observer.value(f"max_over_time(count(pinchpoint_ceph_daemon_info)[{seconds}s:1s])")
-    print(f"most CPUs in any 15 s: {most}, limit {limit}, daemons on this host: {daemons}")
-
     assert most is not None
     assert limit is not None
     assert daemons is not None
+    measured["most in any 15 s"] = f"{most:.3f} CPUs, limit {limit:g}, {daemons:.0f} daemons"
     # Clusters of others on this host are followed too: then they may be more than the limit is made for.
     if daemons <= DAEMONS:
         assert most < limit

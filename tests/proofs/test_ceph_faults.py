@@ -24,10 +24,11 @@ from lab.cluster import PYTHON, Cluster, Daemon, missing
 from pinchpoint.diagnosis.verdict import Kind
 from pinchpoint.sources import TargetSource
 from polling import until
-from scenarios import faults
-from scenarios.conftest import Check
-from scenarios.observed import Truth, Watch, watching
+from proofs import faults
+from proofs.conftest import Check
+from proofs.observed import Truth, Watch, watching
 
+GROUP = "Faults of a Ceph cluster"
 SECONDS = 6
 PATIENCE = 30.0
 RESOURCE = (Kind.RESOURCE,)
@@ -180,7 +181,6 @@ def frozen_under_load(daemon: Daemon, logger: str, counter: str) -> Iterator[Non
         assert until(PATIENCE, lambda: count() >= before)
 
 
-@pytest.mark.alone
 def test_many_clients_on_one_mds_lock(watch: Watch, shared: Cluster, check: Check) -> None:
     mds = name_of(watch, shared, "mds.a")
     with options(shared, "mds.a", debug_mds="0/20"):  # what the MDS does under its lock takes longer then
@@ -189,7 +189,6 @@ def test_many_clients_on_one_mds_lock(watch: Watch, shared: Cluster, check: Chec
     check(Truth((Kind.RESOURCE, Kind.SEVERAL), f"{lock}|cpu host" if FEW_CPUS else lock), found)
 
 
-@pytest.mark.alone
 def test_neighbours_that_take_the_cpus_of_the_mds(watch: Watch, shared: Cluster, check: Check) -> None:
     with faults.hogs(3 * len(os.sched_getaffinity(0))):
         found = watch.judge(storm(processes=2), environment=shared.environment())
@@ -218,7 +217,6 @@ def test_an_mds_cache_that_reads_again_what_it_dropped(watch: Watch, shared: Clu
     check(Truth(RESOURCE, f"mds_cache {name_of(watch, shared, 'mds.a')}"), found)
 
 
-@pytest.mark.alone
 def test_an_mds_cache_at_many_times_its_limit_that_costs_nothing(watch: Watch, shared: Cluster, check: Check) -> None:
     mds = name_of(watch, shared, "mds.a")
     with loads.metadata(shared, "hold", files=2500) as files:
@@ -227,10 +225,9 @@ def test_an_mds_cache_at_many_times_its_limit_that_costs_nothing(watch: Watch, s
             found = watch.judge(storm(), environment=shared.environment())
     kinds = (Kind.LATENCY_BOUND, Kind.RESOURCE, Kind.SEVERAL)
     check(Truth(kinds, r"(?!mds_cache).*", cleared=f"the cache of {mds} "), found)
-    assert not any(limit.resource == "mds_cache" for limit in found.limits)
+    assert not any(limit.resource == "mds_cache" for limit in found.verdict.limits)
 
 
-@pytest.mark.alone
 def test_small_writes_to_an_osd(watch: Watch, shared: Cluster, check: Check) -> None:
     osd = name_of(watch, shared, "osd.0")
     found = watch.judge(rados(), environment=shared.environment())
@@ -276,10 +273,9 @@ def test_one_request_at_a_time(watch: Watch, shared: Cluster, check: Check) -> N
         found = watch.judge(fio, environment=environment)
     subprocess.run([*rbd, "rm", "single", "--no-progress"], env=environment, capture_output=True, check=True)
     check(LATENCY, found)
-    assert found.latency
+    assert found.verdict.latency
 
 
-@pytest.mark.alone
 def test_small_writes_through_one_ceph_fuse(watch: Watch, shared: Cluster, check: Check) -> None:
     with shared.mount() as mount:
         wait_for(watch, "pinchpoint_ceph_client_instances", client="ceph-fuse")
@@ -307,7 +303,7 @@ def test_quotas_of_the_mds_and_of_an_osd_at_once(watch: Watch, shared: Cluster, 
     with quotas(watch, shared, {"mds.a": 0.1, "osd.0": 0.15}) as (mds, osd):
         found = watch.judge(both, environment=shared.environment())
     check(Truth((Kind.SEVERAL,), f"cpu_quota ({mds}|{osd})"), found)
-    assert {limit.owner for limit in found.limits} == {mds, osd}
+    assert {limit.owner for limit in found.verdict.limits} == {mds, osd}
 
 
 def test_a_limit_of_block_io_on_an_osd_that_its_disk_does_not_show(watch: Watch, shared: Cluster, check: Check) -> None:
@@ -321,7 +317,6 @@ def test_a_limit_of_block_io_on_an_osd_that_its_disk_does_not_show(watch: Watch,
     check(Truth(RESOURCE, f"io_quota {owner}"), found)
 
 
-@pytest.mark.alone
 def test_a_benchmark_that_idles_while_its_neighbours_load_the_mds(watch: Watch, shared: Cluster, check: Check) -> None:
     with loads.metadata(shared, "storm", processes=4) as neighbours:
         neighbours.wait_ready()

@@ -1,0 +1,83 @@
+"""Fixtures of tests on a real Ceph cluster, which are skipped where there can be none: a plugin of pytest."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lab.cluster import Cluster, missing
+from lab.observer import Observer
+from native import PARTS, Stack, free_ports
+
+Clusters = Callable[..., Cluster]
+
+OWN = "clusters of their own"
+"""Group of tests that start clusters, one after the other, so that with the shared one no more than two are there."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep tests of the shared cluster in one process, and those that start their own in another."""
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        group = "the shared cluster" if "looked_at" in names else OWN if "clusters" in names else ""
+        if group:
+            item.add_marker(pytest.mark.xdist_group(group))
+            item.add_marker("first")
+
+
+def _clusters() -> Iterator[Clusters]:
+    if os.geteuid():
+        pytest.skip("needs root, for ceph-fuse")
+    if packages := missing():
+        pytest.skip(f"not installed: {', '.join(packages)}; `make setup` as root installs it")
+    with contextlib.ExitStack() as stack:
+        yield lambda **parameters: stack.enter_context(Cluster(**parameters))
+
+
+@pytest.fixture(scope="session")
+def looked_at() -> Iterator[Cluster]:
+    """The cluster of all who only look at one, or leave it as they found it. They run in one process: see `SHARED`.
+
+    Without the cache of librbd, fio's writes are done before they are sent, and up to 1,024 wait for the OSD
+    (objecter_inflight_ops) whatever its depth. `rados bench` leaves its objects, and where a pool is full every write
+    waits: memstore is 1 GiB large by default. And an OSD refuses a benchmark of many small blocks by default.
+    """
+    options = {
+        "client": {"rbd_cache": "false"},
+        "osd": {"memstore_device_bytes": "8Gi", "osd_bench_small_size_max_iops": "1000000"},
+    }
+    for start in _clusters():
+        yield start(options=options)
+
+
+@pytest.fixture
+def clusters() -> Iterator[Clusters]:
+    """Start clusters, with the parameters of `Cluster`; they end with the test."""
+    yield from _clusters()
+
+
+@pytest.fixture(scope="module")
+def module_clusters() -> Iterator[Clusters]:
+    """Start clusters that end with the module: for tests that leave them as they were."""
+    yield from _clusters()
+
+
+@pytest.fixture
+def cluster(clusters: Clusters) -> Cluster:
+    """A cluster of the smallest size."""
+    return clusters()
+
+
+@pytest.fixture(scope="module")
+def observer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observer]:
+    """The exporter, Prometheus and Alertmanager."""
+    for part in PARTS.values():
+        if part.programs and not any(map(shutil.which, part.programs)):
+            pytest.skip(f"not installed: {part.programs[0]}; `make setup` as root installs it")
+    state = tmp_path_factory.mktemp("stack")
+    with Stack(state, free_ports(), runs=state / "runs") as stack:
+        yield Observer(stack)

@@ -1,0 +1,166 @@
+"""How long a test waits: the longer, the slower this machine is, and the more others want its CPUs meanwhile.
+
+The seconds that a test names are those of an idle machine as fast as `REFERENCE`. What a wait here may take follows
+from a short calibration and from what the machine does during the wait, so that a busy machine is not taken for a
+broken change. Where the patience ends all the same, the report of the test says what was waited for, for how long, and
+what the machine did.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Clock", "Load", "Wait", "Waits", "calibrated", "patience"]
+
+REFERENCE = 0.010
+"""CPU seconds of `_work` on the machine for which the tests' seconds were chosen: a Xeon of 2.1 GHz, Python 3.11."""
+ROUNDS = 5
+MARGIN = 4.0
+"""By how much a limit that can't be extended later, such as that of a subprocess, is wider than a wait that can."""
+TICK = 0.1
+"""Seconds between two looks at the machine."""
+MAX_SLOWNESS = 20.0
+"""Nobody waits longer than that many times the seconds that a test names: something else is wrong then."""
+
+
+def _work() -> int:
+    total = 0
+    for number in range(100_000):
+        total += number & 7
+    return total
+
+
+@functools.cache
+def calibrated() -> float:
+    """Return how many times slower than the reference a CPU of this machine is: the best of some rounds, at least 1."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        before = time.thread_time()
+        _work()
+        best = min(best, time.thread_time() - before)
+    return max(1.0, best / REFERENCE)
+
+
+class Load(NamedTuple):
+    """One reading of what a machine has done since it was started."""
+
+    time: float
+    """Seconds of the monotonic clock."""
+    total: float
+    """CPU time of all CPUs, in ticks."""
+    idle: float
+    stolen: float
+    """What the hypervisor gave to others (proc(5), "steal")."""
+    runnable: int
+    """Threads that run or wait for a CPU now (/proc/loadavg, fourth field), this one among them."""
+
+    @classmethod
+    def read(cls, procfs: Path = Path("/proc")) -> Load:
+        """Read /proc/stat and /proc/loadavg (proc(5))."""
+        ticks = [int(word) for word in (procfs / "stat").read_text().split("\n", 1)[0].split()[1:9]]
+        _, _, _, idle, iowait, _, _, stolen = ticks
+        runnable = int((procfs / "loadavg").read_text().split()[3].partition("/")[0])
+        return cls(time.monotonic(), sum(ticks), idle + iowait, stolen, runnable)
+
+    def slowness(self, since: Load | None = None) -> float:
+        """Return by how much longer everything takes now, on this machine's CPUs: 1 where nobody waits for one."""
+        share = max(1.0, self.runnable / (os.cpu_count() or 1))
+        if since is not None and self.total > since.total:
+            share /= max(0.1, 1 - (self.stolen - since.stolen) / (self.total - since.total))
+        return share
+
+    def words(self, since: Load) -> str:
+        """Return what the machine did since an earlier reading."""
+        ticks = max(1.0, self.total - since.total)
+        load = " ".join(f"{load:.1f}" for load in os.getloadavg())
+        return (
+            f"{self.time - since.time:.0f} s: CPUs {1 - (self.idle - since.idle) / ticks:.0%} busy, "
+            f"{(self.stolen - since.stolen) / ticks:.0%} stolen; now {self.runnable} threads want "
+            f"{os.cpu_count()} CPUs, load {load}, {_available() >> 20} MiB available{_pressure()}"
+        )
+
+
+def _available(procfs: Path = Path("/proc")) -> int:
+    """Return the bytes of memory that programs can have."""
+    lines = (procfs / "meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+
+
+def _pressure(procfs: Path = Path("/proc")) -> str:
+    """Return what the kernel says of shortages in the last 10 s (PSI, since Linux 4.20), where it does."""
+    found = []
+    for name in ("cpu", "memory", "io"):
+        try:
+            found.append(f"{name} {(procfs / 'pressure' / name).read_text().split()[1].removeprefix('avg10=')}%")
+        except (OSError, IndexError):
+            continue
+    return f", pressure {' '.join(found)}" if found else ""
+
+
+class Clock:
+    """Counts seconds of an idle reference machine, of which a second here is a part."""
+
+    def __init__(self) -> None:
+        self.began = self._last = Load.read()
+        self.passed = 0.0
+        """Seconds of the reference machine."""
+
+    def tick(self) -> float:
+        """Count the time since the last call; return the sum."""
+        if time.monotonic() - self._last.time < TICK:
+            return self.passed
+        now = Load.read()
+        slowness = min(MAX_SLOWNESS, calibrated() * max(now.slowness(self._last), self._last.slowness()))
+        self.passed += (now.time - self._last.time) / slowness
+        self._last = now
+        return self.passed
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that have passed here."""
+        return self._last.time - self.began.time
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A wait that was in vain."""
+
+    what: str
+    seconds: float
+    """As the test named them."""
+    waited: float
+    """As they passed here."""
+
+    def __str__(self) -> str:
+        return f"waited {self.waited:.1f} s (patience for {self.seconds:g} s on an idle machine) for: {self.what}"
+
+
+@dataclass
+class Waits:
+    """What the test that runs now waited for in vain, and how the machine was when it began."""
+
+    began: Load = field(default_factory=Load.read)
+    vain: list[Wait] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Forget what an earlier test waited for."""
+        self.began = Load.read()
+        self.vain.clear()
+
+    def report(self) -> Mapping[str, str]:
+        """Return the sections that the report of a test that failed gets."""
+        sections = {"this machine meanwhile": Load.read().words(self.began)}
+        if self.vain:
+            sections["waited in vain"] = "\n".join(map(str, self.vain))
+        return sections
+
+
+def patience(seconds: float = 60.0) -> float:
+    """Return a limit for what takes some of these seconds on an idle machine and can't be extended later."""
+    return seconds * MARGIN * min(MAX_SLOWNESS / MARGIN, calibrated() * Load.read().slowness())

@@ -1,0 +1,213 @@
+"""Proofs in real time: each is repeated, and other load on the machine is measured meanwhile.
+
+A proof is a test of this folder; one run of it is a trial. A trial during which others took CPUs or memory is not
+judged, and made again a bounded number of times; nothing else is. The session fails only where a proof is right
+significantly more rarely than its goal: see bench/trials.py. `make prove` runs it; bench/accuracy.py makes the page.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import accuracy
+import pytest
+from disturbance import Disturbance, Look, marked
+from trials import GOAL, Ending, Trial
+
+from proofs.observed import Observed, Truth, Watch, watching
+
+HERE = Path(__file__).parent
+TREE = HERE.parents[1]
+RESULTS = TREE / ".prove" / "trials.jsonl"
+"""One line a trial; bench/accuracy.py reads it."""
+KEEP = os.environ.get("KEEP", "")
+"""Directory for recordings of scenarios that were judged right: tests/fixtures/faults has such."""
+REPEATS = int(os.environ.get("REPEATS") or 3)
+SPARE = 2
+"""How often a proof is made again where others disturbed it."""
+ENOUGH = "judged often enough"
+SECONDS = 600.0
+"""Longest trial: something hangs then."""
+
+Check = Callable[[Truth, Observed], None]
+
+
+class Proofs:
+    """The trials of this session."""
+
+    def __init__(self) -> None:
+        self.trials: list[Trial] = []
+        self.stories: list[str] = []
+        """What is known of each wrong trial."""
+        self.left_out: dict[str, str] = {}
+        self.begin("", "")
+
+    def begin(self, proof: str, group: str) -> None:
+        """Begin a trial."""
+        self.proof, self.group = proof, group
+        self.facts: dict[str, Any] = {}
+        self.measured: dict[str, str] = {}
+        self.began, self.look = time.monotonic(), Look.read(os.getpid())
+
+    def enough(self, proof: str) -> bool:
+        """Return whether a proof needs no further trial."""
+        mine = [trial for trial in self.trials if trial.proof == proof]
+        return sum(trial.ending is not Ending.NOT_JUDGED for trial in mine) >= REPEATS
+
+    def end(self, reason: str) -> Trial:
+        """End the trial, which is right where there is no reason why it is wrong."""
+        disturbance = Disturbance.between(self.look, Look.read(os.getpid()))
+        ending = Ending.WRONG if reason else Ending.RIGHT
+        if disturbed := disturbance.reason():
+            ending, reason = Ending.NOT_JUDGED, disturbed
+        trial = Trial(
+            proof=self.proof,
+            group=self.group,
+            ending=ending,
+            reason=reason,
+            seconds=time.monotonic() - self.began,
+            measured=self.measured,
+            disturbance=disturbance.numbers(),
+            **self.facts,
+        )
+        self.trials.append(trial)
+        RESULTS.parent.mkdir(exist_ok=True)
+        with RESULTS.open("a") as file:
+            file.write(trial.to_json() + "\n")
+        return trial
+
+
+PROOFS = Proofs()
+
+
+def name_of(item: pytest.Item) -> str:
+    """Return the name of the proof that an item is a trial of."""
+    return item.name.partition("[")[0].removeprefix("test_")
+
+
+def is_proof(item: pytest.Item) -> bool:
+    """Return whether an item belongs to this folder."""
+    return item.path.parent == HERE
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Repeat each proof; all of a file once, then all again, so that what drifts meets each of them."""
+    metafunc.fixturenames.append("trial")
+    metafunc.parametrize("trial", range(1, REPEATS + SPARE + 1), scope="module")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the proofs, which run only where they are asked for."""
+    for item in filter(is_proof, items):
+        item.add_marker("proof")
+        item.add_marker(pytest.mark.timeout(SECONDS))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Mark everything that is started from here on as ours."""
+    os.environ.update(marked(os.getpid()))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Look at the machine before a trial."""
+    PROOFS.begin(name_of(item), getattr(item.getparent(pytest.Module).obj, "GROUP", ""))  # type: ignore[union-attr]
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out what was judged often enough, before anything is set up for it."""
+    if PROOFS.enough(name_of(item)):
+        pytest.skip(ENOUGH)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Make a trial of what pytest would call a test that passed or failed."""
+    report: Any = yield
+    if report.skipped:
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if reason != ENOUGH:
+            PROOFS.left_out[name_of(item)] = reason
+    elif report.when == "teardown":
+        if report.failed:
+            PROOFS.stories.append(f"{name_of(item)} could not be cleaned up:\n{report.longreprtext}")
+            report.outcome = "passed"
+    elif report.failed or report.when == "call":
+        text = str(call.excinfo.value) if call.excinfo else ""
+        reason = (text.splitlines() or [call.excinfo.typename])[0] if call.excinfo else ""
+        report.trial = PROOFS.end(f"could not be set up: {reason}" if report.when == "setup" else reason)
+        if report.trial.ending is Ending.WRONG:
+            sections = "\n".join(f"{title}: {content}" for title, content in report.sections)
+            PROOFS.stories.append(f"{name_of(item)} is wrong:\n{report.longreprtext}\n{sections}")
+        report.outcome = "passed"
+    return report  # type: ignore[no-any-return]
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Show a trial by how it ended."""
+    trial: Trial | None = getattr(report, "trial", None)
+    if trial is None:
+        hidden = report.skipped and isinstance(report.longrepr, tuple) and ENOUGH in report.longrepr[2]
+        return ("", "", "") if hidden else None
+    letter = {Ending.RIGHT: ".", Ending.WRONG: "W", Ending.NOT_JUDGED: "d"}[trial.ending]
+    what = "; ".join(filter(None, (trial.said, trial.reason if trial.ending is not Ending.RIGHT else "")))
+    return str(trial.ending), letter, f"{trial.ending} ({trial.seconds:.0f} s) {what}"
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail where a proof is significantly below its goal, and nowhere else."""
+    if PROOFS.trials and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED if accuracy.broken(PROOFS.trials) else pytest.ExitCode.OK
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what is known of wrong trials, and the rates."""
+    for story in PROOFS.stories:
+        terminalreporter.section("wrong")
+        terminalreporter.write_line(story)
+    if PROOFS.trials:
+        terminalreporter.section(f"proofs, with a goal of {GOAL:.0%}")
+        terminalreporter.write_line(accuracy.summary(PROOFS.trials))
+
+
+@pytest.fixture(scope="session")
+def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
+    """An exporter for all scenarios."""
+    if os.geteuid():
+        pytest.skip("needs root, to see what the load waits for")
+    with watching(tmp_path_factory.mktemp("watch")) as found:
+        yield found
+
+
+@pytest.fixture
+def measured() -> MutableMapping[str, str]:
+    """What a trial measured, with units, by name: the page shows it."""
+    return PROOFS.measured
+
+
+@pytest.fixture
+def check() -> Check:
+    """Compare the verdict on a scenario with what is true of it."""
+
+    def compare(truth: Truth, seen: Observed) -> None:
+        found = seen.verdict
+        PROOFS.facts = {
+            "truth": truth.words(),
+            "expected": str(truth.kind[0]),
+            "found": str(found.kind),
+            "said": found.words,
+            "confidence": str(found.confidence),
+            "first_right": seen.first_right(truth),
+        }
+        assert truth.fits(found), seen.story()
+        if KEEP:
+            seen.keep(Path(KEEP), PROOFS.proof, truth)
+
+    return compare

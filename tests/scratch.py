@@ -1,0 +1,39 @@
+"""Where tests put what is temporary."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+__all__ = ["NEEDED", "scratch_directory"]
+
+NEEDED = 1 << 30
+"""Bytes: a cluster with BlueStore and a stack write some hundred MB."""
+TREE = Path(__file__).resolve().parents[1]
+
+
+def scratch_directory(needed: int = NEEDED) -> tuple[str, Path | None]:
+    """Return what is wrong, or the first directory of the usual ones that has room; "" and the directory then."""
+    tried = []
+    for directory in dict.fromkeys(
+        Path(name) for name in (os.environ.get("TMPDIR", ""), tempfile.gettempdir(), "/var/tmp", TREE) if name
+    ):
+        try:
+            free = shutil.disk_usage(directory).free
+            with tempfile.TemporaryFile(dir=directory):
+                pass
+        except OSError as error:
+            tried.append(f"{directory}: {error.strerror}")
+            continue
+        if free >= needed:
+            return "", directory if directory != TREE else _below(TREE)
+        tried.append(f"{directory}: {free >> 20} MiB free")
+    return f"no directory has {needed >> 20} MiB for what is temporary ({'; '.join(tried)}); set TMPDIR", None
+
+
+def _below(tree: Path) -> Path:
+    directory = tree / ".tmp"
+    directory.mkdir(exist_ok=True)
+    return directory
