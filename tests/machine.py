@@ -21,11 +21,21 @@ LINK = "-> "
 
 
 def stat_line(
-    pid: int, comm: str | bytes, *, ppid: int = 1, flags: int = 0, utime: int = 0, stime: int = 0, start: int = 100
+    pid: int,
+    comm: str | bytes,
+    *,
+    state: str = "S",
+    ppid: int = 1,
+    flags: int = 0,
+    utime: int = 0,
+    stime: int = 0,
+    children: int = 0,
+    start: int = 100,
 ) -> bytes:
     """Return a line as ``do_task_stat`` (fs/proc/array.c, Linux 6.1) writes it, with zeros where nobody looks."""
     name = comm if isinstance(comm, bytes) else comm.encode()
-    fields = ["S", ppid, pid, pid, 0, -1, flags, 0, 0, 0, 0, utime, stime, 0, 0, 20, 0, 1, 0, start] + [0] * 30
+    times = [utime, stime, children, 0]
+    fields = [state, ppid, pid, pid, 0, -1, flags, 0, 0, 0, 0, *times, 20, 0, 1, 0, start] + [0] * 30
     return b"%d (%s) " % (pid, name) + " ".join(map(str, fields)).encode() + b"\n"
 
 
