@@ -1,8 +1,9 @@
 # The work is done in scripts/ and compose/; `make` alone lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf demo demo-ceph test lint up status example-runs down lab-up lab-down bench golden dashboards docs picture clean
+.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench golden dashboards docs picture clean
 
 python := .venv/bin/python
+REPEATS ?= 3
 
 help: ## show this list
 	@echo "Pinchpoint: says, live, what limits a storage benchmark run"
@@ -26,8 +27,12 @@ demo: setup ## run a real fio workload, see its alerts arrive in Alertmanager
 demo-ceph: setup ## start a real Ceph cluster with a small MDS cache: see the alert come, help and go
 	@PYTHONPATH=compose:tests $(python) compose/demo_ceph.py
 
-test: lint ## do what lint does and run all tests
+test: lint ## do what lint does and run all tests that other load on the machine can't fail
 	@scripts/test
+
+prove: setup ## show on real faults in real time that what it says is true; 1 h idle; writes docs/accuracy.md; REPEATS=3
+	@rm -f .prove/trials.jsonl
+	@REPEATS=$(REPEATS) $(python) -m pytest tests/proofs -m proof -v
 
 lint: setup ## check style, types and alert rules
 	$(python) -m ruff check .
@@ -82,5 +87,5 @@ picture: setup ## draw the README's picture of the live view, from a real fio ru
 clean: ## stop the local stack and the lab, remove everything that make made in this tree
 	-@[ ! -x $(python) ] || $(python) compose/native.py down
 	-@[ ! -x $(python) ] || PYTHONPATH=compose:tests $(python) -m lab down
-	rm -rf .venv .stack .mypy_cache .ruff_cache .pytest_cache .hypothesis exporter/*.egg-info
+	rm -rf .venv .stack .prove .tmp .mypy_cache .ruff_cache .pytest_cache .hypothesis exporter/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Clock", "Load", "Wait", "Waits", "calibrated", "patience"]
+__all__ = ["Clock", "Deadline", "Load", "Wait", "Waits", "calibrated", "patience"]
 
 REFERENCE = 0.010
 """CPU seconds of `_work` on the machine for which the tests' seconds were chosen: a Xeon of 2.1 GHz, Python 3.11."""
@@ -125,6 +125,24 @@ class Clock:
     def seconds(self) -> float:
         """Seconds that have passed here."""
         return self._last.time - self.began.time
+
+
+class Deadline:
+    """The end of the patience for some seconds of an idle reference machine."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._clock = Clock()
+
+    @property
+    def over(self) -> bool:
+        """Whether it has passed."""
+        return self._clock.tick() >= self.seconds
+
+    @property
+    def waited(self) -> float:
+        """Seconds that have passed here."""
+        return self._clock.seconds
 
 
 @dataclass(frozen=True)

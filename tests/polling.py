@@ -12,7 +12,7 @@ import httpx
 import psutil
 
 from native import MARK
-from patience import Clock, Wait, Waits, patience
+from patience import Deadline, Wait, Waits, patience
 
 __all__ = ["WAITS", "get_json", "processes_of", "until"]
 
@@ -25,11 +25,11 @@ def until(seconds: float, condition: Callable[[], Any], pause: float = 0.05) -> 
 
     They are seconds of an idle machine: see patience.py.
     """
-    clock = Clock()
-    while not (answer := condition()) and clock.tick() < seconds:
+    deadline = Deadline(seconds)
+    while not (answer := condition()) and not deadline.over:
         time.sleep(pause)
     if not answer:
-        WAITS.vain.append(Wait(_caller(), seconds, clock.seconds))
+        WAITS.vain.append(Wait(_caller(), seconds, deadline.waited))
     return answer
 
 

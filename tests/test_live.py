@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from patience import Deadline
 from pinchpoint.model import Snapshot
 from pinchpoint.sources import SourceError, TargetSource
 from polling import until
@@ -76,9 +77,9 @@ class Observer:
     def watch(self, commands: Mapping[str, subprocess.Popen[bytes]]) -> dict[str, Seen]:
         """Look on until all commands have ended, and the run of each one's benchmark with them."""
         seen = {benchmark: Seen() for benchmark in commands}
-        deadline = time.monotonic() + 90
+        deadline = Deadline(90)
         ended = False
-        while not ended and time.monotonic() < deadline:
+        while not ended and not deadline.over:
             running = any(command.poll() is None for command in commands.values())
             if (snapshot := self._snapshot()) is not None:
                 for benchmark in commands:

@@ -4,7 +4,6 @@ import json
 import os
 import stat
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from machine import Machine
+from patience import Deadline
 from pinchpoint.runs import (
     KEEP_ENDED,
     MARKER_LIMIT,
@@ -128,8 +128,8 @@ def test_a_marker_is_replaced_whole_and_a_reader_never_sees_a_part(runs: RunDire
     writer.start()
     reader = RunDirectory(runs.path, Path("/proc"))
     seen: set[str] = set()
-    deadline = time.monotonic() + 20
-    while len(seen) < 20 and time.monotonic() < deadline:
+    deadline = Deadline(20)
+    while len(seen) < 20 and not deadline.over:
         (found,) = reader.markers(NOW)
         assert {phase.name for phase in found.phases} == {found.benchmark}
         seen.add(found.benchmark)

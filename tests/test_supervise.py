@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from patience import patience
+from patience import Deadline, patience
 
 Run = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -117,10 +117,10 @@ def test_a_non_blocking_standard_output_that_is_full_for_a_while_loses_nothing(r
     process = run("sh", "-c", "head -c 1000000 /dev/zero; exit 3", stdout=write)
     os.close(write)
     # More is kept than the pipe holds (64 KiB): the write that comes next finds it full.
-    deadline = time.monotonic() + 30
+    deadline = Deadline(30)
     while sum(file.stat().st_size for file in tmp_path.glob("state/pinchpoint/runs/*/stdout")) <= 1 << 16:
         assert process.poll() is None
-        assert time.monotonic() < deadline
+        assert not deadline.over
         time.sleep(0.02)
 
     with open(read, "rb") as file:

@@ -9,6 +9,7 @@ import pytest
 
 import workload
 from compiled import MissingError, compiled
+from patience import Deadline
 from pinchpoint.procfs import parse_schedstat
 from workload import Group, ceph_host, running
 
@@ -60,9 +61,9 @@ def test_processes_and_threads_have_their_names_and_ids() -> None:
 def test_so_many_threads_wake_up_and_the_others_sleep() -> None:
     with running(FEW):
         process, awake = ours()[0], -1
-        deadline = time.monotonic() + 10
+        deadline = Deadline(10)
         # The first look may meet some that have just been started.
-        while awake != 2 and time.monotonic() < deadline:
+        while awake != 2 and not deadline.over:
             before = used(process)
             time.sleep(0.2)
             awake = sum(ns > before[tid] for tid, ns in used(process).items())

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from patience import patience
+from patience import Deadline, patience
 from pinchpoint.model import Snapshot
 from pinchpoint.recording import read_recording
 from polling import until
@@ -50,10 +50,10 @@ def benchmark_busy(snapshot: Snapshot) -> float:
 
 
 def await_text(path: Path, text: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = Deadline(30)
     while not path.exists() or text not in path.read_text():
         assert process.poll() is None, "it ended before the text came"
-        assert time.monotonic() < deadline, f"{text!r} never came"
+        assert not deadline.over, f"{text!r} never came"
         time.sleep(0.02)
 
 
@@ -129,9 +129,9 @@ def test_ctrl_c_of_a_terminal_reaches_the_command_once(tmp_path: Path) -> None:
     if pid == 0:
         os.environ["XDG_STATE_HOME"] = str(tmp_path / "state")
         os.execv(command[0], command)
-    deadline = time.monotonic() + 30
+    deadline = Deadline(30)
     while not (log.exists() and log.read_text()):
-        assert time.monotonic() < deadline
+        assert not deadline.over
         time.sleep(0.02)
 
     os.write(terminal, b"\x03")
@@ -233,10 +233,10 @@ def test_the_marker_says_which_phase_goes_on_and_when_it_has_ended(run: Run, tmp
 
 
 def _markers(directory: Path, process: subprocess.Popen[bytes]) -> list[Path]:
-    deadline = time.monotonic() + 30
+    deadline = Deadline(30)
     while not (found := list(directory.glob("*.json")) if directory.exists() else []):
         assert process.poll() is None
-        assert time.monotonic() < deadline
+        assert not deadline.over
         time.sleep(0.02)
     return found
 
@@ -266,9 +266,9 @@ def exporting(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     flags = [f"--web.listen-address={address}", f"--path.runs={tmp_path / 'runs'}"]
     with subprocess.Popen([sys.executable, "-m", "pinchpoint", "exporter", *flags], stderr=-3) as exporter:
-        deadline = time.monotonic() + 30
+        deadline = Deadline(30)
         while socket.socket().connect_ex(("127.0.0.1", int(address.partition(":")[2]))):
-            assert time.monotonic() < deadline
+            assert not deadline.over
             time.sleep(0.05)
         try:
             yield address, exporter

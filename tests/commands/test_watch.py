@@ -19,6 +19,7 @@ from threading import Event, Thread
 import pytest
 from click.testing import CliRunner, Result
 
+from patience import Deadline
 from pinchpoint.commands import watch
 from pinchpoint.commands.watch import command
 from pinchpoint.probes import PROBES
@@ -263,8 +264,8 @@ class Terminal:
 
     def read_until(self, text: bytes) -> None:
         os.set_blocking(self.master, False)
-        deadline = time.monotonic() + PATIENCE
-        while text not in self.seen and time.monotonic() < deadline:
+        deadline = Deadline(PATIENCE)
+        while text not in self.seen and not deadline.over:
             try:
                 self.seen += os.read(self.master, 65536)
             except BlockingIOError:

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self
 import psutil
 
 from lab.cluster import HERE, POLL_SECONDS, PYTHON, Cluster, LabError, free_port
+from patience import Deadline
 
 __all__ = ["Ganesha", "Load", "fio_rbd", "ganesha", "has_ganesha", "metadata", "metadata_command", "rados_bench"]
 
@@ -52,9 +53,9 @@ class Load:
 
     def wait_ready(self, text: str = "ready", seconds: float = READY_SECONDS) -> Self:
         """Return when a line of the output starts with `text`. Raises LabError if the load ends before."""
-        deadline = time.monotonic() + seconds
+        deadline = Deadline(seconds)
         while not any(line.startswith(text) for line in self._lines()):
-            if not self.running or time.monotonic() > deadline:
+            if not self.running or deadline.over:
                 end = "\n".join(f"  {line}" for line in self._lines()[-8:])
                 how = "is not ready" if self.running else "ended"
                 raise LabError(f"The load {self.name} {how}.\n{end}")
@@ -108,9 +109,9 @@ class Ganesha(Load):
 
     def wait_ready(self, text: str = "", seconds: float = READY_SECONDS) -> Self:
         """Return when it answers."""
-        deadline = time.monotonic() + seconds
+        deadline = Deadline(seconds)
         while subprocess.run(["nfs-ls", self.url()], capture_output=True, check=False, timeout=seconds).returncode:
-            if not self.running or time.monotonic() > deadline:
+            if not self.running or deadline.over:
                 lines = self._log.read_text(errors="replace").splitlines()[-8:] if self._log.exists() else []
                 how = "does not answer" if self.running else "ended"
                 raise LabError("\n".join([f"ganesha.nfsd {how}.", *(f"  {line}" for line in lines)]))

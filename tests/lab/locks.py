@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lab.cluster import Daemon, LabError
+from patience import Deadline
 
 __all__ = ["freeze_lock_holder", "lock_watch"]
 
@@ -47,9 +48,9 @@ def freeze_lock_holder(mds: Daemon) -> Iterator[int]:
     The MDS must be under a load of several clients. The thread goes on after the block, which the thread that entered
     it must leave (ptrace(2)), and when that ends.
     """
-    deadline = time.monotonic() + SEARCH_SECONDS
+    deadline = Deadline(SEARCH_SECONDS)
     lock = _find_lock(mds.pid, deadline)
-    while time.monotonic() < deadline:
+    while not deadline.over:
         # What waits on a futex waits for the lock, or for work.
         takers = [tid for tid, name in _takers(mds.pid) if name != "safe_timer" and _futex(mds.pid, tid) is None]
         if not takers:
@@ -76,7 +77,7 @@ def lock_watch(mds: Daemon) -> Iterator[Callable[[], bool]]:
 
     The MDS must be under a load of several clients.
     """
-    deadline = time.monotonic() + SEARCH_SECONDS
+    deadline = Deadline(SEARCH_SECONDS)
     condition = _find_lock(mds.pid, deadline)
     with open(f"/proc/{mds.pid}/mem", "rb", buffering=0) as memory:
 
@@ -96,7 +97,7 @@ def lock_watch(mds: Daemon) -> Iterator[Callable[[], bool]]:
         # They are in front of the condition variable, of which only an address somewhere inside is known.
         near = range(condition - TICKETS.size - CONDITION_BYTES, condition, TICKETS.size // 2)
         while (address := next(filter(are_tickets, near), None)) is None:
-            if time.monotonic() > deadline:
+            if deadline.over:
                 raise LabError(f"Found no tickets of mds_lock in {mds.name}; is it under load?")
 
         def is_held() -> bool:
@@ -106,12 +107,12 @@ def lock_watch(mds: Daemon) -> Iterator[Callable[[], bool]]:
         yield is_held
 
 
-def _find_lock(pid: int, deadline: float) -> int:
+def _find_lock(pid: int, deadline: Deadline) -> int:
     """Return the address at which threads of different names wait: that of the lock's condition variable."""
     names: defaultdict[int, set[str]] = defaultdict(set)
     counts: defaultdict[int, int] = defaultdict(int)
     enough = time.monotonic() + 1.0
-    while time.monotonic() < deadline:
+    while not deadline.over:
         for tid, name in _takers(pid):
             if (address := _futex(pid, tid)) is not None:
                 near = next((known for known in names if abs(known - address) < CONDITION_BYTES), address)
@@ -129,8 +130,8 @@ def _is_kept_waiting(pid: int, holder: int, lock: int) -> bool:
     before = _waiters(pid, holder, lock)
     if not before:
         return False
-    deadline = time.monotonic() + HELD_SECONDS
-    while time.monotonic() < deadline:
+    deadline = Deadline(HELD_SECONDS)
+    while not deadline.over:
         time.sleep(0.02)
         if not before.items() <= _waiters(pid, holder, lock).items():
             return False

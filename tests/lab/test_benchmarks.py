@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from lab.cluster import Cluster
+from patience import Deadline
 from pinchpoint.benchmarks.events import State
 from pinchpoint.model import Snapshot
 from pinchpoint.sources import parse_exposition
@@ -165,8 +166,8 @@ def watched(
     """
     active: list[str] = []
     run = ""
-    deadline = time.monotonic() + PATIENCE
-    while process.poll() is None and time.monotonic() < deadline:
+    deadline = Deadline(PATIENCE)
+    while process.poll() is None and not deadline.over:
         found = exporter.scrape()
         for name in ids_of(found, command.benchmark) - before:
             run = name

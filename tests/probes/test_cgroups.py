@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from machine import Machine
+from patience import Deadline
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.cgroups import Cgroups
@@ -367,8 +368,8 @@ def limited_group(this_host: Host) -> Iterator[Path]:
             continue
         yield directory
         # A process leaves its cgroup a moment after it has ended.
-        deadline = time.monotonic() + 5
-        while directory.exists() and time.monotonic() < deadline:
+        deadline = Deadline(5)
+        while directory.exists() and not deadline.over:
             with suppress(OSError):
                 directory.rmdir()
         return
@@ -383,9 +384,9 @@ def test_a_busy_loop_in_a_real_group_with_a_fifth_of_a_cpu_is_throttled(limited_
         assert loop.stdout.readline() == b"\n"
         host = replace(this_host, processes=Processes(this_host.procfs, this_host.roles, adopted=lambda: (loop.pid,)))
         probe = Cgroups(host)
-        deadline = time.monotonic() + 20
+        deadline = Deadline(20)
         busy: dict[str, float] = {}
-        while sum(busy.values()) <= 0 and time.monotonic() < deadline:
+        while sum(busy.values()) <= 0 and not deadline.over:
             probe.sample(time.monotonic())
             found = Snapshot.of(0, probe.points())
             busy = {labels["owner"]: n for labels, n in found.series("pinchpoint_resource_busy_seconds_total")}
@@ -428,8 +429,8 @@ def slow_group(this_host: Host, tmp_path: Path) -> Iterator[Path]:
             directory.rmdir()
             continue
         yield directory
-        deadline = time.monotonic() + 5
-        while directory.exists() and time.monotonic() < deadline:
+        deadline = Deadline(5)
+        while directory.exists() and not deadline.over:
             with suppress(OSError):
                 directory.rmdir()
         return
@@ -453,9 +454,9 @@ def test_direct_writes_in_a_real_group_with_a_limit_use_all_of_it(
             this_host, processes=Processes(this_host.procfs, this_host.roles, adopted=lambda: (writer.pid,))
         )  # fmt: skip
         probe = Cgroups(host)
-        deadline = time.monotonic() + 30
+        deadline = Deadline(30)
         full = 0.0
-        while full < 2 and time.monotonic() < deadline:
+        while full < 2 and not deadline.over:
             probe.sample(time.monotonic())
             found = Snapshot.of(0, probe.points())
             full = sum(

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine import Machine
+from patience import Deadline
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.devices import (
@@ -315,12 +316,12 @@ def test_a_lookout_on_a_thread_keeps_nobody_waiting(machine: Machine) -> None:
     lookout.ask(3.0)
     assert lookout.seen.time == 1.0
     release.set()
-    deadline = time.monotonic() + 10
-    while lookout.seen.time < 2.0 and time.monotonic() < deadline:
+    deadline = Deadline(10)
+    while lookout.seen.time < 2.0 and not deadline.over:
         time.sleep(0.001)
     assert lookout.seen.time >= 2.0
     lookout.close()
-    while not queues.closed and time.monotonic() < deadline:
+    while not queues.closed and not deadline.over:
         time.sleep(0.001)
     assert queues.closed
 
@@ -400,9 +401,9 @@ def test_a_disk_of_this_machine_gets_busy_by_writing_and_syncing(this_host: Host
         return found.value(name_, resource="disk", owner=name, serves=serves) or 0.0
 
     probe.sample(time.monotonic())
-    before, deadline = busy(), time.monotonic() + 20
+    before, deadline = busy(), Deadline(20)
     with open(tmp_path / "data", "wb", buffering=0) as file:
-        while busy() <= before and time.monotonic() < deadline:
+        while busy() <= before and not deadline.over:
             file.write(bytes(1 << 20))
             os.fsync(file.fileno())
             probe.sample(time.monotonic())

@@ -15,10 +15,11 @@ from typing import Any
 
 import accuracy
 import pytest
-from disturbance import Disturbance, Look, marked
-from trials import GOAL, Ending, Trial
 
-from proofs.observed import Observed, Truth, Watch, watching
+from disturbance import MARK, Disturbance, look
+from proofs.observed import Observed, Watch, watching
+from trials import GOAL, Ending, Trial
+from truth import Truth
 
 HERE = Path(__file__).parent
 TREE = HERE.parents[1]
@@ -29,6 +30,8 @@ KEEP = os.environ.get("KEEP", "")
 REPEATS = int(os.environ.get("REPEATS") or 3)
 SPARE = 2
 """How often a proof is made again where others disturbed it."""
+OURS = str(os.getpid())
+"""Mark of everything that is started here."""
 ENOUGH = "judged often enough"
 SECONDS = 600.0
 """Longest trial: something hangs then."""
@@ -51,7 +54,7 @@ class Proofs:
         self.proof, self.group = proof, group
         self.facts: dict[str, Any] = {}
         self.measured: dict[str, str] = {}
-        self.began, self.look = time.monotonic(), Look.read(os.getpid())
+        self.began, self.look = time.monotonic(), look(OURS, os.getpid())
 
     def enough(self, proof: str) -> bool:
         """Return whether a proof needs no further trial."""
@@ -60,7 +63,7 @@ class Proofs:
 
     def end(self, reason: str) -> Trial:
         """End the trial, which is right where there is no reason why it is wrong."""
-        disturbance = Disturbance.between(self.look, Look.read(os.getpid()))
+        disturbance = Disturbance.between(self.look, look(OURS, os.getpid()))
         ending = Ending.WRONG if reason else Ending.RIGHT
         if disturbed := disturbance.reason():
             ending, reason = Ending.NOT_JUDGED, disturbed
@@ -110,7 +113,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Mark everything that is started from here on as ours."""
-    os.environ.update(marked(os.getpid()))
+    os.environ[MARK] = OURS
 
 
 @pytest.hookimpl(wrapper=True)
@@ -164,7 +167,7 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail where a proof is significantly below its goal, and nowhere else."""
     if PROOFS.trials and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED if accuracy.broken(PROOFS.trials) else pytest.ExitCode.OK
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED if accuracy.missed(PROOFS.trials) else pytest.ExitCode.OK
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -200,7 +203,7 @@ def check() -> Check:
         found = seen.verdict
         PROOFS.facts = {
             "truth": truth.words(),
-            "expected": str(truth.kind[0]),
+            "expected": ", ".join(truth.kind),
             "found": str(found.kind),
             "said": found.words,
             "confidence": str(found.confidence),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,13 +17,14 @@ from lab.cluster import free_port
 from patience import patience
 from pinchpoint.catalogue import all_metrics
 from pinchpoint.diagnosis.recent import Recent, RecentVerdicts
-from pinchpoint.diagnosis.verdict import Kind, Verdict, verdict
+from pinchpoint.diagnosis.verdict import Verdict, verdict
 from pinchpoint.model import Snapshots
 from pinchpoint.recording import Recorder, read_recording
 from pinchpoint.sources import SourceError, TargetSource
 from polling import until
+from truth import Truth
 
-__all__ = ["SETTLE", "Observed", "Truth", "Watch", "watching"]
+__all__ = ["SETTLE", "Observed", "Watch", "watching"]
 
 SETTLE = 2.0
 """Seconds at the beginning of a load that are left out: it starts, and its threads are found."""
@@ -31,31 +32,6 @@ TAIL = 0.5
 """Seconds at its end that are left out."""
 PATIENCE = 60.0
 KINDS = {metric.name: (metric.kind.value, metric.help) for metric in all_metrics()}
-
-
-@dataclass(frozen=True)
-class Truth:
-    """What is true of a scenario, as it was built; the suite is judged by this, not the other way round."""
-
-    kind: Sequence[Kind]
-    """Kinds of verdict that are right, the likeliest first."""
-    first: str = ""
-    """Regular expression for ``RESOURCE OWNER`` of the first limit; "" where none may be named."""
-    cleared: str = ""
-    """Regular expression that one of the sentences on innocent suspects has to have."""
-
-    def fits(self, found: Verdict) -> bool:
-        """Return whether the verdict is right."""
-        if found.kind not in self.kind:
-            return False
-        if self.cleared and not any(re.search(self.cleared, line) for line in found.innocent):
-            return False
-        names = [f"{limit.resource} {limit.owner}" for limit in found.limits]
-        return bool(re.fullmatch(self.first, names[0])) if names else True
-
-    def words(self) -> str:
-        """Return what is true in words."""
-        return f"{' or '.join(self.kind)}{f': {self.first}' if self.first else ''}"
 
 
 @dataclass(frozen=True)
@@ -116,7 +92,7 @@ class Observed:
         for moment in (self.moments[first], self.moments[last]):
             recorder.add(moment, KINDS)
         recorder.close()
-        facts = {"kind": list(truth.kind), "first": truth.first, "cleared": truth.cleared, "run": self.run}
+        facts = {"run": self.run, **dataclasses.asdict(truth)}
         (directory / f"{name}.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 

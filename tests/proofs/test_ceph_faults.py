@@ -26,7 +26,8 @@ from pinchpoint.sources import TargetSource
 from polling import until
 from proofs import faults
 from proofs.conftest import Check
-from proofs.observed import Truth, Watch, watching
+from proofs.observed import Watch, watching
+from truth import Truth
 
 GROUP = "Faults of a Ceph cluster"
 SECONDS = 6

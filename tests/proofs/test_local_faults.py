@@ -15,7 +15,8 @@ from pinchpoint.diagnosis.verdict import Kind
 from polling import until
 from proofs import faults
 from proofs.conftest import Check
-from proofs.observed import Truth, Watch
+from proofs.observed import Watch
+from truth import Truth
 
 GROUP = "Faults of a host"
 SECONDS = 6
