@@ -1,4 +1,4 @@
-"""The page of results, docs/performance.md: each script owns a section of it, and can be run again alone.
+"""Pages of results. Of docs/performance.md each script owns a section, and can be run again alone.
 
 A section stands between two comments of Markdown; the prose around them is written by hand. What is promised of it is a
 table of goals at its end, whose rows the README repeats.
@@ -93,9 +93,12 @@ def machine() -> str:
     )
 
 
-def replaced(text: str, name: str, body: str) -> str:
-    """Return the text of a page with another section of that name. Raises ValueError where it has none."""
-    begin, end = f"<!-- {name}: made by `make bench` -->\n", f"<!-- end of {name} -->"
+def replaced(text: str, name: str, body: str, by: str = "make bench") -> str:
+    """Return the text of a page with another section of that name. Raises ValueError where it has none.
+
+    `by` is the command that makes the section.
+    """
+    begin, end = f"<!-- {name}: made by `{by}` -->\n", f"<!-- end of {name} -->"
     head, found, rest = text.partition(begin)
     if not found or end not in rest:
         raise ValueError(f"no section between {begin.strip()} and {end}")

@@ -25,6 +25,14 @@ def test_a_section_is_replaced_and_the_prose_around_it_stays() -> None:
     assert replaced(text, "one", "new") == text
 
 
+def test_a_section_that_another_command_makes_is_found_by_that() -> None:
+    text = TEXT.replace("make bench", "make prove")
+
+    assert "old" not in replaced(text, "one", "new", by="make prove")
+    with pytest.raises(ValueError, match="no section"):
+        replaced(text, "one", "new")
+
+
 @pytest.mark.parametrize("text", ["", "<!-- end of one -->", "<!-- one: made by `make bench` -->\n"])
 def test_a_page_without_the_section_is_refused_and_not_written(tmp_path: Path, text: str) -> None:
     file = tmp_path / "page.md"
