@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -118,10 +118,10 @@ class Disturbance:
         if seconds <= 0:
             raise ValueError(f"the second look is {-seconds:g} s before the first")
         spare = _waited(before, after)
-        used: Counter[str] = Counter()
+        used: defaultdict[str, float] = defaultdict(float)
         for key, process in after.others.items():
             used[process.name] += _used(before, key, process) + spare.get(key, 0.0)
-        cpus = {name: amount / seconds for name, amount in used.most_common(NAMED)}
+        cpus = sorted(((name, amount / seconds) for name, amount in used.items()), key=lambda one: -one[1])
         some = {
             name: min(1.0, max(0.0, (total - before.pressure[name]) / seconds))
             for name, total in after.pressure.items()
@@ -129,8 +129,8 @@ class Disturbance:
         }
         return cls(
             seconds,
-            used.total() / seconds,
-            tuple((name, amount) for name, amount in cpus.items() if amount >= WORTH_NAMING),
+            sum(amount for _, amount in cpus),
+            tuple((name, amount) for name, amount in cpus[:NAMED] if amount >= WORTH_NAMING),
             max(0.0, after.steal - before.steal) / seconds,  # a CPU that went offline takes its sum along
             after.cpus,
             **some,

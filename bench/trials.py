@@ -22,6 +22,7 @@ __all__ = [
     "Ending",
     "Rate",
     "Trial",
+    "by_proof",
     "confidently_wrong",
     "confusion",
     "overall",
@@ -155,6 +156,14 @@ def significantly_below(rates: Mapping[str, Rate], goal: float, alpha: float = A
     return found
 
 
+def by_proof(trials: Iterable[Trial]) -> dict[str, list[Trial]]:
+    """Return the trials of each proof, in the order of their first ones."""
+    found: dict[str, list[Trial]] = {}
+    for trial in trials:
+        found.setdefault(trial.proof, []).append(trial)
+    return found
+
+
 def overall(trials: Iterable[Trial]) -> Rate:
     """Return the rate of all trials together."""
     endings = Counter(trial.ending for trial in trials)
@@ -163,10 +172,7 @@ def overall(trials: Iterable[Trial]) -> Rate:
 
 def rates(trials: Iterable[Trial]) -> dict[str, Rate]:
     """Return the rate of each proof, in the order of their first trials; one that was never judged has 0 of 0."""
-    found: dict[str, list[Trial]] = {}
-    for trial in trials:
-        found.setdefault(trial.proof, []).append(trial)
-    return {name: overall(made) for name, made in found.items()}
+    return {name: overall(made) for name, made in by_proof(trials).items()}
 
 
 def verdicts(trials: Iterable[Trial]) -> list[Trial]:
