@@ -30,6 +30,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 pytest_plugins = ["lab.fixtures"]
 
 HERE = Path(__file__).parent
+LOOKED_AT, OWN = "looked_at", "clusters"
+"""Fixtures of tests that share a cluster, and of those that start their own: the former run in one process, the latter
+in another, one after the other, so that no more than two clusters are there at a time."""
+FIRST = ("tests/dashboards/test_cost.py", OWN, LOOKED_AT, "tests/compose/test_native.py", "tests/compose/test_scale.py")
+"""What takes long has to begin early."""
 HANG = 300.0
 """Seconds of an idle machine after which a test hangs; what it waits for ends earlier, with a better message."""
 APART = ("commands", "compose", "lab", "dashboards/test_queries.py", "test_live.py")
@@ -65,17 +70,23 @@ def pytest_report_header() -> str:
     return f"patience: a CPU of this machine is {calibrated():.1f} times slower than the reference (tests/patience.py)"
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file in one process, and let those that take long come first."""
+    """Say which tests share a process, which come first, and when one hangs."""
     limit = HANG * patience(1.0)
     for item in items:
-        path = item.path.relative_to(HERE).as_posix() if item.path.is_relative_to(HERE) else ""
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(path))
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(limit))
-    items.sort(key=lambda item: item.get_closest_marker("first") is None)
+    items.sort(key=lambda item: FIRST.index(group) if (group := _group(item)) in FIRST else len(FIRST))
+
+
+def _group(item: pytest.Item) -> str:
+    """Return what a test shares a process with: a cluster, others that start one, or else its file."""
+    fixtures = getattr(item, "fixturenames", ())
+    if OWN in fixtures or item.get_closest_marker(OWN):
+        return OWN
+    return LOOKED_AT if LOOKED_AT in fixtures else item.nodeid.partition("::")[0]
 
 
 def pytest_runtest_logstart() -> None:

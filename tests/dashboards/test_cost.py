@@ -44,8 +44,6 @@ LAST_CPU = [line for line in (GOLDEN / "xeon.prom").read_text().splitlines() if 
 BOARDS = {name.removesuffix(".json"): json.loads(text) for name, text in generated().items()}
 ASKED = [asked for name, board in BOARDS.items() for asked in asked_of(name, board)]
 
-pytestmark = pytest.mark.timeout(300)
-
 
 class Cluster(Fleet):
     """A fleet that says all that dashboards ask for: as exporter, as node_exporter, and as the manager of Ceph."""

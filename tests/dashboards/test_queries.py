@@ -29,7 +29,6 @@ from dashboards.__main__ import generated
 from dashboards.kit import panels_of
 from grafana import Asked, Choice, Client, asked_of, several, title_of, values_of
 from lab.cluster import Cluster, Mount, free_port, missing
-from lab.fixtures import OWN
 from lab.loads import metadata
 from lab.observer import Observer
 from machine import Machine
@@ -59,7 +58,7 @@ TABLES = [
 OTHERS = [name for name, known in known_metrics().items() if known.source in ("prometheus", "node", "ceph")]
 EMPTY: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("empty.toml").read_text())
 
-pytestmark = [pytest.mark.xdist_group(OWN), pytest.mark.first]
+pytestmark = pytest.mark.clusters
 
 
 @dataclass(frozen=True)

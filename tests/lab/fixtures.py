@@ -15,19 +15,6 @@ from native import PARTS, Stack, free_ports
 
 Clusters = Callable[..., Cluster]
 
-OWN = "clusters of their own"
-"""Group of tests that start clusters, one after the other, so that with the shared one no more than two are there."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests of the shared cluster in one process, and those that start their own in another."""
-    for item in items:
-        names = getattr(item, "fixturenames", ())
-        group = "the shared cluster" if "looked_at" in names else OWN if "clusters" in names else ""
-        if group:
-            item.add_marker(pytest.mark.xdist_group(group))
-            item.add_marker("first")
-
 
 def _clusters() -> Iterator[Clusters]:
     if os.geteuid():
