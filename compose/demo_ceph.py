@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 
 from demo import page, say, stack_for_demo, wait_for_scrape
+from lab.account import told
 from lab.cluster import Cluster, LabError, missing
 from lab.loads import metadata, metadata_command
 from lab.observer import Observer
@@ -168,7 +169,7 @@ def main() -> int:
     except FailedError as error:
         print(f"demo: FAILED: {error}", file=sys.stderr)
     except (StackError, LabError) as error:
-        print(f"demo: {error}", file=sys.stderr)
+        print(f"demo: {told(error)}", file=sys.stderr)
     except httpx.HTTPError as error:
         print(f"demo: Prometheus or Alertmanager does not answer: {error}", file=sys.stderr)
     except (OSError, subprocess.SubprocessError) as error:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from lab.account import processes_by_daemon, state_of, tails, told
 from lab.cluster import Cluster, LabError, processes, remove
 
 TREE = Path(__file__).resolve().parents[2]
@@ -36,8 +37,13 @@ def running(state: Path) -> dict[str, Any] | None:
 def up(state: Path) -> int:
     """Start a cluster, unless one runs."""
     if record := running(state):
+        if broken := _broken(state, record):
+            # Whoever keeps it may look at it, or have killed a daemon to see what follows.
+            raise LabError(f"{broken}\n`make lab-down` removes it; `make lab-up` starts another one then.")
         print(f"A lab cluster already runs:\n{_described(state, record)}")
         return 0
+    if state.exists() and not state.is_symlink():
+        raise LabError(f"{state} is not a link to a lab cluster; move it away, or name another one with --state.")
     if os.geteuid():
         raise LabError("Needs root, for ceph-fuse.")
     remove_left(state)
@@ -49,8 +55,8 @@ def up(state: Path) -> int:
         record = {"metrics": f"{cluster.prometheus_url}/metrics", "mount": str(cluster.mount().path)} | sizes
         (cluster.directory / RECORD).write_text(json.dumps(record))
         state.symlink_to(cluster.directory)
-    except BaseException:
-        cluster.stop()
+    except BaseException as error:
+        cluster.give_up(error)
         raise
     print(
         f"A Ceph cluster runs after {time.monotonic() - started:.0f} s, and keeps running:\n{_described(state, record)}"
@@ -69,6 +75,9 @@ def status(state: Path) -> int:
     if (record := running(state)) is None:
         print("No lab cluster runs; `make lab-up` starts one.")
         return 3
+    if broken := _broken(state, record):
+        print(f"{broken}\n{_described(state, record)}")
+        return 1
     print(f"A lab cluster runs:\n{_described(state, record)}")
     return 0
 
@@ -82,6 +91,26 @@ def remove_left(state: Path) -> bool:
     remove(directory)
     state.unlink()
     return ran
+
+
+def _broken(state: Path, record: Mapping[str, Any]) -> str:
+    """Return which daemons of the cluster do not work, or ""."""
+    directory = state.resolve()
+    osds, mdss = range(record["OSDS"]), range(record["MDSS"])
+    wanted = ["mon.a", "mgr.a", *(f"osd.{number}" for number in osds), *(f"mds.{chr(ord('a') + n)}" for n in mdss)]
+    found = processes_by_daemon(processes(directory))
+    states = {name: state_of(found.get(name)) for name in [*wanted, "ceph-fuse"]}
+    # One that waits for a disk works.
+    if not (broken := {name: what for name, what in states.items() if what and "state D" not in what}):
+        return ""
+    lines = [
+        f"A lab cluster runs in {directory}, but not all of it:",
+        *(f"  {name} {broken[name]}." for name in broken),
+    ]
+    logs = directory / "log"
+    first = next(iter(broken))
+    ends = tails(logs / f"ceph-{first}.log", logs / f"ceph-{first}.out")
+    return "\n".join(filter(None, [*lines, ends]))
 
 
 def _described(state: Path, record: Mapping[str, Any]) -> str:
@@ -117,12 +146,13 @@ def main() -> int:
     try:
         return commands[options.command](options.state)
     except LabError as error:
-        print(error, file=sys.stderr)
+        print(told(error), file=sys.stderr)
     except OSError as error:
         print(f"{error.filename or 'the lab cluster'}: {error.strerror or error}", file=sys.stderr)
-    except KeyboardInterrupt:
-        print("Interrupted; nothing is left running.", file=sys.stderr)
-        return 130
+    except (KeyboardInterrupt, SystemExit) as error:
+        notes = getattr(error, "__notes__", ["Nothing is left running."] if options.command == "up" else [])
+        print("\n".join(["Interrupted.", *notes]), file=sys.stderr)
+        return 130 if isinstance(error, KeyboardInterrupt) else int(error.code or 0)
     return 1
 
 

@@ -10,9 +10,11 @@ Options and their traps are those of Ceph 16.2 (Debian 12).
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -29,6 +31,7 @@ from typing import Any, Literal, Self
 import httpx
 import psutil
 
+from lab.account import Circumstances, account, ask, tails
 from native import interrupts_ignored
 
 __all__ = ["MARK", "PROGRAMS", "PYTHON", "Cluster", "Daemon", "LabError", "Mount", "free_port", "missing"]
@@ -41,6 +44,11 @@ PREFIX = "pinchpoint-lab-"
 START_SECONDS = 60.0
 STOP_SECONDS = 15.0
 POLL_SECONDS = 0.05
+COMMAND_SECONDS = 60.0
+"""Seconds for an answer to a command: longer than admin.py needs to connect and librados to give up."""
+STATUS_SECONDS = 5.0
+HEALTHY = "ceph_health_status 0.0"
+"""What the manager's metrics say of a healthy cluster."""
 SOCKET_PATH_LIMIT = 107
 """Bytes of a Unix socket's path, unix(7)."""
 LONGEST_SOCKET = "/run/ceph-client.admin.4194304.140737488355327.asok"
@@ -104,6 +112,10 @@ class Daemon:
         return self._process.pid
 
     @property
+    def started(self) -> bool:
+        return self._process is not None
+
+    @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
@@ -159,7 +171,7 @@ class Daemon:
             return ""
         how = self._process.returncode
         ending = f"was killed by {signal.Signals(-how).name}" if how < 0 else f"ended with status {how}"
-        return f"{self.name} {ending}.\n{_tails(self.log, self.log.with_suffix('.out'))}"
+        return f"{self.name} {ending}.\n{tails(self.log, self.log.with_suffix('.out'))}"
 
 
 class Mount:
@@ -242,7 +254,10 @@ class Cluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        if error is None:
+            self.stop()
+        else:
+            self.give_up(error)
 
     @property
     def directory(self) -> Path:
@@ -276,26 +291,69 @@ class Cluster:
             raise LabError(f"Not installed: {', '.join(packages)}. `make setup` as root installs it.")
         try:
             self._try_to_start(START_SECONDS / 2)
-        except LabTimeoutError:
+        except LabTimeoutError as first:
+            if hasattr(first, "__notes__"):  # its clean-up failed
+                raise
             # Now and then a placement group is `laggy` from its first second on, and its operations stay blocked
             # (16.2.15): the next cluster's do not.
-            self._try_to_start(START_SECONDS)
+            try:
+                self._try_to_start(START_SECONDS)
+            except LabError as second:
+                second.add_note(f"It was the second try. The first ended with: {str(first).partition(chr(10))[0]}")
+                raise
 
     def _try_to_start(self, seconds: float) -> None:
         """Start all daemons, and leave nothing where that fails; LabTimeoutError: `seconds` were not enough."""
+        failure: BaseException | None = None
         try:
             self._make_directory()
             self._start_daemons()
             _wait_for(self._is_healthy, "the cluster to be healthy", seconds, self._problem)
         except BaseException as error:
-            problem = self._problem() if isinstance(error, LabError) else ""
-            condition = self._condition() if isinstance(error, LabTimeoutError) else ""
+            failure = error
+            try:
+                if isinstance(error, (LabError, OSError)):
+                    failure = self._explained(error)
+            finally:
+                self.give_up(failure)
+            if failure is error:
+                raise
+            raise failure from error
+
+    def _explained(self, error: LabError | OSError) -> LabError:
+        """Return the error with what is known of its cause. Neither raises nor waits for long."""
+        if isinstance(error, LabError):
+            reason = str(error)
+        else:
+            reason = f"{error.filename or self._directory or tempfile.gettempdir()}: {error.strerror or error}"
+        if self._directory is None:
+            return error if isinstance(error, LabError) else LabError(reason)
+        # What a daemon says that has ended is the cause of what was waited for.
+        if (problem := self._problem()) and problem not in reason:
+            reason = f"{reason}\n{problem}"
+        about = Circumstances(
+            directory=self._directory,
+            questions=self._answers,
+            daemons={name: daemon.pid for name, daemon in self.daemons.items() if daemon.started},
+            expected_pgs=self._expected_pgs,
+            metrics_port=self._mgr_port,
+            silent_metrics=lambda: HEALTHY not in self._metrics(),
+        )
+        return type(error)(account(reason, about)) if isinstance(error, LabError) else LabError(account(reason, about))
+
+    def _answers(self) -> Mapping[str, Any]:
+        """Ask the monitor for its state, if it was started."""
+        return ask(self._admin_command(), self.environment()) if self.daemons and self.daemons["mon.a"].started else {}
+
+    def give_up(self, reason: BaseException) -> None:
+        """Stop because of an error, which stays what is raised: what fails here is added to it."""
+        directory = self._directory
+        try:
             self.stop()
-            if problem:
-                raise LabError(problem) from error
-            if condition:
-                raise LabTimeoutError(condition) from error
-            raise
+        except Exception as problem:
+            note = f"Its clean-up failed too: {problem}\nWhat is left is in {directory}."
+            if note not in getattr(reason, "__notes__", ()):
+                reason.add_note(note)
 
     def stop(self) -> None:
         """Kill all processes, unmount and remove the directory. Does nothing where nothing is left."""
@@ -303,35 +361,52 @@ class Cluster:
             with interrupts_ignored():
                 remove(self._directory)
                 for child in self._children:
-                    child.wait()
+                    child.wait(STOP_SECONDS)
                 self._children.clear()
                 self._cleanup.close()
             self._directory = None
             self._admin = None
 
-    def command(self, prefix: str, *, to: Literal["mon", "mgr"] = "mon", **arguments: Any) -> Any:
-        """Return the answer to a command: JSON decoded, other text as it is. Raises LabError for an error."""
+    def command(
+        self, prefix: str, *, to: Literal["mon", "mgr"] = "mon", timeout: float = COMMAND_SECONDS, **arguments: Any
+    ) -> Any:
+        """Return the answer to a command: JSON decoded, other text as it is.
+
+        Raises LabError for an error, and LabTimeoutError where no answer comes.
+        """
         request = {"to": to, "command": {"prefix": prefix, "format": "json"} | arguments}
+        line: bytes | None = None
         with self._admin_lock:
             if self._admin is None or self._admin.poll() is not None:
-                self._admin = self.spawn([PYTHON, str(HERE / "admin.py"), str(self.conf)], "admin", pipes=True)
+                self._admin = self.spawn(self._admin_command(), "admin", pipes=True)
             assert self._admin.stdin
             assert self._admin.stdout
             try:
                 self._admin.stdin.write(json.dumps(request).encode() + b"\n")
                 self._admin.stdin.flush()
-                line = self._admin.stdout.readline()
+                if select.select([self._admin.stdout], [], [], timeout)[0]:
+                    line = self._admin.stdout.readline()
             except BrokenPipeError:
                 line = b""
+            finally:
+                if line is None:
+                    self._admin.kill()  # else its answer, if it comes late, is taken for that to the next command
+                    self._admin.wait()
+        if line is None:
+            raise LabTimeoutError(f"Waited {timeout:.0f} s for an answer to {prefix}.")
         if not line:
-            raise LabError(f"admin.py ended at {prefix}.\n{_tails(self.directory / 'log' / 'ceph-admin.out')}")
+            raise LabError(f"admin.py ended at {prefix}.\n{tails(self.directory / 'log' / 'ceph-admin.out')}")
         answer = json.loads(line)
         if answer["code"] < 0:
-            raise LabError(f"{prefix}: {answer['status'] or os.strerror(-answer['code'])}")
+            kind = LabTimeoutError if -answer["code"] == errno.ETIMEDOUT else LabError
+            raise kind(f"{prefix}: {answer['status'] or os.strerror(-answer['code'])}")
         try:
             return json.loads(answer["output"])
         except ValueError:
             return answer["output"]
+
+    def _admin_command(self) -> list[str]:
+        return [PYTHON, str(HERE / "admin.py"), str(self.conf)]
 
     def tell(self, daemon: str, prefix: str, **arguments: Any) -> Any:
         """Return what a daemon answers to a command, as `ceph tell` would; through its admin socket."""
@@ -372,7 +447,7 @@ class Cluster:
         self.mounts.append(mount)
 
         def problem() -> str:
-            return "" if process.poll() is None else f"ceph-fuse ended.\n{_tails(self._output(f'fuse.{path.name}'))}"
+            return "" if process.poll() is None else f"ceph-fuse ended.\n{tails(self._output(f'fuse.{path.name}'))}"
 
         _wait_for(lambda: os.path.ismount(path), f"{path} to be mounted", problem=problem)
         return mount
@@ -419,7 +494,7 @@ class Cluster:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            self._cleanup.callback(janitor.communicate)
+            self._cleanup.callback(janitor.communicate, timeout=STOP_SECONDS)
         for name in ("run", "log", "crash", "data", "mnt", "modules"):
             (directory / name).mkdir()
         for name in MODULES:
@@ -468,8 +543,12 @@ class Cluster:
         return self.spawn(command, name)
 
     def _wait_for_store(self, name: str, process: subprocess.Popen[bytes]) -> None:
-        if process.wait(START_SECONDS):
-            raise LabError(f"{name} could not make its store.\n{_tails(self._output(name), self.daemon(name).log)}")
+        try:
+            status = process.wait(START_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise LabTimeoutError(f"Waited {START_SECONDS:.0f} s for {name} to make its store.") from None
+        if status:
+            raise LabError(f"{name} could not make its store.\n{tails(self._output(name), self.daemon(name).log)}")
         self._children.remove(process)
 
     def _has_quorum(self) -> bool:
@@ -479,7 +558,10 @@ class Cluster:
             return False
 
     def _is_healthy(self) -> bool:
-        status = self.command("status")
+        try:
+            status = self.command("status", timeout=STATUS_SECONDS)
+        except LabTimeoutError:
+            return False
         osds, mdss = status["osdmap"], status["fsmap"]
         pgs = {state["state_name"]: state["count"] for state in status["pgmap"]["pgs_by_state"]}
         ranks = [rank for rank in mdss["by_rank"] if rank["status"] == "up:active"]
@@ -488,23 +570,21 @@ class Cluster:
             and status["mgrmap"]["available"]
             and osds["num_up_osds"] == osds["num_in_osds"] == self.osds
             # The monitor is content before the manager has told it of placement groups.
-            and pgs == {"active+clean": len(POOLS) * self.pgs}
+            and pgs == {"active+clean": self._expected_pgs}
             and len(ranks) == self.max_mds
             and mdss["up:standby"] == self.mdss - self.max_mds
-            and "ceph_health_status 0.0" in self._metrics()
+            and HEALTHY in self._metrics()
         )
+
+    @property
+    def _expected_pgs(self) -> int:
+        return len(POOLS) * self.pgs
 
     def _metrics(self) -> str:
         try:
             return httpx.get(f"{self.prometheus_url}/metrics", timeout=5.0, trust_env=False).text
         except httpx.HTTPError:
             return ""
-
-    def _condition(self) -> str:
-        """Return what the monitor says of a cluster that does not become healthy, "" where it was not asked yet."""
-        if self._admin is not None:
-            return f"The cluster does not become healthy: {json.dumps(self.command('status'))}"
-        return ""
 
     def _problem(self) -> str:
         return next(filter(None, (daemon.ended() for daemon in self.daemons.values())), "")
@@ -539,7 +619,7 @@ def remove(directory: Path) -> None:
     deadline = time.monotonic() + STOP_SECONDS
     while found := processes(directory):
         for process in found:
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.Error):
                 process.kill()
         psutil.wait_procs(found, timeout=1.0)
         if time.monotonic() > deadline:
@@ -676,12 +756,3 @@ def _mounts_below(directory: Path) -> list[Path]:
 
 def _unmount_lazily(path: Path) -> None:
     subprocess.run(["umount", "-l", path], stdin=subprocess.DEVNULL, capture_output=True, check=False)
-
-
-def _tails(*paths: Path) -> str:
-    ends = []
-    for path in paths:
-        with contextlib.suppress(OSError):
-            if lines := path.read_text(errors="replace").splitlines()[-8:]:
-                ends.append("\n".join([f"The end of {path}:", *(f"  {line}" for line in lines)]))
-    return "\n".join(ends)

@@ -1,20 +1,26 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import psutil
 import pytest
 
 from lab import loads
-from lab.cluster import HERE, Cluster, LabError, processes, sweep
+from lab.__main__ import status, up
+from lab.account import of_daemons, of_the_monitor
+from lab.cluster import HERE, Cluster, LabError, LabTimeoutError, processes, sweep
 from lab.locks import freeze_lock_holder
 from patience import patience
 from polling import until
@@ -283,3 +289,289 @@ def test_a_cluster_for_people_runs_until_it_is_stopped(clusters: Callable[..., C
     assert (down.returncode, down.stdout) == (0, "The lab cluster is stopped and removed.\n")
     assert is_gone(directory)
     assert not state.is_symlink()
+
+
+@dataclass
+class Attempt:
+    """What `lab up` did."""
+
+    code: int
+    said: str
+    seconds: float
+    directories: set[str]
+    """Directories of clusters that it left."""
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory in which a cluster's sockets have room: their paths are short."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="t") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def lab_up(clusters: Callable[..., Cluster], tmp_path: Path, short_path: Path) -> Callable[..., Attempt]:
+    """Run `lab up` for a small cluster in a process of its own, after some Python that breaks it."""
+    base = short_path
+
+    def run(breaking: str, number: signal.Signals | None = None, base: Path = base) -> Attempt:
+        command = [sys.executable, "-c", UP.format(breaking=breaking), "up", "--state", str(tmp_path / "state")]
+        environment = os.environ | {"PYTHONPATH": PYTHONPATH, "OSDS": "1", "MDSS": "1", "TMPDIR": str(base)}
+        started = time.monotonic()
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            if number is not None:
+                assert until(30, lambda: list(base.glob("*/run/ceph-mon.a.asok")))
+                process.send_signal(number)
+            _, said = process.communicate(timeout=90)
+        finally:
+            process.kill()
+        left = {path.name for path in base.glob("pinchpoint-lab-*")}
+        return Attempt(process.returncode, said, time.monotonic() - started, left)
+
+    return run
+
+
+UP = """
+import sys
+import lab.__main__, lab.cluster
+from lab.cluster import Cluster, Daemon, LabError
+lab.cluster.START_SECONDS = 6.0
+start = Daemon.start
+def frozen(name):
+    def replacement(self):
+        start(self)
+        if self.name == name:
+            self.freeze()
+    Daemon.start = replacement
+def unhealthy():
+    Cluster._is_healthy = lambda self: False
+{breaking}
+sys.exit(lab.__main__.main())
+"""
+
+
+def test_a_cluster_that_does_not_become_healthy_says_what_its_monitor_and_its_daemons_say(
+    lab_up: Callable[..., Attempt],
+) -> None:
+    attempt = lab_up("unhealthy()")
+
+    assert attempt.code == 1
+    assert attempt.said.startswith("Waited 6 s for the cluster to be healthy.\nHealth: HEALTH_")
+    assert "What to do: " in attempt.said
+    assert attempt.said.endswith("The first ended with: Waited 3 s for the cluster to be healthy.\n")
+    assert "Traceback" not in attempt.said
+    assert attempt.directories == set()
+
+
+@pytest.mark.parametrize("name", ["osd.0", "mds.a"])
+def test_a_daemon_that_is_stopped_during_the_start_is_named(lab_up: Callable[..., Attempt], name: str) -> None:
+    attempt = lab_up(f"frozen({name!r})")
+
+    assert attempt.code == 1
+    assert attempt.said.startswith("Waited 6 s for the cluster to be healthy.\nHealth: ")
+    assert f"\n{name} is stopped (SIGSTOP; process " in attempt.said
+    assert f"/log/ceph-{name}.log:\n" in attempt.said or f"\n{name} wrote no log.\n" in attempt.said
+    assert f"Find out who stopped {name}: the lab did not." in attempt.said
+    assert attempt.directories == set()
+
+
+def test_a_monitor_that_is_stopped_does_not_keep_anybody_waiting(lab_up: Callable[..., Attempt]) -> None:
+    attempt = lab_up("frozen('mon.a')")
+
+    assert attempt.code == 1
+    assert attempt.said.startswith(
+        "Waited 6 s for the monitor.\nThe monitor does not answer within 6 s.\nmon.a is stopped"
+    )
+    assert attempt.seconds < 60
+    assert attempt.directories == set()
+
+
+def test_a_port_that_is_in_use_is_named_with_who_uses_it(lab_up: Callable[..., Attempt]) -> None:
+    attempt = lab_up(
+        "import socket\n"
+        "taken = socket.create_server(('127.0.0.1', 0))\n"
+        "initialise = Cluster.__init__\n"
+        "def replacement(self, **given):\n"
+        "    initialise(self, mgr_port=taken.getsockname()[1], **given)\n"
+        "Cluster.__init__ = replacement\n"
+    )
+
+    assert attempt.code == 1
+    assert attempt.said.startswith("Waited 6 s for the cluster to be healthy.\n")
+    assert re.search(r"\nPort \d+, of the manager's metrics, is in use by python\S* \(process \d+\)\.\n", attempt.said)
+    assert "What to do: End what uses the port" in attempt.said
+
+
+def test_a_failed_clean_up_is_added_to_the_reason_and_does_not_replace_it(lab_up: Callable[..., Attempt]) -> None:
+    attempt = lab_up(
+        "unhealthy()\n"
+        "remove = lab.cluster.remove\n"
+        "def replacement(directory):\n"
+        "    remove(directory)\n"
+        "    raise LabError('Could not kill 4711.')\n"
+        "lab.cluster.remove = replacement\n"
+    )
+
+    assert attempt.code == 1
+    assert attempt.said.startswith("Waited 3 s for the cluster to be healthy.\nHealth: ")
+    assert attempt.said.count("Its clean-up failed too: Could not kill 4711.\nWhat is left is in ") == 1
+    assert "Traceback" not in attempt.said
+
+
+def test_what_breaks_while_the_reason_is_looked_for_does_not_replace_it(lab_up: Callable[..., Attempt]) -> None:
+    attempt = lab_up(
+        "import lab.account\n"
+        "def broken(*given, **named):\n"
+        "    raise ZeroDivisionError\n"
+        "lab.account.state_of = lab.account.of_the_monitor = lab.account.advice = broken\n"
+        "lab.cluster.ask = Cluster._metrics = broken\n"
+        "unhealthy()\n"
+    )
+
+    assert attempt.code == 1
+    assert attempt.said.startswith("Waited 6 s for the cluster to be healthy.\n")
+    assert "What to do: Try again.\n" in attempt.said
+    assert "Traceback" not in attempt.said
+    assert attempt.directories == set()
+
+
+def test_a_full_directory_is_named_with_what_to_do(lab_up: Callable[..., Attempt], short_path: Path) -> None:
+    small = short_path / "s"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", small], check=False).returncode:
+        pytest.skip("cannot mount a small file system")
+    try:
+        attempt = lab_up("", base=small)
+    finally:
+        subprocess.run(["umount", "--lazy", small], check=True)
+
+    assert attempt.code == 1
+    assert re.search(
+        rf"What to do: Only \d MiB of 3 are free in {small}: remove something, or set TMPDIR", attempt.said
+    )
+    assert "Traceback" not in attempt.said
+    assert attempt.directories == set()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_start_leaves_nothing(lab_up: Callable[..., Attempt], number: signal.Signals, code: int) -> None:
+    attempt = lab_up("Cluster._is_healthy = lambda self: False", number)
+
+    assert (attempt.code, attempt.said) == (code, "Interrupted.\nNothing is left running.\n")
+    assert attempt.directories == set()
+
+
+def test_an_interrupted_start_whose_clean_up_fails_says_what_is_left(lab_up: Callable[..., Attempt]) -> None:
+    attempt = lab_up(
+        "remove = lab.cluster.remove\n"
+        "def replacement(directory):\n"
+        "    remove(directory)\n"
+        "    raise LabError('Could not kill 4711.')\n"
+        "lab.cluster.remove = replacement\n",
+        signal.SIGINT,
+    )
+
+    assert attempt.code == 130
+    assert attempt.said.startswith("Interrupted.\nIts clean-up failed too: Could not kill 4711.\nWhat is left is in ")
+
+
+def test_the_error_of_a_block_stays_when_the_clean_up_fails(
+    clusters: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def use() -> None:
+        with Cluster() as cluster:
+            really = cluster.stop
+
+            def stop() -> None:
+                really()
+                raise LabError("Could not kill 4711.")
+
+            monkeypatch.setattr(cluster, "stop", stop)
+            raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        use()
+
+    assert str(caught.value) == "mine"
+    assert "Could not kill 4711." in caught.value.__notes__[0]
+
+
+def test_a_command_that_a_stopped_monitor_does_not_answer_is_given_up(clusters: Callable[..., Cluster]) -> None:
+    cluster = clusters()
+    assert cluster.command("fsid")["fsid"] == cluster.fsid
+    cluster.daemon("mon.a").freeze()
+
+    with pytest.raises(LabTimeoutError, match=r"^Waited 1 s for an answer to status\.$"):
+        cluster.command("status", timeout=1.0)
+    cluster.daemon("mon.a").thaw()
+
+    # The late answer is not taken for this one's.
+    assert cluster.command("fsid")["fsid"] == cluster.fsid
+
+
+def test_up_says_which_daemons_of_a_cluster_do_not_work(clusters: Callable[..., Cluster], tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    cluster = clusters()
+    (cluster.directory / "lab.json").write_text('{"metrics": "", "mount": "", "OSDS": 1, "MDSS": 1}')
+    state.symlink_to(cluster.directory)
+    cluster.mount()
+    assert up(state) == status(state) == 0
+
+    cluster.daemon("osd.0").freeze()
+    cluster.daemon("mds.a").kill()
+
+    with pytest.raises(LabError) as caught:
+        up(state)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"A lab cluster runs in {cluster.directory}, but not all of it:"
+    assert lines[1].startswith("  osd.0 is stopped (SIGSTOP; process ")
+    assert lines[2] == "  mds.a does not run."
+    assert lines[3] == f"The end of {cluster.directory}/log/ceph-osd.0.log:"
+    assert lines[-1] == "`make lab-down` removes it; `make lab-up` starts another one then."
+    assert status(state) == 1
+
+
+def test_up_does_not_touch_what_is_no_link_of_its(clusters: Callable[..., Cluster], tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+
+    with pytest.raises(LabError, match="is not a link to a lab cluster; move it away"):
+        up(state)
+
+
+class TestWhatTheMonitorSays:
+    STATUS: ClassVar[dict[str, Any]] = {
+        "health": {"status": "HEALTH_WARN", "checks": {"OSD_DOWN": {"summary": {"message": "1 osds down"}}}},
+        "pgmap": {"pgs_by_state": [{"state_name": "active+clean", "count": 16}, {"state_name": "unknown", "count": 8}]},
+        "mgrmap": {"available": False},
+    }
+    OSDS: ClassVar[dict[str, Any]] = {"osds": [{"osd": 0, "up": 1}, {"osd": 1, "up": 0}]}
+    FS: ClassVar[dict[str, Any]] = {
+        "filesystems": [{"mdsmap": {"info": {"gid_1": {"name": "a", "state": "up:creating"}}}}],
+        "standbys": [{"name": "b", "state": "up:standby"}],
+    }
+
+    def test_is_told_in_words(self) -> None:
+        assert of_the_monitor({"status": self.STATUS}, 24) == [
+            "Health: HEALTH_WARN; 1 osds down (OSD_DOWN).",
+            "Placement groups: 16 active+clean, 8 unknown; 24 should be active+clean.",
+        ]
+
+    def test_may_be_nothing(self) -> None:
+        assert of_the_monitor({}, 24) == ["The monitor does not answer within 6 s."]
+
+    def test_names_daemons_that_run_and_are_not_up(self) -> None:
+        states = dict.fromkeys(["mon.a", "mgr.a", "osd.0", "osd.1", "mds.a", "mds.b", "mds.c"], "")
+        answers = {"status": self.STATUS, "osd dump": self.OSDS, "fs dump": self.FS}
+
+        assert of_daemons(answers, states | {"mon.a": "has ended"}) == {
+            "mon.a": "has ended",
+            "mgr.a": "runs, and the monitor does not call it available",
+            "osd.1": "runs, and the monitor does not call it up",
+            "mds.a": "runs, and is up:creating",
+            "mds.c": "runs, and is unknown to the monitor",
+        }
+        assert of_daemons({}, states) == {}
