@@ -44,7 +44,6 @@ from patience import patience
 from pinchpoint.probes import devices
 from pinchpoint.roles import load_roles
 from polling import processes_of, until
-from proofs.faults import slow_disk
 
 MIB = 1 << 20
 
@@ -73,25 +72,6 @@ def workload_of(state: Path, name: str = "") -> list[psutil.Process]:
     output = re.compile(f"--output={re.escape(str(state))}/.*{name}")
     processes = psutil.process_iter(["cmdline"])
     return [process for process in processes if output.search(" ".join(process.info["cmdline"] or ()))]
-
-
-def test_it_passes_when_alertmanager_received_the_alert(
-    programs: None, fio: str, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    state = tmp_path / "state"
-    # A short second phase: what its alert does depends on the disk.
-    with demo(state, environment, "--disk-seconds=2") as process:
-        said, _ = process.communicate(timeout=patience(120))
-
-    assert process.returncode == 0, said
-    assert "BenchmarkThreadSaturated is pending in Prometheus" in said
-    assert "BenchmarkThreadSaturated of fio received by Alertmanager" in said
-    assert "runbooks/BenchmarkThreadSaturated.md" in said
-    assert "cpu_one_thread" in said
-    assert "disk_random_write" in said
-    assert list((tmp_path / "kept" / "pinchpoint" / "runs").glob("*demo*"))
-    assert processes_of(state) == []
-    assert not list(state.glob("demo-*"))
 
 
 def test_it_fails_without_the_alert_and_leaves_a_stack_that_was_there(
@@ -414,16 +394,6 @@ def test_it_goes_to_the_next_directory_where_the_first_has_no_disk(fio: str, tmp
     ]
     assert told[0] == "no disk below /dev/shm"
     assert not list(memory.glob("demo-*"))
-
-
-def test_it_finds_a_slow_disk_full_with_small_writes(fio: str, tmp_path: Path) -> None:
-    if os.geteuid():
-        pytest.skip("needs root, for loop devices and block I/O limits")
-    with slow_disk(tmp_path, {"write_bps": 20 << 20}) as disk, calibrated([disk.mount]) as (_, choice, said):
-        pass
-
-    assert said[0] == choice.reason
-    assert (choice.disk, choice.fills, choice.load.kib) == (disk.name, True, 16)
 
 
 def test_it_says_why_nothing_can_be_tried(fio: str) -> None:

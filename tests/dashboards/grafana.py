@@ -125,8 +125,8 @@ class Client:
     seconds: float
     http: httpx.Client = field(default_factory=lambda: httpx.Client(timeout=patience(60), trust_env=False), repr=False)
 
-    def ask(self, asked: Asked, choice: Choice, *, points: int = 0, stats: str = "") -> dict[str, Any]:
-        """Return the data of the answer: of the last `points` if that is not 0. Raises AskError."""
+    def ask(self, asked: Asked, choice: Choice, *, points: int = 0, stats: str = "", thin: int = 1) -> dict[str, Any]:
+        """Return the data of the answer: of the last `points` if that is not 0, one in `thin`. Raises AskError."""
         every = self.step(asked)
         values = {
             "__interval": f"{every:g}s",
@@ -141,7 +141,7 @@ class Client:
         if points:
             start = max(start, end - every * (points - 1))
         return self._post(
-            "query_range", {**parameters, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{every:g}"}
+            "query_range", {**parameters, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{every * thin:g}"}
         )
 
     def step(self, asked: Asked) -> float:

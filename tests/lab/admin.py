@@ -13,8 +13,8 @@ import time
 
 import rados
 
-CONNECT_SECONDS = 20.0
-COMMAND_SECONDS = 30
+CONNECT_SECONDS = 120.0
+COMMAND_SECONDS = 120
 
 
 def connect(conf: str) -> rados.Rados:

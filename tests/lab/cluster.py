@@ -33,6 +33,7 @@ import psutil
 
 from lab.account import Circumstances, account, ask, tails
 from native import interrupts_ignored
+from patience import Deadline, patience
 
 __all__ = ["MARK", "PROGRAMS", "PYTHON", "Cluster", "Daemon", "LabError", "Mount", "free_port", "missing"]
 
@@ -124,14 +125,14 @@ class Daemon:
         command = [f"ceph-{kind}", "-f", "-i", identity, "-c", str(self._cluster.conf)]
         self._process = self._cluster.spawn(command, self.name)
 
-    def ask(self, prefix: str, *, timeout: float = 10.0, **arguments: Any) -> Any:
+    def ask(self, prefix: str, *, timeout: float | None = None, **arguments: Any) -> Any:
         """Return what the admin socket answers: JSON decoded, other text as it is.
 
         Raises LabError for an error that it answers, and OSError (TimeoutError too) where it does not answer.
         """
         request = {"prefix": prefix, "format": "json"} | arguments
         with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(timeout)
+            connection.settimeout(patience(10.0) if timeout is None else timeout)
             connection.connect(os.fspath(self.socket))
             connection.sendall(json.dumps(request).encode() + b"\0")
             with connection.makefile("rb") as stream:
@@ -361,7 +362,7 @@ class Cluster:
             with interrupts_ignored():
                 remove(self._directory)
                 for child in self._children:
-                    child.wait(STOP_SECONDS)
+                    child.wait(patience(STOP_SECONDS))
                 self._children.clear()
                 self._cleanup.close()
             self._directory = None
@@ -384,7 +385,7 @@ class Cluster:
             try:
                 self._admin.stdin.write(json.dumps(request).encode() + b"\n")
                 self._admin.stdin.flush()
-                if select.select([self._admin.stdout], [], [], timeout)[0]:
+                if select.select([self._admin.stdout], [], [], patience(timeout))[0]:
                     line = self._admin.stdout.readline()
             except BrokenPipeError:
                 line = b""
@@ -432,7 +433,7 @@ class Cluster:
             if not name.startswith("mds.") or not daemon.running:
                 continue
             try:
-                for session in daemon.ask("session ls", timeout=2.0):
+                for session in daemon.ask("session ls", timeout=patience(2.0)):
                     if session["client_metadata"].get("pid") == str(pid):
                         daemon.ask("session evict", filters=[f"id={session['id']}"])
             except (LabError, OSError, TypeError):
@@ -494,7 +495,7 @@ class Cluster:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            self._cleanup.callback(janitor.communicate, timeout=STOP_SECONDS)
+            self._cleanup.callback(janitor.communicate, timeout=patience(STOP_SECONDS))
         for name in ("run", "log", "crash", "data", "mnt", "modules"):
             (directory / name).mkdir()
         for name in MODULES:
@@ -544,7 +545,7 @@ class Cluster:
 
     def _wait_for_store(self, name: str, process: subprocess.Popen[bytes]) -> None:
         try:
-            status = process.wait(START_SECONDS)
+            status = process.wait(patience(START_SECONDS))
         except subprocess.TimeoutExpired:
             raise LabTimeoutError(f"Waited {START_SECONDS:.0f} s for {name} to make its store.") from None
         if status:
@@ -553,7 +554,7 @@ class Cluster:
 
     def _has_quorum(self) -> bool:
         try:
-            return bool(self.tell("mon.a", "mon_status", timeout=1.0)["quorum"])
+            return bool(self.tell("mon.a", "mon_status", timeout=patience(1.0))["quorum"])
         except (OSError, LabError, TypeError):
             return False
 
@@ -582,7 +583,7 @@ class Cluster:
 
     def _metrics(self) -> str:
         try:
-            return httpx.get(f"{self.prometheus_url}/metrics", timeout=5.0, trust_env=False).text
+            return httpx.get(f"{self.prometheus_url}/metrics", timeout=patience(5.0), trust_env=False).text
         except httpx.HTTPError:
             return ""
 
@@ -616,13 +617,13 @@ def remove(directory: Path) -> None:
 
     A cluster that nobody uses again may be killed, and SIGKILL ends a stopped process too.
     """
-    deadline = time.monotonic() + STOP_SECONDS
+    deadline = Deadline(STOP_SECONDS)
     while found := processes(directory):
         for process in found:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         psutil.wait_procs(found, timeout=1.0)
-        if time.monotonic() > deadline:
+        if deadline.over:
             raise LabError(f"Could not kill {', '.join(map(str, found))}.")
     for path in _mounts_below(directory):
         _unmount_lazily(path)
@@ -722,13 +723,13 @@ def _is_there(thing: str) -> bool:
 def _wait_for(
     condition: Callable[[], bool], what: str, seconds: float = 10.0, problem: Callable[[], str] = str
 ) -> None:
-    """Return when `condition` holds. Raises LabError when a `problem` comes up, or `seconds` are over."""
-    deadline = time.monotonic() + seconds
+    """Return when `condition` holds. Raises LabError when a `problem` comes up, or patience ends."""
+    deadline = Deadline(seconds)
     while not condition():
         if text := problem():
             raise LabError(text)
-        if time.monotonic() > deadline:
-            raise LabTimeoutError(f"Waited {seconds:.0f} s for {what}.")
+        if deadline.over:
+            raise LabTimeoutError(f"Waited {deadline.waited:.0f} s for {what}.")
         time.sleep(POLL_SECONDS)
 
 

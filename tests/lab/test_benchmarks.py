@@ -99,7 +99,7 @@ COMMANDS = {
     "rados rand": Command("rados_bench", [*RADOS, "rand", *READ], ["rand"], rados_figures("rand")),
     "rbd": Command(
         "rbd_bench",
-        ["rbd", "bench", "--io-type", "write", "--io-pattern", "rand", "--io-total", "192M", f"rbd/{IMAGE}"],
+        ["rbd", "bench", "--io-type", "write", "--io-pattern", "rand", "--io-total", "24M", f"rbd/{IMAGE}"],
         ["write"],
         rbd_figures,
     ),

@@ -140,7 +140,7 @@ def test_a_load_works_and_leaves_no_session(looked_at: Cluster, mode: loads.Mode
 
 def test_a_client_holds_as_many_capabilities_as_it_was_told(looked_at: Cluster) -> None:
     def most() -> int:
-        return max(int(session["num_caps"]) for session in looked_at.tell("mds.a", "session ls"))
+        return max((int(session["num_caps"]) for session in looked_at.tell("mds.a", "session ls")), default=0)
 
     with loads.metadata(looked_at, "hold", files=500, ramp=50, rate=500) as load:
         load.wait_ready()
@@ -325,7 +325,7 @@ def lab_up(clusters: Callable[..., Cluster], tmp_path: Path, short_path: Path) -
             if number is not None:
                 assert until(30, lambda: list(base.glob("*/run/ceph-mon.a.asok")))
                 process.send_signal(number)
-            _, said = process.communicate(timeout=90)
+            _, said = process.communicate(timeout=patience(90))
         finally:
             process.kill()
         left = {path.name for path in base.glob("pinchpoint-lab-*")}

@@ -1,0 +1,92 @@
+"""The demos as a user runs them, and the load that `make demo` chooses for a disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from demo_load import calibrated
+from lab.cluster import missing
+from native import PARTS, TREE, free_ports
+from polling import processes_of
+from proofs.faults import slow_disk
+
+GROUP = "Demos"
+STEPS = (
+    "MdsCacheNearLimit received by Alertmanager",
+    "Ceph warns: MDS_CACHE_OVERSIZED",
+    "MdsCacheOversized received by Alertmanager",
+    "running  ceph config set mds mds_cache_memory_limit 1073741824",
+    "both alerts are gone",
+    "demo: passed",
+)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Free ports, and places of its own for what is kept of a run and for a cluster."""
+    ports = {part.variable: str(port) for part, port in zip(PARTS.values(), free_ports().values(), strict=True)}
+    # Not below tmp_path: the path of a Unix socket has 107 bytes.
+    with TemporaryDirectory(prefix="demo-") as temporary:
+        paths = {
+            "PYTHONPATH": f"{TREE / 'compose'}:{TREE / 'tests'}",
+            "XDG_STATE_HOME": str(tmp_path / "kept"),
+            "TMPDIR": temporary,
+        }
+        yield os.environ | ports | paths
+
+
+def said(script: str, state: Path, environment: dict[str, str]) -> str:
+    """Return what a demo prints that passes."""
+    command = [sys.executable, str(TREE / "compose" / script), "--state", str(state)]
+    done = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_the_demo_ends_with_both_verdicts_and_their_alerts(
+    tmp_path: Path, environment: dict[str, str], measured: MutableMapping[str, str]
+) -> None:
+    state = tmp_path / "state"
+
+    text = said("demo.py", state, environment)
+
+    measured["disk"] = next((line.removeprefix("demo: ") for line in text.splitlines() if "second phase" in line), "")
+    assert "BenchmarkThreadSaturated of fio received by Alertmanager" in text
+    assert "runbooks/BenchmarkThreadSaturated.md" in text
+    assert "limited by benchmark of fio" in text
+    assert list((tmp_path / "kept" / "pinchpoint" / "runs").glob("*demo*"))
+    assert processes_of(state) == []
+    assert not list(state.glob("demo-*"))
+
+
+def test_the_demo_on_ceph_has_its_alert_before_ceph_warns_and_the_command_of_the_alert_ends_both(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    if os.geteuid() or missing():
+        pytest.skip(f"needs root, and {', '.join(missing()) or 'nothing else'}; `make setup` as root installs it")
+
+    text = said("demo_ceph.py", tmp_path / "state", environment)
+
+    places = [text.find(step) for step in STEPS]
+    assert -1 not in places
+    assert places == sorted(places)
+    assert processes_of(tmp_path / "state") == []
+
+
+def test_the_demo_fills_a_slow_disk_with_small_writes(tmp_path: Path, measured: MutableMapping[str, str]) -> None:
+    if os.geteuid():
+        pytest.skip("needs root, for loop devices and block I/O limits")
+    with slow_disk(tmp_path, {"write_bps": 20 << 20}) as disk, calibrated([disk.mount]) as (_, choice, words):
+        measured["disk"] = choice.reason
+
+    assert words[0] == choice.reason
+    assert (choice.disk, choice.fills, choice.load.kib) == (disk.name, True, 16)
