@@ -7,6 +7,7 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import hypothesis
@@ -18,9 +19,9 @@ from polling import WAITS
 from puppet import Puppet
 from scratch import scratch_directory
 
-# How long an example takes says nothing on a machine that is busy with something else. Half of hypothesis' own number
-# of examples; `--hypothesis-profile thorough` looks twenty times as hard.
-hypothesis.settings.register_profile("pinchpoint", deadline=None, max_examples=50)
+# How long an example takes says nothing on a machine that is busy with something else. A third of hypothesis' own
+# number of examples; `--hypothesis-profile thorough` looks thirty times as hard.
+hypothesis.settings.register_profile("pinchpoint", deadline=None, max_examples=33)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("pinchpoint")
 
@@ -63,6 +64,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if directory is None:
         pytest.exit(problem, returncode=4)
     tempfile.tempdir = os.environ["TMPDIR"] = str(directory)
+    if hasattr(config, "workerinput") and config.getoption("part") == "apart":
+        _bring_loopback_up()
+
+
+def _bring_loopback_up() -> None:
+    """Bring up the interface that all tests use: in a new network namespace it is down."""
+    from pyroute2 import IPRoute, NetlinkError  # type: ignore[import-untyped]
+
+    with suppress(NetlinkError), IPRoute() as route:
+        route.link("set", index=route.link_lookup(ifname="lo")[0], state="up")
 
 
 def pytest_report_header() -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Clock", "Deadline", "Load", "Wait", "Waits", "calibrated", "patience"]
+__all__ = ["Deadline", "Load", "Stopwatch", "Wait", "Waits", "calibrated", "patience"]
 
 REFERENCE = 0.010
 """CPU seconds of `_work` on the machine for which the tests' seconds were chosen: a Xeon of 2.1 GHz, Python 3.11."""
@@ -103,7 +103,7 @@ def _pressure(procfs: Path = Path("/proc")) -> str:
     return f", pressure {' '.join(found)}" if found else ""
 
 
-class Clock:
+class Stopwatch:
     """Counts seconds of an idle reference machine, of which a second here is a part."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class Deadline:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self._clock = Clock()
+        self._clock = Stopwatch()
 
     @property
     def over(self) -> bool:

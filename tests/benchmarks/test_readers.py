@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pinchpoint.benchmarks import output
@@ -103,7 +103,6 @@ def test_pieces_of_any_size_tell_the_same(kind: type[Benchmark], size: int) -> N
 
 @KINDS
 def test_however_the_bytes_are_cut_the_events_are_the_same(kind: type[Benchmark]) -> None:
-    @settings(max_examples=50)
     @given(st.sampled_from(own(kind) or sorted(OUTPUTS)), st.lists(st.floats(0, 1), max_size=20))
     def check(name: str, cuts: list[float]) -> None:
         data = OUTPUTS[name]
@@ -120,12 +119,10 @@ def test_nothing_raises(kind: type[Benchmark]) -> None:
         [b"{", b"}", b'"', b"[", b"1e999", b"9" * 400, b"\xff", b"-", b"\r"]
     )
 
-    @settings(max_examples=150)
     @given(st.lists(st.one_of(st.sampled_from(rows), strange), max_size=60))
     def lines(pieces: list[bytes]) -> None:
         events(kind, pieces)
 
-    @settings(max_examples=150)
     @given(st.sampled_from(own(kind) or sorted(OUTPUTS)), st.lists(st.tuples(st.floats(0, 1), strange), max_size=6))
     def holes(name: str, changes: list[tuple[float, bytes]]) -> None:
         data = bytearray(OUTPUTS[name][:20_000])

@@ -377,6 +377,7 @@ class Cluster:
         """
         request = {"to": to, "command": {"prefix": prefix, "format": "json"} | arguments}
         line: bytes | None = None
+        limit = patience(timeout)
         with self._admin_lock:
             if self._admin is None or self._admin.poll() is not None:
                 self._admin = self.spawn(self._admin_command(), "admin", pipes=True)
@@ -385,7 +386,7 @@ class Cluster:
             try:
                 self._admin.stdin.write(json.dumps(request).encode() + b"\n")
                 self._admin.stdin.flush()
-                if select.select([self._admin.stdout], [], [], patience(timeout))[0]:
+                if select.select([self._admin.stdout], [], [], limit)[0]:
                     line = self._admin.stdout.readline()
             except BrokenPipeError:
                 line = b""
@@ -394,7 +395,7 @@ class Cluster:
                     self._admin.kill()  # else its answer, if it comes late, is taken for that to the next command
                     self._admin.wait()
         if line is None:
-            raise LabTimeoutError(f"Waited {timeout:.0f} s for an answer to {prefix}.")
+            raise LabTimeoutError(f"Waited {limit:.0f} s for an answer to {prefix}.")
         if not line:
             raise LabError(f"admin.py ended at {prefix}.\n{tails(self.directory / 'log' / 'ceph-admin.out')}")
         answer = json.loads(line)

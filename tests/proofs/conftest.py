@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
-import accuracy
 import pytest
 
+import accuracy
 from disturbance import MARK, Disturbance, look
 from proofs.observed import Observed, Watch, watching
 from trials import GOAL, Ending, Trial
@@ -89,7 +89,9 @@ PROOFS = Proofs()
 
 def name_of(item: pytest.Item) -> str:
     """Return the name of the proof that an item is a trial of."""
-    return item.name.partition("[")[0].removeprefix("test_")
+    assert isinstance(item, pytest.Function)
+    others = [str(value) for name, value in item.callspec.params.items() if name != "trial"]
+    return " ".join([item.name.partition("[")[0].removeprefix("test_"), *others])
 
 
 def is_proof(item: pytest.Item) -> bool:
