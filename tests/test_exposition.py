@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
@@ -89,3 +90,43 @@ def test_every_label_and_value_comes_back_from_openmetrics_text(series: dict[tup
     }
 
     assert found == series
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        GAUGE.point(10**400, "x", "y"),
+        GAUGE.point(-(10**400), "x", "y"),
+        GAUGE.point("1", "x", "y"),  # type: ignore[arg-type]
+        GAUGE.point(None, "x", "y"),  # type: ignore[arg-type]
+        GAUGE.point(1j, "x", "y"),  # type: ignore[arg-type]
+        GAUGE.point(1, "x", "\udcff"),
+        GAUGE.point(1, "x", b"y"),  # type: ignore[arg-type]
+        GAUGE.point(1, "x", None),  # type: ignore[arg-type]
+        GAUGE.point(1, "x"),
+        GAUGE.point(1, "x", "y", "z"),
+    ],
+    ids=lambda bad: repr(bad[1:])[:40],
+)
+def test_a_series_that_cannot_be_written_is_left_out_and_takes_no_other_with_it(bad: Point) -> None:
+    good = [COUNTER.point(1, "x"), GAUGE.point(10**300, "a", "b")]
+    points = [good[0], bad, good[1]]
+
+    assert text(points) == text(good)
+    assert as_openmetrics(points) == as_openmetrics(good)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-(10**400), 10**400) | st.floats() | st.none() | st.text() | st.booleans(),
+            st.text() | st.integers(),
+        ),
+        max_size=5,
+    )
+)
+def test_whatever_a_value_or_a_label_is_the_others_are_served(foreign: list[tuple[float, str]]) -> None:
+    points = [GAUGE.point(value, label, "foreign") for value, label in foreign]
+
+    for served in (text, as_openmetrics):
+        assert 'a_seconds_total{owner="x"} 5.0\n' in served([*points, COUNTER.point(5, "x")])

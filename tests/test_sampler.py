@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -14,8 +15,10 @@ import pytest
 from machine import Machine
 from patience import Stopwatch, patience
 from pinchpoint.build import local_sampler
+from pinchpoint.catalogue import all_metrics
 from pinchpoint.model import Metric, Point, Snapshot
 from pinchpoint.probes import Host, NotPresent, Probe
+from pinchpoint.recording import Recorder, read_recording
 from pinchpoint.sampler import POINTS_TIMEOUT, SUCCESS, Sampler, raise_priority
 from polling import until
 
@@ -214,6 +217,51 @@ def test_the_number_of_series_counts_itself(machine: Machine, clock: Clock) -> N
     found = sampler.points()
 
     assert Snapshot.of(0, found).value("pinchpoint_self_series") == len(found)
+
+
+class Foreign(Fake):
+    """A probe whose values and labels are what strangers wrote."""
+
+    def points(self) -> Iterable[Point]:
+        yield VALUE.point(10**400, "number")
+        yield VALUE.point(1, "name \udcff")
+        yield VALUE.point(7, "own")
+
+
+def test_a_series_that_cannot_be_written_is_dropped_and_counted_at_each_exposition(
+    machine: Machine, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    sampler = stepped(clock, Foreign(machine.host()), fake(machine, "good"))
+    sampler.step()
+    before, after = (Snapshot.of(0, sampler.points()) for _ in range(2))
+
+    assert after.values["test_value"] == {(("probe", "own"),): 7, (("probe", "good"),): 1}
+    assert before.value("pinchpoint_self_dropped_series_total") == 2
+    assert after.value("pinchpoint_self_dropped_series_total") == 4
+    assert after.value("pinchpoint_self_series") == sum(map(len, after.values.values()))
+    assert [record.getMessage() for record in caplog.records] == [
+        "test_value: a series is left out: its value or a label cannot be written"
+    ]
+
+
+def test_where_all_can_be_written_none_is_dropped(machine: Machine, clock: Clock) -> None:
+    sampler = stepped(clock, fake(machine, "good"))
+
+    assert Snapshot.of(0, sampler.points()).value("pinchpoint_self_dropped_series_total") == 0
+
+
+def test_what_a_sampler_gives_can_be_recorded_whatever_its_probes_found(
+    machine: Machine, clock: Clock, tmp_path: Path
+) -> None:
+    sampler = stepped(clock, Foreign(machine.host()))
+    sampler.step()
+    kinds = {metric.name: (metric.kind.value, metric.help) for metric in [*all_metrics(), VALUE]}
+    recorder = Recorder(tmp_path / "recording")
+    recorder.add({"here": Snapshot.of(1.0, sampler.points())}, kinds)
+    recorder.close()
+    (moment,) = read_recording(tmp_path / "recording")
+
+    assert moment["here"].values["test_value"] == {(("probe", "own"),): 7}
 
 
 def test_the_number_of_series_counts_the_thresholds_too() -> None:

@@ -10,14 +10,18 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from pinchpoint.model import Metric, Point
+from pinchpoint.sampletext import can_be_written
 
 __all__ = ["PointsCollector", "families", "registry", "text"]
 
 
 def families(points: Iterable[Point]) -> Iterator[Family]:
-    """Yield one family a metric, sorted by name."""
+    """Yield one family a metric, sorted by name.
+
+    A series that can't be written is left out: it would cost everybody all the others. `Sampler.points` counts it.
+    """
     found: dict[str, Family] = {}
-    for metric, labels, value in points:
+    for metric, labels, value in filter(can_be_written, points):
         family = found.get(metric.name)
         if family is None:
             # A counter's family has no _total: only its samples do (OpenMetrics 1.0, section 5.1).

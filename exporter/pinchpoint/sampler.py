@@ -18,6 +18,7 @@ from threading import Event, Lock, Thread
 
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import NotPresent, Probe
+from pinchpoint.sampletext import can_be_written
 
 __all__ = ["METRICS", "Sampler", "raise_priority"]
 
@@ -51,7 +52,12 @@ PRIORITY = Metric(
     labels=("policy", "reason"),
 )
 SERIES = Metric("pinchpoint_self_series", "Series of the last exposition.")
-METRICS = (DURATION, SUCCESS, PRESENT, LAST_SUCCESS, INTERVAL, SAMPLES, LATE, LOST, PRIORITY, SERIES)
+DROPPED = Metric(
+    "pinchpoint_self_dropped_series_total",
+    "Series left out because their value or a label cannot be written, counted at each exposition.",
+    Kind.COUNTER,
+)
+METRICS = (DURATION, SUCCESS, PRESENT, LAST_SUCCESS, INTERVAL, SAMPLES, LATE, LOST, PRIORITY, SERIES, DROPPED)
 
 POINTS_TIMEOUT = 0.5
 """Seconds that a probe may be at a sample while an exposition waits for it."""
@@ -123,7 +129,11 @@ class Sampler:
         self._priority = ("other", "not started")
         self._stop = Event()
         self._threads: list[Thread] = []
-        self._series = 0
+        self._dropped = 0
+        self._dropped_lock = Lock()
+        """Scrapes are answered in threads of their own."""
+        self._told: set[str] = set()
+        """Metrics of which a series was dropped: each is logged once."""
         now = clock()
         self._entries = [_Entry(probe, probe.interval or interval, now) for probe in probes]
 
@@ -226,7 +236,11 @@ class Sampler:
             log.log(level, "probe %s: %s", entry.probe.name, message)
 
     def points(self) -> list[Point]:
-        """Return every series now. A probe that hangs in a sample has no success, and no series unless they last."""
+        """Return every series now. A probe that hangs in a sample has no success, and no series unless they last.
+
+        What can't be written is left out and counted: one value that is no float would fail the whole exposition, and
+        the recording.
+        """
         found: list[Point] = []
         for entry in self._entries:
             name = entry.probe.name
@@ -256,8 +270,20 @@ class Sampler:
             found.append(LOST.point(entry.lost, name))
         found.append(PRIORITY.point(1, *self._priority))
         found.extend(self.constants())
-        found.append(SERIES.point(len(found) + 1))
-        return found
+        kept = list(filter(can_be_written, found))
+        kept.append(DROPPED.point(self._drop(found, len(kept))))
+        kept.append(SERIES.point(len(kept) + 1))
+        return kept
+
+    def _drop(self, found: Sequence[Point], kept: int) -> int:
+        """Return how many series were dropped so far, given those of this exposition and how many of them are kept."""
+        with self._dropped_lock:
+            if kept < len(found):
+                self._dropped += len(found) - kept
+                for metric in {point.metric.name for point in found if not can_be_written(point)} - self._told:
+                    self._told.add(metric)
+                    log.warning("%s: a series is left out: its value or a label cannot be written", metric)
+            return self._dropped
 
     def constants(self) -> Iterable[Point]:
         """Return the series that no probe has."""

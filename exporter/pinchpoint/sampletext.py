@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 
-from pinchpoint.model import Labels
+from pinchpoint.model import Labels, Point
 
-__all__ = ["HEAD_LIMIT", "escaped", "parse_head", "render_head", "render_value", "split_sample"]
+__all__ = ["HEAD_LIMIT", "can_be_written", "escaped", "parse_head", "render_head", "render_value", "split_sample"]
 
 HEAD_LIMIT = 100_000
 """Heads that a reader remembers: a server may send new ones for ever."""
@@ -57,6 +57,24 @@ def parse_head(head: str) -> tuple[str, Labels]:
         labels[found[1]] = ESCAPE.sub(lambda escape: MEANS[escape[1]], found[2])
         at = found.end()
     return name[0], tuple(sorted(labels.items()))
+
+
+def can_be_written(point: Point) -> bool:
+    """Return whether a series has a line in these formats: its value is a number that a float holds, its labels UTF-8.
+
+    Values and labels come from files and programs of any user, and what Python takes for either is more than that: an
+    integer of 400 digits, a lone surrogate of a file's name.
+    """
+    metric, labels, value = point
+    try:
+        if value.__class__ is not float:
+            if not isinstance(value, int | float):
+                return False
+            float(value)
+        text = "".join(labels)
+        return len(labels) == len(metric.labels) and (text.isascii() or bool(text.encode()))
+    except (TypeError, OverflowError, UnicodeEncodeError):
+        return False
 
 
 def escaped(text: str) -> str:
