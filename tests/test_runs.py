@@ -248,6 +248,67 @@ def test_a_file_that_is_no_marker_is_left_out_and_hides_nobody_else(runs: RunDir
     assert runs.command_pids(NOW) == {11}
 
 
+RESULT = {"operation": "write", "unit": "bytes_per_second", "value": 1}
+PHASE = {"name": "write", "start": NOW}
+VERDICT = {"kind": "resource", "limits": [["disk", "sda", -1]]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"total": 10**400},
+        {"total": 2**31},
+        {"total": -1},
+        {"pid": 10**29},
+        {"pid": -1},
+        {"command_pid": 2**31},
+        {"pid_start": 2**63},
+        {"start": -1},
+        {"start": 1e300},
+        {"end": 2.0**38},
+        {"scores": [{**RESULT, "value": 1e300}]},
+        *(
+            {"phases": [{**PHASE, **changes}]}
+            for changes in (
+                {"start": -1},
+                {"end": 10**400},
+                {"seconds": -1},
+                {"progress": 1.5},
+                {"progress": -0.5},
+                {"moved": 1e300},
+                {"pace": -1},
+                {"expected": 1e300},
+                {"number": 10**400},
+                {"results": [{**RESULT, "value": -1}]},
+                {"rates": [{**RESULT, "value": 2.0**64}]},
+                {"verdict": VERDICT},
+            )
+        ),
+    ],
+    ids=lambda changes: json.dumps(changes)[:40],
+)
+def test_a_marker_with_a_number_that_cannot_be_is_left_out_and_hides_nobody_else(
+    runs: RunDirectory, changes: dict[str, object]
+) -> None:
+    runs.write(marker())
+    put(runs, "fine.json", as_json("fine", phases=[PHASE], scores=[RESULT], total=1))
+    put(runs, "hostile.json", as_json("hostile", **changes))
+
+    assert sorted(names(runs)) == ["fine", "r"]
+    assert runs.command_pids(NOW) == {11}
+
+
+def test_a_run_that_says_it_ended_in_the_future_is_not_shown_for_ever(runs: RunDirectory) -> None:
+    file = put(runs, "hostile.json", as_json("hostile", end=NOW + 1e9))
+    os.utime(file, (NOW + 1e9, NOW + 1e9))
+    put(runs, "died.json", as_json("died", pid=99))
+    os.utime(runs.path / "died.json", (NOW + 1e9, NOW + 1e9))
+    written = file.stat().st_ctime
+
+    assert sorted(names(runs, written)) == ["died", "hostile"]
+    assert names(runs, written + KEEP_ENDED + 1) == []
+
+
 def test_only_regular_files_are_opened(runs: RunDirectory, tmp_path: Path) -> None:
     (tmp_path / "link.json").write_text(as_json("link"))
     (runs.path / "link.json").symlink_to(tmp_path / "link.json")
@@ -304,7 +365,7 @@ def test_a_run_is_alive_as_long_as_its_process_is_there_and_the_same(machine: Ma
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("end", NOW), ("pid", 99), ("pid", -1), ("pid", 10**29), ("pid", 0), ("pid_start", 1)]
+    ("field", "value"), [("end", NOW), ("pid", 99), ("pid", 2**31 - 1), ("pid", 0), ("pid_start", 1)]
 )
 def test_a_run_that_ended_or_whose_process_is_another_is_not_alive(
     runs: RunDirectory, field: str, value: float

@@ -13,13 +13,16 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from pinchpoint.procfs import FormatError, parse_stat, read_bytes
 
 __all__ = [
+    "LARGEST",
+    "LATEST",
     "LimitMark",
     "Marker",
     "PhaseMark",
@@ -41,6 +44,19 @@ KEEP_ENDED = 900.0
 """Seconds for which the results of an ended run are still exported."""
 SUFFIX = ".json"
 
+LATEST = 2.0**37
+"""Unix seconds (in the year 6325) and seconds beyond which nothing is a time: dates can still be made of all below."""
+LARGEST = 2.0**63
+"""Beyond this nothing is a figure: it is 8 EiB/s."""
+
+# JSON has integers of any length, and any user may write a marker: what is read holds in a float, and in a date.
+Time = Annotated[float, Meta(ge=0.0, le=LATEST)]
+Figure = Annotated[float, Meta(ge=0.0, le=LARGEST)]
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Count = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+Pid = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+Ticks = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+
 
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     """One figure that a benchmark gave for a phase, in base units: ``bytes_per_second``, ``operations_per_second``."""
@@ -48,7 +64,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     operation: str
     """What was measured, in the benchmark's own words: ``write``, ``read``."""
     unit: str
-    value: float
+    value: Figure
     printed: str = ""
     """The figure with its unit as the benchmark printed it: ``0.367381 GiB/s``."""
 
@@ -58,7 +74,7 @@ class LimitMark(msgspec.Struct, frozen=True, array_like=True):
 
     resource: str
     owner: str
-    blame: float
+    blame: Figure
     """The share of the benchmark's time that it answers for, 0 to 1."""
 
 
@@ -75,15 +91,15 @@ class PhaseMark(msgspec.Struct):
     """One phase of a run: times in Unix seconds; `end` is None while it is going on."""
 
     name: str
-    start: float
-    end: float | None = None
+    start: Time
+    end: Time | None = None
     results: list[Result] = []
     benchmark: str = ""
     """Which benchmark it is of; empty: the run's."""
     state: str = "running"
     source: str = ""
     """How it is known: see `pinchpoint.benchmarks.events.Source`."""
-    seconds: float | None = None
+    seconds: Time | None = None
     """How long it took, as the benchmark says."""
     valid: bool = True
     """False where the benchmark calls its result invalid."""
@@ -91,15 +107,15 @@ class PhaseMark(msgspec.Struct):
     """Whether it only stands for the whole run."""
     rates: list[Result] = []
     """What the benchmark printed last as its present rate."""
-    progress: float | None = None
+    progress: Share | None = None
     """Share that is done, 0 to 1."""
-    moved: float | None = None
+    moved: Time | None = None
     """When it was last seen to do anything, in Unix seconds; None where that can't be seen."""
-    pace: float | None = None
+    pace: Figure | None = None
     """Throughput of its second half so far over that of its first half."""
-    expected: float | None = None
+    expected: Time | None = None
     """Seconds that it is meant to take."""
-    number: int | None = None
+    number: Count | None = None
     """Its place among the run's phases, from 1."""
     verdict: VerdictMark | None = None
     """What limited it; None where that wasn't judged."""
@@ -112,11 +128,11 @@ class RunState(msgspec.Struct):
 
     run: str
     benchmark: str
-    start: float
-    end: float | None = None
+    start: Time
+    end: Time | None = None
     state: str = "setup"
     phases: list[PhaseMark] = []
-    total: int | None = None
+    total: Count | None = None
     """Number of phases that it will have."""
     scores: list[Result] = []
     valid: bool = True
@@ -130,11 +146,11 @@ class RunState(msgspec.Struct):
 class Marker(RunState, kw_only=True):
     """What `pinchpoint run` says of its run."""
 
-    pid: int
+    pid: Pid
     """The `pinchpoint run` process."""
-    pid_start: int
+    pid_start: Ticks
     """Its start in clock ticks since boot: with the pid, its identity."""
-    command_pid: int
+    command_pid: Pid
     """The command's process: its whole tree is the benchmark."""
     tags: dict[str, str] = {}
 
@@ -144,13 +160,19 @@ class _Identity(NamedTuple):
 
     inode: int
     modified: int
+    changed: int
+    """Unlike `modified`, nobody can set it."""
     size: int
     owner: int
 
 
 def _ended(marker: Marker, identity: _Identity) -> float:
-    """Return when a run that goes on no more ended, in Unix seconds; of one that died, when it last wrote."""
-    return identity.modified / NANOSECONDS_PER_SECOND if marker.end is None else marker.end
+    """Return when a run that goes on no more ended, in Unix seconds; of one that died, when it last wrote.
+
+    That was before its file was changed last, whatever the file says: else it could be shown for ever.
+    """
+    end = identity.modified / NANOSECONDS_PER_SECOND if marker.end is None else marker.end
+    return min(end, identity.changed / NANOSECONDS_PER_SECOND)
 
 
 def default_run_directory() -> Path:
@@ -264,7 +286,7 @@ class RunDirectory:
             found = os.lstat(self.path / name)
             if not stat.S_ISREG(found.st_mode) or found.st_size > MARKER_LIMIT:
                 return None
-            identity = _Identity(found.st_ino, found.st_mtime_ns, found.st_size, found.st_uid)
+            identity = _Identity(found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_uid)
             if (cached := self._cache.get(name)) is not None and cached[0] == identity:
                 return cached
             handle = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -274,6 +296,6 @@ class RunDirectory:
             raw = file.read(MARKER_LIMIT)
         try:
             marker = msgspec.json.decode(raw, type=Marker)
-        except (ValueError, RecursionError):  # not UTF-8, not JSON, not a marker, nested without end
+        except (ValueError, RecursionError):  # not UTF-8, not JSON, not a marker, out of bounds, nested without end
             return identity, None
         return identity, marker if marker.run == name.removesuffix(SUFFIX) else None

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from benchmarks.captures import CAPTURES, EXPECTED
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Rate, RunBegan, Scored
 from pinchpoint.benchmarks.output import Reader
 from pinchpoint.benchmarks.reading import KINDS, RUN_LIMIT, Kind, Reading, TextReader, date_in
-from pinchpoint.runs import Result
+from pinchpoint.runs import Result, RunState
 
 SEEDS = Path(__file__).parents[1] / "fixtures" / "seeds"
 START = 1_700_000_000.0
@@ -503,3 +504,16 @@ def test_the_note_of_a_json_document_is_what_stands_before_it() -> None:
     (reading,) = words('$ bench --json; {; "x": 1; }')
 
     assert reading.note == "$ bench --json"
+
+
+@given(st.lists(st.sampled_from(["nan", "-5", "1e300", "9" * 400, "9" * 12, "7.5"]), min_size=4, max_size=4))
+def test_whatever_numbers_a_text_has_the_run_can_be_kept(numbers: list[str]) -> None:
+    value, seconds, score, iops = numbers
+    (reading,) = read(
+        f"IO500 version io500-isc22_v2 (standard)\n"
+        f"[RESULT]       ior-easy-write {value} GiB/s : time {seconds} seconds\n"
+        f"[RESULT]       ior-easy-read {value} GiB/s : time {seconds} seconds\n"
+        f"[SCORE ] Bandwidth {value} GiB/s : IOPS {iops} kiops : TOTAL {score}\n".encode()
+    )
+
+    assert msgspec.json.decode(msgspec.json.encode(reading.state), type=RunState) == reading.state

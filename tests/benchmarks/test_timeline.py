@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pinchpoint.benchmarks.base import Sight
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Rate, RunBegan, Scored, Source, State
 from pinchpoint.benchmarks.timeline import PHASE_LIMIT, Timeline
-from pinchpoint.runs import Result
+from pinchpoint.runs import PhaseMark, Result, RunState
 from toy import rate
 
 
@@ -402,3 +403,52 @@ def test_a_phase_that_began_and_ended_in_one_piece_of_output_does_not_end_the_on
     timeline.hear(told, 2.1, Source.STDOUT)
 
     assert [(mark.name, bool(mark.results)) for mark in timeline.phases] == [("write", True), ("read", True)]
+
+
+FIGURES = st.floats() | st.integers(-(10**400), 10**400)
+TOLD = st.tuples(st.sampled_from(["write", "read"]), st.lists(FIGURES.map(rate), max_size=2).map(tuple), FIGURES)
+SEEN = st.builds(
+    lambda phase, number, work: seen(phase, expected=number, progress=number, work=work),
+    st.sampled_from(["write", "read"]),
+    FIGURES,
+    st.floats(allow_nan=False),
+)
+
+
+@given(
+    st.lists(
+        TOLD.map(lambda told: Ended(*told))
+        | TOLD.map(lambda told: Rate(*told, work=told[2]))
+        | TOLD.map(lambda told: Began(told[0], told[2]))
+        | TOLD.map(lambda told: Scored(told[1]))
+        | SEEN,
+        max_size=20,
+    )
+)
+def test_whatever_numbers_are_printed_a_marker_can_hold_the_run(told: list[Event | Sight]) -> None:
+    timeline = Timeline("toy")
+    for now, one in enumerate(told, 1_000_000_000):
+        if isinstance(one, Sight):
+            timeline.see(one, now)
+        else:
+            timeline.hear([one], now, Source.STDOUT)
+    state = RunState("r", "toy", 1e9, phases=timeline.phases, scores=list(timeline.scores))
+
+    assert msgspec.json.decode(msgspec.json.encode(state), type=RunState) == state
+
+
+def test_a_figure_that_cannot_be_one_is_left_out_and_the_phase_kept() -> None:
+    timeline = Timeline("toy")
+    results = (rate(float("inf")), rate(-1.0), rate(10**400), rate(5.0, "read"))
+    timeline.hear([Ended("write", results, seconds=-1.0)], 10.0, Source.STDOUT)
+
+    assert timeline.phases == [
+        PhaseMark("write", 10.0, 10.0, [rate(5.0, "read")], "toy", State.FINISHED, Source.STDOUT)
+    ]
+
+
+def test_a_phase_that_took_longer_than_there_has_been_time_began_when_time_did() -> None:
+    timeline = Timeline("toy")
+    timeline.hear([Ended("write", seconds=20.0), Ended("read", seconds=1e10)], 15.0, Source.STDOUT)
+
+    assert [(mark.name, mark.start) for mark in timeline.phases] == [("write", 0.0), ("read", 0.0)]

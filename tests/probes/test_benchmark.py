@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from machine import Machine
@@ -20,6 +22,7 @@ from pinchpoint.probes.benchmark import (
     Benchmark,
 )
 from pinchpoint.runs import RUN_LIMIT, Marker, PhaseMark, Result
+from pinchpoint.sampler import Sampler
 from toy import Toy
 
 NOW = 1_700_000_000.0
@@ -300,3 +303,45 @@ def test_labels_of_a_hostile_marker_are_short_can_be_printed_and_name_no_series_
     assert len({point[:2] for point in points}) == len(points)
     families = {family.name for family in text_string_to_metric_families(text(points))}
     assert families >= {"pinchpoint_phase_active", "pinchpoint_phase_start_timestamp_seconds", "pinchpoint_run_state"}
+
+
+NUMBERS = st.integers() | st.integers(-(10**450), 10**450) | st.floats(allow_nan=False, allow_infinity=False)
+RESULTS = st.fixed_dictionaries({"operation": st.just("write"), "unit": st.just("bytes_per_second"), "value": NUMBERS})
+PHASES = st.fixed_dictionaries(
+    {"name": st.just("hostile"), "start": NUMBERS},
+    optional={
+        **dict.fromkeys(["end", "seconds", "progress", "moved", "pace", "expected", "number"], NUMBERS),
+        **dict.fromkeys(["results", "rates"], st.lists(RESULTS, max_size=2)),
+    },
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            **dict.fromkeys(["start", "end", "total", "pid", "pid_start", "command_pid"], NUMBERS),
+            "scores": st.lists(RESULTS, max_size=2),
+            "phases": st.lists(PHASES, max_size=2),
+        },
+    )
+)
+@example({"total": 10**400})
+@example({"phases": [{"name": "hostile", "start": NOW, "number": 10**400}]})
+def test_whatever_numbers_a_stranger_writes_into_a_marker_everything_else_is_served(
+    tmp_path_factory: pytest.TempPathFactory, changes: dict[str, object]
+) -> None:
+    machine = Machine(tmp_path_factory.mktemp("machine"))
+    machine.process(10, "pinchpoint", start=77)
+    marker = {"run": "hostile", "benchmark": "fio", "pid": 10, "pid_start": 77, "command_pid": 11, "start": NOW}
+    machine.write("runs/hostile.json", json.dumps({**marker, **changes}))
+    probe = Benchmark(machine.host(), wall=lambda: NOW)
+    probe.host.runs.write(
+        Marker("own", "fio", NOW, phases=[PhaseMark("write", NOW)], pid=10, pid_start=77, command_pid=11)
+    )
+    sampler = Sampler([probe], clock=lambda: 1.0, wall=lambda: NOW)
+    sampler.step()
+    exposition = text(sampler.points())
+
+    assert 'pinchpoint_phase_active{benchmark="fio",phase="write",run="own"} 1.0\n' in exposition
+    assert 'pinchpoint_probe_success{probe="benchmark"} 1.0\n' in exposition

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from pinchpoint.runs import Result
+from pinchpoint.runs import LARGEST, LATEST, Result
 
 __all__ = [
     "Began",
@@ -18,6 +19,10 @@ __all__ = [
     "Scored",
     "Source",
     "State",
+    "as_figure",
+    "as_seconds",
+    "as_share",
+    "bounded",
     "phase_name",
 ]
 
@@ -124,3 +129,38 @@ def phase_name(text: str) -> str:
     """Return the canonical name of a phase: lower case, every run of other characters than letters and digits ``_``."""
     word = "".join(c if c.isalnum() else " " for c in text.lower())
     return "_".join(word.split())[:NAME_LIMIT]
+
+
+def as_figure(value: float | None) -> float | None:
+    """Return a figure that can be one, None in place of any other: a text may have a number of a thousand digits."""
+    return value if value is not None and 0 <= value <= LARGEST else None
+
+
+def as_seconds(value: float | None) -> float | None:
+    """Return a length of time that can be one, None in place of any other."""
+    return value if value is not None and 0 <= value <= LATEST else None
+
+
+def as_share(value: float | None) -> float | None:
+    """Return a share that is done, at most 1; None in place of what can be none."""
+    return min(value, 1.0) if value is not None and value >= 0 else None
+
+
+def bounded(event: Event) -> Event:
+    """Return an event without the numbers that a marker can't hold (`pinchpoint.runs`): anybody may have printed it."""
+    match event:
+        case Began():
+            return replace(event, expected=as_seconds(event.expected))
+        case Rate():
+            return replace(
+                event, results=_figures(event.results), progress=as_share(event.progress), work=as_figure(event.work)
+            )
+        case Ended():
+            return replace(event, results=_figures(event.results), seconds=as_seconds(event.seconds))
+        case Scored():
+            return replace(event, scores=_figures(event.scores))
+    return event
+
+
+def _figures(results: Iterable[Result]) -> tuple[Result, ...]:
+    return tuple(result for result in results if as_figure(result.value) is not None)

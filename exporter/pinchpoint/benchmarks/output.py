@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pinchpoint.benchmarks.events import Event
+from pinchpoint.runs import LARGEST
 
 __all__ = ["Documents", "Lines", "Reader", "number", "text"]
 
@@ -19,8 +20,6 @@ LINE_LIMIT = 64 << 10
 """Longest line in bytes; what is beyond is dropped (fio's terse lines have 2 KiB)."""
 DOCUMENT_LIMIT = 16 << 20
 """Longest JSON document in characters; a longer one is dropped (fio: 5 KiB a job)."""
-LARGEST = 2.0**63
-"""A figure that is not below this is none (JSON allows NaN, Infinity and integers of any length)."""
 ENDS = re.compile(rb"[\r\n]")
 LINE_COST = 64
 """Characters that a line of a document counts for besides its own: each is an object."""

@@ -24,13 +24,14 @@ from pinchpoint.benchmarks.events import (
     Scored,
     Source,
     State,
+    bounded,
 )
 from pinchpoint.benchmarks.io500 import Io500
 from pinchpoint.benchmarks.io500_output import ResultFile
-from pinchpoint.benchmarks.output import Lines, Reader, number, text
+from pinchpoint.benchmarks.output import Lines, Reader, text
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.benchmarks.timeline import PHASE_LIMIT
-from pinchpoint.runs import PhaseMark, Result, RunState
+from pinchpoint.runs import LATEST, PhaseMark, RunState
 
 __all__ = ["KINDS", "Io500Text", "Kind", "Reading", "TextReader", "date_in"]
 
@@ -330,6 +331,7 @@ class _Run:
         return any(mark.name == name and mark is not self._current for mark in self._phases)
 
     def hear(self, event: Event) -> None:
+        event = bounded(event)
         match event:
             case Began() if self._current is None or self._current.name != event.phase:
                 self._begin(event.phase).expected = event.expected
@@ -360,8 +362,8 @@ class _Run:
         mark = mark or self._begin(event.phase)
         if self._current is mark:
             self._current = None
-        mark.results = _real(event.results)
-        mark.seconds = number(event.seconds)
+        mark.results = list(event.results)
+        mark.seconds = event.seconds
         mark.valid = event.valid
 
     def state(self, start: float) -> RunState:
@@ -375,7 +377,7 @@ class _Run:
         end = start
         for place, mark in enumerate(self._phases, 1):
             mark.number, mark.start = place, end
-            mark.end = end = end + max(0.0, mark.seconds or 0.0)
+            mark.end = end = min(LATEST, end + (mark.seconds or 0.0))
         scored = self._scored or Scored(())
         return RunState(
             "",
@@ -384,7 +386,7 @@ class _Run:
             end,
             State.FAILED if failed else State.FINISHED,
             self._phases,
-            scores=_real(scored.scores),
+            scores=list(scored.scores),
             valid=scored.valid,
             reason=reason,
         )
@@ -394,8 +396,3 @@ def _note(line: bytes) -> str:
     """Return a line as text, with single blanks."""
     words = " ".join(text(line).split())
     return words if len(words) <= NOTE_LIMIT else f"{words[: NOTE_LIMIT - 3]}..."
-
-
-def _real(results: Iterable[Result]) -> list[Result]:
-    """Return the results that are figures: a text may have a number of a thousand digits."""
-    return [result for result in results if number(result.value) is not None]

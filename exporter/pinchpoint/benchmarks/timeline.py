@@ -18,6 +18,10 @@ from pinchpoint.benchmarks.events import (
     Scored,
     Source,
     State,
+    as_figure,
+    as_seconds,
+    as_share,
+    bounded,
 )
 from pinchpoint.benchmarks.pace import Pace
 from pinchpoint.runs import PhaseMark, Result
@@ -92,14 +96,15 @@ class Timeline:
             current.source = sight.source
         current.state = sight.state
         current.number = sight.number
-        current.expected = sight.expected if sight.expected is not None else current.expected
-        current.progress = sight.progress if sight.progress is not None else current.progress
+        expected, progress = as_seconds(sight.expected), as_share(sight.progress)
+        current.expected = expected if expected is not None else current.expected
+        current.progress = progress if progress is not None else current.progress
         if sight.work is not None:
             self._move(current, now, sight.work)
 
     def hear(self, events: Iterable[Event], now: float, source: Source) -> None:
         """Take in what an output or a file of results told at `now`."""
-        batch = list(events)
+        batch = [bounded(event) for event in events]
         # What ended unseen and is told of all at once ended one after another, the last one at most now.
         ends: dict[int, float] = {}
         lost: set[int] = set()
@@ -109,7 +114,7 @@ class Timeline:
             event = batch[index]
             if isinstance(event, Ended):
                 ends[index] = end
-                end -= event.seconds or 0.0
+                end = max(0.0, end - (event.seconds or 0.0))
                 current = self._current
                 waiting = next((mark for mark in self.phases if mark.name == event.phase and not mark.results), None)
                 if current is not None and current.name == event.phase and current.source != Source.ARGV:
@@ -231,7 +236,7 @@ class Timeline:
 
     def _paced(self, current: PhaseMark) -> None:
         current.moved = self._pace.moved
-        current.pace = self._pace.second_half
+        current.pace = as_figure(self._pace.second_half)
 
     def _ended(self, event: Ended, now: float, end: float, source: Source, *, lost: bool) -> PhaseMark | None:
         """Take in the end of a phase; `lost` says that nothing was seen since, though others have ended meanwhile."""
@@ -313,4 +318,4 @@ class Timeline:
         before = [other.end for other in others if other.end is not None and other.end <= end]
         if self._current is not None and self._current.vague:
             before.append(self._current.start)
-        mark.start = min(mark.start, max(end - seconds, max(before, default=end - seconds)))
+        mark.start = min(mark.start, max(0.0, end - seconds, *before))

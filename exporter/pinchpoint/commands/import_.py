@@ -20,7 +20,7 @@ import msgspec
 from pinchpoint import store
 from pinchpoint.benchmarks.document import run_document
 from pinchpoint.benchmarks.reading import KINDS, Reading, TextReader
-from pinchpoint.runs import Marker, RunState
+from pinchpoint.runs import LATEST, Marker, RunState
 from pinchpoint.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import clean, fail, say, warn
 from pinchpoint.terminal.runs import counted, headline
@@ -33,8 +33,6 @@ SIZE_LIMIT = 128 << 20
 """Longest text that is read, in bytes; IO500 prints 2 KiB a run, fio with a status each second 1 MiB a minute."""
 NAME_LIMIT = 40
 """Longest name of a run, without its number."""
-LATEST = 2.0**37
-"""Unix seconds (in the year 6325) that a file's time has to be below to be one."""
 HASH = "sha256"
 """The tag that says of which text a run was read."""
 UNDERSTOOD = (
