@@ -232,4 +232,4 @@ class Processes:
             fields["ceph_id"] = ceph_id([decode(word) for word in argv if word])
             if (cluster := self._clusters.get((pid, stat.start))) and self._several:
                 fields["ceph_id"] += f"@{cluster[:CLUSTER_LENGTH]}"
-        return re.sub(r"\{(.*?)\}", lambda found: fields[found[1]], rule.owner)
+        return re.sub(r"\{([^{}]*)\}", lambda found: fields[found[1]], rule.owner)

@@ -222,7 +222,7 @@ def _compile(pattern: str, origin: str, key: str) -> re.Pattern[str]:
 
 def _check_owner(template: str, pattern: re.Pattern[str], origin: str, key: str) -> None:
     groups = {str(index + 1) for index in range(pattern.groups)}
-    for name in re.findall(r"\{(.*?)\}", template):
+    for name in re.findall(r"\{([^{}]*)\}", template):
         if name not in {"comm", "ceph_id"} | groups:
             raise ConfigError(f"{origin}: {key}: unknown field {{{name}}}; there are comm, ceph_id and groups {{1}}..")
 

@@ -12,10 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.captures import CAPTURES
+from linear import costs_more_than_its_length
 from pinchpoint.benchmarks.base import Sight
 from pinchpoint.benchmarks.capture import Change, OpenedFile, Written, read_capture
 from pinchpoint.benchmarks.events import Completed, Ended, Rate, RunBegan, Source, State
-from pinchpoint.benchmarks.fio import Fio, Group, parse_job_file, parse_time, plan
+from pinchpoint.benchmarks.fio import (
+    JOB_LIMIT,
+    OPTION_LIMIT,
+    TEXT_LIMIT,
+    Fio,
+    Group,
+    parse_job_file,
+    parse_time,
+    plan,
+)
 from pinchpoint.benchmarks.stage import Stage
 from pinchpoint.runs import Result
 
@@ -370,6 +380,80 @@ def test_a_value_may_be_the_next_word_but_never_of_a_flag() -> None:
     argv = ["--output", "x", "--name", "a", "--numjobs", "2", "--thread", "steps.fio"]
 
     assert sizes(groups(*argv, files={"steps.fio": STEPS}))[:2] == [("a+seq_write", 3), ("rand_read", 2)]
+
+
+@pytest.mark.parametrize(
+    ("text", "file"),
+    [
+        ("/a/${X}/b", "/a/x/b"),
+        ("${X}${X}", "xx"),
+        ("/a/${UNSET}b", "/a/b"),
+        ("/a/${}b", "/a/b"),
+        ("/a/$X", "/a/$X"),
+        ("/a/$${X}}", "/a/$x}"),
+        # The name goes to the next brace that closes, whatever stands between.
+        ("/a/${Y${X}", "/a/inner"),
+        ("/a/${X", "/a/${X"),
+        ("/${X}/${X", "/x/${X"),
+        ("/}${X}", "/}x"),
+    ],
+)
+def test_variables_are_put_into_an_option_as_fio_does(text: str, file: str) -> None:
+    variables = {"X": "x", "Y${X": "inner"}
+    (job,) = parse_job_file(f"[a]\nfilename={text}\n", variable=lambda name: variables.get(name, ""))
+
+    assert job.files == (file,)
+
+
+@pytest.mark.parametrize("part", ["${", "${a", "${a}", "$", "{", "}", "${X}${"])
+def test_a_job_file_takes_no_longer_than_it_is_long(part: str) -> None:
+    def parse(text: str) -> None:
+        parse_job_file(text, variable=lambda name: "")
+
+    assert not costs_more_than_its_length(parse, "[a]\nruntime=1", " ")
+    assert not costs_more_than_its_length(parse, "[a]\nfilename=", part)
+
+
+def test_of_an_option_no_more_is_read_than_fio_takes() -> None:
+    (job,) = parse_job_file(f"[a]\nfilename={'/' + 'x' * OPTION_LIMIT}${{X}}\n", variable=lambda name: "y" * 10**6)
+    (long,) = parse_job_file("[a]\nfilename=${X}${X}\n", variable=lambda name: "y" * 10**6)
+
+    assert len(job.files[0]) == len(long.files[0]) == OPTION_LIMIT
+    assert "y" not in job.files[0]
+
+
+def test_a_variable_that_many_jobs_inherit_is_read_once() -> None:
+    asked: list[str] = []
+    parse_job_file(
+        "[global]\nfilename=${A}\n" + "[a]\n" * 100,
+        variable=lambda name: asked.append(name) or "",  # type: ignore[func-returns-value]
+    )
+
+    assert asked == ["A"]
+
+
+def test_more_jobs_than_fio_takes_are_no_plan() -> None:
+    sections, files = "[a]\n" * JOB_LIMIT, ("jobs", "more")
+
+    assert len(parse_job_file(sections)) == JOB_LIMIT
+    assert parse_job_file(sections + "[a]\n") == []
+    assert groups(*files, files={"jobs": sections, "more": ""}) == []
+    assert groups(*files, files={"jobs": sections, "more": "[b]\n"}) == []
+    assert groups(*(["--name=a"] * (JOB_LIMIT + 1))) == []
+
+
+def test_job_files_that_are_too_long_together_are_no_plan() -> None:
+    text = "[a]\n" + "#" * (TEXT_LIMIT // 2)
+
+    assert len(groups("jobs", files={"jobs": text})) == 1
+    assert groups("jobs", "jobs", files={"jobs": text}) == []
+
+
+def test_a_command_line_takes_no_longer_than_it_is_long() -> None:
+    def parse(text: str) -> None:
+        plan(["fio", *text * 100], lambda name: "")
+
+    assert not costs_more_than_its_length(parse, "", "-")
 
 
 def test_a_variable_is_looked_up_in_the_environment_of_fio(tmp_path: Path) -> None:

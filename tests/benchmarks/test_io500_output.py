@@ -113,6 +113,11 @@ def test_the_diary_has_eighteen_runs_of_twelve_phases() -> None:
             *("ior_easy_write", "write", "bytes_per_second", 0.337 * GIB, False),
         ),
         (
+            # Submission 24 of the list, 2019; IOR printed 856728.86 MiB/s.
+            "[RESULT] BW   phase 1            ior_easy_write              836.649 GB/s : time 367.18 seconds",
+            *("ior_easy_write", "write", "bytes_per_second", pytest.approx(856728.86 * (1 << 20)), True),
+        ),
+        (
             "[RESULT] IOPS phase 3 find 9.830 kiops : time 0.47 seconds",
             *("find", "find", "operations_per_second", 9830, True),
         ),
@@ -151,6 +156,12 @@ def test_every_format_of_a_result(line: str, phase: str, operation: str, unit: s
     (result,) = ended.results
     assert (ended.phase, ended.valid, ended.ran) == (phase, valid, True)
     assert (result.operation, result.unit, result.value) == (operation, unit, value)
+
+
+def test_a_figure_in_an_unknown_unit_is_not_guessed_and_its_phase_is_known() -> None:
+    ended = one_result("[RESULT] BW phase 1 ior_easy_write 836.649 parsecs/s : time 367.18 seconds")
+
+    assert (ended.phase, ended.results, ended.seconds) == ("ior_easy_write", (), 367.18)
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,12 @@ class TestEveryService:
             assert "pid" not in service
             assert "cgroup" not in service
 
+    def test_can_write_to_its_temporary_file_systems_whoever_it_runs_as(self) -> None:
+        mounted = {name: service["tmpfs"] for name, service in SERVICES.items() if "tmpfs" in service}
+
+        assert {"prometheus", "grafana"} <= set(mounted)
+        assert all(mount.endswith(":mode=1777") for mount in mounted.values()), mounted
+
     @each_service
     def test_mounts_what_is_there_and_cannot_write_to_it(self, name: str) -> None:
         volumes = yaml.safe_load(FILE.read_text())["volumes"]
@@ -256,7 +262,7 @@ class TestPrometheus:
                 if folder == "targets":
                     assert (there["/etc/prometheus/targets"] / name).is_file()
                 else:
-                    assert (folder, service["tmpfs"]) == ("local", "/etc/prometheus/local")
+                    assert (folder, service["tmpfs"]) == ("local", "/etc/prometheus/local:mode=1777")
 
 
 class TestTheImage:

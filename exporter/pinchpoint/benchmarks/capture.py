@@ -34,7 +34,8 @@ DESCRIPTOR_LIMIT = 1 << 20
 NAMES = ("cmd.txt", "meta.json", "stdout.txt", "arrivals.tsv", "procs.tsv", "files.tsv")
 LITERAL = re.compile(r"""b?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", re.DOTALL)
 """One string or bytes of Python: what `repr` gives."""
-OPENED = re.compile(r"(\d+):(.+?)@(\d+):([0-7]+)(?: |$)")
+DESCRIPTOR = re.compile(r"(?<!\d)(\d++):(.+)", re.DOTALL)
+POSITION = re.compile(r"@(\d+):([0-7]+)(?: |$)")
 QUOTED = "cmdline (quoted)"
 """In the header of a procs.tsv whose command lines are quoted as for a shell; without it words are split at blanks."""
 PROCS_HEADER = f"# t_rel_s\tpid\tppid\tcomm\tevent\tcwd\t{QUOTED} | open files (fd:path@pos:flags)\tthreads\n"
@@ -290,10 +291,14 @@ def _opened(text: str) -> tuple[str, tuple[OpenedFile, ...] | None]:
     """Return the command line of a process and its open files; ``?`` in their place: they were not seen."""
     line, _, rest = (text + " ").rpartition(" | ")
     files = []
-    for descriptor, path, position, flags in OPENED.findall(rest.rstrip(" ")):
-        number, offset = _whole(descriptor, DESCRIPTOR_LIMIT), _whole(position)
-        if number is not None and offset is not None and len(flags) < 20:
-            files.append(OpenedFile(number, path, offset, int(flags, 8)))
+    rest, at = rest.rstrip(" "), 0
+    for ends in POSITION.finditer(rest):
+        # A path may hold anything: a file goes on until a position follows.
+        begins = DESCRIPTOR.search(rest, at, ends.start())
+        at = ends.end()
+        number, offset = _whole(begins[1], DESCRIPTOR_LIMIT) if begins else None, _whole(ends[1])
+        if begins is not None and number is not None and offset is not None and len(ends[2]) < 20:
+            files.append(OpenedFile(number, begins[2], offset, int(ends[2], 8)))
     return line, None if rest.strip() == "?" else tuple(files)
 
 

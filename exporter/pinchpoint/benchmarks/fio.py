@@ -11,9 +11,11 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import accumulate
 from types import MappingProxyType
 from typing import ClassVar
@@ -80,8 +82,19 @@ FLAGS = frozenset(
     ]
 ) | {""}
 """Options whose value, if any, stands behind ``=``; every other takes the next word where it has none."""
-TIME = re.compile(r"\s*(\d{1,9})\s*(us|usec|ms|msec|s|m|h|d)?\s*", re.IGNORECASE)
+TIME = re.compile(r"\s*+(\d{1,9})\s*+(us|usec|ms|msec|s|m|h|d)?\s*+", re.IGNORECASE)
 TIME_UNITS = {"us": 1e-6, "usec": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+OPTIONS = frozenset(
+    {"filename", "loops", "new_group", "numjobs", "ramp_time", "runtime", "start_delay", "startdelay", "stonewall"}
+    | {"thread", "time_based", "timeout", "wait_for", "wait_for_previous"}
+)
+"""Options of a job that a plan is made of; no other is kept, since each job inherits those before it."""
+OPTION_LIMIT = 8192
+"""Characters of an option from which on fio refuses it (OPT_LEN_MAX in parse.h, fio 3.33)."""
+JOB_LIMIT = 4096
+"""Jobs from which on fio refuses to start (REAL_MAX_JOBS in os/os.h, fio 3.33)."""
+TEXT_LIMIT = 4 << 20
+"""Characters of all job files of a command together that are read: one of 4,096 sections has 400 KiB."""
 
 Variable = Callable[[str], str]
 """Gives a variable of the environment, empty where it isn't set."""
@@ -145,8 +158,9 @@ def parse_job_file(
     """Return the jobs of a job file: an ini file whose ``[global]`` sections hold defaults for what follows.
 
     `sections` are those to which ``--section`` restricts it. A file that includes another gives no jobs: they aren't
-    known from it alone.
+    known from it alone. Nor does one that has more jobs than fio takes.
     """
+    expand = _expansion(variable)
     inherited = dict(defaults)
     jobs: list[tuple[str, dict[str, str]]] = []
     options = inherited
@@ -163,12 +177,15 @@ def parse_job_file(
             options = dict(inherited)
             if not sections or name in sections:
                 jobs.append((name, options))
+                if len(jobs) > JOB_LIMIT:
+                    return []
         elif line.startswith("include"):
             return []
         else:
             key, _, value = line.partition("=")
-            options[key.strip()] = value.strip()
-    return [_job(name, options, variable) for name, options in jobs]
+            if (key := key.strip()) in OPTIONS:
+                options[key] = value.strip()
+    return [_job(name, options, expand) for name, options in jobs]
 
 
 def parse_time(text: str) -> float | None:
@@ -180,10 +197,27 @@ def parse_time(text: str) -> float | None:
     return float(match[1]) * TIME_UNITS[(match[2] or "s").lower()] if match else None
 
 
-def _job(name: str, options: Mapping[str, str], variable: Variable) -> Job:
+def _expansion(variable: Variable) -> Callable[[str], str]:
+    """Return what puts variables into options; an option that many jobs inherit is expanded once."""
+    known = cache(variable)
+
+    @cache
+    def expand(text: str) -> str:
+        # fio_option_dup_subs (options.c, fio 3.33): a name goes from ${ to the next brace that closes, whatever stands
+        # between, and a variable that isn't set is empty. Where no brace closes any more the rest stands for itself.
+        parts: list[str] = []
+        at = 0
+        while (start := text.find("${", at)) >= 0 and (end := text.find("}", start)) >= 0:
+            parts += text[at:start], known(text[start + 2 : end])
+            at = end + 1
+        return "".join([*parts, text[at:]])[:OPTION_LIMIT]
+
+    return lambda text: expand(text[:OPTION_LIMIT])
+
+
+def _job(name: str, options: Mapping[str, str], expand: Callable[[str], str]) -> Job:
     def value(key: str, default: str) -> str:
-        # A variable that isn't set is empty (option_dup_subs in options.c, fio 3.33).
-        return re.sub(r"\$\{([^}]*)\}", lambda found: variable(found[1]), options.get(key, default))
+        return expand(options.get(key, default))
 
     def given(key: str) -> bool:
         return value(key, "0") != "0"
@@ -211,16 +245,16 @@ def _expected(value: Callable[[str, str], str]) -> float | None:
 
 def _arguments(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the options of a command line with their values, and its job files as options without a name."""
-    words = list(argv[1:])
+    words = deque(argv[1:])
     while words:
-        word = words.pop(0)
+        word = words.popleft()
         if word == "-" or not word.startswith("-"):
             yield "", word
             continue
         key, equals, value = word.lstrip("-").partition("=")
         key = key.replace("-", "_")
         if not equals and key not in FLAGS and words and not words[0].startswith("-"):
-            value = words.pop(0)
+            value = words.popleft()
         if key:
             yield key, value
 
@@ -245,15 +279,21 @@ def plan(argv: Sequence[str], read: ReadFile, variable: Variable = lambda name: 
             options = dict(defaults)
             if not sections or value in sections:
                 named.append((value, options))
-        else:
+                if len(named) > JOB_LIMIT:
+                    return []
+        elif key in OPTIONS:
             options[key] = value
     # parse_options (init.c, fio 3.33): the command line's jobs come first; its defaults and sections hold for the first
     # file alone, and a barrier stands before each further one.
-    jobs = [_job(name, options, variable) for name, options in named]
+    expand = _expansion(variable)
+    jobs = [_job(name, options, expand) for name, options in named]
+    left = TEXT_LIMIT
     for file in files:
         # "-" is standard input, which is not ours to read.
-        found = [] if file == "-" else parse_job_file(read(file), defaults, sections, variable)
-        if not found:
+        text = "" if file == "-" else read(file)
+        left -= len(text)
+        found = parse_job_file(text, defaults, sections, variable) if left >= 0 else []
+        if not found or len(jobs) + len(found) > JOB_LIMIT:
             return []
         if file is not files[0]:
             found[0] = replace(found[0], barrier=True)

@@ -41,7 +41,7 @@ SHORTEST_INTERVAL = 0.4
 """Seconds between two statuses of a job at least; jobs that run together differ by less."""
 
 # add_job (init.c)
-HEADER = re.compile(r"(?:<\S+>\s+)?(?P<name>\S.{0,999}?): \(g=(?P<group>\d{1,9})\): rw=(?P<rw>\w+),")
+HEADER = re.compile(r"(?:<\S+>\s+)?(?>(?P<name>\S.{0,999}?): \(g=)(?P<group>\d{1,9})\): rw=(?P<rw>\w+),")
 VERSION = re.compile(r"fio[- ]\d+\.\d[\w.-]*\s*$")
 # run_threads (backend.c)
 STARTING = re.compile(r"Starting (?:\d+ threads?(?: and )?)?(?:\d+ process(?:es)?)?\s*$")
@@ -54,30 +54,30 @@ REFUSAL = re.compile(
 )
 # show_thread_status_normal (stat.c); a client puts the server's name in front (fio_client_text_op in client.c).
 JOB = re.compile(
-    r"(?:<\S+>\s+)?(?P<name>\S.{0,999}?): \(groupid=(?P<group>\d{1,9}), jobs=\d+\): "
+    r"(?:<\S+>\s+)?(?>(?P<name>\S.{0,999}?): \(groupid=)(?P<group>\d{1,9}), jobs=\d+\): "
     r"err=\s*(?P<error>\d+)(?:\s*\((?P<why>.*)\))?: pid=(?P<pid>\d+)"
 )
 # show_ddir_status (stat.c) from fio 2.17 on
 FLOW = re.compile(
-    r"\s*(?P<operation>read|write|trim|mixed)\s*: IOPS=(?P<iops>[\d.]+[a-zA-Z]?), BW=(?P<rate>[\d.]+\w*(?:/s)?)"
-    r"\s*\([^()]*\)\s*\((?P<done>[\d.]+\w*)/(?P<msec>\d+)msec\)"
+    r"\s*(?P<operation>read|write|trim|mixed)\s*: IOPS=(?P<iops>[\d.]++[a-zA-Z]?), BW=(?P<rate>[\d.]++\w*+(?:/s)?)"
+    r"\s*+\([^()]*+\)\s*+\((?P<done>[\d.]++\w*+)/(?P<msec>\d+)msec\)"
 )
 # show_ddir_status (stat.c) up to fio 2.16
 OLD_FLOW = re.compile(
-    r"\s*(?P<operation>read|write|trim|mixed)\s*: io=\s*(?P<done>[\d.]+\w*), bw=\s*(?P<rate>[\d.]+\w*/s), "
-    r"iops=\s*(?P<iops>[\d.]+\w?), runt=\s*(?P<msec>\d+)msec"
+    r"\s*(?P<operation>read|write|trim|mixed)\s*: io=\s*+(?P<done>[\d.]++\w*+), bw=\s*+(?P<rate>[\d.]++\w*+/s), "
+    r"iops=\s*+(?P<iops>[\d.]++\w?), runt=\s*(?P<msec>\d+)msec"
 )
 GROUP = re.compile(r"(?:<\S+>\s+)?Run status group (\d{1,9}) ")
 # display_thread_status (eta.c)
 ETA = re.compile(r"Jobs: (?P<jobs>\d+) \(f=\d+\)(?:, [^:\[]*)?(?::\s*\[(?P<states>[^\]]*)\]\s*\[(?P<done>[-.\d]+)%)?")
-RATES = re.compile(r"\[([rwt]=[^\]]*)\]\s*\[([rwt]=[^\]]*?)\s*IOPS\]")
-OLD_RATES = re.compile(r"\[([^\]=]*?)\s*/s\]\s*\[([^\]=]*?)\s*iops\]")
+RATES = re.compile(r"\[([rwt]=[^\[\]]*+)\]\s*+\[([rwt]=[^\[\]]*+)(?<=IOPS)\]")
+OLD_RATES = re.compile(r"\[([^\[\]=]*+)(?<=/s)\]\s*+\[([^\[\]=]*+)(?<=iops)\]")
 STATES = re.compile(r"([A-Za-z_/])(?:\((\d{1,4})\))?")
 ETA_OPERATIONS = {"r": "read", "w": "write", "t": "trim"}
 
-AMOUNT = re.compile(r"(?P<figure>[\d.]+)\s*(?P<prefix>[kKMGTPE]?)(?P<binary>i?)(?P<unit>B|bit|b)?(?:/s)?\s*$")
+AMOUNT = re.compile(r"(?P<figure>[\d.]++)\s*+(?P<prefix>[kKMGTPE]?)(?P<binary>i?)(?P<unit>B|bit|b)?(?:/s)?\s*+$")
 PREFIXES = " KMGTPE"
-NOT_A_NUMBER = re.compile(r"(:\s*)-?(?:nan|inf(?:inity)?)(?=\s*[,}\]]?\s*$)", re.IGNORECASE)
+NOT_A_NUMBER = re.compile(r"(:\s*)-?(?:nan|inf(?:inity)?)(?=\s*+[,}\]]?\s*+$)", re.IGNORECASE)
 JSON_LINE = re.compile(r'\s*(?:["{}\[\],\d-]|true|false|null|$)')
 
 ACTIVE = {
@@ -560,11 +560,14 @@ def _eta_flows(text: str) -> list[tuple[str, Result, Result]]:
     pairs: list[tuple[str, str, str]] = []
     binary = False
     if match := RATES.search(text):
-        rates, iops = (dict(part.split("=", 1) for part in found.split(",") if "=" in part) for found in match.groups())
+        rates, iops = (
+            dict(part.split("=", 1) for part in found.split(",") if "=" in part)
+            for found in (match[1], match[2].removesuffix("IOPS"))
+        )
         pairs = [(ETA_OPERATIONS[c], rates[c], iops[c]) for c in ETA_OPERATIONS if c in rates and c in iops]
     elif match := OLD_RATES.search(text):
         binary = True
-        columns = (found.split("/") for found in match.groups())
+        columns = (match[1].removesuffix("/s").split("/"), match[2].removesuffix("iops").split("/"))
         pairs = [(name, *both) for name, both in zip(OPERATIONS, zip(*columns, strict=False), strict=False)]
     found = []
     for operation, rate, iops_text in pairs:

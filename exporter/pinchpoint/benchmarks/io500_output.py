@@ -37,17 +37,22 @@ SHORTEST = 0.001
 CUT_OFF = "the output ends before the score"
 UNITS = {
     "gib/s": ("bytes_per_second", 1 << 30),
+    # io500.sh of 2019 divides IOR's MiB/s by 1024 and calls that GB/s: submission 24 of the list has 836.649 GB/s where
+    # IOR itself printed 856728.86 MiB/s.
+    "gb/s": ("bytes_per_second", 1 << 30),
     "kiops": ("operations_per_second", 1000),
     "score": ("score", 1),
 }
-"""Unit and factor by the unit that is printed; ``score`` is that of the phase ``concurrent``."""
+"""Unit and factor by the unit that is printed; ``score`` is that of the phase ``concurrent``. Of any other unit the
+phase is known and its figure is not."""
 
-GAP = r"(?:\s|\[\d+(?:,\d+)?\](?:<\w+>:?)?)+"
-"""What may stand between two words: blanks, and a rank's name that a launcher put there."""
+GAP = r"(?:\s|\[\d++(?:,\d++)?\](?:<\w++>:?)?)++"
+"""What may stand between two words: blanks, and a rank's name that a launcher put there. It gives nothing back: its
+colon could also be the one that follows, and a line of many would take their square."""
 NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf)"
 RESULT = re.compile(
     rf"\[(?P<label>RESULT(?:-invalid)?|\s+)\]{GAP}(?:(?:BW|IOPS){GAP}phase{GAP}\d+{GAP})?"
-    rf"(?P<name>[A-Za-z][\w.-]*){GAP}(?P<value>{NUMBER})(?:{GAP}(?P<unit>GiB/s|kIOPS|kiops|score))?"
+    rf"(?P<name>[A-Za-z][\w.-]*){GAP}(?P<value>{NUMBER})(?:{GAP}(?P<unit>[A-Za-z][A-Za-z/]{{0,15}}))?"
     rf"(?:{GAP})?:{GAP}time{GAP}(?P<seconds>{NUMBER}){GAP}seconds(?:{GAP}(?P<invalid>\[INVALID\]))?"
 )
 SCORE = re.compile(
@@ -69,7 +74,7 @@ def results_of(phase: str, value: str, unit: str = "") -> tuple[Result, ...]:
     """Return the result of a phase, given its canonical name; where no unit is printed the name says it."""
     figure = float(value)
     unit = unit or bare_unit(phase)
-    base, factor = UNITS[unit.lower()]
+    base, factor = UNITS.get(unit.lower(), ("", math.nan))
     if not math.isfinite(figure * factor):
         return ()
     operation = "find" if phase.startswith("find") else phase.rpartition("_")[2]

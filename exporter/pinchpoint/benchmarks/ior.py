@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -55,7 +56,7 @@ REASON_LIMIT = 300
 VERSION = re.compile(r"\bIOR-\d[\w.+-]*: MPI Coordinated Test of Parallel I/O")
 ENVIRONMENT, ENVIRONMENT_END = "STARTING ENVIRON LOOP", "ENDING ENVIRON LOOP"
 """What stands between (with -vvv) is nobody's business."""
-TABLE = re.compile(r"\baccess\s+bw\(MiB/s\).*\biter\b")
+TABLE = re.compile(r"^(?>.*?\b(?=access\s+bw\(MiB/s\)))(.*\biter\b)")
 CSV = "access,bw(MiB/s),"
 FIGURE = r"(?:\d+(?:\.\d+)?|-?inf|-?nan|-)"
 COMMENCING = re.compile(r"\bCommencing (\w+) performance test")
@@ -65,7 +66,7 @@ CHECKS = (
 )
 """Phases that give no row; the second one is of 3.1 and before."""
 BEST = re.compile(r"\bMax (Write|Read):\s+(\d[\d.]*) MiB/sec")
-SUMMARY = re.compile(r"\b(write|read)\s+((?:\d+\.\d\d\s*){8})(\d+\.\d{5})\s.*EXCEL")
+SUMMARY = re.compile(r"\b(write|read)\s+(?:\d+\.\d\d\s*){4}(\d+\.\d\d)\s*(?:\d+\.\d\d\s*){3}(\d+\.\d{5})\s.*EXCEL")
 """``SummarizeResults`` of 2.10.3: maximum, minimum, mean and deviation of MiB/s and of operations, mean seconds."""
 FINISHED = re.compile(r"\b(?:Run finished|Finished\s*): ")
 JSON_BEGAN = re.compile(r'"Began"\s*:\s*"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ [\d:]{8} \d{4}"')
@@ -74,9 +75,10 @@ ACCESSES = frozenset({"file-per-process", "single-shared-file"})
 """What ``access`` says among the options."""
 ERRORS = (
     # ERR and MPI_CHECK: iordef.h (2.10.3 and later), aiori-debug.h (4.0.0); FAIL: utilities.h, utilities.c
-    re.compile(r"\b(?:ior )?ERROR: (.*\([\w./-]+\.c:\d+\))"),
+    # Only behind the first one is looked: what ends a later one ends this one, too.
+    re.compile(r"^(?>.*?\bERROR: )(.*\([\w./-]++(?<=\.c):\d+\))"),
     re.compile(r"\bERROR in ([\w./-]+\.c \(line \d+\): .*)"),
-    re.compile(r"\bProcess \d+(?:\([^)]*\))?: (FAILED (?:in|at) .*)"),
+    re.compile(r"\bProcess \d+(?:\([^()]*+\))?: (FAILED (?:in|at) .*)"),
 )
 
 
@@ -135,7 +137,7 @@ class IorReader(Reader):
             if not self._running:
                 yield from self._begin()
                 self._finishes = False
-            self._table = _Table(match[0].split())
+            self._table = _Table(match[1].split())
         elif self._running:
             yield from self._inside(line, head)
 
@@ -162,7 +164,7 @@ class IorReader(Reader):
         elif check := next((phase for text, phase in CHECKS if text in line), None):
             yield from self._began(check)
         elif match := SUMMARY.search(head):
-            self._summary[match[1]] = (re.findall(r"\d+\.\d\d", match[2])[4], match[3])
+            self._summary[match[1]] = (match[2], match[3])
         elif match := BEST.search(head):
             if not self._rows:
                 operations, seconds = self._summary.get(access := match[1].lower(), ("", ""))
@@ -288,9 +290,9 @@ def options(argv: Sequence[str], valued: Collection[str]) -> Iterator[tuple[str,
 
     As ``option_parse_token`` (src/option.c, IOR 4.0.0) and getopt before it: ``-b 4m``, ``-b4m``, ``-b=4m``, ``-wr``.
     """
-    words = list(argv[1:])
+    words = deque(argv[1:])
     while words:
-        word = words.pop(0)
+        word = words.popleft()
         if not word.startswith("-") or word.startswith("--"):
             continue
         for index, letter in enumerate(word[1:], 1):
@@ -299,7 +301,7 @@ def options(argv: Sequence[str], valued: Collection[str]) -> Iterator[tuple[str,
                 continue
             rest = word[index + 1 :].removeprefix("=")
             if not rest and not word.endswith("=") and words:
-                rest = words.pop(0)
+                rest = words.popleft()
             yield letter, rest
             break
 

@@ -13,8 +13,8 @@ __all__ = ["ROW", "Figure", "bandwidth", "options", "transfer"]
 FIGURE = r"(\d{{1,18}}(?:\.\d{{1,9}})?)\s+([KMGT]?)({})s?"
 ROW = re.compile(
     # report_bw_format and its relatives (src/Locale.c of iperf 2.0.5 to 2.1.8, src/iperf_locale.c of iperf 3.12).
-    r"\[\s*(?P<id>\*?\s*\d+|SUM[^\]]*)\]\s*(?:\[(?P<role>[TR]X)-[CS]\])?"
-    r"\s*(?P<start>\d{1,9}(?:\.\d+)?)\s*-\s*(?P<end>\d{1,9}(?:\.\d+)?)\s+sec\s+"
+    r"\[\s*+(?P<id>(?:\*\s*+)?\d+|SUM[^\[\]]*+)\]\s*+(?:\[(?P<role>[TR]X)-[CS]\])?"
+    r"\s*+(?P<start>\d{1,9}(?:\.\d+)?)\s*-\s*(?P<end>\d{1,9}(?:\.\d+)?)\s+sec\s+"
     + FIGURE.format("Byte")
     + r"\s+"
     + FIGURE.format("bit|Byte")

@@ -47,13 +47,13 @@ EARLY = 0.9
 
 CLIENT = re.compile(r"Client connecting to \S+, (TCP|UDP) port (\d{1,5})")
 SERVER = re.compile(r"Server listening on (?:TCP|UDP) ports? \d")
-CONNECTED = re.compile(r"\[\s*\*?\s*\d+\] local \S+ port (\d{1,5}) connected with \S+ port (\d{1,5})(.*)")
+CONNECTED = re.compile(r"\[\s*+(?:\*\s*+)?\d+\] local \S+ port (\d{1,5}) connected with \S+ port (\d{1,5})(.*)")
 REPORT = re.compile(r"\[\s*\d+\] Server Report:")
 LOSS = re.compile(r"\s+(\d{1,9}(?:\.\d+)?)\s+ms\s+(\d{1,18})/\s*(\d{1,18})\s")
 CSV = re.compile(
     # reportCSV_bw_format behind CSV_timestamp and reportCSV_peer (src/Locale.c, iperf 2.0.5 to 2.1.8).
-    r"(?:[+-]\d{4}:)?\d{14}(?:\.\d+)?,[^,\s]+,\d{1,5},[^,\s]+,\d{1,5},(?P<id>-?\d+),"
-    r"(?P<start>\d{1,9}\.\d+)[-,](?P<end>\d{1,9}\.\d+),(?P<bytes>\d{1,18}),(?P<bits>\d{1,18})(?P<rest>(?:,[^,\s]*)*)$"
+    r"(?<!\S)(?:[+-]\d{4}:)?\d{14}(?:\.\d+)?,[^,\s]+,\d{1,5},[^,\s]+,\d{1,5},(?P<id>-?\d+),"
+    r"(?P<start>\d{1,9}\.\d+)[-,](?P<end>\d{1,9}\.\d+),(?P<bytes>\d{1,18}),(?P<bits>\d{1,18})(?P<rest>(?:,[^,\s]*+)*+)$"
 )
 
 

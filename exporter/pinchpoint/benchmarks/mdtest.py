@@ -44,13 +44,13 @@ PHASE_LIMIT = 32
 STICKY = 2.0
 """Seconds for which a phase is held for going on though no file is seen open: one is open for an instant only."""
 
-STARTED = re.compile(r"-- started at .* --")
-FINISHED = re.compile(r"-- finished at .* --")
-VERSION = re.compile(r"\bmdtest-(\d{1,4})\.(\d{1,4})\S* was launched with (\d{1,9}) total task")
+STARTED = re.compile(r"-- started at [^-]*+--")
+FINISHED = re.compile(r"-- finished at [^-]*+--")
+VERSION = re.compile(r"\bmdtest-(\d{1,4})\.(\d{1,4})\S{0,64} was launched with (\d{1,9}) total task")
 COMMAND = "Command line used:"
 ITEMS = re.compile(r"(\d{1,9}) tasks, (\d{1,18}) (files/directories|files|directories)\b")
 SUMMARY = re.compile(r"\bSUMMARY(?: (rate|time))?(?: \(in [\w/]+\))?: \(of (\d{1,9}) iterations\)")
-LABEL = r"((?:Directory|File|Tree) [a-z]+)(?: (\(stonewall\)))?\s*:?\s+"
+LABEL = r"((?:Directory|File|Tree) [a-z]+)(?: (\(stonewall\)))?(?:\s*+:)?\s++"
 FIGURE = r"(?:\d+(?:\.\d+)?|NA|-?nan|-?inf)"
 ROW = re.compile(rf"\b{LABEL}({FIGURE}(?:\s+{FIGURE}){{3,6}})\s*$")
 LIVE = re.compile(rf"\b{LABEL}(\d+\.\d+) sec,\s+(\d+\.\d+) ops/sec")

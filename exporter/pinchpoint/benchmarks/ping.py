@@ -26,10 +26,10 @@ HEADER = re.compile(r"PING6? ?\S.*\b(?:data bytes|bytes of data|bytes\) )")
 """``PING host (address) 56(84) bytes of data.``, ``PING host (address): 56 data bytes``, ``PING6(56=40+8+8 bytes)``."""
 STAMP = re.compile(r"\[\d+\.\d+\] ")
 """What -D prints in front."""
-ANSWER = re.compile(r"\d+ bytes from .*\b(?:icmp_)?seq=\d+\b.*\btime[=<]([\d.]+)\s*(ms|us|usec|s)\b(.*)")
+ANSWER = re.compile(r"\d+ bytes from [^=]*\b(?:icmp_)?seq=\d+\b.*\btime[=<]([\d.]+)\s*(ms|us|usec|s)\b(.*)")
 STATISTICS = re.compile(r"-{3,4} ?\S+ ping6? statistics ?-{3,4}", re.IGNORECASE)
 COUNTS = re.compile(r"(\d+) packets transmitted, (\d+) (?:packets )?received")
-LOSS = re.compile(r"([\d.]+)% packet loss")
+LOSS = re.compile(r"(?<![\d.])([\d.]++)% packet loss")
 TIME = re.compile(r"\btime (\d+)ms")
 TRIPS = re.compile(r"(?:rtt|round-trip)\s+min/avg/max(/[\w-]+)?\s*=\s*([\d.]+)/([\d.]+)/([\d.]+)(?:/([\d.]+))?\s*(\w+)")
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "usec": 1e-6}

@@ -34,8 +34,8 @@ MAINTAINING = re.compile(
 )
 HEADER = re.compile(r"sec\s+Cur ops\s+started\s+finished\s+avg MB/s\s+cur MB/s\s+last lat")
 ROW = re.compile(r"(\d+)\s+\d+\s+\d+\s+(\d+)\s+[-\d.einfa+]+\s+([-\d.e+]+)\s+[-\d.e+]+\s+[-\d.einfa+]+$")
-LATENCIES = re.compile(r"min lat:.*max lat:.*avg lat:")
-SUMMARY = re.compile(r"([A-Z][A-Za-z]+(?: [A-Za-z]+){0,2})\s?(?:\((?:MB/sec|s)\))?\s*:?\s+(\S+)$")
+LATENCIES = re.compile(r"min lat:\s*+\S++\s++max lat:\s*+\S++\s++avg lat:")
+SUMMARY = re.compile(r"([A-Z][A-Za-z]+(?: [A-Za-z]+){0,2})\s?(?:\((?:MB/sec|s)\))?(?:\s*+:)?\s++(\S+)$")
 PAIR = re.compile(r'"(\w+):?"\s*:\s*"?([^",}\]]*)')
 """A key with its value; in Ceph 12 one of the keys is ``max_latency:`` (``write_bench``)."""
 REMOVED = re.compile(r"Removed (\d+) objects?$")

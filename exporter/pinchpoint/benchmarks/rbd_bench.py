@@ -25,7 +25,7 @@ LINE_LIMIT = 1024
 """Longer lines than this, in characters, are none of rbd's."""
 
 HEADER = re.compile(
-    r"\bbench(?:-write|\s+type (read|write|readwrite|rw)\b.*)\s+io_size (\d+) io_threads \d+ bytes (\d+)\b"
+    r"\bbench(?:-write\s{0,8}?|\s+type (read|write|readwrite|rw)\b.{0,64}?)\sio_size (\d+) io_threads \d+ bytes (\d+)\b"
 )
 ROW = re.compile(rf"\s*\d+\s+(\d+)\s+([-+.\de]+)\s+{RATE}\s*$")
 END = re.compile(rf"\belapsed:\s+(\d+)\s+ops:\s+(\d+)\s+ops/sec:\s+([-+.\de]+)\s+bytes/sec:\s+{RATE}\s*$")

@@ -1,0 +1,155 @@
+"""Texts that make a regular expression backtrack, and what it costs: who may write a text may not hold everybody up.
+
+Python's engine holds the interpreter's lock for as long as it searches, so an expression whose cost grows with the
+square of a text stops the whole exporter. Where that can be, it is where a part of the expression repeats: the texts
+are a beginning that fits, one part of the expression again and again, and an end that fits nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+__all__ = ["costs_more_than_its_length", "hostile"]
+
+LENGTH = 1000
+"""Characters of the shorter text."""
+TIMES = 4
+"""How much longer the other one is; what is quadratic costs 16 times as much."""
+BOUND = 8.0
+"""Between 4, which is linear, and 16."""
+NOTHING = 0.001
+"""Seconds that tell nothing of how the cost grows: to go through the longer text once takes a tenth of that."""
+ENOUGH = 0.05
+"""Seconds that tell enough if the shorter text takes them: what is cubic would take minutes for the longer one."""
+REPEATS = 5
+END = "\x02"
+
+# The names of what an expression consists of are public only as `sre_constants`, which warns of its age.
+_parser: Any = importlib.import_module("re._parser")
+_names: Any = importlib.import_module("re._constants")
+REPEAT = (_names.MAX_REPEAT, _names.MIN_REPEAT, _names.POSSESSIVE_REPEAT)
+CATEGORIES = {
+    _names.CATEGORY_DIGIT: "1",
+    _names.CATEGORY_SPACE: " ",
+    _names.CATEGORY_WORD: "a",
+    _names.CATEGORY_NOT_DIGIT: "a",
+    _names.CATEGORY_NOT_SPACE: "a",
+    _names.CATEGORY_NOT_WORD: ".",
+}
+INNOCENT = "a1 x.:-[(<'\""
+
+
+def hostile(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str]]:
+    """Yield what texts begin with, and what is repeated in them."""
+    source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+    flags = pattern.flags if isinstance(pattern.pattern, str) else pattern.flags & ~re.UNICODE
+    items = _opened(_parser.parse(source, flags))
+    examples = [_example(item) for item in items]
+    found: dict[tuple[str, str], None] = {}
+    for at in range(len(items) + 1):
+        near = sorted({char for item in items[max(0, at - 1) : at + 2] for char in _chars(item)})
+        ends = {*range(at + 1, min(at + 4, len(items) + 1)), len(items)}
+        parts = [*near, *(f"{char} " for char in near), *("".join(examples[at:end]) for end in sorted(ends))]
+        for part in filter(None, parts):
+            found["".join(examples[:at]), part] = None
+        # What an expression begins with, again and again, is where a search begins again and again.
+        if beginning := "".join(examples[:at]):
+            found["", beginning] = None
+    yield from found
+
+
+def costs_more_than_its_length(work: Callable[[str], object], start: str, part: str) -> bool:
+    """Return whether the time that a text takes grows faster than its length.
+
+    What is measured is the CPU time of this thread, and the least of several: others that keep the machine busy make it
+    greater, never less.
+    """
+    text, longer = (start + part * (length // len(part)) + END for length in (LENGTH, TIMES * LENGTH))
+    if _seconds(work, text, 1) > ENOUGH:
+        return _seconds(work, text) > ENOUGH
+    if _seconds(work, longer, 1) < NOTHING:
+        return False
+    return _seconds(work, longer) > max(NOTHING, BOUND * _seconds(work, text))
+
+
+def _seconds(work: Callable[[str], object], text: str, repeats: int = REPEATS) -> float:
+    times = []
+    for _ in range(repeats):
+        began = time.thread_time()
+        work(text)
+        times.append(time.thread_time() - began)
+    return min(times)
+
+
+def _opened(items: Any) -> list[Any]:
+    """Return the items of an expression, with those of its groups and of its longest alternatives in their place."""
+    found: list[Any] = []
+    for name, value in items:
+        if name is _names.SUBPATTERN:
+            found += _opened(value[3])
+        elif name is _names.ATOMIC_GROUP:
+            found += _opened(value)
+        elif name is _names.BRANCH:
+            found += _opened(max(value[1], key=len))
+        elif name in REPEAT and len(value[2]) == 1 and value[2][0][0] in (_names.SUBPATTERN, _names.BRANCH):
+            found += _opened(value[2])
+        else:
+            found.append((name, value))
+    return found
+
+
+def _example(item: Any) -> str:
+    """Return a text that fits an item, with one of what repeats."""
+    name, value = item
+    if name is _names.LITERAL:
+        return chr(value)
+    if name is _names.NOT_LITERAL:
+        return "a" if chr(value) != "a" else "b"
+    if name is _names.ANY:
+        return "x"
+    if name is _names.IN:
+        return _chars(item)[0]
+    if name in REPEAT:
+        return "".join(map(_example, _opened(value[2]))) * int(min(max(value[0], 1), LENGTH // 100))
+    return ""
+
+
+def _chars(item: Any) -> Sequence[str]:
+    """Return characters that fit an item that takes one at a time."""
+    name, value = item
+    if name in REPEAT and len(value[2]) == 1:
+        return _chars(value[2][0])
+    if name is not _names.IN:
+        return [text] if len(text := _example(item)) == 1 else []
+    if value[0][0] is _names.NEGATE:
+        fits = re.compile("|".join(f"(?:{_class(part)})" for part in value[1:]))
+        return [char for char in INNOCENT if not fits.match(char)][:3]
+    return [char for part in value for char in _ends(part)]
+
+
+def _ends(part: Any) -> str:
+    name, value = part
+    if name is _names.LITERAL:
+        return chr(value)
+    return chr(value[0]) + chr(value[1]) if name is _names.RANGE else CATEGORIES[value]
+
+
+def _class(part: Any) -> str:
+    name, value = part
+    if name is _names.LITERAL:
+        return re.escape(chr(value))
+    if name is _names.RANGE:
+        return f"[{re.escape(chr(value[0]))}-{re.escape(chr(value[1]))}]"
+    classes = {
+        _names.CATEGORY_DIGIT: r"\d",
+        _names.CATEGORY_SPACE: r"\s",
+        _names.CATEGORY_WORD: r"\w",
+        _names.CATEGORY_NOT_DIGIT: r"\D",
+        _names.CATEGORY_NOT_SPACE: r"\S",
+        _names.CATEGORY_NOT_WORD: r"\W",
+    }
+    return classes[value]

@@ -1,0 +1,105 @@
+"""No expression that is applied to what others write takes longer than the text is long."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pinchpoint
+from linear import costs_more_than_its_length, hostile
+
+SOURCES = Path(pinchpoint.__file__).parent
+OWN = {"charts"}
+"""Modules whose expressions are applied to what this process itself has written."""
+METHODS = ("match", "search", "fullmatch", "sub", "findall", "finditer")
+
+
+Uses = dict[tuple[str, str], set[str]]
+"""How expressions are applied, by the module and the name that they have there."""
+
+
+def trees() -> Iterator[tuple[str, ast.Module]]:
+    for module in pkgutil.walk_packages(pinchpoint.__path__, "pinchpoint."):
+        if module.name.rpartition(".")[2] not in {*OWN, "__main__"} and not module.ispkg:
+            yield module.name, ast.parse((SOURCES.parent / f"{module.name.replace('.', '/')}.py").read_text())
+
+
+def uses() -> Uses:
+    found: Uses = {}
+    for module, tree in trees():
+        imported = {
+            alias.name: node.module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and node.module is not None
+            for alias in node.names
+        }
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) if method in METHODS:
+                    found.setdefault((imported.get(name, module), name), set()).add(method)
+    return found
+
+
+def expressions() -> Iterator[tuple[str, str, re.Pattern[Any]]]:
+    """Yield where an expression stands, how it is applied, and the expression."""
+    applied = uses()
+    for module, tree in trees():
+        for name, value in vars(importlib.import_module(module)).items():
+            for number, pattern in enumerate(value if isinstance(value, tuple | list) else [value]):
+                if isinstance(pattern, re.Pattern):
+                    # Those of a sequence are applied in a loop, under another name.
+                    for method in sorted(applied.get((module, name), set() if pattern is value else {"search"})):
+                        yield f"{module}.{name}[{number}]", method, pattern
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(value=ast.Name(id="re"), attr=method),
+                    args=[ast.Constant(value=str() | bytes() as text), *_],
+                ) if method in METHODS:
+                    yield f"{module}:{node.lineno}", method, re.compile(text)
+
+
+UNIQUE = {
+    (pattern.pattern, pattern.flags, method): (where, method, pattern) for where, method, pattern in expressions()
+}
+
+
+def test_the_expressions_are_found() -> None:
+    places = {where.rpartition(".")[2] for where, _, _ in UNIQUE.values()}
+
+    assert len(UNIQUE) > 120
+    assert {"RESULT[0]", "JOB[0]", "ERRORS[2]", "ANSWER[0]"} <= places
+
+
+@pytest.mark.parametrize(
+    ("method", "pattern"),
+    [(method, pattern) for _, method, pattern in UNIQUE.values()],
+    ids=[f"{where}-{method}" for where, method, _ in UNIQUE.values()],
+)
+def test_an_expression_takes_no_longer_than_the_text_is_long(method: str, pattern: re.Pattern[Any]) -> None:
+    def apply(text: str) -> None:
+        subject = text.encode("latin-1", "replace") if isinstance(pattern.pattern, bytes) else text
+        if method == "sub":
+            pattern.sub(type(subject)(), subject)
+        elif method == "finditer":
+            list(pattern.finditer(subject))
+        else:
+            getattr(pattern, method)(subject)
+
+    assert [text for text in hostile(pattern) if costs_more_than_its_length(apply, *text)][:3] == []
+
+
+@pytest.mark.parametrize(
+    "expression", [r"\s*\s*x", r"x\s*\s*\s*x", r"\$\{[^}]*\}", r"a.*b.*c", r"\[\s*:?\s*\d", r"\d+$"]
+)
+def test_an_expression_that_takes_the_square_is_found(expression: str) -> None:
+    pattern = re.compile(expression)
+
+    assert any(costs_more_than_its_length(pattern.search, *text) for text in hostile(pattern))
