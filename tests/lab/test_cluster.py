@@ -18,9 +18,9 @@ import psutil
 import pytest
 
 from lab import loads
-from lab.__main__ import status, up
+from lab.__main__ import remove_left, status, up
 from lab.account import of_daemons, of_the_monitor
-from lab.cluster import HERE, Cluster, LabError, LabTimeoutError, processes, sweep
+from lab.cluster import HERE, Cluster, LabError, LabTimeoutError, processes, remove, sweep
 from lab.locks import freeze_lock_holder
 from patience import patience
 from polling import until
@@ -328,7 +328,12 @@ def lab_up(clusters: Callable[..., Cluster], tmp_path: Path, short_path: Path) -
             _, said = process.communicate(timeout=patience(90))
         finally:
             process.kill()
-        left = {path.name for path in base.glob("pinchpoint-lab-*")}
+            process.wait()
+            left = {path.name for path in base.glob("pinchpoint-lab-*")}
+            # A cluster that came up in spite of all would stay.
+            remove_left(tmp_path / "state")
+            for name in left:
+                remove(base / name)
         return Attempt(process.returncode, said, time.monotonic() - started, left)
 
     return run
