@@ -7,6 +7,7 @@ are a beginning that fits, one part of the expression again and again, and an en
 
 from __future__ import annotations
 
+import gc
 import importlib
 import re
 import time
@@ -21,11 +22,11 @@ TIMES = 4
 """How much longer the other one is; what is quadratic costs 16 times as much."""
 BOUND = 8.0
 """Between 4, which is linear, and 16."""
-NOTHING = 0.001
+NOTHING = 0.002
 """Seconds that tell nothing of how the cost grows: to go through the longer text once takes a tenth of that."""
 ENOUGH = 0.05
 """Seconds that tell enough if the shorter text takes them: what is cubic would take minutes for the longer one."""
-REPEATS = 5
+REPEATS = 7
 END = "\x02"
 
 # The names of what an expression consists of are public only as `sre_constants`, which warns of its age.
@@ -70,7 +71,7 @@ def costs_more_than_its_length(work: Callable[[str], object], start: str, part: 
     """
     text, longer = (start + part * (length // len(part)) + END for length in (LENGTH, TIMES * LENGTH))
     if _seconds(work, text, 1) > ENOUGH:
-        return _seconds(work, text) > ENOUGH
+        return _seconds(work, text, 2) > ENOUGH
     if _seconds(work, longer, 1) < NOTHING:
         return False
     return _seconds(work, longer) > max(NOTHING, BOUND * _seconds(work, text))
@@ -78,10 +79,16 @@ def costs_more_than_its_length(work: Callable[[str], object], start: str, part: 
 
 def _seconds(work: Callable[[str], object], text: str, repeats: int = REPEATS) -> float:
     times = []
-    for _ in range(repeats):
-        began = time.thread_time()
-        work(text)
-        times.append(time.thread_time() - began)
+    collects = gc.isenabled()
+    gc.disable()  # what it goes through is what the whole test run has made
+    try:
+        for _ in range(repeats):
+            began = time.thread_time()
+            work(text)
+            times.append(time.thread_time() - began)
+    finally:
+        if collects:
+            gc.enable()
     return min(times)
 
 
