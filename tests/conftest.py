@@ -7,7 +7,6 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import hypothesis
@@ -34,11 +33,11 @@ HERE = Path(__file__).parent
 LOOKED_AT, OWN = "looked_at", "clusters"
 """Fixtures of tests that share a cluster, and of those that start their own: the former run in one process, the latter
 in another, one after the other, so that no more than two clusters are there at a time."""
-FIRST = ("tests/dashboards/test_cost.py", OWN, LOOKED_AT, "tests/compose/test_native.py", "tests/compose/test_scale.py")
+FIRST = (OWN, LOOKED_AT, "tests/dashboards/test_cost.py", "tests/compose/test_native.py", "tests/compose/test_scale.py")
 """What takes long has to begin early."""
 HANG = 300.0
 """Seconds of an idle machine after which a test hangs; what it waits for ends earlier, with a better message."""
-APART = ("commands", "compose", "lab", "dashboards/test_queries.py", "test_live.py")
+APART = ("commands", "compose", "lab", "dashboards/test_queries.py", "dashboards/test_cost.py", "test_live.py")
 """Tests whose exporters take every daemon and benchmark that they see for their own."""
 
 
@@ -64,16 +63,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if directory is None:
         pytest.exit(problem, returncode=4)
     tempfile.tempdir = os.environ["TMPDIR"] = str(directory)
-    if hasattr(config, "workerinput") and config.getoption("part") == "apart":
-        _bring_loopback_up()
-
-
-def _bring_loopback_up() -> None:
-    """Bring up the interface that all tests use: in a new network namespace it is down."""
-    from pyroute2 import IPRoute, NetlinkError  # type: ignore[import-untyped]
-
-    with suppress(NetlinkError), IPRoute() as route:
-        route.link("set", index=route.link_lookup(ifname="lo")[0], state="up")
 
 
 def pytest_report_header() -> str:

@@ -74,27 +74,9 @@ def workload_of(state: Path, name: str = "") -> list[psutil.Process]:
     return [process for process in processes if output.search(" ".join(process.info["cmdline"] or ()))]
 
 
-def test_it_fails_without_the_alert_and_leaves_a_stack_that_was_there(
-    programs: None, fio: str, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    stack = Stack(tmp_path / "state", free_ports())
-    stack.start(keep=True)
-    try:
-        # No load of one second fills half of the rule's window.
-        with demo(stack.state, environment, "--cpu-seconds=1", "--disk-seconds=1") as process:
-            said, _ = process.communicate(timeout=patience(120))
-
-        assert process.returncode == 1, said
-        assert "using the stack of `make up`" in said
-        assert "FAILED: BenchmarkThreadSaturated did not arrive" in said
-        assert all(stack.healthy(name) for name in PARTS)
-    finally:
-        stack.stop()
-
-
 @pytest.mark.parametrize(
     ("number", "status", "output"),
-    [(signal.SIGINT, 130, "fio.json"), (signal.SIGTERM, 143, "fio.json"), (signal.SIGTERM, 143, "trial.json")],
+    [(signal.SIGINT, 130, "fio.json"), (signal.SIGTERM, 143, "trial.json")],
 )
 def test_a_signal_ends_the_workload_and_the_stack(
     programs: None,
@@ -367,33 +349,6 @@ class TestWhatIsMissing:
         received = self.watcher(("BenchmarkThreadSaturated", "fio"), ("SamplerLate", ""))
 
         assert missing_alert(received, "sda", 25) == ""
-
-
-def test_it_tries_loads_on_a_real_disk_and_leaves_nothing(fio: str, tmp_path: Path) -> None:
-    with calibrated([Path("/nowhere"), Path("/proc"), tmp_path]) as (directory, choice, said):
-        assert directory.parent == tmp_path
-    assert said[0].startswith("cannot write in /proc: ")
-    assert not list(tmp_path.iterdir())
-    assert choice.load.kib in SIZES
-
-
-def test_it_goes_to_the_next_directory_where_the_first_has_no_disk(fio: str, tmp_path: Path) -> None:
-    memory = Path("/dev/shm")
-    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("no memory file system beside the one of the tests")
-
-    with calibrated([memory]) as (directory, choice, said):
-        assert directory.parent == memory
-    with calibrated([memory, tmp_path]) as (directory, other, told):
-        assert directory.parent == tmp_path or not other.disk
-
-    assert (choice.disk, choice.fills) == ("", False)
-    assert said == [
-        "no disk below /dev/shm",
-        "the second phase has no disk: its verdict is another, and DiskSaturated cannot come",
-    ]
-    assert told[0] == "no disk below /dev/shm"
-    assert not list(memory.glob("demo-*"))
 
 
 def test_it_says_why_nothing_can_be_tried(fio: str) -> None:

@@ -344,13 +344,6 @@ import sys
 import lab.__main__, lab.cluster
 from lab.cluster import Cluster, Daemon, LabError
 lab.cluster.START_SECONDS = 2.0
-start = Daemon.start
-def frozen(name):
-    def replacement(self):
-        start(self)
-        if self.name == name:
-            self.freeze()
-    Daemon.start = replacement
 def unhealthy():
     Cluster._is_healthy = lambda self: False
 {breaking}
@@ -369,34 +362,6 @@ def test_a_cluster_that_does_not_become_healthy_says_what_its_monitor_and_its_da
     assert re.search(r"The first ended with: Waited \d+ s for the cluster to be healthy.\n$", attempt.said)
     assert "Traceback" not in attempt.said
     assert attempt.directories == set()
-
-
-def test_a_daemon_that_is_stopped_during_the_start_is_named(lab_up: Callable[..., Attempt]) -> None:
-    name = "osd.0"
-    attempt = lab_up(f"frozen({name!r})")
-
-    assert attempt.code == 1
-    assert re.match(r"Waited \d+ s for the cluster to be healthy.\nHealth: ", attempt.said)
-    assert f"\n{name} is stopped (SIGSTOP; process " in attempt.said
-    assert f"/log/ceph-{name}.log:\n" in attempt.said or f"\n{name} wrote no log.\n" in attempt.said
-    assert f"Find out who stopped {name}: the lab did not." in attempt.said
-    assert attempt.directories == set()
-
-
-def test_a_port_that_is_in_use_is_named_with_who_uses_it(lab_up: Callable[..., Attempt]) -> None:
-    attempt = lab_up(
-        "import socket\n"
-        "taken = socket.create_server(('127.0.0.1', 0))\n"
-        "initialise = Cluster.__init__\n"
-        "def replacement(self, **given):\n"
-        "    initialise(self, mgr_port=taken.getsockname()[1], **given)\n"
-        "Cluster.__init__ = replacement\n"
-    )
-
-    assert attempt.code == 1
-    assert re.match(r"Waited \d+ s for the cluster to be healthy.\n", attempt.said)
-    assert re.search(r"\nPort \d+, of the manager's metrics, is in use by python\S* \(process \d+\)\.\n", attempt.said)
-    assert "What to do: End what uses the port" in attempt.said
 
 
 def test_a_failed_clean_up_is_added_to_the_reason_and_does_not_replace_it(lab_up: Callable[..., Attempt]) -> None:

@@ -90,3 +90,19 @@ def test_the_demo_fills_a_slow_disk_with_small_writes(tmp_path: Path, measured: 
 
     assert words[0] == choice.reason
     assert (choice.disk, choice.fills, choice.load.kib) == (disk.name, True, 16)
+
+
+def test_the_demo_tries_loads_on_the_first_directory_that_has_a_disk_and_leaves_nothing(
+    tmp_path: Path, measured: MutableMapping[str, str]
+) -> None:
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("no memory file system beside the one of the tests")
+    with calibrated([Path("/nowhere"), Path("/proc"), memory, tmp_path]) as (directory, choice, words):
+        assert directory.parent == tmp_path or not choice.disk
+
+    measured["disk"] = choice.reason
+    assert words[0].startswith("cannot write in /proc: ")
+    assert words[1] == "no disk below /dev/shm"
+    assert not list(memory.glob("demo-*"))
+    assert not list(tmp_path.iterdir())
