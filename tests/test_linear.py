@@ -93,7 +93,8 @@ def test_an_expression_takes_no_longer_than_the_text_is_long(method: str, patter
         else:
             getattr(pattern, method)(subject)
 
-    assert [text for text in hostile(pattern) if costs_more_than_its_length(apply, *text)][:3] == []
+    # The first one is enough: where there is one there are many, and each takes its time.
+    assert next((text for text in hostile(pattern) if costs_more_than_its_length(apply, *text)), None) is None
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,12 @@ class TestTheContainers:
         ] == []
         assert {source for source in sources if not source.startswith(".")} == volumes
 
+    def test_can_write_to_their_temporary_file_systems_whoever_they_run_as(self, services: dict[str, Any]) -> None:
+        mounted = {name: service["tmpfs"] for name, service in services.items() if "tmpfs" in service}
+
+        assert {"shard-0", "shard-1"} <= set(mounted)
+        assert all(mount.endswith(":mode=1777") for mount in mounted.values()), mounted
+
     def test_start_the_ruler_as_the_only_server_but_for_what_shards_write(self, services: dict[str, Any]) -> None:
         alone = config("compose.yaml")["services"]["prometheus"]["command"]
 
