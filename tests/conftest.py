@@ -18,9 +18,9 @@ from polling import WAITS
 from puppet import Puppet
 from scratch import scratch_directory
 
-# How long an example takes says nothing on a machine that is busy with something else. A third of hypothesis' own
-# number of examples; `--hypothesis-profile thorough` looks thirty times as hard.
-hypothesis.settings.register_profile("pinchpoint", deadline=None, max_examples=33)
+# How long an example takes says nothing on a machine that is busy with something else. A quarter of hypothesis' own
+# number of examples; `--hypothesis-profile thorough` looks forty times as hard.
+hypothesis.settings.register_profile("pinchpoint", deadline=None, max_examples=25)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("pinchpoint")
 

@@ -45,7 +45,9 @@ def test_the_diary_is_in_prometheus_once_and_what_was_collected_is_still_there(s
     assert "Prometheus has 18 example runs" in first.stdout
     assert (len(scores), min(scores), max(scores)) == (18, 2.11622, 11.2798)
     assert second.stdout.splitlines()[1:] == first.stdout.splitlines()[1:]
-    assert blocks() == made
+    # Prometheus may have merged blocks meanwhile, but there is nothing new in them.
+    assert ask(stack, SCORES) == scores
+    assert max(blocks().values()) == max(made.values())
     assert list(stack.state.glob("examples-*")) == []
     # A server that starts drops from memory what is older than its newest block.
     assert max(made.values()) < since == collected_since()

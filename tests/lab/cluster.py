@@ -434,7 +434,7 @@ class Cluster:
             if not name.startswith("mds.") or not daemon.running:
                 continue
             try:
-                for session in daemon.ask("session ls", timeout=patience(2.0)):
+                for session in daemon.ask("session ls", timeout=2.0):
                     if session["client_metadata"].get("pid") == str(pid):
                         daemon.ask("session evict", filters=[f"id={session['id']}"])
             except (LabError, OSError, TypeError):

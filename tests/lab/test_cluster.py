@@ -314,7 +314,7 @@ def lab_up(clusters: Callable[..., Cluster], tmp_path: Path, short_path: Path) -
     """Run `lab up` for a small cluster in a process of its own, after some Python that breaks it."""
     base = short_path
 
-    def run(breaking: str, number: signal.Signals | None = None, base: Path = base) -> Attempt:
+    def run(breaking: str, number: signal.Signals | None = None) -> Attempt:
         command = [sys.executable, "-c", UP.format(breaking=breaking), "up", "--state", str(tmp_path / "state")]
         environment = os.environ | {"PYTHONPATH": PYTHONPATH, "OSDS": "1", "MDSS": "1", "TMPDIR": str(base)}
         started = time.monotonic()
@@ -378,41 +378,6 @@ def test_a_failed_clean_up_is_added_to_the_reason_and_does_not_replace_it(lab_up
     assert re.match(r"Waited \d+ s for the cluster to be healthy.\nHealth: ", attempt.said)
     assert attempt.said.count("Its clean-up failed too: Could not kill 4711.\nWhat is left is in ") == 1
     assert "Traceback" not in attempt.said
-
-
-def test_what_breaks_while_the_reason_is_looked_for_does_not_replace_it(lab_up: Callable[..., Attempt]) -> None:
-    attempt = lab_up(
-        "import lab.account\n"
-        "def broken(*given, **named):\n"
-        "    raise ZeroDivisionError\n"
-        "lab.account.state_of = lab.account.of_the_monitor = lab.account.advice = broken\n"
-        "lab.cluster.ask = Cluster._metrics = broken\n"
-        "unhealthy()\n"
-    )
-
-    assert attempt.code == 1
-    assert re.match(r"Waited \d+ s for the cluster to be healthy.\n", attempt.said)
-    assert "What to do: Try again.\n" in attempt.said
-    assert "Traceback" not in attempt.said
-    assert attempt.directories == set()
-
-
-def test_a_full_directory_is_named_with_what_to_do(lab_up: Callable[..., Attempt], short_path: Path) -> None:
-    small = short_path / "s"
-    small.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", small], check=False).returncode:
-        pytest.skip("cannot mount a small file system")
-    try:
-        attempt = lab_up("", base=small)
-    finally:
-        subprocess.run(["umount", "--lazy", small], check=True)
-
-    assert attempt.code == 1
-    assert re.search(
-        rf"What to do: Only \d MiB of 3 are free in {small}: remove something, or set TMPDIR", attempt.said
-    )
-    assert "Traceback" not in attempt.said
-    assert attempt.directories == set()
 
 
 def test_an_interrupted_start_leaves_nothing(lab_up: Callable[..., Attempt]) -> None:
