@@ -28,7 +28,7 @@ RESULTS = TREE / ".prove" / "trials.jsonl"
 KEEP = os.environ.get("KEEP", "")
 """Directory for recordings of scenarios that were judged right: tests/fixtures/faults has such."""
 REPEATS = int(os.environ.get("REPEATS") or 3)
-SPARE = 2
+SPARE = min(REPEATS, 2)
 """How often a proof is made again where others disturbed it."""
 OURS = str(os.getpid())
 """Mark of everything that is started here."""
@@ -47,14 +47,17 @@ class Proofs:
         self.stories: list[str] = []
         """What is known of each wrong trial."""
         self.left_out: dict[str, str] = {}
+        self.story = ""
         self.begin("", "")
 
-    def begin(self, proof: str, group: str) -> None:
-        """Begin a trial."""
+    def begin(self, proof: str, group: str, story: str = "") -> None:
+        """Begin a trial. Trials of one `story` look at the same events: what disturbed one of them disturbed all."""
         self.proof, self.group = proof, group
         self.facts: dict[str, Any] = {}
         self.measured: dict[str, str] = {}
-        self.began, self.look = time.monotonic(), look(OURS, os.getpid())
+        if not story or story != self.story:
+            self.began, self.look = time.monotonic(), look(OURS, os.getpid())
+        self.story = story
 
     def enough(self, proof: str) -> bool:
         """Return whether a proof needs no further trial."""
@@ -121,7 +124,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Look at the machine before a trial."""
-    PROOFS.begin(name_of(item), getattr(item.getparent(pytest.Module).obj, "GROUP", ""))  # type: ignore[union-attr]
+    assert isinstance(item, pytest.Function)
+    module = item.module
+    story = f"{module.__name__} {item.callspec.params['trial']}" if getattr(module, "ONE_STORY", False) else ""
+    PROOFS.begin(name_of(item), module.GROUP, story)
     return (yield)
 
 

@@ -15,6 +15,7 @@ from lab.observer import Observer, started
 from polling import until
 
 GROUP = "Failover"
+ONE_STORY = True
 PATIENCE = 150.0
 DEGRADED, STANDBY = "MdsReadOnlyOrDamaged", "NoStandbyMds"
 OPTIONS = {
