@@ -144,6 +144,7 @@ SIGNS = (
     'pinchpoint:phase_verdict:info{run=~".*second"}',
     'pinchpoint:run_fact:hosts{run=~".*second"}',
     "ceph_healthcheck_slow_ops > 0",
+    'pinchpoint_storage_device_info{owner=~"osd[.].+", device!=""}',
 )
 """What has to be there before the dashboards are looked at."""
 
