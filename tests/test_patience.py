@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,10 @@ from polling import WAITS, until
 TICKS = 100
 
 
-def load(time: float, *, runnable: int = 1, busy: float = 0, stolen: float = 0) -> Load:
+def load(seconds: float, *, runnable: int = 1, busy: float = 0, stolen: float = 0) -> Load:
     """What a machine says after so many seconds since its start, with one CPU's time shared out."""
-    total = time * TICKS
-    return Load(time, total, total * (1 - busy), total * stolen, runnable)
+    total = seconds * TICKS
+    return Load(seconds, total, total * (1 - busy), total * stolen, runnable)
 
 
 def test_a_machine_whose_cpus_nobody_waits_for_is_not_slow() -> None:
@@ -58,7 +59,7 @@ def test_a_second_counts_less_where_others_want_the_cpus(
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     monkeypatch.setattr(patience, "calibrated", lambda: 1.0)
     monkeypatch.setattr(Load, "read", read)
-    monkeypatch.setattr(patience.time, "monotonic", lambda: 3.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 3.0)
 
     watch = Stopwatch()
 
