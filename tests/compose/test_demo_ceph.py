@@ -6,14 +6,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import psutil
 import pytest
 
 import demo_ceph
+from demo_surroundings import surroundings
 from lab.cluster import MARK, missing
-from native import PARTS, TREE, free_ports
+from native import TREE
 from patience import patience
 from polling import processes_of, until
 
@@ -23,15 +23,8 @@ def environment(programs: None, tmp_path: Path) -> Iterator[dict[str, str]]:
     """Free ports, and places of its own for what is kept of a run and for the cluster."""
     if os.geteuid() or missing():
         pytest.skip(f"needs root, and {', '.join(missing()) or 'nothing else'}; `make setup` as root installs it")
-    ports = {part.variable: str(port) for part, port in zip(PARTS.values(), free_ports().values(), strict=True)}
-    # Not below tmp_path: the path of a Unix socket has 107 bytes.
-    with TemporaryDirectory(prefix="demo-") as temporary:
-        paths = {
-            "PYTHONPATH": f"{TREE / 'compose'}:{TREE / 'tests'}",
-            "XDG_STATE_HOME": str(tmp_path / "kept"),
-            "TMPDIR": temporary,
-        }
-        yield os.environ | ports | paths
+    with surroundings(tmp_path) as environment:
+        yield environment
 
 
 def start(state: Path, environment: dict[str, str]) -> subprocess.Popen[str]:

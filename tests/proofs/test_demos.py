@@ -7,13 +7,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from demo_load import calibrated
+from demo_surroundings import surroundings
 from lab.cluster import missing
-from native import PARTS, TREE, free_ports
+from native import TREE
 from polling import processes_of
 from proofs.faults import slow_disk
 
@@ -30,16 +30,8 @@ STEPS = (
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Free ports, and places of its own for what is kept of a run and for a cluster."""
-    ports = {part.variable: str(port) for part, port in zip(PARTS.values(), free_ports().values(), strict=True)}
-    # Not below tmp_path: the path of a Unix socket has 107 bytes.
-    with TemporaryDirectory(prefix="demo-") as temporary:
-        paths = {
-            "PYTHONPATH": f"{TREE / 'compose'}:{TREE / 'tests'}",
-            "XDG_STATE_HOME": str(tmp_path / "kept"),
-            "TMPDIR": temporary,
-        }
-        yield os.environ | ports | paths
+    with surroundings(tmp_path) as environment:
+        yield environment
 
 
 def said(script: str, state: Path, environment: dict[str, str]) -> str:

@@ -1,0 +1,27 @@
+"""In what a demo runs that disturbs nothing and is disturbed by nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from native import PARTS, TREE, free_ports
+
+__all__ = ["surroundings"]
+
+
+@contextmanager
+def surroundings(directory: Path) -> Iterator[dict[str, str]]:
+    """Give an environment with free ports, and with places of its own for what is kept of a run and for a cluster."""
+    ports = {part.variable: str(port) for part, port in zip(PARTS.values(), free_ports().values(), strict=True)}
+    # Not below the directory: the path of a Unix socket has 107 bytes.
+    with TemporaryDirectory(prefix="demo-") as temporary:
+        paths = {
+            "PYTHONPATH": f"{TREE / 'compose'}:{TREE / 'tests'}",
+            "XDG_STATE_HOME": str(directory / "kept"),
+            "TMPDIR": temporary,
+        }
+        yield os.environ | ports | paths
