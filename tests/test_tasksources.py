@@ -345,8 +345,11 @@ def test_hundreds_of_threads_are_told_of_all_and_once(source: TaskSource, puppet
     told = [use for use in source.sample(time.monotonic(), every=True) if use.task.tgid == puppet.pid]
 
     assert account.names().keys() == {puppet.pid, *threads}
-    assert {task.tid: (run, wait) for task, run, wait in told} == differences(puppet.used(), before)
-    assert len(told) == 701
+    uses = {task.tid: (run, wait) for task, run, wait in told}
+    # A source may say nothing of a thread that ran for no time: what a hypervisor takes of a CPU is taken off the clock
+    # of tasks (update_rq_clock_task, kernel/sched/core.c).
+    assert {tid: uses.get(tid, (0, 0)) for tid in [puppet.pid, *threads]} == differences(puppet.used(), before)
+    assert len(told) == len(uses)
 
 
 STORM = 600

@@ -26,8 +26,8 @@ WINDOW = 15.0
 """Seconds that the rules look back."""
 KEPT = 45.0
 """Seconds of a history that the rules can know of: a window, and the time that a run has to be older than that."""
-PACE = 2.0
-"""Seconds between evaluations."""
+PACE = 15.0
+"""Seconds between evaluations: of what the rules record nothing is looked back upon."""
 TICK = 0.1
 """Seconds to which times are rounded: promtool's series have samples at a steady pace, or gaps."""
 JUDGED = 4

@@ -3,12 +3,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pinchpoint.benchmarks import timeline as timelines
 from pinchpoint.benchmarks.base import Sight
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Rate, RunBegan, Scored, Source, State
-from pinchpoint.benchmarks.timeline import PHASE_LIMIT, Timeline
+from pinchpoint.benchmarks.timeline import Timeline
 from pinchpoint.runs import PhaseMark, Result, RunState
 from toy import rate
 
@@ -314,12 +316,13 @@ def test_whatever_comes_phases_are_in_order_of_start_and_at_most_one_goes_on(ste
     assert timeline.state in (State.FINISHED, State.FAILED)
 
 
-def test_the_number_of_phases_is_bounded() -> None:
+def test_the_number_of_phases_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timelines, "PHASE_LIMIT", 100)
     timeline = Timeline("toy")
-    for number in range(PHASE_LIMIT + 10):
+    for number in range(110):
         timeline.hear([Ended(f"p{number}", (rate(1.0),))], float(number), Source.STDOUT)
 
-    assert len(timeline.phases) == PHASE_LIMIT
+    assert len(timeline.phases) == 100
 
 
 def test_a_run_that_turns_out_to_have_failed_failed_in_the_phase_that_went_on_last() -> None:

@@ -46,8 +46,9 @@ THIN = 5
 CACHE = 8 << 20
 """Bytes of the MDS cache, which clients hold more open files in than it has room for."""
 OPEN_FILES = 8_000
-SLOW_SECONDS = 0.01
-"""From which age on an operation is a slow one to an OSD."""
+DELAY, SLOW_SECONDS = 0.05, 0.01
+"""Seconds that an OSD waits before each operation, and from which age on one is slow to it. Without a delay the loads
+would take all CPUs that other tests need, too."""
 
 BOARDS: dict[str, dict[str, Any]] = {name.removesuffix(".json"): json.loads(text) for name, text in generated().items()}
 ASKED = [asked for name, board in BOARDS.items() for asked in asked_of(name, board)]
@@ -109,9 +110,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
             cluster = running.enter_context(Cluster(osds=2, mdss=2, max_mds=2, store="bluestore"))
             observer.wait_for("pinchpoint_mds_rank_held")
             observer.watch(cluster)
-            cluster.command("config set", who="osd", name="osd_op_complaint_time", value=str(SLOW_SECONDS))
             limit_cache(cluster, CACHE)
             running.enter_context(metadata(cluster, "hold", files=OPEN_FILES))
+            slow_down(cluster)
             with run(cluster, stack, folder, "first", 24) as first:
                 first.wait(90)
             for sign in SIGNS_OF_THE_FIRST:
@@ -143,6 +144,7 @@ SIGNS = (
     'pinchpoint:verdict:info{run=~".*second"}',
     'pinchpoint:phase_verdict:info{run=~".*second"}',
     'pinchpoint:run_fact:hosts{run=~".*second"}',
+    'rate(pinchpoint_ceph_client_inflight_seconds_total{target="mds"}[20s])',
     "ceph_healthcheck_slow_ops > 0",
     'pinchpoint_storage_device_info{owner=~"osd[.].+", device!=""}',
 )
@@ -159,11 +161,21 @@ def limit_cache(cluster: Cluster, limit: int) -> None:
     cluster.command("config set", who="mds", name="mds_cache_memory_limit", value=str(limit))
 
 
+def slow_down(cluster: Cluster) -> None:
+    """Let each operation take long enough to be a slow one."""
+    for option, value in {
+        "osd_op_complaint_time": SLOW_SECONDS,
+        "osd_debug_inject_dispatch_delay_duration": DELAY,
+        "osd_debug_inject_dispatch_delay_probability": 1,
+    }.items():
+        cluster.command("config set", who="osd", name=option, value=str(value))
+
+
 def small_files(mount: Mount) -> list[str]:
     """Return a fio that makes, writes and removes small files all the time."""
     return [
         "fio", "--name=small", f"--directory={mount.path}", "--rw=write", "--bs=4k", "--size=1M", "--nrfiles=64",
-        "--create_on_open=1", "--unlink_each_loop=1", "--loops=1000000",
+        "--create_on_open=1", "--unlink_each_loop=1", "--loops=1000000", "--rate_iops=20",
     ]  # fmt: skip
 
 

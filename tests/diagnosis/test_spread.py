@@ -83,7 +83,7 @@ def test_where_nothing_was_changed_one_figure_in_twenty_is_outside_the_interval(
     chance = random.Random(4)
     sizes = (first, second, reference)
     outside, looked = 0, 0
-    while looked < 1800:
+    while looked < 1200:
         scatters = [0.05 * math.exp(chance.gauss(0, unlike)) for _ in range(figures)]
         groups = [[_repeats(chance, scatter, size) for size in sizes] for scatter in scatters]
         spreads = [spread(found) for found in groups]
