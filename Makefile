@@ -27,7 +27,7 @@ demo: setup ## run a real fio workload, see its alerts arrive in Alertmanager
 demo-ceph: setup ## start a real Ceph cluster with a small MDS cache: see the alert come, help and go
 	@PYTHONPATH=compose:tests $(python) compose/demo_ceph.py
 
-test: lint ## do what lint does and run all tests that other load on the machine can't fail
+test: setup ## do what lint does and run all tests that other load on the machine can't fail
 	@scripts/test
 
 prove: setup ## show on real faults, in real time, that it is right; 20 minutes a repeat; writes docs/accuracy.md; REPEATS=3

@@ -480,7 +480,7 @@ def test_what_is_kept_is_bounded() -> None:
     header = b"a: (g=0): rw=read, bs=\n"
     block = b"a: (groupid=0, jobs=1): err= 0: pid=%d: now\n  read: IOPS=1, BW=1B/s (1B/s)(1B/1msec)\n"
     line = TEXTS["terse-3.txt"].split(b"\n")[1] + b"\n"
-    for count in range(10_000):
+    for count in range(5_000):
         reader.feed(header + block % count + line + b"{\n")
 
     run = reader._run

@@ -40,7 +40,7 @@ SILENT = {
     for name, data in OUTPUTS.items()
     if not data or name.rpartition("-")[2] in ("fail", "sigint", "baddir", "segv", "json") or "fail" in name
 }
-LENGTH = 1 << 18
+LENGTH = 1 << 17
 """Bytes of a long output."""
 KINDS = pytest.mark.parametrize("kind", BENCHMARKS, ids=[kind.name for kind in BENCHMARKS])
 
@@ -165,12 +165,12 @@ def test_a_reader_does_not_grow_with_its_output(kind: type[Benchmark], what: str
 
 @KINDS
 def test_a_document_that_never_ends_is_bounded(kind: type[Benchmark], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "DOCUMENT_LIMIT", 1 << 18)
-    reader, piece = kind.reader(), b"{ x\n" * (1 << 12)
+    monkeypatch.setattr(output, "DOCUMENT_LIMIT", 1 << 16)
+    reader, piece = kind.reader(), b"{ x\n" * (1 << 10)
     tracemalloc.start()
     try:
-        for _ in range(8):  # 1.75 MiB of strings
+        for _ in range(8):  # 0.44 MiB of strings
             reader.feed(piece)
-        assert tracemalloc.get_traced_memory()[0] < 1 << 20
+        assert tracemalloc.get_traced_memory()[0] < 1 << 18
     finally:
         tracemalloc.stop()

@@ -1,6 +1,6 @@
 """What each query of each dashboard costs at 100 hosts with 480 OSDs: samples that Prometheus reads, never times.
 
-A fifth of the hosts is simulated (bench/fleet.py), with what a real exporter says of an OSD, an MDS and a client for
+A tenth of the hosts is simulated (bench/fleet.py), with what a real exporter says of an OSD, an MDS and a client for
 each of them (daemons.prom, recorded on a real cluster), more CPUs, node_exporter's metrics and Ceph's own. A real
 Prometheus scrapes them for half a minute and evaluates all rules. A query is asked for a few points of an hour, with
 the steps and windows of an hour, and what it read is multiplied: each point costs the same.
@@ -25,7 +25,7 @@ from metrics import known_metrics
 from polling import until
 from scaled import Server, single
 
-SCALE = 5
+SCALE = 10
 """How many times more hosts there are than are simulated here: what a query reads grows with them."""
 CLIENTS, STORAGE = 70 // SCALE, 30 // SCALE
 SHOWN = 3600.0
