@@ -33,7 +33,10 @@ HERE = Path(__file__).parent
 LOOKED_AT, OWN = "looked_at", "clusters"
 """Fixtures of tests that share a cluster, and of those that start their own: the former run in one process, the latter
 in another, one after the other, so that no more than two clusters are there at a time."""
-FIRST = (OWN, LOOKED_AT, "tests/dashboards/test_cost.py", "tests/compose/test_native.py", "tests/compose/test_scale.py")
+FIRST = (
+    *(OWN, LOOKED_AT, "tests/dashboards/test_cost.py", "tests/compose/test_native.py", "tests/compose/test_scale.py"),
+    *("tests/rules/test_alerts.py", "tests/test_tasksources.py", "tests/benchmarks/test_io500.py"),
+)
 """What takes long has to begin early."""
 HANG = 300.0
 """Seconds of an idle machine after which a test hangs; what it waits for ends earlier, with a better message."""

@@ -16,7 +16,8 @@ from native import PARTS, Stack, free_ports
 Clusters = Callable[..., Cluster]
 
 
-def _clusters() -> Iterator[Clusters]:
+def each_cluster() -> Iterator[Clusters]:
+    """Yield what starts clusters, with the parameters of `Cluster`; they end when this is resumed."""
     if os.geteuid():
         pytest.skip("needs root, for ceph-fuse")
     if packages := missing():
@@ -25,32 +26,16 @@ def _clusters() -> Iterator[Clusters]:
         yield lambda **parameters: stack.enter_context(Cluster(**parameters))
 
 
-@pytest.fixture(scope="session")
-def looked_at() -> Iterator[Cluster]:
-    """The cluster of all who only look at one, or leave it as they found it. They run in one process: see `SHARED`.
-
-    Without the cache of librbd, fio's writes are done before they are sent, and up to 1,024 wait for the OSD
-    (objecter_inflight_ops) whatever its depth. `rados bench` leaves its objects, and where a pool is full every write
-    waits: memstore is 1 GiB large by default. And an OSD refuses a benchmark of many small blocks by default.
-    """
-    options = {
-        "client": {"rbd_cache": "false"},
-        "osd": {"memstore_device_bytes": "8Gi", "osd_bench_small_size_max_iops": "1000000"},
-    }
-    for start in _clusters():
-        yield start(options=options)
-
-
 @pytest.fixture
 def clusters() -> Iterator[Clusters]:
     """Start clusters, with the parameters of `Cluster`; they end with the test."""
-    yield from _clusters()
+    yield from each_cluster()
 
 
 @pytest.fixture(scope="module")
 def module_clusters() -> Iterator[Clusters]:
     """Start clusters that end with the module: for tests that leave them as they were."""
-    yield from _clusters()
+    yield from each_cluster()
 
 
 @pytest.fixture

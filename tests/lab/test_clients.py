@@ -174,8 +174,7 @@ def counted(cluster: Cluster, pids: list[int], counter: str) -> tuple[float, flo
     """Return number and seconds of what clients count themselves, asked at their admin sockets as an operator would."""
     number = seconds = 0.0
     for pid in pids:
-        # A client of any cluster of the lab.
-        for path in cluster.directory.parent.glob(f"*/run/ceph-client.admin.{pid}.*.asok"):
+        for path in cluster.directory.glob(f"run/ceph-client.admin.{pid}.*.asok"):
             client = Daemon(cluster, f"client.{pid}")
             client.socket = path
             found = client.ask("perf dump")["client"][counter]
