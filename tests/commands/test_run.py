@@ -29,7 +29,7 @@ Run = Callable[..., "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Start `pinchpoint run` with its own state and markers, and with nothing that answers as an exporter."""
+    """Start `pinchpoint run` with its own state and markers."""
 
     def start(*argv: str, **options: Any) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "COLUMNS": "120"}
@@ -37,6 +37,14 @@ def run(tmp_path: Path) -> Run:
         return subprocess.Popen(command, env=environment, cwd=tmp_path, **{"stdout": -1, "stderr": -1, **options})
 
     return start
+
+
+@pytest.fixture
+def no_exporter() -> None:
+    """Leave a test out where `pinchpoint run` would find an exporter of this host."""
+    with socket.socket() as connection:
+        if connection.connect_ex(("127.0.0.1", 9748)) == 0:
+            pytest.skip("something listens on port 9748, and `pinchpoint run` would ask it")
 
 
 def kept(tmp_path: Path) -> Path:
@@ -169,6 +177,7 @@ def test_a_child_that_keeps_the_output_open_does_not_hold_us_up(run: Run) -> Non
         os.kill(left, signal.SIGKILL)
 
 
+@pytest.mark.usefixtures("no_exporter")
 def test_any_command_is_one_phase_with_what_was_full_in_it(run: Run, tmp_path: Path) -> None:
     spin = "import time\nend = time.monotonic() + 2.5\nwhile time.monotonic() < end: pass"
 
@@ -310,6 +319,7 @@ def test_several_targets_are_recorded_and_one_that_goes_loses_no_other(run: Run,
     assert f"warning: no samples: {here}: " not in stderr
 
 
+@pytest.mark.usefixtures("no_exporter")
 def test_other_hosts_come_from_prometheus_where_no_target_is_named(run: Run, tmp_path: Path) -> None:
     series = [
         {"metric": {"__name__": "pinchpoint_threads", "instance": instance, "role": "r"}, "values": [[5.5, "3"]]}

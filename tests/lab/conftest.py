@@ -12,12 +12,12 @@ from lab.fixtures import each_cluster
 
 @pytest.fixture(scope="package")
 def looked_at() -> Iterator[Cluster]:
-    """The cluster of all who only look at one, or leave it as they found it. They run in one process: see `LOOKED_AT`
-    in tests/conftest.py.
+    """The cluster of all who only look at one, or leave it as they found it.
 
-    Without the cache of librbd, fio's writes are done before they are sent, and up to 1,024 wait for the OSD
-    (objecter_inflight_ops) whatever its depth. `rados bench` leaves its objects, and where a pool is full every write
-    waits: memstore is 1 GiB large by default. And an OSD refuses a benchmark of many small blocks by default.
+    They run in one process: see `LOOKED_AT` in tests/conftest.py. Without the cache of librbd, fio's writes are done
+    before they are sent, and up to 1,024 wait for the OSD (objecter_inflight_ops) whatever its depth. `rados bench`
+    leaves its objects, and where a pool is full every write waits: memstore is 1 GiB large by default. And an OSD
+    refuses a benchmark of many small blocks by default.
     """
     options = {
         "client": {"rbd_cache": "false"},
