@@ -352,7 +352,7 @@ def test_hundreds_of_threads_are_told_of_all_and_once(source: TaskSource, puppet
     assert len(told) == len(uses)
 
 
-STORM = 600
+STORM = 300
 """Threads and processes that each of a storm begins and ends."""
 
 

@@ -104,9 +104,9 @@ COMMANDS = {
         rbd_figures,
     ),
     "osd": Command(
-        # 30,000 blocks of 4 KiB in four objects, which take some seconds.
+        # 15,000 blocks of 4 KiB in four objects, which take some seconds.
         "ceph_osd_bench",
-        ["ceph", "tell", "osd.0", "bench", str(30_000 * 4096), "4096", str(4 * MIB), "4"],
+        ["ceph", "tell", "osd.0", "bench", str(15_000 * 4096), "4096", str(4 * MIB), "4"],
         ["write"],
         osd_figures,
     ),

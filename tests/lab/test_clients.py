@@ -202,7 +202,7 @@ def test_every_thread_of_a_client_has_the_role_of_its_work_and_its_cpu_time_is_c
         assert same, (by_role(observer, threads), Counter(thread_names(program.all(pids))))
 
         exported, used = by_role(observer, cpu), cpu_seconds(pids)
-        gained = until(PATIENCE, lambda: (now := cpu_seconds(pids)) - used > 1.5 and now - used, pause=0.5)
+        gained = until(PATIENCE, lambda: (now := cpu_seconds(pids)) - used > 0.8 and now - used, pause=0.5)
         # What a scrape later has: the same time, a little late or early.
         charged = until(PATIENCE, lambda: (now := total(observer, cpu, exported)) > 0.7 * gained and now)
 
