@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from ipaddress import ip_address
 from pathlib import Path
 from threading import Condition, Thread
 from typing import Protocol
@@ -380,15 +381,15 @@ class _Asked:
 
 @cache
 def is_here(target: str, server: str = "") -> bool:
-    """Return whether a target (``HOST:PORT`` or a URL) is on this machine: its address is the one we would call from.
+    """Return whether a target (``HOST:PORT`` or a URL) is on this machine: loopback, or the address we would call from.
 
     Where it was named by a `server` (a URL), a loopback address is that machine's and not ours.
     """
     address = _address(target)
     if address is None:
         return False
-    if server and (address.startswith("127.") or address == "::1"):
-        return is_here(server)
+    if ip_address(address).is_loopback:
+        return is_here(server) if server else True
     return address == _own_address(address)
 
 

@@ -530,7 +530,8 @@ def stacks_can_be_read() -> bool:
     """Return whether a sleeping process' stack may be read here."""
     with subprocess.Popen(["sleep", "60"]) as process:
         try:
-            return "+0x" in Path(f"/proc/{process.pid}/stack").read_text()
+            # One that runs has no stack; a moment later it sleeps.
+            return bool(until(2, lambda: "+0x" in Path(f"/proc/{process.pid}/stack").read_text()))
         except OSError:
             return False
         finally:
@@ -588,5 +589,6 @@ def test_dd_that_syncs_each_block_waits_for_its_disk(real: Real, load: Callable[
     shares = real.shares("dd", 3.0, pid=pid)
     left = {wait: share for wait, share in shares.items() if wait not in ("cpu", "runqueue")}
 
-    assert left.pop("disk") > 0.03, "on a busy machine it waits for CPUs for most of the time"
+    # How much that is, depends on who else wants the CPUs: for most of the time it may wait for one.
+    assert left.pop("disk") > max(left.values()), shares
     assert sum(left.values()) < 0.1, left
