@@ -301,6 +301,14 @@ def test_a_border_that_is_near_is_told() -> None:
     assert (over.confidence, clear.confidence, clear.margin) == (Confidence.MEDIUM, Confidence.HIGH, "")
 
 
+def test_it_is_not_sure_to_be_latency_bound_where_something_works_for_most_of_the_time() -> None:
+    working, resting = judged(a=mds(0.6, 0.0)), judged(a=mds(0.3, 0.0))
+
+    assert (working.kind, working.confidence) == (Kind.LATENCY_BOUND, Confidence.MEDIUM)
+    assert working.margin == "mds_lock of mds.a is 60% busy, and full from 80% on"
+    assert (resting.kind, resting.confidence) == (Kind.LATENCY_BOUND, Confidence.HIGH)
+
+
 def test_lost_samples_make_a_verdict_doubtful() -> None:
     host = mds(0.95, 0.0)
     host.counter("pinchpoint_sampler_samples_total", 5, probe="tasks")

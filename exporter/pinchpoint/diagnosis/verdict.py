@@ -85,7 +85,10 @@ class Verdict:
     ranking: tuple[Limit, ...] = ()
     """Every resource that serves what is waited for, the most blamed first."""
     margin: str = ""
-    """How near another verdict was, in words ("just over"); empty where it is clear."""
+    """How near another verdict was, in words ("just over"); empty where it is clear.
+
+    Latency-bound is not clear where a resource that is not full answers for as much of the time as a limit does.
+    """
     confidence: Confidence = Confidence.HIGH
     doubts: tuple[str, ...] = ()
     """Why the confidence is not high."""
@@ -241,8 +244,9 @@ def _over(limit: Limit) -> str:
 def _under(ranking: Sequence[Limit]) -> str:
     for limit in ranking:
         name = evidence.name(limit)
-        if not limit.full and limit.reach >= LEAD and 0 <= limit.threshold - limit.busy < CLOSE:
-            return f"just under: {name} is {limit.busy:.0%} busy, and full from {limit.threshold:.0%} on"
+        if not limit.full and limit.reach >= LEAD and limit.busy <= limit.threshold:
+            near = "just under: " if limit.threshold - limit.busy < CLOSE else ""
+            return f"{near}{name} is {limit.busy:.0%} busy, and full from {limit.threshold:.0%} on"
         if limit.full and 0 <= LEAD - max(limit.blame, limit.reach) < CLOSE:
             return f"just under: {name} answers for {limit.blame:.0%} of the time, {LEAD:.0%} is the border"
     return ""
