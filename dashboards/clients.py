@@ -288,7 +288,7 @@ def operations() -> Panel:
         "client.",
         "About as long as the requests beside it; far shorter where a cache answers.",
         "Far longer than the requests: the client itself is slow, its lock, its threads or a full cache.",
-        ("LibrbdThreadSaturated", "ClientOverloaded"),
+        ("CephClientSaturated", "ClientOverloaded"),
     )
     labels = "instance, client, operation"
     query = Query(
@@ -319,7 +319,7 @@ def threads() -> Panel:
         "How busy the serial threads and locks of Ceph clients are, and the busiest thread of the benchmark.",
         "Below the dashed lines.",
         "A thread of the client is full: more processes or mounts bring more. The benchmark's own is full: more ranks.",
-        ("LibrbdThreadSaturated", "BenchmarkThreadSaturated"),
+        ("CephClientSaturated", "BenchmarkThreadSaturated"),
     )
     found = f"{share('busy', CLIENT_THREADS)} or {share('busy', BENCHMARK_THREADS)}"
     return lines(

@@ -310,7 +310,7 @@ def clients() -> Panel:
         "Well below the dashed line: the benchmark has time left to ask for more.",
         "`benchmark` is full: it measures its own CPU time, use more processes. A client's thread is full: another "
         "mount or image adds what more processes on this one don't.",
-        ("BenchmarkThreadSaturated", "LibrbdThreadSaturated", "ClientOverloaded"),
+        ("BenchmarkThreadSaturated", "CephClientSaturated", "ClientOverloaded"),
     )
     return kind(
         "Benchmark and its clients",
