@@ -146,7 +146,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exporter]:
     with (directory / "log").open("wb") as stderr:
         process = subprocess.Popen([*command, f"--path.runs={directory / 'runs'}"], stderr=stderr)
     exporter = Exporter(process, directory / "log")
-    assert until(20, lambda: exporter.scrape().value("pinchpoint_probe_success", probe="self") == 1)
+    sampled(exporter, "self", "tasks")
     yield exporter
     process.kill()
     process.wait()

@@ -210,7 +210,8 @@ def test_fio_job_groups_are_phases_with_results_from_its_json(run: Run, tmp_path
     assert stdout.startswith(b"before\n")
     assert stdout.endswith(b"after\n")
     assert [phase["name"] for phase in phases] == ["burn", "write_it"]
-    assert all(1.5 < phase["end"] - phase["start"] < 4 for phase in phases)
+    assert all(0 < phase["end"] - phase["start"] < 2 + patience(2) for phase in phases)
+    assert phases[0]["end"] <= phases[1]["start"]
     units = {(result["operation"], result["unit"]) for result in phases[1]["results"]}
     assert units == {("write", "bytes_per_second"), ("write", "operations_per_second")}
     # On a host that is full of other things too, those may stand above it.

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,6 +18,7 @@ from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.build import benchmark_kinds, local_sampler
 from pinchpoint.commands.options import targets_option
 from pinchpoint.config import Config, load_config, phase_pattern
+from pinchpoint.model import Snapshot
 from pinchpoint.prometheus import PrometheusError, fired_alerts
 from pinchpoint.runs import RunDirectory, default_run_directory
 from pinchpoint.session import Session
@@ -30,6 +31,8 @@ from pinchpoint.tomlfile import ConfigError
 __all__ = ["command"]
 
 DEFAULT_TARGET = "127.0.0.1:9748"
+FIRST_SECONDS = 10.0
+"""Seconds in which a named target has to answer for the first time: its host may be busy."""
 BUILD = "pinchpoint_build_info"
 """The metric that only an exporter of Pinchpoint has."""
 
@@ -138,9 +141,14 @@ def _sources(targets: Sequence[str], prometheus: str | None, config: Config) -> 
 def _require(exporters: Sequence[TargetSource]) -> None:
     """Ask the targets that were named: a mistake is better known before the run than after it. Raises SourceError."""
     with ThreadPoolExecutor(max(1, len(exporters))) as pool:
-        for exporter, snapshot in zip(exporters, pool.map(TargetSource.snapshot, exporters), strict=True):
+        for exporter, snapshot in zip(exporters, pool.map(_first_snapshot, exporters), strict=True):
             if BUILD not in snapshot.values:
                 raise SourceError(exporter.name, "serves metrics, but is no exporter of Pinchpoint")
+
+
+def _first_snapshot(exporter: TargetSource) -> Snapshot:
+    with closing(TargetSource(exporter.name, FIRST_SECONDS)) as patient:
+        return patient.snapshot()
 
 
 def _this_host(config: Config) -> Source:
