@@ -107,7 +107,7 @@ def test_what_threads_used_is_what_the_kernel_says_to_the_nanosecond(
         account.sample()
 
     assert account.of(puppet) == differences(puppet.used(), before)
-    assert account.of(puppet)[threads[2]] == (0, 0)
+    assert account.of(puppet)[threads[2]][0] < MILLISECOND  # on a busy machine it may still have been about to sleep
     account.sample()
     assert account.of(puppet) == differences(puppet.used(), before)
 
