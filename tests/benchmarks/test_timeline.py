@@ -335,6 +335,27 @@ def test_a_run_that_turns_out_to_have_failed_failed_in_the_phase_that_went_on_la
     assert shown(timeline) == [("write", 1.0, 2.0, "finished"), ("read", 2.0, 3.0, "failed")]
 
 
+def test_a_process_that_ends_long_after_its_last_word_has_no_second_phase() -> None:
+    timeline = Timeline("toy")
+    timeline.see(seen("read", source=Source.THREAD), 1.0)
+    timeline.hear([Ended("read", (rate(1.0),))], 5.0, Source.STDOUT)
+    for now in (5.5, 9.0, 9.5):
+        timeline.see(seen("read", source=Source.THREAD), now)
+    timeline.end(10.0)
+
+    assert shown(timeline) == [("read", 1.0, 5.0, "finished")]
+
+
+def test_a_phase_that_was_seen_again_in_a_run_that_failed_is_one_that_failed() -> None:
+    timeline = Timeline("toy")
+    timeline.see(seen("read", source=Source.THREAD), 1.0)
+    timeline.hear([Ended("read", (rate(1.0),))], 5.0, Source.STDOUT)
+    timeline.see(seen("read", source=Source.THREAD), 9.0)
+    timeline.end(10.0, failed=True)
+
+    assert shown(timeline) == [("read", 1.0, 5.0, "finished"), ("read", 9.0, 10.0, "failed")]
+
+
 def test_a_regular_end_takes_back_what_seemed_to_be_a_failure() -> None:
     timeline = Timeline("toy")
     timeline.hear([Failed("the output ends early"), RunBegan(), Completed()], 1.0, Source.STDOUT)

@@ -165,11 +165,26 @@ class Timeline:
         self._failed = failed = failed or self._failed or self.complete is False
         self._last = self._current or self._last
         self._leave(now)
+        if not failed:
+            self._forget_slow_end()
         if self._last is not None and failed and not self._last.results:
             self._last.state = State.FAILED
         if any(not mark.vague for mark in self.phases):
             self.phases = [mark for mark in self.phases if not mark.vague or mark.results]
         self.state = State.FAILED if failed else State.FINISHED
+
+    def _forget_slow_end(self) -> None:
+        """Forget a last phase that looks alone began after one of that name had told its results.
+
+        It is the end of its process, which may take longer than `MOMENT`: clients of a busy cluster do.
+        """
+        if len(self.phases) < 2:
+            return
+        before, last = self.phases[-2:]
+        only_seen = last.source != Source.STDOUT and not last.results
+        if last is self._last and only_seen and before.name == last.name and before.results:
+            self.phases.pop()
+            self._last = before
 
     def awaits(self, phase: str) -> int:
         """Return how many phases of that name there are whose results are not known."""
