@@ -68,12 +68,14 @@ class Load(NamedTuple):
         runnable = int((procfs / "loadavg").read_text().split()[3].partition("/")[0])
         return cls(time.monotonic(), sum(ticks), idle + iowait, stolen, runnable)
 
+    def stolen_share(self, since: Load) -> float:
+        """Return the share of the CPUs' time since an earlier reading that a hypervisor took, 0 to 1."""
+        return (self.stolen - since.stolen) / max(1, self.total - since.total)
+
     def slowness(self, since: Load | None = None) -> float:
         """Return by how much longer everything takes now, on this machine's CPUs: 1 where nobody waits for one."""
         share = max(1.0, self.runnable / (os.cpu_count() or 1))
-        if since is not None and self.total > since.total:
-            share /= max(0.1, 1 - (self.stolen - since.stolen) / (self.total - since.total))
-        return share
+        return share if since is None else share / max(0.1, 1 - self.stolen_share(since))
 
     def words(self, since: Load) -> str:
         """Return what the machine did since an earlier reading."""
@@ -81,7 +83,7 @@ class Load(NamedTuple):
         load = " ".join(f"{load:.1f}" for load in os.getloadavg())
         return (
             f"{self.time - since.time:.0f} s: CPUs {1 - (self.idle - since.idle) / ticks:.0%} busy, "
-            f"{(self.stolen - since.stolen) / ticks:.0%} stolen; now {self.runnable} threads want "
+            f"{self.stolen_share(since):.0%} stolen; now {self.runnable} threads want "
             f"{os.cpu_count()} CPUs, load {load}, {_available() >> 20} MiB available{_pressure()}"
         )
 

@@ -27,7 +27,7 @@ WINDOW = 15.0
 KEPT = 45.0
 """Seconds of a history that the rules can know of: a window, and the time that a run has to be older than that."""
 PACE = 15.0
-"""Seconds between evaluations: of what the rules record nothing is looked back upon."""
+"""Seconds between evaluations. What is compared here looks back on nothing that a rule has recorded."""
 TICK = 0.1
 """Seconds to which times are rounded: promtool's series have samples at a steady pace, or gaps."""
 JUDGED = 4

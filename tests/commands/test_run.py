@@ -211,6 +211,7 @@ def test_fio_job_groups_are_phases_with_results_from_its_json(run: Run, tmp_path
     assert stdout.endswith(b"after\n")
     assert [phase["name"] for phase in phases] == ["burn", "write_it"]
     assert all(0 < phase["end"] - phase["start"] < 2 + patience(2) for phase in phases)
+    assert phases[1]["end"] - phases[0]["start"] > 2, "each takes 2 s, and is seen a little late"
     assert phases[0]["end"] <= phases[1]["start"]
     units = {(result["operation"], result["unit"]) for result in phases[1]["results"]}
     assert units == {("write", "bytes_per_second"), ("write", "operations_per_second")}

@@ -16,6 +16,7 @@ import pytest
 from ceph_answers import run_daemon
 from daemon_socket import DaemonSocket
 from machine import Machine, stat_line
+from patience import Load
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.ceph import follower
 from pinchpoint.model import Snapshot
@@ -565,12 +566,13 @@ def load(tmp_path: Path) -> Iterator[Callable[..., int]]:
 def test_a_process_that_computes_spends_its_time_on_cpus_or_waiting_for_one(
     real: Real, load: Callable[..., int]
 ) -> None:
+    began = Load.read()
     shares = real.shares("compute", 2.0, pid=load(sys.executable, "-uc", "print()\nwhile True: pass", ready=True))
 
-    # What a hypervisor takes of a CPU is on no clock of a thread, and looks idle.
-    stolen = shares.pop("idle", 0.0)
-    assert shares["cpu"] + shares["runqueue"] > 0.95 * sum(shares.values()), shares
-    assert stolen < 0.5, shares
+    # What a hypervisor takes of a CPU is on no clock of a thread, and looks idle; it may take all of it from this one.
+    stolen = Load.read().stolen_share(began) * (os.cpu_count() or 1)
+    assert shares["cpu"] + shares["runqueue"] > 0.9 - stolen, shares
+    assert shares["cpu"] + shares["runqueue"] > 0.9 * (1 - shares["idle"]), shares
 
 
 def test_of_more_runnable_threads_than_cpus_each_waits_for_a_cpu(real: Real, load: Callable[..., int]) -> None:
