@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine import KERNEL_THREAD, KWORKER, Machine, stat_line
+from pinchpoint.build import build_host
+from pinchpoint.config import Config
 from pinchpoint.processes import OWNER_LIMIT, Process, Processes, ceph_id
 from pinchpoint.procfs import read_bytes
 from pinchpoint.roles import BENCHMARK, load_roles
 
 
-def table(machine: Machine, adopted: Callable[[], set[int]] = set) -> Processes:
+def table(machine: Machine, adopted: Callable[[], Collection[int]] = set) -> Processes:
     return Processes(machine.procfs, load_roles(), adopted)
 
 
@@ -338,3 +341,19 @@ def test_daemons_of_two_clusters_get_the_beginning_of_their_fsid(machine: Machin
 
     machine.end(11)
     assert owners(10.0) == {10: "osd.0@aaaaaaaa", 12: "osd.0"}, "a name that comes and goes would end every series"
+
+
+def test_a_scan_waits_for_no_file_system_that_markers_may_be_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All probes wait for a scan: the probe that reads the markers of runs tells it what it found."""
+    host = build_host(Config())
+    monkeypatch.setattr(host.runs, "command_pids", lambda now: pytest.fail("a scan reads markers"))
+    host.runs.commands = frozenset({os.getpid()})
+
+    assert host.processes.current(time.monotonic())[os.getpid()].class_ == BENCHMARK
+
+
+def test_without_that_probe_markers_are_read_for_the_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = build_host(Config(probe={"benchmark": False}))
+    monkeypatch.setattr(host.runs, "command_pids", lambda now: frozenset({os.getpid()}))
+
+    assert host.processes.current(time.monotonic())[os.getpid()].class_ == BENCHMARK

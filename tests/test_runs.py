@@ -425,7 +425,7 @@ def test_whatever_stands_in_a_marker_reading_it_raises_nothing(
 
     for found in runs.markers(NOW):
         assert isinstance(runs.alive(found), bool)
-    assert isinstance(runs.command_pids(NOW), set)
+    assert runs.command_pids(NOW) == runs.commands
 
 
 def test_where_run_may_not_be_written_the_users_own_directory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

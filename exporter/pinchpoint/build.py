@@ -12,7 +12,7 @@ from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.config import Config, ConfigError, phase_pattern
 from pinchpoint.model import Point
-from pinchpoint.probes import PROBES, Host, kworkers
+from pinchpoint.probes import PROBES, Host, benchmark, kworkers
 from pinchpoint.probes.tasks import Tasks
 from pinchpoint.processes import Processes
 from pinchpoint.roles import load_roles
@@ -49,7 +49,13 @@ def build_host(config: Config) -> Host:
     procfs = Path(config.path.procfs)
     roles = load_roles(Path(config.roles_file) if config.roles_file else None)
     runs = RunDirectory(Path(config.path.runs) if config.path.runs else default_run_directory(), procfs)
-    processes = Processes(procfs, roles, adopted=lambda: runs.command_pids(time.time()))
+
+    def adopted() -> frozenset[int]:
+        # Every probe waits while processes are scanned, the fastest too, and the directory may be on a file system that
+        # hangs, or is under test: only the probe that reads it anyway may wait for it.
+        return runs.commands if config.probe.get(benchmark.Benchmark.name, True) else runs.command_pids(time.time())
+
+    processes = Processes(procfs, roles, adopted)
     return Host(
         procfs, Path(config.path.sysfs), Path(config.path.rootfs), roles, processes, runs, benchmark_kinds(config),
         waits=load_waits(Path(config.waits_file) if config.waits_file else None), task_source=config.task_source,

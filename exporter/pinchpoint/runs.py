@@ -192,6 +192,8 @@ class RunDirectory:
         self.path = path
         self._procfs = procfs
         self._cache: dict[str, tuple[_Identity, Marker | None]] = {}
+        self.commands: frozenset[int] = frozenset()
+        """The pids of `command_pids`, as they were read last: to look at them reads no file."""
 
     def create(self) -> None:
         """Make the directory, open to every user as /tmp is. Raises OSError."""
@@ -263,9 +265,11 @@ class RunDirectory:
         except (OSError, FormatError):
             return False
 
-    def command_pids(self, now: float) -> set[int]:
+    def command_pids(self, now: float) -> frozenset[int]:
         """Return the pids of the commands of the runs that go on."""
-        return {marker.command_pid for marker in self.markers(now) if self.alive(marker) and self._started(marker)}
+        running = (marker for marker in self.markers(now) if self.alive(marker) and self._started(marker))
+        self.commands = frozenset(marker.command_pid for marker in running)
+        return self.commands
 
     def _started(self, marker: Marker) -> bool:
         """Return whether the run is the parent of its command: a marker could name anybody's process."""
