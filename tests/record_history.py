@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from pinchpoint.catalogue import all_metrics
-from pinchpoint.model import Snapshot
-from pinchpoint.recording import Recorder, read_recording, time_of
+from pinchpoint.model import Snapshot, time_of
+from pinchpoint.recording import Recorder, read_recording
 from verdict_agreement import KEPT, PACE, READ
 
 KINDS = {metric.name: (metric.kind.value, "") for metric in all_metrics()}

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from pinchpoint.model import THIS_HOST, Labels, Snapshot, Snapshots
-from pinchpoint.recording import Recorder, read_documents, read_recording, read_series, time_of
+from pinchpoint.model import THIS_HOST, Labels, Snapshot, Snapshots, time_of
+from pinchpoint.recording import Recorder, read_documents, read_recording, read_series
 
 KINDS = {"a_seconds_total": ("counter", "Seconds."), "b_bytes": ("gauge", "Bytes.")}
 

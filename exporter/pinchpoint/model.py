@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["THIS_HOST", "Kind", "Labels", "Metric", "Point", "Snapshot", "Snapshots"]
+__all__ = ["THIS_HOST", "Kind", "Labels", "Metric", "Point", "Snapshot", "Snapshots", "time_of"]
 
 Labels = tuple[tuple[str, str], ...]
 """Label pairs sorted by name: the identity of a series among those of one metric."""
@@ -79,3 +79,8 @@ Snapshots = Mapping[str, Snapshot]
 """Hosts at one time, by what their source calls them: ``this host``, ``HOST:PORT``."""
 THIS_HOST = "this host"
 """What the host is called that is sampled by the process itself, or that a recording does not name."""
+
+
+def time_of(moment: Snapshots) -> float:
+    """Return when a moment was, in Unix seconds: by the clock of its first host, which is the one that recorded."""
+    return next((snapshot.time for snapshot in moment.values()), 0.0)

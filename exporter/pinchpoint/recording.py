@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import math
 import os
+import re
 import zlib
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
@@ -18,7 +19,7 @@ from pathlib import Path
 from pinchpoint.model import THIS_HOST, Labels, Snapshot, Snapshots
 from pinchpoint.sampletext import HEAD_LIMIT, escaped, parse_head, render_head, render_value, split_sample
 
-__all__ = ["FILE", "INSTANCE", "Recorder", "read_documents", "read_recording", "read_series", "time_of"]
+__all__ = ["FILE", "INSTANCE", "Recorder", "hosts_of", "read_documents", "read_recording", "read_series"]
 
 FILE = "samples.om.gz"
 """Name of the recording in a run's directory."""
@@ -32,6 +33,8 @@ LEVEL = 6
 DECIMALS = 9
 """Of a value, so nanoseconds: what sums of floats have behind them can't be compressed, and means nothing."""
 END = "# EOF"
+HOST = re.compile(rf'[{{,]{INSTANCE}="((?:[^"\\]|\\.)*)"')
+"""The host of a series; a quotation mark within a value stands behind a backslash."""
 
 
 class Recorder:
@@ -141,6 +144,11 @@ def read_series(document: str, name: str) -> Iterator[tuple[str, Labels, float]]
         at = document.find(start, end)
 
 
+def hosts_of(document: str) -> frozenset[str]:
+    """Return what tells the hosts of a moment's text apart: their names, with what escapes their characters."""
+    return frozenset(HOST.findall(document))
+
+
 def _damaged(path: Path, whole: int, error: Exception, warn: Callable[[str], None]) -> None:
     """Say that only the first moments are used. Raises ValueError where there is none."""
     if not whole:
@@ -161,11 +169,6 @@ def _members(path: Path) -> Iterator[str]:
             if member.eof:
                 yield b"".join(parts).decode()
                 member, parts, length = zlib.decompressobj(wbits=31), [], 0
-
-
-def time_of(moment: Snapshots) -> float:
-    """Return when a moment was, in Unix seconds: by the clock of its first host, which is the one that recorded."""
-    return next((snapshot.time for snapshot in moment.values()), 0.0)
 
 
 class _MomentReader:

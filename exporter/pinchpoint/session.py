@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 
@@ -23,14 +23,15 @@ from pinchpoint.catalogue import all_metrics
 from pinchpoint.diagnosis.facts import facts
 from pinchpoint.diagnosis.facts import merged as merged_facts
 from pinchpoint.diagnosis.marks import verdict_mark
-from pinchpoint.diagnosis.usage import Usage, usage
-from pinchpoint.diagnosis.verdict import Verdict, verdict
+from pinchpoint.diagnosis.usage import Usage, usages
+from pinchpoint.diagnosis.verdict import Verdict, judge
+from pinchpoint.diagnosis.window import Sightings, Stream, Window, Windows
 from pinchpoint.figures import format_result
-from pinchpoint.model import Snapshot, Snapshots
 from pinchpoint.procfs import parse_stat, read_bytes
 from pinchpoint.prometheus import FiredAlert
 from pinchpoint.recording import Recorder
 from pinchpoint.runs import Marker, PhaseMark, Result, RunDirectory
+from pinchpoint.samples import Samples
 from pinchpoint.sources import Source, SourceError
 
 __all__ = ["PhaseRecord", "Session"]
@@ -59,32 +60,6 @@ PATIENCE = 2.0
 """Seconds for which the end waits for a look that is under way: it may hang in a file system."""
 
 
-STALE = 5.0
-"""Seconds for which a host that gives no answer stands as it was last seen: several scrapes of a slow Prometheus."""
-JUDGED_PHASES = 64
-"""Phases whose snapshots are kept in memory: the last ones (one snapshot has 0.2 MB for 1,000 series)."""
-
-
-def _with_ended(earlier: Snapshot, later: Snapshot, *, gauges: bool) -> Snapshot:
-    """Return the later snapshot with the benchmark's series that ended in between, as they were last.
-
-    A process that has gone takes its series along, and what it used belongs to the phase all the same. Without `gauges`
-    only integrals are kept: who took part in a phase is no part of the next one.
-    """
-    values = dict(later.values)
-    for name, series in earlier.values.items():
-        if name.startswith("pinchpoint_workload_"):
-            own = series if gauges or name.endswith("_total") else {}
-        elif name.startswith("pinchpoint_resource_"):
-            own = {labels: value for labels, value in series.items() if ("resource", "benchmark") in labels}
-        else:
-            continue
-        now = later.values.get(name, {})
-        if own.keys() - now.keys():
-            values[name] = {**own, **now}
-    return Snapshot(later.time, values)
-
-
 @dataclass(slots=True)
 class PhaseRecord:
     """A phase and what the hosts did in it; `usage` is of this host, None where no snapshot of it could be taken."""
@@ -92,12 +67,19 @@ class PhaseRecord:
     mark: PhaseMark
     usage: Usage | None = None
     verdict: Verdict | None = None
-    before: Snapshots | None = None
-    """Each host at its start, or when it was first seen in it; None of phases that are long past."""
-    after: Snapshots | None = None
-    """Each host of `before` at its end, or when it was last seen in it; None while it goes on."""
-    open: bool = True
-    """Whether its end has not been seen yet."""
+    window: Window | None = None
+    """Where its snapshots are cut out; None when it is judged."""
+    judged: Judged | None = None
+    """What it was judged by; None while its end has not been seen."""
+
+
+class Judged(NamedTuple):
+    """What decides on the snapshots that a phase is judged by: times in Unix seconds."""
+
+    start: float
+    end: float | None
+    moments: tuple[float, float] | None
+    """Of the two moments around it; None where there aren't two."""
 
 
 class Session:
@@ -134,9 +116,9 @@ class Session:
         self._named: list[type[Benchmark]] = []
         self._whole: PhaseMark | None = None
         self._host = host
-        self._latest: dict[str, Snapshot] = {}
-        self._fresh: Snapshots = {}
-        self._seen: dict[str, float] = {}
+        self._stream = Stream()
+        self._windows = Windows()
+        self._sightings = Sightings()
         self._silent: set[str] = set()
         self._recorded = self._marked = float("-inf")
         self._signature: object = None
@@ -223,21 +205,18 @@ class Session:
         known = {id(record.mark): record for record in self.phases}
         self.phases = [known.get(id(mark)) or PhaseRecord(mark) for mark in marks]
         began = [record for record in self.phases if id(record.mark) not in known]
-        ended = [record for record in self.phases if record.open and record.mark.end is not None]
+        ended = [record for record in self.phases if record.judged is None and record.mark.end is not None]
         if began or ended:
             self._snapshot()
-            self._record.facts = merged_facts(self._record.facts, facts(self._fresh))
-            for record in ended:
-                self._close(record)
-            self._forget_ended()
+            self._record.facts = merged_facts(self._record.facts, facts(self._stream.fresh))
         for record in began:
-            if record.mark.end is None:
-                # A host that has been silent for long tells nothing of how the phase began.
-                now = self._wall()
-                record.before = {host: one for host, one in self._latest.items() if self._is_recent(host, now)}
-        for record in began:
+            record.window = self._windows.open(record.mark.start)
             if record.mark.end is None and record.mark is not self._whole:
                 self._say(f"phase {record.mark.name} began")
+        for record in ended:
+            self._close(record)
+        if ended and all(record.judged or record in began for record in self.phases):
+            self._stream.forget()
         if state.benchmark:
             marker.benchmark = state.benchmark
         marker.state = state.state if self._detector.followed else State.RUNNING
@@ -252,25 +231,46 @@ class Session:
             self._mark()
 
     def _close(self, record: PhaseRecord) -> None:
-        mark, before = record.mark, record.before or {}
-        # An exporter that has gone since was there for the most part: its last samples still count.
-        record.after = {
-            host: last
-            for host, last in self._latest.items()
-            if (first := before.get(host)) is not None and last.time > first.time
-        }
-        if (last := record.after.get(self._host)) is not None:
-            record.usage = usage(before[self._host], last)
-        if record.after:
-            marker = self._record.marker
-            record.verdict = verdict(before, record.after, benchmark=mark.benchmark or marker.benchmark, run=marker.run)
-            mark.verdict = verdict_mark(record.verdict)
-        record.open = False
-        for past in self.phases[:-JUDGED_PHASES]:
-            if not past.open:
-                past.before = past.after = None
+        mark, window = record.mark, record.window
+        if window is None or window.start != mark.start:
+            window = self._windows.open(mark.start)
+        self._windows.close(window, mark.end)
+        window.hottest = self._sightings.hottest(window.start, mark.end or window.start)
+        self._judge(record, window)
         result = f": {format_result(mark.results[0])}" if mark.results else ""
         self._say(f"phase {mark.name} ended after {(mark.end or mark.start) - mark.start:.1f} s{result}")
+
+    def _judge(self, record: PhaseRecord, window: Window) -> None:
+        mark, marker = record.mark, self._record.marker
+        record.window, record.judged = None, Judged(window.start, window.end, window.moments)
+        record.usage = record.verdict = mark.verdict = None
+        if window.after:
+            hosts = usages(window.before, window.after, window.hottest)
+            record.usage = hosts.get(self._host)
+            name = mark.benchmark or marker.benchmark
+            record.verdict = judge(hosts, window.before, window.after, benchmark=name, run=marker.run)
+            mark.verdict = verdict_mark(record.verdict)
+
+    def _judge_again(self) -> None:
+        """Judge the phases whose start or end was told so late that other moments are nearer to it.
+
+        They are in the recording, so that its report says the same.
+        """
+        late = []
+        for record in self.phases:
+            start, end = record.mark.start, record.mark.end
+            if record.judged is not None and record.judged != (start, end, self._windows.moments(start, end)):
+                late.append(record)
+        if not late:
+            return
+        try:
+            samples = Samples(self.directory / recording.FILE)
+            windows = samples.windows([record.mark for record in late])
+        except OSError as error:
+            self._warn(f"phases that were told late are not judged: {error.filename}: {error.strerror}")
+            return
+        for record, window in zip(late, windows, strict=True):
+            self._judge(record, window)
 
     def _snapshot(self) -> None:
         """Ask all hosts, and record what they say."""
@@ -278,37 +278,22 @@ class Session:
             return
         self._recorded = self._wall()
         try:
-            self._fresh = self._source.snapshots()
+            fresh = self._source.snapshots()
             problems = self._source.problems
         except SourceError as error:
-            self._fresh, problems = {}, {error.source: error.reason}
+            fresh, problems = {}, {error.source: error.reason}
         for name in problems.keys() - self._silent:
             self._silent.add(name)
             self._warn(f"no samples: {name}: {problems[name]}")
-        moment = {host: self._complete(host, one, gauges=True) for host, one in self._fresh.items()}
-        self._latest.update(moment)
-        self._seen.update(dict.fromkeys(moment, self._recorded))
-        for record in self.phases:
-            if record.open and record.before is not None:
-                # One that is first seen in the middle of a phase counts from there.
-                record.before = {**moment, **record.before}
+        moment = self._stream.take(fresh)
+        if not moment:
+            return
+        self._windows.take(moment)
+        self._sightings.take(moment)
         try:
-            if moment:
-                self._recorder.add(moment, self._kinds)
+            self._recorder.add(moment, self._kinds)
         except OSError as error:
             self._warn(f"samples are not recorded: {error.strerror}")
-
-    def _complete(self, host: str, snapshot: Snapshot, *, gauges: bool) -> Snapshot:
-        earlier = self._latest.get(host)
-        return snapshot if earlier is None else _with_ended(earlier, snapshot, gauges=gauges)
-
-    def _forget_ended(self) -> None:
-        """Forget who took part in the phase that has ended."""
-        for host, snapshot in self._fresh.items():
-            self._latest[host] = self._complete(host, snapshot, gauges=False)
-
-    def _is_recent(self, host: str, now: float) -> bool:
-        return now - self._seen[host] < STALE
 
     def finish(self, exit_status: int) -> None:
         """End the run: read the rest of the output and keep what is known of it."""
@@ -337,6 +322,7 @@ class Session:
             self._whole.end = now
             self._whole.state = State.FAILED if failed else State.FINISHED
         self._update()
+        self._judge_again()
         if self._record.marker.state == State.RUNNING:
             self._record.marker.state = State.FINISHED
         for followed in self._detector.followed:

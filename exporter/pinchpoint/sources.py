@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 
 from pinchpoint.catalogue import all_metrics
 from pinchpoint.fetch import Fetcher, FetchError
-from pinchpoint.model import THIS_HOST, Labels, Snapshot, Snapshots
+from pinchpoint.model import THIS_HOST, Labels, Snapshot, Snapshots, time_of
 from pinchpoint.prometheus import PrometheusError, raw_series
-from pinchpoint.recording import INSTANCE, read_recording, time_of
+from pinchpoint.recording import INSTANCE, read_recording
 from pinchpoint.sampler import Sampler
 from pinchpoint.sampletext import HEAD_LIMIT, parse_head, split_sample
 
@@ -35,6 +35,7 @@ __all__ = [
     "Together",
     "is_here",
     "parse_exposition",
+    "target_url",
 ]
 
 OWN = "pinchpoint_"
@@ -106,9 +107,10 @@ class LocalSource(_OneHost):
 class TargetSource(_OneHost):
     """An exporter, scraped over HTTP at ``HOST:PORT`` (its path is /metrics) or at a whole URL."""
 
-    def __init__(self, target: str, timeout: float = 2.0) -> None:
-        self.name = target
-        self.url = target if "://" in target else f"http://{target}/metrics"
+    def __init__(self, target: str, timeout: float = 2.0, name: str = "") -> None:
+        """Name the target; its host is called so too, unless it has a `name`."""
+        self.name = name or target
+        self.url = target_url(target)
         self._fetcher = Fetcher(timeout)
         self._heads: dict[str, tuple[str, Labels]] = {}
 
@@ -126,6 +128,11 @@ class TargetSource(_OneHost):
     def close(self) -> None:
         """Close the connection."""
         self._fetcher.close()
+
+
+def target_url(target: str) -> str:
+    """Return the URL of the metrics of ``HOST:PORT``, or of what is a URL already."""
+    return target if "://" in target else f"http://{target}/metrics"
 
 
 def parse_exposition(text: str, now: float, heads: dict[str, tuple[str, Labels]] | None = None) -> Snapshot:

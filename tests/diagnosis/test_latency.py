@@ -13,6 +13,7 @@ import pinchpoint.diagnosis.latency as latency_module
 from diagnosis.history import START, MadeHost, snapshots
 from pinchpoint.catalogue import all_metrics
 from pinchpoint.diagnosis.latency import Latency, ShallowDisk, Sleep, latency
+from pinchpoint.diagnosis.usage import usages
 from pinchpoint.diagnosis.verdict import Kind, verdict
 from pinchpoint.model import Labels, Snapshot
 
@@ -83,7 +84,7 @@ def told(**hosts: MadeHost) -> Latency:
     }
     total = sum(value - 100 for value in waits.values())
     shares = {wait: (value - 100) / total for wait, value in waits.items()}
-    return latency(before, after, benchmark="fio", run="r", waits=shares)
+    return latency(usages(before, after), before, after, benchmark="fio", run="r", waits=shares)
 
 
 def said(found: Latency, words: str) -> str:
@@ -304,8 +305,8 @@ def test_what_is_not_measured_is_said_in_one_sentence() -> None:
 
 def test_a_benchmark_that_nobody_saw_has_no_breakdown() -> None:
     before, after = snapshots(a=client(MadeHost(), 500, 1e-3))
-    assert latency(before, after, benchmark="ior", run="other", waits={"osd": 1.0}) == Latency()
-    assert latency({}, {}, benchmark="fio", run="r", waits={}) == Latency()
+    assert latency(usages(before, after), before, after, benchmark="ior", run="other", waits={"osd": 1.0}) == Latency()
+    assert latency({}, {}, {}, benchmark="fio", run="r", waits={}) == Latency()
 
 
 def test_a_verdict_that_is_bound_by_latency_has_the_sentences() -> None:
@@ -336,7 +337,9 @@ def test_no_values_of_any_exporter_make_it_fail(first: list[float], second: list
         made["pinchpoint_workload_owner_info"] = host.pair()[1].values["pinchpoint_workload_owner_info"]  # type: ignore[assignment]
         found.append(Snapshot(time, made))
 
-    result = latency({"a": found[0]}, {"a": found[1]}, benchmark="fio", run="r", waits={"osd": share, "disk": share})
+    before, after = ({"a": snapshot} for snapshot in found)
+    hosts = usages(before, after)
+    result = latency(hosts, before, after, benchmark="fio", run="r", waits={"osd": share, "disk": share})
 
     for path in result.paths:
         for value in (path.seconds, path.outside, path.rest, path.rate):

@@ -368,3 +368,49 @@ def test_whatever_the_numbers_a_verdict_is_given_and_its_shares_are_shares(
     assert all(math.isfinite(limit.blame) and 0 <= limit.blame <= 1.01 * len(waits) for limit in found.ranking)
     assert found.words
     assert bool(found.limits) == (found.kind in (Kind.RESOURCE, Kind.SEVERAL, Kind.STUCK))
+
+
+def test_a_full_daemon_of_another_cluster_is_never_blamed() -> None:
+    def full(cluster: str) -> MadeHost:
+        host = (
+            MadeHost()
+            .resource("mds_lock", "mds.a", 0.95, "mds", runqueue=0.0)
+            .resource("mds_cache", "mds.a", 0.9, "mds")
+        )
+        return host.gauge("pinchpoint_ceph_daemon_info", 1, daemon="mds.a", cluster=cluster, version="18")
+
+    def idle(cluster: str) -> MadeHost:
+        host = MadeHost().resource("mds_lock", "mds.a", 0.2, "mds", runqueue=0.0)
+        return host.gauge("pinchpoint_ceph_daemon_info", 1, daemon="mds.a", cluster=cluster, version="18")
+
+    def client(*clusters: str) -> MadeHost:
+        host = MadeHost().works({"mds": 1.0}, client="ceph-fuse")
+        for cluster in clusters:
+            host.gauge("pinchpoint_ceph_client_cluster_info", 1, client="ceph-fuse", cluster=cluster)
+        return host
+
+    def judged(client: MadeHost) -> set[str]:
+        """Return the hosts of the limits."""
+        return {limit.host for limit in verdict(*snapshots(client=client, here=idle("one"), there=full("two"))).limits}
+
+    assert judged(client("two")) == {"there"}
+    assert judged(client("one")) == set()
+    assert judged(client("one", "two")) == {"there"}
+    assert judged(client()) == {"there"}, "nobody says which cluster it is: any may be it"
+
+
+def test_a_frozen_daemon_of_another_cluster_holds_nobody_up() -> None:
+    frozen = (
+        MadeHost()
+        .resource("mds_lock", "mds.a", 0.0, "mds", runqueue=0.0)
+        .stuck("mds.a")
+        .gauge("pinchpoint_ceph_daemon_info", 1, daemon="mds.a", cluster="two", version="18")
+    )
+
+    def judged(cluster: str) -> str:
+        client = MadeHost().works({"mds": 1.0}, client="ceph-fuse")
+        client.gauge("pinchpoint_ceph_client_cluster_info", 1, client="ceph-fuse", cluster=cluster)
+        return verdict(*snapshots(client=client, there=frozen)).kind
+
+    assert judged("two") == "stuck"
+    assert judged("one") == "blind"

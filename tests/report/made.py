@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from pinchpoint.diagnosis.window import Sightings, Window, Windows
 from pinchpoint.model import Labels, Snapshot, Snapshots
 from pinchpoint.runs import Marker, PhaseMark, Result
 from pinchpoint.store import RunRecord
 
-__all__ = ["CLIENT", "MDS", "PHASES", "RUN", "START", "Act", "made_record", "moments", "record"]
+__all__ = ["CLIENT", "MDS", "PHASES", "RUN", "START", "Act", "cut", "made_record", "moments", "record"]
 
 START = 1_800_000_000.0
 RUN = "20270115T080000Z-base"
@@ -196,6 +197,19 @@ def _advance_cpus(host: _Host, name: str, seconds: float, wobble: float, *, hard
     for cpu in ("0", "1"):
         host.set("pinchpoint_cpu_frequency_hertz", (1.2e9 if slow else 3.1e9) * wobble, cpu=cpu)
         host.set("pinchpoint_cpu_frequency_max_hertz", 3.7e9, cpu=cpu)
+
+
+def cut(marks: Iterable[PhaseMark], taken: Iterable[Snapshots] = ()) -> list[Window]:
+    """Return the windows of phases in these moments."""
+    windows, sightings = Windows(), Sightings()
+    found = [windows.open(mark.start, mark.end) for mark in marks]
+    for moment in taken:
+        windows.take(moment)
+        sightings.take(moment)
+    windows.finish()
+    for window in found:
+        window.hottest = sightings.hottest(window.start, window.end or sightings.times[-1]) if window.moments else None
+    return found
 
 
 def record(path: Path, run: str = RUN, start: float = START, governor: str = "powersave") -> None:

@@ -1,21 +1,24 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from math import sin
+from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib as mpl
 import msgspec
 import pytest
 
-from pinchpoint.report.document import Document, Host, Phase, Ranked, build
+from pinchpoint.diagnosis.facts import facts, merged
+from pinchpoint.diagnosis.verdict import Limit
+from pinchpoint.report.document import Document, Host, Phase, build
 from pinchpoint.report.page import important, page
 from pinchpoint.report.palette import WAITS
 from pinchpoint.report.timeline import Line, Resource, Timeline, Tracer, step_of
-from pinchpoint.report.window import Reader
 from pinchpoint.runs import Result
-from report.made import MDS, RUN, START, made_record, moments
+from report.made import MDS, RUN, START, cut, made_record, moments
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}$x_1$\x00\x1b[31m\u202e&amp;"
 
@@ -23,16 +26,15 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}$x_
 def made(skip: str = "nothing") -> tuple[Document, Timeline]:
     """Return the made-up run; metrics whose name begins with `skip` are left out."""
     record = made_record(c6="on")
-    reader, tracer = Reader(record.marker.phases), Tracer(RUN, ["io500"], 2.0)
+    tracer, known, kept = Tracer(RUN, ["io500"], 2.0), dict[str, dict[str, list[str]]](), []
     for moment in moments():
-        kept = {
+        kept.append({
             host: type(taken)(taken.time, {name: of for name, of in taken.values.items() if not name.startswith(skip)})
             for host, taken in moment.items()
-        }
-        reader.take(kept)
-        tracer.take(kept)
-    reader.finish(record.marker.end)
-    found = build(record, reader.windows, reader.facts, state="finished", recorded=True)
+        })  # fmt: skip
+        tracer.take(kept[-1])
+        known = merged(known, facts(kept[-1]))
+    found = build(record, cut(record.marker.phases, kept), known, state="finished", recorded=True)
     return found, tracer.timeline
 
 
@@ -171,20 +173,16 @@ def test_what_others_wrote_is_text_and_nothing_else() -> None:
 
 def hostile(phase: Phase) -> Phase:
     assert phase.verdict is not None
-    verdict = {
-        name: [HOSTILE] if isinstance(value, list) else HOSTILE
-        for name, value in msgspec.structs.asdict(phase.verdict).items()
-    }
-    ranked = Ranked(HOSTILE, HOSTILE, HOSTILE, [HOSTILE], 0.9, 0.1, 0.0, 0.9, 0.8, True, 0.9, True)
+    lists = ("doubts", "evidence", "innocent", "blind", "latency", "no_role")
+    texts: dict[str, Any] = dict.fromkeys(lists, (HOSTILE,)) | dict.fromkeys(("margin", "runbook", "advice"), HOSTILE)
+    limit = Limit(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), 0.9, 0.1, 0.0, 0.9, 0.8, full=True, blame=0.9, reach=0.9)
     return msgspec.structs.replace(
         phase,
         phase=HOSTILE,
         state=HOSTILE,
         alerts=[HOSTILE],
         warnings=[HOSTILE],
-        waits={HOSTILE: 1.0},
-        verdict=msgspec.structs.replace(phase.verdict, **verdict),
-        ranking=[ranked],
+        verdict=replace(phase.verdict, waits={HOSTILE: 1.0}, limits=(limit,), ranking=(limit,), **texts),
     )
 
 

@@ -7,10 +7,9 @@ import pytest
 from rich.console import Console
 
 from pinchpoint.report.document import Change, Document, build
-from pinchpoint.report.window import Reader
 from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.terminal.report import report_parts
-from report.made import made_record, moments
+from report.made import cut, made_record, moments
 
 
 @pytest.fixture(scope="module")
@@ -18,10 +17,7 @@ def made() -> Document:
     record = made_record(c6="on", sha256="0")
     record.marker.phases[1].results.append(Result("latency", "seconds", 0.000242))
     record.marker.phases[1].alerts = ["MdsLockSaturated", "KswapdSaturated"]
-    reader = Reader(record.marker.phases)
-    for moment in moments():
-        reader.take(moment)
-    return build(record, reader.windows, reader.facts, state="finished", recorded=True)
+    return build(record, cut(record.marker.phases, moments()), {}, state="finished", recorded=True)
 
 
 def shown(document: Document, width: int = 80) -> str:
@@ -41,7 +37,7 @@ def test_the_table_names_each_phases_result_verdict_and_waits(made: Document) ->
 
     row = ["mdtest_easy_write", "60.0", "s", "write", "4.12", "kIOPS", "limited", "by", "mds_lock", "of", "mds.a"]
     assert row in lines
-    assert lines[lines.index(row) + 1] == ["mds", "88%", "cpu", "8%"]
+    assert lines[lines.index(row) + 1] == ["mds", "88%", "cpu", "7%"]
     assert ["find", "1.0", "s", "find", "152", "kIOPS", "too", "short"] in lines
 
 
@@ -49,7 +45,7 @@ def test_below_it_each_phase_has_its_evidence_and_what_to_do(made: Document) -> 
     text = shown(made)
     part = flat(text.partition("\nmdtest_easy_write: ")[2].partition("\nior_hard_write")[0])
 
-    assert part.startswith("limited by mds_lock of mds.a waits mds 88% cpu 8% lock 2% runqueue 2% evidence - 88% of")
+    assert part.startswith("limited by mds_lock of mds.a waits mds 88% cpu 7% lock 2% runqueue 2% evidence - 88% of")
     assert "not the limit kswapd of node0 on client1:9748 is busy for 97%: it keeps up" in part
     assert "what to do Use more active ranks" in part
     assert "(runbooks/MdsLockSaturated.md)" in part
@@ -90,7 +86,7 @@ def test_what_was_changed_is_told_with_its_hosts(made: Document) -> None:
 
 def test_a_run_without_samples_shows_its_results_and_says_why() -> None:
     record = made_record()
-    windows = Reader(record.marker.phases).windows
+    windows = cut(record.marker.phases)
     found = build(record, windows, {}, state="failed", recorded=False, warnings=["the run has no samples"])
 
     text = shown(found)
@@ -103,7 +99,7 @@ def test_a_run_without_samples_shows_its_results_and_says_why() -> None:
 def test_phases_of_one_name_have_a_number() -> None:
     record = made_record()
     record.marker.phases = [PhaseMark("write", 1.0, 2.0, valid=False), PhaseMark("write", 3.0, 4.0)]
-    found = build(record, Reader(record.marker.phases).windows, {}, state="finished", recorded=True)
+    found = build(record, cut(record.marker.phases), {}, state="finished", recorded=True)
 
     text = shown(found)
 

@@ -17,7 +17,8 @@ import click
 
 from pinchpoint import recording, store
 from pinchpoint.backfill import Backfill
-from pinchpoint.recording import read_recording, time_of
+from pinchpoint.model import time_of
+from pinchpoint.recording import read_recording
 from pinchpoint.retold import TAIL, end_of, retold
 from pinchpoint.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import fail, warn

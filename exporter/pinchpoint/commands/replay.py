@@ -11,8 +11,7 @@ import click
 
 from pinchpoint import recording, store
 from pinchpoint.diagnosis.recent import Recent, RecentVerdicts
-from pinchpoint.model import Snapshots
-from pinchpoint.recording import time_of
+from pinchpoint.model import Snapshots, time_of
 from pinchpoint.runs import Marker
 from pinchpoint.sources import RecordingSource, SourceError
 from pinchpoint.store import RunRecord, StoreError

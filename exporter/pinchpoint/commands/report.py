@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import click
-import msgspec
 
 from pinchpoint import store
-from pinchpoint.diagnosis.facts import Facts
+from pinchpoint.diagnosis.facts import Facts, facts, merged
 from pinchpoint.diagnosis.knobs import Settings
+from pinchpoint.diagnosis.window import Window
+from pinchpoint.model import Snapshots
 from pinchpoint.prometheus import PrometheusError, fired_alerts
-from pinchpoint.report.document import Document, build, settings
-from pinchpoint.report.samples import Samples
+from pinchpoint.report.document import Document, build, document_json, settings
 from pinchpoint.report.timeline import Timeline, Tracer, step_of
-from pinchpoint.report.window import Reader, hottest, needed
 from pinchpoint.runs import PhaseMark
+from pinchpoint.samples import Samples
 from pinchpoint.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import fail, say, show, warn
 from pinchpoint.terminal.report import report_parts
@@ -55,21 +56,21 @@ def command(as_json: bool, html: Path | None, against: str | None, prometheus: s
         fail(str(error))
     warnings: list[str] = []
     alerts = _alerts(record, prometheus, warnings) if prometheus is not None else []
-    reader, timeline, recorded = _read(record, warnings, pictures=html is not None)
+    read = _read(record, warnings, pictures=html is not None)
     document = build(
         record,
-        reader.windows,
-        reader.facts,
+        read.windows,
+        read.facts,
         state=standing(record),
-        recorded=recorded,
+        recorded=read.recorded,
         earlier=_settings(earlier) if earlier is not None else None,
         alerts=alerts,
         warnings=warnings,
     )
     if html is not None:
-        _write(html, document, timeline)
+        _write(html, document, read.timeline)
     if as_json:
-        say(json.dumps(msgspec.to_builtins(document), indent=2))
+        say(json.dumps(document_json(document), indent=2))
     elif html is None:
         show(*report_parts(document))
 
@@ -87,29 +88,38 @@ def _before(record: RunRecord, kept: Sequence[RunRecord]) -> RunRecord | None:
     return None
 
 
-def _read(record: RunRecord, warnings: list[str], *, pictures: bool) -> tuple[Reader, Timeline, bool]:
-    """Read what a report needs of the recording; the last is whether there is one."""
-    marker = record.marker
-    reader = Reader(marker.phases, known=record.facts or None)
+class _Read(NamedTuple):
+    """What a report needs of a run's recording."""
+
+    windows: list[Window]
+    """Of the phases; empty ones where there is no recording."""
+    facts: Facts
+    timeline: Timeline
+    recorded: bool
+
+
+def _read(record: RunRecord, warnings: list[str], *, pictures: bool) -> _Read:
+    marker, known = record.marker, record.facts
     samples = _samples(record, warnings)
     if samples is None:
-        reader.finish(marker.end)
-        return reader, Timeline(), False
+        windows = [Window(mark.start, marker.end if mark.end is None else mark.end) for mark in marker.phases]
+        return _Read(windows, known, Timeline(), recorded=False)
     times = samples.times
     step = step_of((marker.end or max(times, default=marker.start)) - marker.start)
     tracer = Tracer(marker.run, _benchmarks(record), step)
-    for moment in samples.moments(needed(times, marker.phases, step) if pictures else needed(times, marker.phases)):
-        reader.take(moment)
+
+    def also(moment: Snapshots) -> None:
+        nonlocal known
+        if not record.facts:
+            known = merged(known, facts(moment))
         if pictures:
             tracer.take(moment)
-    reader.finish(marker.end)
-    for window in reader.windows:
-        if window.end is not None:
-            window.hottest = hottest(samples.sightings, times, window.start, window.end)
+
+    windows = samples.windows(marker.phases, marker.end, step=step if pictures else float("inf"), also=also)
     tracer.finish()
     if samples.damage:
         warnings.append(f"the recording is damaged; what comes before that counts: {samples.damage}")
-    return reader, tracer.timeline, True
+    return _Read(windows, known, tracer.timeline, recorded=True)
 
 
 def _samples(record: RunRecord, warnings: list[str]) -> Samples | None:
@@ -137,10 +147,8 @@ def _settings(earlier: RunRecord) -> Settings:
     if not known and (samples := _samples(earlier, [])) is not None:
         # Settings are exported slowly, and daemons are found one after the other: the end knows most.
         last = len(samples.times) - 1
-        reader = Reader(())
         for moment in samples.moments({0, last // 2, last}):
-            reader.take(moment)
-        known = reader.facts
+            known = merged(known, facts(moment))
     return settings(earlier, known)
 
 

@@ -72,6 +72,8 @@ class Workload(NamedTuple):
     """What its processes are called as owners of resources, by host."""
     clients: tuple[str, ...]
     """The Ceph clients that serve it."""
+    clusters: frozenset[str] = frozenset()
+    """The clusters (fsid) that these talk to; empty where one of them does not say it."""
 
     @property
     def total(self) -> float:
@@ -100,14 +102,17 @@ def workloads(hosts: Mapping[str, Usage]) -> list[Workload]:
         seconds: dict[str, float] = {}
         owners: dict[str, tuple[str, ...]] = {}
         clients: set[str] = set()
+        clusters: list[frozenset[str]] = []
         for name, host in hosts.items():
             for use in host.workloads:
                 if use.benchmark == benchmark and use.run in (run, ""):
                     owners[name] = (*owners.get(name, ()), *use.owners)
                     clients.update(use.clients)
+                    clusters += [host.clusters.get(client, frozenset()) for client in use.clients]
                     for wait, value in use.waits.items():
                         seconds[wait] = seconds.get(wait, 0.0) + value
-        found.append(Workload(benchmark, run, seconds, owners, tuple(sorted(clients))))
+        known = frozenset().union(*clusters) if all(clusters) else frozenset()
+        found.append(Workload(benchmark, run, seconds, owners, tuple(sorted(clients)), known))
     return sorted(found, key=lambda work: (work.seconds.get("idle", 0.0) - work.total, work.benchmark, work.run))
 
 
@@ -208,11 +213,21 @@ class _Tally:
         self.reach[key] = max(self.reach.get(key, 0.0), share)
 
 
-def serving(hosts: Mapping[str, Usage], wait: str) -> bool:
-    """Return whether any resource of a daemon that serves this wait class is known on any host."""
+def serving(hosts: Mapping[str, Usage], workload: Workload, wait: str) -> bool:
+    """Return whether any resource of a daemon that serves this wait class of the workload is known on any host."""
     return any(
-        use.owner.startswith(f"{wait}.") and wait in use.serves for host in hosts.values() for use in host.resources
+        wait in use.serves and _serves(host, workload, use.owner, wait)
+        for host in hosts.values()
+        for use in host.resources
     )
+
+
+def _serves(host: Usage, workload: Workload, daemon: str, kind: str) -> bool:
+    """Return whether a daemon is of this kind, and of no cluster that the workload has nothing to do with."""
+    if not daemon.startswith(f"{kind}."):
+        return False
+    known = host.clusters.get(daemon)
+    return not known or not workload.clusters or not known.isdisjoint(workload.clusters)
 
 
 def blame(hosts: Mapping[str, Usage], workload: Workload) -> tuple[Limit, ...]:
@@ -236,7 +251,7 @@ def _classes(host: _Host, workload: Workload, use: ResourceUse) -> Iterator[str]
     own = workload.owners.get(host.name, ())
     for wait in use.serves:
         if wait in DAEMONS:
-            if use.owner.startswith(f"{wait}."):
+            if _serves(host.usage, workload, use.owner, wait):
                 yield wait
         elif not own:
             continue
@@ -278,12 +293,12 @@ def _blame_daemons(host: _Host, workload: Workload, shares: Mapping[str, float],
         key, full = host.cpu_of(owner)
         used = cpu + waited
         waiting = workload.seconds.get(wait, 0.0)
-        if wait in DAEMONS and full and used > 0 and waiting > 0:
+        if wait in DAEMONS and full and used > 0 and waiting > 0 and _serves(host.usage, workload, owner, wait):
             # One request at a time can't wait for longer than the threads ran and waited.
             tally.add(key, wait, shares.get(wait, 0.0) * full * waited / used * min(1.0, used / min(1.0, waiting)))
     for daemon in host.usage.silent:
         kind = daemon.daemon.partition(".")[0]
-        if daemon.stuck and kind in STUCK_SERVES:
+        if daemon.stuck and kind in STUCK_SERVES and _serves(host.usage, workload, daemon.daemon, kind):
             idle = ("idle",) if workload.clients else ()
             for wait in (*STUCK_SERVES[kind], *idle):
                 if shares.get(wait):
@@ -301,6 +316,9 @@ def _blame_others(host: _Host, workload: Workload, shares: Mapping[str, float], 
     disks = host.disks(owners)
     for use in host.uses.values():
         if use.runqueue is not None or use.resource in ("cpu", "cpu_quota", "cpu_set", "kv_commit"):
+            continue
+        kind = use.owner.partition(".")[0]
+        if kind in DAEMONS and not _serves(host.usage, workload, use.owner, kind):
             continue
         for wait in use.serves:
             share = shares.get(wait, 0.0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pinchpoint.diagnosis.blame import THRESHOLD, Workload, workloads
 from pinchpoint.diagnosis.series import label, series
-from pinchpoint.diagnosis.usage import Usage, usage
+from pinchpoint.diagnosis.usage import Usage
 from pinchpoint.figures import format_figure
 from pinchpoint.model import Labels, Snapshot, Snapshots
 
@@ -186,10 +186,20 @@ class Latency:
     """The same in words, with numbers."""
 
 
-def latency(before: Snapshots, after: Snapshots, *, benchmark: str, run: str, waits: Mapping[str, float]) -> Latency:
-    """Return where the time of a benchmark's requests goes; `waits` are the shares of its time by wait class."""
-    both = {name: usage(before[name], after[name]) for name in sorted(before.keys() & after.keys())}
-    hosts = {name: use for name, use in both.items() if use.seconds}
+def latency(
+    hosts: Mapping[str, Usage],
+    before: Snapshots,
+    after: Snapshots,
+    *,
+    benchmark: str,
+    run: str,
+    waits: Mapping[str, float],
+) -> Latency:
+    """Return where the time of a benchmark's requests goes; `waits` are the shares of its time by wait class.
+
+    `hosts` is what they did between the two moments (`usages`).
+    """
+    hosts = {name: use for name, use in hosts.items() if use.seconds}
     work = next((work for work in workloads(hosts) if (work.benchmark, work.run) == (benchmark, run)), None)
     if work is None:
         return Latency()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from pinchpoint.diagnosis.blame import Workload, workloads
 from pinchpoint.diagnosis.usage import Usage, usage
 from pinchpoint.diagnosis.verdict import Judge, Kind, Verdict, judge
+from pinchpoint.diagnosis.window import with_ended
 from pinchpoint.model import Snapshot
 
 __all__ = ["WINDOW", "Judged", "Recent", "RecentVerdicts"]
@@ -25,6 +27,7 @@ class Recent:
     def __init__(self, seconds: float = WINDOW) -> None:
         self._seconds = seconds
         self._history: deque[Snapshot] = deque()
+        self._span: tuple[Snapshot, Snapshot] | None = None
         self._usage: Usage | None = None
         self._cost: float | None = None
 
@@ -38,17 +41,20 @@ class Recent:
         history.append(snapshot)
         while len(history) > 2 and snapshot.time - history[1].time >= self._seconds:
             history.popleft()
-        self._usage = None
+        self._span = self._usage = None
 
     def clear(self) -> None:
         """Forget the snapshots."""
         self._history.clear()
-        self._usage = None
+        self._span = self._usage = None
 
     @property
     def span(self) -> tuple[Snapshot, Snapshot] | None:
-        """The first and the last snapshot; None while there is only one."""
-        return (self._history[0], self._history[-1]) if len(self._history) > 1 else None
+        """The first and the last snapshot, with what ended in between; None while there is only one."""
+        if self._span is None and len(self._history) > 1:
+            first, *others = self._history
+            self._span = first, reduce(with_ended, others)
+        return self._span
 
     def usage(self) -> Usage | None:
         """Return what the host did between them; None while there is only one."""
@@ -70,33 +76,60 @@ class Judged:
     phase: str
     """Empty where it is in none, or nobody knows."""
     verdict: Verdict
+    since: float = 0.0
+    """Since when this is the answer, in the seconds that `RecentVerdicts.take` is given."""
+
+
+@dataclass(slots=True)
+class _Run:
+    judge: Judge
+    shown: Judged | None = None
 
 
 class RecentVerdicts:
     """The verdicts on what runs now, which don't flicker: see `Judge`."""
 
-    def __init__(self) -> None:
-        self._judges: dict[tuple[str, str, str], Judge] = {}
+    def __init__(
+        self,
+        most: int = SHOWN,
+        budget: float = float("inf"),
+        elapsed: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """Judge `most` runs, the busiest ones.
+
+        Where it has taken more than `budget` seconds, as `elapsed` counts them, the others stay as they were judged
+        last, and come first the next time; `behind` says how many.
+        """
+        self.behind = 0
+        self._most = most
+        self._budget = budget
+        self._elapsed = elapsed
+        self._runs: dict[tuple[str, str, str], _Run] = {}
+        self._waiting: list[tuple[str, str, str]] = []
 
     def take(self, now: float, hosts: Mapping[str, Recent]) -> list[Judged]:
         """Return what limits the busiest benchmarks; `now` is a time in seconds, and `hosts` are those that answer."""
+        until = self._elapsed() + self._budget
         spans = {name: recent.span for name, recent in hosts.items()}
         uses = {name: use for name, recent in hosts.items() if (use := recent.usage()) is not None}
         before = {name: span[0] for name, span in spans.items() if span is not None}
         after = {name: span[1] for name, span in spans.items() if span is not None}
-        found: list[Judged] = []
-        judges: dict[tuple[str, str, str], Judge] = {}
-        for work in workloads(uses)[:SHOWN]:
-            if work.total <= 0:
+        works = {(*work[:2], _phase(work, uses)): work for work in workloads(uses)[: self._most] if work.total > 0}
+        self._runs = {key: self._runs.get(key) or _Run(Judge()) for key in works}
+        waiting = [key for key in self._waiting if key in works]
+        self._waiting = []
+        for key in [*waiting, *(key for key in works if key not in waiting)]:
+            run = self._runs[key]
+            if self._elapsed() > until:
+                self._waiting.append(key)
                 continue
-            phase = _phase(work, uses)
-            key = work.benchmark, work.run, phase
-            one = judges[key] = self._judges.get(key) or Judge()
-            verdict = one.take(now, judge(uses, before, after, benchmark=work.benchmark, run=work.run))
-            if verdict.kind is not Kind.TOO_SHORT:
-                found.append(Judged(*key, verdict))
-        self._judges = judges
-        return found
+            found = run.judge.take(now, judge(uses, before, after, benchmark=key[0], run=key[1]))
+            if found.kind is not Kind.TOO_SHORT:
+                same = run.shown is not None and run.shown.verdict.answer == found.answer
+                since = run.shown.since if same and run.shown is not None else now
+                run.shown = Judged(*key, found, since)
+        self.behind = len(self._waiting)
+        return [run.shown for run in self._runs.values() if run.shown is not None]
 
 
 def _phase(work: Workload, hosts: Mapping[str, Usage]) -> str:

@@ -10,12 +10,12 @@ a number) is treated as missing, and what is missing is left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from pinchpoint.diagnosis.progress import Phase, Run, active_phases, current_runs
 from pinchpoint.diagnosis.series import LARGEST, finite, label, series
-from pinchpoint.model import Labels, Snapshot
+from pinchpoint.model import Labels, Snapshot, Snapshots
 
 __all__ = [
     "UNKNOWN_THREAD",
@@ -33,8 +33,10 @@ __all__ = [
     "UnknownThread",
     "Usage",
     "WorkloadUse",
+    "restarted",
     "unknown_thread",
     "usage",
+    "usages",
 ]
 
 PROBLEM = "pinchpoint_ceph_socket_problem_info"
@@ -268,6 +270,8 @@ class Usage:
     own: Own = Own(None, 0.0, 0.0, 0.0)
     workloads: tuple[WorkloadUse, ...] = ()
     """Busiest first."""
+    clusters: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The Ceph clusters (fsid) of daemons and clients, by their names as owners of resources; of those that say it."""
     devices: tuple[StorageDevice, ...] = ()
     unknown: UnknownThread | None = None
     """None where no thread without a role did much."""
@@ -296,9 +300,32 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
         tuple(sorted(probe for probe, present in window.by("pinchpoint_probe_present", "probe") if not present)),
         _own(window),
         _workloads(window),
+        _clusters(window),
         _devices(window),
         _unknown(window, resources),
     )
+
+
+def usages(
+    before: Snapshots, after: Snapshots, seen: Mapping[str, tuple[str, str, float]] | None = None
+) -> dict[str, Usage]:
+    """Return what happened on each host that both moments have.
+
+    `seen` has thread, process and busy share of the thread without a role that was hottest in between, by host; else
+    the one of the later snapshot counts.
+    """
+    found = {host: usage(before[host], after[host]) for host in before.keys() & after.keys()}
+    return found if seen is None else {host: _renamed(use, seen.get(host)) for host, use in found.items()}
+
+
+def _renamed(use: Usage, seen: tuple[str, str, float] | None) -> Usage:
+    return replace(use, unknown=None if seen is None else unknown_thread(use.resources, *seen))
+
+
+def restarted(before: Snapshot, after: Snapshot) -> bool:
+    """Return whether the exporter was started in between, so that all of its integrals began at zero."""
+    samples = before.values.get("pinchpoint_sampler_samples_total", {})
+    return any(value < samples.get(labels, 0.0) for labels, value in series(after, "pinchpoint_sampler_samples_total"))
 
 
 class _Window:
@@ -308,11 +335,7 @@ class _Window:
         self.before = before
         self.after = after
         self.seconds = seconds
-        samples = before.values.get("pinchpoint_sampler_samples_total", {})
-        self.restarted = any(
-            value < samples.get(labels, 0.0) for labels, value in self.now("pinchpoint_sampler_samples_total")
-        )
-        """Whether the exporter was started in between, so that all of its integrals began at zero."""
+        self.restarted = restarted(before, after)
         # A probe that hangs has no series: when it goes on, they come back with all of their past.
         worked = {probe for probe, _ in self.then("pinchpoint_probe_last_success_timestamp_seconds")}
         self._gap = any(not ok and probe in worked for probe, ok in self.then("pinchpoint_probe_success"))
@@ -522,19 +545,26 @@ def _workloads(window: _Window) -> tuple[WorkloadUse, ...]:
 
 
 def _names(window: _Window, name: str, by: str) -> dict[tuple[str, str], tuple[str, ...]]:
-    """Return one label of an info metric's series, by benchmark and run; those of the earlier snapshot count too."""
+    """Return one label of an info metric's series, by benchmark and run."""
     found: dict[tuple[str, str], set[str]] = {}
-    for snapshot in (window.before, window.after):
-        for labels, _ in series(snapshot, name):
-            found.setdefault((label(labels, "benchmark"), label(labels, "run")), set()).add(label(labels, by))
+    for labels, _ in window.now(name):
+        found.setdefault((label(labels, "benchmark"), label(labels, "run")), set()).add(label(labels, by))
     return {key: tuple(sorted(names)) for key, names in found.items()}
+
+
+def _clusters(window: _Window) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for name, by in (("pinchpoint_ceph_daemon_info", "daemon"), ("pinchpoint_ceph_client_cluster_info", "client")):
+        for labels, _ in window.now(name):
+            if cluster := label(labels, "cluster"):
+                found.setdefault(label(labels, by), set()).add(cluster)
+    return {owner: frozenset(clusters) for owner, clusters in found.items()}
 
 
 def _devices(window: _Window) -> tuple[StorageDevice, ...]:
     found = {
         StorageDevice(label(labels, "owner"), label(labels, "device"), label(labels, "bdi"))
-        for snapshot in (window.before, window.after)
-        for labels, _ in series(snapshot, "pinchpoint_storage_device_info")
+        for labels, _ in window.now("pinchpoint_storage_device_info")
     }
     return tuple(sorted(found, key=lambda device: (device.owner, device.device, device.bdi)))
 

@@ -15,10 +15,10 @@ from pinchpoint.diagnosis.advice import Advice, advice_on
 from pinchpoint.diagnosis.blame import DAEMONS, Limit, Workload, blame, serving, workloads
 from pinchpoint.diagnosis.innocent import innocent
 from pinchpoint.diagnosis.latency import latency
-from pinchpoint.diagnosis.usage import UnknownThread, Usage, unknown_thread, usage
+from pinchpoint.diagnosis.usage import UnknownThread, Usage, usages
 from pinchpoint.model import Snapshots
 
-__all__ = ["Confidence", "Judge", "Kind", "Limit", "Verdict", "verdict"]
+__all__ = ["Confidence", "Judge", "Kind", "Limit", "Verdict", "judge", "verdict"]
 
 SHORTEST = 2.0
 """Seconds under which nothing is said: of windows of 1 s 5.5 % judge otherwise than the whole, of 2 s 3.3 %."""
@@ -114,6 +114,11 @@ class Verdict:
         """The verdict in a few words: ``limited by mds_lock of mds.a``."""
         return evidence.words(self.kind, self.limits)
 
+    @property
+    def answer(self) -> tuple[Kind, frozenset[tuple[str, str]]]:
+        """What makes two verdicts the same."""
+        return self.kind, frozenset(limit.kind for limit in self.limits)
+
 
 def verdict(
     before: Snapshots,
@@ -125,19 +130,16 @@ def verdict(
 ) -> Verdict:
     """Return what limits a benchmark's run between two snapshots of each host; without names, the busiest one.
 
-    Processes of the benchmark on hosts that don't know the run count for it. `seen` has thread, process and busy share
-    of the thread without a role that was hottest in between, by host; else the one of the later snapshot counts.
+    Processes of the benchmark on hosts that don't know the run count for it. `seen` is that of `usages`.
     """
-    hosts = {name: usage(before[name], after[name]) for name in before.keys() & after.keys()}
-    if seen is not None:
-        hosts = {name: _renamed(use, seen.get(name)) for name, use in hosts.items()}
-    return judge({name: hosts[name] for name in sorted(hosts)}, before, after, benchmark=benchmark, run=run)
+    return judge(usages(before, after, seen), before, after, benchmark=benchmark, run=run)
 
 
 def judge(
     hosts: Mapping[str, Usage], before: Snapshots, after: Snapshots, *, benchmark: str = "", run: str = ""
 ) -> Verdict:
     """Return what `verdict` does, of hosts whose usage is known already."""
+    hosts = {name: hosts[name] for name in sorted(hosts)}
     seconds = max((host.seconds for host in hosts.values()), default=0.0)
     if seconds < SHORTEST:
         return Verdict(Kind.TOO_SHORT, seconds)
@@ -148,7 +150,9 @@ def judge(
         return _advised(Verdict(Kind.BLIND, seconds, blind=(nobody, *missing), confidence=Confidence.LOW))
     shares = workload.shares
     ranking = blame(hosts, workload)
-    unseen = {wait: share for wait in DAEMONS if (share := shares.get(wait, 0.0)) and not serving(hosts, wait)}
+    unseen = {
+        wait: share for wait in DAEMONS if (share := shares.get(wait, 0.0)) and not serving(hosts, workload, wait)
+    }
     hidden = shares.get("ceph", 0.0) + sum(unseen.values())
     kind, limits, margin = _decide(shares, ranking, hidden)
     blind = (*evidence.blind(shares, unseen), *missing)
@@ -171,14 +175,9 @@ def judge(
         no_role=tuple(unknown.sentences(hot, limited=bool(limits))),
     )
     if kind is Kind.LATENCY_BOUND:
-        parts = latency(before, after, benchmark=workload.benchmark, run=workload.run, waits=shares)
+        parts = latency(hosts, before, after, benchmark=workload.benchmark, run=workload.run, waits=shares)
         found = replace(found, latency=parts.sentences)
     return _advised(found)
-
-
-def _renamed(use: Usage, seen: tuple[str, str, float] | None) -> Usage:
-    """Return a host's usage with the thread without a role that was hottest over all of the interval."""
-    return replace(use, unknown=None if seen is None else unknown_thread(use.resources, *seen))
 
 
 def _chosen(found: Sequence[Workload], benchmark: str, run: str) -> Workload | None:
@@ -308,8 +307,8 @@ class Judge:
     def take(self, now: float, found: Verdict) -> Verdict:
         """Return what to show, given the verdict of the window that ends at `now` (seconds)."""
         shown = self.shown
-        answer = _answer(found)
-        if shown is None or shown.kind is Kind.TOO_SHORT or found.kind is Kind.STUCK or _answer(shown) == answer:
+        answer = found.answer
+        if shown is None or shown.kind is Kind.TOO_SHORT or found.kind is Kind.STUCK or shown.answer == answer:
             self._other = None
             self.shown = found
             return found
@@ -320,7 +319,3 @@ class Judge:
             self.shown = found
             return found
         return replace(shown, margin=f"changing: {found.words} since {now - self._other[1]:.0f} s")
-
-
-def _answer(found: Verdict) -> object:
-    return found.kind, frozenset(limit.kind for limit in found.limits)

@@ -1,19 +1,20 @@
-"""A run as one document: what `pinchpoint report --json` prints, and what a terminal and a browser show.
+"""A run as one document: what a terminal and a browser show, and what `pinchpoint report --json` prints of it.
 
-docs/report.md describes every key. Adding one is no change of `SCHEMA`; taking one away is, or giving it another
-meaning.
+docs/report.md describes every key of the JSON. Adding one is no change of `SCHEMA`; taking one away is, or giving it
+another meaning.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.knobs import Knobs, Settings, knobs
 from pinchpoint.diagnosis.verdict import Limit, Verdict, verdict
-from pinchpoint.report.window import Window
+from pinchpoint.diagnosis.window import Window
 from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.store import RunRecord
 
@@ -23,12 +24,12 @@ __all__ = [
     "Document",
     "Figure",
     "Host",
-    "Judgement",
     "Phase",
-    "Ranked",
-    "Unknown",
     "build",
+    "document_json",
+    "ranking",
     "settings",
+    "verdict_json",
 ]
 
 SCHEMA = 1
@@ -40,6 +41,7 @@ OFF = 2.0
 """Seconds by which the samples may miss a phase's start or end before it is said."""
 DECIMALS = 4
 """Digits of a share that are kept: samples are not more exact than that."""
+NO_VERDICT: dict[str, Any] = {"waits": {}, "verdict": None, "ranking": [], "unknown": []}
 
 
 class Figure(msgspec.Struct):
@@ -58,50 +60,6 @@ class Host(msgspec.Struct):
     facts: dict[str, list[str]]
 
 
-class Judgement(msgspec.Struct):
-    """What limited a phase."""
-
-    kind: str
-    words: str
-    confidence: str
-    doubts: list[str]
-    margin: str
-    runbook: str
-    advice: str
-    evidence: list[str]
-    innocent: list[str]
-    blind: list[str]
-    latency: list[str]
-    no_role: list[str]
-
-
-class Unknown(msgspec.Struct):
-    """A thread that no role names, and that was hot. Shares are of the phase, 0 to 1."""
-
-    thread: str
-    process: str
-    host: str
-    busy: float
-    saturated: float
-
-
-class Ranked(msgspec.Struct):
-    """A resource that serves what the benchmark waits for. Shares are of the phase, 0 to 1."""
-
-    resource: str
-    owner: str
-    host: str
-    serves: list[str]
-    busy: float
-    runqueue: float
-    blocked: float
-    saturated: float
-    threshold: float
-    full: bool
-    blame: float
-    named: bool
-
-
 class Phase(msgspec.Struct):
     """One phase of the run."""
 
@@ -113,10 +71,7 @@ class Phase(msgspec.Struct):
     end: float | None
     seconds: float | None
     results: list[Figure]
-    waits: dict[str, float]
-    verdict: Judgement | None
-    ranking: list[Ranked]
-    unknown: list[Unknown]
+    verdict: Verdict | None
     alerts: list[str] | None
     warnings: list[str]
 
@@ -236,10 +191,7 @@ def _phase(
         mark.end,
         None if seconds is None else round(seconds, 3),
         _figures(mark.results),
-        {wait: round(share, DECIMALS) for wait, share in found.waits.items()} if found else {},
-        _judgement(found) if found else None,
-        _ranking(found) if found else [],
-        _unknown(found) if found else [],
+        found,
         None if alerts is None else list(alerts),
         warnings,
     )
@@ -261,52 +213,72 @@ def _beside(seconds: float, what: str) -> str:
     return f"{abs(seconds):.1f} s {'after' if seconds > 0 else 'before'} the phase's {what}"
 
 
-def _judgement(found: Verdict) -> Judgement:
-    return Judgement(
-        str(found.kind),
-        found.words,
-        str(found.confidence),
-        list(found.doubts),
-        found.margin,
-        found.runbook,
-        found.advice,
-        list(found.evidence),
-        list(found.innocent),
-        list(found.blind),
-        list(found.latency),
-        list(found.no_role),
-    )
-
-
-def _unknown(found: Verdict) -> list[Unknown]:
-    return [
-        Unknown(hot.thread, hot.process, host, round(hot.busy, DECIMALS), round(hot.saturated, DECIMALS))
-        for host, hot in found.unknown.items()
-    ]
-
-
-def _ranking(found: Verdict) -> list[Ranked]:
-    named = set(found.limits)
-    kept = [limit for limit in found.ranking if limit.full or limit in named or limit.blame >= LEAST]
-    return [_ranked(limit, named=limit in named) for limit in kept[:RANKED]]
-
-
-def _ranked(limit: Limit, *, named: bool) -> Ranked:
-    return Ranked(
-        limit.resource,
-        limit.owner,
-        limit.host,
-        list(limit.serves),
-        round(limit.busy, DECIMALS),
-        round(limit.runqueue, DECIMALS),
-        round(limit.blocked, DECIMALS),
-        round(limit.saturated, DECIMALS),
-        limit.threshold,
-        limit.full,
-        round(limit.blame, DECIMALS),
-        named,
-    )
-
-
 def _figures(results: Iterable[Result]) -> list[Figure]:
     return [Figure(result.operation, result.unit, result.value, result.printed) for result in results]
+
+
+def document_json(document: Document) -> dict[str, Any]:
+    """Return the document as plain data, as docs/report.md describes it."""
+    found: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(document, phases=[]))
+    return {**found, "phases": [_phase_json(phase) for phase in document.phases]}
+
+
+def _phase_json(phase: Phase) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(phase, verdict=None))
+    return {**found, **(NO_VERDICT if phase.verdict is None else verdict_json(phase.verdict))}
+
+
+def verdict_json(found: Verdict) -> dict[str, Any]:
+    """Return a verdict as plain data, with the shares and the ranking that it rests on."""
+    return {
+        "waits": {wait: round(share, DECIMALS) for wait, share in found.waits.items()},
+        "verdict": {
+            "kind": str(found.kind),
+            "words": found.words,
+            "confidence": str(found.confidence),
+            "doubts": list(found.doubts),
+            "margin": found.margin,
+            "runbook": found.runbook,
+            "advice": found.advice,
+            "evidence": list(found.evidence),
+            "innocent": list(found.innocent),
+            "blind": list(found.blind),
+            "latency": list(found.latency),
+            "no_role": list(found.no_role),
+        },
+        "ranking": [_limit_json(limit, named=named) for limit, named in ranking(found)],
+        "unknown": [
+            {
+                "thread": hot.thread,
+                "process": hot.process,
+                "host": host,
+                "busy": round(hot.busy, DECIMALS),
+                "saturated": round(hot.saturated, DECIMALS),
+            }
+            for host, hot in found.unknown.items()
+        ],
+    }
+
+
+def ranking(found: Verdict) -> list[tuple[Limit, bool]]:
+    """Return the resources of a verdict that are worth showing, the most blamed first, and whether it names them."""
+    named = set(found.limits)
+    kept = [limit for limit in found.ranking if limit.full or limit in named or limit.blame >= LEAST]
+    return [(limit, limit in named) for limit in kept[:RANKED]]
+
+
+def _limit_json(limit: Limit, *, named: bool) -> dict[str, Any]:
+    return {
+        "resource": limit.resource,
+        "owner": limit.owner,
+        "host": limit.host,
+        "serves": list(limit.serves),
+        "busy": round(limit.busy, DECIMALS),
+        "runqueue": round(limit.runqueue, DECIMALS),
+        "blocked": round(limit.blocked, DECIMALS),
+        "saturated": round(limit.saturated, DECIMALS),
+        "threshold": limit.threshold,
+        "full": limit.full,
+        "blame": round(limit.blame, DECIMALS),
+        "named": named,
+    }

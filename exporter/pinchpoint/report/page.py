@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from pinchpoint import __version__
 from pinchpoint.report import charts, words
-from pinchpoint.report.document import Document, Host, Phase
+from pinchpoint.report.document import Document, Host, Phase, ranking
 from pinchpoint.report.palette import KINDS, SERIES, WAIT_WORDS, WAITS, wait_colour
 from pinchpoint.report.timeline import Resource, Timeline
 
@@ -77,6 +77,7 @@ def page(document: Document, timeline: Timeline) -> str:
         panels=panels,
         facts=list(_facts(document.hosts)),
         changes=[words.change_text(change) for change in document.changed],
+        ranking=ranking,
         bars={number: list(_shares(phase)) for number, phase in enumerate(document.phases, 1)},
         kinds=KINDS,
         runbooks=RUNBOOKS,
@@ -87,7 +88,7 @@ def _printable(value: Any) -> Any:
     """Return plain data without what no page can hold: control characters, and what writes in another direction."""
     if isinstance(value, str):
         return words.printable(value)
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_printable(item) for item in value]
     if isinstance(value, dict):
         return {words.printable(key): _printable(item) for key, item in value.items()}
@@ -98,10 +99,10 @@ def important(document: Document) -> list[Resource]:
     """Return the resources that the verdicts name, the most blamed first, and then what else answers for something."""
     best: dict[Resource, tuple[bool, float]] = {}
     for phase in document.phases:
-        for found in phase.ranking:
-            if found.named or found.blame >= LEAST:
+        for found, named in ranking(phase.verdict) if phase.verdict else ():
+            if named or found.blame >= LEAST:
                 key = Resource(found.resource, found.owner, found.host)
-                best[key] = max(best.get(key, (False, 0.0)), (found.named, found.blame))
+                best[key] = max(best.get(key, (False, 0.0)), (named, found.blame))
     return sorted(best, key=lambda key: (*(-value for value in best[key]), key))[:SHOWN]
 
 
@@ -128,7 +129,8 @@ def _bars(document: Document, span: charts.Span) -> list[charts.Bar]:
 def _shares(phase: Phase) -> Iterator[tuple[str, float, str, bool]]:
     """Yield the parts of the bar of a phase: wait class, share, colour, and whether there is room for the name."""
     order = {wait: place for place, wait in enumerate(WAITS)}
-    for wait, share in sorted(phase.waits.items(), key=lambda item: order.get(item[0], len(order))):
+    waits = phase.verdict.waits if phase.verdict else {}
+    for wait, share in sorted(waits.items(), key=lambda item: order.get(item[0], len(order))):
         if share >= charts.SEEN:
             yield wait, share, wait_colour(wait), share >= LABELLED
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from pinchpoint.diagnosis.blame import workloads
 from pinchpoint.diagnosis.series import label, series
-from pinchpoint.diagnosis.usage import Usage, usage
-from pinchpoint.model import Snapshot, Snapshots
-from pinchpoint.report.window import time_of, with_ended
+from pinchpoint.diagnosis.usage import Usage, usages
+from pinchpoint.diagnosis.window import with_ended
+from pinchpoint.model import Snapshot, Snapshots, time_of
 
 __all__ = ["Line", "Resource", "Timeline", "Tracer", "step_of"]
 
@@ -94,7 +94,8 @@ class Tracer:
         if not moment or not self._last:
             self._last = self._newest = self._last or moment
             return
-        self._newest = with_ended(self._newest, moment)
+        ended = {host: with_ended(self._newest.get(host), snapshot) for host, snapshot in moment.items()}
+        self._newest = {**self._newest, **ended}
         if time_of(moment) - time_of(self._last) >= self._step * NEARLY:
             self._end_step()
             self._last = self._newest = moment
@@ -110,7 +111,7 @@ class Tracer:
             return
         place = len(self.timeline.steps)
         self.timeline.steps.append((start, end))
-        hosts = {host: usage(self._last[host], self._newest[host]) for host in self._last.keys() & self._newest.keys()}
+        hosts = usages(self._last, self._newest)
         self._waits(place, hosts)
         for host, use in hosts.items():
             self._host(place, host, use)

@@ -81,25 +81,26 @@ def _table(phases: Sequence[Phase], names: Sequence[str]) -> Table:
 
 
 def _waits(phase: Phase, most: int, least: float = 0.0) -> str:
-    ordered = sorted(phase.waits.items(), key=lambda item: -item[1])
+    waits = phase.verdict.waits if phase.verdict else {}
+    ordered = sorted(waits.items(), key=lambda item: -item[1])
     return "  ".join(f"{clean(wait)} {share:.0%}" for wait, share in ordered[:most] if share >= max(least, 0.005))
 
 
 def _details(phase: Phase) -> list[tuple[str, list[str]]]:
     """Return the lines on a phase, by what they are; empty where the table has said everything."""
-    found: list[tuple[str, list[str]]] = []
+    found: list[tuple[str, Sequence[str]]] = []
     if (verdict := phase.verdict) is not None:
         doubts = f" ({'; '.join(verdict.doubts)})" if verdict.doubts else ""
         runbook = f" ({words.runbook_path(verdict.runbook)})" if verdict.runbook else ""
         found += [
-            ("waits", [_waits(phase, len(phase.waits))]),
+            ("waits", [_waits(phase, len(verdict.waits))]),
             ("evidence", verdict.evidence),
             ("no role", verdict.no_role),
             ("latency", verdict.latency),
             ("not the limit", verdict.innocent),
             ("not seen", verdict.blind),
             ("what to do", [f"{verdict.advice}{runbook}"] if verdict.advice else []),
-            ("confidence", [f"{verdict.confidence}{doubts}"] if phase.waits else []),
+            ("confidence", [f"{verdict.confidence}{doubts}"] if verdict.waits else []),
         ]
     if phase.alerts is not None:
         found.append(("alerts", [", ".join(phase.alerts) or "none"]))

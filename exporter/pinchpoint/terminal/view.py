@@ -115,6 +115,9 @@ class View:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines."""
         painter = _Painter(options.max_width, ASCII if options.ascii_only else UNICODE)
+        if not self._hosts and not self._verdicts and self._height is None:
+            yield Text("no benchmark runs")
+            return
         if self._height is None:
             lines = [*painter.verdicts(self._verdicts, VERDICT_LINES), *painter.hosts(self._hosts, None)]
         else:
@@ -146,7 +149,9 @@ class _Painter:
         """Yield the lines on each benchmark, `most` of them at most, and a blank one below."""
         for one in judged:
             found = one.verdict
-            name = " ".join(filter(None, (one.benchmark, one.phase)))
+            # Runs of one benchmark are told apart by their names.
+            alike = sum(other.benchmark == one.benchmark for other in judged) > 1
+            name = " ".join(filter(None, (one.benchmark, one.run if alike else "", one.phase)))
             style = VERDICT_STYLES.get(found.kind, "bold")
             margin = f"  ({found.margin})" if found.margin else ""
             yield self._line((f"{name}: ", "bold"), (found.words, style), (margin, "dim"))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.report.samples import Samples
+from pinchpoint.samples import Samples
 from report.made import CLIENT, MDS, START, record
 
 
@@ -39,7 +39,7 @@ def test_threads_without_a_role_are_found_in_every_moment_though_few_are_parsed(
 
     names = {(found.host, found.thread, found.process, found.busy) for found in samples.sightings}
     assert names == {(MDS, "my_thread", "foo", 0.96)}
-    assert len(samples.sightings) == 50
+    assert len(list(samples.sightings)) == 50
     assert {found.time for found in samples.sightings} < set(samples.times)
 
 

@@ -1,0 +1,295 @@
+"""Windows: the two moments between which a phase is judged.
+
+Whoever judges a phase has its window cut here, out of snapshots that are taken now or read from a recording, so that
+all of them say the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pinchpoint.diagnosis.series import finite, label
+from pinchpoint.diagnosis.usage import UNKNOWN_THREAD, restarted
+from pinchpoint.model import Snapshot, Snapshots, time_of
+from pinchpoint.runs import PhaseMark
+
+__all__ = ["STALE", "Sighting", "Sightings", "Stream", "Window", "Windows", "needed", "with_ended"]
+
+STALE = 5.0
+"""Seconds for which a host that gives no answer stands as it was last seen: several scrapes of a slow Prometheus."""
+ENDING = (
+    "pinchpoint_resource_",
+    "pinchpoint_workload_",
+    "pinchpoint_thread_",
+    "pinchpoint_storage_device_info",
+)
+"""Begin the names of series that go with their process: what it used belongs to the phase all the same."""
+HISTORY = 4
+"""Moments that are kept for the ends of phases that are told late."""
+COVERED = 3.0
+"""Seconds before a moment that the busy share of a thread without a role is a mean over."""
+SIGHTINGS = 100_000
+"""Sightings that are kept at least: those of one host over a day."""
+
+
+class Stream:
+    """The moments of live hosts, each with the series that ended since the last phase did."""
+
+    def __init__(self) -> None:
+        self.fresh: Snapshots = {}
+        """The hosts that answered last, as they answered."""
+        self._latest: dict[str, Snapshot] = {}
+
+    def take(self, moment: Snapshots) -> dict[str, Snapshot]:
+        """Return the hosts that answered, with what ended on them as it was last."""
+        self.fresh = moment
+        found = {host: with_ended(self._latest.get(host), snapshot) for host, snapshot in moment.items()}
+        self._latest.update(found)
+        return found
+
+    def forget(self) -> None:
+        """Forget who took part in what has ended; integrals stay, since who comes back goes on with them."""
+        for host, snapshot in self.fresh.items():
+            self._latest[host] = with_ended(self._latest[host], snapshot, gauges=False)
+
+
+def with_ended(earlier: Snapshot | None, later: Snapshot, *, gauges: bool = True) -> Snapshot:
+    """Return the later snapshot of a host, with the series of processes that ended in between as they were last."""
+    if earlier is None or earlier is later or restarted(earlier, later):
+        return later
+    values = dict(later.values)
+    for name, series in earlier.values.items():
+        if name.startswith(ENDING) and (gauges or name.endswith("_total")):
+            now = later.values.get(name, {})
+            if series.keys() - now.keys():
+                values[name] = {**series, **now}
+    return Snapshot(later.time, values)
+
+
+@dataclass(slots=True)
+class _Moment:
+    time: float
+    hosts: dict[str, Snapshot]
+    """Each host as it was last seen."""
+
+    def fresh(self) -> dict[str, Snapshot]:
+        return {host: snapshot for host, snapshot in self.hosts.items() if self.time - snapshot.time <= STALE}
+
+
+@dataclass(slots=True)
+class Window:
+    """A phase and the snapshots of each host around it; those are empty as long as there are none.
+
+    It lies between the moments that are nearest to its start and to its end, or, where one moment is nearest to both,
+    between the last one before it and the first one after it. Nothing is interpolated.
+    """
+
+    start: float
+    end: float | None = None
+    """Unix seconds; None of a phase whose end was not seen."""
+    before: dict[str, Snapshot] = field(default_factory=dict)
+    """Each host at the start, or when it was first seen after it."""
+    after: dict[str, Snapshot] = field(default_factory=dict)
+    """Each host of `before` at the end, or when it was last seen before it, if it was seen again."""
+    moments: tuple[float, float] | None = None
+    """When the two moments were, in Unix seconds."""
+    hottest: Mapping[str, tuple[str, str, float]] | None = None
+    """Thread, process and busy share of the thread without a role that was hottest in the phase, by host."""
+    _around: list[_Moment] = field(default_factory=list)
+    """The last moment before the start, and the first one that is not, as far as there are such."""
+    _later: dict[str, Snapshot] = field(default_factory=dict)
+    """The hosts as they were first seen after these."""
+
+    def see(self, moment: _Moment) -> None:
+        """Take in the next moment."""
+        if not self._around or moment.time < self.start:
+            self._around, self._later = [moment], {}
+        elif len(self._around) == 1:
+            self._around.append(moment)
+        else:
+            since = self._around[1].time
+            for host, snapshot in moment.hosts.items():
+                if snapshot.time > since:
+                    self._later.setdefault(host, snapshot)
+
+    def cut(self, first: float, last: _Moment) -> None:
+        """Take the snapshots at the moment `first`, or the nearest one that is kept, and at `last`."""
+        begin = min(self._around, key=lambda moment: abs(moment.time - first))
+        came = {**self._later, **self._around[-1].fresh()}
+        self.before = {host: snapshot for host, snapshot in came.items() if begin.time < snapshot.time < last.time}
+        self.before.update(begin.fresh())
+        self.after = {
+            host: last.hosts[host]
+            for host, snapshot in self.before.items()
+            if host in last.hosts and last.hosts[host].time > snapshot.time
+        }
+        self.moments = begin.time, last.time
+        self._around, self._later = [], {}
+
+
+class Windows:
+    """Takes moments one after the other, oldest first, and cuts the windows of phases out of them."""
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+        self._recent: deque[_Moment] = deque(maxlen=HISTORY)
+        self._hosts: dict[str, Snapshot] = {}
+        self._open: list[Window] = []
+
+    def open(self, start: float, end: float | None = None) -> Window:
+        """Return the window of a phase that began at `start`, in Unix seconds.
+
+        With an `end` that is known already it is cut as soon as a moment comes that is not before it.
+        """
+        window = Window(start, end)
+        for moment in self._recent:
+            window.see(moment)
+        self._open.append(window)
+        return window
+
+    def take(self, moment: Snapshots) -> None:
+        """Take the next moment; one in which no host answered says nothing."""
+        if not moment:
+            return
+        now = time_of(moment)
+        self._hosts = {**self._hosts, **moment}
+        self._times.append(now)
+        self._recent.append(_Moment(now, self._hosts))
+        for window in self._open:
+            window.see(self._recent[-1])
+        for window in [window for window in self._open if window.end is not None and now >= window.end]:
+            self.close(window, window.end)
+
+    def close(self, window: Window, end: float | None) -> None:
+        """Cut the window of a phase that ended at `end`, in Unix seconds; None where that is not known."""
+        if window in self._open:
+            self._open.remove(window)
+        window.end = end
+        if (found := self.moments(window.start, end)) is not None:
+            first, last = found
+            window.cut(first, min(self._recent, key=lambda moment: abs(moment.time - last)))
+
+    def finish(self, end: float | None = None) -> None:
+        """Cut what is open, since nothing comes any more.
+
+        `end`, in Unix seconds, is that of phases that have none, of a run that died; else the last moment is.
+        """
+        for window in [*self._open]:
+            self.close(window, window.end)
+            if window.end is None:
+                window.end = end if end is not None or window.moments is None else window.moments[1]
+
+    def moments(self, start: float, end: float | None) -> tuple[float, float] | None:
+        """Return when the two moments were between which such a phase lies; None where there aren't two."""
+        places = _borders(self._times, start, end)
+        return None if places is None else (self._times[places[0]], self._times[places[1]])
+
+
+def _borders(times: Sequence[float], start: float, end: float | None) -> tuple[int, int] | None:
+    """Return the places of the moments between which a phase lies, given the times of all, oldest first."""
+    last = len(times) - 1
+    first, final = _nearest(times, start), last if end is None else _nearest(times, end)
+    if first >= final:
+        first = bisect_left(times, start)
+        first -= first > last or (times[first] > start and first > 0)
+        final = last if end is None else min(last, bisect_left(times, end))
+    return (first, final) if 0 <= first < final else None
+
+
+def _nearest(times: Sequence[float], time: float) -> int:
+    """Return the place of the time that is nearest; of two the earlier one, and -1 where there is none."""
+    place = bisect_left(times, time)
+    beside = range(max(0, place - 1), min(len(times), place + 1))
+    return min(beside, key=lambda near: abs(times[near] - time), default=-1)
+
+
+def needed(
+    times: Sequence[float], changes: Collection[int], marks: Iterable[PhaseMark], step: float = float("inf")
+) -> set[int]:
+    """Return which of a recording's moments have to be read, by their place, given their times, oldest first.
+
+    Those around each phase's start and end are, and those at which a host was seen first or last: `changes` has the
+    places at which other hosts answered than at the place before. Of the rest one in `step` seconds is, for pictures.
+    """
+    found = set(_paced(times, step)) | {0, len(times) - 1}
+    for mark in marks:
+        first, last = (len(times) - 1 if time is None else bisect_left(times, time) for time in (mark.start, mark.end))
+        for place in (first, last):
+            found.update(range(place - 1, place + 2))
+        stale = bisect_left(times, mark.start - 2 * STALE)
+        found.update(near for place in changes if stale <= place <= last + 1 for near in (place - 1, place))
+    return {place for place in found if 0 <= place < len(times)}
+
+
+def _paced(times: Sequence[float], step: float) -> Iterator[int]:
+    last = float("-inf")
+    for place, time in enumerate(times):
+        if time - last >= step:
+            last = time
+            yield place
+
+
+class Sighting(NamedTuple):
+    """A thread without a role that was hot at one moment."""
+
+    time: float
+    """Of the moment, in Unix seconds."""
+    host: str
+    thread: str
+    process: str
+    busy: float
+
+
+class Sightings:
+    """The threads without a role that were seen hot: any moment may have one, not only those of a window."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        """When each moment was, in Unix seconds, oldest first."""
+        self._found: list[Sighting] = []
+
+    def __iter__(self) -> Iterator[Sighting]:
+        """Iterate over what was seen, oldest first."""
+        return iter(self._found)
+
+    def take(self, moment: Snapshots) -> None:
+        """Take the next moment."""
+        self.times.append(time_of(moment))
+        for host, snapshot in moment.items():
+            for labels, value in snapshot.values.get(UNKNOWN_THREAD, {}).items():
+                self.add(host, label(labels, "thread"), label(labels, "process"), value)
+
+    def add(self, host: str, thread: str, process: str, value: float) -> None:
+        """Add what was seen at the last moment."""
+        if (busy := finite(value)) is not None:
+            self._found.append(Sighting(self.times[-1], host, thread, process, busy))
+            if len(self._found) > 2 * SIGHTINGS:
+                del self._found[:SIGHTINGS]
+
+    def hottest(self, start: float, end: float) -> dict[str, tuple[str, str, float]]:
+        """Return thread, process and mean busy share of the thread that was hottest from `start` to `end`, by host.
+
+        The end is the first moment after it.
+        """
+        start += min(COVERED, (end - start) / 2)  # what is seen before is a mean over the time before the phase, too
+        first, last = bisect_right(self.times, start), bisect_left(self.times, end)
+        moments = len(self.times[first : last + 1])
+        if not moments:
+            return {}
+        until = self.times[min(last, len(self.times) - 1)]
+        sums: dict[str, dict[tuple[str, str], float]] = {}
+        found = self._found
+        for place in range(bisect_right(found, start, key=_when), bisect_right(found, until, key=_when)):
+            _, host, thread, process, busy = found[place]
+            names = sums.setdefault(host, {})
+            names[thread, process] = names.get((thread, process), 0.0) + busy
+        best = {host: max(names.items(), key=lambda item: item[1]) for host, names in sums.items()}
+        return {host: (*names, busy / moments) for host, (names, busy) in best.items()}
+
+
+def _when(sighting: Sighting) -> float:
+    return sighting.time
