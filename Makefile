@@ -10,7 +10,7 @@ help: ## show this list
 	@echo
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-20s %s\n", $$1, $$2 }'
 	@echo
-	@echo "Ports of the local stack: PINCHPOINT_PORT (9748), PROMETHEUS_PORT (9090),"
+	@echo "Ports of the local stack: PINCHPOINT_PORT (9748), JUDGE_PORT (9749), PROMETHEUS_PORT (9090),"
 	@echo "ALERTMANAGER_PORT (9093), NODE_EXPORTER_PORT (9100), GRAFANA_PORT (3000);"
 	@echo "for example: make up PROMETHEUS_PORT=19090. In containers: docker compose up"
 	@echo "Size of the lab: OSDS (3), MDSS (2); for example: make lab-up OSDS=1"
@@ -41,7 +41,7 @@ lint: setup ## check style, types and alert rules
 	$(python) -m mypy
 	@if command -v promtool >/dev/null; then promtool check rules alerts/*.yml; else echo "no promtool: rules not checked"; fi
 
-up: setup ## start exporter, Prometheus, Alertmanager, node_exporter, and Grafana if installed; leave them running
+up: setup ## start exporter, judge, Prometheus, Alertmanager, node_exporter, and Grafana if installed; leave them running
 	@$(python) compose/native.py up
 
 status: ## show what of the local stack runs, and where

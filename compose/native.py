@@ -1,4 +1,4 @@
-"""The local stack without containers: exporter, Prometheus, Alertmanager and node_exporter on this host's loopback.
+"""The local stack without containers: exporter, judge, Prometheus, Alertmanager, node_exporter on this host's loopback.
 
 Grafana is a part of it where it is installed. supervisord starts them and keeps them running. `Stack` prepares a state
 directory for them from the configuration in this directory and in alerts/, and is what ``make up``, the demo and the
@@ -78,6 +78,14 @@ class Part:
 
 PARTS: Mapping[str, Part] = {
     "pinchpoint": Part("Pinchpoint exporter", 9748, "PINCHPOINT_PORT", "/-/healthy", ()),
+    "judge": Part(
+        "Pinchpoint judge",
+        9749,
+        "JUDGE_PORT",
+        "/-/healthy",
+        (),
+        ("--targets-file=targets/pinchpoint.yml", "--targets-file=local/pinchpoint.yml"),
+    ),
     "prometheus": Part(
         "Prometheus",
         9090,
@@ -268,6 +276,7 @@ class Stack:
                 f"Not installed: {', '.join(missing)}.\n`make setup` as root installs it.\n{WITHOUT_STACK}"
             )
         commands["pinchpoint"].insert(1, "exporter")
+        commands["judge"].insert(1, "judge")
         if self._runs is not None:
             commands["pinchpoint"].append(f"--path.runs={self._runs.resolve()}")
         if "grafana" in self.ports and (grafana := _grafana(os.environ)):

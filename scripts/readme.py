@@ -1,4 +1,4 @@
-"""Writes the README's tables of metrics and alerts from the code and the rule files.
+"""Writes the tables of metrics and alerts of the README and docs/judge.md from the code and the rule files.
 
 `make docs` runs it; a test compares, so that no table gets stale.
 """
@@ -11,10 +11,12 @@ from pathlib import Path
 import yaml
 
 import page
+from pinchpoint.catalogue import all_metrics, judge_metrics
 from pinchpoint.commands.metrics import table as metrics_table
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
+JUDGE = ROOT / "docs" / "judge.md"
 
 
 def alerts_table() -> str:
@@ -42,17 +44,27 @@ def meaning(alert: str) -> str:
     return sentence[0] if sentence else paragraph
 
 
-def updated(text: str) -> str:
-    """Return the README's text with its tables made anew."""
+def tables() -> dict[Path, dict[str, str]]:
+    """Return the tables of each page, by name."""
     costs = page.readme_table(page.PAGE.read_text())
-    for name, table in (("metrics", metrics_table()), ("alerts", alerts_table()), ("costs", costs)):
+    return {
+        README: {"metrics": metrics_table(all_metrics()), "alerts": alerts_table(), "costs": costs},
+        JUDGE: {"metrics": metrics_table(judge_metrics())},
+    }
+
+
+def updated(path: Path) -> str:
+    """Return the text of a page with its tables made anew."""
+    text = path.read_text()
+    for name, table in tables()[path].items():
         begin, end = f"<!-- {name}: made by `make docs` -->\n", f"<!-- end of {name} -->"
         head, found, rest = text.partition(begin)
         if not found or end not in rest:
-            raise SystemExit(f"{README}: no section between {begin.strip()} and {end}")
+            raise SystemExit(f"{path}: no section between {begin.strip()} and {end}")
         text = head + begin + table + end + rest.partition(end)[2]
     return text
 
 
 if __name__ == "__main__":
-    README.write_text(updated(README.read_text()))
+    for path in tables():
+        path.write_text(updated(path))

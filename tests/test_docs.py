@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import readme
-from pinchpoint.catalogue import all_metrics
+from pinchpoint.catalogue import all_metrics, judge_metrics
 from pinchpoint.cli import COMMANDS
 from pinchpoint.model import Kind
 from pinchpoint.probes import PROBES
@@ -22,10 +22,9 @@ PAGES = sorted(
 UNITS = ("_seconds", "_bytes", "_ratio", "_hertz", "_info", "_cpus", "_files")
 
 
-def test_the_readme_has_the_tables_that_the_code_gives() -> None:
-    text = readme.README.read_text()
-
-    assert text == readme.updated(text), "make docs"
+@pytest.mark.parametrize("page", readme.tables(), ids=lambda page: str(page.name))
+def test_a_page_has_the_tables_that_the_code_gives(page: Path) -> None:
+    assert page.read_text() == readme.updated(page), "make docs"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -68,7 +67,7 @@ def test_every_file_that_contributing_names_exists() -> None:
 
 
 def test_metrics_have_help_a_unit_and_the_suffix_of_their_kind() -> None:
-    for metric in all_metrics():
+    for metric in (*all_metrics(), *judge_metrics()):
         assert metric.name.startswith("pinchpoint_")
         assert metric.help.endswith(".")
         assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
@@ -87,6 +86,9 @@ COUNTS = {
     "pinchpoint_ceph_socket_up",
     "pinchpoint_cgroup_io_limit",
     "pinchpoint_cpu_turbo_disabled",
+    "pinchpoint_judge_behind_runs",
+    "pinchpoint_judge_hosts",
+    "pinchpoint_judge_runs",
     "pinchpoint_mds_caps",
     "pinchpoint_mds_inodes",
     "pinchpoint_mds_inodes_pinned",
@@ -109,6 +111,7 @@ COUNTS = {
     "pinchpoint_phase_valid",
     "pinchpoint_probe_present",
     "pinchpoint_probe_success",
+    "pinchpoint_run_fact_hosts",
     "pinchpoint_run_phases",
     "pinchpoint_run_score",
     "pinchpoint_run_state",

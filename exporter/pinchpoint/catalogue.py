@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pinchpoint import sampler, thresholds
+from pinchpoint.judge import metrics as judge
 from pinchpoint.model import Metric
 from pinchpoint.probes import PROBES
 
-__all__ = ["all_metrics"]
+__all__ = ["all_metrics", "judge_metrics"]
 
 
 def all_metrics() -> Iterator[Metric]:
-    """Yield each metric once, in the order of the probes."""
+    """Yield each metric of the exporter once, in the order of the probes."""
     seen: set[str] = set()
     sources = [probe.metrics for probe in PROBES] + [thresholds.METRICS, sampler.METRICS]
     for metrics in sources:
@@ -20,3 +21,8 @@ def all_metrics() -> Iterator[Metric]:
             if metric.name not in seen:
                 seen.add(metric.name)
                 yield metric
+
+
+def judge_metrics() -> Iterator[Metric]:
+    """Yield each metric of the judge."""
+    yield from judge.METRICS

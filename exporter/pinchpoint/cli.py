@@ -18,6 +18,7 @@ COMMANDS = {
     "check": "Check hosts before a run: what would hold it down, make it void, or not be seen.",
     "run": "Run a benchmark, mark its phases, record it, and say what was full.",
     "watch": "Show live what is busy on this host or on others.",
+    "judge": "Say what limits every run of every cluster, as a service.",
     "import": "Keep runs that were made without Pinchpoint: read what benchmarks printed.",
     "runs": "List the runs that are kept.",
     "report": "Say what limited each phase of a run, how that is known, and what to do.",

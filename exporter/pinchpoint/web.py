@@ -19,7 +19,16 @@ from pinchpoint import __version__
 from pinchpoint.exposition import registry
 from pinchpoint.model import Metric, Point
 
-__all__ = ["AddressError", "Server", "application", "parse_address", "serve"]
+__all__ = [
+    "AddressError",
+    "Application",
+    "Server",
+    "StartResponse",
+    "application",
+    "get_only",
+    "parse_address",
+    "serve",
+]
 
 StartResponse = Callable[[str, list[tuple[str, str]]], Any]
 Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
@@ -104,30 +113,30 @@ def application(
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "/")
-        allow = []
-        if environ["REQUEST_METHOD"] != "GET":
-            status, kind, body = "405 Method Not Allowed", "text/plain", b"only GET and HEAD\n"
-            allow = [("Allow", "GET, HEAD")]
-        elif path == telemetry_path:
+        if path == telemetry_path:
             return exposition(environ, start_response)  # type: ignore[no-any-return]
-        elif path == "/":
+        if path == "/":
             status, kind, body = "200 OK", "text/html", landing
         elif path == "/-/healthy":
             status, kind, body = "200 OK", "text/plain", b"Pinchpoint is healthy.\n"
         else:
             status, kind, body = "404 Not Found", "text/plain", f"not here: see {telemetry_path}\n".encode()
-        start_response(status, [("Content-Type", f"{kind}; charset=utf-8"), *allow])
+        start_response(status, [("Content-Type", f"{kind}; charset=utf-8")])
         return [body]
 
-    return _with_head(app)
+    return get_only(app)
 
 
-def _with_head(app: Application) -> Application:
-    """Return `app` so that HEAD is answered with the headers of GET."""
+def get_only(app: Application) -> Application:
+    """Return `app`, which answers GET, so that HEAD has the same headers, and all else is refused."""
 
     def wrapped(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        if environ["REQUEST_METHOD"] != "HEAD":
+        if environ["REQUEST_METHOD"] == "GET":
             return app(environ, start_response)
+        if environ["REQUEST_METHOD"] != "HEAD":
+            refused = [("Content-Type", "text/plain; charset=utf-8"), ("Allow", "GET, HEAD")]
+            start_response("405 Method Not Allowed", refused)
+            return [b"only GET and HEAD\n"]
         answer: list[tuple[str, list[tuple[str, str]]]] = []
         body = b"".join(app({**environ, "REQUEST_METHOD": "GET"}, lambda *given: answer.append(given)))
         status, headers = answer[0]

@@ -354,7 +354,7 @@ def test_up_status_and_down_say_what_they_found(programs: None, tmp_path: Path) 
 def test_ports_come_from_the_environment() -> None:
     ports = ports_from({"PROMETHEUS_PORT": "19090", "ALERTMANAGER_PORT": ""})
 
-    assert ports == {"pinchpoint": 9748, "prometheus": 19090, "alertmanager": 9093, "node": 9100}
+    assert ports == {"pinchpoint": 9748, "judge": 9749, "prometheus": 19090, "alertmanager": 9093, "node": 9100}
     assert ports_from({"GRAFANA_PORT": "13000"}, "grafana")["grafana"] == 13000
 
 

@@ -198,7 +198,8 @@ def known_labels() -> dict[str, set[str]]:
     """Return the labels of every metric that a rule or a page may ask for."""
     from pinchpoint import catalogue  # imported here: the other tests of rules need no probe
 
-    own = {metric.name: set(metric.labels) for metric in catalogue.all_metrics()}
+    metrics = (*catalogue.all_metrics(), *catalogue.judge_metrics())
+    own = {metric.name: set(metric.labels) for metric in metrics}
     rules = {"ALERTS": {"alertname", "alertstate", "severity"}} | dict.fromkeys(RECORDED, RECORDED_LABELS)
     return FOREIGN | recorded_labels() | OTHER_RELEASES | rules | own
 
@@ -579,7 +580,15 @@ def test_prometheus_scrapes_as_often_as_the_rules_need_and_every_targets_file_ex
     config = yaml.safe_load((COMPOSE / "prometheus.yml").read_text())
     assert config["global"]["scrape_interval"] == config["global"]["evaluation_interval"] == "2s"
     jobs = scrape_jobs((COMPOSE / "prometheus.yml").read_text())
-    assert set(jobs) == {"pinchpoint", "node", "ceph", "ceph-exporter", "prometheus", "alertmanager"}
+    assert set(jobs) == {
+        "pinchpoint",
+        "pinchpoint-judge",
+        "node",
+        "ceph",
+        "ceph-exporter",
+        "prometheus",
+        "alertmanager",
+    }
     assert "scrape_interval" not in jobs["pinchpoint"]
     assert jobs["ceph"]["honor_labels"], "the module's label instance is the host of a disk"
     discoveries = [
@@ -590,7 +599,8 @@ def test_prometheus_scrapes_as_often_as_the_rules_need_and_every_targets_file_ex
     files = {file for discovery in discoveries for file in discovery["files"]}
     named = {f"targets/{file.name}" for file in (COMPOSE / "targets").iterdir()}
     # The local stack writes the others, for its own parts.
-    assert files - named == {f"local/{name}.yml" for name in ("pinchpoint", "node", "prometheus", "alertmanager")}
+    parts = ("pinchpoint", "judge", "node", "prometheus", "alertmanager")
+    assert files - named == {f"local/{name}.yml" for name in parts}
     assert named <= files
     for file in named:
         assert yaml.safe_load((COMPOSE / file).read_text()) == [], "no host and no cluster is there by itself"

@@ -61,10 +61,17 @@ IO_SECONDS = Metric(
     ("client", "operation"),
 )
 IOS = Metric("pinchpoint_ceph_client_ios_total", "Operations of a Ceph client.", Kind.COUNTER, ("client", "operation"))
-METRICS = (INSTANCES, BLIND, INFLIGHT, INFLIGHT_SECONDS, REQUESTS, IO_SECONDS, IOS)
+CLUSTER = Metric(
+    "pinchpoint_ceph_client_cluster_info",
+    "Cluster (fsid) that a Ceph client talks to, where it says it.",
+    labels=("client", "cluster"),
+)
+METRICS = (INSTANCES, BLIND, INFLIGHT, INFLIGHT_SECONDS, REQUESTS, IO_SECONDS, IOS, CLUSTER)
 
 KEEP = 900.0
 """Seconds for which a client is shown after its last instance has gone, so that a scrape still sees its counters."""
+CLUSTERS = 8
+"""Clusters of one client that are shown."""
 GAP = 5.0
 """Seconds between two looks from which nothing is said of the time between them."""
 
@@ -88,6 +95,8 @@ class Instance(NamedTuple):
     client: str
     reading: Reading | None
     """None where it is blind."""
+    cluster: str = ""
+    """Its fsid; empty where it is not known."""
 
 
 class Integral:
@@ -121,6 +130,7 @@ class _Client:
     def clear(self) -> None:
         self.instances = self.blind = 0
         self.inflight: dict[str, float] = {}
+        self.clusters: set[str] = set()
 
 
 class Clients:
@@ -145,6 +155,8 @@ class Clients:
             client = self._clients.setdefault(instance.client, _Client())
             client.seen = now
             client.instances += 1
+            if instance.cluster and len(client.clusters) < CLUSTERS:
+                client.clusters.add(instance.cluster)
             before = self._last.get(instance.key)
             if instance.reading is None:
                 client.blind += 1
@@ -170,6 +182,8 @@ class Clients:
                 yield INFLIGHT.point(number, name, target)
             for (metric, label), total in client.totals.items():
                 yield metric.point(total, name, label)
+            for cluster in sorted(client.clusters):
+                yield CLUSTER.point(1, name, cluster)
 
 
 def _added(before: Mapping[Series, float] | None, series: Series, value: float) -> float:

@@ -84,6 +84,8 @@ class Reader(ABC):
     """The most important first: where a round is short of time the last ones wait for the next."""
     identity: ClassVar[tuple[Question, ...]] = (VERSION, FSID)
     """Asked besides, to know the release and the cluster of a daemon."""
+    names: ClassVar[bool] = True
+    """Whether its cluster is a part of the process' name where there are several."""
     options = Options(())
     """The options of the process that it knows."""
     interval = INTERVAL
@@ -194,7 +196,7 @@ class Follower:
         if (raw := answers.get(FSID.key)) is not None:
             cluster = (parse_option(raw) or "")[:TEXT_LIMIT]
             self.cluster = "" if cluster == NO_FSID else cluster
-            if self.cluster:
+            if self.cluster and self.reader.names:
                 self._belongs(self.cluster)
 
     def _blind(self, now: float, reason: str, error: Exception) -> None:

@@ -1,19 +1,21 @@
-"""``pinchpoint metrics``: every metric that the exporter can serve, as the README's table."""
+"""``pinchpoint metrics``: every metric that the exporter or the judge can serve, as the tables of the documentation."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import click
 
-from pinchpoint.catalogue import all_metrics
+from pinchpoint.catalogue import all_metrics, judge_metrics
 from pinchpoint.model import Metric
 
 __all__ = ["command", "table"]
 
 
-def table() -> str:
+def table(metrics: Iterable[Metric]) -> str:
     """Return the table of metrics in Markdown."""
     lines = ["| metric | kind | what it says |", "|---|---|---|"]
-    return "\n".join(lines + [_row(metric) for metric in all_metrics()]) + "\n"
+    return "\n".join(lines + [_row(metric) for metric in metrics]) + "\n"
 
 
 def _row(metric: Metric) -> str:
@@ -22,6 +24,7 @@ def _row(metric: Metric) -> str:
 
 
 @click.command()
-def command() -> None:
+@click.option("--judge", "of_judge", is_flag=True, help="List those of the judge instead.")
+def command(*, of_judge: bool) -> None:
     """List every metric that the exporter can serve, as a table in Markdown."""
-    click.echo(table(), nl=False)
+    click.echo(table(judge_metrics() if of_judge else all_metrics()), nl=False)

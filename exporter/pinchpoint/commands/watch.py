@@ -18,6 +18,8 @@ from pinchpoint.commands.stacks import show as show_stacks
 from pinchpoint.config import Config, ConfigError, load_config
 from pinchpoint.diagnosis.recent import WINDOW, Recent, RecentVerdicts
 from pinchpoint.diagnosis.usage import Usage
+from pinchpoint.fetch import Fetcher
+from pinchpoint.judge.client import JudgeError, ask
 from pinchpoint.sources import LocalSource, PrometheusSource, Source, SourceError, TargetSource
 from pinchpoint.terminal.screen import Bell, is_screen, show_live, show_plain, status_of
 from pinchpoint.terminal.view import Down, HostView, Picture
@@ -29,6 +31,57 @@ FASTEST = 0.1
 """Shortest interval in seconds."""
 SCRAPE_TIMEOUT = 2.0
 """Seconds after which a target that is silent counts as down."""
+
+
+class WatchedJudge:
+    """A judge, asked every `interval` seconds in a thread of its own."""
+
+    def __init__(self, url: str, interval: float, changed: Bell) -> None:
+        self._url = url if "://" in url else f"http://{url}"
+        self._interval = interval
+        self._changed = changed
+        self._stop = Event()
+        self._picture = Picture([HostView(url, "judge", None)])
+        self._fetcher = Fetcher(SCRAPE_TIMEOUT)
+        self.answered = False
+        """Whether its last answer was one."""
+
+    def start(self) -> None:
+        """Begin to ask."""
+        Thread(target=self._run, name="watch", daemon=True).start()
+
+    def stop(self) -> None:
+        """End asking."""
+        self._stop.set()
+
+    def picture(self) -> Picture:
+        """Return what the judge said last, or that it does not answer."""
+        return self._picture
+
+    def pictures(self, *, once: bool) -> Iterator[tuple[str, Picture]]:
+        """Yield what it says as often as it is asked, or once."""
+        while True:
+            self.ask()
+            yield "", self._picture
+            if once or self._stop.wait(self._interval):
+                return
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self.ask()
+            self._changed.ring()
+            self._stop.wait(self._interval)
+
+    def ask(self) -> None:
+        """Ask once."""
+        try:
+            verdicts = ask(self._fetcher, self._url)
+        except JudgeError as error:
+            self.answered = False
+            self._picture = Picture([HostView(self._url, "judge", Down(str(error), 0.0))])
+        else:
+            self.answered = True
+            self._picture = Picture([], verdicts)
 
 
 class Watched:
@@ -183,6 +236,19 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: float) -> float:
     return value
 
 
+def _show_judge(url: str, interval: float, *, once: bool) -> int:
+    bell = Bell()
+    judge = WatchedJudge(url, interval, bell)
+    if not is_screen() or once:
+        status = status_of(lambda: show_plain(judge.pictures(once=once)))
+        return status or int(once and not judge.answered)
+    judge.start()
+    try:
+        return status_of(lambda: show_live(judge.picture, lambda: f"q quits; said by {url}", bell, max(1.0, interval)))
+    finally:
+        judge.stop()
+
+
 @click.command()
 @targets_option("Exporters to watch; may be repeated. Without it: the exporter of this host, or this host itself.")
 @click.option(
@@ -197,6 +263,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: float) -> float:
     callback=_seconds,
     help="Time between two pictures.",
 )
+@click.option("--judge", "judge_url", metavar="URL", help="Judge whose verdicts on all runs to show.")
 @click.option("--stacks", is_flag=True, help="List the kernel stacks in which benchmarks of this host wait.")
 @click.option("--once", is_flag=True, help="Print one picture as plain text; status 1 if every target was down.")
 @click.option(
@@ -212,11 +279,16 @@ def command(
     targets: list[str],
     prometheus: str | None,
     interval: float,
+    judge_url: str | None,
     stacks: bool,
     once: bool,
     config_file: Path | None,
 ) -> None:
-    """Show live what is busy on this host or on others."""
+    """Show live what is busy on this host or on others, or what a judge says of all runs."""
+    if judge_url is not None:
+        if targets or prometheus or stacks:
+            raise click.UsageError("--judge knows its hosts itself: leave out --target, --prometheus and --stacks")
+        ctx.exit(_show_judge(judge_url, interval, once=once))
     if stacks and (targets or prometheus):
         raise click.UsageError(
             "--stacks reads this host's own processes: run it there, without --target and --prometheus"

@@ -29,7 +29,7 @@ from pinchpoint.ceph.clients import (
     Reading,
     Series,
 )
-from pinchpoint.ceph.follower import UNSEEN, Followers, Reader
+from pinchpoint.ceph.follower import FSID, UNSEEN, Followers, Reader
 from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.ceph.sockets import is_ceph_client
 from pinchpoint.model import Point
@@ -94,7 +94,8 @@ class ClientReader(Reader):
     """What one admin socket of a client says."""
 
     questions = (Question("perf dump"),)
-    identity = ()
+    identity = (FSID,)
+    names = False
 
     def __init__(self) -> None:
         self.reading = Reading({}, {})
@@ -167,11 +168,11 @@ class CephClient(Probe):
             for follower in followers:
                 assert isinstance(follower.reader, ClientReader)
                 with follower.lock:
-                    problem, reading = follower.problem, follower.reader.reading
+                    problem, reading, cluster = follower.problem, follower.reader.reading, follower.cluster
                 own = own or problem not in GONE
                 if problem == "new":  # neither blind nor known: what it did until now is of before
                     yield Instance((follower, problem), process.owner, Reading({}, {}))
                 elif problem not in GONE | UNSEEN:
-                    yield Instance(follower, process.owner, None if problem else reading)
+                    yield Instance(follower, process.owner, None if problem else reading, cluster)
             if not own:
                 yield Instance((process.pid, process.start), process.owner, None)

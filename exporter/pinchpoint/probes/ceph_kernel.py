@@ -278,7 +278,7 @@ class CephKernel(Probe):
             self._errors.append(error)
         except OSError:
             pass
-        yield Instance(name, label, reading)
+        yield Instance(name, label, reading, name.partition(".")[0])
 
     def _images(self) -> Iterator[str]:
         """Yield the directory in debugfs of each RBD device's client; devices may share one.

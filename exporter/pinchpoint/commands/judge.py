@@ -1,0 +1,89 @@
+"""``pinchpoint judge``: says what limits every run of every cluster."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from threading import Thread
+from typing import NoReturn
+
+import click
+
+from pinchpoint.commands.options import targets_option
+from pinchpoint.config import LOG_LEVELS
+from pinchpoint.judge.service import Service
+from pinchpoint.judge.targets import Target, TargetFiles
+from pinchpoint.judge.web import application
+from pinchpoint.sources import target_url
+from pinchpoint.web import AddressError, parse_address, serve
+
+__all__ = ["command"]
+
+log = logging.getLogger(__name__)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@targets_option("Exporters to ask; may be repeated.")
+@click.option(
+    "--targets-file",
+    "files",
+    multiple=True,
+    metavar="PATTERN",
+    help="Files of exporters, as Prometheus' file_sd_configs has them; read again when they change; repeatable.",
+)
+@click.option(
+    "--prometheus",
+    "servers",
+    multiple=True,
+    metavar="URL",
+    help="Server with Prometheus' HTTP API that scrapes exporters (VictoriaMetrics, Thanos, Mimir); repeatable.",
+)
+@click.option(
+    "--web.listen-address",
+    "listen",
+    default=":9749",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Address to serve on; IPv6 in brackets.",
+)
+@click.option(
+    "--log.level",
+    "log_level",
+    type=click.Choice(LOG_LEVELS),
+    default="info",
+    show_default=True,
+    help="Least severity to log.",
+)
+def command(targets: list[str], files: tuple[str, ...], servers: tuple[str, ...], listen: str, log_level: str) -> None:
+    """Say what limits every run of every cluster: as metrics, as JSON, and as a page.
+
+    Hosts are asked once a second, directly or through a server that scrapes them. Two judges may run side by side: they
+    say the same.
+    """
+    if not targets and not files and not servers:
+        _fail("nobody to ask: name --target, --targets-file or --prometheus; see pinchpoint judge --help")
+    logging.basicConfig(level=log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    service = Service([Target(target, target_url(target)) for target in targets], TargetFiles(files), servers)
+    try:
+        server = serve(parse_address(listen), application(service))
+    except AddressError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"can't listen on {listen}: {error.strerror}; choose another --web.listen-address")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: Thread(target=server.shutdown).start())
+    Thread(target=service.run, name="judge", daemon=True).start()
+    log.info("the judge listens on %s", server.address)
+    server.serve_forever(poll_interval=0.2)
+    service.stop()
+    server.server_close()
+    sys.stderr.flush()
+    os._exit(0)  # a source that hangs must not keep the process from ending
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"pinchpoint: {message}", err=True)
+    sys.exit(2)

@@ -1,0 +1,109 @@
+"""What a judge says, as anybody gets it over HTTP (docs/judge.md)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pinchpoint.diagnosis.recent import Judged
+from pinchpoint.diagnosis.verdict import Confidence, Kind, Limit, Verdict
+from pinchpoint.fetch import Fetcher, FetchError
+
+__all__ = ["JudgeError", "ask", "parse_verdicts"]
+
+PATH = "/api/v1/verdicts"
+SCHEMA = 1
+
+
+class JudgeError(Exception):
+    """There is no answer of a judge; the message says why."""
+
+
+class _Limit(msgspec.Struct):
+    resource: str
+    owner: str
+    host: str
+    serves: tuple[str, ...]
+    busy: float
+    runqueue: float
+    blocked: float
+    saturated: float
+    threshold: float
+    full: bool
+    blame: float
+    named: bool
+
+
+class _Said(msgspec.Struct):
+    kind: Kind
+    confidence: Confidence
+    doubts: tuple[str, ...]
+    margin: str
+    runbook: str
+    advice: str
+    evidence: tuple[str, ...]
+    innocent: tuple[str, ...]
+    blind: tuple[str, ...]
+    latency: tuple[str, ...]
+    no_role: tuple[str, ...]
+
+
+class _Run(msgspec.Struct):
+    benchmark: str
+    run: str
+    phase: str
+    since: float
+    seconds: float
+    waits: dict[str, float]
+    verdict: _Said
+    ranking: list[_Limit]
+
+
+class _Document(msgspec.Struct):
+    schema: int
+    runs: list[_Run]
+
+
+def ask(fetcher: Fetcher, url: str) -> list[Judged]:
+    """Return what the judge at `url` says limits each run now. Raises JudgeError."""
+    try:
+        return parse_verdicts(fetcher.get(f"{url.rstrip('/')}{PATH}"))
+    except FetchError as error:
+        raise JudgeError(str(error)) from error
+
+
+def parse_verdicts(body: bytes) -> list[Judged]:
+    """Return what a judge says limits each run now. Raises JudgeError."""
+    try:
+        document = msgspec.json.decode(body, type=_Document)
+    except (ValueError, RecursionError) as error:
+        raise JudgeError(f"no answer of a judge: {error}") from error
+    if document.schema != SCHEMA:
+        raise JudgeError(f"a judge of another version: its schema is {document.schema}, {SCHEMA} is known here")
+    return [Judged(run.benchmark, run.run, run.phase, _verdict(run), run.since) for run in document.runs]
+
+
+def _verdict(run: _Run) -> Verdict:
+    ranking = [(_limit(limit), limit.named) for limit in run.ranking]
+    said = run.verdict
+    return Verdict(
+        said.kind,
+        run.seconds,
+        run.waits,
+        tuple(limit for limit, named in ranking if named),
+        tuple(limit for limit, _ in ranking),
+        said.margin,
+        said.confidence,
+        said.doubts,
+        said.evidence,
+        said.innocent,
+        said.blind,
+        said.latency,
+        no_role=said.no_role,
+        runbook=said.runbook,
+        advice=said.advice,
+    )
+
+
+def _limit(found: _Limit) -> Limit:
+    values = {name: getattr(found, name) for name in found.__struct_fields__ if name != "named"}
+    return Limit(**values, reach=found.blame)

@@ -1,0 +1,147 @@
+"""What limits every run now, and what limited each phase that has ended, out of the snapshots of all hosts.
+
+It has no clock, no network and no thread of its own: whoever asks the hosts feeds it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pinchpoint.diagnosis.facts import Facts, facts, merged
+from pinchpoint.diagnosis.progress import Phase, active_phases
+from pinchpoint.diagnosis.recent import Judged, Recent, RecentVerdicts
+from pinchpoint.diagnosis.series import finite
+from pinchpoint.diagnosis.usage import Usage, usages
+from pinchpoint.diagnosis.verdict import Verdict, judge
+from pinchpoint.diagnosis.window import STALE, Sightings, Stream, Window, Windows
+from pinchpoint.model import Snapshot, Snapshots, time_of
+
+__all__ = ["Engine", "PhaseVerdict"]
+
+PHASES = 256
+"""Verdicts on phases that have ended which are kept: the last ones."""
+OPEN = 256
+"""Phases that are followed at once; a host that shows more of them than a benchmark has is not to be believed."""
+RUNS = 64
+"""Runs that are judged at once."""
+KEEP = 900.0
+"""Seconds for which the verdict on a phase that has ended is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseVerdict:
+    """What limited a phase that has ended."""
+
+    benchmark: str
+    run: str
+    phase: str
+    start: float
+    end: float
+    """Unix seconds."""
+    verdict: Verdict
+
+
+_Key = tuple[str, str, str, float]
+"""Benchmark, run, name and start of a phase as its host's clock has it: what makes it one."""
+
+
+@dataclass(slots=True)
+class _Open:
+    window: Window
+    host: str
+    """Where it is seen."""
+    seen: float
+    """When it was seen last, in Unix seconds."""
+
+
+class Engine:
+    """Takes moments, oldest first, and judges what runs on all hosts."""
+
+    def __init__(self, elapsed: Callable[[], float], budget: float) -> None:
+        """Begin; `elapsed` gives monotonic seconds, of which `budget` may be spent on what runs at each step."""
+        self.verdicts = RecentVerdicts(RUNS, budget, elapsed)
+        self.phases: deque[PhaseVerdict] = deque(maxlen=PHASES)
+        self.facts: Facts = {}
+        self._recent: dict[str, Recent] = {}
+        self._stream = Stream()
+        self._windows = Windows()
+        self._sightings = Sightings()
+        self._open: dict[_Key, _Open] = {}
+
+    def take(self, moment: Snapshots) -> None:
+        """Take the hosts that have answered since the last moment."""
+        moment = self._stream.take(moment)
+        if not moment:
+            return
+        self._windows.take(moment)
+        self._sightings.take(moment)
+        for host, snapshot in moment.items():
+            self._recent.setdefault(host, Recent()).add(snapshot)
+        began = self._begin(moment)
+        ended = self._end(moment)
+        if began or ended:
+            self.facts = merged({host: self.facts[host] for host in self.facts if host in self._recent}, facts(moment))
+        if ended and self._open.keys() <= began:
+            self._stream.forget()
+
+    def _begin(self, moment: Snapshots) -> set[_Key]:
+        """Open the windows of phases that are seen for the first time, and return which those are."""
+        began = set()
+        for host, snapshot in moment.items():
+            for phase in active_phases(snapshot):
+                key = phase.benchmark, phase.run, phase.phase, phase.start or 0.0
+                if (known := self._open.get(key)) is not None:
+                    known.seen = snapshot.time
+                elif len(self._open) < OPEN:
+                    # By our clock: that of its host may be another.
+                    start = snapshot.time - (_elapsed(snapshot, phase) or 0.0)
+                    self._open[key] = _Open(self._windows.open(start), host, snapshot.time)
+                    began.add(key)
+        return began
+
+    def _end(self, moment: Snapshots) -> bool:
+        """Judge the phases that are over, and return whether there are any."""
+        now = time_of(moment)
+        over = [
+            (key, phase)
+            for key, phase in self._open.items()
+            if (phase.host in moment and phase.seen < moment[phase.host].time) or now - phase.seen > STALE
+        ]
+        for key, phase in over:
+            del self._open[key]
+            end = phase.seen
+            if (snapshot := moment.get(phase.host)) is not None:
+                elapsed = _elapsed(snapshot, Phase(*key))
+                end = snapshot.time if elapsed is None else min(snapshot.time, max(end, phase.window.start + elapsed))
+            self._judge(key, phase.window, end)
+        return bool(over)
+
+    def _judge(self, key: _Key, window: Window, end: float) -> None:
+        benchmark, run, phase, _ = key
+        self._windows.close(window, end)
+        if window.after:
+            hosts = usages(window.before, window.after, self._sightings.hottest(window.start, end))
+            found = judge(hosts, window.before, window.after, benchmark=benchmark, run=run)
+            self.phases.append(PhaseVerdict(benchmark, run, phase, window.start, end, found))
+
+    def lose(self, host: str) -> None:
+        """Forget the present of a host that gives no answers: what it did last is not what it does."""
+        self._recent.pop(host, None)
+
+    def usages(self) -> dict[str, Usage]:
+        """Return what each host that answers does at present."""
+        return {host: use for host, recent in self._recent.items() if (use := recent.usage()) is not None}
+
+    def step(self, now: float) -> Sequence[Judged]:
+        """Return what limits each run at `now`, in Unix seconds, the one with the most processes first."""
+        while self.phases and self.phases[0].end < now - KEEP:
+            self.phases.popleft()
+        return self.verdicts.take(now, self._recent)
+
+
+def _elapsed(snapshot: Snapshot, phase: Phase) -> float | None:
+    """Return for how many seconds a phase has gone on, or went on, by the clock of its host."""
+    names = {"benchmark": phase.benchmark, "run": phase.run, "phase": phase.phase}
+    return finite(snapshot.value("pinchpoint_phase_elapsed_seconds", **names))

@@ -1,0 +1,76 @@
+"""What the judge says, as points of its metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from pinchpoint.diagnosis.facts import Facts
+from pinchpoint.diagnosis.recent import Judged
+from pinchpoint.diagnosis.verdict import Limit, Verdict
+from pinchpoint.judge.engine import PhaseVerdict
+from pinchpoint.judge.hosts import Problem
+from pinchpoint.judge.metrics import BLAME, FACT, HOSTS, PHASE, PROBLEM, SINCE, VERDICT, WAIT
+from pinchpoint.model import Point
+
+__all__ = ["fact_points", "judge_points", "phase_points", "run_points"]
+
+BLAMED = 10
+"""Resources of a run that are exported: a cluster has hundreds that serve the OSDs."""
+LEAST = 0.001
+"""Blame under which a resource is left out."""
+LIMITS = 8
+"""Limits of one verdict that are exported: those of a cluster may be as many as its OSDs."""
+PROBLEMS = 50
+LONGEST = 128
+"""Characters of a name or a reason that others chose."""
+FACTS = 512
+"""Settings that are exported."""
+
+
+def run_points(found: Sequence[Judged]) -> Iterator[Point]:
+    """Yield what limits each run now."""
+    for one in found:
+        names = one.benchmark, one.run
+        for named in _limits(one.verdict):
+            yield VERDICT.point(1, *names, one.phase, *named, str(one.verdict.confidence))
+        yield SINCE.point(one.since, *names, one.phase)
+        for wait, share in one.verdict.waits.items():
+            yield WAIT.point(share, *names, wait)
+        for limit in _blamed(one.verdict):
+            yield BLAME.point(limit.blame, *names, limit.resource, limit.owner, limit.host)
+
+
+def _limits(found: Verdict) -> list[tuple[str, str, str, str]]:
+    kind = str(found.kind)
+    return [(kind, limit.resource, limit.owner, limit.host) for limit in found.limits[:LIMITS]] or [(kind, "", "", "")]
+
+
+def _blamed(found: Verdict) -> list[Limit]:
+    named = set(found.limits[:LIMITS])
+    others = [limit for limit in found.ranking[:BLAMED] if limit.blame >= LEAST and limit not in named]
+    return [*found.limits[:LIMITS], *others]
+
+
+def phase_points(ended: Sequence[PhaseVerdict]) -> Iterator[Point]:
+    """Yield what limited the phases that have ended; of several with one name in a run, the last one."""
+    last = {(one.benchmark, one.run, one.phase): one.verdict for one in ended}
+    for names, found in last.items():
+        for limit in _limits(found):
+            yield PHASE.point(1, *names, *limit, str(found.confidence))
+
+
+def fact_points(runs: Sequence[str], known: Facts) -> Iterator[Point]:
+    """Yield on how many hosts each setting has each value."""
+    found = Counter((fact, value) for host in known.values() for fact, values in host.items() for value in values)
+    for (fact, value), hosts in found.most_common(FACTS):
+        for run in runs:
+            yield FACT.point(hosts, run, fact, value)
+
+
+def judge_points(seen: int, problems: Mapping[str, Problem]) -> Iterator[Point]:
+    """Yield which hosts are seen."""
+    yield HOSTS.point(seen, "up")
+    yield HOSTS.point(len(problems), "down")
+    for source, problem in sorted(problems.items())[:PROBLEMS]:
+        yield PROBLEM.point(1, source[:LONGEST], problem.reason[:LONGEST])

@@ -1,0 +1,198 @@
+"""The service: asks the hosts, judges once a second, and keeps what it says for those who ask."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Event, Lock
+from typing import Any
+
+from pinchpoint import __version__
+from pinchpoint.diagnosis.facts import Facts
+from pinchpoint.diagnosis.recent import Judged
+from pinchpoint.diagnosis.window import STALE
+from pinchpoint.judge import metrics
+from pinchpoint.judge.engine import Engine, PhaseVerdict
+from pinchpoint.judge.hosts import Hosts, Problem
+from pinchpoint.judge.points import fact_points, judge_points, phase_points, run_points
+from pinchpoint.judge.targets import Target, TargetFiles
+from pinchpoint.model import Point
+from pinchpoint.report.document import verdict_json
+from pinchpoint.sources import PrometheusSource, Source, TargetSource
+
+__all__ = ["SCHEMA", "Judgement", "Service"]
+
+SCHEMA = 1
+INTERVAL = 1.0
+"""Seconds between two rounds."""
+BUDGET = 0.5
+"""Seconds of a round that may be spent on judging: who asks for the answers needs the interpreter too."""
+REREAD = 5.0
+"""Seconds after which files of targets are looked at again."""
+PAGE = resource.getpagesize()
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was said in one round."""
+
+    time: float = 0.0
+    """When, in Unix seconds; 0 before the first one."""
+    hosts: Mapping[str, float] = field(default_factory=dict)
+    """When each host that answers was seen last, in Unix seconds."""
+    problems: Mapping[str, Problem] = field(default_factory=dict)
+    """Why hosts, sources or files of targets are not read."""
+    runs: Sequence[Judged] = ()
+    phases: Sequence[PhaseVerdict] = ()
+    facts: Facts = field(default_factory=dict)
+    behind: int = 0
+    seconds: float = 0.0
+    rounds: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data, as docs/judge.md describes it."""
+        return {
+            "schema": SCHEMA,
+            "version": __version__,
+            "time": self.time,
+            "hosts": [{"host": host, "seen": seen} for host, seen in sorted(self.hosts.items())],
+            "problems": [
+                {"source": source, "reason": problem.reason, "since": problem.since}
+                for source, problem in sorted(self.problems.items())
+            ],
+            "behind": self.behind,
+            "runs": [
+                {
+                    "benchmark": one.benchmark,
+                    "run": one.run,
+                    "phase": one.phase,
+                    "since": one.since,
+                    "seconds": round(one.verdict.seconds, 3),
+                    **verdict_json(one.verdict),
+                }
+                for one in self.runs
+            ],
+            "phases": [
+                {
+                    "benchmark": one.benchmark,
+                    "run": one.run,
+                    "phase": one.phase,
+                    "start": one.start,
+                    "end": one.end,
+                    **verdict_json(one.verdict),
+                }
+                for one in self.phases
+            ],
+        }
+
+    def points(self) -> Iterator[Point]:
+        """Yield its metrics."""
+        yield from run_points(self.runs)
+        yield from phase_points(self.phases)
+        yield from fact_points(sorted({one.run for one in self.runs if one.run}), self.facts)
+        yield from judge_points(len(self.hosts), self.problems)
+        yield metrics.RUNS.point(len(self.runs))
+        yield metrics.BEHIND.point(self.behind)
+        yield metrics.ROUND.point(self.seconds)
+        yield metrics.ROUNDS.point(self.rounds)
+        if self.hosts:
+            yield metrics.AGE.point(max(0.0, self.time - max(self.hosts.values())))
+
+
+class Service:
+    """Asks targets, those of files, and Prometheus servers."""
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        files: TargetFiles,
+        servers: Sequence[str],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.said = Judgement()
+        self._targets = targets
+        self._files = files
+        self._servers = servers
+        self._wall = wall
+        self._hosts = Hosts(INTERVAL)
+        self._engine = Engine(time.monotonic, BUDGET)
+        self._seen: dict[str, float] = {}
+        self._came: dict[str, float] = {}
+        """When each host answered last, in monotonic seconds."""
+        self._told: set[str] = set()
+        self._lock = Lock()
+        self._stop = Event()
+
+    def run(self) -> None:
+        """Judge until `stop`."""
+        due = reread = time.monotonic()
+        while not self._stop.is_set():
+            now = time.monotonic()
+            if now >= reread:
+                self._hosts.set(self._sources())
+                reread = now + REREAD
+            try:
+                self.round()
+            except Exception:  # one host's nonsense must not silence the judge on all others
+                log.exception("a round failed; the next one begins anew")
+                self._engine = Engine(time.monotonic, BUDGET)
+            due = max(due + INTERVAL, time.monotonic())
+            self._stop.wait(due - time.monotonic())
+        self._hosts.stop()
+
+    def round(self) -> None:
+        """Take in what the hosts have said since the last round, and judge."""
+        began = time.monotonic()
+        now = self._wall()
+        moment = self._hosts.collect()
+        problems = self._hosts.problems()
+        for host, snapshot in moment.items():
+            self._seen[host], self._came[host] = snapshot.time, began
+        for host in [host for host, came in self._came.items() if host in problems or began - came > STALE]:
+            del self._seen[host], self._came[host]
+            self._engine.lose(host)
+        self._engine.take(moment)
+        runs = self._engine.step(now)
+        for source, problem in problems.items():
+            if source not in self._told:
+                log.warning("%s: %s", source, problem.reason)
+        self._told = set(problems)
+        problems |= {name: Problem(reason, now) for name, reason in self._files.problems.items()}
+        self.said = Judgement(
+            now,
+            dict(self._seen),
+            problems,
+            tuple(runs),
+            tuple(self._engine.phases),
+            self._engine.facts,
+            self._engine.verdicts.behind,
+            time.monotonic() - began,
+            self.said.rounds + 1,
+        )
+
+    def _sources(self) -> dict[str, Callable[[], Source]]:
+        found: dict[str, Callable[[], Source]] = {}
+        for target in [*self._targets, *self._files.read()]:
+            found[f"{target.host} {target.url}"] = partial(TargetSource, target.url, name=target.host)
+        for url in self._servers:
+            direct = {target.host for target in self._targets}
+            found[url] = partial(PrometheusSource, url, direct.__contains__, 10.0)
+        return found
+
+    def points(self) -> Iterator[Point]:
+        """Yield the metrics of the last round, and what the judge itself costs."""
+        yield from self.said.points()
+        yield metrics.CPU.point(time.process_time())
+        with open("/proc/self/statm", "rb") as file:
+            yield metrics.MEMORY.point(int(file.read().split()[1]) * PAGE)
+        yield metrics.BUILD.point(1, __version__)
+
+    def stop(self) -> None:
+        """End, after the round that is under way."""
+        self._stop.set()

@@ -1,0 +1,110 @@
+"""Which exporters there are: named one by one, or in files as Prometheus' file_sd_config has them.
+
+The files are lists of groups in YAML or JSON (https://prometheus.io/docs/prometheus/latest/configuration/configuration/,
+file_sd_config), read again when they change.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from glob import glob
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import yaml
+
+__all__ = ["Target", "TargetFiles", "TargetsError", "parse_targets"]
+
+log = logging.getLogger(__name__)
+
+SIZE_LIMIT = 1 << 20
+"""Longest file in bytes: 10,000 targets have 0.3 MB."""
+COUNT_LIMIT = 10_000
+"""Targets of one file."""
+
+
+class TargetsError(ValueError):
+    """A file that holds no targets; the message says where and why."""
+
+
+class Target(NamedTuple):
+    """An exporter."""
+
+    host: str
+    """What it is called: its label ``instance``, as in Prometheus."""
+    url: str
+
+
+class _Group(msgspec.Struct):
+    targets: list[str]
+    labels: dict[str, str] = {}
+
+
+def parse_targets(text: str, origin: str) -> list[Target]:
+    """Return the targets of a file; `origin` is what errors call it. Raises TargetsError."""
+    try:
+        groups = msgspec.convert(yaml.safe_load(text) or [], list[_Group])
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
+        raise TargetsError(f"{origin}{line}: not YAML: {error.problem}") from error
+    except msgspec.ValidationError as error:
+        reason, _, where = str(error).partition(" - at ")
+        raise TargetsError(f"{origin}: {where.strip('`$') or 'top level'}: {reason}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise TargetsError(f"{origin}: not YAML: {error}") from error
+    found = [target for group in groups for target in _targets(group)]
+    if len(found) > COUNT_LIMIT:
+        raise TargetsError(f"{origin}: has {len(found)} targets, {COUNT_LIMIT} are the most")
+    return found
+
+
+def _targets(group: _Group) -> Iterator[Target]:
+    scheme = group.labels.get("__scheme__", "http")
+    path = group.labels.get("__metrics_path__", "/metrics")
+    for address in group.targets:
+        yield Target(group.labels.get("instance", address), f"{scheme}://{address}{path}")
+
+
+class TargetFiles:
+    """The files that patterns name: one that is malformed keeps what it had, and says so."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self.problems: dict[str, str] = {}
+        """What is wrong with a file, by its path."""
+        self._patterns = patterns
+        self._files: dict[str, tuple[object, list[Target]]] = {}
+
+    def read(self) -> list[Target]:
+        """Return the targets of all files, each once."""
+        names = sorted({name for pattern in self._patterns for name in glob(pattern) or [pattern]})
+        # A file that has gone takes its targets along only where a pattern found it: one that is named may come back.
+        self._files = {name: known for name, known in self._files.items() if name in names}
+        problems: dict[str, str] = {}
+        for name in names:
+            try:
+                self._read(name)
+            except (OSError, TargetsError) as error:
+                problems[name] = f"{name}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        for name, problem in problems.items():
+            if self.problems.get(name) != problem:
+                log.warning("%s; its last targets stay", problem)
+        self.problems = problems
+        return list({target.host: target for _, targets in self._files.values() for target in targets}.values())
+
+    def _read(self, name: str) -> None:
+        status = os.stat(name)
+        state = status.st_mtime_ns, status.st_size, status.st_ino
+        if name in self._files and self._files[name][0] == state and name not in self.problems:
+            return
+        if status.st_size > SIZE_LIMIT:
+            raise TargetsError(f"{name}: has {status.st_size} bytes, {SIZE_LIMIT} are the most")
+        text = Path(name).read_bytes()[: SIZE_LIMIT + 1].decode("utf-8", "replace")
+        self._files[name] = state, parse_targets(text, name)
+
+
+def named(addresses: Iterable[str], url: Callable[[str], str]) -> list[Target]:
+    """Return the targets that were named one by one."""
+    return [Target(address, url(address)) for address in addresses]

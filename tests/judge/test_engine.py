@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import pytest
+
+from diagnosis.history import START, MadeHost
+from judge.watched import NAMES, watched
+from pinchpoint.judge.engine import KEEP, Engine
+from pinchpoint.model import Snapshot
+from report.made import CLIENT, GAP, MDS, PHASES, made_record
+
+
+def engine() -> Engine:
+    return Engine(lambda: 0.0, 1.0)
+
+
+def test_every_phase_is_judged_over_all_of_it_when_it_has_ended() -> None:
+    found = engine()
+    for moment in watched():
+        found.take(moment)
+
+    words = {one.phase: one.verdict.words for one in found.phases}
+    assert list(words) == [act.name for act in PHASES]
+    assert words["mdtest_easy_write"] == "limited by mds_lock of mds.a"
+    assert words["ior_easy_write"] == "limited by writeback_worker of ceph-1"
+    assert words["ior_hard_write"] == "latency-bound"
+    marks = {mark.name: mark for mark in made_record().marker.phases}
+    for one in found.phases:
+        assert (one.start, one.end) == (marks[one.phase].start, marks[one.phase].end)
+
+
+def test_what_limits_a_run_now_has_its_phase_and_since_when() -> None:
+    found = engine()
+    for moment in watched():
+        found.take(moment)
+        said = found.step(moment[CLIENT].time)
+        if moment[CLIENT].time == START + 70:
+            break
+
+    (one,) = said
+    assert (one.benchmark, one.run, one.phase) == ("io500", NAMES["run"], "mdtest_easy_write")
+    assert one.verdict.words == "limited by mds_lock of mds.a"
+    assert START + 3 * GAP + PHASES[0].seconds - 5 < one.since < START + 60
+
+
+def test_a_host_that_is_lost_is_not_judged_by_what_it_did_last() -> None:
+    found = engine()
+    for moment in watched():
+        found.take(moment)
+        if moment[CLIENT].time == START + 70:
+            break
+    assert found.step(START + 70)
+
+    found.lose(CLIENT)
+
+    assert found.step(START + 71) == []
+    assert set(found.usages()) == {MDS}
+
+
+def test_a_phase_whose_host_falls_silent_ends_where_it_was_seen_last() -> None:
+    found = engine()
+    for moment in watched():
+        silent = moment[CLIENT].time > START + 70
+        found.take({MDS: moment[MDS]} if silent else moment)
+
+    assert [(one.phase, one.end) for one in found.phases][1:] == [("mdtest_easy_write", START + 70)]
+
+
+def test_a_judge_that_starts_in_the_middle_of_a_phase_judges_the_rest_of_it() -> None:
+    found = engine()
+    for moment in watched():
+        if moment[CLIENT].time >= START + 70:
+            found.take(moment)
+
+    assert found.phases[0].phase == "mdtest_easy_write"
+    assert found.phases[0].verdict.words == "limited by mds_lock of mds.a"
+    assert found.phases[0].verdict.seconds == pytest.approx(36.0)
+
+
+def test_verdicts_on_phases_that_are_long_over_are_forgotten() -> None:
+    found = engine()
+    for moment in watched():
+        found.take(moment)
+    last = found.phases[-1].end
+
+    found.step(last + KEEP - 1)
+    assert len(found.phases) == 1
+    found.step(last + KEEP + 1)
+    assert len(found.phases) == 0
+
+
+def test_a_host_that_shows_phases_without_end_is_followed_in_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pinchpoint.judge.engine.OPEN", 8)
+    found = engine()
+    for second in range(3):
+        host = MadeHost()
+        for number in range(100):
+            host.gauge("pinchpoint_phase_active", 1, benchmark="fio", run="r", phase=str(number))
+        found.take({"a": Snapshot(START + second, host.pair()[1].values)})
+
+    assert len(found._open) == 8
+
+
+def test_runs_for_which_no_time_is_left_wait_for_the_next_round() -> None:
+    """Each judgement takes a second, and there is one second for a round: two runs are judged before it is over."""
+    clock = iter(range(1000))
+    found = Engine(lambda: float(next(clock)), 1.0)
+    for pair in zip(*(_busy(name).pair() for name in "abcd"), strict=True):
+        found.take(dict(zip("abcd", pair, strict=True)))
+
+    first = {one.run for one in found.step(START + 10)}
+    assert found.verdicts.behind == 4 - len(first) > 0
+    both = {one.run for one in found.step(START + 11)}
+    assert both > first
+
+
+def _busy(run: str) -> MadeHost:
+    return MadeHost().works({"disk": 1.0}, run=run, device="vda").resource("disk", "vda", 0.95, "disk")

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from threading import Event
+
+from pinchpoint.judge.hosts import Hosts
+from pinchpoint.model import Snapshot, Snapshots
+from pinchpoint.sources import SourceError
+from polling import until
+
+PACE = 0.02
+OWN: Mapping[str, Mapping[tuple[tuple[str, str], ...], float]] = {"pinchpoint_a": {(): 1.0}}
+
+
+class Answers:
+    """A source that says what a test lets it say, and counts the questions."""
+
+    def __init__(self, name: str = "a") -> None:
+        self.name = name
+        self.problems: Mapping[str, str] = {}
+        self.hosts: Snapshots = {name: Snapshot(1.0, OWN)}
+        self.error: Exception | None = None
+        self.hang = Event()
+        self.hang.set()
+        self.asked = 0
+        self.closed = False
+
+    def snapshots(self) -> Snapshots:
+        self.asked += 1
+        assert self.hang.wait(60)
+        if self.error is not None:
+            raise self.error
+        return {host: Snapshot(snapshot.time + self.asked, snapshot.values) for host, snapshot in self.hosts.items()}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def asking(*sources: Answers) -> Hosts:
+    hosts = Hosts(PACE)
+    hosts.set({source.name: lambda source=source: source for source in sources})  # type: ignore[misc]
+    return hosts
+
+
+def test_what_has_come_is_given_once() -> None:
+    source = Answers()
+    hosts = asking(source)
+
+    assert until(20, lambda: "a" in hosts.collect())
+    source.hang.clear()
+    until(20, lambda: not hosts.collect())
+    assert hosts.collect() == {}
+    source.hang.set()
+    assert until(20, hosts.collect)
+    hosts.stop()
+    assert until(20, lambda: source.closed)
+
+
+def test_a_source_that_hangs_holds_up_no_other() -> None:
+    slow, well = Answers("slow"), Answers("well")
+    slow.hang.clear()
+    hosts = asking(slow, well)
+
+    assert until(20, lambda: well.asked > 5)
+    assert slow.asked == 1
+    slow.hang.set()
+    hosts.stop()
+
+
+def test_why_a_source_gives_no_answer_is_known_and_forgotten_when_it_does() -> None:
+    source = Answers()
+    source.error = SourceError("a", "refused")
+    hosts = asking(source)
+
+    problem = until(20, hosts.problems)["a"]
+    assert problem.reason == "refused"
+    assert until(20, hosts.problems)["a"].since == problem.since
+    source.error = None
+    assert until(60, lambda: not hosts.problems())
+    hosts.stop()
+
+
+def test_whatever_a_foreign_server_makes_a_parser_do_blinds_only_itself() -> None:
+    source = Answers()
+    source.error = RecursionError("deep")
+    hosts = asking(source, Answers("b"))
+
+    assert "RecursionError: deep" in until(20, lambda: hosts.problems().get("a")).reason
+    assert until(20, lambda: "b" in hosts.collect())
+    hosts.stop()
+
+
+def test_what_is_no_exporter_of_ours_and_hosts_that_a_server_has_lost_are_named() -> None:
+    source = Answers()
+    source.hosts = {"a": Snapshot(1.0, OWN), "node": Snapshot(1.0, {"node_load1": {(): 1.0}})}
+    hosts = asking(source)
+    assert until(20, lambda: hosts.problems().get("node"))
+    assert until(20, lambda: set(hosts.collect()) == {"a"})
+
+    source.hosts = {"node": source.hosts["node"]}
+
+    assert until(20, lambda: hosts.problems().get("a")).reason == "no samples"
+    hosts.stop()
+
+
+def test_sources_that_are_not_wanted_any_more_are_released() -> None:
+    first, second = Answers("a"), Answers("b")
+    hosts = asking(first)
+    assert until(20, lambda: first.asked)
+
+    hosts.set({"b": lambda: second})
+
+    assert until(20, lambda: first.closed and second.asked)
+    assert not second.closed
+    hosts.stop()

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import json
+import re
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from judge.watched import NAMES, watched
+from pinchpoint.diagnosis.recent import Judged
+from pinchpoint.exposition import text
+from pinchpoint.judge import runbooks
+from pinchpoint.judge.engine import Engine
+from pinchpoint.judge.hosts import Problem
+from pinchpoint.judge.metrics import METRICS
+from pinchpoint.judge.service import Judgement, Service
+from pinchpoint.judge.targets import TargetFiles
+from pinchpoint.judge.web import application
+from pinchpoint.model import Labels, Snapshot
+from pinchpoint.report.document import verdict_json
+from pinchpoint.sources import parse_exposition
+from report.made import CLIENT, MDS, START
+
+HOSTILE = "<script>alert(1)</script>\"'\u202e\x1b[31m"
+RUNBOOKS = Path(__file__).parents[2] / "runbooks"
+
+
+def judged(until: float = START + 116) -> Judgement:
+    """Return what is said of the made-up run at a time of it, with a host that is not seen."""
+    engine = Engine(lambda: 0.0, 1.0)
+    runs: tuple[Judged, ...] = ()
+    for moment in watched():
+        now = moment[CLIENT].time
+        if now > until:
+            break
+        engine.take(moment)
+        runs = tuple(engine.step(now))
+    problems = {"osd1:9748": Problem("connection refused", START)}
+    hosts = {CLIENT: until, MDS: until}
+    return Judgement(until, hosts, problems, runs, tuple(engine.phases), engine.facts, 0, 0.01, 5)
+
+
+@pytest.fixture
+def service() -> Service:
+    found = Service([], TargetFiles([]), [])
+    found.said = judged()
+    return found
+
+
+def ask(service: Service, path: str, method: str = "GET") -> tuple[str, dict[str, str], str]:
+    """Return status, headers and body of one answer."""
+    said: list[tuple[str, dict[str, str]]] = []
+    environ = {"REQUEST_METHOD": method, "PATH_INFO": path, "QUERY_STRING": ""}
+    body = b"".join(application(service)(environ, lambda status, headers: said.append((status, dict(headers)))))
+    return (*said[0], body.decode())
+
+
+def test_the_verdict_is_a_metric_with_its_phase_limit_and_confidence() -> None:
+    found = parse_exposition(text(judged().points()), 0.0)
+
+    labels = {**NAMES, "phase": "ior_hard_write", "kind": "latency-bound", "resource": "", "owner": "", "host": ""}
+    assert dict(found.series("pinchpoint_verdict_info").__next__()[0], confidence="") == {**labels, "confidence": ""}
+    assert found.value("pinchpoint_verdict_wait_ratio", **NAMES, wait="osd") == pytest.approx(0.9, abs=0.01)
+    blamed = [dict(labels) for labels, _ in found.series("pinchpoint_verdict_blame_ratio")]
+    assert {"kv_sync", "osd_op"} <= {labels["resource"] for labels in blamed}
+    assert found.value("pinchpoint_judge_hosts", state="up") == 2
+    assert found.value("pinchpoint_judge_problem_info", source="osd1:9748", reason="connection refused") == 1
+    assert found.value("pinchpoint_run_fact_hosts", run=NAMES["run"], fact="governor", value="powersave") == 1
+
+
+def test_phases_that_have_ended_are_metrics_too() -> None:
+    found = parse_exposition(text(judged().points()), 0.0)
+
+    limits = {
+        labels["phase"]: (labels["kind"], labels["resource"], labels["owner"], labels["host"])
+        for labels, _ in found.series("pinchpoint_phase_verdict_info")
+    }
+    assert limits == {
+        "ior_easy_write": ("resource", "writeback_worker", "ceph-1", CLIENT),
+        "mdtest_easy_write": ("resource", "mds_lock", "mds.a", MDS),
+    }
+
+
+def test_every_metric_is_in_the_register(service: Service) -> None:
+    known = {metric.name for metric in METRICS}
+
+    assert {point.metric.name for point in service.points()} == known
+
+
+def test_the_document_has_what_the_report_has(service: Service) -> None:
+    status, headers, body = ask(service, "/api/v1/verdicts")
+    found = json.loads(body)
+
+    assert (status, headers["Content-Type"]) == ("200 OK", "application/json; charset=utf-8")
+    (run,) = found["runs"]
+    assert (run["benchmark"], run["run"], run["phase"]) == ("io500", NAMES["run"], "ior_hard_write")
+    assert run.items() >= json.loads(json.dumps(verdict_json(service.said.runs[0].verdict))).items()
+    assert [phase["verdict"]["words"] for phase in found["phases"]] == [
+        "limited by writeback_worker of ceph-1",
+        "limited by mds_lock of mds.a",
+    ]
+    assert found["problems"] == [{"source": "osd1:9748", "reason": "connection refused", "since": START}]
+
+
+class Links(HTMLParser):
+    """Gathers the links of a page, and the elements that it has."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.tags: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.links += [value or "" for name, value in attrs if name == "href"]
+
+
+def test_the_page_says_what_limits_each_run_and_refreshes_itself(service: Service) -> None:
+    status, _, body = ask(service, "/")
+
+    assert status == "200 OK"
+    assert "latency-bound" in body
+    assert "limited by mds_lock of mds.a" in body
+    assert "connection refused" in body
+    assert '<meta http-equiv="refresh"' in body
+    assert "script" not in Links(body).tags
+
+
+def test_without_a_run_the_page_says_so(service: Service) -> None:
+    service.said = Judgement(1.0)
+
+    assert "No benchmark runs." in ask(service, "/")[2]
+
+
+def test_names_of_others_are_text_and_nothing_else(service: Service) -> None:
+    engine = Engine(lambda: 0.0, 1.0)
+    labels = (("benchmark", HOSTILE), ("run", HOSTILE))
+    for second in range(5):
+        values: dict[str, dict[Labels, float]] = {
+            "pinchpoint_workload_seconds_total": {(*labels, ("wait", HOSTILE)): float(second)},
+            "pinchpoint_phase_active": {(labels[0], ("phase", HOSTILE), labels[1]): 1.0},
+        }
+        engine.take({HOSTILE: Snapshot(START + second, values)})
+    runs = tuple(engine.step(START + 5))
+    assert runs
+    service.said = Judgement(START + 5, {HOSTILE: START}, {HOSTILE: Problem(HOSTILE, 1.0)}, runs)
+
+    body = ask(service, "/")[2]
+
+    assert "<script" not in body
+    assert "\u202e" not in body
+    assert "\x1b" not in body
+    assert json.loads(ask(service, "/api/v1/verdicts")[2])["runs"][0]["run"] == HOSTILE
+    assert ask(service, "/metrics")[0] == "200 OK"
+
+
+def test_every_runbook_is_served_and_its_links_lead_somewhere(service: Service) -> None:
+    index = Links(ask(service, "/runbooks/")[2]).links
+    names = {path.stem for path in RUNBOOKS.glob("*.md")} - {"README"}
+    assert {f"/runbooks/{name}" for name in names} <= set(index)
+
+    for name in sorted(names):
+        status, _, body = ask(service, f"/runbooks/{name}")
+        assert status == "200 OK"
+        assert f"<h1>{name}</h1>" in body
+        for link in Links(body).links:
+            inside = re.fullmatch(r"/runbooks/(\w+)(#[\w-]+)?", link)
+            assert link in ("/", "/runbooks/", "#") or link.startswith("https://") or (inside and inside[1] in names)
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/runbooks/Nothing", "/runbooks/../verdict", "/runbooks/%2e%2e/x", ""])
+def test_what_is_not_there_is_said_to_be_not_there(service: Service, path: str) -> None:
+    assert ask(service, path)[0] in ("404 Not Found",)
+
+
+def test_only_get_and_head_are_answered(service: Service) -> None:
+    status, headers, body = ask(service, "/", "HEAD")
+    assert (status, body) == ("200 OK", "")
+    assert int(headers["Content-Length"]) > 1000
+    assert ask(service, "/", "POST")[0] == "405 Method Not Allowed"
+
+
+def test_a_judge_that_has_had_no_round_for_long_is_not_healthy(service: Service) -> None:
+    assert ask(service, "/-/healthy")[0] == "503 Service Unavailable"
+    service.said = Judgement(time.time())
+    assert ask(service, "/-/healthy")[0] == "200 OK"
+
+
+def test_runbooks_are_read_by_name_and_nothing_else_is() -> None:
+    assert runbooks.page("MdsLockSaturated")
+    for name in ("README", "../docs/verdict", "MdsLockSaturated.md", "", "mdslocksaturated", "a/b"):
+        assert runbooks.page(name) is None
