@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from pinchpoint.fetch import Fetcher, FetchError
+from pinchpoint.typedjson import decoder
 
 __all__ = ["FiredAlert", "PrometheusError", "RawSeries", "fired_alerts", "raw_series"]
 
@@ -55,6 +56,9 @@ class _Answer(msgspec.Struct):
     error: str = ""
 
 
+DECODER = decoder(_Answer)
+
+
 def raw_series(fetcher: Fetcher, url: str, selector: str, seconds: float, end: float | None = None) -> list[RawSeries]:
     """Return the samples that the server at `url` has of the last `seconds` until `end` (Unix time, or now).
 
@@ -67,7 +71,7 @@ def raw_series(fetcher: Fetcher, url: str, selector: str, seconds: float, end: f
         parameters["time"] = f"{end:.3f}"
     try:
         body = fetcher.get(f"{url.rstrip('/')}/api/v1/query", parameters, any_status=True)
-        answer = msgspec.json.decode(body, type=_Answer)
+        answer = DECODER.decode(body)
     except (FetchError, RecursionError) as error:
         raise PrometheusError(f"{url}: {error}") from error
     except ValueError as error:  # not UTF-8, not JSON, no such answer

@@ -11,6 +11,7 @@ import msgspec
 from pinchpoint.catalogue import all_metrics
 from pinchpoint.model import Labels, Snapshot, Snapshots
 from pinchpoint.prometheus import PrometheusError
+from pinchpoint.typedjson import decoder
 
 __all__ = ["Known", "Sample", "ask_known", "known"]
 
@@ -54,6 +55,9 @@ class _Answer(msgspec.Struct):
     status: str
     data: _Data | None = None
     error: str = ""
+
+
+DECODER = decoder(_Answer)
 
 
 def ask_known(url: str, names: Collection[str], timeout: float = 5.0) -> Known:
@@ -102,7 +106,7 @@ def _instant(url: str, query: str, timeout: float) -> list[Sample]:
         response = httpx.get(
             f"{url.rstrip('/')}/api/v1/query", params={"query": query}, timeout=timeout, trust_env=False
         )
-        answer = msgspec.json.decode(response.content, type=_Answer)
+        answer = DECODER.decode(response.content)
         if answer.data is None:
             raise PrometheusError(f"{url}: {answer.error or f'status {response.status_code}'}")
         return [Sample(series.metric, series.value[0], float(series.value[1])) for series in answer.data.result]

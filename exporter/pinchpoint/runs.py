@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from pinchpoint.procfs import FormatError, parse_stat, read_bytes
+from pinchpoint.typedjson import decoder
 
 __all__ = [
     "LARGEST",
@@ -153,6 +154,9 @@ class Marker(RunState, kw_only=True):
     command_pid: Pid
     """The command's process: its whole tree is the benchmark."""
     tags: dict[str, str] = {}
+
+
+DECODER = decoder(Marker)
 
 
 class _Identity(NamedTuple):
@@ -299,7 +303,7 @@ class RunDirectory:
         with os.fdopen(handle, "rb") as file:
             raw = file.read(MARKER_LIMIT)
         try:
-            marker = msgspec.json.decode(raw, type=Marker)
+            marker = DECODER.decode(raw)
         except (ValueError, RecursionError):  # not UTF-8, not JSON, not a marker, out of bounds, nested without end
             return identity, None
         return identity, marker if marker.run == name.removesuffix(SUFFIX) else None

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from pinchpoint.runs import Marker
+from pinchpoint.typedjson import decoder
 
 __all__ = [
     "RunRecord",
@@ -63,6 +64,9 @@ class RunRecord(msgspec.Struct):
     """The last line before it in that file that was no benchmark's: mostly what was changed, or the command."""
     facts: dict[str, dict[str, list[str]]] = {}
     """Settings of each host that it was measured on: see `pinchpoint.diagnosis.facts`."""
+
+
+DECODER = decoder(RunRecord)
 
 
 def state_directory() -> Path:
@@ -124,7 +128,7 @@ def load(directory: Path) -> RunRecord:
     if len(raw) > FILE_LIMIT:
         raise StoreError(f"{path}: longer than {FILE_LIMIT >> 20} MiB")
     try:
-        record = msgspec.json.decode(raw, type=RunRecord)
+        record = DECODER.decode(raw)
     except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, no run, nested without end
         raise StoreError(f"{path}: no run: {error}") from error
     if record.marker.run != directory.name:

@@ -7,6 +7,7 @@ import msgspec
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.diagnosis.verdict import Confidence, Kind, Limit, Verdict
 from pinchpoint.fetch import Fetcher, FetchError
+from pinchpoint.typedjson import decoder
 
 __all__ = ["JudgeError", "ask", "parse_verdicts"]
 
@@ -63,6 +64,9 @@ class _Document(msgspec.Struct):
     runs: list[_Run]
 
 
+DECODER = decoder(_Document)
+
+
 def ask(fetcher: Fetcher, url: str) -> list[Judged]:
     """Return what the judge at `url` says limits each run now. Raises JudgeError."""
     try:
@@ -74,7 +78,7 @@ def ask(fetcher: Fetcher, url: str) -> list[Judged]:
 def parse_verdicts(body: bytes) -> list[Judged]:
     """Return what a judge says limits each run now. Raises JudgeError."""
     try:
-        document = msgspec.json.decode(body, type=_Document)
+        document = DECODER.decode(body)
     except (ValueError, RecursionError) as error:
         raise JudgeError(f"no answer of a judge: {error}") from error
     if document.schema != SCHEMA:

@@ -23,6 +23,7 @@ from pinchpoint.probes.daemon import DaemonProbe
 from pinchpoint.procfs import FormatError
 from pinchpoint.resources import Resource
 from pinchpoint.roles import Roles
+from pinchpoint.typedjson import decoder
 
 __all__ = ["Mds", "MdsReader", "parse_cache_bytes"]
 
@@ -149,6 +150,9 @@ class _Mempools(msgspec.Struct):
     mempool: _Mempool | None = None
 
 
+DECODER = decoder(_Mempools)
+
+
 def parse_cache_bytes(raw: bytes) -> int | None:
     """Return the size of the cache from an answer to ``dump_mempools``, None where there is none. Raises FormatError.
 
@@ -156,7 +160,7 @@ def parse_cache_bytes(raw: bytes) -> int | None:
     asked for without mds_lock, unlike ``cache status``. ``mds_mem.heap`` is no measure: the heap never shrinks.
     """
     try:
-        pools = msgspec.json.decode(raw, type=_Mempools)
+        pools = DECODER.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"not an answer to dump_mempools: {error}") from error
     pool = pools.mempool and pools.mempool.by_pool and pools.mempool.by_pool.mds_co

@@ -24,6 +24,7 @@ from pinchpoint.probes.daemon import DaemonProbe
 from pinchpoint.procfs import FormatError
 from pinchpoint.resources import Resource
 from pinchpoint.roles import Roles
+from pinchpoint.typedjson import decoder
 
 __all__ = ["Osd", "OsdReader", "parse_blocked_ops", "throttle_name"]
 
@@ -136,6 +137,9 @@ class _BlockedOps(msgspec.Struct):
     num_blocked_ops: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
 
 
+DECODER = decoder(_BlockedOps)
+
+
 def parse_blocked_ops(raw: bytes) -> int | None:
     """Return the number in an answer to ``dump_blocked_ops``, None where there is none. Raises FormatError.
 
@@ -146,7 +150,7 @@ def parse_blocked_ops(raw: bytes) -> int | None:
     if raw.startswith(UNTRACKED):
         return None
     try:
-        return msgspec.json.decode(raw, type=_BlockedOps).num_blocked_ops
+        return DECODER.decode(raw).num_blocked_ops
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"not an answer to dump_blocked_ops: {error}") from error
 
