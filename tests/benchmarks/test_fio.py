@@ -255,6 +255,18 @@ def test_jobs_that_are_threads_are_seen_by_their_births(tmp_path: Path) -> None:
     assert looks(host, *alive) == [None, None, "a", None, "b", None]
 
 
+def test_threads_that_look_at_clocks_before_the_first_job_are_no_group(tmp_path: Path) -> None:
+    for cpus in (2, 96):
+        folder = tmp_path / str(cpus)
+        folder.mkdir()
+        host = Host(folder, "--name=a", "--name=b", "--stonewall")
+        looks(host, [LEADER, *range(2000, 2000 + cpus)], [LEADER, 3000])
+        host.jobs(1004)
+        assert host.look().phase == "a"
+        host.jobs(1005)
+        assert host.look().phase == "b"
+
+
 def test_jobs_that_are_threads_have_their_files_open_in_the_leader(tmp_path: Path) -> None:
     host = Host(tmp_path, "--thread", "--name=a", "--name=b", "--stonewall")
     host.leader(("/d/b.0.0", LAYOUT), tids=[])

@@ -346,6 +346,17 @@ def test_a_process_that_ends_long_after_its_last_word_has_no_second_phase() -> N
     assert shown(timeline) == [("read", 1.0, 5.0, "finished")]
 
 
+def test_not_even_when_it_was_lost_from_sight_before_the_end() -> None:
+    timeline = Timeline("toy")
+    timeline.see(seen("read", source=Source.THREAD), 1.0)
+    timeline.hear([Ended("read", (rate(1.0),))], 5.0, Source.STDOUT)
+    for now, phase in ((5.5, "read"), (9.0, "read"), (9.5, None)):
+        timeline.see(seen(phase, source=Source.THREAD), now)
+    timeline.end(10.0)
+
+    assert shown(timeline) == [("read", 1.0, 5.0, "finished")]
+
+
 def test_a_phase_that_was_seen_again_in_a_run_that_failed_is_one_that_failed() -> None:
     timeline = Timeline("toy")
     timeline.see(seen("read", source=Source.THREAD), 1.0)

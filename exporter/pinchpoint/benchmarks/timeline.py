@@ -182,7 +182,7 @@ class Timeline:
             return
         before, last = self.phases[-2:]
         only_seen = last.source != Source.STDOUT and not last.results
-        if last is self._last and only_seen and before.name == last.name and before.results:
+        if only_seen and before.name == last.name and before.results:
             self.phases.pop()
             self._last = before
 
