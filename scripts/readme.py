@@ -1,4 +1,4 @@
-"""Writes the tables of metrics and alerts of the README and docs/judge.md from the code and the rule files.
+"""Writes the tables of the README, docs/judge.md and docs/rules.md from the code and the rule files.
 
 `make docs` runs it; a test compares, so that no table gets stale.
 """
@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
 
+import alert_delay
 import page
 from pinchpoint.catalogue import all_metrics, judge_metrics
 from pinchpoint.commands.metrics import table as metrics_table
@@ -53,10 +55,10 @@ def tables() -> dict[Path, dict[str, str]]:
     }
 
 
-def updated(path: Path) -> str:
-    """Return the text of a page with its tables made anew."""
+def updated(path: Path, made: Mapping[str, str]) -> str:
+    """Return the text of a page with these tables made anew."""
     text = path.read_text()
-    for name, table in tables()[path].items():
+    for name, table in made.items():
         begin, end = f"<!-- {name}: made by `make docs` -->\n", f"<!-- end of {name} -->"
         head, found, rest = text.partition(begin)
         if not found or end not in rest:
@@ -66,5 +68,5 @@ def updated(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    for path in tables():
-        path.write_text(updated(path))
+    for path, made in {**tables(), alert_delay.PAGE: {"delays": alert_delay.delay_table()}}.items():
+        path.write_text(updated(path, made))

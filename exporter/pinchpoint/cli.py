@@ -25,6 +25,7 @@ COMMANDS = {
     "compare": "Compare runs phase by phase, and say what is more than noise.",
     "replay": "Show a run that is kept as `watch` would have shown it.",
     "export": "Write the samples of a run as OpenMetrics text, for a Prometheus server.",
+    "rules": "Print the alert rules for another scrape interval, job, or place of the runbooks.",
     "metrics": "List every metric that the exporter can serve.",
 }
 MODULES = {"import": "import_"}

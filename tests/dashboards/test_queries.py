@@ -146,7 +146,7 @@ SIGNS = (
     'pinchpoint:run_fact:hosts{run=~".*second"}',
     "ceph_healthcheck_slow_ops > 0",
     'pinchpoint_storage_device_info{owner=~"osd[.].+", device!=""}',
-    'rate(pinchpoint_ceph_client_requests_total{target="mds"}[8s]) > 0',
+    'rate(pinchpoint_ceph_client_requests_total{target="mds"}[8s]) > 0 and on () count(up{job="pinchpoint"} == 1) == 3',
 )
 """What has to be there before the dashboards are looked at. The last one comes and goes: tables show that moment."""
 

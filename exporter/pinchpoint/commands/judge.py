@@ -41,6 +41,14 @@ log = logging.getLogger(__name__)
     help="Server with Prometheus' HTTP API that scrapes exporters (VictoriaMetrics, Thanos, Mimir); repeatable.",
 )
 @click.option(
+    "--interval",
+    type=click.FloatRange(0.5, 15),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often hosts are asked, and runs judged.",
+)
+@click.option(
     "--web.listen-address",
     "listen",
     default=":9749",
@@ -56,17 +64,23 @@ log = logging.getLogger(__name__)
     show_default=True,
     help="Least severity to log.",
 )
-def command(targets: list[str], files: tuple[str, ...], servers: tuple[str, ...], listen: str, log_level: str) -> None:
+def command(
+    targets: list[str],
+    files: tuple[str, ...],
+    servers: tuple[str, ...],
+    interval: float,
+    listen: str,
+    log_level: str,
+) -> None:
     """Say what limits every run of every cluster: as metrics, as JSON, and as a page.
 
-    Hosts are asked once a second, directly or through a server that scrapes them. Two judges may run side by side: they
-    say the same.
+    Hosts are asked directly, or through a server that scrapes them. Two judges may run side by side: they say the same.
     """
     if not targets and not files and not servers:
         _fail("nobody to ask: name --target, --targets-file or --prometheus; see pinchpoint judge --help")
     logging.basicConfig(level=log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    service = Service([Target(target, target_url(target)) for target in targets], TargetFiles(files), servers)
+    service = Service([Target(target, target_url(target)) for target in targets], TargetFiles(files), servers, interval)
     try:
         server = serve(parse_address(listen), application(service))
     except AddressError as error:

@@ -12,6 +12,7 @@ __all__ = [
     "CPU",
     "FACT",
     "HOSTS",
+    "INTERVAL",
     "MEMORY",
     "METRICS",
     "PHASE",
@@ -66,10 +67,12 @@ BEHIND = Metric(
 )
 AGE = Metric("pinchpoint_judge_data_age_seconds", "How old the newest samples are that were judged.")
 ROUND = Metric("pinchpoint_judge_round_seconds", "How long the last round took: reading what came, and judging.")
-ROUNDS = Metric("pinchpoint_judge_rounds_total", "Rounds: one a second unless it falls behind.", Kind.COUNTER)
+ROUNDS = Metric("pinchpoint_judge_rounds_total", "Rounds: one in each interval unless it falls behind.", Kind.COUNTER)
+INTERVAL = Metric("pinchpoint_judge_interval_seconds", "Time between two rounds as it is meant to be.")
 CPU = Metric("pinchpoint_judge_cpu_seconds_total", "CPU time of the judge.", Kind.COUNTER)
 MEMORY = Metric("pinchpoint_judge_resident_memory_bytes", "Resident memory of the judge.")
 BUILD = Metric("pinchpoint_judge_build_info", "Version of the judge.", labels=("version",))
 METRICS = (
-    VERDICT, SINCE, WAIT, BLAME, PHASE, FACT, HOSTS, PROBLEM, RUNS, BEHIND, AGE, ROUND, ROUNDS, CPU, MEMORY, BUILD,
+    VERDICT, SINCE, WAIT, BLAME, PHASE, FACT, HOSTS, PROBLEM, RUNS, BEHIND, AGE, ROUND, ROUNDS, INTERVAL, CPU,
+    MEMORY, BUILD,
 )  # fmt: skip

@@ -27,8 +27,6 @@ from pinchpoint.sources import PrometheusSource, Source, TargetSource
 __all__ = ["SCHEMA", "Judgement", "Service"]
 
 SCHEMA = 1
-INTERVAL = 1.0
-"""Seconds between two rounds."""
 BUDGET = 0.5
 """Seconds of a round that may be spent on judging: who asks for the answers needs the interpreter too."""
 REREAD = 5.0
@@ -106,21 +104,23 @@ class Judgement:
 
 
 class Service:
-    """Asks targets, those of files, and Prometheus servers."""
+    """Asks targets, those of files, and Prometheus servers, every `interval` seconds, and judges as often."""
 
     def __init__(
         self,
         targets: Sequence[Target],
         files: TargetFiles,
         servers: Sequence[str],
+        interval: float = 1.0,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.said = Judgement()
         self._targets = targets
         self._files = files
         self._servers = servers
+        self._interval = interval
         self._wall = wall
-        self._hosts = Hosts(INTERVAL)
+        self._hosts = Hosts(interval)
         self._engine = Engine(time.monotonic, BUDGET)
         self._seen: dict[str, float] = {}
         self._came: dict[str, float] = {}
@@ -128,6 +128,11 @@ class Service:
         self._told: set[str] = set()
         self._lock = Lock()
         self._stop = Event()
+
+    @property
+    def patience(self) -> float:
+        """Seconds without a round from which on it is not healthy."""
+        return 5 * self._interval
 
     def run(self) -> None:
         """Judge until `stop`."""
@@ -142,7 +147,7 @@ class Service:
             except Exception:  # one host's nonsense must not silence the judge on all others
                 log.exception("a round failed; the next one begins anew")
                 self._engine = Engine(time.monotonic, BUDGET)
-            due = max(due + INTERVAL, time.monotonic())
+            due = max(due + self._interval, time.monotonic())
             self._stop.wait(due - time.monotonic())
         self._hosts.stop()
 
@@ -154,7 +159,8 @@ class Service:
         problems = self._hosts.problems()
         for host, snapshot in moment.items():
             self._seen[host], self._came[host] = snapshot.time, began
-        for host in [host for host, came in self._came.items() if host in problems or began - came > STALE]:
+        lost = STALE + self._interval
+        for host in [host for host, came in self._came.items() if host in problems or began - came > lost]:
             del self._seen[host], self._came[host]
             self._engine.lose(host)
         self._engine.take(moment)
@@ -191,6 +197,7 @@ class Service:
         yield metrics.CPU.point(time.process_time())
         with open("/proc/self/statm", "rb") as file:
             yield metrics.MEMORY.point(int(file.read().split()[1]) * PAGE)
+        yield metrics.INTERVAL.point(self._interval)
         yield metrics.BUILD.point(1, __version__)
 
     def stop(self) -> None:

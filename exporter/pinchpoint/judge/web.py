@@ -25,8 +25,6 @@ __all__ = ["application"]
 HTML = "text/html"
 RUNBOOKS = "/runbooks/"
 NOWHERE = "not here: see /, /metrics, /api/v1/verdicts, /runbooks/\n"
-OLD = 5.0
-"""Seconds without a round from which on the judge is not healthy."""
 
 
 def application(service: Service) -> Application:
@@ -46,8 +44,8 @@ def application(service: Service) -> Application:
             kind, body = "application/json", json.dumps(said.to_json())
         elif path == "/-/healthy":
             kind = "text/plain"
-            if abs(time.time() - said.time) > OLD:
-                status, body = "503 Service Unavailable", f"no round for {OLD:g} s\n"
+            if abs(time.time() - said.time) > service.patience:
+                status, body = "503 Service Unavailable", f"no round for {service.patience:g} s\n"
             else:
                 body = "The judge is healthy.\n"
         elif path.rstrip("/") == RUNBOOKS.rstrip("/"):

@@ -1,0 +1,68 @@
+"""``pinchpoint rules``: the alert rules for a Prometheus that runs already."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+import click
+
+from pinchpoint.rules import FASTEST, JOB, RUNBOOKS, SLOWEST, rules
+
+__all__ = ["command"]
+
+INTERVAL = re.compile(r"(\d{1,4})(s|m)")
+
+
+def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> int:
+    found = INTERVAL.fullmatch(value)
+    if found is None:
+        raise click.BadParameter(f"{value!r} is no duration such as 10s or 1m", ctx, param)
+    seconds = int(found[1]) * (60 if found[2] == "m" else 1)
+    if not FASTEST <= seconds <= SLOWEST:
+        raise click.BadParameter(
+            f"{value!r}: {FASTEST}s to {SLOWEST}s can be: windows hold four scrapes, and phases are short",
+            ctx,
+            param,
+        )
+    return seconds
+
+
+def _job(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if not re.fullmatch(r"[\w./:-]+", value):
+        raise click.BadParameter(f"{value!r} is no name of a job, of letters, digits and _ . / : -", ctx, param)
+    return value
+
+
+def _url(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if urlsplit(value).scheme not in ("http", "https") or not re.fullmatch(r"[\w./:?=&%~@-]+", value):
+        raise click.BadParameter(f"{value!r} is no address such as http://judge:9749/runbooks/", ctx, param)
+    return value
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--scrape-interval",
+    "seconds",
+    default="2s",
+    show_default=True,
+    metavar="DURATION",
+    callback=_seconds,
+    help="How often Prometheus scrapes the exporters.",
+)
+@click.option("--job", default=JOB, show_default=True, callback=_job, help="What their job is called there.")
+@click.option(
+    "--runbooks",
+    default=RUNBOOKS,
+    show_default=True,
+    metavar="URL",
+    callback=_url,
+    help="Where runbook_url leads; a judge serves them at http://HOST:9749/runbooks/.",
+)
+def command(seconds: int, job: str, runbooks: str) -> None:
+    """Print the alert rules, for a Prometheus that scrapes at another interval than every 2 s.
+
+    At 10 or 15 s, as cephadm's and most others do, their windows are longer and alerts come later: docs/rules.md says
+    by how much.
+    """
+    click.echo(rules(seconds, job, runbooks), nl=False)

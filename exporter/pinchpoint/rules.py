@@ -1,0 +1,109 @@
+"""The alert rules for a scrape interval, a job and a place of the runbooks: the files of ``alerts/``, written anew.
+
+These files are for a scrape every 2 s. What follows from that stands in them in few forms: windows, which need several
+samples; the groups' intervals, as nothing is new between two scrapes; sentences that name the window; and how many
+scrapes ScrapeTooSlow expects.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from importlib import resources
+
+__all__ = ["FASTEST", "JOB", "RUNBOOKS", "SLOWEST", "Pace", "files", "rules"]
+
+FASTEST, SLOWEST = 1, 60
+"""Seconds between two scrapes that rules can be made for: with more, a window of four is longer than most phases."""
+DEFAULT = 2
+"""Seconds between two scrapes that the files are written for."""
+JOB = "pinchpoint"
+"""The label ``job`` of the exporters in them."""
+RUNBOOKS = "https://github.com/pinchpoint/pinchpoint/blob/main/runbooks/"
+"""Where their runbooks are; each page is called as its alert, with .md behind."""
+WINDOW = 15
+"""Seconds of the window in which most of them look."""
+SAMPLES = 4
+"""Scrapes that a window has at least: `rate` needs two, and one may be lost."""
+BRIDGED = 2
+"""Scrapes that a shorter window has, which only bridges the gap between two phases."""
+LEAST_SHARE = 0.4
+"""Share of the scrapes that were due in a minute (or ten intervals) under which ScrapeTooSlow speaks."""
+
+ENDING = ".yml"
+RANGE = re.compile(r"\[(\d+)(s|m)\]")
+INTERVAL = re.compile(r"^(    interval: )2s$", re.MULTILINE)
+LAST = re.compile(r"\blast(\s+)(\d+) s\b")
+SLOW = re.compile(r'count_over_time\(up\{job="pinchpoint"\}\[1m\]\) < 12')
+SLOW_WORDS = re.compile(r"in the last minute\. The rules look at windows\n( +)of 15 s .*?made for\.", re.DOTALL)
+
+
+class Pace:
+    """What follows from the time between two scrapes."""
+
+    def __init__(self, seconds: int) -> None:
+        self.seconds = seconds
+
+    def window(self, seconds: int) -> int:
+        """Return how long a window has to be, in seconds, that is so long at the default pace."""
+        if self.seconds <= DEFAULT:
+            return seconds
+        return max(seconds, (SAMPLES if seconds >= WINDOW else BRIDGED) * self.seconds)
+
+    @property
+    def counted(self) -> int:
+        """Seconds in which scrapes are counted."""
+        return max(60, 10 * self.seconds)
+
+    @property
+    def least(self) -> int:
+        """Scrapes that are enough in that time."""
+        return math.ceil(LEAST_SHARE * self.counted / self.seconds)
+
+
+def files() -> dict[str, str]:
+    """Return the text of each file of rules, by its name without ending."""
+    folder = resources.files("pinchpoint").joinpath("alerts")
+    found = {file.name.removesuffix(ENDING): file for file in folder.iterdir() if file.name.endswith(ENDING)}
+    return {name: found[name].read_text() for name in sorted(found)}
+
+
+def _own_anchors(name: str, text: str) -> str:
+    """Return a file's text with anchors that no other file has: YAML 1.1 allows a name once in a document."""
+    return re.sub(r"(?m)^( *\w+: [&*])(\w+)\b", rf"\g<1>{name}_\g<2>", text)
+
+
+def rules(seconds: int = DEFAULT, job: str = JOB, runbooks: str = RUNBOOKS) -> str:
+    """Return all rules as one file, for a scrape every so many seconds.
+
+    `job` is what the exporters' is called in Prometheus. `runbooks` begins the addresses of runbooks: that of a judge
+    (``http://judge:9749/runbooks/``), or of a folder, with or without the slash at its end.
+    """
+    head = f"# Alert rules of Pinchpoint, for a scrape every {seconds} s: made by `pinchpoint rules`.\ngroups:\n"
+    made = (_own_anchors(name, _made(text, Pace(seconds), job, runbooks)) for name, text in files().items())
+    return head + "".join(text.replace("groups:\n", "", 1) for text in made)
+
+
+def _made(text: str, pace: Pace, job: str, runbooks: str) -> str:
+    if pace.seconds != DEFAULT:
+        text = SLOW.sub(f'count_over_time(up{{job="{JOB}"}}[{pace.counted}s]) < {pace.least}', text)
+        text = SLOW_WORDS.sub(lambda found: _slow_words(pace, found[1]), text)
+    text = RANGE.sub(lambda found: _range(pace, int(found[1]) * (60 if found[2] == "m" else 1), found[0]), text)
+    text = INTERVAL.sub(rf"\g<1>{pace.seconds}s", text)
+    text = LAST.sub(lambda found: f"last{found[1]}{pace.window(int(found[2]))} s", text)
+    text = text.replace(f'job="{JOB}"', f'job="{job}"').replace(f"the job {JOB}:", f"the job {job}:")
+    base = runbooks if runbooks.endswith("/") else f"{runbooks}/"
+    ending = ".md" if base == RUNBOOKS else ""
+    return re.sub(rf"{re.escape(RUNBOOKS)}(\w+)\.md", lambda found: f"{base}{found[1]}{ending}", text)
+
+
+def _range(pace: Pace, seconds: int, found: str) -> str:
+    needed = pace.window(seconds)
+    return found if needed == seconds else f"[{needed}s]"
+
+
+def _slow_words(pace: Pace, indent: str) -> str:
+    return (
+        f"in the last {pace.counted} s. The rules look at windows\n"
+        f"{indent}of {pace.window(WINDOW)} s and are made for a scrape every {pace.seconds} s."
+    )
