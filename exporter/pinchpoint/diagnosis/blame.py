@@ -150,6 +150,7 @@ class _Host:
             cpu, waited = self.threads.get(role.owner, (0.0, 0.0))
             self.threads[role.owner] = cpu + role.cpu, waited + (role.runqueue or 0.0)
         self.stages = list(self._stages())
+        self.by_name = {(stage.use.resource, stage.use.owner): stage for stage in self.stages}
 
     def _stages(self) -> Iterator[_Stage]:
         for use in self.uses.values():
@@ -338,7 +339,7 @@ def _limit(host: _Host, key: _Key, classes: Mapping[str, float], tally: _Tally) 
     total = sum(classes.values())
     if key.resource == "stuck":
         return Limit("stuck", key.owner, key.host, serves, 1.0, 0.0, 0.0, 1.0, 1.0, True, total, total)
-    stage = next((stage for stage in host.stages if (stage.use.resource, stage.use.owner) == key[1:]), None)
+    stage = host.by_name.get((key.resource, key.owner))
     use = stage.use if stage is not None else host.uses.get((key.resource, key.owner), NOTHING)
     return Limit(
         key.resource,

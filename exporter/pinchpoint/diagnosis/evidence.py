@@ -48,12 +48,17 @@ def words(kind: str, limits: Sequence[Limit]) -> str:
     """Return a verdict in a few words."""
     if not limits:
         return kind
+    return "limited by " + " and ".join(
+        name(group[0]) if len(group) == 1 else f"{group[0].resource} of {_owners(group)}" for group in _groups(limits)
+    )
+
+
+def _groups(limits: Sequence[Limit]) -> list[list[Limit]]:
+    """Return the limits, those together that are one answer."""
     groups: dict[tuple[str, str], list[Limit]] = {}
     for limit in limits:
         groups.setdefault(limit.kind, []).append(limit)
-    return "limited by " + " and ".join(
-        name(group[0]) if len(group) == 1 else f"{group[0].resource} of {_owners(group)}" for group in groups.values()
-    )
+    return list(groups.values())
 
 
 def _owners(group: Sequence[Limit]) -> str:
@@ -63,7 +68,7 @@ def _owners(group: Sequence[Limit]) -> str:
 
 def evidence(kind: str, workload: Workload, limits: Sequence[Limit], ranking: Sequence[Limit]) -> tuple[str, ...]:
     """Return the sentences that tell what a verdict rests on."""
-    return (*_waits(kind, workload), *(_busy(limit) for limit in limits), *_nearest(kind, limits, ranking))
+    return (*_waits(kind, workload), *_limits(limits), *_nearest(kind, limits, ranking))
 
 
 def _waits(kind: str, workload: Workload) -> Iterator[str]:
@@ -74,6 +79,15 @@ def _waits(kind: str, workload: Workload) -> Iterator[str]:
         line = f"{share:.0%} of {workload.benchmark or 'the benchmark'}'s time {what}"
         count = workload.seconds[wait]
         yield line if wait in ("idle", "cpu") else f"{line} ({count:.1f} of {workload.total:.1f} processes at a time)"
+
+
+def _limits(limits: Sequence[Limit]) -> Iterator[str]:
+    """Yield a sentence on each limit, of many alike on the first ones: a cluster has hundreds of OSDs."""
+    for group in _groups(limits):
+        yield from map(_busy, group[:SHOWN])
+        if more := group[SHOWN:]:
+            least, most = min(limit.busy for limit in more), max(limit.busy for limit in more)
+            yield f"{len(more)} more of this resource are busy for {least:.0%} to {most:.0%}"
 
 
 def _busy(limit: Limit) -> str:
@@ -100,7 +114,8 @@ def _busy(limit: Limit) -> str:
 
 def _nearest(kind: str, limits: Sequence[Limit], ranking: Sequence[Limit]) -> Iterator[str]:
     """Yield what comes next in the ranking, so that nobody has to wonder."""
-    rest = [limit for limit in ranking if limit not in limits and limit.blame >= LEAST]
+    named = {id(limit) for limit in limits}
+    rest = [limit for limit in ranking if limit.blame >= LEAST and id(limit) not in named]
     for limit in rest[: 1 if limits else SHOWN]:
         state = "full too" if limit.full else "not full"
         yield f"{name(limit)} serves it as well and is {state}: busy for {limit.busy:.0%} of the time"
