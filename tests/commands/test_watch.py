@@ -92,6 +92,19 @@ def test_once_prints_one_picture_as_plain_text(exporter: str) -> None:
     assert all(line.isprintable() and len(line) <= 80 for line in result.output.splitlines())
 
 
+def test_once_waits_until_what_runs_can_be_judged() -> None:
+    began = time.time()
+
+    def exposition(path: str) -> str:
+        spent = f'pinchpoint_workload_seconds_total{{benchmark="fio",run="r",wait="cpu"}} {time.time() - began}\n'
+        return f'{spent}pinchpoint_workload_owner_info{{benchmark="fio",run="r",owner="fio"}} 1\n'
+
+    with serving(exposition) as target:
+        result = once("--target", target)
+
+    assert "fio: latency-bound" in result.output
+
+
 def test_targets_may_be_in_a_list_or_repeated_and_are_watched_once(exporter: str, nobody: str) -> None:
     result = once("--target", f"{exporter},{nobody}", "--target", exporter)
 

@@ -200,15 +200,24 @@ def _wait_for_all(watched: Sequence[Watched], bell: Bell, deadline: float) -> No
 def _pictures(
     watched: Sequence[Watched], verdicts: RecentVerdicts, bell: Bell, interval: float, *, once: bool
 ) -> Iterator[tuple[str, Picture]]:
-    """Yield the hosts each time that there is something new of all, or once."""
+    """Yield the hosts each time that there is something new of all, or once: when what runs there can be judged."""
     # The first picture takes two samples.
     deadline = time.monotonic() + 2 * interval + 2 * SCRAPE_TIMEOUT
+    judged = deadline + WINDOW
     while True:
         _wait_for_all(watched, bell, deadline)
-        yield "", _picture(watched, verdicts)
-        if once:
-            return
+        picture = _picture(watched, verdicts)
+        if not once or _is_judged(picture) or time.monotonic() > judged:
+            yield "", picture
+            if once:
+                return
         deadline = time.monotonic() + interval + 2 * SCRAPE_TIMEOUT
+
+
+def _is_judged(picture: Picture) -> bool:
+    """Return whether there is a verdict on what runs, or nothing that there could be one on."""
+    uses = [host.state for host in picture.hosts if isinstance(host.state, Usage)]
+    return bool(picture.verdicts) or not any(sum(work.waits.values()) for use in uses for work in use.workloads)
 
 
 def _sources(targets: Sequence[str], prometheus: str | None, config: Config) -> list[tuple[Source, str]]:
