@@ -27,6 +27,8 @@ RESULTS = TREE / ".prove" / "trials.jsonl"
 """One line a trial; bench/accuracy.py reads it."""
 KEEP = os.environ.get("KEEP", "")
 """Directory for recordings of scenarios that were judged right: tests/fixtures/faults has such."""
+WRONG = TREE / ".prove" / "wrong"
+"""Directory for recordings of those that were judged wrongly: what a change of the verdict has to be tried on."""
 REPEATS = int(os.environ.get("REPEATS") or 3)
 SPARE = min(REPEATS, 2)
 """How often a proof is made again where others disturbed it."""
@@ -217,7 +219,10 @@ def check() -> Check:
             "confidence": str(found.confidence),
             "first_right": seen.first_right(truth),
         }
-        assert truth.fits(found), seen.story()
+        right = truth.fits(found)
+        if not right:
+            seen.keep(WRONG, PROOFS.proof, truth)
+        assert right, f"{seen.story()}\nkept in {WRONG}"
         if KEEP:
             seen.keep(Path(KEEP), PROOFS.proof, truth)
 
