@@ -47,6 +47,7 @@ SOURCE = _gauge("phase_source_info", "How the active phase is known.", (*PHASE, 
 RATE = _gauge("phase_rate", "What the active phase does now, as the benchmark printed it last, in base units.", RESULT)
 FIGURE = _gauge("phase_result", "What the benchmark gave as the phase's result, in base units.", RESULT)
 RUN_START = _gauge("run_start_timestamp_seconds", "When the run began, in Unix time.", RUN)
+RUN_END = _gauge("run_end_timestamp_seconds", "When the run ended, in Unix time; absent while it goes on.", RUN)
 RUN_STATE = _gauge("run_state", "1 for the state that the run is in, 0 for every other.", (*RUN, "state"))
 RUN_VALID = _gauge("run_valid", "0 where the benchmark calls the run or one of its results invalid.", RUN)
 RUN_SCORE = _gauge("run_score", "The score that the benchmark gave to the run.", (*RUN, "operation", "unit"))
@@ -87,6 +88,7 @@ class Benchmark(Probe):
         RATE,
         FIGURE,
         RUN_START,
+        RUN_END,
         RUN_STATE,
         RUN_VALID,
         RUN_SCORE,
@@ -198,6 +200,8 @@ def run_points(run: RunState, wall: float) -> Iterator[Point]:
     """Yield the series of one run at a moment, in Unix seconds."""
     labels = (_label(run.benchmark), _label(run.run))
     yield RUN_START.point(run.start, *labels)
+    if run.end is not None:
+        yield RUN_END.point(run.end, *labels)
     for state in State:
         yield RUN_STATE.point(float(run.state == state), *labels, state)
     if run.scores or any(phase.results for phase in run.phases):
