@@ -40,6 +40,7 @@ def test_labels_of_prometheus_say_how_a_target_is_asked_and_called() -> None:
         ("!!python/object/apply:os.system [ls]", r"t:1: not YAML: could not determine a constructor .+"),
         ("- targets: [{}]".format(", ".join("a" for _ in range(10_001))), "t: has 10001 targets, 10000 are the most"),
     ],
+    ids=["yaml", "targets", "list", "none", "tag", "many"],
 )
 def test_what_is_no_list_of_targets_is_refused_with_its_place(text: str, message: str) -> None:
     with pytest.raises(TargetsError, match=f"^{message}$"):
