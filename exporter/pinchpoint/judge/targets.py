@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from glob import glob
 from pathlib import Path
 from typing import NamedTuple
@@ -103,8 +103,3 @@ class TargetFiles:
             raise TargetsError(f"{name}: has {status.st_size} bytes, {SIZE_LIMIT} are the most")
         text = Path(name).read_bytes()[: SIZE_LIMIT + 1].decode("utf-8", "replace")
         self._files[name] = state, parse_targets(text, name)
-
-
-def named(addresses: Iterable[str], url: Callable[[str], str]) -> list[Target]:
-    """Return the targets that were named one by one."""
-    return [Target(address, url(address)) for address in addresses]
