@@ -69,11 +69,11 @@ class PhaseRecord:
     verdict: Verdict | None = None
     window: Window | None = None
     """Where its snapshots are cut out; None when it is judged."""
-    judged: Judged | None = None
+    judged: _Basis | None = None
     """What it was judged by; None while its end has not been seen."""
 
 
-class Judged(NamedTuple):
+class _Basis(NamedTuple):
     """What decides on the snapshots that a phase is judged by: times in Unix seconds."""
 
     start: float
@@ -242,7 +242,7 @@ class Session:
 
     def _judge(self, record: PhaseRecord, window: Window) -> None:
         mark, marker = record.mark, self._record.marker
-        record.window, record.judged = None, Judged(window.start, window.end, window.moments)
+        record.window, record.judged = None, _Basis(window.start, window.end, window.moments)
         record.usage = record.verdict = mark.verdict = None
         if window.after:
             hosts = usages(window.before, window.after, window.hottest)

@@ -88,6 +88,15 @@ def test_verdicts_on_phases_that_are_long_over_are_forgotten() -> None:
     assert len(found.phases) == 0
 
 
+def test_a_judge_that_runs_for_months_forgets_what_is_over() -> None:
+    found = engine()
+    for second in range(0, 20_000, 10):
+        found.take({"a": Snapshot(START + second, {"pinchpoint_unknown_thread_busy_ratio": {(): 1.0}})})
+
+    assert 90 <= len(found._windows._times) < 200
+    assert 90 <= len(list(found._sightings)) < 200
+
+
 def test_a_host_that_shows_phases_without_end_is_followed_in_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pinchpoint.judge.engine.OPEN", 8)
     found = engine()

@@ -183,6 +183,10 @@ class Windows:
             if window.end is None:
                 window.end = end if end is not None or window.moments is None else window.moments[1]
 
+    def forget(self, before: float) -> None:
+        """Forget when moments before this Unix time were, which no phase that is still to be cut begins before."""
+        del self._times[: bisect_left(self._times, before)]
+
     def moments(self, start: float, end: float | None) -> tuple[float, float] | None:
         """Return when the two moments were between which such a phase lies; None where there aren't two."""
         places = _borders(self._times, start, end)
@@ -269,6 +273,11 @@ class Sightings:
             self._found.append(Sighting(self.times[-1], host, thread, process, busy))
             if len(self._found) > 2 * SIGHTINGS:
                 del self._found[:SIGHTINGS]
+
+    def forget(self, before: float) -> None:
+        """Forget what was seen before this Unix time."""
+        del self.times[: bisect_left(self.times, before)]
+        del self._found[: bisect_left(self._found, before, key=_when)]
 
     def hottest(self, start: float, end: float) -> dict[str, tuple[str, str, float]]:
         """Return thread, process and mean busy share of the thread that was hottest from `start` to `end`, by host.

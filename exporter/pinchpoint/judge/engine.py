@@ -27,7 +27,7 @@ OPEN = 256
 RUNS = 64
 """Runs that are judged at once."""
 KEEP = 900.0
-"""Seconds for which the verdict on a phase that has ended is kept."""
+"""Seconds for which the verdict on a phase that has ended is kept, and what moments there were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,8 @@ class Engine:
         self._windows = Windows()
         self._sightings = Sightings()
         self._open: dict[_Key, _Open] = {}
+        self._forgotten = 0.0
+        """When what is over was forgotten last, in Unix seconds."""
 
     def take(self, moment: Snapshots) -> None:
         """Take the hosts that have answered since the last moment."""
@@ -85,6 +87,15 @@ class Engine:
             self.facts = merged({host: self.facts[host] for host in self.facts if host in self._recent}, facts(moment))
         if ended and self._open.keys() <= began:
             self._stream.forget()
+        self._forget(time_of(moment))
+
+    def _forget(self, now: float) -> None:
+        """Forget what is of no phase that goes on, now and then: the service runs for months."""
+        if now - self._forgotten > KEEP:
+            self._forgotten = now
+            oldest = min([now, *(phase.window.start for phase in self._open.values())]) - KEEP
+            self._windows.forget(oldest)
+            self._sightings.forget(oldest)
 
     def _begin(self, moment: Snapshots) -> set[_Key]:
         """Open the windows of phases that are seen for the first time, and return which those are."""
