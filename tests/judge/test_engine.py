@@ -53,7 +53,7 @@ def test_a_host_that_is_lost_is_not_judged_by_what_it_did_last() -> None:
     found.lose(CLIENT)
 
     assert found.step(START + 71) == []
-    assert set(found.usages()) == {MDS}
+    assert set(found._recent) == {MDS}
 
 
 def test_a_phase_whose_host_falls_silent_ends_where_it_was_seen_last() -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from threading import Thread
-from typing import NoReturn
 
 import click
 
@@ -17,6 +16,7 @@ from pinchpoint.judge.service import Service
 from pinchpoint.judge.targets import Target, TargetFiles
 from pinchpoint.judge.web import application
 from pinchpoint.sources import target_url
+from pinchpoint.terminal.plain import fail
 from pinchpoint.web import AddressError, parse_address, serve
 
 __all__ = ["command"]
@@ -77,16 +77,16 @@ def command(
     Hosts are asked directly, or through a server that scrapes them. Two judges may run side by side: they say the same.
     """
     if not targets and not files and not servers:
-        _fail("nobody to ask: name --target, --targets-file or --prometheus; see pinchpoint judge --help")
+        fail("nobody to ask: name --target, --targets-file or --prometheus; see pinchpoint judge --help", 2)
     logging.basicConfig(level=log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     service = Service([Target(target, target_url(target)) for target in targets], TargetFiles(files), servers, interval)
     try:
         server = serve(parse_address(listen), application(service))
     except AddressError as error:
-        _fail(str(error))
+        fail(str(error), 2)
     except OSError as error:
-        _fail(f"can't listen on {listen}: {error.strerror}; choose another --web.listen-address")
+        fail(f"can't listen on {listen}: {error.strerror}; choose another --web.listen-address", 2)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: Thread(target=server.shutdown).start())
     Thread(target=service.run, name="judge", daemon=True).start()
@@ -96,8 +96,3 @@ def command(
     server.server_close()
     sys.stderr.flush()
     os._exit(0)  # a source that hangs must not keep the process from ending
-
-
-def _fail(message: str) -> NoReturn:
-    click.echo(f"pinchpoint: {message}", err=True)
-    sys.exit(2)

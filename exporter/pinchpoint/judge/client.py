@@ -9,10 +9,11 @@ from pinchpoint.diagnosis.verdict import Confidence, Kind, Limit, Verdict
 from pinchpoint.fetch import Fetcher, FetchError
 from pinchpoint.typedjson import decoder
 
-__all__ = ["JudgeError", "ask", "parse_verdicts"]
+__all__ = ["SCHEMA", "JudgeError", "ask", "parse_verdicts"]
 
 PATH = "/api/v1/verdicts"
 SCHEMA = 1
+"""Version of the answer, as docs/judge.md describes it."""
 
 
 class JudgeError(Exception):

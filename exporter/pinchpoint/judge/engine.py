@@ -13,7 +13,7 @@ from pinchpoint.diagnosis.facts import Facts, facts, merged
 from pinchpoint.diagnosis.progress import Phase, active_phases
 from pinchpoint.diagnosis.recent import Judged, Recent, RecentVerdicts
 from pinchpoint.diagnosis.series import finite
-from pinchpoint.diagnosis.usage import Usage, usages
+from pinchpoint.diagnosis.usage import usages
 from pinchpoint.diagnosis.verdict import Verdict, judge
 from pinchpoint.diagnosis.window import STALE, Sightings, Stream, Window, Windows
 from pinchpoint.model import Snapshot, Snapshots, time_of
@@ -140,10 +140,6 @@ class Engine:
     def lose(self, host: str) -> None:
         """Forget the present of a host that gives no answers: what it did last is not what it does."""
         self._recent.pop(host, None)
-
-    def usages(self) -> dict[str, Usage]:
-        """Return what each host that answers does at present."""
-        return {host: use for host, recent in self._recent.items() if (use := recent.usage()) is not None}
 
     def step(self, now: float) -> Sequence[Judged]:
         """Return what limits each run at `now`, in Unix seconds, the one with the most processes first."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from threading import Event, Lock
+from threading import Event
 from typing import Any
 
 from pinchpoint import __version__
@@ -16,6 +16,7 @@ from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.diagnosis.window import STALE
 from pinchpoint.judge import metrics
+from pinchpoint.judge.client import SCHEMA
 from pinchpoint.judge.engine import Engine, PhaseVerdict
 from pinchpoint.judge.hosts import Hosts, Problem
 from pinchpoint.judge.points import fact_points, judge_points, phase_points, run_points
@@ -24,9 +25,8 @@ from pinchpoint.model import Point
 from pinchpoint.report.document import verdict_json
 from pinchpoint.sources import PrometheusSource, Source, TargetSource
 
-__all__ = ["SCHEMA", "Judgement", "Service"]
+__all__ = ["Judgement", "Service"]
 
-SCHEMA = 1
 BUDGET = 0.5
 """Seconds of a round that may be spent on judging: who asks for the answers needs the interpreter too."""
 REREAD = 5.0
@@ -126,7 +126,6 @@ class Service:
         self._came: dict[str, float] = {}
         """When each host answered last, in monotonic seconds."""
         self._told: set[str] = set()
-        self._lock = Lock()
         self._stop = Event()
 
     @property

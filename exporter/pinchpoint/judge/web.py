@@ -53,11 +53,7 @@ def application(service: Service) -> Application:
         elif path.startswith(RUNBOOKS) and (text := runbooks.page(path.removeprefix(RUNBOOKS).removesuffix(".md"))):
             body = pages.runbook(path.removeprefix(RUNBOOKS), text)
         else:
-            status, kind, body = (
-                "404 Not Found",
-                "text/plain",
-                "not here: see /, /metrics, /api/v1/verdicts, /runbooks/\n",
-            )
+            status, kind, body = "404 Not Found", "text/plain", NOWHERE
         start_response(status, [("Content-Type", f"{kind}; charset=utf-8"), ("Cache-Control", "no-store")])
         return [body.encode("utf-8", "replace")]
 
