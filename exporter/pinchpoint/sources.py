@@ -26,6 +26,7 @@ from pinchpoint.sampler import Sampler
 from pinchpoint.sampletext import HEAD_LIMIT, parse_head, split_sample
 
 __all__ = [
+    "RECENT",
     "LocalSource",
     "PrometheusSource",
     "RecordingSource",

@@ -193,3 +193,16 @@ def test_runbooks_are_read_by_name_and_nothing_else_is() -> None:
     assert runbooks.page("MdsLockSaturated")
     for name in ("README", "../docs/verdict", "MdsLockSaturated.md", "", "mdslocksaturated", "a/b"):
         assert runbooks.page(name) is None
+
+
+def test_of_a_host_that_two_sources_know_the_newest_samples_count(service: Service) -> None:
+    taken: list[float] = []
+    given = [[100.0, 99.0], [101.0, 101.0], [99.5, 102.0], [50.0, 51.0]]
+    collected = iter([{"a": Snapshot(time, {})} for pair in given for time in pair])
+    service._hosts.collect = lambda: next(collected)  # type: ignore[method-assign]
+    service._engine.take = lambda moment: taken.extend(found.time for found in moment.values())  # type: ignore[method-assign]
+
+    for _ in range(8):
+        service.round()
+
+    assert taken == [100.0, 101.0, 102.0, 50.0, 51.0], "a clock that was set back by more than that is believed"

@@ -23,7 +23,7 @@ from pinchpoint.judge.points import fact_points, judge_points, phase_points, run
 from pinchpoint.judge.targets import Target, TargetFiles
 from pinchpoint.model import Point
 from pinchpoint.report.document import verdict_json
-from pinchpoint.sources import PrometheusSource, Source, TargetSource
+from pinchpoint.sources import RECENT, PrometheusSource, Source, TargetSource
 
 __all__ = ["Judgement", "Service"]
 
@@ -154,10 +154,16 @@ class Service:
         """Take in what the hosts have said since the last round, and judge."""
         began = time.monotonic()
         now = self._wall()
-        moment = self._hosts.collect()
+        collected = self._hosts.collect()
         problems = self._hosts.problems()
-        for host, snapshot in moment.items():
-            self._seen[host], self._came[host] = snapshot.time, began
+        self._came.update(dict.fromkeys(collected, began))
+        # Of a host that several sources know, one may be behind the other.
+        moment = {
+            host: snapshot
+            for host, snapshot in collected.items()
+            if not 0 <= self._seen.get(host, 0.0) - snapshot.time < RECENT
+        }
+        self._seen.update((host, snapshot.time) for host, snapshot in moment.items())
         lost = STALE + self._interval
         for host in [host for host, came in self._came.items() if host in problems or began - came > lost]:
             del self._seen[host], self._came[host]
