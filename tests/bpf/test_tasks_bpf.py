@@ -97,10 +97,11 @@ def test_what_is_too_little_to_tell_is_told_of_when_everything_is_asked_for(sour
     source.sample(100.0, every=True)
     before = puppet.used()
     puppet.do("spin(0.01)")
-    assert not of(puppet, source.sample(160.0))
     used = differences(puppet, before)[puppet.pid]
+    now = 100.0 + sum(used) / SECOND / 0.001
+    assert not of(puppet, source.sample(now))
 
-    assert [(run, wait) for _, run, wait in of(puppet, source.sample(161.0, every=True))] == [used]
+    assert [(run, wait) for _, run, wait in of(puppet, source.sample(now + 1.0, every=True))] == [used]
 
 
 # ---- Strangers.
