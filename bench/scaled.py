@@ -1,4 +1,4 @@
-"""Prometheus servers and a long-term store that scrape a simulated fleet, by the configuration in compose/.
+"""Prometheus servers, a judge and a long-term store for a simulated fleet, by the configuration in compose/.
 
 What differs from the files is where things are: ports on loopback, and the proxy that answers for the fleet.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
+import sys
 import time
 import urllib.parse
 import urllib.request
@@ -21,7 +22,7 @@ import yaml
 
 from fleet import Fleet
 
-__all__ = ["TREE", "Server", "Sharded", "free_addresses", "shard_config", "sharded", "single"]
+__all__ = ["TREE", "Server", "Sharded", "free_addresses", "judging", "shard_config", "sharded", "single"]
 
 TREE = Path(__file__).resolve().parent.parent
 SCALE = TREE / "compose" / "scale"
@@ -31,7 +32,7 @@ START_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Server:
-    """A server that runs: Prometheus, or a store that answers as Prometheus does."""
+    """A server that runs: Prometheus, a store that answers as Prometheus does, or the judge."""
 
     address: str
     process: subprocess.Popen[bytes]
@@ -69,21 +70,36 @@ class Sharded:
 
 @contextmanager
 def single(folder: Path, fleet: Fleet, *, rules: bool) -> Iterator[Server]:
-    """Run one Prometheus that scrapes all hosts, by compose/prometheus.yml."""
-    (address,) = free_addresses(1)
+    """Run one Prometheus that scrapes all hosts, by compose/prometheus.yml; with rules, a judge beside it."""
+    address, judge_at = free_addresses(2)
     config = yaml.safe_load((TREE / "compose" / "prometheus.yml").read_text())
     if not rules:
         del config["rule_files"]
     _through(fleet, config)
-    _write_targets(folder, {"pinchpoint": fleet.hosts})
-    with _prometheus(folder, address, config) as server:
+    _write_targets(folder, {"pinchpoint": fleet.hosts, **({"judge": [judge_at]} if rules else {})})
+    with ExitStack() as stack:
+        server = stack.enter_context(_prometheus(folder, address, config))
+        if rules:
+            stack.enter_context(judging(folder, judge_at, f"--prometheus=http://{address}"))
         yield server
 
 
 @contextmanager
+def judging(folder: Path, address: str, *flags: str) -> Iterator[Server]:
+    """Run the judge; `flags` say whom it asks."""
+    program = str(Path(sys.executable).with_name("pinchpoint"))
+    command = [program, "judge", f"--web.listen-address={address}", "--interval=1", *flags]
+    with _running(command, folder, f"http://{address}/-/healthy") as process:
+        yield Server(address, process, folder)
+
+
+@contextmanager
 def sharded(folder: Path, fleet: Fleet, *, shards: int, rules: bool = True, store: bool = True) -> Iterator[Sharded]:
-    """Run agents that scrape the fleet, the ruler, and VictoriaMetrics unless `store` is false."""
-    ruler_at, store_at, *shards_at = free_addresses(2 + shards)
+    """Run agents that scrape the fleet, the ruler, and VictoriaMetrics unless `store` is false.
+
+    With rules a judge runs beside the ruler.
+    """
+    ruler_at, judge_at, store_at, *shards_at = free_addresses(3 + shards)
     config = yaml.safe_load((SCALE / "ruler.yml").read_text())
     (jobs,) = (job for job in config["scrape_configs"] if job["job_name"] == "shard")
     jobs["static_configs"] = [{"targets": shards_at}]
@@ -94,11 +110,13 @@ def sharded(folder: Path, fleet: Fleet, *, shards: int, rules: bool = True, stor
     else:
         del config["remote_write"]
     with ExitStack() as stack:
-        _write_targets(folder / "ruler", {"prometheus": [ruler_at]})
+        _write_targets(folder / "ruler", {"prometheus": [ruler_at], "judge": [judge_at]})
         long_term = stack.enter_context(_victoria_metrics(folder, store_at)) if store else None
         ruler = stack.enter_context(
             _prometheus(folder / "ruler", ruler_at, config, "--web.enable-remote-write-receiver")
         )
+        if rules:
+            stack.enter_context(judging(folder, judge_at, f"--prometheus=http://{ruler_at}"))
         agents = []
         for number, address in enumerate(shards_at):
             config = shard_config(number, shards, ruler_at)
@@ -138,7 +156,7 @@ def _through(fleet: Fleet, config: dict[str, Any]) -> None:
 def _write_targets(folder: Path, targets: Mapping[str, list[str]]) -> None:
     """Write the lists of targets; what nobody names is empty."""
     (folder / "targets").mkdir(parents=True)
-    for name in ("pinchpoint", "node", "ceph", "ceph-exporter", "prometheus", "alertmanager"):
+    for name in ("pinchpoint", "judge", "node", "ceph", "ceph-exporter", "prometheus", "alertmanager"):
         found = [{"targets": targets[name]}] if name in targets else []
         (folder / "targets" / f"{name}.yml").write_text(json.dumps(found))
 

@@ -7,6 +7,7 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard
 from dashboards.kit import (
     HOST,
     JUDGED,
+    JUDGED_HOST,
     PAGES,
     RUN,
     WAIT_COLOURS,
@@ -55,14 +56,14 @@ def dashboard() -> Dashboard:
 
 def limits() -> str:
     """Return a query for the verdicts of the chosen runs, with a label ``limit`` that says what they name."""
-    labels = "benchmark, run, kind, resource, owner, instance"
+    labels = "benchmark, run, kind, resource, owner, host, confidence"
 
     def named(owner: str, whose: str) -> str:
-        found = f"max by ({labels}) (pinchpoint:verdict:info{{{JUDGED}, {owner}}})"
+        found = f"max by ({labels}) (pinchpoint_verdict_info{{{JUDGED}, {owner}}})"
         return f'label_join({found}, "limit", " of ", "resource", "{whose}")'
 
     # What belongs to a whole host is called by the host's name.
-    others, hosts = named('owner!="host"', "owner"), named('owner="host"', "instance")
+    others, hosts = named('owner!="host"', "owner"), named('owner="host"', "host")
     return f'label_replace(({others} or {hosts}), "limit", "$1", "kind", "(latency-bound|unknown|blind|idle)")'
 
 
@@ -109,7 +110,7 @@ def phase() -> Panel:
 def verdict() -> Panel:
     """Return the verdict in one line, to be read from afar."""
     about = About(
-        "What limits the phase that runs, judged over the last 15 s and all hosts, whichever are chosen.",
+        "What limits the phase that runs, judged over the last 3 s and all hosts, whichever are chosen.",
         "A limit that you meant to reach: the disks, or the network.",
         "A single thread or lock, a quota, or a daemon that is stuck: the cluster could do more.",
         ("docs/verdict.md",),
@@ -176,7 +177,8 @@ def advice() -> Panel:
     do = {name: entry.do for name, entry in [*found.resource.items(), *found.kind.items()]}
     pages = {name: f"runbooks/{entry.runbook}.md" for name, entry in found.resource.items()}
     pages |= dict.fromkeys(found.kind, "docs/verdict.md")
-    blamed = f"{limits()} * on (benchmark, run, instance, resource, owner) group_left () pinchpoint:blame:ratio"
+    blame = f"max by (benchmark, run, host, resource, owner) (pinchpoint_verdict_blame_ratio{{{JUDGED}}})"
+    blamed = f"{limits()} * on (benchmark, run, host, resource, owner) group_left () {blame}"
     expr = f"({blamed} or {limits()} * 0)"
     for label in ("do", "page"):
         expr = f'label_replace({expr}, "{label}", "$1", "kind", "(.*)")'
@@ -187,8 +189,9 @@ def advice() -> Panel:
         {"blame": Query(expr)},
         {
             "limit": Column("limited by", width=210),
-            "instance": Column("on", width=140),
+            "host": Column("on", width=140),
             "blame": Column("blame", unit="percentunit", width=70, decimals=0),
+            "confidence": Column("sure", width=65),
             "do": Column(
                 "do first", words=do, wrap=True, link=f"{PAGES}${{__data.fields.page.text}}", link_title="Runbook"
             ),
@@ -250,7 +253,7 @@ def waits() -> Panel:
     return lines(
         "The benchmark's time",
         about,
-        Query(f"avg by (wait) (pinchpoint:wait:share{{{JUDGED}}}) > 0.002", "{{wait}}"),
+        Query(f"avg by (wait) (pinchpoint_verdict_wait_ratio{{{JUDGED}}}) > 0.002", "{{wait}}"),
         unit="percentunit",
         colours=WAIT_COLOURS,
         stack=True,
@@ -269,7 +272,8 @@ def ranking() -> Panel:
         ("docs/verdict.md", "MdsLockSaturated", "KvSyncSaturated"),
     )
     labels = "(instance, resource, owner)"
-    blame = f"max by {labels} (pinchpoint:blame:ratio{{{JUDGED}, {HOST}}})"
+    blame = f"max by (host, resource, owner) (pinchpoint_verdict_blame_ratio{{{JUDGED}, {JUDGED_HOST}}})"
+    blame = f'max by {labels} (label_replace({blame}, "instance", "$1", "host", "(.*)"))'
 
     def share(metric: str) -> Query:
         used = f"rate(pinchpoint_resource_{metric}_seconds_total[$__rate_interval])"

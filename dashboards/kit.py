@@ -28,6 +28,7 @@ __all__ = [
     "FULL",
     "HOST",
     "JUDGED",
+    "JUDGED_HOST",
     "PAGES",
     "RUN",
     "WAIT_COLOURS",
@@ -59,8 +60,10 @@ SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 RUN = 'run=~"$run"'
 JUDGED = 'run=~"($run)|"'
-"""Matches what rules make of processes, too, whose run no host knows: their label ``run`` is empty."""
+"""Matches verdicts on processes, too, whose run no host knows: their label ``run`` is empty."""
 HOST = 'instance=~"$host"'
+JUDGED_HOST = 'host=~"$host"'
+"""Matches the host that a series of the judge is about: `instance` is the judge itself."""
 CLUSTER = 'cluster=~"($cluster)|"'
 """Matches Ceph's own series, which have a label ``cluster`` only where the scrape configuration gives them one."""
 DAEMON_CLUSTER = 'on (instance, daemon) group_left () pinchpoint_ceph_daemon_info{cluster=~"$cluster"}'

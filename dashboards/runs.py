@@ -227,33 +227,30 @@ def others() -> Panel:
 
 
 def verdicts() -> Panel:
-    """Return what limited each phase for most of its time."""
+    """Return what limited each phase."""
     about = About(
-        "What was named as the limit of each phase for most of its time, and for how much of it. Phases shorter than "
-        "15 s have none, and neither have imported runs, which have no samples.",
+        "What limited each phase, judged over all of it when it had ended, and how sure that is; of several limits "
+        "one. Imported runs have none, as they have no samples.",
         "The limit is what you meant to reach, and the same in repeats.",
         "The same limit before and after a change: the change did not touch what limits.",
         ("docs/verdict.md", "docs/report.md"),
     )
-    count = f"count_over_time(pinchpoint:phase_verdict:info{{{RUN}}}[$__range])"
-    limit = f'label_join({count}, "limit", " of ", "resource", "owner")'
+    found = f"count_over_time(pinchpoint_phase_verdict_info{{{RUN}}}[$__range])"
+    found = f"max by (run, phase, kind, resource, owner, confidence) ({found})"
+    limit = f'label_join(topk by (run, phase) (1, {found}), "limit", " of ", "resource", "owner")'
     limit = f'label_replace({limit}, "limit", "$1", "kind", "(latency-bound|unknown|blind|idle|too short)")'
-    whole = f"max by (run, phase) (count_over_time(pinchpoint:run_phase:info{{{RUN}}}[$__range]))"
-    share = f"max by (run, phase, limit) ({limit}) / on (run, phase) group_left () {whole}"
-    longest = f"topk by (run, phase) (1, {share}) and {SHOWN}"
-    # A number becomes a label: only so it can stand in one cell with the name.
-    text = f'count_values by (run, phase, limit) ("share", round(100 * ({longest})))'
-    text = f'label_join({text}, "verdict", " ", "limit", "share")'
-    text = f'label_replace({text}, "verdict", "$1%", "verdict", "(.*)")'
+    limit = f'label_replace({limit}, "more", " and more", "kind", "several")'
+    limit = f'label_replace({limit}, "sure", " ($1)", "confidence", "(.+)")'
+    text = f'label_join({limit}, "verdict", "", "limit", "more", "sure") and {SHOWN}'
     return matrix(
         "Limited by",
         about,
-        Query(named(text)),
+        Query(named(f"({text})")),
         row="phase",
         column="name",
         column_order="run",
         cell="verdict",
-        order=in_order(f"({longest})"),
+        order=in_order(f"({text})"),
         first=Column("phase", width=170),
         size=(12, 15),
         nothing="no verdict: imported, or too short",
@@ -295,7 +292,7 @@ def differences() -> Panel:
         "changed that nobody sees.",
         ("HostsDiffer", "docs/results.md"),
     )
-    hosts = f"max by (run, fact, value) (max_over_time(pinchpoint:run_fact:hosts{{{RUN}}}[$__range])) and {SHOWN}"
+    hosts = f"max by (run, fact, value) (max_over_time(pinchpoint_run_fact_hosts{{{RUN}}}[$__range])) and {SHOWN}"
     share = f"({hosts}) / on (run, fact) group_left () sum by (run, fact) ({hosts})"
     by = "by (fact, value)"
     differ = (

@@ -149,5 +149,5 @@ def test_an_exported_run_has_the_verdicts_of_its_report(tmp_path: Path) -> None:
 
     for phase in reported(session.run):
         (limit,) = [limit for limit in phase["ranking"] if limit["named"]]
-        series = [line for line in text.splitlines() if line.startswith("pinchpoint:phase_verdict:info")]
+        series = [line for line in text.splitlines() if line.startswith("pinchpoint_phase_verdict_info")]
         assert any(f'phase="{phase["phase"]}"' in line and f'resource="{limit["resource"]}"' in line for line in series)

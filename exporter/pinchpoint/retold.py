@@ -13,7 +13,8 @@ import msgspec
 
 from pinchpoint.benchmarks.events import State
 from pinchpoint.diagnosis.knobs import OWN_TAGS
-from pinchpoint.model import Metric, Point, Snapshot, Snapshots
+from pinchpoint.judge.metrics import FACT, PHASE
+from pinchpoint.model import Point, Snapshot, Snapshots
 from pinchpoint.probes.benchmark import run_points
 from pinchpoint.runs import PhaseMark, RunState
 from pinchpoint.store import RunRecord
@@ -30,15 +31,6 @@ MOMENT_LIMIT = 100_000
 """Moments of a run, besides its phases' own: 17 days at that pace; a text may say anything."""
 VALUE_LIMIT = 128
 """Characters of a tag or a note that are shown."""
-
-# What alerts/verdict.yml records of a run that Prometheus itself has seen.
-PHASE = Metric("pinchpoint:run_phase:info", "The phase of a run.", labels=("run", "phase"))
-VERDICT = Metric(
-    "pinchpoint:phase_verdict:info",
-    "What limits a phase.",
-    labels=("benchmark", "run", "phase", "kind", "resource", "owner"),
-)
-FACT = Metric("pinchpoint:run_fact:hosts", "Hosts of a run with a setting.", labels=("run", "fact", "value"))
 
 
 def end_of(state: RunState) -> float:
@@ -94,13 +86,13 @@ def _end(mark: PhaseMark, last: float) -> float:
 
 
 def _verdicts(state: RunState, now: float, last: float) -> Iterator[Point]:
+    """Yield what limited the phases that have ended, as the judge says it."""
     for mark in state.phases:
-        if mark.verdict is None or not mark.start <= now < _end(mark, last):
+        if (found := mark.verdict) is None or now < _end(mark, last):
             continue
-        yield PHASE.point(1, state.run, mark.name)
-        labels = (mark.benchmark or state.benchmark, state.run, mark.name, mark.verdict.kind)
-        for resource, owner in [(limit.resource, limit.owner) for limit in mark.verdict.limits] or [("", "")]:
-            yield VERDICT.point(1, *labels, resource, owner)
+        labels = mark.benchmark or state.benchmark, state.run, mark.name, found.kind
+        for resource, owner in [(limit.resource, limit.owner) for limit in found.limits] or [("", "")]:
+            yield PHASE.point(1, *labels, resource, owner, NOWHERE, found.confidence)
 
 
 def _facts(record: RunRecord) -> Iterator[Point]:

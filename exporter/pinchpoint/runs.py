@@ -86,6 +86,8 @@ class VerdictMark(msgspec.Struct, frozen=True, omit_defaults=True):
     """A `pinchpoint.diagnosis.verdict.Kind`."""
     limits: tuple[LimitMark, ...] = ()
     """The most blamed first."""
+    confidence: str = ""
+    """A `pinchpoint.diagnosis.verdict.Confidence`; empty where that was not kept."""
 
 
 class PhaseMark(msgspec.Struct):

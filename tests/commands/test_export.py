@@ -18,6 +18,7 @@ import pytest
 from kept_runs import RUN, START, keep, second
 from patience import patience
 from pinchpoint import store
+from pinchpoint.catalogue import judge_metrics
 from pinchpoint.model import Labels, Snapshot
 from pinchpoint.runs import LimitMark, Marker, PhaseMark, Result, VerdictMark
 from polling import get_json, until
@@ -130,7 +131,7 @@ def test_prometheus_answers_from_the_results_of_imported_runs(tmp_path: Path) ->
         started = values(ask("last_over_time(pinchpoint_run_start_timestamp_seconds[1d])", end), "run")
         stat = values(ask('last_over_time(pinchpoint_phase_result{phase="mdtest_easy_stat"}[1d])', end), "run", "unit")
         state = values(ask('last_over_time(pinchpoint_run_state{state="finished"}[1d])', end), "run")
-        noted = ask('last_over_time(pinchpoint:run_fact:hosts{fact="note"}[1d])', end)
+        noted = ask('last_over_time(pinchpoint_run_fact_hosts{fact="note"}[1d])', end)
 
         assert len(runs) == 18
         assert list(values(score, "run").values()).count(3.94071) == 1
@@ -159,22 +160,23 @@ def test_what_is_not_known_yet_is_not_told_at_that_time() -> None:
               if line.startswith(of("pinchpoint_phase_active", "write"))]  # fmt: skip
     assert [time for value, time in active if value == "1.0"] == [0.0]
     assert [time for value, time in active if value == "0.0"] == [10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 75.0]
+    assert times("pinchpoint_phase_verdict_info") == [10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 75.0]
     result = 'pinchpoint_phase_result{benchmark="fio",operation="write",phase="write"'
     assert times(result) == [10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 75.0]
     assert times("pinchpoint_run_score") == [20.0, 30.0, 45.0, 60.0, 75.0]
     assert times(of("pinchpoint_phase_start_timestamp_seconds", "read")) == [10.0, 15.0, 20.0, 30.0, 45.0, 60.0, 75.0]
 
 
-def test_verdicts_and_settings_that_are_kept_with_a_run_are_told_as_the_rules_do() -> None:
+def test_verdicts_and_settings_that_are_kept_with_a_run_are_told_as_the_judge_does() -> None:
     keep_judged()
     text = export("last").stdout
+    told = tuple(f"{metric.name}{{" for metric in judge_metrics())
 
-    assert {line.rpartition("} ")[0] + "}" for line in text.splitlines() if line.startswith("pinchpoint:")} == {
-        f'pinchpoint:run_phase:info{{phase="write",run="{RUN}"}}',
-        f'pinchpoint:phase_verdict:info{{benchmark="fio",kind="resource",owner="osd.3",phase="write",'
-        f'resource="kv_sync",run="{RUN}"}}',
-        f'pinchpoint:run_fact:hosts{{fact="governor",run="{RUN}",value="performance"}}',
-        f'pinchpoint:run_fact:hosts{{fact="tag:c6",run="{RUN}",value="off"}}',
+    assert {line.rpartition("} ")[0] + "}" for line in text.splitlines() if line.startswith(told)} == {
+        f'pinchpoint_phase_verdict_info{{benchmark="fio",confidence="high",host="",kind="resource",owner="osd.3",'
+        f'phase="write",resource="kv_sync",run="{RUN}"}}',
+        f'pinchpoint_run_fact_hosts{{fact="governor",run="{RUN}",value="performance"}}',
+        f'pinchpoint_run_fact_hosts{{fact="tag:c6",run="{RUN}",value="off"}}',
     }
     assert f'fact="governor",run="{RUN}",value="performance"}} 2.0 ' in text
 
@@ -187,7 +189,7 @@ def keep_judged() -> None:
         START,
         START + 10,
         results=[Result("write", "bytes_per_second", 1e6)],
-        verdict=VerdictMark("resource", (LimitMark("kv_sync", "osd.3", 0.9),)),
+        verdict=VerdictMark("resource", (LimitMark("kv_sync", "osd.3", 0.9),), "high"),
     )
     marker = Marker(
         run, "fio", START, START + 20, "finished", [write, PhaseMark("read", START + 10, START + 20)],

@@ -1,4 +1,4 @@
-"""The set-up of compose/scale: shards that scrape, a ruler that judges, VictoriaMetrics that keeps."""
+"""The set-up of compose/scale: shards that scrape, a ruler, a judge beside it, VictoriaMetrics that keeps."""
 
 from __future__ import annotations
 
@@ -313,32 +313,34 @@ class TestTwoShards:
         assert until(30, lambda: up() == {(host,) for host in fleet.hosts}), up()
 
 
-class TestTheRuler:
+class TestTheJudgeBesideTheRuler:
     def test_blames_a_host_that_another_shard_scrapes(self, running: Sharded, limit: tuple[str, str]) -> None:
         def found() -> set[tuple[str, ...]]:
-            return labels(running.ruler, "pinchpoint:verdict:info", "run", "kind", "resource", "instance", "owner")
+            return labels(running.ruler, "pinchpoint_verdict_info", "run", "kind", "resource", "host", "owner")
 
         assert until(90, lambda: found() == {(RUN, "resource", "kv_sync", *limit)}, pause=0.5), found()
 
+
+class TestTheRuler:
     def test_evaluates_every_rule_without_an_error(self, running: Sharded) -> None:
         rules = [rule for group in running.ruler.get("rules")["groups"] for rule in group["rules"]]
 
-        assert {"ShardDown", "KvSyncSaturated", "pinchpoint:verdict:info"} <= {rule["name"] for rule in rules}
+        assert {"ShardDown", "KvSyncSaturated", "JudgeDown"} <= {rule["name"] for rule in rules}
         assert [rule["name"] for rule in rules if rule.get("lastError")] == []
 
 
 class TestTheStore:
     def test_answers_with_the_verdict(self, running: Sharded, store: Server, limit: tuple[str, str]) -> None:
         def found() -> set[tuple[str, ...]]:
-            return labels(store, "pinchpoint:verdict:info", "run", "kind", "resource", "instance", "owner", "domain")
+            return labels(store, "pinchpoint_verdict_info", "run", "kind", "resource", "host", "owner", "domain")
 
         assert until(90, lambda: found() == {(RUN, "resource", "kv_sync", *limit, "default")}, pause=0.5), found()
 
     @pytest.mark.parametrize(
         ("expr", "names"),
         [
-            ("pinchpoint:blame:ratio > 0.4", ("resource", "owner", "instance")),
-            ("pinchpoint:wait:share > 0.1", ("run", "wait")),
+            ("pinchpoint_verdict_blame_ratio > 0.4", ("resource", "owner", "host")),
+            ("pinchpoint_verdict_wait_ratio > 0.1", ("run", "wait")),
             ("pinchpoint_phase_active == 1", ("run", "phase", "instance")),
             ("pinchpoint_run_state == 1", ("run", "state")),
             ('ALERTS{alertname="KvSyncSaturated", alertstate="firing"}', ("owner", "instance")),
@@ -362,12 +364,12 @@ class TestTheStore:
 
     def test_has_nothing_else(self, running: Sharded, store: Server, limit: tuple[str, str]) -> None:
         (write,) = config("scale/ruler.yml")["remote_write"]
-        assert until(90, lambda: store.query("pinchpoint:verdict:info"), pause=0.5)
+        assert until(90, lambda: store.query("pinchpoint_verdict_info"), pause=0.5)
 
         names = store.get("label/__name__/values")
 
         assert [name for name in names if not shipped(name, write["write_relabel_configs"])] == []
-        assert not {"pinchpoint_resource_busy_seconds_total", "pinchpoint:reach:ratio"} & set(names)
+        assert not {"pinchpoint_resource_busy_seconds_total", "pinchpoint:owner_cpu:rate"} & set(names)
         assert running.ruler.value("count(pinchpoint_resource_busy_seconds_total)") > 500
 
 

@@ -2,8 +2,8 @@
 
 A tenth of the hosts is simulated (bench/fleet.py), with what a real exporter says of an OSD, an MDS and a client for
 each of them (daemons.prom, recorded on a real cluster), more CPUs, node_exporter's metrics and Ceph's own. A real
-Prometheus scrapes them for half a minute and evaluates all rules. A query is asked for a few points of an hour, with
-the steps and windows of an hour, and what it read is multiplied: each point costs the same.
+Prometheus scrapes them for half a minute and evaluates all rules; a real judge asks it. A query is asked for a few
+points of an hour, with the steps and windows of an hour, and what it read is multiplied: each point costs the same.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def is_seen(server: Server, hosts: int) -> bool:
         f"count(count_over_time(pinchpoint_build_info[{SCRAPED}s]) >= {SCRAPED // 2 - 1})": hosts,
         f"count(count_over_time(scrape_duration_seconds{{job='node'}}[{SCRAPED}s]) >= {SCRAPED // 5})": hosts,
         f"min(count_over_time(ceph_health_status[{SCRAPED}s]))": SCRAPED // 5,
-        "count(pinchpoint:verdict:info)": 1,
+        "count(pinchpoint_verdict_info)": 1,
     }
     return all(server.value(expr) >= least for expr, least in signs.items())
 

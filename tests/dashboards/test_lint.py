@@ -19,7 +19,7 @@ from pinchpoint.report.palette import WAITS
 
 ABOUT = About("What it shows.", "Little.", "Much.", ("PhaseStalled", "docs/verdict.md"))
 BUSY = "max by (resource) (rate(pinchpoint_resource_busy_seconds_total[$__rate_interval]))"
-BLAME = "max by (resource) (pinchpoint:blame:ratio)"
+BLAME = "max by (resource) (pinchpoint_verdict_blame_ratio)"
 
 
 @cache
@@ -181,7 +181,7 @@ BAD: list[tuple[Rule, Callable[[dict[str, Any]], object]]] = [
     (lint.rates_look_back_as_far_as_they_have_to, asks(BUSY.replace("$__rate_interval", "$__interval"))),
     (lint.rates_look_back_as_far_as_they_have_to, asks("increase(pinchpoint_mds_requests_total[1h])")),
     (lint.rates_look_back_as_far_as_they_have_to, asks("rate(pinchpoint_mds_caps[$__rate_interval])")),
-    (lint.rates_look_back_as_far_as_they_have_to, asks("rate(pinchpoint:blame:ratio[$__rate_interval])")),
+    (lint.rates_look_back_as_far_as_they_have_to, asks("rate(pinchpoint:owner_cpu:rate[$__rate_interval])")),
     (lint.slow_scrapes_are_known, panel(SLOW, lambda found: found["targets"][0].pop("interval"))),
     (lint.slow_scrapes_are_known, panel(SLOW, lambda found: found["targets"][0].update(interval="2s"))),
     (lint.slow_scrapes_are_known, asks("ceph_health_status")),

@@ -134,16 +134,15 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
 
 SIGNS_OF_THE_FIRST = (
     'max_over_time(ALERTS{alertstate="firing", alertname="MdsCacheOversized", run=~".*first"}[1m])',
-    'max_over_time(pinchpoint:phase_verdict:info{run=~".*first"}[1m])',
-    'max_over_time(pinchpoint:run_fact:hosts{run=~".*first"}[1m])',
+    'max_over_time(pinchpoint_phase_verdict_info{run=~".*first"}[1m])',
+    'max_over_time(pinchpoint_run_fact_hosts{run=~".*first"}[1m])',
 )
 SIGNS = (
     'ALERTS{alertstate="firing", alertname="ExporterDown"}',
     'pinchpoint_phase_elapsed_seconds{run=~".*second"} > 20',
     'pinchpoint_phase_elapsed_seconds{run=~".*fio"} > 20',
-    'pinchpoint:verdict:info{run=~".*second"}',
-    'pinchpoint:phase_verdict:info{run=~".*second"}',
-    'pinchpoint:run_fact:hosts{run=~".*second"}',
+    'pinchpoint_verdict_info{run=~".*second"}',
+    'pinchpoint_run_fact_hosts{run=~".*second"}',
     "ceph_healthcheck_slow_ops > 0",
     'pinchpoint_storage_device_info{owner=~"osd[.].+", device!=""}',
     'rate(pinchpoint_ceph_client_requests_total{target="mds"}[8s]) > 0 and on () count(up{job="pinchpoint"} == 1) == 3',

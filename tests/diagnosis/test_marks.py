@@ -25,8 +25,8 @@ def limit(resource: str, owner: str, blame: float) -> Limit:
     )
 
 
-def mark(kind: str, *limits: tuple[str, str, float]) -> VerdictMark:
-    return VerdictMark(kind, tuple(LimitMark(*entry) for entry in limits))
+def mark(kind: str, *limits: tuple[str, str, float], confidence: str = "") -> VerdictMark:
+    return VerdictMark(kind, tuple(LimitMark(*entry) for entry in limits), confidence)
 
 
 LOCK = mark("resource", ("mds_lock", "mds.a", 0.8))
@@ -37,8 +37,8 @@ def test_of_a_verdict_its_kind_and_the_resources_that_it_names_are_kept() -> Non
 
     kept = verdict_mark(Verdict(Kind.SEVERAL, 3.0, limits=limits, ranking=(*limits, limit("disk", "vda", 0.1))))
 
-    assert kept == mark("several", ("mds_lock", "mds.a", 0.612), ("cpu", "", 0.4))
-    assert verdict_mark(Verdict(Kind.IDLE, 3.0)) == VerdictMark("idle")
+    assert kept == mark("several", ("mds_lock", "mds.a", 0.612), ("cpu", "", 0.4), confidence="high")
+    assert verdict_mark(Verdict(Kind.IDLE, 3.0)) == VerdictMark("idle", confidence="high")
 
 
 def test_a_verdict_that_names_very_many_resources_is_kept_short() -> None:

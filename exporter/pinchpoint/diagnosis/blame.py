@@ -3,8 +3,6 @@
 A share of the benchmark's time waits for the MDS, say, and the MDS's lock is busy. What the lock's threads spend on a
 CPU is the lock's own; what they wait for a CPU that is full belongs to that CPU (or to the quota that holds it), what
 they wait for a disk that is full to that disk. Without this flow a lock is blamed whenever its host is short of CPUs.
-
-alerts/verdict.yml holds the same arithmetic in PromQL; tests/rules compare them.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def verdict_mark(verdict: Verdict) -> VerdictMark:
     for limit in verdict.limits:
         mark = LimitMark(limit.resource, limit.owner, round(limit.blame, 3))
         limits.setdefault(_same(mark), mark)
-    return VerdictMark(str(verdict.kind), tuple(limits.values())[:LIMITS])
+    return VerdictMark(str(verdict.kind), tuple(limits.values())[:LIMITS], str(verdict.confidence))
 
 
 def bottleneck(marks: Sequence[VerdictMark]) -> Bottleneck | None:
