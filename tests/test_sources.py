@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import socket
 import threading
 import time
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import example, given
@@ -32,6 +34,7 @@ from pinchpoint.sources import (
 )
 from pinchpoint.web import application, serve
 from polling import until
+from serving import serving
 
 METRIC = Metric("a_bytes", "Bytes.", labels=("owner",))
 
@@ -422,6 +425,99 @@ def test_a_prometheus_server_that_cannot_be_asked_is_told_with_the_way_out(url: 
         PrometheusSource(url).snapshots()
 
     assert str(caught.value).startswith(f"{url}: ")
+
+
+class Server:
+    """A Prometheus whose hosts have been scraped once or more; it notes the instances that it is asked for."""
+
+    def __init__(self) -> None:
+        self.scrapes: dict[str, list[tuple[float, dict[str, str]]]] = {}
+        """Times and values by series name, by instance."""
+        self.asked: list[list[str]] = []
+
+    def scrape(self, instance: str, at: float, **values: str) -> None:
+        self.scrapes.setdefault(instance, []).append((at, {"pinchpoint_build_info": "1", **values}))
+
+    def answer(self, path: str) -> bytes:
+        question = parse_qs(urlsplit(path).query)
+        (query,) = question["query"]
+        last = float(question.get("time", ["1000"])[0])
+        selector, _, seconds = query.removesuffix("ms]").rpartition("[")
+        pattern = re.search(r'instance=~"(.*)"}', selector)
+        if pattern:
+            fits = re.compile(json.loads(f'"{pattern[1]}"'))
+            self.asked.append([host for host in self.scrapes if fits.fullmatch(host)])
+        result: dict[tuple[str, str], list[tuple[float, str]]] = {}
+        for host, scrapes in self.scrapes.items():
+            for at, values in scrapes:
+                for name, value in values.items():
+                    named = fits.fullmatch(host) if pattern else name == "pinchpoint_build_info"
+                    if named and last - float(seconds) / 1000 <= at <= last:
+                        result.setdefault((host, name), []).append((at, value))
+        found = [
+            {"metric": {"__name__": name, "instance": host}, "values": values}
+            for (host, name), values in result.items()
+        ]
+        return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": found}}).encode()
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[Server, PrometheusSource]]:
+    server = Server()
+    with serving(server.answer) as address:
+        source = PrometheusSource(f"http://{address}")
+        yield server, source
+        source.close()
+
+
+def values_of(snapshots: Snapshots, name: str) -> dict[str, float | None]:
+    return {host: snapshot.value(name) for host, snapshot in snapshots.items()}
+
+
+def test_a_prometheus_server_is_asked_once_for_each_scrape(server: tuple[Server, PrometheusSource]) -> None:
+    prometheus, source = server
+    prometheus.scrape("a:1", 990.0, pinchpoint_x="1")
+    prometheus.scrape("b:1", 991.0, pinchpoint_x="2")
+    assert values_of(source.snapshots(), "pinchpoint_x") == {"a:1": 1.0, "b:1": 2.0}
+    prometheus.scrape("b:1", 993.0, pinchpoint_x="3")
+    assert values_of(source.snapshots(), "pinchpoint_x") == {"a:1": 1.0, "b:1": 3.0}
+    source.snapshots()
+
+    assert prometheus.asked == [["a:1", "b:1"], ["b:1"]]
+
+
+def test_a_scrape_that_has_come_in_part_is_taken_when_it_is_whole(server: tuple[Server, PrometheusSource]) -> None:
+    """By remote write a scrape is sent in several pieces."""
+    prometheus, source = server
+    prometheus.scrape("a:1", 990.0, pinchpoint_x="1", pinchpoint_y="1")
+    source.snapshots()
+    prometheus.scrape("a:1", 992.0, pinchpoint_x="2")
+    assert source.snapshots()["a:1"].time == 990.0
+    prometheus.scrape("a:1", 992.0, pinchpoint_y="2")
+    found = source.snapshots()["a:1"]
+
+    assert (found.time, found.value("pinchpoint_x"), found.value("pinchpoint_y")) == (992.0, 2.0, 2.0)
+
+
+def test_a_series_that_is_gone_for_good_holds_a_host_back_once(server: tuple[Server, PrometheusSource]) -> None:
+    prometheus, source = server
+    prometheus.scrape("a:1", 990.0, pinchpoint_x="1", pinchpoint_y="1")
+    source.snapshots()
+    prometheus.scrape("a:1", 992.0, pinchpoint_x="2")
+
+    assert [source.snapshots()["a:1"].time for _ in range(2)] == [990.0, 992.0]
+
+
+def test_hosts_are_asked_for_by_their_very_names_and_a_hundred_at_a_time(
+    server: tuple[Server, PrometheusSource],
+) -> None:
+    prometheus, source = server
+    names = ["a.b:1", "[::1]:9748", 'a"\\b', *(f"host{number}:1" for number in range(240))]
+    for name in names:
+        prometheus.scrape(name, 990.0, pinchpoint_x="1")
+
+    assert source.snapshots().keys() == set(names)
+    assert [len(asked) for asked in prometheus.asked] == [100, 100, 43]
 
 
 def recorded(path: Path, *moments: Snapshots) -> RecordingSource:

@@ -42,8 +42,13 @@ class FiredAlert:
 class RawSeries(msgspec.Struct):
     """The samples of one series, oldest first: Unix times in seconds, and values as the server writes them."""
 
-    metric: dict[str, str]
+    metric: msgspec.Raw
+    """Its labels as they stand in the answer: the same each time, so whoever asks often reads them once."""
     values: list[tuple[float, str]]
+
+    def labels(self) -> dict[str, str]:
+        """Return the labels, of which ``__name__`` is one. Raises ValueError."""
+        return LABELS.decode(self.metric)
 
 
 class _Data(msgspec.Struct):
@@ -57,6 +62,7 @@ class _Answer(msgspec.Struct):
 
 
 DECODER = decoder(_Answer)
+LABELS = decoder(dict[str, str])
 
 
 def raw_series(fetcher: Fetcher, url: str, selector: str, seconds: float, end: float | None = None) -> list[RawSeries]:
@@ -88,14 +94,14 @@ def fired_alerts(url: str, run: str, start: float, end: float, timeout: float = 
         found = raw_series(fetcher, url, 'ALERTS{alertstate="firing"}', end - start, end)
     finally:
         fetcher.close()
+    try:
+        named = [(series.labels(), series.values) for series in found]
+    except ValueError as error:
+        raise PrometheusError(f"{url}: no answer of a Prometheus server: {error}") from error
     return [
-        FiredAlert(
-            series.metric.get("alertname", "?"),
-            series.metric.get("severity", ""),
-            tuple(time for time, _ in series.values),
-        )
-        for series in found
-        if _may_be_of(run, series.metric.get("run", ""))
+        FiredAlert(labels.get("alertname", "?"), labels.get("severity", ""), tuple(time for time, _ in values))
+        for labels, values in named
+        if _may_be_of(run, labels.get("run", ""))
     ]
 
 

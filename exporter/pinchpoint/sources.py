@@ -6,9 +6,11 @@ one source of several.
 
 from __future__ import annotations
 
+import json
+import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from ipaddress import ip_address
@@ -20,7 +22,7 @@ from urllib.parse import urlsplit
 from pinchpoint.catalogue import all_metrics
 from pinchpoint.fetch import Fetcher, FetchError
 from pinchpoint.model import THIS_HOST, Labels, Snapshot, Snapshots, time_of
-from pinchpoint.prometheus import PrometheusError, raw_series
+from pinchpoint.prometheus import PrometheusError, RawSeries, raw_series
 from pinchpoint.recording import INSTANCE, read_recording
 from pinchpoint.sampler import Sampler
 from pinchpoint.sampletext import HEAD_LIMIT, parse_head, split_sample
@@ -41,6 +43,16 @@ __all__ = [
 
 OWN = "pinchpoint_"
 """Begins the names of the metrics of Pinchpoint."""
+CLOCK = f"{OWN}build_info"
+"""One series of a host, which says when Prometheus scraped it: all series of a scrape have one time."""
+MILLISECOND = 0.001
+"""What Prometheus counts time in."""
+HEADS = 1_000_000
+"""Series of a server that are remembered: those of 1,000 hosts."""
+GROUP, GROUP_LENGTH = 100, 4000
+"""Hosts that are asked for at once, and characters of their names."""
+SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
+"""What is escaped in a regular expression of Prometheus."""
 PATIENCE = 1.0
 """Seconds that several sources together have for their answers."""
 RECENT = 15.0
@@ -159,7 +171,8 @@ def parse_exposition(text: str, now: float, heads: dict[str, tuple[str, Labels]]
 class PrometheusSource:
     """The hosts that a Prometheus server scrapes, each under its label ``instance``, with the times of its samples.
 
-    `leave_out` tells which of them are none of this source's: known by another one.
+    `leave_out` tells which of them are none of this source's: known by another one. Each sample is asked for once: when
+    a host's `CLOCK` says that the server has scraped it again.
     """
 
     def __init__(
@@ -169,8 +182,13 @@ class PrometheusSource:
         self.problems: Mapping[str, str] = {}
         self._leave_out = leave_out
         self._fetcher = Fetcher(timeout)
-        self._labels = {metric.name: metric.labels for metric in all_metrics()}
+        self._names = {metric.name: metric.labels for metric in all_metrics()}
         self._seen: dict[str, None] = {}
+        self._hosts: dict[str, Snapshot] = {}
+        self._partial: set[str] = set()
+        """Hosts that had fewer series than before when they were asked for last."""
+        self._heads: dict[bytes, tuple[str, str, Labels]] = {}
+        """Host, name and labels of a series, by what the server writes of it."""
 
     def snapshots(self) -> Snapshots:
         """Return the newest samples of each host. Raises SourceError."""
@@ -193,45 +211,97 @@ class PrometheusSource:
             for host in self._seen
             if host not in found and not self._leave_out(host)
         }
-        return {host: snapshot for host, snapshot in found.items() if not self._leave_out(host)}
+        self._hosts = found
+        return found
 
     def _newest(self) -> dict[str, Snapshot]:
         """Return the hosts of the server. Raises PrometheusError."""
-        newest: dict[str, float] = {}
-        values: dict[str, list[tuple[float, str, Labels, float]]] = {}
-        for series in raw_series(self._fetcher, self.name, f'{{__name__=~"{OWN}.+"}}', RECENT):
-            if not series.values:
-                continue
-            at, text = series.values[-1]
-            host, name = series.metric.get(INSTANCE, ""), series.metric.get("__name__", "")
-            try:
-                values.setdefault(host, []).append((at, name, self._own(name, series.metric), float(text)))
-            except ValueError as error:
-                raise PrometheusError(f"{self.name}: {name} has the value {text!r}") from error
-            newest[host] = max(at, newest.get(host, at))
+        scraped: dict[str, float] = {}
+        for (host, _, _), at, _ in self._ask(f'{{__name__="{CLOCK}"}}', RECENT):
+            if not self._leave_out(host):
+                scraped[host] = max(at, scraped.get(host, at))
+        known = {host: self._hosts[host] for host in scraped if host in self._hosts}
+        new = {host: at for host, at in scraped.items() if host not in known or at > known[host].time}
         found: dict[str, Snapshot] = {}
-        for host, samples in values.items():
-            of: dict[str, dict[Labels, float]] = {}
-            for at, name, labels, value in samples:
-                # All series of one scrape have one time: an older one has ended since.
-                if at == newest[host]:
-                    of.setdefault(name, {})[labels] = value
-            found[host] = Snapshot(newest[host], of)
-        return found
+        for hosts in _groups(new):
+            found |= self._scrapes(hosts, [new[host] for host in hosts])
+        # By remote write a scrape may come in parts: a host that seems to have lost series is asked for once more.
+        partial = {
+            host
+            for host, snapshot in found.items()
+            if host in known and host not in self._partial and _size(snapshot) < _size(known[host])
+        }
+        self._partial = partial
+        return known | {host: snapshot for host, snapshot in found.items() if host in new and host not in partial}
 
-    def _own(self, name: str, labels: Mapping[str, str]) -> Labels:
-        """Return the labels that the exporter gave: Prometheus adds some, and renames what they clash with.
+    def _scrapes(self, hosts: Sequence[str], times: Sequence[float]) -> dict[str, Snapshot]:
+        """Return what hosts said when they were scraped at these Unix times, or since. Raises PrometheusError."""
+        newest: dict[str, float] = {}
+        instances = json.dumps("|".join(SPECIAL.sub(r"\\\g<0>", host) for host in hosts), ensure_ascii=False)
+        selector = f'{{__name__=~"{OWN}.+",{INSTANCE}=~{instances}}}'
+        samples = list(self._ask(selector, max(times) - min(times) + MILLISECOND, max(times)))
+        for (host, _, _), at, _ in samples:
+            newest[host] = max(at, newest.get(host, at))
+        found: dict[str, dict[str, dict[Labels, float]]] = {host: {} for host in newest}
+        for (host, name, labels), at, text in samples:
+            # All series of one scrape have one time: an older one has ended since.
+            if at == newest[host]:
+                try:
+                    found[host].setdefault(name, {})[labels] = float(text)
+                except ValueError as error:
+                    raise PrometheusError(f"{self.name}: {name} has the value {text!r}") from error
+        return {host: Snapshot(newest[host], values) for host, values in found.items()}
 
-        See ``honor_labels`` in its configuration.
+    def _ask(
+        self, selector: str, seconds: float, end: float | None = None
+    ) -> Iterator[tuple[tuple[str, str, Labels], float, str]]:
+        """Yield the series of a selector, each with the time and the value of its newest sample.
+
+        Raises PrometheusError.
         """
-        if (own := self._labels.get(name)) is None:
+        for series in raw_series(self._fetcher, self.name, selector, seconds, end):
+            if series.values:
+                written = bytes(series.metric)
+                if (head := self._heads.get(written)) is None:
+                    if len(self._heads) >= HEADS:
+                        self._heads.clear()
+                    head = self._heads[written] = self._head(series)
+                yield head, *series.values[-1]
+
+    def _head(self, series: RawSeries) -> tuple[str, str, Labels]:
+        """Return the host of a series, its name, and the labels that the exporter gave. Raises PrometheusError.
+
+        Prometheus adds some, and renames what they clash with: see ``honor_labels`` in its configuration.
+        """
+        try:
+            labels = series.labels()
+        except ValueError as error:
+            raise PrometheusError(f"{self.name}: no answer of a Prometheus server: {error}") from error
+        name = labels.get("__name__", "")
+        if (own := self._names.get(name)) is None:
             own = tuple(label for label in labels if label not in ("__name__", INSTANCE, "job"))
         given = ((label, labels.get(f"exported_{label}", labels.get(label))) for label in own)
-        return tuple(sorted((label, value) for label, value in given if value is not None))
+        return labels.get(INSTANCE, ""), name, tuple(sorted((one, value) for one, value in given if value is not None))
 
     def close(self) -> None:
         """Close the connection."""
         self._fetcher.close()
+
+
+def _groups(hosts: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the hosts of each question: it goes into an address, and its answer has a longest length."""
+    some: list[str] = []
+    for host in hosts:
+        if len(some) == GROUP or sum(map(len, some)) + len(host) > GROUP_LENGTH:
+            yield some
+            some = []
+        some.append(host)
+    if some:
+        yield some
+
+
+def _size(snapshot: Snapshot) -> int:
+    return sum(map(len, snapshot.values.values()))
 
 
 class RecordingSource:

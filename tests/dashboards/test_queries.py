@@ -142,7 +142,7 @@ SIGNS = (
     'pinchpoint_phase_elapsed_seconds{run=~".*second"} > 20',
     'pinchpoint_phase_elapsed_seconds{run=~".*fio"} > 20',
     'pinchpoint_verdict_info{run=~".*second"}',
-    'pinchpoint_run_fact_hosts{run=~".*second"}',
+    f'pinchpoint_run_fact_hosts{{run=~".*second", fact="mds:mds_cache_memory_limit", value="{2 * CACHE}"}}',
     "ceph_healthcheck_slow_ops > 0",
     'pinchpoint_storage_device_info{owner=~"osd[.].+", device!=""}',
     'rate(pinchpoint_ceph_client_requests_total{target="mds"}[8s]) > 0 and on () count(up{job="pinchpoint"} == 1) == 3',

@@ -124,3 +124,32 @@ def test_runs_for_which_no_time_is_left_wait_for_the_next_round() -> None:
 
 def _busy(run: str) -> MadeHost:
     return MadeHost().works({"disk": 1.0}, run=run, device="vda").resource("disk", "vda", 0.95, "disk")
+
+
+def with_governor(snapshot: Snapshot, governor: str, run: str) -> Snapshot:
+    """Return a snapshot of another run, with another governor."""
+    values = {
+        name: {
+            tuple((key, run if key == "run" and value else value) for key, value in labels): value_
+            for labels, value_ in series.items()
+        }
+        for name, series in snapshot.values.items()
+    }
+    values["pinchpoint_host_fact_info"] = {(("fact", "governor"), ("value", governor)): 1.0}
+    return Snapshot(snapshot.time, values)
+
+
+def test_a_run_has_the_settings_that_hosts_had_while_it_went_on() -> None:
+    found = engine()
+    governors: list[dict[str, list[str]]] = []
+    for moment in watched():
+        now = moment[CLIENT].time
+        run = "first" if now < START + 60 else "second"
+        governor = "powersave" if now < START + 80 else "performance"
+        found.take({host: with_governor(snapshot, governor, run) for host, snapshot in moment.items()})
+        found.step(now)
+        governors.append({run: known[CLIENT]["governor"] for run, known in found.facts.items()})
+
+    assert {"first": ["powersave"]} in governors
+    assert {"second": ["powersave"]} in governors
+    assert {"second": ["performance", "powersave"]} in governors

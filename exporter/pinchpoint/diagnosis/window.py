@@ -42,19 +42,20 @@ class Stream:
     def __init__(self) -> None:
         self.fresh: Snapshots = {}
         """The hosts that answered last, as they answered."""
-        self._latest: dict[str, Snapshot] = {}
+        self.latest: dict[str, Snapshot] = {}
+        """Each host as it answered last, with what ended on it as it was last."""
 
     def take(self, moment: Snapshots) -> dict[str, Snapshot]:
         """Return the hosts that answered, with what ended on them as it was last."""
         self.fresh = moment
-        found = {host: with_ended(self._latest.get(host), snapshot) for host, snapshot in moment.items()}
-        self._latest.update(found)
+        found = {host: with_ended(self.latest.get(host), snapshot) for host, snapshot in moment.items()}
+        self.latest.update(found)
         return found
 
     def forget(self) -> None:
         """Forget who took part in what has ended; integrals stay, since who comes back goes on with them."""
         for host, snapshot in self.fresh.items():
-            self._latest[host] = with_ended(self._latest[host], snapshot, gauges=False)
+            self.latest[host] = with_ended(self.latest[host], snapshot, gauges=False)
 
 
 def with_ended(earlier: Snapshot | None, later: Snapshot, *, gauges: bool = True) -> Snapshot:

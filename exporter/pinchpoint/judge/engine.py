@@ -6,7 +6,7 @@ It has no clock, no network and no thread of its own: whoever asks the hosts fee
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 from pinchpoint.diagnosis.facts import Facts, facts, merged
@@ -26,6 +26,8 @@ OPEN = 256
 """Phases that are followed at once; a host that shows more of them than a benchmark has is not to be believed."""
 RUNS = 64
 """Runs that are judged at once."""
+SETTLED = 15.0
+"""Seconds between two looks at settings: exporters read most of them more rarely."""
 KEEP = 900.0
 """Seconds for which the verdict on a phase that has ended is kept, and what moments there were."""
 
@@ -63,12 +65,15 @@ class Engine:
         """Begin; `elapsed` gives monotonic seconds, of which `budget` may be spent on what runs at each step."""
         self.verdicts = RecentVerdicts(RUNS, budget, elapsed)
         self.phases: deque[PhaseVerdict] = deque(maxlen=PHASES)
-        self.facts: Facts = {}
+        self.facts: dict[str, Facts] = {}
+        """The settings of the hosts while each run that goes on did so."""
         self._recent: dict[str, Recent] = {}
         self._stream = Stream()
         self._windows = Windows()
         self._sightings = Sightings()
         self._open: dict[_Key, _Open] = {}
+        self._settled = 0.0
+        """When settings were looked at last, in Unix seconds."""
         self._forgotten = 0.0
         """When what is over was forgotten last, in Unix seconds."""
 
@@ -83,8 +88,6 @@ class Engine:
             self._recent.setdefault(host, Recent()).add(snapshot)
         began = self._begin(moment)
         ended = self._end(moment)
-        if began or ended:
-            self.facts = merged({host: self.facts[host] for host in self.facts if host in self._recent}, facts(moment))
         if ended and self._open.keys() <= began:
             self._stream.forget()
         self._forget(time_of(moment))
@@ -145,7 +148,19 @@ class Engine:
         """Return what limits each run at `now`, in Unix seconds, the one with the most processes first."""
         while self.phases and self.phases[0].end < now - KEEP:
             self.phases.popleft()
-        return self.verdicts.take(now, self._recent)
+        found = self.verdicts.take(now, self._recent)
+        self._settle(now, {one.run for one in found if one.run})
+        return found
+
+    def _settle(self, now: float, runs: Set[str]) -> None:
+        """Look at the settings of the hosts: when a run begins, and then now and then."""
+        if runs <= self.facts.keys() and 0 <= now - self._settled < SETTLED:
+            self.facts = {run: known for run, known in self.facts.items() if run in runs}
+            return
+        self._settled = now
+        latest = self._stream.latest
+        present = facts({host: latest[host] for host in self._recent if host in latest})
+        self.facts = {run: merged(self.facts.get(run, {}), present) for run in runs}
 
 
 def _elapsed(snapshot: Snapshot, phase: Phase) -> float | None:

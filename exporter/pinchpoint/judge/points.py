@@ -60,11 +60,11 @@ def phase_points(ended: Sequence[PhaseVerdict]) -> Iterator[Point]:
             yield PHASE.point(1, *names, *limit, str(found.confidence))
 
 
-def fact_points(runs: Sequence[str], known: Facts) -> Iterator[Point]:
-    """Yield on how many hosts each setting has each value."""
-    found = Counter((fact, value) for host in known.values() for fact, values in host.items() for value in values)
-    for (fact, value), hosts in found.most_common(FACTS):
-        for run in runs:
+def fact_points(known: Mapping[str, Facts]) -> Iterator[Point]:
+    """Yield on how many hosts each setting had each value, of each run."""
+    for run, facts in sorted(known.items()):
+        found = Counter((fact, value) for host in facts.values() for fact, values in host.items() for value in values)
+        for (fact, value), hosts in found.most_common(FACTS):
             yield FACT.point(hosts, run, fact, value)
 
 

@@ -48,7 +48,7 @@ class Judgement:
     """Why hosts, sources or files of targets are not read."""
     runs: Sequence[Judged] = ()
     phases: Sequence[PhaseVerdict] = ()
-    facts: Facts = field(default_factory=dict)
+    facts: Mapping[str, Facts] = field(default_factory=dict)
     behind: int = 0
     seconds: float = 0.0
     rounds: int = 0
@@ -93,7 +93,7 @@ class Judgement:
         """Yield its metrics."""
         yield from run_points(self.runs)
         yield from phase_points(self.phases)
-        yield from fact_points(sorted({one.run for one in self.runs if one.run}), self.facts)
+        yield from fact_points(self.facts)
         yield from judge_points(len(self.hosts), self.problems)
         yield metrics.RUNS.point(len(self.runs))
         yield metrics.BEHIND.point(self.behind)
