@@ -262,6 +262,83 @@ def test_two_quotas_that_share_the_blame_are_several() -> None:
     assert found.words == "limited by cpu_quota of osd.0 and cpu_quota of mds.a"
 
 
+def test_a_lock_counts_beside_the_cpus_that_it_waits_for_as_long_as_it_works_itself() -> None:
+    def host(runqueue: float) -> MadeHost:
+        lock = MadeHost().works({"mds": 0.57, "runqueue": 0.43})
+        return lock.resource("mds_lock", "mds.a", 0.98, "mds", runqueue=runqueue).cpu(0.95)
+
+    works, waits = judged(a=host(0.54)), judged(a=host(0.8))
+
+    assert (works.kind, named(works)) == (Kind.SEVERAL, [("cpu", "host"), ("mds_lock", "mds.a")])
+    assert works.limits[1].blame < 0.5 * works.limits[0].blame
+    assert (waits.kind, named(waits)) == (Kind.RESOURCE, [("cpu", "host")])
+
+
+def test_limits_that_pass_the_border_only_together_are_several_and_not_latency() -> None:
+    host = (
+        MadeHost()
+        .works({"osd": 0.26, "mds": 0.22, "client": 0.52})
+        .resource("mds_lock", "mds.a", 0.95, "mds", runqueue=0.0)
+        .resource("kv_sync", "osd.0", 0.95, "osd", runqueue=0.0)
+    )
+
+    found = judged(a=host)
+
+    assert (found.kind, named(found)) == (Kind.SEVERAL, [("kv_sync", "osd.0"), ("mds_lock", "mds.a")])
+    assert found.margin == "what is full answers for 46% of the time together, none of it for 40%"
+    assert found.confidence is Confidence.MEDIUM
+
+
+def test_a_limit_that_hardly_does_not_count_beside_the_first_is_told() -> None:
+    def host(second: float) -> MadeHost:
+        return (
+            MadeHost()
+            .works({"osd": 0.6, "mds": second, "client": 0.4 - second})
+            .resource("mds_lock", "mds.a", 0.95, "mds", runqueue=0.0)
+            .resource("kv_sync", "osd.0", 0.95, "osd", runqueue=0.0)
+        )
+
+    near, clear = judged(a=host(0.28)), judged(a=host(0.1))
+
+    assert (near.kind, near.margin) == (Kind.RESOURCE, "just under: mds_lock of mds.a nearly counts beside it")
+    assert (clear.kind, clear.margin) == (Kind.RESOURCE, "")
+
+
+def held(seconds: float) -> MadeHost:
+    """Return a host whose benchmark has requests in flight of which none is answered."""
+    requests = {"client": "rados", "target": "osd"}
+    return (
+        MadeHost(seconds)
+        .works({"osd": 4.0}, client="rados")
+        .resource("osd_op", "osd.0", 0.01, "osd", runqueue=0.0)
+        .counter("pinchpoint_ceph_client_requests_total", 0.0, **requests, type="write")
+        .counter("pinchpoint_ceph_client_inflight_seconds_total", 4.0, **requests)
+    )
+
+
+def test_requests_of_which_none_is_answered_are_stuck_and_not_slow() -> None:
+    stuck, early = judged(a=held(20.0)), judged(a=held(5.0))
+
+    assert (stuck.kind, named(stuck), stuck.runbook) == (Kind.STUCK, [], "ClusterDegradedDuringRun")
+    assert stuck.latency[0].startswith("of 4.0 requests to the OSDs in flight none was answered")
+    assert (early.kind, early.confidence) == (Kind.LATENCY_BOUND, Confidence.LOW)
+    assert early.doubts == ("no request was answered in these 5.0 s: from 10 s on something is stuck",)
+
+
+def test_a_quota_takes_what_a_stage_of_its_daemon_waits_for_below_it() -> None:
+    """A commit waits for other threads of its OSD, which the quota holds as well."""
+    host = (
+        MadeHost()
+        .works({"osd": 1.0})
+        .resource("kv_sync", "osd.0", 0.1, "osd", runqueue=0.02)
+        .resource("kv_commit", "osd.0", 0.96, "osd")
+        .resource("cpu_quota", "osd.0", 0.98, "cpu,runqueue")
+        .cpu(0.3)
+    )
+
+    assert named(judged(a=host)) == [("cpu_quota", "osd.0")]
+
+
 def test_the_commit_threads_of_many_osds_are_one_limit() -> None:
     servers = {
         f"osd{number}": MadeHost().resource("kv_sync", f"osd.{number}", 0.9, "osd", runqueue=0.0) for number in range(8)

@@ -273,14 +273,17 @@ def _blame_stages(host: _Host, workload: Workload, shares: Mapping[str, float], 
         cpu_key, cpu_full = host.cpu_of(use.owner)
         disk_key, disk_full = host.disk_of(use.owner)
         own = max(0.0, use.busy - runqueue - blocked)
+        below = blocked * (1 - disk_full)
+        # A quota holds all threads of its owner, also those that a stage waits for.
+        held = cpu_full if cpu_key.resource == "cpu_quota" else 0.0
         for wait in _classes(host, workload, use):
             share = shares.get(wait, 0.0)
             if not share:
                 continue
-            tally.add(host.key(use), wait, share * (own + runqueue * (1 - cpu_full) + blocked * (1 - disk_full)))
+            tally.add(host.key(use), wait, share * (own + runqueue * (1 - cpu_full) + below * (1 - held)))
             tally.reaches(host.key(use), share * use.busy)
             if cpu_full:
-                tally.add(cpu_key, wait, share * runqueue * cpu_full)
+                tally.add(cpu_key, wait, share * (runqueue * cpu_full + below * held))
             if disk_full:
                 tally.add(disk_key, wait, share * blocked * disk_full)
 

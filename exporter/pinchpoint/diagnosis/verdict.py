@@ -14,7 +14,7 @@ from pinchpoint.diagnosis import evidence, unknown
 from pinchpoint.diagnosis.advice import Advice, advice_on
 from pinchpoint.diagnosis.blame import DAEMONS, Limit, Workload, blame, serving, workloads
 from pinchpoint.diagnosis.innocent import innocent
-from pinchpoint.diagnosis.latency import latency
+from pinchpoint.diagnosis.latency import Latency, latency
 from pinchpoint.diagnosis.usage import UnknownThread, Usage, usages
 from pinchpoint.model import Snapshots
 
@@ -26,8 +26,12 @@ LEAD = 0.4
 """Blame from which a full resource is the limit."""
 TIE = 0.5
 """Share of the first one's blame from which another limit counts beside it ..."""
+KEPT = 0.4
+"""... by its blame, or by its reach where it keeps this share of that: the rest is of what is full below it ..."""
 TOGETHER = 0.5
 """... if they answer for this share of the time together."""
+UNANSWERED = 10.0
+"""Seconds in which not one request is answered from which something is stuck: no medium is as slow as that."""
 IDLE = 0.7
 """Share of idle time from which a benchmark does nothing ..."""
 IDLE_BLAME = 0.2
@@ -52,7 +56,7 @@ class Kind(StrEnum):
     LATENCY_BOUND = "latency-bound"
     """The benchmark waits, and nothing that serves it is full."""
     STUCK = "stuck"
-    """A daemon does nothing any more."""
+    """A daemon does nothing any more, or no daemon answers."""
     UNKNOWN = "unknown"
     """It waits for kernel locks, or in stacks that no rule knows."""
     BLIND = "blind"
@@ -99,7 +103,7 @@ class Verdict:
     blind: tuple[str, ...] = ()
     """What could not be seen."""
     latency: tuple[str, ...] = ()
-    """Where the latency of a latency-bound interval comes from."""
+    """Where the latency of a latency-bound interval comes from, and which requests none is answered of."""
     unknown: Mapping[str, UnknownThread] = field(default_factory=dict)
     """The hottest thread without a role by host, where it was hot; the hottest host first."""
     no_role: tuple[str, ...] = ()
@@ -155,10 +159,17 @@ def judge(
     }
     hidden = shares.get("ceph", 0.0) + sum(unseen.values())
     kind, limits, margin = _decide(shares, ranking, hidden)
+    parts = Latency()
+    if kind is Kind.LATENCY_BOUND:
+        parts = latency(hosts, before, after, benchmark=workload.benchmark, run=workload.run, waits=shares)
+    held = any(path.unanswered and shares.get(path.target, 0.0) > MOST for path in parts.paths)
+    if held and seconds >= UNANSWERED:
+        kind = Kind.STUCK
     blind = (*evidence.blind(shares, unseen), *missing)
     hot = unknown.hot_threads(hosts)
     strange = not limits and any(map(unknown.full, hot.values()))
-    doubts, confidence = _doubts(hosts, seconds, shares, hidden, margin, strange=strange)
+    early = held and kind is not Kind.STUCK
+    doubts, confidence = _doubts(hosts, seconds, shares, hidden, margin, strange=strange, held=early)
     found = Verdict(
         kind,
         seconds,
@@ -171,12 +182,10 @@ def judge(
         evidence.evidence(kind, workload, limits, ranking),
         innocent(hosts, after, ranking),
         blind,
-        unknown=hot,
-        no_role=tuple(unknown.sentences(hot, limited=bool(limits))),
+        parts.sentences,
+        hot,
+        tuple(unknown.sentences(hot, limited=bool(limits))),
     )
-    if kind is Kind.LATENCY_BOUND:
-        parts = latency(hosts, before, after, benchmark=workload.benchmark, run=workload.run, waits=shares)
-        found = replace(found, latency=parts.sentences)
     return _advised(found)
 
 
@@ -207,17 +216,35 @@ def _decide(
     stuck = [limit for group in full for limit in group if limit.resource == "stuck" and limit.blame >= LEAD]
     if stuck:
         return Kind.STUCK, tuple(stuck), ""
-    tied = [group for group in full[1:] if group[0].blame >= TIE * first]
+    tied = [group for group in full[1:] if _beside(group[0], first) >= 0]
+    named = tuple(limit for group in (*full[:1], *tied) for limit in _leading(group))
     if tied and first + tied[0][0].blame > TOGETHER:
         second = tied[0][0]
-        near = _near(second.blame - TIE * first, f"{evidence.name(second)} hardly counts beside the first")
-        return Kind.SEVERAL, tuple(limit for group in (full[0], *tied) for limit in _leading(group)), near
+        return Kind.SEVERAL, named, _near(_beside(second, first), f"{evidence.name(second)} hardly counts beside it")
     if any(group[0].blame >= LEAD or group[0].reach >= LEAD for group in full):
         # A stage that reaches that far may owe more to the CPU below it than it keeps: then that is the limit.
-        return Kind.RESOURCE, _leading(full[0]), _over(full[0][0])
+        return Kind.RESOURCE, _leading(full[0]), _over(full[0][0]) or _nearly([group[0] for group in full])
     if shares.get("lock", 0.0) + shares.get("other", 0.0) > MOST:
         return Kind.UNKNOWN, (), ""
+    if (together := sum(group[0].blame for group in full)) >= LEAD:
+        words = f"what is full answers for {together:.0%} of the time together, none of it for {LEAD:.0%}"
+        return Kind.SEVERAL if tied else Kind.RESOURCE, named, words
     return Kind.LATENCY_BOUND, (), _under(ranking)
+
+
+def _beside(limit: Limit, first: float) -> float:
+    """Return by how much a full resource counts beside the first one, of which this is the blame; negative if not."""
+    by_reach = min(limit.reach - TIE * first, limit.blame - KEPT * limit.reach)
+    return max(limit.blame - TIE * first, by_reach)
+
+
+def _nearly(full: Sequence[Limit]) -> str:
+    """Return which full resource nearly counts beside the first one."""
+    first = full[0].blame
+    for limit in full[1:]:
+        if _beside(limit, first) > -CLOSE and first + limit.blame > TOGETHER - CLOSE:
+            return f"just under: {evidence.name(limit)} nearly counts beside it"
+    return ""
 
 
 def _leading(group: Sequence[Limit]) -> tuple[Limit, ...]:
@@ -259,11 +286,14 @@ def _doubts(
     margin: str,
     *,
     strange: bool,
+    held: bool,
 ) -> tuple[tuple[str, ...], Confidence]:
     grave: list[str] = []
     slight: list[str] = []
     if seconds < SHORT:
         grave.append(f"only {seconds:.1f} s were seen")
+    if held:
+        grave.append(f"no request was answered in these {seconds:.1f} s: from {UNANSWERED:.0f} s on something is stuck")
     for name, host in hosts.items():
         if host.own.lost_share > LOST:
             words = f"{host.own.lost_share:.0%} of the samples on {name} were lost"
