@@ -177,7 +177,7 @@ def _renumbered(text: str, number: int) -> str:
 def _rank0(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the lines of a client that knows the run."""
     phase = f'{{benchmark="ior",phase="{PHASE}",run="{RUN}"}}'
-    states = ("setup", "running", "syncing", "paused", "between", "finished", "failed")
+    states = ("setup", "running", "syncing", "paused", "between", "finished", "failed", "stopped")
     known = [
         (f"pinchpoint_phase_active{phase}", "1.0"),
         (f"pinchpoint_phase_elapsed_seconds{phase}", "0.0"),

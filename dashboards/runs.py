@@ -94,11 +94,12 @@ def runs() -> Panel:
         "other: of that with two runs or more, the last of which began last. The name leads to the run's own time in "
         "Bottleneck now, where verdicts are only of runs that Prometheus itself has seen.",
         "`finished`, valid, and without alerts.",
-        "`failed`, or INVALID: its figures count for nothing. An alert that fired says why a phase may be worse.",
+        "`failed`, `stopped`, or INVALID: its figures count for nothing. An alert that fired says why a phase may be "
+        "worse.",
         ("RunInvalid", "BenchmarkFailed", "docs/results.md"),
     )
     state = last("pinchpoint_run_state", "benchmark, run, state")
-    over = last("pinchpoint_run_state", "benchmark, run, state", ', state=~"finished|failed"')
+    over = last("pinchpoint_run_state", "benchmark, run, state", ', state=~"finished|failed|stopped"')
     stand = f"({over} == 1 or ({state} == 1 unless on (benchmark, run) {over} == 1))"
 
     def of(expr: str) -> Query:

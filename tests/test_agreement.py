@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from judge.watched import watched
 from pinchpoint import store
+from pinchpoint.benchmarks.events import State
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.cli import main
 from pinchpoint.judge.engine import Engine
@@ -78,7 +79,7 @@ def played(begin: float, end: float, silent: range) -> Session:
             session._update()
             session._snapshot()
         begin = end = 0.0
-        session._conclude(now, failed=False)
+        session._conclude(now, State.FINISHED)
     session._save()
     assert session._recorder is not None
     session._recorder.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -84,7 +85,9 @@ class Observer:
             if (snapshot := self._snapshot()) is not None:
                 for benchmark in commands:
                     self._take(seen[benchmark], benchmark, snapshot)
-                ended = not running and all(one.states[-1:] in (["finished"], ["failed"]) for one in seen.values())
+                ended = not running and all(
+                    one.states[-1:] in (["finished"], ["failed"], ["stopped"]) for one in seen.values()
+                )
             time.sleep(0.1)
         assert ended, seen
         return seen
@@ -255,14 +258,17 @@ def test_results_of_a_benchmark_that_somebody_else_started_are_known_when_it_has
     assert bool(seen.rates) == (benchmark in PRINTS_RATES)
 
 
-def test_a_benchmark_that_is_killed_has_failed_and_is_not_active_any_more(tmp_path: Path, observer: Observer) -> None:
+@pytest.mark.parametrize(("number", "state"), [(signal.SIGKILL, "failed"), (signal.SIGTERM, "stopped")])
+def test_a_benchmark_that_is_killed_has_failed_and_one_that_is_stopped_has_not(
+    tmp_path: Path, observer: Observer, number: signal.Signals, state: str
+) -> None:
     benchmark, command = mdtest(tmp_path)
     load = subprocess.Popen(command, stdout=-3)
     assert until(20, lambda: 1.0 in observer.active(benchmark))
-    load.kill()
+    load.send_signal(number)
     load.wait()
     seen = observer.watch({benchmark: load})[benchmark]
 
     assert observer.active(benchmark) == {0.0}
     if tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15):
-        assert seen.states[-1] == "failed"
+        assert seen.states[-1] == state

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import struct
 from pathlib import Path
 
-__all__ = ["ExitWatch", "own_pids"]
+__all__ = ["STOPPING", "ExitWatch", "own_pids"]
 
+STOPPING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+"""Signals by which people and schedulers stop a program; SIGKILL may also be the kernel's, for want of memory."""
 PIDFD_INFO_EXIT = 1 << 3
 """Asks for the exit status (include/uapi/linux/pidfd.h; since Linux 6.15)."""
 INFO = struct.Struct("=QQ11Ii")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pinchpoint.benchmarks.events import State
+from pinchpoint.benchmarks.events import OVER, State
 from pinchpoint.diagnosis.knobs import OWN_TAGS
 from pinchpoint.judge.metrics import FACT, PHASE
 from pinchpoint.model import Point, Snapshot, Snapshots
@@ -59,7 +59,7 @@ def _known(state: RunState, now: float, last: float, final: str) -> RunState:
     """Return what is known of a run at a moment."""
     phases = [_phase(mark, now, last) for mark in state.phases if mark.start <= now]
     if now >= last:
-        stands = State.FINISHED if final == State.FINISHED else State.FAILED
+        stands = State(final) if final in OVER else State.FAILED
         scores, valid = state.scores, state.valid
     else:
         active = any(mark.end is None for mark in phases)

@@ -17,7 +17,7 @@ import msgspec
 from pinchpoint import recording, store
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.detector import Detector, merged
-from pinchpoint.benchmarks.events import State
+from pinchpoint.benchmarks.events import State, ended_as
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.catalogue import all_metrics
 from pinchpoint.diagnosis.facts import facts
@@ -295,39 +295,43 @@ class Session:
         except OSError as error:
             self._warn(f"samples are not recorded: {error.strerror}")
 
-    def finish(self, exit_status: int) -> None:
-        """End the run: read the rest of the output and keep what is known of it."""
+    def finish(self, exit_status: int, *, stopped: bool = False) -> None:
+        """End the run: read the rest of the output and keep what is known of it.
+
+        `exit_status` is negative for a signal; `stopped` says that we were asked to stop the command before its end.
+        """
+        ended = State.STOPPED if stopped and exit_status else ended_as(exit_status)
         self._stop.set()
         self._thread.join(PATIENCE)
         self._record.exit_status = exit_status
         self._record.marker.end = self._wall()
         if self._lock.acquire(timeout=PATIENCE):
             try:
-                self._conclude(self._record.marker.end, failed=exit_status != 0)
+                self._conclude(self._record.marker.end, ended)
             except Exception as error:  # as in _follow
                 self._warn(f"the command's output could not be read: {type(error).__name__}: {error}")
         else:
             self._warn("a look at the command's files hangs: what they hold is not known")
         if exit_status:
-            self._record.marker.state = State.FAILED
+            self._record.marker.state = ended
         self._save()
         if self._recorder is not None:
             self._recorder.close()
 
-    def _conclude(self, now: float, *, failed: bool) -> None:
+    def _conclude(self, now: float, ended: State) -> None:
         """Take in the last that can be known."""
         self._hear_last()
-        self._detector.end(now, failed=failed)
+        self._detector.end(now, ended)
         if self._whole is not None:
             self._whole.end = now
-            self._whole.state = State.FAILED if failed else State.FINISHED
+            self._whole.state = ended
         self._update()
         self._judge_again()
         if self._record.marker.state == State.RUNNING:
             self._record.marker.state = State.FINISHED
         for followed in self._detector.followed:
             timeline = followed.timeline
-            explained = timeline.complete is not None or timeline.state is State.FAILED
+            explained = timeline.complete is not None or timeline.state in (State.FAILED, State.STOPPED)
             if not explained and not any(mark.results for mark in timeline.phases):
                 hint = f": {followed.kind.hint}" if followed.kind.hint else ""
                 self._warn(f"no results in the output of {followed.kind.name}{hint}")

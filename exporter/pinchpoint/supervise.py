@@ -17,9 +17,11 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import BinaryIO, NoReturn
 
+from pinchpoint.exitstatus import STOPPING
+
 __all__ = ["Command", "CommandError", "end_like"]
 
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+FORWARDED = (*STOPPING, signal.SIGUSR1, signal.SIGUSR2)
 HANDLED = {*FORWARDED, signal.SIGCHLD, signal.SIGWINCH}
 FAILURE = 1 << 8
 """Wait status of a process that exits with 1."""
@@ -58,6 +60,8 @@ class Command:
         command's hands.
         """
         self.warnings: list[str] = []
+        self.stopped = False
+        """Whether somebody has asked us to stop the command."""
         self._closing = Event()
         _fill_standard_streams()
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
@@ -161,10 +165,12 @@ class Command:
             info = signal.sigtimedwait(HANDLED, 1.0)
             if info is not None and info.si_signo == signal.SIGWINCH and self._pty:
                 self._resize()
-            elif info is not None and info.si_signo in FORWARDED and info.si_code <= 0:
+            elif info is not None and info.si_signo in FORWARDED:
+                self.stopped |= info.si_signo in STOPPING
                 # The kernel sends a terminal's signals to the whole foreground group (si_code SI_KERNEL, above 0):
                 # the command has had those already.
-                os.kill(self.pid, info.si_signo)
+                if info.si_code <= 0:
+                    os.kill(self.pid, info.si_signo)
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 break

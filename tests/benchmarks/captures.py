@@ -189,7 +189,7 @@ io500-main-pausedir: io500 finished invalid score 5.014079
 
 io500-main-rank-segv: io500 failed invalid
 
-io500-main-sigint: io500 failed invalid
+io500-main-sigint: io500 stopped invalid
   ior_easy_write         0.59   4.29 0.159661 GiB/s invalid
   mdtest_easy_write      4.29   6.36
 
@@ -299,7 +299,7 @@ fio-randwrite-pipe: fio finished
 fio-seed-syncwrite: fio finished
   4k_sync_write_2           -   4.50 7035KiB/s; 1758 IOPS
 
-fio-sigint-json: fio failed
+fio-sigint-json: fio stopped
   rw4k                      -      - 65154840 B/s; 15906.94345 IOPS
 
 fio-terse: fio finished
@@ -317,7 +317,7 @@ ior-old-isc20: ior finished
   read                   0.84   0.93 9700 MiB/s
   remove                 0.93   1.17 0.235686 s
 
-ior-sigint: ior failed
+ior-sigint: ior stopped
   write                     -      -
 
 ior-singleton-pipe: ior finished

@@ -182,7 +182,7 @@ def test_what_comes_on_the_commands_output_before_the_process_is_seen_is_not_los
     machine.process(10, "toy", argv=("toy", "toy"))
     detector.look(machine.tree(), 0.0, 100.1)
     detector.hear(b"te 1\n", 100.2)
-    detector.end(100.3, failed=False)
+    detector.end(100.3, State.FINISHED)
 
     assert names(detector.followed[0]) == ["write"]
 
@@ -190,7 +190,7 @@ def test_what_comes_on_the_commands_output_before_the_process_is_seen_is_not_los
 def test_a_benchmark_that_was_named_and_never_seen_is_known_by_its_output(machine: Machine) -> None:
     detector = Detector([Toy], watch=None)
     detector.hear(b"end write 1\n", 100.0, named=detector.kinds(["srun", "toy"]))
-    detector.end(101.0, failed=True)
+    detector.end(101.0, State.FAILED)
 
     assert names(detector.followed[0]) == ["write"]
     assert detector.followed[0].timeline.state is State.FAILED
@@ -202,7 +202,7 @@ def test_of_two_with_one_output_each_result_goes_to_who_waits_for_it(machine: Ma
     machine.process(20, "toy", argv=("toy", "read"))
     detector.look(machine.tree(), 0.0, 100.0)
     detector.hear(b"end write 1\nend read 2\n", 101.0)
-    detector.end(102.0, failed=False)
+    detector.end(102.0, State.FINISHED)
 
     assert [found.timeline.phases[0].results[0].value for found in detector.followed] == [1.0, 2.0]
 
@@ -213,7 +213,7 @@ def test_of_two_that_do_the_same_each_gets_one_of_two_results(machine: Machine) 
         machine.process(pid, "toy", argv=("toy", "write"))
     detector.look(machine.tree(), 0.0, 100.0)
     detector.hear(b"end write 1\nend write 2\n", 101.0)
-    detector.end(102.0, failed=False)
+    detector.end(102.0, State.FINISHED)
 
     assert [[mark.results[0].value for mark in found.timeline.phases] for found in detector.followed] == [[1.0], [2.0]]
 

@@ -64,11 +64,11 @@ def test_its_length_is_more_exact_than_the_whole_seconds_that_are_printed() -> N
     assert the_end(events(capture("rbd-bench-write"))).seconds == pytest.approx(10240 / 4203.61)
 
 
-def test_an_interrupted_run_has_the_results_so_far_and_failed() -> None:
+def test_an_interrupted_run_has_the_results_so_far_and_was_stopped() -> None:
     found = events(SEED)
     ended = the_end(found)
 
-    assert Failed("received signal: Interrupt") in found
+    assert Failed("received signal: Interrupt", stopped=True) in found
     assert Completed() not in found
     assert sum(isinstance(event, Rate) for event in found) == 11
     assert figures(ended) == {("write", "bytes_per_second"): 7557114.57, ("write", "operations_per_second"): 1845}

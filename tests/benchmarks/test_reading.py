@@ -164,13 +164,13 @@ def test_the_bench_of_an_osd_is_read_exactly() -> None:
     assert mark.seconds == float(seconds)
 
 
-def test_an_interrupted_rbd_bench_failed_and_its_figures_are_read_exactly() -> None:
+def test_an_interrupted_rbd_bench_was_stopped_and_its_figures_are_read_exactly() -> None:
     text = seed("rbd-bench-interrupted.txt").decode()
     ((operations, rate),) = re.findall(r"^elapsed: .* ops/sec: (\S+) bytes/sec: (\S+)$", text, re.MULTILINE)
 
     (reading,) = read(seed("rbd-bench-interrupted.txt"))
 
-    assert (reading.state.benchmark, reading.state.state) == ("rbd_bench", "failed")
+    assert (reading.state.benchmark, reading.state.state) == ("rbd_bench", "stopped")
     assert set(figures(reading.state.phases[0].results)) >= {
         ("bytes_per_second", float(rate)),
         ("operations_per_second", float(operations)),
@@ -186,7 +186,7 @@ def test_a_text_with_several_benchmarks_gives_the_runs_of_each_in_its_order() ->
         ("rados_bench", "failed"),
         ("ceph_osd_bench", "finished"),
         ("rados_bench", "finished"),
-        ("rbd_bench", "failed"),
+        ("rbd_bench", "stopped"),
     ]
 
 
@@ -233,7 +233,8 @@ def test_the_result_file_of_io500_is_one_run(name: str) -> None:
 
     (reading,) = read((CAPTURES / name / "resultdir" / "result.txt").read_bytes())
 
-    assert (reading.state.benchmark, reading.state.state) == ("io500", expected.state)
+    # Why it ends before the score it does not say.
+    assert (reading.state.benchmark, reading.state.state) == ("io500", expected.state.replace("stopped", "failed"))
     assert [(mark.name, *figures(mark.results)) for mark in reading.state.phases if mark.results] == [
         (phase.name, *phase.figures) for phase in expected.phases if phase.figures
     ]

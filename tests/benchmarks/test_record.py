@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pinchpoint.benchmarks import record as recording
 from pinchpoint.benchmarks.capture import Capture, Change, OpenedFile, Written, read_capture
+from pinchpoint.benchmarks.events import State
 from pinchpoint.benchmarks.record import FileRecorder, ProcessRecorder
 from pinchpoint.benchmarks.stage import Stage
 
@@ -66,7 +67,7 @@ def test_a_recording_can_be_read(recorded: Recorded) -> None:
     _, folder, watched = recorded
     capture = read_capture(folder)
     assert capture.command == ["sh", "-c", SCRIPT, "a b", str(watched), str(watched / "plan.ini")]
-    assert capture.failed
+    assert capture.ended is State.FAILED
     assert 0.6 <= capture.duration < 60
     assert [arrival.data for arrival in capture.output] == [b"begin\n"]
     texts: dict[str, bytes] = {}
@@ -115,7 +116,7 @@ def test_a_signal_that_ends_the_command_is_recorded(tmp_path: Path) -> None:
     assert done.returncode == 128 + 15
     meta = json.loads((tmp_path / "capture" / "meta.json").read_text())
     assert (meta["rc"], meta["signal"]) == (None, "TERM")
-    assert read_capture(tmp_path / "capture").failed
+    assert read_capture(tmp_path / "capture").ended is State.STOPPED
 
 
 def played(tmp_path: Path) -> Stage:

@@ -121,10 +121,22 @@ def test_a_run_that_is_killed_fails_in_the_phase_that_went_on() -> None:
     timeline = Timeline("toy")
     timeline.see(seen("write"), 0.0)
     timeline.see(seen("read"), 2.0)
-    timeline.end(3.0, failed=True)
+    timeline.end(3.0, State.FAILED)
 
     assert [mark.state for mark in timeline.phases] == ["finished", "failed"]
     assert timeline.state is State.FAILED
+
+
+def test_a_run_that_somebody_stops_has_not_failed() -> None:
+    by_signal, by_words = Timeline("toy"), Timeline("toy")
+    for timeline in (by_signal, by_words):
+        timeline.see(seen("write"), 0.0)
+    by_signal.end(3.0, State.STOPPED)
+    by_words.end(3.0, State.FAILED)
+    by_words.hear([Failed("terminating on signal 15", stopped=True)], 3.2, Source.STDOUT)
+
+    for timeline in (by_signal, by_words):
+        assert (timeline.state, [mark.state for mark in timeline.phases]) == (State.STOPPED, ["stopped"])
 
 
 def test_what_the_output_says_of_the_end_counts_also_when_it_comes_late() -> None:
@@ -140,7 +152,7 @@ def test_what_the_output_says_of_the_end_counts_also_when_it_comes_late() -> Non
 def test_a_failure_is_not_undone_by_a_regular_end() -> None:
     timeline = Timeline("toy")
     timeline.hear([RunBegan(), Completed()], 1.0, Source.STDOUT)
-    timeline.end(3.0, failed=True)
+    timeline.end(3.0, State.FAILED)
 
     assert timeline.state is State.FAILED
 
@@ -330,7 +342,7 @@ def test_a_run_that_turns_out_to_have_failed_failed_in_the_phase_that_went_on_la
     timeline.see(seen("write"), 1.0)
     timeline.see(seen("read"), 2.0)
     timeline.end(3.0)
-    timeline.end(3.5, failed=True)
+    timeline.end(3.5, State.FAILED)
 
     assert shown(timeline) == [("write", 1.0, 2.0, "finished"), ("read", 2.0, 3.0, "failed")]
 
@@ -362,7 +374,7 @@ def test_a_phase_that_was_seen_again_in_a_run_that_failed_is_one_that_failed() -
     timeline.see(seen("read", source=Source.THREAD), 1.0)
     timeline.hear([Ended("read", (rate(1.0),))], 5.0, Source.STDOUT)
     timeline.see(seen("read", source=Source.THREAD), 9.0)
-    timeline.end(10.0, failed=True)
+    timeline.end(10.0, State.FAILED)
 
     assert shown(timeline) == [("read", 1.0, 5.0, "finished"), ("read", 9.0, 10.0, "failed")]
 

@@ -118,6 +118,7 @@ def test_a_signal_to_us_reaches_the_command_and_its_end_is_reported(
 
     assert process.returncode == 9
     assert "kept in" in stderr
+    assert json.loads((kept(tmp_path) / "run.json").read_text())["marker"]["state"] == "stopped"
 
 
 def test_ctrl_c_of_a_terminal_reaches_the_command_once(tmp_path: Path) -> None:

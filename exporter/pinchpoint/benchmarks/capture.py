@@ -11,11 +11,13 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pinchpoint.benchmarks.events import State
+from pinchpoint.exitstatus import STOPPING
 from pinchpoint.procfs import read_bytes
 
 __all__ = ["Arrival", "Capture", "CaptureError", "Change", "OpenedFile", "Written", "read_capture"]
@@ -102,8 +104,8 @@ class Capture:
     start: float = OLDEST
     """Unix seconds."""
     duration: float = 0.0
-    failed: bool = False
-    """Whether the command ended with a status other than 0, or by a signal."""
+    ended: State = State.FINISHED
+    """How the command ended."""
     output: list[Arrival] = field(default_factory=list)
     processes: list[Change] | None = None
     """None: they were not recorded."""
@@ -127,7 +129,7 @@ def read_capture(path: Path) -> Capture:
     capture.command = _command(meta, path / "cmd.txt")
     capture.cwd = cwd if isinstance(cwd := meta.get("cwd"), str) and cwd.startswith("/") else "/"
     capture.start = max(_seconds(meta.get("start_epoch")), OLDEST)
-    capture.failed = bool(meta.get("rc")) or (bool(meta.get("signal")) and meta.get("rc") is None)
+    capture.ended = _ended(meta)
     capture.processes = _changes(path / "procs.tsv", capture.command)
     capture.files = list(_written(path / "files.tsv"))
     arrivals, ends = _arrivals(path / "arrivals.tsv", path / "stdout.txt")
@@ -157,6 +159,15 @@ def _read(path: Path) -> bytes:
     if len(data) > FILE_LIMIT:
         raise CaptureError(f"{path}: longer than {FILE_LIMIT >> 20} MiB")
     return data
+
+
+def _ended(meta: Mapping[str, Any]) -> State:
+    """Return how the command of a meta.json ended."""
+    code, signalled = meta.get("rc"), meta.get("signal")
+    if not code and (code is not None or not signalled):
+        return State.FINISHED
+    names = {number.name for number in STOPPING}
+    return State.STOPPED if f"SIG{str(signalled).removeprefix('SIG')}" in names else State.FAILED
 
 
 def _seconds(value: object) -> float:

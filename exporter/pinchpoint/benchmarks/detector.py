@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pinchpoint.benchmarks.base import Benchmark
-from pinchpoint.benchmarks.events import Completed, Ended, Event, Rate, RunBegan, Source, State
+from pinchpoint.benchmarks.events import Completed, Ended, Event, Rate, RunBegan, Source, State, ended_as
 from pinchpoint.benchmarks.output import Reader
 from pinchpoint.benchmarks.tail import FileId, Tail
 from pinchpoint.benchmarks.timeline import Timeline
@@ -149,8 +149,8 @@ class Followed:
             self._work = sight.work
             self.timeline.see(sight, wall)
 
-    def end(self, wall: float, *, failed: bool = False) -> None:
-        """The leader has gone; `failed` says whether something else knows that it failed."""
+    def end(self, wall: float, ended: State = State.FINISHED) -> None:
+        """The leader has gone; `ended` is what something else knows of how it ended."""
         self.ended = wall
         status = self._watch.close() if self._watch is not None else None
         self._watch = None
@@ -165,7 +165,9 @@ class Followed:
                 if self.benchmark is not None:
                     self.timeline.hear(self.benchmark.last_words(), wall, Source.RESULT_FILE)
             finally:
-                self.timeline.end(wall, failed=failed or bool(status))
+                if status is not None and ended is State.FINISHED:
+                    ended = ended_as(os.waitstatus_to_exitcode(status))
+                self.timeline.end(wall, ended)
 
 
 class Detector:
@@ -210,7 +212,7 @@ class Detector:
             # What is left in the files of many that end at once is read one after another, at the next looks.
             if time.thread_time() <= until:
                 with _guarded(followed.kind, self._told):
-                    followed.end(wall, failed=bool(code))
+                    followed.end(wall, ended_as(os.waitstatus_to_exitcode(code)))
         self._find(tree, now, wall)
         self._look(tree, now, wall, gone)
         self._followed = [*self._ended()[-ENDED_LIMIT:], *self._alive()]
@@ -322,20 +324,21 @@ class Detector:
             with _guarded(kind, self._told):
                 self._tell(kind, reader.feed(data), wall)
 
-    def end(self, wall: float, *, failed: bool) -> None:
+    def end(self, wall: float, ended: State) -> None:
         """The command has ended, and all its processes with it as far as they concern us."""
         for followed in self._alive():
             with _guarded(followed.kind, self._told):
-                followed.end(wall, failed=failed)
+                followed.end(wall, ended)
         for kind, reader in self._readers.items():
             with _guarded(kind, self._told):
                 self._tell(kind, reader.close(), wall)
         for followed in self._followed:
             if followed.ended is None:
                 with _guarded(followed.kind, self._told):
-                    followed.end(wall, failed=failed)
-        if failed and self._followed and all(found.timeline.state is not State.FAILED for found in self._followed):
-            self._followed[-1].timeline.end(wall, failed=True)
+                    followed.end(wall, ended)
+        states = {found.timeline.state for found in self._followed}
+        if ended is not State.FINISHED and states and not states & {State.FAILED, State.STOPPED}:
+            self._followed[-1].timeline.end(wall, ended)
 
     def _tell(self, kind: type[Benchmark], events: Sequence[Event], wall: float) -> None:
         if not events:

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from pinchpoint.exitstatus import STOPPING
 from pinchpoint.runs import LARGEST, LATEST, Result
 
 __all__ = [
+    "OVER",
     "Began",
     "Completed",
     "Ended",
@@ -23,6 +25,7 @@ __all__ = [
     "as_seconds",
     "as_share",
     "bounded",
+    "ended_as",
     "phase_name",
 ]
 
@@ -43,6 +46,19 @@ class State(StrEnum):
     """Between two phases, or after the last one before its end."""
     FINISHED = "finished"
     FAILED = "failed"
+    STOPPED = "stopped"
+    """Somebody ended it before its time: Ctrl-C, kill, the scheduler."""
+
+
+OVER = (State.FINISHED, State.FAILED, State.STOPPED)
+"""What a run that is over can be."""
+
+
+def ended_as(code: int) -> State:
+    """Return how a process ended, given its exit code: that of a signal is negative, or from a shell 128 above it."""
+    if (-code if code < 0 else code - 128) in STOPPING:
+        return State.STOPPED
+    return State.FAILED if code else State.FINISHED
 
 
 class Source(StrEnum):
@@ -120,6 +136,8 @@ class Failed:
     """The output says that the run failed, or that it was interrupted; the reason is the program's own words."""
 
     reason: str
+    stopped: bool = False
+    """Whether it was a signal by which somebody stopped it."""
 
 
 Event = RunBegan | Began | Rate | Ended | Scored | Completed | Failed

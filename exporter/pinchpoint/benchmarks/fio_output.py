@@ -466,7 +466,8 @@ class FioOutput(Reader):
         form = next((form for form in ("json", "terse", "normal") if form in run.statuses), None)
         if form is None:
             if run.promised or run.refused or run.complaint or signal:
-                yield Failed(signal or run.complaint or "the output ends before any status of the jobs")
+                reason = signal or run.complaint or "the output ends before any status of the jobs"
+                yield Failed(reason, bool(signal))
             return
         status = run.statuses[form]
         errors = [job.error for found in run.statuses.values() for job in found.jobs if job.error]
@@ -479,7 +480,7 @@ class FioOutput(Reader):
             if results or not reason:
                 seconds = [flow.seconds for job in jobs for flow in job.flows.values()]
                 yield Ended(_phase(run, group, jobs), results, max(seconds, default=None))
-        yield Failed(reason) if reason else Completed()
+        yield Failed(reason, bool(signal)) if reason else Completed()
 
 
 def _continues(run: _Run, form: str, status: _Status) -> bool:

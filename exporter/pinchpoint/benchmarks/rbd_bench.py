@@ -84,7 +84,7 @@ class RbdReader(Reader):
             yield Rate(self._phase, results, share, done)
         elif match := SIGNAL.search(line) or PROBLEM.match(line):
             if not self._failed:
-                yield Failed(match[0] if match.re is SIGNAL else line.strip())
+                yield Failed(match[0] if match.re is SIGNAL else line.strip(), match.re is SIGNAL)
             self._failed = True
 
     def end(self) -> Iterator[Event]:

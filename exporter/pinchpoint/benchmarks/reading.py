@@ -311,6 +311,7 @@ class _Run:
         self._current: PhaseMark | None = None
         self._scored: Scored | None = None
         self._failed = False
+        self._stopped = False
         self._reason = ""
 
     @property
@@ -343,11 +344,12 @@ class _Run:
                 self._scored = event
                 self.over = True
             case Completed():
-                self._failed, self._reason = False, ""
+                self._failed, self._stopped, self._reason = False, False, ""
                 self.over = True
                 self._current = None
             case Failed():
                 self._failed = self.over = True
+                self._stopped |= event.stopped
                 self._reason = self._reason or event.reason
 
     def _begin(self, phase: str) -> PhaseMark:
@@ -371,8 +373,9 @@ class _Run:
         failed, reason = self._failed, self._reason
         if not self.over and self._current is not None:
             failed, reason = True, CUT_OFF
+        ended = State.FINISHED if not failed else State.STOPPED if self._stopped else State.FAILED
         if self._current is not None and failed:
-            self._current.state = State.FAILED
+            self._current.state = ended
         start = self.date if self.date is not None else start
         end = start
         for place, mark in enumerate(self._phases, 1):
@@ -384,7 +387,7 @@ class _Run:
             self._kind.benchmark,
             start,
             end,
-            State.FAILED if failed else State.FINISHED,
+            ended,
             self._phases,
             scores=list(scored.scores),
             valid=scored.valid,

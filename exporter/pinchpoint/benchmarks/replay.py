@@ -107,10 +107,10 @@ def replay(
             if output and heard:
                 detector.hear(bytes(heard), wall, named=named)
             _note(spans, merged(detector.followed, capture.name, capture.start), time)
-        detector.end(capture.start + capture.duration, failed=capture.failed)
+        detector.end(capture.start + capture.duration, capture.ended)
         state = merged(detector.followed, capture.name, capture.start)
-    if capture.failed:
-        state.state = State.FAILED
+    if capture.ended is not State.FINISHED:
+        state.state = capture.ended
     elif not detector.followed:
         state.state = State.FINISHED
     return Replay(capture, state, spans)

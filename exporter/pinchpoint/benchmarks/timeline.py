@@ -55,6 +55,7 @@ class Timeline:
         """Whether the benchmark itself said that it ended regularly, or failed; None as long as it says neither."""
         self._end: float | None = None
         self._failed = False
+        self._stopped = False
         self._tellers: dict[int, set[Source]] = {}
         """What has told of the end of a phase, by the mark's identity."""
         self._current: PhaseMark | None = None
@@ -156,22 +157,25 @@ class Timeline:
                 case Failed():
                     self.complete = False
                     self.reason = self.reason or event.reason
+                    self._stopped |= event.stopped
         if batch and self._end is not None:
             self.end(self._end)
 
-    def end(self, now: float, *, failed: bool = False) -> None:
-        """Be over, failed if anything says so: `failed`, or the benchmark's own words, which may come later."""
+    def end(self, now: float, ended: State = State.FINISHED) -> None:
+        """Be over, failed or stopped if anything says so: `ended`, or the benchmark's own words, which may be late."""
         self._end = now
-        self._failed = failed = failed or self._failed or self.complete is False
+        self._stopped |= ended is State.STOPPED
+        self._failed = failed = ended is not State.FINISHED or self._failed or self.complete is False
+        state = State.STOPPED if self._stopped else State.FAILED if failed else State.FINISHED
         self._last = self._current or self._last
         self._leave(now)
         if not failed:
             self._forget_slow_end()
         if self._last is not None and failed and not self._last.results:
-            self._last.state = State.FAILED
+            self._last.state = state
         if any(not mark.vague for mark in self.phases):
             self.phases = [mark for mark in self.phases if not mark.vague or mark.results]
-        self.state = State.FAILED if failed else State.FINISHED
+        self.state = state
 
     def _forget_slow_end(self) -> None:
         """Forget a last phase that looks alone began after one of that name had told its results.
@@ -210,7 +214,7 @@ class Timeline:
         if (current := self._current) is None:
             return
         current.end = max(now, current.start)
-        if current.state != State.FAILED:
+        if current.state not in (State.FAILED, State.STOPPED):
             current.state = State.FINISHED
         current.rates = []
         self._current = None

@@ -106,7 +106,7 @@ def command(
         session.start(argv, child.pid)
         status = child.wait()
     session.warnings += child.warnings
-    session.finish(os.waitstatus_to_exitcode(status))
+    session.finish(os.waitstatus_to_exitcode(status), stopped=child.stopped)
     source.close()
     if prometheus is not None:
         try:

@@ -36,7 +36,7 @@ SHORT = 30.0
 """Seconds under which a phase is called short: it may end before caches are full and clocks have settled."""
 LONGEST = 2.0**53
 """Seconds from which on the length of a phase is none."""
-FAILED = "failed"
+INCOMPLETE = ("failed", "stopped")
 
 
 class Verdict(StrEnum):
@@ -83,7 +83,7 @@ class Figure:
     invalid: int = 0
     """Runs whose figure the benchmark calls invalid."""
     failed: int = 0
-    """Runs that failed in this phase."""
+    """Runs that failed, or were stopped, in this phase."""
 
     @property
     def mean(self) -> float:
@@ -305,7 +305,7 @@ def _figure(entries: Sequence[tuple[Result, PhaseMark | None, bool]]) -> Figure:
         tuple(result.value for result, _, _ in entries),
         fmean(lengths) if lengths else None,
         sum(not valid for _, _, valid in entries),
-        sum(mark is not None and mark.state == FAILED for _, mark, _ in entries),
+        sum(mark is not None and mark.state in INCOMPLETE for _, mark, _ in entries),
     )
 
 

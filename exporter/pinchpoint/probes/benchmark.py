@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pinchpoint.benchmarks.detector import Detector, Followed, merged
-from pinchpoint.benchmarks.events import State
+from pinchpoint.benchmarks.events import OVER, State
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.exitstatus import ExitWatch, own_pids
 from pinchpoint.model import Kind, Metric, Point
@@ -115,8 +115,7 @@ class Benchmark(Probe):
         self._detector.forget(wall - KEEP_ENDED)
         runs = [*self._marked(wall), *self._found(now, wall)]
         # A long run is not to be forgotten for short ones that came and went beside it, nor for a few pings.
-        over = (State.FINISHED, State.FAILED)
-        runs.sort(key=lambda run: (run.state in over, run.benchmark in self._everyday, -(run.end or run.start)))
+        runs.sort(key=lambda run: (run.state in OVER, run.benchmark in self._everyday, -(run.end or run.start)))
         self._runs = runs[:RUN_LIMIT]
 
     def _processes(self, now: float) -> Mapping[int, Stat]:

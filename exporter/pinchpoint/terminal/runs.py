@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from pinchpoint.benchmarks.events import State
+from pinchpoint.benchmarks.events import OVER, State, ended_as
 from pinchpoint.runs import RunDirectory, RunState
 from pinchpoint.store import RunRecord
 from pinchpoint.terminal.comparison import bare_figure
@@ -35,9 +35,7 @@ def standing(record: RunRecord) -> str:
     marker = record.marker
     if marker.end is None:
         return marker.state if RunDirectory(Path()).alive(marker) else DIED
-    if marker.state in (State.FINISHED, State.FAILED):
-        return marker.state
-    return State.FAILED if record.exit_status else State.FINISHED
+    return marker.state if marker.state in OVER else ended_as(record.exit_status or 0)
 
 
 def headline(state: RunState) -> str:
