@@ -436,7 +436,7 @@ class Server:
         self.asked: list[list[str]] = []
 
     def scrape(self, instance: str, at: float, **values: str) -> None:
-        self.scrapes.setdefault(instance, []).append((at, {"pinchpoint_build_info": "1", **values}))
+        self.scrapes.setdefault(instance, []).append((at, {"pinchpoint_sampler_priority_info": "1", **values}))
 
     def answer(self, path: str) -> bytes:
         question = parse_qs(urlsplit(path).query)
@@ -451,7 +451,7 @@ class Server:
         for host, scrapes in self.scrapes.items():
             for at, values in scrapes:
                 for name, value in values.items():
-                    named = fits.fullmatch(host) if pattern else name == "pinchpoint_build_info"
+                    named = fits.fullmatch(host) if pattern else name == "pinchpoint_sampler_priority_info"
                     if named and last - float(seconds) / 1000 <= at <= last:
                         result.setdefault((host, name), []).append((at, value))
         found = [

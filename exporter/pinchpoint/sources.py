@@ -43,7 +43,7 @@ __all__ = [
 
 OWN = "pinchpoint_"
 """Begins the names of the metrics of Pinchpoint."""
-CLOCK = f"{OWN}build_info"
+CLOCK = f"{OWN}sampler_priority_info"
 """One series of a host, which says when Prometheus scraped it: all series of a scrape have one time."""
 MILLISECOND = 0.001
 """What Prometheus counts time in."""
