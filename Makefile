@@ -70,6 +70,7 @@ bench: setup ## measure what it costs beside its peers, and what benchmarks lose
 	@$(python) bench/stacks_cost.py
 	@PYTHONPATH=compose:tests $(python) bench/ceph_cost.py
 	@$(python) bench/scale_cost.py
+	@$(python) bench/judge_cost.py
 	@PYTHONPATH=bench $(python) scripts/readme.py
 
 golden: setup ## write the expositions of the fixture machines anew, for review

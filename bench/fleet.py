@@ -5,7 +5,7 @@ present. All of them run a benchmark that waits for OSDs; the first client alone
 host of rank 0 does.
 
 One HTTP proxy on loopback answers for all of them, so that targets have names of their own: its URL is the
-``proxy_url`` of a scrape job.
+``proxy_url`` of a scrape job. Who has no such thing asks it for ``/HOST:PORT``.
 """
 
 from __future__ import annotations
@@ -147,7 +147,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         try:
-            body, status = self.server.fleet.exposition(urlsplit(self.path).netloc), 200
+            asked, fleet = urlsplit(self.path), self.server.fleet
+            body, status = fleet.exposition(asked.path[1:] if asked.path[1:] in fleet.hosts else asked.netloc), 200
         except KeyError:
             body, status = b"no such host\n", 404
         self.send_response(status)

@@ -147,6 +147,8 @@ class _Host:
         for role in use.roles:
             cpu, waited = self.threads.get(role.owner, (0.0, 0.0))
             self.threads[role.owner] = cpu + role.cpu, waited + (role.runqueue or 0.0)
+        self._cpus: dict[str, tuple[_Key, float]] = {}
+        self._disks: dict[str, tuple[_Key, float]] = {}
         self.stages = list(self._stages())
         self.by_name = {(stage.use.resource, stage.use.owner): stage for stage in self.stages}
 
@@ -174,6 +176,11 @@ class _Host:
 
     def cpu_of(self, owner: str) -> tuple[_Key, float]:
         """Return what gives CPU time to the owner's threads and is full, and how full; 0 where nothing is."""
+        if owner not in self._cpus:
+            self._cpus[owner] = self._cpu_of(owner)
+        return self._cpus[owner]
+
+    def _cpu_of(self, owner: str) -> tuple[_Key, float]:
         host = self.full("cpu", "host")
         for resource, name in (("cpu_quota", owner), ("cpu_set", owner)):
             if (full := self.full(resource, name)) and not (resource == "cpu_set" and host):
@@ -182,6 +189,11 @@ class _Host:
 
     def disk_of(self, owner: str) -> tuple[_Key, float]:
         """Return what holds the owner's I/O back and is full, and how full; 0 where nothing is."""
+        if owner not in self._disks:
+            self._disks[owner] = self._disk_of(owner)
+        return self._disks[owner]
+
+    def _disk_of(self, owner: str) -> tuple[_Key, float]:
         if full := self.full("io_quota", owner):
             return _Key(self.name, "io_quota", owner), full
         found = [(self.full("disk", disk), disk) for disk in self.disks((owner,))]

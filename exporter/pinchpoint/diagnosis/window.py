@@ -66,7 +66,8 @@ def with_ended(earlier: Snapshot | None, later: Snapshot, *, gauges: bool = True
     for name, series in earlier.values.items():
         if name.startswith(ENDING) and (gauges or name.endswith("_total")):
             now = later.values.get(name, {})
-            if series.keys() - now.keys():
+            # To compare lists of what are the same objects is cheap, to look each of them up is not.
+            if list(series) != list(now) and series.keys() - now.keys():
                 values[name] = {**series, **now}
     return Snapshot(later.time, values)
 

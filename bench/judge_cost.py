@@ -1,0 +1,135 @@
+"""What the judge costs for many hosts: the section "judge" of the page.
+
+The hosts are simulated (fleet.py), and all of them are busy: the limit is the commit thread of every OSD. First the
+judge asks them itself, then it asks a Prometheus that scrapes them every 2 s. What its questions cost that server is
+the server's cost with the judge beside it less that without.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+import time
+from typing import NamedTuple
+
+import psutil
+
+from fleet import Fleet
+from page import Goal, machine, parser, publish, table
+from scale_cost import START, fleet_of, internal
+from scaled import Server, free_addresses, judging, single
+
+WARM_UP = 15.0
+"""Seconds until the judge has seen every host more than once."""
+GOALS = {"direct": 25.0, "through Prometheus": 10.0}
+"""Per cent of one core for 100 hosts, by how they are asked."""
+HOSTS = 100
+"""How many hosts the goals are for."""
+
+
+class Cost(NamedTuple):
+    """What one measurement found."""
+
+    cpu: float
+    """Per cent of one core that the judge used."""
+    rss: float
+    """MB."""
+    rounds: float
+    """In a second; one is meant."""
+    hosts: float
+    """Hosts that it saw."""
+    runs: float
+    server: float
+    """Per cent of one core that its questions cost Prometheus; NaN where it asks none."""
+
+
+def cpu_seconds(server: Server) -> float:
+    """Return the CPU seconds that a server has used."""
+    times = psutil.Process(server.process.pid).cpu_times()
+    return float(times.user + times.system)
+
+
+def cpu(server: Server, seconds: float) -> float:
+    """Return what a server uses from now on, in per cent of one core."""
+    before, begin = cpu_seconds(server), time.monotonic()
+    time.sleep(seconds)
+    return 100 * (cpu_seconds(server) - before) / (time.monotonic() - begin)
+
+
+def measure(judge: Server, seconds: float, server: Server | None = None, alone: float = 0.0) -> Cost:
+    """Return what the judge costs from now on, and `server` more than `alone`."""
+    rounds, begin = internal(judge, "pinchpoint_judge_rounds_total"), time.monotonic()
+    asked = cpu_seconds(server) if server is not None else 0.0
+    used = cpu(judge, seconds)
+    took = time.monotonic() - begin
+    return Cost(
+        used,
+        psutil.Process(judge.process.pid).memory_info().rss / 1e6,
+        (internal(judge, "pinchpoint_judge_rounds_total") - rounds) / took,
+        internal(judge, 'pinchpoint_judge_hosts{state="up"}'),
+        internal(judge, "pinchpoint_judge_runs"),
+        100 * (cpu_seconds(server) - asked) / took - alone if server is not None else float("nan"),
+    )
+
+
+def direct(hosts: int, seconds: float) -> Cost:
+    """Measure a judge that asks every host itself."""
+    (address,) = free_addresses(1)
+    with fleet_of(hosts) as (fleet, folder):
+        targets = folder / "targets.json"
+        targets.write_text(json.dumps(groups(fleet)))
+        with judging(folder, address, f"--targets-file={targets}") as judge:
+            time.sleep(WARM_UP)
+            return measure(judge, seconds)
+
+
+def groups(fleet: Fleet) -> list[dict[str, object]]:
+    """Return a list of targets with each host, whose path tells the proxy which of them is meant."""
+    proxy = fleet.url.removeprefix("http://")
+    return [{"targets": [proxy], "labels": {"instance": host, "__metrics_path__": f"/{host}"}} for host in fleet.hosts]
+
+
+def through_prometheus(hosts: int, seconds: float) -> Cost:
+    """Measure a judge that asks a Prometheus, which has no rules."""
+    (address,) = free_addresses(1)
+    with fleet_of(hosts) as (fleet, folder), single(folder, fleet, rules=False) as server:
+        time.sleep(START)
+        alone = cpu(server, seconds)
+        with judging(folder, address, f"--prometheus=http://{server.address}") as judge:
+            time.sleep(WARM_UP)
+            return measure(judge, seconds, server, alone)
+
+
+WAYS = {"direct": direct, "through Prometheus": through_prometheus}
+
+
+def main() -> None:
+    """Measure and write the section."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--hosts", type=int, nargs="+", default=[HOSTS], help="sizes of the fleet")
+    arguments.add_argument("--seconds", type=float, default=20.0, help="length of one measurement")
+    chosen = arguments.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no server is left behind
+    print("measuring the judge with simulated hosts ...", file=sys.stderr)
+    ways = [way for way in WAYS if way == "direct" or shutil.which("prometheus")]
+    found = {(hosts, way): WAYS[way](hosts, chosen.seconds) for hosts in chosen.hosts for way in ways}
+    rows = [
+        [str(hosts), way, f"{cost.hosts:.0f}", f"{cost.runs:.0f}", f"{cost.rounds:.2f}", f"{cost.cpu:.1f}",
+         f"{cost.rss:.0f}", "-" if cost.server != cost.server else f"{cost.server:.1f}"]
+        for (hosts, way), cost in found.items()
+    ]  # fmt: skip
+    goals = [
+        Goal(
+            f"judge, {HOSTS} hosts {way}", limit, "% of a core", found[HOSTS, way].cpu
+            if (HOSTS, way) in found else "no prometheus" if way not in ways else f"not with {HOSTS} hosts",
+        )
+        for way, limit in GOALS.items()
+    ]  # fmt: skip
+    head = ["hosts", "asked", "seen", "runs", "rounds/s", "CPU, % of one core", "RSS, MB", "Prometheus, % more"]
+    publish("judge", f"{machine()}; {chosen.seconds:g} s each.\n\n{table(head, rows)}", chosen, goals)
+
+
+if __name__ == "__main__":
+    main()
