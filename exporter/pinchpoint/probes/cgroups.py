@@ -63,6 +63,8 @@ IO_LIMIT = Metric(
 
 LOOK_INTERVAL = 5.0
 """Seconds between two looks at where processes are and at what is limited; a new process is looked at at once."""
+FEW, FEW_INTERVAL = 64, 1.0
+"""The same where there are only so many processes, whom to look at costs a millisecond."""
 KEEP = 900.0
 """Seconds for which an owner is shown after its last process with a quota has gone, so that a scrape still sees it."""
 WHOLE = PurePosixPath("/")
@@ -192,7 +194,7 @@ class Cgroups(Probe):
 
     def sample(self, now: float) -> None:
         """Read the use of every limit above a process of interest. Raises NotPresent without cgroups."""
-        look = now - self._looked >= LOOK_INTERVAL
+        look = now - self._looked >= (FEW_INTERVAL if len(self._placed) <= FEW else LOOK_INTERVAL)
         if look:
             self._looked = now
             self._hierarchies = find_hierarchies(self.host.procfs, self.host.sysfs, self.host.rootfs)
