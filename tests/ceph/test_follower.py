@@ -350,9 +350,9 @@ def test_a_daemon_without_a_socket_is_blind_and_looked_at_again(
     assert values(followers).value("pinchpoint_ceph_socket_problem_info", daemon="mds.a", reason="missing") == 1
 
     listening(machine, daemon)
-    followers.refresh(2.0)
+    followers.refresh(1.4)
     assert not next(iter(followers))[1]
-    followers.refresh(3.0)
+    followers.refresh(1.5)
     assert next(iter(followers))[1]
 
 

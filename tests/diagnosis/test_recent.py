@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from diagnosis.history import START, MadeHost
 from pinchpoint.diagnosis.recent import Recent, RecentVerdicts
-from pinchpoint.diagnosis.verdict import Kind
+from pinchpoint.diagnosis.verdict import Confidence, Kind
+from pinchpoint.model import Labels, Snapshot
 
 
 def recent(host: MadeHost) -> Recent:
@@ -45,3 +46,48 @@ def test_one_snapshot_is_no_verdict() -> None:
     alone.add(lock(0.95).pair()[0])
 
     assert RecentVerdicts().take(START, {"a": alone}) == []
+
+
+def second(number: int, began: int, *, full: float = 0.97, before: float = 0.0) -> Snapshot:
+    """Return a host after so many seconds, of which a lock was busy, and a run went on, from the one `began` on."""
+    after = max(0, number - began)
+    busy = before * min(number, began) + full * after
+    values: dict[str, dict[Labels, float]] = {
+        "pinchpoint_resource_threshold_ratio": {(("resource", "mds_lock"),): 0.8},
+    }
+    resource = (("owner", "mds.a"), ("resource", "mds_lock"), ("serves", "mds"))
+    values["pinchpoint_resource_busy_seconds_total"] = {resource: busy}
+    values["pinchpoint_resource_saturated_seconds_total"] = {resource: busy}
+    values["pinchpoint_resource_runqueue_seconds_total"] = {resource[:2]: 0.0}
+    if number >= began:
+        names = (("benchmark", "fio"), ("run", "r"))
+        values["pinchpoint_workload_seconds_total"] = {(*names, ("wait", "mds")): after + 0.2}
+        values["pinchpoint_phase_active"] = {(names[0], ("phase", "create"), names[1]): 1.0}
+    return Snapshot(START + number, values)
+
+
+def test_a_phase_that_has_just_begun_is_judged_by_what_it_did_alone() -> None:
+    """Over the last three seconds the lock was busy for a third of the time when the first answer is given."""
+    verdicts, host, shown = RecentVerdicts(), Recent(), []
+    for number in range(9):
+        host.add(second(number, began=4))
+        shown.append([one.verdict for one in verdicts.take(START + number, {"a": host})])
+
+    assert shown[:5] == [[]] * 5
+    assert [(one.kind, one.seconds, one.confidence) for (one,) in shown[5:]] == [
+        (Kind.RESOURCE, 1.0, Confidence.LOW),
+        (Kind.RESOURCE, 2.0, Confidence.LOW),
+        (Kind.RESOURCE, 3.0, Confidence.HIGH),
+        (Kind.RESOURCE, 3.0, Confidence.HIGH),
+    ]
+
+
+def test_a_poor_first_answer_gives_way_to_a_better_one_at_once() -> None:
+    verdicts, host, shown = RecentVerdicts(), Recent(), []
+    for number in range(8):
+        # What the lock does first is none of its later work.
+        host.add(second(number, began=2, full=0.97 if number > 3 else 0.1))
+        shown += [one.verdict.kind for one in verdicts.take(START + number, {"a": host})]
+
+    assert shown[0] is Kind.LATENCY_BOUND
+    assert shown[2] is Kind.RESOURCE

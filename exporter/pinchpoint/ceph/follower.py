@@ -56,7 +56,7 @@ TIMEOUT = 1.0
 """Seconds in which all questions of a round have to be answered; a working daemon needs milliseconds."""
 STILL = 2.0
 """Seconds without any CPU time after which a silent daemon counts as stuck."""
-LOOK_AGAIN = (1.0, 2.0, 5.0, 10.0)
+LOOK_AGAIN = (0.5, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds until a process without a socket is looked at again; a daemon opens its socket early, and a client may later
 open one more, so the last of them goes on for ever."""
 LIMIT = 128

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from pinchpoint.diagnosis.blame import Workload, workloads
+from pinchpoint.diagnosis.progress import active_phases
+from pinchpoint.diagnosis.series import label
 from pinchpoint.diagnosis.usage import Usage, usage
 from pinchpoint.diagnosis.verdict import Judge, Kind, Verdict, judge
 from pinchpoint.diagnosis.window import with_ended
@@ -17,6 +19,8 @@ __all__ = ["WINDOW", "Judged", "Recent", "RecentVerdicts"]
 
 WINDOW = 3.0
 """Seconds that a picture covers at least: of windows of 2 s 3.3 % judge otherwise than the whole, of 3 s 2.2 %."""
+FIRST = 0.9
+"""Seconds of a phase that has just begun from which on it is judged, with a low confidence: one scrape."""
 SHOWN = 3
 """Benchmarks that are judged at once: the busiest ones."""
 
@@ -55,6 +59,18 @@ class Recent:
             first, *others = self._history
             self._span = first, reduce(with_ended, others)
         return self._span
+
+    def began(self, work: Workload, phase: str) -> float | None:
+        """Return when work was first seen in a phase, in Unix seconds; None where it was there before, or never."""
+        first, *others = self._history or [Snapshot(0.0)]
+        if _goes_on(first, work, phase):
+            return None
+        return next((snapshot.time for snapshot in others if _goes_on(snapshot, work, phase)), None)
+
+    def since(self, time: float) -> tuple[Snapshot, Snapshot] | None:
+        """Return the first snapshot that is not before a Unix time, and the last one, as `span` does."""
+        later = [snapshot for snapshot in self._history if snapshot.time >= time]
+        return (later[0], reduce(with_ended, later)) if len(later) > 1 else None
 
     def usage(self) -> Usage | None:
         """Return what the host did between them; None while there is only one."""
@@ -112,8 +128,7 @@ class RecentVerdicts:
         until = self._elapsed() + self._budget
         spans = {name: recent.span for name, recent in hosts.items()}
         uses = {name: use for name, recent in hosts.items() if (use := recent.usage()) is not None}
-        before = {name: span[0] for name, span in spans.items() if span is not None}
-        after = {name: span[1] for name, span in spans.items() if span is not None}
+        present = {name: span for name, span in spans.items() if span is not None}
         works = {(*work[:2], _phase(work, uses)): work for work in workloads(uses)[: self._most] if work.total > 0}
         self._runs = {key: self._runs.get(key) or _Run(Judge()) for key in works}
         waiting = [key for key in self._waiting if key in works]
@@ -123,13 +138,35 @@ class RecentVerdicts:
             if self._elapsed() > until:
                 self._waiting.append(key)
                 continue
-            found = run.judge.take(now, judge(uses, before, after, benchmark=key[0], run=key[1]))
+            began = [time for recent in hosts.values() if (time := recent.began(works[key], key[2])) is not None]
+            if began:
+                # What was before is of another phase, or of none.
+                young = {name: span for name, recent in hosts.items() if (span := recent.since(max(began))) is not None}
+                found = _judged({name: usage(*span) for name, span in young.items()}, young, key)
+            else:
+                found = _judged(uses, present, key)
+            found = run.judge.take(now, found)
             if found.kind is not Kind.TOO_SHORT:
                 same = run.shown is not None and run.shown.verdict.answer == found.answer
                 since = run.shown.since if same and run.shown is not None else now
                 run.shown = Judged(*key, found, since)
         self.behind = len(self._waiting)
         return [run.shown for run in self._runs.values() if run.shown is not None]
+
+
+def _judged(
+    uses: Mapping[str, Usage], spans: Mapping[str, tuple[Snapshot, Snapshot]], key: tuple[str, str, str]
+) -> Verdict:
+    before, after = ({name: span[place] for name, span in spans.items()} for place in (0, 1))
+    return judge(uses, before, after, benchmark=key[0], run=key[1], shortest=FIRST)
+
+
+def _goes_on(snapshot: Snapshot, work: Workload, phase: str) -> bool:
+    """Return whether a run goes on in a phase, where there is one, as far as a host knows it by name."""
+    if phase:
+        return any((one.run, one.phase) == (work.run, phase) for one in active_phases(snapshot))
+    times = snapshot.values.get("pinchpoint_workload_seconds_total", {})
+    return any((label(labels, "benchmark"), label(labels, "run")) == work[:2] for labels in times)
 
 
 def _phase(work: Workload, hosts: Mapping[str, Usage]) -> str:

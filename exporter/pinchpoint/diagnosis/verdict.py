@@ -140,12 +140,18 @@ def verdict(
 
 
 def judge(
-    hosts: Mapping[str, Usage], before: Snapshots, after: Snapshots, *, benchmark: str = "", run: str = ""
+    hosts: Mapping[str, Usage],
+    before: Snapshots,
+    after: Snapshots,
+    *,
+    benchmark: str = "",
+    run: str = "",
+    shortest: float = SHORTEST,
 ) -> Verdict:
-    """Return what `verdict` does, of hosts whose usage is known already."""
+    """Return what `verdict` does, of hosts whose usage is known already; under `shortest` seconds nothing is said."""
     hosts = {name: hosts[name] for name in sorted(hosts)}
     seconds = max((host.seconds for host in hosts.values()), default=0.0)
-    if seconds < SHORTEST:
+    if seconds < shortest:
         return Verdict(Kind.TOO_SHORT, seconds)
     missing = [f"no data of {name} in this interval" for name in sorted(before.keys() ^ after.keys())]
     workload = _chosen(workloads(hosts), benchmark, run)
@@ -328,7 +334,7 @@ class Judge:
     """
 
     HOLD = 2.0
-    """Seconds for which another answer has to hold, unless it is a daemon that is stuck."""
+    """Seconds for which another answer has to hold, unless it is a daemon that is stuck, or the first one with data."""
 
     def __init__(self) -> None:
         self.shown: Verdict | None = None
@@ -338,7 +344,13 @@ class Judge:
         """Return what to show, given the verdict of the window that ends at `now` (seconds)."""
         shown = self.shown
         answer = found.answer
-        if shown is None or shown.kind is Kind.TOO_SHORT or found.kind is Kind.STUCK or shown.answer == answer:
+        if (
+            shown is None
+            or shown.kind is Kind.TOO_SHORT
+            or shown.answer == answer
+            or found.kind is Kind.STUCK
+            or (shown.confidence is Confidence.LOW and found.confidence is not Confidence.LOW)
+        ):
             self._other = None
             self.shown = found
             return found

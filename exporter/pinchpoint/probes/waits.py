@@ -296,7 +296,8 @@ class Waits(Probe):
         for worker in workers:
             new_mount = worker.mount is not None and worker.mount not in mounts and FUSE in worker.time.times
             if new_mount or (worker.library and worker.process.pid not in libraries):
-                continue  # what it waited for will be known in a moment
+                worker.time.take()  # what it waited for nobody saw; from the next block on it will be known
+                continue
             if (span := worker.time.span) > 0:
                 self._resolve(worker, libraries.get(worker.process.pid), mounts.get(worker.mount or 0))
                 groups.setdefault(worker.member.workload, []).append(worker)
