@@ -151,12 +151,12 @@ def phase_name(text: str) -> str:
 
 def as_figure(value: float | None) -> float | None:
     """Return a figure that can be one, None in place of any other: a text may have a number of a thousand digits."""
-    return value if value is not None and 0 <= value <= LARGEST else None
+    return float(value) if value is not None and 0 <= value <= LARGEST else None
 
 
 def as_seconds(value: float | None) -> float | None:
     """Return a length of time that can be one, None in place of any other."""
-    return value if value is not None and 0 <= value <= LATEST else None
+    return float(value) if value is not None and 0 <= value <= LATEST else None
 
 
 def as_share(value: float | None) -> float | None:
