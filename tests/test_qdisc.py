@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinchpoint.procfs import FormatError
-from pinchpoint.qdisc import TC_H_ROOT, Qdisc, QdiscReader, backlogs, parse_qdiscs
+from pinchpoint.qdisc import TC_H_ROOT, Qdisc, QdiscReader, backlogs, parse_links, parse_qdiscs
 
 NEWQDISC, DONE, ERROR = 36, 3, 2
 
@@ -82,6 +82,26 @@ def test_any_bytes_give_queues_a_refusal_or_a_format_error(raw: bytes) -> None:
     except (FormatError, OSError):
         return
     assert all(entry.backlog >= 0 and entry.kind.isprintable() for entry in found)
+
+
+def interface(index: int, name: bytes) -> bytes:
+    """Return an answer as ``rtnl_fill_ifinfo`` (net/core/rtnetlink.c) builds it."""
+    return message(16, struct.pack("=BxHiII", 0, 1, index, 0, 0) + attribute(3, name + b"\0") + attribute(4, bytes(4)))
+
+
+def test_interfaces_have_their_names() -> None:
+    raw = interface(1, b"lo") + interface(4, b"eth0") + message(NEWQDISC, bytes(30))
+
+    assert parse_links(raw + message(DONE, bytes(4))) == ([(1, "lo"), (4, "eth0")], True)
+
+
+@given(st.binary(max_size=200) | st.builds(lambda n, b: interface(1, b"lo")[:n] + b, st.integers(0, 60), st.binary()))
+def test_any_bytes_give_interfaces_a_refusal_or_a_format_error(raw: bytes) -> None:
+    try:
+        found, _ = parse_links(raw)
+    except (FormatError, OSError):
+        return
+    assert all(name.isprintable() for _, name in found)
 
 
 def test_a_procfs_of_another_network_namespace_is_not_believed(tmp_path: Path) -> None:

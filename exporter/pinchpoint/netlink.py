@@ -16,7 +16,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from pinchpoint.procfs import FormatError
 
-__all__ = ["Message", "Netlink", "attributes", "parse_messages"]
+__all__ = ["RECEIVE_LIMIT", "Message", "Netlink", "attributes", "parse_messages"]
 
 NLMSG_ERROR, NLMSG_DONE, NLMSG_OVERRUN = 2, 3, 4
 NLMSG_MIN_TYPE = 0x10
@@ -111,11 +111,26 @@ def _aligned(length: int) -> int:
     return (length + 3) & ~3
 
 
-class Netlink:
-    """Asks the kernel for lists, of the network namespace that this process is in; for one thread at a time."""
+def _socket(protocol: int) -> socket.socket:
+    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
 
-    def __init__(self, protocol: int) -> None:
+
+class Netlink:
+    """Asks the kernel for lists, of the network namespace that its socket is opened in; for one thread at a time.
+
+    `open_socket` makes a socket of a protocol; without it, one of this process' namespace. A list that needs more than
+    `reads` is given up.
+    """
+
+    def __init__(
+        self,
+        protocol: int,
+        open_socket: Callable[[int], socket.socket] | None = None,
+        reads: int = RECEIVE_LIMIT,
+    ) -> None:
         self._protocol = protocol
+        self._open = open_socket or _socket
+        self._reads = reads
         self._socket: socket.socket | None = None
         self._sequence = 0
 
@@ -133,13 +148,13 @@ class Netlink:
 
     def _dump(self, type_: int, body: bytes, parse: Callable[[bytes, int], tuple[list[T], bool]]) -> list[T]:
         if self._socket is None:
-            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, self._protocol)
+            self._socket = self._open(self._protocol)
             self._socket.settimeout(ANSWER_TIMEOUT)
         self._sequence = (self._sequence + 1) & 0xFFFFFFFF
         header = HEADER.pack(HEADER.size + len(body), type_, NLM_F_REQUEST | NLM_F_DUMP, self._sequence, 0)
         self._socket.sendto(header + body, KERNEL)
         found: list[T] = []
-        for _ in range(RECEIVE_LIMIT):
+        for _ in range(self._reads):
             raw, _, flags, sender = self._socket.recvmsg(RECEIVE_SIZE)
             if sender != KERNEL:
                 continue  # root may write to anybody's socket

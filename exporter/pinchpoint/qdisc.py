@@ -9,22 +9,26 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from pinchpoint.netlink import Message, Netlink, attributes, parse_messages
+from pinchpoint.netlink import RECEIVE_LIMIT, Message, Netlink, attributes, parse_messages
 from pinchpoint.procfs import FormatError, decode
 
-__all__ = ["Qdisc", "QdiscReader", "backlogs", "parse_qdiscs"]
+__all__ = ["Qdisc", "QdiscReader", "backlogs", "parse_links", "parse_qdiscs"]
 
 RTM_NEWQDISC, RTM_GETQDISC = 36, 38  # linux/rtnetlink.h
+RTM_NEWLINK, RTM_GETLINK = 16, 18
+IFLA_IFNAME = 3  # linux/if_link.h
 TCA_KIND, TCA_STATS2 = 1, 7
 TC_H_ROOT = 0xFFFFFFFF  # linux/pkt_sched.h
 TCA_STATS_QUEUE = 3  # linux/gen_stats.h
 
 TCMSG = struct.Struct("=BBHiIII")
 """struct tcmsg: family, two pads, interface index, handle, parent, info."""
+IFINFOMSG = struct.Struct("=BxHiII")
+"""struct ifinfomsg: family, type, interface index, flags, change mask."""
 QUEUE = struct.Struct("=II")
 """The beginning of struct gnet_stats_queue: packets, bytes."""
 
@@ -33,6 +37,10 @@ MULTIQUEUE = frozenset({"mq", "mqprio"})
 HOLDING = frozenset({"fq", "netem", "etf", "taprio"})
 """Kinds that hold packets back until their time has come (pacing, delay): a backlog there says nothing of the link."""
 QUEUELESS = frozenset({"noqueue", "ingress", "clsact"})
+
+
+FOREIGN_READS = 32
+"""Answers of 32 KiB that a list of another namespace may have: 2,000 interfaces."""
 
 
 class Qdisc(NamedTuple):
@@ -71,6 +79,24 @@ def _qdisc(message: Message) -> Qdisc | None:
     return Qdisc(ifindex, handle, parent, kind, backlog)
 
 
+def parse_links(raw: bytes, sequence: int | None = None) -> tuple[list[tuple[int, str]], bool]:
+    """Return index and name of each interface in one answer of the kernel, and whether it was the last one.
+
+    `sequence` and what is raised are those of `parse_messages`.
+    """
+    messages, last = parse_messages(raw, sequence)
+    found = []
+    for message in messages:
+        body = message.body
+        if message.type != RTM_NEWLINK or len(body) < IFINFOMSG.size:
+            continue
+        index = IFINFOMSG.unpack_from(body)[2]
+        for kind, start, end in attributes(body, IFINFOMSG.size, len(body)):
+            if kind == IFLA_IFNAME:
+                found.append((index, decode(body[start:end].rstrip(b"\0"))))
+    return found, last
+
+
 def backlogs(qdiscs: Iterable[Qdisc]) -> dict[int, int]:
     """Return the bytes that wait for each interface, by its index; interfaces without a queue that can tell are not in.
 
@@ -96,14 +122,15 @@ def backlogs(qdiscs: Iterable[Qdisc]) -> dict[int, int]:
 
 
 class QdiscReader:
-    """Asks the kernel for the queues of the network namespace that this process is in.
+    """Asks the kernel for the queues of a network namespace: this process' own, or that which `open_socket` opens in.
 
     A request waits for the rtnl mutex as long as anybody reconfigures an interface (rtnetlink_rcv_msg,
     net/core/rtnetlink.c), so it belongs on no thread that must not block.
     """
 
-    def __init__(self) -> None:
-        self._netlink = Netlink(socket.NETLINK_ROUTE)
+    def __init__(self, open_socket: Callable[[int], socket.socket] | None = None) -> None:
+        # A stranger's namespace may have any number of interfaces.
+        self._netlink = Netlink(socket.NETLINK_ROUTE, open_socket, FOREIGN_READS if open_socket else RECEIVE_LIMIT)
 
     @staticmethod
     def sees(procfs: Path) -> bool:
@@ -115,11 +142,20 @@ class QdiscReader:
 
     def read(self) -> dict[int, int] | None:
         """Return what `backlogs` makes of the queues now; None where the kernel does not tell."""
-        request = TCMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0, 0, 0)
         try:
-            return backlogs(self._netlink.dump(RTM_GETQDISC, request, parse_qdiscs))
+            return self.ask()
         except (OSError, FormatError):
             return None
+
+    def ask(self) -> dict[int, int]:
+        """Return what `backlogs` makes of the queues now. Raises OSError, FormatError."""
+        request = TCMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0, 0, 0)
+        return backlogs(self._netlink.dump(RTM_GETQDISC, request, parse_qdiscs))
+
+    def names(self) -> dict[int, str]:
+        """Return the names of the interfaces by their index. Raises OSError, FormatError."""
+        request = IFINFOMSG.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
+        return dict(self._netlink.dump(RTM_GETLINK, request, parse_links))
 
     def close(self) -> None:
         """Close the socket; the next read opens another one."""

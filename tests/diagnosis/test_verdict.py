@@ -210,6 +210,21 @@ def test_a_benchmark_that_does_nothing_is_idle_whatever_its_neighbours_load() ->
     assert judged(a=host).kind is Kind.IDLE
 
 
+def test_links_in_another_network_namespace_that_nobody_sees_are_a_doubt() -> None:
+    def osd(waits: str) -> MadeHost:
+        host = MadeHost().works({waits: 1.0}).resource("kv_sync", "osd.0", 0.1, "osd", runqueue=0.0)
+        names = {"owner": "osd.0", "reason": "Operation not permitted"}
+        return host.gauge("pinchpoint_network_namespace_hidden_info", 1, **names)
+
+    waits, works = judged(a=osd("osd")), judged(a=osd("cpu"))
+
+    words = "links of osd.0 on a are in another network namespace, which is not seen: Operation not permitted"
+    assert (waits.kind, waits.confidence) == (Kind.LATENCY_BOUND, Confidence.MEDIUM)
+    assert words in waits.doubts
+    assert words in waits.blind
+    assert words not in works.blind
+
+
 def test_kernel_locks_alone_are_unknown() -> None:
     assert judged(a=MadeHost().works({"lock": 1.0})).kind is Kind.UNKNOWN
 

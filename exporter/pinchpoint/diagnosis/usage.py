@@ -42,6 +42,7 @@ __all__ = [
 
 PROBLEM = "pinchpoint_ceph_socket_problem_info"
 UNKNOWN_THREAD = "pinchpoint_unknown_thread_busy_ratio"
+HIDDEN = "pinchpoint_network_namespace_hidden_info"
 SHORTEST = 1e-3
 """Seconds: two snapshots that are closer together than this say nothing."""
 MOST_CPUS = 8192
@@ -276,6 +277,8 @@ class Usage:
     devices: tuple[StorageDevice, ...] = ()
     unknown: UnknownThread | None = None
     """None where no thread without a role did much."""
+    hidden: Mapping[str, str] = field(default_factory=dict)
+    """Owners whose links are in another network namespace and can't be seen, with the reason."""
 
 
 def usage(before: Snapshot, after: Snapshot) -> Usage:
@@ -304,6 +307,7 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
         _clusters(window),
         _devices(window),
         _unknown(window, resources),
+        {label(labels, "owner"): label(labels, "reason") for labels, _ in window.now(HIDDEN)},
     )
 
 

@@ -38,6 +38,8 @@ IDLE_BLAME = 0.2
 """... unless something that is full has this much blame."""
 MOST = 0.5
 """Share of the time that waits for what can't be seen, or in kernel locks and unknown stacks, that settles it."""
+HIDDEN = 0.1
+"""Share of the time that waits for daemons from which it matters that their links are not seen."""
 CLOSE = 0.05
 """A border that is nearer than this might have been crossed as well."""
 SHORT = 3.0
@@ -171,11 +173,12 @@ def judge(
     held = any(path.unanswered and shares.get(path.target, 0.0) > MOST for path in parts.paths)
     if held and seconds >= UNANSWERED:
         kind = Kind.STUCK
-    blind = (*evidence.blind(shares, unseen), *missing)
+    hidden_links = _hidden_links(hosts, workload) if kind is Kind.LATENCY_BOUND else []
+    blind = (*evidence.blind(shares, unseen), *hidden_links, *missing)
     hot = unknown.hot_threads(hosts)
     strange = not limits and any(map(unknown.full, hot.values()))
     early = held and kind is not Kind.STUCK
-    doubts, confidence = _doubts(hosts, seconds, shares, hidden, margin, strange=strange, held=early)
+    doubts, confidence = _doubts(hosts, seconds, shares, hidden, (margin, *hidden_links), strange=strange, held=early)
     found = Verdict(
         kind,
         seconds,
@@ -193,6 +196,16 @@ def judge(
         tuple(unknown.sentences(hot, limited=bool(limits))),
     )
     return _advised(found)
+
+
+def _hidden_links(hosts: Mapping[str, Usage], workload: Workload) -> list[str]:
+    """Return whose links nobody sees, of the processes of a workload and of the daemons that it waits for."""
+    return [
+        f"links of {owner} on {name} are in another network namespace, which is not seen: {reason}"
+        for name, host in hosts.items()
+        for owner, reason in sorted(host.hidden.items())
+        if owner in workload.owners.get(name, ()) or workload.shares.get(owner.partition(".")[0], 0.0) > HIDDEN
+    ]
 
 
 def _chosen(found: Sequence[Workload], benchmark: str, run: str) -> Workload | None:
@@ -289,7 +302,7 @@ def _doubts(
     seconds: float,
     shares: Mapping[str, float],
     hidden: float,
-    margin: str,
+    others: Sequence[str],
     *,
     strange: bool,
     held: bool,
@@ -316,8 +329,7 @@ def _doubts(
         slight.append(f"{hidden:.0%} of the time waits for what can't be seen")
     if strange:
         slight.append("a thread without a role was full, and may be the limit")
-    if margin:
-        slight.append(margin)
+    slight += filter(None, others)
     level = Confidence.LOW if grave else Confidence.MEDIUM if slight else Confidence.HIGH
     return (*grave, *slight), level
 

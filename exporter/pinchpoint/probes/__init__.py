@@ -17,6 +17,7 @@ from pinchpoint.probes.host_facts import HostFacts
 from pinchpoint.probes.kworkers import Kworkers
 from pinchpoint.probes.mds import Mds
 from pinchpoint.probes.memory import Memory
+from pinchpoint.probes.namespaces import Namespaces
 from pinchpoint.probes.osd import Osd
 from pinchpoint.probes.self_cost import SelfCost
 from pinchpoint.probes.storage import Storage
@@ -36,6 +37,7 @@ PROBES: tuple[type[Probe], ...] = (
     CpuIdle,
     CpuFreq,
     Devices,
+    Namespaces,
     Storage,
     Memory,
     Cgroups,
