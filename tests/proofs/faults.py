@@ -141,8 +141,11 @@ def _limit(stack: contextlib.ExitStack, device: str, key: str, value: int) -> No
 
 
 @contextlib.contextmanager
-def shaped_namespace(rate: str) -> Iterator[tuple[str, str, str]]:
-    """Make a network namespace behind a link of this rate; give its name, an address in it, our link."""
+def shaped_namespace(rate: str, *, within: bool = False) -> Iterator[tuple[str, str, str]]:
+    """Make a network namespace behind a link; give its name, an address in it, and the end that has this rate.
+
+    That is ours, or the one `within` the namespace.
+    """
     name = f"pinch{os.getpid() % 10000}n{next(_numbers)}"
     inside, outside = f"{name}i"[-15:], f"{name}o"[-15:]
     if shutil.which("ip") is None or shutil.which("tc") is None:
@@ -155,8 +158,10 @@ def shaped_namespace(rate: str) -> Iterator[tuple[str, str, str]]:
         _run("ip", "-n", name, "addr", "add", "10.215.0.2/24", "dev", inside)
         _run("ip", "-n", name, "link", "set", inside, "up")
         _run("ip", "-n", name, "link", "set", "lo", "up")
-        _run("tc", "qdisc", "add", "dev", outside, "root", "tbf", "rate", rate, "burst", "64kb", "latency", "200ms")
-        yield name, "10.215.0.2", outside
+        shaped, where = (inside, ["-n", name]) if within else (outside, [])
+        shape = ["root", "tbf", "rate", rate, "burst", "64kb", "latency", "200ms"]
+        _run("tc", *where, "qdisc", "add", "dev", shaped, *shape)
+        yield name, "10.215.0.2", shaped
     finally:
         subprocess.run(["ip", "link", "delete", outside], capture_output=True, check=False)
         subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
@@ -192,9 +197,10 @@ def limit_dirty(disk: SlowDisk, size: int) -> None:
 
 
 def listens(namespace: str, port: int) -> bool:
-    """Return whether somebody listens on a TCP port in a namespace."""
+    """Return whether somebody listens on a TCP port in a namespace, ours without a name."""
+    there = ["ip", "netns", "exec", namespace] if namespace else []
     found = subprocess.run(
-        ["ip", "netns", "exec", namespace, "ss", "-Hltn", f"sport = :{port}"],
+        [*there, "ss", "-Hltn", f"sport = :{port}"],
         capture_output=True,
         text=True,
         check=False,

@@ -145,6 +145,17 @@ def test_a_link_of_100_megabits(watch: Watch, check: Check) -> None:
     check(Truth(RESOURCE, f"link {link}"), found)
 
 
+def test_a_link_in_another_network_namespace(watch: Watch, check: Check) -> None:
+    if shutil.which("iperf3") is None:
+        pytest.skip("no iperf3")
+    with faults.shaped_namespace("100mbit", within=True) as (namespace, _, link), contextlib.ExitStack() as stack:
+        stack.enter_context(beside(["iperf3", "--server"]))
+        assert until(10, lambda: faults.listens("", 5201))
+        client = ["iperf3", "--client", "10.215.0.1", "--time", str(SECONDS)]
+        found = watch.judge(["ip", "netns", "exec", namespace, *client])
+    check(Truth(RESOURCE, f"link {link}@.*"), found)
+
+
 def test_the_parent_that_only_waits_does_not_halve_the_shares(watch: Watch, check: Check, tmp_path: Path) -> None:
     with faults.slow_disk(tmp_path, {"write_bps": 20 << 20}) as disk:
         command = on(disk.mount, "--rw=write", "--direct=1", "--ioengine=libaio", "--iodepth=8", "--bs=256k")
