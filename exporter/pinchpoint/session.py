@@ -23,8 +23,8 @@ from pinchpoint.catalogue import all_metrics
 from pinchpoint.diagnosis.facts import facts
 from pinchpoint.diagnosis.facts import merged as merged_facts
 from pinchpoint.diagnosis.marks import verdict_mark
-from pinchpoint.diagnosis.usage import Usage, usages
-from pinchpoint.diagnosis.verdict import Verdict, judge
+from pinchpoint.diagnosis.usage import Usage
+from pinchpoint.diagnosis.verdict import Verdict, judge_phase
 from pinchpoint.diagnosis.window import Sightings, Stream, Window, Windows
 from pinchpoint.figures import format_result
 from pinchpoint.procfs import parse_stat, read_bytes
@@ -80,6 +80,8 @@ class _Basis(NamedTuple):
     end: float | None
     moments: tuple[float, float] | None
     """Of the two moments around it; None where there aren't two."""
+    parted: tuple[float, ...]
+    """Of those that part it."""
 
 
 class Session:
@@ -242,13 +244,12 @@ class Session:
 
     def _judge(self, record: PhaseRecord, window: Window) -> None:
         mark, marker = record.mark, self._record.marker
-        record.window, record.judged = None, _Basis(window.start, window.end, window.moments)
+        record.window, record.judged = None, _Basis(window.start, window.end, window.moments, window.parted)
         record.usage = record.verdict = mark.verdict = None
         if window.after:
-            hosts = usages(window.before, window.after, window.hottest)
-            record.usage = hosts.get(self._host)
             name = mark.benchmark or marker.benchmark
-            record.verdict = judge(hosts, window.before, window.after, benchmark=name, run=marker.run)
+            hosts, record.verdict = judge_phase(window, benchmark=name, run=marker.run, seen=window.hottest)
+            record.usage = hosts.get(self._host)
             mark.verdict = verdict_mark(record.verdict)
 
     def _judge_again(self) -> None:
@@ -258,8 +259,9 @@ class Session:
         """
         late = []
         for record in self.phases:
-            start, end = record.mark.start, record.mark.end
-            if record.judged is not None and record.judged != (start, end, self._windows.moments(start, end)):
+            span = record.mark.start, record.mark.end
+            basis = _Basis(*span, self._windows.moments(*span), self._windows.parted(*span))
+            if record.judged is not None and record.judged != basis:
                 late.append(record)
         if not late:
             return

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from diagnosis.history import MadeHost, snapshots
+from diagnosis.history import START, MadeHost, snapshots
 from pinchpoint.diagnosis.advice import all_advice
-from pinchpoint.diagnosis.verdict import Confidence, Judge, Kind, Verdict, verdict
+from pinchpoint.diagnosis.verdict import Confidence, Judge, Kind, Verdict, judge_phase, verdict
+from pinchpoint.diagnosis.window import Window
+from pinchpoint.model import Labels, Snapshot, Snapshots
 from pinchpoint.roles import load_roles
 
 
@@ -506,3 +508,47 @@ def test_a_frozen_daemon_of_another_cluster_holds_nobody_up() -> None:
 
     assert judged("two") == "stuck"
     assert judged("one") == "blind"
+
+
+def after(*locks: float) -> Snapshots:
+    """Return a host after parts of 10 s, in each of which a lock that all wait for was busy for such a share."""
+    busy = 10.0 * sum(locks)
+    full = 10.0 * sum(lock >= 0.8 for lock in locks)
+    resource = (("owner", "mds.a"), ("resource", "mds_lock"), ("serves", "mds"))
+    values: dict[str, dict[Labels, float]] = {
+        "pinchpoint_resource_busy_seconds_total": {resource: busy},
+        "pinchpoint_resource_saturated_seconds_total": {resource: full},
+        "pinchpoint_resource_runqueue_seconds_total": {resource[:2]: 0.0},
+        "pinchpoint_resource_threshold_ratio": {(("resource", "mds_lock"),): 0.8},
+        "pinchpoint_workload_seconds_total": {
+            (("benchmark", "fio"), ("run", "r"), ("wait", "mds")): 1.0 + 10.0 * len(locks)
+        },
+    }
+    return {"a": Snapshot(START + 10.0 * len(locks), values)}
+
+
+def phase_of(*locks: float) -> Verdict:
+    moments = [after(*locks[:count]) for count in range(len(locks) + 1)]
+    window = Window(START, START + 10.0 * len(locks), dict(moments[0]), dict(moments[-1]))
+    window.inner = [dict(moment) for moment in moments[1:-1]]
+    return judge_phase(window, benchmark="fio", run="r")[1]
+
+
+def test_a_phase_whose_parts_have_other_answers_is_trusted_less() -> None:
+    steady, swaying, other = (
+        phase_of(0.97, 0.95, 0.96),
+        phase_of(0.99, 0.6, 0.99, 0.99),
+        phase_of(1.0, 1.0, 0.7, 0.7, 0.7),
+    )
+
+    assert [found.kind for found in (steady, swaying, other)] == [Kind.RESOURCE] * 3
+    assert [found.confidence for found in (steady, swaying, other)] == [
+        Confidence.HIGH,
+        Confidence.MEDIUM,
+        Confidence.LOW,
+    ]
+    assert swaying.doubts == ("another answer in 1 of 4 parts of the phase: latency-bound",)
+
+
+def test_a_phase_of_two_parts_says_nothing_of_its_steadiness() -> None:
+    assert phase_of(0.99, 0.75).doubts == ()

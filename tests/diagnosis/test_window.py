@@ -43,6 +43,37 @@ def times(found: Window) -> tuple[dict[str, float], dict[str, float]]:
     return before, after
 
 
+def parts(found: Window) -> list[dict[str, float]]:
+    return [{host: taken.time for host, taken in inner.items()} for inner in found.inner]
+
+
+def test_a_phase_has_parts_of_three_seconds_and_more_and_few_of_them() -> None:
+    assert window(10.3, 15.8, seconds(0, 40)).parted == (14.0,)
+    assert window(10.3, 25.0, seconds(0, 40)).parted == (14.0, 17.0, 20.0, 23.0)
+    assert window(10.3, 26.0, seconds(0, 40)).parted == (17.0, 23.0)
+    assert window(10.3, 14.0, seconds(0, 40)).parted == ()
+    assert parts(window(10.3, 15.8, seconds(0, 40))) == [{"a": 14.0}]
+
+
+def test_a_phase_that_lasts_is_parted_live_as_in_its_recording() -> None:
+    for end in (25.0, 60.0, 150.2, 900.0):
+        found, windows = live(10.3, end, seconds(0, 1000), late=2.5)
+
+        assert found.parted == windows.parted(10.3, end) == window(10.3, end, seconds(0, 1000)).parted
+        assert 2 <= len(found.parted) <= 4
+
+
+def test_a_moment_that_parts_a_phase_has_the_hosts_that_answered_of_late() -> None:
+    moments = [moment(float(second), *(("a", "b") if second < 12 else ("a",))) for second in range(30)]
+
+    assert parts(window(10.0, 24.0, moments)) == [
+        {"a": 13.0, "b": 11.0},
+        {"a": 16.0, "b": 11.0},
+        {"a": 19.0},
+        {"a": 22.0},
+    ]
+
+
 def test_a_phase_lies_between_the_moments_that_are_nearest_to_its_start_and_end() -> None:
     assert times(window(10.6, 12.3, seconds(9, 20))) == ({"a": 11.0}, {"a": 12.0})
     assert times(window(10.4, 12.7, seconds(9, 20))) == ({"a": 10.0}, {"a": 13.0})
@@ -143,8 +174,11 @@ def test_a_phase_that_is_seen_live_is_the_same_in_the_recording(
 
     seen, windows = live(start, end, moments, late)
 
+    recorded = window(start, end, moments)
     if seen.moments == windows.moments(start, end):
-        assert times(seen) == times(window(start, end, moments))
+        assert times(seen) == times(recorded)
+        if seen.parted == windows.parted(start, end):
+            assert parts(seen) == parts(recorded)
 
 
 @given(SECONDS, st.floats(-5, 45), st.none() | st.floats(0, 30), st.data())
@@ -159,7 +193,9 @@ def test_what_is_needed_gives_the_same_window_as_everything(
     wanted = needed(seconds, changes, [mark])
 
     sparing = (taken for place, taken in enumerate(moments) if place in wanted)
-    assert times(window(mark.start, mark.end, sparing)) == times(window(mark.start, mark.end, moments))
+    read, everything = window(mark.start, mark.end, sparing), window(mark.start, mark.end, moments)
+    assert times(read) == times(everything)
+    assert parts(read) == parts(everything)
 
 
 def test_of_a_long_recording_only_what_is_needed_is_read() -> None:

@@ -6,9 +6,11 @@ read from a recording say the same.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import pairwise
 
 from pinchpoint.diagnosis import evidence, unknown
 from pinchpoint.diagnosis.advice import Advice, advice_on
@@ -16,9 +18,10 @@ from pinchpoint.diagnosis.blame import DAEMONS, Limit, Workload, blame, serving,
 from pinchpoint.diagnosis.innocent import innocent
 from pinchpoint.diagnosis.latency import Latency, latency
 from pinchpoint.diagnosis.usage import UnknownThread, Usage, usages
+from pinchpoint.diagnosis.window import Window
 from pinchpoint.model import Snapshots
 
-__all__ = ["Confidence", "Judge", "Kind", "Limit", "Verdict", "judge", "verdict"]
+__all__ = ["Confidence", "Judge", "Kind", "Limit", "Verdict", "judge", "judge_phase", "verdict"]
 
 SHORTEST = 2.0
 """Seconds under which nothing is said: of windows of 1 s 5.5 % judge otherwise than the whole, of 2 s 3.3 %."""
@@ -44,6 +47,10 @@ CLOSE = 0.05
 """A border that is nearer than this might have been crossed as well."""
 SHORT = 3.0
 """Seconds under which a verdict is not trusted much."""
+FEWEST = 3
+"""Parts of a phase from which on their answers count ..."""
+SWAYED = 0.25
+"""... if so many of them are others than that on the whole."""
 LOST = 0.05
 """Share of samples that were lost from which it is trusted less."""
 
@@ -123,7 +130,50 @@ class Verdict:
     @property
     def answer(self) -> tuple[Kind, frozenset[tuple[str, str]]]:
         """What makes two verdicts the same."""
-        return self.kind, frozenset(limit.kind for limit in self.limits)
+        return _identity(self.kind, self.limits)
+
+
+def judge_phase(
+    window: Window,
+    *,
+    benchmark: str = "",
+    run: str = "",
+    seen: Mapping[str, tuple[str, str, float]] | None = None,
+) -> tuple[Mapping[str, Usage], Verdict]:
+    """Return what the hosts did in a phase, and what limited it; `benchmark`, `run` and `seen` are those of `verdict`.
+
+    It is trusted less where parts of the phase have other answers.
+    """
+    hosts = usages(window.before, window.after, seen)
+    found = judge(hosts, window.before, window.after, benchmark=benchmark, run=run)
+    borders = [window.before, *window.inner, window.after]
+    parts = [_answer(usages(before, after), benchmark, run) for before, after in pairwise(borders)]
+    return hosts, _swayed(found, [part for part in parts if part is not None])
+
+
+def _answer(hosts: Mapping[str, Usage], benchmark: str, run: str) -> tuple[Kind, tuple[Limit, ...]] | None:
+    """Return the kind of answer on an interval and the limits that it names, None where nothing ran."""
+    hosts = {name: hosts[name] for name in sorted(hosts)}
+    workload = _chosen(workloads(hosts), benchmark, run)
+    if workload is None or workload.total <= 0:
+        return None
+    return _decide(workload.shares, blame(hosts, workload), _hidden(hosts, workload))[:2]
+
+
+def _swayed(found: Verdict, parts: Sequence[tuple[Kind, tuple[Limit, ...]]]) -> Verdict:
+    """Return a verdict with a doubt where parts of its interval have other answers."""
+    others = [part for part in parts if _identity(*part) != found.answer]
+    if len(parts) < FEWEST or len(others) < SWAYED * len(parts):
+        return found
+    often = Counter(evidence.words(*part) for part in others).most_common(1)[0][0]
+    doubt = f"another answer in {len(others)} of {len(parts)} parts of the phase: {often}"
+    level = Confidence.LOW if 2 * len(others) > len(parts) else Confidence.MEDIUM
+    worse = level if found.confidence is not Confidence.LOW else found.confidence
+    return replace(found, doubts=(*found.doubts, doubt), confidence=worse)
+
+
+def _identity(kind: Kind, limits: Sequence[Limit]) -> tuple[Kind, frozenset[tuple[str, str]]]:
+    return kind, frozenset(limit.kind for limit in limits)
 
 
 def verdict(
@@ -162,10 +212,8 @@ def judge(
         return _advised(Verdict(Kind.BLIND, seconds, blind=(nobody, *missing), confidence=Confidence.LOW))
     shares = workload.shares
     ranking = blame(hosts, workload)
-    unseen = {
-        wait: share for wait in DAEMONS if (share := shares.get(wait, 0.0)) and not serving(hosts, workload, wait)
-    }
-    hidden = shares.get("ceph", 0.0) + sum(unseen.values())
+    unseen = _unseen(hosts, workload)
+    hidden = _hidden(hosts, workload)
     kind, limits, margin = _decide(shares, ranking, hidden)
     parts = Latency()
     if kind is Kind.LATENCY_BOUND:
@@ -196,6 +244,17 @@ def judge(
         tuple(unknown.sentences(hot, limited=bool(limits))),
     )
     return _advised(found)
+
+
+def _unseen(hosts: Mapping[str, Usage], workload: Workload) -> dict[str, float]:
+    """Return the shares of the time that waits for daemons of which none is seen."""
+    shares = workload.shares
+    return {wait: share for wait in DAEMONS if (share := shares.get(wait, 0.0)) and not serving(hosts, workload, wait)}
+
+
+def _hidden(hosts: Mapping[str, Usage], workload: Workload) -> float:
+    """Return the share of the time that waits for what can't be seen."""
+    return workload.shares.get("ceph", 0.0) + sum(_unseen(hosts, workload).values())
 
 
 def _hidden_links(hosts: Mapping[str, Usage], workload: Workload) -> list[str]:

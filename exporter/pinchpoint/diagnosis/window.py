@@ -17,7 +17,7 @@ from pinchpoint.diagnosis.usage import UNKNOWN_THREAD, restarted
 from pinchpoint.model import Snapshot, Snapshots, time_of
 from pinchpoint.runs import PhaseMark
 
-__all__ = ["STALE", "Sighting", "Sightings", "Stream", "Window", "Windows", "needed", "with_ended"]
+__all__ = ["STALE", "Sighting", "Sightings", "Stream", "Window", "Windows", "needed", "parting", "with_ended"]
 
 STALE = 5.0
 """Seconds for which a host that gives no answer stands as it was last seen: several scrapes of a slow Prometheus."""
@@ -28,6 +28,10 @@ ENDING = (
     "pinchpoint_storage_device_info",
 )
 """Begin the names of series that go with their process: what it used belongs to the phase all the same."""
+PART = 3.0
+"""Seconds of a part of a phase at least: a verdict on less is not trusted much."""
+PARTS = 5
+"""Parts of a phase at most; a long one has parts of 6, 12, 24 ... seconds."""
 HISTORY = 4
 """Moments that are kept for the ends of phases that are told late."""
 COVERED = 3.0
@@ -99,24 +103,44 @@ class Window:
     """Each host of `before` at the end, or when it was last seen before it, if it was seen again."""
     moments: tuple[float, float] | None = None
     """When the two moments were, in Unix seconds."""
+    inner: list[dict[str, Snapshot]] = field(default_factory=list)
+    """The hosts at the moments in between that part the phase, oldest first; see `parting`."""
+    parted: tuple[float, ...] = ()
+    """When these were, in Unix seconds."""
     hottest: Mapping[str, tuple[str, str, float]] | None = None
     """Thread, process and busy share of the thread without a role that was hottest in the phase, by host."""
     _around: list[_Moment] = field(default_factory=list)
     """The last moment before the start, and the first one that is not, as far as there are such."""
     _later: dict[str, Snapshot] = field(default_factory=dict)
     """The hosts as they were first seen after these."""
+    _grid: float = PART
+    _kept: dict[int, _Moment] = field(default_factory=dict)
+    """The first moment that is not before each multiple of `_grid` seconds after the start."""
 
     def see(self, moment: _Moment) -> None:
         """Take in the next moment."""
         if not self._around or moment.time < self.start:
             self._around, self._later = [moment], {}
-        elif len(self._around) == 1:
+            return
+        self._keep(moment)
+        if len(self._around) == 1:
             self._around.append(moment)
         else:
             since = self._around[1].time
             for host, snapshot in moment.hosts.items():
                 if snapshot.time > since:
                     self._later.setdefault(host, snapshot)
+
+    def _keep(self, moment: _Moment) -> None:
+        """Keep a moment that the phase may be parted at; nobody knows yet how long it will be."""
+        length = moment.time - self.start
+        while length > 2 * PARTS * self._grid:
+            self._grid *= 2
+            self._kept = {place // 2: kept for place, kept in self._kept.items() if place % 2 == 0}
+        place = int(length / self._grid)
+        while place > 0 and place not in self._kept:
+            self._kept[place] = moment
+            place -= 1
 
     def cut(self, first: float, last: _Moment) -> None:
         """Take the snapshots at the moment `first`, or the nearest one that is kept, and at `last`."""
@@ -130,7 +154,10 @@ class Window:
             if host in last.hosts and last.hosts[host].time > snapshot.time
         }
         self.moments = begin.time, last.time
-        self._around, self._later = [], {}
+        kept = {moment.time: moment for moment in self._kept.values()}
+        self.parted = tuple(parting(sorted(kept), self.start, self.end, self.moments))
+        self.inner = [kept[time].fresh() for time in self.parted]
+        self._around, self._later, self._kept = [], {}, {}
 
 
 class Windows:
@@ -194,6 +221,43 @@ class Windows:
         places = _borders(self._times, start, end)
         return None if places is None else (self._times[places[0]], self._times[places[1]])
 
+    def parted(self, start: float, end: float | None) -> tuple[float, ...]:
+        """Return when the moments were that part such a phase."""
+        moments = self.moments(start, end)
+        return () if moments is None else tuple(parting(self._times, start, end, moments))
+
+
+def parting(times: Sequence[float], start: float, end: float | None, moments: tuple[float, float]) -> Iterator[float]:
+    """Yield when the moments were that part a phase, given the times of all, oldest first, and those of its window.
+
+    Each is the first one after a multiple of so many seconds that the phase has at most `PARTS` parts. A part that
+    would be shorter than half of that is none.
+    """
+    before, last = moments
+    length = (last if end is None else end) - start
+    for place in _firsts(times, start, length):
+        if last - times[place] < _grid(length) / 2:
+            return
+        if times[place] - before >= _grid(length) / 2:
+            before = times[place]
+            yield before
+
+
+def _grid(length: float) -> float:
+    """Return the seconds of a part of a phase of that length."""
+    grid = PART
+    while length > PARTS * grid:
+        grid *= 2
+    return grid
+
+
+def _firsts(times: Sequence[float], start: float, length: float) -> Iterator[int]:
+    """Yield the place of the first moment that is not before the start of each part but the first one."""
+    for number in range(1, int(length / _grid(length)) + 1):
+        place = bisect_left(times, start + number * _grid(length))
+        if place < len(times):
+            yield place
+
 
 def _borders(times: Sequence[float], start: float, end: float | None) -> tuple[int, int] | None:
     """Return the places of the moments between which a phase lies, given the times of all, oldest first."""
@@ -226,7 +290,9 @@ def needed(
         first, last = (len(times) - 1 if time is None else bisect_left(times, time) for time in (mark.start, mark.end))
         for place in (first, last):
             found.update(range(place - 1, place + 2))
-        stale = bisect_left(times, mark.start - 2 * STALE)
+        if (places := _borders(times, mark.start, mark.end)) is not None:
+            found.update(_firsts(times, mark.start, (times[places[1]] if mark.end is None else mark.end) - mark.start))
+        stale = bisect_left(times, min([mark.start, *times[max(0, first - 1) : first]]) - 2 * STALE)
         found.update(near for place in changes if stale <= place <= last + 1 for near in (place - 1, place))
     return {place for place in found if 0 <= place < len(times)}
 

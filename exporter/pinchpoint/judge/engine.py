@@ -13,8 +13,7 @@ from pinchpoint.diagnosis.facts import Facts, facts, merged
 from pinchpoint.diagnosis.progress import Phase, active_phases
 from pinchpoint.diagnosis.recent import Judged, Recent, RecentVerdicts
 from pinchpoint.diagnosis.series import finite
-from pinchpoint.diagnosis.usage import usages
-from pinchpoint.diagnosis.verdict import Verdict, judge
+from pinchpoint.diagnosis.verdict import Verdict, judge_phase
 from pinchpoint.diagnosis.window import STALE, Sightings, Stream, Window, Windows
 from pinchpoint.model import Snapshot, Snapshots, time_of
 
@@ -136,8 +135,8 @@ class Engine:
         benchmark, run, phase, _ = key
         self._windows.close(window, end)
         if window.after:
-            hosts = usages(window.before, window.after, self._sightings.hottest(window.start, end))
-            found = judge(hosts, window.before, window.after, benchmark=benchmark, run=run)
+            seen = self._sightings.hottest(window.start, end)
+            _, found = judge_phase(window, benchmark=benchmark, run=run, seen=seen)
             self.phases.append(PhaseVerdict(benchmark, run, phase, window.start, end, found))
 
     def lose(self, host: str) -> None:

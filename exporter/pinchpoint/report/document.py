@@ -13,7 +13,7 @@ import msgspec
 
 from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.knobs import Knobs, Settings, knobs
-from pinchpoint.diagnosis.verdict import Limit, Verdict, verdict
+from pinchpoint.diagnosis.verdict import Limit, Verdict, judge_phase
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.store import RunRecord
@@ -178,7 +178,7 @@ def _phase(
     found = None
     warnings = _offsets(mark, window) if recorded else []
     if window.before and window.after:
-        found = verdict(window.before, window.after, benchmark=name, run=run, seen=window.hottest)
+        _, found = judge_phase(window, benchmark=name, run=run, seen=window.hottest)
     elif recorded:
         warnings.append("no samples: the recording has less than two moments of this phase")
     seconds = mark.seconds if mark.seconds is not None else None if end is None else max(0.0, end - mark.start)
