@@ -18,6 +18,7 @@ from dashboards.kit import (
     board,
     class_colours,
     lines,
+    nothing_named,
     numbers,
     rows,
     states,
@@ -26,9 +27,6 @@ from pinchpoint.diagnosis.advice import all_advice
 from pinchpoint.report.palette import KINDS, WAIT_WORDS
 
 ACTIVE = f"pinchpoint_phase_active{{{RUN}}} == 1"
-NAMING = "resource|several|stuck"
-"""Kinds of verdict that name a resource."""
-
 PHASE_COLOURS = {
     "/^no phase$/": "transparent",
     "/write|creat|mkdir/": WAIT_COLOURS["osd"],
@@ -64,7 +62,7 @@ def limits() -> str:
 
     # What belongs to a whole host is called by the host's name.
     others, hosts = named('owner!="host"', "owner"), named('owner="host"', "host")
-    return f'label_replace(({others} or {hosts}), "limit", "$1", "kind", "(latency-bound|unknown|blind|idle)")'
+    return nothing_named(f"({others} or {hosts})")
 
 
 def otherwise(words: str) -> str:

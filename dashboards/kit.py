@@ -45,6 +45,7 @@ __all__ = [
     "limit_of_alert",
     "lines",
     "matrix",
+    "nothing_named",
     "numbers",
     "page",
     "panels_of",
@@ -116,6 +117,12 @@ def describe(about: About) -> str:
 def board_link(name: str, host: str = "${host:queryparam}") -> str:
     """Return a link to another dashboard that keeps data source, run and time, and the hosts unless `host` is given."""
     return f"/d/pinchpoint-{name}?${{datasource:queryparam}}&{host}&${{run:queryparam}}&${{__url_time_range}}"
+
+
+def nothing_named(limits: str) -> str:
+    """Return a query for limits whose label ``limit`` is the kind of the verdict where it names no resource."""
+    both = f'label_join({limits}, "named", ":", "kind", "resource")'
+    return f'label_replace(label_replace({both}, "limit", "$1", "named", "([^:]*):"), "named", "", "", "")'
 
 
 def limit_of_alert(alert: str) -> str:

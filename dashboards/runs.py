@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
 
-from dashboards.kit import PAGES, RUN, About, Column, Panel, Query, bars, board, matrix, rows
+from dashboards.kit import PAGES, RUN, About, Column, Panel, Query, bars, board, matrix, nothing_named, rows
 
 MOST = 6
 """Runs that are shown beside each other: the newest, of the benchmark of which two runs or more were begun last."""
@@ -239,7 +239,7 @@ def verdicts() -> Panel:
     found = f"count_over_time(pinchpoint_phase_verdict_info{{{RUN}}}[$__range])"
     found = f"max by (run, phase, kind, resource, owner, confidence) ({found})"
     limit = f'label_join(topk by (run, phase) (1, {found}), "limit", " of ", "resource", "owner")'
-    limit = f'label_replace({limit}, "limit", "$1", "kind", "(latency-bound|unknown|blind|idle|too short)")'
+    limit = nothing_named(limit)
     limit = f'label_replace({limit}, "more", " and more", "kind", "several")'
     limit = f'label_replace({limit}, "sure", " ($1)", "confidence", "(.+)")'
     text = f'label_join({limit}, "verdict", "", "limit", "more", "sure") and {SHOWN}'

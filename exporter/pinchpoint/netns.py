@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import socket
 from collections.abc import Callable
@@ -27,8 +28,8 @@ def namespace_of(procfs: Path, pid: int | str) -> int | None:
         return None
 
 
-def opener_in(path: Path) -> Callable[[int], socket.socket]:
-    """Return what opens netlink sockets of a protocol in the network namespace that `path` stands for.
+def opener_in(path: Path, number: int) -> Callable[[int], socket.socket]:
+    """Return what opens netlink sockets of a protocol in the network namespace that `path` stands for: that `number`.
 
     A socket belongs for ever to the namespace that it was made in (sock_net_set in sk_alloc, net/core/sock.c). It is
     made by a thread that goes there (setns, man 2) and ends: no other call of this process is made there. The opener
@@ -40,7 +41,7 @@ def opener_in(path: Path) -> Callable[[int], socket.socket]:
 
         def go() -> None:
             try:
-                _enter(path)
+                _enter(path, number)
                 found.append(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol))
             except OSError as error:
                 found.append(error)
@@ -56,10 +57,12 @@ def opener_in(path: Path) -> Callable[[int], socket.socket]:
     return open_there
 
 
-def _enter(path: Path) -> None:
-    """Move this thread into a network namespace. Raises OSError."""
+def _enter(path: Path, number: int) -> None:
+    """Move this thread into a network namespace. Raises OSError, also where a process is in another one by now."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        if os.fstat(descriptor).st_ino != number:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         if ctypes.CDLL(None, use_errno=True).setns(descriptor, CLONE_NEWNET):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))

@@ -37,10 +37,8 @@ MULTIQUEUE = frozenset({"mq", "mqprio"})
 HOLDING = frozenset({"fq", "netem", "etf", "taprio"})
 """Kinds that hold packets back until their time has come (pacing, delay): a backlog there says nothing of the link."""
 QUEUELESS = frozenset({"noqueue", "ingress", "clsact"})
-
-
 FOREIGN_READS = 32
-"""Answers of 32 KiB that a list of another namespace may have: 2,000 interfaces."""
+"""Answers of 32 KiB that a list of another namespace may have: more than 500 interfaces."""
 
 
 class Qdisc(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from pinchpoint.model import Kind, Metric, Point
 
-__all__ = ["METRICS", "Resource", "points"]
+__all__ = ["ELSEWHERE", "METRICS", "Resource", "points"]
 
 BUSY = Metric(
     "pinchpoint_resource_busy_seconds_total",
@@ -36,6 +36,11 @@ BLOCKED = Metric(
     Kind.COUNTER,
     ("resource", "owner"),
 )
+ELSEWHERE = "/"
+"""Stands in an owner between a link in another network namespace and whose it is.
+
+No name of an interface has it (dev_valid_name, net/core/dev.c).
+"""
 METRICS = (BUSY, SATURATED, RUNQUEUE, BLOCKED)
 
 

@@ -87,8 +87,9 @@ def _end(mark: PhaseMark, last: float) -> float:
 
 def _verdicts(state: RunState, now: float, last: float) -> Iterator[Point]:
     """Yield what limited the phases that have ended, as the judge says it."""
-    for mark in state.phases:
-        if (found := mark.verdict) is None or now < _end(mark, last):
+    ended = {(mark.benchmark, mark.name): mark for mark in state.phases if now >= _end(mark, last)}
+    for mark in ended.values():
+        if (found := mark.verdict) is None:
             continue
         labels = mark.benchmark or state.benchmark, state.run, mark.name, found.kind
         for resource, owner in [(limit.resource, limit.owner) for limit in found.limits] or [("", "")]:

@@ -314,7 +314,7 @@ class Session:
                 self._warn(f"the command's output could not be read: {type(error).__name__}: {error}")
         else:
             self._warn("a look at the command's files hangs: what they hold is not known")
-        if exit_status:
+        if exit_status and self._record.marker.state != State.STOPPED:
             self._record.marker.state = ended
         self._save()
         if self._recorder is not None:

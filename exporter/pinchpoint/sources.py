@@ -47,8 +47,8 @@ CLOCK = f"{OWN}sampler_priority_info"
 """One series of a host, which says when Prometheus scraped it: all series of a scrape have one time."""
 MILLISECOND = 0.001
 """What Prometheus counts time in."""
-HEADS = 1_000_000
-"""Series of a server that are remembered: those of 1,000 hosts."""
+HEADS = 10_000
+"""Series of a server that are remembered besides twice those of its hosts."""
 GROUP, GROUP_LENGTH = 100, 4000
 """Hosts that are asked for at once, and characters of their names."""
 SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
@@ -187,6 +187,7 @@ class PrometheusSource:
         self._hosts: dict[str, Snapshot] = {}
         self._partial: set[str] = set()
         """Hosts that had fewer series than before when they were asked for last."""
+        self._most = HEADS
         self._heads: dict[bytes, tuple[str, str, Labels]] = {}
         """Host, name and labels of a series, by what the server writes of it."""
 
@@ -212,6 +213,7 @@ class PrometheusSource:
             if host not in found and not self._leave_out(host)
         }
         self._hosts = found
+        self._most = HEADS + 2 * sum(map(_size, found.values()))
         return found
 
     def _newest(self) -> dict[str, Snapshot]:
@@ -263,7 +265,7 @@ class PrometheusSource:
             if series.values:
                 written = bytes(series.metric)
                 if (head := self._heads.get(written)) is None:
-                    if len(self._heads) >= HEADS:
+                    if len(self._heads) >= self._most:
                         self._heads.clear()
                     head = self._heads[written] = self._head(series)
                 yield head, *series.values[-1]

@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import termios
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from threading import Event, Thread
@@ -28,6 +29,8 @@ FAILURE = 1 << 8
 IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """What Python ignores from its start on. Whether our caller ignored them too nobody can tell any more: rare enough."""
 CHUNK = 1 << 16
+OBEYS = 60.0
+"""Seconds in which a command that is asked to stop does so: a later end has another cause."""
 LINGER = 0.2
 """Seconds for which output is still awaited after the command's end: a child that it left may hold the pipe open."""
 
@@ -60,8 +63,10 @@ class Command:
         command's hands.
         """
         self.warnings: list[str] = []
+        self._asked = float("-inf")
+        """When somebody asked us last to stop the command, in monotonic seconds."""
         self.stopped = False
-        """Whether somebody has asked us to stop the command."""
+        """Whether the command has ended soon after somebody asked us to stop it."""
         self._closing = Event()
         _fill_standard_streams()
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
@@ -166,7 +171,9 @@ class Command:
             if info is not None and info.si_signo == signal.SIGWINCH and self._pty:
                 self._resize()
             elif info is not None and info.si_signo in FORWARDED:
-                self.stopped |= info.si_signo in STOPPING
+                # A signal that we ignore, so the command does too, comes here all the same: it is blocked.
+                if info.si_signo in STOPPING and signal.getsignal(info.si_signo) is not signal.SIG_IGN:
+                    self._asked = time.monotonic()
                 # The kernel sends a terminal's signals to the whole foreground group (si_code SI_KERNEL, above 0):
                 # the command has had those already.
                 if info.si_code <= 0:
@@ -174,6 +181,7 @@ class Command:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 break
+        self.stopped = time.monotonic() - self._asked <= OBEYS
         self._closing.set()
         self._pump.join()
         if self._read >= 0:

@@ -139,6 +139,14 @@ def test_a_run_that_somebody_stops_has_not_failed() -> None:
         assert (timeline.state, [mark.state for mark in timeline.phases]) == (State.STOPPED, ["stopped"])
 
 
+def test_a_run_that_comes_to_its_regular_end_after_another_was_stopped_is_finished() -> None:
+    timeline = Timeline("toy")
+    timeline.hear([Failed("terminating on signal 2", stopped=True), RunBegan(), Completed()], 1.0, Source.STDOUT)
+    timeline.end(3.0)
+
+    assert timeline.state is State.FINISHED
+
+
 def test_what_the_output_says_of_the_end_counts_also_when_it_comes_late() -> None:
     timeline = Timeline("toy")
     timeline.see(seen("write"), 0.0)

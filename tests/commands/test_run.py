@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,20 @@ def test_a_signal_to_us_reaches_the_command_and_its_end_is_reported(
     assert json.loads((kept(tmp_path) / "run.json").read_text())["marker"]["state"] == "stopped"
 
 
+def test_a_signal_that_nobody_obeys_stops_no_run(run: Run, tmp_path: Path) -> None:
+    """`nohup pinchpoint run` goes on when its terminal is closed, and may fail hours later."""
+    script = "import sys; print('ready', flush=True); sys.stdin.read(); sys.exit(1)"
+    ignored = partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
+    process = run("--", sys.executable, "-c", script, stdin=subprocess.PIPE, preexec_fn=ignored)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+
+    process.send_signal(signal.SIGHUP)
+    process.communicate(b"", timeout=patience(60))
+
+    assert json.loads((kept(tmp_path) / "run.json").read_text())["marker"]["state"] == "failed"
+
+
 def test_ctrl_c_of_a_terminal_reaches_the_command_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
     # The second SIGINT would end it with another status.
@@ -211,7 +226,7 @@ def test_fio_job_groups_are_phases_with_results_from_its_json(run: Run, tmp_path
     assert stdout.startswith(b"before\n")
     assert stdout.endswith(b"after\n")
     assert [phase["name"] for phase in phases] == ["burn", "write_it"]
-    assert all(0 < phase["end"] - phase["start"] < 2 + patience(2) for phase in phases)
+    assert all(phase["end"] > phase["start"] for phase in phases)
     assert phases[1]["end"] - phases[0]["start"] > 2, "each takes 2 s, and is seen a little late"
     assert phases[0]["end"] <= phases[1]["start"]
     units = {(result["operation"], result["unit"]) for result in phases[1]["results"]}

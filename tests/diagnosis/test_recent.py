@@ -91,3 +91,18 @@ def test_a_poor_first_answer_gives_way_to_a_better_one_at_once() -> None:
 
     assert shown[0] is Kind.LATENCY_BOUND
     assert shown[2] is Kind.RESOURCE
+
+
+def test_a_host_that_answers_just_before_the_others_is_judged_with_them() -> None:
+    """Hosts are asked at times of their own: what serves a phase was last seen a moment before the phase was."""
+    verdicts, client, server = RecentVerdicts(), Recent(), Recent()
+    shown = []
+    for number in range(8):
+        whole = second(number, began=4)
+        lock = {name: series for name, series in whole.values.items() if name.startswith("pinchpoint_resource_")}
+        work = {name: series for name, series in whole.values.items() if name not in lock}
+        server.add(Snapshot(START + number - 0.01, lock))
+        client.add(Snapshot(START + number, work))
+        shown += [one.verdict.kind for one in verdicts.take(START + number, {"client": client, "server": server})]
+
+    assert shown == [Kind.RESOURCE] * 3

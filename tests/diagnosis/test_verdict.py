@@ -550,5 +550,30 @@ def test_a_phase_whose_parts_have_other_answers_is_trusted_less() -> None:
     assert swaying.doubts == ("another answer in 1 of 4 parts of the phase: latency-bound",)
 
 
+def test_a_phase_that_is_stuck_for_all_of_it_has_no_other_answer_in_its_parts() -> None:
+    pairs = [host.pair() for host in (held(5.0), held(10.0), held(15.0), held(20.0))]
+    window = Window(START, START + 20.0, {"a": pairs[0][0]}, {"a": pairs[-1][1]})
+    window.inner = [{"a": after} for _, after in pairs[:-1]]
+
+    found = judge_phase(window, benchmark="fio", run="r")[1]
+
+    assert (found.kind, found.confidence) == (Kind.STUCK, Confidence.HIGH)
+
+
+def test_a_link_in_somebodys_own_network_is_no_limit_of_others() -> None:
+    """Anybody may make a network namespace, and shape its link until it is full."""
+
+    def found(link: str) -> Verdict:
+        osd = MadeHost().resource("osd_op", "osd.3", 0.1, "osd", runqueue=0.0)
+        full = osd.resource("link", link, 0.99, "network,mds,osd")
+        return judged(client=MadeHost().works({"osd": 1.0}), server=full)
+
+    assert found("lo/fio").kind is Kind.LATENCY_BOUND
+    assert found("lo/fio").limits == ()
+    assert named(found("eth0/osd.3")) == [("link", "eth0/osd.3")]
+    own = MadeHost().works({"network": 1.0}).resource("link", "eth0/fio", 0.99, "network,mds,osd")
+    assert named(judged(a=own)) == [("link", "eth0/fio")]
+
+
 def test_a_phase_of_two_parts_says_nothing_of_its_steadiness() -> None:
     assert phase_of(0.99, 0.75).doubts == ()

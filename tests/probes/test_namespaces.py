@@ -76,13 +76,13 @@ def test_the_link_of_a_container_is_full_while_packets_wait_in_front_of_it(
 ) -> None:
     assert elsewhere.stdin is not None
     probe = Namespaces(here)
-    assert until(30, lambda: sampled(probe, time.monotonic()) and "lo@ior" in busy(probe))
-    assert busy(probe)["lo@ior"] == 0.0
+    assert until(30, lambda: sampled(probe, time.monotonic()) and "lo/ior" in busy(probe))
+    assert busy(probe)["lo/ior"] == 0.0
     elsewhere.stdin.write("send\n")
     elsewhere.stdin.flush()
     # The queue holds six seconds of packets.
-    assert until(30, lambda: sampled(probe, time.monotonic()) and busy(probe, "saturated")["lo@ior"] > 0, pause=0.1)
-    assert busy(probe)["lo@ior"] > 0
+    assert until(30, lambda: sampled(probe, time.monotonic()) and busy(probe, "saturated")["lo/ior"] > 0, pause=0.1)
+    assert busy(probe)["lo/ior"] > 0
     probe.close()
 
 
@@ -122,12 +122,14 @@ def test_whose_links_can_not_be_seen_is_told_with_the_reason(machine: Machine) -
 def test_only_so_many_namespaces_are_looked_into(machine: Machine) -> None:
     """Any user may make one, and a process of any name in it."""
     for pid in range(10, 10 + 2 * LIMIT):
-        machine.process(pid, "ior")
+        machine.process(pid, "ceph-osd", argv=("ceph-osd", "-i", str(pid)))
         link(machine, pid, f"container{pid}")
     probe = Namespaces(machine.host())
     probe.sample(0.0)
 
     assert len(probe._found) == LIMIT
+    reasons = {labels["reason"] for labels, _ in read(probe).series("pinchpoint_network_namespace_hidden_info")}
+    assert "too many network namespaces" in reasons
 
 
 def link(machine: Machine, pid: int, name: str) -> None:

@@ -153,7 +153,7 @@ def test_a_link_in_another_network_namespace(watch: Watch, check: Check) -> None
         assert until(10, lambda: faults.listens("", 5201))
         client = ["iperf3", "--client", "10.215.0.1", "--time", str(SECONDS)]
         found = watch.judge(["ip", "netns", "exec", namespace, *client])
-    check(Truth(RESOURCE, f"link {link}@.*"), found)
+    check(Truth(RESOURCE, f"link {link}/.*"), found)
 
 
 def test_the_parent_that_only_waits_does_not_halve_the_shares(watch: Watch, check: Check, tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ class Benchmark(ABC):
     """Names of processes that may be its leader (15 characters at most, as the kernel keeps them)."""
     reader: ClassVar[type[Reader]]
     """Reads its standard output."""
+    stopped_codes: ClassVar[Collection[int]] = ()
+    """Exit codes of its own by which it says that a signal stopped it."""
     hint: ClassVar[str] = ""
     """What to do where its output has no results."""
     everyday: ClassVar[bool] = False

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.events import Completed, Ended, Event, Rate, RunBegan, Source, State, ended_as
+from pinchpoint.benchmarks.mpi import rank
 from pinchpoint.benchmarks.output import Reader
 from pinchpoint.benchmarks.tail import FileId, Tail
 from pinchpoint.benchmarks.timeline import Timeline
@@ -82,6 +83,7 @@ class Followed:
         self._ends: dict[FileId, int] = {}
         self._reader: Reader | None = None
         self._watch: ExitWatch | None = None
+        self._is_rank = False
         self._work: float | None = None
         """What the phase had done at the last look."""
 
@@ -90,6 +92,9 @@ class Followed:
         task = tree.processes[pid]
         self.pid, self.parent, self.start = pid, task.ppid, task.start
         self.owner = tree.owner(pid)
+        self._is_rank = rank(tree, pid) is not None or any(
+            tree.comm(above) in LAUNCHERS for above in tree.ancestors(pid)
+        )
         self.benchmark = self.kind(tree, pid)
         if watch is not None:
             self._watch = watch(pid)
@@ -166,8 +171,15 @@ class Followed:
                     self.timeline.hear(self.benchmark.last_words(), wall, Source.RESULT_FILE)
             finally:
                 if status is not None and ended is State.FINISHED:
-                    ended = ended_as(os.waitstatus_to_exitcode(status))
+                    ended = self.ended_as(status)
                 self.timeline.end(wall, ended)
+
+    def ended_as(self, status: int) -> State:
+        """Return how the leader ended, given its wait status."""
+        code = os.waitstatus_to_exitcode(status)
+        if self._is_rank and code < 0:
+            return State.FAILED  # a launcher ends all ranks by SIGTERM where one has crashed
+        return State.STOPPED if code in self.kind.stopped_codes else ended_as(code)
 
 
 class Detector:
@@ -212,7 +224,7 @@ class Detector:
             # What is left in the files of many that end at once is read one after another, at the next looks.
             if time.thread_time() <= until:
                 with _guarded(followed.kind, self._told):
-                    followed.end(wall, ended_as(os.waitstatus_to_exitcode(code)))
+                    followed.end(wall, followed.ended_as(code))
         self._find(tree, now, wall)
         self._look(tree, now, wall, gone)
         self._followed = [*self._ended()[-ENDED_LIMIT:], *self._alive()]

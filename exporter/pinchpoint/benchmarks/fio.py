@@ -317,6 +317,7 @@ class Fio(Benchmark):
 
     name: ClassVar[str] = "fio"
     comms: ClassVar[Collection[str]] = ("fio",)
+    stopped_codes: ClassVar[Collection[int]] = (128,)  # sig_int, backend.c, fio 3.33
     reader: ClassVar[type[Reader]] = FioOutput
     hint: ClassVar[str] = "let it print to standard output, or give --output a file that can be read here"
 

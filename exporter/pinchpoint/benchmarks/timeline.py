@@ -131,7 +131,7 @@ class Timeline:
         for index, event in enumerate(batch):
             match event:
                 case RunBegan():
-                    self.complete = None
+                    self.complete, self._stopped = None, False
                 case Began():
                     # One that has ended by now doesn't end what was seen to go on.
                     if not self._passed(event, batch[index + 1 :]):
@@ -151,7 +151,7 @@ class Timeline:
                     self.scores = event.scores or self.scores
                     self.valid = self.valid and event.valid
                 case Completed():
-                    self.complete, self.reason = True, ""
+                    self.complete, self.reason, self._stopped = True, "", False
                     self._leave(now)
                     self.state = State.BETWEEN
                 case Failed():
@@ -166,7 +166,7 @@ class Timeline:
         self._end = now
         self._stopped |= ended is State.STOPPED
         self._failed = failed = ended is not State.FINISHED or self._failed or self.complete is False
-        state = State.STOPPED if self._stopped else State.FAILED if failed else State.FINISHED
+        state = State.FINISHED if not failed else State.STOPPED if self._stopped else State.FAILED
         self._last = self._current or self._last
         self._leave(now)
         if not failed:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pinchpoint.diagnosis.usage import ResourceUse, Usage
+from pinchpoint.resources import ELSEWHERE
 
 __all__ = ["FULL_SAMPLES", "Limit", "Workload", "blame", "is_full", "serving", "workloads"]
 
@@ -55,7 +56,7 @@ class Limit:
     @property
     def kind(self) -> tuple[str, str]:
         """What makes several of them one answer: the commit threads of eight OSDs are one limit."""
-        prefix = self.owner.partition(".")[0]
+        prefix = (self.owner.partition(ELSEWHERE)[2] or self.owner).partition(".")[0]
         return self.resource, prefix if prefix in DAEMONS else self.owner
 
 
@@ -331,9 +332,12 @@ def _blame_others(host: _Host, workload: Workload, shares: Mapping[str, float], 
     for use in host.uses.values():
         if use.runqueue is not None or use.resource in ("cpu", "cpu_quota", "cpu_set", "kv_commit"):
             continue
-        kind = use.owner.partition(".")[0]
-        if kind in DAEMONS and not _serves(host.usage, workload, use.owner, kind):
+        whose = use.owner.partition(ELSEWHERE)[2] or use.owner
+        kind = whose.partition(".")[0]
+        if kind in DAEMONS and not _serves(host.usage, workload, whose, kind):
             continue
+        if whose != use.owner and kind not in DAEMONS and whose not in owners:
+            continue  # anybody may have a link that is full in a network of his own
         for wait in use.serves:
             share = shares.get(wait, 0.0)
             if not share:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pinchpoint.diagnosis.blame import Limit, Workload
 
-__all__ = ["blind", "evidence", "name", "owner", "words"]
+__all__ = ["SHOWN", "blind", "evidence", "name", "owner", "some", "words"]
 
 WAITS = {
     "cpu": "works on a CPU",
@@ -62,8 +62,12 @@ def _groups(limits: Sequence[Limit]) -> list[list[Limit]]:
 
 
 def _owners(group: Sequence[Limit]) -> str:
-    owners = [owner(limit.owner, limit.host) for limit in group]
-    return ", ".join(owners[:SHOWN]) + (f" and {len(owners) - SHOWN} more" if len(owners) > SHOWN else "")
+    return some([owner(limit.owner, limit.host) for limit in group])
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first names of a list, and how many more there are."""
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def evidence(kind: str, workload: Workload, limits: Sequence[Limit], ranking: Sequence[Limit]) -> tuple[str, ...]:

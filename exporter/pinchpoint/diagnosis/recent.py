@@ -68,9 +68,12 @@ class Recent:
         return next((snapshot.time for snapshot in others if _goes_on(snapshot, work, phase)), None)
 
     def since(self, time: float) -> tuple[Snapshot, Snapshot] | None:
-        """Return the first snapshot that is not before a Unix time, and the last one, as `span` does."""
-        later = [snapshot for snapshot in self._history if snapshot.time >= time]
-        return (later[0], reduce(with_ended, later)) if len(later) > 1 else None
+        """Return the snapshot that is nearest to a Unix time, and the last one, as `span` does."""
+        history = list(self._history)
+        if not history:
+            return None
+        first = min(range(len(history)), key=lambda place: abs(history[place].time - time))
+        return (history[first], reduce(with_ended, history[first:])) if first < len(history) - 1 else None
 
     def usage(self) -> Usage | None:
         """Return what the host did between them; None while there is only one."""

@@ -147,6 +147,8 @@ def judge_phase(
     hosts = usages(window.before, window.after, seen)
     found = judge(hosts, window.before, window.after, benchmark=benchmark, run=run)
     borders = [window.before, *window.inner, window.after]
+    if len(borders) <= FEWEST or (found.kind is Kind.STUCK and not found.limits):
+        return hosts, found  # few parts say nothing, and short ones can't tell what is stuck from what is slow
     parts = [_answer(usages(before, after), benchmark, run) for before, after in pairwise(borders)]
     return hosts, _swayed(found, [part for part in parts if part is not None])
 
@@ -259,12 +261,15 @@ def _hidden(hosts: Mapping[str, Usage], workload: Workload) -> float:
 
 def _hidden_links(hosts: Mapping[str, Usage], workload: Workload) -> list[str]:
     """Return whose links nobody sees, of the processes of a workload and of the daemons that it waits for."""
+    whose: dict[str, list[str]] = {}
+    for name, host in hosts.items():
+        for owner, reason in sorted(host.hidden.items()):
+            if owner in workload.owners.get(name, ()) or workload.shares.get(owner.partition(".")[0], 0.0) > HIDDEN:
+                whose.setdefault(reason, []).append(f"{owner} on {name}")
     return [
-        f"links of {owner} on {name} are in another network namespace, which is not seen: {reason}"
-        for name, host in hosts.items()
-        for owner, reason in sorted(host.hidden.items())
-        if owner in workload.owners.get(name, ()) or workload.shares.get(owner.partition(".")[0], 0.0) > HIDDEN
-    ]
+        f"links of {evidence.some(names)} are in another network namespace, which is not seen: {reason}"
+        for reason, names in sorted(whose.items())
+    ][: evidence.SHOWN]
 
 
 def _chosen(found: Sequence[Workload], benchmark: str, run: str) -> Workload | None:

@@ -30,6 +30,8 @@ ENDING = (
 """Begin the names of series that go with their process: what it used belongs to the phase all the same."""
 PART = 3.0
 """Seconds of a part of a phase at least: a verdict on less is not trusted much."""
+PARTED = 8
+"""Phases that go on at once whose parts are kept: anybody may begin many, and each part is a moment of all hosts."""
 PARTS = 5
 """Parts of a phase at most; a long one has parts of 6, 12, 24 ... seconds."""
 HISTORY = 4
@@ -117,12 +119,18 @@ class Window:
     _kept: dict[int, _Moment] = field(default_factory=dict)
     """The first moment that is not before each multiple of `_grid` seconds after the start."""
 
-    def see(self, moment: _Moment) -> None:
-        """Take in the next moment."""
+    @property
+    def begun(self) -> bool:
+        """Whether moments of the phase itself were seen."""
+        return len(self._around) > 1
+
+    def see(self, moment: _Moment, *, parted: bool = True) -> None:
+        """Take in the next moment; `parted` says whether to keep it where the phase may be parted at it."""
         if not self._around or moment.time < self.start:
             self._around, self._later = [moment], {}
             return
-        self._keep(moment)
+        if parted:
+            self._keep(moment)
         if len(self._around) == 1:
             self._around.append(moment)
         else:
@@ -188,8 +196,10 @@ class Windows:
         self._hosts = {**self._hosts, **moment}
         self._times.append(now)
         self._recent.append(_Moment(now, self._hosts))
+        begun = 0
         for window in self._open:
-            window.see(self._recent[-1])
+            window.see(self._recent[-1], parted=begun < PARTED)
+            begun += window.begun
         for window in [window for window in self._open if window.end is not None and now >= window.end]:
             self.close(window, window.end)
 

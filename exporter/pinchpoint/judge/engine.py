@@ -153,6 +153,9 @@ class Engine:
 
     def _settle(self, now: float, runs: Set[str]) -> None:
         """Look at the settings of the hosts: when a run begins, and then now and then."""
+        if not runs:
+            self.facts = {}
+            return
         if runs <= self.facts.keys() and 0 <= now - self._settled < SETTLED:
             self.facts = {run: known for run, known in self.facts.items() if run in runs}
             return

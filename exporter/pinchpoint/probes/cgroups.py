@@ -64,7 +64,7 @@ IO_LIMIT = Metric(
 LOOK_INTERVAL = 5.0
 """Seconds between two looks at where processes are and at what is limited; a new process is looked at at once."""
 FEW, FEW_INTERVAL = 64, 1.0
-"""The same where there are only so many processes, whom to look at costs a millisecond."""
+"""The same where there are only so many processes, which take a millisecond to look at."""
 KEEP = 900.0
 """Seconds for which an owner is shown after its last process with a quota has gone, so that a scrape still sees it."""
 WHOLE = PurePosixPath("/")

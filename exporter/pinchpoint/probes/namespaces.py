@@ -6,18 +6,20 @@ only queues in front of links are seen, over netlink sockets that are opened the
 
 from __future__ import annotations
 
+import os
+import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pinchpoint import resources
 from pinchpoint.model import Metric, Point
 from pinchpoint.netns import namespace_file, namespace_of, opener_in
 from pinchpoint.probes.base import Host, NotPresent, Probe
+from pinchpoint.processes import Process
 from pinchpoint.procfs import FormatError
 from pinchpoint.qdisc import QdiscReader
-from pinchpoint.resources import Resource
+from pinchpoint.resources import ELSEWHERE, Resource
 
 __all__ = ["Namespaces"]
 
@@ -30,42 +32,75 @@ LIMIT = 16
 """Other namespaces that are looked into: any user may make some."""
 LINKS = 64
 """Links of all of them that are told apart."""
-NAME_INTERVAL = 10.0
-"""Seconds between two looks at what the links are called."""
+SEARCH = 1.0
+"""Seconds between two looks at who is where."""
+RARE = 10.0
+"""Seconds between two looks at what the links are called, and until a namespace that can't be seen is tried again."""
+SLOW = 0.005
+"""CPU seconds of one look, above which a namespace is not looked at again for `RARE` seconds."""
 WINDOW = 5
 """Looks over which fullness is judged: a second."""
+KEEP = 900.0
+"""Seconds for which a link is shown after it was seen last."""
+TOO_MANY = "too many network namespaces"
+UNKNOWN = "its network namespace is not known: no right to read it"
 OWN = Path("/proc")
 
 
 class _Namespace:
     """A network namespace that somebody of interest is in."""
 
-    def __init__(self, path: Path) -> None:
-        self.owners: set[str] = set()
+    def __init__(self) -> None:
+        self.owners: tuple[str, ...] = ()
         self.reason = ""
         """Why it can't be seen."""
-        self._reader = QdiscReader(opener_in(path))
+        self._reader: QdiscReader | None = None
         self._names: Mapping[int, str] = {}
-        self._named = float("-inf")
+        self._named = self._next = float("-inf")
 
-    def waiting(self, now: float) -> dict[str, int]:
-        """Return the bytes that wait for each link that has a queue, by its name."""
+    def waiting(self, now: float, path: Path, number: int) -> Mapping[str, int]:
+        """Return the bytes that wait for each link that has a queue, by its name; `path` stands for the namespace."""
+        if now < self._next:
+            return {}
+        began = time.thread_time()
         try:
-            if now - self._named >= NAME_INTERVAL:
+            if self._reader is None:
+                self._reader = QdiscReader(opener_in(path, number))
+            if now - self._named >= RARE:
                 self._names, self._named = self._reader.names(), now
             found = self._reader.ask()
-        except OSError as error:
-            self.reason = error.strerror or str(error)
-            return {}
-        except FormatError as error:
-            self.reason = str(error)
+        except (OSError, FormatError) as error:
+            self.reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            self._next = now + RARE
+            self.close()
             return {}
         self.reason = ""
+        if time.thread_time() - began > SLOW:
+            self._next = now + RARE
         return {self._names[index]: waiting for index, waiting in found.items() if index in self._names}
 
     def close(self) -> None:
-        """Close its socket."""
-        self._reader.close()
+        """Close its socket; the next look opens another one."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+class _Link:
+    """A link of another namespace."""
+
+    def __init__(self, resource: Resource) -> None:
+        self.resource = resource
+        self.seen = 0.0
+        self._looks: deque[bool] = deque(maxlen=WINDOW)
+
+    def add(self, now: float, elapsed: float, *, waits: bool) -> None:
+        """Add a look: whether packets waited in front of it."""
+        self.seen = now
+        self._looks.append(waits)
+        full = sum(self._looks) >= self.resource.threshold * WINDOW
+        self.resource.busy += elapsed * waits
+        self.resource.saturated += elapsed * full
 
 
 class Namespaces(Probe):
@@ -81,67 +116,67 @@ class Namespaces(Probe):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._own = namespace_of(OWN, "self")
-        self._of: dict[tuple[int, int], int | None] = {}
         self._found: dict[int, _Namespace] = {}
-        self._links: dict[str, Resource] = {}
-        self._looks: dict[str, deque[bool]] = {}
+        self._members: dict[int, dict[int, str]] = {}
+        """Owners by pid, by namespace."""
+        self._hidden: dict[str, str] = {}
+        self._links: dict[str, _Link] = {}
         self._last: float | None = None
-        self._generation = -1
+        self._searched = float("-inf")
 
     def sample(self, now: float) -> None:
         """Look at every queue. Raises NotPresent where all are in the exporter's own namespace."""
         elapsed = 0.0 if self._last is None else now - self._last
         self._last = now
-        self._find(now)
-        for namespace in self._found.values():
-            for link, waiting in namespace.waiting(now).items():
-                self._add(f"{link}@{min(namespace.owners)}", elapsed, waits=waiting > 0)
-        if not self._found:
+        if now - self._searched >= SEARCH:
+            self._searched = now
+            self._find(self.host.processes.current(now).values())
+        waiting: dict[str, bool] = {}
+        for number, namespace in self._found.items():
+            path = namespace_file(self.host.procfs, next(iter(self._members[number])))
+            for link, waits in namespace.waiting(now, path, number).items():
+                name = f"{link}{ELSEWHERE}{namespace.owners[0]}"
+                waiting[name] = waiting.get(name, False) or waits > 0
+        for name, waits in waiting.items():
+            if (found := self._link(name)) is not None:
+                found.add(now, elapsed, waits=waits)
+        self._links = {name: link for name, link in self._links.items() if now - link.seen <= KEEP}
+        if not self._found and not self._hidden:
             raise NotPresent("no process of interest is in another network namespace")
 
-    def _find(self, now: float) -> None:
-        """Find the namespaces that processes of interest are in, where there are other processes than before."""
-        processes = self.host.processes.current(now)
-        if self.host.processes.generation == self._generation:
-            return
-        self._generation = self.host.processes.generation
-        there = {(process.pid, process.start): process for process in processes.values()}
-        self._of = {key: self._of[key] if key in self._of else namespace_of(self.host.procfs, key[0]) for key in there}
-        members: dict[int, list[tuple[int, str]]] = {}
-        for key, number in self._of.items():
-            if number is not None and number != self._own:
-                members.setdefault(number, []).append((key[0], there[key].owner))
-        for number in self._found.keys() - members.keys():
+    def _find(self, processes: Iterable[Process]) -> None:
+        """Find the namespaces that processes are in: they may go to another one at any time (setns)."""
+        self._members, self._hidden = {}, {}
+        for process in processes:
+            number = namespace_of(self.host.procfs, process.pid)
+            if number is not None:
+                self._members.setdefault(number, {})[process.pid] = process.owner
+            elif os.path.exists(self.host.procfs / str(process.pid) / "ns"):
+                self._hidden[process.owner] = UNKNOWN
+        self._members.pop(self._own or 0, None)
+        for number in self._found.keys() - self._members.keys():
             self._found.pop(number).close()
-        for number, those in islice(members.items(), LIMIT):
-            if number not in self._found:
-                self._found[number] = _Namespace(namespace_file(self.host.procfs, those[0][0]))
-            self._found[number].owners = {owner for _, owner in those}
+        for number, those in self._members.items():
+            if number in self._found or len(self._found) < LIMIT:
+                self._found.setdefault(number, _Namespace()).owners = tuple(sorted(set(those.values())))
+            else:
+                self._hidden.update(dict.fromkeys(those.values(), TOO_MANY))
 
-    def _add(self, owner: str, elapsed: float, *, waits: bool) -> None:
-        if owner not in self._links:
-            if len(self._links) >= LINKS:
-                return
+    def _link(self, name: str) -> _Link | None:
+        if name not in self._links and len(self._links) < LINKS:
             roles = self.host.roles
-            self._links[owner] = Resource("link", owner, roles.serves["link"], roles.thresholds["link"])
-            self._looks[owner] = deque(maxlen=WINDOW)
-        looks = self._looks[owner]
-        looks.append(waits)
-        full = sum(looks) >= self._links[owner].threshold * WINDOW
-        resource = self._links[owner]
-        resource.busy += elapsed * waits
-        resource.saturated += elapsed * full
+            self._links[name] = _Link(Resource("link", name, roles.serves["link"], roles.thresholds["link"]))
+        return self._links.get(name)
 
     def points(self) -> Iterable[Point]:
         """Yield the integrals of each link, and whose links are not seen."""
-        yield from resources.points(self._links.values())
-        yield from self._hidden()
-
-    def _hidden(self) -> Iterator[Point]:
-        for namespace in list(self._found.values()):
+        yield from resources.points(link.resource for link in self._links.values())
+        hidden = dict(self._hidden)
+        for namespace in self._found.values():
             if namespace.reason:
-                for owner in sorted(namespace.owners):
-                    yield HIDDEN.point(1, owner, namespace.reason)
+                hidden |= dict.fromkeys(namespace.owners, namespace.reason)
+        for owner, reason in sorted(hidden.items()):
+            yield HIDDEN.point(1, owner, reason)
 
     def close(self) -> None:
         """Close the sockets."""
