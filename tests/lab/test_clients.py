@@ -323,6 +323,8 @@ def test_nfs_writes_of_ganesha_show_as_operations_of_its_client(
 
     with loads.ganesha(looked_at) as server:
         wait_for_instances(observer, GANESHA, [server.pid])
+        # It is there before it has answered for the first time, and what it did until then is not told.
+        observer.wait_for('pinchpoint_ceph_client_cluster_info{client="ganesha.nfsd"}')
         before = float(observer.wait_for(writes)[0]["value"][1])
         for number in range(10):
             url = server.url(f"written.{number}")
