@@ -41,7 +41,6 @@ __all__ = [
     "Stack",
     "StackError",
     "exit_on_sigterm",
-    "free_ports",
     "interrupts_ignored",
     "ports_from",
 ]
@@ -390,14 +389,6 @@ def ports_from(environment: Mapping[str, str], *optional: str) -> dict[str, int]
         if other := next((key for key in ports if key != name and ports[key] == port), None):
             raise StackError(f"{_KNOWN[name].variable} and {_KNOWN[other].variable} are both {port}")
     return ports
-
-
-def free_ports(*optional: str) -> dict[str, int]:
-    """Return ports that nobody listens on now, one for each of `PARTS` and of these `OPTIONAL` ones."""
-    names = (*PARTS, *optional)
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in names]
-        return {name: server.getsockname()[1] for name, server in zip(names, sockets, strict=True)}
 
 
 def exit_on_sigterm() -> None:

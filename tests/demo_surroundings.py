@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from native import PARTS, TREE, free_ports
+from native import PARTS, TREE
+from ports import stack_ports
 
 __all__ = ["surroundings"]
 
@@ -16,7 +17,7 @@ __all__ = ["surroundings"]
 @contextmanager
 def surroundings(directory: Path) -> Iterator[dict[str, str]]:
     """Give an environment with free ports, and with places of its own for what is kept of a run and for a cluster."""
-    ports = {part.variable: str(port) for part, port in zip(PARTS.values(), free_ports().values(), strict=True)}
+    ports = {part.variable: str(port) for part, port in zip(PARTS.values(), stack_ports().values(), strict=True)}
     # Not below the directory: the path of a Unix socket has 107 bytes.
     with TemporaryDirectory(prefix="demo-") as temporary:
         paths = {

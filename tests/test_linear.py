@@ -18,6 +18,9 @@ from linear import costs_more_than_its_length, hostile
 SOURCES = Path(pinchpoint.__file__).parent
 OWN = {"charts"}
 """Modules whose expressions are applied to what this process itself has written."""
+parser: Any = importlib.import_module("re._parser")
+constants: Any = importlib.import_module("re._constants")
+ONE_CHARACTER = {constants.LITERAL, constants.NOT_LITERAL, constants.ANY, constants.IN, constants.CATEGORY}
 METHODS = ("match", "search", "fullmatch", "sub", "findall", "finditer")
 
 
@@ -66,6 +69,19 @@ def expressions() -> Iterator[tuple[str, str, re.Pattern[Any]]]:
                     yield f"{module}:{node.lineno}", method, re.compile(text)
 
 
+def possessive_groups(pattern: re.Pattern[Any]) -> Iterator[Any]:
+    """Yield what a possessive quantifier of `pattern` repeats where that is more than one character."""
+    todo: list[Any] = [parser.parse(pattern.pattern, pattern.flags & ~re.UNICODE)]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, tuple) and node and node[0] is constants.POSSESSIVE_REPEAT:
+            _, _, repeated = node[1]
+            if len(repeated) > 1 or repeated[0][0] not in ONE_CHARACTER:
+                yield repeated
+        if isinstance(node, parser.SubPattern | tuple | list):
+            todo.extend(node)
+
+
 UNIQUE = {
     (pattern.pattern, pattern.flags, method): (where, method, pattern) for where, method, pattern in expressions()
 }
@@ -95,6 +111,16 @@ def test_an_expression_takes_no_longer_than_the_text_is_long(method: str, patter
 
     # The first one is enough: where there is one there are many, and each takes its time.
     assert next((text for text in hostile(pattern) if costs_more_than_its_length(apply, *text)), None) is None
+
+
+def test_no_expression_repeats_a_group_possessively() -> None:
+    """Before 3.11.5 a repetition that fits in part is not undone (gh-106052), and Debian 12 has 3.11.2."""
+    assert {where for where, _, pattern in UNIQUE.values() if any(possessive_groups(pattern))} == set()
+
+
+@pytest.mark.parametrize("expression", [r"(?:ab)++", r"x(?:(?:\s|ab?)*+y)?", r"(?:ab|c)?+"])
+def test_a_group_that_is_repeated_possessively_is_found(expression: str) -> None:
+    assert any(possessive_groups(re.compile(expression)))
 
 
 @pytest.mark.parametrize(

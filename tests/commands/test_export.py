@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from pinchpoint.catalogue import judge_metrics
 from pinchpoint.model import Labels, Snapshot
 from pinchpoint.runs import LimitMark, Marker, PhaseMark, Result, VerdictMark
 from polling import get_json, until
+from ports import free_port
 
 EXPORT = [sys.executable, "-m", "pinchpoint", "export"]
 DIARY = Path(__file__).parents[1] / "fixtures" / "seeds" / "io500-diary.txt"
@@ -38,11 +38,6 @@ def program(name: str) -> str:
     if found is None:
         pytest.skip(f"{name} is not installed")
     return found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def export(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from native import PARTS, Stack, free_ports
+from native import PARTS, Stack
+from ports import stack_ports
 
 
 @pytest.fixture(scope="session")
@@ -26,5 +27,5 @@ def fio() -> str:
 @pytest.fixture(scope="module")
 def stack(programs: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     directory = tmp_path_factory.mktemp("stack")
-    with Stack(directory / "state", free_ports(), runs=directory / "runs") as stack:
+    with Stack(directory / "state", stack_ports(), runs=directory / "runs") as stack:
         yield stack

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from native import OPTIONAL, PARTS, TREE, Stack, free_ports
+from native import OPTIONAL, PARTS, TREE, Stack
+from ports import stack_ports
 
 COMPOSE = TREE / "compose"
 ROOT_FILE, FILE = TREE / "compose.yaml", COMPOSE / "compose.yaml"
@@ -369,7 +370,7 @@ class TestGrafana:
         named = set(re.findall(r"\$\{(\w+)\}", "".join(file.read_text() for file in files)))
 
         assert named == set(SERVICES["grafana"]["environment"])
-        assert named <= set(Stack(tmp_path, free_ports(*OPTIONAL)).variables)
+        assert named <= set(Stack(tmp_path, stack_ports(*OPTIONAL)).variables)
 
 
 def test_the_demo_is_fio_with_the_settings_that_its_file_asks_for() -> None:

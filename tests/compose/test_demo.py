@@ -39,11 +39,12 @@ from demo_load import (
     parse_disks,
     variables,
 )
-from native import PARTS, TREE, Stack, free_ports
+from native import PARTS, TREE, Stack
 from patience import patience
 from pinchpoint.probes import devices
 from pinchpoint.roles import load_roles
 from polling import processes_of, until
+from ports import stack_ports
 
 MIB = 1 << 20
 
@@ -51,7 +52,7 @@ MIB = 1 << 20
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Free ports, and a place of its own for what is kept of a run."""
-    ports = {part.variable: str(port) for part, port in zip(PARTS.values(), free_ports().values(), strict=True)}
+    ports = {part.variable: str(port) for part, port in zip(PARTS.values(), stack_ports().values(), strict=True)}
     return os.environ | ports | {"XDG_STATE_HOME": str(tmp_path / "kept")}
 
 

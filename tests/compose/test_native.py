@@ -15,9 +15,10 @@ import pytest
 import yaml
 
 import native
-from native import PARTS, TREE, Stack, StackError, free_ports, ports_from
+from native import PARTS, TREE, Stack, StackError, ports_from
 from patience import patience
 from polling import get_json, processes_of, until
+from ports import stack_ports
 
 
 def rules() -> list[dict[str, Any]]:
@@ -106,14 +107,14 @@ class TestARunningStack:
 
     def test_is_not_started_twice(self, stack: Stack) -> None:
         with pytest.raises(StackError, match=r"runs in .* already"):
-            Stack(stack.state, free_ports()).start(keep=False)
+            Stack(stack.state, stack_ports()).start(keep=False)
 
         assert all(stack.healthy(name) for name in PARTS)
 
 
 class TestTheEndOfAStack:
     def test_leaves_no_process_when_the_block_ends(self, programs: None, tmp_path: Path) -> None:
-        with Stack(tmp_path, free_ports()) as stack:
+        with Stack(tmp_path, stack_ports()) as stack:
             assert len(processes_of(tmp_path)) == len(PARTS) + 1
 
         assert processes_of(tmp_path) == []
@@ -121,13 +122,13 @@ class TestTheEndOfAStack:
         assert not any(stack.healthy(name) for name in PARTS)
 
     def test_leaves_no_process_when_the_block_fails(self, programs: None, tmp_path: Path) -> None:
-        with pytest.raises(ZeroDivisionError), Stack(tmp_path, free_ports()):
+        with pytest.raises(ZeroDivisionError), Stack(tmp_path, stack_ports()):
             raise ZeroDivisionError
 
         assert processes_of(tmp_path) == []
 
     def test_ends_also_what_a_killed_supervisor_left(self, programs: None, tmp_path: Path) -> None:
-        with Stack(tmp_path, free_ports()):
+        with Stack(tmp_path, stack_ports()):
             for process in processes_of(tmp_path):
                 if "supervisord" in process.name():
                     process.kill()
@@ -138,16 +139,16 @@ class TestTheEndOfAStack:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
     def test_comes_with_the_end_of_its_process(self, programs: None, tmp_path: Path, number: signal.Signals) -> None:
         program = (
-            "import sys, time, pathlib, native\n"
+            "import sys, time, pathlib, native, ports\n"
             "native.exit_on_sigterm()\n"
-            "with native.Stack(pathlib.Path(sys.argv[1]), native.free_ports()):\n"
+            "with native.Stack(pathlib.Path(sys.argv[1]), ports.stack_ports()):\n"
             "    print('up', flush=True)\n"
             # A signal that comes just before a sleep begins is handled when it ends.
             "    while True: time.sleep(0.1)\n"
         )
         with subprocess.Popen(
             [sys.executable, "-c", program, str(tmp_path)],
-            env=os.environ | {"PYTHONPATH": str(TREE / "compose")},
+            env=os.environ | {"PYTHONPATH": f"{TREE / 'compose'}:{TREE / 'tests'}"},
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         ) as process:
@@ -162,7 +163,7 @@ class TestTheEndOfAStack:
 
 class TestAStackThatCannotStart:
     def test_names_the_port_its_user_the_variable_and_what_still_works(self, programs: None, tmp_path: Path) -> None:
-        ports = free_ports()
+        ports = stack_ports()
         with socket.create_server(("127.0.0.1", ports["prometheus"])), pytest.raises(StackError) as caught:
             Stack(tmp_path, ports).start(keep=False)
 
@@ -179,7 +180,7 @@ class TestAStackThatCannotStart:
         monkeypatch.setenv("PATH", str(tmp_path))
 
         with pytest.raises(StackError, match=r"Not installed: prometheus, .*\n`make setup` as root") as caught:
-            Stack(tmp_path / "state", free_ports()).start(keep=False)
+            Stack(tmp_path / "state", stack_ports()).start(keep=False)
         assert "pinchpoint run`" in str(caught.value)
 
     @pytest.mark.parametrize("keep", [False, True])
@@ -194,7 +195,7 @@ class TestAStackThatCannotStart:
         monkeypatch.setattr(native, "TREE", tree)
 
         with pytest.raises(StackError, match="Prometheus does not start") as caught:
-            Stack(tmp_path / "state", free_ports()).start(keep=keep)
+            Stack(tmp_path / "state", stack_ports()).start(keep=keep)
 
         assert "no_such_setting" in str(caught.value)
         assert processes_of(tmp_path / "state") == []
@@ -258,7 +259,7 @@ class TestGrafana:
     ) -> None:
         program = grafana.program("grafana")
 
-        with Stack(tmp_path / "state", free_ports("grafana")) as stack:
+        with Stack(tmp_path / "state", stack_ports("grafana")) as stack:
             assert stack.healthy("grafana")
             arguments, environment = grafana.start()
 
@@ -281,7 +282,7 @@ class TestGrafana:
     def test_of_old_has_a_program_of_another_name(self, grafana: Unpacked, tmp_path: Path) -> None:
         program = grafana.program("grafana-server")
 
-        command = Stack(tmp_path, free_ports("grafana")).commands()["grafana"]
+        command = Stack(tmp_path, stack_ports("grafana")).commands()["grafana"]
 
         assert command[:2] == [str(program), f"--homepath={grafana.home}"]
 
@@ -290,12 +291,12 @@ class TestGrafana:
         monkeypatch.setenv("PATH", os.environ["PATH"].partition(":")[2])
         monkeypatch.setenv("GRAFANA_HOME", str(grafana.home))
 
-        assert Stack(tmp_path, free_ports("grafana")).commands()["grafana"][0] == str(program)
+        assert Stack(tmp_path, stack_ports("grafana")).commands()["grafana"][0] == str(program)
 
     def test_is_not_started_where_nobody_wants_it(self, grafana: Unpacked, tmp_path: Path) -> None:
         grafana.program("grafana")
 
-        assert set(Stack(tmp_path, free_ports()).commands()) == set(PARTS)
+        assert set(Stack(tmp_path, stack_ports()).commands()) == set(PARTS)
 
     def test_without_its_home_counts_as_not_installed(
         self, grafana: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -303,20 +304,20 @@ class TestGrafana:
         grafana.program("grafana")
         monkeypatch.setenv("GRAFANA_HOME", str(tmp_path))
 
-        assert set(Stack(tmp_path, free_ports("grafana")).commands()) == set(PARTS)
+        assert set(Stack(tmp_path, stack_ports("grafana")).commands()) == set(PARTS)
 
 
 def test_a_state_directory_may_have_a_long_and_strange_name(programs: None, tmp_path: Path) -> None:
     state = tmp_path / "100 % of 'it'" / ("x" * 120)
 
-    with Stack(state, free_ports(), runs=tmp_path / "runs of 100 %") as stack:
+    with Stack(state, stack_ports(), runs=tmp_path / "runs of 100 %") as stack:
         assert set(stack.states()) == set(PARTS)
 
     assert processes_of(state) == []
 
 
 def test_up_status_and_down_say_what_they_found(programs: None, tmp_path: Path) -> None:
-    ports = free_ports()
+    ports = stack_ports()
     environment = os.environ | {part.variable: str(ports[name]) for name, part in PARTS.items()}
     environment["GRAFANA_HOME"] = str(tmp_path)  # where none is
 

@@ -28,15 +28,16 @@ import pytest
 from dashboards.__main__ import generated
 from dashboards.kit import panels_of
 from grafana import Asked, Choice, Client, asked_of, several, title_of, values_of
-from lab.cluster import Cluster, Mount, free_port, missing
+from lab.cluster import Cluster, Mount, missing
 from lab.loads import metadata
 from lab.observer import Observer
 from machine import Machine
 from machines import MACHINES
 from metrics import TARGET, known_metrics
-from native import PARTS, Stack, free_ports
+from native import PARTS, Stack
 from patience import patience
 from polling import get_json
+from ports import free_port, stack_ports
 
 PINCHPOINT = str(Path(sys.executable).with_name("pinchpoint"))
 SHOWN = 300.0
@@ -102,7 +103,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         if part.programs and not any(map(shutil.which, part.programs)):
             pytest.skip(f"not installed: {part.programs[0]}; `make setup` as root installs it")
     folder = tmp_path_factory.mktemp("dashboards")
-    with Stack(folder / "stack", free_ports(), runs=folder / "runs") as stack:
+    with Stack(folder / "stack", stack_ports(), runs=folder / "runs") as stack:
         observer = Observer(stack)
         with contextlib.ExitStack() as running:
             hosts = [running.enter_context(simulated_host(folder / one, one)) for one in ("powersave", "performance")]

@@ -34,8 +34,9 @@ import psutil
 from lab.account import Circumstances, account, ask, tails
 from native import interrupts_ignored
 from patience import Deadline, patience
+from ports import free_port
 
-__all__ = ["MARK", "PROGRAMS", "PYTHON", "Cluster", "Daemon", "LabError", "Mount", "free_port", "missing"]
+__all__ = ["MARK", "PROGRAMS", "PYTHON", "Cluster", "Daemon", "LabError", "Mount", "missing"]
 
 MARK = "PINCHPOINT_LAB"
 """Environment variable of every process of a cluster: the cluster's directory."""
@@ -595,13 +596,6 @@ class Cluster:
 def missing() -> list[str]:
     """Return the Debian packages of a cluster that are not installed."""
     return sorted({package for thing, package in PROGRAMS.items() if not _is_there(thing)})
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def processes(directory: Path) -> list[psutil.Process]:

@@ -11,7 +11,8 @@ import pytest
 
 from lab.cluster import Cluster, missing
 from lab.observer import Observer
-from native import PARTS, Stack, free_ports
+from native import PARTS, Stack
+from ports import stack_ports
 
 Clusters = Callable[..., Cluster]
 
@@ -51,5 +52,5 @@ def observer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Observer]:
         if part.programs and not any(map(shutil.which, part.programs)):
             pytest.skip(f"not installed: {part.programs[0]}; `make setup` as root installs it")
     state = tmp_path_factory.mktemp("stack")
-    with Stack(state, free_ports(), runs=state / "runs") as stack:
+    with Stack(state, stack_ports(), runs=state / "runs") as stack:
         yield Observer(stack)

@@ -13,8 +13,9 @@ from typing import Any, Literal, Self
 
 import psutil
 
-from lab.cluster import HERE, POLL_SECONDS, PYTHON, Cluster, LabError, free_port
+from lab.cluster import HERE, POLL_SECONDS, PYTHON, Cluster, LabError
 from patience import Deadline
+from ports import free_port
 
 __all__ = ["Ganesha", "Load", "fio_rbd", "ganesha", "has_ganesha", "metadata", "metadata_command", "rados_bench"]
 

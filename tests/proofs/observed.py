@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lab.cluster import free_port
 from patience import patience
 from pinchpoint.catalogue import all_metrics
 from pinchpoint.diagnosis.recent import Recent, RecentVerdicts
@@ -22,6 +21,7 @@ from pinchpoint.model import Snapshots
 from pinchpoint.recording import Recorder, read_recording
 from pinchpoint.sources import SourceError, TargetSource
 from polling import until
+from ports import free_port
 from truth import Truth
 
 __all__ = ["SETTLE", "Observed", "Watch", "watching"]

@@ -46,9 +46,10 @@ UNITS = {
 """Unit and factor by the unit that is printed; ``score`` is that of the phase ``concurrent``. Of any other unit the
 phase is known and its figure is not."""
 
-GAP = r"(?:\s|\[\d++(?:,\d++)?\](?:<\w++>:?)?)++"
+GAP = r"(?>(?:\s|\[\d++(?:,\d++)?\](?:<\w++>:?)?)+)"
 """What may stand between two words: blanks, and a rank's name that a launcher put there. It gives nothing back: its
-colon could also be the one that follows, and a line of many would take their square."""
+colon could also be the one that follows, and a line of many would take their square. An atomic group, because Python
+before 3.11.5 does not undo a possessive repetition of a group that fits in part (gh-106052)."""
 NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf)"
 RESULT = re.compile(
     rf"\[(?P<label>RESULT(?:-invalid)?|\s+)\]{GAP}(?:(?:BW|IOPS){GAP}phase{GAP}\d+{GAP})?"

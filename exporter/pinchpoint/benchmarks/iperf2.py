@@ -53,7 +53,7 @@ LOSS = re.compile(r"\s+(\d{1,9}(?:\.\d+)?)\s+ms\s+(\d{1,18})/\s*(\d{1,18})\s")
 CSV = re.compile(
     # reportCSV_bw_format behind CSV_timestamp and reportCSV_peer (src/Locale.c, iperf 2.0.5 to 2.1.8).
     r"(?<!\S)(?:[+-]\d{4}:)?\d{14}(?:\.\d+)?,[^,\s]+,\d{1,5},[^,\s]+,\d{1,5},(?P<id>-?\d+),"
-    r"(?P<start>\d{1,9}\.\d+)[-,](?P<end>\d{1,9}\.\d+),(?P<bytes>\d{1,18}),(?P<bits>\d{1,18})(?P<rest>(?:,[^,\s]*+)*+)$"
+    r"(?P<start>\d{1,9}\.\d+)[-,](?P<end>\d{1,9}\.\d+),(?P<bytes>\d{1,18}),(?P<bits>\d{1,18})(?P<rest>(?>(?:,[^,\s]*+)*))$"
 )
 
 

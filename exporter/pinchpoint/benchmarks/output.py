@@ -23,7 +23,7 @@ DOCUMENT_LIMIT = 16 << 20
 ENDS = re.compile(rb"[\r\n]")
 LINE_COST = 64
 """Characters that a line of a document counts for besides its own: each is an object."""
-STRING = re.compile(r'"(?:[^"\\]|\\.)*+"?')
+STRING = re.compile(r'"(?>(?:[^"\\]|\\.)*)"?')
 """A string, or what of one the line has: so no character is looked at twice."""
 
 

@@ -67,7 +67,7 @@ DATES = tuple(
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 JSON = re.compile(rb'\s*(?:["{}\[\],\d-]|true|false|null|$)')
 """What a line of a JSON document begins with."""
-BRACES = re.compile(rb'"(?:[^"\\]|\\.)*+"?|([{}])')
+BRACES = re.compile(rb'"(?>(?:[^"\\]|\\.)*)"?|([{}])')
 
 
 class Kind(NamedTuple):
