@@ -241,9 +241,7 @@ def test_results_of_a_benchmark_that_somebody_else_started_are_known_when_it_has
     benchmark: str, at_once: dict[str, tuple[Seen, Path]]
 ) -> None:
     if benchmark not in at_once:
-        pytest.skip(
-            f"{PROGRAMS[benchmark]} is not installed, or has privileges: its output is hidden, proc(5)"
-        )
+        pytest.skip(f"{PROGRAMS[benchmark]} is not installed, or has privileges: its output is hidden, proc(5)")
     seen, output = at_once[benchmark]
     text = {
         (phase["phase"], result["operation"], result["unit"]): result["value"]
