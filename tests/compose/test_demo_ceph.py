@@ -22,7 +22,7 @@ from polling import processes_of, until
 def environment(programs: None, tmp_path: Path) -> Iterator[dict[str, str]]:
     """Free ports, and places of its own for what is kept of a run and for the cluster."""
     if os.geteuid() or missing():
-        pytest.skip(f"needs root, and {', '.join(missing()) or 'nothing else'}; `make setup` as root installs it")
+        pytest.skip(f"needs {', '.join(('root', *missing()))}: run `make setup` and this as root")
     with surroundings(tmp_path) as environment:
         yield environment
 

@@ -98,7 +98,7 @@ def variables(board: str) -> list[dict[str, Any]]:
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     """Let a run, a benchmark that is found, and clients of the file system go on; then stop all but Prometheus."""
     if os.geteuid() or missing():
-        pytest.skip(f"needs root, and {', '.join(missing()) or 'nothing else'}; `make setup` as root installs it")
+        pytest.skip(f"needs {', '.join(('root', *missing()))}: run `make setup` and this as root")
     for part in PARTS.values():
         if part.programs and not any(map(shutil.which, part.programs)):
             pytest.skip(f"not installed: {part.programs[0]}; `make setup` as root installs it")

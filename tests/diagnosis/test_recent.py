@@ -41,6 +41,26 @@ def test_what_is_shown_changes_when_another_answer_holds_or_another_phase_begins
     )
 
 
+def test_requests_of_which_none_is_answered_are_stuck_however_short_what_is_seen_of_them_at_a_time() -> None:
+    verdicts, requests = RecentVerdicts(), {"client": "rados", "target": "osd"}
+
+    def shown(now: float, answered: float = 0.0) -> Kind:
+        host = (
+            MadeHost(3.0)
+            .works({"osd": 4.0}, client="rados")
+            .resource("osd_op", "osd.0", 0.01, "osd", runqueue=0.0)
+            .counter("pinchpoint_ceph_client_requests_total", answered, **requests, type="write")
+            .counter("pinchpoint_ceph_client_inflight_seconds_total", 4.0, **requests)
+        )
+        return verdicts.take(START + now, {"a": recent(host)})[0].verdict.kind
+
+    assert [shown(now) for now in (3, 6, 9)] == [Kind.LATENCY_BOUND] * 3
+    assert shown(10) is Kind.STUCK
+    assert shown(12, answered=9.0) is Kind.STUCK
+    assert shown(15, answered=9.0) is Kind.LATENCY_BOUND
+    assert shown(18) is Kind.LATENCY_BOUND
+
+
 def test_one_snapshot_is_no_verdict() -> None:
     alone = Recent()
     alone.add(lock(0.95).pair()[0])

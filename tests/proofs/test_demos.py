@@ -64,7 +64,7 @@ def test_the_demo_on_ceph_has_its_alert_before_ceph_warns_and_the_command_of_the
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     if os.geteuid() or missing():
-        pytest.skip(f"needs root, and {', '.join(missing()) or 'nothing else'}; `make setup` as root installs it")
+        pytest.skip(f"needs {', '.join(('root', *missing()))}: run `make setup` and this as root")
 
     text = said("demo_ceph.py", tmp_path / "state", environment)
 

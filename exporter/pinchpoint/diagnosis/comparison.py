@@ -24,6 +24,7 @@ from enum import StrEnum
 from statistics import fmean
 from typing import NamedTuple
 
+from pinchpoint.benchmarks.events import State
 from pinchpoint.benchmarks.output import number as number_in
 from pinchpoint.diagnosis.knobs import Knobs, Settings, knobs
 from pinchpoint.diagnosis.marks import Bottleneck, bottleneck
@@ -36,7 +37,7 @@ SHORT = 30.0
 """Seconds under which a phase is called short: it may end before caches are full and clocks have settled."""
 LONGEST = 2.0**53
 """Seconds from which on the length of a phase is none."""
-INCOMPLETE = ("failed", "stopped")
+INCOMPLETE = (State.FAILED, State.STOPPED)
 
 
 class Verdict(StrEnum):

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pinchpoint.benchmarks.events import OVER
 from pinchpoint.diagnosis.series import label, series
 from pinchpoint.model import Labels, Snapshot
 from pinchpoint.runs import Result
 
 __all__ = ["Phase", "Run", "active_phases", "current_runs"]
 
-ENDED = ("finished", "failed", "stopped")
-"""States of a run that is over."""
 RECENT = 60.0
 """Seconds for which a run that has ended is still of interest."""
 
@@ -136,7 +135,7 @@ def current_runs(snapshot: Snapshot, phases: Sequence[Phase]) -> tuple[Run, ...]
     found = []
     for labels, present in series(snapshot, "pinchpoint_run_state"):
         run, state = _run(labels), label(labels, "state")
-        end = ends.get(run, starts.get(run, 0.0)) if state in ENDED else None
+        end = ends.get(run, starts.get(run, 0.0)) if state in OVER else None
         if not present or (end is not None and snapshot.time - end > RECENT):
             continue
         done = sorted((key for key in results if key[0] == run), key=lambda key: order.get(key, 0.0))

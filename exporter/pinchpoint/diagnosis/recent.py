@@ -103,6 +103,8 @@ class Judged:
 class _Run:
     judge: Judge
     shown: Judged | None = None
+    silent: float | None = None
+    """Since when not one request was answered, in the seconds of `RecentVerdicts.take`; None where one was."""
 
 
 class RecentVerdicts:
@@ -145,9 +147,14 @@ class RecentVerdicts:
             if began:
                 # What was before is of another phase, or of none.
                 young = {name: span for name, recent in hosts.items() if (span := recent.since(max(began))) is not None}
-                found = _judged({name: usage(*span) for name, span in young.items()}, young, key)
+                seen = {name: usage(*span) for name, span in young.items()}
             else:
-                found = _judged(uses, present, key)
+                seen, young = uses, present
+            found = _judged(seen, young, key, 0.0 if run.silent is None else now - run.silent)
+            if not found.unanswered:
+                run.silent = None
+            elif run.silent is None:
+                run.silent = now - found.seconds
             found = run.judge.take(now, found)
             if found.kind is not Kind.TOO_SHORT:
                 same = run.shown is not None and run.shown.verdict.answer == found.answer
@@ -158,10 +165,13 @@ class RecentVerdicts:
 
 
 def _judged(
-    uses: Mapping[str, Usage], spans: Mapping[str, tuple[Snapshot, Snapshot]], key: tuple[str, str, str]
+    uses: Mapping[str, Usage],
+    spans: Mapping[str, tuple[Snapshot, Snapshot]],
+    key: tuple[str, str, str],
+    unanswered: float,
 ) -> Verdict:
     before, after = ({name: span[place] for name, span in spans.items()} for place in (0, 1))
-    return judge(uses, before, after, benchmark=key[0], run=key[1], shortest=FIRST)
+    return judge(uses, before, after, benchmark=key[0], run=key[1], shortest=FIRST, unanswered=unanswered)
 
 
 def _goes_on(snapshot: Snapshot, work: Workload, phase: str) -> bool:

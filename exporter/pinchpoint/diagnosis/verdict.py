@@ -111,6 +111,8 @@ class Verdict:
     """What looks like the limit and is not, with the reason."""
     blind: tuple[str, ...] = ()
     """What could not be seen."""
+    unanswered: bool = False
+    """Whether the benchmark waits for daemons that answered not one of its requests."""
     latency: tuple[str, ...] = ()
     """Where the latency of a latency-bound interval comes from, and which requests none is answered of."""
     unknown: Mapping[str, UnknownThread] = field(default_factory=dict)
@@ -201,8 +203,13 @@ def judge(
     benchmark: str = "",
     run: str = "",
     shortest: float = SHORTEST,
+    unanswered: float = 0.0,
 ) -> Verdict:
-    """Return what `verdict` does, of hosts whose usage is known already; under `shortest` seconds nothing is said."""
+    """Return what `verdict` does, of hosts whose usage is known already.
+
+    Under `shortest` seconds nothing is said. `unanswered` are the seconds up to the interval's end in which no request
+    was answered, as far as that is known of longer than the interval.
+    """
     hosts = {name: hosts[name] for name in sorted(hosts)}
     seconds = max((host.seconds for host in hosts.values()), default=0.0)
     if seconds < shortest:
@@ -221,14 +228,15 @@ def judge(
     if kind is Kind.LATENCY_BOUND:
         parts = latency(hosts, before, after, benchmark=workload.benchmark, run=workload.run, waits=shares)
     held = any(path.unanswered and shares.get(path.target, 0.0) > MOST for path in parts.paths)
-    if held and seconds >= UNANSWERED:
+    silent = max(seconds, unanswered)
+    if held and silent >= UNANSWERED:
         kind = Kind.STUCK
     hidden_links = _hidden_links(hosts, workload) if kind is Kind.LATENCY_BOUND else []
     blind = (*evidence.blind(shares, unseen), *hidden_links, *missing)
     hot = unknown.hot_threads(hosts)
     strange = not limits and any(map(unknown.full, hot.values()))
-    early = held and kind is not Kind.STUCK
-    doubts, confidence = _doubts(hosts, seconds, shares, hidden, (margin, *hidden_links), strange=strange, held=early)
+    early = silent if held and kind is not Kind.STUCK else 0.0
+    doubts, confidence = _doubts(hosts, seconds, shares, hidden, (margin, *hidden_links), strange=strange, silent=early)
     found = Verdict(
         kind,
         seconds,
@@ -241,6 +249,7 @@ def judge(
         evidence.evidence(kind, workload, limits, ranking),
         innocent(hosts, after, ranking),
         blind,
+        held,
         parts.sentences,
         hot,
         tuple(unknown.sentences(hot, limited=bool(limits))),
@@ -369,14 +378,14 @@ def _doubts(
     others: Sequence[str],
     *,
     strange: bool,
-    held: bool,
+    silent: float,
 ) -> tuple[tuple[str, ...], Confidence]:
     grave: list[str] = []
     slight: list[str] = []
     if seconds < SHORT:
         grave.append(f"only {seconds:.1f} s were seen")
-    if held:
-        grave.append(f"no request was answered in these {seconds:.1f} s: from {UNANSWERED:.0f} s on something is stuck")
+    if silent:
+        grave.append(f"no request was answered in these {silent:.1f} s: from {UNANSWERED:.0f} s on something is stuck")
     for name, host in hosts.items():
         if host.own.lost_share > LOST:
             words = f"{host.own.lost_share:.0%} of the samples on {name} were lost"
