@@ -155,16 +155,24 @@ def parse_exposition(text: str, now: float, heads: dict[str, tuple[str, Labels]]
     """
     heads = {} if heads is None else heads
     values: dict[str, dict[Labels, float]] = {}
+    last, series = "", dict[Labels, float]()
     for line in text.split("\n"):
-        if not line or line[0] == "#" or line.isspace():
+        if not line or line[0] == "#":
             continue
-        head, fields = split_sample(line)
+        # Nearly all lines are a head that is known, a space and a value.
+        head, _, value = line.rpartition(" ")
         if (known := heads.get(head)) is None:
-            if len(heads) >= HEAD_LIMIT:
-                heads.clear()
-            known = heads[head] = parse_head(head)
+            if line.isspace():
+                continue
+            head, (value, *_) = split_sample(line)
+            if (known := heads.get(head)) is None:
+                if len(heads) >= HEAD_LIMIT:
+                    heads.clear()
+                known = heads[head] = parse_head(head)
         name, labels = known
-        values.setdefault(name, {})[labels] = float(fields[0])
+        if name != last:
+            last, series = name, values.setdefault(name, {})
+        series[labels] = float(value)
     return Snapshot(now, values)
 
 
