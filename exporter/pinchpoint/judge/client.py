@@ -102,7 +102,7 @@ def _verdict(run: _Run) -> Verdict:
         said.evidence,
         said.innocent,
         said.blind,
-        said.latency,
+        latency=said.latency,
         no_role=said.no_role,
         runbook=said.runbook,
         advice=said.advice,
