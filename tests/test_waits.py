@@ -101,6 +101,8 @@ SEEN = {
     "balance_dirty_pages < balance_dirty_pages_ratelimited_flags < generic_perform_write < ext4_buffered_write_iter": (
         "writeback"
     ),
+    # fio that lets go of a file whose pages the flush worker holds
+    "__folio_lock < mpage_prepare_extent_to_map < ext4_do_writepages < ext4_writepages < do_writepages": "writeback",
     "do_get_write_access < jbd2_journal_get_write_access < __ext4_journal_get_write_access": ("disk"),
     # exec
     "folio_wait_bit_common < filemap_get_pages < filemap_read < __kernel_read < bprm_execve": "disk",
@@ -145,6 +147,8 @@ READ = {
     "folio_wait_writeback < __filemap_fdatawait_range < file_write_and_wait_range < ceph_fsync < do_fsync": "osd",
     "ceph_fsync < vfs_fsync_range < do_fsync": "mds",
     "balance_dirty_pages < generic_perform_write < ceph_write_iter < vfs_write": "writeback",
+    "folio_wait_bit_common < folio_wait_writeback < folio_wait_stable < ext4_da_write_begin": "writeback",
+    "blk_mq_get_tag < blk_mq_submit_bio < ext4_io_submit < mpage_prepare_extent_to_map < ext4_writepages": "disk",
     "rwsem_down_write_slowpath < down_write < ceph_start_io_write < ceph_write_iter": "lock",
     "ceph_write_iter < vfs_write": "lock",
     # fs/nfs, net/sunrpc
