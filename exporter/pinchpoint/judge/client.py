@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from pinchpoint.diagnosis.recent import Judged
@@ -36,6 +38,8 @@ class _Limit(msgspec.Struct):
 
 
 class _Said(msgspec.Struct):
+    """Fields of a `Verdict`."""
+
     kind: Kind
     confidence: Confidence
     doubts: tuple[str, ...]
@@ -89,26 +93,20 @@ def parse_verdicts(body: bytes) -> list[Judged]:
 
 def _verdict(run: _Run) -> Verdict:
     ranking = [(_limit(limit), limit.named) for limit in run.ranking]
-    said = run.verdict
     return Verdict(
-        said.kind,
-        run.seconds,
-        run.waits,
-        tuple(limit for limit, named in ranking if named),
-        tuple(limit for limit, _ in ranking),
-        said.margin,
-        said.confidence,
-        said.doubts,
-        said.evidence,
-        said.innocent,
-        said.blind,
-        latency=said.latency,
-        no_role=said.no_role,
-        runbook=said.runbook,
-        advice=said.advice,
+        **_fields(run.verdict),
+        seconds=run.seconds,
+        waits=run.waits,
+        limits=tuple(limit for limit, named in ranking if named),
+        ranking=tuple(limit for limit, _ in ranking),
     )
 
 
 def _limit(found: _Limit) -> Limit:
-    values = {name: getattr(found, name) for name in found.__struct_fields__ if name != "named"}
+    values = _fields(found)
+    del values["named"]
     return Limit(**values, reach=found.blame)
+
+
+def _fields(struct: msgspec.Struct) -> dict[str, Any]:
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}
