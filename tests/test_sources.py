@@ -486,6 +486,21 @@ def test_a_prometheus_server_is_asked_once_for_each_scrape(server: tuple[Server,
     assert prometheus.asked == [["a:1", "b:1"], ["b:1"]]
 
 
+def test_a_host_that_is_scraped_rarely_is_lost_after_some_scrapes(server: tuple[Server, PrometheusSource]) -> None:
+    prometheus, source = server
+    for at in (950.0, 965.0, 980.0):
+        prometheus.scrape("rarely:1", at)
+    for at in (980.0, 982.0, 984.0):
+        prometheus.scrape("lost:1", at)
+    prometheus.scrape("new:1", 999.5)
+
+    found = source.snapshots()
+
+    assert {host: snapshot.lasts for host, snapshot in found.items()} == {"rarely:1": 37.5, "new:1": 37.5}
+    prometheus.scrape("lost:1", 986.0)
+    assert source.snapshots()["lost:1"].lasts == 5.0
+
+
 def test_a_scrape_that_has_come_in_part_is_taken_when_it_is_whole(server: tuple[Server, PrometheusSource]) -> None:
     """By remote write a scrape is sent in several pieces."""
     prometheus, source = server

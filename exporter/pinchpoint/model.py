@@ -45,6 +45,10 @@ class Point(NamedTuple):
     value: float
 
 
+STALE = 5.0
+"""Seconds for which a host that gives no answer stands as it was last seen: several scrapes at the usual interval."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Every series of one exporter at one time.
@@ -56,6 +60,8 @@ class Snapshot:
     time: float
     """Unix time in seconds."""
     values: Mapping[str, Mapping[Labels, float]] = field(default_factory=dict)
+    lasts: float = STALE
+    """Seconds for which it stands where no newer one comes; longer where they come rarely."""
 
     @classmethod
     def of(cls, time: float, points: Iterable[Point]) -> Snapshot:

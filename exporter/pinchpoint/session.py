@@ -27,6 +27,7 @@ from pinchpoint.diagnosis.usage import Usage
 from pinchpoint.diagnosis.verdict import Verdict, judge_phase
 from pinchpoint.diagnosis.window import Sightings, Stream, Window, Windows
 from pinchpoint.figures import format_result
+from pinchpoint.model import Snapshot
 from pinchpoint.procfs import parse_stat, read_bytes
 from pinchpoint.prometheus import FiredAlert
 from pinchpoint.recording import Recorder
@@ -287,6 +288,8 @@ class Session:
         for name in problems.keys() - self._silent:
             self._silent.add(name)
             self._warn(f"no samples: {name}: {problems[name]}")
+        # A recording does not say how rarely a server scrapes, and whoever reads it has to judge as we do now.
+        fresh = {host: Snapshot(snapshot.time, snapshot.values) for host, snapshot in fresh.items()}
         moment = self._stream.take(fresh)
         if not moment:
             return

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 import socket
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from ipaddress import ip_address
+from itertools import pairwise
 from pathlib import Path
 from threading import Condition, Thread
 from typing import Protocol
@@ -21,7 +23,7 @@ from urllib.parse import urlsplit
 
 from pinchpoint.catalogue import all_metrics
 from pinchpoint.fetch import Fetcher, FetchError
-from pinchpoint.model import THIS_HOST, Labels, Snapshot, Snapshots, time_of
+from pinchpoint.model import STALE, THIS_HOST, Labels, Snapshot, Snapshots, time_of
 from pinchpoint.prometheus import PrometheusError, RawSeries, raw_series
 from pinchpoint.recording import INSTANCE, read_recording
 from pinchpoint.sampler import Sampler
@@ -45,6 +47,8 @@ OWN = "pinchpoint_"
 """Begins the names of the metrics of Pinchpoint."""
 CLOCK = f"{OWN}sampler_priority_info"
 """One series of a host, which says when Prometheus scraped it: all series of a scrape have one time."""
+CLOCKS = f'{{__name__="{CLOCK}"}}'
+"""Selects it."""
 MILLISECOND = 0.001
 """What Prometheus counts time in."""
 HEADS = 10_000
@@ -56,7 +60,11 @@ SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 PATIENCE = 1.0
 """Seconds that several sources together have for their answers."""
 RECENT = 15.0
-"""Seconds after which a host that Prometheus has no new sample of counts as lost: the window of the rules."""
+"""Seconds after which a host that Prometheus has no new sample of counts as lost ..."""
+MISSED = 2.5
+"""... or so many of its scrapes, if these take longer."""
+COUNTED, RECOUNTED = 150.0, 60.0
+"""Seconds in which scrapes are counted, so that one in a minute is known, and after which they are again."""
 
 
 class SourceError(Exception):
@@ -184,9 +192,18 @@ class PrometheusSource:
     """
 
     def __init__(
-        self, url: str, leave_out: Callable[[str], bool] = lambda instance: False, timeout: float = 2.0
+        self,
+        url: str,
+        leave_out: Callable[[str], bool] = lambda instance: False,
+        timeout: float = 2.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = url
+        self._clock = clock
+        self._intervals: dict[str, float] = {}
+        """Seconds between the scrapes of each host."""
+        self._counted: float | None = None
+        """When scrapes were counted last, as the clock has it."""
         self.problems: Mapping[str, str] = {}
         self._leave_out = leave_out
         self._fetcher = Fetcher(timeout)
@@ -211,12 +228,12 @@ class PrometheusSource:
         if not found and not self._seen:
             raise SourceError(
                 self.name,
-                f"has no series of Pinchpoint in its last {RECENT:g} s: it should scrape the exporters every 5 s or "
-                "faster, see compose/prometheus.yml",
+                f"has no series of Pinchpoint in its last {self._recent:g} s: it should scrape the exporters every 5 s "
+                "or faster, see compose/prometheus.yml",
             )
         self._seen |= dict.fromkeys(found)
         self.problems = {
-            host: f"Prometheus at {self.name} has no samples of the last {RECENT:g} s"
+            host: f"Prometheus at {self.name} has no samples of the last {self._lasts(host, RECENT):g} s"
             for host in self._seen
             if host not in found and not self._leave_out(host)
         }
@@ -226,10 +243,15 @@ class PrometheusSource:
 
     def _newest(self) -> dict[str, Snapshot]:
         """Return the hosts of the server. Raises PrometheusError."""
+        if self._counted is None or self._clock() - self._counted >= RECOUNTED:
+            self._count()
         scraped: dict[str, float] = {}
-        for (host, _, _), at, _ in self._ask(f'{{__name__="{CLOCK}"}}', RECENT):
+        for (host, _, _), samples in self._ask(CLOCKS, self._recent):
             if not self._leave_out(host):
+                at, _ = samples[-1]
                 scraped[host] = max(at, scraped.get(host, at))
+        last = max(scraped.values(), default=0.0)
+        scraped = {host: at for host, at in scraped.items() if last - at <= self._lasts(host, RECENT)}
         known = {host: self._hosts[host] for host in scraped if host in self._hosts}
         new = {host: at for host, at in scraped.items() if host not in known or at > known[host].time}
         found: dict[str, Snapshot] = {}
@@ -249,26 +271,44 @@ class PrometheusSource:
         newest: dict[str, float] = {}
         instances = json.dumps("|".join(SPECIAL.sub(r"\\\g<0>", host) for host in hosts), ensure_ascii=False)
         selector = f'{{__name__=~"{OWN}.+",{INSTANCE}=~{instances}}}'
-        samples = list(self._ask(selector, max(times) - min(times) + MILLISECOND, max(times)))
-        for (host, _, _), at, _ in samples:
+        series = list(self._ask(selector, max(times) - min(times) + MILLISECOND, max(times)))
+        for (host, _, _), samples in series:
+            at, _ = samples[-1]
             newest[host] = max(at, newest.get(host, at))
         found: dict[str, dict[str, dict[Labels, float]]] = {host: {} for host in newest}
-        for (host, name, labels), at, text in samples:
+        for (host, name, labels), samples in series:
+            at, text = samples[-1]
             # All series of one scrape have one time: an older one has ended since.
             if at == newest[host]:
                 try:
                     found[host].setdefault(name, {})[labels] = float(text)
                 except ValueError as error:
                     raise PrometheusError(f"{self.name}: {name} has the value {text!r}") from error
-        return {host: Snapshot(newest[host], values) for host, values in found.items()}
+        return {host: Snapshot(newest[host], values, self._lasts(host, STALE)) for host, values in found.items()}
+
+    def _count(self) -> None:
+        """Look how rarely each host is scraped. Raises PrometheusError."""
+        intervals = {}
+        for (host, _, _), samples in self._ask(CLOCKS, COUNTED):
+            if len(samples) > 1:
+                gaps = [later - earlier for (earlier, _), (later, _) in pairwise(samples)]
+                intervals[host] = min(COUNTED, statistics.median(gaps))
+        self._intervals, self._counted = intervals, self._clock()
+
+    def _lasts(self, host: str, least: float) -> float:
+        """Return for how many seconds a scrape of a host counts, `least` or more; a new host is as slow as any."""
+        interval = self._intervals.get(host) or max(self._intervals.values(), default=0.0)
+        return max(least, MISSED * interval)
+
+    @property
+    def _recent(self) -> float:
+        """Seconds in which each host that is well was scraped."""
+        return max(RECENT, MISSED * max(self._intervals.values(), default=0.0))
 
     def _ask(
         self, selector: str, seconds: float, end: float | None = None
-    ) -> Iterator[tuple[tuple[str, str, Labels], float, str]]:
-        """Yield the series of a selector, each with the time and the value of its newest sample.
-
-        Raises PrometheusError.
-        """
+    ) -> Iterator[tuple[tuple[str, str, Labels], list[tuple[float, str]]]]:
+        """Yield the series of a selector, each with the times and values of its samples. Raises PrometheusError."""
         for series in raw_series(self._fetcher, self.name, selector, seconds, end):
             if series.values:
                 written = bytes(series.metric)
@@ -276,7 +316,7 @@ class PrometheusSource:
                     if len(self._heads) >= self._most:
                         self._heads.clear()
                     head = self._heads[written] = self._head(series)
-                yield head, *series.values[-1]
+                yield head, series.values
 
     def _head(self, series: RawSeries) -> tuple[str, str, Labels]:
         """Return the host of a series, its name, and the labels that the exporter gave. Raises PrometheusError.

@@ -65,6 +65,20 @@ def test_a_phase_whose_host_falls_silent_ends_where_it_was_seen_last() -> None:
     assert [(one.phase, one.end) for one in found.phases][1:] == [("mdtest_easy_write", START + 70)]
 
 
+def test_hosts_that_are_scraped_every_15_s_are_judged_over_all_of_a_phase() -> None:
+    found, said = engine(), []
+    for second, moment in enumerate(watched()):
+        rare = {host: Snapshot(one.time, one.values, lasts=37.5) for host, one in moment.items()}
+        if second % 15 in (0, 7):
+            host = CLIENT if second % 15 else MDS
+            found.take({host: rare[host]})
+        said += [(one.phase, one.verdict.words) for one in found.step(moment[CLIENT].time)]
+
+    phases = {one.phase: one.verdict.words for one in found.phases}
+    assert phases["mdtest_easy_write"] == "limited by mds_lock of mds.a"
+    assert ("mdtest_easy_write", "limited by mds_lock of mds.a") in said
+
+
 def test_a_judge_that_starts_in_the_middle_of_a_phase_judges_the_rest_of_it() -> None:
     found = engine()
     for moment in watched():

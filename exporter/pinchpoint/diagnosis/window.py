@@ -14,13 +14,11 @@ from typing import NamedTuple
 
 from pinchpoint.diagnosis.series import finite, label
 from pinchpoint.diagnosis.usage import UNKNOWN_THREAD, restarted
-from pinchpoint.model import Snapshot, Snapshots, time_of
+from pinchpoint.model import STALE, Snapshot, Snapshots, time_of
 from pinchpoint.runs import PhaseMark
 
-__all__ = ["STALE", "Sighting", "Sightings", "Stream", "Window", "Windows", "needed", "parting", "with_ended"]
+__all__ = ["Sighting", "Sightings", "Stream", "Window", "Windows", "needed", "parting", "with_ended"]
 
-STALE = 5.0
-"""Seconds for which a host that gives no answer stands as it was last seen: several scrapes of a slow Prometheus."""
 ENDING = (
     "pinchpoint_resource_",
     "pinchpoint_workload_",
@@ -75,7 +73,7 @@ def with_ended(earlier: Snapshot | None, later: Snapshot, *, gauges: bool = True
             # To compare lists of what are the same objects is cheap, to look each of them up is not.
             if list(series) != list(now) and series.keys() - now.keys():
                 values[name] = {**series, **now}
-    return Snapshot(later.time, values)
+    return Snapshot(later.time, values, later.lasts)
 
 
 @dataclass(slots=True)
@@ -85,7 +83,7 @@ class _Moment:
     """Each host as it was last seen."""
 
     def fresh(self) -> dict[str, Snapshot]:
-        return {host: snapshot for host, snapshot in self.hosts.items() if self.time - snapshot.time <= STALE}
+        return {host: snapshot for host, snapshot in self.hosts.items() if self.time - snapshot.time <= snapshot.lasts}
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from pinchpoint.diagnosis.progress import Phase, active_phases
 from pinchpoint.diagnosis.recent import Judged, Recent, RecentVerdicts
 from pinchpoint.diagnosis.series import finite
 from pinchpoint.diagnosis.verdict import Verdict, judge_phase
-from pinchpoint.diagnosis.window import STALE, Sightings, Stream, Window, Windows
+from pinchpoint.diagnosis.window import Sightings, Stream, Window, Windows
 from pinchpoint.model import Snapshot, Snapshots, time_of
 
 __all__ = ["Engine", "PhaseVerdict"]
@@ -120,7 +120,8 @@ class Engine:
         over = [
             (key, phase)
             for key, phase in self._open.items()
-            if (phase.host in moment and phase.seen < moment[phase.host].time) or now - phase.seen > STALE
+            if (phase.host in moment and phase.seen < moment[phase.host].time)
+            or now - phase.seen > self._stream.latest[phase.host].lasts
         ]
         for key, phase in over:
             del self._open[key]

@@ -15,14 +15,13 @@ from typing import Any
 from pinchpoint import __version__
 from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.recent import Judged
-from pinchpoint.diagnosis.window import STALE
 from pinchpoint.judge import metrics
 from pinchpoint.judge.client import SCHEMA
 from pinchpoint.judge.engine import Engine, PhaseVerdict
 from pinchpoint.judge.hosts import Hosts, Problem
 from pinchpoint.judge.points import fact_points, judge_points, phase_points, run_points
 from pinchpoint.judge.targets import Target, TargetFiles
-from pinchpoint.model import Point
+from pinchpoint.model import STALE, Point
 from pinchpoint.report.document import verdict_json
 from pinchpoint.sources import RECENT, PrometheusSource, Source, TargetSource
 
