@@ -696,6 +696,11 @@ def _configuration(directory: Path, fsid: str, port: int, cluster: Cluster) -> s
             "osd_memory_target": "1Gi",
             "osd_crush_initial_weight": "1",
             "bluestore_block_size": "8Gi",
+            # Each entry holds the buffers of its operation: a gigabyte after 40,000 writes of 16 KiB.
+            "osd_min_pg_log_entries": "50",
+            "osd_max_pg_log_entries": "100",
+            "osd_target_pg_log_entries_per_osd": "400",
+            "osd_pg_log_dups_tracked": "100",
         },
         "mds": {"public_addr": "127.0.0.1"},
         # Clients on one host with one name would fight over the default.

@@ -94,7 +94,7 @@ RADOS = ["rados", "bench", "-p", "rbd", "6", "-t", "1"]
 READ = ["--run-name", KEPT]
 COMMANDS = {
     "rados write": Command(
-        "rados_bench", [*RADOS, "write", "-b", "16384"], ["write", "cleanup"], rados_figures("write")
+        "rados_bench", [*RADOS, "write", "-b", "4096"], ["write", "cleanup"], rados_figures("write")
     ),
     "rados rand": Command("rados_bench", [*RADOS, "rand", *READ], ["rand"], rados_figures("rand")),
     "rbd": Command(
@@ -116,7 +116,7 @@ COMMANDS = {
 @pytest.fixture(scope="module")
 def cluster(looked_at: Cluster) -> Cluster:
     for command in (
-        [*RADOS, "write", "-b", "16384", "--no-cleanup", *READ],
+        [*RADOS, "write", "-b", "4096", "--no-cleanup", *READ],
         ["rbd", "create", "--size", "256M", f"rbd/{IMAGE}"],
     ):
         subprocess.run(command, env=looked_at.environment(), check=True, capture_output=True)
