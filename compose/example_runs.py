@@ -78,7 +78,7 @@ def _oldest(prometheus: str) -> float:
 
 def _get(url: str, **parameters: str) -> Any:
     try:
-        answer = httpx.get(url, params=parameters, timeout=10.0, trust_env=False)
+        answer = httpx.get(url, params=parameters, timeout=60.0, trust_env=False)
         answer.raise_for_status()
         return answer.json()["data"]
     except (httpx.HTTPError, ValueError, LookupError) as error:

@@ -59,32 +59,44 @@ class Load(NamedTuple):
     """What the hypervisor gave to others (proc(5), "steal")."""
     runnable: int
     """Threads that run or wait for a CPU now (/proc/loadavg, fourth field), this one among them."""
+    disk: float = 0.0
+    """Seconds in which some thread waited for a disk (PSI, since Linux 4.20) ..."""
+    disk_lately: float = 0.0
+    """... and the share of the last 10 s, 0 to 1."""
 
     @classmethod
     def read(cls, procfs: Path = Path("/proc")) -> Load:
-        """Read /proc/stat and /proc/loadavg (proc(5))."""
+        """Read /proc/stat, /proc/loadavg (proc(5)) and /proc/pressure/io (Documentation/accounting/psi.rst)."""
         ticks = [int(word) for word in (procfs / "stat").read_text().split("\n", 1)[0].split()[1:9]]
         _, _, _, idle, iowait, _, _, stolen = ticks
         runnable = int((procfs / "loadavg").read_text().split()[3].partition("/")[0])
-        return cls(time.monotonic(), sum(ticks), idle + iowait, stolen, runnable)
+        disk = _pressure("io", procfs)
+        waited, lately = float(disk.get("total", 0)) / 1e6, float(disk.get("avg10", 0)) / 100
+        return cls(time.monotonic(), sum(ticks), idle + iowait, stolen, runnable, waited, lately)
 
     def stolen_share(self, since: Load) -> float:
         """Return the share of the CPUs' time since an earlier reading that a hypervisor took, 0 to 1."""
         return (self.stolen - since.stolen) / max(1, self.total - since.total)
 
     def slowness(self, since: Load | None = None) -> float:
-        """Return by how much longer everything takes now, on this machine's CPUs: 1 where nobody waits for one."""
-        share = max(1.0, self.runnable / (os.cpu_count() or 1))
-        return share if since is None else share / max(0.1, 1 - self.stolen_share(since))
+        """Return by how much longer everything takes now: 1 where nobody waits for a CPU of this machine or a disk."""
+        cpu = max(1.0, self.runnable / (os.cpu_count() or 1))
+        disk = self.disk_lately
+        if since is not None:
+            cpu /= max(0.1, 1 - self.stolen_share(since))
+            disk = (self.disk - since.disk) / max(TICK, self.time - since.time)
+        return max(cpu, 1 / max(0.1, 1 - disk))
 
     def words(self, since: Load) -> str:
         """Return what the machine did since an earlier reading."""
         ticks = max(1.0, self.total - since.total)
         load = " ".join(f"{load:.1f}" for load in os.getloadavg())
+        pressure = [f"{what} {found['avg10']}%" for what in ("cpu", "memory", "io") if (found := _pressure(what))]
+        shortages = f", pressure {' '.join(pressure)}" if pressure else ""
         return (
             f"{self.time - since.time:.0f} s: CPUs {1 - (self.idle - since.idle) / ticks:.0%} busy, "
             f"{self.stolen_share(since):.0%} stolen; now {self.runnable} threads want "
-            f"{os.cpu_count()} CPUs, load {load}, {_available() >> 20} MiB available{_pressure()}"
+            f"{os.cpu_count()} CPUs, load {load}, {_available() >> 20} MiB available{shortages}"
         )
 
 
@@ -94,15 +106,13 @@ def _available(procfs: Path = Path("/proc")) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
 
 
-def _pressure(procfs: Path = Path("/proc")) -> str:
-    """Return what the kernel says of shortages in the last 10 s (PSI, since Linux 4.20), where it does."""
-    found = []
-    for name in ("cpu", "memory", "io"):
-        try:
-            found.append(f"{name} {(procfs / 'pressure' / name).read_text().split()[1].removeprefix('avg10=')}%")
-        except (OSError, IndexError):
-            continue
-    return f", pressure {' '.join(found)}" if found else ""
+def _pressure(what: str, procfs: Path = Path("/proc")) -> dict[str, str]:
+    """Return what the kernel says of a shortage that some thread has (``avg10``, ``total``), where it does."""
+    try:
+        words = (procfs / "pressure" / what).read_text().split("\n", 1)[0].split()[1:]
+    except OSError:
+        return {}
+    return dict(word.split("=", 1) for word in words)
 
 
 class Stopwatch:

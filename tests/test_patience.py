@@ -16,10 +16,10 @@ from polling import WAITS, until
 TICKS = 100
 
 
-def load(seconds: float, *, runnable: int = 1, busy: float = 0, stolen: float = 0) -> Load:
+def load(seconds: float, *, runnable: int = 1, busy: float = 0, stolen: float = 0, disk: float = 0) -> Load:
     """What a machine says after so many seconds since its start, with one CPU's time shared out."""
     total = seconds * TICKS
-    return Load(seconds, total, total * (1 - busy), total * stolen, runnable)
+    return Load(seconds, total, total * (1 - busy), total * stolen, runnable, seconds * disk, disk)
 
 
 def test_a_machine_whose_cpus_nobody_waits_for_is_not_slow() -> None:
@@ -36,13 +36,24 @@ def test_so_does_what_the_hypervisor_takes() -> None:
     assert load(2, stolen=0.25).slowness(load(1, stolen=0)) == pytest.approx(2)
 
 
+def test_and_threads_that_wait_for_a_disk() -> None:
+    assert load(2, disk=0.8).slowness() == pytest.approx(5)
+    assert load(2, disk=0.8).slowness(load(1, disk=0.8)) == pytest.approx(5)
+    assert load(2, runnable=8 * (os.cpu_count() or 1), disk=0.8).slowness() == 8
+
+
 def test_the_machine_is_read_from_procfs(tmp_path: Path) -> None:
+    (tmp_path / "pressure").mkdir()
+    (tmp_path / "pressure" / "io").write_text(
+        "some avg10=3.60 avg60=3.54 total=3049935967\nfull avg10=9\n"
+    )
     (tmp_path / "stat").write_text("cpu  10 1 5 70 4 0 2 8 0 0\ncpu0 1 2 3\n")
     (tmp_path / "loadavg").write_text("0.5 0.4 0.3 7/321 4711\n")
 
     found = Load.read(tmp_path)
 
     assert (found.total, found.idle, found.stolen, found.runnable) == (100, 74, 8, 7)
+    assert (found.disk, found.disk_lately) == pytest.approx((3049.9, 0.036), rel=1e-3)
 
 
 @pytest.mark.parametrize(("runnable", "passed"), [(1, 3.0), (4, 0.75)])
