@@ -44,9 +44,7 @@ def test_and_threads_that_wait_for_a_disk() -> None:
 
 def test_the_machine_is_read_from_procfs(tmp_path: Path) -> None:
     (tmp_path / "pressure").mkdir()
-    (tmp_path / "pressure" / "io").write_text(
-        "some avg10=3.60 avg60=3.54 total=3049935967\nfull avg10=9\n"
-    )
+    (tmp_path / "pressure" / "io").write_text("some avg10=3.60 avg60=3.54 total=3049935967\nfull avg10=9\n")
     (tmp_path / "stat").write_text("cpu  10 1 5 70 4 0 2 8 0 0\ncpu0 1 2 3\n")
     (tmp_path / "loadavg").write_text("0.5 0.4 0.3 7/321 4711\n")
 

@@ -381,12 +381,9 @@ class _Window:
         for (labels, value), old in zip(
             later.items(), earlier.values() if same else map(earlier.get, later), strict=True
         ):
-            if not 0 <= value < LARGEST:
-                continue
-            before = -1.0 if old is None or not 0 <= old < LARGEST else old
-            if 0 <= before <= value:
-                yield labels, value - before
-            elif (before >= 0 or from_zero) and value <= most:
+            if old is not None and 0 <= old <= value < LARGEST:
+                yield labels, value - old
+            elif 0 <= value <= most and value < LARGEST and (from_zero or (old is not None and 0 <= old < LARGEST)):
                 yield labels, value
 
     def gain(self, name: str) -> float | None:
