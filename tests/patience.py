@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from memory import available
+
 __all__ = ["Deadline", "Load", "Stopwatch", "Wait", "Waits", "calibrated", "patience"]
 
 REFERENCE = 0.010
@@ -96,14 +98,8 @@ class Load(NamedTuple):
         return (
             f"{self.time - since.time:.0f} s: CPUs {1 - (self.idle - since.idle) / ticks:.0%} busy, "
             f"{self.stolen_share(since):.0%} stolen; now {self.runnable} threads want "
-            f"{os.cpu_count()} CPUs, load {load}, {_available() >> 20} MiB available{shortages}"
+            f"{os.cpu_count()} CPUs, load {load}, {available() >> 20} MiB available{shortages}"
         )
-
-
-def _available(procfs: Path = Path("/proc")) -> int:
-    """Return the bytes of memory that programs can have."""
-    lines = (procfs / "meminfo").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
 
 
 def _pressure(what: str, procfs: Path = Path("/proc")) -> dict[str, str]:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import pytest
 
 import demo_ceph
 from demo_surroundings import surroundings
-from lab.cluster import MARK, missing
+from lab.cluster import MARK, lacking
 from native import TREE
 from patience import patience
 from polling import processes_of, until
@@ -21,8 +20,8 @@ from polling import processes_of, until
 @pytest.fixture
 def environment(programs: None, tmp_path: Path) -> Iterator[dict[str, str]]:
     """Free ports, and places of its own for what is kept of a run and for the cluster."""
-    if os.geteuid() or missing():
-        pytest.skip(f"needs {', '.join(('root', *missing()))}: run `make setup` and this as root")
+    if reason := lacking():
+        pytest.skip(reason)
     with surroundings(tmp_path) as environment:
         yield environment
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -28,7 +27,7 @@ import pytest
 from dashboards.__main__ import generated
 from dashboards.kit import panels_of
 from grafana import Asked, Choice, Client, asked_of, several, title_of, values_of
-from lab.cluster import Cluster, Mount, missing
+from lab.cluster import Cluster, Mount, lacking
 from lab.loads import metadata
 from lab.observer import Observer
 from machine import Machine
@@ -97,8 +96,8 @@ def variables(board: str) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     """Let a run, a benchmark that is found, and clients of the file system go on; then stop all but Prometheus."""
-    if os.geteuid() or missing():
-        pytest.skip(f"needs {', '.join(('root', *missing()))}: run `make setup` and this as root")
+    if reason := lacking():
+        pytest.skip(reason)
     for part in PARTS.values():
         if part.programs and not any(map(shutil.which, part.programs)):
             pytest.skip(f"not installed: {part.programs[0]}; `make setup` as root installs it")

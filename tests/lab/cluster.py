@@ -32,14 +32,17 @@ import httpx
 import psutil
 
 from lab.account import Circumstances, account, ask, tails
+from memory import available
 from native import interrupts_ignored
 from patience import Deadline, patience
 from ports import free_port
 
-__all__ = ["MARK", "PROGRAMS", "PYTHON", "Cluster", "Daemon", "LabError", "Mount", "missing"]
+__all__ = ["MARK", "PROGRAMS", "PYTHON", "Cluster", "Daemon", "LabError", "Mount", "lacking", "missing"]
 
 MARK = "PINCHPOINT_LAB"
 """Environment variable of every process of a cluster: the cluster's directory."""
+NEEDED = 3 << 30
+"""Bytes: an OSD on memstore that is written to has 1.5 GiB."""
 PYTHON = "/usr/bin/python3"
 """Debian's own Python: the one that its modules rados and cephfs are for."""
 PREFIX = "pinchpoint-lab-"
@@ -596,6 +599,17 @@ class Cluster:
 def missing() -> list[str]:
     """Return the Debian packages of a cluster that are not installed."""
     return sorted({package for thing, package in PROGRAMS.items() if not _is_there(thing)})
+
+
+def lacking() -> str:
+    """Return what a cluster and a load need and this machine does not have; empty where there can be one."""
+    if os.geteuid():
+        return "needs root, for ceph-fuse"
+    if packages := missing():
+        return f"not installed: {', '.join(packages)}; `make setup` as root installs it"
+    if (memory := available()) < NEEDED:
+        return f"a cluster needs {NEEDED >> 20} MiB of memory, {memory >> 20} MiB are available"
+    return ""
 
 
 def processes(directory: Path) -> list[psutil.Process]:

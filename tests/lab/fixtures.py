@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from lab.cluster import Cluster, missing
+from lab.cluster import Cluster, lacking
 from lab.observer import Observer
 from native import PARTS, Stack
 from ports import stack_ports
@@ -19,10 +18,8 @@ Clusters = Callable[..., Cluster]
 
 def each_cluster() -> Iterator[Clusters]:
     """Yield what starts clusters, with the parameters of `Cluster`; they end when this is resumed."""
-    if os.geteuid():
-        pytest.skip("needs root, for ceph-fuse")
-    if packages := missing():
-        pytest.skip(f"not installed: {', '.join(packages)}; `make setup` as root installs it")
+    if reason := lacking():
+        pytest.skip(reason)
     with contextlib.ExitStack() as stack:
         yield lambda **parameters: stack.enter_context(Cluster(**parameters))
 

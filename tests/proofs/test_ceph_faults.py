@@ -20,7 +20,7 @@ import pytest
 
 from disks import device_of
 from lab import loads
-from lab.cluster import PYTHON, Cluster, Daemon, missing
+from lab.cluster import PYTHON, Cluster, Daemon, lacking
 from pinchpoint.diagnosis.verdict import Kind
 from pinchpoint.sources import TargetSource
 from polling import until
@@ -58,8 +58,8 @@ pytestmark = pytest.mark.usefixtures("rested")
 
 @pytest.fixture(scope="module")
 def shared(watch: Watch) -> Iterator[Cluster]:
-    if packages := missing():
-        pytest.skip(f"not installed: {', '.join(packages)}; `make setup` as root installs it")
+    if reason := lacking():
+        pytest.skip(reason)
     with Cluster(store="bluestore") as cluster:
         yield cluster
 

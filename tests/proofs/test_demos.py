@@ -12,7 +12,7 @@ import pytest
 
 from demo_load import calibrated
 from demo_surroundings import surroundings
-from lab.cluster import missing
+from lab.cluster import lacking
 from native import TREE
 from polling import processes_of
 from proofs.faults import slow_disk
@@ -63,8 +63,8 @@ def test_the_demo_ends_with_both_verdicts_and_their_alerts(
 def test_the_demo_on_ceph_has_its_alert_before_ceph_warns_and_the_command_of_the_alert_ends_both(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    if os.geteuid() or missing():
-        pytest.skip(f"needs {', '.join(('root', *missing()))}: run `make setup` and this as root")
+    if reason := lacking():
+        pytest.skip(reason)
 
     text = said("demo_ceph.py", tmp_path / "state", environment)
 

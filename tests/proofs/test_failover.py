@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from lab import loads
-from lab.cluster import Cluster, missing
+from lab.cluster import Cluster, lacking
 from lab.observer import Observer, started
 from polling import until
 
@@ -61,8 +61,8 @@ def of(cluster: Cluster, metric: str, daemon: str) -> str:
 @pytest.fixture(scope="module")
 def failover(trial: int, observer: Observer) -> Iterator[Failover]:
     """What was seen of a cluster whose active MDS was killed; another one for each trial."""
-    if packages := missing():
-        pytest.skip(f"not installed: {', '.join(packages)}; `make setup` as root installs it")
+    if reason := lacking():
+        pytest.skip(reason)
     with Cluster(mdss=2, options=OPTIONS) as cluster:
         yield killed(cluster, observer)
 
