@@ -1,9 +1,10 @@
-"""Where tests put what is temporary."""
+"""Where tests put what is temporary; as a script, for scripts/setup and scripts/test."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -37,3 +38,8 @@ def _below(tree: Path) -> Path:
     directory = tree / ".tmp"
     directory.mkdir(exist_ok=True)
     return directory
+
+
+if __name__ == "__main__":
+    problem, found = scratch_directory()
+    sys.exit(problem) if found is None else print(found)

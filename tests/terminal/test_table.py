@@ -65,6 +65,15 @@ def test_no_name_is_broken(width: int) -> None:
     assert max(len(line) for line in text.splitlines()) <= width
 
 
+def test_what_the_verdict_names_is_shown_whatever_else_is_fuller() -> None:
+    others = tuple(resource("disk", f"loop{number}", 1.0, 1.0) for number in range(5))
+    usage = Usage(0.0, 25.0, (*others, resource("disk", "vda", 0.93, 0.98)))
+
+    lines = shown([PhaseRecord(WRITE.mark, usage, WRITE.verdict)], 110)
+
+    assert lines.index("! disk vda") < lines.index("! disk loop0")
+
+
 def test_what_is_full_most_of_the_time_is_marked_and_the_mark_is_explained() -> None:
     text = shown([WRITE], 80)
 

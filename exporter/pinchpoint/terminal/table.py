@@ -49,7 +49,7 @@ def run_table(phases: Sequence[PhaseRecord], *, alerts: bool, width: int) -> Tab
             Text(mark.name),
             Text(f"{(mark.end or mark.start) - mark.start:.1f} s"),
             Text("\n".join(format_result(result) for result in mark.results) or "-"),
-            Text("\n").join([*_verdict(phase.verdict), _resources(phase.usage)]),
+            Text("\n").join([*_verdict(phase.verdict), _resources(phase.usage, phase.verdict)]),
         ]
         if beside:
             cells.append(Text("\n").join(fired) if fired else Text("-"))
@@ -71,11 +71,14 @@ def _verdict(found: Verdict | None) -> Iterator[Text]:
         yield Text(f"  waits: {waits}")
 
 
-def _resources(found: Usage | None) -> Text:
+def _resources(found: Usage | None, verdict: Verdict | None) -> Text:
+    """Return the fullest resources of this host, those that the verdict names first."""
     if found is None:
         return Text("no samples")
-    busiest = [use for use in found.resources if use.busy >= LEAST_BUSY or use.level is Level.FULL][:SHOWN]
-    return Text("\n").join([_resource(use) for use in busiest]) if busiest else Text("nothing above 20 %")
+    named = {(limit.resource, limit.owner) for limit in verdict.limits} if verdict is not None else set()
+    busy = [use for use in found.resources if use.busy >= LEAST_BUSY or use.level is Level.FULL]
+    shown = sorted(busy, key=lambda use: (use.resource, use.owner) not in named)[:SHOWN]
+    return Text("\n").join([_resource(use) for use in shown]) if shown else Text("nothing above 20 %")
 
 
 def _resource(use: ResourceUse) -> Text:
