@@ -205,8 +205,8 @@ def test_any_command_is_one_phase_with_what_was_full_in_it(run: Run, tmp_path: P
     assert record["marker"]["tags"] == {"knob": "1"}
     assert record["marker"]["run"].endswith("-spin-it")
     assert record["command"][0] == sys.executable
-    # Whatever the command is called, its processes are the benchmark. What limits it others decide too.
-    assert "limited by" in stderr
+    # Whatever the command is called, its processes are the benchmark; what limits it others decide too.
+    assert "waits: " in stderr
     recorded = list(read_recording(kept(tmp_path) / "samples.om.gz"))
     assert len(recorded) >= 3
     assert benchmark_busy(recorded[-1]["this host"]) > 1
@@ -232,7 +232,7 @@ def test_fio_job_groups_are_phases_with_results_from_its_json(run: Run, tmp_path
     units = {(result["operation"], result["unit"]) for result in phases[1]["results"]}
     assert units == {("write", "bytes_per_second"), ("write", "operations_per_second")}
     row = stderr.decode().partition("\n burn ")[2].partition("\n write_it ")[0]
-    assert "limited by" in row
+    assert "waits: " in row
 
 
 @pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed")
@@ -312,7 +312,7 @@ def test_a_phase_whose_exporter_went_away_shows_what_was_seen_until_then(run: Ru
         exporter.kill()
     stderr = process.communicate(b"", timeout=patience(60))[1].decode()
 
-    assert "! benchmark" in stderr
+    assert "waits: " in stderr
     assert f"warning: no samples: {address}: " in stderr
 
 

@@ -145,9 +145,10 @@ SIGNS = (
     f'pinchpoint_run_fact_hosts{{run=~".*second", fact="mds:mds_cache_memory_limit", value="{2 * CACHE}"}}',
     "ceph_healthcheck_slow_ops > 0",
     'pinchpoint_storage_device_info{owner=~"osd[.].+", device!=""}',
-    'rate(pinchpoint_ceph_client_requests_total{target="mds"}[8s]) > 0 and on () count(up{job="pinchpoint"} == 1) == 3',
+    'rate(pinchpoint_ceph_client_requests_total{target="mds"}[8s]) > 0 and on () count(up{job="pinchpoint"} == 1) == 3 '
+    "and on () count(ceph_pg_total) and on () count(rate(pinchpoint_ceph_client_io_seconds_total[8s]) > 0)",
 )
-"""What has to be there before the dashboards are looked at. The last one comes and goes: tables show that moment."""
+"""What has to be there before the dashboards are looked at. The last one comes and goes: they show that moment."""
 
 
 def name(file: Path, targets: list[str]) -> None:

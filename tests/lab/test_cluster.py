@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from lab.cluster import HERE, Cluster, LabError, LabTimeoutError, processes, rem
 from lab.locks import freeze_lock_holder
 from patience import patience
 from polling import until
+from scratch import NEEDED
 
 PYTHONPATH = f"{HERE.parent}:{HERE.parents[1] / 'compose'}"
 OWNER = """
@@ -303,7 +305,10 @@ class Attempt:
 @pytest.fixture
 def short_path() -> Iterator[Path]:
     """A directory in which a cluster's sockets have room: their paths are short."""
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="t") as directory:
+    parent = next((name for name in ("/tmp", "/var/tmp") if shutil.disk_usage(name).free >= NEEDED), None)
+    if parent is None:
+        pytest.skip(f"neither /tmp nor /var/tmp has {NEEDED >> 20} MiB")
+    with tempfile.TemporaryDirectory(dir=parent, prefix="t") as directory:
         yield Path(directory)
 
 
