@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import readme
+import tables
 from pinchpoint.catalogue import all_metrics, judge_metrics
 from pinchpoint.cli import COMMANDS
 from pinchpoint.model import Kind
@@ -22,9 +22,9 @@ PAGES = sorted(
 UNITS = ("_seconds", "_bytes", "_ratio", "_hertz", "_info", "_cpus", "_files")
 
 
-@pytest.mark.parametrize("page", readme.tables(), ids=lambda page: str(page.name))
+@pytest.mark.parametrize("page", tables.tables(), ids=lambda page: str(page.name))
 def test_a_page_has_the_tables_that_the_code_gives(page: Path) -> None:
-    assert page.read_text() == readme.updated(page, readme.tables()[page]), "make docs"
+    assert page.read_text() == tables.updated(page, tables.tables()[page]), "make docs"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -33,12 +33,12 @@ def test_every_command_is_in_the_readme_and_says_what_it_does(name: str) -> None
         [sys.executable, "-m", "pinchpoint", name, "--help"], capture_output=True, text=True, check=True
     ).stdout
 
-    assert f"pinchpoint {name}" in readme.README.read_text()
+    assert f"pinchpoint {name}" in tables.README.read_text()
     assert len(help_text.splitlines()) > 3
 
 
 def test_every_probe_is_in_the_readmes_figure() -> None:
-    figure = readme.README.read_text().partition("## Architecture")[2]
+    figure = tables.README.read_text().partition("## Architecture")[2]
 
     assert [probe.name for probe in PROBES if probe.name not in figure] == []
 
