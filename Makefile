@@ -83,7 +83,7 @@ docs: setup ## renew the tables of metrics, costs, delays of alerts, and checks
 	PYTHONPATH=bench $(python) scripts/tables.py
 	$(python) scripts/checks.py
 
-picture: setup ## draw the README's picture of the live view, from a real fio run
+picture: setup ## draw docs/watch.svg, the live view, from a real fio run
 	$(python) scripts/picture.py
 
 clean: ## stop the local stack and the lab, remove everything that make made in this tree
