@@ -51,6 +51,14 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def test_the_readme_is_short_and_leads_to_every_page() -> None:
+    text = tables.README.read_text()
+    pages = [f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")]
+
+    assert [page for page in pages if f"({page})" not in text] == []
+    assert len(text.splitlines()) <= 180
+
+
 def test_every_make_target_that_a_page_names_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {name for page in PAGES for name in re.findall(r"`make ([a-z-]+)`", page.read_text())}
