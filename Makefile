@@ -71,7 +71,7 @@ bench: setup ## measure what it costs beside its peers, and what benchmarks lose
 	@PYTHONPATH=compose:tests $(python) bench/ceph_cost.py
 	@$(python) bench/scale_cost.py
 	@$(python) bench/judge_cost.py
-	@PYTHONPATH=bench $(python) scripts/readme.py
+	@PYTHONPATH=bench $(python) scripts/tables.py
 
 golden: setup ## write the expositions of the fixture machines anew, for review
 	WRITE_GOLDEN=1 $(python) -m pytest tests/test_golden.py
@@ -79,11 +79,11 @@ golden: setup ## write the expositions of the fixture machines anew, for review
 dashboards: setup ## write dashboards/json anew from the code
 	$(python) -m dashboards
 
-docs: setup ## renew the tables of metrics, alerts and checks
-	PYTHONPATH=bench $(python) scripts/readme.py
+docs: setup ## renew the tables of metrics, costs, delays of alerts, and checks
+	PYTHONPATH=bench $(python) scripts/tables.py
 	$(python) scripts/checks.py
 
-picture: setup ## draw the README's picture of the live view, from a real fio run
+picture: setup ## draw docs/watch.svg, the live view, from a real fio run
 	$(python) scripts/picture.py
 
 clean: ## stop the local stack and the lab, remove everything that make made in this tree

@@ -1,4 +1,4 @@
-"""Draws the README's picture: the live view of this host in the middle of a real fio run, as an SVG.
+"""Draws docs/watch.svg, the picture of docs/use.md: the live view of this host in the middle of a real fio run.
 
 ``make picture`` runs it; fio has to be installed. It takes ten seconds.
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import readme
+import tables
 from pinchpoint.catalogue import all_metrics, judge_metrics
 from pinchpoint.cli import COMMANDS
 from pinchpoint.model import Kind
@@ -22,23 +22,23 @@ PAGES = sorted(
 UNITS = ("_seconds", "_bytes", "_ratio", "_hertz", "_info", "_cpus", "_files")
 
 
-@pytest.mark.parametrize("page", readme.tables(), ids=lambda page: str(page.name))
+@pytest.mark.parametrize("page", tables.tables(), ids=lambda page: str(page.name))
 def test_a_page_has_the_tables_that_the_code_gives(page: Path) -> None:
-    assert page.read_text() == readme.updated(page, readme.tables()[page]), "make docs"
+    assert page.read_text() == tables.updated(page, tables.tables()[page]), "make docs"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_in_the_readme_and_says_what_it_does(name: str) -> None:
+def test_every_command_is_documented_and_says_what_it_does(name: str) -> None:
     help_text = subprocess.run(
         [sys.executable, "-m", "pinchpoint", name, "--help"], capture_output=True, text=True, check=True
     ).stdout
 
-    assert f"pinchpoint {name}" in readme.README.read_text()
+    assert f"pinchpoint {name}" in (ROOT / "docs" / "use.md").read_text()
     assert len(help_text.splitlines()) > 3
 
 
-def test_every_probe_is_in_the_readmes_figure() -> None:
-    figure = readme.README.read_text().partition("## Architecture")[2]
+def test_every_probe_is_in_the_figure_of_the_architecture() -> None:
+    figure = (ROOT / "docs" / "architecture.md").read_text().split("```")[1]
 
     assert [probe.name for probe in PROBES if probe.name not in figure] == []
 
@@ -49,6 +49,14 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", prose)
 
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_readme_is_short_and_leads_to_every_page() -> None:
+    text = tables.README.read_text()
+    pages = [f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")]
+
+    assert [page for page in pages if f"({page})" not in text] == []
+    assert len(text.splitlines()) <= 180
 
 
 def test_every_make_target_that_a_page_names_exists() -> None:

@@ -59,7 +59,7 @@ class Probe(ABC):
     name: ClassVar[str]
     """Name on the command line (``--no-probe.NAME``) and in the ``probe`` label."""
     help: ClassVar[str]
-    """One line that says what it reads, for ``--help`` and the README."""
+    """One line that says what it reads, for ``--help``."""
     metrics: ClassVar[tuple[Metric, ...]]
     """Every metric that `points` may yield."""
     interval: float | None = 1.0
