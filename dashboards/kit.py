@@ -21,6 +21,7 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from pinchpoint.report.palette import SERIES, WAITS
 from pinchpoint.roles import load_roles
+from pinchpoint.rules import PAGES
 
 __all__ = [
     "CLUSTER",
@@ -53,8 +54,6 @@ __all__ = [
     "states",
 ]
 
-PAGES = "https://github.com/pinchpoint/pinchpoint/blob/main/"
-"""Where the pages of this repository are read."""
 TAG = "pinchpoint"
 Panel = Builder[dashboard.Panel]
 SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")

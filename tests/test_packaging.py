@@ -73,7 +73,7 @@ def test_an_installed_package_has_every_module_and_its_data(copy: Path, tmp_path
     assert set(names) == {name.removesuffix(".__init__") for name in modules} - {"pinchpoint", "pinchpoint.__main__"}
     assert (package / "roles.toml").is_file()
     assert (package / "judge" / "verdicts.html.j2").is_file()
-    for name in ("alerts/*.yml", "runbooks/*.md"):
+    for name in ("alerts/*.yml", "docs/*.md", "runbooks/*.md"):
         assert {file.name for file in package.glob(name)} == {file.name for file in ROOT.glob(name)}
 
 

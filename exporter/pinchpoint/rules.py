@@ -11,7 +11,7 @@ import math
 import re
 from importlib import resources
 
-__all__ = ["FASTEST", "JOB", "RUNBOOKS", "SLOWEST", "Pace", "files", "rules"]
+__all__ = ["FASTEST", "JOB", "PAGES", "RUNBOOKS", "SLOWEST", "Pace", "files", "rules"]
 
 FASTEST, SLOWEST = 1, 60
 """Seconds between two scrapes that rules can be made for: with more, a window of four is longer than most phases."""
@@ -19,8 +19,10 @@ DEFAULT = 2
 """Seconds between two scrapes that the files are written for."""
 JOB = "pinchpoint"
 """The label ``job`` of the exporters in them."""
-RUNBOOKS = "https://github.com/pinchpoint/pinchpoint/blob/main/runbooks/"
-"""Where their runbooks are; each page is called as its alert, with .md behind."""
+PAGES = "http://127.0.0.1:9749/"
+"""Where runbooks and documentation are read: the judge of the local stack serves them."""
+RUNBOOKS = f"{PAGES}runbooks/"
+"""Begins the address of a runbook, which is called as its alert, with .md behind."""
 WINDOW = 15
 """Seconds of the window in which most of them look."""
 SAMPLES = 4
@@ -93,8 +95,7 @@ def _made(text: str, pace: Pace, job: str, runbooks: str) -> str:
     text = LAST.sub(lambda found: f"last{found[1]}{pace.window(int(found[2]))} s", text)
     text = text.replace(f'job="{JOB}"', f'job="{job}"').replace(f"the job {JOB}:", f"the job {job}:")
     base = runbooks if runbooks.endswith("/") else f"{runbooks}/"
-    ending = ".md" if base == RUNBOOKS else ""
-    return re.sub(rf"{re.escape(RUNBOOKS)}(\w+)\.md", lambda found: f"{base}{found[1]}{ending}", text)
+    return text.replace(RUNBOOKS, base)
 
 
 def _range(pace: Pace, seconds: int, found: str) -> str:

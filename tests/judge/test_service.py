@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 from judge.watched import NAMES, watched
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.exposition import text
-from pinchpoint.judge import runbooks
+from pinchpoint.judge import pages
 from pinchpoint.judge.engine import Engine
 from pinchpoint.judge.hosts import Problem
 from pinchpoint.judge.metrics import METRICS
@@ -24,7 +23,7 @@ from pinchpoint.sources import parse_exposition
 from report.made import CLIENT, MDS, START
 
 HOSTILE = "<script>alert(1)</script>\"'\u202e\x1b[31m"
-RUNBOOKS = Path(__file__).parents[2] / "runbooks"
+ROOT = Path(__file__).parents[2]
 
 
 def judged(until: float = START + 116) -> Judgement:
@@ -157,21 +156,32 @@ def test_names_of_others_are_text_and_nothing_else(service: Service) -> None:
     assert ask(service, "/metrics")[0] == "200 OK"
 
 
-def test_every_runbook_is_served_and_its_links_lead_somewhere(service: Service) -> None:
-    index = Links(ask(service, "/runbooks/")[2]).links
-    names = {path.stem for path in RUNBOOKS.glob("*.md")} - {"README"}
-    assert {f"/runbooks/{name}" for name in names} <= set(index)
+def test_every_page_is_served_and_its_links_lead_somewhere(service: Service) -> None:
+    bodies = {}
+    for folder in pages.FOLDERS:
+        names = {path.stem for path in (ROOT / folder).glob("*.md")} - {"README"}
+        assert {f"/{folder}/{name}" for name in names} <= set(Links(ask(service, f"/{folder}/")[2]).links)
+        for name in names:
+            status, _, bodies[f"/{folder}/{name}"] = ask(service, f"/{folder}/{name}")
+            assert status == "200 OK"
+            assert ask(service, f"/{folder}/{name}.md")[2] == bodies[f"/{folder}/{name}"]
 
-    for name in sorted(names):
-        status, _, body = ask(service, f"/runbooks/{name}")
-        assert status == "200 OK"
-        assert f"<h1>{name}</h1>" in body
+    assert '<h1 id="mdslocksaturated">MdsLockSaturated</h1>' in bodies["/runbooks/MdsLockSaturated"]
+    for here, body in bodies.items():
         for link in Links(body).links:
-            inside = re.fullmatch(r"/runbooks/(\w+)(#[\w-]+)?", link)
-            assert link in ("/", "/runbooks/", "#") or link.startswith("https://") or (inside and inside[1] in names)
+            there, _, anchor = link.partition("#")
+            assert (
+                link in ("/", "/runbooks/", "/docs/", "#")
+                or link.startswith(("https://", "http://"))
+                or f' id="{anchor}"' in bodies[there or here]
+                or (not anchor and there in bodies)
+            ), (here, link)
 
 
-@pytest.mark.parametrize("path", ["/nowhere", "/runbooks/Nothing", "/runbooks/../verdict", "/runbooks/%2e%2e/x", ""])
+@pytest.mark.parametrize(
+    "path",
+    ["/nowhere", "/runbooks/Nothing", "/runbooks/../verdict", "/runbooks/%2e%2e/x", "/docs/README", "/tests/", ""],
+)
 def test_what_is_not_there_is_said_to_be_not_there(service: Service, path: str) -> None:
     assert ask(service, path)[0] == "404 Not Found"
 
@@ -190,9 +200,10 @@ def test_a_judge_that_has_had_no_round_for_long_is_not_healthy(service: Service)
 
 
 def test_runbooks_are_read_by_name_and_nothing_else_is() -> None:
-    assert runbooks.page("MdsLockSaturated")
+    assert pages.page("runbooks", "MdsLockSaturated")
     for name in ("README", "../docs/verdict", "MdsLockSaturated.md", "", "mdslocksaturated", "a/b"):
-        assert runbooks.page(name) is None
+        assert pages.page("runbooks", name) is None
+    assert pages.page("..", "README") is None
 
 
 def test_of_a_host_that_two_sources_know_the_newest_samples_count(service: Service) -> None:

@@ -32,7 +32,7 @@ RUNBOOKS = ROOT / "runbooks"
 COMPOSE = ROOT / "compose"
 SCRAPES = ROOT / "tests" / "fixtures" / "ceph" / "mgr_prometheus"
 
-RUNBOOK_URL = "https://github.com/pinchpoint/pinchpoint/blob/main/runbooks/"
+RUNBOOK_URL = "http://127.0.0.1:9749/runbooks/"
 HEADINGS = ["Meaning", "Impact", "Diagnosis", "Mitigation", "Did not help", "Sources"]
 PAGE_LINES = 60
 SATURATION = re.compile(

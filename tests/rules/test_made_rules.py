@@ -87,8 +87,8 @@ def test_job_and_runbooks_are_those_of_the_site() -> None:
     assert status == 0
     assert 'up{job="hpc"} == 0 or absent(up{job="hpc"})' in text
     assert 'job="pinchpoint"' not in text
-    assert "github.com/pinchpoint" not in text
-    assert "runbook_url: http://judge:9749/runbooks/MdsLockSaturated\n" in text
+    assert "127.0.0.1" not in text
+    assert "runbook_url: http://judge:9749/runbooks/MdsLockSaturated.md\n" in text
 
 
 @pytest.mark.parametrize(

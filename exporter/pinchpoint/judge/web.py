@@ -1,4 +1,4 @@
-"""The judge's HTTP side: verdicts for people, for programs and for Prometheus, and the runbooks."""
+"""The judge's HTTP side: verdicts for people, for programs and for Prometheus, runbooks and documentation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prometheus_client import make_wsgi_app
 
 from pinchpoint import __version__
 from pinchpoint.exposition import registry
-from pinchpoint.judge import runbooks
+from pinchpoint.judge import pages
 from pinchpoint.judge.metrics import METRICS
 from pinchpoint.judge.service import Service
 from pinchpoint.report.palette import KINDS, WAIT_WORDS, wait_colour
@@ -23,14 +23,14 @@ from pinchpoint.web import Application, StartResponse, get_only
 __all__ = ["application"]
 
 HTML = "text/html"
-RUNBOOKS = "/runbooks/"
-NOWHERE = "not here: see /, /metrics, /api/v1/verdicts, /runbooks/\n"
+TITLES = {"runbooks": "Runbooks", "docs": "Documentation"}
+NOWHERE = "not here: see /, /metrics, /api/v1/verdicts, /runbooks/, /docs/\n"
 
 
 def application(service: Service) -> Application:
     """Return the WSGI application."""
     exposition = make_wsgi_app(registry(service.points, METRICS), disable_compression=True)
-    pages = _Pages()
+    html = _Html()
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "/")
@@ -39,7 +39,7 @@ def application(service: Service) -> Application:
         status, kind, body = "200 OK", HTML, ""
         said = service.said
         if path == "/":
-            body = pages.verdicts(service)
+            body = html.verdicts(service)
         elif path == "/api/v1/verdicts":
             kind, body = "application/json", json.dumps(said.to_json())
         elif path == "/-/healthy":
@@ -48,10 +48,8 @@ def application(service: Service) -> Application:
                 status, body = "503 Service Unavailable", f"no round for {service.patience:g} s\n"
             else:
                 body = "The judge is healthy.\n"
-        elif path.rstrip("/") == RUNBOOKS.rstrip("/"):
-            body = pages.runbooks()
-        elif path.startswith(RUNBOOKS) and (text := runbooks.page(path.removeprefix(RUNBOOKS).removesuffix(".md"))):
-            body = pages.runbook(path.removeprefix(RUNBOOKS), text)
+        elif (found := html.page(path)) is not None:
+            body = found
         else:
             status, kind, body = "404 Not Found", "text/plain", NOWHERE
         start_response(status, [("Content-Type", f"{kind}; charset=utf-8"), ("Cache-Control", "no-store")])
@@ -60,7 +58,7 @@ def application(service: Service) -> Application:
     return get_only(app)
 
 
-class _Pages:
+class _Html:
     """The pages, from templates: every text that is not ours is escaped."""
 
     def __init__(self) -> None:
@@ -73,7 +71,7 @@ class _Pages:
         )
         environment.filters["printable"] = printable
         self._verdicts = environment.get_template("verdicts.html.j2")
-        self._runbook = environment.get_template("runbook.html.j2")
+        self._page = environment.get_template("page.html.j2")
 
     def verdicts(self, service: Service) -> str:
         said = service.said
@@ -84,12 +82,20 @@ class _Pages:
             kinds=KINDS,
             wait_words=WAIT_WORDS,
             wait_colour=wait_colour,
-            runbooks=frozenset(runbooks.names()),
+            runbooks=frozenset(pages.names("runbooks")),
             phases=list(said.phases)[:-21:-1],
         )
 
-    def runbook(self, name: str, text: str) -> str:
-        return self._runbook.render(title=name, text=Markup(text), names=())
-
-    def runbooks(self) -> str:
-        return self._runbook.render(title="Runbooks", text="", names=runbooks.names())
+    def page(self, path: str) -> str | None:
+        """Return the page of a runbook or of the documentation, or a list of them; None where there is none."""
+        folder, _, name = path.removeprefix("/").removesuffix(".md").partition("/")
+        if folder not in pages.FOLDERS:
+            return None
+        if not name:
+            return self._page.render(
+                folder=folder, titles=TITLES, title=TITLES[folder], text="", names=pages.names(folder)
+            )
+        text = pages.page(folder, name)
+        if text is None:
+            return None
+        return self._page.render(folder=folder, titles=TITLES, title=name, text=Markup(text), names=())

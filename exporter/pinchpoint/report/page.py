@@ -15,11 +15,10 @@ from pinchpoint.report import charts, words
 from pinchpoint.report.document import Document, Host, Phase, ranking
 from pinchpoint.report.palette import KINDS, SERIES, WAIT_WORDS, WAITS, wait_colour
 from pinchpoint.report.timeline import Resource, Timeline
+from pinchpoint.rules import PAGES
 
 __all__ = ["important", "page"]
 
-RUNBOOKS = "https://github.com/pinchpoint/pinchpoint/blob/main/"
-"""Where a link to a runbook leads; nothing is loaded from there."""
 SHOWN = 8
 """Resources whose busy time is drawn."""
 LEAST = 0.05
@@ -80,7 +79,7 @@ def page(document: Document, timeline: Timeline) -> str:
         ranking=ranking,
         bars={number: list(_shares(phase)) for number, phase in enumerate(document.phases, 1)},
         kinds=KINDS,
-        runbooks=RUNBOOKS,
+        pages=PAGES,
     )
 
 
