@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
+from itertools import pairwise
 
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 __all__ = ["FOLDERS", "names", "page"]
 
 FOLDERS = ("runbooks", "docs")
 NAME = re.compile(r"[A-Za-z0-9]+")
-LINK = re.compile(r'href="(?!https?:)([^"#]*)(#[\w-]*)?"')
 PLACE = re.compile(r"(?:\.\./)?(?:(runbooks|docs)/)?([A-Za-z0-9]+)\.md")
-HEADING = re.compile(r"<(h[1-6])>(.*?)</\1>")
-IMAGE = re.compile(r'<img src="[^"]*" alt="([^"]*)" />')
 
 
 def _folder(name: str) -> Traversable:
@@ -37,26 +37,38 @@ def page(folder: str, name: str) -> str | None:
     """Return a page as HTML; None where there is none of that name."""
     if folder not in FOLDERS or not NAME.fullmatch(name) or name not in names(folder):
         return None
-    text = _folder(folder).joinpath(f"{name}.md").read_text()
     # Without HTML in the text: the pages are ours, and need none.
-    found: str = MarkdownIt("commonmark", {"html": False}).enable("table").render(text)
-    found = IMAGE.sub(r"<em>\1</em>", HEADING.sub(_anchored, found))
-    return LINK.sub(lambda match: _link(folder, match), found)
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens = parser.parse(_folder(folder).joinpath(f"{name}.md").read_text())
+    for token, inner in pairwise(tokens):
+        if token.type == "heading_open":
+            token.attrSet("id", _anchor(inner))
+    for token in _inner(tokens):
+        if token.type == "link_open":
+            token.attrSet("href", _address(folder, str(token.attrGet("href"))))
+        elif token.type == "image":
+            token.type = "text"  # pictures are not here: `content` has their words
+    found: str = parser.renderer.render(tokens, parser.options, {})
+    return found
 
 
-def _anchored(match: re.Match[str]) -> str:
-    """Return a heading with the anchor that links in the repository have for it."""
-    words = re.sub(r"<[^>]*>|&\w+;", "", match[2]).lower()
-    anchor = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
-    return f'<{match[1]} id="{anchor}">{match[2]}</{match[1]}>'
+def _inner(tokens: list[Token]) -> Iterator[Token]:
+    for token in tokens:
+        yield from token.children or ()
 
 
-def _link(folder: str, match: re.Match[str]) -> str:
-    """Return a link to another page as one to where it is here; of what is not here there is only the name."""
-    target, anchor = match[1], match[2] or ""
-    if not target:
-        return f'href="{anchor}"'
-    place = PLACE.fullmatch(target)
-    if place is not None and place[2] in names(place[1] or folder):
-        return f'href="/{place[1] or folder}/{place[2]}{anchor}"'
-    return f'href="#" title="{target}"'
+def _anchor(heading: Token) -> str:
+    """Return the anchor that links in a repository have for a heading."""
+    words = "".join(token.content for token in heading.children or ()).lower()
+    return "".join(letter for letter in words if letter.isalnum() or letter in "_- ").replace(" ", "-")
+
+
+def _address(folder: str, target: str) -> str:
+    """Return where a link of a page of `folder` leads here; to the page itself if what it names is not here."""
+    path, mark, anchor = target.partition("#")
+    if not path or "://" in path:
+        return target
+    place = PLACE.fullmatch(path)
+    if place is None or place[2] not in names(place[1] or folder):
+        return "#"
+    return f"/{place[1] or folder}/{place[2]}{mark}{anchor}"
