@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -43,18 +43,10 @@ def page(folder: str, name: str) -> str | None:
     for token, inner in pairwise(tokens):
         if token.type == "heading_open":
             token.attrSet("id", _anchor(inner))
-    for token in _inner(tokens):
-        if token.type == "link_open":
-            token.attrSet("href", _address(folder, str(token.attrGet("href"))))
-        elif token.type == "image":
-            token.type = "text"  # pictures are not here: `content` has their words
+    for token in tokens:
+        _relink(folder, token.children or ())
     found: str = parser.renderer.render(tokens, parser.options, {})
     return found
-
-
-def _inner(tokens: list[Token]) -> Iterator[Token]:
-    for token in tokens:
-        yield from token.children or ()
 
 
 def _anchor(heading: Token) -> str:
@@ -63,12 +55,24 @@ def _anchor(heading: Token) -> str:
     return "".join(letter for letter in words if letter.isalnum() or letter in "_- ").replace(" ", "-")
 
 
+def _relink(folder: str, tokens: Iterable[Token]) -> None:
+    """Let links lead to where pages are here; of pictures, and links to what is not here, leave the words."""
+    gone = False
+    for token in tokens:
+        if token.type == "link_open":
+            address = _address(folder, str(token.attrGet("href")))
+            token.attrSet("href", address)
+            gone = not address
+        if token.type == "image" or (gone and token.type in ("link_open", "link_close")):
+            token.type = "text"
+
+
 def _address(folder: str, target: str) -> str:
-    """Return where a link of a page of `folder` leads here; to the page itself if what it names is not here."""
+    """Return where a link of a page of `folder` leads here; empty where that is not here."""
     path, mark, anchor = target.partition("#")
     if not path or "://" in path:
         return target
     place = PLACE.fullmatch(path)
     if place is None or place[2] not in names(place[1] or folder):
-        return "#"
+        return ""
     return f"/{place[1] or folder}/{place[2]}{mark}{anchor}"
