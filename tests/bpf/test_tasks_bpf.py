@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from machine import Machine
 from pinchpoint.bpf import libbpf, tasks
-from pinchpoint.bpf.libbpf import OBJECTS, BpfError
+from pinchpoint.bpf.libbpf import LIBRARY, OBJECTS, BpfError
 from pinchpoint.bpf.tasks import BpfSource, IteratorSource, SyscallSource, pid_namespace
 from pinchpoint.procfs import decode
 from pinchpoint.tasksource import TaskUse
@@ -59,6 +60,10 @@ def test_bpf_works_where_it_should() -> None:
         pytest.skip("needs a kernel with BTF, and no seccomp filter")
     if shutil.which("clang") is None:
         pytest.skip("needs clang")
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError as error:
+        pytest.skip(f"needs libbpf: {error}")
     assert (OBJECTS / "tasks.bpf.o").exists(), "make bpf"
     source = choose_source(PROC, lambda tgid, comm: 1)
     source.close()
@@ -327,6 +332,7 @@ FROM_INSIDE = """
 import json, sys, time
 from pathlib import Path
 from pinchpoint.bpf.libbpf import BpfError
+from pinchpoint.bpf.libbpf import LIBRARY
 from pinchpoint.bpf.tasks import IteratorSource, SyscallSource
 
 pid = int(sys.argv[1])
