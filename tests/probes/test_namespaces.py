@@ -91,9 +91,12 @@ def test_this_process_stays_in_its_own_namespace(here: Host, elsewhere: subproce
     probe = Namespaces(here)
     assert until(30, lambda: sampled(probe, time.monotonic()))
 
-    assert {namespace_of(PROC, f"self/task/{tid}") for tid in os.listdir("/proc/self/task")} == {before}
+    assert namespace_of(PROC, f"self/task/{os.getpid()}") == before
     assert namespace_of(PROC, elsewhere.pid) != before
     probe.close()
+    # The thread that reads there ends when it has read.
+    tasks = Path("/proc/self/task")
+    assert until(30, lambda: {namespace_of(PROC, f"self/task/{task.name}") for task in tasks.iterdir()} == {before})
 
 
 def test_a_host_whose_processes_are_all_in_one_namespace_has_no_such_links(machine: Machine) -> None:
