@@ -297,13 +297,17 @@ class PrometheusSource:
 
     def _lasts(self, host: str, least: float) -> float:
         """Return for how many seconds a scrape of a host counts, `least` or more; a new host is as slow as any."""
-        interval = self._intervals.get(host) or max(self._intervals.values(), default=0.0)
-        return max(least, MISSED * interval)
+        return max(least, MISSED * (self._intervals.get(host) or self._slowest))
 
     @property
     def _recent(self) -> float:
         """Seconds in which each host that is well was scraped."""
-        return max(RECENT, MISSED * max(self._intervals.values(), default=0.0))
+        return max(RECENT, MISSED * self._slowest)
+
+    @property
+    def _slowest(self) -> float:
+        """The longest interval between scrapes, in seconds."""
+        return max(self._intervals.values(), default=0.0)
 
     def _ask(
         self, selector: str, seconds: float, end: float | None = None

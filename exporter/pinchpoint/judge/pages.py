@@ -14,7 +14,8 @@ from markdown_it.token import Token
 
 __all__ = ["FOLDERS", "names", "page"]
 
-FOLDERS = ("runbooks", "docs")
+FOLDERS = {"runbooks": "Runbooks", "docs": "Documentation"}
+"""Where pages are in the package, and what each folder is called."""
 NAME = re.compile(r"[A-Za-z0-9]+")
 PLACE = re.compile(r"(?:\.\./)?(?:(runbooks|docs)/)?([A-Za-z0-9]+)\.md")
 

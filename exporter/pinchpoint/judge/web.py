@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -23,7 +23,6 @@ from pinchpoint.web import Application, StartResponse, get_only
 __all__ = ["application"]
 
 HTML = "text/html"
-TITLES = {"runbooks": "Runbooks", "docs": "Documentation"}
 NOWHERE = "not here: see /, /metrics, /api/v1/verdicts, /runbooks/, /docs/\n"
 
 
@@ -92,10 +91,11 @@ class _Html:
         if folder not in pages.FOLDERS:
             return None
         if not name:
-            return self._page.render(
-                folder=folder, titles=TITLES, title=TITLES[folder], text="", names=pages.names(folder)
-            )
+            return self._rendered(folder, pages.FOLDERS[folder], "", pages.names(folder))
         text = pages.page(folder, name)
         if text is None:
             return None
-        return self._page.render(folder=folder, titles=TITLES, title=name, text=Markup(text), names=())
+        return self._rendered(folder, name, Markup(text), ())
+
+    def _rendered(self, folder: str, title: str, text: str, names: Sequence[str]) -> str:
+        return self._page.render(folder=folder, folders=pages.FOLDERS, title=title, text=text, names=names)
