@@ -76,7 +76,7 @@ def nobody() -> str:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "SCRAPE_TIMEOUT", 0.2)
+    monkeypatch.setattr(watch, "SCRAPE_TIMEOUT", 1.0)
 
 
 def once(*arguments: str) -> Result:
@@ -109,7 +109,7 @@ def test_targets_may_be_in_a_list_or_repeated_and_are_watched_once(exporter: str
     result = once("--target", f"{exporter},{nobody}", "--target", exporter)
 
     assert result.output.count(exporter) == 1
-    assert f"{nobody}  DOWN for 0:00: Connection refused" in result.output
+    assert re.search(rf"{nobody}  DOWN for 0:0.: Connection refused", result.output)
     assert result.exit_code == 0
 
 
@@ -131,7 +131,7 @@ def test_a_target_that_is_no_exporter_is_down_and_the_others_go_on(body: str, re
     with serving(lambda path: body) as target:
         result = once("--target", target, "--target", exporter)
 
-    assert re.search(rf"{target}  DOWN for 0:00: .*{reason}", result.output)
+    assert re.search(rf"{target}  DOWN for 0:0.: .*{reason}", result.output)
     assert "kswapd" in result.output
     assert "Traceback" not in result.output
     assert result.exit_code == 0
@@ -143,7 +143,7 @@ def test_a_target_that_is_silent_is_down_and_holds_up_nobody(exporter: str) -> N
         silent = f"127.0.0.1:{listener.getsockname()[1]}"
         result = once("--target", silent, "--target", exporter)
 
-    assert re.search(rf"{silent}  DOWN for 0:00: .*timed out", result.output)
+    assert re.search(rf"{silent}  DOWN for 0:0.: .*timed out", result.output)
     assert "kswapd" in result.output
 
 
@@ -152,7 +152,7 @@ def test_a_target_whose_answer_never_ends_is_down_and_holds_up_nobody(exporter: 
     with trickling() as target:
         result = once("--target", target, "--target", exporter)
 
-    assert f"{target}  DOWN for 0:00: keeps the connection and does not end its answer" in result.output
+    assert re.search(rf"{target}  DOWN for 0:0.: keeps the connection and does not end its answer", result.output)
     assert "kswapd" in result.output
 
 
@@ -184,7 +184,7 @@ def test_every_host_of_a_prometheus_server_is_watched() -> None:
 def test_a_prometheus_server_that_is_down_is_one_line(nobody: str) -> None:
     result = once("--prometheus", f"http://{nobody}")
 
-    assert f"http://{nobody}  DOWN for 0:00: Connection refused" in result.output
+    assert re.search(rf"http://{nobody}  DOWN for 0:0.: Connection refused", result.output)
     assert result.exit_code == 1
 
 

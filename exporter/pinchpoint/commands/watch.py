@@ -31,6 +31,8 @@ FASTEST = 0.1
 """Shortest interval in seconds."""
 SCRAPE_TIMEOUT = 2.0
 """Seconds after which a target that is silent counts as down."""
+PATIENCE = 2 * SCRAPE_TIMEOUT
+"""Seconds beyond its interval after which a source counts as down that no timeout of ours ends: a look-up of a name."""
 
 
 class WatchedJudge:
@@ -114,7 +116,7 @@ class Watched:
 
     def hangs(self, now: float) -> bool:
         """Return whether it answers more slowly than any timeout of ours can see; `now` in monotonic seconds."""
-        return now - self._asked > self._interval + 2 * SCRAPE_TIMEOUT
+        return now - self._asked > self._interval + PATIENCE
 
     def views(self, now: float) -> list[HostView]:
         """Return what is known of its hosts at `now`, in monotonic seconds."""
@@ -202,7 +204,7 @@ def _pictures(
 ) -> Iterator[tuple[str, Picture]]:
     """Yield the hosts each time that there is something new of all, or once: when what runs there can be judged."""
     # The first picture takes two samples.
-    deadline = time.monotonic() + 2 * interval + 2 * SCRAPE_TIMEOUT
+    deadline = time.monotonic() + 2 * interval + PATIENCE
     judged = deadline + WINDOW
     while True:
         _wait_for_all(watched, bell, deadline)
@@ -211,7 +213,7 @@ def _pictures(
             yield "", picture
             if once:
                 return
-        deadline = time.monotonic() + interval + 2 * SCRAPE_TIMEOUT
+        deadline = time.monotonic() + interval + PATIENCE
 
 
 def _is_judged(picture: Picture) -> bool:
