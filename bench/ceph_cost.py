@@ -18,7 +18,7 @@ from pathlib import Path
 from cost import Cost, measure, median
 from lab.cluster import Cluster
 from page import machine, parser, publish, table
-from pinchpoint.procfs import parse_schedstat
+from pinchpoint.host.procfs import parse_schedstat
 
 OSDS, MDSS = 8, 4
 PROBES = ("mds", "osd", "ceph_daemons", "ceph_client")

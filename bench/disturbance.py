@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from pinchpoint.procfs import FormatError, Stat, parse_cpu_times, parse_stat, read_bytes
+from pinchpoint.host.procfs import FormatError, Stat, parse_cpu_times, parse_stat, read_bytes
 
 __all__ = ["LIMITS", "MARK", "Disturbance", "Limits", "Look", "Process", "look"]
 

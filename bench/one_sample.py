@@ -21,8 +21,8 @@ def source_sampler(kind: str) -> Callable[[], int]:
 
     It does so as some time after its start, when it takes threads to have their final names.
     """
-    from pinchpoint.tasksource import SETTLED, raise_file_limit
-    from pinchpoint.tasksources import choose_source
+    from pinchpoint.bpf.choice import choose_source
+    from pinchpoint.threads.task_source import SETTLED, raise_file_limit
 
     limit = raise_file_limit()
     source = choose_source(PROC, lambda tgid, comm: 1, kind)

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from compiled import MissingError
 from page import Goal, machine, parser, publish, table
-from pinchpoint.procfs import FormatError, parse_schedstat
-from pinchpoint.tasksource import KeptFile, TaskSource, raise_file_limit
-from pinchpoint.tasksources import choose_source
+from pinchpoint.bpf.choice import choose_source
+from pinchpoint.host.procfs import FormatError, parse_schedstat
+from pinchpoint.threads.task_source import KeptFile, TaskSource, raise_file_limit
 from samplers import OURS
 from workload import ceph_host, running
 

@@ -29,11 +29,11 @@ from page import machine, parser, publish, table
 from pinchpoint.bpf.libbpf import OBJECTS, BpfError, Loaded, load
 from pinchpoint.build import build_host
 from pinchpoint.config import Config
+from pinchpoint.host.procfs import read_bytes
 from pinchpoint.probes.waits import NAMED, Waits
-from pinchpoint.procfs import read_bytes
-from pinchpoint.tasksource import ProcfsSource, raise_file_limit
-from pinchpoint.threadstacks import StackFile
-from pinchpoint.waits import Stacks, load_waits, parse_stack
+from pinchpoint.threads.kernel_stacks import StackFile
+from pinchpoint.threads.task_source import ProcfsSource, raise_file_limit
+from pinchpoint.waits.stack_rules import Stacks, load_waits, parse_stack
 from workload import EVERY_SAMPLE, Group, running
 
 PROC = Path("/proc")

@@ -24,10 +24,10 @@ from compiled import HERE, MissingError
 from page import Goal, machine, parser, publish, table
 from pinchpoint.bpf.libbpf import OBJECTS, BpfError, Loaded, load
 from pinchpoint.bpf.workqueues import TracedSource
-from pinchpoint.processes import Processes
-from pinchpoint.procfs import FormatError, parse_schedstat, parse_stat, read_bytes
-from pinchpoint.roles import load_roles
-from pinchpoint.worksource import CommSource, WorkSource
+from pinchpoint.host.procfs import FormatError, parse_schedstat, parse_stat, read_bytes
+from pinchpoint.threads.processes import Processes
+from pinchpoint.threads.roles import load_roles
+from pinchpoint.threads.work_source import CommSource, WorkSource
 
 PROC = Path("/proc")
 STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")

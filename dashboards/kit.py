@@ -20,8 +20,8 @@ from grafana_foundation_sdk.models import common, dashboard
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from pinchpoint.report.palette import SERIES, WAITS
-from pinchpoint.roles import load_roles
 from pinchpoint.rules import PAGES
+from pinchpoint.threads.roles import load_roles
 
 __all__ = [
     "CLUSTER",

@@ -36,7 +36,7 @@ LOOKED_AT, OWN = "looked_at", "clusters"
 in another, one after the other, so that no more than two clusters are there at a time."""
 FIRST = (
     *(OWN, LOOKED_AT, "tests/dashboards/test_cost.py", "tests/compose/test_native.py", "tests/compose/test_scale.py"),
-    *("tests/rules/test_alerts.py", "tests/test_tasksources.py", "tests/benchmarks/test_io500.py"),
+    *("tests/rules/test_alerts.py", "tests/bpf/test_choice.py", "tests/benchmarks/test_io500.py"),
 )
 """What takes long has to begin early."""
 HANG = 300.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from pinchpoint import store
 from pinchpoint.catalogue import all_metrics
 from pinchpoint.model import Labels, Snapshot, Snapshots
-from pinchpoint.recording import FILE, Recorder
 from pinchpoint.runs import Marker, PhaseMark
+from pinchpoint.session import store
+from pinchpoint.wire.recording import FILE, Recorder
 
 START = 1_700_000_000.0
 RUN = "20231114T221320Z-base"

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.host.procfs import PF_KTHREAD, PF_WQ_WORKER, parse_stat, read_bytes
 from pinchpoint.probes import Host
-from pinchpoint.processes import Processes
-from pinchpoint.procfs import PF_KTHREAD, PF_WQ_WORKER, parse_stat, read_bytes
-from pinchpoint.roles import Roles, load_roles
 from pinchpoint.runs import RunDirectory
+from pinchpoint.threads.processes import Processes
+from pinchpoint.threads.roles import Roles, load_roles
 
 KERNEL_THREAD = PF_KTHREAD
 KWORKER = PF_KTHREAD | PF_WQ_WORKER

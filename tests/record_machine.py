@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from machine import LINK, SEPARATOR
-from pinchpoint.procfs import parse_stat
+from pinchpoint.host.procfs import parse_stat
 
 FILES = (
     "proc/loadavg proc/stat proc/diskstats proc/vmstat proc/meminfo proc/cpuinfo proc/pressure/memory proc/net/dev "

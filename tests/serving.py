@@ -39,3 +39,16 @@ def serving(answer: Callable[[str], str | bytes], status: int = 200) -> Iterator
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def answering(body: bytes, status: int = 200) -> Iterator[tuple[str, list[str]]]:
+    """Serve one answer to every question, and give the URL and the paths that were asked for."""
+    asked: list[str] = []
+
+    def note(path: str) -> bytes:
+        asked.append(path)
+        return body
+
+    with serving(note, status) as address:
+        yield f"http://{address}", asked

@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judge.watched import watched
-from pinchpoint import store
 from pinchpoint.benchmarks.events import State
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.cli import main
 from pinchpoint.judge.engine import Engine
 from pinchpoint.model import Snapshots
 from pinchpoint.runs import PhaseMark, RunDirectory, RunState
-from pinchpoint.session import Session
+from pinchpoint.session import store
+from pinchpoint.session.session import Session
 from report.made import CLIENT, MDS, RUN, START, made_record
 
 END = START + 112.0
@@ -69,7 +69,7 @@ def played(begin: float, end: float, silent: range) -> Session:
                 mark.end = whole.end if now >= whole.end + end else None
         return RunState(run, "io500", START, phases=told)
 
-    with patch("pinchpoint.session.merged", known):
+    with patch("pinchpoint.session.session.merged", known):
         for moment in watched():
             now = moment[CLIENT].time
             if now > END:

@@ -14,9 +14,9 @@ import pytest
 from machine import Machine
 from machines import MACHINES, At, add_xeon_cpus, ceph_host, slept, threads
 from pinchpoint.build import HostSampler
-from pinchpoint.exposition import text
 from pinchpoint.probes import PROBES, Host
 from pinchpoint.probes.self_cost import SelfCost
+from pinchpoint.wire.exposition import text
 from workload import MDS, OSD
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -19,7 +19,7 @@ import pytest
 
 from patience import Deadline, patience
 from pinchpoint.model import Snapshot
-from pinchpoint.sources import SourceError, TargetSource
+from pinchpoint.wire.sources import SourceError, TargetSource
 from polling import until
 from ports import free_port
 

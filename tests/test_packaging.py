@@ -96,7 +96,7 @@ def test_so_has_one_that_is_made_of_an_archive_of_sources(copy: Path) -> None:
 @pytest.mark.parametrize("environment", [{"CLANG": "there-is-no-clang"}, {"PATH": "/there-is-no-make"}], ids=str)
 def test_without_a_compiler_it_is_complete_but_for_the_bpf_objects(copy: Path, environment: dict[str, str]) -> None:
     package = install(copy, **environment)
-    program = "from pinchpoint.tasksources import choose_source; from pathlib import Path; "
+    program = "from pinchpoint.bpf.choice import choose_source; from pathlib import Path; "
     program += "source = choose_source(Path('/proc'), lambda tgid, comm: 1); print(source.name, source.reason)"
     done = subprocess.run(
         [sys.executable, "-c", program], env={"PYTHONPATH": str(package.parent)}, check=True, capture_output=True,

@@ -18,8 +18,8 @@ from pinchpoint.build import local_sampler
 from pinchpoint.catalogue import all_metrics
 from pinchpoint.model import Metric, Point, Snapshot
 from pinchpoint.probes import Host, NotPresent, Probe
-from pinchpoint.recording import Recorder, read_recording
 from pinchpoint.sampler import POINTS_TIMEOUT, SUCCESS, Sampler, raise_priority
+from pinchpoint.wire.recording import Recorder, read_recording
 from polling import until
 
 VALUE = Metric("test_value", "A test's value.", labels=("probe",))

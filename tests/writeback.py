@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pinchpoint.procfs import FormatError, parse_schedstat, parse_stat, read_bytes
+from pinchpoint.host.procfs import FormatError, parse_schedstat, parse_stat, read_bytes
 
 __all__ = ["device_number", "dirtying", "worker_times"]
 

@@ -6,21 +6,21 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from pinchpoint import thresholds
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.benchmarks.registry import BENCHMARKS
+from pinchpoint.bpf.choice import AUTO, SourceError, choose_source
 from pinchpoint.config import Config, ConfigError, phase_pattern
 from pinchpoint.model import Point
 from pinchpoint.probes import PROBES, Host, benchmark, kworkers
 from pinchpoint.probes.tasks import Tasks
-from pinchpoint.processes import Processes
-from pinchpoint.roles import load_roles
 from pinchpoint.runs import RunDirectory, default_run_directory
 from pinchpoint.sampler import Sampler, raise_priority
-from pinchpoint.tasksource import raise_file_limit
-from pinchpoint.tasksources import AUTO, SourceError, choose_source
-from pinchpoint.waits import load_waits
+from pinchpoint.threads import thresholds
+from pinchpoint.threads.processes import Processes
+from pinchpoint.threads.roles import load_roles
+from pinchpoint.threads.task_source import raise_file_limit
+from pinchpoint.waits.stack_rules import load_waits
 
 __all__ = ["Host", "HostSampler", "benchmark_kinds", "build_host", "local_sampler"]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pinchpoint import sampler, thresholds
+from pinchpoint import sampler
 from pinchpoint.judge import metrics as judge
 from pinchpoint.model import Metric
 from pinchpoint.probes import PROBES
+from pinchpoint.threads import thresholds
 
 __all__ = ["all_metrics", "judge_metrics"]
 

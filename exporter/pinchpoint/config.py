@@ -50,7 +50,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     roles_file: str | None = None
     waits_file: str | None = None
     task_source: str = "auto"
-    """How threads are read: one of `pinchpoint.tasksources.SOURCES`."""
+    """How threads are read: one of `pinchpoint.bpf.choice.SOURCES`."""
     kworker_source: str = "auto"
     """How the time of workqueue workers is attributed: one of `pinchpoint.probes.kworkers.SOURCES`."""
     log_level: str = "info"
@@ -84,9 +84,9 @@ def phase_pattern(text: str, origin: str) -> re.Pattern[str]:
 
 def check_config(config: Config, origin: str) -> None:
     """Check what types can't say. Raises ConfigError."""
-    from pinchpoint import tasksources
+    from pinchpoint.bpf import choice as tasksources
     from pinchpoint.probes import PROBES, kworkers
-    from pinchpoint.web import AddressError, parse_address
+    from pinchpoint.wire.http import AddressError, parse_address
 
     if not FASTEST <= config.sample_interval <= SLOWEST:
         raise ConfigError(f"{origin}: sample-interval: must be {FASTEST:g} to {SLOWEST:g} seconds")

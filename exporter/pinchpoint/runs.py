@@ -18,7 +18,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from pinchpoint.procfs import FormatError, parse_stat, read_bytes
+from pinchpoint.host.procfs import FormatError, parse_stat, read_bytes
 from pinchpoint.typedjson import decoder
 
 __all__ = [

@@ -18,7 +18,7 @@ from threading import Event, Lock, Thread
 
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import NotPresent, Probe
-from pinchpoint.sampletext import can_be_written
+from pinchpoint.wire.sampletext import can_be_written
 
 __all__ = ["METRICS", "Sampler", "raise_priority"]
 

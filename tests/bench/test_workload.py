@@ -10,7 +10,7 @@ import pytest
 import workload
 from compiled import MissingError, compiled
 from patience import Deadline
-from pinchpoint.procfs import parse_schedstat
+from pinchpoint.host.procfs import parse_schedstat
 from workload import Group, ceph_host, running
 
 FEW = [Group(2, "ceph-osd", "tp_osd_tp=3 log=1", 2, 50.0)]

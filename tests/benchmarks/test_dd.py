@@ -13,7 +13,7 @@ from machine import Machine
 from pinchpoint.benchmarks.dd import Dd, DdReader, size
 from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, Rate, RunBegan, Source, State
 from pinchpoint.benchmarks.tree import Tree
-from pinchpoint.procfs import parse_stat, read_bytes
+from pinchpoint.host.procfs import parse_stat, read_bytes
 from pinchpoint.runs import Result
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

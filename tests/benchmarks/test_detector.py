@@ -18,7 +18,7 @@ from pinchpoint.benchmarks.detector import (
 )
 from pinchpoint.benchmarks.events import Ended, Event, Source, State
 from pinchpoint.benchmarks.tree import Tree
-from pinchpoint.exitstatus import ExitWatch
+from pinchpoint.host.exitstatus import ExitWatch
 from toy import Toy, rate
 
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from benchmarks.captures import CAPTURES
 from linear import costs_more_than_its_length
 from pinchpoint.benchmarks.base import Sight
-from pinchpoint.benchmarks.capture import Change, OpenedFile, Written, read_capture
 from pinchpoint.benchmarks.events import Completed, Ended, Rate, RunBegan, Source, State
 from pinchpoint.benchmarks.fio import (
     JOB_LIMIT,
@@ -26,8 +25,9 @@ from pinchpoint.benchmarks.fio import (
     parse_time,
     plan,
 )
-from pinchpoint.benchmarks.stage import Stage
 from pinchpoint.runs import Result
+from recorder.capture import Change, OpenedFile, Written, read_capture
+from recorder.stage import Stage
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "fio"
 LEADER = 959

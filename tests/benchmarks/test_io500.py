@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from benchmarks.captures import CAPTURES, EXPECTED
 from machine import Machine
 from pinchpoint.benchmarks.base import Sight
-from pinchpoint.benchmarks.capture import read_capture
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Scored, Source, State
 from pinchpoint.benchmarks.io500 import Io500
 from pinchpoint.benchmarks.io500_plan import Plan, ini_sections, phase_of_command, phases_of, plan_of
-from pinchpoint.benchmarks.replay import replay
 from pinchpoint.benchmarks.tree import OpenFile, Tree
+from recorder.capture import read_capture
+from recorder.replay import replay
 
 MIB = 1 << 20
 RESULTS = "/scratch/results/2026.11.21-00.06.06"

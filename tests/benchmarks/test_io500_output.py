@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.captures import CAPTURES, EXPECTED
-from pinchpoint.benchmarks.capture import read_capture
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, RunBegan, Scored, State
 from pinchpoint.benchmarks.io500_output import Io500Reader, ResultFile
 from pinchpoint.runs import Result
+from recorder.capture import read_capture
 
 GIB = 1 << 30
 IO500 = sorted(name for name in EXPECTED if name.startswith("io500"))

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.benchmarks.capture import Change, OpenedFile, Written
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, RunBegan, Source, State
 from pinchpoint.benchmarks.ior import Ior, IorReader, Plan, plans, size
-from pinchpoint.benchmarks.stage import Stage
 from pinchpoint.benchmarks.timeline import Timeline
 from pinchpoint.benchmarks.tree import Tree
+from recorder.capture import Change, OpenedFile, Written
+from recorder.stage import Stage
 
 CAPTURES = Path(__file__).parents[1] / "fixtures" / "captures"
 MEBIBYTE = 1 << 20

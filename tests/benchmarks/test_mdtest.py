@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.benchmarks.capture import Change, OpenedFile
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, RunBegan, Source
 from pinchpoint.benchmarks.mdtest import Mdtest, MdtestReader, Plan
-from pinchpoint.benchmarks.stage import Stage
 from pinchpoint.benchmarks.tree import Tree
+from recorder.capture import Change, OpenedFile
+from recorder.stage import Stage
 
 CAPTURES = Path(__file__).parents[1] / "fixtures" / "captures"
 

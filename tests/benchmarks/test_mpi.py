@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.benchmarks.capture import Change
 from pinchpoint.benchmarks.mpi import is_first_rank, rank, unprefixed
-from pinchpoint.benchmarks.stage import Stage
 from pinchpoint.benchmarks.tree import Tree
+from recorder.capture import Change
+from recorder.stage import Stage
 
 COMMS = {"ior"}
 

@@ -11,7 +11,7 @@ from machine import Machine
 from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, RunBegan, Source, State
 from pinchpoint.benchmarks.osd_bench import OsdBench, OsdBenchReader
 from pinchpoint.benchmarks.tree import Tree
-from pinchpoint.procfs import parse_stat, read_bytes
+from pinchpoint.host.procfs import parse_stat, read_bytes
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 CAPTURE = (FIXTURES / "captures" / "ceph-tell-osd-bench" / "stdout.txt").read_text()

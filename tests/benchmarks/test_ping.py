@@ -12,7 +12,7 @@ from machine import Machine
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Rate, RunBegan, State
 from pinchpoint.benchmarks.ping import Ping, PingReader
 from pinchpoint.benchmarks.tree import Tree
-from pinchpoint.procfs import parse_stat, read_bytes
+from pinchpoint.host.procfs import parse_stat, read_bytes
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 CAPTURE = (FIXTURES / "captures" / "ping-pipe" / "stdout.txt").read_text()

@@ -11,7 +11,7 @@ from machine import Machine
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Rate, RunBegan, Source, State
 from pinchpoint.benchmarks.rados_bench import RadosBench, RadosReader
 from pinchpoint.benchmarks.tree import Tree
-from pinchpoint.procfs import parse_stat, read_bytes
+from pinchpoint.host.procfs import parse_stat, read_bytes
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 MIB = 1 << 20

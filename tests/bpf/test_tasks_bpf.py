@@ -1,4 +1,4 @@
-"""What only the sources have that read threads by BPF; what all have in common is in test_tasksources.py."""
+"""What only the sources have that read threads by BPF; what all have in common is in test_choice.py."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 
 from machine import Machine
 from pinchpoint.bpf import libbpf, tasks
+from pinchpoint.bpf.choice import BPF, choose_source
 from pinchpoint.bpf.libbpf import LIBRARY, OBJECTS, BpfError
 from pinchpoint.bpf.tasks import BpfSource, IteratorSource, SyscallSource, pid_namespace
-from pinchpoint.procfs import decode
-from pinchpoint.tasksource import TaskUse
-from pinchpoint.tasksources import BPF, choose_source
+from pinchpoint.host.procfs import decode
+from pinchpoint.threads.task_source import TaskUse
 from polling import until
 from puppet import Puppet
 

@@ -18,7 +18,7 @@ from machine import Machine
 from pinchpoint.bpf import libbpf
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.workqueues import TracedSource
-from pinchpoint.worksource import WorkUse
+from pinchpoint.threads.work_source import WorkUse
 from polling import until
 from writeback import device_number, dirtying, worker_times
 

@@ -16,9 +16,9 @@ from machine import Machine, stat_line
 from pinchpoint.ceph import follower as module
 from pinchpoint.ceph.asok import Question
 from pinchpoint.ceph.follower import Follower, Followers, Reader
+from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Metric, Point, Snapshot
-from pinchpoint.processes import Process
-from pinchpoint.procfs import FormatError
+from pinchpoint.threads.processes import Process
 from polling import until
 
 PID = os.getpid()

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pinchpoint.ceph.perf import Average, PerfDump, parse_option, parse_version
-from pinchpoint.procfs import FormatError
+from pinchpoint.host.procfs import FormatError
 
 DUMP = PerfDump.parse(
     b'{"mds":{"caps":15004,"reply_latency":{"avgcount":2,"sum":0.5,"avgtime":0.25}},'

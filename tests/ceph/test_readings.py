@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.ceph.readings import VALUE_LIMIT, Messages, Options, asked, option_points
+from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Snapshot
-from pinchpoint.procfs import FormatError
 
 
 def taken(value: str) -> Options:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from machine import Machine
 from pinchpoint.ceph.sockets import admin_sockets, is_ceph_client, listening_sockets, resolve_in_root
-from pinchpoint.processes import Process
+from pinchpoint.threads.processes import Process
 
 TABLE = b"""\
 Num       RefCount Protocol Flags    Type St Inode Path

@@ -15,8 +15,8 @@ from daemon_socket import DaemonSocket
 from machine import Machine
 from pinchpoint.ceph import follower
 from pinchpoint.ceph.waiting import FRESH, ClientWaits, LibraryReader, Looked, MountReader, WaitReader
-from pinchpoint.processes import Process
-from pinchpoint.procfs import FormatError
+from pinchpoint.host.procfs import FormatError
+from pinchpoint.threads.processes import Process
 from polling import until
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "ceph"

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
-from pinchpoint import store
 from pinchpoint.cli import main
 from pinchpoint.runs import LimitMark, Marker, PhaseMark, VerdictMark
 from pinchpoint.runs import Result as Figure
-from pinchpoint.store import RunRecord
+from pinchpoint.session import store
+from pinchpoint.session.store import RunRecord
 
 SEEDS = Path(__file__).parents[1] / "fixtures" / "seeds"
 NOW = 1_700_000_000.0

@@ -16,10 +16,10 @@ import pytest
 
 from kept_runs import RUN, START, keep, second
 from patience import patience
-from pinchpoint import store
 from pinchpoint.catalogue import judge_metrics
 from pinchpoint.model import Labels, Snapshot
 from pinchpoint.runs import LimitMark, Marker, PhaseMark, Result, VerdictMark
+from pinchpoint.session import store
 from polling import get_json, until
 from ports import free_port
 

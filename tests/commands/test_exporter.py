@@ -24,11 +24,11 @@ from descriptors import bpf_ids, exist
 from machine import Machine
 from patience import Stopwatch, patience
 from pinchpoint import __version__
+from pinchpoint.bpf.choice import BPF, SOURCES, SourceError, choose_source
 from pinchpoint.cli import main
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import PROBES
-from pinchpoint.sources import parse_exposition
-from pinchpoint.tasksources import BPF, SOURCES, SourceError, choose_source
+from pinchpoint.wire.sources import parse_exposition
 from polling import until
 
 NOBODY = 65534
@@ -36,7 +36,7 @@ AS_USER = """
 import ctypes, encodings.idna, os, sys
 import pinchpoint.commands.exporter
 from pinchpoint.cli import main
-from pinchpoint.roles import load_roles
+from pinchpoint.threads.roles import load_roles
 
 load_roles()
 # Only after everything was imported, since another user may not be allowed to read this Python. The kernel makes a

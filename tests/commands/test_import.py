@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pinchpoint import store
 from pinchpoint.cli import main
 from pinchpoint.commands import import_
-from pinchpoint.store import RunRecord
+from pinchpoint.session import store
+from pinchpoint.session.store import RunRecord
 
 SEEDS = Path(__file__).parents[1] / "fixtures" / "seeds"
 DIARY = SEEDS / "io500-diary.txt"

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from diagnosis.history import MadeHost
 from patience import Stopwatch, patience
 from pinchpoint.cli import main
-from pinchpoint.sources import parse_exposition
+from pinchpoint.wire.sources import parse_exposition
 from polling import until
 from serving import serving
 

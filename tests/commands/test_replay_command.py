@@ -15,7 +15,7 @@ from patience import Deadline
 from pinchpoint.commands import replay
 from pinchpoint.commands.replay import command
 from pinchpoint.model import Snapshots
-from pinchpoint.sources import RecordingSource
+from pinchpoint.wire.sources import RecordingSource
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from pinchpoint import store
 from pinchpoint.cli import main
+from pinchpoint.session import store
 from report.made import CLIENT, START, made_record, record
 from serving import serving
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from patience import Deadline, patience
-from pinchpoint.recording import read_recording
+from pinchpoint.wire.recording import read_recording
 from polling import until
 from serving import serving
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pinchpoint import store
 from pinchpoint.cli import main
-from pinchpoint.procfs import parse_stat, read_bytes
+from pinchpoint.host.procfs import parse_stat, read_bytes
 from pinchpoint.runs import LimitMark, Marker, PhaseMark, VerdictMark
 from pinchpoint.runs import Result as Figure
-from pinchpoint.store import RunRecord
+from pinchpoint.session import store
+from pinchpoint.session.store import RunRecord
 
 NOW = 1_700_000_000.0
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from pinchpoint.commands.stacks import SHOWN, listing
-from pinchpoint.waits import Stacks, load_waits
+from pinchpoint.waits.stack_rules import Stacks, load_waits
 
 
 def seen(*stacks: tuple[str, int, bool]) -> Stacks:

@@ -42,7 +42,7 @@ from demo_load import (
 from native import PARTS, TREE, Stack
 from patience import patience
 from pinchpoint.probes import devices
-from pinchpoint.roles import load_roles
+from pinchpoint.threads.roles import load_roles
 from polling import processes_of, until
 from ports import stack_ports
 

@@ -16,7 +16,7 @@ from dashboards.kit import FULL, PAGES, class_colour, panels_of
 from grafana import values_of
 from metrics import Known
 from pinchpoint.report.palette import IDLE_STATES, KINDS, SERIES, WAITS
-from pinchpoint.roles import load_roles
+from pinchpoint.threads.roles import load_roles
 from promql import (
     Aggregate,
     Binary,

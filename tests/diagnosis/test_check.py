@@ -22,8 +22,8 @@ from pinchpoint.diagnosis.findings import Finding, Level, all_checks, listed
 from pinchpoint.model import Labels, Snapshot
 from pinchpoint.probes import PROBES
 from pinchpoint.probes.self_cost import SelfCost
-from pinchpoint.roles import load_roles
-from pinchpoint.sources import parse_exposition
+from pinchpoint.threads.roles import load_roles
+from pinchpoint.wire.sources import parse_exposition
 
 ROOT = Path(__file__).parents[2]
 MANAGERS = ROOT / "tests" / "fixtures" / "ceph" / "mgr_prometheus"

@@ -12,7 +12,7 @@ import pinchpoint.diagnosis.facts as facts_module
 from pinchpoint.catalogue import all_metrics
 from pinchpoint.diagnosis.facts import FACT_LIMIT, LENGTH_LIMIT, VALUE_LIMIT, absence_tells, facts, merged
 from pinchpoint.model import Labels, Snapshot
-from pinchpoint.sources import parse_exposition
+from pinchpoint.wire.sources import parse_exposition
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FACT = "pinchpoint_host_fact_info"

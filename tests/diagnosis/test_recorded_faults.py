@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pinchpoint.diagnosis.verdict import Kind, Verdict, verdict
-from pinchpoint.recording import read_recording
+from pinchpoint.wire.recording import read_recording
 from truth import Truth
 
 FAULTS = Path(__file__).parents[1] / "fixtures" / "faults"

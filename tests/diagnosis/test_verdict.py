@@ -11,7 +11,7 @@ from pinchpoint.diagnosis.advice import all_advice
 from pinchpoint.diagnosis.verdict import Confidence, Judge, Kind, Verdict, judge_phase, verdict
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.model import Labels, Snapshot, Snapshots
-from pinchpoint.roles import load_roles
+from pinchpoint.threads.roles import load_roles
 
 
 def judged(**hosts: MadeHost) -> Verdict:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judge.test_service import judged
-from pinchpoint.fetch import Fetcher
 from pinchpoint.judge.client import JudgeError, ask, parse_verdicts
+from pinchpoint.wire.fetch import Fetcher
 from serving import serving
 
 

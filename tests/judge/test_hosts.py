@@ -5,7 +5,7 @@ from threading import Event
 
 from pinchpoint.judge.hosts import Hosts
 from pinchpoint.model import Snapshot, Snapshots
-from pinchpoint.sources import SourceError
+from pinchpoint.wire.sources import SourceError
 from polling import until
 
 PACE = 0.02

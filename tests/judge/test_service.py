@@ -9,7 +9,6 @@ import pytest
 
 from judge.watched import NAMES, watched
 from pinchpoint.diagnosis.recent import Judged
-from pinchpoint.exposition import text
 from pinchpoint.judge import pages
 from pinchpoint.judge.engine import Engine
 from pinchpoint.judge.hosts import Problem
@@ -19,7 +18,8 @@ from pinchpoint.judge.targets import TargetFiles
 from pinchpoint.judge.web import application
 from pinchpoint.model import Labels, Snapshot
 from pinchpoint.report.document import verdict_json
-from pinchpoint.sources import parse_exposition
+from pinchpoint.wire.exposition import text
+from pinchpoint.wire.sources import parse_exposition
 from report.made import CLIENT, MDS, START
 
 HOSTILE = "<script>alert(1)</script>\"'\u202e\x1b[31m"

@@ -20,7 +20,7 @@ from lab.cluster import Cluster
 from patience import Deadline
 from pinchpoint.benchmarks.events import State
 from pinchpoint.model import Snapshot
-from pinchpoint.sources import parse_exposition
+from pinchpoint.wire.sources import parse_exposition
 from polling import until
 
 PATIENCE = 90.0

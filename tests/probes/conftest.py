@@ -9,7 +9,7 @@ import pytest
 
 from machine import Machine
 from pinchpoint.probes import Host
-from pinchpoint.processes import Processes
+from pinchpoint.threads.processes import Processes
 
 
 @pytest.fixture

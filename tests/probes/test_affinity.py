@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 
 from machine import KERNEL_THREAD, Machine
+from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.affinity import THREADS, Affinity
-from pinchpoint.processes import Processes
-from pinchpoint.procfs import FormatError
+from pinchpoint.threads.processes import Processes
 from polling import until
 
 BUSY = "pinchpoint_resource_busy_seconds_total"

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from machine import Machine
-from pinchpoint.exposition import text
 from pinchpoint.model import Snapshot
 from pinchpoint.probes.benchmark import (
     EVERYDAY_AGE,
@@ -23,6 +22,7 @@ from pinchpoint.probes.benchmark import (
 )
 from pinchpoint.runs import RUN_LIMIT, Marker, PhaseMark, Result
 from pinchpoint.sampler import Sampler
+from pinchpoint.wire.exposition import text
 from toy import Toy
 
 NOW = 1_700_000_000.0

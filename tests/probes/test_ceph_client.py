@@ -15,10 +15,10 @@ from pinchpoint.ceph import follower
 from pinchpoint.ceph.asok import LOCK_FREE, Conversation
 from pinchpoint.ceph.clients import KEEP, Clients, Instance, Integral, Reading
 from pinchpoint.ceph.clients import REQUESTS as REQUESTS_METRIC
+from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import NotPresent
 from pinchpoint.probes.ceph_client import CephClient, ClientReader
-from pinchpoint.procfs import FormatError
 from polling import until
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "ceph"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from machine import Machine
 from pinchpoint.ceph.clients import KEEP
+from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.ceph_kernel import (
@@ -24,7 +25,6 @@ from pinchpoint.probes.ceph_kernel import (
     parse_osdc,
     parse_status,
 )
-from pinchpoint.procfs import FormatError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "ceph"
 FSID = "9a972bfc-68cb-4d52-a610-7cd9a9adbbdd"

@@ -13,12 +13,12 @@ import pytest
 
 from machine import Machine
 from patience import Deadline
+from pinchpoint.host.procfs import read_mounts
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.cgroups import Cgroups
 from pinchpoint.probes.storage import whole_disk
-from pinchpoint.processes import Processes
-from pinchpoint.procfs import read_mounts
+from pinchpoint.threads.processes import Processes
 
 V1 = (
     "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n"

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine import Machine
+from pinchpoint.host.procfs import CpuTimes, FormatError, parse_cpu_times
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.cpu import Cpu
-from pinchpoint.procfs import CpuTimes, FormatError, parse_cpu_times
 
 BUSY = "pinchpoint_resource_busy_seconds_total"
 SATURATED = "pinchpoint_resource_saturated_seconds_total"

@@ -11,7 +11,7 @@ from machine import Machine
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.cpuidle import CpuIdle
-from pinchpoint.tasksource import KeptFile
+from pinchpoint.threads.task_source import KeptFile
 
 STATES = (("POLL", 0), ("C1", 2), ("C6", 133))
 """Names and exit latencies in microseconds, as intel_idle has them for Cascade Lake (skx_cstates)."""

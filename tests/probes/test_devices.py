@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from machine import Machine
 from patience import Deadline
+from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.devices import (
@@ -27,7 +28,6 @@ from pinchpoint.probes.devices import (
     parse_disk,
     parse_link,
 )
-from pinchpoint.procfs import FormatError
 
 SERVES = {"disk": "disk,writeback", "link": "network,mds,osd"}
 HEAD = (

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine import Machine
+from pinchpoint.host.procfs import parse_mounts
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.host_facts import (
     NETWORKS,
@@ -21,7 +22,6 @@ from pinchpoint.probes.host_facts import (
     parse_routes,
     swap_kinds,
 )
-from pinchpoint.procfs import parse_mounts
 
 
 def facts(host: Host) -> dict[str, str]:

@@ -11,13 +11,13 @@ import pytest
 
 from machine import KWORKER, Machine, stat_line
 from pinchpoint.bpf import libbpf
+from pinchpoint.bpf.choice import SourceError
 from pinchpoint.bpf.tasks import FIRST_NAMESPACE
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
 from pinchpoint.probes.kworkers import SOURCES, Kworkers
-from pinchpoint.tasksource import KeptFile
-from pinchpoint.tasksources import SourceError
-from pinchpoint.worksource import WorkUse
+from pinchpoint.threads.task_source import KeptFile
+from pinchpoint.threads.work_source import WorkUse
 from writeback import device_number, dirtying
 
 BOOTED = 1000.0

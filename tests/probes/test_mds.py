@@ -14,11 +14,11 @@ from ceph_answers import RELEASES, Answers, encoded, recorded, run_daemon
 from daemon_socket import DaemonSocket
 from machine import Machine
 from pinchpoint.ceph.asok import LOCK_FREE
+from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import NotPresent
 from pinchpoint.probes.mds import Mds, MdsReader, parse_cache_bytes
-from pinchpoint.procfs import FormatError
-from pinchpoint.roles import load_roles
+from pinchpoint.threads.roles import load_roles
 from polling import until
 
 ROLES = load_roles()

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine import Machine
+from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.memory import Memory, parse_pressure, parse_vmstat
-from pinchpoint.procfs import FormatError
 
 PAGE = mmap.PAGESIZE
 RESOURCE = {"resource": "memory", "owner": "host", "serves": "memory"}

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from machine import Machine
+from pinchpoint.host.netns import namespace_of
 from pinchpoint.model import Snapshot
-from pinchpoint.netns import namespace_of
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.namespaces import LIMIT, Namespaces
-from pinchpoint.processes import Processes
+from pinchpoint.threads.processes import Processes
 from polling import until
 
 PROC = Path("/proc")

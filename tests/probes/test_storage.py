@@ -17,7 +17,7 @@ from machine import Machine
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
 from pinchpoint.probes.storage import FILES, KEEP, OSD_INTERVAL, Storage, whole_disk
-from pinchpoint.processes import Processes
+from pinchpoint.threads.processes import Processes
 from polling import until
 
 SDA, SDA1, NVME, DM, LOOP, BOOT = "8:0", "8:1", "259:0", "253:1", "7:3", "8:17"

@@ -12,10 +12,10 @@ import pytest
 
 from machine import KERNEL_THREAD, Machine, stat_line
 from patience import Load
+from pinchpoint.host.procfs import parse_stat
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
 from pinchpoint.probes.tasks import Tasks
-from pinchpoint.procfs import parse_stat
 from polling import until
 
 BOOTED = 1000.0
@@ -177,7 +177,7 @@ def test_processes_and_threads_that_may_not_be_read_are_counted(
             raise PermissionError(1, "Operation not permitted", path)
         return listdir(path)
 
-    monkeypatch.setattr("pinchpoint.tasksource.os.listdir", refuse)
+    monkeypatch.setattr("pinchpoint.threads.task_source.os.listdir", refuse)
     clock.tick()
 
     assert read(clock.probe).value("pinchpoint_tasks_unreadable") == 1

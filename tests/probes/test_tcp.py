@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine import Machine
+from pinchpoint.host.procfs import Stat
+from pinchpoint.host.sockdiag import Connection
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.tcp import COST, KEEP, Tcp, weighted_median
-from pinchpoint.processes import Process, Processes
-from pinchpoint.procfs import Stat
-from pinchpoint.sockdiag import Connection
+from pinchpoint.threads.processes import Process, Processes
 
 
 def connection(

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from machine import KERNEL_THREAD, KWORKER, Machine
-from pinchpoint.exposition import text
+from pinchpoint.bpf.choice import BPF
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
 from pinchpoint.probes.tasks import Tasks
-from pinchpoint.tasksource import Task, TaskUse
-from pinchpoint.tasksources import BPF
+from pinchpoint.threads.task_source import Task, TaskUse
+from pinchpoint.wire.exposition import text
 from polling import until
 
 TICK = 0.1

@@ -18,14 +18,14 @@ from daemon_socket import DaemonSocket
 from machine import Machine, stat_line
 from patience import Load
 from pinchpoint.benchmarks.registry import BENCHMARKS
+from pinchpoint.benchmarks.workloads import Leader, Workload
 from pinchpoint.ceph import follower
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
 from pinchpoint.probes.benchmark import Benchmark
 from pinchpoint.probes.waits import KEEP, REMEMBER, WORKLOAD_LIMIT, Waits
-from pinchpoint.tasksource import KeptFile
-from pinchpoint.waits import WAITS
-from pinchpoint.workloads import Leader, Workload
+from pinchpoint.threads.task_source import KeptFile
+from pinchpoint.waits.stack_rules import WAITS
 from polling import until
 
 LOOK = 0.125

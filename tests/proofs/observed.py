@@ -18,8 +18,8 @@ from pinchpoint.catalogue import all_metrics
 from pinchpoint.diagnosis.recent import Recent, RecentVerdicts
 from pinchpoint.diagnosis.verdict import Verdict, verdict
 from pinchpoint.model import Snapshots
-from pinchpoint.recording import Recorder, read_recording
-from pinchpoint.sources import SourceError, TargetSource
+from pinchpoint.wire.recording import Recorder, read_recording
+from pinchpoint.wire.sources import SourceError, TargetSource
 from polling import until
 from ports import free_port
 from truth import Truth

@@ -14,7 +14,7 @@ import yaml
 
 from lab.observer import Observer
 from native import TREE
-from pinchpoint.sources import TargetSource
+from pinchpoint.wire.sources import TargetSource
 from polling import until
 
 GROUP = "Alerts"

@@ -22,7 +22,7 @@ from disks import device_of
 from lab import loads
 from lab.cluster import PYTHON, Cluster, Daemon, lacking
 from pinchpoint.diagnosis.verdict import Kind
-from pinchpoint.sources import TargetSource
+from pinchpoint.wire.sources import TargetSource
 from polling import until
 from proofs import faults
 from proofs.conftest import Check

@@ -15,7 +15,7 @@ from lab.cluster import Cluster
 from lab.locks import lock_watch
 from lab.observer import Observer
 from patience import patience
-from pinchpoint.sources import TargetSource
+from pinchpoint.wire.sources import TargetSource
 from polling import until
 
 GROUP = "Alerts"

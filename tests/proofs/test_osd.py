@@ -19,7 +19,7 @@ from lab.cluster import Cluster, Daemon
 from lab.observer import Observer, started
 from patience import patience
 from pinchpoint.model import Snapshot
-from pinchpoint.sources import TargetSource
+from pinchpoint.wire.sources import TargetSource
 from polling import until
 
 GROUP = "Threads and disks of an OSD"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from compiled import MissingError
-from pinchpoint.tasksource import raise_file_limit
+from pinchpoint.threads.task_source import raise_file_limit
 from samplers import LIMIT_OF, OURS, sampler
 from workload import ceph_host, running
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pinchpoint.diagnosis.window import Sightings, Window, Windows
 from pinchpoint.model import Labels, Snapshot, Snapshots
 from pinchpoint.runs import Marker, PhaseMark, Result
-from pinchpoint.store import RunRecord
+from pinchpoint.session.store import RunRecord
 
 __all__ = ["CLIENT", "MDS", "PHASES", "RUN", "START", "Act", "cut", "made_record", "moments", "record"]
 

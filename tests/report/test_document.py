@@ -13,7 +13,7 @@ from pinchpoint.diagnosis.knobs import Settings
 from pinchpoint.report import document
 from pinchpoint.report.document import Document, Phase, build, document_json, ranking
 from pinchpoint.runs import Marker, PhaseMark
-from pinchpoint.store import RunRecord
+from pinchpoint.session.store import RunRecord
 from report.made import CLIENT, MDS, cut, made_record, moments
 
 PAGE = Path(__file__).parents[2] / "docs" / "report.md"

@@ -23,7 +23,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from patience import patience
-from pinchpoint import roles
+from pinchpoint.threads import roles
 from polling import until
 
 ROOT = Path(__file__).parents[2]

@@ -19,8 +19,8 @@ from pinchpoint.benchmarks.tail import FileId, Tail
 from pinchpoint.benchmarks.timeline import Timeline
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.wrappers import LAUNCHERS
-from pinchpoint.exitstatus import ExitWatch
-from pinchpoint.procfs import read_bytes
+from pinchpoint.host.exitstatus import ExitWatch
+from pinchpoint.host.procfs import read_bytes
 from pinchpoint.runs import RunState
 
 __all__ = ["Detector", "Followed", "merged"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from pinchpoint.exitstatus import STOPPING
+from pinchpoint.host.exitstatus import STOPPING
 from pinchpoint.runs import LARGEST, LATEST, Result
 
 __all__ = [

@@ -26,7 +26,7 @@ from pinchpoint.benchmarks.fio_output import FioOutput, group_name
 from pinchpoint.benchmarks.output import Reader
 from pinchpoint.benchmarks.tail import Tail
 from pinchpoint.benchmarks.tree import OpenFile, Tree
-from pinchpoint.procfs import read_bytes
+from pinchpoint.host.procfs import read_bytes
 
 __all__ = ["Fio", "Group", "parse_job_file", "parse_time", "plan"]
 

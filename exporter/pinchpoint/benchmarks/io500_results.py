@@ -13,8 +13,8 @@ from pinchpoint.benchmarks.events import Began, Ended, Event
 from pinchpoint.benchmarks.io500_output import ResultFile
 from pinchpoint.benchmarks.io500_plan import ini_sections
 from pinchpoint.benchmarks.tree import Tree
-from pinchpoint.procfs import read_bytes
-from pinchpoint.rootfs import list_in_root, open_in_root, read_piece
+from pinchpoint.host.procfs import read_bytes
+from pinchpoint.host.rootfs import list_in_root, open_in_root, read_piece
 
 __all__ = ["Results", "planned_directory", "read_text"]
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from pinchpoint.benchmarks.tree import Tree
-from pinchpoint.rootfs import read_piece
+from pinchpoint.host.rootfs import read_piece
 
 __all__ = ["FileId", "Tail"]
 

@@ -15,8 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from pinchpoint.procfs import FormatError, decode, parse_stat, read_bytes
-from pinchpoint.rootfs import Rights, list_in_root, open_in_root, read_piece
+from pinchpoint.host.procfs import FormatError, decode, parse_stat, read_bytes
+from pinchpoint.host.rootfs import Rights, list_in_root, open_in_root, read_piece
 
 __all__ = ["OpenFile", "Task", "Tree"]
 
@@ -37,7 +37,7 @@ NAME_LIMIT = 4096
 
 
 class Task(Protocol):
-    """What is known of a process: `pinchpoint.procfs.Stat` is one."""
+    """What is known of a process: `pinchpoint.host.procfs.Stat` is one."""
 
     @property
     def comm(self) -> str:

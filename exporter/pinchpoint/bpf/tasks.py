@@ -17,8 +17,8 @@ from itertools import count
 from pathlib import Path
 
 from pinchpoint.bpf.libbpf import BpfError, Loaded, load
-from pinchpoint.procfs import PF_KTHREAD, PF_WQ_WORKER, decode, read_bytes
-from pinchpoint.tasksource import CLOCK_TICKS, Task, TaskUse
+from pinchpoint.host.procfs import PF_KTHREAD, PF_WQ_WORKER, decode, read_bytes
+from pinchpoint.threads.task_source import CLOCK_TICKS, Task, TaskUse
 
 __all__ = ["BpfSource", "IteratorSource", "SyscallSource", "pid_namespace"]
 

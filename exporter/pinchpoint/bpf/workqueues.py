@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pinchpoint.bpf.libbpf import BpfError, load
 from pinchpoint.bpf.tasks import FIRST_NAMESPACE, pid_namespace
-from pinchpoint.procfs import decode
-from pinchpoint.worksource import WorkUse
+from pinchpoint.host.procfs import decode
+from pinchpoint.threads.work_source import WorkUse
 
 __all__ = ["TracedSource"]
 

@@ -20,9 +20,9 @@ from pinchpoint.ceph.asok import AdminSocketError, Conversation, Question, Silen
 from pinchpoint.ceph.perf import parse_option, parse_version
 from pinchpoint.ceph.readings import Options
 from pinchpoint.ceph.sockets import admin_sockets
+from pinchpoint.host.procfs import FormatError, parse_schedstat, parse_stat, read_bytes
 from pinchpoint.model import Metric, Point
-from pinchpoint.processes import Process
-from pinchpoint.procfs import FormatError, parse_schedstat, parse_stat, read_bytes
+from pinchpoint.threads.processes import Process
 
 __all__ = ["METRICS", "UNSEEN", "Follower", "Followers", "ProcessTable", "Reader"]
 
@@ -228,7 +228,7 @@ class Follower:
 
 
 class ProcessTable(Protocol):
-    """Says which processes there are: `pinchpoint.processes.Processes` is one."""
+    """Says which processes there are: `pinchpoint.threads.processes.Processes` is one."""
 
     def current(self, now: float) -> Mapping[int, Process]:
         """Return the processes by pid; `now` is a monotonic time in seconds."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pinchpoint.procfs import FormatError
+from pinchpoint.host.procfs import FormatError
 
 __all__ = ["Average", "PerfDump", "parse_option", "parse_version"]
 

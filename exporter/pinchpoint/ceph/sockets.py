@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from pinchpoint.processes import Process
-from pinchpoint.procfs import decode, read_bytes
+from pinchpoint.host.procfs import decode, read_bytes
+from pinchpoint.threads.processes import Process
 
 __all__ = ["admin_sockets", "is_ceph_client", "listening_sockets", "resolve_in_root"]
 

@@ -16,8 +16,8 @@ from pinchpoint.ceph.asok import Question
 from pinchpoint.ceph.follower import UNSEEN, Follower, Followers, Reader
 from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.model import Point
-from pinchpoint.processes import Process
-from pinchpoint.roles import BENCHMARK
+from pinchpoint.threads.processes import Process
+from pinchpoint.threads.roles import BENCHMARK
 
 __all__ = ["ClientWaits", "LibraryReader", "Looked", "MountReader", "WaitReader"]
 

@@ -18,12 +18,12 @@ from pinchpoint.config import Config, ConfigError, load_config
 from pinchpoint.diagnosis.check import SILENT, check, sources
 from pinchpoint.diagnosis.findings import Finding, Level
 from pinchpoint.model import Snapshot
-from pinchpoint.prometheus import PrometheusError
-from pinchpoint.prometheus_hosts import ask_known
-from pinchpoint.sources import LocalSource, Source, SourceError, TargetSource
 from pinchpoint.terminal.check import check_parts
 from pinchpoint.terminal.plain import fail, say, show
-from pinchpoint.web import AddressError, parse_address
+from pinchpoint.wire.http import AddressError, parse_address
+from pinchpoint.wire.prometheus import PrometheusError
+from pinchpoint.wire.prometheus_hosts import ask_known
+from pinchpoint.wire.sources import LocalSource, Source, SourceError, TargetSource
 
 __all__ = ["command"]
 

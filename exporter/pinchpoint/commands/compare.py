@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from pinchpoint import store
 from pinchpoint.benchmarks.document import limit_document
 from pinchpoint.diagnosis.comparison import Comparison, Figure, Group, Move, Row, compare
 from pinchpoint.diagnosis.knobs import Difference, Settings
 from pinchpoint.diagnosis.marks import Bottleneck
 from pinchpoint.diagnosis.score import score_factors
 from pinchpoint.runs import RunState
-from pinchpoint.store import RunRecord, StoreError
+from pinchpoint.session import store
+from pinchpoint.session.store import RunRecord, StoreError
 from pinchpoint.terminal.comparison import comparison_parts
 from pinchpoint.terminal.plain import fail, say, show, warn
 from pinchpoint.terminal.runs import standing

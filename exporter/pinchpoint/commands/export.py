@@ -15,15 +15,16 @@ from typing import BinaryIO, NoReturn
 
 import click
 
-from pinchpoint import recording, store
-from pinchpoint.backfill import Backfill
 from pinchpoint.model import time_of
-from pinchpoint.recording import read_recording
-from pinchpoint.retold import TAIL, end_of, retold
-from pinchpoint.store import RunRecord, StoreError
+from pinchpoint.session import store
+from pinchpoint.session.retold import TAIL, end_of, retold
+from pinchpoint.session.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import fail, warn
 from pinchpoint.terminal.runs import DIED, standing
 from pinchpoint.terminal.view import duration
+from pinchpoint.wire import recording
+from pinchpoint.wire.backfill import Backfill
+from pinchpoint.wire.recording import read_recording
 
 __all__ = ["command"]
 

@@ -14,12 +14,13 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from pinchpoint import __version__, tasksources
+from pinchpoint import __version__
+from pinchpoint.bpf import choice as tasksources
 from pinchpoint.build import local_sampler
 from pinchpoint.catalogue import all_metrics
 from pinchpoint.config import LOG_LEVELS, Config, ConfigError, check_config, load_config
 from pinchpoint.probes import PROBES, kworkers
-from pinchpoint.web import AddressError, application, parse_address, serve
+from pinchpoint.wire.http import AddressError, application, parse_address, serve
 
 __all__ = ["command"]
 

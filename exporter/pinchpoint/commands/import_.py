@@ -17,11 +17,11 @@ from typing import Any, BinaryIO
 import click
 import msgspec
 
-from pinchpoint import store
 from pinchpoint.benchmarks.document import run_document
 from pinchpoint.benchmarks.reading import KINDS, Reading, TextReader
 from pinchpoint.runs import LATEST, Marker, RunState
-from pinchpoint.store import RunRecord, StoreError
+from pinchpoint.session import store
+from pinchpoint.session.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import clean, fail, say, warn
 from pinchpoint.terminal.runs import counted, headline
 

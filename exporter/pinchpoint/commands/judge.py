@@ -15,9 +15,9 @@ from pinchpoint.config import LOG_LEVELS
 from pinchpoint.judge.service import Service
 from pinchpoint.judge.targets import Target, TargetFiles
 from pinchpoint.judge.web import application
-from pinchpoint.sources import target_url
 from pinchpoint.terminal.plain import fail
-from pinchpoint.web import AddressError, parse_address, serve
+from pinchpoint.wire.http import AddressError, parse_address, serve
+from pinchpoint.wire.sources import target_url
 
 __all__ = ["command"]
 

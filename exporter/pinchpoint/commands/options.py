@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pinchpoint.web import AddressError, parse_address
+from pinchpoint.wire.http import AddressError, parse_address
 
 __all__ = ["targets_option"]
 

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import click
 
-from pinchpoint import recording, store
 from pinchpoint.diagnosis.recent import Recent, RecentVerdicts
 from pinchpoint.model import Snapshots, time_of
 from pinchpoint.runs import Marker
-from pinchpoint.sources import RecordingSource, SourceError
-from pinchpoint.store import RunRecord, StoreError
+from pinchpoint.session import store
+from pinchpoint.session.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import clean, fail, warn
 from pinchpoint.terminal.screen import Bell, is_screen, show_live, show_plain, status_of
 from pinchpoint.terminal.view import Down, HostView, Picture, duration
+from pinchpoint.wire import recording
+from pinchpoint.wire.sources import RecordingSource, SourceError
 
 __all__ = ["command", "open_recording"]
 

@@ -9,20 +9,20 @@ from typing import NamedTuple
 
 import click
 
-from pinchpoint import store
 from pinchpoint.diagnosis.facts import Facts, facts, merged
 from pinchpoint.diagnosis.knobs import Settings
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.model import Snapshots
-from pinchpoint.prometheus import PrometheusError, fired_alerts
 from pinchpoint.report.document import Document, build, document_json, settings
 from pinchpoint.report.timeline import Timeline, Tracer, step_of
 from pinchpoint.runs import PhaseMark
-from pinchpoint.samples import Samples
-from pinchpoint.store import RunRecord, StoreError
+from pinchpoint.session import store
+from pinchpoint.session.samples import Samples
+from pinchpoint.session.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import fail, say, show, warn
 from pinchpoint.terminal.report import report_parts
 from pinchpoint.terminal.runs import standing
+from pinchpoint.wire.prometheus import PrometheusError, fired_alerts
 
 __all__ = ["command"]
 

@@ -19,14 +19,14 @@ from pinchpoint.build import benchmark_kinds, local_sampler
 from pinchpoint.commands.options import targets_option
 from pinchpoint.config import Config, load_config, phase_pattern
 from pinchpoint.model import Snapshot
-from pinchpoint.prometheus import PrometheusError, fired_alerts
 from pinchpoint.runs import RunDirectory, default_run_directory
-from pinchpoint.session import Session
-from pinchpoint.sources import LocalSource, PrometheusSource, Source, SourceError, TargetSource, Together, is_here
-from pinchpoint.store import new_run_directory, run_id
-from pinchpoint.supervise import Command, CommandError, end_like
+from pinchpoint.session.session import Session
+from pinchpoint.session.store import new_run_directory, run_id
+from pinchpoint.session.supervise import Command, CommandError, end_like
 from pinchpoint.terminal.table import run_table
 from pinchpoint.tomlfile import ConfigError
+from pinchpoint.wire.prometheus import PrometheusError, fired_alerts
+from pinchpoint.wire.sources import LocalSource, PrometheusSource, Source, SourceError, TargetSource, Together, is_here
 
 __all__ = ["command"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from pinchpoint import store
 from pinchpoint.benchmarks.document import run_document
-from pinchpoint.store import RunRecord, StoreError
+from pinchpoint.session import store
+from pinchpoint.session.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import fail, say, show, warn, width
 from pinchpoint.terminal.runs import runs_table, standing
 

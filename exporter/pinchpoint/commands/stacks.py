@@ -11,8 +11,8 @@ from pinchpoint.build import build_host
 from pinchpoint.config import Config
 from pinchpoint.probes.benchmark import Benchmark
 from pinchpoint.probes.waits import Waits
-from pinchpoint.tasksource import raise_file_limit
-from pinchpoint.waits import RUNNING, YIELDS, Stack
+from pinchpoint.threads.task_source import raise_file_limit
+from pinchpoint.waits.stack_rules import RUNNING, YIELDS, Stack
 
 __all__ = ["listing", "show"]
 

@@ -18,11 +18,11 @@ from pinchpoint.commands.stacks import show as show_stacks
 from pinchpoint.config import Config, ConfigError, load_config
 from pinchpoint.diagnosis.recent import WINDOW, Recent, RecentVerdicts
 from pinchpoint.diagnosis.usage import Usage
-from pinchpoint.fetch import Fetcher
 from pinchpoint.judge.client import JudgeError, ask
-from pinchpoint.sources import LocalSource, PrometheusSource, Source, SourceError, TargetSource
 from pinchpoint.terminal.screen import Bell, is_screen, show_live, show_plain, status_of
 from pinchpoint.terminal.view import Down, HostView, Picture
+from pinchpoint.wire.fetch import Fetcher
+from pinchpoint.wire.sources import LocalSource, PrometheusSource, Source, SourceError, TargetSource
 
 __all__ = ["command"]
 

@@ -8,8 +8,8 @@ import msgspec
 
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.diagnosis.verdict import Confidence, Kind, Limit, Verdict
-from pinchpoint.fetch import Fetcher, FetchError
 from pinchpoint.typedjson import decoder
+from pinchpoint.wire.fetch import Fetcher, FetchError
 
 __all__ = ["SCHEMA", "JudgeError", "ask", "parse_verdicts"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
 
 from pinchpoint.model import Snapshot, Snapshots
-from pinchpoint.sources import Source, SourceError
+from pinchpoint.wire.sources import Source, SourceError
 
 __all__ = ["Hosts", "Problem"]
 

@@ -23,7 +23,7 @@ from pinchpoint.judge.points import fact_points, judge_points, phase_points, run
 from pinchpoint.judge.targets import Target, TargetFiles
 from pinchpoint.model import STALE, Point
 from pinchpoint.report.document import verdict_json
-from pinchpoint.sources import RECENT, PrometheusSource, Source, TargetSource
+from pinchpoint.wire.sources import RECENT, PrometheusSource, Source, TargetSource
 
 __all__ = ["Judgement", "Service"]
 

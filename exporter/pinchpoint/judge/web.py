@@ -12,13 +12,13 @@ from markupsafe import Markup
 from prometheus_client import make_wsgi_app
 
 from pinchpoint import __version__
-from pinchpoint.exposition import registry
 from pinchpoint.judge import pages
 from pinchpoint.judge.metrics import METRICS
 from pinchpoint.judge.service import Service
 from pinchpoint.report.palette import KINDS, WAIT_WORDS, wait_colour
 from pinchpoint.report.words import printable
-from pinchpoint.web import Application, StartResponse, get_only
+from pinchpoint.wire.exposition import registry
+from pinchpoint.wire.http import Application, StartResponse, get_only
 
 __all__ = ["application"]
 

@@ -11,11 +11,11 @@ import os
 from collections.abc import Iterator, Mapping
 
 from pinchpoint import resources
+from pinchpoint.host.procfs import CpuTimes, FormatError, parse_cpu_times, parse_cpus_allowed, read_bytes
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
-from pinchpoint.processes import Process
-from pinchpoint.procfs import CpuTimes, FormatError, parse_cpu_times, parse_cpus_allowed, read_bytes
 from pinchpoint.resources import Resource
+from pinchpoint.threads.processes import Process
 
 __all__ = ["Affinity"]
 

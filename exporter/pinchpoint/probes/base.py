@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import ClassVar
 
 from pinchpoint.benchmarks.base import Benchmark
+from pinchpoint.benchmarks.workloads import FoundRuns
+from pinchpoint.bpf.choice import AUTO
 from pinchpoint.model import Metric, Point
-from pinchpoint.processes import Processes
-from pinchpoint.roles import Roles
 from pinchpoint.runs import RunDirectory
-from pinchpoint.tasksources import AUTO
-from pinchpoint.waits import WaitRules, load_waits
-from pinchpoint.workloads import FoundRuns
+from pinchpoint.threads.processes import Processes
+from pinchpoint.threads.roles import Roles
+from pinchpoint.waits.stack_rules import WaitRules, load_waits
 
 __all__ = ["Host", "NotPresent", "Probe"]
 
@@ -44,7 +44,7 @@ class Host:
     waits: WaitRules = field(default_factory=load_waits)
     """What kernel stacks mean."""
     task_source: str = AUTO
-    """How threads are read, one of `pinchpoint.tasksources.SOURCES`."""
+    """How threads are read, one of `pinchpoint.bpf.choice.SOURCES`."""
     kworker_source: str = AUTO
     """How the time of workqueue workers is attributed, one of `pinchpoint.probes.kworkers.SOURCES`."""
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pinchpoint.benchmarks.detector import Detector, Followed, merged
 from pinchpoint.benchmarks.events import OVER, State
 from pinchpoint.benchmarks.tree import Tree
-from pinchpoint.exitstatus import ExitWatch, own_pids
+from pinchpoint.benchmarks.workloads import Leader, Workload
+from pinchpoint.host.exitstatus import ExitWatch, own_pids
+from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, read_bytes
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import Host, Probe
-from pinchpoint.procfs import FormatError, Stat, decode, parse_stat, read_bytes
 from pinchpoint.runs import KEEP_ENDED, RUN_LIMIT, PhaseMark, Result, RunState
-from pinchpoint.store import run_id
-from pinchpoint.workloads import Leader, Workload
+from pinchpoint.session.store import run_id
 
 __all__ = ["Benchmark", "run_points"]
 

@@ -34,7 +34,7 @@ from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.ceph.sockets import is_ceph_client
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
-from pinchpoint.roles import BENCHMARK, CEPH_CLIENTS
+from pinchpoint.threads.roles import BENCHMARK, CEPH_CLIENTS
 
 __all__ = ["CephClient", "ClientReader", "counters", "requests_in_flight"]
 

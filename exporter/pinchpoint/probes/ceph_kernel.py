@@ -34,10 +34,10 @@ from pinchpoint.ceph.clients import (
     Reading,
     Series,
 )
+from pinchpoint.host.procfs import FormatError, decode, read_bytes
+from pinchpoint.host.sysfs import read_text
 from pinchpoint.model import Metric, Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
-from pinchpoint.procfs import FormatError, decode, read_bytes
-from pinchpoint.sysfs import read_text
 
 __all__ = ["CephKernel", "Latency", "RunningSum", "parse_latency", "parse_mdsc", "parse_osdc", "parse_status"]
 

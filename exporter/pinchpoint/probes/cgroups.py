@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from pinchpoint import resources
-from pinchpoint.cgroupfs import (
+from pinchpoint.host.cgroupfs import (
     LIMIT_NAMES,
     Hierarchy,
     IoLimit,
@@ -26,11 +26,11 @@ from pinchpoint.cgroupfs import (
     parse_cgroup,
     parse_cpu_stat,
 )
+from pinchpoint.host.procfs import FormatError, read_bytes
+from pinchpoint.host.sysfs import block_device_name
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
-from pinchpoint.procfs import FormatError, read_bytes
 from pinchpoint.resources import Resource
-from pinchpoint.sysfs import block_device_name
 
 __all__ = ["Cgroups"]
 

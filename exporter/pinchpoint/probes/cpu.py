@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pinchpoint import resources
+from pinchpoint.host.procfs import CpuTimes, parse_cpu_times, read_bytes
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
-from pinchpoint.procfs import CpuTimes, parse_cpu_times, read_bytes
 from pinchpoint.resources import Resource
 
 __all__ = ["Cpu"]

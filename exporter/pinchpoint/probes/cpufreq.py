@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from pinchpoint.host.procfs import CpuTimes, FormatError, parse_cpu_times, read_bytes
+from pinchpoint.host.sysfs import cpufreq_policies, read_int, read_text, turbo_disabled
 from pinchpoint.model import Metric, Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
-from pinchpoint.procfs import CpuTimes, FormatError, parse_cpu_times, read_bytes
-from pinchpoint.sysfs import cpufreq_policies, read_int, read_text, turbo_disabled
 
 __all__ = ["CpuFreq"]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from pinchpoint.host.sysfs import read_int, read_text
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
-from pinchpoint.sysfs import read_int, read_text
-from pinchpoint.tasksource import KeptFile
+from pinchpoint.threads.task_source import KeptFile
 
 __all__ = ["CpuIdle"]
 

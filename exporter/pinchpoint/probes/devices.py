@@ -14,13 +14,13 @@ from threading import Thread
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pinchpoint import resources
+from pinchpoint.host.procfs import FormatError, decode
+from pinchpoint.host.qdisc import QdiscReader
+from pinchpoint.host.sysfs import read_int, read_text
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
-from pinchpoint.procfs import FormatError, decode
-from pinchpoint.qdisc import QdiscReader
 from pinchpoint.resources import Resource
-from pinchpoint.roles import Roles
-from pinchpoint.sysfs import read_int, read_text
+from pinchpoint.threads.roles import Roles
 
 __all__ = [
     "Devices",

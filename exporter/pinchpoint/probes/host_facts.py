@@ -14,10 +14,10 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from itertools import islice
 from pathlib import Path
 
+from pinchpoint.host.procfs import Mount, decode, read_bytes, read_mounts
+from pinchpoint.host.sysfs import cpufreq_policies, read_int, read_text, turbo_disabled
 from pinchpoint.model import Metric, Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
-from pinchpoint.procfs import Mount, decode, read_bytes, read_mounts
-from pinchpoint.sysfs import cpufreq_policies, read_int, read_text, turbo_disabled
 
 __all__ = [
     "HostFacts",

@@ -6,16 +6,16 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+from pinchpoint.bpf.choice import AUTO, SourceError
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.workqueues import TracedSource
+from pinchpoint.host.sysfs import block_device_name
 from pinchpoint.model import Metric, Point
 from pinchpoint.probes.base import Host, Probe
-from pinchpoint.processes import Processes
-from pinchpoint.roles import KWORKER
-from pinchpoint.sysfs import block_device_name
-from pinchpoint.tasksources import AUTO, SourceError
-from pinchpoint.threads import METRICS, RoleTable, RoleUse
-from pinchpoint.worksource import CommSource, WorkSource
+from pinchpoint.threads.processes import Processes
+from pinchpoint.threads.role_table import METRICS, RoleTable, RoleUse
+from pinchpoint.threads.roles import KWORKER
+from pinchpoint.threads.work_source import CommSource, WorkSource
 
 __all__ = ["SOURCES", "Kworkers", "choose_source"]
 

@@ -18,11 +18,11 @@ from pinchpoint.ceph.asok import Question
 from pinchpoint.ceph.follower import Reader
 from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.ceph.readings import MESSAGES, OPTION, PERF, Messages, Options, asked
+from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.daemon import DaemonProbe
-from pinchpoint.procfs import FormatError
 from pinchpoint.resources import Resource
-from pinchpoint.roles import Roles
+from pinchpoint.threads.roles import Roles
 from pinchpoint.typedjson import decoder
 
 __all__ = ["Mds", "MdsReader", "parse_cache_bytes"]

@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 
 from pinchpoint import resources
+from pinchpoint.host.procfs import FormatError, read_bytes
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
-from pinchpoint.procfs import FormatError, read_bytes
 from pinchpoint.resources import Resource
 
 __all__ = ["Memory", "parse_pressure", "parse_vmstat"]

@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pinchpoint import resources
+from pinchpoint.host.netns import namespace_file, namespace_of, opener_in
+from pinchpoint.host.procfs import FormatError
+from pinchpoint.host.qdisc import QdiscReader
 from pinchpoint.model import Metric, Point
-from pinchpoint.netns import namespace_file, namespace_of, opener_in
 from pinchpoint.probes.base import Host, NotPresent, Probe
-from pinchpoint.processes import Process
-from pinchpoint.procfs import FormatError
-from pinchpoint.qdisc import QdiscReader
 from pinchpoint.resources import ELSEWHERE, Resource
+from pinchpoint.threads.processes import Process
 
 __all__ = ["Namespaces"]
 

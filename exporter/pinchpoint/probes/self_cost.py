@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 
 from pinchpoint import __version__
+from pinchpoint.host.procfs import read_bytes
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import Host, Probe
-from pinchpoint.procfs import read_bytes
 
 __all__ = ["SelfCost"]
 

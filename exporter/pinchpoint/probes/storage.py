@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from pinchpoint.host.procfs import FormatError, Mount, parse_file_info, parse_mounts, read_bytes
+from pinchpoint.host.sysfs import block_device_name
 from pinchpoint.model import Metric, Point
 from pinchpoint.probes.base import Host, Probe
-from pinchpoint.processes import Process
-from pinchpoint.procfs import FormatError, Mount, parse_file_info, parse_mounts, read_bytes
-from pinchpoint.roles import BENCHMARK
-from pinchpoint.sysfs import block_device_name
+from pinchpoint.threads.processes import Process
+from pinchpoint.threads.roles import BENCHMARK
 
 __all__ = ["Backing", "Storage", "whole_disk"]
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
+from pinchpoint.bpf.choice import choose_source
 from pinchpoint.bpf.libbpf import BpfError
+from pinchpoint.host.procfs import FormatError, decode, kworker_work, parse_stat, read_bytes
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import Host, Probe
-from pinchpoint.processes import Process
-from pinchpoint.procfs import FormatError, decode, kworker_work, parse_stat, read_bytes
-from pinchpoint.roles import KWORKER
-from pinchpoint.tasksource import Task, TaskSource, TaskUse
-from pinchpoint.tasksources import choose_source
-from pinchpoint.threads import METRICS, RoleTable, RoleUse
-from pinchpoint.unknownthreads import METRICS as UNKNOWN_METRICS
-from pinchpoint.unknownthreads import RESOURCE as UNKNOWN
-from pinchpoint.unknownthreads import WORTH, Hot, Name, UnknownThreads, hottest
+from pinchpoint.threads.processes import Process
+from pinchpoint.threads.role_table import METRICS, RoleTable, RoleUse
+from pinchpoint.threads.roleless import METRICS as UNKNOWN_METRICS
+from pinchpoint.threads.roleless import RESOURCE as UNKNOWN
+from pinchpoint.threads.roleless import WORTH, Hot, Name, UnknownThreads, hottest
+from pinchpoint.threads.roles import KWORKER
+from pinchpoint.threads.task_source import Task, TaskSource, TaskUse
 
 __all__ = ["Tasks"]
 

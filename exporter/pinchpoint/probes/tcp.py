@@ -15,11 +15,11 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from pinchpoint.host.qdisc import QdiscReader
+from pinchpoint.host.sockdiag import Connection, read_connections
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
-from pinchpoint.processes import Process
-from pinchpoint.qdisc import QdiscReader
-from pinchpoint.sockdiag import Connection, read_connections
+from pinchpoint.threads.processes import Process
 
 __all__ = ["KERNEL", "Tcp", "weighted_median"]
 

@@ -9,20 +9,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from pinchpoint import worktime
 from pinchpoint.benchmarks.mpi import rank
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.benchmarks.workloads import Member, Workload, Workloads, launcher
 from pinchpoint.ceph.waiting import ClientWaits, LibraryReader, Looked
-from pinchpoint.datafiles import DataFiles, Place
-from pinchpoint.fusemounts import CEPH_FUSE, FuseMounts
 from pinchpoint.model import Kind, Metric, Point
 from pinchpoint.probes.base import Host, Probe
-from pinchpoint.spinning import Spin
-from pinchpoint.tasksource import ProcfsSource, Task, TaskUse, choose_times
-from pinchpoint.threadstacks import StackFile, state
-from pinchpoint.waits import DATA, FLUSH, FUSE, PARKED, RUNNING, WAITS, YIELDS, Stack, Stacks
-from pinchpoint.workloads import Member, Workload, Workloads, launcher
-from pinchpoint.worktime import ProcessTime, ThreadTime
+from pinchpoint.threads.kernel_stacks import StackFile, state
+from pinchpoint.threads.task_source import ProcfsSource, Task, TaskUse, choose_times
+from pinchpoint.waits import division as worktime
+from pinchpoint.waits.datafiles import DataFiles, Place
+from pinchpoint.waits.division import ProcessTime, ThreadTime
+from pinchpoint.waits.fuse import CEPH_FUSE, FuseMounts
+from pinchpoint.waits.spinning import Spin
+from pinchpoint.waits.stack_rules import DATA, FLUSH, FUSE, PARKED, RUNNING, WAITS, YIELDS, Stack, Stacks
 
 __all__ = ["Waits"]
 

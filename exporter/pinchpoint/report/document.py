@@ -16,7 +16,7 @@ from pinchpoint.diagnosis.knobs import Knobs, Settings, knobs
 from pinchpoint.diagnosis.verdict import Limit, Verdict, judge_phase
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.runs import PhaseMark, Result
-from pinchpoint.store import RunRecord
+from pinchpoint.session.store import RunRecord
 
 __all__ = [
     "SCHEMA",

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from pinchpoint.benchmarks.events import OVER, State, ended_as
 from pinchpoint.runs import RunDirectory, RunState
-from pinchpoint.store import RunRecord
+from pinchpoint.session.store import RunRecord
 from pinchpoint.terminal.comparison import bare_figure
 from pinchpoint.terminal.plain import clean
 

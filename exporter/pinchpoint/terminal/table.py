@@ -11,7 +11,7 @@ from rich.text import Text
 from pinchpoint.diagnosis.usage import Level, ResourceUse, Usage
 from pinchpoint.diagnosis.verdict import Verdict
 from pinchpoint.figures import format_result
-from pinchpoint.session import PhaseRecord
+from pinchpoint.session.session import PhaseRecord
 
 __all__ = ["run_table"]
 

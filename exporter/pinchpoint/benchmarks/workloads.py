@@ -1,0 +1,206 @@
+"""Which process belongs to which run of which benchmark.
+
+A run that `pinchpoint run` marks is the tree below its command; a run that was found among the processes is the tree
+below its leader, and the ranks beside it. What else is called like a benchmark (ranks whose run is on another host, a
+neighbour's ``stress``) belongs to no run and has its benchmark's name alone: it must never be mixed into a run of ours.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pinchpoint.benchmarks.base import Benchmark
+from pinchpoint.benchmarks.mpi import PROXIES, REMOTE
+from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.benchmarks.wrappers import LAUNCHERS
+from pinchpoint.host.procfs import Stat, decode
+from pinchpoint.runs import RunDirectory
+from pinchpoint.threads.processes import Process, Processes
+from pinchpoint.threads.roles import BENCHMARK
+
+__all__ = ["FoundRuns", "Leader", "Member", "Workload", "Workloads", "launcher"]
+
+UNDECIDED = 1.0
+"""Seconds for which a process that belongs to no run is waited with: runs are looked for every 0.5 s."""
+LOOK_INTERVAL = 0.5
+"""Seconds between two looks at the marked runs."""
+LABEL_LIMIT = 255
+"""Bytes of a name that are exported: anybody may have written a marker."""
+PROCESS_LIMIT = 4096
+"""Processes of benchmarks that are looked at."""
+
+
+class Workload(NamedTuple):
+    """The work of a run on this host."""
+
+    benchmark: str
+    run: str
+    """Empty where nobody here knows the run."""
+
+
+class Leader(NamedTuple):
+    """The process that a found run was found by."""
+
+    pid: int
+    start: int
+    """Clock ticks from boot to its start: with the pid, its identity."""
+    comms: Collection[str]
+    """Names of processes of its kind of benchmark."""
+    workload: Workload
+
+
+class Member(NamedTuple):
+    """A process of a workload."""
+
+    process: Process
+    """With the owner label that it has in resources."""
+    workload: Workload
+
+
+class FoundRuns:
+    """The runs that were found among the processes: told by who finds them, asked by who needs them."""
+
+    def __init__(self) -> None:
+        self.leaders: tuple[Leader, ...] = ()
+
+    def tell(self, leaders: Iterable[Leader]) -> None:
+        """Replace what is known."""
+        self.leaders = tuple(leaders)
+
+
+def launcher(tree: Tree, pid: int) -> int | None:
+    """Return the process that started a rank on this host, whatever wrappers are in between; None where none did."""
+    return next((above for above in tree.ancestors(pid) if tree.comm(above) in LAUNCHERS | REMOTE | PROXIES), None)
+
+
+class Workloads:
+    """The processes of all workloads of a host."""
+
+    def __init__(
+        self,
+        procfs: Path,
+        processes: Processes,
+        runs: RunDirectory,
+        kinds: Sequence[type[Benchmark]],
+        found: FoundRuns,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._procfs = procfs
+        self._processes = processes
+        self._runs = runs
+        self._kinds = kinds
+        self._comms = frozenset(comm for kind in kinds for comm in kind.comms)
+        self._found = found
+        self._wall = wall
+        self._marked: tuple[tuple[int, Workload], ...] = ()
+        self._looked = float("-inf")
+        self._state: object = None
+        self._until = float("-inf")
+        self._of: dict[int, tuple[int, Workload]] = {}
+        """Pid to start and workload of every process that was once in a run: it stays there when its parent goes."""
+        self._first: dict[tuple[int, int], float] = {}
+        self._members: Mapping[int, Member] = {}
+
+    def current(self, now: float) -> Mapping[int, Member]:
+        """Return the processes that work for a benchmark, by pid; `now` is a monotonic time in seconds."""
+        classes = self._processes.current(now)
+        if now - self._looked >= LOOK_INTERVAL:
+            self._looked = now
+            self._marked = tuple(self._commands())
+        state = self._processes.generation, self._marked, self._found.leaders
+        if state != self._state or now >= self._until:
+            self._state, self._until = state, float("inf")
+            self._members = self._assign(Tree(self._procfs, self._processes.everything(now)), classes, now)
+        return self._members
+
+    def _commands(self) -> Iterator[tuple[int, Workload]]:
+        wall = self._wall()
+        started = self._runs.command_pids(wall)
+        for marker in self._runs.markers(wall):
+            if marker.command_pid in started and self._runs.alive(marker):
+                yield marker.command_pid, Workload(_label(marker.benchmark or "command"), _label(marker.run))
+
+    def _assign(self, tree: Tree, classes: Mapping[int, Process], now: float) -> Mapping[int, Member]:
+        roots = {
+            leader.pid: leader.workload
+            for leader in self._found.leaders
+            if (task := tree.processes.get(leader.pid)) is not None and task.start == leader.start
+        }
+        roots.update({pid: workload for pid, workload in self._marked if pid in tree.processes})
+        known = self._trees(tree, roots)
+        known.update(self._beside(tree, known))
+        self._of = {pid: (tree.processes[pid].start, workload) for pid, workload in known.items()}
+        self._first = {
+            (pid, process.start): self._first.get((pid, process.start), now)
+            for pid, process in classes.items()
+            if process.class_ == BENCHMARK and pid not in known
+        }
+        members: dict[int, Member] = {}
+        for pid, workload in known.items():
+            if (process := self._process(tree, pid, classes)) is not None and len(members) < PROCESS_LIMIT:
+                members[pid] = Member(process, workload)
+        for (pid, _), first in self._first.items():
+            if now - first < UNDECIDED:
+                self._until = min(self._until, first + UNDECIDED)
+            elif len(members) < PROCESS_LIMIT:
+                process = classes[pid]
+                members[pid] = Member(process, Workload(self._kind(process.comm), ""))
+        return members
+
+    def _trees(self, tree: Tree, roots: Mapping[int, Workload]) -> dict[int, Workload]:
+        """Return the processes that are `roots`, below them, or were so when they were first seen."""
+        known = dict(roots)
+        _descend(tree, known)
+        # A marked run learns what it runs only after a while.
+        benchmarks = {workload.run: workload for workload in roots.values()}
+        for pid, (start, workload) in self._of.items():
+            if (task := tree.processes.get(pid)) is not None and task.start == start:
+                known.setdefault(pid, benchmarks.get(workload.run, workload))
+        _descend(tree, known)
+        return known
+
+    def _beside(self, tree: Tree, known: Mapping[int, Workload]) -> Iterator[tuple[int, Workload]]:
+        """Yield the ranks beside rank 0, which leads: of its name, and of the same parent or launcher."""
+        for leader in self._found.leaders:
+            if known.get(leader.pid) != leader.workload:
+                continue
+            parent, started_by = tree.processes[leader.pid].ppid, launcher(tree, leader.pid)
+            for pid, task in tree.processes.items():
+                if task.comm not in leader.comms or pid in known:
+                    continue
+                # Whose parent has gone has the first process as its parent, as others have.
+                if (task.ppid == parent and parent > 1) or (
+                    started_by is not None and launcher(tree, pid) == started_by
+                ):
+                    yield pid, leader.workload
+
+    def _process(self, tree: Tree, pid: int, classes: Mapping[int, Process]) -> Process | None:
+        """Return a process of a run, None where it is not the benchmark's own work: a daemon, a FUSE mount."""
+        process = classes.get(pid)
+        task = tree.processes[pid]
+        if process is None or process.start != task.start:
+            kernel = isinstance(task, Stat) and task.kernel_thread
+            return None if kernel else Process(pid, task.start, task.comm, BENCHMARK, task.comm)
+        return process if process.class_ == BENCHMARK or process.comm in self._comms else None
+
+    def _kind(self, comm: str) -> str:
+        """Return the name of the benchmark whose processes have this name, else the name itself."""
+        return next((kind.name for kind in self._kinds if comm in kind.comms), comm)
+
+
+def _label(text: str) -> str:
+    """Return what a marker says in the form that its run's phases are shown in."""
+    return decode(text.encode("utf-8", "replace")[:LABEL_LIMIT])
+
+
+def _descend(tree: Tree, known: dict[int, Workload]) -> None:
+    """Add all that is below the processes of `known`, each to the nearest one above it."""
+    waiting = list(known)
+    for pid in waiting:
+        for child in tree.children(pid):
+            if child not in known:
+                known[child] = known[pid]
+                waiting.append(child)

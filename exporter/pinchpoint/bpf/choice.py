@@ -1,0 +1,56 @@
+"""Chooses the source of thread times: the best that works here, which only trying can tell."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from pinchpoint.bpf.libbpf import BpfError
+from pinchpoint.bpf.tasks import IteratorSource, SyscallSource
+from pinchpoint.threads.task_source import ProcfsSource, TaskSource, choose_times
+
+__all__ = ["AUTO", "SOURCES", "SourceError", "choose_source"]
+
+AUTO = "auto"
+BPF = {source.name: source for source in (SyscallSource, IteratorSource)}
+SOURCES = (AUTO, *BPF, "kept", "plain")
+"""What may be asked for: the best that works, or one of them, the best first."""
+
+log = logging.getLogger(__name__)
+
+
+class SourceError(Exception):
+    """The source that was asked for does not work here."""
+
+
+def choose_source(procfs: Path, period: Callable[[int, str], int], wanted: str = AUTO) -> TaskSource:
+    """Return the source that is `wanted`, or the best that this machine has.
+
+    Raises SourceError where the one that is wanted does not work, OSError where there is no procfs.
+    """
+    source = _best(procfs, period, wanted)
+    if source.reason:
+        log.info("threads are read by %s: %s", source.name, source.reason)
+    return source
+
+
+def _best(procfs: Path, period: Callable[[int, str], int], wanted: str) -> TaskSource:
+    missing: dict[str, list[str]] = {}
+    for name, source in BPF.items():
+        if wanted not in (AUTO, name):
+            continue
+        try:
+            return source(procfs, _reason(missing))
+        except BpfError as error:
+            missing.setdefault(str(error), []).append(name)
+    if wanted in BPF:
+        raise SourceError(_reason(missing))
+    times = choose_times(procfs)
+    reason = "; ".join(part for part in (_reason(missing), times.reason) if part)
+    return ProcfsSource(procfs, times._replace(reason=reason), period=period, keep=wanted != "plain")
+
+
+def _reason(missing: dict[str, list[str]]) -> str:
+    """Return what kept better sources from working, in one line."""
+    return "; ".join(f"no {' and '.join(names)}: {error}" for error, names in missing.items())

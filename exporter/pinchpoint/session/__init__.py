@@ -1,0 +1,1 @@
+"""A run of `pinchpoint run`: followed, judged, and kept."""

@@ -1,0 +1,111 @@
+"""A kept run told again, as moments: what an exporter showed of its phases, results and score while it went on.
+
+Imported runs have nothing else. Where there are samples too, it adds what they lack: what the benchmark prints last
+comes after the last sample, and verdicts are given when a phase is over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+
+from pinchpoint.benchmarks.events import OVER, State
+from pinchpoint.diagnosis.knobs import OWN_TAGS
+from pinchpoint.judge.metrics import FACT, PHASE
+from pinchpoint.model import Point, Snapshot, Snapshots
+from pinchpoint.probes.benchmark import run_points
+from pinchpoint.runs import PhaseMark, RunState
+from pinchpoint.session.store import RunRecord
+
+__all__ = ["NOWHERE", "TAIL", "end_of", "retold"]
+
+NOWHERE = ""
+"""The host of what was measured on none."""
+PACE = 15.0
+"""Seconds between two moments: half of the time for which the stack's Prometheus shows a sample (compose/native.py)."""
+TAIL = 60.0
+"""Seconds for which a run is shown when it is over."""
+MOMENT_LIMIT = 100_000
+"""Moments of a run, besides its phases' own: 17 days at that pace; a text may say anything."""
+VALUE_LIMIT = 128
+"""Characters of a tag or a note that are shown."""
+
+
+def end_of(state: RunState) -> float:
+    """Return when a run ended; of one that has no end, the last that is known of it. In Unix seconds."""
+    if state.end is not None:
+        return state.end
+    known = [time for mark in state.phases for time in (mark.start, mark.end, mark.moved) if time is not None]
+    return max([state.start, *known])
+
+
+def retold(record: RunRecord, final: str) -> Iterator[Snapshots]:
+    """Yield the moments of a run, from its start to `TAIL` after its end, when it is in the state `final`."""
+    marker = record.marker
+    last = end_of(marker)
+    edges = {time for mark in marker.phases for time in (mark.start, mark.end) if time is not None}
+    length = max(0.0, last + TAIL - marker.start)
+    pace = max(PACE, length / MOMENT_LIMIT)
+    steps = {marker.start + number * pace for number in range(int(length / pace) + 1)}
+    facts = list(_facts(record))
+    for now in sorted({*edges, *steps, last}):
+        known = _known(marker, now, last, final)
+        yield {NOWHERE: Snapshot.of(now, [*run_points(known, now), *_verdicts(marker, now, last), *facts])}
+
+
+def _known(state: RunState, now: float, last: float, final: str) -> RunState:
+    """Return what is known of a run at a moment."""
+    phases = [_phase(mark, now, last) for mark in state.phases if mark.start <= now]
+    if now >= last:
+        stands = State(final) if final in OVER else State.FAILED
+        scores, valid = state.scores, state.valid
+    else:
+        active = any(mark.end is None for mark in phases)
+        stands = State.RUNNING if active else State.BETWEEN if phases else State.SETUP
+        scores, valid = [], True
+    return RunState(
+        state.run, state.benchmark, state.start, state=stands, phases=phases, total=state.total, scores=scores,
+        valid=valid, blind=state.blind,
+    )  # fmt: skip
+
+
+def _phase(mark: PhaseMark, now: float, last: float) -> PhaseMark:
+    end = _end(mark, last)
+    if now >= end:
+        return msgspec.structs.replace(mark, end=end)
+    return PhaseMark(
+        mark.name, mark.start, None, benchmark=mark.benchmark, source=mark.source, expected=mark.expected,
+        number=mark.number,
+    )  # fmt: skip
+
+
+def _end(mark: PhaseMark, last: float) -> float:
+    return last if mark.end is None else mark.end
+
+
+def _verdicts(state: RunState, now: float, last: float) -> Iterator[Point]:
+    """Yield what limited the phases that have ended, as the judge says it."""
+    ended = {(mark.benchmark, mark.name): mark for mark in state.phases if now >= _end(mark, last)}
+    for mark in ended.values():
+        if (found := mark.verdict) is None:
+            continue
+        labels = mark.benchmark or state.benchmark, state.run, mark.name, found.kind
+        for resource, owner in [(limit.resource, limit.owner) for limit in found.limits] or [("", "")]:
+            yield PHASE.point(1, *labels, resource, owner, NOWHERE, found.confidence)
+
+
+def _facts(record: RunRecord) -> Iterator[Point]:
+    """Yield on how many hosts a setting had a value; tags and the note are of the run itself."""
+    run = record.marker.run
+    hosts = Counter(
+        (fact, value) for facts in record.facts.values() for fact, values in facts.items() for value in values
+    )
+    own = {f"tag:{key}": value for key, value in record.marker.tags.items() if key not in OWN_TAGS}
+    if record.note:
+        own["note"] = record.note
+    for (fact, value), number in hosts.items():
+        yield FACT.point(number, run, fact, value)
+    for fact, value in own.items():
+        yield FACT.point(1, run, fact, value if len(value) <= VALUE_LIMIT else f"{value[: VALUE_LIMIT - 3]}...")

@@ -1,0 +1,95 @@
+"""The recording of a run, read as sparingly as phases allow: to unpack a moment is cheap, to parse it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from pathlib import Path
+
+from pinchpoint.diagnosis.series import label
+from pinchpoint.diagnosis.usage import UNKNOWN_THREAD
+from pinchpoint.diagnosis.window import Sightings, Window, Windows, needed
+from pinchpoint.model import Snapshots
+from pinchpoint.runs import PhaseMark
+from pinchpoint.wire.recording import hosts_of, read_documents, read_recording, read_series
+
+__all__ = ["Samples"]
+
+
+class Samples:
+    """The moments of one recording.
+
+    One that is damaged has those before the damage, and says what is wrong in `damage`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Look through the recording. Raises OSError where it can't be read."""
+        self._path = path
+        self.damage = ""
+        self.sightings = Sightings()
+        """The threads without a role that were seen hot."""
+        self.changes: list[int] = []
+        """The places of moments in which other hosts answered than in the one before."""
+        before: frozenset[str] | None = None
+        try:
+            for place, document in enumerate(read_documents(path, self._warn)):
+                self.times.append(_time(document, self.times[-1] if self.times else 0.0))
+                if (hosts := hosts_of(document)) != before:
+                    self.changes.append(place)
+                    before = hosts
+                for host, labels, value in read_series(document, UNKNOWN_THREAD):
+                    self.sightings.add(host, label(labels, "thread"), label(labels, "process"), value)
+        except ValueError as error:
+            self.damage = str(error)
+
+    @property
+    def times(self) -> list[float]:
+        """When each moment was, in Unix seconds."""
+        return self.sightings.times
+
+    def windows(
+        self,
+        marks: Sequence[PhaseMark],
+        end: float | None = None,
+        *,
+        step: float = float("inf"),
+        also: Callable[[Snapshots], None] = lambda moment: None,
+    ) -> list[Window]:
+        """Return the windows of phases. Raises OSError.
+
+        `end` is that of `Windows.finish`. `also` is called with each moment that is read for them, and with one in
+        `step` seconds.
+        """
+        windows = Windows()
+        found = [windows.open(mark.start, mark.end) for mark in marks]
+        for moment in self.moments(needed(self.times, self.changes, marks, step)):
+            windows.take(moment)
+            also(moment)
+        windows.finish(end)
+        for window in found:
+            if window.end is not None:
+                window.hottest = self.sightings.hottest(window.start, window.end)
+        return found
+
+    def moments(self, wanted: Container[int]) -> Iterator[Snapshots]:
+        """Yield the moments at these places of `times`, oldest first. Raises OSError."""
+        try:
+            yield from read_recording(self._path, self._warn, wanted)
+        except ValueError as error:
+            self.damage = str(error)
+
+    def _warn(self, message: str) -> None:
+        self.damage = message
+
+
+def _time(document: str, before: float) -> float:
+    """Return when a moment was: as `time_of` says, the time of its first sample; of one that is empty, of the last one.
+
+    Raises ValueError.
+    """
+    for line in document.split("\n"):
+        if line and line[0] != "#":
+            try:
+                return float(line.rpartition(" ")[2])
+            except ValueError:
+                raise ValueError(f"not a recording: {line[:80]!r} has no time") from None
+    return before

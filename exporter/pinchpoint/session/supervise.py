@@ -1,0 +1,240 @@
+"""Runs a command as if nobody stood in between: its output, its signals and its exit status pass through unchanged."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import pty
+import resource
+import select
+import shutil
+import signal
+import sys
+import termios
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from threading import Event, Thread
+from typing import BinaryIO, NoReturn
+
+from pinchpoint.host.exitstatus import STOPPING
+
+__all__ = ["Command", "CommandError", "end_like"]
+
+FORWARDED = (*STOPPING, signal.SIGUSR1, signal.SIGUSR2)
+HANDLED = {*FORWARDED, signal.SIGCHLD, signal.SIGWINCH}
+FAILURE = 1 << 8
+"""Wait status of a process that exits with 1."""
+IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
+"""What Python ignores from its start on. Whether our caller ignored them too nobody can tell any more: rare enough."""
+CHUNK = 1 << 16
+OBEYS = 60.0
+"""Seconds in which a command that is asked to stop does so: a later end has another cause."""
+LINGER = 0.2
+"""Seconds for which output is still awaited after the command's end: a child that it left may hold the pipe open."""
+
+
+class CommandError(Exception):
+    """The command could not be started; `status` is what a shell would exit with."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Command:
+    """A command whose standard output is copied to ours and to a file that keeps it.
+
+    Where our own standard output is a terminal the command gets a pseudo-terminal, else a pipe: so it buffers and
+    prints just as it would without us. Standard input and standard error are ours, untouched. Where our standard output
+    can't be written (a full disk) the command goes on, its output is still kept, and `failure` and `warnings` say so.
+    """
+
+    pid: int
+    failure = 0
+    """Wait status to end with where the command's own is 0."""
+
+    def __init__(self) -> None:
+        """Take note of what we were started with, for the command to find. Raises OSError.
+
+        To be called before anything starts threads, opens files that stay open or raises limits. Signals wait from now
+        on for `wait`, in this thread and all that it starts: a thread that did not hold them would take them from the
+        command's hands.
+        """
+        self.warnings: list[str] = []
+        self._asked = float("-inf")
+        """When somebody asked us last to stop the command, in monotonic seconds."""
+        self.stopped = False
+        """Whether the command has ended soon after somebody asked us to stop it."""
+        self._closing = Event()
+        _fill_standard_streams()
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+        self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._pty = os.isatty(1)
+        # Made here for a low number: posix_spawn_file_actions_adddup2 (glibc) refuses one above the limit of files.
+        self._read, self._write = pty.openpty() if self._pty else os.pipe()
+        if self._pty:
+            self._as_our_terminal(self._write)
+
+    def start(self, argv: Sequence[str], keep: BinaryIO) -> None:
+        """Start the command; its output is copied to `keep`. Raises CommandError."""
+        self._keep = keep
+        try:
+            try:
+                self.pid = self._spawn(argv)
+            except OSError as error:
+                if error.errno != errno.ENOEXEC or (script := _shell_script(argv[0])) is None:
+                    raise
+                self.pid = self._spawn(["/bin/sh", script, *argv[1:]])
+        except OSError as error:
+            missing = isinstance(error, FileNotFoundError)
+            raise CommandError(f"{argv[0]}: {error.strerror}", 127 if missing else 126) from error
+        finally:
+            os.close(self._write)
+        self._pump = Thread(target=self._copy, name="output", daemon=True)
+        self._pump.start()
+
+    def _spawn(self, argv: Sequence[str]) -> int:
+        ours = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # Files that are open stay so; a probe that opens one just now fails, and does it again at its next sample.
+        resource.setrlimit(resource.RLIMIT_NOFILE, self._files)
+        try:
+            return os.posix_spawnp(
+                argv[0],
+                list(argv),
+                os.environ,
+                file_actions=[(os.POSIX_SPAWN_DUP2, self._write, 1)],
+                setsigmask=self._mask,
+                setsigdef=IGNORED,  # an ignored signal stays so over exec
+            )
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, ours)
+
+    def _as_our_terminal(self, descriptor: int) -> None:
+        settings = termios.tcgetattr(descriptor)
+        settings[1] &= ~termios.OPOST  # the real terminal does this, once
+        termios.tcsetattr(descriptor, termios.TCSANOW, settings)
+        self._resize()
+
+    def _resize(self) -> None:
+        try:
+            size = fcntl.ioctl(1, termios.TIOCGWINSZ, b"\0" * 8)
+            fcntl.ioctl(self._read, termios.TIOCSWINSZ, size)
+        except OSError:
+            pass
+
+    def _copy(self) -> None:
+        """Copy the command's output until its end, or until nobody reads ours any more."""
+        passing = True
+        poll = select.poll()
+        poll.register(self._read, select.POLLIN | select.POLLHUP)
+        while True:
+            if not poll.poll(LINGER * 1000):
+                if self._closing.is_set():
+                    return
+                continue
+            try:
+                data = os.read(self._read, CHUNK)
+            except OSError:  # EIO: the last user of a pseudo-terminal has closed it
+                return
+            if not data:
+                return
+            try:
+                _write(self._keep.fileno(), data)
+            except OSError as error:  # what the command prints still comes through
+                self._warn(f"{self._keep.name}: {error.strerror}: it lacks a part of the output")
+            if not passing:
+                continue
+            try:
+                _write(1, data)
+            except OSError as error:
+                if error.errno == errno.EPIPE or (error.errno == errno.EIO and self._pty):
+                    # Our reader has gone: the command learns it the same way, by its next write.
+                    os.close(self._read)
+                    self._read = -1
+                    return
+                # A benchmark of hours must not end for its log's sake; but nobody may take what is there for the whole.
+                passing = False
+                self.failure = FAILURE
+                self._warn(f"standard output: {error.strerror}: the rest of the output is only in {self._keep.name}")
+
+    def _warn(self, message: str) -> None:
+        if message not in self.warnings:
+            self.warnings.append(message)
+
+    def wait(self) -> int:
+        """Wait for the end and return the wait status."""
+        while True:
+            # Not for ever: a SIGCHLD that our caller ignored never comes.
+            info = signal.sigtimedwait(HANDLED, 1.0)
+            if info is not None and info.si_signo == signal.SIGWINCH and self._pty:
+                self._resize()
+            elif info is not None and info.si_signo in FORWARDED:
+                # A signal that we ignore, so the command does too, comes here all the same: it is blocked.
+                if info.si_signo in STOPPING and signal.getsignal(info.si_signo) is not signal.SIG_IGN:
+                    self._asked = time.monotonic()
+                # The kernel sends a terminal's signals to the whole foreground group (si_code SI_KERNEL, above 0):
+                # the command has had those already.
+                if info.si_code <= 0:
+                    os.kill(self.pid, info.si_signo)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                break
+        self.stopped = time.monotonic() - self._asked <= OBEYS
+        self._closing.set()
+        self._pump.join()
+        if self._read >= 0:
+            os.close(self._read)
+        return status
+
+
+def _fill_standard_streams() -> None:
+    """Open /dev/null in place of the standard streams that our caller closed, lest another file get their numbers.
+
+    The command still finds its standard input and error closed: os.open gives descriptors that exec closes.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _shell_script(name: str) -> str | None:
+    """Return the path of a script without ``#!``, None for a foreign binary. Raises OSError.
+
+    execve(2) refuses both with ENOEXEC; shells run the first by sh, and tell it by the lack of NUL bytes as bash does.
+    """
+    path = shutil.which(name) or name
+    with open(path, "rb") as file:
+        return None if b"\0" in file.read(80) else path
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    """Write all of `data`, however long it takes, also where the caller gave us a non-blocking file. Raises OSError."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:
+            room = select.poll()
+            room.register(descriptor, select.POLLOUT)
+            room.poll()
+
+
+def end_like(status: int) -> NoReturn:
+    """End this process as the command ended: with its exit status, or by the same signal."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # where the caller closed it
+            with suppress(OSError):
+                stream.flush()
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+        os._exit(128 + number)
+    os._exit(os.waitstatus_to_exitcode(status))

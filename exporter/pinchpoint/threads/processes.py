@@ -1,0 +1,235 @@
+"""The processes of interest: found cheaply, classified by the roles file, shared by the probes that need them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+
+from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, read_bytes
+from pinchpoint.threads.roles import BENCHMARK, ProcessRule, Roles
+
+__all__ = ["Process", "Processes", "ceph_id"]
+
+SCAN_INTERVAL = 0.25
+"""Seconds between two looks for new processes, while some are being forked."""
+PATIENCE = 0.1
+"""Seconds for which a scan that somebody else makes is waited for: it takes milliseconds, or it hangs."""
+FULL_INTERVAL = 5.0
+"""Seconds between two passes that read every process again: an exec changes a name without a new pid."""
+YOUNG = 2.0
+"""Seconds for which a new process is read again at each scan."""
+CLUSTER_LENGTH = 8
+"""Characters of a cluster's fsid that tell its daemons from another's on the same host."""
+OWNER_LIMIT = 128
+"""Owners per process class; a host with more instances has the rest under the owner ``more``."""
+ID_LIMIT = 64
+"""Characters of a daemon's id that are shown: any process may have any command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that a rule of the roles file is interested in."""
+
+    pid: int
+    start: int
+    """Clock ticks from boot to its start: with the pid, its identity."""
+    comm: str
+    class_: str
+    owner: str
+
+
+def ceph_id(argv: list[str]) -> str:
+    """Return a Ceph daemon's id from its command line: ``-i 3``, ``--id=3``, ``-n osd.3``; "?" where there is none.
+
+    The options are those of ``ceph_argparse_early_args`` (src/common/ceph_argparse.cc, Ceph 14 to 19).
+    """
+    for index, word in enumerate(argv):
+        option, equals, value = word.partition("=")
+        if option in ("-i", "--id", "-n", "--name"):
+            value = value if equals else argv[index + 1] if index + 1 < len(argv) else ""
+        elif re.fullmatch(r"-[in].+", word):
+            option, value = word[:2], word[2:]
+        else:
+            continue
+        if option in ("-n", "--name"):
+            value = value.partition(".")[2]
+        return value[:ID_LIMIT] or "?"
+    return "?"
+
+
+class Processes:
+    """The table of processes of interest, refreshed by whoever asks and at most every `SCAN_INTERVAL`.
+
+    `adopted` gives pids whose process trees count as benchmarks whatever they are called: the commands of runs.
+    """
+
+    def __init__(self, procfs: Path, roles: Roles, adopted: Callable[[], Collection[int]] = tuple) -> None:
+        self._procfs = procfs
+        self._roles = roles
+        self._adopted = adopted
+        self._lock = Lock()
+        self._seen: dict[int, Stat] = {}
+        self._first_seen: dict[int, float] = {}
+        self._current: dict[int, Process] = {}
+        self._benchmarks: dict[int, int] = {}
+        self._roots: frozenset[int] = frozenset()
+        self._last_pid = b""
+        self._scanned = self._read_all = self._newcomer = float("-inf")
+        self.unreadable = 0
+        """Processes that are listed and can't be read (hidepid, another user's)."""
+        self.kworkers: frozenset[int] = frozenset()
+        """Pids of the workqueue workers."""
+        self.generation = 0
+        """Rises with every scan that looked for new processes."""
+        self._clusters: dict[tuple[int, int], str] = {}
+        self._several = self._renamed = False
+
+    def current(self, now: float) -> Mapping[int, Process]:
+        """Return the processes of interest by pid; `now` is a monotonic time in seconds."""
+        with self._lock:
+            if now - self._scanned >= SCAN_INTERVAL:
+                self._scan(now)
+            return self._current
+
+    def everything(self, now: float) -> Mapping[int, Stat]:
+        """Return all processes by pid; `now` is a monotonic time in seconds.
+
+        New ones are there within `SCAN_INTERVAL`. One that has ended may stay until the next scan. Where a scan hangs
+        for somebody else they are as they were before it.
+        """
+        if self._lock.acquire(timeout=PATIENCE):
+            try:
+                if now - self._scanned >= SCAN_INTERVAL:
+                    self._scan(now)
+            finally:
+                self._lock.release()
+        return self._seen
+
+    @property
+    def adopted(self) -> Collection[int]:
+        """Pids of the processes of runs."""
+        return self._benchmarks.keys()
+
+    def belongs(self, process: Process, cluster: str) -> None:
+        """Say which cluster (fsid) a Ceph daemon belongs to.
+
+        Where there are daemons of several, their owners get its first characters: two clusters both have an osd.0.
+        """
+        with self._lock:
+            if self._clusters.get((process.pid, process.start)) != cluster:
+                self._clusters[process.pid, process.start] = cluster
+                # For good: another name begins new series, and every rate and alert anew.
+                self._several |= len(set(self._clusters.values())) > 1
+                self._renamed |= self._several
+
+    def _scan(self, now: float) -> None:
+        self._scanned = now
+        roots = frozenset(self._adopted())
+        full = now - self._read_all >= FULL_INTERVAL
+        last_pid = self._newest_pid()
+        quiet = last_pid == self._last_pid and last_pid and now - self._newcomer >= YOUNG
+        if quiet and not full and roots == self._roots and not self._renamed:
+            return
+        self._last_pid, self._roots = last_pid, roots
+        if full:
+            self._read_all = now
+        pids = {int(name) for name in os.listdir(self._procfs) if name.isdigit()}
+        seen: dict[int, Stat] = {}
+        first_seen: dict[int, float] = {}
+        # Without hidepid=2 (or with rights) the first process can always be seen: man 5 proc.
+        self.unreadable = 0 if 1 in pids else 1
+        for pid in sorted(pids):
+            known = self._seen.get(pid)
+            first_seen[pid] = self._first_seen.get(pid, now)
+            # A young process may be a fork that has not called exec yet, or a worker that has not run: its name and
+            # flags are not its own.
+            if known is None or full or (now - first_seen[pid] < YOUNG and not known.kworker):
+                known = self._stat(pid)
+            if known is not None:
+                seen[pid] = known
+        self._seen, self._first_seen = seen, first_seen
+        self._newcomer = max(first_seen.values(), default=now)
+        before, self._benchmarks = self._benchmarks, self._descendants(roots)
+        self._clusters = {
+            (pid, start): cluster
+            for (pid, start), cluster in self._clusters.items()
+            if pid in seen and seen[pid].start == start
+        }
+        renamed, self._renamed = self._renamed, False
+        current: dict[int, Process] = {}
+        newcomers = []
+        for pid, stat in seen.items():
+            old = self._current.get(pid)
+            same = old is not None and (old.start, old.comm) == (stat.start, stat.comm)
+            same = same and not (renamed and (pid, stat.start) in self._clusters)
+            if old is not None and same and (pid in before) == (pid in self._benchmarks):
+                current[pid] = old
+            else:
+                newcomers.append(pid)
+        for pid in sorted(newcomers):
+            if (process := self._classify(pid, seen[pid], current)) is not None:
+                current[pid] = process
+        self.kworkers = frozenset(pid for pid, stat in seen.items() if stat.kworker and stat.kernel_thread)
+        self._current = current
+        self.generation += 1
+
+    def _newest_pid(self) -> bytes:
+        """Return the last field of ``/proc/loadavg``, which changes with every fork (loadavg_proc_show)."""
+        try:
+            return read_bytes(self._procfs / "loadavg").rpartition(b" ")[2]
+        except OSError:
+            return b""
+
+    def _stat(self, pid: int) -> Stat | None:
+        try:
+            return parse_stat(read_bytes(f"{self._procfs}/{pid}/stat"))
+        except PermissionError:
+            self.unreadable += 1
+        except (OSError, FormatError):
+            pass  # it is gone
+        return None
+
+    def _descendants(self, roots: frozenset[int]) -> dict[int, int]:
+        """Return pid and start of `roots` and all below; one found once stays, also when its parent has gone."""
+        if not roots:
+            return {}
+        found = {pid for pid, start in self._benchmarks.items() if pid in self._seen and self._seen[pid].start == start}
+        found |= roots & self._seen.keys()
+        grown = True
+        while grown:
+            children = {pid for pid, stat in self._seen.items() if stat.ppid in found}
+            grown = not children <= found
+            found |= children
+        return {pid: self._seen[pid].start for pid in found}
+
+    def _classify(self, pid: int, stat: Stat, current: Mapping[int, Process]) -> Process | None:
+        if stat.kernel_thread and stat.kworker:
+            return None
+        match = self._roles.process(stat.comm, kernel=stat.kernel_thread)
+        if match is not None:
+            rule, groups = match
+            class_, owner = rule.class_, self._owner(pid, stat, rule, groups)
+        elif pid in self._benchmarks:
+            class_, owner = BENCHMARK, stat.comm
+        else:
+            return None
+        owners = {process.owner for process in current.values() if process.class_ == class_}
+        if owner not in owners and len(owners) >= OWNER_LIMIT:
+            owner = "more"
+        return Process(pid, stat.start, stat.comm, class_, owner)
+
+    def _owner(self, pid: int, stat: Stat, rule: ProcessRule, groups: tuple[str, ...]) -> str:
+        fields = {str(index + 1): group for index, group in enumerate(groups)} | {"comm": stat.comm}
+        if "{ceph_id}" in rule.owner:
+            try:
+                argv = read_bytes(f"{self._procfs}/{pid}/cmdline").split(b"\0")
+            except OSError:
+                argv = []
+            fields["ceph_id"] = ceph_id([decode(word) for word in argv if word])
+            if (cluster := self._clusters.get((pid, stat.start))) and self._several:
+                fields["ceph_id"] += f"@{cluster[:CLUSTER_LENGTH]}"
+        return re.sub(r"\{([^{}]*)\}", lambda found: fields[found[1]], rule.owner)

@@ -1,0 +1,168 @@
+"""Thread times summed by role and owner, and the busy time of what the roles make of them.
+
+Both probes that read threads - `tasks` for threads that keep their name, `kworkers` for workers that do not - charge
+what they read to a `RoleTable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pinchpoint import resources
+from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.resources import Resource
+from pinchpoint.threads.roles import Role
+
+__all__ = ["METRICS", "RoleTable", "RoleUse"]
+
+CPU = Metric(
+    "pinchpoint_thread_cpu_seconds_total",
+    "Time that the threads of a role spent on a CPU.",
+    Kind.COUNTER,
+    ("role", "owner"),
+)
+RUNQUEUE = Metric(
+    "pinchpoint_thread_runqueue_seconds_total",
+    "Time that the threads of a role were runnable and had no CPU (it includes CFS quota throttling).",
+    Kind.COUNTER,
+    ("role", "owner"),
+)
+THREADS = Metric("pinchpoint_threads", "Threads of a role.", Kind.GAUGE, ("role", "owner"))
+METRICS = (CPU, RUNQUEUE, THREADS, *resources.METRICS)
+
+SECONDS = 1e-9
+KEEP = 900.0
+"""Seconds for which a role of an owner is shown after its last thread has ended, so that a scrape still sees it."""
+OWNER_LIMIT = 128
+"""Owners per role; what comes later is charged to the owner ``more``."""
+
+
+class RoleUse:
+    """One role of one owner: its totals, and what its serial units used in the sample that is being taken."""
+
+    __slots__ = ("_groups", "alive", "counted", "cpu", "resource", "role", "threads", "wait")
+
+    def __init__(self, role: Role, resource: Resource | None) -> None:
+        self.role = role
+        self.resource = resource
+        self.cpu = 0
+        self.wait = 0
+        self.threads: dict[int, int] = {}
+        """Number of threads by group (a process, or a worker): the divisor of a pool."""
+        self.alive: float | None = None
+        """Monotonic time in seconds at which it was last seen to have a thread; None where nobody looked yet."""
+        self.counted = False
+        """Whether anybody counts them: a worker has no role between two works."""
+        self._groups: dict[int, tuple[int, int]] = {}
+
+    def count(self, group: int) -> None:
+        """Count a thread of `group`."""
+        self.threads[group] = self.threads.get(group, 0) + 1
+        self.counted = True
+
+    def charge(self, group: int, run: int, wait: int) -> None:
+        """Charge nanoseconds that one thread of `group` used.
+
+        A group is what has one lock or one pool: a process. Two processes with the same owner (two ceph-fuse) are
+        two groups, of which the busiest speaks for the owner.
+        """
+        self.cpu += run
+        self.wait += wait
+        if self.resource is None:
+            return
+        before = self._groups.get(group)
+        if before is None:
+            self._groups[group] = (run, wait)
+        elif self.role.unit == "thread":
+            if run + wait > before[0] + before[1]:
+                self._groups[group] = (run, wait)
+        else:
+            self._groups[group] = (before[0] + run, before[1] + wait)
+
+    def settle(self, elapsed: float) -> None:
+        """Turn what was charged since the last call into busy time of the resource."""
+        if self.resource is None or not self._groups:
+            return
+        best = 0.0
+        best_wait = 0.0
+        for group, (run, wait) in self._groups.items():
+            # A pool is as full as the mean of its threads.
+            divisor = (self.threads.get(group) or 1) if self.role.unit == "pool" else 1
+            busy = (run + wait) * SECONDS / divisor
+            if busy > best:
+                best, best_wait = busy, wait * SECONDS / divisor
+        self._groups.clear()
+        if self.role.unit == "lock" and best > elapsed > 0:
+            # The sum over the takers of a lock is an upper bound: waiting before taking it is not holding it.
+            best, best_wait = elapsed, best_wait * elapsed / best
+        self.resource.add(elapsed, best, runqueue=best_wait)
+
+
+class RoleTable:
+    """Every role and owner that was ever seen on this host."""
+
+    def __init__(self) -> None:
+        self._uses: dict[tuple[str, str], RoleUse] = {}
+        self._owners: dict[str, int] = {}
+        self._touched: set[RoleUse] = set()
+
+    def use(self, role: Role, owner: str) -> RoleUse:
+        """Return the entry of a role and an owner."""
+        key = (role.name, owner)
+        if (use := self._uses.get(key)) is None:
+            if self._owners.get(role.name, 0) >= OWNER_LIMIT and owner != "more" and not self._make_room(role.name):
+                return self.use(role, "more")
+            self._owners[role.name] = self._owners.get(role.name, 0) + 1
+            full = None
+            if role.unit is not None:
+                full = Resource(role.name, owner, role.serves, role.threshold, ("runqueue",))
+            use = self._uses[key] = RoleUse(role, full)
+        return use
+
+    def _make_room(self, role: str) -> bool:
+        """Forget the owner that has been without a thread for longest; return whether there was one."""
+        gone = [
+            (use.alive or 0.0, owner)
+            for (name, owner), use in self._uses.items()
+            if name == role and use.counted and not use.threads
+        ]
+        if gone:
+            self._drop(role, min(gone)[1])
+        return bool(gone)
+
+    def _drop(self, role: str, owner: str) -> None:
+        self._touched.discard(self._uses.pop((role, owner)))
+        self._owners[role] -= 1
+
+    def charge(self, use: RoleUse, group: int, run: int, wait: int) -> None:
+        """Charge nanoseconds that one thread of `group` used."""
+        use.charge(group, run, wait)
+        self._touched.add(use)
+
+    def settle(self, elapsed: float) -> None:
+        """End the sample, `elapsed` seconds after the last one."""
+        for use in self._touched:
+            use.settle(elapsed)
+        self._touched.clear()
+
+    def clear_threads(self) -> None:
+        """Forget how many threads each role has, before they are counted again."""
+        for use in self._uses.values():
+            use.threads.clear()
+
+    def forget(self, now: float) -> None:
+        """Forget what has had no thread for `KEEP`: a run's commands come and go, and their series must not pile up."""
+        for (role, owner), use in list(self._uses.items()):
+            if use.threads or not use.counted or use.alive is None:
+                use.alive = now
+            elif now - use.alive >= KEEP:
+                self._drop(role, owner)
+
+    def points(self) -> Iterator[Point]:
+        """Yield the points of every role, and of the resources among them."""
+        for (role, owner), use in self._uses.items():
+            yield Point(CPU, (role, owner), use.cpu * SECONDS)
+            yield Point(RUNQUEUE, (role, owner), use.wait * SECONDS)
+            if use.counted:
+                yield Point(THREADS, (role, owner), sum(use.threads.values()))
+        yield from resources.points(use.resource for use in self._uses.values() if use.resource is not None)

@@ -1,0 +1,179 @@
+"""The busiest thread without a role: how a limit is found that nobody thought of.
+
+Anything may come here, from any process: what is kept is bounded by the hottest threads of the last seconds, and what
+is exported by one name at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import nlargest
+from typing import NamedTuple
+
+from pinchpoint import resources
+from pinchpoint.model import Metric, Point
+from pinchpoint.resources import Resource
+from pinchpoint.threads.task_source import Task, TaskUse
+
+__all__ = ["METRICS", "RESOURCE", "WORTH", "Hot", "Name", "UnknownThreads", "hottest"]
+
+BUSY = Metric(
+    "pinchpoint_unknown_thread_busy_ratio",
+    "Share of the last 3 s in which the busiest thread without a role ran or waited for a CPU; absent below 0.1. "
+    "It keeps its name until another thread is busier by 0.2, or it is below 0.1 itself.",
+    labels=("thread", "process"),
+)
+METRICS = (BUSY,)
+
+RESOURCE = "unknown_thread"
+WORTH = 0.05
+"""Share of a sample's time from which on a thread is looked at: what sources give of threads that nobody follows."""
+WINDOW = 3.0
+"""Seconds over which the named thread's share is a mean; a verdict covers as many."""
+FIRST = 0.95
+"""Seconds after the first sample in which nobody is named: less tells nothing of seconds."""
+LEAST = 0.1
+"""Share under which no thread is named: 300 ms in every 3 s are just enough."""
+CLEARLY = 0.2
+"""Share by which another thread has to be busier to be named instead: threads of a pool are about equally busy."""
+PAUSE = 5.0
+"""Seconds between two changes of the name at least: each name is a series."""
+LIMIT = 64
+"""Threads of a sample that are looked at: where all of ten thousand wait for a CPU, all are hot."""
+SECONDS = 1e-9
+
+
+class Hot(NamedTuple):
+    """A thread that is charged for."""
+
+    task: Task
+    work: str = ""
+    """What it does, of a workqueue worker: that one changes, and its role with it."""
+
+
+class Name(NamedTuple):
+    """What a thread is called, and its process."""
+
+    thread: str
+    process: str
+
+
+def hottest(uses: Sequence[TaskUse]) -> Sequence[TaskUse]:
+    """Return the threads of a sample that used most, as many as are looked at."""
+    return uses if len(uses) <= LIMIT else nlargest(LIMIT, uses, key=_used)
+
+
+def _used(use: TaskUse) -> int:
+    return use.run + use.wait
+
+
+class UnknownThreads:
+    """Threads without a role, sample by sample: those that `hottest` leaves.
+
+    `name` says what a thread is called, or None where it turns out to have a role; it is asked of the busiest only.
+    """
+
+    def __init__(self, threshold: float, name: Callable[[Hot], Name | None]) -> None:
+        self.resource = Resource(RESOURCE, "host", (), threshold, ("runqueue",))
+        self._ask = name
+        self._used: dict[Hot, tuple[int, int]] = {}
+        self._samples: deque[tuple[float, dict[Hot, int]]] = deque()
+        self._span = self._seen = 0.0
+        self._totals: dict[Hot, int] = {}
+        """Nanoseconds by thread, over `_samples`."""
+        self._names: dict[Hot, tuple[str, Name]] = {}
+        """Names that were asked for, each with the thread's own name at that time: a young one may change it."""
+        self._shown: Hot | None = None
+        self._name: Name | None = None
+        self._changed = float("-inf")
+
+    def charge(self, thread: Hot, run: int, wait: int) -> None:
+        """Charge nanoseconds that a thread used in the sample that is being taken."""
+        self._used[thread] = run, wait
+
+    def recent(self, thread: Hot) -> bool:
+        """Return whether a thread was charged for in the last seconds."""
+        return thread in self._totals
+
+    def settle(self, now: float, elapsed: float) -> None:
+        """End the sample at `now`, `elapsed` seconds after the last one."""
+        used, self._used = self._used, {}
+        self._seen += elapsed
+        if not used and not self._samples:
+            return
+        least = WORTH * elapsed / SECONDS
+        sums = {thread: run + wait for thread, (run, wait) in used.items() if run + wait >= least}
+        self._remember(elapsed, sums)
+        if (busiest := self._busiest(sums)) is not None:
+            run, wait = used[busiest]
+            self.resource.add(elapsed, (run + wait) * SECONDS, runqueue=wait * SECONDS)
+        self._choose(now)
+        if not self._totals:
+            self._samples.clear()
+            self._span = 0.0
+
+    def _remember(self, elapsed: float, sums: dict[Hot, int]) -> None:
+        """Put a sample into the window, and take out what is older."""
+        self._samples.append((elapsed, sums))
+        self._span += elapsed
+        for thread, used in sums.items():
+            self._totals[thread] = self._totals.get(thread, 0) + used
+        while self._span - self._samples[0][0] >= WINDOW:
+            length, old = self._samples.popleft()
+            self._span -= length
+            for thread, used in old.items():
+                self._totals[thread] -= used
+                if not self._totals[thread]:
+                    self._forget(thread)
+
+    def _forget(self, thread: Hot) -> None:
+        del self._totals[thread]
+        self._names.pop(thread, None)
+
+    def _busiest(self, used: Mapping[Hot, int]) -> Hot | None:
+        """Return the thread that used most and has no role; those that have one are taken out of everything."""
+        left = dict(used)
+        while left:
+            thread = max(left, key=left.__getitem__)
+            if self._named(thread) is not None:
+                return thread
+            del left[thread]
+            self._forget(thread)
+            for _, sums in self._samples:
+                sums.pop(thread, None)
+        return None
+
+    def _named(self, thread: Hot) -> Name | None:
+        known = self._names.get(thread)
+        if known is not None and known[0] == thread.task.comm:
+            return known[1]
+        name = self._ask(thread)
+        if name is not None:
+            self._names[thread] = thread.task.comm, name
+        return name
+
+    def _choose(self, now: float) -> None:
+        """Choose the thread whose name is shown."""
+        best = self._busiest(self._totals)
+        if best is None or self._share(best) < LEAST or self._seen < FIRST:
+            return
+        name = self._named(best)
+        if name == self._name:
+            self._shown = best  # of two with one name the busier one speaks
+        elif now - self._changed >= PAUSE:
+            mine = self._share(self._shown)
+            if mine < LEAST or self._share(best) >= mine + CLEARLY:
+                self._shown, self._name, self._changed = best, name, now
+
+    def _share(self, thread: Hot | None) -> float:
+        used = self._totals.get(thread, 0) if thread is not None else 0
+        # What was before the first sample nobody knows: it is not taken for idle.
+        covered = max(self._span, min(WINDOW, self._seen))
+        return min(1.0, used * SECONDS / covered) if covered else 0.0
+
+    def points(self) -> Iterator[Point]:
+        """Yield the integrals of the busiest thread, and the name of the one that was busiest over the last seconds."""
+        yield from resources.points((self.resource,))
+        if self._name is not None and (share := self._share(self._shown)) >= LEAST:
+            yield BUSY.point(share, *self._name)

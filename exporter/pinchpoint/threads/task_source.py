@@ -1,0 +1,346 @@
+"""Sources of per-thread CPU time and run-queue wait.
+
+A `TaskSource` gives, at each call, the threads that ran or waited since the last one. Every implementation says the
+same things about the same threads; they differ in what they cost. This module holds the one that every kernel has:
+kept file descriptors on procfs, read with ``pread``: a tenth of the cost of opening the files each time.
+`pinchpoint.bpf.choice` chooses.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple, Protocol
+
+from pinchpoint.host.procfs import FormatError, decode, parse_schedstat, parse_stat, read_bytes
+
+__all__ = [
+    "KeptFile",
+    "ProcfsSource",
+    "Task",
+    "TaskSource",
+    "TaskUse",
+    "Times",
+    "born_within",
+    "choose_times",
+    "raise_file_limit",
+]
+
+FILE_RESERVE = 256
+"""Descriptors that stay free for sockets and for files that are opened for a moment."""
+SETTLED = 10.0
+"""Seconds after which a thread is taken to have its final name; before, it is read again whenever the thread ran."""
+NANOSECONDS_PER_SECOND = 1_000_000_000
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+"""Ticks per second of the times in ``stat``; they are 10 ms long on most kernels."""
+
+
+class Task:
+    """One thread. The same object stands for it as long as it lives; a reused id is another object."""
+
+    __slots__ = ("born", "comm", "every", "tgid", "tid")
+
+    def __init__(self, tgid: int, tid: int, comm: str, born: float) -> None:
+        self.tgid = tgid
+        self.tid = tid
+        self.comm = comm
+        self.born = born
+        """Monotonic time in seconds at which it was found."""
+        self.every = 1
+        """It is read at every that-many-th sample, where reading it costs anything."""
+
+
+class _ProcfsTask(Task):
+    """A thread, and what was read of it last."""
+
+    __slots__ = ("file", "raw", "run", "wait")
+
+    def __init__(self, tgid: int, tid: int, comm: str, born: float, file: KeptFile) -> None:
+        super().__init__(tgid, tid, comm, born)
+        self.file = file
+        self.raw = b""
+        self.run = 0
+        self.wait = 0
+
+
+class TaskUse(NamedTuple):
+    """What a thread used since the last sample: nanoseconds on a CPU and nanoseconds of run-queue wait."""
+
+    task: Task
+    run: int
+    wait: int
+
+
+class TaskSource(Protocol):
+    """The interface of every source of per-thread times."""
+
+    name: str
+    """Its name in ``pinchpoint_task_source_info``."""
+    file: str
+    """Name of the procfs file that it reads; "" where it reads none."""
+    reason: str
+    """Why it was chosen and not a better one; "" for the best."""
+    unreadable: int
+    """Threads that exist and can't be read."""
+
+    def follow(self, tgids: Iterable[int], now: float) -> None:
+        """Follow the threads of these processes and of no others; newborn threads count from zero."""
+
+    def sample(self, now: float, *, every: bool = False) -> list[TaskUse]:
+        """Return the threads that ran or waited since the last call; `now` is a monotonic time in seconds.
+
+        A source may leave out threads whose turn it is not; with `every` it leaves out none. One that sees the whole
+        host also tells of threads of processes that are not followed, if they used 5 % of the time or more.
+        """
+
+    def tasks(self) -> Iterable[Task]:
+        """Return every thread that is followed."""
+
+    def close(self) -> None:
+        """Release everything."""
+
+
+class KeptFile:
+    """A procfs file that is read again and again through one descriptor.
+
+    The descriptor of a thread's file belongs to that thread for ever: after its end a read gives ESRCH and never the
+    values of a new thread with the same id (``proc_single_show`` holds a ``struct pid``, fs/proc/base.c). Where no
+    descriptor may be kept the file is opened at each read.
+    """
+
+    __slots__ = ("_fd", "_path", "_size", "read")
+
+    kept = 0
+    """Descriptors that all objects of this class keep open."""
+    counting = Lock()
+    """Probes on several threads count."""
+    limit = 512
+    """How many they may keep: see `raise_file_limit`."""
+
+    read: Callable[[], bytes]
+    """Returns the beginning of the file as it is now; raises OSError. It is called thousands of times a second, and a
+    frame of Python would be a tenth of what that costs."""
+
+    def __init__(self, path: str, size: int = 512, *, keep: bool = True) -> None:
+        self._path, self._size = path, size
+        self._fd = -1
+        self.read = partial(read_bytes, path, size)
+        if keep and KeptFile.kept < KeptFile.limit:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.read = partial(os.pread, self._fd, size, 0)
+            with KeptFile.counting:
+                KeptFile.kept += 1
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._fd >= 0:
+            self.read = partial(read_bytes, self._path, self._size)
+            os.close(self._fd)
+            self._fd = -1
+            with KeptFile.counting:
+                KeptFile.kept -= 1
+
+
+def raise_file_limit() -> int:
+    """Raise this process' limit of open files as far as it may, and return how many files may be kept open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (OSError, ValueError):
+            pass
+    # Half of a small limit, all but a reserve of a large one.
+    KeptFile.limit = max(soft // 2, soft - FILE_RESERVE)
+    return KeptFile.limit
+
+
+class Times(NamedTuple):
+    """Where a thread's times are read."""
+
+    file: str
+    """Its name in the thread's directory."""
+    parse: Callable[[bytes], tuple[int, int]]
+    """Gives nanoseconds on a CPU and nanoseconds of run-queue wait; raises FormatError."""
+    size: int
+    """Bytes that are enough of it: what is read is allocated first."""
+    reason: str = ""
+    """Why there is no better file; "" for the best."""
+
+
+SCHEDSTAT = Times("schedstat", parse_schedstat, 64)
+
+
+def born_within(procfs: str, task: str, seconds: float) -> bool:
+    """Return whether the thread whose directory is `task` was created in the last `seconds`.
+
+    False where nobody says: what a thread used before anybody looked is never taken for new.
+    """
+    try:
+        uptime = float(read_bytes(f"{procfs}/uptime").split()[0])
+        age = uptime - parse_stat(read_bytes(f"{task}/stat")).start / CLOCK_TICKS
+    except (OSError, ValueError, IndexError):
+        return False
+    # Both are cut to a tick. Less than no age means that uptime is another machine's (LXCFS shows a container's).
+    return abs(age) <= seconds + 2 / CLOCK_TICKS
+
+
+class ProcfsSource:
+    """Threads of chosen processes, read from ``/proc/PID/task/TID/FILE``.
+
+    `period` says for a thread, by its process and name, at every how-many-th sample it is read: threads that can't be
+    full need not be read ten times a second. `settled` is for how many seconds a thread's name is read again. Without
+    `keep` each file is opened at each read.
+    """
+
+    def __init__(
+        self,
+        procfs: Path,
+        times: Times = SCHEDSTAT,
+        *,
+        period: Callable[[int, str], int] = lambda tgid, comm: 1,
+        settled: float = SETTLED,
+        keep: bool = True,
+    ) -> None:
+        self.name = "kept" if keep else "plain"
+        self.file, self._parse, self._size, self.reason = times
+        self._keep = keep
+        self.unreadable = 0
+        self._procfs = os.fspath(procfs)
+        self._period = period
+        self._settled = settled
+        self._tasks: dict[int, dict[int, _ProcfsTask]] = {}
+        self._turn = 0
+        self._followed_at: float | None = None
+
+    def follow(self, tgids: Iterable[int], now: float) -> None:
+        """Follow the threads of these processes and of no others."""
+        wanted = dict.fromkeys(tgids)
+        for tgid in [tgid for tgid in self._tasks if tgid not in wanted]:
+            for task in self._tasks.pop(tgid).values():
+                task.file.close()
+        self.unreadable = 0
+        for tgid in wanted:
+            self._follow(tgid, now)
+        self._followed_at = now
+
+    def _follow(self, tgid: int, now: float) -> None:
+        known = self._tasks.setdefault(tgid, {})
+        try:
+            tids = {int(name) for name in os.listdir(f"{self._procfs}/{tgid}/task")}
+        except PermissionError:
+            self.unreadable += 1
+            return
+        except (OSError, ValueError):
+            tids = set()
+        for tid in known.keys() - tids:
+            known.pop(tid).file.close()
+        for tid in sorted(tids - known.keys()):
+            if (task := self._meet(tgid, tid, now)) is not None:
+                known[tid] = task
+
+    def _meet(self, tgid: int, tid: int, now: float) -> _ProcfsTask | None:
+        """Return a thread that was not there at the last look; None where it has gone again."""
+        path = f"{self._procfs}/{tgid}/task/{tid}"
+        file = None
+        try:
+            file = KeptFile(f"{path}/{self.file}", self._size, keep=self._keep)
+            task = _ProcfsTask(tgid, tid, _comm(path), now, file)
+            task.raw = file.read()
+            task.run, task.wait = self._parse(task.raw)
+        except (OSError, FormatError) as error:
+            self.unreadable += isinstance(error, PermissionError)
+            if file is not None:
+                file.close()
+            return None
+        task.every = self._period(tgid, task.comm)
+        if self._followed_at is not None and born_within(self._procfs, path, now - self._followed_at):
+            # All that it used is new. Another one only became interesting now: by an exec in an old process.
+            task.raw, task.run, task.wait = b"", 0, 0
+        return task
+
+    def sample(self, now: float, *, every: bool = False) -> list[TaskUse]:
+        """Return what changed since the last call, of the threads that are due or of all."""
+        used: list[TaskUse] = []
+        self._turn += 1
+        turn = self._turn
+        for tasks in self._tasks.values():
+            gone = None
+            for task in tasks.values():
+                if task.every > 1 and not every and (turn + task.tid) % task.every:
+                    continue
+                try:
+                    raw = task.file.read()
+                    if raw == task.raw:
+                        continue
+                    run, wait = self._parse(raw)
+                except (OSError, FormatError):
+                    gone = [task] if gone is None else [*gone, task]
+                    continue
+                task.raw = raw
+                if run < task.run or wait < task.wait:
+                    # Another thread under a reused id, which only a file that is opened anew can show.
+                    task.run, task.wait, task.born = 0, 0, now
+                if now - task.born < self._settled:
+                    self._rename(task)
+                used.append(TaskUse(task, run - task.run, wait - task.wait))
+                task.run, task.wait = run, wait
+            for task in gone or ():
+                tasks.pop(task.tid).file.close()
+        return used
+
+    def _rename(self, task: _ProcfsTask) -> None:
+        """Read the name of a young thread again: it starts with its creator's and gives itself its own later."""
+        try:
+            comm = _comm(f"{self._procfs}/{task.tgid}/task/{task.tid}")
+        except OSError:
+            return
+        if comm != task.comm:
+            task.comm = comm
+            task.every = self._period(task.tgid, comm)
+
+    def tasks(self) -> Iterable[Task]:
+        """Return every thread that is followed."""
+        return [task for tasks in self._tasks.values() for task in tasks.values()]
+
+    def close(self) -> None:
+        """Close every kept file."""
+        self.follow((), 0.0)
+
+
+def _comm(task: str) -> str:
+    """Return the name of the thread whose directory is `task`: all but the newline that the kernel adds."""
+    return decode(read_bytes(f"{task}/comm").removesuffix(b"\n"))
+
+
+def choose_times(procfs: Path) -> Times:
+    """Return the best file that this machine has for a thread's times. Raises OSError where there is no procfs."""
+    if reason := _schedstat_missing(procfs):
+        return Times("stat", _parse_stat_times, 512, reason)
+    return SCHEDSTAT
+
+
+def _parse_stat_times(raw: bytes) -> tuple[int, int]:
+    """Return what `parse_schedstat` does, in whole ticks; without CONFIG_SCHED_INFO nobody knows the wait."""
+    stat = parse_stat(raw)
+    return (stat.utime + stat.stime) * NANOSECONDS_PER_SECOND // CLOCK_TICKS, 0
+
+
+def _schedstat_missing(procfs: Path) -> str:
+    """Return why schedstat can't be used, "" where it can."""
+    pids = sorted((int(name) for name in os.listdir(procfs) if name.isdigit()), reverse=True)
+    seen = False
+    for pid in pids[:64]:
+        try:
+            run, wait = parse_schedstat(read_bytes(f"{procfs}/{pid}/schedstat"))
+        except (OSError, FormatError):
+            continue
+        seen = True
+        if run or wait:
+            return ""
+    # proc_pid_schedstat (fs/proc/base.c) prints "0 0 0" where accounting is switched off.
+    return "schedstat is all zero" if seen else "no schedstat" if pids else "no processes to be seen"

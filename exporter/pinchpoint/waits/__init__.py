@@ -1,0 +1,1 @@
+"""What the processes of benchmarks wait for, and how their time is divided."""

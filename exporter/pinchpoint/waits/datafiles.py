@@ -1,0 +1,120 @@
+"""On which file system a process works, by the files that it has open.
+
+No file system is asked, since one that hangs would keep us waiting: the path of an open file and its mount are what the
+kernel itself knows. Only device nodes are looked at, on file systems that live in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pinchpoint.host.procfs import FormatError, Mount, parse_file_info, parse_mounts, read_bytes
+from pinchpoint.waits.stack_rules import FUSE, WaitRules
+
+__all__ = ["DataFiles", "Place"]
+
+FILES = 64
+"""Open files of a process that are looked at, 1 to 5 us each."""
+MOUNTS_INTERVAL = 5.0
+"""Seconds for which a mount table counts."""
+STANDARD = frozenset({0, 1, 2})
+"""Descriptors of input and output: where a benchmark's words go, its data does not."""
+IN_MEMORY = frozenset({"devtmpfs", "tmpfs", "ramfs"})
+"""File systems on which device nodes are looked for: these answer from memory."""
+
+
+class Place(NamedTuple):
+    """Where a process has its data."""
+
+    wait: str
+    """What a wait for data is there: see `WaitRules.filesystem`."""
+    fstype: str
+    point: str
+    """Where it is mounted."""
+
+
+class DataFiles:
+    """Looks at open files, with mount tables that are read now and then."""
+
+    def __init__(self, procfs: Path, rules: WaitRules) -> None:
+        self._procfs = procfs
+        self._rules = rules
+        self._tables: dict[str, tuple[float, list[Mount]]] = {}
+
+    def place(self, pid: int, now: float) -> Place | None:
+        """Return where a process has its data, None where no open file tells; `now` is a monotonic time in seconds.
+
+        Files that bypass the page cache come first, as aio needs them; then those on network file systems, since a
+        benchmark of these keeps its logs on a disk.
+        """
+        mounts = {mount.number: mount for mount in self._mounts(pid, now)}
+        best: tuple[tuple[bool, bool], Place] | None = None
+        for place, direct in self._open(pid, mounts):
+            rank = direct, place.wait != "disk"
+            if best is None or rank > best[0]:
+                best = rank, place
+        return None if best is None else best[1]
+
+    def fuse_mount(self, pid: int, now: float) -> Place | None:
+        """Return the FUSE mount of Ceph that a process sees; None where it sees none, or other FUSE mounts as well.
+
+        Where there are several of Ceph it is nobody knows which: one without a place. `now` is a monotonic time.
+        """
+        fuse = [mount for mount in self._mounts(pid, now) if mount.fstype.partition(".")[0] in ("fuse", "fuseblk")]
+        places = [
+            Place(FUSE, mount.fstype, mount.point)
+            for mount in fuse
+            if self._rules.filesystem(mount.fstype, mount.source) == FUSE
+        ]
+        if not places or len(places) < len(fuse):
+            return None
+        return places[0] if len(places) == 1 else places[0]._replace(point="")
+
+    def _open(self, pid: int, mounts: dict[int | None, Mount]) -> Iterator[tuple[Place, bool]]:
+        directory = f"{self._procfs}/{pid}"
+        try:
+            numbers = sorted(int(name) for name in os.listdir(f"{directory}/fd"))
+        except (OSError, ValueError):
+            return
+        for number in [number for number in numbers if number not in STANDARD][:FILES]:
+            try:
+                path = os.readlink(f"{directory}/fd/{number}")
+                if not path.startswith("/"):
+                    continue
+                info = parse_file_info(read_bytes(f"{directory}/fdinfo/{number}", 4096))
+            except (OSError, FormatError):
+                continue
+            mount = mounts.get(info.mount)
+            if mount is None:
+                continue
+            if mount.fstype in IN_MEMORY:
+                wait = self._device(f"{directory}/fd/{number}", path) if path.startswith("/dev/") else None
+            else:
+                wait = self._rules.filesystem(mount.fstype, mount.source)
+            if wait is not None:
+                yield Place(wait, mount.fstype, mount.point), bool(info.flags & os.O_DIRECT)
+
+    def _device(self, link: str, path: str) -> str | None:
+        try:
+            return self._rules.filesystem("bdev", path) if stat.S_ISBLK(os.stat(link).st_mode) else None
+        except OSError:
+            return None
+
+    def _mounts(self, pid: int, now: float) -> list[Mount]:
+        try:
+            namespace = os.readlink(f"{self._procfs}/{pid}/ns/mnt")
+        except OSError:
+            namespace = str(pid)
+        known = self._tables.get(namespace)
+        if known is None or now - known[0] >= MOUNTS_INTERVAL:
+            try:
+                mounts = parse_mounts(read_bytes(f"{self._procfs}/{pid}/mountinfo"))
+            except OSError:
+                mounts = []
+            self._tables = {name: table for name, table in self._tables.items() if now - table[0] < MOUNTS_INTERVAL}
+            known = self._tables[namespace] = now, mounts
+        return known[1]

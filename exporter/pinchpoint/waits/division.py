@@ -1,0 +1,242 @@
+"""How the time of benchmark processes is divided: pure arithmetic over what was seen of their threads.
+
+The unit is the process: what all of its threads do counts together, and only the time in which none of them did
+anything is its own waiting. All times are in seconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pinchpoint.waits.stack_rules import FUSE, PARKED
+
+__all__ = [
+    "IDLE",
+    "MountUse",
+    "ProcessTime",
+    "ThreadTime",
+    "counting",
+    "fuse_shares",
+    "parked_shares",
+    "share_out_locks",
+]
+
+IDLE = 0.8
+"""Share of idle time from which a process is left out while another one of its workload works: fio's parent wakes every
+10 ms and would halve all shares."""
+WORKING = 0.05
+"""CPUs below which a FUSE daemon that answers nobody is itself waiting."""
+
+
+class ThreadTime:
+    """What is known of one thread between two looks."""
+
+    __slots__ = ("last", "pending", "unsure", "wait")
+
+    def __init__(self) -> None:
+        self.last = PARKED
+        """Its last wait class: what it most likely waits for while it is seen running."""
+        self.wait = PARKED
+        """What it waits for as long as it does not run."""
+        self.unsure = True
+        """Whether its stack was not looked at since it ran last."""
+        self.pending = 0.0
+        """Time that it was charged since it ran last."""
+
+
+class ProcessTime:
+    """What one process did since its last block was taken."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, float] = {}
+        self.parked = 0.0
+        self.span = 0.0
+        """Length of the block so far."""
+        self._active = 0.0
+
+    def charge(self, wait: str, seconds: float) -> None:
+        """Charge what one thread did in this look."""
+        if wait != PARKED:
+            self._active += seconds
+            self.times[wait] = self.times.get(wait, 0.0) + seconds
+
+    def still(self, thread: ThreadTime, elapsed: float) -> None:
+        """Charge a thread that did not run since the last look."""
+        thread.pending += elapsed
+        self.charge(thread.wait, elapsed)
+
+    def ran(self, thread: ThreadTime, elapsed: float, run: float, late: float) -> float:
+        """Charge what a thread ran and was late for want of a CPU; return what is left of `elapsed`.
+
+        The kernel counts run-queue wait when it is over (sched_info_arrive, kernel/sched/stats.h): what is more than
+        has elapsed was charged as something else meanwhile, and is taken back there.
+        """
+        self.charge("cpu", run)
+        self.charge("runqueue", late)
+        if (excess := min(run + late - elapsed, thread.pending)) > 0:
+            if thread.wait == PARKED:
+                self.parked -= min(self.parked, excess)
+            else:
+                self.times[thread.wait] = self.times.get(thread.wait, 0.0) - excess
+        thread.pending = 0.0
+        return max(0.0, elapsed - run - late)
+
+    def end_look(self, elapsed: float) -> None:
+        """End a look: what no thread was active for, the process was parked."""
+        self.parked += max(0.0, elapsed - self._active)
+        self.span += elapsed
+        self._active = 0.0
+
+    def take(self) -> tuple[dict[str, float], float]:
+        """Return the times by class and the parked time of the block, and begin the next one.
+
+        What was taken back from a class and had been settled before is taken from its next blocks.
+        """
+        found = {wait: seconds for wait, seconds in self.times.items() if seconds > 0}, self.parked
+        self.times = {wait: seconds for wait, seconds in self.times.items() if seconds < 0}
+        self.parked = self.span = 0.0
+        return found
+
+
+def parked_shares(span: float, requests: float, looks: int, active: int) -> dict[str, float]:
+    """Return what the parked time of a Ceph client is, as shares; what is left is idle.
+
+    `requests` is the time that its requests to MDSs took in `span`, `active` how many of `looks` found operations in
+    flight to OSDs.
+    """
+    mds = min(1.0, requests / span) if span > 0 else 0.0
+    osd = (1.0 - mds) * active / looks if looks else 0.0
+    return {"mds": mds, "osd": osd}
+
+
+@dataclass
+class MountUse:
+    """What happened on a FUSE mount of CephFS in a window."""
+
+    waited: float = 0.0
+    """Time that processes waited for it."""
+    span: float = 0.0
+    requests: float = 0.0
+    data: float = 0.0
+    blocked: float = 0.0
+    looks: int = 0
+    active: int = 0
+    workers: float = 0.0
+    """CPU time and run-queue wait of the threads that serve its users."""
+    working: float = 0.0
+    """CPU time and run-queue wait of the whole process."""
+    stuck: bool = False
+    """Whether ceph-fuse doesn't answer."""
+    blind: bool = False
+    """Whether it can't be asked."""
+
+    def __add__(self, other: MountUse) -> MountUse:
+        """Return both together."""
+        return MountUse(
+            self.waited + other.waited,
+            self.span + other.span,
+            self.requests + other.requests,
+            self.data + other.data,
+            self.blocked + other.blocked,
+            self.looks + other.looks,
+            self.active + other.active,
+            self.workers + other.workers,
+            self.working + other.working,
+            other.stuck,
+            other.blind,
+        )
+
+
+def fuse_shares(use: MountUse) -> dict[str, float]:
+    """Return what waiting for a mount of ceph-fuse is, as shares of it: ``mds``, ``osd`` and ``client``.
+
+    Requests to MDSs are summed up by the client itself. Its reads, writes and fsyncs are waits for OSDs as far as its
+    workers did not use the time themselves. The rest is the client's: locks, queues, the way through the kernel.
+    """
+    if use.blind:
+        return {"ceph": 1.0}
+    if use.waited <= 0 or use.stuck:
+        return {"client": 1.0}
+    if use.requests + use.data + use.blocked <= 0 and use.working < WORKING * use.span:
+        # Nothing is answered and ceph-fuse does nothing: it waits for somebody who is stuck.
+        return {"osd": 1.0} if use.active else {"mds": 1.0}
+    mds = min(1.0, use.requests / use.waited)
+    osd = min(1.0 - mds, max(use.blocked, use.data - use.workers, 0.0) / use.waited)
+    return {"mds": mds, "osd": osd, "client": 1.0 - mds - osd}
+
+
+class _Block(NamedTuple):
+    idle: float
+    total: float
+
+
+@dataclass
+class History:
+    """The last blocks of a process."""
+
+    blocks: deque[_Block] = field(default_factory=lambda: deque(maxlen=4))
+
+    def add(self, times: Mapping[str, float]) -> None:
+        """Add a block."""
+        self.blocks.append(_Block(times.get("idle", 0.0), sum(times.values())))
+
+    @property
+    def idle(self) -> float:
+        """Share of idle time in the last blocks."""
+        total = sum(block.total for block in self.blocks)
+        return sum(block.idle for block in self.blocks) / total if total > 0 else 1.0
+
+
+def counting(idle: Sequence[float]) -> list[bool]:
+    """Return which processes of a workload count, by their shares of idle time: all where all are idle."""
+    works = [share < IDLE for share in idle]
+    return works if any(works) else [True] * len(works)
+
+
+def share_out_locks(times: Mapping[str, float], span: float) -> dict[str, float]:
+    """Return a workload's times with what its processes waited for each other's kernel locks shared out over the rest.
+
+    Whoever holds the lock does something: as far as others of the workload were at work in a block of `span`, that is
+    what the lock was waited for. Where nobody was, it is held by a stranger, or by nobody, and stays a lock.
+    """
+    locked = times.get("lock", 0.0)
+    working = {wait: seconds for wait, seconds in times.items() if wait not in ("lock", "idle") and seconds > 0}
+    total = sum(working.values())
+    if locked <= 0 or total <= 0 or span <= 0:
+        return dict(times)
+    moved = locked * min(1.0, total / span)
+    shared = {**times, "lock": locked - moved}
+    for wait, seconds in working.items():
+        shared[wait] += moved * seconds / total
+    return shared
+
+
+def resolve(times: Mapping[str, float], parked: float, shares: Mapping[str, float], rest: str) -> dict[str, float]:
+    """Return times with the parked time put into its classes: `shares` of it, and what is left into `rest`."""
+    found = dict(times)
+    left = parked
+    for wait, share in shares.items():
+        found[wait] = found.get(wait, 0.0) + parked * share
+        left -= parked * share
+    found[rest] = found.get(rest, 0.0) + max(0.0, left)
+    return found
+
+
+def divide(times: Mapping[str, float], shares: Mapping[str, float], wait: str = FUSE) -> dict[str, float]:
+    """Return times in which `wait` is divided by `shares`."""
+    found = {name: seconds for name, seconds in times.items() if name != wait}
+    for name, share in shares.items():
+        found[name] = found.get(name, 0.0) + times.get(wait, 0.0) * share
+    return found
+
+
+def total(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the sum by class."""
+    found: dict[str, float] = {}
+    for times in several:
+        for wait, seconds in times.items():
+            found[wait] = found.get(wait, 0.0) + seconds
+    return found

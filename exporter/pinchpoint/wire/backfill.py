@@ -1,0 +1,135 @@
+"""A recording turned over: from moments with all series to series with all their samples.
+
+OpenMetrics wants each metric in one piece, each series in it in one piece, and its samples in their order (OpenMetrics
+1.0, sections 4.5 and 5.1). A recording has them the other way round, and may be larger than the memory.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from tempfile import TemporaryFile
+from types import TracebackType
+from typing import IO
+
+from pinchpoint.catalogue import all_metrics
+from pinchpoint.model import Labels, Snapshots
+from pinchpoint.wire.recording import INSTANCE
+from pinchpoint.wire.sampletext import escaped, render_head, render_value
+
+__all__ = ["Backfill"]
+
+HELD = 2_000_000
+"""Samples that are held in memory at most (16 bytes each); the others wait in a temporary file."""
+TIMES = "_timestamp_seconds"
+"""What names of metrics end with whose values are times."""
+WIDTH = 2
+"""Numbers that a sample consists of: its time and its value."""
+
+
+class _Series:
+    """The samples of one series: pieces that are in the file, and what came since."""
+
+    __slots__ = ("held", "last", "pieces")
+
+    def __init__(self) -> None:
+        self.held = array("d")
+        self.last = float("-inf")
+        self.pieces: list[tuple[int, int]] = []
+        """Offset and length in bytes of what is in the file, in its order."""
+
+
+class Backfill:
+    """Takes moments, oldest first, and gives one OpenMetrics text of them. As a context, it closes its file."""
+
+    def __init__(self) -> None:
+        """Open the temporary file. Raises OSError."""
+        self._file: IO[bytes] = TemporaryFile("w+b", buffering=0)  # noqa: SIM115 - it is closed by __exit__
+        self._families: dict[str, dict[tuple[str, Labels], _Series]] = {}
+        self._held = 0
+        self.samples = 0
+        """Samples that the text will have."""
+        self.dropped = 0
+        """Samples that were older than what their series had already: Prometheus takes none out of order."""
+
+    def __enter__(self) -> Backfill:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def add(self, moment: Snapshots, shift: float = 0.0) -> None:
+        """Take the next moment, so many seconds later than it was. Raises OSError."""
+        for host, snapshot in moment.items():
+            # Prometheus' times are whole milliseconds.
+            now = round((snapshot.time + shift) * 1000) / 1000
+            for name, values in snapshot.values.items():
+                family = self._families.setdefault(name, {})
+                later = shift if name.endswith(TIMES) else 0.0
+                for labels, given in values.items():
+                    value = given + later
+                    if (series := family.get((host, labels))) is None:
+                        series = family[host, labels] = _Series()
+                    if now > series.last:
+                        series.last = now
+                        series.held.extend((now, value))
+                        self._held += 1
+                        self.samples += 1
+                    elif now < series.last:
+                        self.dropped += 1
+        if self._held >= HELD:
+            self._spill()
+
+    def _spill(self) -> None:
+        end = self._file.seek(0, 2)
+        for family in self._families.values():
+            for series in family.values():
+                if series.held:
+                    raw = series.held.tobytes()
+                    series.pieces.append((end, len(raw)))
+                    end += len(raw)
+                    _write(self._file, raw)
+                    series.held = array("d")
+        self._held = 0
+
+    def text(self) -> Iterator[str]:
+        """Yield the text in pieces of one series or less. Raises OSError."""
+        metrics = {metric.name: metric for metric in all_metrics()}
+        for name in sorted(self._families):
+            family = name.removesuffix("_total")
+            metric = metrics.get(name)
+            if metric is not None:
+                yield f"# HELP {family} {escaped(metric.help)}\n"
+            yield f"# TYPE {family} {metric.kind.value if metric else 'counter' if family != name else 'gauge'}\n"
+            for (host, labels), series in sorted(self._families[name].items(), key=lambda entry: entry[0]):
+                head = render_head(name, (*labels, *([(INSTANCE, host)] if host else [])))
+                for samples in self._pieces(series):
+                    times, values = samples[::WIDTH], samples[1::WIDTH]
+                    yield "".join(
+                        f"{head} {render_value(value)} {time:.3f}\n" for time, value in zip(times, values, strict=True)
+                    )
+        yield "# EOF\n"
+
+    def _pieces(self, series: _Series) -> Iterator[array[float]]:
+        for offset, length in series.pieces:
+            self._file.seek(offset)
+            piece = array("d")
+            piece.frombytes(_read(self._file, length))
+            yield piece
+        yield series.held
+
+
+def _write(file: IO[bytes], raw: bytes) -> None:
+    rest = memoryview(raw)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
+def _read(file: IO[bytes], length: int) -> bytes:
+    """Return so many bytes; those of a file that was cut off from outside are an error. Raises OSError."""
+    raw = file.read(length)
+    if len(raw) < length:
+        raise OSError(0, "the temporary file was cut off")
+    return raw

@@ -1,0 +1,114 @@
+"""Questions to a Prometheus server, over its HTTP API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from pinchpoint.typedjson import decoder
+from pinchpoint.wire.fetch import Fetcher, FetchError
+
+__all__ = ["FiredAlert", "PrometheusError", "RawSeries", "fired_alerts", "raw_series"]
+
+LINGER = 15.0
+"""Seconds for which an alert may go on after its cause has ended: the window that the rules look at."""
+GAP = 10.0
+"""Seconds without a sample after which an alert fires anew: rules are evaluated every 2 s."""
+
+
+class PrometheusError(Exception):
+    """The server gave no answer; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class FiredAlert:
+    """An alert that fired, and the Unix times in seconds at which it was seen firing."""
+
+    name: str
+    severity: str
+    times: tuple[float, ...]
+
+    def in_phase(self, start: float, end: float) -> bool:
+        """Return whether it fired for what happened between two Unix times.
+
+        One that fires already at the start is of what was before, unless it goes on.
+        """
+        within = [time for time in self.times if start <= time <= end]
+        began = [time for time in within if not any(time - GAP <= before < time for before in self.times)]
+        return bool(began) or any(time >= start + LINGER for time in within)
+
+
+class RawSeries(msgspec.Struct):
+    """The samples of one series, oldest first: Unix times in seconds, and values as the server writes them."""
+
+    metric: msgspec.Raw
+    """Its labels as they stand in the answer: the same each time, so whoever asks often reads them once."""
+    values: list[tuple[float, str]]
+
+    def labels(self) -> dict[str, str]:
+        """Return the labels, of which ``__name__`` is one. Raises ValueError."""
+        return LABELS.decode(self.metric)
+
+
+class _Data(msgspec.Struct):
+    result: list[RawSeries]
+
+
+class _Answer(msgspec.Struct):
+    status: str
+    data: _Data | None = None
+    error: str = ""
+
+
+DECODER = decoder(_Answer)
+LABELS = decoder(dict[str, str])
+
+
+def raw_series(fetcher: Fetcher, url: str, selector: str, seconds: float, end: float | None = None) -> list[RawSeries]:
+    """Return the samples that the server at `url` has of the last `seconds` until `end` (Unix time, or now).
+
+    Raises PrometheusError.
+    """
+    # Raw samples: an instant query gives each value the time of the question, and a range query looks back five minutes
+    # at each step, which would show what was before where the server was restarted since.
+    parameters = {"query": f"{selector}[{max(1, round(seconds * 1000))}ms]"}
+    if end is not None:
+        parameters["time"] = f"{end:.3f}"
+    try:
+        body = fetcher.get(f"{url.rstrip('/')}/api/v1/query", parameters, any_status=True)
+        answer = DECODER.decode(body)
+    except (FetchError, RecursionError) as error:
+        raise PrometheusError(f"{url}: {error}") from error
+    except ValueError as error:  # not UTF-8, not JSON, no such answer
+        raise PrometheusError(f"{url}: no answer of a Prometheus server: {error}") from error
+    if answer.data is None:
+        raise PrometheusError(f"{url}: {answer.error or 'an answer without data'}")
+    return answer.data.result
+
+
+def fired_alerts(url: str, run: str, start: float, end: float, timeout: float = 5.0) -> list[FiredAlert]:
+    """Return the alerts that fired between two Unix times, without those of other runs. Raises PrometheusError."""
+    fetcher = Fetcher(timeout)
+    try:
+        found = raw_series(fetcher, url, 'ALERTS{alertstate="firing"}', end - start, end)
+    finally:
+        fetcher.close()
+    try:
+        named = [(series.labels(), series.values) for series in found]
+    except ValueError as error:
+        raise PrometheusError(f"{url}: no answer of a Prometheus server: {error}") from error
+    return [
+        FiredAlert(labels.get("alertname", "?"), labels.get("severity", ""), tuple(time for time, _ in values))
+        for labels, values in named
+        if _may_be_of(run, labels.get("run", ""))
+    ]
+
+
+def _may_be_of(run: str, named: str) -> bool:
+    """Return whether an alert whose label ``run`` is `named` may be about this run.
+
+    Where a label's template comes to nothing, Prometheus' own series ALERTS has the template (2.42, rules/alerting.go:
+    `sample` begins with the labels of the rule).
+    """
+    return named in ("", run) or "{{" in named

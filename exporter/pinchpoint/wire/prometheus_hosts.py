@@ -1,0 +1,120 @@
+"""Hosts and clusters as a Prometheus server knows them now: the same snapshots that exporters themselves give."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+import httpx
+import msgspec
+
+from pinchpoint.catalogue import all_metrics
+from pinchpoint.model import Labels, Snapshot, Snapshots
+from pinchpoint.typedjson import decoder
+from pinchpoint.wire.prometheus import PrometheusError
+
+__all__ = ["Known", "Sample", "ask_known", "known"]
+
+OWN = "pinchpoint_"
+JOB = "pinchpoint"
+"""Job of the exporters in compose/prometheus.yml."""
+LONGEST_QUERY = 6000
+"""Characters of a query, which goes into the address."""
+
+
+class Sample(NamedTuple):
+    """A series and its newest value."""
+
+    labels: Mapping[str, str]
+    time: float
+    """Unix time in seconds at which the server was asked."""
+    value: float
+
+
+class Known(NamedTuple):
+    """What a server knows."""
+
+    hosts: Snapshots
+    """By the label ``instance`` of their exporters."""
+    down: tuple[str, ...]
+    """Exporters that it can't scrape."""
+    cluster: Snapshot | None
+    """What Ceph's managers tell, of all clusters; None where they tell nothing."""
+
+
+class _Series(msgspec.Struct):
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class _Data(msgspec.Struct):
+    result: list[_Series]
+
+
+class _Answer(msgspec.Struct):
+    status: str
+    data: _Data | None = None
+    error: str = ""
+
+
+DECODER = decoder(_Answer)
+
+
+def ask_known(url: str, names: Collection[str], timeout: float = 5.0) -> Known:
+    """Return what the server at `url` knows of these metrics. Raises PrometheusError."""
+    wanted = sorted({*names, "up"})
+    samples: list[Sample] = []
+    while wanted:
+        some = wanted[:1]
+        while len(some) < len(wanted) and len("|".join(wanted[: len(some) + 1])) < LONGEST_QUERY:
+            some = wanted[: len(some) + 1]
+        wanted = wanted[len(some) :]
+        samples += _instant(url, f'{{__name__=~"{"|".join(some)}"}}', timeout)
+    return known(samples)
+
+
+def known(samples: Iterable[Sample]) -> Known:
+    """Return what samples of one moment tell.
+
+    Labels that Prometheus added (job, group, ...) are dropped from series of exporters, which are told apart by their
+    ``instance``; those of Ceph's managers keep theirs, since that is how one cluster is told from another.
+    """
+    labels_of = {metric.name: frozenset(metric.labels) for metric in all_metrics()}
+    hosts: dict[str, dict[str, dict[Labels, float]]] = {}
+    cluster: dict[str, dict[Labels, float]] = {}
+    down: dict[str, None] = {}
+    time = 0.0
+    for sample in samples:
+        labels = dict(sample.labels)
+        name, instance = labels.pop("__name__", ""), labels.get("instance", "")
+        time = sample.time
+        if name == "up":
+            if labels.get("job") == JOB and not sample.value:
+                down[instance] = None
+        elif name.startswith(OWN):
+            kept = labels_of.get(name, frozenset())
+            key = tuple(sorted((label, value) for label, value in labels.items() if label in kept))
+            hosts.setdefault(instance, {}).setdefault(name, {})[key] = sample.value
+        else:
+            cluster.setdefault(name, {})[tuple(sorted(labels.items()))] = sample.value
+    found = {instance: Snapshot(time, values) for instance, values in hosts.items() if instance not in down}
+    return Known(found, tuple(down), Snapshot(time, cluster) if cluster else None)
+
+
+def _instant(url: str, query: str, timeout: float) -> list[Sample]:
+    try:
+        response = httpx.get(
+            f"{url.rstrip('/')}/api/v1/query", params={"query": query}, timeout=timeout, trust_env=False
+        )
+        answer = DECODER.decode(response.content)
+        if answer.data is None:
+            raise PrometheusError(f"{url}: {answer.error or f'status {response.status_code}'}")
+        return [Sample(series.metric, series.value[0], float(series.value[1])) for series in answer.data.result]
+    except (httpx.HTTPError, httpx.InvalidURL, msgspec.DecodeError, UnicodeError, ValueError) as error:
+        raise PrometheusError(f"{url}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, (msgspec.DecodeError, UnicodeError)):
+        return "no answer of a Prometheus server"
+    return str(error) or type(error).__name__

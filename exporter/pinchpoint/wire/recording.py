@@ -1,0 +1,217 @@
+"""The samples of a run, kept in a file.
+
+A recording is a gzip file of OpenMetrics documents. Each document is one moment: all hosts, each sample with the label
+``instance`` for its host and with that host's own time. Each is a gzip member of its own, so that what was written
+before a crash can be read, and any tool unpacks the whole.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import re
+import zlib
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from pinchpoint.model import THIS_HOST, Labels, Snapshot, Snapshots
+from pinchpoint.wire.sampletext import HEAD_LIMIT, escaped, parse_head, render_head, render_value, split_sample
+
+__all__ = ["FILE", "INSTANCE", "Recorder", "hosts_of", "read_documents", "read_recording", "read_series"]
+
+FILE = "samples.om.gz"
+"""Name of the recording in a run's directory."""
+INSTANCE = "instance"
+"""The label that names the host: what Prometheus calls a scraped target."""
+CHUNK = 1 << 18
+DOCUMENT_LIMIT = 64 << 20
+"""Longest document in bytes (100 hosts with 2,000 series each have 25 MB): a few bytes can unpack to gigabytes."""
+LEVEL = 6
+"""Of gzip: a sixth less than level 1, for half a millisecond."""
+DECIMALS = 9
+"""Of a value, so nanoseconds: what sums of floats have behind them can't be compressed, and means nothing."""
+END = "# EOF"
+HOST = re.compile(rf'[{{,]{INSTANCE}="((?:[^"\\]|\\.)*)"')
+"""The host of a series; a quotation mark within a value stands behind a backslash."""
+
+
+class Recorder:
+    """Appends moments to a recording.
+
+    It writes the text itself, every second on the host that is measured; prometheus_client takes ten times as long.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file for appending. Raises OSError."""
+        self._file = path.open("ab", buffering=0)
+        self._helped: set[str] = set()
+        self._heads: dict[tuple[str, str], dict[Labels, str]] = {}
+
+    def add(self, snapshots: Snapshots, kinds: Mapping[str, tuple[str, str]]) -> None:
+        """Append a moment of all hosts; `kinds` has kind and help of each metric that is recorded. Raises OSError."""
+        document = "\n".join([*self._lines(snapshots, kinds), END, ""])
+        self._append(gzip.compress(document.encode("utf-8", "replace"), LEVEL))
+
+    def _lines(self, snapshots: Snapshots, kinds: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+        times = {host: render_value(snapshot.time) for host, snapshot in snapshots.items()}
+        for name in sorted({name for snapshot in snapshots.values() for name in snapshot.values if name in kinds}):
+            kind, text = kinds[name]
+            family = name.removesuffix("_total")
+            if name not in self._helped:
+                # Once is enough for who unpacks the file; in each document it would be a third of it.
+                self._helped.add(name)
+                yield f"# HELP {family} {escaped(text)}"
+            yield f"# TYPE {family} {kind}"
+            for host, snapshot in snapshots.items():
+                series, before = snapshot.values.get(name, {}), self._heads.get((host, name), {})
+                heads = self._heads[host, name] = {
+                    labels: before.get(labels) or render_head(name, (*labels, (INSTANCE, host))) for labels in series
+                }
+                time = times[host]
+                for labels, value in series.items():
+                    yield f"{heads[labels]} {render_value(round(value, DECIMALS))} {time}"
+
+    def _append(self, member: bytes) -> None:
+        end = os.fstat(self._file.fileno()).st_size
+        rest = memoryview(member)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError:
+            # Half a member would hide all that may follow it when the disk has room again.
+            with suppress(OSError):
+                self._file.truncate(end)
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _ignore(message: str) -> None:
+    pass
+
+
+def read_recording(
+    path: Path, warn: Callable[[str], None] = _ignore, only: Container[int] | None = None
+) -> Iterator[Snapshots]:
+    """Yield the moments of a recording, oldest first, or those at the places `only`: to parse one is what costs.
+
+    The last one may be under way, or was cut off by a crash, and is left out. What stands before a damage (foreign
+    bytes) is given, and `warn` is told of it. Raises OSError where the file can't be read, ValueError where it is no
+    recording from its first byte on.
+    """
+    reader = _MomentReader()
+    for place, document in enumerate(read_documents(path, warn)):
+        if only is not None and place not in only:
+            continue
+        try:
+            moment = reader.read(document)
+        except ValueError as error:
+            _damaged(path, place, error, warn)
+            return
+        if moment:
+            yield moment
+
+
+def read_documents(path: Path, warn: Callable[[str], None] = _ignore) -> Iterator[str]:
+    """Yield the text of each moment of a recording; see `read_recording`."""
+    whole = 0
+    try:
+        for document in _members(path):
+            if not document.endswith(f"\n{END}\n") and document != f"{END}\n":
+                raise ValueError(f"a moment has no end, {END}")
+            yield document
+            whole += 1
+    except (ValueError, zlib.error) as error:
+        _damaged(path, whole, error, warn)
+
+
+def read_series(document: str, name: str) -> Iterator[tuple[str, Labels, float]]:
+    """Yield host, labels and value of each series of one metric in a moment's text, of which nothing else is parsed.
+
+    Raises ValueError.
+    """
+    start = f"\n{name}{{"
+    at = document.find(start)
+    while at >= 0:
+        end = document.find("\n", at + 1)
+        head, fields = split_sample(document[at + 1 : end])
+        host, _, labels = _series(head)
+        yield host, labels, float(fields[0])
+        at = document.find(start, end)
+
+
+def hosts_of(document: str) -> frozenset[str]:
+    """Return what tells the hosts of a moment's text apart: their names, with what escapes their characters."""
+    return frozenset(HOST.findall(document))
+
+
+def _damaged(path: Path, whole: int, error: Exception, warn: Callable[[str], None]) -> None:
+    """Say that only the first moments are used. Raises ValueError where there is none."""
+    if not whole:
+        raise ValueError(f"{path}: not a recording: {error}") from error
+    warn(f"{path}: damaged behind its first {whole} moments, which are used: {error}")
+
+
+def _members(path: Path) -> Iterator[str]:
+    """Yield the content of each gzip member. Raises OSError, zlib.error, ValueError."""
+    member, parts, length, rest = zlib.decompressobj(wbits=31), list[bytes](), 0, b""
+    with path.open("rb") as file:
+        while chunk := rest or file.read(CHUNK):
+            parts.append(member.decompress(chunk, DOCUMENT_LIMIT + 1 - length))
+            length += len(parts[-1])
+            if length > DOCUMENT_LIMIT:
+                raise ValueError(f"a moment of more than {DOCUMENT_LIMIT >> 20} MiB")
+            rest = member.unused_data or member.unconsumed_tail
+            if member.eof:
+                yield b"".join(parts).decode()
+                member, parts, length = zlib.decompressobj(wbits=31), [], 0
+
+
+class _MomentReader:
+    """Turns documents of one recording into snapshots; a series that was seen before costs a look-up."""
+
+    def __init__(self) -> None:
+        self._heads: dict[str, tuple[str, str, Labels]] = {}
+
+    def read(self, document: str) -> Snapshots:
+        """Return the hosts of one moment. Raises ValueError."""
+        values: dict[str, dict[str, dict[Labels, float]]] = {}
+        times: dict[str, str] = {}
+        heads = self._heads
+        for line in document.split("\n"):
+            if not line or line[0] == "#":
+                continue
+            head, fields = split_sample(line)
+            if len(fields) < 2:
+                raise ValueError(f"a sample without a time: {head}")
+            if (known := heads.get(head)) is None:
+                if len(heads) >= HEAD_LIMIT:
+                    heads.clear()
+                known = heads[head] = _series(head)
+            host, name, labels = known
+            if host not in values:
+                values[host] = {}
+            of = values[host]
+            if name not in of:
+                of[name] = {}
+            of[name][labels] = float(fields[0])
+            times[host] = fields[1]
+        return {host: Snapshot(_time(times[host]), of) for host, of in values.items()}
+
+
+def _series(head: str) -> tuple[str, str, Labels]:
+    """Return host, name and labels of a series; recordings from before there were several hosts name none."""
+    name, labels = parse_head(head)
+    host = dict(labels).get(INSTANCE, THIS_HOST)
+    return host, name, tuple(label for label in labels if label[0] != INSTANCE)
+
+
+def _time(text: str) -> float:
+    time = float(text)
+    if not math.isfinite(time):
+        raise ValueError(f"no time: {text}")
+    return time

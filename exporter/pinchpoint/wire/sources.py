@@ -1,0 +1,545 @@
+"""Where snapshots come from: this process, exporters that are scraped, a Prometheus server, a recording.
+
+All are one thing to whoever asks: `snapshots()` gives the hosts that there are, each with its series. `Together` makes
+one source of several.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from ipaddress import ip_address
+from itertools import pairwise
+from pathlib import Path
+from threading import Condition, Thread
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from pinchpoint.catalogue import all_metrics
+from pinchpoint.model import STALE, THIS_HOST, Labels, Snapshot, Snapshots, time_of
+from pinchpoint.sampler import Sampler
+from pinchpoint.wire.fetch import Fetcher, FetchError
+from pinchpoint.wire.prometheus import PrometheusError, RawSeries, raw_series
+from pinchpoint.wire.recording import INSTANCE, read_recording
+from pinchpoint.wire.sampletext import HEAD_LIMIT, parse_head, split_sample
+
+__all__ = [
+    "RECENT",
+    "LocalSource",
+    "PrometheusSource",
+    "RecordingSource",
+    "Source",
+    "SourceError",
+    "TargetSource",
+    "Together",
+    "is_here",
+    "parse_exposition",
+    "target_url",
+]
+
+OWN = "pinchpoint_"
+"""Begins the names of the metrics of Pinchpoint."""
+CLOCK = f"{OWN}sampler_priority_info"
+"""One series of a host, which says when Prometheus scraped it: all series of a scrape have one time."""
+CLOCKS = f'{{__name__="{CLOCK}"}}'
+"""Selects it."""
+MILLISECOND = 0.001
+"""What Prometheus counts time in."""
+HEADS = 10_000
+"""Series of a server that are remembered besides twice those of its hosts."""
+GROUP, GROUP_LENGTH = 100, 4000
+"""Hosts that are asked for at once, and characters of their names."""
+SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
+"""What is escaped in a regular expression of Prometheus."""
+PATIENCE = 1.0
+"""Seconds that several sources together have for their answers."""
+RECENT = 15.0
+"""Seconds after which a host that Prometheus has no new sample of counts as lost ..."""
+MISSED = 2.5
+"""... or so many of its scrapes, if these take longer."""
+COUNTED, RECOUNTED = 150.0, 60.0
+"""Seconds in which scrapes are counted, so that one in a minute is known, and after which they are again."""
+
+
+class SourceError(Exception):
+    """A source gave no snapshot; the message says which one and why."""
+
+    def __init__(self, source: str, reason: str) -> None:
+        super().__init__(f"{source}: {reason}")
+        self.source = source
+        self.reason = reason
+
+
+class Source(Protocol):
+    """Hosts, as they can be asked for their series."""
+
+    name: str
+    """What a person calls it: ``this host``, ``HOST:PORT``, the URL of a server."""
+
+    @property
+    def problems(self) -> Mapping[str, str]:
+        """Why hosts lack in the last answer, by their names (or a source's, whose hosts are not known)."""
+
+    def snapshots(self) -> Snapshots:
+        """Return the series now of each host that answers. Raises SourceError where there is no answer at all."""
+
+    def close(self) -> None:
+        """Release what the source keeps running or open."""
+
+
+class _OneHost:
+    """What sources of one host have in common."""
+
+    name: str
+    problems: Mapping[str, str] = {}
+
+    def snapshot(self) -> Snapshot:
+        """Return the series of the host now. Raises SourceError."""
+        raise NotImplementedError
+
+    def snapshots(self) -> Snapshots:
+        """Return the host under its name. Raises SourceError."""
+        return {self.name: self.snapshot()}
+
+
+class LocalSource(_OneHost):
+    """A sampler that runs in this process."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self.name = THIS_HOST
+        self._sampler = sampler
+        sampler.start()
+
+    def snapshot(self) -> Snapshot:
+        """Return the sampler's series now."""
+        return Snapshot.of(time.time(), self._sampler.points())
+
+    def close(self) -> None:
+        """Stop the sampler."""
+        self._sampler.stop()
+
+
+class TargetSource(_OneHost):
+    """An exporter, scraped over HTTP at ``HOST:PORT`` (its path is /metrics) or at a whole URL."""
+
+    def __init__(self, target: str, timeout: float = 2.0, name: str = "") -> None:
+        """Name the target; its host is called so too, unless it has a `name`."""
+        self.name = name or target
+        self.url = target_url(target)
+        self._fetcher = Fetcher(timeout)
+        self._heads: dict[str, tuple[str, Labels]] = {}
+
+    def snapshot(self) -> Snapshot:
+        """Return the target's series now. Raises SourceError."""
+        try:
+            text = self._fetcher.get(self.url).decode("utf-8", "replace")
+        except FetchError as error:
+            raise SourceError(self.name, str(error)) from error
+        try:
+            return parse_exposition(text, time.time(), self._heads)
+        except ValueError as error:
+            raise SourceError(self.name, f"not an exposition of metrics: {error}") from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._fetcher.close()
+
+
+def target_url(target: str) -> str:
+    """Return the URL of the metrics of ``HOST:PORT``, or of what is a URL already."""
+    return target if "://" in target else f"http://{target}/metrics"
+
+
+def parse_exposition(text: str, now: float, heads: dict[str, tuple[str, Labels]] | None = None) -> Snapshot:
+    """Return the snapshot that a text in Prometheus' format describes. Raises ValueError.
+
+    `heads` remembers the series from one text to the next.
+    """
+    heads = {} if heads is None else heads
+    values: dict[str, dict[Labels, float]] = {}
+    last, series = "", dict[Labels, float]()
+    for line in text.split("\n"):
+        if not line or line[0] == "#":
+            continue
+        # Nearly all lines are a head that is known, a space and a value.
+        head, _, value = line.rpartition(" ")
+        if (known := heads.get(head)) is None:
+            if line.isspace():
+                continue
+            head, (value, *_) = split_sample(line)
+            if (known := heads.get(head)) is None:
+                if len(heads) >= HEAD_LIMIT:
+                    heads.clear()
+                known = heads[head] = parse_head(head)
+        name, labels = known
+        if name != last:
+            last, series = name, values.setdefault(name, {})
+        series[labels] = float(value)
+    return Snapshot(now, values)
+
+
+class PrometheusSource:
+    """The hosts that a Prometheus server scrapes, each under its label ``instance``, with the times of its samples.
+
+    `leave_out` tells which of them are none of this source's: known by another one. Each sample is asked for once: when
+    a host's `CLOCK` says that the server has scraped it again.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        leave_out: Callable[[str], bool] = lambda instance: False,
+        timeout: float = 2.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = url
+        self._clock = clock
+        self._intervals: dict[str, float] = {}
+        """Seconds between the scrapes of each host."""
+        self._counted: float | None = None
+        """When scrapes were counted last, as the clock has it."""
+        self.problems: Mapping[str, str] = {}
+        self._leave_out = leave_out
+        self._fetcher = Fetcher(timeout)
+        self._names = {metric.name: metric.labels for metric in all_metrics()}
+        self._seen: dict[str, None] = {}
+        self._hosts: dict[str, Snapshot] = {}
+        self._partial: set[str] = set()
+        """Hosts that had fewer series than before when they were asked for last."""
+        self._most = HEADS
+        self._heads: dict[bytes, tuple[str, str, Labels]] = {}
+        """Host, name and labels of a series, by what the server writes of it."""
+
+    def snapshots(self) -> Snapshots:
+        """Return the newest samples of each host. Raises SourceError."""
+        try:
+            found = self._newest()
+        except PrometheusError as error:
+            reason = str(error).removeprefix(f"{self.name}: ")
+            raise SourceError(
+                self.name, f"{reason}; a server's address is needed, such as http://127.0.0.1:9090"
+            ) from error
+        if not found and not self._seen:
+            raise SourceError(
+                self.name,
+                f"has no series of Pinchpoint in its last {self._recent:g} s: it should scrape the exporters every 5 s "
+                "or faster, see compose/prometheus.yml",
+            )
+        self._seen |= dict.fromkeys(found)
+        self.problems = {
+            host: f"Prometheus at {self.name} has no samples of the last {self._lasts(host, RECENT):g} s"
+            for host in self._seen
+            if host not in found and not self._leave_out(host)
+        }
+        self._hosts = found
+        self._most = HEADS + 2 * sum(map(_size, found.values()))
+        return found
+
+    def _newest(self) -> dict[str, Snapshot]:
+        """Return the hosts of the server. Raises PrometheusError."""
+        if self._counted is None or self._clock() - self._counted >= RECOUNTED:
+            self._count()
+        scraped: dict[str, float] = {}
+        for (host, _, _), samples in self._ask(CLOCKS, self._recent):
+            if not self._leave_out(host):
+                at, _ = samples[-1]
+                scraped[host] = max(at, scraped.get(host, at))
+        last = max(scraped.values(), default=0.0)
+        scraped = {host: at for host, at in scraped.items() if last - at <= self._lasts(host, RECENT)}
+        known = {host: self._hosts[host] for host in scraped if host in self._hosts}
+        new = {host: at for host, at in scraped.items() if host not in known or at > known[host].time}
+        found: dict[str, Snapshot] = {}
+        for hosts in _groups(new):
+            found |= self._scrapes(hosts, [new[host] for host in hosts])
+        # By remote write a scrape may come in parts: a host that seems to have lost series is asked for once more.
+        partial = {
+            host
+            for host, snapshot in found.items()
+            if host in known and host not in self._partial and _size(snapshot) < _size(known[host])
+        }
+        self._partial = partial
+        return known | {host: snapshot for host, snapshot in found.items() if host in new and host not in partial}
+
+    def _scrapes(self, hosts: Sequence[str], times: Sequence[float]) -> dict[str, Snapshot]:
+        """Return what hosts said when they were scraped at these Unix times, or since. Raises PrometheusError."""
+        newest: dict[str, float] = {}
+        instances = json.dumps("|".join(SPECIAL.sub(r"\\\g<0>", host) for host in hosts), ensure_ascii=False)
+        selector = f'{{__name__=~"{OWN}.+",{INSTANCE}=~{instances}}}'
+        series = list(self._ask(selector, max(times) - min(times) + MILLISECOND, max(times)))
+        for (host, _, _), samples in series:
+            at, _ = samples[-1]
+            newest[host] = max(at, newest.get(host, at))
+        found: dict[str, dict[str, dict[Labels, float]]] = {host: {} for host in newest}
+        for (host, name, labels), samples in series:
+            at, text = samples[-1]
+            # All series of one scrape have one time: an older one has ended since.
+            if at == newest[host]:
+                try:
+                    found[host].setdefault(name, {})[labels] = float(text)
+                except ValueError as error:
+                    raise PrometheusError(f"{self.name}: {name} has the value {text!r}") from error
+        return {host: Snapshot(newest[host], values, self._lasts(host, STALE)) for host, values in found.items()}
+
+    def _count(self) -> None:
+        """Look how rarely each host is scraped. Raises PrometheusError."""
+        intervals = {}
+        for (host, _, _), samples in self._ask(CLOCKS, COUNTED):
+            if len(samples) > 1:
+                gaps = [later - earlier for (earlier, _), (later, _) in pairwise(samples)]
+                intervals[host] = min(COUNTED, statistics.median(gaps))
+        self._intervals, self._counted = intervals, self._clock()
+
+    def _lasts(self, host: str, least: float) -> float:
+        """Return for how many seconds a scrape of a host counts, `least` or more; a new host is as slow as any."""
+        return max(least, MISSED * (self._intervals.get(host) or self._slowest))
+
+    @property
+    def _recent(self) -> float:
+        """Seconds in which each host that is well was scraped."""
+        return max(RECENT, MISSED * self._slowest)
+
+    @property
+    def _slowest(self) -> float:
+        """The longest interval between scrapes, in seconds."""
+        return max(self._intervals.values(), default=0.0)
+
+    def _ask(
+        self, selector: str, seconds: float, end: float | None = None
+    ) -> Iterator[tuple[tuple[str, str, Labels], list[tuple[float, str]]]]:
+        """Yield the series of a selector, each with the times and values of its samples. Raises PrometheusError."""
+        for series in raw_series(self._fetcher, self.name, selector, seconds, end):
+            if series.values:
+                written = bytes(series.metric)
+                if (head := self._heads.get(written)) is None:
+                    if len(self._heads) >= self._most:
+                        self._heads.clear()
+                    head = self._heads[written] = self._head(series)
+                yield head, series.values
+
+    def _head(self, series: RawSeries) -> tuple[str, str, Labels]:
+        """Return the host of a series, its name, and the labels that the exporter gave. Raises PrometheusError.
+
+        Prometheus adds some, and renames what they clash with: see ``honor_labels`` in its configuration.
+        """
+        try:
+            labels = series.labels()
+        except ValueError as error:
+            raise PrometheusError(f"{self.name}: no answer of a Prometheus server: {error}") from error
+        name = labels.get("__name__", "")
+        if (own := self._names.get(name)) is None:
+            own = tuple(label for label in labels if label not in ("__name__", INSTANCE, "job"))
+        given = ((label, labels.get(f"exported_{label}", labels.get(label))) for label in own)
+        return labels.get(INSTANCE, ""), name, tuple(sorted((one, value) for one, value in given if value is not None))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._fetcher.close()
+
+
+def _groups(hosts: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the hosts of each question: it goes into an address, and its answer has a longest length."""
+    some: list[str] = []
+    for host in hosts:
+        if len(some) == GROUP or sum(map(len, some)) + len(host) > GROUP_LENGTH:
+            yield some
+            some = []
+        some.append(host)
+    if some:
+        yield some
+
+
+def _size(snapshot: Snapshot) -> int:
+    return sum(map(len, snapshot.values.values()))
+
+
+class RecordingSource:
+    """A recording, with a position in its time.
+
+    `warn` is told where it is damaged.
+    """
+
+    def __init__(self, path: Path, warn: Callable[[str], None] = lambda message: None) -> None:
+        """Read the first moment. Raises SourceError where there is none."""
+        self.name = str(path)
+        self.problems: Mapping[str, str] = {}
+        self._moments = read_recording(path, warn)
+        self._present: Snapshots = {}
+        self._next = self._read()
+        if self._next is None:
+            raise SourceError(self.name, "has no samples")
+
+    @property
+    def time(self) -> float:
+        """The position: when the present moment was, or before the first one that one, in Unix seconds."""
+        return time_of(self._present or self._next or {})
+
+    @property
+    def ended(self) -> bool:
+        """Whether the present moment is the last one."""
+        return self._next is None
+
+    def advance(self, until: float) -> Iterator[Snapshots]:
+        """Move on, and yield each moment on the way, up to `until` in Unix seconds. Raises SourceError."""
+        while self._next is not None and time_of(self._next) <= until:
+            self._present = self._next
+            self._next = self._read()
+            yield self._present
+
+    def snapshots(self) -> Snapshots:
+        """Return the present moment. Raises SourceError before the first one."""
+        if not self._present:
+            raise SourceError(self.name, "has not been read yet")
+        return self._present
+
+    def _read(self) -> Snapshots | None:
+        try:
+            return next(self._moments, None)
+        except OSError as error:
+            raise SourceError(self.name, error.strerror or str(error)) from error
+        except ValueError as error:
+            raise SourceError(self.name, str(error).removeprefix(f"{self.name}: ")) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._moments = iter(())
+
+
+class Together:
+    """Several sources as one, asked at the same time, each in a thread of its own.
+
+    A source that hangs holds up an answer once, for `patience` seconds; then it is not waited for until it is well.
+    """
+
+    def __init__(self, sources: Sequence[Source], patience: float = PATIENCE) -> None:
+        self.name = ", ".join(source.name for source in sources)
+        self.problems: Mapping[str, str] = {}
+        self._patience = patience
+        self._changed = Condition()
+        self._asked = [_Asked(source, self._changed, patience) for source in sources]
+
+    def snapshots(self) -> Snapshots:
+        """Return all hosts that answer in time. Raises SourceError where none does."""
+        found: dict[str, Snapshot] = {}
+        problems: dict[str, str] = {}
+        deadline = time.monotonic() + self._patience
+        with self._changed:
+            late = [asked.collect() for asked in self._asked]
+            for asked in self._asked:
+                asked.ask()
+            while any(asked.under_way and asked.prompt for asked in self._asked):
+                if not self._changed.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
+                    break
+            for asked, before in zip(self._asked, late, strict=True):
+                asked.prompt &= not asked.under_way
+                answer = asked.collect() or before
+                if answer is None:
+                    problems[asked.source.name] = f"no answer for {time.monotonic() - asked.since:.1f} s"
+                elif isinstance(answer, SourceError):
+                    problems[asked.source.name] = answer.reason
+                else:
+                    found |= answer
+                    problems |= asked.source.problems
+        self.problems = problems
+        if not found:
+            raise SourceError(*next(iter(problems.items()), (self.name, "knows no host")))
+        return found
+
+    def close(self) -> None:
+        """Release all sources."""
+        for asked in self._asked:
+            asked.close()
+
+
+class _Asked:
+    """One source and the thread that asks it; `changed` guards both."""
+
+    def __init__(self, source: Source, changed: Condition, patience: float) -> None:
+        self.source = source
+        self.under_way = False
+        self.prompt = True
+        """Whether it is waited for: its last answer was one, and came in time."""
+        self.since = 0.0
+        """When it was asked, in monotonic seconds."""
+        self._patience = patience
+        self._answer: Snapshots | SourceError | None = None
+        self._changed = changed
+        self._closed = False
+        self._thread = Thread(target=self._run, name="source", daemon=True)
+        self._thread.start()
+
+    def ask(self) -> None:
+        """Have it asked, unless it still is."""
+        if not self.under_way:
+            self.under_way, self.since = True, time.monotonic()
+            self._changed.notify_all()
+
+    def collect(self) -> Snapshots | SourceError | None:
+        """Return an answer that has come since the last time."""
+        answer, self._answer = self._answer, None
+        return answer
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self.under_way or self._closed)
+                if self._closed:
+                    return
+            answer: Snapshots | SourceError
+            try:
+                answer = self.source.snapshots()
+            except SourceError as error:
+                answer = error
+            except Exception as error:  # whatever a foreign server makes a parser do, the others are heard
+                answer = SourceError(self.source.name, f"{type(error).__name__}: {error}")
+            with self._changed:
+                self._answer, self.under_way = answer, False
+                in_time = time.monotonic() - self.since <= self._patience
+                self.prompt = in_time and not isinstance(answer, SourceError)
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the thread, as soon as it is back, and the source."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self.source.close()
+
+
+@cache
+def is_here(target: str, server: str = "") -> bool:
+    """Return whether a target (``HOST:PORT`` or a URL) is on this machine: loopback, or the address we would call from.
+
+    Where it was named by a `server` (a URL), a loopback address is that machine's and not ours.
+    """
+    address = _address(target)
+    if address is None:
+        return False
+    if ip_address(address).is_loopback:
+        return is_here(server) if server else True
+    return address == _own_address(address)
+
+
+def _address(target: str) -> str | None:
+    """Return the IP address of a target, or None where it has none."""
+    try:
+        host = urlsplit(target if "://" in target else f"//{target}").hostname
+        if not host:
+            return None
+        return str(socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0][4][0])
+    except (OSError, ValueError):
+        return None
+
+
+def _own_address(address: str) -> str | None:
+    """Return the address that the kernel would use to reach another one; nothing is sent."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((address, 9))
+        return str(probe.getsockname()[0])
+    return None

@@ -1,0 +1,1 @@
+"""Captures: benchmarks recorded with all that Pinchpoint would see of them, and told again."""

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from pinchpoint.benchmarks.registry import BENCHMARKS
+from pinchpoint.diagnosis.window import Window
+from pinchpoint.model import Labels, Snapshot, Snapshots
+from pinchpoint.runs import PhaseMark, RunDirectory, RunState
+from pinchpoint.session.session import PhaseRecord, Session
+from pinchpoint.wire import recording
+from pinchpoint.wire.recording import read_recording
+from pinchpoint.wire.sources import SourceError
+
+BUSY = "pinchpoint_resource_busy_seconds_total"
+SPENT = "pinchpoint_workload_seconds_total"
+PROCESSES = "pinchpoint_workload_processes"
+RUN = "r"
+
+
+class Hosts:
+    """A source whose hosts are set by the test."""
+
+    def __init__(self) -> None:
+        self.name = "hosts"
+        self.hosts: dict[str, Snapshot] = {}
+        self.problems: Mapping[str, str] = {}
+
+    def snapshots(self) -> Snapshots:
+        if not self.hosts:
+            raise SourceError("here", "refused")
+        return dict(self.hosts)
+
+    def close(self) -> None:
+        pass
+
+
+class Stage:
+    """A session whose clock, hosts and phases are the test's."""
+
+    def __init__(self, directory: Path) -> None:
+        self.now = 1000.0
+        self.source = Hosts()
+        self.path = directory / recording.FILE
+        self.session = Session(
+            RUN,
+            directory,
+            self.source,
+            RunDirectory(directory / "markers"),
+            host="here",
+            kinds=BENCHMARKS,
+            tags={},
+            wall=lambda: self.now,
+        )
+        self.phases: list[PhaseMark] = []
+        self.windows: dict[str, Window] = {}
+        """Those that phases were judged by, by the phase's name; the session gives their snapshots up."""
+        judge = self.session._judge
+
+        def spy(record: PhaseRecord, window: Window) -> None:
+            self.windows[record.mark.name] = window
+            judge(record, window)
+
+        self.session._judge = spy  # type: ignore[method-assign]
+
+    def set(self, host: str, busy: float, **workload: float) -> None:
+        """Say what a host has now: seconds that its benchmark was busy, and that a workload spent by wait."""
+        values: dict[str, dict[Labels, float]] = {}
+        if busy:
+            values[BUSY] = {(("owner", "fio"), ("resource", "benchmark"), ("serves", "cpu")): busy}
+        if workload:
+            labels = (("benchmark", "fio"), ("run", RUN))
+            values[SPENT] = {(*labels, ("wait", wait)): value for wait, value in workload.items()}
+            values[PROCESSES] = {labels: 1.0}
+        self.source.hosts[host] = Snapshot(self.now, values)
+
+    def begin(self, name: str = "write") -> PhaseMark:
+        return PhaseMark(name, self.now, vague=True)
+
+    def update(self) -> None:
+        """Look while `phases` are those of the run."""
+        self.session._whole = None
+        with patch(
+            "pinchpoint.session.session.merged", lambda *known: RunState(RUN, "fio", 1000.0, phases=self.phases)
+        ):
+            self.session._update()
+
+    def look(self, *marks: PhaseMark) -> list[PhaseRecord]:
+        """Look while these are the phases of the run: the first stands for the whole of a command."""
+        self.session._whole = marks[-1]
+        known = [record for record in self.session.phases if record.mark is not marks[-1]]
+        self.session._update()
+        return [*known, *self.session.phases]
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def busy(snapshot: Snapshot) -> float | None:
+    return snapshot.value(BUSY, resource="benchmark", owner="fio", serves="cpu")
+
+
+def spent(snapshot: Snapshot, wait: str = "disk") -> float | None:
+    return snapshot.value(SPENT, benchmark="fio", run=RUN, wait=wait)
+
+
+def end(stage: Stage, mark: PhaseMark, seconds: float = 10.0) -> tuple[PhaseRecord, Window]:
+    stage.now += seconds
+    mark.end = stage.now
+    for host, snapshot in stage.source.hosts.items():
+        stage.source.hosts[host] = Snapshot(stage.now, snapshot.values)
+    (record,) = stage.look(mark)
+    return record, stage.windows[mark.name]
+
+
+def test_a_phase_has_all_hosts_before_and_after_it_and_the_usage_of_this_one(stage: Stage) -> None:
+    stage.set("here", 1.0)
+    stage.set("there", 5.0)
+    mark = stage.begin()
+    stage.look(mark)
+    stage.set("here", 6.0)
+    stage.set("there", 5.5)
+    record, window = end(stage, mark)
+
+    assert [busy(window.before[host]) for host in ("here", "there")] == [1.0, 5.0]
+    assert [busy(window.after[host]) for host in ("here", "there")] == [6.0, 5.5]
+    assert record.usage is not None
+    assert [(use.owner, use.busy) for use in record.usage.resources] == [("fio", 0.5)]
+
+
+def test_every_moment_is_recorded_with_all_hosts(stage: Stage) -> None:
+    stage.set("here", 1.0)
+    stage.set("there", 5.0)
+    mark = stage.begin()
+    stage.look(mark)
+    end(stage, mark)
+
+    assert [list(moment) for moment in read_recording(stage.path)] == [["here", "there"]] * 2
+
+
+def test_a_host_that_goes_is_in_the_phase_as_it_was_last_and_named_once(stage: Stage) -> None:
+    stage.set("here", 1.0)
+    stage.set("there", 5.0)
+    mark = stage.begin()
+    stage.look(mark)
+    stage.now += 2
+    stage.set("there", 6.0)
+    stage.session._snapshot()
+    del stage.source.hosts["there"]
+    stage.source.problems = {"there": "refused"}
+    stage.session._snapshot()
+    stage.source.problems = {"there": "no answer for 1.3 s"}
+    _, window = end(stage, mark)
+
+    assert busy(window.after["there"]) == 6.0
+    assert stage.session.warnings == ["no samples: there: refused"]
+
+
+def test_no_source_at_all_is_a_warning_that_names_it(stage: Stage) -> None:
+    mark = stage.begin()
+    stage.look(mark)
+    record, window = end(stage, mark)
+
+    assert stage.session.warnings == ["no samples: here: refused"]
+    assert (record.usage, record.verdict, window.after) == (None, None, {})
+
+
+def test_what_an_ended_process_used_is_in_the_phase_and_in_the_recording(stage: Stage) -> None:
+    stage.set("here", 1.0, disk=1.0)
+    mark = stage.begin()
+    stage.look(mark)
+    stage.now += 2
+    stage.set("here", 3.0, disk=4.0)
+    stage.session._snapshot()
+    stage.set("here", 0.0)
+    _, window = end(stage, mark)
+
+    for found in (window.after["here"], list(read_recording(stage.path))[-1]["here"]):
+        assert busy(found) == 3.0
+        assert spent(found) == 4.0
+        assert found.value(PROCESSES, benchmark="fio", run=RUN) == 1.0
+
+
+def test_who_took_part_in_a_phase_is_no_part_of_the_next_one(stage: Stage) -> None:
+    stage.set("here", 1.0, disk=1.0)
+    mark = stage.begin()
+    stage.look(mark)
+    stage.set("here", 0.0)
+    end(stage, mark)
+    later = stage.begin("read")
+    stage.look(later)
+    _, window = end(stage, later)
+
+    assert PROCESSES not in window.after["here"].values
+    assert spent(window.after["here"]) == 1.0
+
+
+def test_who_took_part_in_a_phase_that_goes_on_stays_when_another_one_ends(stage: Stage) -> None:
+    stage.set("here", 1.0, disk=1.0)
+    whole, part = stage.begin("whole"), stage.begin("part")
+    stage.phases = [whole, part]
+    stage.update()
+    for ended in (part, whole):
+        stage.now += 5
+        stage.set("here", 0.0)
+        ended.end = stage.now
+        stage.update()
+
+    assert stage.windows["whole"].after["here"].value(PROCESSES, benchmark="fio", run=RUN) == 1.0
+
+
+def test_a_phase_that_was_told_too_late_is_judged_again_from_the_recording(stage: Stage) -> None:
+    for second in range(30):
+        stage.set("here", float(second))
+        stage.session._snapshot()
+        stage.now += 1
+    mark = PhaseMark("write", 1005.2, 1014.9)
+    stage.phases = [mark]
+    stage.update()
+    told_late = stage.windows["write"]
+    stage.session._judge_again()
+
+    assert told_late.moments != (1005.0, 1015.0)
+    assert stage.windows["write"].moments == (1005.0, 1015.0)
+    assert (busy(stage.windows["write"].before["here"]), busy(stage.windows["write"].after["here"])) == (5.0, 15.0)
+
+
+def test_a_phase_whose_start_turns_out_to_be_another_is_judged_by_that(stage: Stage) -> None:
+    mark = stage.begin()
+    stage.set("here", 0.0)
+    stage.look(mark)
+    for second in range(10):
+        stage.now += 1
+        stage.set("here", float(second))
+        stage.session._snapshot()
+    mark.start += 4
+    end(stage, mark, 1.0)
+    stage.session._judge_again()
+
+    assert stage.windows["write"].moments == (1004.0, 1011.0)
+
+
+def test_snapshots_of_phases_that_are_judged_are_given_up(stage: Stage) -> None:
+    stage.set("here", 1.0)
+    mark = stage.begin()
+    stage.look(mark)
+    record, _ = end(stage, mark)
+
+    assert record.window is None
+    assert record.usage is not None

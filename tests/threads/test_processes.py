@@ -1,0 +1,359 @@
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from machine import KERNEL_THREAD, KWORKER, Machine, stat_line
+from pinchpoint.build import build_host
+from pinchpoint.config import Config
+from pinchpoint.host.procfs import read_bytes
+from pinchpoint.threads.processes import OWNER_LIMIT, Process, Processes, ceph_id
+from pinchpoint.threads.roles import BENCHMARK, load_roles
+
+
+def table(machine: Machine, adopted: Callable[[], Collection[int]] = set) -> Processes:
+    return Processes(machine.procfs, load_roles(), adopted)
+
+
+def found(processes: Processes, now: float = 0.0) -> dict[int, tuple[str, str]]:
+    return {pid: (process.class_, process.owner) for pid, process in processes.current(now).items()}
+
+
+def renamed(machine: Machine, pid: int, comm: str, *, start: int = 100, flags: int = 0, ppid: int = 1) -> None:
+    """Change the name of a process as exec does: under the same pid, and with no fork."""
+    machine.write(f"proc/{pid}/stat", stat_line(pid, comm, start=start, flags=flags, ppid=ppid))
+
+
+def test_processes_of_interest_have_a_class_and_an_owner(machine: Machine) -> None:
+    machine.process(10, "ceph-mds", argv=("/usr/bin/ceph-mds", "-f", "--id", "a"))
+    machine.process(11, "ceph-osd", argv=("ceph-osd", "-i", "3"))
+    machine.process(12, "fio")
+    machine.process(13, "kswapd1", flags=KERNEL_THREAD)
+    machine.process(14, "jbd2/sda1-8", flags=KERNEL_THREAD)
+    machine.process(15, "bash")
+
+    assert found(table(machine)) == {
+        10: ("ceph-mds", "mds.a"),
+        11: ("ceph-osd", "osd.3"),
+        12: (BENCHMARK, "fio"),
+        13: ("kswapd", "node1"),
+        14: ("journal", "sda1"),
+    }
+
+
+def test_a_users_process_is_never_taken_for_a_kernel_thread(machine: Machine) -> None:
+    machine.process(10, "kswapd0")
+    machine.process(11, "kworker/0:1+flush-x")
+    machine.process(12, "kworker/0:1+flush-x", flags=KWORKER)
+
+    processes = table(machine)
+
+    assert found(processes) == {}
+    assert processes.kworkers == {12}
+
+
+@pytest.mark.parametrize("comm", [b"a) S 1 (b", b"new\nline", b"\xff\xfe", b"  ", b""])
+def test_a_hostile_name_hides_nobody_else(machine: Machine, comm: bytes) -> None:
+    machine.process(10, comm)
+    machine.process(11, "fio")
+
+    assert found(table(machine)) == {11: (BENCHMARK, "fio")}
+
+
+@pytest.mark.parametrize("raw", [b"", b"10 (fio", b"\0" * 50])
+def test_a_process_with_an_unknown_format_is_left_out(machine: Machine, raw: bytes) -> None:
+    machine.process(10, "ior")
+    machine.process(11, "fio")
+    machine.write("proc/10/stat", raw)
+
+    assert found(table(machine)) == {11: (BENCHMARK, "fio")}
+
+
+def test_a_process_that_ends_between_listing_and_reading_is_left_out(machine: Machine) -> None:
+    machine.process(11, "fio")
+    (machine.procfs / "10").mkdir()
+
+    assert found(table(machine)) == {11: (BENCHMARK, "fio")}
+
+
+def test_a_new_process_is_found_within_a_quarter_of_a_second(machine: Machine) -> None:
+    processes = table(machine)
+    processes.current(0.0)
+    machine.process(10, "fio")
+
+    assert found(processes, 0.1) == {}
+    assert found(processes, 0.25) == {10: (BENCHMARK, "fio")}
+
+
+def test_a_fork_that_calls_exec_later_is_found_though_nothing_else_is_forked(machine: Machine) -> None:
+    processes = table(machine)
+    machine.process(10, "bash")
+    assert found(processes, 100.0) == {}
+    renamed(machine, 10, "ior")
+
+    assert found(processes, 100.3) == {10: (BENCHMARK, "ior")}
+
+
+def test_an_exec_in_an_old_process_is_found_at_the_next_full_pass(machine: Machine) -> None:
+    processes = table(machine)
+    machine.process(10, "bash")
+    for tenths in range(25):
+        processes.current(tenths / 10)
+    renamed(machine, 10, "ior")
+
+    assert found(processes, 4.0) == {}
+    assert found(processes, 5.1) == {10: (BENCHMARK, "ior")}
+
+
+def test_a_worker_that_is_seen_before_it_ever_ran_is_known_for_a_worker_soon(machine: Machine) -> None:
+    processes = table(machine)
+    machine.process(10, "kworker/u8:3", flags=KERNEL_THREAD)
+    processes.current(0.0)
+    renamed(machine, 10, "kworker/u8:3", flags=KWORKER)
+    processes.current(0.3)
+
+    assert processes.kworkers == {10}
+
+
+def test_a_reused_pid_is_another_process(machine: Machine) -> None:
+    processes = table(machine)
+    machine.process(10, "ceph-osd", argv=("ceph-osd", "-i", "1"), start=100)
+    first = processes.current(0.0)[10]
+    machine.process(10, "ceph-osd", argv=("ceph-osd", "-i", "2"), start=500)
+    second = processes.current(6.0)[10]
+
+    assert (first.start, first.owner) == (100, "osd.1")
+    assert (second.start, second.owner) == (500, "osd.2")
+
+
+def test_a_process_that_did_not_change_stays_the_same_object(machine: Machine) -> None:
+    machine.process(10, "fio")
+    processes = table(machine)
+    first = processes.current(0.0)[10]
+    machine.process(11, "fio")
+
+    assert processes.current(6.0)[10] is first
+
+
+def test_nothing_is_listed_again_while_nothing_was_forked(machine: Machine) -> None:
+    machine.process(10, "fio")
+    processes = table(machine)
+    for tenths in range(25):
+        processes.current(tenths / 10)
+    generation = processes.generation
+    for tenths in range(25, 49):
+        processes.current(tenths / 10)
+
+    assert processes.generation == generation
+
+
+def test_the_adopted_are_asked_for_four_times_a_second_at_most(machine: Machine) -> None:
+    asked = 0
+
+    def adopted() -> set[int]:
+        nonlocal asked
+        asked += 1
+        return set()
+
+    processes = table(machine, adopted)
+    for hundredths in range(100):
+        processes.current(hundredths / 100)
+
+    assert asked == 4
+
+
+def test_without_loadavg_every_look_is_a_scan(machine: Machine) -> None:
+    (machine.procfs / "loadavg").unlink()
+    processes = table(machine)
+    processes.current(0.0)
+    machine.process(10, "fio")
+    (machine.procfs / "loadavg").unlink()
+
+    assert found(processes, 3.0) == {10: (BENCHMARK, "fio")}
+
+
+def test_an_adopted_process_and_all_below_are_the_benchmark_whatever_their_names(machine: Machine) -> None:
+    machine.process(10, "pinchpoint")
+    machine.process(11, "my script", ppid=10)
+    machine.process(12, "python3", ppid=11)
+    machine.process(13, "bash")
+    machine.process(14, "ceph-fuse", ppid=12)
+
+    assert found(table(machine, lambda: {11})) == {
+        11: (BENCHMARK, "my script"),
+        12: (BENCHMARK, "python3"),
+        14: ("cephfs-client", "ceph-fuse"),
+    }
+
+
+def test_a_descendant_stays_adopted_when_its_parent_has_gone(machine: Machine) -> None:
+    machine.process(11, "script", ppid=1)
+    machine.process(12, "middle", ppid=11)
+    machine.process(13, "work", ppid=12)
+    processes = table(machine, lambda: {11})
+    processes.current(0.0)
+    machine.end(12)
+    renamed(machine, 13, "work", ppid=1)
+
+    assert found(processes, 6.0) == {11: (BENCHMARK, "script"), 13: (BENCHMARK, "work")}
+
+
+def test_another_process_under_the_pid_of_an_adopted_one_is_not_adopted(machine: Machine) -> None:
+    machine.process(11, "script", ppid=1)
+    machine.process(12, "work", ppid=11)
+    processes = table(machine, lambda: {11})
+    processes.current(0.0)
+    machine.process(12, "sshd", ppid=1, start=900)
+
+    assert found(processes, 6.0) == {11: (BENCHMARK, "script")}
+
+
+def test_what_a_run_left_behind_is_no_benchmark_after_its_end(machine: Machine) -> None:
+    machine.process(11, "script")
+    adopted = {11}
+    processes = table(machine, lambda: adopted)
+    assert found(processes, 0.0) == {11: (BENCHMARK, "script")}
+    adopted.clear()
+
+    assert found(processes, 6.0) == {}
+
+
+def test_a_process_is_adopted_though_it_was_there_before(machine: Machine) -> None:
+    machine.process(11, "script")
+    adopted: set[int] = set()
+    processes = table(machine, lambda: adopted)
+    assert found(processes, 0.0) == {}
+    for tenths in range(30):
+        processes.current(tenths / 10)
+    adopted.add(11)
+
+    assert found(processes, 3.3) == {11: (BENCHMARK, "script")}
+
+
+def test_owners_beyond_the_limit_share_one(machine: Machine) -> None:
+    for index in range(OWNER_LIMIT + 6):
+        machine.process(100 + index, "ceph-osd", argv=("ceph-osd", "-i", str(index)))
+
+    owners = [process.owner for process in table(machine).current(0.0).values()]
+
+    assert len(set(owners)) == OWNER_LIMIT + 1
+    assert owners.count("more") == 6
+
+
+def test_processes_that_are_hidden_show_by_the_missing_first_one(machine: Machine) -> None:
+    machine.process(10, "fio")  # all that hidepid=2 leaves: our own
+    processes = table(machine)
+
+    assert found(processes) == {10: (BENCHMARK, "fio")}
+    assert processes.unreadable == 1
+
+
+def test_processes_that_may_not_be_read_are_counted(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.process(1, "systemd")
+    machine.process(10, "fio")
+    machine.process(11, "ior")
+
+    def refuse(path: Path | str) -> bytes:
+        if str(path).endswith("/10/stat"):  # as mount option hidepid=1 does (proc_pid_permission, fs/proc/base.c)
+            raise PermissionError(1, "Operation not permitted", str(path))
+        return read_bytes(path)
+
+    monkeypatch.setattr("pinchpoint.threads.processes.read_bytes", refuse)
+    processes = table(machine)
+
+    assert found(processes) == {11: (BENCHMARK, "ior")}
+    assert processes.unreadable == 1
+
+
+def test_an_owner_is_built_from_the_name_and_the_groups_of_the_match(machine: Machine, tmp_path: Path) -> None:
+    file = tmp_path / "roles.toml"
+    file.write_text('[[process]]\nmatch = "my-(\\\\w+)-(x)?"\nclass = "benchmark"\nowner = "{1}/{2}/{comm}"\n')
+    machine.process(10, "my-job-")
+
+    processes = Processes(machine.procfs, load_roles(file))
+
+    assert processes.current(0.0) == {10: Process(10, 100, "my-job-", BENCHMARK, "job//my-job-")}
+
+
+@pytest.mark.parametrize(
+    ("argv", "id_"),
+    [
+        ("ceph-osd -i 3", "3"),
+        ("ceph-osd -i3", "3"),
+        ("ceph-osd -f --cluster ceph --id 3 --setuser ceph", "3"),
+        ("ceph-mds --id=a", "a"),
+        ("ceph-mds -n mds.a.b", "a.b"),
+        ("ceph-mds --name=mds.a", "a"),
+        ("ceph-osd", "?"),
+        ("ceph-osd -i", "?"),
+        ("ceph-osd --id=", "?"),
+        ("ceph-osd -n nodot", "?"),
+        ("", "?"),
+    ],
+)
+def test_a_daemons_id_is_in_its_command_line(argv: str, id_: str) -> None:
+    assert ceph_id(argv.split()) == id_
+
+
+@given(st.lists(st.text(max_size=6) | st.sampled_from(["-i", "-n", "--id", "--name", "-i=", "-nx"]), max_size=5))
+def test_any_command_line_has_an_id_or_a_question_mark(argv: list[str]) -> None:
+    assert ceph_id(argv)
+
+
+def test_a_daemon_whose_command_line_can_not_be_read_still_has_an_owner(machine: Machine) -> None:
+    machine.process(10, "ceph-osd")
+    (machine.procfs / "10" / "cmdline").unlink()
+
+    assert found(table(machine)) == {10: ("ceph-osd", "osd.?")}
+
+
+def test_the_real_procfs_shows_this_process_where_its_name_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "roles.toml"
+    own = Path("/proc/self/comm").read_text().rstrip("\n")
+    file.write_text(f'[[process]]\nmatch = "{own}"\nclass = "benchmark"\n')
+
+    assert os.getpid() in Processes(Path("/proc"), load_roles(file)).current(0.0)
+
+
+def test_a_daemons_id_is_cut_where_somebody_chose_a_very_long_one() -> None:
+    assert len(ceph_id(["ceph-osd", "-i", "9" * 100_000])) == 64
+
+
+def test_daemons_of_two_clusters_get_the_beginning_of_their_fsid(machine: Machine) -> None:
+    for pid in (10, 11, 12):
+        machine.process(pid, "ceph-osd", argv=("ceph-osd", "-i", "0"))
+    processes = table(machine)
+
+    def owners(now: float) -> dict[int, str]:
+        return {pid: process.owner for pid, process in processes.current(now).items()}
+
+    processes.belongs(processes.current(0.0)[10], "aaaaaaaa-1111")
+    assert owners(1.0) == {10: "osd.0", 11: "osd.0", 12: "osd.0"}
+
+    processes.belongs(processes.current(1.0)[11], "bbbbbbbb-2222")
+    assert owners(2.0) == {10: "osd.0@aaaaaaaa", 11: "osd.0@bbbbbbbb", 12: "osd.0"}
+
+    machine.end(11)
+    assert owners(10.0) == {10: "osd.0@aaaaaaaa", 12: "osd.0"}, "a name that comes and goes would end every series"
+
+
+def test_a_scan_waits_for_no_file_system_that_markers_may_be_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All probes wait for a scan: the probe that reads the markers of runs tells it what it found."""
+    host = build_host(Config())
+    monkeypatch.setattr(host.runs, "command_pids", lambda now: pytest.fail("a scan reads markers"))
+    host.runs.commands = frozenset({os.getpid()})
+
+    assert host.processes.current(time.monotonic())[os.getpid()].class_ == BENCHMARK
+
+
+def test_without_that_probe_markers_are_read_for_the_scan(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = build_host(Config(probe={"benchmark": False}))
+    monkeypatch.setattr(host.runs, "command_pids", lambda now: frozenset({os.getpid()}))
+
+    assert host.processes.current(time.monotonic())[os.getpid()].class_ == BENCHMARK

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+
+from pinchpoint.model import Kind, Metric, Point, Snapshot
+from pinchpoint.wire.exposition import families, registry, text
+from pinchpoint.wire.sources import parse_exposition
+
+COUNTER = Metric("a_seconds_total", "Seconds of something.", Kind.COUNTER, ("owner",))
+GAUGE = Metric("b_bytes", "Bytes of something.", Kind.GAUGE, ("owner", "kind"))
+
+
+def test_the_text_is_what_prometheus_expects() -> None:
+    points = [GAUGE.point(1.5, "x", "y"), COUNTER.point(2, "x"), COUNTER.point(3, "z")]
+
+    assert text(points) == (
+        "# HELP a_seconds_total Seconds of something.\n"
+        "# TYPE a_seconds_total counter\n"
+        'a_seconds_total{owner="x"} 2.0\n'
+        'a_seconds_total{owner="z"} 3.0\n'
+        "# HELP b_bytes Bytes of something.\n"
+        "# TYPE b_bytes gauge\n"
+        'b_bytes{kind="y",owner="x"} 1.5\n'
+    )
+
+
+def test_series_of_one_metric_stand_together_wherever_they_came_from() -> None:
+    points = [COUNTER.point(1, "x"), GAUGE.point(2, "x", "y"), COUNTER.point(3, "z")]
+
+    assert [family.name for family in families(points)] == ["a_seconds", "b_bytes"]
+
+
+def as_openmetrics(points: list[Point]) -> str:
+    """Return what a Prometheus is served that asks for OpenMetrics."""
+    document: bytes = openmetrics(registry(lambda: points))  # type: ignore[no-untyped-call]
+    return document.decode()
+
+
+def test_an_openmetrics_document_names_a_counters_family_without_total() -> None:
+    document = as_openmetrics([COUNTER.point(1, "x")])
+
+    assert document == (
+        '# HELP a_seconds Seconds of something.\n# TYPE a_seconds counter\na_seconds_total{owner="x"} 1.0\n# EOF\n'
+    )
+
+
+def test_no_points_are_an_empty_exposition() -> None:
+    assert text([]) == ""
+    assert as_openmetrics([]) == "# EOF\n"
+
+
+def test_a_registry_asks_for_the_points_at_each_scrape() -> None:
+    count = 0
+
+    def points() -> list[Point]:
+        nonlocal count
+        count += 1
+        return [COUNTER.point(count, "x")]
+
+    found = registry(points)
+
+    assert count == 0
+    assert found.get_sample_value("a_seconds_total", {"owner": "x"}) == 1
+    assert found.get_sample_value("a_seconds_total", {"owner": "x"}) == 2
+
+
+LABELS = st.text(st.characters(exclude_categories=["Cs"]), max_size=10) | st.sampled_from(
+    ["\\", '"', "\n", "\r", "\\n", '"} 5', "# EOF", "a,b", "\0", "\x85", "\u2028", " "]
+)
+
+
+@given(st.dictionaries(st.tuples(LABELS, LABELS), st.floats(allow_nan=False), max_size=4))
+def test_every_label_and_value_comes_back_from_prometheus_text(series: dict[tuple[str, str], float]) -> None:
+    points = [GAUGE.point(value, *labels) for labels, value in series.items()]
+
+    assert parse_exposition(text(points), 1.0).values == Snapshot.of(1.0, points).values
+
+
+@given(st.dictionaries(st.tuples(LABELS, LABELS), st.floats(allow_nan=False), max_size=4))
+def test_every_label_and_value_comes_back_from_openmetrics_text(series: dict[tuple[str, str], float]) -> None:
+    points = [GAUGE.point(value, *labels) for labels, value in series.items()]
+    found = {
+        (sample.labels["owner"], sample.labels["kind"]): sample.value
+        for family in parse_openmetrics(as_openmetrics(points))  # type: ignore[no-untyped-call]
+        for sample in family.samples
+    }
+
+    assert found == series
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        GAUGE.point(10**400, "x", "y"),
+        GAUGE.point(-(10**400), "x", "y"),
+        GAUGE.point("1", "x", "y"),  # type: ignore[arg-type]
+        GAUGE.point(None, "x", "y"),  # type: ignore[arg-type]
+        GAUGE.point(1j, "x", "y"),  # type: ignore[arg-type]
+        GAUGE.point(1, "x", "\udcff"),
+        GAUGE.point(1, "x", b"y"),  # type: ignore[arg-type]
+        GAUGE.point(1, "x", None),  # type: ignore[arg-type]
+        GAUGE.point(1, "x"),
+        GAUGE.point(1, "x", "y", "z"),
+    ],
+    ids=lambda bad: repr(bad[1:])[:40],
+)
+def test_a_series_that_cannot_be_written_is_left_out_and_takes_no_other_with_it(bad: Point) -> None:
+    good = [COUNTER.point(1, "x"), GAUGE.point(10**300, "a", "b")]
+    points = [good[0], bad, good[1]]
+
+    assert text(points) == text(good)
+    assert as_openmetrics(points) == as_openmetrics(good)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-(10**400), 10**400) | st.floats() | st.none() | st.text() | st.booleans(),
+            st.text() | st.integers(),
+        ),
+        max_size=5,
+    )
+)
+def test_whatever_a_value_or_a_label_is_the_others_are_served(foreign: list[tuple[float, str]]) -> None:
+    points = [GAUGE.point(value, label, "foreign") for value, label in foreign]
+
+    for served in (text, as_openmetrics):
+        assert 'a_seconds_total{owner="x"} 5.0\n' in served([*points, COUNTER.point(5, "x")])
