@@ -17,11 +17,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from pinchpoint.build import local_sampler
+from pinchpoint.build import LocalSource, local_sampler
 from pinchpoint.config import Config
 from pinchpoint.diagnosis.recent import Recent, RecentVerdicts
 from pinchpoint.terminal.view import HostView, Picture, View
-from pinchpoint.wire.sources import LocalSource
 
 HOST = "this host"
 PICTURE = Path(__file__).parent.parent / "docs" / "watch.svg"

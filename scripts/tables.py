@@ -11,21 +11,21 @@ from pathlib import Path
 
 import alert_delay
 import page
-from pinchpoint.catalogue import all_metrics, judge_metrics
 from pinchpoint.commands.metrics import table as metrics_table
+from pinchpoint.metrics import EXPORTER, JUDGE
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 METRICS = ROOT / "docs" / "metrics.md"
-JUDGE = ROOT / "docs" / "judge.md"
+JUDGE_PAGE = ROOT / "docs" / "judge.md"
 
 
 def tables() -> dict[Path, dict[str, str]]:
     """Return the tables of each page, by name."""
     return {
         README: {"costs": page.readme_table(page.PAGE.read_text())},
-        METRICS: {"metrics": metrics_table(all_metrics())},
-        JUDGE: {"metrics": metrics_table(judge_metrics())},
+        METRICS: {"metrics": metrics_table(EXPORTER)},
+        JUDGE_PAGE: {"metrics": metrics_table(JUDGE)},
     }
 
 

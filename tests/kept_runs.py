@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from pinchpoint.catalogue import all_metrics
+from pinchpoint.benchmarks.markers import Marker
+from pinchpoint.metrics import EXPORTER
 from pinchpoint.model import Labels, Snapshot, Snapshots
-from pinchpoint.runs import Marker, PhaseMark
+from pinchpoint.runs import PhaseMark
 from pinchpoint.session import store
 from pinchpoint.wire.recording import FILE, Recorder
 
 START = 1_700_000_000.0
 RUN = "20231114T221320Z-base"
-KINDS = {metric.name: (metric.kind.value, metric.help) for metric in all_metrics()}
+KINDS = {metric.name: (metric.kind.value, metric.help) for metric in EXPORTER}
 
 
 def second(number: int, *, full: bool, hosts: Iterable[str] = ("here", "there")) -> Snapshots:

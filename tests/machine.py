@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.host.procfs import PF_KTHREAD, PF_WQ_WORKER, parse_stat, read_bytes
 from pinchpoint.probes import Host
-from pinchpoint.runs import RunDirectory
 from pinchpoint.threads.processes import Processes
 from pinchpoint.threads.roles import Roles, load_roles
 

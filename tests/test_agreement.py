@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 
 from judge.watched import watched
 from pinchpoint.benchmarks.events import State
+from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.cli import main
 from pinchpoint.judge.engine import Engine
 from pinchpoint.model import Snapshots
-from pinchpoint.runs import PhaseMark, RunDirectory, RunState
+from pinchpoint.runs import PhaseMark, RunState
 from pinchpoint.session import store
 from pinchpoint.session.session import Session
 from report.made import CLIENT, MDS, RUN, START, made_record

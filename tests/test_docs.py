@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import tables
-from pinchpoint.catalogue import all_metrics, judge_metrics
 from pinchpoint.cli import COMMANDS
+from pinchpoint.metrics import EXPORTER, JUDGE
 from pinchpoint.model import Kind
 from pinchpoint.probes import PROBES
 
@@ -75,7 +75,7 @@ def test_every_file_that_contributing_names_exists() -> None:
 
 
 def test_metrics_have_help_a_unit_and_the_suffix_of_their_kind() -> None:
-    for metric in (*all_metrics(), *judge_metrics()):
+    for metric in (*EXPORTER, *JUDGE):
         assert metric.name.startswith("pinchpoint_")
         assert metric.help.endswith(".")
         assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)

@@ -71,7 +71,7 @@ def test_an_installed_package_has_every_module_and_its_data(copy: Path, tmp_path
     sources = (ROOT / "exporter").rglob("pinchpoint/**/*.py")
     modules = {".".join(path.relative_to(ROOT / "exporter").with_suffix("").parts) for path in sources}
     assert set(names) == {name.removesuffix(".__init__") for name in modules} - {"pinchpoint", "pinchpoint.__main__"}
-    assert (package / "roles.toml").is_file()
+    assert (package / "threads" / "roles.toml").is_file()
     assert (package / "judge" / "verdicts.html.j2").is_file()
     for name in ("alerts/*.yml", "docs/*.md", "runbooks/*.md"):
         assert {file.name for file in package.glob(name)} == {file.name for file in ROOT.glob(name)}

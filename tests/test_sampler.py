@@ -15,10 +15,10 @@ import pytest
 from machine import Machine
 from patience import Stopwatch, patience
 from pinchpoint.build import local_sampler
-from pinchpoint.catalogue import all_metrics
+from pinchpoint.metrics import EXPORTER, PROBE_SUCCESS
 from pinchpoint.model import Metric, Point, Snapshot
 from pinchpoint.probes import Host, NotPresent, Probe
-from pinchpoint.sampler import POINTS_TIMEOUT, SUCCESS, Sampler, raise_priority
+from pinchpoint.sampler import POINTS_TIMEOUT, Sampler, raise_priority
 from pinchpoint.wire.recording import Recorder, read_recording
 from polling import until
 
@@ -255,7 +255,7 @@ def test_what_a_sampler_gives_can_be_recorded_whatever_its_probes_found(
 ) -> None:
     sampler = stepped(clock, Foreign(machine.host()))
     sampler.step()
-    kinds = {metric.name: (metric.kind.value, metric.help) for metric in [*all_metrics(), VALUE]}
+    kinds = {metric.name: (metric.kind.value, metric.help) for metric in [*EXPORTER, VALUE]}
     recorder = Recorder(tmp_path / "recording")
     recorder.add({"here": Snapshot.of(1.0, sampler.points())}, kinds)
     recorder.close()
@@ -539,4 +539,4 @@ def test_what_lasts_is_shown_while_a_sample_hangs(
         sampler.stop()
 
     assert [point.labels for point in found if point.metric is VALUE] == [(lasting.name,)]
-    assert [point.value for point in found if point.metric is SUCCESS] == [0.0, 0.0]
+    assert [point.value for point in found if point.metric is PROBE_SUCCESS] == [0.0, 0.0]

@@ -7,22 +7,23 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pinchpoint.benchmarks.base import Benchmark
+from pinchpoint.benchmarks.markers import RunDirectory, default_run_directory
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.bpf.choice import AUTO, SourceError, choose_source
 from pinchpoint.config import Config, ConfigError, phase_pattern
-from pinchpoint.model import Point
+from pinchpoint.model import THIS_HOST, Point, Snapshot
 from pinchpoint.probes import PROBES, Host, benchmark, kworkers
 from pinchpoint.probes.tasks import Tasks
-from pinchpoint.runs import RunDirectory, default_run_directory
 from pinchpoint.sampler import Sampler, raise_priority
 from pinchpoint.threads import thresholds
 from pinchpoint.threads.processes import Processes
 from pinchpoint.threads.roles import load_roles
 from pinchpoint.threads.task_source import raise_file_limit
 from pinchpoint.waits.stack_rules import load_waits
+from pinchpoint.wire.sources import OneHost
 
-__all__ = ["Host", "HostSampler", "benchmark_kinds", "build_host", "local_sampler"]
+__all__ = ["Host", "HostSampler", "LocalSource", "benchmark_kinds", "build_host", "local_sampler"]
 
 
 class HostSampler(Sampler):
@@ -33,6 +34,23 @@ class HostSampler(Sampler):
     def constants(self) -> Iterable[Point]:
         """Return the thresholds."""
         return thresholds.points(self.host.roles)
+
+
+class LocalSource(OneHost):
+    """A sampler that runs in this process."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self.name = THIS_HOST
+        self._sampler = sampler
+        sampler.start()
+
+    def snapshot(self) -> Snapshot:
+        """Return the sampler's series now."""
+        return Snapshot.of(time.time(), self._sampler.points())
+
+    def close(self) -> None:
+        """Stop the sampler."""
+        self._sampler.stop()
 
 
 def benchmark_kinds(config: Config) -> tuple[type[Benchmark], ...]:

@@ -8,40 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.metrics import (
+    RESOURCE_BLOCKED_SECONDS,
+    RESOURCE_BUSY_SECONDS,
+    RESOURCE_RUNQUEUE_SECONDS,
+    RESOURCE_SATURATED_SECONDS,
+)
+from pinchpoint.model import Point
 
 __all__ = ["ELSEWHERE", "METRICS", "Resource", "points"]
 
-BUSY = Metric(
-    "pinchpoint_resource_busy_seconds_total",
-    "Time in which the resource could take no more work: on CPU, waiting for a CPU, or blocked below.",
-    Kind.COUNTER,
-    ("resource", "owner", "serves"),
-)
-SATURATED = Metric(
-    "pinchpoint_resource_saturated_seconds_total",
-    "Time in samples whose busy share was at or above the resource's threshold.",
-    Kind.COUNTER,
-    ("resource", "owner", "serves"),
-)
-RUNQUEUE = Metric(
-    "pinchpoint_resource_runqueue_seconds_total",
-    "The part of busy in which the resource was runnable and had no CPU (it includes CFS quota throttling).",
-    Kind.COUNTER,
-    ("resource", "owner"),
-)
-BLOCKED = Metric(
-    "pinchpoint_resource_blocked_seconds_total",
-    "The part of busy in which the resource waited for something below it.",
-    Kind.COUNTER,
-    ("resource", "owner"),
-)
 ELSEWHERE = "/"
 """Stands in an owner between a link in another network namespace and whose it is.
 
 No name of an interface has it (dev_valid_name, net/core/dev.c).
 """
-METRICS = (BUSY, SATURATED, RUNQUEUE, BLOCKED)
+METRICS = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS, RESOURCE_RUNQUEUE_SECONDS, RESOURCE_BLOCKED_SECONDS)
 
 
 class Resource:
@@ -84,9 +66,9 @@ def points(resources: Iterable[Resource]) -> Iterator[Point]:
     """Yield the points of `resources`."""
     for resource in resources:
         name, owner, serves = resource.name, resource.owner, resource.serves
-        yield Point(BUSY, (name, owner, serves), resource.busy)
-        yield Point(SATURATED, (name, owner, serves), resource.saturated)
+        yield Point(RESOURCE_BUSY_SECONDS, (name, owner, serves), resource.busy)
+        yield Point(RESOURCE_SATURATED_SECONDS, (name, owner, serves), resource.saturated)
         if "runqueue" in resource.parts:
-            yield Point(RUNQUEUE, (name, owner), resource.runqueue)
+            yield Point(RESOURCE_RUNQUEUE_SECONDS, (name, owner), resource.runqueue)
         if "blocked" in resource.parts:
-            yield Point(BLOCKED, (name, owner), resource.blocked)
+            yield Point(RESOURCE_BLOCKED_SECONDS, (name, owner), resource.blocked)

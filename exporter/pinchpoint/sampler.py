@@ -16,48 +16,24 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
 
-from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.metrics import (
+    PROBE_DURATION_SECONDS,
+    PROBE_INTERVAL_SECONDS,
+    PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS,
+    PROBE_PRESENT,
+    PROBE_SUCCESS,
+    SAMPLER_LATE_SAMPLES,
+    SAMPLER_LOST_SAMPLES,
+    SAMPLER_PRIORITY_INFO,
+    SAMPLER_SAMPLES,
+    SELF_DROPPED_SERIES,
+    SELF_SERIES,
+)
+from pinchpoint.model import Point
 from pinchpoint.probes.base import NotPresent, Probe
 from pinchpoint.wire.sampletext import can_be_written
 
-__all__ = ["METRICS", "Sampler", "raise_priority"]
-
-DURATION = Metric("pinchpoint_probe_duration_seconds", "How long the probe's last sample took.", labels=("probe",))
-SUCCESS = Metric(
-    "pinchpoint_probe_success",
-    "1 if the probe's last sample worked, or there is nothing to read here.",
-    labels=("probe",),
-)
-PRESENT = Metric("pinchpoint_probe_present", "1 if this machine has what the probe reads.", labels=("probe",))
-LAST_SUCCESS = Metric(
-    "pinchpoint_probe_last_success_timestamp_seconds", "When the probe last worked, in Unix time.", labels=("probe",)
-)
-INTERVAL = Metric("pinchpoint_probe_interval_seconds", "Pace at which the probe is sampled.", labels=("probe",))
-SAMPLES = Metric("pinchpoint_sampler_samples_total", "Samples that were taken.", Kind.COUNTER, ("probe",))
-LATE = Metric(
-    "pinchpoint_sampler_late_samples_total",
-    "Samples that were taken more than half an interval late.",
-    Kind.COUNTER,
-    ("probe",),
-)
-LOST = Metric(
-    "pinchpoint_sampler_lost_samples_total",
-    "Samples that were due and never taken, because the sampler had no CPU or a probe took too long.",
-    Kind.COUNTER,
-    ("probe",),
-)
-PRIORITY = Metric(
-    "pinchpoint_sampler_priority_info",
-    "Scheduling policy of the sampling thread; the reason says why it got no better one.",
-    labels=("policy", "reason"),
-)
-SERIES = Metric("pinchpoint_self_series", "Series of the last exposition.")
-DROPPED = Metric(
-    "pinchpoint_self_dropped_series_total",
-    "Series left out because their value or a label cannot be written, counted at each exposition.",
-    Kind.COUNTER,
-)
-METRICS = (DURATION, SUCCESS, PRESENT, LAST_SUCCESS, INTERVAL, SAMPLES, LATE, LOST, PRIORITY, SERIES, DROPPED)
+__all__ = ["Sampler", "raise_priority"]
 
 POINTS_TIMEOUT = 0.5
 """Seconds that a probe may be at a sample while an exposition waits for it."""
@@ -259,20 +235,20 @@ class Sampler:
                     entry.lock.release()
                 else:
                     success = False
-            found.append(DURATION.point(entry.duration, name))
-            found.append(SUCCESS.point(float(success), name))
-            found.append(PRESENT.point(float(entry.present), name))
+            found.append(PROBE_DURATION_SECONDS.point(entry.duration, name))
+            found.append(PROBE_SUCCESS.point(float(success), name))
+            found.append(PROBE_PRESENT.point(float(entry.present), name))
             if entry.last_success:
-                found.append(LAST_SUCCESS.point(entry.last_success, name))
-            found.append(INTERVAL.point(entry.interval, name))
-            found.append(SAMPLES.point(entry.samples, name))
-            found.append(LATE.point(entry.late, name))
-            found.append(LOST.point(entry.lost, name))
-        found.append(PRIORITY.point(1, *self._priority))
+                found.append(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS.point(entry.last_success, name))
+            found.append(PROBE_INTERVAL_SECONDS.point(entry.interval, name))
+            found.append(SAMPLER_SAMPLES.point(entry.samples, name))
+            found.append(SAMPLER_LATE_SAMPLES.point(entry.late, name))
+            found.append(SAMPLER_LOST_SAMPLES.point(entry.lost, name))
+        found.append(SAMPLER_PRIORITY_INFO.point(1, *self._priority))
         found.extend(self.constants())
         kept = list(filter(can_be_written, found))
-        kept.append(DROPPED.point(self._drop(found, len(kept))))
-        kept.append(SERIES.point(len(kept) + 1))
+        kept.append(SELF_DROPPED_SERIES.point(self._drop(found, len(kept))))
+        kept.append(SELF_SERIES.point(len(kept) + 1))
         return kept
 
     def _drop(self, found: Sequence[Point], kept: int) -> int:

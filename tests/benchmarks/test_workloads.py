@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from machine import Machine
+from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.benchmarks.workloads import LABEL_LIMIT, UNDECIDED, Leader, Workload, Workloads
 from pinchpoint.probes import Host
-from pinchpoint.runs import Marker
 
 NOW = 1_700_000_000.0
 OURS = Workload("io500", "ours")

@@ -18,6 +18,7 @@ from typing import NoReturn
 import pytest
 
 from machine import Machine
+from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.bpf.choice import BPF, SOURCES, SourceError, choose_source
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.tasks import SyscallSource
@@ -25,7 +26,6 @@ from pinchpoint.host.procfs import decode
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
 from pinchpoint.probes.tasks import Tasks
-from pinchpoint.runs import RunDirectory
 from pinchpoint.threads.processes import Processes
 from pinchpoint.threads.roles import load_roles
 from pinchpoint.threads.task_source import CLOCK_TICKS, Task, TaskSource

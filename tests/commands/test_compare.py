@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
+from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.cli import main
-from pinchpoint.runs import LimitMark, Marker, PhaseMark, VerdictMark
+from pinchpoint.runs import LimitMark, PhaseMark, VerdictMark
 from pinchpoint.runs import Result as Figure
 from pinchpoint.session import store
 from pinchpoint.session.store import RunRecord

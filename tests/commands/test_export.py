@@ -16,9 +16,10 @@ import pytest
 
 from kept_runs import RUN, START, keep, second
 from patience import patience
-from pinchpoint.catalogue import judge_metrics
+from pinchpoint.benchmarks.markers import Marker
+from pinchpoint.metrics import JUDGE
 from pinchpoint.model import Labels, Snapshot
-from pinchpoint.runs import LimitMark, Marker, PhaseMark, Result, VerdictMark
+from pinchpoint.runs import LimitMark, PhaseMark, Result, VerdictMark
 from pinchpoint.session import store
 from polling import get_json, until
 from ports import free_port
@@ -165,7 +166,7 @@ def test_what_is_not_known_yet_is_not_told_at_that_time() -> None:
 def test_verdicts_and_settings_that_are_kept_with_a_run_are_told_as_the_judge_does() -> None:
     keep_judged()
     text = export("last").stdout
-    told = tuple(f"{metric.name}{{" for metric in judge_metrics())
+    told = tuple(f"{metric.name}{{" for metric in JUDGE)
 
     assert {line.rpartition("} ")[0] + "}" for line in text.splitlines() if line.startswith(told)} == {
         f'pinchpoint_phase_verdict_info{{benchmark="fio",confidence="high",host="",kind="resource",owner="osd.3",'

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.cli import main
 from pinchpoint.host.procfs import parse_stat, read_bytes
-from pinchpoint.runs import LimitMark, Marker, PhaseMark, VerdictMark
+from pinchpoint.runs import LimitMark, PhaseMark, VerdictMark
 from pinchpoint.runs import Result as Figure
 from pinchpoint.session import store
 from pinchpoint.session.store import RunRecord

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from pinchpoint.catalogue import all_metrics, judge_metrics
+from pinchpoint.metrics import EXPORTER, JUDGE
 from promql import labels_of, parse
 
 __all__ = ["FOREIGN", "TARGET", "TREE", "Known", "known_metrics"]
@@ -35,7 +35,7 @@ def known_metrics() -> dict[str, Known]:
     """Return every metric by its name: Pinchpoint's, those of others in foreign.toml, and what the rules record."""
     found = {
         metric.name: Known("pinchpoint", metric.kind.value, frozenset(metric.labels) | TARGET)
-        for metric in (*all_metrics(), *judge_metrics())
+        for metric in (*EXPORTER, *JUDGE)
     }
     for source, metrics in tomllib.loads(FOREIGN.read_text()).items():
         for name, entry in metrics.items():

@@ -14,11 +14,11 @@ import checks
 from machine import Machine
 from machines import MACHINES
 from pinchpoint.build import HostSampler
-from pinchpoint.catalogue import all_metrics
 from pinchpoint.diagnosis import check as check_module
 from pinchpoint.diagnosis import check_daemons, check_fleet, check_host
 from pinchpoint.diagnosis.check import NO_METRICS, check, sources
 from pinchpoint.diagnosis.findings import Finding, Level, all_checks, listed
+from pinchpoint.metrics import EXPORTER
 from pinchpoint.model import Labels, Snapshot
 from pinchpoint.probes import PROBES
 from pinchpoint.probes.self_cost import SelfCost
@@ -529,7 +529,7 @@ def test_the_sources_are_the_metrics_that_the_code_reads() -> None:
 
 
 def test_the_sources_are_exported() -> None:
-    known = {metric.name for metric in all_metrics()}
+    known = {metric.name for metric in EXPORTER}
     assert {name for name in sources() if name.startswith("pinchpoint_")} <= known
 
 

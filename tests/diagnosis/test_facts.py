@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pinchpoint.diagnosis.facts as facts_module
-from pinchpoint.catalogue import all_metrics
 from pinchpoint.diagnosis.facts import FACT_LIMIT, LENGTH_LIMIT, VALUE_LIMIT, absence_tells, facts, merged
+from pinchpoint.metrics import EXPORTER
 from pinchpoint.model import Labels, Snapshot
 from pinchpoint.wire.sources import parse_exposition
 
@@ -45,7 +45,7 @@ def option(name: str, value: str, daemons: float = 1.0) -> Series:
 
 @pytest.mark.parametrize("name", READ)
 def test_every_series_that_is_read_is_one_of_ours(name: str) -> None:
-    assert name in {metric.name for metric in all_metrics()}
+    assert name in {metric.name for metric in EXPORTER}
 
 
 def test_what_a_recorded_server_exports_becomes_its_facts() -> None:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import pinchpoint.diagnosis.latency as latency_module
 from diagnosis.history import START, MadeHost, snapshots
-from pinchpoint.catalogue import all_metrics
 from pinchpoint.diagnosis.latency import Latency, ShallowDisk, Sleep, latency
 from pinchpoint.diagnosis.usage import usages
 from pinchpoint.diagnosis.verdict import Kind, verdict
+from pinchpoint.metrics import EXPORTER
 from pinchpoint.model import Labels, Snapshot
 
 READ = set(re.findall(r'"(pinchpoint_\w+)"', inspect.getsource(latency_module)))
@@ -100,7 +100,7 @@ def silent(found: Latency, words: str) -> bool:
 
 def test_it_reads_only_metrics_that_exist() -> None:
     assert READ
-    assert {metric.name for metric in all_metrics()} >= READ
+    assert {metric.name for metric in EXPORTER} >= READ
 
 
 def test_a_request_is_divided_into_inside_and_outside_of_the_daemon() -> None:

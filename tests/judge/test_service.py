@@ -12,10 +12,10 @@ from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.judge import pages
 from pinchpoint.judge.engine import Engine
 from pinchpoint.judge.hosts import Problem
-from pinchpoint.judge.metrics import METRICS
 from pinchpoint.judge.service import Judgement, Service
 from pinchpoint.judge.targets import TargetFiles
 from pinchpoint.judge.web import application
+from pinchpoint.metrics import JUDGE
 from pinchpoint.model import Labels, Snapshot
 from pinchpoint.report.document import verdict_json
 from pinchpoint.wire.exposition import text
@@ -83,7 +83,7 @@ def test_phases_that_have_ended_are_metrics_too() -> None:
 
 
 def test_every_metric_is_in_the_register(service: Service) -> None:
-    known = {metric.name for metric in METRICS}
+    known = {metric.name for metric in JUDGE}
 
     assert {point.metric.name for point in service.points()} == known
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from machine import Machine
+from pinchpoint.benchmarks.markers import RUN_LIMIT, Marker
 from pinchpoint.model import Snapshot
 from pinchpoint.probes.benchmark import (
     EVERYDAY_AGE,
@@ -20,7 +21,7 @@ from pinchpoint.probes.benchmark import (
     RESULT_LIMIT,
     Benchmark,
 )
-from pinchpoint.runs import RUN_LIMIT, Marker, PhaseMark, Result
+from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.sampler import Sampler
 from pinchpoint.wire.exposition import text
 from toy import Toy

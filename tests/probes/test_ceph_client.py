@@ -14,8 +14,8 @@ from machine import Machine
 from pinchpoint.ceph import follower
 from pinchpoint.ceph.asok import LOCK_FREE, Conversation
 from pinchpoint.ceph.clients import KEEP, Clients, Instance, Integral, Reading
-from pinchpoint.ceph.clients import REQUESTS as REQUESTS_METRIC
 from pinchpoint.host.procfs import FormatError
+from pinchpoint.metrics import CEPH_CLIENT_REQUESTS
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import NotPresent
 from pinchpoint.probes.ceph_client import CephClient, ClientReader
@@ -235,7 +235,7 @@ def test_a_sum_never_goes_back_whatever_its_instances_do(rounds: list[dict[str, 
     last = 0.0
     for now, instances in enumerate(rounds):
         readings = {
-            name: None if value is None else Reading({}, {(REQUESTS_METRIC, "osd", ""): value})
+            name: None if value is None else Reading({}, {(CEPH_CLIENT_REQUESTS, "osd", ""): value})
             for name, value in instances.items()
         }
         clients.update(float(now), [Instance(name, "fio", reading) for name, reading in readings.items()])

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from patience import patience
-from pinchpoint.catalogue import all_metrics
 from pinchpoint.diagnosis.recent import Recent, RecentVerdicts
 from pinchpoint.diagnosis.verdict import Verdict, verdict
+from pinchpoint.metrics import EXPORTER
 from pinchpoint.model import Snapshots
 from pinchpoint.wire.recording import Recorder, read_recording
 from pinchpoint.wire.sources import SourceError, TargetSource
@@ -31,7 +31,7 @@ SETTLE = 2.0
 TAIL = 0.5
 """Seconds at its end that are left out."""
 PATIENCE = 60.0
-KINDS = {metric.name: (metric.kind.value, metric.help) for metric in all_metrics()}
+KINDS = {metric.name: (metric.kind.value, metric.help) for metric in EXPORTER}
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.diagnosis.window import Sightings, Window, Windows
 from pinchpoint.model import Labels, Snapshot, Snapshots
-from pinchpoint.runs import Marker, PhaseMark, Result
+from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.session.store import RunRecord
 
 __all__ = ["CLIENT", "MDS", "PHASES", "RUN", "START", "Act", "cut", "made_record", "moments", "record"]

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.diagnosis.facts import Facts, facts, merged
 from pinchpoint.diagnosis.knobs import Settings
 from pinchpoint.report import document
 from pinchpoint.report.document import Document, Phase, build, document_json, ranking
-from pinchpoint.runs import Marker, PhaseMark
+from pinchpoint.runs import PhaseMark
 from pinchpoint.session.store import RunRecord
 from report.made import CLIENT, MDS, cut, made_record, moments
 

@@ -23,6 +23,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from patience import patience
+from pinchpoint.metrics import EXPORTER, JUDGE
 from pinchpoint.threads import roles
 from polling import until
 
@@ -196,9 +197,7 @@ def code_blocks(page: Path, language: str) -> list[str]:
 @cache
 def known_labels() -> dict[str, set[str]]:
     """Return the labels of every metric that a rule or a page may ask for."""
-    from pinchpoint import catalogue  # imported here: the other tests of rules need no probe
-
-    metrics = (*catalogue.all_metrics(), *catalogue.judge_metrics())
+    metrics = (*EXPORTER, *JUDGE)
     own = {metric.name: set(metric.labels) for metric in metrics}
     rules = {"ALERTS": {"alertname", "alertstate", "severity"}} | dict.fromkeys(RECORDED, RECORDED_LABELS)
     return FOREIGN | recorded_labels() | OTHER_RELEASES | rules | own

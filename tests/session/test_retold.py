@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from pinchpoint.runs import Marker, PhaseMark, Result
+from pinchpoint.benchmarks.markers import Marker
+from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.session.retold import MOMENT_LIMIT, TAIL, retold
 from pinchpoint.session.store import RunRecord
 

@@ -6,10 +6,11 @@ from unittest.mock import patch
 
 import pytest
 
+from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.model import Labels, Snapshot, Snapshots
-from pinchpoint.runs import PhaseMark, RunDirectory, RunState
+from pinchpoint.runs import PhaseMark, RunState
 from pinchpoint.session.session import PhaseRecord, Session
 from pinchpoint.wire import recording
 from pinchpoint.wire.recording import read_recording

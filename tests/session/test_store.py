@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.runs import Marker, PhaseMark, Result
+from pinchpoint.benchmarks.markers import Marker
+from pinchpoint.runs import PhaseMark, Result, run_id
 from pinchpoint.session import store
 from pinchpoint.session.store import RunRecord, StoreError
 
@@ -91,7 +92,7 @@ def test_a_second_run_of_that_name_in_one_second_gets_a_number(state: Path) -> N
 
 @given(st.text(), st.text(min_size=1))
 def test_an_id_is_safe_in_a_path_and_a_label(name: str, command: str) -> None:
-    run = store.run_id(name, [command], NOW)
+    run = run_id(name, [command], NOW)
 
     assert run.startswith("20231114T221320Z-")
     assert run.isascii()

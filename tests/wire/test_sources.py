@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from machine import Machine
 from patience import Stopwatch
+from pinchpoint.build import LocalSource
 from pinchpoint.model import Labels, Metric, Snapshot, Snapshots
 from pinchpoint.probes.self_cost import SelfCost
 from pinchpoint.sampler import Sampler
 from pinchpoint.wire.http import application, serve
 from pinchpoint.wire.recording import Recorder
 from pinchpoint.wire.sources import (
-    LocalSource,
     PrometheusSource,
     RecordingSource,
     SourceError,

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinchpoint.benchmarks.base import Benchmark
+from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.benchmarks.mpi import PROXIES, REMOTE
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.wrappers import LAUNCHERS
 from pinchpoint.host.procfs import Stat, decode
-from pinchpoint.runs import RunDirectory
 from pinchpoint.threads.processes import Process, Processes
 from pinchpoint.threads.roles import BENCHMARK
 

@@ -10,63 +10,30 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.metrics import (
+    CEPH_CLIENT_BLIND_INSTANCES,
+    CEPH_CLIENT_CLUSTER_INFO,
+    CEPH_CLIENT_INFLIGHT_REQUESTS,
+    CEPH_CLIENT_INFLIGHT_SECONDS,
+    CEPH_CLIENT_INSTANCES,
+    CEPH_CLIENT_IO_SECONDS,
+    CEPH_CLIENT_IOS,
+    CEPH_CLIENT_REQUESTS,
+)
+from pinchpoint.model import Metric, Point
 
-__all__ = [
-    "BLIND",
-    "GAP",
-    "INFLIGHT",
-    "INFLIGHT_SECONDS",
-    "INSTANCES",
-    "IOS",
-    "IO_SECONDS",
-    "METRICS",
-    "REQUESTS",
-    "Clients",
-    "Instance",
-    "Integral",
-    "Reading",
-    "Series",
-]
+__all__ = ["GAP", "METRICS", "Clients", "Instance", "Integral", "Reading", "Series"]
 
-INSTANCES = Metric(
-    "pinchpoint_ceph_client_instances", "Instances of a Ceph client: mounts or sessions.", labels=("client",)
+METRICS = (
+    CEPH_CLIENT_INSTANCES,
+    CEPH_CLIENT_BLIND_INSTANCES,
+    CEPH_CLIENT_INFLIGHT_REQUESTS,
+    CEPH_CLIENT_INFLIGHT_SECONDS,
+    CEPH_CLIENT_REQUESTS,
+    CEPH_CLIENT_IO_SECONDS,
+    CEPH_CLIENT_IOS,
+    CEPH_CLIENT_CLUSTER_INFO,
 )
-BLIND = Metric(
-    "pinchpoint_ceph_client_blind_instances",
-    "Instances of a Ceph client that say nothing: no admin socket, or one that can't be read or is silent.",
-    labels=("client",),
-)
-INFLIGHT = Metric(
-    "pinchpoint_ceph_client_inflight_requests",
-    "Requests of a Ceph client that wait for an answer, summed over the instances that can be read.",
-    labels=("client", "target"),
-)
-INFLIGHT_SECONDS = Metric(
-    "pinchpoint_ceph_client_inflight_seconds_total",
-    "Integral of the requests in flight: its rate is their mean number; divided by the requests, their mean latency.",
-    Kind.COUNTER,
-    ("client", "target"),
-)
-REQUESTS = Metric(
-    "pinchpoint_ceph_client_requests_total",
-    "Requests of a Ceph client that were answered.",
-    Kind.COUNTER,
-    ("client", "target"),
-)
-IO_SECONDS = Metric(
-    "pinchpoint_ceph_client_io_seconds_total",
-    "Time that operations of a Ceph client took, summed over the operations.",
-    Kind.COUNTER,
-    ("client", "operation"),
-)
-IOS = Metric("pinchpoint_ceph_client_ios_total", "Operations of a Ceph client.", Kind.COUNTER, ("client", "operation"))
-CLUSTER = Metric(
-    "pinchpoint_ceph_client_cluster_info",
-    "Cluster (fsid) that a Ceph client talks to, where it says it.",
-    labels=("client", "cluster"),
-)
-METRICS = (INSTANCES, BLIND, INFLIGHT, INFLIGHT_SECONDS, REQUESTS, IO_SECONDS, IOS, CLUSTER)
 
 KEEP = 900.0
 """Seconds for which a client is shown after its last instance has gone, so that a scrape still sees its counters."""
@@ -176,14 +143,14 @@ class Clients:
     def points(self) -> Iterator[Point]:
         """Yield the present value of every series."""
         for name, client in self._clients.items():
-            yield INSTANCES.point(client.instances, name)
-            yield BLIND.point(client.blind, name)
+            yield CEPH_CLIENT_INSTANCES.point(client.instances, name)
+            yield CEPH_CLIENT_BLIND_INSTANCES.point(client.blind, name)
             for target, number in client.inflight.items():
-                yield INFLIGHT.point(number, name, target)
+                yield CEPH_CLIENT_INFLIGHT_REQUESTS.point(number, name, target)
             for (metric, label), total in client.totals.items():
                 yield metric.point(total, name, label)
             for cluster in sorted(client.clusters):
-                yield CLUSTER.point(1, name, cluster)
+                yield CEPH_CLIENT_CLUSTER_INFO.point(1, name, cluster)
 
 
 def _added(before: Mapping[Series, float] | None, series: Series, value: float) -> float:

@@ -21,34 +21,19 @@ from pinchpoint.ceph.perf import parse_option, parse_version
 from pinchpoint.ceph.readings import Options
 from pinchpoint.ceph.sockets import admin_sockets
 from pinchpoint.host.procfs import FormatError, parse_schedstat, parse_stat, read_bytes
-from pinchpoint.model import Metric, Point
+from pinchpoint.metrics import (
+    CEPH_DAEMON_INFO,
+    CEPH_DAEMON_STUCK,
+    CEPH_SOCKET_DURATION_SECONDS,
+    CEPH_SOCKET_PROBLEM_INFO,
+    CEPH_SOCKET_UP,
+)
+from pinchpoint.model import Point
 from pinchpoint.threads.processes import Process
 
 __all__ = ["METRICS", "UNSEEN", "Follower", "Followers", "ProcessTable", "Reader"]
 
-UP = Metric(
-    "pinchpoint_ceph_socket_up",
-    "1 if the daemon's admin socket answered the last questions in time; 0: nothing is known of its inside.",
-    labels=("daemon",),
-)
-PROBLEM = Metric(
-    "pinchpoint_ceph_socket_problem_info",
-    "Why the admin socket gives no answers: silent, stopped, refused, denied, missing, foreign, malformed, too_large, "
-    "too_many.",
-    labels=("daemon", "reason"),
-)
-DURATION = Metric(
-    "pinchpoint_ceph_socket_duration_seconds", "How long the last round of questions took.", labels=("daemon",)
-)
-STUCK = Metric(
-    "pinchpoint_ceph_daemon_stuck",
-    "1 if the process is stopped, or its admin socket is silent and none of its threads has run since.",
-    labels=("daemon",),
-)
-INFO = Metric(
-    "pinchpoint_ceph_daemon_info", "Release and cluster (fsid) of a daemon.", labels=("daemon", "cluster", "version")
-)
-METRICS = (UP, PROBLEM, DURATION, STUCK, INFO)
+METRICS = (CEPH_SOCKET_UP, CEPH_SOCKET_PROBLEM_INFO, CEPH_SOCKET_DURATION_SECONDS, CEPH_DAEMON_STUCK, CEPH_DAEMON_INFO)
 
 VERSION = Question("version", every=60.0)
 FSID = Question("config get", "fsid", every=60.0)
@@ -331,14 +316,14 @@ class Followers:
                 problem, stuck = shown.problem, shown.stuck
             if problem in UNSEEN:
                 continue
-            yield UP.point(float(not problem), daemon)
+            yield CEPH_SOCKET_UP.point(float(not problem), daemon)
             if problem:
-                yield PROBLEM.point(1, daemon, problem)
-            yield STUCK.point(float(stuck), daemon)
+                yield CEPH_SOCKET_PROBLEM_INFO.point(1, daemon, problem)
+            yield CEPH_DAEMON_STUCK.point(float(stuck), daemon)
             if isinstance(shown, Follower):
-                yield DURATION.point(shown.duration, daemon)
+                yield CEPH_SOCKET_DURATION_SECONDS.point(shown.duration, daemon)
                 if shown.version or shown.cluster:
-                    yield INFO.point(1, daemon, shown.cluster, shown.version)
+                    yield CEPH_DAEMON_INFO.point(1, daemon, shown.cluster, shown.version)
 
     def _daemons(self) -> dict[str, Follower | _Found]:
         """Return what is shown under each name: what answers, else what is stuck, else what says why, the oldest one.

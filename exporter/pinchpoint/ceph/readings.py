@@ -7,18 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pinchpoint.ceph.asok import Question
 from pinchpoint.ceph.perf import PerfDump, parse_option
-from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.metrics import CEPH_MESSAGES, CEPH_OPTION_DAEMONS
+from pinchpoint.model import Point
 
-__all__ = ["MESSAGES", "OPTION", "PERF", "Messages", "Options", "asked", "option_points"]
+__all__ = ["PERF", "Messages", "Options", "asked", "option_points"]
 
-OPTION = Metric(
-    "pinchpoint_ceph_option_daemons",
-    "Daemons of one type on this host in which an option that benchmarks depend on has this value.",
-    labels=("type", "option", "value"),
-)
-MESSAGES = Metric(
-    "pinchpoint_ceph_messages_total", "Messages of a daemon's network threads.", Kind.COUNTER, ("daemon", "direction")
-)
 
 PERF = Question("perf dump")
 SELDOM = 60.0
@@ -64,7 +57,7 @@ class Options:
 def option_points(type_: str, daemons: Iterable[Options]) -> Iterator[Point]:
     """Yield how many daemons have each option at each value: a host's daemons mostly agree, and its series are few."""
     for (option, value), number in Counter(item for options in daemons for item in options.items()).items():
-        yield OPTION.point(number, type_, option, value)
+        yield CEPH_OPTION_DAEMONS.point(number, type_, option, value)
 
 
 class Messages:
@@ -86,4 +79,4 @@ class Messages:
     def points(self, daemon: str) -> Iterator[Point]:
         """Yield one series for each direction."""
         for direction, total in self._totals.items():
-            yield MESSAGES.point(total, daemon, direction)
+            yield CEPH_MESSAGES.point(total, daemon, direction)

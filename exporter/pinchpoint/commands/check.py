@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from pinchpoint.build import local_sampler
+from pinchpoint.build import LocalSource, local_sampler
 from pinchpoint.config import Config, ConfigError, load_config
 from pinchpoint.diagnosis.check import SILENT, check, sources
 from pinchpoint.diagnosis.findings import Finding, Level
@@ -23,7 +23,7 @@ from pinchpoint.terminal.plain import fail, say, show
 from pinchpoint.wire.http import AddressError, parse_address
 from pinchpoint.wire.prometheus import PrometheusError
 from pinchpoint.wire.prometheus_hosts import ask_known
-from pinchpoint.wire.sources import LocalSource, Source, SourceError, TargetSource
+from pinchpoint.wire.sources import Source, SourceError, TargetSource
 
 __all__ = ["command"]
 

@@ -17,8 +17,8 @@ import click
 from pinchpoint import __version__
 from pinchpoint.bpf import choice as tasksources
 from pinchpoint.build import local_sampler
-from pinchpoint.catalogue import all_metrics
 from pinchpoint.config import LOG_LEVELS, Config, ConfigError, check_config, load_config
+from pinchpoint.metrics import EXPORTER
 from pinchpoint.probes import PROBES, kworkers
 from pinchpoint.wire.http import AddressError, application, parse_address, serve
 
@@ -84,7 +84,7 @@ def command(config_file: Path | None, **flags: Any) -> None:
     except (ConfigError, AddressError) as error:
         _fail(str(error))
     try:
-        server = serve(address, application(sampler.points, config.web.telemetry_path, list(all_metrics())))
+        server = serve(address, application(sampler.points, config.web.telemetry_path, list(EXPORTER)))
     except OSError as error:
         _fail(f"can't listen on {config.web.listen_address}: {error.strerror}; choose another --web.listen-address")
     try:

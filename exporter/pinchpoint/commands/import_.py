@@ -18,8 +18,9 @@ import click
 import msgspec
 
 from pinchpoint.benchmarks.document import run_document
+from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.benchmarks.reading import KINDS, Reading, TextReader
-from pinchpoint.runs import LATEST, Marker, RunState
+from pinchpoint.runs import LATEST, RunState, run_id
 from pinchpoint.session import store
 from pinchpoint.session.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import clean, fail, say, warn
@@ -169,7 +170,7 @@ def _keep(text: _Text, file: str, name: str | None, tags: dict[str, str]) -> Non
             continue
         numbered = f"{stem}-{number:0{digits}}" if len(text.readings) > 1 else stem
         try:
-            run, directory = store.new_run_directory(store.run_id(numbered, (), state.start))
+            run, directory = store.new_run_directory(run_id(numbered, (), state.start))
             marker = _marker(run, state, {**tags, HASH: text.digest})
             store.save(directory, RunRecord(marker, [], origin=text.origin, note=note))
         except OSError as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import click
 
-from pinchpoint.catalogue import all_metrics, judge_metrics
+from pinchpoint.metrics import EXPORTER, JUDGE
 from pinchpoint.model import Metric
 
 __all__ = ["command", "table"]
@@ -27,4 +27,4 @@ def _row(metric: Metric) -> str:
 @click.option("--judge", "of_judge", is_flag=True, help="List those of the judge instead.")
 def command(*, of_judge: bool) -> None:
     """List every metric that the exporter can serve, as a table in Markdown."""
-    click.echo(table(judge_metrics() if of_judge else all_metrics()), nl=False)
+    click.echo(table(JUDGE if of_judge else EXPORTER), nl=False)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
+from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.diagnosis.recent import Recent, RecentVerdicts
 from pinchpoint.model import Snapshots, time_of
-from pinchpoint.runs import Marker
 from pinchpoint.session import store
 from pinchpoint.session.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import clean, fail, warn

@@ -14,26 +14,28 @@ from typing import NoReturn
 import click
 from rich.console import Console
 
+from pinchpoint.benchmarks.markers import RunDirectory, default_run_directory
 from pinchpoint.benchmarks.pattern import pattern
-from pinchpoint.build import benchmark_kinds, local_sampler
+from pinchpoint.build import LocalSource, benchmark_kinds, local_sampler
 from pinchpoint.commands.options import targets_option
 from pinchpoint.config import Config, load_config, phase_pattern
+from pinchpoint.metrics import BUILD_INFO
 from pinchpoint.model import Snapshot
-from pinchpoint.runs import RunDirectory, default_run_directory
+from pinchpoint.runs import run_id
 from pinchpoint.session.session import Session
-from pinchpoint.session.store import new_run_directory, run_id
+from pinchpoint.session.store import new_run_directory
 from pinchpoint.session.supervise import Command, CommandError, end_like
 from pinchpoint.terminal.table import run_table
 from pinchpoint.tomlfile import ConfigError
 from pinchpoint.wire.prometheus import PrometheusError, fired_alerts
-from pinchpoint.wire.sources import LocalSource, PrometheusSource, Source, SourceError, TargetSource, Together, is_here
+from pinchpoint.wire.sources import PrometheusSource, Source, SourceError, TargetSource, Together, is_here
 
 __all__ = ["command"]
 
 DEFAULT_TARGET = "127.0.0.1:9748"
 FIRST_SECONDS = 10.0
 """Seconds in which a named target has to answer for the first time: its host may be busy."""
-BUILD = "pinchpoint_build_info"
+BUILD = BUILD_INFO.name
 """The metric that only an exporter of Pinchpoint has."""
 
 

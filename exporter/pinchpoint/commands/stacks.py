@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from pinchpoint.build import build_host
 from pinchpoint.config import Config
+from pinchpoint.metrics import WAITS_SOURCE_INFO
 from pinchpoint.probes.benchmark import Benchmark
 from pinchpoint.probes.waits import Waits
 from pinchpoint.threads.task_source import raise_file_limit
@@ -60,7 +61,7 @@ def _sample(runs: Benchmark, waits: Waits, seconds: float, interval: float) -> s
         waits.sample(now)
         due = max(due + interval, time.monotonic())
         time.sleep(max(0.0, due - time.monotonic()))
-    found = [point.labels for point in waits.points() if point.metric.name == "pinchpoint_waits_source_info"]
+    found = [point.labels for point in waits.points() if point.metric.name == WAITS_SOURCE_INFO.name]
     return " - ".join(filter(None, found[0])) if found else ""
 
 

@@ -12,7 +12,7 @@ from threading import Event, Lock, Thread
 
 import click
 
-from pinchpoint.build import local_sampler
+from pinchpoint.build import LocalSource, local_sampler
 from pinchpoint.commands.options import targets_option
 from pinchpoint.commands.stacks import show as show_stacks
 from pinchpoint.config import Config, ConfigError, load_config
@@ -22,7 +22,7 @@ from pinchpoint.judge.client import JudgeError, ask
 from pinchpoint.terminal.screen import Bell, is_screen, show_live, show_plain, status_of
 from pinchpoint.terminal.view import Down, HostView, Picture
 from pinchpoint.wire.fetch import Fetcher
-from pinchpoint.wire.sources import LocalSource, PrometheusSource, Source, SourceError, TargetSource
+from pinchpoint.wire.sources import PrometheusSource, Source, SourceError, TargetSource
 
 __all__ = ["command"]
 

@@ -12,6 +12,7 @@ from pinchpoint.diagnosis.check_daemons import DAEMONS
 from pinchpoint.diagnosis.check_fleet import FLEET, HEALTH
 from pinchpoint.diagnosis.check_host import HOST
 from pinchpoint.diagnosis.findings import Finding, Level, all_checks, checked, found
+from pinchpoint.metrics import ALERT_THRESHOLD
 from pinchpoint.model import Snapshot, Snapshots
 
 __all__ = ["NO_METRICS", "SILENT", "check", "sources"]
@@ -25,7 +26,7 @@ ORDER = (Level.PROBLEM, Level.HINT, Level.UNSEEN, Level.OK)
 
 def sources() -> list[str]:
     """Return every metric that a check needs, sorted."""
-    return sorted({name for entry in all_checks().values() for name in entry.source} | {"pinchpoint_alert_threshold"})
+    return sorted({name for entry in all_checks().values() for name in entry.source} | {ALERT_THRESHOLD.name})
 
 
 def check(

@@ -12,7 +12,30 @@ from pinchpoint.diagnosis.check_host import LookAtHost
 from pinchpoint.diagnosis.findings import Check, Level, Outcome, alert_threshold, fact, fine, found, listed
 from pinchpoint.diagnosis.series import label, series
 from pinchpoint.figures import format_figure
-from pinchpoint.model import Snapshot
+from pinchpoint.metrics import (
+    CEPH_CLIENT_BLIND_INSTANCES,
+    CEPH_CLIENT_BLOCKLISTED,
+    CEPH_CLIENT_INSTANCES,
+    CEPH_DAEMON_STUCK,
+    CEPH_SOCKET_PROBLEM_INFO,
+    CEPH_SOCKET_UP,
+    CGROUP_CPU_QUOTA_CPUS,
+    CGROUP_IO_LIMIT,
+    MDS_CACHE_BYTES,
+    MDS_CACHE_LIMIT_BYTES,
+    MDS_CACHE_PEAK_BYTES,
+    MDS_INODES,
+    OSD_SLOW_OPS,
+    PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS,
+    PROBE_SUCCESS,
+    SAMPLER_LOST_SAMPLES,
+    SAMPLER_PRIORITY_INFO,
+    SAMPLER_SAMPLES,
+    TASK_SOURCE_INFO,
+    TASKS_UNREADABLE,
+    WAITS_SOURCE_INFO,
+)
+from pinchpoint.model import Metric, Snapshot
 
 __all__ = ["DAEMONS"]
 
@@ -25,13 +48,13 @@ ROOMY = 4
 """A host has memory for a larger cache if it could hold this many times the present limit."""
 
 
-def _by(host: Snapshot, name: str, by: str) -> dict[str, float]:
+def _by(host: Snapshot, metric: Metric, by: str) -> dict[str, float]:
     """Return the value of every series of a metric, by one label."""
-    return {label(labels, by): value for labels, value in series(host, name)}
+    return {label(labels, by): value for labels, value in series(host, metric)}
 
 
 def probe_failing(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    probes = _by(host, "pinchpoint_probe_success", "probe")
+    probes = _by(host, PROBE_SUCCESS, "probe")
     if failing := sorted(probe for probe, success in probes.items() if not success):
         yield found(probes=listed(failing))
     elif probes:
@@ -39,17 +62,17 @@ def probe_failing(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 
 def unreadable(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    for _, number in series(host, "pinchpoint_tasks_unreadable"):
+    for _, number in series(host, TASKS_UNREADABLE):
         yield found(number=f"{number:.0f}") if number else fine()
 
 
 def schedstat(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    for labels, _ in series(host, "pinchpoint_task_source_info"):
+    for labels, _ in series(host, TASK_SOURCE_INFO):
         yield found(reason=label(labels, "reason")) if label(labels, "file") == "stat" else fine()
 
 
 def stacks(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    for labels, _ in series(host, "pinchpoint_waits_source_info"):
+    for labels, _ in series(host, WAITS_SOURCE_INFO):
         source = label(labels, "source")
         if source == "stack":
             yield fine()
@@ -59,16 +82,16 @@ def stacks(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 
 def sampler_priority(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    for labels, _ in series(host, "pinchpoint_sampler_priority_info"):
+    for labels, _ in series(host, SAMPLER_PRIORITY_INFO):
         policy, reason = label(labels, "policy"), label(labels, "reason")
         yield fine() if policy == "fifo" else found(policy=policy, reason=f"; {reason}" if reason else "")
 
 
 def lost_samples(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    lost = _by(host, "pinchpoint_sampler_lost_samples_total", "probe")
+    lost = _by(host, SAMPLER_LOST_SAMPLES, "probe")
     shares = {
         probe: lost.get(probe, 0.0) / due
-        for probe, taken in _by(host, "pinchpoint_sampler_samples_total", "probe").items()
+        for probe, taken in _by(host, SAMPLER_SAMPLES, "probe").items()
         if (due := taken + lost.get(probe, 0.0)) >= FEW
     }
     limit = alert_threshold(host, check)
@@ -79,14 +102,14 @@ def lost_samples(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 
 def clock_skew(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    times = _by(host, "pinchpoint_probe_last_success_timestamp_seconds", "probe").values()
+    times = _by(host, PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS, "probe").values()
     if newest := max(times, default=0.0):
         away = abs(host.time - newest)
         yield (found if away > (check.threshold or 0.0) else fine)(seconds=max(1, math.ceil(away)))
 
 
 def daemon_stuck(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    stuck = _by(host, "pinchpoint_ceph_daemon_stuck", "daemon")
+    stuck = _by(host, CEPH_DAEMON_STUCK, "daemon")
     if daemons := sorted(daemon for daemon, value in stuck.items() if value):
         yield found(daemons=listed(daemons))
     elif stuck:
@@ -94,11 +117,11 @@ def daemon_stuck(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 
 def socket_silent(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    sockets = _by(host, "pinchpoint_ceph_socket_up", "daemon")
-    stuck = _by(host, "pinchpoint_ceph_daemon_stuck", "daemon")
+    sockets = _by(host, CEPH_SOCKET_UP, "daemon")
+    stuck = _by(host, CEPH_DAEMON_STUCK, "daemon")
     reasons = {
         label(labels, "daemon"): label(labels, "reason")
-        for labels, value in series(host, "pinchpoint_ceph_socket_problem_info")
+        for labels, value in series(host, CEPH_SOCKET_PROBLEM_INFO)
         if value
     }
     silent = sorted(daemon for daemon, up in sockets.items() if not up and not stuck.get(daemon))
@@ -109,8 +132,8 @@ def socket_silent(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 
 def client_blind(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    every = _by(host, "pinchpoint_ceph_client_instances", "client")
-    blind = _by(host, "pinchpoint_ceph_client_blind_instances", "client")
+    every = _by(host, CEPH_CLIENT_INSTANCES, "client")
+    blind = _by(host, CEPH_CLIENT_BLIND_INSTANCES, "client")
     words = [f"{number:.0f} of {every.get(client, number):.0f} {client}" for client, number in blind.items() if number]
     if words:
         yield found(clients=listed(sorted(words)))
@@ -119,7 +142,7 @@ def client_blind(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 
 def blocklisted(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    clients = _by(host, "pinchpoint_ceph_client_blocklisted", "client")
+    clients = _by(host, CEPH_CLIENT_BLOCKLISTED, "client")
     if out := sorted(client for client, value in clients.items() if value):
         yield found(clients=listed(out))
     elif clients:
@@ -127,7 +150,7 @@ def blocklisted(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 
 def slow_ops(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    osds = _by(host, "pinchpoint_osd_slow_ops", "daemon")
+    osds = _by(host, OSD_SLOW_OPS, "daemon")
     if slow := sorted(osd for osd, number in osds.items() if number):
         yield found(daemons=listed(f"{osd} has {osds[osd]:.0f}" for osd in slow))
     elif osds:
@@ -145,7 +168,7 @@ def mds_cache_ram(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 
 def mds_cache_peak(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    limits, peaks = _cache_limits(host), _by(host, "pinchpoint_mds_cache_peak_bytes", "daemon")
+    limits, peaks = _cache_limits(host), _by(host, MDS_CACHE_PEAK_BYTES, "daemon")
     limit = alert_threshold(host, check)
     known = {daemon: peaks[daemon] for daemon in limits if daemon in peaks}
     if full := [daemon for daemon, peak in known.items() if peak >= limit * limits[daemon]]:
@@ -158,8 +181,8 @@ def mds_cache_small(host: Snapshot, check: Check) -> Iterator[Outcome]:
     limits, memory = _cache_limits(host), _memory(host)
     if memory is None or ROOMY * sum(limits.values()) > memory:
         return
-    sizes = _by(host, "pinchpoint_mds_cache_bytes", "daemon")
-    inodes = _by(host, "pinchpoint_mds_inodes", "daemon")
+    sizes = _by(host, MDS_CACHE_BYTES, "daemon")
+    inodes = _by(host, MDS_INODES, "daemon")
     for daemon, limit in limits.items():
         if limit <= (check.threshold or 0.0) * GIBIBYTE:
             room = ""
@@ -170,7 +193,7 @@ def mds_cache_small(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 
 def _cache_limits(host: Snapshot) -> dict[str, float]:
-    return dict(sorted(_by(host, "pinchpoint_mds_cache_limit_bytes", "daemon").items()))
+    return dict(sorted(_by(host, MDS_CACHE_LIMIT_BYTES, "daemon").items()))
 
 
 def _memory(host: Snapshot) -> float | None:
@@ -191,13 +214,13 @@ def _count(number: float) -> str:
 
 
 def quota(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    quotas = _by(host, "pinchpoint_cgroup_cpu_quota_cpus", "owner")
+    quotas = _by(host, CGROUP_CPU_QUOTA_CPUS, "owner")
     if quotas:
         yield found(owners=listed(f"{owner} {cpus:.3g} CPUs" for owner, cpus in sorted(quotas.items())))
 
 
 def io_limit(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    if owners := sorted({label(labels, "owner") for labels, _ in series(host, "pinchpoint_cgroup_io_limit")}):
+    if owners := sorted({label(labels, "owner") for labels, _ in series(host, CGROUP_IO_LIMIT)}):
         yield found(owners=listed(owners))
 
 

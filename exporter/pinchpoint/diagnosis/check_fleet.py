@@ -23,6 +23,15 @@ from pinchpoint.diagnosis.findings import (
     unseen,
 )
 from pinchpoint.diagnosis.series import LARGEST, label, series
+from pinchpoint.metrics import (
+    ALERT_THRESHOLD,
+    BUILD_INFO,
+    CEPH_CLIENT_INSTANCES,
+    CEPH_DAEMON_INFO,
+    CEPH_OPTION_DAEMONS,
+    OSD_PGS,
+    PROBE_SUCCESS,
+)
 from pinchpoint.model import Snapshots
 
 __all__ = ["FLEET", "HEALTH", "LookAtAll"]
@@ -30,7 +39,6 @@ __all__ = ["FLEET", "HEALTH", "LookAtAll"]
 LookAtAll = Callable[[Snapshots, Check], Iterator[Outcome]]
 
 HEALTH = "ceph_health_status"
-PROBES = "pinchpoint_probe_success"
 STATUS = {0: "HEALTH_OK", 1: "HEALTH_WARN", 2: "HEALTH_ERR"}
 NETWORK = "network:"
 INCOMPARABLE = ("cpu_model", "cpus", "memory_gib", "mtu", "mtu_members")
@@ -42,7 +50,7 @@ def hosts_differ(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
     for name, host in hosts.items():
         if settings := facts(host):
             groups.setdefault("with" if ceph_daemons(host) else "without", {})[name] = settings
-        elif PROBES in host.values:
+        elif PROBE_SUCCESS.name in host.values:
             yield Outcome(Level.UNSEEN, {}, (name,))
     for kind, group in sorted(groups.items()):
         if len(group) < 2:
@@ -91,7 +99,7 @@ def mtu(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
 def options_differ(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
     options: dict[str, dict[str, dict[str, float]]] = {}
     for host in hosts.values():
-        for labels, number in series(host, "pinchpoint_ceph_option_daemons"):
+        for labels, number in series(host, CEPH_OPTION_DAEMONS):
             values = options.setdefault(label(labels, "type"), {}).setdefault(label(labels, "option"), {})
             values[label(labels, "value")] = values.get(label(labels, "value"), 0.0) + number
     for type_, every in sorted(options.items()):
@@ -108,7 +116,7 @@ def options_differ(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
 def releases_differ(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
     clusters: dict[str, dict[str, list[str]]] = {}
     for host in hosts.values():
-        for labels, _ in series(host, "pinchpoint_ceph_daemon_info"):
+        for labels, _ in series(host, CEPH_DAEMON_INFO):
             if version := label(labels, "version"):
                 releases = clusters.setdefault(label(labels, "cluster"), {})
                 releases.setdefault(version, []).append(label(labels, "daemon"))
@@ -119,9 +127,7 @@ def releases_differ(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
 
 def versions_differ(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
     versions = {
-        name: label(labels, "version")
-        for name, host in hosts.items()
-        for labels, _ in series(host, "pinchpoint_build_info")
+        name: label(labels, "version") for name, host in hosts.items() for labels, _ in series(host, BUILD_INFO)
     }
     if len(set(versions.values())) > 1:
         yield _spread(versions)
@@ -170,7 +176,7 @@ def health(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
 
 def _has_ceph(hosts: Snapshots) -> Iterator[bool]:
     for host in hosts.values():
-        yield bool(ceph_daemons(host) or any(value for _, value in series(host, "pinchpoint_ceph_client_instances")))
+        yield bool(ceph_daemons(host) or any(value for _, value in series(host, CEPH_CLIENT_INSTANCES)))
 
 
 def nearfull(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
@@ -179,12 +185,12 @@ def nearfull(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
             yield found(checks=listed(sorted(short)))
 
 
-def _sums(hosts: Snapshots, name: str) -> dict[str, float]:
+def _sums(hosts: Snapshots, metric: str) -> dict[str, float]:
     """Return the sum of a manager's metric over its pools, by cluster; of several sources the largest."""
     sums: dict[str, float] = {}
     for host in hosts.values():
         own: dict[tuple[str, str], float] = {}
-        for labels, value in series(host, name):
+        for labels, value in series(host, metric):
             key = label(labels, "cluster"), label(labels, "instance")
             own[key] = own.get(key, 0.0) + value
         for (cluster, _), value in own.items():
@@ -230,7 +236,7 @@ def _osds(hosts: Snapshots) -> list[_Osd]:
         for labels, _ in series(host, "ceph_osd_metadata"):
             key = label(labels, "cluster"), label(labels, "ceph_daemon")
             classes[key] = label(labels, "device_class")
-        for labels, value in series(host, "pinchpoint_osd_pgs"):
+        for labels, value in series(host, OSD_PGS):
             if label(labels, "role") != "stray":
                 # Names of daemons are unique on one host only.
                 own = name, label(labels, "daemon")
@@ -250,7 +256,7 @@ def _threshold(hosts: Snapshots, check: Check) -> float:
     known = [
         value
         for host in hosts.values()
-        for labels, value in series(host, "pinchpoint_alert_threshold")
+        for labels, value in series(host, ALERT_THRESHOLD)
         if check.alert and label(labels, "alert") == check.alert
     ]
     return max(known, default=LARGEST if check.threshold is None else check.threshold)

@@ -10,6 +10,19 @@ from collections.abc import Callable, Iterator, Mapping
 
 from pinchpoint.diagnosis.findings import Check, Outcome, fact, facts, fine, found, listed, unseen
 from pinchpoint.diagnosis.series import label, series
+from pinchpoint.metrics import (
+    CEPH_CLIENT_INSTANCES,
+    CEPH_SOCKET_UP,
+    CGROUP_CPU_QUOTA_CPUS,
+    CPU_FREQUENCY_LIMIT_HERTZ,
+    CPU_FREQUENCY_MAX_HERTZ,
+    CPU_GOVERNOR_INFO,
+    CPU_IDLE_EXIT_SECONDS,
+    CPU_IDLE_STATE_DISABLED_CPUS,
+    CPU_IDLE_STATE_EXIT_LATENCY_SECONDS,
+    CPU_PERFORMANCE_LIMIT_RATIO,
+    CPU_TURBO_DISABLED,
+)
 from pinchpoint.model import Snapshot
 
 __all__ = ["HOST", "LookAtHost", "ceph_daemons", "kernel_instances", "kernel_release"]
@@ -24,7 +37,7 @@ CUT = "..."
 
 
 def governor(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    every = [labels for labels, _ in series(host, "pinchpoint_cpu_governor_info")]
+    every = [labels for labels, _ in series(host, CPU_GOVERNOR_INFO)]
     if not every:
         yield unseen()
         return
@@ -40,18 +53,18 @@ def governor(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 
 def turbo(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    for _, off in series(host, "pinchpoint_cpu_turbo_disabled"):
+    for _, off in series(host, CPU_TURBO_DISABLED):
         yield found() if off else fine()
 
 
 def performance_limit(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    for _, share in series(host, "pinchpoint_cpu_performance_limit_ratio"):
+    for _, share in series(host, CPU_PERFORMANCE_LIMIT_RATIO):
         yield found(share=f"{share:.0%}") if share < 1 else fine()
 
 
 def frequency_limit(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    most = max((hertz for _, hertz in series(host, "pinchpoint_cpu_frequency_max_hertz")), default=0.0)
-    limits = [hertz for _, hertz in series(host, "pinchpoint_cpu_frequency_limit_hertz") if hertz < most]
+    most = max((hertz for _, hertz in series(host, CPU_FREQUENCY_MAX_HERTZ)), default=0.0)
+    limits = [hertz for _, hertz in series(host, CPU_FREQUENCY_LIMIT_HERTZ) if hertz < most]
     words = {"most": f"{most / GIGAHERTZ:.2g}"}
     if limits:
         yield found(number=len(limits), limit=f"{min(limits) / GIGAHERTZ:.2g}", **words)
@@ -76,12 +89,9 @@ def idle_states_off(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 def _deep_states(host: Snapshot, check: Check) -> list[tuple[str, bool]] | None:
     """Return the states that take long to leave, and whether each is off everywhere; None where there is no state."""
-    latencies = [
-        (label(labels, "state"), value)
-        for labels, value in series(host, "pinchpoint_cpu_idle_state_exit_latency_seconds")
-    ]
-    cpus = sum(1 for _ in series(host, "pinchpoint_cpu_idle_exit_seconds_total"))
-    off = {label(labels, "state"): value for labels, value in series(host, "pinchpoint_cpu_idle_state_disabled_cpus")}
+    latencies = [(label(labels, "state"), value) for labels, value in series(host, CPU_IDLE_STATE_EXIT_LATENCY_SECONDS)]
+    cpus = sum(1 for _ in series(host, CPU_IDLE_EXIT_SECONDS))
+    off = {label(labels, "state"): value for labels, value in series(host, CPU_IDLE_STATE_DISABLED_CPUS)}
     least = (check.threshold or 0.0) * MICROSECOND * (1 - 1e-9)
     return [
         (f"{name} ({latency / MICROSECOND:.0f} us)", 0 < cpus <= off.get(name, 0.0))
@@ -144,7 +154,7 @@ def sync_aio(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 def cfs_fault(host: Snapshot, check: Check) -> Iterator[Outcome]:
     release = kernel_release(host)
-    owners = [label(labels, "owner") for labels, _ in series(host, "pinchpoint_cgroup_cpu_quota_cpus")]
+    owners = [label(labels, "owner") for labels, _ in series(host, CGROUP_CPU_QUOTA_CPUS)]
     if not owners or not _numbers(check.since) <= release < _numbers(check.before):
         return
     repaired = [_numbers(fixed) for fixed in check.words]
@@ -157,7 +167,7 @@ def kernel_instances(host: Snapshot) -> int:
     return int(
         sum(
             number
-            for labels, number in series(host, "pinchpoint_ceph_client_instances")
+            for labels, number in series(host, CEPH_CLIENT_INSTANCES)
             if re.fullmatch(r"ceph-(?:\d+|more)", label(labels, "client"))
         )
     )
@@ -213,9 +223,7 @@ def _options(settings: Mapping[str, str], fstype: str) -> list[str]:
 
 def ceph_fuse(host: Snapshot, check: Check) -> Iterator[Outcome]:
     number = sum(
-        number
-        for labels, number in series(host, "pinchpoint_ceph_client_instances")
-        if label(labels, "client") == "ceph-fuse"
+        number for labels, number in series(host, CEPH_CLIENT_INSTANCES) if label(labels, "client") == "ceph-fuse"
     )
     mounts = fact(host, "mounts:fuse.ceph-fuse")
     if number or mounts:
@@ -229,7 +237,7 @@ def mtu_members(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 def ceph_daemons(host: Snapshot) -> list[str]:
     """Return the Ceph daemons of a host that an exporter has found."""
-    return sorted(label(labels, "daemon") for labels, _ in series(host, "pinchpoint_ceph_socket_up"))
+    return sorted(label(labels, "daemon") for labels, _ in series(host, CEPH_SOCKET_UP))
 
 
 HOST: Mapping[str, LookAtHost] = {

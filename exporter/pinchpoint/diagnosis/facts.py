@@ -10,6 +10,20 @@ from collections import Counter
 from collections.abc import Iterator
 
 from pinchpoint.diagnosis.series import label, series
+from pinchpoint.metrics import (
+    CEPH_DAEMON_INFO,
+    CEPH_OPTION_DAEMONS,
+    CEPH_SOCKET_UP,
+    CGROUP_CPU_QUOTA_CPUS,
+    CGROUP_IO_LIMIT,
+    CPU_FREQUENCY_LIMIT_HERTZ,
+    CPU_GOVERNOR_INFO,
+    CPU_IDLE_STATE_DISABLED_CPUS,
+    CPU_PERFORMANCE_LIMIT_RATIO,
+    CPU_TURBO_DISABLED,
+    HOST_FACT_INFO,
+    MDS_RANK_HELD,
+)
 from pinchpoint.model import Snapshot, Snapshots
 
 __all__ = ["Facts", "absence_tells", "facts", "merged"]
@@ -78,56 +92,56 @@ def _facts(snapshot: Snapshot) -> dict[str, list[str]]:
 
 
 def _host(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    for labels, value in series(snapshot, "pinchpoint_host_fact_info"):
+    for labels, value in series(snapshot, HOST_FACT_INFO):
         if value:
             yield label(labels, "fact"), label(labels, "value")
 
 
 def _clock(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    for labels, value in series(snapshot, "pinchpoint_cpu_governor_info"):
+    for labels, value in series(snapshot, CPU_GOVERNOR_INFO):
         if value:
             yield "governor", label(labels, "governor")
             yield "cpu_driver", label(labels, "driver")
             yield "energy_preference", label(labels, "epp")
-    for _, value in series(snapshot, "pinchpoint_cpu_turbo_disabled"):
+    for _, value in series(snapshot, CPU_TURBO_DISABLED):
         yield "turbo", "off" if value else "on"
-    for _, value in series(snapshot, "pinchpoint_cpu_performance_limit_ratio"):
+    for _, value in series(snapshot, CPU_PERFORMANCE_LIMIT_RATIO):
         yield "cpu_performance_limit", f"{value:.0%}"
-    limits = {value for _, value in series(snapshot, "pinchpoint_cpu_frequency_limit_hertz")}
+    limits = {value for _, value in series(snapshot, CPU_FREQUENCY_LIMIT_HERTZ)}
     for value in limits:
         yield "cpu_frequency_limit", f"{value / HERTZ_PER_GIGAHERTZ:.2f} GHz"
 
 
 def _idle(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     """Yield each idle state, and whether the CPUs may use it."""
-    cpus = {label(labels, "value") for labels, _ in series(snapshot, "pinchpoint_host_fact_info")
+    cpus = {label(labels, "value") for labels, _ in series(snapshot, HOST_FACT_INFO)
             if label(labels, "fact") == "cpus"}  # fmt: skip
-    for labels, disabled in series(snapshot, "pinchpoint_cpu_idle_state_disabled_cpus"):
+    for labels, disabled in series(snapshot, CPU_IDLE_STATE_DISABLED_CPUS):
         state = label(labels, "state")
         everywhere = not cpus or f"{disabled:.0f}" in cpus
         yield f"idle_state:{state}", "on" if not disabled else "off" if everywhere else f"off on {disabled:.0f} CPUs"
 
 
 def _ceph(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    for labels, value in series(snapshot, "pinchpoint_ceph_option_daemons"):
+    for labels, value in series(snapshot, CEPH_OPTION_DAEMONS):
         if value:
             # An empty value is one too: the option's default may be to have none.
             yield f"{label(labels, 'type')}:{label(labels, 'option')}", label(labels, "value") or "(empty)"
-    for labels, _ in series(snapshot, "pinchpoint_ceph_daemon_info"):
+    for labels, _ in series(snapshot, CEPH_DAEMON_INFO):
         yield f"{_type(label(labels, 'daemon'))}:version", label(labels, "version")
-    daemons = {label(labels, "daemon") for labels, _ in series(snapshot, "pinchpoint_ceph_socket_up")}
+    daemons = {label(labels, "daemon") for labels, _ in series(snapshot, CEPH_SOCKET_UP)}
     for type_, number in Counter(map(_type, daemons)).items():
         if type_ in COUNTED:
             yield f"{type_}{DAEMONS}", str(number)
-    ranks = [value for _, value in series(snapshot, "pinchpoint_mds_rank_held")]
+    ranks = [value for _, value in series(snapshot, MDS_RANK_HELD)]
     if ranks:
         yield RANKS, f"{sum(ranks):.0f}"
 
 
 def _cgroups(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    for labels, value in series(snapshot, "pinchpoint_cgroup_cpu_quota_cpus"):
+    for labels, value in series(snapshot, CGROUP_CPU_QUOTA_CPUS):
         yield f"cpu_quota:{label(labels, 'owner')}", f"{value:.3g} CPUs"
-    for labels, value in series(snapshot, "pinchpoint_cgroup_io_limit"):
+    for labels, value in series(snapshot, CGROUP_IO_LIMIT):
         yield f"io_limit:{label(labels, 'owner')}:{label(labels, 'limit')}", f"{value:.0f}"
 
 

@@ -11,6 +11,7 @@ from importlib import resources
 import msgspec
 
 from pinchpoint.diagnosis.series import LARGEST, label, series
+from pinchpoint.metrics import ALERT_THRESHOLD, HOST_FACT_INFO
 from pinchpoint.model import Snapshot
 
 __all__ = [
@@ -29,7 +30,6 @@ __all__ = [
     "unseen",
 ]
 
-FACT = "pinchpoint_host_fact_info"
 NAMED = 6
 """Names that a sentence lists; of more it says how many there are."""
 
@@ -162,7 +162,7 @@ def checked(name: str, outcome: Outcome, hosts: tuple[str, ...]) -> Finding | No
 
 def facts(snapshot: Snapshot) -> dict[str, str]:
     """Return the settings of a host by their names."""
-    return {label(labels, "fact"): label(labels, "value") for labels, _ in series(snapshot, FACT)}
+    return {label(labels, "fact"): label(labels, "value") for labels, _ in series(snapshot, HOST_FACT_INFO)}
 
 
 def fact(snapshot: Snapshot, name: str) -> str:
@@ -172,7 +172,7 @@ def fact(snapshot: Snapshot, name: str) -> str:
 
 def alert_threshold(snapshot: Snapshot, check: Check) -> float:
     """Return the threshold of a check: the one of its alert that is in force on that host, else the check's own."""
-    for labels, value in series(snapshot, "pinchpoint_alert_threshold"):
+    for labels, value in series(snapshot, ALERT_THRESHOLD):
         if check.alert and label(labels, "alert") == check.alert:
             return value
     return LARGEST if check.threshold is None else check.threshold

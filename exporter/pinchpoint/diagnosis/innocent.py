@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pinchpoint.diagnosis.blame import Limit, is_full
 from pinchpoint.diagnosis.series import label, series
 from pinchpoint.diagnosis.usage import ResourceUse, Usage
+from pinchpoint.metrics import MDS_CACHE_BYTES, MDS_CACHE_LIMIT_BYTES
 from pinchpoint.model import Snapshot, Snapshots
 
 __all__ = ["innocent"]
@@ -42,8 +43,8 @@ def innocent(hosts: Mapping[str, Usage], after: Snapshots, ranking: Sequence[Lim
 
 
 def _caches(host: str, after: Snapshot, guilty: Set[tuple[str, str, str]]) -> Iterator[tuple[float, str]]:
-    limits = {label(labels, "daemon"): limit for labels, limit in series(after, "pinchpoint_mds_cache_limit_bytes")}
-    for labels, size in series(after, "pinchpoint_mds_cache_bytes"):
+    limits = {label(labels, "daemon"): limit for labels, limit in series(after, MDS_CACHE_LIMIT_BYTES)}
+    for labels, size in series(after, MDS_CACHE_BYTES):
         daemon = label(labels, "daemon")
         fill = size / limits[daemon] if limits.get(daemon) else 0.0
         if fill > FILL and (host, "mds_cache", daemon) not in guilty:

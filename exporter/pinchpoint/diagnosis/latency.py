@@ -15,7 +15,23 @@ from pinchpoint.diagnosis.blame import THRESHOLD, Workload, workloads
 from pinchpoint.diagnosis.series import label, series
 from pinchpoint.diagnosis.usage import Usage
 from pinchpoint.figures import format_figure
-from pinchpoint.model import Labels, Snapshot, Snapshots
+from pinchpoint.metrics import (
+    CEPH_CLIENT_INFLIGHT_SECONDS,
+    CEPH_CLIENT_REQUESTS,
+    CPU_IDLE_STATE_EXIT_LATENCY_SECONDS,
+    MDS_REPLIES,
+    MDS_REPLY_SECONDS,
+    OSD_KV_FLUSH_SECONDS,
+    OSD_KV_SYNC_SECONDS,
+    OSD_KV_SYNCS,
+    OSD_OP_QUEUE_SECONDS,
+    OSD_OP_SECONDS,
+    OSD_OPS,
+    TCP_RETRANSMITS,
+    TCP_RTT_MIN_SECONDS,
+    TCP_RTT_SECONDS,
+)
+from pinchpoint.model import Labels, Metric, Snapshot, Snapshots
 
 __all__ = ["Depth", "Inside", "Latency", "Path", "RoundTrip", "ShallowDisk", "Sleep", "SlowClock", "latency"]
 
@@ -47,9 +63,6 @@ KERNEL = "kernel"
 NAMES = {"mds": "MDS", "osd": "OSD"}
 KERNEL_CLIENT = re.compile(r"ceph-(?:\d+|more)|krbd")
 """What the kernel's mounts and RBD devices are called as clients (probe ceph_kernel)."""
-RTT, MIN_RTT = "pinchpoint_tcp_rtt_seconds", "pinchpoint_tcp_rtt_min_seconds"
-CLIENT_REQUESTS = "pinchpoint_ceph_client_requests_total"
-CLIENT_SECONDS = "pinchpoint_ceph_client_inflight_seconds_total"
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +243,7 @@ class _Window:
         self.seconds = max(use.seconds for use in hosts.values())
         self.work = work
         self.clients = set(work.clients) or {
-            label(labels, "client") for host in work.owners for labels, _ in self._gains(host, CLIENT_REQUESTS)
+            label(labels, "client") for host in work.owners for labels, _ in self._gains(host, CEPH_CLIENT_REQUESTS)
         }
 
     def concerns(self, target: str, waits: Mapping[str, float]) -> bool:
@@ -241,8 +254,8 @@ class _Window:
 
     def hosts_of(self, target: str) -> set[str]:
         """Return the hosts with daemons of this kind."""
-        name = "pinchpoint_mds_replies_total" if target == "mds" else "pinchpoint_osd_ops_total"
-        return {host for host, (_, after) in self.pairs.items() if any(series(after, name))}
+        metric = MDS_REPLIES if target == "mds" else OSD_OPS
+        return {host for host, (_, after) in self.pairs.items() if any(series(after, metric))}
 
     def path(self, target: str) -> Path:
         """Return what requests to the daemons of one kind take."""
@@ -264,12 +277,12 @@ class _Window:
     def _client(self, target: str) -> tuple[float, float]:
         """Return the answered requests of the benchmark's clients, and the time that they were in flight."""
         found = []
-        for name in (CLIENT_REQUESTS, CLIENT_SECONDS):
+        for metric in (CEPH_CLIENT_REQUESTS, CEPH_CLIENT_INFLIGHT_SECONDS):
             found.append(
                 sum(
                     gain
                     for host in self.work.owners
-                    for labels, gain in self._gains(host, name)
+                    for labels, gain in self._gains(host, metric)
                     if label(labels, "target") == target and self._serves(label(labels, "client"))
                 )
             )
@@ -279,26 +292,24 @@ class _Window:
         return client in self.clients or (KERNEL in self.clients and bool(KERNEL_CLIENT.fullmatch(client)))
 
     def _mds(self) -> Inside | None:
-        replies = self._sum("pinchpoint_mds_replies_total")
-        seconds = self._mean("pinchpoint_mds_reply_seconds_total", replies)
+        replies = self._sum(MDS_REPLIES)
+        seconds = self._mean(MDS_REPLY_SECONDS, replies)
         return None if replies is None or seconds is None else Inside(replies / self.seconds, seconds)
 
     def _osd(self) -> Inside | None:
-        operations = self._sum("pinchpoint_osd_ops_total")
-        seconds = self._mean("pinchpoint_osd_op_seconds_total", operations)
+        operations = self._sum(OSD_OPS)
+        seconds = self._mean(OSD_OP_SECONDS, operations)
         if operations is None or seconds is None:
             return None
-        found = Inside(
-            operations / self.seconds, seconds, self._mean("pinchpoint_osd_op_queue_seconds_total", operations)
-        )
-        reads = self._sum("pinchpoint_osd_ops_total", type="read") or 0.0
+        found = Inside(operations / self.seconds, seconds, self._mean(OSD_OP_QUEUE_SECONDS, operations))
+        reads = self._sum(OSD_OPS, type="read") or 0.0
         if operations - reads < WORTH * operations:
             return found  # nobody waits for commits
-        commits = self._sum("pinchpoint_osd_kv_syncs_total")
+        commits = self._sum(OSD_KV_SYNCS)
         return replace(
             found,
-            commit=self._mean("pinchpoint_osd_kv_sync_seconds_total", commits),
-            flush=self._mean("pinchpoint_osd_kv_flush_seconds_total", commits),
+            commit=self._mean(OSD_KV_SYNC_SECONDS, commits),
+            flush=self._mean(OSD_KV_FLUSH_SECONDS, commits),
         )
 
     def _round_trip(self) -> RoundTrip | None:
@@ -308,8 +319,8 @@ class _Window:
             if host not in self.pairs:
                 continue
             _, after = self.pairs[host]
-            least_of = {label(labels, "owner"): value for labels, value in series(after, MIN_RTT)}
-            for labels, value in series(after, RTT):
+            least_of = {label(labels, "owner"): value for labels, value in series(after, TCP_RTT_MIN_SECONDS)}
+            for labels, value in series(after, TCP_RTT_SECONDS):
                 owner = label(labels, "owner")
                 if owner in self._connected():
                     found.append(value)
@@ -322,7 +333,7 @@ class _Window:
         gains = [
             gain
             for host in self.pairs
-            for labels, gain in self._gains(host, "pinchpoint_tcp_retransmits_total")
+            for labels, gain in self._gains(host, TCP_RETRANSMITS)
             if label(labels, "owner").startswith(daemons)
             or (host in self.work.owners and label(labels, "owner") in self._connected())
         ]
@@ -333,28 +344,28 @@ class _Window:
         mounted = any(KERNEL_CLIENT.fullmatch(client) for client in self.clients)
         return self.clients | {KERNEL} if mounted else self.clients
 
-    def _sum(self, name: str, **labels: str) -> float | None:
+    def _sum(self, metric: Metric, **labels: str) -> float | None:
         """Return by how much a counter rose, over all series with these labels; None where there are none."""
         gains = [
             gain
             for host in self.pairs
-            for found, gain in self._gains(host, name)
+            for found, gain in self._gains(host, metric)
             if labels.items() <= dict(found).items()
         ]
         return sum(gains) if gains else None
 
-    def _mean(self, total: str, number: float | None) -> float | None:
+    def _mean(self, total: Metric, number: float | None) -> float | None:
         """Return what a counter of seconds rose for each of so many; None where it or they are not known."""
         seconds = self._sum(total)
         return None if seconds is None or number is None or number < 1 else seconds / number
 
-    def _gains(self, host: str, name: str) -> Iterator[tuple[Labels, float]]:
+    def _gains(self, host: str, metric: Metric) -> Iterator[tuple[Labels, float]]:
         """Yield by how much each series rose that both snapshots have; one that began anew says nothing."""
         if host not in self.pairs:
             return
         before, after = self.pairs[host]
-        earlier = dict(series(before, name))
-        for labels, value in series(after, name):
+        earlier = dict(series(before, metric))
+        for labels, value in series(after, metric):
             if labels in earlier and value >= earlier[labels]:
                 yield labels, value - earlier[labels]
 
@@ -376,8 +387,7 @@ def _sleeps(way: Mapping[str, Usage], after: Snapshots, request: float | None) -
         if use.idle is None:
             continue
         latencies = {
-            label(labels, "state"): value
-            for labels, value in series(after[name], "pinchpoint_cpu_idle_state_exit_latency_seconds")
+            label(labels, "state"): value for labels, value in series(after[name], CPU_IDLE_STATE_EXIT_LATENCY_SECONDS)
         }
         used = [state for state in use.idle.states if state.share >= DEEP and latencies.get(state.state)]
         if not used:

@@ -7,7 +7,24 @@ from dataclasses import dataclass
 
 from pinchpoint.benchmarks.events import OVER
 from pinchpoint.diagnosis.series import label, series
-from pinchpoint.model import Labels, Snapshot
+from pinchpoint.metrics import (
+    PHASE_ACTIVE,
+    PHASE_ELAPSED_SECONDS,
+    PHASE_EXPECTED_SECONDS,
+    PHASE_NUMBER,
+    PHASE_PROGRESS_RATIO,
+    PHASE_RATE,
+    PHASE_RESULT,
+    PHASE_STALLED_SECONDS,
+    PHASE_START_TIMESTAMP_SECONDS,
+    RUN_BLIND_INFO,
+    RUN_PHASES,
+    RUN_SCORE,
+    RUN_START_TIMESTAMP_SECONDS,
+    RUN_STATE,
+    RUN_VALID,
+)
+from pinchpoint.model import Labels, Metric, Snapshot
 from pinchpoint.runs import Result
 
 __all__ = ["Phase", "Run", "active_phases", "current_runs"]
@@ -64,22 +81,22 @@ class Run:
 def active_phases(snapshot: Snapshot) -> tuple[Phase, ...]:
     """Return the phases that go on, oldest first."""
 
-    def figures(name: str) -> dict[Labels, float]:
-        return dict(series(snapshot, name))
+    def figures(metric: Metric) -> dict[Labels, float]:
+        return dict(series(snapshot, metric))
 
     starts, numbers, progress = (
-        figures("pinchpoint_phase_start_timestamp_seconds"),
-        figures("pinchpoint_phase_number"),
-        figures("pinchpoint_phase_progress_ratio"),
+        figures(PHASE_START_TIMESTAMP_SECONDS),
+        figures(PHASE_NUMBER),
+        figures(PHASE_PROGRESS_RATIO),
     )
-    expected, stalled = figures("pinchpoint_phase_expected_seconds"), figures("pinchpoint_phase_stalled_seconds")
-    totals = {_run(labels): int(total) for labels, total in series(snapshot, "pinchpoint_run_phases")}
+    expected, stalled = figures(PHASE_EXPECTED_SECONDS), figures(PHASE_STALLED_SECONDS)
+    totals = {_run(labels): int(total) for labels, total in series(snapshot, RUN_PHASES)}
     rates: dict[tuple[str, str], list[Result]] = {}
-    for labels, rate in series(snapshot, "pinchpoint_phase_rate"):
+    for labels, rate in series(snapshot, PHASE_RATE):
         result = Result(label(labels, "operation"), label(labels, "unit"), rate)
         rates.setdefault((label(labels, "run"), label(labels, "phase")), []).append(result)
     found = []
-    for labels, active in series(snapshot, "pinchpoint_phase_active"):
+    for labels, active in series(snapshot, PHASE_ACTIVE):
         if active:
             benchmark, run, phase = (label(labels, name) for name in ("benchmark", "run", "phase"))
             found.append(
@@ -111,29 +128,29 @@ def _main(result: Result) -> tuple[int, float, str]:
 
 def current_runs(snapshot: Snapshot, phases: Sequence[Phase]) -> tuple[Run, ...]:
     """Return the runs that go on or ended less than `RECENT` seconds ago, oldest first; `phases` go on."""
-    starts = {_run(labels): start for labels, start in series(snapshot, "pinchpoint_run_start_timestamp_seconds")}
-    valid = {_run(labels): bool(value) for labels, value in series(snapshot, "pinchpoint_run_valid")}
-    begins = dict(series(snapshot, "pinchpoint_phase_start_timestamp_seconds"))
+    starts = {_run(labels): start for labels, start in series(snapshot, RUN_START_TIMESTAMP_SECONDS)}
+    valid = {_run(labels): bool(value) for labels, value in series(snapshot, RUN_VALID)}
+    begins = dict(series(snapshot, PHASE_START_TIMESTAMP_SECONDS))
     ends: dict[str, float] = {}
     order: dict[tuple[str, str], float] = {}
-    for labels, elapsed in series(snapshot, "pinchpoint_phase_elapsed_seconds"):
+    for labels, elapsed in series(snapshot, PHASE_ELAPSED_SECONDS):
         begin = begins.get(labels, 0.0)
         order[_run(labels), label(labels, "phase")] = begin
         ends[_run(labels)] = max(begin + elapsed, ends.get(_run(labels), 0.0))
     results: dict[tuple[str, str], Result] = {}
-    for labels, value in series(snapshot, "pinchpoint_phase_result"):
+    for labels, value in series(snapshot, PHASE_RESULT):
         key = _run(labels), label(labels, "phase")
         result = Result(label(labels, "operation"), label(labels, "unit"), value)
         results[key] = min(results.get(key, result), result, key=_main)
     scores: dict[str, Result] = {}
-    for labels, value in series(snapshot, "pinchpoint_run_score"):
+    for labels, value in series(snapshot, RUN_SCORE):
         if label(labels, "unit") == "score":
             scores[_run(labels)] = Result("score", "score", value)
     blind: dict[str, list[str]] = {}
-    for labels, _ in series(snapshot, "pinchpoint_run_blind_info"):
+    for labels, _ in series(snapshot, RUN_BLIND_INFO):
         blind.setdefault(_run(labels), []).append(label(labels, "what"))
     found = []
-    for labels, present in series(snapshot, "pinchpoint_run_state"):
+    for labels, present in series(snapshot, RUN_STATE):
         run, state = _run(labels), label(labels, "state")
         end = ends.get(run, starts.get(run, 0.0)) if state in OVER else None
         if not present or (end is not None and snapshot.time - end > RECENT):

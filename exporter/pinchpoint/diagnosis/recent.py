@@ -13,6 +13,7 @@ from pinchpoint.diagnosis.series import label
 from pinchpoint.diagnosis.usage import Usage, usage
 from pinchpoint.diagnosis.verdict import Judge, Kind, Verdict, judge
 from pinchpoint.diagnosis.window import with_ended
+from pinchpoint.metrics import WORKLOAD_SECONDS
 from pinchpoint.model import Snapshot
 
 __all__ = ["WINDOW", "Judged", "Recent", "RecentVerdicts"]
@@ -178,7 +179,7 @@ def _goes_on(snapshot: Snapshot, work: Workload, phase: str) -> bool:
     """Return whether a run goes on in a phase, where there is one, as far as a host knows it by name."""
     if phase:
         return any((one.run, one.phase) == (work.run, phase) for one in active_phases(snapshot))
-    times = snapshot.values.get("pinchpoint_workload_seconds_total", {})
+    times = snapshot.values.get(WORKLOAD_SECONDS.name, {})
     return any((label(labels, "benchmark"), label(labels, "run")) == work[:2] for labels in times)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pinchpoint.model import Labels, Snapshot
+from pinchpoint.model import Labels, Metric, Snapshot
 
 __all__ = ["LARGEST", "finite", "label", "series"]
 
@@ -29,8 +29,9 @@ def label(labels: Labels, name: str) -> str:
     return ""
 
 
-def series(snapshot: Snapshot, name: str) -> Iterator[tuple[Labels, float]]:
-    """Yield labels and value of every series of one metric."""
+def series(snapshot: Snapshot, metric: Metric | str) -> Iterator[tuple[Labels, float]]:
+    """Yield labels and value of every series of one metric, which has only its name where it is not ours."""
+    name = metric if isinstance(metric, str) else metric.name
     for labels, raw in snapshot.values.get(name, {}).items():
         if (value := finite(raw)) is not None:
             yield labels, value

@@ -16,10 +16,48 @@ from functools import lru_cache
 
 from pinchpoint.diagnosis.progress import Phase, Run, active_phases, current_runs
 from pinchpoint.diagnosis.series import LARGEST, finite, label, series
-from pinchpoint.model import Labels, Snapshot, Snapshots
+from pinchpoint.metrics import (
+    CEPH_CLIENT_CLUSTER_INFO,
+    CEPH_DAEMON_INFO,
+    CEPH_DAEMON_STUCK,
+    CEPH_SOCKET_PROBLEM_INFO,
+    CPU_CLOCK_RATIO,
+    CPU_FREQUENCY_HERTZ,
+    CPU_FREQUENCY_MAX_HERTZ,
+    CPU_GOVERNOR_INFO,
+    CPU_IDLE_EXIT_SECONDS,
+    CPU_IDLE_STATE_DISABLED_CPUS,
+    CPU_IDLE_STATE_EXIT_LATENCY_SECONDS,
+    CPU_IDLE_STATE_SECONDS,
+    MEMORY_ALLOCATION_STALLS,
+    MEMORY_DIRTY_BYTES,
+    MEMORY_DIRTY_THRESHOLD_BYTES,
+    MEMORY_WRITEBACK_BYTES,
+    NETWORK_NAMESPACE_HIDDEN_INFO,
+    PROBE_INTERVAL_SECONDS,
+    PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS,
+    PROBE_PRESENT,
+    PROBE_SUCCESS,
+    RESOURCE_BUSY_SECONDS,
+    RESOURCE_RUNQUEUE_SECONDS,
+    RESOURCE_SATURATED_SECONDS,
+    RESOURCE_THRESHOLD_RATIO,
+    SAMPLER_LATE_SAMPLES,
+    SAMPLER_LOST_SAMPLES,
+    SAMPLER_SAMPLES,
+    SELF_CPU_SECONDS,
+    STORAGE_DEVICE_INFO,
+    THREAD_CPU_SECONDS,
+    THREAD_RUNQUEUE_SECONDS,
+    THREADS,
+    UNKNOWN_THREAD_BUSY_RATIO,
+    WORKLOAD_CLIENT_INFO,
+    WORKLOAD_OWNER_INFO,
+    WORKLOAD_SECONDS,
+)
+from pinchpoint.model import Labels, Metric, Snapshot, Snapshots
 
 __all__ = [
-    "UNKNOWN_THREAD",
     "BlindProbe",
     "Clock",
     "Idle",
@@ -40,9 +78,6 @@ __all__ = [
     "usages",
 ]
 
-PROBLEM = "pinchpoint_ceph_socket_problem_info"
-UNKNOWN_THREAD = "pinchpoint_unknown_thread_busy_ratio"
-HIDDEN = "pinchpoint_network_namespace_hidden_info"
 SHORTEST = 1e-3
 """Seconds: two snapshots that are closer together than this say nothing."""
 MOST_CPUS = 8192
@@ -301,13 +336,13 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
         _memory(window),
         _blind(window),
         _silent(window),
-        tuple(sorted(probe for probe, present in window.by("pinchpoint_probe_present", "probe") if not present)),
+        tuple(sorted(probe for probe, present in window.by(PROBE_PRESENT, "probe") if not present)),
         _own(window),
         _workloads(window),
         _clusters(window),
         _devices(window),
         _unknown(window, resources),
-        {label(labels, "owner"): label(labels, "reason") for labels, _ in window.now(HIDDEN)},
+        {label(labels, "owner"): label(labels, "reason") for labels, _ in window.now(NETWORK_NAMESPACE_HIDDEN_INFO)},
     )
 
 
@@ -329,8 +364,8 @@ def _renamed(use: Usage, seen: tuple[str, str, float] | None) -> Usage:
 
 def restarted(before: Snapshot, after: Snapshot) -> bool:
     """Return whether the exporter was started in between, so that all of its integrals began at zero."""
-    samples = before.values.get("pinchpoint_sampler_samples_total", {})
-    return any(value < samples.get(labels, 0.0) for labels, value in series(after, "pinchpoint_sampler_samples_total"))
+    samples = before.values.get(SAMPLER_SAMPLES.name, {})
+    return any(value < samples.get(labels, 0.0) for labels, value in series(after, SAMPLER_SAMPLES))
 
 
 class _Window:
@@ -342,30 +377,30 @@ class _Window:
         self.seconds = seconds
         self.restarted = restarted(before, after)
         # A probe that hangs has no series: when it goes on, they come back with all of their past.
-        worked = {probe for probe, _ in self.then("pinchpoint_probe_last_success_timestamp_seconds")}
-        self._gap = any(not ok and probe in worked for probe, ok in self.then("pinchpoint_probe_success"))
+        worked = {probe for probe, _ in self.then(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS)}
+        self._gap = any(not ok and probe in worked for probe, ok in self.then(PROBE_SUCCESS))
 
-    def then(self, name: str) -> Iterator[tuple[str, float]]:
-        """Yield the probe and the earlier value of every series of `name`."""
-        for labels, raw in self.before.values.get(name, {}).items():
+    def then(self, metric: Metric) -> Iterator[tuple[str, float]]:
+        """Yield the probe and the earlier value of every series of `metric`."""
+        for labels, raw in self.before.values.get(metric.name, {}).items():
             if (value := finite(raw)) is not None:
                 yield label(labels, "probe"), value
 
-    def now(self, name: str) -> Iterator[tuple[Labels, float]]:
-        """Yield the later value of every series of `name`."""
-        return series(self.after, name)
+    def now(self, metric: Metric) -> Iterator[tuple[Labels, float]]:
+        """Yield the later value of every series of `metric`."""
+        return series(self.after, metric)
 
-    def by(self, name: str, by: str) -> Iterator[tuple[str, float]]:
-        """Yield one label and the later value of every series of `name`."""
-        for labels, value in self.now(name):
+    def by(self, metric: Metric, by: str) -> Iterator[tuple[str, float]]:
+        """Yield one label and the later value of every series of `metric`."""
+        for labels, value in self.now(metric):
             yield label(labels, by), value
 
-    def value(self, name: str, **labels: str) -> float | None:
+    def value(self, metric: Metric, **labels: str) -> float | None:
         """Return the later value of one series."""
-        return finite(self.after.value(name, **labels))
+        return finite(self.after.value(metric.name, **labels))
 
-    def gains(self, name: str, most: float, *, born: bool) -> Iterator[tuple[Labels, float]]:
-        """Yield by how much each series of the counter `name` rose, as far as that can be known.
+    def gains(self, metric: Metric, most: float, *, born: bool) -> Iterator[tuple[Labels, float]]:
+        """Yield by how much each series of the counter `metric` rose, as far as that can be known.
 
         A value that is smaller than before comes from an exporter (or a host) that was started in between, and counts
         from zero. `born` tells that the counter is an integral of Pinchpoint's own, which begins at zero when its
@@ -373,8 +408,8 @@ class _Window:
         A new counter of the kernel ran long before. What counts from zero can't have risen by more than `most`, or it
         did not begin in this interval.
         """
-        earlier = {} if born and self.restarted else self.before.values.get(name, {})
-        later = self.after.values.get(name, {})
+        earlier = {} if born and self.restarted else self.before.values.get(metric.name, {})
+        later = self.after.values.get(metric.name, {})
         from_zero = born and (self.restarted or not self._gap)
         # The series of two scrapes are mostly the same ones: to look each of them up takes half of a judge's time.
         same = list(earlier) == list(later)
@@ -386,9 +421,9 @@ class _Window:
             elif 0 <= value <= most and value < LARGEST and (from_zero or (old is not None and 0 <= old < LARGEST)):
                 yield labels, value
 
-    def gain(self, name: str) -> float | None:
-        """Return by how much the counter `name` of the kernel, or of the process, rose over all of its series."""
-        gains = [gain for _, gain in self.gains(name, LARGEST, born=False)]
+    def gain(self, metric: Metric) -> float | None:
+        """Return by how much the counter `metric` of the kernel, or of the process, rose over all of its series."""
+        gains = [gain for _, gain in self.gains(metric, LARGEST, born=False)]
         return sum(gains) if gains else None
 
     def sampled(self, probe: str) -> float:
@@ -397,8 +432,8 @@ class _Window:
         Two snapshots 1 s apart hold no, one or two samples of a probe that samples once a second: its counters rose
         for the time between its samples, not for the time between the snapshots.
         """
-        old = finite(self.before.value("pinchpoint_probe_last_success_timestamp_seconds", probe=probe))
-        new = self.value("pinchpoint_probe_last_success_timestamp_seconds", probe=probe)
+        old = finite(self.before.value(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS.name, probe=probe))
+        new = self.value(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS, probe=probe)
         if not old or not new or new < old:
             return self.seconds
         return new - old
@@ -407,14 +442,14 @@ class _Window:
 def _resources(window: _Window) -> tuple[ResourceUse, ...]:
     # The first sample that a resource is in may have begun before the interval did.
     most = 2 * window.seconds
-    saturated = dict(window.gains("pinchpoint_resource_saturated_seconds_total", most, born=True))
+    saturated = dict(window.gains(RESOURCE_SATURATED_SECONDS, most, born=True))
     runqueue = {
         (label(labels, "resource"), label(labels, "owner")): gain
-        for labels, gain in window.gains("pinchpoint_resource_runqueue_seconds_total", most, born=True)
+        for labels, gain in window.gains(RESOURCE_RUNQUEUE_SECONDS, most, born=True)
     }
-    thresholds = dict(window.by("pinchpoint_resource_threshold_ratio", "resource"))
+    thresholds = dict(window.by(RESOURCE_THRESHOLD_RATIO, "resource"))
     found = []
-    for labels, busy in window.gains("pinchpoint_resource_busy_seconds_total", most, born=True):
+    for labels, busy in window.gains(RESOURCE_BUSY_SECONDS, most, born=True):
         name, owner = label(labels, "resource"), label(labels, "owner")
         seconds = window.sampled(PROBE_OF[name]) if name in PROBE_OF else window.seconds
         if seconds < SHORTEST:
@@ -445,10 +480,10 @@ def _fullness(use: ResourceUse) -> tuple[float, float, str, str]:
 
 def _roles(window: _Window) -> tuple[RoleUse, ...]:
     most = MOST_CPUS * window.seconds
-    waits = dict(window.gains("pinchpoint_thread_runqueue_seconds_total", most, born=True))
-    threads = dict(window.now("pinchpoint_threads"))
+    waits = dict(window.gains(THREAD_RUNQUEUE_SECONDS, most, born=True))
+    threads = dict(window.now(THREADS))
     found = []
-    for labels, cpu in window.gains("pinchpoint_thread_cpu_seconds_total", most, born=True):
+    for labels, cpu in window.gains(THREAD_CPU_SECONDS, most, born=True):
         waited = waits.get(labels)
         found.append(
             RoleUse(
@@ -468,57 +503,54 @@ def _idle(window: _Window) -> Idle | None:
         return None
     totals: dict[str, float] = {}
     cpus: set[str] = set()
-    for labels, gain in window.gains("pinchpoint_cpu_idle_state_seconds_total", seconds, born=False):
+    for labels, gain in window.gains(CPU_IDLE_STATE_SECONDS, seconds, born=False):
         cpus.add(label(labels, "cpu"))
         state = label(labels, "state")
         totals[state] = totals.get(state, 0.0) + gain
-    latency = dict(window.by("pinchpoint_cpu_idle_state_exit_latency_seconds", "state"))
-    disabled = dict(window.by("pinchpoint_cpu_idle_state_disabled_cpus", "state"))
+    latency = dict(window.by(CPU_IDLE_STATE_EXIT_LATENCY_SECONDS, "state"))
+    disabled = dict(window.by(CPU_IDLE_STATE_DISABLED_CPUS, "state"))
     states = tuple(
         IdleState(state, min(1.0, totals[state] / len(cpus) / seconds), int(disabled.get(state, 0)))
         for state in sorted(totals, key=lambda state: (latency.get(state, 0.0), state))
     )
-    lost = [
-        min(1.0, gain / seconds)
-        for _, gain in window.gains("pinchpoint_cpu_idle_exit_seconds_total", seconds, born=False)
-    ]
+    lost = [min(1.0, gain / seconds) for _, gain in window.gains(CPU_IDLE_EXIT_SECONDS, seconds, born=False)]
     if not states and not lost:
         return None
     return Idle(states, sum(lost) / len(lost) if lost else None, max(lost, default=None))
 
 
 def _clock(window: _Window) -> Clock | None:
-    hertz = [value for _, value in window.now("pinchpoint_cpu_frequency_hertz")]
+    hertz = [value for _, value in window.now(CPU_FREQUENCY_HERTZ)]
     if not hertz:
         return None
-    limits = [value for _, value in window.now("pinchpoint_cpu_frequency_max_hertz")]
+    limits = [value for _, value in window.now(CPU_FREQUENCY_MAX_HERTZ)]
     mean = sum(hertz) / len(hertz)
     limit = sum(limits) / len(limits) if limits else None
-    governors = {governor for governor, used in window.by("pinchpoint_cpu_governor_info", "governor") if used}
+    governors = {governor for governor, used in window.by(CPU_GOVERNOR_INFO, "governor") if used}
     # A maximum under 1 Hz is no clock, and what is divided by it is no ratio.
     ratio = mean / limit if limit is not None and limit >= 1 else None
-    busy = window.value("pinchpoint_cpu_clock_ratio", cpus="busy")
+    busy = window.value(CPU_CLOCK_RATIO, cpus="busy")
     return Clock(mean, limit, ratio, busy, tuple(sorted(governors)))
 
 
 def _memory(window: _Window) -> Memory:
     return Memory(
-        window.value("pinchpoint_memory_dirty_bytes"),
-        window.value("pinchpoint_memory_writeback_bytes"),
-        window.value("pinchpoint_memory_dirty_threshold_bytes"),
-        window.gain("pinchpoint_memory_allocation_stalls_total"),
+        window.value(MEMORY_DIRTY_BYTES),
+        window.value(MEMORY_WRITEBACK_BYTES),
+        window.value(MEMORY_DIRTY_THRESHOLD_BYTES),
+        window.gain(MEMORY_ALLOCATION_STALLS),
     )
 
 
 def _blind(window: _Window) -> tuple[BlindProbe, ...]:
-    last = dict(window.by("pinchpoint_probe_last_success_timestamp_seconds", "probe"))
-    intervals = dict(window.by("pinchpoint_probe_interval_seconds", "probe"))
+    last = dict(window.by(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS, "probe"))
+    intervals = dict(window.by(PROBE_INTERVAL_SECONDS, "probe"))
     # The times are of the exporter's clock, which need not be ours: its present is the newest of them, or, should all
     # of its probes stand still, as much later than the earlier newest one as the snapshots are apart.
-    earlier = [value for _, value in window.then("pinchpoint_probe_last_success_timestamp_seconds")]
+    earlier = [value for _, value in window.then(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS)]
     now = max([*last.values(), *(value + window.seconds for value in earlier)], default=0.0)
     found = []
-    for probe, success in sorted(window.by("pinchpoint_probe_success", "probe")):
+    for probe, success in sorted(window.by(PROBE_SUCCESS, "probe")):
         age = max(0.0, now - last[probe]) if probe in last else None
         limit = max(STALE_LEAST, STALE_INTERVALS * intervals.get(probe, RAREST))
         if not success or (age is not None and age > limit):
@@ -527,19 +559,19 @@ def _blind(window: _Window) -> tuple[BlindProbe, ...]:
 
 
 def _silent(window: _Window) -> tuple[SilentDaemon, ...]:
-    stuck = dict(window.by("pinchpoint_ceph_daemon_stuck", "daemon"))
-    reasons = {label(labels, "daemon"): label(labels, "reason") for labels, _ in window.now(PROBLEM)}
+    stuck = dict(window.by(CEPH_DAEMON_STUCK, "daemon"))
+    reasons = {label(labels, "daemon"): label(labels, "reason") for labels, _ in window.now(CEPH_SOCKET_PROBLEM_INFO)}
     return tuple(SilentDaemon(daemon, reason, bool(stuck.get(daemon))) for daemon, reason in sorted(reasons.items()))
 
 
 def _own(window: _Window) -> Own:
     seconds = window.sampled("self")
-    cpu = window.gain("pinchpoint_self_cpu_seconds_total")
+    cpu = window.gain(SELF_CPU_SECONDS)
     return Own(
         None if cpu is None or seconds < SHORTEST else cpu / seconds,
-        window.gain("pinchpoint_sampler_samples_total") or 0.0,
-        window.gain("pinchpoint_sampler_lost_samples_total") or 0.0,
-        window.gain("pinchpoint_sampler_late_samples_total") or 0.0,
+        window.gain(SAMPLER_SAMPLES) or 0.0,
+        window.gain(SAMPLER_LOST_SAMPLES) or 0.0,
+        window.gain(SAMPLER_LATE_SAMPLES) or 0.0,
     )
 
 
@@ -549,27 +581,27 @@ def _workloads(window: _Window) -> tuple[WorkloadUse, ...]:
         return ()
     waits: dict[tuple[str, str], dict[str, float]] = {}
     most = MOST_CPUS * window.seconds
-    for labels, gain in window.gains("pinchpoint_workload_seconds_total", most, born=True):
+    for labels, gain in window.gains(WORKLOAD_SECONDS, most, born=True):
         key = label(labels, "benchmark"), label(labels, "run")
         waits.setdefault(key, {})[label(labels, "wait")] = gain / seconds
-    owners = _names(window, "pinchpoint_workload_owner_info", "owner")
-    clients = _names(window, "pinchpoint_workload_client_info", "client")
+    owners = _names(window, WORKLOAD_OWNER_INFO, "owner")
+    clients = _names(window, WORKLOAD_CLIENT_INFO, "client")
     found = [WorkloadUse(*key, time, owners.get(key, ()), clients.get(key, ())) for key, time in waits.items()]
     return tuple(sorted(found, key=lambda use: (use.waits.get("idle", 0.0) - sum(use.waits.values()), use.run)))
 
 
-def _names(window: _Window, name: str, by: str) -> dict[tuple[str, str], tuple[str, ...]]:
+def _names(window: _Window, metric: Metric, by: str) -> dict[tuple[str, str], tuple[str, ...]]:
     """Return one label of an info metric's series, by benchmark and run."""
     found: dict[tuple[str, str], set[str]] = {}
-    for labels, _ in window.now(name):
+    for labels, _ in window.now(metric):
         found.setdefault((label(labels, "benchmark"), label(labels, "run")), set()).add(label(labels, by))
     return {key: tuple(sorted(names)) for key, names in found.items()}
 
 
 def _clusters(window: _Window) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
-    for name, by in (("pinchpoint_ceph_daemon_info", "daemon"), ("pinchpoint_ceph_client_cluster_info", "client")):
-        for labels, _ in window.now(name):
+    for metric, by in ((CEPH_DAEMON_INFO, "daemon"), (CEPH_CLIENT_CLUSTER_INFO, "client")):
+        for labels, _ in window.now(metric):
             if cluster := label(labels, "cluster"):
                 found.setdefault(label(labels, by), set()).add(cluster)
     return {owner: frozenset(clusters) for owner, clusters in found.items()}
@@ -578,13 +610,13 @@ def _clusters(window: _Window) -> dict[str, frozenset[str]]:
 def _devices(window: _Window) -> tuple[StorageDevice, ...]:
     found = {
         StorageDevice(label(labels, "owner"), label(labels, "device"), label(labels, "bdi"))
-        for labels, _ in window.now("pinchpoint_storage_device_info")
+        for labels, _ in window.now(STORAGE_DEVICE_INFO)
     }
     return tuple(sorted(found, key=lambda device: (device.owner, device.device, device.bdi)))
 
 
 def _unknown(window: _Window, resources: tuple[ResourceUse, ...]) -> UnknownThread | None:
-    found = max(window.now(UNKNOWN_THREAD), key=lambda sample: sample[1], default=None)
+    found = max(window.now(UNKNOWN_THREAD_BUSY_RATIO), key=lambda sample: sample[1], default=None)
     if found is None:
         return None
     labels, busy = found

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pinchpoint.diagnosis.series import finite, label
-from pinchpoint.diagnosis.usage import UNKNOWN_THREAD, restarted
+from pinchpoint.diagnosis.usage import restarted
+from pinchpoint.metrics import STORAGE_DEVICE_INFO, UNKNOWN_THREAD_BUSY_RATIO
 from pinchpoint.model import STALE, Snapshot, Snapshots, time_of
 from pinchpoint.runs import PhaseMark
 
@@ -23,7 +24,7 @@ ENDING = (
     "pinchpoint_resource_",
     "pinchpoint_workload_",
     "pinchpoint_thread_",
-    "pinchpoint_storage_device_info",
+    STORAGE_DEVICE_INFO.name,
 )
 """Begin the names of series that go with their process: what it used belongs to the phase all the same."""
 PART = 3.0
@@ -340,7 +341,7 @@ class Sightings:
         """Take the next moment."""
         self.times.append(time_of(moment))
         for host, snapshot in moment.items():
-            for labels, value in snapshot.values.get(UNKNOWN_THREAD, {}).items():
+            for labels, value in snapshot.values.get(UNKNOWN_THREAD_BUSY_RATIO.name, {}).items():
                 self.add(host, label(labels, "thread"), label(labels, "process"), value)
 
     def add(self, host: str, thread: str, process: str, value: float) -> None:

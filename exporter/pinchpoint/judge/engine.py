@@ -15,6 +15,7 @@ from pinchpoint.diagnosis.recent import Judged, Recent, RecentVerdicts
 from pinchpoint.diagnosis.series import finite
 from pinchpoint.diagnosis.verdict import Verdict, judge_phase
 from pinchpoint.diagnosis.window import Sightings, Stream, Window, Windows
+from pinchpoint.metrics import PHASE_ELAPSED_SECONDS
 from pinchpoint.model import Snapshot, Snapshots, time_of
 
 __all__ = ["Engine", "PhaseVerdict"]
@@ -169,4 +170,4 @@ class Engine:
 def _elapsed(snapshot: Snapshot, phase: Phase) -> float | None:
     """Return for how many seconds a phase has gone on, or went on, by the clock of its host."""
     names = {"benchmark": phase.benchmark, "run": phase.run, "phase": phase.phase}
-    return finite(snapshot.value("pinchpoint_phase_elapsed_seconds", **names))
+    return finite(snapshot.value(PHASE_ELAPSED_SECONDS.name, **names))

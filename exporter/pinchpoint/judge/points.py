@@ -10,7 +10,16 @@ from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.diagnosis.verdict import Limit, Verdict
 from pinchpoint.judge.engine import PhaseVerdict
 from pinchpoint.judge.hosts import Problem
-from pinchpoint.judge.metrics import BLAME, FACT, HOSTS, PHASE, PROBLEM, SINCE, VERDICT, WAIT
+from pinchpoint.metrics import (
+    JUDGE_HOSTS,
+    JUDGE_PROBLEM_INFO,
+    PHASE_VERDICT_INFO,
+    RUN_FACT_HOSTS,
+    VERDICT_BLAME_RATIO,
+    VERDICT_INFO,
+    VERDICT_START_TIMESTAMP_SECONDS,
+    VERDICT_WAIT_RATIO,
+)
 from pinchpoint.model import Point
 
 __all__ = ["fact_points", "judge_points", "phase_points", "run_points"]
@@ -33,12 +42,12 @@ def run_points(found: Sequence[Judged]) -> Iterator[Point]:
     for one in found:
         names = one.benchmark, one.run
         for named in _limits(one.verdict):
-            yield VERDICT.point(1, *names, one.phase, *named, str(one.verdict.confidence))
-        yield SINCE.point(one.since, *names, one.phase)
+            yield VERDICT_INFO.point(1, *names, one.phase, *named, str(one.verdict.confidence))
+        yield VERDICT_START_TIMESTAMP_SECONDS.point(one.since, *names, one.phase)
         for wait, share in one.verdict.waits.items():
-            yield WAIT.point(share, *names, wait)
+            yield VERDICT_WAIT_RATIO.point(share, *names, wait)
         for limit in _blamed(one.verdict):
-            yield BLAME.point(limit.blame, *names, limit.resource, limit.owner, limit.host)
+            yield VERDICT_BLAME_RATIO.point(limit.blame, *names, limit.resource, limit.owner, limit.host)
 
 
 def _limits(found: Verdict) -> list[tuple[str, str, str, str]]:
@@ -57,7 +66,7 @@ def phase_points(ended: Sequence[PhaseVerdict]) -> Iterator[Point]:
     last = {(one.benchmark, one.run, one.phase): one.verdict for one in ended}
     for names, found in last.items():
         for limit in _limits(found):
-            yield PHASE.point(1, *names, *limit, str(found.confidence))
+            yield PHASE_VERDICT_INFO.point(1, *names, *limit, str(found.confidence))
 
 
 def fact_points(known: Mapping[str, Facts]) -> Iterator[Point]:
@@ -65,12 +74,12 @@ def fact_points(known: Mapping[str, Facts]) -> Iterator[Point]:
     for run, facts in sorted(known.items()):
         found = Counter((fact, value) for host in facts.values() for fact, values in host.items() for value in values)
         for (fact, value), hosts in found.most_common(FACTS):
-            yield FACT.point(hosts, run, fact, value)
+            yield RUN_FACT_HOSTS.point(hosts, run, fact, value)
 
 
 def judge_points(seen: int, problems: Mapping[str, Problem]) -> Iterator[Point]:
     """Yield which hosts are seen."""
-    yield HOSTS.point(seen, "up")
-    yield HOSTS.point(len(problems), "down")
+    yield JUDGE_HOSTS.point(seen, "up")
+    yield JUDGE_HOSTS.point(len(problems), "down")
     for source, problem in sorted(problems.items())[:PROBLEMS]:
-        yield PROBLEM.point(1, source[:LONGEST], problem.reason[:LONGEST])
+        yield JUDGE_PROBLEM_INFO.point(1, source[:LONGEST], problem.reason[:LONGEST])

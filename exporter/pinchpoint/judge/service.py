@@ -15,12 +15,22 @@ from typing import Any
 from pinchpoint import __version__
 from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.recent import Judged
-from pinchpoint.judge import metrics
 from pinchpoint.judge.client import SCHEMA
 from pinchpoint.judge.engine import Engine, PhaseVerdict
 from pinchpoint.judge.hosts import Hosts, Problem
 from pinchpoint.judge.points import fact_points, judge_points, phase_points, run_points
 from pinchpoint.judge.targets import Target, TargetFiles
+from pinchpoint.metrics import (
+    JUDGE_BEHIND_RUNS,
+    JUDGE_BUILD_INFO,
+    JUDGE_CPU_SECONDS,
+    JUDGE_DATA_AGE_SECONDS,
+    JUDGE_INTERVAL_SECONDS,
+    JUDGE_RESIDENT_MEMORY_BYTES,
+    JUDGE_ROUND_SECONDS,
+    JUDGE_ROUNDS,
+    JUDGE_RUNS,
+)
 from pinchpoint.model import STALE, Point
 from pinchpoint.report.document import verdict_json
 from pinchpoint.wire.sources import RECENT, PrometheusSource, Source, TargetSource
@@ -95,12 +105,12 @@ class Judgement:
         yield from phase_points(self.phases)
         yield from fact_points(self.facts)
         yield from judge_points(len(self.hosts), self.problems)
-        yield metrics.RUNS.point(len(self.runs))
-        yield metrics.BEHIND.point(self.behind)
-        yield metrics.ROUND.point(self.seconds)
-        yield metrics.ROUNDS.point(self.rounds)
+        yield JUDGE_RUNS.point(len(self.runs))
+        yield JUDGE_BEHIND_RUNS.point(self.behind)
+        yield JUDGE_ROUND_SECONDS.point(self.seconds)
+        yield JUDGE_ROUNDS.point(self.rounds)
         if self.hosts:
-            yield metrics.AGE.point(max(0.0, self.time - max(self.hosts.values())))
+            yield JUDGE_DATA_AGE_SECONDS.point(max(0.0, self.time - max(self.hosts.values())))
 
 
 COLLECTED = (200_000, 20, 20)
@@ -205,11 +215,11 @@ class Service:
     def points(self) -> Iterator[Point]:
         """Yield the metrics of the last round, and what the judge itself costs."""
         yield from self.said.points()
-        yield metrics.CPU.point(time.process_time())
+        yield JUDGE_CPU_SECONDS.point(time.process_time())
         with open("/proc/self/statm", "rb") as file:
-            yield metrics.MEMORY.point(int(file.read().split()[1]) * PAGE)
-        yield metrics.INTERVAL.point(self._interval)
-        yield metrics.BUILD.point(1, __version__)
+            yield JUDGE_RESIDENT_MEMORY_BYTES.point(int(file.read().split()[1]) * PAGE)
+        yield JUDGE_INTERVAL_SECONDS.point(self._interval)
+        yield JUDGE_BUILD_INFO.point(1, __version__)
 
     def stop(self) -> None:
         """End, after the round that is under way."""

@@ -13,8 +13,8 @@ from prometheus_client import make_wsgi_app
 
 from pinchpoint import __version__
 from pinchpoint.judge import pages
-from pinchpoint.judge.metrics import METRICS
 from pinchpoint.judge.service import Service
+from pinchpoint.metrics import JUDGE
 from pinchpoint.report.palette import KINDS, WAIT_WORDS, wait_colour
 from pinchpoint.report.words import printable
 from pinchpoint.wire.exposition import registry
@@ -28,7 +28,7 @@ NOWHERE = "not here: see /, /metrics, /api/v1/verdicts, /runbooks/, /docs/\n"
 
 def application(service: Service) -> Application:
     """Return the WSGI application."""
-    exposition = make_wsgi_app(registry(service.points, METRICS), disable_compression=True)
+    exposition = make_wsgi_app(registry(service.points, JUDGE), disable_compression=True)
     html = _Html()
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from pinchpoint import resources
 from pinchpoint.host.procfs import CpuTimes, FormatError, parse_cpu_times, parse_cpus_allowed, read_bytes
+from pinchpoint.metrics import RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.resources import Resource
@@ -61,7 +62,7 @@ class Affinity(Probe):
 
     name = "affinity"
     help = "CPUs that processes of interest may use, where not all: how busy these are (procfs status and stat)"
-    metrics = (resources.BUSY, resources.SATURATED)
+    metrics = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS)
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

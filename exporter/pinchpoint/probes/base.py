@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from pinchpoint.benchmarks.base import Benchmark
+from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.benchmarks.workloads import FoundRuns
 from pinchpoint.bpf.choice import AUTO
 from pinchpoint.model import Metric, Point
-from pinchpoint.runs import RunDirectory
 from pinchpoint.threads.processes import Processes
 from pinchpoint.threads.roles import Roles
 from pinchpoint.waits.stack_rules import WaitRules, load_waits

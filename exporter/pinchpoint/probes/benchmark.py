@@ -8,14 +8,35 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pinchpoint.benchmarks.detector import Detector, Followed, merged
 from pinchpoint.benchmarks.events import OVER, State
+from pinchpoint.benchmarks.markers import KEEP_ENDED, RUN_LIMIT
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.workloads import Leader, Workload
 from pinchpoint.host.exitstatus import ExitWatch, own_pids
 from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, read_bytes
-from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.metrics import (
+    PHASE_ACTIVE,
+    PHASE_ELAPSED_SECONDS,
+    PHASE_EXPECTED_SECONDS,
+    PHASE_NUMBER,
+    PHASE_PROGRESS_RATIO,
+    PHASE_RATE,
+    PHASE_RESULT,
+    PHASE_SECOND_HALF_RATIO,
+    PHASE_SOURCE_INFO,
+    PHASE_STALLED_SECONDS,
+    PHASE_START_TIMESTAMP_SECONDS,
+    PHASE_VALID,
+    RUN_BLIND_INFO,
+    RUN_END_TIMESTAMP_SECONDS,
+    RUN_PHASES,
+    RUN_SCORE,
+    RUN_START_TIMESTAMP_SECONDS,
+    RUN_STATE,
+    RUN_VALID,
+)
+from pinchpoint.model import Metric, Point
 from pinchpoint.probes.base import Host, Probe
-from pinchpoint.runs import KEEP_ENDED, RUN_LIMIT, PhaseMark, Result, RunState
-from pinchpoint.session.store import run_id
+from pinchpoint.runs import PhaseMark, Result, RunState, run_id
 
 __all__ = ["Benchmark", "run_points"]
 
@@ -23,36 +44,6 @@ RUN = ("benchmark", "run")
 PHASE = (*RUN, "phase")
 RESULT = (*PHASE, "operation", "unit")
 
-
-def _gauge(name: str, text: str, labels: tuple[str, ...] = PHASE) -> Metric:
-    return Metric(f"pinchpoint_{name}", text, Kind.GAUGE, labels)
-
-
-ACTIVE = _gauge("phase_active", "1 while the phase of a benchmark run goes on.")
-START = _gauge("phase_start_timestamp_seconds", "When the phase began, in Unix time.")
-ELAPSED = _gauge("phase_elapsed_seconds", "How long the phase has gone on, or how long it took.")
-EXPECTED = _gauge("phase_expected_seconds", "How long the phase is meant to take, by the benchmark's own options.")
-PROGRESS = _gauge("phase_progress_ratio", "Share of the phase that is done, where that can be seen.")
-NUMBER = _gauge("phase_number", "Place of the phase among those of its run, from 1.")
-STALLED = _gauge(
-    "phase_stalled_seconds",
-    "For how long the active phase has done nothing; absent where its work can't be seen.",
-)
-PACE = _gauge(
-    "phase_second_half_ratio",
-    "Throughput of the second half of the phase so far over that of its first half, where its work can be seen.",
-)
-VALID = _gauge("phase_valid", "0 where the benchmark calls the phase's result invalid.")
-SOURCE = _gauge("phase_source_info", "How the active phase is known.", (*PHASE, "source"))
-RATE = _gauge("phase_rate", "What the active phase does now, as the benchmark printed it last, in base units.", RESULT)
-FIGURE = _gauge("phase_result", "What the benchmark gave as the phase's result, in base units.", RESULT)
-RUN_START = _gauge("run_start_timestamp_seconds", "When the run began, in Unix time.", RUN)
-RUN_END = _gauge("run_end_timestamp_seconds", "When the run ended, in Unix time; absent while it goes on.", RUN)
-RUN_STATE = _gauge("run_state", "1 for the state that the run is in, 0 for every other.", (*RUN, "state"))
-RUN_VALID = _gauge("run_valid", "0 where the benchmark calls the run or one of its results invalid.", RUN)
-RUN_SCORE = _gauge("run_score", "The score that the benchmark gave to the run.", (*RUN, "operation", "unit"))
-RUN_PHASES = _gauge("run_phases", "Number of phases that the run will have, where that is known.", RUN)
-RUN_BLIND = _gauge("run_blind_info", "What the exporter has no right to see of the run.", (*RUN, "what"))
 
 PHASE_LIMIT = 64
 """Phases of one run that are exported: the newest ones."""
@@ -75,25 +66,25 @@ class Benchmark(Probe):
     name = "benchmark"
     help = "phases, progress and results of benchmark runs, found among the processes or marked by `pinchpoint run`"
     metrics = (
-        ACTIVE,
-        START,
-        ELAPSED,
-        EXPECTED,
-        PROGRESS,
-        NUMBER,
-        STALLED,
-        PACE,
-        VALID,
-        SOURCE,
-        RATE,
-        FIGURE,
-        RUN_START,
-        RUN_END,
+        PHASE_ACTIVE,
+        PHASE_START_TIMESTAMP_SECONDS,
+        PHASE_ELAPSED_SECONDS,
+        PHASE_EXPECTED_SECONDS,
+        PHASE_PROGRESS_RATIO,
+        PHASE_NUMBER,
+        PHASE_STALLED_SECONDS,
+        PHASE_SECOND_HALF_RATIO,
+        PHASE_VALID,
+        PHASE_SOURCE_INFO,
+        PHASE_RATE,
+        PHASE_RESULT,
+        RUN_START_TIMESTAMP_SECONDS,
+        RUN_END_TIMESTAMP_SECONDS,
         RUN_STATE,
         RUN_VALID,
         RUN_SCORE,
         RUN_PHASES,
-        RUN_BLIND,
+        RUN_BLIND_INFO,
     )
     interval = 0.5
     lasting = True  # a benchmark's files are on the file system that hangs: its phase must be seen to stall
@@ -198,9 +189,9 @@ class Benchmark(Probe):
 def run_points(run: RunState, wall: float) -> Iterator[Point]:
     """Yield the series of one run at a moment, in Unix seconds."""
     labels = (_label(run.benchmark), _label(run.run))
-    yield RUN_START.point(run.start, *labels)
+    yield RUN_START_TIMESTAMP_SECONDS.point(run.start, *labels)
     if run.end is not None:
-        yield RUN_END.point(run.end, *labels)
+        yield RUN_END_TIMESTAMP_SECONDS.point(run.end, *labels)
     for state in State:
         yield RUN_STATE.point(float(run.state == state), *labels, state)
     if run.scores or any(phase.results for phase in run.phases):
@@ -209,7 +200,7 @@ def run_points(run: RunState, wall: float) -> Iterator[Point]:
     if run.total is not None:
         yield RUN_PHASES.point(run.total, *labels)
     for what in run.blind[:RESULT_LIMIT]:
-        yield RUN_BLIND.point(1, *labels, _label(what))
+        yield RUN_BLIND_INFO.point(1, *labels, _label(what))
     yield from _figures(RUN_SCORE, labels, run.scores)
     phases = {_label(phase.name): phase for phase in run.phases}
     for name, phase in list(phases.items())[-PHASE_LIMIT:]:
@@ -219,26 +210,26 @@ def run_points(run: RunState, wall: float) -> Iterator[Point]:
 def _phase(phase: PhaseMark, labels: tuple[str, ...], wall: float) -> Iterator[Point]:
     end = phase.end
     active = end is None
-    yield ACTIVE.point(float(active), *labels)
-    yield START.point(phase.start, *labels)
+    yield PHASE_ACTIVE.point(float(active), *labels)
+    yield PHASE_START_TIMESTAMP_SECONDS.point(phase.start, *labels)
     seen = max(0.0, (wall if end is None else end) - phase.start)
-    yield ELAPSED.point(seen if active or phase.seconds is None else phase.seconds, *labels)
+    yield PHASE_ELAPSED_SECONDS.point(seen if active or phase.seconds is None else phase.seconds, *labels)
     if phase.expected is not None:
-        yield EXPECTED.point(phase.expected, *labels)
+        yield PHASE_EXPECTED_SECONDS.point(phase.expected, *labels)
     if phase.number is not None:
-        yield NUMBER.point(phase.number, *labels)
+        yield PHASE_NUMBER.point(phase.number, *labels)
     if phase.pace is not None:
-        yield PACE.point(phase.pace, *labels)
+        yield PHASE_SECOND_HALF_RATIO.point(phase.pace, *labels)
     if active:
         if phase.progress is not None:
-            yield PROGRESS.point(phase.progress, *labels)
+            yield PHASE_PROGRESS_RATIO.point(phase.progress, *labels)
         if phase.moved is not None:
-            yield STALLED.point(max(0.0, wall - phase.moved), *labels)
-        yield SOURCE.point(1, *labels, _label(phase.source))
-        yield from _figures(RATE, labels, phase.rates)
+            yield PHASE_STALLED_SECONDS.point(max(0.0, wall - phase.moved), *labels)
+        yield PHASE_SOURCE_INFO.point(1, *labels, _label(phase.source))
+        yield from _figures(PHASE_RATE, labels, phase.rates)
     elif phase.results:
-        yield VALID.point(float(phase.valid), *labels)
-    yield from _figures(FIGURE, labels, phase.results)
+        yield PHASE_VALID.point(float(phase.valid), *labels)
+    yield from _figures(PHASE_RESULT, labels, phase.results)
 
 
 def _figures(metric: Metric, labels: tuple[str, ...], results: Iterable[Result]) -> Iterator[Point]:

@@ -17,21 +17,16 @@ from collections.abc import Iterator, Mapping
 
 from pinchpoint.ceph import clients
 from pinchpoint.ceph.asok import Question
-from pinchpoint.ceph.clients import (
-    GAP,
-    INFLIGHT_SECONDS,
-    IO_SECONDS,
-    IOS,
-    REQUESTS,
-    Clients,
-    Instance,
-    Integral,
-    Reading,
-    Series,
-)
+from pinchpoint.ceph.clients import GAP, Clients, Instance, Integral, Reading, Series
 from pinchpoint.ceph.follower import FSID, UNSEEN, Followers, Reader
 from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.ceph.sockets import is_ceph_client
+from pinchpoint.metrics import (
+    CEPH_CLIENT_INFLIGHT_SECONDS,
+    CEPH_CLIENT_IO_SECONDS,
+    CEPH_CLIENT_IOS,
+    CEPH_CLIENT_REQUESTS,
+)
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.threads.roles import BENCHMARK, CEPH_CLIENTS
@@ -77,17 +72,17 @@ def counters(dump: PerfDump) -> Iterator[tuple[Series, float]]:
     """Yield the counters of a client, by logger."""
     for name in _loggers(dump, "objecter"):
         if (replies := dump.value(name, "op_reply")) is not None:
-            yield (REQUESTS, "osd", name), replies
+            yield (CEPH_CLIENT_REQUESTS, "osd", name), replies
     for name in _loggers(dump, "client"):
         if (latency := dump.average(name, "lat")) is not None:
-            yield (REQUESTS, "mds", name), latency.number
-            yield (INFLIGHT_SECONDS, "mds", name), latency.total
+            yield (CEPH_CLIENT_REQUESTS, "mds", name), latency.number
+            yield (CEPH_CLIENT_INFLIGHT_SECONDS, "mds", name), latency.total
     for kind, operations in OPERATIONS.items():
         for name in _loggers(dump, kind):
             for operation, counter in operations.items():
                 if (latency := dump.average(name, counter)) is not None:
-                    yield (IOS, operation, name), latency.number
-                    yield (IO_SECONDS, operation, name), latency.total
+                    yield (CEPH_CLIENT_IOS, operation, name), latency.number
+                    yield (CEPH_CLIENT_IO_SECONDS, operation, name), latency.total
 
 
 class ClientReader(Reader):
@@ -113,9 +108,11 @@ class ClientReader(Reader):
         if (active := requests_in_flight(dump)) is not None:
             inflight["osd"] = active
             self._integral.look(now, active)
-            found[INFLIGHT_SECONDS, "osd", ""] = self._integral.seconds
+            found[CEPH_CLIENT_INFLIGHT_SECONDS, "osd", ""] = self._integral.seconds
         waited = [
-            value for (metric, target, _), value in found.items() if (metric, target) == (INFLIGHT_SECONDS, "mds")
+            value
+            for (metric, target, _), value in found.items()
+            if (metric, target) == (CEPH_CLIENT_INFLIGHT_SECONDS, "mds")
         ]
         if waited:
             if self._last is not None and 0 < now - self._last[0] <= GAP:

@@ -23,29 +23,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinchpoint.ceph import clients
-from pinchpoint.ceph.clients import (
-    INFLIGHT_SECONDS,
-    IO_SECONDS,
-    IOS,
-    REQUESTS,
-    Clients,
-    Instance,
-    Integral,
-    Reading,
-    Series,
-)
+from pinchpoint.ceph.clients import Clients, Instance, Integral, Reading, Series
 from pinchpoint.host.procfs import FormatError, decode, read_bytes
 from pinchpoint.host.sysfs import read_text
-from pinchpoint.model import Metric, Point
+from pinchpoint.metrics import (
+    CEPH_CLIENT_BLOCKLISTED,
+    CEPH_CLIENT_INFLIGHT_SECONDS,
+    CEPH_CLIENT_IO_SECONDS,
+    CEPH_CLIENT_IOS,
+    CEPH_CLIENT_REQUESTS,
+)
+from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 
 __all__ = ["CephKernel", "Latency", "RunningSum", "parse_latency", "parse_mdsc", "parse_osdc", "parse_status"]
 
-BLOCKLISTED = Metric(
-    "pinchpoint_ceph_client_blocklisted",
-    "1 if the cluster has shut a CephFS mount out, so that its writes are lost.",
-    labels=("client",),
-)
 
 DIRECTORY = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.client\d{1,19}")
 """Name of a client's directory (ceph_debugfs_client_init, net/ceph/debugfs.c); ``meta`` beside them is none."""
@@ -174,7 +166,7 @@ class _Client:
         counters: dict[Series, float] = {}
         for target, number in inflight.items():
             self._inflight[target].look(now, number)
-            counters[INFLIGHT_SECONDS, target, ""] = self._inflight[target].seconds
+            counters[CEPH_CLIENT_INFLIGHT_SECONDS, target, ""] = self._inflight[target].seconds
         if (raw := self._optional("metrics/latency", "metrics")) is not None:
             counters |= self._latencies(parse_latency(raw))
         return Reading(inflight, counters)
@@ -188,16 +180,16 @@ class _Client:
         return None if raw is None else parse_status(raw)
 
     def _latencies(self, table: Mapping[str, Latency]) -> Iterator[tuple[Series, float]]:
-        yield (REQUESTS, "osd", ""), sum(table[item].number for item in DATA if item in table)
+        yield (CEPH_CLIENT_REQUESTS, "osd", ""), sum(table[item].number for item in DATA if item in table)
         for item in OPERATIONS:
             if item not in table:
                 continue
             sums = self._sums.setdefault(item, RunningSum(table[item]))
             sums.look(table[item])
             if item == "metadata":
-                yield (REQUESTS, "mds", ""), sums.number
-            yield (IOS, item, ""), sums.number
-            yield (IO_SECONDS, item, ""), sums.seconds
+                yield (CEPH_CLIENT_REQUESTS, "mds", ""), sums.number
+            yield (CEPH_CLIENT_IOS, item, ""), sums.number
+            yield (CEPH_CLIENT_IO_SECONDS, item, ""), sums.seconds
 
     def _optional(self, *names: str) -> bytes | None:
         """Return the first of the files that this kernel has; an RBD device has fewer than a mount."""
@@ -214,7 +206,7 @@ class CephKernel(Probe):
 
     name = "ceph_kernel"
     help = "the kernel's CephFS and RBD clients: requests in flight, latency, blocklisting (debugfs)"
-    metrics = (*clients.METRICS, BLOCKLISTED)
+    metrics = (*clients.METRICS, CEPH_CLIENT_BLOCKLISTED)
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -240,7 +232,7 @@ class CephKernel(Probe):
         """Yield the series of each mount, and of all RBD devices together."""
         yield from self._clients.points()
         for label, blocklisted in self._blocklisted.items():
-            yield BLOCKLISTED.point(float(blocklisted), label)
+            yield CEPH_CLIENT_BLOCKLISTED.point(float(blocklisted), label)
 
     def _instances(self, now: float) -> Iterator[Instance]:
         devices = {name for name in _entries(self._bdi) if BDI.fullmatch(name)}

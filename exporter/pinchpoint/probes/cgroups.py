@@ -28,38 +28,21 @@ from pinchpoint.host.cgroupfs import (
 )
 from pinchpoint.host.procfs import FormatError, read_bytes
 from pinchpoint.host.sysfs import block_device_name
-from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.metrics import (
+    CGROUP_CPU_PERIODS,
+    CGROUP_CPU_QUOTA_CPUS,
+    CGROUP_CPU_THROTTLED_PERIODS,
+    CGROUP_CPU_THROTTLED_SECONDS,
+    CGROUP_IO_LIMIT,
+    RESOURCE_BUSY_SECONDS,
+    RESOURCE_SATURATED_SECONDS,
+)
+from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.resources import Resource
 
 __all__ = ["Cgroups"]
 
-PERIODS = Metric(
-    "pinchpoint_cgroup_cpu_periods_total",
-    "Periods of the CPU quota in which there was work, of the owner's most throttled cgroup.",
-    Kind.COUNTER,
-    ("owner",),
-)
-THROTTLED_PERIODS = Metric(
-    "pinchpoint_cgroup_cpu_throttled_periods_total",
-    "Periods in which the CPU quota was used up, of the owner's most throttled cgroup.",
-    Kind.COUNTER,
-    ("owner",),
-)
-THROTTLED_SECONDS = Metric(
-    "pinchpoint_cgroup_cpu_throttled_seconds_total",
-    "Time for which the CPU quota held CPUs back, summed over CPUs, of the owner's most throttled cgroup.",
-    Kind.COUNTER,
-    ("owner",),
-)
-QUOTA = Metric(
-    "pinchpoint_cgroup_cpu_quota_cpus", "CPUs that the owner's tightest CPU quota allows.", labels=("owner",)
-)
-IO_LIMIT = Metric(
-    "pinchpoint_cgroup_io_limit",
-    "Tightest limit of block I/O on the owner's cgroups, in the unit that the limit label names.",
-    labels=("owner", "device", "limit"),
-)
 
 LOOK_INTERVAL = 5.0
 """Seconds between two looks at where processes are and at what is limited; a new process is looked at at once."""
@@ -168,13 +151,13 @@ class Cgroups(Probe):
     name = "cgroups"
     help = "CPU quotas, throttled periods, I/O limits and their use of processes of interest (cgroup v1 and v2)"
     metrics = (
-        PERIODS,
-        THROTTLED_PERIODS,
-        THROTTLED_SECONDS,
-        QUOTA,
-        IO_LIMIT,
-        resources.BUSY,
-        resources.SATURATED,
+        CGROUP_CPU_PERIODS,
+        CGROUP_CPU_THROTTLED_PERIODS,
+        CGROUP_CPU_THROTTLED_SECONDS,
+        CGROUP_CPU_QUOTA_CPUS,
+        CGROUP_IO_LIMIT,
+        RESOURCE_BUSY_SECONDS,
+        RESOURCE_SATURATED_SECONDS,
     )
 
     def __init__(self, host: Host) -> None:
@@ -315,12 +298,12 @@ class Cgroups(Probe):
     def points(self) -> Iterator[Point]:
         """Yield the totals of each owner that has or lately had a limit, and the limits in force."""
         for name, owner in self._owners.items():
-            yield PERIODS.point(owner.periods, name)
-            yield THROTTLED_PERIODS.point(owner.throttled, name)
-            yield THROTTLED_SECONDS.point(owner.seconds, name)
+            yield CGROUP_CPU_PERIODS.point(owner.periods, name)
+            yield CGROUP_CPU_THROTTLED_PERIODS.point(owner.throttled, name)
+            yield CGROUP_CPU_THROTTLED_SECONDS.point(owner.seconds, name)
             if directories := self._quotas.get(name):
-                yield QUOTA.point(min(self._groups[directory].cpus for directory in directories), name)
+                yield CGROUP_CPU_QUOTA_CPUS.point(min(self._groups[directory].cpus for directory in directories), name)
         yield from resources.points(owner.resource for owner in self._owners.values())
         yield from resources.points(owner.resource for owner in self._io_owners.values())
         for labels, value in self._io_shown.items():
-            yield IO_LIMIT.point(value, *labels)
+            yield CGROUP_IO_LIMIT.point(value, *labels)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from pinchpoint import resources
 from pinchpoint.host.procfs import CpuTimes, parse_cpu_times, read_bytes
+from pinchpoint.metrics import RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.resources import Resource
@@ -21,7 +22,7 @@ class Cpu(Probe):
 
     name = "cpu"
     help = "the host's CPUs, and the CPU with most softirq and irq time (procfs stat)"
-    metrics = (resources.BUSY, resources.SATURATED)
+    metrics = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS)
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

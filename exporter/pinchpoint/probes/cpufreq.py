@@ -12,32 +12,20 @@ from typing import NamedTuple
 
 from pinchpoint.host.procfs import CpuTimes, FormatError, parse_cpu_times, read_bytes
 from pinchpoint.host.sysfs import cpufreq_policies, read_int, read_text, turbo_disabled
-from pinchpoint.model import Metric, Point
+from pinchpoint.metrics import (
+    CPU_CLOCK_RATIO,
+    CPU_FREQUENCY_HERTZ,
+    CPU_FREQUENCY_LIMIT_HERTZ,
+    CPU_FREQUENCY_MAX_HERTZ,
+    CPU_GOVERNOR_INFO,
+    CPU_PERFORMANCE_LIMIT_RATIO,
+    CPU_TURBO_DISABLED,
+)
+from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 
 __all__ = ["CpuFreq"]
 
-CURRENT = Metric("pinchpoint_cpu_frequency_hertz", "Clock of the CPU at the last look.", labels=("cpu",))
-MAXIMUM = Metric("pinchpoint_cpu_frequency_max_hertz", "Highest clock that the hardware has.", labels=("cpu",))
-LIMIT = Metric(
-    "pinchpoint_cpu_frequency_limit_hertz",
-    "Highest clock that the CPU may use, where that is not the highest it has.",
-    labels=("cpu",),
-)
-GOVERNOR = Metric(
-    "pinchpoint_cpu_governor_info",
-    "Scaling driver, governor and energy preference that are in use on some CPU.",
-    labels=("driver", "governor", "epp"),
-)
-TURBO_DISABLED = Metric("pinchpoint_cpu_turbo_disabled", "1 if clocks above the base clock are switched off.")
-PERFORMANCE_LIMIT = Metric(
-    "pinchpoint_cpu_performance_limit_ratio", "Share of the hardware's performance that intel_pstate may use."
-)
-CLOCK = Metric(
-    "pinchpoint_cpu_clock_ratio",
-    "Clock against the maximum: of all CPUs weighted by their busy time (busy), of CPUs at least 80 % busy (full).",
-    labels=("cpus",),
-)
 FULL_SHARE = 0.8
 """Busy share from which a CPU counts as full in `CLOCK`."""
 HERTZ_PER_KILOHERTZ = 1000
@@ -61,7 +49,15 @@ class CpuFreq(Probe):
 
     name = "cpufreq"
     help = "clock, governor, turbo and limits of CPUs (sysfs cpufreq, intel_pstate)"
-    metrics = (CURRENT, MAXIMUM, LIMIT, GOVERNOR, TURBO_DISABLED, PERFORMANCE_LIMIT, CLOCK)
+    metrics = (
+        CPU_FREQUENCY_HERTZ,
+        CPU_FREQUENCY_MAX_HERTZ,
+        CPU_FREQUENCY_LIMIT_HERTZ,
+        CPU_GOVERNOR_INFO,
+        CPU_TURBO_DISABLED,
+        CPU_PERFORMANCE_LIMIT_RATIO,
+        CPU_CLOCK_RATIO,
+    )
     interval = 5.0
 
     def __init__(self, host: Host) -> None:
@@ -129,19 +125,19 @@ class CpuFreq(Probe):
         """Yield what was found at the last look."""
         for cpu, clock in sorted(self._clocks.items()):
             if clock.current is not None:
-                yield CURRENT.point(clock.current, str(cpu))
+                yield CPU_FREQUENCY_HERTZ.point(clock.current, str(cpu))
             if clock.maximum is not None:
-                yield MAXIMUM.point(clock.maximum, str(cpu))
+                yield CPU_FREQUENCY_MAX_HERTZ.point(clock.maximum, str(cpu))
             if clock.limit is not None and clock.limit != clock.maximum:
-                yield LIMIT.point(clock.limit, str(cpu))
+                yield CPU_FREQUENCY_LIMIT_HERTZ.point(clock.limit, str(cpu))
         for labels in sorted(self._governors):
-            yield GOVERNOR.point(1, *labels)
+            yield CPU_GOVERNOR_INFO.point(1, *labels)
         if self._turbo_disabled is not None:
-            yield TURBO_DISABLED.point(float(self._turbo_disabled))
+            yield CPU_TURBO_DISABLED.point(float(self._turbo_disabled))
         if self._performance_limit is not None:
-            yield PERFORMANCE_LIMIT.point(self._performance_limit / PERCENT)
+            yield CPU_PERFORMANCE_LIMIT_RATIO.point(self._performance_limit / PERCENT)
         for cpus, ratio in self._ratios.items():
-            yield CLOCK.point(ratio, cpus)
+            yield CPU_CLOCK_RATIO.point(ratio, cpus)
 
 
 def _hertz(path: Path) -> int | None:

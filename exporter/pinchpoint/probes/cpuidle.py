@@ -10,38 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pinchpoint.host.sysfs import read_int, read_text
-from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.metrics import (
+    CPU_IDLE_EXIT_SECONDS,
+    CPU_IDLE_STATE_DISABLED_CPUS,
+    CPU_IDLE_STATE_ENTRIES,
+    CPU_IDLE_STATE_EXIT_LATENCY_SECONDS,
+    CPU_IDLE_STATE_SECONDS,
+)
+from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.threads.task_source import KeptFile
 
 __all__ = ["CpuIdle"]
 
-SECONDS = Metric(
-    "pinchpoint_cpu_idle_state_seconds_total",
-    "Time for which the CPU asked to be in the idle state.",
-    Kind.COUNTER,
-    ("cpu", "state"),
-)
-ENTRIES = Metric(
-    "pinchpoint_cpu_idle_state_entries_total",
-    "How often the CPU entered the idle state.",
-    Kind.COUNTER,
-    ("cpu", "state"),
-)
-LATENCY = Metric(
-    "pinchpoint_cpu_idle_state_exit_latency_seconds",
-    "Longest time that a CPU needs to leave the idle state, as its driver states it.",
-    labels=("state",),
-)
-DISABLED = Metric(
-    "pinchpoint_cpu_idle_state_disabled_cpus", "CPUs on which the idle state is switched off.", labels=("state",)
-)
-EXIT = Metric(
-    "pinchpoint_cpu_idle_exit_seconds_total",
-    "Time lost in leaving idle states: entries x exit latency, summed over the states.",
-    Kind.COUNTER,
-    ("cpu",),
-)
 LOOK_INTERVAL = 10.0
 """Seconds between two looks at which CPUs there are and what is switched off."""
 MICROSECONDS_PER_SECOND = 1_000_000
@@ -117,7 +98,13 @@ class CpuIdle(Probe):
 
     name = "cpuidle"
     help = "idle states: residency, entries, cost of exits, disabled ones (sysfs cpuidle)"
-    metrics = (SECONDS, ENTRIES, LATENCY, DISABLED, EXIT)
+    metrics = (
+        CPU_IDLE_STATE_SECONDS,
+        CPU_IDLE_STATE_ENTRIES,
+        CPU_IDLE_STATE_EXIT_LATENCY_SECONDS,
+        CPU_IDLE_STATE_DISABLED_CPUS,
+        CPU_IDLE_EXIT_SECONDS,
+    )
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -158,14 +145,16 @@ class CpuIdle(Probe):
         disabled: dict[str, int] = {}
         for cpu, states in sorted(self._cpus.items()):
             for state in states.values():
-                yield SECONDS.point(state.time / MICROSECONDS_PER_SECOND, str(cpu), state.name)
-                yield ENTRIES.point(state.entries, str(cpu), state.name)
+                yield CPU_IDLE_STATE_SECONDS.point(state.time / MICROSECONDS_PER_SECOND, str(cpu), state.name)
+                yield CPU_IDLE_STATE_ENTRIES.point(state.entries, str(cpu), state.name)
                 latency[state.name] = max(latency.get(state.name, 0), state.latency)
                 disabled[state.name] = disabled.get(state.name, 0) + state.disabled
-            yield EXIT.point(sum(state.lost for state in states.values()) / MICROSECONDS_PER_SECOND, str(cpu))
+            yield CPU_IDLE_EXIT_SECONDS.point(
+                sum(state.lost for state in states.values()) / MICROSECONDS_PER_SECOND, str(cpu)
+            )
         for name, value in latency.items():
-            yield LATENCY.point(value / MICROSECONDS_PER_SECOND, name)
-            yield DISABLED.point(disabled[name], name)
+            yield CPU_IDLE_STATE_EXIT_LATENCY_SECONDS.point(value / MICROSECONDS_PER_SECOND, name)
+            yield CPU_IDLE_STATE_DISABLED_CPUS.point(disabled[name], name)
 
     def close(self) -> None:
         """Give the kept descriptors back."""

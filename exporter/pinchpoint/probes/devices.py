@@ -17,6 +17,7 @@ from pinchpoint import resources
 from pinchpoint.host.procfs import FormatError, decode
 from pinchpoint.host.qdisc import QdiscReader
 from pinchpoint.host.sysfs import read_int, read_text
+from pinchpoint.metrics import RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.resources import Resource
@@ -363,7 +364,7 @@ class Devices(Probe):
 
     name = "devices"
     help = "disks and network links: busy and saturated time (procfs diskstats and net/dev, qdiscs)"
-    metrics = (resources.BUSY, resources.SATURATED)
+    metrics = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS)
     interval = None
     fast = True
 

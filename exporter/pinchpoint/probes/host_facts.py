@@ -16,7 +16,8 @@ from pathlib import Path
 
 from pinchpoint.host.procfs import Mount, decode, read_bytes, read_mounts
 from pinchpoint.host.sysfs import cpufreq_policies, read_int, read_text, turbo_disabled
-from pinchpoint.model import Metric, Point
+from pinchpoint.metrics import HOST_FACT_INFO
+from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 
 __all__ = [
@@ -32,9 +33,6 @@ __all__ = [
 
 Network = IPv4Network | IPv6Network
 
-FACT = Metric(
-    "pinchpoint_host_fact_info", "A setting of this host that changes benchmark results.", labels=("fact", "value")
-)
 VALUE_LIMIT = 128
 """Longest value, in characters; a longer one is cut and ends in three dots."""
 HEAD_SIZE = 4096
@@ -228,7 +226,7 @@ class HostFacts(Probe):
 
     name = "host_facts"
     help = "settings that change results: kernel, C-states, governor, MTU, mount options, knobs (procfs, sysfs)"
-    metrics = (FACT,)
+    metrics = (HOST_FACT_INFO,)
     interval = 60.0
 
     def __init__(self, host: Host) -> None:
@@ -249,7 +247,7 @@ class HostFacts(Probe):
     def points(self) -> Iterator[Point]:
         """Yield one series for each fact."""
         for fact, value in self._facts.items():
-            yield FACT.point(1, fact, value)
+            yield HOST_FACT_INFO.point(1, fact, value)
 
     def _read(self) -> Iterator[tuple[str, str | None]]:
         procfs, sysfs = self.host.procfs, self.host.sysfs

@@ -10,7 +10,8 @@ from pinchpoint.bpf.choice import AUTO, SourceError
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.workqueues import TracedSource
 from pinchpoint.host.sysfs import block_device_name
-from pinchpoint.model import Metric, Point
+from pinchpoint.metrics import KWORKER_SOURCE_INFO
+from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
 from pinchpoint.threads.processes import Processes
 from pinchpoint.threads.role_table import METRICS, RoleTable, RoleUse
@@ -19,11 +20,6 @@ from pinchpoint.threads.work_source import CommSource, WorkSource
 
 __all__ = ["SOURCES", "Kworkers", "choose_source"]
 
-SOURCE = Metric(
-    "pinchpoint_kworker_source_info",
-    "How the time of workqueue workers is attributed to their work; the reason says why no better way could be used.",
-    labels=("source", "reason"),
-)
 SOURCES = (AUTO, TracedSource.name, CommSource.name)
 """What may be asked for: the best that works, or one of them, the best first."""
 NO_BDI = "unknown"
@@ -53,7 +49,7 @@ class Kworkers(Probe):
 
     name = "kworkers"
     help = "kernel workers by what they do, writeback by backing device (BPF, or procfs comm and schedstat at 20 Hz)"
-    metrics = (*METRICS, SOURCE)
+    metrics = (*METRICS, KWORKER_SOURCE_INFO)
     fast = True
 
     def __init__(self, host: Host, source: WorkSource | None = None) -> None:
@@ -92,7 +88,7 @@ class Kworkers(Probe):
     def points(self) -> Iterator[Point]:
         """Yield the series of every role of workers."""
         yield from self._table.points()
-        yield SOURCE.point(1, self._source.name, self._source.reason)
+        yield KWORKER_SOURCE_INFO.point(1, self._source.name, self._source.reason)
 
     def close(self) -> None:
         """Give back what the source keeps open."""

@@ -17,56 +17,47 @@ from pinchpoint.ceph import follower
 from pinchpoint.ceph.asok import Question
 from pinchpoint.ceph.follower import Reader
 from pinchpoint.ceph.perf import PerfDump
-from pinchpoint.ceph.readings import MESSAGES, OPTION, PERF, Messages, Options, asked
+from pinchpoint.ceph.readings import PERF, Messages, Options, asked
 from pinchpoint.host.procfs import FormatError
-from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.metrics import (
+    CEPH_MESSAGES,
+    CEPH_OPTION_DAEMONS,
+    MDS_CACHE_BYTES,
+    MDS_CACHE_LIMIT_BYTES,
+    MDS_CACHE_PEAK_BYTES,
+    MDS_CACHE_WARN_BYTES,
+    MDS_CAPS,
+    MDS_CAPS_REVOKED,
+    MDS_DIR_FETCHES,
+    MDS_EVICTIONS,
+    MDS_INODES,
+    MDS_INODES_PINNED,
+    MDS_INODES_WITH_CAPS,
+    MDS_JOURNAL_WRITE_SECONDS,
+    MDS_JOURNAL_WRITES,
+    MDS_LOG_EVENTS,
+    MDS_LOG_SEGMENTS,
+    MDS_LOG_SEGMENTS_ADDED,
+    MDS_LOG_SEGMENTS_LIMIT,
+    MDS_LOG_SEGMENTS_TRIMMED,
+    MDS_LOG_SEGMENTS_WARN,
+    MDS_OSD_OPS_IN_FLIGHT,
+    MDS_QUEUE_REQUESTS,
+    MDS_RANK_HELD,
+    MDS_REPLIES,
+    MDS_REPLY_SECONDS,
+    MDS_REQUESTS,
+    MDS_SESSIONS,
+    RESOURCE_BUSY_SECONDS,
+    RESOURCE_SATURATED_SECONDS,
+)
+from pinchpoint.model import Metric, Point
 from pinchpoint.probes.daemon import DaemonProbe
 from pinchpoint.resources import Resource
 from pinchpoint.threads.roles import Roles
 from pinchpoint.typedjson import decoder
 
 __all__ = ["Mds", "MdsReader", "parse_cache_bytes"]
-
-
-def _gauge(name: str, text: str) -> Metric:
-    return Metric(f"pinchpoint_mds_{name}", text, labels=("daemon",))
-
-
-def _counter(name: str, text: str) -> Metric:
-    return Metric(f"pinchpoint_mds_{name}", text, Kind.COUNTER, ("daemon",))
-
-
-RANK_HELD = _gauge("rank_held", "1 if the MDS has a rank (active, or following one as standby-replay), 0: standby.")
-CACHE_BYTES = _gauge("cache_bytes", "Size of the cache, as the MDS itself compares it with its limit.")
-CACHE_LIMIT = _gauge("cache_limit_bytes", "mds_cache_memory_limit: the size that the MDS tries to keep.")
-CACHE_WARN = _gauge("cache_warn_bytes", "Size of the cache from which Ceph warns (MDS_CACHE_OVERSIZED).")
-CACHE_PEAK = _gauge("cache_peak_bytes", "Largest size of the cache since the exporter first saw this process.")
-SEGMENTS = _gauge("log_segments", "Segments of the journal.")
-SEGMENTS_LIMIT = _gauge("log_segments_limit", "mds_log_max_segments: the number that the MDS trims to; it rests there.")
-SEGMENTS_WARN = _gauge("log_segments_warn", "Segments from which Ceph warns (MDS_TRIM).")
-INODES = _gauge("inodes", "Inodes in the cache.")
-WITH_CAPS = _gauge("inodes_with_caps", "Inodes in the cache that a client has a capability for.")
-PINNED = _gauge("inodes_pinned", "Inodes that can't be dropped from the cache.")
-CAPS = _gauge("caps", "Capabilities of clients.")
-SESSIONS = _gauge("sessions", "Sessions of clients.")
-QUEUE = _gauge(
-    "queue_requests",
-    "Messages in the dispatch queue when the balancer last ran (every 10 s); only where it does.",
-)
-OSD_OPS = _gauge("osd_ops_in_flight", "Operations that the MDS itself has in flight to OSDs.")
-SEGMENTS_ADDED = _counter("log_segments_added_total", "Segments that were added to the journal.")
-SEGMENTS_TRIMMED = _counter("log_segments_trimmed_total", "Segments that were trimmed from the journal.")
-EVENTS = _counter("log_events_total", "Events that were added to the journal.")
-JOURNAL_SECONDS = _counter("journal_write_seconds_total", "Time that flushes of the journal took.")
-JOURNAL_WRITES = _counter("journal_writes_total", "Flushes of the journal.")
-REQUESTS = _counter("requests_total", "Requests of clients.")
-REPLIES = _counter("replies_total", "Replies to clients.")
-REPLY_SECONDS = _counter("reply_seconds_total", "Time from requests to their replies, summed over the replies.")
-REVOKED = _counter("caps_revoked_total", "Messages that revoke capabilities.")
-EVICTIONS = _counter(
-    "evictions_total", "Clients that the MDS itself evicted: capabilities kept too long, or too much state."
-)
-FETCHES = _counter("dir_fetches_total", "Directories, or parts of one, that were read from OSDs.")
 
 
 class _Source(NamedTuple):
@@ -78,25 +69,25 @@ class _Source(NamedTuple):
 
 
 VALUES = (
-    _Source(SEGMENTS, "mds_log", ("seg",)),
-    _Source(SEGMENTS_ADDED, "mds_log", ("segadd",)),
-    _Source(SEGMENTS_TRIMMED, "mds_log", ("segtrm",)),
-    _Source(EVENTS, "mds_log", ("evadd",)),
-    _Source(INODES, "mds", ("inodes",)),
-    _Source(WITH_CAPS, "mds", ("inodes_with_caps",)),
-    _Source(PINNED, "mds", ("inodes_pinned",)),
-    _Source(CAPS, "mds", ("caps",)),
-    _Source(SESSIONS, "mds_sessions", ("session_count",)),
-    _Source(REQUESTS, "mds", ("request",)),
-    _Source(REPLIES, "mds", ("reply",)),
-    _Source(REVOKED, "mds", ("ceph_cap_op_revoke",)),
-    _Source(OSD_OPS, "objecter", ("op_active",)),
+    _Source(MDS_LOG_SEGMENTS, "mds_log", ("seg",)),
+    _Source(MDS_LOG_SEGMENTS_ADDED, "mds_log", ("segadd",)),
+    _Source(MDS_LOG_SEGMENTS_TRIMMED, "mds_log", ("segtrm",)),
+    _Source(MDS_LOG_EVENTS, "mds_log", ("evadd",)),
+    _Source(MDS_INODES, "mds", ("inodes",)),
+    _Source(MDS_INODES_WITH_CAPS, "mds", ("inodes_with_caps",)),
+    _Source(MDS_INODES_PINNED, "mds", ("inodes_pinned",)),
+    _Source(MDS_CAPS, "mds", ("caps",)),
+    _Source(MDS_SESSIONS, "mds_sessions", ("session_count",)),
+    _Source(MDS_REQUESTS, "mds", ("request",)),
+    _Source(MDS_REPLIES, "mds", ("reply",)),
+    _Source(MDS_CAPS_REVOKED, "mds", ("ceph_cap_op_revoke",)),
+    _Source(MDS_OSD_OPS_IN_FLIGHT, "objecter", ("op_active",)),
 )
 SUMS = (
     # All fetches up to 17; later those of whole directories and those of single keys (src/mds/MDSRank.cc).
-    (FETCHES, (("mds", "dir_fetch"), ("mds", "dir_fetch_complete"), ("mds", "dir_fetch_keys"))),
+    (MDS_DIR_FETCHES, (("mds", "dir_fetch"), ("mds", "dir_fetch_complete"), ("mds", "dir_fetch_keys"))),
     # Late in giving up capabilities (src/mds/Server.cc); too large in the session table (src/mds/SessionMap.cc).
-    (EVICTIONS, (("mds_server", "cap_revoke_eviction"), ("mds_sessions", "mdthresh_evicted"))),
+    (MDS_EVICTIONS, (("mds_server", "cap_revoke_eviction"), ("mds_sessions", "mdthresh_evicted"))),
 )
 
 MEMPOOLS = Question("dump_mempools")
@@ -207,21 +198,21 @@ class MdsReader(Reader):
             if found:
                 values[metric] = sum(found)
         if (reply := dump.average("mds", "reply_latency")) is not None:
-            values[REPLY_SECONDS] = reply.total
+            values[MDS_REPLY_SECONDS] = reply.total
         if (flush := dump.average("mds_log", "jlat")) is not None:
-            values[JOURNAL_WRITES], values[JOURNAL_SECONDS] = flush
+            values[MDS_JOURNAL_WRITES], values[MDS_JOURNAL_WRITE_SECONDS] = flush
         # Only the balancer's heartbeat sets it (MDBalancer::send_heartbeat), and since Reef there is none without
         # balance_automate: while it has always been 0, that may mean that nobody looks.
         queue = dump.value("mds", "q")
         self._queued = self._queued or bool(queue)
         if queue is not None and self._queued:
-            values[QUEUE] = queue
+            values[MDS_QUEUE_REQUESTS] = queue
         return values
 
     def _take_cache(self, size: int | None) -> None:
         if size is not None:
-            self._values[CACHE_BYTES] = size
-            self._peak = self._values[CACHE_PEAK] = max(self._peak, size)
+            self._values[MDS_CACHE_BYTES] = size
+            self._peak = self._values[MDS_CACHE_PEAK_BYTES] = max(self._peak, size)
 
     def _look(self, now: float) -> None:
         """Charge the time since the last look to the cache, if it is the cache that requests wait for.
@@ -229,28 +220,28 @@ class MdsReader(Reader):
         Fill alone costs nothing: a cache at 8 times its limit that never read a directory did 1,030 operations a
         second. Nor do the reads of a cache that still fills: they have to be. A full one reads again what it dropped.
         """
-        fetches = self._values.get(FETCHES)
+        fetches = self._values.get(MDS_DIR_FETCHES)
         before, self._looked = self._looked, None if fetches is None else (now, fetches)
-        size, limit = self._values.get(CACHE_BYTES), self.options.limit(CACHE_OPTION)
+        size, limit = self._values.get(MDS_CACHE_BYTES), self.options.limit(CACHE_OPTION)
         if before is None or fetches is None or size is None or limit is None:
             return
         elapsed = now - before[0]
         if not 0 < elapsed <= GAP:
             return
-        waits = size > FULL * limit and fetches > before[1] and self._values.get(OSD_OPS, 0) > 0
+        waits = size > FULL * limit and fetches > before[1] and self._values.get(MDS_OSD_OPS_IN_FLIGHT, 0) > 0
         self._resource.add(elapsed, elapsed if waits else 0.0)
 
     def points(self, daemon: str) -> Iterator[Point]:
         """Yield the present value of every series that this release and this state of the MDS have."""
-        yield RANK_HELD.point(float(self._held), daemon)
+        yield MDS_RANK_HELD.point(float(self._held), daemon)
         yield from self._messages.points(daemon)
         if not self._held:
             return
         for metric, value in self._values.items():
             yield metric.point(value, daemon)
         for option, limit, factor, warn in (
-            (CACHE_OPTION, CACHE_LIMIT, HEALTH_OPTION, CACHE_WARN),
-            (SEGMENTS_OPTION, SEGMENTS_LIMIT, WARN_OPTION, SEGMENTS_WARN),
+            (CACHE_OPTION, MDS_CACHE_LIMIT_BYTES, HEALTH_OPTION, MDS_CACHE_WARN_BYTES),
+            (SEGMENTS_OPTION, MDS_LOG_SEGMENTS_LIMIT, WARN_OPTION, MDS_LOG_SEGMENTS_WARN),
         ):
             if (number := self.options.limit(option)) is not None:
                 yield limit.point(number, daemon)
@@ -267,24 +258,24 @@ class Mds(DaemonProbe):
     classes = ("ceph-mds",)
     help = "cache, journal and requests of Ceph MDS daemons (admin socket)"
     metrics = (
-        RANK_HELD,
-        CACHE_BYTES,
-        CACHE_LIMIT,
-        CACHE_WARN,
-        CACHE_PEAK,
-        SEGMENTS_LIMIT,
-        SEGMENTS_WARN,
+        MDS_RANK_HELD,
+        MDS_CACHE_BYTES,
+        MDS_CACHE_LIMIT_BYTES,
+        MDS_CACHE_WARN_BYTES,
+        MDS_CACHE_PEAK_BYTES,
+        MDS_LOG_SEGMENTS_LIMIT,
+        MDS_LOG_SEGMENTS_WARN,
         *(source.metric for source in VALUES),
         *(metric for metric, _ in SUMS),
-        JOURNAL_SECONDS,
-        JOURNAL_WRITES,
-        REPLY_SECONDS,
-        QUEUE,
-        OPTION,
-        MESSAGES,
+        MDS_JOURNAL_WRITE_SECONDS,
+        MDS_JOURNAL_WRITES,
+        MDS_REPLY_SECONDS,
+        MDS_QUEUE_REQUESTS,
+        CEPH_OPTION_DAEMONS,
+        CEPH_MESSAGES,
         *follower.METRICS,
-        resources.BUSY,
-        resources.SATURATED,
+        RESOURCE_BUSY_SECONDS,
+        RESOURCE_SATURATED_SECONDS,
     )
 
     def reader(self) -> MdsReader:

@@ -7,23 +7,25 @@ from collections.abc import Iterator
 
 from pinchpoint import resources
 from pinchpoint.host.procfs import FormatError, read_bytes
-from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.metrics import (
+    MEMORY_ALLOCATION_STALLS,
+    MEMORY_DIRTY_BYTES,
+    MEMORY_DIRTY_THRESHOLD_BYTES,
+    MEMORY_WRITEBACK_BYTES,
+    RESOURCE_BUSY_SECONDS,
+    RESOURCE_SATURATED_SECONDS,
+)
+from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.resources import Resource
 
 __all__ = ["Memory", "parse_pressure", "parse_vmstat"]
 
-DIRTY = Metric("pinchpoint_memory_dirty_bytes", "Page cache that has yet to be written back.")
-WRITEBACK = Metric("pinchpoint_memory_writeback_bytes", "Page cache that is being written back.")
-THRESHOLD = Metric(
-    "pinchpoint_memory_dirty_threshold_bytes", "Dirty page cache at which writers are made to wait for writeback."
-)
-STALLS = Metric(
-    "pinchpoint_memory_allocation_stalls_total",
-    "Allocations that had to reclaim memory themselves, because kswapd did not keep up.",
-    Kind.COUNTER,
-)
-PAGES = {"nr_dirty": DIRTY, "nr_writeback": WRITEBACK, "nr_dirty_threshold": THRESHOLD}
+PAGES = {
+    "nr_dirty": MEMORY_DIRTY_BYTES,
+    "nr_writeback": MEMORY_WRITEBACK_BYTES,
+    "nr_dirty_threshold": MEMORY_DIRTY_THRESHOLD_BYTES,
+}
 """Fields of vmstat in pages (mm/vmstat.c; nr_dirty_threshold since Linux 2.6.37)."""
 MICROSECONDS_PER_SECOND = 1_000_000
 
@@ -68,7 +70,14 @@ class Memory(Probe):
 
     name = "memory"
     help = "dirty memory, writeback, reclaim stalls (procfs vmstat) and memory pressure (PSI)"
-    metrics = (DIRTY, WRITEBACK, THRESHOLD, STALLS, resources.BUSY, resources.SATURATED)
+    metrics = (
+        MEMORY_DIRTY_BYTES,
+        MEMORY_WRITEBACK_BYTES,
+        MEMORY_DIRTY_THRESHOLD_BYTES,
+        MEMORY_ALLOCATION_STALLS,
+        RESOURCE_BUSY_SECONDS,
+        RESOURCE_SATURATED_SECONDS,
+    )
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -109,6 +118,6 @@ class Memory(Probe):
             if name in self._fields:
                 yield metric.point(self._fields[name] * self._page_size)
         if "allocstall" in self._fields:
-            yield STALLS.point(self._stalls)
+            yield MEMORY_ALLOCATION_STALLS.point(self._stalls)
         if self._resource is not None:
             yield from resources.points((self._resource,))

@@ -16,18 +16,14 @@ from pinchpoint import resources
 from pinchpoint.host.netns import namespace_file, namespace_of, opener_in
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.host.qdisc import QdiscReader
-from pinchpoint.model import Metric, Point
+from pinchpoint.metrics import NETWORK_NAMESPACE_HIDDEN_INFO, RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS
+from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.resources import ELSEWHERE, Resource
 from pinchpoint.threads.processes import Process
 
 __all__ = ["Namespaces"]
 
-HIDDEN = Metric(
-    "pinchpoint_network_namespace_hidden_info",
-    "Owner whose links are in another network namespace and can't be seen, and why.",
-    labels=("owner", "reason"),
-)
 LIMIT = 16
 """Other namespaces that are looked into: any user may make some."""
 LINKS = 64
@@ -108,7 +104,7 @@ class Namespaces(Probe):
 
     name = "namespaces"
     help = "queues in front of links in other network namespaces (netlink sockets opened there)"
-    metrics = (resources.BUSY, resources.SATURATED, HIDDEN)
+    metrics = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS, NETWORK_NAMESPACE_HIDDEN_INFO)
     interval = 0.2
     # A request waits as long as anybody reconfigures an interface (see QdiscReader).
     urgent = True
@@ -176,7 +172,7 @@ class Namespaces(Probe):
             if namespace.reason:
                 hidden |= dict.fromkeys(namespace.owners, namespace.reason)
         for owner, reason in sorted(hidden.items()):
-            yield HIDDEN.point(1, owner, reason)
+            yield NETWORK_NAMESPACE_HIDDEN_INFO.point(1, owner, reason)
 
     def close(self) -> None:
         """Close the sockets."""

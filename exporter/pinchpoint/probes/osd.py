@@ -18,9 +18,28 @@ from pinchpoint.ceph import follower
 from pinchpoint.ceph.asok import Question
 from pinchpoint.ceph.follower import Reader
 from pinchpoint.ceph.perf import PerfDump
-from pinchpoint.ceph.readings import MESSAGES, OPTION, PERF, Messages, Options, asked
+from pinchpoint.ceph.readings import PERF, Messages, Options, asked
 from pinchpoint.host.procfs import FormatError
-from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.metrics import (
+    CEPH_MESSAGES,
+    CEPH_OPTION_DAEMONS,
+    OSD_FINISHER_QUEUE,
+    OSD_KV_COMMIT_SECONDS,
+    OSD_KV_FLUSH_SECONDS,
+    OSD_KV_SYNC_SECONDS,
+    OSD_KV_SYNCS,
+    OSD_OP_QUEUE_SECONDS,
+    OSD_OP_SECONDS,
+    OSD_OPS,
+    OSD_OPS_IN_FLIGHT,
+    OSD_PGS,
+    OSD_SLOW_OPS,
+    OSD_THROTTLE_FILL_RATIO,
+    OSD_THROTTLE_WAIT_SECONDS,
+    RESOURCE_BUSY_SECONDS,
+    RESOURCE_SATURATED_SECONDS,
+)
+from pinchpoint.model import Metric, Point
 from pinchpoint.probes.daemon import DaemonProbe
 from pinchpoint.resources import Resource
 from pinchpoint.threads.roles import Roles
@@ -28,33 +47,6 @@ from pinchpoint.typedjson import decoder
 
 __all__ = ["Osd", "OsdReader", "parse_blocked_ops", "throttle_name"]
 
-
-def _gauge(name: str, text: str, *labels: str) -> Metric:
-    return Metric(f"pinchpoint_osd_{name}", text, labels=("daemon", *labels))
-
-
-def _counter(name: str, text: str, *labels: str) -> Metric:
-    return Metric(f"pinchpoint_osd_{name}", text, Kind.COUNTER, ("daemon", *labels))
-
-
-OPS = _counter("ops_total", "Operations of clients that were completed.", "type")
-OP_SECONDS = _counter("op_seconds_total", "Time that operations of clients took, summed over the operations.", "type")
-QUEUE_SECONDS = _counter(
-    "op_queue_seconds_total",
-    "Time from the arrival of operations until a worker had them and their placement group's lock, summed over them.",
-)
-IN_FLIGHT = _gauge("ops_in_flight", "Operations of clients that are being worked on.")
-SLOW_OPS = _gauge("slow_ops", "Operations that are older than osd_op_complaint_time.")
-KV_SYNCS = _counter("kv_syncs_total", "Commits of BlueStore's kv thread.")
-KV_SYNC_SECONDS = _counter("kv_sync_seconds_total", "Time inside those commits: flush and commit.")
-KV_FLUSH_SECONDS = _counter("kv_flush_seconds_total", "The part of it that the flush of the data device took.")
-KV_COMMIT_SECONDS = _counter("kv_commit_seconds_total", "The part of it that the commit to RocksDB took.")
-THROTTLE_SECONDS = _counter(
-    "throttle_wait_seconds_total", "Time that work waited for a throttle, summed over the waits.", "throttle"
-)
-THROTTLE_FILL = _gauge("throttle_fill_ratio", "Share of a throttle that is taken; above 1 is possible.", "throttle")
-FINISHER = _gauge("finisher_queue", "Completions that wait for a finisher thread.")
-PGS = _gauge("pgs", "Placement groups of the OSD by its role in them.", "role")
 
 OP_TYPES = (("read", "op_r", "op_r_latency"), ("write", "op_w", "op_w_latency"), ("rw", "op_rw", "op_rw_latency"))
 PG_ROLES = (("primary", "numpg_primary"), ("replica", "numpg_replica"), ("stray", "numpg_stray"))
@@ -87,9 +79,9 @@ class _KvPart(NamedTuple):
 
 
 KV_PARTS = (
-    _KvPart(KV_SYNC_SECONDS, "kv_sync_lat"),
-    _KvPart(KV_FLUSH_SECONDS, "kv_flush_lat"),
-    _KvPart(KV_COMMIT_SECONDS, "kv_commit_lat"),
+    _KvPart(OSD_KV_SYNC_SECONDS, "kv_sync_lat"),
+    _KvPart(OSD_KV_FLUSH_SECONDS, "kv_flush_lat"),
+    _KvPart(OSD_KV_COMMIT_SECONDS, "kv_commit_lat"),
 )
 
 BLOCKED = Question("dump_blocked_ops", every=2.0, limit=16 << 20)
@@ -191,23 +183,23 @@ class OsdReader(Reader):
         for metric, counter in KV_PARTS:
             if (part := dump.average("bluestore", counter)) is not None:
                 self._values[metric, ""] = part.total
-                if metric is KV_SYNC_SECONDS:
-                    self._values[KV_SYNCS, ""] = part.number
+                if metric is OSD_KV_SYNC_SECONDS:
+                    self._values[OSD_KV_SYNCS, ""] = part.number
                     self._charge(now, part.total)
 
     def _read_ops(self, dump: PerfDump) -> None:
         for type_, number, latency in OP_TYPES:
-            self._set(OPS, type_, dump.value("osd", number))
+            self._set(OSD_OPS, type_, dump.value("osd", number))
             if (took := dump.average("osd", latency)) is not None:
-                self._values[OP_SECONDS, type_] = took.total
+                self._values[OSD_OP_SECONDS, type_] = took.total
         if (queued := dump.average("osd", "op_before_dequeue_op_lat")) is not None:
-            self._values[QUEUE_SECONDS, ""] = queued.total
-        self._set(IN_FLIGHT, "", dump.value("osd", "op_wip"))
+            self._values[OSD_OP_QUEUE_SECONDS, ""] = queued.total
+        self._set(OSD_OPS_IN_FLIGHT, "", dump.value("osd", "op_wip"))
         for role, counter in PG_ROLES:
-            self._set(PGS, role, dump.value("osd", counter))
+            self._set(OSD_PGS, role, dump.value("osd", counter))
         waiting = [dump.value(logger, "queue_len") for logger in dump.loggers("finisher-")]
         if known := [number for number in waiting if number is not None]:
-            self._values[FINISHER, ""] = sum(known)
+            self._values[OSD_FINISHER_QUEUE, ""] = sum(known)
 
     def _read_throttles(self, dump: PerfDump) -> None:
         for logger in dump.loggers("throttle-"):
@@ -216,10 +208,14 @@ class OsdReader(Reader):
             if name not in THROTTLES or limit is None or limit < 1:  # 0: no limit
                 continue
             if (wait := dump.average(logger, "wait")) is not None:
-                self._values[THROTTLE_SECONDS, name] = self._values.get((THROTTLE_SECONDS, name), 0.0) + wait.total
+                self._values[OSD_THROTTLE_WAIT_SECONDS, name] = (
+                    self._values.get((OSD_THROTTLE_WAIT_SECONDS, name), 0.0) + wait.total
+                )
             if (taken := dump.value(logger, "val")) is not None:
                 fill = taken / limit
-                self._values[THROTTLE_FILL, name] = max(fill, self._values.get((THROTTLE_FILL, name), fill))
+                self._values[OSD_THROTTLE_FILL_RATIO, name] = max(
+                    fill, self._values.get((OSD_THROTTLE_FILL_RATIO, name), fill)
+                )
 
     def _set(self, metric: Metric, label: str, value: float | None) -> None:
         if value is not None:
@@ -249,7 +245,7 @@ class OsdReader(Reader):
         for (metric, label), value in self._values.items():
             yield metric.point(value, daemon, label) if label else metric.point(value, daemon)
         if self._blocked is not None:
-            yield SLOW_OPS.point(self._blocked[1], daemon)
+            yield OSD_SLOW_OPS.point(self._blocked[1], daemon)
         if self._synced is not None:
             self._resource.owner = daemon
             yield from resources.points((self._resource,))
@@ -262,22 +258,22 @@ class Osd(DaemonProbe):
     classes = ("ceph-osd",)
     help = "operations, commits, throttles and placement groups of Ceph OSD daemons (admin socket)"
     metrics = (
-        OPS,
-        OP_SECONDS,
-        QUEUE_SECONDS,
-        IN_FLIGHT,
-        SLOW_OPS,
-        KV_SYNCS,
+        OSD_OPS,
+        OSD_OP_SECONDS,
+        OSD_OP_QUEUE_SECONDS,
+        OSD_OPS_IN_FLIGHT,
+        OSD_SLOW_OPS,
+        OSD_KV_SYNCS,
         *(part.metric for part in KV_PARTS),
-        THROTTLE_SECONDS,
-        THROTTLE_FILL,
-        FINISHER,
-        PGS,
-        OPTION,
-        MESSAGES,
+        OSD_THROTTLE_WAIT_SECONDS,
+        OSD_THROTTLE_FILL_RATIO,
+        OSD_FINISHER_QUEUE,
+        OSD_PGS,
+        CEPH_OPTION_DAEMONS,
+        CEPH_MESSAGES,
         *follower.METRICS,
-        resources.BUSY,
-        resources.SATURATED,
+        RESOURCE_BUSY_SECONDS,
+        RESOURCE_SATURATED_SECONDS,
     )
 
     def reader(self) -> OsdReader:

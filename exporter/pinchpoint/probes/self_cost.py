@@ -9,15 +9,11 @@ from collections.abc import Iterator
 
 from pinchpoint import __version__
 from pinchpoint.host.procfs import read_bytes
-from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.metrics import BUILD_INFO, SELF_CPU_SECONDS, SELF_OPEN_FILES, SELF_RESIDENT_BYTES
+from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
 
 __all__ = ["SelfCost"]
-
-CPU = Metric("pinchpoint_self_cpu_seconds_total", "CPU time of the exporter's own process.", Kind.COUNTER)
-RESIDENT = Metric("pinchpoint_self_resident_bytes", "Resident memory of the exporter's own process.")
-FILES = Metric("pinchpoint_self_open_files", "File descriptors that the exporter keeps open.")
-BUILD = Metric("pinchpoint_build_info", "The version of Pinchpoint and of Python.", Kind.GAUGE, ("version", "python"))
 
 
 class SelfCost(Probe):
@@ -25,7 +21,7 @@ class SelfCost(Probe):
 
     name = "self"
     help = "what Pinchpoint itself costs"
-    metrics = (CPU, RESIDENT, FILES, BUILD)
+    metrics = (SELF_CPU_SECONDS, SELF_RESIDENT_BYTES, SELF_OPEN_FILES, BUILD_INFO)
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -37,10 +33,10 @@ class SelfCost(Probe):
         # Never the observed host's procfs: in a container that is another one, where this process has another pid.
         resident = int(read_bytes("/proc/self/statm").split()[1]) * self._page
         self._points = (
-            CPU.point(time.process_time()),
-            RESIDENT.point(resident),
-            FILES.point(_open_files()),
-            BUILD.point(1, __version__, platform.python_version()),
+            SELF_CPU_SECONDS.point(time.process_time()),
+            SELF_RESIDENT_BYTES.point(resident),
+            SELF_OPEN_FILES.point(_open_files()),
+            BUILD_INFO.point(1, __version__, platform.python_version()),
         )
 
     def points(self) -> Iterator[Point]:

@@ -16,19 +16,14 @@ from typing import NamedTuple
 
 from pinchpoint.host.procfs import FormatError, Mount, parse_file_info, parse_mounts, read_bytes
 from pinchpoint.host.sysfs import block_device_name
-from pinchpoint.model import Metric, Point
+from pinchpoint.metrics import STORAGE_DEVICE_INFO
+from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roles import BENCHMARK
 
 __all__ = ["Backing", "Storage", "whole_disk"]
 
-DEVICE = Metric(
-    "pinchpoint_storage_device_info",
-    "A whole disk under the files that the owner has open, and the backing device that writeback knows it by; no disk "
-    "where it is a network file system.",
-    labels=("owner", "device", "bdi"),
-)
 
 OSD = "ceph-osd"
 OSD_INTERVAL = 10.0
@@ -102,7 +97,7 @@ class Storage(Probe):
 
     name = "storage"
     help = "disks under the open files of benchmarks and OSDs (procfs fd, fdinfo and mountinfo)"
-    metrics = (DEVICE,)
+    metrics = (STORAGE_DEVICE_INFO,)
 
     def __init__(self, host: Host, stat_file: Callable[[str], os.stat_result] = os.stat) -> None:
         super().__init__(host)
@@ -257,7 +252,7 @@ class Storage(Probe):
     def points(self) -> Iterator[Point]:
         """Yield the disks of each owner."""
         for owner, backing in sorted(self._seen):
-            yield DEVICE.point(1, owner, *backing)
+            yield STORAGE_DEVICE_INFO.point(1, owner, *backing)
 
 
 def _link(path: str) -> str:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pinchpoint.bpf.choice import choose_source
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.host.procfs import FormatError, decode, kworker_work, parse_stat, read_bytes
-from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.metrics import TASK_SOURCE_INFO, TASKS_FOLLOWED, TASKS_UNREADABLE
+from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.role_table import METRICS, RoleTable, RoleUse
@@ -20,16 +21,6 @@ from pinchpoint.threads.task_source import Task, TaskSource, TaskUse
 
 __all__ = ["Tasks"]
 
-SOURCE = Metric(
-    "pinchpoint_task_source_info",
-    "How threads are read; the reason says why no better way could be used.",
-    Kind.GAUGE,
-    ("source", "file", "reason"),
-)
-FOLLOWED = Metric("pinchpoint_tasks_followed", "Threads that are read.")
-UNREADABLE = Metric(
-    "pinchpoint_tasks_unreadable", "Processes and threads of interest, or unknown ones, that may not be read (hidepid)."
-)
 SLOW_EVERY = 10
 """A thread whose role can't be full is read at every that-many-th sample."""
 CLOSE_INTERVAL = 5.0
@@ -54,7 +45,7 @@ class Tasks(Probe):
 
     name = "tasks"
     help = "CPU and run-queue wait of threads by role (BPF, or procfs schedstat)"
-    metrics = (*METRICS, *UNKNOWN_METRICS, SOURCE, FOLLOWED, UNREADABLE)
+    metrics = (*METRICS, *UNKNOWN_METRICS, TASK_SOURCE_INFO, TASKS_FOLLOWED, TASKS_UNREADABLE)
     interval = None
     fast = True
 
@@ -245,9 +236,9 @@ class Tasks(Probe):
         yield from self._table.points()
         yield from self._hottest.points()
         if self._source is not None:
-            yield SOURCE.point(1, self._source.name, self._source.file, self._source.reason)
-            yield FOLLOWED.point(len(self._uses))
-            yield UNREADABLE.point(self._source.unreadable + self.host.processes.unreadable)
+            yield TASK_SOURCE_INFO.point(1, self._source.name, self._source.file, self._source.reason)
+            yield TASKS_FOLLOWED.point(len(self._uses))
+            yield TASKS_UNREADABLE.point(self._source.unreadable + self.host.processes.unreadable)
 
     def close(self) -> None:
         """Give the kept descriptors back."""

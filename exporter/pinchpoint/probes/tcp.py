@@ -17,30 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pinchpoint.host.qdisc import QdiscReader
 from pinchpoint.host.sockdiag import Connection, read_connections
-from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.metrics import TCP_CONNECTIONS, TCP_RETRANSMITS, TCP_RTT_MIN_SECONDS, TCP_RTT_SECONDS
+from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.threads.processes import Process
 
 __all__ = ["KERNEL", "Tcp", "weighted_median"]
 
-RTT = Metric(
-    "pinchpoint_tcp_rtt_seconds",
-    "Smoothed TCP round trip of the owner's connections: median, weighted by what each has just sent (that of an idle "
-    "one is stale). It includes what the other end waits before it acknowledges.",
-    labels=("owner",),
-)
-MIN_RTT = Metric(
-    "pinchpoint_tcp_rtt_min_seconds",
-    "Shortest TCP round trip of the last minutes, of any of the owner's connections.",
-    labels=("owner",),
-)
-CONNECTIONS = Metric("pinchpoint_tcp_connections", "Established TCP connections of the owner.", labels=("owner",))
-RETRANSMITS = Metric(
-    "pinchpoint_tcp_retransmits_total",
-    "TCP segments that the owner's connections have sent again.",
-    Kind.COUNTER,
-    ("owner",),
-)
 
 KERNEL = "kernel"
 """Owner of the connections of the kernel's own Ceph clients, of all mounts and RBD devices together."""
@@ -119,7 +102,7 @@ class Tcp(Probe):
 
     name = "tcp"
     help = "TCP round trips and retransmissions of Ceph daemons, Ceph clients and benchmarks (sock_diag)"
-    metrics = (RTT, MIN_RTT, CONNECTIONS, RETRANSMITS)
+    metrics = (TCP_RTT_SECONDS, TCP_RTT_MIN_SECONDS, TCP_CONNECTIONS, TCP_RETRANSMITS)
     interval = 2.0
 
     def __init__(self, host: Host, read: Callable[[], Sequence[Connection]] = read_connections) -> None:
@@ -292,11 +275,11 @@ class Tcp(Probe):
         """Yield the series of each owner."""
         for name, owner in self._owners.items():
             if owner.rtt is not None:
-                yield RTT.point(owner.rtt, name)
+                yield TCP_RTT_SECONDS.point(owner.rtt, name)
             if owner.min_rtt is not None:
-                yield MIN_RTT.point(owner.min_rtt, name)
-            yield CONNECTIONS.point(owner.connections, name)
-            yield RETRANSMITS.point(owner.retransmits, name)
+                yield TCP_RTT_MIN_SECONDS.point(owner.min_rtt, name)
+            yield TCP_CONNECTIONS.point(owner.connections, name)
+            yield TCP_RETRANSMITS.point(owner.retransmits, name)
 
 
 def _leads_to_ceph(connection: Connection) -> bool:

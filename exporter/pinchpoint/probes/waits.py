@@ -13,7 +13,15 @@ from pinchpoint.benchmarks.mpi import rank
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.workloads import Member, Workload, Workloads, launcher
 from pinchpoint.ceph.waiting import ClientWaits, LibraryReader, Looked
-from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.metrics import (
+    WAITS_SOURCE_INFO,
+    WORKLOAD_CLIENT_INFO,
+    WORKLOAD_OWNER_INFO,
+    WORKLOAD_PROCESSES,
+    WORKLOAD_SECONDS,
+    WORKLOAD_UNKNOWN_STACKS,
+)
+from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
 from pinchpoint.threads.kernel_stacks import StackFile, state
 from pinchpoint.threads.task_source import ProcfsSource, Task, TaskUse, choose_times
@@ -27,33 +35,6 @@ from pinchpoint.waits.stack_rules import DATA, FLUSH, FUSE, PARKED, RUNNING, WAI
 __all__ = ["Waits"]
 
 RUN = ("benchmark", "run")
-SECONDS = Metric(
-    "pinchpoint_workload_seconds_total",
-    "What the processes of a benchmark did with their time.",
-    Kind.COUNTER,
-    (*RUN, "wait"),
-)
-PROCESSES = Metric(
-    "pinchpoint_workload_processes", "Processes of a benchmark that count: idle helpers are left out.", labels=RUN
-)
-OWNER = Metric(
-    "pinchpoint_workload_owner_info",
-    "What the processes that count are called as owners of resources.",
-    labels=(*RUN, "owner"),
-)
-CLIENT = Metric(
-    "pinchpoint_workload_client_info",
-    "The Ceph clients that serve a benchmark, by the owner of their resources.",
-    labels=(*RUN, "client"),
-)
-SOURCE = Metric(
-    "pinchpoint_waits_source_info",
-    "How waits are known (stack, wchan, none); the reason says why in no better way.",
-    labels=("source", "reason"),
-)
-UNKNOWN = Metric(
-    "pinchpoint_workload_unknown_stacks", "Different stacks of the last minutes that no rule knows (watch --stacks)."
-)
 
 BLOCK = 0.5
 """Seconds after which times are settled: what was waited for is known better than at a single look."""
@@ -134,7 +115,14 @@ class Waits(Probe):
 
     name = "waits"
     help = "what benchmarks spend their time on, by the kernel stacks of their threads (procfs stack or wchan)"
-    metrics = (SECONDS, PROCESSES, OWNER, CLIENT, SOURCE, UNKNOWN)
+    metrics = (
+        WORKLOAD_SECONDS,
+        WORKLOAD_PROCESSES,
+        WORKLOAD_OWNER_INFO,
+        WORKLOAD_CLIENT_INFO,
+        WAITS_SOURCE_INFO,
+        WORKLOAD_UNKNOWN_STACKS,
+    )
     interval = None
     # Not fast: reading a stack waits for a process that closes files in execve (exec_update_lock, fs/exec.c).
     urgent = True
@@ -370,15 +358,15 @@ class Waits(Probe):
         """Yield the series of every workload."""
         for workload, work in self._work.items():
             for wait, seconds in work.totals.items():
-                yield SECONDS.point(seconds, *workload, wait)
-            yield PROCESSES.point(work.processes, *workload)
+                yield WORKLOAD_SECONDS.point(seconds, *workload, wait)
+            yield WORKLOAD_PROCESSES.point(work.processes, *workload)
             for owner in sorted(work.owners):
-                yield OWNER.point(1, *workload, owner)
+                yield WORKLOAD_OWNER_INFO.point(1, *workload, owner)
             for client in sorted(work.clients):
-                yield CLIENT.point(1, *workload, client)
+                yield WORKLOAD_CLIENT_INFO.point(1, *workload, client)
         if self._how[0]:
-            yield SOURCE.point(1, *self._how)
-        yield UNKNOWN.point(self.stacks.unknown)
+            yield WAITS_SOURCE_INFO.point(1, *self._how)
+        yield WORKLOAD_UNKNOWN_STACKS.point(self.stacks.unknown)
 
     def close(self) -> None:
         """Give the kept descriptors back, and end the threads that ask."""

@@ -11,6 +11,7 @@ from pinchpoint.diagnosis.blame import workloads
 from pinchpoint.diagnosis.series import label, series
 from pinchpoint.diagnosis.usage import Usage, usages
 from pinchpoint.diagnosis.window import with_ended
+from pinchpoint.metrics import MDS_CACHE_BYTES, MDS_CACHE_LIMIT_BYTES
 from pinchpoint.model import Snapshot, Snapshots, time_of
 
 __all__ = ["Line", "Resource", "Timeline", "Tracer", "step_of"]
@@ -151,9 +152,9 @@ class Tracer:
                 line.idle.setdefault(host, {}).setdefault(state.state, Line()).put(place, state.share)
 
     def _caches(self, place: int, host: str, snapshot: Snapshot) -> None:
-        for name, lines in (
-            ("pinchpoint_mds_cache_bytes", self.timeline.caches),
-            ("pinchpoint_mds_cache_limit_bytes", self.timeline.cache_limits),
+        for metric, lines in (
+            (MDS_CACHE_BYTES, self.timeline.caches),
+            (MDS_CACHE_LIMIT_BYTES, self.timeline.cache_limits),
         ):
-            for labels, size in series(snapshot, name):
+            for labels, size in series(snapshot, metric):
                 lines.setdefault((host, label(labels, "daemon")), Line()).put(place, size)

@@ -13,7 +13,7 @@ import msgspec
 
 from pinchpoint.benchmarks.events import OVER, State
 from pinchpoint.diagnosis.knobs import OWN_TAGS
-from pinchpoint.judge.metrics import FACT, PHASE
+from pinchpoint.metrics import PHASE_VERDICT_INFO, RUN_FACT_HOSTS
 from pinchpoint.model import Point, Snapshot, Snapshots
 from pinchpoint.probes.benchmark import run_points
 from pinchpoint.runs import PhaseMark, RunState
@@ -93,7 +93,7 @@ def _verdicts(state: RunState, now: float, last: float) -> Iterator[Point]:
             continue
         labels = mark.benchmark or state.benchmark, state.run, mark.name, found.kind
         for resource, owner in [(limit.resource, limit.owner) for limit in found.limits] or [("", "")]:
-            yield PHASE.point(1, *labels, resource, owner, NOWHERE, found.confidence)
+            yield PHASE_VERDICT_INFO.point(1, *labels, resource, owner, NOWHERE, found.confidence)
 
 
 def _facts(record: RunRecord) -> Iterator[Point]:
@@ -106,6 +106,8 @@ def _facts(record: RunRecord) -> Iterator[Point]:
     if record.note:
         own["note"] = record.note
     for (fact, value), number in hosts.items():
-        yield FACT.point(number, run, fact, value)
+        yield RUN_FACT_HOSTS.point(number, run, fact, value)
     for fact, value in own.items():
-        yield FACT.point(1, run, fact, value if len(value) <= VALUE_LIMIT else f"{value[: VALUE_LIMIT - 3]}...")
+        yield RUN_FACT_HOSTS.point(
+            1, run, fact, value if len(value) <= VALUE_LIMIT else f"{value[: VALUE_LIMIT - 3]}..."
+        )

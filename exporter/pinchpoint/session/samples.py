@@ -6,8 +6,8 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 
 from pinchpoint.diagnosis.series import label
-from pinchpoint.diagnosis.usage import UNKNOWN_THREAD
 from pinchpoint.diagnosis.window import Sightings, Window, Windows, needed
+from pinchpoint.metrics import UNKNOWN_THREAD_BUSY_RATIO
 from pinchpoint.model import Snapshots
 from pinchpoint.runs import PhaseMark
 from pinchpoint.wire.recording import hosts_of, read_documents, read_recording, read_series
@@ -36,7 +36,7 @@ class Samples:
                 if (hosts := hosts_of(document)) != before:
                     self.changes.append(place)
                     before = hosts
-                for host, labels, value in read_series(document, UNKNOWN_THREAD):
+                for host, labels, value in read_series(document, UNKNOWN_THREAD_BUSY_RATIO.name):
                     self.sightings.add(host, label(labels, "thread"), label(labels, "process"), value)
         except ValueError as error:
             self.damage = str(error)

@@ -17,8 +17,8 @@ import msgspec
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.detector import Detector, merged
 from pinchpoint.benchmarks.events import State, ended_as
+from pinchpoint.benchmarks.markers import Marker, RunDirectory
 from pinchpoint.benchmarks.tree import Tree
-from pinchpoint.catalogue import all_metrics
 from pinchpoint.diagnosis.facts import facts
 from pinchpoint.diagnosis.facts import merged as merged_facts
 from pinchpoint.diagnosis.marks import verdict_mark
@@ -27,8 +27,9 @@ from pinchpoint.diagnosis.verdict import Verdict, judge_phase
 from pinchpoint.diagnosis.window import Sightings, Stream, Window, Windows
 from pinchpoint.figures import format_result
 from pinchpoint.host.procfs import parse_stat, read_bytes
+from pinchpoint.metrics import EXPORTER
 from pinchpoint.model import Snapshot
-from pinchpoint.runs import Marker, PhaseMark, Result, RunDirectory
+from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.session import store
 from pinchpoint.session.samples import Samples
 from pinchpoint.wire import recording
@@ -128,7 +129,7 @@ class Session:
         self._signature: object = None
         self._offset = 0
         self._recorder = Recorder(directory / recording.FILE) if source is not None else None
-        self._kinds = {metric.name: (metric.kind.value, metric.help) for metric in all_metrics()}
+        self._kinds = {metric.name: (metric.kind.value, metric.help) for metric in EXPORTER}
         marker = Marker(run, "command", wall(), pid=0, pid_start=0, command_pid=0, tags=_texts(tags))
         self._record = store.RunRecord(marker, [])
         self._lock = Lock()

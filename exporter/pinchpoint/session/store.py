@@ -6,7 +6,6 @@ import errno
 import os
 import re
 import stat
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from pinchpoint.runs import Marker
+from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.typedjson import decoder
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "load",
     "name_of",
     "new_run_directory",
-    "run_id",
     "runs",
     "save",
     "select",
@@ -34,8 +32,6 @@ __all__ = [
 FILE = "run.json"
 FILE_LIMIT = 64 << 20
 """Longest ``run.json`` that is read, in bytes (4,096 phases with ten results each have 5 MiB)."""
-NAME_LIMIT = 48
-"""Longest name in a run's id, in characters."""
 NUMBER_LIMIT = 10_000
 """Runs of one name that may begin in one second."""
 SHOWN_LIMIT = 5
@@ -43,7 +39,7 @@ SHOWN_LIMIT = 5
 LAST = "last"
 """The word for the newest run."""
 STAMP = re.compile(r"\d{8}T\d{6}Z-")
-"""What a run's id begins with: `run_id`."""
+"""What a run's id begins with: `pinchpoint.runs.run_id`."""
 GLOB = re.compile(r"[*?\[]")
 
 
@@ -76,12 +72,6 @@ def state_directory() -> Path:
         return (Path(state) if state else Path.home() / ".local" / "state") / "pinchpoint" / "runs"
     except RuntimeError as error:  # neither HOME nor an entry in the user database
         raise FileNotFoundError(errno.ENOENT, "no home directory", "~") from error
-
-
-def run_id(name: str | None, command: Sequence[str], now: float) -> str:
-    """Return a run's id: its start in UTC and its name, in characters that are safe in a path and a label."""
-    word = re.sub(r"[^A-Za-z0-9._-]+", "-", name or os.path.basename(command[0])).strip("-.")[:NAME_LIMIT] or "run"
-    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}-{word}"
 
 
 def name_of(run: str) -> str:

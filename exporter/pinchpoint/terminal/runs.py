@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pinchpoint.benchmarks.events import OVER, State, ended_as
-from pinchpoint.runs import RunDirectory, RunState
+from pinchpoint.benchmarks.markers import RunDirectory
+from pinchpoint.runs import RunState
 from pinchpoint.session.store import RunRecord
 from pinchpoint.terminal.comparison import bare_figure
 from pinchpoint.terminal.plain import clean

@@ -9,26 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pinchpoint import resources
-from pinchpoint.model import Kind, Metric, Point
+from pinchpoint.metrics import THREAD_CPU_SECONDS, THREAD_RUNQUEUE_SECONDS, THREADS
+from pinchpoint.model import Point
 from pinchpoint.resources import Resource
 from pinchpoint.threads.roles import Role
 
 __all__ = ["METRICS", "RoleTable", "RoleUse"]
 
-CPU = Metric(
-    "pinchpoint_thread_cpu_seconds_total",
-    "Time that the threads of a role spent on a CPU.",
-    Kind.COUNTER,
-    ("role", "owner"),
-)
-RUNQUEUE = Metric(
-    "pinchpoint_thread_runqueue_seconds_total",
-    "Time that the threads of a role were runnable and had no CPU (it includes CFS quota throttling).",
-    Kind.COUNTER,
-    ("role", "owner"),
-)
-THREADS = Metric("pinchpoint_threads", "Threads of a role.", Kind.GAUGE, ("role", "owner"))
-METRICS = (CPU, RUNQUEUE, THREADS, *resources.METRICS)
+METRICS = (THREAD_CPU_SECONDS, THREAD_RUNQUEUE_SECONDS, THREADS, *resources.METRICS)
 
 SECONDS = 1e-9
 KEEP = 900.0
@@ -161,8 +149,8 @@ class RoleTable:
     def points(self) -> Iterator[Point]:
         """Yield the points of every role, and of the resources among them."""
         for (role, owner), use in self._uses.items():
-            yield Point(CPU, (role, owner), use.cpu * SECONDS)
-            yield Point(RUNQUEUE, (role, owner), use.wait * SECONDS)
+            yield Point(THREAD_CPU_SECONDS, (role, owner), use.cpu * SECONDS)
+            yield Point(THREAD_RUNQUEUE_SECONDS, (role, owner), use.wait * SECONDS)
             if use.counted:
                 yield Point(THREADS, (role, owner), sum(use.threads.values()))
         yield from resources.points(use.resource for use in self._uses.values() if use.resource is not None)

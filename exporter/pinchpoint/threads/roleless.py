@@ -12,19 +12,14 @@ from heapq import nlargest
 from typing import NamedTuple
 
 from pinchpoint import resources
-from pinchpoint.model import Metric, Point
+from pinchpoint.metrics import UNKNOWN_THREAD_BUSY_RATIO
+from pinchpoint.model import Point
 from pinchpoint.resources import Resource
 from pinchpoint.threads.task_source import Task, TaskUse
 
 __all__ = ["METRICS", "RESOURCE", "WORTH", "Hot", "Name", "UnknownThreads", "hottest"]
 
-BUSY = Metric(
-    "pinchpoint_unknown_thread_busy_ratio",
-    "Share of the last 3 s in which the busiest thread without a role ran or waited for a CPU; absent below 0.1. "
-    "It keeps its name until another thread is busier by 0.2, or it is below 0.1 itself.",
-    labels=("thread", "process"),
-)
-METRICS = (BUSY,)
+METRICS = (UNKNOWN_THREAD_BUSY_RATIO,)
 
 RESOURCE = "unknown_thread"
 WORTH = 0.05
@@ -176,4 +171,4 @@ class UnknownThreads:
         """Yield the integrals of the busiest thread, and the name of the one that was busiest over the last seconds."""
         yield from resources.points((self.resource,))
         if self._name is not None and (share := self._share(self._shown)) >= LEAST:
-            yield BUSY.point(share, *self._name)
+            yield UNKNOWN_THREAD_BUSY_RATIO.point(share, *self._name)

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pinchpoint.model import Metric, Point
+from pinchpoint.metrics import ALERT_THRESHOLD, RESOURCE_THRESHOLD_RATIO
+from pinchpoint.model import Point
 from pinchpoint.threads.roles import Roles
 
-__all__ = ["METRICS", "points"]
-
-RESOURCE = Metric(
-    "pinchpoint_resource_threshold_ratio", "Busy share from which the resource counts as full.", labels=("resource",)
-)
-ALERT = Metric(
-    "pinchpoint_alert_threshold",
-    "Threshold of an alert that does not compare a busy share: a ratio, or in the unit that the roles file names.",
-    labels=("alert",),
-)
-METRICS = (RESOURCE, ALERT)
+__all__ = ["points"]
 
 
 def points(roles: Roles) -> Iterator[Point]:
     """Yield the thresholds of the roles file."""
     for name, value in sorted(roles.thresholds.items()):
-        yield RESOURCE.point(value, name)
+        yield RESOURCE_THRESHOLD_RATIO.point(value, name)
     for name, value in sorted(roles.alerts.items()):
-        yield ALERT.point(value, name)
+        yield ALERT_THRESHOLD.point(value, name)

@@ -12,7 +12,7 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO
 
-from pinchpoint.catalogue import all_metrics
+from pinchpoint.metrics import EXPORTER
 from pinchpoint.model import Labels, Snapshots
 from pinchpoint.wire.recording import INSTANCE
 from pinchpoint.wire.sampletext import escaped, render_head, render_value
@@ -96,7 +96,7 @@ class Backfill:
 
     def text(self) -> Iterator[str]:
         """Yield the text in pieces of one series or less. Raises OSError."""
-        metrics = {metric.name: metric for metric in all_metrics()}
+        metrics = {metric.name: metric for metric in EXPORTER}
         for name in sorted(self._families):
             family = name.removesuffix("_total")
             metric = metrics.get(name)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import httpx
 import msgspec
 
-from pinchpoint.catalogue import all_metrics
+from pinchpoint.metrics import EXPORTER
 from pinchpoint.model import Labels, Snapshot, Snapshots
 from pinchpoint.typedjson import decoder
 from pinchpoint.wire.prometheus import PrometheusError
@@ -79,7 +79,7 @@ def known(samples: Iterable[Sample]) -> Known:
     Labels that Prometheus added (job, group, ...) are dropped from series of exporters, which are told apart by their
     ``instance``; those of Ceph's managers keep theirs, since that is how one cluster is told from another.
     """
-    labels_of = {metric.name: frozenset(metric.labels) for metric in all_metrics()}
+    labels_of = {metric.name: frozenset(metric.labels) for metric in EXPORTER}
     hosts: dict[str, dict[str, dict[Labels, float]]] = {}
     cluster: dict[str, dict[Labels, float]] = {}
     down: dict[str, None] = {}

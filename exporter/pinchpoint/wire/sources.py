@@ -21,9 +21,8 @@ from threading import Condition, Thread
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from pinchpoint.catalogue import all_metrics
-from pinchpoint.model import STALE, THIS_HOST, Labels, Snapshot, Snapshots, time_of
-from pinchpoint.sampler import Sampler
+from pinchpoint.metrics import EXPORTER
+from pinchpoint.model import STALE, Labels, Snapshot, Snapshots, time_of
 from pinchpoint.wire.fetch import Fetcher, FetchError
 from pinchpoint.wire.prometheus import PrometheusError, RawSeries, raw_series
 from pinchpoint.wire.recording import INSTANCE, read_recording
@@ -31,7 +30,7 @@ from pinchpoint.wire.sampletext import HEAD_LIMIT, parse_head, split_sample
 
 __all__ = [
     "RECENT",
-    "LocalSource",
+    "OneHost",
     "PrometheusSource",
     "RecordingSource",
     "Source",
@@ -93,7 +92,7 @@ class Source(Protocol):
         """Release what the source keeps running or open."""
 
 
-class _OneHost:
+class OneHost:
     """What sources of one host have in common."""
 
     name: str
@@ -108,24 +107,7 @@ class _OneHost:
         return {self.name: self.snapshot()}
 
 
-class LocalSource(_OneHost):
-    """A sampler that runs in this process."""
-
-    def __init__(self, sampler: Sampler) -> None:
-        self.name = THIS_HOST
-        self._sampler = sampler
-        sampler.start()
-
-    def snapshot(self) -> Snapshot:
-        """Return the sampler's series now."""
-        return Snapshot.of(time.time(), self._sampler.points())
-
-    def close(self) -> None:
-        """Stop the sampler."""
-        self._sampler.stop()
-
-
-class TargetSource(_OneHost):
+class TargetSource(OneHost):
     """An exporter, scraped over HTTP at ``HOST:PORT`` (its path is /metrics) or at a whole URL."""
 
     def __init__(self, target: str, timeout: float = 2.0, name: str = "") -> None:
@@ -207,7 +189,7 @@ class PrometheusSource:
         self.problems: Mapping[str, str] = {}
         self._leave_out = leave_out
         self._fetcher = Fetcher(timeout)
-        self._names = {metric.name: metric.labels for metric in all_metrics()}
+        self._names = {metric.name: metric.labels for metric in EXPORTER}
         self._seen: dict[str, None] = {}
         self._hosts: dict[str, Snapshot] = {}
         self._partial: set[str] = set()

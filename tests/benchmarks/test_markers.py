@@ -12,18 +12,9 @@ from hypothesis import strategies as st
 
 from machine import Machine
 from patience import Deadline
-from pinchpoint.runs import (
-    KEEP_ENDED,
-    MARKER_LIMIT,
-    RUN_LIMIT,
-    LimitMark,
-    Marker,
-    PhaseMark,
-    Result,
-    RunDirectory,
-    VerdictMark,
-)
-from pinchpoint.runs import default_run_directory as default
+from pinchpoint.benchmarks.markers import KEEP_ENDED, MARKER_LIMIT, RUN_LIMIT, Marker, RunDirectory
+from pinchpoint.benchmarks.markers import default_run_directory as default
+from pinchpoint.runs import LimitMark, PhaseMark, Result, VerdictMark
 
 NOW = 1_700_000_000.0
 
@@ -328,7 +319,7 @@ def test_a_file_that_becomes_a_fifo_between_look_and_open_does_not_hang(
     found = os.lstat(file)
     file.unlink()
     os.mkfifo(file)
-    monkeypatch.setattr("pinchpoint.runs.os.lstat", lambda path: found)
+    monkeypatch.setattr("pinchpoint.benchmarks.markers.os.lstat", lambda path: found)
     read: list[list[str]] = []
     reader = threading.Thread(target=lambda: read.append(names(runs)), daemon=True)
     reader.start()
