@@ -35,10 +35,11 @@ prove: setup ## show on real faults, in real time, that it is right; 20 minutes 
 	@REPEATS=$(REPEATS) $(python) -m pytest tests/proofs -m proof -v; status=$$?; \
 	    [ $(REPEATS) -lt 3 ] || $(python) bench/accuracy.py .prove/trials.jsonl >/dev/null; exit $$status
 
-lint: setup ## check style, types and alert rules
+lint: setup ## check style, types, the direction of imports, and alert rules
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	$(python) -m mypy
+	.venv/bin/lint-imports --no-logo --no-cache
 	@if command -v promtool >/dev/null; then promtool check rules alerts/*.yml; else echo "no promtool: rules not checked"; fi
 
 up: setup ## start exporter, judge, Prometheus, Alertmanager, node_exporter, and Grafana if installed; leave them running

@@ -107,7 +107,7 @@ def test_a_host_that_hangs_keeps_nobody_waiting_for_long(monkeypatch: pytest.Mon
 
     assert status == 2
     assert found["unreachable"] == [slow]
-    assert "no answer in 0.5 s" in found["findings"][0]["found"]
+    assert "no answer for 0.5 s" in found["findings"][0]["found"]
 
 
 def prometheus(*series: tuple[Mapping[str, str], float]) -> Any:

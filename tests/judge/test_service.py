@@ -11,7 +11,6 @@ from judge.watched import NAMES, watched
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.judge import pages
 from pinchpoint.judge.engine import Engine
-from pinchpoint.judge.hosts import Problem
 from pinchpoint.judge.service import Judgement, Service
 from pinchpoint.judge.targets import TargetFiles
 from pinchpoint.judge.web import application
@@ -19,6 +18,7 @@ from pinchpoint.metrics import JUDGE
 from pinchpoint.model import Labels, Snapshot
 from pinchpoint.report.document import verdict_json
 from pinchpoint.wire.exposition import text
+from pinchpoint.wire.poller import Problem
 from pinchpoint.wire.sources import parse_exposition
 from report.made import CLIENT, MDS, START
 

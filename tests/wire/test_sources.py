@@ -29,7 +29,6 @@ from pinchpoint.wire.sources import (
     RecordingSource,
     SourceError,
     TargetSource,
-    Together,
     is_here,
     parse_exposition,
 )
@@ -215,120 +214,6 @@ def test_any_text_is_a_snapshot_or_a_value_error(text: str) -> None:
         return
 
     assert isinstance(found, Snapshot)
-
-
-class Fake:
-    """A source that says what it is told, and waits for `open` before."""
-
-    def __init__(self, name: str, *answers: Snapshots | SourceError) -> None:
-        self.name = name
-        self.problems: dict[str, str] = {}
-        self.answers = list(answers)
-        self.open = threading.Event()
-        self.open.set()
-        self.asked = 0
-        self.closed = False
-
-    def snapshots(self) -> Snapshots:
-        self.asked += 1
-        assert self.open.wait(30)
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, SourceError):
-            raise answer
-        return answer
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def host(name: str, time: float = 1.0) -> Snapshots:
-    return {name: Snapshot(time, {"a": {(): time}})}
-
-
-@contextmanager
-def together(*sources: Fake, patience: float = 20.0) -> Iterator[Together]:
-    found = Together(sources, patience)
-    yield found
-    for source in sources:
-        source.open.set()
-    found.close()
-
-
-def test_several_sources_are_one_with_the_hosts_of_all() -> None:
-    with together(Fake("a", host("a")), Fake("b", {**host("c"), **host("d")})) as source:
-        assert list(source.snapshots()) == ["a", "c", "d"]
-        assert source.problems == {}
-        assert source.name == "a, b"
-
-
-def test_sources_are_asked_at_the_same_time() -> None:
-    class Meeting(Fake):
-        def snapshots(self) -> Snapshots:
-            barrier.wait(30)
-            return super().snapshots()
-
-    barrier = threading.Barrier(3)
-    sources = [Meeting(name, host(name)) for name in "abc"]
-    with together(*sources) as source:
-        assert source.snapshots().keys() == {"a", "b", "c"}
-
-
-def test_a_source_that_is_down_is_named_and_the_others_are_heard() -> None:
-    down = Fake("b", SourceError("b", "refused"), host("b"))
-    down.problems = {"c": "not scraped"}
-    with together(Fake("a", host("a")), down) as source:
-        assert source.snapshots().keys() == {"a"}
-        assert source.problems == {"b": "refused"}
-        # It is asked again, and waited for again once it is well.
-        assert until(20, lambda: "b" in source.snapshots())
-        assert source.problems == {"c": "not scraped"}
-
-
-def test_a_source_that_hangs_holds_up_the_others_once() -> None:
-    hanging = Fake("b", host("b", 1.0), host("b", 2.0))
-    hanging.open.clear()
-    with together(Fake("a", host("a")), hanging, patience=1.0) as source:
-        source.snapshots()
-        clock = Stopwatch()
-        for _ in range(50):
-            assert source.snapshots().keys() == {"a"}
-
-        assert clock.tick() < 20  # 50 if it were waited for each time
-        assert hanging.asked == 1
-        assert source.problems["b"].startswith("no answer for ")
-        hanging.open.set()
-        assert until(20, lambda: "b" in source.snapshots())
-
-
-def test_a_late_answer_is_given_the_next_time() -> None:
-    late = Fake("b", host("b", 1.0))
-    late.open.clear()
-    with together(Fake("a", host("a")), late, patience=0.2) as source:
-        source.snapshots()
-        late.open.set()
-        assert until(20, lambda: late.asked == 1 and not source._asked[1].under_way)
-        late.open.clear()
-        found = source.snapshots()
-
-        assert found["b"].time == 1.0
-
-
-def test_a_source_that_breaks_is_one_that_is_down() -> None:
-    class Broken(Fake):
-        def snapshots(self) -> Snapshots:
-            raise RecursionError("too deep")
-
-    with together(Fake("a", host("a")), Broken("b", host("b"))) as source:
-        assert source.snapshots().keys() == {"a"}
-        assert source.problems == {"b": "RecursionError: too deep"}
-
-
-def test_no_answer_at_all_is_an_error_that_names_the_first() -> None:
-    sources = [Fake(name, SourceError(name, "refused")) for name in "ab"]
-    with together(*sources) as source, pytest.raises(SourceError, match=r"^a: refused$"):
-        source.snapshots()
-
-    assert all(fake.closed for fake in sources)
 
 
 @contextmanager
@@ -535,6 +420,10 @@ def test_hosts_are_asked_for_by_their_very_names_and_a_hundred_at_a_time(
     assert [len(asked) for asked in prometheus.asked] == [100, 100, 43]
 
 
+def moment(time: float) -> Snapshots:
+    return {"a": Snapshot(time, {"a": {(): time}})}
+
+
 def recorded(path: Path, *moments: Snapshots) -> RecordingSource:
     recorder = Recorder(path)
     for moment in moments:
@@ -544,7 +433,7 @@ def recorded(path: Path, *moments: Snapshots) -> RecordingSource:
 
 
 def test_a_recording_is_a_source_with_a_position_in_time(tmp_path: Path) -> None:
-    moments = [host("a", second) for second in (10.0, 11.0, 12.0)]
+    moments = [moment(second) for second in (10.0, 11.0, 12.0)]
     source = recorded(tmp_path / "r", *moments)
 
     assert source.time == 10.0
@@ -557,7 +446,7 @@ def test_a_recording_is_a_source_with_a_position_in_time(tmp_path: Path) -> None
 
 
 def test_before_its_first_moment_a_recording_has_nothing_to_show(tmp_path: Path) -> None:
-    source = recorded(tmp_path / "r", host("a", 10.0))
+    source = recorded(tmp_path / "r", moment(10.0))
 
     assert list(source.advance(9.0)) == []
     with pytest.raises(SourceError, match="has not been read yet"):

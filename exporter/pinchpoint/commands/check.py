@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import click
@@ -21,6 +20,7 @@ from pinchpoint.model import Snapshot
 from pinchpoint.terminal.check import check_parts
 from pinchpoint.terminal.plain import fail, say, show
 from pinchpoint.wire.http import AddressError, parse_address
+from pinchpoint.wire.poller import Together
 from pinchpoint.wire.prometheus import PrometheusError
 from pinchpoint.wire.prometheus_hosts import ask_known
 from pinchpoint.wire.sources import Source, SourceError, TargetSource
@@ -43,36 +43,23 @@ class _Asked:
         self.servers: dict[str, str] = {}
         """Prometheus servers that tell nothing, and why."""
 
-    def ask(self, source: Source) -> None:
-        """Ask one source, and note why it does not answer."""
-        try:
-            self.hosts.update(source.snapshots())
-        except SourceError as error:
-            self.unreachable[source.name] = _reason(source.name, error)
-        except Exception as error:  # whatever a foreign server makes a parser do, the others are checked
-            self.unreachable[source.name] = f"not an exposition of metrics: {type(error).__name__}: {error}"
-
-    def ask_all(self, targets: Sequence[Source]) -> None:
+    def ask(self, sources: Sequence[Source]) -> None:
         """Ask all sources at once; one that hangs keeps nobody waiting for longer than `PATIENCE`."""
-        asked = _Asked()  # what comes too late is not mixed into what has been told already
-        threads = [Thread(target=asked.ask, args=(source,), daemon=True) for source in targets]
-        for thread in threads:
-            thread.start()
-        deadline = time.monotonic() + PATIENCE
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        for source in targets:
-            if source.name in asked.hosts:
-                self.hosts[source.name] = asked.hosts[source.name]
-            else:
-                self.unreachable[source.name] = asked.unreachable.get(source.name, f"no answer in {PATIENCE:g} s")
+        together = Together(sources, PATIENCE)
+        try:
+            self.hosts.update(together.snapshots())
+        except SourceError:
+            pass  # each of them is named in `problems`
+        finally:
+            together.close()
+        self.unreachable.update((name, _reason(name, why)) for name, why in together.problems.items())
 
     def ask_prometheus(self, url: str, *, hosts: bool) -> None:
         """Ask a Prometheus server for what Ceph's managers tell, and for the hosts that it scrapes too."""
         try:
             known = ask_known(url, sources())
         except PrometheusError as error:
-            self.servers[url] = _reason(url, error)
+            self.servers[url] = _reason(url, str(error))
             return
         if known.cluster is not None:
             self.hosts[url] = known.cluster
@@ -84,8 +71,8 @@ class _Asked:
             self.servers[url] = "it knows no host with Pinchpoint; does it scrape a job named pinchpoint?"
 
 
-def _reason(name: str, error: Exception) -> str:
-    reason = str(error).removeprefix(f"{name}: ").removesuffix(": ")
+def _reason(name: str, why: str) -> str:
+    reason = why.removeprefix(f"{name}: ").removesuffix(": ")
     return re.sub(r"\[Errno -?\d+\] ", "", reason)
 
 
@@ -116,7 +103,7 @@ def command(
     try:
         config = load_config(config_file)
         if names:
-            asked.ask_all([TargetSource(name) for name in names])
+            asked.ask([TargetSource(name) for name in names])
         elif prometheus is None:
             _ask_this_host(asked, config)
     except ConfigError as error:
@@ -138,17 +125,14 @@ def _ask_this_host(asked: _Asked, config: Config) -> None:
     exporter = TargetSource(EXPORTER)
     exporter.name = name
     trial = _Asked()
-    trial.ask(exporter)
+    trial.ask([exporter])
     if any(metric.startswith("pinchpoint_") for host in trial.hosts.values() for metric in host.values):
         asked.hosts.update(trial.hosts)
         return
     source = LocalSource(local_sampler(config))
     source.name = name
-    try:
-        time.sleep(SETTLED)
-        asked.ask(source)
-    finally:
-        source.close()
+    time.sleep(SETTLED)
+    asked.ask([source])
 
 
 def _targets(values: Sequence[str]) -> list[str]:

@@ -27,8 +27,9 @@ from pinchpoint.session.store import new_run_directory
 from pinchpoint.session.supervise import Command, CommandError, end_like
 from pinchpoint.terminal.table import run_table
 from pinchpoint.tomlfile import ConfigError
+from pinchpoint.wire.poller import Together
 from pinchpoint.wire.prometheus import PrometheusError, fired_alerts
-from pinchpoint.wire.sources import PrometheusSource, Source, SourceError, TargetSource, Together, is_here
+from pinchpoint.wire.sources import PrometheusSource, Source, SourceError, TargetSource, is_here
 
 __all__ = ["command"]
 

@@ -6,9 +6,9 @@ import logging
 import math
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 
 import click
 
@@ -22,6 +22,7 @@ from pinchpoint.judge.client import JudgeError, ask
 from pinchpoint.terminal.screen import Bell, is_screen, show_live, show_plain, status_of
 from pinchpoint.terminal.view import Down, HostView, Picture
 from pinchpoint.wire.fetch import Fetcher
+from pinchpoint.wire.poller import Poller
 from pinchpoint.wire.sources import PrometheusSource, Source, SourceError, TargetSource
 
 __all__ = ["command"]
@@ -87,114 +88,72 @@ class WatchedJudge:
 
 
 class Watched:
-    """One source, asked every `interval` seconds in a thread of its own, so that a slow one holds up nobody else."""
+    """One source that is asked every `interval` seconds, and what is known of its hosts."""
 
     def __init__(self, source: Source, note: str, interval: float, changed: Bell) -> None:
-        self._source = source
+        self._name = source.name
         self._note = note
-        self._interval = interval
-        self._changed = changed
-        self._stop = Event()
-        self._lock = Lock()
+        self._patience = interval + PATIENCE
+        self._poller = Poller(source, interval, ring=changed.ring)
         self._recent: dict[str, Recent] = {}
-        self._states: dict[str, Usage | Down | None] = {source.name: None}
-        self._asked = time.monotonic()
-        self._down_since: dict[str, float] = {}
+        self._down: dict[str, Down] = {}
+        self._rounds = 0
         self.pictures = 0
-        """How often its state was replaced."""
-        # The look-up of a name may take as long as it likes: the process must not wait.
-        self._thread = Thread(target=self._run, name="watch", daemon=True)
-
-    def start(self) -> None:
-        """Begin to ask."""
-        self._thread.start()
+        """How often something new was seen of it."""
 
     def stop(self) -> None:
         """End asking, and release the source."""
-        self._stop.set()
-        self._source.close()
+        self._poller.close()
 
-    def hangs(self, now: float) -> bool:
-        """Return whether it answers more slowly than any timeout of ours can see; `now` in monotonic seconds."""
-        return now - self._asked > self._interval + PATIENCE
+    @property
+    def hangs(self) -> bool:
+        """Whether it answers more slowly than any timeout of ours can see."""
+        return self._poller.waited > self._patience
 
-    def views(self, now: float) -> list[HostView]:
-        """Return what is known of its hosts at `now`, in monotonic seconds."""
-        with self._lock:
-            return [HostView(host, self._note, self._state(host, now)) for host in self._states]
+    def look(self) -> None:
+        """Take in what has come."""
+        rounds = self._poller.rounds
+        for host, snapshot in self._poller.collect().items():
+            self._recent.setdefault(host, Recent()).add(snapshot)
+        now = time.time()
+        problems = self._poller.problems(self._patience)
+        self._down = {host: Down(problem.reason, max(0.0, now - problem.since)) for host, problem in problems.items()}
+        for host in self._down.keys() & self._recent.keys():
+            self._recent[host].clear()
+        if rounds != self._rounds and (self._down or any(recent.usage() for recent in self._recent.values())):
+            self.pictures += 1
+        self._rounds = rounds
+
+    def views(self) -> list[HostView]:
+        """Return what is known of its hosts."""
+        hosts = dict.fromkeys([*self._recent, *self._down]) or {self._name: None}
+        return [HostView(host, self._note, self._state(host)) for host in hosts]
 
     def recent(self) -> dict[str, Recent]:
         """Return the snapshots of the hosts that answer."""
-        with self._lock:
-            return {host: recent for host, recent in self._recent.items() if isinstance(self._states.get(host), Usage)}
+        return {host: recent for host, recent in self._recent.items() if isinstance(self._state(host), Usage)}
 
-    def _state(self, host: str, now: float) -> Usage | Down | None:
-        state = self._states[host]
-        if self.hangs(now):
-            return Down("no answer", now - self._asked)
-        if isinstance(state, Down):
-            return Down(state.reason, now - self._down_since.get(host, now))
-        return state
-
-    def _run(self) -> None:
-        due = time.monotonic()
-        while not self._stop.is_set():
-            with self._lock:
-                self._asked = time.monotonic()
-            self._replace(self._ask())
-            due = max(due + self._interval, time.monotonic())
-            self._stop.wait(due - time.monotonic())
-
-    def _ask(self) -> dict[str, Usage | Down | None]:
-        """Return the state of each host of the source, those that it once had included."""
-        known = set(self._recent)
-        try:
-            snapshots = self._source.snapshots()
-        except SourceError as error:
-            return self._all_down(known or {self._source.name}, error.reason)
-        except Exception as error:  # whatever a foreign server makes a parser do, the others go on
-            reason = f"not an exposition of metrics: {type(error).__name__}: {error}"
-            return self._all_down(known or {self._source.name}, reason)
-        states: dict[str, Usage | Down | None] = {}
-        for host, snapshot in snapshots.items():
-            if any(name.startswith("pinchpoint_") for name in snapshot.values):
-                recent = self._recent.setdefault(host, Recent())
-                recent.add(snapshot)
-                states[host] = recent.usage()
-            else:
-                states |= self._all_down([host], "answers, but has no metrics of Pinchpoint: is this its exporter?")
-        for host in known - states.keys():
-            states |= self._all_down([host], self._source.problems.get(host, "no samples"))
-        return states
-
-    def _all_down(self, hosts: Iterable[str], reason: str) -> dict[str, Usage | Down | None]:
-        for host in hosts:
-            if (recent := self._recent.get(host)) is not None:
-                recent.clear()
-        return {host: Down(reason, 0.0) for host in hosts}
-
-    def _replace(self, states: dict[str, Usage | Down | None]) -> None:
-        with self._lock:
-            self._states = states
-            down = {host for host, state in states.items() if isinstance(state, Down)}
-            self._down_since = {host: self._down_since.get(host, self._asked) for host in down}
-            if any(state is not None for state in states.values()):
-                self.pictures += 1
-        self._changed.ring()
+    def _state(self, host: str) -> Usage | Down | None:
+        if host in self._down:
+            return self._down[host]
+        return self._recent[host].usage() if host in self._recent else None
 
 
 def _picture(watched: Sequence[Watched], verdicts: RecentVerdicts) -> Picture:
-    now = time.monotonic()
+    for source in watched:
+        source.look()
     hosts = {host: recent for source in watched for host, recent in source.recent().items()}
-    return Picture([view for source in watched for view in source.views(now)], verdicts.take(now, hosts))
+    return Picture([view for source in watched for view in source.views()], verdicts.take(time.monotonic(), hosts))
 
 
 def _wait_for_all(watched: Sequence[Watched], bell: Bell, deadline: float) -> None:
     """Wait until each source that does not hang has a new picture, or until `deadline`, in monotonic seconds."""
     before = [host.pictures for host in watched]
     while (now := time.monotonic()) < deadline:
+        for host in watched:
+            host.look()
         new = [host.pictures > count for host, count in zip(watched, before, strict=True)]
-        if any(new) and all(done or host.hangs(now) for host, done in zip(watched, new, strict=True)):
+        if any(new) and all(done or host.hangs for host, done in zip(watched, new, strict=True)):
             return
         bell.wait(deadline - now)
 
@@ -313,8 +272,6 @@ def command(
     bell = Bell()
     verdicts = RecentVerdicts()
     watched = [Watched(source, note, interval, bell) for source, note in sources]
-    for host in watched:
-        host.start()
     try:
         if is_screen() and not once:
             # What a sampler in this process logs would be written across the picture, which names blind probes itself.

@@ -9,7 +9,6 @@ from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.diagnosis.verdict import Limit, Verdict
 from pinchpoint.judge.engine import PhaseVerdict
-from pinchpoint.judge.hosts import Problem
 from pinchpoint.metrics import (
     JUDGE_HOSTS,
     JUDGE_PROBLEM_INFO,
@@ -21,6 +20,7 @@ from pinchpoint.metrics import (
     VERDICT_WAIT_RATIO,
 )
 from pinchpoint.model import Point
+from pinchpoint.wire.poller import Problem
 
 __all__ = ["fact_points", "judge_points", "phase_points", "run_points"]
 

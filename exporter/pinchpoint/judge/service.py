@@ -17,7 +17,7 @@ from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.judge.client import SCHEMA
 from pinchpoint.judge.engine import Engine, PhaseVerdict
-from pinchpoint.judge.hosts import Hosts, Problem
+from pinchpoint.judge.hosts import Hosts
 from pinchpoint.judge.points import fact_points, judge_points, phase_points, run_points
 from pinchpoint.judge.targets import Target, TargetFiles
 from pinchpoint.metrics import (
@@ -33,6 +33,7 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import STALE, Point
 from pinchpoint.report.document import verdict_json
+from pinchpoint.wire.poller import Problem
 from pinchpoint.wire.sources import RECENT, PrometheusSource, Source, TargetSource
 
 __all__ = ["Judgement", "Service"]

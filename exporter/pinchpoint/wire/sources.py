@@ -1,7 +1,6 @@
 """Where snapshots come from: this process, exporters that are scraped, a Prometheus server, a recording.
 
-All are one thing to whoever asks: `snapshots()` gives the hosts that there are, each with its series. `Together` makes
-one source of several.
+All are one thing to whoever asks: `snapshots()` gives the hosts that there are, each with its series.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from functools import cache
 from ipaddress import ip_address
 from itertools import pairwise
 from pathlib import Path
-from threading import Condition, Thread
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -29,6 +27,7 @@ from pinchpoint.wire.recording import INSTANCE, read_recording
 from pinchpoint.wire.sampletext import HEAD_LIMIT, parse_head, split_sample
 
 __all__ = [
+    "OWN",
     "RECENT",
     "OneHost",
     "PrometheusSource",
@@ -36,7 +35,6 @@ __all__ = [
     "Source",
     "SourceError",
     "TargetSource",
-    "Together",
     "is_here",
     "parse_exposition",
     "target_url",
@@ -56,8 +54,6 @@ GROUP, GROUP_LENGTH = 100, 4000
 """Hosts that are asked for at once, and characters of their names."""
 SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 """What is escaped in a regular expression of Prometheus."""
-PATIENCE = 1.0
-"""Seconds that several sources together have for their answers."""
 RECENT = 15.0
 """Seconds after which a host that Prometheus has no new sample of counts as lost ..."""
 MISSED = 2.5
@@ -390,107 +386,6 @@ class RecordingSource:
     def close(self) -> None:
         """Close the file."""
         self._moments = iter(())
-
-
-class Together:
-    """Several sources as one, asked at the same time, each in a thread of its own.
-
-    A source that hangs holds up an answer once, for `patience` seconds; then it is not waited for until it is well.
-    """
-
-    def __init__(self, sources: Sequence[Source], patience: float = PATIENCE) -> None:
-        self.name = ", ".join(source.name for source in sources)
-        self.problems: Mapping[str, str] = {}
-        self._patience = patience
-        self._changed = Condition()
-        self._asked = [_Asked(source, self._changed, patience) for source in sources]
-
-    def snapshots(self) -> Snapshots:
-        """Return all hosts that answer in time. Raises SourceError where none does."""
-        found: dict[str, Snapshot] = {}
-        problems: dict[str, str] = {}
-        deadline = time.monotonic() + self._patience
-        with self._changed:
-            late = [asked.collect() for asked in self._asked]
-            for asked in self._asked:
-                asked.ask()
-            while any(asked.under_way and asked.prompt for asked in self._asked):
-                if not self._changed.wait(deadline - time.monotonic()) and time.monotonic() >= deadline:
-                    break
-            for asked, before in zip(self._asked, late, strict=True):
-                asked.prompt &= not asked.under_way
-                answer = asked.collect() or before
-                if answer is None:
-                    problems[asked.source.name] = f"no answer for {time.monotonic() - asked.since:.1f} s"
-                elif isinstance(answer, SourceError):
-                    problems[asked.source.name] = answer.reason
-                else:
-                    found |= answer
-                    problems |= asked.source.problems
-        self.problems = problems
-        if not found:
-            raise SourceError(*next(iter(problems.items()), (self.name, "knows no host")))
-        return found
-
-    def close(self) -> None:
-        """Release all sources."""
-        for asked in self._asked:
-            asked.close()
-
-
-class _Asked:
-    """One source and the thread that asks it; `changed` guards both."""
-
-    def __init__(self, source: Source, changed: Condition, patience: float) -> None:
-        self.source = source
-        self.under_way = False
-        self.prompt = True
-        """Whether it is waited for: its last answer was one, and came in time."""
-        self.since = 0.0
-        """When it was asked, in monotonic seconds."""
-        self._patience = patience
-        self._answer: Snapshots | SourceError | None = None
-        self._changed = changed
-        self._closed = False
-        self._thread = Thread(target=self._run, name="source", daemon=True)
-        self._thread.start()
-
-    def ask(self) -> None:
-        """Have it asked, unless it still is."""
-        if not self.under_way:
-            self.under_way, self.since = True, time.monotonic()
-            self._changed.notify_all()
-
-    def collect(self) -> Snapshots | SourceError | None:
-        """Return an answer that has come since the last time."""
-        answer, self._answer = self._answer, None
-        return answer
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self.under_way or self._closed)
-                if self._closed:
-                    return
-            answer: Snapshots | SourceError
-            try:
-                answer = self.source.snapshots()
-            except SourceError as error:
-                answer = error
-            except Exception as error:  # whatever a foreign server makes a parser do, the others are heard
-                answer = SourceError(self.source.name, f"{type(error).__name__}: {error}")
-            with self._changed:
-                self._answer, self.under_way = answer, False
-                in_time = time.monotonic() - self.since <= self._patience
-                self.prompt = in_time and not isinstance(answer, SourceError)
-                self._changed.notify_all()
-
-    def close(self) -> None:
-        """End the thread, as soon as it is back, and the source."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        self.source.close()
 
 
 @cache

@@ -1,0 +1,216 @@
+"""Who asks sources: each in a thread of its own, so that one that hangs holds up nobody else.
+
+`Poller` asks one source, every so often or when it is told to; `Together` makes one source of several.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Condition, Thread
+
+from pinchpoint.model import Snapshot, Snapshots
+from pinchpoint.wire.sources import OWN, Source, SourceError
+
+__all__ = ["Poller", "Problem", "Together"]
+
+PATIENCE = 1.0
+"""Seconds that several sources together have for their answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a host, or a source, is not seen."""
+
+    reason: str
+    since: float
+    """Unix seconds."""
+
+
+class Poller:
+    """A source and the thread that asks it: every `interval` seconds, or else when `ask` is called.
+
+    A source that fails is asked ever more rarely, down to once in `slowest` seconds. Hosts without a series of
+    Pinchpoint are a problem, unless there may be `others`, such as Ceph's managers. `ring` is called after each
+    question. `changed` guards what is kept, and says when something of it has changed; several pollers may share one.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        interval: float = math.inf,
+        *,
+        slowest: float = 0.0,
+        others: bool = False,
+        changed: Condition | None = None,
+        ring: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.source = source
+        self.under_way = False
+        """Whether a question is."""
+        self.since = 0.0
+        """When it was asked last, in monotonic seconds."""
+        self.took = 0.0
+        """Seconds that the last answer took."""
+        self.rounds = 0
+        """Questions that have ended."""
+        self.failure: Problem | None = None
+        """Why the whole source gave no answer when it was asked last."""
+        self._interval = interval
+        self._slowest = max(interval, slowest)
+        self._others = others
+        self._due = math.inf if interval == math.inf else time.monotonic()
+        self._fresh: dict[str, Snapshot] = {}
+        self._missing: dict[str, Problem] = {}
+        self._known: dict[str, None] = {}
+        self._closed = False
+        self._changed = changed or Condition()
+        self._ring = ring
+        Thread(target=self._run, name="source", daemon=True).start()
+
+    def ask(self) -> None:
+        """Have the source asked now, unless it is being asked."""
+        with self._changed:
+            if not self.under_way:
+                self.under_way, self.since = True, time.monotonic()
+                self._changed.notify_all()
+
+    def collect(self) -> Snapshots:
+        """Return the hosts that have answered since the last time, with their newest series."""
+        with self._changed:
+            fresh, self._fresh = self._fresh, {}
+        return fresh
+
+    @property
+    def missing(self) -> Mapping[str, Problem]:
+        """Why hosts lack in the last answer."""
+        with self._changed:
+            return self._missing
+
+    def problems(self, patience: float) -> Mapping[str, Problem]:
+        """Return why hosts are not seen; all of a source that fails, or that has given no answer for so many seconds.
+
+        The look-up of a name has no time limit, so that no timeout of a source is a bound.
+        """
+        with self._changed:
+            failure, waited = self.failure, self.waited
+        if failure is None and waited > patience:
+            failure = Problem("no answer", time.time() - waited)
+        if failure is None:
+            return self.missing
+        return dict.fromkeys(self._known or {self.source.name: None}, failure)
+
+    @property
+    def waited(self) -> float:
+        """Seconds since the question that is under way was asked; 0 where there is none."""
+        return time.monotonic() - self.since if self.under_way else 0.0
+
+    def close(self) -> None:
+        """End the thread and release the source, as soon as it is back."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        pause = self._interval
+        while self._wait():
+            found, reason = self._answer()
+            now = time.monotonic()
+            with self._changed:
+                self._take(found, reason)
+                self.took, self.under_way = now - self.since, False
+                self.rounds += 1
+                if not reason:
+                    pause = self._interval
+                    self._due = max(self._due + pause, now)
+                else:
+                    self._due = now + pause
+                    pause = min(2 * pause, self._slowest)
+                self._changed.notify_all()
+            self._ring()
+        self.source.close()
+
+    def _wait(self) -> bool:
+        """Wait until the source is to be asked; return whether it still is."""
+        with self._changed:
+            while not self._closed and not self.under_way:
+                left = self._due - time.monotonic()
+                if left <= 0:
+                    self.under_way, self.since = True, time.monotonic()
+                else:
+                    self._changed.wait(None if left == math.inf else left)
+            return not self._closed
+
+    def _answer(self) -> tuple[Snapshots, str]:
+        """Return what the source says, or why it says nothing."""
+        try:
+            return self.source.snapshots(), ""
+        except SourceError as error:
+            return {}, error.reason
+        except Exception as error:  # whatever a foreign server makes a parser do, the others go on
+            return {}, f"not an exposition of metrics: {type(error).__name__}: {error}"
+
+    def _take(self, found: Snapshots, reason: str) -> None:
+        now = time.time()
+        if reason:
+            self.failure = Problem(reason, self.failure.since if self.failure else now)
+            return
+        reasons = dict(self.source.problems)
+        for host, snapshot in found.items():
+            if not self._others and not any(name.startswith(OWN) for name in snapshot.values):
+                reasons[host] = "answers, but has no metrics of Pinchpoint: is this its exporter?"
+        for host in self._known.keys() - found.keys() - reasons.keys():
+            reasons[host] = "no samples"
+        old, self.failure = self._missing, None
+        self._missing = {host: Problem(why, old[host].since if host in old else now) for host, why in reasons.items()}
+        self._known |= dict.fromkeys(found)
+        self._fresh.update((host, snapshot) for host, snapshot in found.items() if host not in reasons)
+
+
+class Together:
+    """Several sources as one, all asked at the same time when its snapshots are.
+
+    A source that hangs holds up an answer once, for `patience` seconds; then it is not waited for until it is well.
+    """
+
+    def __init__(self, sources: Iterable[Source], patience: float = PATIENCE) -> None:
+        self.problems: Mapping[str, str] = {}
+        self._patience = patience
+        self._changed = Condition()
+        self._pollers: Sequence[Poller] = [Poller(source, others=True, changed=self._changed) for source in sources]
+        self.name = ", ".join(poller.source.name for poller in self._pollers)
+
+    def snapshots(self) -> Snapshots:
+        """Return all hosts that answer in time. Raises SourceError where none does."""
+        found: dict[str, Snapshot] = {}
+        problems: dict[str, str] = {}
+        deadline = time.monotonic() + self._patience
+        with self._changed:
+            for poller in self._pollers:
+                poller.ask()
+            while any(map(self._is_awaited, self._pollers)) and (left := deadline - time.monotonic()) > 0:
+                self._changed.wait(left)
+            for poller in self._pollers:
+                if fresh := poller.collect():
+                    found |= fresh
+                elif poller.under_way:
+                    problems[poller.source.name] = f"no answer for {poller.waited:.1f} s"
+                elif poller.failure is not None:
+                    problems[poller.source.name] = poller.failure.reason
+                problems |= {host: problem.reason for host, problem in poller.missing.items() if host not in found}
+        self.problems = problems
+        if not found:
+            raise SourceError(*next(iter(problems.items()), (self.name, "knows no host")))
+        return found
+
+    def _is_awaited(self, poller: Poller) -> bool:
+        """Return whether it is being asked, and has kept nobody waiting so far."""
+        prompt = poller.failure is None and poller.took <= self._patience
+        return poller.under_way and prompt and poller.waited < self._patience
+
+    def close(self) -> None:
+        """Release all sources."""
+        for poller in self._pollers:
+            poller.close()
