@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from page import table
-from pinchpoint.rules import Pace, rules
+from pinchpoint.rules import ScrapePace, rules
 
 __all__ = ["PAGE", "delay_table", "delays", "span"]
 
@@ -77,7 +77,7 @@ def delay_table() -> str:
     rows = []
     for interval in INTERVALS:
         fires, ends = delays(interval)
-        rows.append([f"{interval} s", f"{Pace(interval).window(15)} s", span(fires), span(ends)])
+        rows.append([f"{interval} s", f"{ScrapePace(interval).window(15)} s", span(fires), span(ends)])
     return table(["scrape every", "window", "fires after", "ends after"], rows)
 
 

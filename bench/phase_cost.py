@@ -19,7 +19,7 @@ from pathlib import Path
 from page import Goal, machine, parser, publish, table
 from pinchpoint.build import build_host
 from pinchpoint.config import Config
-from pinchpoint.probes.benchmark import Benchmark
+from pinchpoint.probes.benchmark import BenchmarkProbe
 
 LIMIT = 2.0
 """Milliseconds of CPU per look with 500 processes."""
@@ -75,7 +75,7 @@ def looks(count: int) -> tuple[int, float, float, bool]:
     config = Config()
     config.path.runs = os.devnull  # no directory of markers: nothing but what is found counts
     host = build_host(config)
-    probe = Benchmark(host)
+    probe = BenchmarkProbe(host)
     whole, own = [], []
     for second in range(count):
         before = time.thread_time()

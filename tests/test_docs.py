@@ -12,7 +12,7 @@ import pytest
 import tables
 from pinchpoint.cli import COMMANDS
 from pinchpoint.metrics import EXPORTER, JUDGE
-from pinchpoint.model import Kind
+from pinchpoint.model import MetricKind
 from pinchpoint.probes import PROBES
 
 ROOT = Path(__file__).parent.parent
@@ -78,9 +78,9 @@ def test_metrics_have_help_a_unit_and_the_suffix_of_their_kind() -> None:
     for metric in (*EXPORTER, *JUDGE):
         assert metric.name.startswith("pinchpoint_")
         assert metric.help.endswith(".")
-        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+        assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
         counted = metric.name.removesuffix("_total")
-        assert counted.endswith(UNITS) or metric.kind is Kind.COUNTER or metric.name in COUNTS, metric.name
+        assert counted.endswith(UNITS) or metric.kind is MetricKind.COUNTER or metric.name in COUNTS, metric.name
 
 
 COUNTS = {

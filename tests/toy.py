@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable
 from typing import ClassVar
 
 from pinchpoint.benchmarks.base import Benchmark, Sight
-from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Rate, RunBegan, Source, State
-from pinchpoint.benchmarks.output import Reader
+from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
+from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.runs import Result
 
@@ -17,7 +17,7 @@ def rate(value: float, operation: str = "write") -> Result:
     return Result(operation, "bytes_per_second", value)
 
 
-class ToyReader(Reader):
+class ToyReader(OutputReader):
     """Reads lines such as ``end write 5``."""
 
     def line(self, line: str) -> Iterable[Event]:
@@ -42,7 +42,7 @@ class Toy(Benchmark):
 
     name: ClassVar[str] = "toy"
     comms: ClassVar[Collection[str]] = ("toy",)
-    reader: ClassVar[type[Reader]] = ToyReader
+    reader: ClassVar[type[OutputReader]] = ToyReader
     hint: ClassVar[str] = "print something"
 
     def __init__(self, tree: Tree, leader: int) -> None:
@@ -53,7 +53,7 @@ class Toy(Benchmark):
         argv = tree.argv(leader)
         if len(argv) < 2:
             return Sight(State.SETUP)
-        return Sight(State.RUNNING, argv[-1], Source.ARGV, vague=argv[-1] == "toy")
+        return Sight(State.RUNNING, argv[-1], PhaseSource.ARGV, vague=argv[-1] == "toy")
 
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
         """Leave alone what is called another's."""

@@ -10,7 +10,7 @@ from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.markers import RunDirectory, default_run_directory
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.benchmarks.registry import BENCHMARKS
-from pinchpoint.bpf.choice import AUTO, SourceError, choose_source
+from pinchpoint.bpf.choice import AUTO, UnusableSourceError, choose_source
 from pinchpoint.config import Config, ConfigError, phase_pattern
 from pinchpoint.model import THIS_HOST, Point, Snapshot
 from pinchpoint.probes import PROBES, Host, benchmark, kworkers
@@ -71,7 +71,9 @@ def build_host(config: Config) -> Host:
     def adopted() -> frozenset[int]:
         # Every probe waits while processes are scanned, the fastest too, and the directory may be on a file system that
         # hangs, or is under test: only the probe that reads it anyway may wait for it.
-        return runs.commands if config.probe.get(benchmark.Benchmark.name, True) else runs.command_pids(time.time())
+        return (
+            runs.commands if config.probe.get(benchmark.BenchmarkProbe.name, True) else runs.command_pids(time.time())
+        )
 
     processes = Processes(procfs, roles, adopted)
     return Host(
@@ -101,10 +103,10 @@ def _try_sources(config: Config, host: Host) -> None:
     if config.task_source != AUTO and config.probe.get(Tasks.name, True):
         try:
             choose_source(host.procfs, lambda tgid, comm: 1, config.task_source).close()
-        except (SourceError, OSError) as error:
+        except (UnusableSourceError, OSError) as error:
             raise ConfigError(f"task-source {config.task_source}: {error}") from error
     if config.kworker_source != AUTO and config.probe.get(kworkers.Kworkers.name, True):
         try:
             kworkers.choose_source(host.procfs, host.processes, config.kworker_source).close()
-        except SourceError as error:
+        except UnusableSourceError as error:
             raise ConfigError(f"kworker-source {config.kworker_source}: {error}") from error

@@ -5,7 +5,7 @@ Whoever makes a series and whoever reads one imports the constant, so that a nam
 
 from __future__ import annotations
 
-from pinchpoint.model import Kind, Metric
+from pinchpoint.model import Metric, MetricKind
 
 __all__ = ["EXPORTER", "JUDGE"]
 
@@ -14,11 +14,11 @@ PHASE = (*RUN, "phase")
 
 
 def _gauge(name: str, text: str, *labels: str) -> Metric:
-    return Metric(name, text, Kind.GAUGE, labels)
+    return Metric(name, text, MetricKind.GAUGE, labels)
 
 
 def _counter(name: str, text: str, *labels: str) -> Metric:
-    return Metric(name, text, Kind.COUNTER, labels)
+    return Metric(name, text, MetricKind.COUNTER, labels)
 
 
 THREAD_CPU_SECONDS = _counter(

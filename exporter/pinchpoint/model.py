@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["THIS_HOST", "Kind", "Labels", "Metric", "Point", "Snapshot", "Snapshots", "time_of"]
+__all__ = ["THIS_HOST", "Labels", "Metric", "MetricKind", "Point", "Snapshot", "Snapshots", "time_of"]
 
 Labels = tuple[tuple[str, str], ...]
 """Label pairs sorted by name: the identity of a series among those of one metric."""
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     """What a metric's value means to Prometheus."""
 
     COUNTER = "counter"
@@ -29,7 +29,7 @@ class Metric:
 
     name: str
     help: str
-    kind: Kind = Kind.GAUGE
+    kind: MetricKind = MetricKind.GAUGE
     labels: tuple[str, ...] = ()
 
     def point(self, value: float, *labels: str) -> Point:

@@ -11,7 +11,7 @@ import math
 import re
 from importlib import resources
 
-__all__ = ["FASTEST", "JOB", "PAGES", "RUNBOOKS", "SLOWEST", "Pace", "files", "rules"]
+__all__ = ["FASTEST", "JOB", "PAGES", "RUNBOOKS", "SLOWEST", "ScrapePace", "files", "rules"]
 
 FASTEST, SLOWEST = 1, 60
 """Seconds between two scrapes that rules can be made for: with more, a window of four is longer than most phases."""
@@ -40,7 +40,7 @@ SLOW = re.compile(r'count_over_time\(up\{job="pinchpoint"\}\[1m\]\) < 12')
 SLOW_WORDS = re.compile(r"in the last minute\. The rules look at windows\n( +)of 15 s .*?made for\.", re.DOTALL)
 
 
-class Pace:
+class ScrapePace:
     """What follows from the time between two scrapes."""
 
     def __init__(self, seconds: int) -> None:
@@ -82,11 +82,11 @@ def rules(seconds: int = DEFAULT, job: str = JOB, runbooks: str = RUNBOOKS) -> s
     (``http://judge:9749/runbooks/``), or of a folder, with or without the slash at its end.
     """
     head = f"# Alert rules of Pinchpoint, for a scrape every {seconds} s: made by `pinchpoint rules`.\ngroups:\n"
-    made = (_own_anchors(name, _made(text, Pace(seconds), job, runbooks)) for name, text in files().items())
+    made = (_own_anchors(name, _made(text, ScrapePace(seconds), job, runbooks)) for name, text in files().items())
     return head + "".join(text.replace("groups:\n", "", 1) for text in made)
 
 
-def _made(text: str, pace: Pace, job: str, runbooks: str) -> str:
+def _made(text: str, pace: ScrapePace, job: str, runbooks: str) -> str:
     if pace.seconds != DEFAULT:
         text = SLOW.sub(f'count_over_time(up{{job="{JOB}"}}[{pace.counted}s]) < {pace.least}', text)
         text = SLOW_WORDS.sub(lambda found: _slow_words(pace, found[1]), text)
@@ -98,12 +98,12 @@ def _made(text: str, pace: Pace, job: str, runbooks: str) -> str:
     return text.replace(RUNBOOKS, base)
 
 
-def _range(pace: Pace, seconds: int, found: str) -> str:
+def _range(pace: ScrapePace, seconds: int, found: str) -> str:
     needed = pace.window(seconds)
     return found if needed == seconds else f"[{needed}s]"
 
 
-def _slow_words(pace: Pace, indent: str) -> str:
+def _slow_words(pace: ScrapePace, indent: str) -> str:
     return (
         f"in the last {pace.counted} s. The rules look at windows\n"
         f"{indent}of {pace.window(WINDOW)} s and are made for a scrape every {pace.seconds} s."

@@ -72,7 +72,7 @@ class PhaseMark(msgspec.Struct):
     """Which benchmark it is of; empty: the run's."""
     state: str = "running"
     source: str = ""
-    """How it is known: see `pinchpoint.benchmarks.events.Source`."""
+    """How it is known: see `pinchpoint.benchmarks.events.PhaseSource`."""
     seconds: Time | None = None
     """How long it took, as the benchmark says."""
     valid: bool = True

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from machine import Machine
 from pinchpoint.benchmarks.dd import Dd, DdReader, size
-from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, Rate, RunBegan, Source, State
+from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.host.procfs import parse_stat, read_bytes
 from pinchpoint.runs import Result
@@ -225,7 +225,7 @@ def test_the_phase_is_what_it_does_with_which_files(machine: Machine, argv: str,
     tree = tree_of(machine, argv)
     sight = Dd(tree, PID).look(tree, PID, 0.0)
 
-    assert (sight.state, sight.phase, sight.source) == (State.RUNNING, phase, Source.ARGV)
+    assert (sight.state, sight.phase, sight.source) == (State.RUNNING, phase, PhaseSource.ARGV)
 
 
 @pytest.mark.parametrize(

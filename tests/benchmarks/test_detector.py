@@ -16,7 +16,7 @@ from pinchpoint.benchmarks.detector import (
     Followed,
     merged,
 )
-from pinchpoint.benchmarks.events import Ended, Event, Source, State
+from pinchpoint.benchmarks.events import Ended, Event, PhaseSource, State
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.host.exitstatus import ExitWatch
 from toy import Toy, rate
@@ -224,7 +224,7 @@ def test_a_result_that_a_file_of_results_has_told_is_not_given_to_another(machin
         machine.process(pid, "toy", argv=("toy", "write"))
     detector.look(machine.tree(), 0.0, 100.0)
     first, second = detector.followed
-    first.timeline.hear([Ended("write", (rate(1.0),), seconds=1.0)], 101.0, Source.RESULT_FILE)
+    first.timeline.hear([Ended("write", (rate(1.0),), seconds=1.0)], 101.0, PhaseSource.RESULT_FILE)
     detector.hear(b"end write 1\n", 101.0)
 
     assert [len(found.timeline.phases) for found in (first, second)] == [1, 1]

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from benchmarks.captures import CAPTURES
 from linear import costs_more_than_its_length
 from pinchpoint.benchmarks.base import Sight
-from pinchpoint.benchmarks.events import Completed, Ended, Rate, RunBegan, Source, State
+from pinchpoint.benchmarks.events import Completed, Ended, PhaseSource, Rate, RunBegan, State
 from pinchpoint.benchmarks.fio import (
     JOB_LIMIT,
     OPTION_LIMIT,
     TEXT_LIMIT,
     Fio,
-    Group,
+    JobGroup,
     parse_job_file,
     parse_time,
     plan,
@@ -148,8 +148,8 @@ def test_a_recorded_run_shows_its_four_groups_within_a_look_of_their_times(tmp_p
     assert [sight.expected for _, sight in running] == [3, 3, 3, 4]
     born = [0.929, 4.189, 7.473, 10.683]
     assert all(0 <= time - birth <= 0.2 for (time, _), birth in zip(running, born, strict=True))
-    assert not with_files or running[0][1].source is Source.DATA_FD
-    assert with_files or {sight.source for _, sight in running} == {Source.THREAD}
+    assert not with_files or running[0][1].source is PhaseSource.DATA_FD
+    assert with_files or {sight.source for _, sight in running} == {PhaseSource.THREAD}
     assert ("descriptors" in running[0][1].blind) is not with_files
 
 
@@ -165,7 +165,7 @@ def test_without_a_plan_open_files_name_the_phases(tmp_path: Path) -> None:
 
     running = [sight for _, sight in seen if sight.state is State.RUNNING]
     assert [sight.phase for sight in running] == STEP_NAMES
-    assert {(sight.source, sight.vague, sight.total) for sight in running} == {(Source.DATA_FD, False, None)}
+    assert {(sight.source, sight.vague, sight.total) for sight in running} == {(PhaseSource.DATA_FD, False, None)}
     assert [sight.state for _, sight in seen[:2]] == [State.SETUP, State.RUNNING]
 
 
@@ -175,7 +175,7 @@ def test_without_plan_and_files_the_whole_is_one_vague_phase(tmp_path: Path) -> 
 
     assert host.look().state is State.SETUP
     sight = host.look()
-    assert (sight.phase, sight.vague, sight.source) == ("fio", True, Source.ARGV)
+    assert (sight.phase, sight.vague, sight.source) == ("fio", True, PhaseSource.ARGV)
 
 
 def test_jobs_that_run_together_without_a_plan_share_a_phase(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_single_group_needs_no_files(tmp_path: Path) -> None:
 
     sight = host.look()
 
-    assert (sight.phase, sight.source, sight.expected) == ("rw4k", Source.ARGV, 120.5)
+    assert (sight.phase, sight.source, sight.expected) == ("rw4k", PhaseSource.ARGV, 120.5)
     assert (sight.number, sight.total, sight.vague, sight.blind) == (1, 1, False, ())
 
 
@@ -203,7 +203,7 @@ def test_files_that_options_name_tell_the_group_unless_groups_share_them(tmp_pat
 
     sight = host.look()
 
-    assert (sight.phase, sight.source, sight.number) == ("b", Source.DATA_FD, 2)
+    assert (sight.phase, sight.source, sight.number) == ("b", PhaseSource.DATA_FD, 2)
 
 
 def test_a_file_that_is_opened_a_little_later_still_tells_the_group(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_jobs_that_are_threads_have_their_files_open_in_the_leader(tmp_path: Pat
     assert host.look().state is State.SETUP
 
     host.leader(("/d/b.0.0", READ), tids=[])
-    assert (host.look().phase, host.look().source) == ("b", Source.DATA_FD)
+    assert (host.look().phase, host.look().source) == ("b", PhaseSource.DATA_FD)
     host.leader(tids=[])
     assert host.look().state is State.BETWEEN
 
@@ -330,12 +330,12 @@ def test_the_topmost_fio_leads(tmp_path: Path) -> None:
 
 def groups(
     *argv: str, files: Mapping[str, str] | None = None, variables: Mapping[str, str] | None = None
-) -> list[Group]:
+) -> list[JobGroup]:
     texts, known = files or {}, variables or {}
     return plan(["fio", *argv], lambda name: texts.get(name, ""), lambda name: known.get(name, ""))
 
 
-def sizes(found: Sequence[Group]) -> list[tuple[str, int]]:
+def sizes(found: Sequence[JobGroup]) -> list[tuple[str, int]]:
     return [(group.phase, group.processes) for group in found]
 
 

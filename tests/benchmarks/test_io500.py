@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from benchmarks.captures import CAPTURES, EXPECTED
 from machine import Machine
 from pinchpoint.benchmarks.base import Sight
-from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Scored, Source, State
+from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, PhaseSource, Scored, State
 from pinchpoint.benchmarks.io500 import Io500
-from pinchpoint.benchmarks.io500_plan import Plan, ini_sections, phase_of_command, phases_of, plan_of
+from pinchpoint.benchmarks.io500_plan import Io500Plan, ini_sections, phase_of_command, phases_of, plan_of
 from pinchpoint.benchmarks.tree import OpenFile, Tree
 from recorder.capture import read_capture
 from recorder.replay import replay
@@ -234,7 +234,7 @@ def test_the_open_text_names_the_phase(host: Host) -> None:
     host.result(section("ior-easy-write", WRITE))
     host.opens(Host.rank, text=f"{RESULTS}/ior-easy-write.txt")
     sight = host.look(1.0)
-    assert (sight.state, sight.phase, sight.source) == (State.RUNNING, "ior_easy_write", Source.FD)
+    assert (sight.state, sight.phase, sight.source) == (State.RUNNING, "ior_easy_write", PhaseSource.FD)
     assert (sight.expected, sight.blind) == (30.0, ())
 
 
@@ -247,7 +247,7 @@ def test_a_name_of_later_times_is_a_phase_too(host: Host) -> None:
 def test_find_is_seen_in_the_file_of_results_alone(host: Host) -> None:
     host.result(section("mdtest-hard-write", FILES, over=True) + section("find", "./pfind /x"))
     sight = host.look()
-    assert (sight.state, sight.phase, sight.source) == (State.RUNNING, "find", Source.RESULT_FILE)
+    assert (sight.state, sight.phase, sight.source) == (State.RUNNING, "find", PhaseSource.RESULT_FILE)
     assert [event.phase for event in of(Ended, sight)] == ["mdtest_hard_write"]
 
 
@@ -431,7 +431,7 @@ def test_data_files_show_a_phase_where_nothing_else_does(host: Host, path: str, 
     host.opens(Host.rank, data=path, flags=flags)
     sight = host.look()
     assert sight.phase == phase
-    assert phase is None or sight.source is Source.DATA_FD
+    assert phase is None or sight.source is PhaseSource.DATA_FD
 
 
 def test_without_rights_the_result_directory_is_found_by_the_ini_file(host: Host) -> None:
@@ -441,7 +441,7 @@ def test_without_rights_the_result_directory_is_found_by_the_ini_file(host: Host
         host.write(f"/scratch/results/{stamp}/config-orig.ini", INI, age=age)
     host.result(section("find", over=True) + section("mdtest-easy-write", FILES))
     sight = host.look(blind=True)
-    assert (sight.phase, sight.source, sight.blind) == ("mdtest_easy_write", Source.RESULT_FILE, ("descriptors",))
+    assert (sight.phase, sight.source, sight.blind) == ("mdtest_easy_write", PhaseSource.RESULT_FILE, ("descriptors",))
 
 
 @pytest.mark.parametrize(
@@ -505,7 +505,7 @@ def test_the_shell_driver(host: Host, blind: bool) -> None:
     host.opens(Host.rank, data="/d/ior_hard/IOR_file", position=47008 * 400, flags=os.O_RDONLY)
     sight = host.look(1.0, leader=5, blind=blind)
     assert (sight.state, sight.phase) == (State.RUNNING, "ior_hard_read")
-    assert sight.source is (Source.ARGV if blind else Source.FD)
+    assert sight.source is (PhaseSource.ARGV if blind else PhaseSource.FD)
     assert (sight.number, sight.total) == (8, 24)
     assert (sight.work, sight.progress) == ((None, None) if blind else (47008 * 400, 0.25))
     assert sight.blind == (("descriptors",) if blind else ())
@@ -556,13 +556,13 @@ def test_phases_that_are_switched_off(text: str, left: set[str]) -> None:
 
 
 def test_plans() -> None:
-    assert plan_of(SHELL_WRITE.split()) == Plan(30, 60 * MIB, step=2 * MIB)
+    assert plan_of(SHELL_WRITE.split()) == Io500Plan(30, 60 * MIB, step=2 * MIB)
     assert plan_of(HARD.split()).position is None
     assert plan_of(HARD.split(), 2).position == 47008 * 800 * 2
     assert plan_of(READ.split()).limit == f"{RESULTS}/ior-easy.stonewall"
-    assert plan_of(FILES.split()) == Plan(30, items=1500)
+    assert plan_of(FILES.split()) == Io500Plan(30, items=1500)
     assert plan_of(["./ior", "-b", "999999999999999999t", "-s", "999999999999999999"]).position is None
-    assert plan_of(["pfind"]) == plan_of([]) == Plan()
+    assert plan_of(["pfind"]) == plan_of([]) == Io500Plan()
 
 
 @given(

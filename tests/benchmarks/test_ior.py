@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, RunBegan, Source, State
-from pinchpoint.benchmarks.ior import Ior, IorReader, Plan, plans, size
+from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, PhaseSource, RunBegan, State
+from pinchpoint.benchmarks.ior import Ior, IorPlan, IorReader, plans, size
 from pinchpoint.benchmarks.timeline import Timeline
 from pinchpoint.benchmarks.tree import Tree
 from recorder.capture import Change, OpenedFile, Written
@@ -369,7 +369,7 @@ def test_a_timeline_has_each_phase_once() -> None:
     """A removal too, of which each repetition has one."""
     timeline = Timeline("ior")
     for number, event in enumerate(read(capture("ior-old-isc20"))):
-        timeline.hear([event], 100.0 + number, Source.STDOUT)
+        timeline.hear([event], 100.0 + number, PhaseSource.STDOUT)
     names = [mark.name for mark in timeline.phases]
     assert sorted(names) == sorted(["write", "read", "remove"] * 2)
 
@@ -452,7 +452,7 @@ def test_the_command_line_tells_the_phases(command: str, phases: tuple[str, ...]
 
 def test_the_command_line_tells_the_amount() -> None:
     command = "ior -a MPIIO -b=4m -s16 -F -e -D 300 -i 2 -o ufs:/x/a@/y/b"
-    assert plans(command.split())[0] == Plan(
+    assert plans(command.split())[0] == IorPlan(
         ("write", "read"), "mpiio", ("a", "b"), 4 << 20, 16, True, False, True, 300, 2
     )
 
@@ -597,7 +597,7 @@ def test_other_backends_positions_say_nothing(tmp_path: Path) -> None:
 def test_without_rights_the_command_line_is_left(tmp_path: Path, command: str, phase: str, vague: bool) -> None:
     rig = Rig(tmp_path, command)
     sight = rig.ior.look(rig.tree(hidden=True), 10, 1.0)
-    assert (sight.phase, sight.vague, sight.source, sight.blind) == (phase, vague, Source.ARGV, ("descriptors",))
+    assert (sight.phase, sight.vague, sight.source, sight.blind) == (phase, vague, PhaseSource.ARGV, ("descriptors",))
 
 
 def test_backends_without_files_leave_the_command_line(tmp_path: Path) -> None:
@@ -620,7 +620,7 @@ def test_results_in_a_file_of_their_own_are_read(tmp_path: Path) -> None:
     rig.stage.write(Written(1.0, "/scratch/out.csv", "".join(lines[:2]).encode(), appended=False))
     sight = rig.ior.look(rig.tree(("/scratch/out.csv", 0, WRITES), ("/scratch/f", 1, WRITES)), 10, rig.now)
     assert [type(event) for event in sight.events] == [RunBegan, Ended]
-    assert (sight.phase, sight.events_source) == ("write", Source.RESULT_FILE)
+    assert (sight.phase, sight.events_source) == ("write", PhaseSource.RESULT_FILE)
     rig.stage.write(Written(2.0, "/scratch/out.csv", lines[2].encode(), appended=True))
     assert [event.phase for event in rig.ior.last_words() if isinstance(event, Ended)] == ["read"]
     assert rig.ior.last_words() == ()

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, RunBegan, Source
-from pinchpoint.benchmarks.mdtest import Mdtest, MdtestReader, Plan
+from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, PhaseSource, RunBegan
+from pinchpoint.benchmarks.mdtest import Mdtest, MdtestPlan, MdtestReader
 from pinchpoint.benchmarks.tree import Tree
 from recorder.capture import Change, OpenedFile
 from recorder.stage import Stage
@@ -435,17 +435,17 @@ def test_long_lines_take_no_time(piece: str) -> None:
     ],
 )
 def test_one_operation_is_one_phase(command: str, phase: str | None) -> None:
-    assert Plan.of(command.split()).phase == phase
+    assert MdtestPlan.of(command.split()).phase == phase
 
 
 def test_the_command_line_tells_the_number_of_items() -> None:
-    assert Plan.of(["mdtest", "-n", "1k", "-W=300"])[2:] == (1024, 300, False, 0, True)
-    assert Plan.of(["mdtest", "-n100", "-c", "-x", "f", "-z", "2", "-b", "3"])[2:] == (0, 0, True, 2, False)
+    assert MdtestPlan.of(["mdtest", "-n", "1k", "-W=300"])[2:] == (1024, 300, False, 0, True)
+    assert MdtestPlan.of(["mdtest", "-n100", "-c", "-x", "f", "-z", "2", "-b", "3"])[2:] == (0, 0, True, 2, False)
 
 
 @given(st.lists(st.text(max_size=20), max_size=8))
 def test_any_command_line_is_taken(argv: list[str]) -> None:
-    assert Plan.of(argv).operations
+    assert MdtestPlan.of(argv).operations
 
 
 # What it does.
@@ -523,7 +523,7 @@ def test_old_names_of_directories(tmp_path: Path) -> None:
 def test_one_operation_needs_no_files(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "mdtest -T -F")
     sight = rig.mdtest.look(rig.tree(), 10, 1.0)
-    assert (sight.phase, sight.vague, sight.source, sight.work) == ("file_stat", False, Source.ARGV, None)
+    assert (sight.phase, sight.vague, sight.source, sight.work) == ("file_stat", False, PhaseSource.ARGV, None)
 
 
 def test_work_is_the_number_of_files(tmp_path: Path) -> None:

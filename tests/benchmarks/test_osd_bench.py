@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine import Machine
-from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, RunBegan, Source, State
+from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, PhaseSource, RunBegan, State
 from pinchpoint.benchmarks.osd_bench import OsdBench, OsdBenchReader
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.host.procfs import parse_stat, read_bytes
@@ -168,7 +168,7 @@ def test_the_command_line_tells_of_its_only_phase(machine: Machine, comm: str, a
     sight = OsdBench(tree, PID).look(tree, PID, 0.0)
 
     assert OsdBench.leads(tree, PID)
-    assert (sight.state, sight.phase, sight.source) == (State.RUNNING, "write", Source.ARGV)
+    assert (sight.state, sight.phase, sight.source) == (State.RUNNING, "write", PhaseSource.ARGV)
 
 
 @pytest.mark.parametrize(

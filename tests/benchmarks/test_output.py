@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pinchpoint.benchmarks import output
 from pinchpoint.benchmarks.events import Began, Event, Failed
-from pinchpoint.benchmarks.output import DOCUMENT_LIMIT, LINE_LIMIT, Documents, Lines, Reader, number, text
+from pinchpoint.benchmarks.output import DOCUMENT_LIMIT, LINE_LIMIT, Documents, Lines, OutputReader, number, text
 
 
 def pieces(data: bytes, cuts: Iterable[int]) -> Iterator[bytes]:
@@ -29,7 +29,7 @@ def documents(given: str) -> list[object]:
     return [document for line in given.split("\n") for document in reader.feed(line)]
 
 
-class Shouter(Reader):
+class Shouter(OutputReader):
     """Takes each line for a phase."""
 
     def line(self, line: str) -> Iterable[Event]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine import Machine
-from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Rate, RunBegan, Source, State
+from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
 from pinchpoint.benchmarks.rados_bench import RadosBench, RadosReader
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.host.procfs import parse_stat, read_bytes
@@ -359,7 +359,7 @@ def test_the_thread_that_prints_names_the_phase(machine: Machine, thread: str, p
     tree, bench = look(machine, "log", "msgr-worker-0", thread, argv=f"rados bench 60 {phase} -p rbd")
     sight = bench.look(tree, PID, 0.0)
 
-    assert (sight.state, sight.phase, sight.source, sight.expected) == (State.RUNNING, phase, Source.THREAD, 60.0)
+    assert (sight.state, sight.phase, sight.source, sight.expected) == (State.RUNNING, phase, PhaseSource.THREAD, 60.0)
 
 
 def test_before_the_first_row_it_connects(machine: Machine) -> None:
@@ -393,7 +393,7 @@ def test_without_threads_the_command_line_has_to_do(machine: Machine) -> None:
         path.unlink() if path.is_file() else path.rmdir()
     sight = bench.look(tree, PID, 0.0)
 
-    assert (sight.phase, sight.source, sight.vague, sight.expected) == ("rand", Source.ARGV, True, 30.0)
+    assert (sight.phase, sight.source, sight.vague, sight.expected) == ("rand", PhaseSource.ARGV, True, 30.0)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine import Machine
-from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Rate, RunBegan, Source, State
+from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
 from pinchpoint.benchmarks.rbd_bench import RbdBench, RbdReader
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.host.procfs import parse_stat, read_bytes
@@ -191,7 +191,7 @@ def test_the_command_line_names_the_phase(machine: Machine, argv: str, phase: st
     sight = RbdBench(tree, PID).look(tree, PID, 0.0)
 
     assert RbdBench.leads(tree, PID)
-    assert (sight.state, sight.phase, sight.source) == (State.RUNNING, phase, Source.ARGV)
+    assert (sight.state, sight.phase, sight.source) == (State.RUNNING, phase, PhaseSource.ARGV)
 
 
 @pytest.mark.parametrize(

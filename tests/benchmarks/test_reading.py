@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from benchmarks.captures import CAPTURES, EXPECTED
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Rate, RunBegan, Scored
-from pinchpoint.benchmarks.output import Reader
-from pinchpoint.benchmarks.reading import KINDS, RUN_LIMIT, Kind, Reading, TextReader, date_in
+from pinchpoint.benchmarks.output import OutputReader
+from pinchpoint.benchmarks.reading import KINDS, RUN_LIMIT, FoundRun, ReaderKind, TextReader, date_in
 from pinchpoint.runs import Result, RunState
 
 SEEDS = Path(__file__).parents[1] / "fixtures" / "seeds"
@@ -24,7 +24,7 @@ MIB = 2.0**20
 GIB = 2.0**30
 
 
-def read(*pieces: bytes, kinds: Iterable[Kind] = KINDS) -> list[Reading]:
+def read(*pieces: bytes, kinds: Iterable[ReaderKind] = KINDS) -> list[FoundRun]:
     reader = TextReader(kinds)
     for piece in pieces:
         reader.feed(piece)
@@ -39,7 +39,7 @@ def figures(results: Iterable[Result]) -> list[tuple[str, float]]:
     return [(result.unit, result.value) for result in results]
 
 
-class Words(Reader):
+class Words(OutputReader):
     """A benchmark whose output is a word a line: what happens."""
 
     def line(self, line: str) -> Iterator[Event]:
@@ -68,14 +68,14 @@ class Words(Reader):
                 yield Ended("write")
 
 
-WORDS = (Kind("words", Words),)
+WORDS = (ReaderKind("words", Words),)
 
 
-def words(text: str) -> list[Reading]:
+def words(text: str) -> list[FoundRun]:
     return read(text.replace("; ", "\n").encode(), kinds=WORDS)
 
 
-def phases(reading: Reading) -> list[str]:
+def phases(reading: FoundRun) -> list[str]:
     return [mark.name for mark in reading.state.phases]
 
 

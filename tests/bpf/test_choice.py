@@ -19,7 +19,7 @@ import pytest
 
 from machine import Machine
 from pinchpoint.benchmarks.markers import RunDirectory
-from pinchpoint.bpf.choice import BPF, SOURCES, SourceError, choose_source
+from pinchpoint.bpf.choice import BPF, SOURCES, UnusableSourceError, choose_source
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.tasks import SyscallSource
 from pinchpoint.host.procfs import decode
@@ -42,7 +42,7 @@ def every_one(tgid: int, comm: str) -> int:
 def made(name: str) -> TaskSource:
     try:
         return choose_source(PROC, every_one, name)
-    except SourceError as error:
+    except UnusableSourceError as error:
         pytest.skip(str(error))
 
 

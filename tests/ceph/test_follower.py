@@ -15,7 +15,7 @@ from daemon_socket import DaemonSocket, framed
 from machine import Machine, stat_line
 from pinchpoint.ceph import follower as module
 from pinchpoint.ceph.asok import Question
-from pinchpoint.ceph.follower import Follower, Followers, Reader
+from pinchpoint.ceph.follower import DaemonReader, Follower, Followers
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Metric, Point, Snapshot
 from pinchpoint.threads.processes import Process
@@ -27,7 +27,7 @@ SEEN = Metric("seen", "Rounds.", labels=("daemon",))
 ANSWERS = {"version": {"version": "16.2.15"}, "config get fsid": {"fsid": "aaaaaaaa-1"}, "perf dump": {"mds": {}}}
 
 
-class Rounds(Reader):
+class Rounds(DaemonReader):
     questions = (Question("perf dump"), Question("config get", "slow", every=60))
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from descriptors import bpf_ids, exist
 from machine import Machine
 from patience import Stopwatch, patience
 from pinchpoint import __version__
-from pinchpoint.bpf.choice import BPF, SOURCES, SourceError, choose_source
+from pinchpoint.bpf.choice import BPF, SOURCES, UnusableSourceError, choose_source
 from pinchpoint.cli import main
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import PROBES
@@ -525,7 +525,7 @@ def skip_without(name: str) -> None:
     """Skip where a source does not work."""
     try:
         choose_source(Path("/proc"), lambda tgid, comm: 1, name).close()
-    except SourceError as error:
+    except UnusableSourceError as error:
         pytest.skip(str(error))
 
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.diagnosis.comparison import Comparison, Group, Row, Verdict, compare
+from pinchpoint.diagnosis.comparison import Assessment, ComparedFigure, Comparison, RunGroup, compare
 from pinchpoint.diagnosis.marks import bottleneck
 from pinchpoint.runs import LimitMark, PhaseMark, Result, RunState, VerdictMark
 
 BYTES = "bytes_per_second"
-OPPOSITE = {Verdict.FASTER: Verdict.SLOWER, Verdict.SLOWER: Verdict.FASTER}
+OPPOSITE = {Assessment.FASTER: Assessment.SLOWER, Assessment.SLOWER: Assessment.FASTER}
 VALUES = st.lists(st.floats(1e-3, 1e12), min_size=1, max_size=6)
 
 
@@ -32,47 +32,49 @@ def run(*phases: PhaseMark, name: str = "r", scores: Sequence[Result] = (), **ch
     return state
 
 
-def group(*runs: RunState) -> Group:
-    return Group("group", runs)
+def group(*runs: RunState) -> RunGroup:
+    return RunGroup("group", runs)
 
 
-def repeats(values: Sequence[float], unit: str = BYTES) -> Group:
+def repeats(values: Sequence[float], unit: str = BYTES) -> RunGroup:
     return group(*(run(phase("write", value, unit)) for value in values))
 
 
-def row(comparison: Comparison) -> Row:
+def row(comparison: Comparison) -> ComparedFigure:
     (found,) = comparison.rows
     return found
 
 
-def compared(first: Sequence[float], second: Sequence[float], noise: float | None = None, unit: str = BYTES) -> Row:
+def compared(
+    first: Sequence[float], second: Sequence[float], noise: float | None = None, unit: str = BYTES
+) -> ComparedFigure:
     return row(compare(repeats(first, unit), repeats(second, unit), noise=noise))
 
 
 def test_of_one_run_each_nothing_is_claimed_however_large_the_difference_is() -> None:
     found = compared([1.0], [100.0])
 
-    assert (found.change, found.noise, found.verdict) == (99.0, None, Verdict.UNKNOWN)
+    assert (found.change, found.noise, found.verdict) == (99.0, None, Assessment.UNKNOWN)
 
 
 def test_a_difference_that_is_not_larger_than_the_spread_is_noise() -> None:
-    assert compared([10.0, 11.0], [11.5]).verdict is Verdict.NOISE
-    assert compared([10.0, 11.0], [11.75]).verdict is not Verdict.NOISE
-    assert compared([10.0, 11.0], [9.5]).verdict is Verdict.NOISE
-    assert compared([10.0, 11.0], [9.25]).verdict is not Verdict.NOISE
+    assert compared([10.0, 11.0], [11.5]).verdict is Assessment.NOISE
+    assert compared([10.0, 11.0], [11.75]).verdict is not Assessment.NOISE
+    assert compared([10.0, 11.0], [9.5]).verdict is Assessment.NOISE
+    assert compared([10.0, 11.0], [9.25]).verdict is not Assessment.NOISE
 
 
 def test_two_repeats_prove_next_to_nothing_of_a_figure_that_stands_alone() -> None:
-    assert compared([10.0, 11.0], [11.75]).verdict is Verdict.UNPROVED
-    assert compared([10.0, 11.0], [20.0]).verdict is Verdict.UNPROVED
-    assert compared([10.0, 11.0], [40.0]).verdict is Verdict.FASTER
-    assert compared([10.0, 11.0], [20.0, 22.0]).verdict is Verdict.FASTER
+    assert compared([10.0, 11.0], [11.75]).verdict is Assessment.UNPROVED
+    assert compared([10.0, 11.0], [20.0]).verdict is Assessment.UNPROVED
+    assert compared([10.0, 11.0], [40.0]).verdict is Assessment.FASTER
+    assert compared([10.0, 11.0], [20.0, 22.0]).verdict is Assessment.FASTER
 
 
 def test_the_other_figures_of_the_same_runs_tell_what_two_repeats_of_one_do_not() -> None:
     spreads = [0.02, 0.03, 0.05, 0.02, 0.04, 0.03]
 
-    def runs(*factors: float) -> Group:
+    def runs(*factors: float) -> RunGroup:
         return group(
             *(
                 run(*(phase(f"p{place}", 10 + factor * share) for place, share in enumerate(spreads)))
@@ -82,23 +84,23 @@ def test_the_other_figures_of_the_same_runs_tell_what_two_repeats_of_one_do_not(
 
     base, other = runs(-1.0, 1.0), group(run(*(phase(f"p{place}", 10.5) for place in range(len(spreads)))))
 
-    assert compared([9.95, 10.05], [10.5]).verdict is Verdict.UNPROVED
-    assert {found.verdict for found in compare(base, other).rows} == {Verdict.FASTER}
+    assert compared([9.95, 10.05], [10.5]).verdict is Assessment.UNPROVED
+    assert {found.verdict for found in compare(base, other).rows} == {Assessment.FASTER}
 
 
 def test_the_spread_of_either_group_counts() -> None:
-    assert compared([10.0], [10.0, 13.0]).verdict is Verdict.NOISE
-    assert compared([10.0, 10.1], [11.0, 14.0]).verdict is Verdict.NOISE
+    assert compared([10.0], [10.0, 13.0]).verdict is Assessment.NOISE
+    assert compared([10.0, 10.1], [11.0, 14.0]).verdict is Assessment.NOISE
 
 
 def test_repeats_of_another_configuration_serve_single_runs() -> None:
-    def found(first: float, second: float, *reference: float) -> Row:
+    def found(first: float, second: float, *reference: float) -> ComparedFigure:
         return row(compare(repeats([first]), repeats([second]), reference=repeats(reference)))
 
-    assert found(10.0, 10.9, 100.0, 110.0).verdict is Verdict.NOISE
-    assert found(10.0, 15.0, 100.0, 110.0).verdict is Verdict.UNPROVED
-    assert found(10.0, 15.0, 100.0, 110.0, 105.0, 103.0, 107.0, 108.0).verdict is Verdict.FASTER
-    assert found(10.0, 15.0, 100.0).verdict is Verdict.UNKNOWN
+    assert found(10.0, 10.9, 100.0, 110.0).verdict is Assessment.NOISE
+    assert found(10.0, 15.0, 100.0, 110.0).verdict is Assessment.UNPROVED
+    assert found(10.0, 15.0, 100.0, 110.0, 105.0, 103.0, 107.0, 108.0).verdict is Assessment.FASTER
+    assert found(10.0, 15.0, 100.0).verdict is Assessment.UNKNOWN
 
 
 def test_the_spread_is_largest_minus_smallest_over_the_mean() -> None:
@@ -111,10 +113,10 @@ def test_the_spread_is_largest_minus_smallest_over_the_mean() -> None:
 
 
 def test_a_known_noise_serves_where_there_are_no_repeats_and_where_theirs_is_smaller() -> None:
-    assert compared([11.28], [10.69], noise=0.06).verdict is Verdict.NOISE
-    assert compared([11.28], [10.69], noise=0.05).verdict is Verdict.SLOWER
-    assert compared([10.0, 10.1], [10.4, 10.5], noise=0.06).verdict is Verdict.NOISE
-    assert compared([10.0, 12.0], [11.9], noise=0.001).verdict is Verdict.NOISE
+    assert compared([11.28], [10.69], noise=0.06).verdict is Assessment.NOISE
+    assert compared([11.28], [10.69], noise=0.05).verdict is Assessment.SLOWER
+    assert compared([10.0, 10.1], [10.4, 10.5], noise=0.06).verdict is Assessment.NOISE
+    assert compared([10.0, 12.0], [11.9], noise=0.001).verdict is Assessment.NOISE
 
 
 def test_the_confidence_interval_is_students_of_the_logarithms() -> None:
@@ -130,46 +132,46 @@ def test_the_confidence_interval_is_students_of_the_logarithms() -> None:
     ratio = math.log(21 / 10.6)
     assert found.interval == pytest.approx((math.expm1(ratio - half), math.expm1(ratio + half)))
     assert found.noise == pytest.approx(2 / 10.6)
-    assert found.verdict is Verdict.FASTER
+    assert found.verdict is Assessment.FASTER
     assert compared([10.0], [20.0], noise=0.1).interval is None
 
 
 def test_a_difference_has_to_exceed_both_the_spread_and_the_interval() -> None:
     # Spread 2, interval 2.1: the difference of 2.05 exceeds the first alone.
-    assert compared([10.0, 11.0, 12.0], [12.05, 13.05, 14.05]).verdict is Verdict.UNPROVED
+    assert compared([10.0, 11.0, 12.0], [12.05, 13.05, 14.05]).verdict is Assessment.UNPROVED
     # Ten runs: the interval is 1, the spread 2.
     many = [10.0, 12.0] * 5
-    assert compared(many, [value + 1.5 for value in many]).verdict is Verdict.NOISE
-    assert compared(many, [value + 2.5 for value in many]).verdict is Verdict.FASTER
+    assert compared(many, [value + 1.5 for value in many]).verdict is Assessment.NOISE
+    assert compared(many, [value + 2.5 for value in many]).verdict is Assessment.FASTER
 
 
 def test_a_noise_that_the_repeats_refute_proves_nothing() -> None:
-    assert compared([10.0, 11.0], [12.0], noise=0.1).verdict is Verdict.FASTER
-    assert compared([10.0, 11.0], [12.0], noise=0.05).verdict is Verdict.UNPROVED
+    assert compared([10.0, 11.0], [12.0], noise=0.1).verdict is Assessment.FASTER
+    assert compared([10.0, 11.0], [12.0], noise=0.05).verdict is Assessment.UNPROVED
 
 
 def test_of_figures_that_have_no_logarithm_nothing_is_proved() -> None:
-    assert compared([0.0, 1.0], [50.0]).verdict is Verdict.UNPROVED
-    assert compared([0.0, 0.0], [5.0]).verdict is Verdict.UNPROVED
-    assert compared([0.0, 1.0], [0.5]).verdict is Verdict.NOISE
+    assert compared([0.0, 1.0], [50.0]).verdict is Assessment.UNPROVED
+    assert compared([0.0, 0.0], [5.0]).verdict is Assessment.UNPROVED
+    assert compared([0.0, 1.0], [0.5]).verdict is Assessment.NOISE
 
 
 def test_repeats_that_never_differ_have_no_noise() -> None:
-    assert compared([5.0] * 3, [5.0] * 3).verdict is Verdict.NOISE
-    assert compared([5.0] * 3, [5.1] * 3).verdict is Verdict.FASTER
+    assert compared([5.0] * 3, [5.0] * 3).verdict is Assessment.NOISE
+    assert compared([5.0] * 3, [5.1] * 3).verdict is Assessment.FASTER
 
 
 @pytest.mark.parametrize(
     ("unit", "more", "less"),
     [
-        (BYTES, Verdict.FASTER, Verdict.SLOWER),
-        ("operations_per_second", Verdict.FASTER, Verdict.SLOWER),
-        ("seconds", Verdict.SLOWER, Verdict.FASTER),
-        ("packets", Verdict.MORE, Verdict.LESS),
-        ("ratio", Verdict.MORE, Verdict.LESS),
+        (BYTES, Assessment.FASTER, Assessment.SLOWER),
+        ("operations_per_second", Assessment.FASTER, Assessment.SLOWER),
+        ("seconds", Assessment.SLOWER, Assessment.FASTER),
+        ("packets", Assessment.MORE, Assessment.LESS),
+        ("ratio", Assessment.MORE, Assessment.LESS),
     ],
 )
-def test_the_unit_says_which_way_is_faster(unit: str, more: Verdict, less: Verdict) -> None:
+def test_the_unit_says_which_way_is_faster(unit: str, more: Assessment, less: Assessment) -> None:
     assert compared([1.0, 1.0], [2.0], unit=unit).verdict is more
     assert compared([2.0, 2.0], [1.0], unit=unit).verdict is less
 
@@ -182,7 +184,7 @@ def test_scores_are_compared_too_and_come_last() -> None:
     comparison = compare(base, other)
 
     assert [found.key.phase for found in comparison.rows] == ["write", "read", ""]
-    assert comparison.rows[-1].verdict is Verdict.BETTER
+    assert comparison.rows[-1].verdict is Assessment.BETTER
 
 
 def test_a_phase_that_one_side_alone_has_is_shown_and_not_judged() -> None:
@@ -193,7 +195,7 @@ def test_a_phase_that_one_side_alone_has_is_shown_and_not_judged() -> None:
         ("b", False, False),
         ("c", True, False),
     ]
-    assert {found.verdict for found in comparison.rows if not (found.base and found.other)} == {Verdict.ONE_SIDED}
+    assert {found.verdict for found in comparison.rows if not (found.base and found.other)} == {Assessment.ONE_SIDED}
 
 
 def test_phases_of_one_name_are_matched_by_their_place() -> None:
@@ -308,7 +310,7 @@ def test_a_group_never_differs_from_itself(values: list[float]) -> None:
     found = compared(values, values)
 
     assert found.change == 0
-    assert found.verdict is (Verdict.UNKNOWN if len(values) == 1 else Verdict.NOISE)
+    assert found.verdict is (Assessment.UNKNOWN if len(values) == 1 else Assessment.NOISE)
 
 
 @given(VALUES, VALUES, st.none() | st.floats(0, 1))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import pinchpoint.diagnosis.latency as latency_module
 from diagnosis.history import START, MadeHost, snapshots
-from pinchpoint.diagnosis.latency import Latency, ShallowDisk, Sleep, latency
+from pinchpoint.diagnosis.latency import LatencyBreakdown, ShallowDisk, Sleep, latency
 from pinchpoint.diagnosis.usage import usages
 from pinchpoint.diagnosis.verdict import Kind, verdict
 from pinchpoint.metrics import EXPORTER
@@ -73,7 +73,7 @@ def clock(host: MadeHost, ratio: float, governor: str = "powersave") -> MadeHost
     return host.gauge("pinchpoint_cpu_clock_ratio", ratio, cpus="busy")
 
 
-def told(**hosts: MadeHost) -> Latency:
+def told(**hosts: MadeHost) -> LatencyBreakdown:
     """Return the breakdown; every host belongs to the run of the benchmark or to none."""
     before, after = snapshots(**hosts)
     waits = {
@@ -87,14 +87,14 @@ def told(**hosts: MadeHost) -> Latency:
     return latency(usages(before, after), before, after, benchmark="fio", run="r", waits=shares)
 
 
-def said(found: Latency, words: str) -> str:
+def said(found: LatencyBreakdown, words: str) -> str:
     """Return the one sentence with these words."""
     sentences = [sentence for sentence in found.sentences if words in sentence]
     assert len(sentences) == 1, found.sentences
     return sentences[0]
 
 
-def silent(found: Latency, words: str) -> bool:
+def silent(found: LatencyBreakdown, words: str) -> bool:
     return not any(words in sentence for sentence in found.sentences)
 
 
@@ -305,8 +305,11 @@ def test_what_is_not_measured_is_said_in_one_sentence() -> None:
 
 def test_a_benchmark_that_nobody_saw_has_no_breakdown() -> None:
     before, after = snapshots(a=client(MadeHost(), 500, 1e-3))
-    assert latency(usages(before, after), before, after, benchmark="ior", run="other", waits={"osd": 1.0}) == Latency()
-    assert latency({}, {}, {}, benchmark="fio", run="r", waits={}) == Latency()
+    assert (
+        latency(usages(before, after), before, after, benchmark="ior", run="other", waits={"osd": 1.0})
+        == LatencyBreakdown()
+    )
+    assert latency({}, {}, {}, benchmark="fio", run="r", waits={}) == LatencyBreakdown()
 
 
 def test_a_verdict_that_is_bound_by_latency_has_the_sentences() -> None:

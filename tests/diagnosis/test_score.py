@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.diagnosis.comparison import Comparison, Group, compare
+from pinchpoint.diagnosis.comparison import Comparison, RunGroup, compare
 from pinchpoint.diagnosis.score import score_factors
 from pinchpoint.runs import PhaseMark, Result, RunState
 
@@ -26,7 +26,7 @@ def io500(*figures: float, score: float | None = None) -> RunState:
 
 
 def compared(base: RunState, *others: RunState) -> Comparison:
-    return compare(Group("a", (base,)), Group("b", others))
+    return compare(RunGroup("a", (base,)), RunGroup("b", others))
 
 
 def test_a_phase_multiplies_the_score_by_its_weight_in_the_mean() -> None:

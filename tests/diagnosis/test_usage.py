@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import pinchpoint.diagnosis.progress as progress_module
 import pinchpoint.diagnosis.usage as usage_module
-from pinchpoint.diagnosis.progress import Phase
-from pinchpoint.diagnosis.usage import BlindProbe, IdleState, Level, ResourceUse, SilentDaemon, Usage, usage
+from pinchpoint.diagnosis.progress import ActivePhase
+from pinchpoint.diagnosis.usage import BlindProbe, Fullness, IdleState, ResourceUse, SilentDaemon, Usage, usage
 from pinchpoint.metrics import EXPORTER
 from pinchpoint.model import Labels, Snapshot
 
@@ -89,14 +89,14 @@ def test_the_fullest_resource_comes_first_whatever_its_threshold() -> None:
 @pytest.mark.parametrize(
     ("busy", "saturated", "level"),
     [
-        (0.3, 0.0, Level.NORMAL),
-        (0.62, 0.0, Level.NEAR),
-        (1.0, 0.0, Level.NEAR),  # a busy disk without a queue
-        (0.1, 0.1, Level.NEAR),  # full for a tenth of the time
-        (0.6, 0.5, Level.FULL),
+        (0.3, 0.0, Fullness.NORMAL),
+        (0.62, 0.0, Fullness.NEAR),
+        (1.0, 0.0, Fullness.NEAR),  # a busy disk without a queue
+        (0.1, 0.1, Fullness.NEAR),  # full for a tenth of the time
+        (0.6, 0.5, Fullness.FULL),
     ],
 )
-def test_fullness_is_judged_by_saturated_time(busy: float, saturated: float, level: Level) -> None:
+def test_fullness_is_judged_by_saturated_time(busy: float, saturated: float, level: Fullness) -> None:
     assert ResourceUse("disk", "vda", (), busy, saturated, None, 0.8).level is level
 
 
@@ -193,7 +193,10 @@ def test_phases_are_those_that_go_on_oldest_first() -> None:
 
     after = snapshot(100, *phase("read", 1, 90), *phase("write", 0, 50), *phase("mixed", 1, 80))
 
-    assert usage(snapshot(99), after).phases == (Phase("fio", "r1", "mixed", 80), Phase("fio", "r1", "read", 90))
+    assert usage(snapshot(99), after).phases == (
+        ActivePhase("fio", "r1", "mixed", 80),
+        ActivePhase("fio", "r1", "read", 90),
+    )
 
 
 def test_idle_states_are_shares_of_all_cpus_shallowest_first() -> None:

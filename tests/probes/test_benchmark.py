@@ -19,7 +19,7 @@ from pinchpoint.probes.benchmark import (
     NAMED_ANYHOW,
     PHASE_LIMIT,
     RESULT_LIMIT,
-    Benchmark,
+    BenchmarkProbe,
 )
 from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.sampler import Sampler
@@ -31,24 +31,24 @@ RUN = {"benchmark": "fio", "run": "r"}
 
 
 @pytest.fixture
-def probe(machine: Machine) -> Benchmark:
+def probe(machine: Machine) -> BenchmarkProbe:
     machine.process(10, "pinchpoint", start=77)
-    return Benchmark(machine.host(), wall=lambda: NOW)
+    return BenchmarkProbe(machine.host(), wall=lambda: NOW)
 
 
-def written(probe: Benchmark, *phases: PhaseMark, **changes: object) -> Snapshot:
+def written(probe: BenchmarkProbe, *phases: PhaseMark, **changes: object) -> Snapshot:
     """Write a run's marker, have it read, and return the series."""
     fields: dict[str, object] = {"benchmark": "fio", "pid": 10, "pid_start": 77, "command_pid": 11, "start": NOW}
     probe.host.runs.write(Marker("r", **{**fields, **changes}, phases=list(phases)))  # type: ignore[arg-type]
     return read(probe)
 
 
-def read(probe: Benchmark) -> Snapshot:
+def read(probe: BenchmarkProbe) -> Snapshot:
     probe.sample(1.0)
     return Snapshot.of(0, probe.points())
 
 
-def test_the_phase_that_goes_on_is_active_and_those_before_it_are_not(probe: Benchmark) -> None:
+def test_the_phase_that_goes_on_is_active_and_those_before_it_are_not(probe: BenchmarkProbe) -> None:
     found = written(probe, PhaseMark("write", NOW, NOW + 1), PhaseMark("read", NOW + 1))
 
     assert found.value("pinchpoint_phase_active", **RUN, phase="write") == 0
@@ -56,14 +56,14 @@ def test_the_phase_that_goes_on_is_active_and_those_before_it_are_not(probe: Ben
     assert found.value("pinchpoint_phase_start_timestamp_seconds", **RUN, phase="read") == NOW + 1
 
 
-def test_a_run_that_died_has_no_active_phase(probe: Benchmark, machine: Machine) -> None:
+def test_a_run_that_died_has_no_active_phase(probe: BenchmarkProbe, machine: Machine) -> None:
     written(probe, PhaseMark("write", NOW))
     machine.end(10)
 
     assert read(probe).value("pinchpoint_phase_active", **RUN, phase="write") == 0
 
 
-def test_results_are_shown_by_operation_and_unit(probe: Benchmark) -> None:
+def test_results_are_shown_by_operation_and_unit(probe: BenchmarkProbe) -> None:
     results = [Result("write", "bytes_per_second", 2e9), Result("write", "operations_per_second", 5e5)]
     found = written(probe, PhaseMark("write", NOW, NOW + 1, results))
     labels = {**RUN, "phase": "write", "operation": "write"}
@@ -72,18 +72,18 @@ def test_results_are_shown_by_operation_and_unit(probe: Benchmark) -> None:
     assert found.value("pinchpoint_phase_result", **labels, unit="operations_per_second") == 5e5
 
 
-def test_a_phase_that_is_repeated_shows_its_last_time(probe: Benchmark) -> None:
+def test_a_phase_that_is_repeated_shows_its_last_time(probe: BenchmarkProbe) -> None:
     found = written(probe, PhaseMark("stat", NOW, NOW + 1), PhaseMark("x", NOW, NOW), PhaseMark("stat", NOW + 5))
 
     assert found.value("pinchpoint_phase_active", **RUN, phase="stat") == 1
     assert found.value("pinchpoint_phase_start_timestamp_seconds", **RUN, phase="stat") == NOW + 5
 
 
-def test_no_run_is_no_series_and_no_failure(probe: Benchmark) -> None:
+def test_no_run_is_no_series_and_no_failure(probe: BenchmarkProbe) -> None:
     assert read(probe).values == {}
 
 
-def test_series_are_bounded_whatever_a_marker_holds(probe: Benchmark) -> None:
+def test_series_are_bounded_whatever_a_marker_holds(probe: BenchmarkProbe) -> None:
     phases = [PhaseMark(f"phase {number}", NOW, NOW) for number in range(3 * PHASE_LIMIT)]
     phases[-1].results = [Result("write", f"unit {number}", 1.0) for number in range(3 * RESULT_LIMIT)]
     found = written(probe, *phases)
@@ -93,7 +93,7 @@ def test_series_are_bounded_whatever_a_marker_holds(probe: Benchmark) -> None:
     assert found.value("pinchpoint_phase_active", **RUN, phase=f"phase {3 * PHASE_LIMIT - 1}") == 0
 
 
-def test_a_phase_that_goes_on_says_how_far_it_is(probe: Benchmark) -> None:
+def test_a_phase_that_goes_on_says_how_far_it_is(probe: BenchmarkProbe) -> None:
     phase = PhaseMark("write", NOW - 20, progress=0.5, moved=NOW - 3, expected=60.0, number=2, pace=0.7, source="fd")
     phase.rates = [Result("write", "bytes_per_second", 1e9)]
     found = written(probe, phase, total=13, state="running")
@@ -112,14 +112,14 @@ def test_a_phase_that_goes_on_says_how_far_it_is(probe: Benchmark) -> None:
     assert found.value("pinchpoint_run_state", **RUN, state="failed") == 0
 
 
-def test_what_cannot_be_seen_has_no_series(probe: Benchmark) -> None:
+def test_what_cannot_be_seen_has_no_series(probe: BenchmarkProbe) -> None:
     found = written(probe, PhaseMark("write", NOW - 20))
 
     for name in ("phase_stalled_seconds", "phase_progress_ratio", "phase_expected_seconds", "run_valid", "run_score"):
         assert f"pinchpoint_{name}" not in found.values
 
 
-def test_what_the_benchmark_calls_invalid_is_kept_and_marked(probe: Benchmark) -> None:
+def test_what_the_benchmark_calls_invalid_is_kept_and_marked(probe: BenchmarkProbe) -> None:
     phase = PhaseMark("write", NOW - 20, NOW, [Result("write", "bytes_per_second", 1e9)], valid=False)
     found = written(probe, phase, scores=[Result("total", "score", 3.2)])
 
@@ -128,7 +128,7 @@ def test_what_the_benchmark_calls_invalid_is_kept_and_marked(probe: Benchmark) -
     assert found.value("pinchpoint_run_score", **RUN, operation="total", unit="score") == 3.2
 
 
-def test_a_run_that_died_has_failed(probe: Benchmark, machine: Machine) -> None:
+def test_a_run_that_died_has_failed(probe: BenchmarkProbe, machine: Machine) -> None:
     written(probe, PhaseMark("write", NOW), state="running")
     machine.end(10)
 
@@ -137,7 +137,7 @@ def test_a_run_that_died_has_failed(probe: Benchmark, machine: Machine) -> None:
 
 def test_a_run_that_goes_on_is_not_forgotten_for_newer_ones_that_have_ended(machine: Machine) -> None:
     machine.process(10, "pinchpoint", start=77)
-    probe = Benchmark(replace(machine.host(), benchmarks=(Toy,)), wall=lambda: NOW)
+    probe = BenchmarkProbe(replace(machine.host(), benchmarks=(Toy,)), wall=lambda: NOW)
     written(probe, PhaseMark("write", NOW - 20), start=NOW - 20)
     for number in range(20, 20 + 2 * RUN_LIMIT):
         machine.process(number, "toy", argv=("toy", "write"))
@@ -152,12 +152,12 @@ def test_a_run_that_goes_on_is_not_forgotten_for_newer_ones_that_have_ended(mach
 
 
 @pytest.fixture
-def finder(machine: Machine) -> Benchmark:
+def finder(machine: Machine) -> BenchmarkProbe:
     """Return a probe that looks for toys, which are no run of ours."""
-    return Benchmark(replace(machine.host(), benchmarks=(Toy,)), wall=lambda: NOW)
+    return BenchmarkProbe(replace(machine.host(), benchmarks=(Toy,)), wall=lambda: NOW)
 
 
-def test_a_benchmark_that_somebody_else_started_is_found(finder: Benchmark, machine: Machine) -> None:
+def test_a_benchmark_that_somebody_else_started_is_found(finder: BenchmarkProbe, machine: Machine) -> None:
     machine.process(20, "toy", argv=("toy", "write"))
     finder.sample(1.0)
     (run,) = {labels["run"] for labels, _ in Snapshot.of(0, finder.points()).series("pinchpoint_phase_active")}
@@ -171,7 +171,7 @@ def test_a_benchmark_that_somebody_else_started_is_found(finder: Benchmark, mach
 
 
 def test_whoever_needs_the_runs_that_were_found_is_told_of_them_under_the_same_names(
-    finder: Benchmark, machine: Machine
+    finder: BenchmarkProbe, machine: Machine
 ) -> None:
     machine.process(20, "toy", argv=("toy", "write"))
     finder.sample(1.0)
@@ -184,7 +184,7 @@ def test_whoever_needs_the_runs_that_were_found_is_told_of_them_under_the_same_n
     assert finder.host.found.leaders == ()
 
 
-def test_two_that_began_at_once_have_two_names(finder: Benchmark, machine: Machine) -> None:
+def test_two_that_began_at_once_have_two_names(finder: BenchmarkProbe, machine: Machine) -> None:
     machine.process(20, "toy", argv=("toy", "write"))
     machine.process(21, "toy", argv=("toy", "write"))
     for now in (1.0, 1.5):
@@ -196,7 +196,7 @@ def test_two_that_began_at_once_have_two_names(finder: Benchmark, machine: Machi
 def test_the_benchmark_of_a_run_of_ours_is_not_found_a_second_time(machine: Machine) -> None:
     machine.process(10, "pinchpoint", start=77)
     machine.process(20, "toy", argv=("toy", "write"), ppid=10)
-    probe = Benchmark(replace(machine.host_with_runs(NOW), benchmarks=(Toy,)), wall=lambda: NOW)
+    probe = BenchmarkProbe(replace(machine.host_with_runs(NOW), benchmarks=(Toy,)), wall=lambda: NOW)
     fields = {"pid": 10, "pid_start": 77, "command_pid": 20}
     probe.host.runs.write(Marker("r", "toy", NOW, phases=[PhaseMark("write", NOW)], **fields))  # type: ignore[arg-type]
     probe.sample(1.0)
@@ -207,7 +207,7 @@ def test_the_benchmark_of_a_run_of_ours_is_not_found_a_second_time(machine: Mach
 def test_a_benchmark_that_was_found_before_its_run_was_marked_is_the_run_alone(machine: Machine) -> None:
     machine.process(10, "pinchpoint", start=77)
     machine.process(20, "toy", argv=("toy", "write"), ppid=10)
-    probe = Benchmark(replace(machine.host_with_runs(NOW), benchmarks=(Toy,)), wall=lambda: NOW)
+    probe = BenchmarkProbe(replace(machine.host_with_runs(NOW), benchmarks=(Toy,)), wall=lambda: NOW)
     probe.sample(1.0)
     before = {labels["run"] for labels, _ in Snapshot.of(0, probe.points()).series("pinchpoint_run_state")}
     fields = {"pid": 10, "pid_start": 77, "command_pid": 20}
@@ -219,7 +219,7 @@ def test_a_benchmark_that_was_found_before_its_run_was_marked_is_the_run_alone(m
 
 
 def test_a_program_of_every_day_is_a_benchmark_when_it_runs_for_a_while(
-    finder: Benchmark, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    finder: BenchmarkProbe, machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Toy, "everyday", True)
     machine.process(20, "toy", argv=("toy", "write"))
@@ -242,7 +242,7 @@ class Everyday(Toy):
 
 def test_programs_of_every_day_do_not_displace_a_benchmark(machine: Machine) -> None:
     walls = [NOW]
-    probe = Benchmark(replace(machine.host(), benchmarks=(Toy, Everyday)), wall=lambda: walls[-1])
+    probe = BenchmarkProbe(replace(machine.host(), benchmarks=(Toy, Everyday)), wall=lambda: walls[-1])
     machine.process(20, "toy", argv=("toy", "write"))
     probe.sample(1.0)
     walls.append(NOW + 10)
@@ -258,7 +258,7 @@ def test_programs_of_every_day_do_not_displace_a_benchmark(machine: Machine) -> 
 
 def test_names_of_runs_are_bounded_however_many_processes_somebody_starts(machine: Machine) -> None:
     clock = [0.0]
-    probe = Benchmark(replace(machine.host(), benchmarks=(Toy,)), wall=lambda: NOW + clock[-1])
+    probe = BenchmarkProbe(replace(machine.host(), benchmarks=(Toy,)), wall=lambda: NOW + clock[-1])
     runs: set[str] = set()
 
     def sample(seconds: float) -> None:
@@ -290,7 +290,7 @@ def test_names_of_runs_are_bounded_however_many_processes_somebody_starts(machin
 
 
 def test_labels_of_a_hostile_marker_are_short_can_be_printed_and_name_no_series_twice(
-    probe: Benchmark, machine: Machine
+    probe: BenchmarkProbe, machine: Machine
 ) -> None:
     names = ["a\nb", "a\rb", "a\x1b[31mb", "a\0b", "x" * 10_000, "x" * 20_000, 'q"\\', "\u202e"]
     marker = {"run": "r", "benchmark": "\x1b]0;owned\7", "pid": 10, "pid_start": 77, "command_pid": 1, "start": NOW}
@@ -336,7 +336,7 @@ def test_whatever_numbers_a_stranger_writes_into_a_marker_everything_else_is_ser
     machine.process(10, "pinchpoint", start=77)
     marker = {"run": "hostile", "benchmark": "fio", "pid": 10, "pid_start": 77, "command_pid": 11, "start": NOW}
     machine.write("runs/hostile.json", json.dumps({**marker, **changes}))
-    probe = Benchmark(machine.host(), wall=lambda: NOW)
+    probe = BenchmarkProbe(machine.host(), wall=lambda: NOW)
     probe.host.runs.write(
         Marker("own", "fio", NOW, phases=[PhaseMark("write", NOW)], pid=10, pid_start=77, command_pid=11)
     )

@@ -13,7 +13,7 @@ from daemon_socket import DaemonSocket
 from machine import Machine
 from pinchpoint.ceph import follower
 from pinchpoint.ceph.asok import LOCK_FREE, Conversation
-from pinchpoint.ceph.clients import KEEP, Clients, Instance, Integral, Reading
+from pinchpoint.ceph.clients import KEEP, ClientReading, Clients, Instance, Integral
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.metrics import CEPH_CLIENT_REQUESTS
 from pinchpoint.model import Snapshot
@@ -235,7 +235,7 @@ def test_a_sum_never_goes_back_whatever_its_instances_do(rounds: list[dict[str, 
     last = 0.0
     for now, instances in enumerate(rounds):
         readings = {
-            name: None if value is None else Reading({}, {(CEPH_CLIENT_REQUESTS, "osd", ""): value})
+            name: None if value is None else ClientReading({}, {(CEPH_CLIENT_REQUESTS, "osd", ""): value})
             for name, value in instances.items()
         }
         clients.update(float(now), [Instance(name, "fio", reading) for name, reading in readings.items()])

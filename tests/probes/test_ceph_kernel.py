@@ -18,7 +18,7 @@ from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.ceph_kernel import (
     LIMIT,
     CephKernel,
-    Latency,
+    KernelLatency,
     RunningSum,
     parse_latency,
     parse_mdsc,
@@ -283,24 +283,24 @@ def test_a_table_of_sizes_is_not_taken_for_one_of_latencies() -> None:
         parse_latency(table.encode())
     header = b"item          total       avg_lat(us)     min_lat(us)     max_lat(us)     stdev(us)\n"
     assert parse_latency(header + b"read 2 3 1 5 1\nwrite x 3 1 5 1\n\n" + table.encode()) == {
-        "read": Latency(2, 3e-6, 1e-6, 5e-6)
+        "read": KernelLatency(2, 3e-6, 1e-6, 5e-6)
     }
 
 
 def test_a_sum_does_not_follow_the_rounding_of_a_mean() -> None:
     # A million requests of 100.6 us, then ten more a second; the mean is shown as 100 or 101.
-    total = RunningSum(Latency(10**6, 100e-6, 90e-6, 200e-6))
+    total = RunningSum(KernelLatency(10**6, 100e-6, 90e-6, 200e-6))
     for step, mean in enumerate((101e-6, 100e-6, 101e-6, 100e-6), 1):
         before = total.seconds
-        total.look(Latency(10**6 + 10 * step, mean, 90e-6, 200e-6))
+        total.look(KernelLatency(10**6 + 10 * step, mean, 90e-6, 200e-6))
         assert total.seconds - before == pytest.approx(10 * 145e-6, abs=10 * 56e-6)
 
 
 def test_a_sum_is_as_exact_as_its_means() -> None:
-    total = RunningSum(Latency(0, 0.0, 0.0, 0.0))
-    total.look(Latency(3, 0.5, 0.25, 0.75))
-    total.look(Latency(3, 0.5, 0.25, 0.75))
-    total.look(Latency(4, 0.625, 0.25, 1.0))
+    total = RunningSum(KernelLatency(0, 0.0, 0.0, 0.0))
+    total.look(KernelLatency(3, 0.5, 0.25, 0.75))
+    total.look(KernelLatency(3, 0.5, 0.25, 0.75))
+    total.look(KernelLatency(4, 0.625, 0.25, 1.0))
     assert total.seconds == 2.5
 
 
@@ -327,8 +327,8 @@ def test_any_bytes_give_numbers_or_a_format_error(raw: bytes) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.floats(0, 1e3), st.floats(0, 1e3), st.floats(0, 1e3))))
 def test_a_sum_never_goes_back_whatever_the_kernel_says(looks: list[tuple[int, float, float, float]]) -> None:
-    total = RunningSum(Latency(0, 0.0, 0.0, 0.0))
+    total = RunningSum(KernelLatency(0, 0.0, 0.0, 0.0))
     for number, *times in looks:
         before = total.seconds
-        total.look(Latency(number, times[0], *sorted(times[1:])))
+        total.look(KernelLatency(number, times[0], *sorted(times[1:])))
         assert total.seconds >= before

@@ -11,7 +11,7 @@ import pytest
 
 from machine import KWORKER, Machine, stat_line
 from pinchpoint.bpf import libbpf
-from pinchpoint.bpf.choice import SourceError
+from pinchpoint.bpf.choice import UnusableSourceError
 from pinchpoint.bpf.tasks import FIRST_NAMESPACE
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
@@ -256,7 +256,7 @@ def test_another_kernels_workers_are_told_apart_by_name_and_the_reason_is_shown(
     assert source == "comm"
     assert reason.startswith("no bpf: no process in procfs tells its PID namespace")
     assert shown(Kworkers(replace(machine.host(), kworker_source="comm"))) == [("comm", "")]
-    with pytest.raises(SourceError, match="no process in procfs tells"):
+    with pytest.raises(UnusableSourceError, match="no process in procfs tells"):
         Kworkers(replace(machine.host(), kworker_source="bpf"))
 
 
@@ -314,7 +314,7 @@ def test_real_writeback_is_charged_to_its_device(this_host: Host, tmp_path: Path
     device = os.path.basename(os.readlink(f"/sys/dev/block/{number}"))
     try:
         probe = Kworkers(replace(this_host, kworker_source=name))
-    except SourceError as error:
+    except UnusableSourceError as error:
         pytest.skip(str(error))
     witness = Witness()
     probe.sample(time.monotonic())

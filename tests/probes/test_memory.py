@@ -10,7 +10,7 @@ from machine import Machine
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
-from pinchpoint.probes.memory import Memory, parse_pressure, parse_vmstat
+from pinchpoint.probes.memory import MemoryProbe, parse_pressure, parse_vmstat
 
 PAGE = mmap.PAGESIZE
 RESOURCE = {"resource": "memory", "owner": "host", "serves": "memory"}
@@ -27,13 +27,13 @@ def pressure(total: int) -> str:
     )  # fmt: skip
 
 
-def value(probe: Memory, name: str, **labels: str) -> float | None:
+def value(probe: MemoryProbe, name: str, **labels: str) -> float | None:
     return Snapshot.of(0, probe.points()).value(f"pinchpoint_{name}", **labels)
 
 
 def test_pages_are_exported_in_bytes(machine: Machine) -> None:
     machine.write("proc/vmstat", vmstat(dirty=7))
-    probe = Memory(machine.host())
+    probe = MemoryProbe(machine.host())
     probe.sample(1.0)
 
     assert value(probe, "memory_dirty_bytes") == 7 * PAGE
@@ -48,7 +48,7 @@ def test_pages_are_exported_in_bytes(machine: Machine) -> None:
 )
 def test_stalls_of_all_zones_are_added_up(machine: Machine, lines: str, total: int) -> None:
     machine.write("proc/vmstat", vmstat(stalls=lines))
-    probe = Memory(machine.host())
+    probe = MemoryProbe(machine.host())
     probe.sample(1.0)
 
     assert value(probe, "memory_allocation_stalls_total") == total
@@ -56,7 +56,7 @@ def test_stalls_of_all_zones_are_added_up(machine: Machine, lines: str, total: i
 
 def test_pressure_is_the_time_in_which_a_task_stalled(machine: Machine) -> None:
     machine.write("proc/vmstat", vmstat())
-    probe = Memory(machine.host())
+    probe = MemoryProbe(machine.host())
     for now, total in ((1.0, 5_000_000), (2.0, 5_050_000), (3.0, 5_250_000)):
         machine.write("proc/pressure/memory", pressure(total))
         probe.sample(now)
@@ -67,7 +67,7 @@ def test_pressure_is_the_time_in_which_a_task_stalled(machine: Machine) -> None:
 
 def test_without_pressure_files_there_is_no_memory_resource(machine: Machine) -> None:
     machine.write("proc/vmstat", vmstat())
-    probe = Memory(machine.host())
+    probe = MemoryProbe(machine.host())
     probe.sample(1.0)
     probe.sample(2.0)
 
@@ -77,7 +77,7 @@ def test_without_pressure_files_there_is_no_memory_resource(machine: Machine) ->
 
 def test_pressure_is_neither_negative_nor_longer_than_the_time_that_passed(machine: Machine) -> None:
     machine.write("proc/vmstat", vmstat())
-    probe = Memory(machine.host())
+    probe = MemoryProbe(machine.host())
     for now, total in ((1.0, 50), (2.0, 20), (3.0, 9_000_000)):
         machine.write("proc/pressure/memory", pressure(total))
         probe.sample(now)
@@ -86,7 +86,7 @@ def test_pressure_is_neither_negative_nor_longer_than_the_time_that_passed(machi
 
 
 def test_no_vmstat_is_absence_and_an_unknown_one_is_a_failure(machine: Machine) -> None:
-    probe = Memory(machine.host())
+    probe = MemoryProbe(machine.host())
     with pytest.raises(NotPresent):
         probe.sample(1.0)
     machine.write("proc/vmstat", "nr_dirty\nnr_dirty x\n")
@@ -112,7 +112,7 @@ def test_any_bytes_give_fields_or_a_format_error(raw: bytes) -> None:
 
 
 def test_this_machine_tells_of_dirty_memory_and_stalls(this_host: Host) -> None:
-    probe = Memory(this_host)
+    probe = MemoryProbe(this_host)
     probe.sample(1.0)
     probe.sample(2.0)
 

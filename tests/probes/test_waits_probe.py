@@ -22,7 +22,7 @@ from pinchpoint.benchmarks.workloads import Leader, Workload
 from pinchpoint.ceph import follower
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
-from pinchpoint.probes.benchmark import Benchmark
+from pinchpoint.probes.benchmark import BenchmarkProbe
 from pinchpoint.probes.waits import KEEP, REMEMBER, WORKLOAD_LIMIT, Waits
 from pinchpoint.threads.task_source import KeptFile
 from pinchpoint.waits.stack_rules import WAITS
@@ -500,7 +500,7 @@ class Real:
 
     def __init__(self, host: Host) -> None:
         self.host = replace(host, benchmarks=BENCHMARKS)
-        self.runs, self.waits = Benchmark(self.host), Waits(self.host)
+        self.runs, self.waits = BenchmarkProbe(self.host), Waits(self.host)
 
     def shares(self, benchmark: str, seconds: float, *, pid: int) -> dict[str, float]:
         """Watch until there are this many seconds of a benchmark's processes; return the shares of its classes."""

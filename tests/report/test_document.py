@@ -12,7 +12,7 @@ from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.diagnosis.facts import Facts, facts, merged
 from pinchpoint.diagnosis.knobs import Settings
 from pinchpoint.report import document
-from pinchpoint.report.document import Document, Phase, build, document_json, ranking
+from pinchpoint.report.document import Document, DocumentPhase, build, document_json, ranking
 from pinchpoint.runs import PhaseMark
 from pinchpoint.session.store import RunRecord
 from report.made import CLIENT, MDS, cut, made_record, moments
@@ -29,7 +29,7 @@ def reported(record: RunRecord | None = None, skip: range = range(0), **options:
     return build(record, cut(record.marker.phases, taken), known, state="finished", recorded=True, **options)
 
 
-def phase(found: Document, name: str) -> Phase:
+def phase(found: Document, name: str) -> DocumentPhase:
     return next(phase for phase in found.phases if phase.phase == name)
 
 

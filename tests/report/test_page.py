@@ -13,17 +13,17 @@ import pytest
 
 from pinchpoint.diagnosis.facts import facts, merged
 from pinchpoint.diagnosis.verdict import Limit
-from pinchpoint.report.document import Document, Host, Phase, build
+from pinchpoint.report.document import Document, DocumentHost, DocumentPhase, build
 from pinchpoint.report.page import important, page
 from pinchpoint.report.palette import WAITS
-from pinchpoint.report.timeline import Line, Resource, Timeline, Tracer, step_of
+from pinchpoint.report.timeline import Line, ResourceLine, RunLines, Tracer, step_of
 from pinchpoint.runs import Result
 from report.made import MDS, RUN, START, cut, made_record, moments
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}$x_1$\x00\x1b[31m\u202e&amp;"
 
 
-def made(skip: str = "nothing") -> tuple[Document, Timeline]:
+def made(skip: str = "nothing") -> tuple[Document, RunLines]:
     """Return the made-up run; metrics whose name begins with `skip` are left out."""
     record = made_record(c6="on")
     tracer, known, kept = Tracer(RUN, ["io500"], 2.0), dict[str, dict[str, list[str]]](), []
@@ -130,8 +130,8 @@ def test_inks_follow_the_page_and_wait_classes_keep_their_colour(shown: str) -> 
 def test_the_resources_that_verdicts_name_come_first() -> None:
     found = important(made()[0])
 
-    assert found[0] == Resource("mds_lock", "mds.a", MDS)
-    assert Resource("writeback_worker", "ceph-1", "client1:9748") in found[:4]
+    assert found[0] == ResourceLine("mds_lock", "mds.a", MDS)
+    assert ResourceLine("writeback_worker", "ceph-1", "client1:9748") in found[:4]
     assert len(found) <= 8
 
 
@@ -148,14 +148,14 @@ def test_what_others_wrote_is_text_and_nothing_else() -> None:
         reason=HOSTILE,
         against=HOSTILE,
         warnings=[HOSTILE],
-        hosts=[Host(HOSTILE, {HOSTILE: [HOSTILE]})],
+        hosts=[DocumentHost(HOSTILE, {HOSTILE: [HOSTILE]})],
         phases=[hostile(phase) for phase in document.phases],
     )
     timeline.waits[HOSTILE] = timeline.waits["mds"]
     timeline.idle = {HOSTILE: {HOSTILE: Line()}}
     timeline.clocks = {HOSTILE: Line()}
     timeline.caches = {(HOSTILE, HOSTILE): Line(), ("b", HOSTILE): Line()}
-    resource = Resource(HOSTILE, HOSTILE, HOSTILE)
+    resource = ResourceLine(HOSTILE, HOSTILE, HOSTILE)
     timeline.busy[resource], timeline.serves[resource] = timeline.busy[important(made()[0])[0]], (HOSTILE,)
 
     text = page(document, timeline)
@@ -171,7 +171,7 @@ def test_what_others_wrote_is_text_and_nothing_else() -> None:
     assert len(pictures(text)) == 6
 
 
-def hostile(phase: Phase) -> Phase:
+def hostile(phase: DocumentPhase) -> DocumentPhase:
     assert phase.verdict is not None
     lists = ("doubts", "evidence", "innocent", "blind", "latency", "no_role")
     texts: dict[str, Any] = dict.fromkeys(lists, (HOSTILE,)) | dict.fromkeys(("margin", "runbook", "advice"), HOSTILE)
@@ -190,7 +190,7 @@ def test_a_run_of_many_hours_makes_no_page_that_is_too_large_to_mail() -> None:
     document, _ = made()
     hours = 24 * 3600.0
     step = step_of(hours)
-    timeline = Timeline([(START + n * step, START + (n + 1) * step) for n in range(1000)])
+    timeline = RunLines([(START + n * step, START + (n + 1) * step) for n in range(1000)])
     for seed, wait in enumerate(WAITS):
         timeline.waits[wait] = wavy(seed, 1 / len(WAITS))
     for seed, resource in enumerate(important(document)):
@@ -226,7 +226,7 @@ def test_a_run_without_phases_or_samples_has_a_page_too() -> None:
     record.marker.scores = [Result("total", "score", 2.5)]
     document = build(record, [], {}, state="finished", recorded=False, warnings=["the run has no samples"])
 
-    said = Elements(page(document, Timeline())).said
+    said = Elements(page(document, RunLines())).said
 
     assert "The run has no phases." in said
     assert "imported from diary.txt" in said

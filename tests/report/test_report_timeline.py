@@ -5,13 +5,13 @@ from math import isnan
 
 import pytest
 
-from pinchpoint.report.timeline import Resource, Timeline, Tracer, step_of
+from pinchpoint.report.timeline import ResourceLine, RunLines, Tracer, step_of
 from report.made import CLIENT, MDS, RUN, START, moments
 
 GIB = 2.0**30
 
 
-def traced(step: float = 2.0, run: str = RUN, skip: range = range(0), until: int = 1000) -> Timeline:
+def traced(step: float = 2.0, run: str = RUN, skip: range = range(0), until: int = 1000) -> RunLines:
     tracer = Tracer(run, ["io500"], step)
     for second, moment in enumerate(moments()):
         if second not in skip and second < until:
@@ -20,7 +20,7 @@ def traced(step: float = 2.0, run: str = RUN, skip: range = range(0), until: int
     return tracer.timeline
 
 
-def at(timeline: Timeline, second: float) -> int:
+def at(timeline: RunLines, second: float) -> int:
     return next(n for n, (start, end) in enumerate(timeline.steps) if start - START <= second < end - START)
 
 
@@ -34,8 +34,8 @@ def test_a_step_has_the_means_of_what_happened_in_it() -> None:
         "runqueue": 0.025,
         "lock": 0.025,
     }
-    assert timeline.busy[Resource("mds_lock", "mds.a", MDS)].values[place] == pytest.approx(0.95, abs=0.05)
-    assert timeline.serves[Resource("mds_lock", "mds.a", MDS)] == ("mds",)
+    assert timeline.busy[ResourceLine("mds_lock", "mds.a", MDS)].values[place] == pytest.approx(0.95, abs=0.05)
+    assert timeline.serves[ResourceLine("mds_lock", "mds.a", MDS)] == ("mds",)
     assert timeline.thresholds["writeback_worker"] == 0.7
     assert timeline.clocks[CLIENT].values[place] == pytest.approx(3.1e9, rel=0.1)
     assert timeline.top_clocks[CLIENT] == 3.7e9
@@ -74,7 +74,7 @@ def test_what_begins_late_and_ends_early_has_no_value_before_and_after() -> None
         tracer.take(moment if 20 <= second < 100 else {CLIENT: moment[CLIENT]})
     timeline = tracer.timeline
 
-    values = timeline.busy[Resource("cpu", "host", MDS)].padded(len(timeline.steps))
+    values = timeline.busy[ResourceLine("cpu", "host", MDS)].padded(len(timeline.steps))
 
     assert [isnan(values[at(timeline, second)]) for second in (10, 60, 150)] == [True, False, True]
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import alert_delay
 from pinchpoint.cli import main
-from pinchpoint.rules import Pace, files, rules
+from pinchpoint.rules import ScrapePace, files, rules
 
 HERE = Path(__file__).parent
 ALERTS = HERE.parents[1] / "alerts"
@@ -72,7 +72,7 @@ def test_a_text_names_the_window_that_its_rule_has() -> None:
 def test_the_page_says_how_long_alerts_take_at_15_s() -> None:
     fires, ends = alert_delay.delays(15)
 
-    cells = ["15 s", f"{Pace(15).window(15)} s", alert_delay.span(fires), alert_delay.span(ends)]
+    cells = ["15 s", f"{ScrapePace(15).window(15)} s", alert_delay.span(fires), alert_delay.span(ends)]
     assert f"| {' | '.join(cells)} |" in alert_delay.PAGE.read_text(), "make docs"
 
 

@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from pinchpoint.diagnosis.comparison import Group, compare
+from pinchpoint.diagnosis.comparison import RunGroup, compare
 from pinchpoint.diagnosis.knobs import Settings
 from pinchpoint.runs import PhaseMark, Result, RunState
 from pinchpoint.terminal.comparison import bare_figure, comparison_parts
@@ -25,7 +25,7 @@ def run(name: str, value: float, phase: str = "write", **changes: object) -> Run
 def shown(base: list[RunState], other: list[RunState], width: int = 80, noise: float | None = None) -> str:
     output = StringIO()
     console = Console(file=output, width=width)
-    for part in comparison_parts([compare(Group("", tuple(base)), Group("", tuple(other)), noise=noise)]):
+    for part in comparison_parts([compare(RunGroup("", tuple(base)), RunGroup("", tuple(other)), noise=noise)]):
         console.print(part)
     return output.getvalue()
 
@@ -82,7 +82,7 @@ def test_what_stood_before_an_imported_run_is_shown_in_one_line() -> None:
     settings = (Settings("a", note="缓存 " * 100),)
     output = StringIO()
     console = Console(file=output, width=80)
-    for part in comparison_parts([compare(Group("", (run("a", 2.0),), settings), Group("", (run("b", 3.0),)))]):
+    for part in comparison_parts([compare(RunGroup("", (run("a", 2.0),), settings), RunGroup("", (run("b", 3.0),)))]):
         console.print(part)
 
     lines = output.getvalue().splitlines()

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from pinchpoint.report.document import Change, Document, build
+from pinchpoint.report.document import Document, SettingChange, build
 from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.terminal.report import report_parts
 from report.made import cut, made_record, moments
@@ -73,8 +73,8 @@ def test_the_run_its_score_and_its_tags_stand_above(made: Document) -> None:
 
 def test_what_was_changed_is_told_with_its_hosts(made: Document) -> None:
     changed = [
-        Change("tag", "c6", [], [""], ["on"]),
-        Change("fact", "governor", ["client1", "client2"], ["performance"], ["powersave"]),
+        SettingChange("tag", "c6", [], [""], ["on"]),
+        SettingChange("fact", "governor", ["client1", "client2"], ["performance"], ["powersave"]),
     ]
 
     text = shown(msgspec.structs.replace(made, against="old", changed=changed))

@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from pinchpoint.diagnosis.comparison import Group, compare
+from pinchpoint.diagnosis.comparison import RunGroup, compare
 from pinchpoint.diagnosis.knobs import Difference, Origin, Settings
 from pinchpoint.diagnosis.marks import bottleneck
 from pinchpoint.runs import LimitMark, PhaseMark, RunState, VerdictMark
@@ -58,9 +58,9 @@ def test_a_setting_that_differs_is_said_in_words(difference: Difference, words: 
 
 @pytest.mark.parametrize("width", [30, 80, 120])
 def test_nothing_is_wider_than_the_terminal_and_nothing_is_lost(width: int) -> None:
-    def group(mark: VerdictMark, **tags: str) -> Group:
+    def group(mark: VerdictMark, **tags: str) -> RunGroup:
         run = RunState("r", "io500", 0.0, 1.0, phases=[PhaseMark("p" * 40, 0.0, verdict=mark)])
-        return Group("g", (run,), (Settings("r", tags, ["x" * 100, *tags.values()]),))
+        return RunGroup("g", (run,), (Settings("r", tags, ["x" * 100, *tags.values()]),))
 
     output = StringIO()
     console = Console(file=output, width=width)

@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from pinchpoint.diagnosis.comparison import Group, compare
+from pinchpoint.diagnosis.comparison import RunGroup, compare
 from pinchpoint.diagnosis.knobs import Settings
 from pinchpoint.runs import LimitMark, PhaseMark, Result, RunState, VerdictMark
 from pinchpoint.terminal.story import story_parts
@@ -14,7 +14,7 @@ from pinchpoint.terminal.story import story_parts
 BYTES = "bytes_per_second"
 
 
-def group(label: str, *values: float, note: str = "", verdict: VerdictMark | None = None, **tags: str) -> Group:
+def group(label: str, *values: float, note: str = "", verdict: VerdictMark | None = None, **tags: str) -> RunGroup:
     """Return a run with a phase for each value; two runs of a value and of a slightly larger one."""
     runs = []
     for factor in (1.0, 1.001):
@@ -24,10 +24,10 @@ def group(label: str, *values: float, note: str = "", verdict: VerdictMark | Non
             for place, value in enumerate(values)
         ]
         runs.append(run)
-    return Group(label, tuple(runs), (Settings(label, tags, note=note), Settings(label, tags)))
+    return RunGroup(label, tuple(runs), (Settings(label, tags, note=note), Settings(label, tags)))
 
 
-def shown(*groups: Group, width: int = 120) -> str:
+def shown(*groups: RunGroup, width: int = 120) -> str:
     output = StringIO()
     console = Console(file=output, width=width)
     for part in story_parts([compare(groups[0], other) for other in groups[1:]]):

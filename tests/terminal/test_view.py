@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from pinchpoint.diagnosis.progress import Phase, Run
+from pinchpoint.diagnosis.progress import ActivePhase, Run
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.diagnosis.usage import (
     BlindProbe,
     Clock,
     Idle,
     IdleState,
-    Memory,
+    MemoryUse,
     Own,
     ResourceUse,
     RoleUse,
@@ -43,10 +43,10 @@ BUSY = Usage(
         RoleUse("writeback_worker", "ceph-1", 0.38, None, 0),
         RoleUse("kswapd", "node0", 0.001, 0.0, 1),
     ),
-    phases=(Phase("io500", "r1", "mdtest_hard_stat", 927.0),),
+    phases=(ActivePhase("io500", "r1", "mdtest_hard_stat", 927.0),),
     idle=Idle((IdleState("POLL", 0.0, 0), IdleState("C1", 0.03, 0), IdleState("C6", 0.4, 2)), 0.013, 0.02),
     clock=Clock(2.1e9, 3.7e9, 0.57, 0.93, ("powersave",)),
-    memory=Memory(1.3e9, 5e7, 3.2e9, 6.0),
+    memory=MemoryUse(1.3e9, 5e7, 3.2e9, 6.0),
     silent=(SilentDaemon("mds.a", "silent", False), SilentDaemon("osd.0", "stopped", True)),
     blind=(BlindProbe("cgroups", True, 34.5), BlindProbe("devices", False, 3700.0), BlindProbe("self", True, None)),
     absent=("cpufreq",),
@@ -63,7 +63,7 @@ HOSTILE = Usage(
         ResourceUse("\u202egnp.exe", "", (), 0.25, 0.0, None, 0.8),
     ),
     roles=(RoleUse("[link=file:///]", "\ud800" + "z" * 300, 12345.6, 0.004, 7),),
-    phases=(Phase("[/]", "r", "phase\n2", None),),
+    phases=(ActivePhase("[/]", "r", "phase\n2", None),),
 )
 
 
@@ -277,7 +277,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, height: int | None, name
         BUSY,
         resources=tuple(replace(entry, resource=name, owner=name) for entry in BUSY.resources),
         roles=tuple(replace(entry, role=name, owner=name) for entry in BUSY.roles),
-        phases=(Phase(name, name, name, 1.0),) * count,
+        phases=(ActivePhase(name, name, name, 1.0),) * count,
         clock=Clock(2.1e9, 3.7e9, 0.57, 0.93, (name,) * count),
         absent=(name,) * count,
     )
@@ -289,7 +289,7 @@ def test_no_line_is_wider_than_the_terminal(width: int, height: int | None, name
         assert line.isprintable()
 
 
-HARD_WRITE = Phase(
+HARD_WRITE = ActivePhase(
     "io500",
     "r1",
     "mdtest_hard_write",
@@ -307,7 +307,7 @@ DONE = (
 )
 
 
-def lines_of_run(run: Run, phases: tuple[Phase, ...] = ()) -> list[str]:
+def lines_of_run(run: Run, phases: tuple[ActivePhase, ...] = ()) -> list[str]:
     use = replace(IDLE, runs=(run,), phases=phases)
     return plain(View(Picture([HostView("n", "exporter", use)])))[1:]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinchpoint.model import Snapshot
-from pinchpoint.threads.role_table import KEEP, OWNER_LIMIT, RoleTable, RoleUse
+from pinchpoint.threads.role_table import KEEP, OWNER_LIMIT, RoleTable, RoleTotals
 from pinchpoint.threads.roles import Role
 
 MILLISECOND = 1_000_000
@@ -19,7 +19,7 @@ def role(unit: Unit | None, name: str = "r") -> Role:
     return Role(name, frozenset({"c"}), re.compile(".*"), None, unit, ("mds",), 0.8, "")
 
 
-def entry(table: RoleTable, unit: Unit | None, owner: str = "o") -> RoleUse:
+def entry(table: RoleTable, unit: Unit | None, owner: str = "o") -> RoleTotals:
     return table.use(role(unit), owner)
 
 

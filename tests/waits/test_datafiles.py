@@ -5,7 +5,7 @@ import os
 import pytest
 
 from machine import Machine
-from pinchpoint.waits.datafiles import MOUNTS_INTERVAL, DataFiles, Place
+from pinchpoint.waits.datafiles import MOUNTS_INTERVAL, DataFiles, DataPlace
 from pinchpoint.waits.stack_rules import FUSE, load_waits
 
 MOUNTS = """\
@@ -32,7 +32,7 @@ def opened(machine: Machine, descriptor: int, path: str, mount: int, *, flags: i
 def test_the_file_system_of_an_open_file_says_what_is_waited_for(machine: Machine, files: DataFiles) -> None:
     opened(machine, 5, "/mnt/ceph/data", 21)
 
-    assert files.place(10, 0.0) == Place("osd", "ceph", "/mnt/ceph")
+    assert files.place(10, 0.0) == DataPlace("osd", "ceph", "/mnt/ceph")
 
 
 def test_output_pipes_and_files_in_memory_are_no_data(machine: Machine, files: DataFiles) -> None:
@@ -80,12 +80,12 @@ def test_mounts_are_read_again_now_and_then(machine: Machine, files: DataFiles) 
 
 
 def test_the_only_fuse_mount_is_known_without_an_open_file(machine: Machine, files: DataFiles) -> None:
-    assert files.fuse_mount(10, 0.0) == Place(FUSE, "fuse.ceph-fuse", "/mnt/fuse")
+    assert files.fuse_mount(10, 0.0) == DataPlace(FUSE, "fuse.ceph-fuse", "/mnt/fuse")
 
 
 def test_one_of_several_fuse_mounts_is_not_guessed(machine: Machine, files: DataFiles) -> None:
     machine.write("proc/10/mountinfo", MOUNTS + "26 20 0:35 / /other rw - fuse.ceph-fuse ceph-fuse rw\n")
-    assert files.fuse_mount(10, 0.0) == Place(FUSE, "fuse.ceph-fuse", "")
+    assert files.fuse_mount(10, 0.0) == DataPlace(FUSE, "fuse.ceph-fuse", "")
 
     machine.write("proc/10/mountinfo", MOUNTS + "26 20 0:35 / /home rw - fuse.sshfs host:/ rw\n")
     assert files.fuse_mount(10, MOUNTS_INTERVAL) is None

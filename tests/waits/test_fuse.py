@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from machine import Machine
-from pinchpoint.waits.datafiles import Place
+from pinchpoint.waits.datafiles import DataPlace
 from pinchpoint.waits.fuse import FuseMounts
 from pinchpoint.waits.stack_rules import FUSE
 
@@ -19,8 +19,8 @@ def mounts(machine: Machine) -> Iterator[FuseMounts]:
     found.close()
 
 
-def at(point: str) -> Place:
-    return Place(FUSE, "fuse.ceph-fuse", point)
+def at(point: str) -> DataPlace:
+    return DataPlace(FUSE, "fuse.ceph-fuse", point)
 
 
 def test_the_only_ceph_fuse_serves_every_mount(machine: Machine, mounts: FuseMounts) -> None:

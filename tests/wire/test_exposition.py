@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
-from pinchpoint.model import Kind, Metric, Point, Snapshot
+from pinchpoint.model import Metric, MetricKind, Point, Snapshot
 from pinchpoint.wire.exposition import families, registry, text
 from pinchpoint.wire.sources import parse_exposition
 
-COUNTER = Metric("a_seconds_total", "Seconds of something.", Kind.COUNTER, ("owner",))
-GAUGE = Metric("b_bytes", "Bytes of something.", Kind.GAUGE, ("owner", "kind"))
+COUNTER = Metric("a_seconds_total", "Seconds of something.", MetricKind.COUNTER, ("owner",))
+GAUGE = Metric("b_bytes", "Bytes of something.", MetricKind.GAUGE, ("owner", "kind"))
 
 
 def test_the_text_is_what_prometheus_expects() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pinchpoint.benchmarks.events import Ended, Event, Rate, Source, State
-from pinchpoint.benchmarks.output import Reader
+from pinchpoint.benchmarks.events import Ended, Event, PhaseSource, Rate, State
+from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.tree import Tree
 
 __all__ = ["Benchmark", "Sight"]
@@ -21,7 +21,7 @@ class Sight:
     state: State
     phase: str | None = None
     """The phase that goes on; None in setup and between phases."""
-    source: Source = Source.ARGV
+    source: PhaseSource = PhaseSource.ARGV
     vague: bool = False
     """Whether `phase` only stands for the whole run, until something names its phases."""
     progress: float | None = None
@@ -36,7 +36,7 @@ class Sight:
     """Number of phases that the run will have."""
     events: tuple[Event, ...] = ()
     """What files of results have told since the last look."""
-    events_source: Source = Source.RESULT_FILE
+    events_source: PhaseSource = PhaseSource.RESULT_FILE
     blind: tuple[str, ...] = ()
     """What we have no right to see of it: ``descriptors``, ``environ``, ``result_file``."""
 
@@ -48,7 +48,7 @@ class Benchmark(ABC):
     """The ``benchmark`` label."""
     comms: ClassVar[Collection[str]]
     """Names of processes that may be its leader (15 characters at most, as the kernel keeps them)."""
-    reader: ClassVar[type[Reader]]
+    reader: ClassVar[type[OutputReader]]
     """Reads its standard output."""
     stopped_codes: ClassVar[Collection[int]] = ()
     """Exit codes of its own by which it says that a signal stopped it."""

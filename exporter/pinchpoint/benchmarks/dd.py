@@ -14,8 +14,8 @@ from dataclasses import replace
 import msgspec
 
 from pinchpoint.benchmarks.base import Benchmark, Sight
-from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, Rate, RunBegan, Source, State
-from pinchpoint.benchmarks.output import Reader, number
+from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
+from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.runs import Result
 
@@ -58,7 +58,7 @@ SUFFIXES = (
 SIZE_LIMIT = 1 << 62
 
 
-class DdReader(Reader):
+class DdReader(OutputReader):
     """Reads what dd prints on standard error.
 
     Lines of status=progress are like the last one. They begin with a carriage return, and except in old releases their
@@ -187,7 +187,7 @@ class Dd(Benchmark):
         return Sight(
             state,
             self._phase,
-            Source.ARGV,
+            PhaseSource.ARGV,
             progress=progress,
             work=work,
             number=1,

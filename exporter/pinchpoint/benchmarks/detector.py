@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from pinchpoint.benchmarks.base import Benchmark
-from pinchpoint.benchmarks.events import Completed, Ended, Event, Rate, RunBegan, Source, State, ended_as
+from pinchpoint.benchmarks.events import Completed, Ended, Event, PhaseSource, Rate, RunBegan, State, ended_as
 from pinchpoint.benchmarks.mpi import rank
-from pinchpoint.benchmarks.output import Reader
+from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.tail import FileId, Tail
 from pinchpoint.benchmarks.timeline import Timeline
 from pinchpoint.benchmarks.tree import Tree
@@ -81,7 +81,7 @@ class Followed:
         """Since when the leader has ended and not gone, in monotonic seconds."""
         self._tail: Tail | None = None
         self._ends: dict[FileId, int] = {}
-        self._reader: Reader | None = None
+        self._reader: OutputReader | None = None
         self._watch: ExitWatch | None = None
         self._is_rank = False
         self._work: float | None = None
@@ -116,7 +116,7 @@ class Followed:
                 self._reader = self.kind.reader()
             return
 
-    def _finish(self, reader: Reader, rest: bytes, wall: float) -> bytes:
+    def _finish(self, reader: OutputReader, rest: bytes, wall: float) -> bytes:
         """Take in the rest of its output, and return what is of the next command, which writes to the same file."""
         events: list[Event] = []
         complete = self.timeline.complete is True
@@ -134,7 +134,7 @@ class Followed:
 
     def hear(self, events: Iterable[Event], wall: float) -> None:
         """Take in what its output told."""
-        self.timeline.hear([self.claim(event) or event for event in events], wall, Source.STDOUT)
+        self.timeline.hear([self.claim(event) or event for event in events], wall, PhaseSource.STDOUT)
 
     def claim(self, event: Event) -> Event | None:
         """Return an event as it concerns this run, None where it is another's of the same kind."""
@@ -168,7 +168,7 @@ class Followed:
         finally:
             try:
                 if self.benchmark is not None:
-                    self.timeline.hear(self.benchmark.last_words(), wall, Source.RESULT_FILE)
+                    self.timeline.hear(self.benchmark.last_words(), wall, PhaseSource.RESULT_FILE)
             finally:
                 if status is not None and ended is State.FINISHED:
                     ended = self.ended_as(status)
@@ -198,7 +198,7 @@ class Detector:
         self._watch = watch
         self._followed: list[Followed] = []
         self._others: dict[tuple[int, int, str], float] = {}
-        self._readers: dict[type[Benchmark], Reader] = {}
+        self._readers: dict[type[Benchmark], OutputReader] = {}
         self._early = bytearray()
         self._ends: dict[FileId, int] = {}
         """How far files of output were read for benchmarks that have ended."""

@@ -16,10 +16,10 @@ __all__ = [
     "Ended",
     "Event",
     "Failed",
+    "PhaseSource",
     "Rate",
     "RunBegan",
     "Scored",
-    "Source",
     "State",
     "as_figure",
     "as_seconds",
@@ -61,7 +61,7 @@ def ended_as(code: int) -> State:
     return State.FAILED if code else State.FINISHED
 
 
-class Source(StrEnum):
+class PhaseSource(StrEnum):
     """How a phase is known, most exact first."""
 
     FD = "fd"

@@ -21,14 +21,14 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from pinchpoint.benchmarks.base import Benchmark, Sight
-from pinchpoint.benchmarks.events import Ended, Event, Rate, Source, State
+from pinchpoint.benchmarks.events import Ended, Event, PhaseSource, Rate, State
 from pinchpoint.benchmarks.fio_output import FioOutput, group_name
-from pinchpoint.benchmarks.output import Reader
+from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.tail import Tail
 from pinchpoint.benchmarks.tree import OpenFile, Tree
 from pinchpoint.host.procfs import read_bytes
 
-__all__ = ["Fio", "Group", "parse_job_file", "parse_time", "plan"]
+__all__ = ["Fio", "JobGroup", "parse_job_file", "parse_time", "plan"]
 
 OWN_THREADS = 2
 """Threads that fio has before any job: its main one and its helper (``fio_backend`` in backend.c, fio 3.33)."""
@@ -122,7 +122,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class JobGroup:
     """Jobs that run together: one phase."""
 
     jobs: tuple[Job, ...]
@@ -259,7 +259,7 @@ def _arguments(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield key, value
 
 
-def plan(argv: Sequence[str], read: ReadFile, variable: Variable = lambda name: "") -> list[Group]:
+def plan(argv: Sequence[str], read: ReadFile, variable: Variable = lambda name: "") -> list[JobGroup]:
     """Return the groups that fio will run, in order, from its command line and the job files that it names.
 
     `read` gives these files, `variable` a variable of fio's environment. Where not every job is known there are no
@@ -302,14 +302,14 @@ def plan(argv: Sequence[str], read: ReadFile, variable: Variable = lambda name: 
     return group(jobs) if all(job.processes for job in jobs) else []
 
 
-def group(jobs: Sequence[Job]) -> list[Group]:
+def group(jobs: Sequence[Job]) -> list[JobGroup]:
     """Return the jobs by barrier."""
     groups: list[list[Job]] = []
     for job in jobs:
         if job.barrier or not groups:
             groups.append([])
         groups[-1].append(job)
-    return [Group(tuple(jobs)) for jobs in groups]
+    return [JobGroup(tuple(jobs)) for jobs in groups]
 
 
 class Fio(Benchmark):
@@ -318,7 +318,7 @@ class Fio(Benchmark):
     name: ClassVar[str] = "fio"
     comms: ClassVar[Collection[str]] = ("fio",)
     stopped_codes: ClassVar[Collection[int]] = (128,)  # sig_int, backend.c, fio 3.33
-    reader: ClassVar[type[Reader]] = FioOutput
+    reader: ClassVar[type[OutputReader]] = FioOutput
     hint: ClassVar[str] = "let it print to standard output, or give --output a file that can be read here"
 
     @classmethod
@@ -336,7 +336,7 @@ class Fio(Benchmark):
         self._last = 0
         self._by_threads = False
         """Whether threads were counted, and no process since."""
-        self._source = Source.ARGV
+        self._source = PhaseSource.ARGV
         self._phase: str | None = None
         """The one that was seen last; None where none or only the whole was."""
         self._vague = False
@@ -363,7 +363,7 @@ class Fio(Benchmark):
         self._follow(self._planned)
         self._output = _OutputFile(tree, leader, options["output"]) if options.get("output") else None
 
-    def _follow(self, groups: list[Group]) -> None:
+    def _follow(self, groups: list[JobGroup]) -> None:
         """Take these groups for the plan; where there are none the whole command is one phase."""
         self.groups = groups
         self._ends = list(accumulate(group.processes for group in groups))
@@ -439,7 +439,7 @@ class Fio(Benchmark):
         if not self._names:
             return replace(sight, phase=self.name, vague=True)
         self._phase = group_name(name for names in self._names.values() for name in names)
-        return replace(sight, phase=self._phase, source=Source.DATA_FD)
+        return replace(sight, phase=self._phase, source=PhaseSource.DATA_FD)
 
     def _job_names(self, tree: Tree, pid: int) -> list[str]:
         try:
@@ -460,7 +460,7 @@ class Fio(Benchmark):
         if by_file is not None:
             self._counted = True
             self._last = by_file
-            self._source = Source.DATA_FD if len(self.groups) > 1 else Source.ARGV
+            self._source = PhaseSource.DATA_FD if len(self.groups) > 1 else PhaseSource.ARGV
             # However many births nobody saw: those of the groups before are over.
             self._count = max(self._count, self._ends[by_file] - self.groups[by_file].processes + len(jobs))
             for pid in jobs:
@@ -474,7 +474,7 @@ class Fio(Benchmark):
                 self._follow([])
             else:
                 self._last = index
-                self._source = Source.THREAD if len(self.groups) > 1 else Source.ARGV
+                self._source = PhaseSource.THREAD if len(self.groups) > 1 else PhaseSource.ARGV
         alive = set(jobs)
         self._born = {pid: index for pid, index in self._born.items() if pid in alive}
         return State.RUNNING

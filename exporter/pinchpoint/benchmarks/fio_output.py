@@ -23,7 +23,7 @@ from pinchpoint.benchmarks.events import (
     RunBegan,
     phase_name,
 )
-from pinchpoint.benchmarks.output import Documents, Reader, number
+from pinchpoint.benchmarks.output import Documents, OutputReader, number
 from pinchpoint.runs import Result
 
 __all__ = ["FioOutput", "group_name"]
@@ -198,7 +198,7 @@ class _Run:
     """Those that moved when the line of the running jobs last showed any that did."""
 
 
-class FioOutput(Reader):
+class FioOutput(OutputReader):
     """Reads fio's standard output, or the file of ``--output``."""
 
     def __init__(self) -> None:

@@ -16,11 +16,11 @@ from typing import ClassVar
 
 from pinchpoint.benchmarks import mpi
 from pinchpoint.benchmarks.base import Benchmark, Sight
-from pinchpoint.benchmarks.events import Began, Ended, Event, Failed, Rate, Source, State, phase_name
+from pinchpoint.benchmarks.events import Began, Ended, Event, Failed, PhaseSource, Rate, State, phase_name
 from pinchpoint.benchmarks.io500_output import Io500Reader, bare_phase
-from pinchpoint.benchmarks.io500_plan import SHELL_PHASES, Plan, ini_sections, phase_of_command, phases_of, plan_of
+from pinchpoint.benchmarks.io500_plan import SHELL_PHASES, Io500Plan, ini_sections, phase_of_command, phases_of, plan_of
 from pinchpoint.benchmarks.io500_results import Results, planned_directory, read_text
-from pinchpoint.benchmarks.output import Reader
+from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.tree import OpenFile, Tree
 from pinchpoint.benchmarks.wrappers import LAUNCHERS
 
@@ -104,7 +104,7 @@ class Io500(Benchmark):
 
     name: ClassVar[str] = "io500"
     comms: ClassVar[Collection[str]] = frozenset({APP, *SCRIPTS, *SHELLS})
-    reader: ClassVar[type[Reader]] = Io500Reader
+    reader: ClassVar[type[OutputReader]] = Io500Reader
 
     @classmethod
     def leads(cls, tree: Tree, pid: int) -> bool:
@@ -143,7 +143,7 @@ class Io500(Benchmark):
         self._looked = False
         self._phase: str | None = None
         self._began: float | None = None
-        self._plan = Plan()
+        self._plan = Io500Plan()
         self._command: tuple[str, ...] = ()
         self._numbers: dict[str, int] = {}
 
@@ -201,16 +201,16 @@ class Io500(Benchmark):
             events = self._results.follow(tree, rank, os.path.join(self._directory, RESULT_FILE))
         told, known = self._results.file, self._results.known
         blind, files = self._files(tree, rank)
-        state, phase, source = State.RUNNING, self._open_phase(files), Source.FD
+        state, phase, source = State.RUNNING, self._open_phase(files), PhaseSource.FD
         events = self._released(events, phase, certain=bool(blind) or not _has_text(told.phase))
         if phase is not None and self._passed_over(told.phase, phase):
             events = (*events, Began(told.phase or ""))
         if phase is None and told.phase is not None:
-            phase, source = told.phase, Source.RESULT_FILE
+            phase, source = told.phase, PhaseSource.RESULT_FILE
             if bare_phase(phase):
                 phase = None
         elif phase is None and not known and not blind:
-            phase, source = _phase_of_data(tree, rank, files), Source.DATA_FD
+            phase, source = _phase_of_data(tree, rank, files), PhaseSource.DATA_FD
         if not known and (blind or self._directory):
             blind = (*blind, "result_file")
         if phase is None:
@@ -260,7 +260,7 @@ class Io500(Benchmark):
 
     def _look_at_shell(self, tree: Tree, leader: int, now: float) -> Sight:
         events = self._leave_app()
-        phase, source = None, Source.FD
+        phase, source = None, PhaseSource.FD
         launcher: list[str] = []
         rank: int | None = None
         for pid in tree.descendants(leader) if self._script else ():
@@ -274,7 +274,7 @@ class Io500(Benchmark):
         argv = tree.argv(rank) if rank is not None else []
         if phase is None and rank is not None:
             # pfind overwrites its own command line while it reads it; its name is enough.
-            phase, source = phase_of_command([tree.comm(rank), *argv[1:]]), Source.ARGV
+            phase, source = phase_of_command([tree.comm(rank), *argv[1:]]), PhaseSource.ARGV
         if phase is None:
             return Sight(State.BETWEEN if self._phase else State.SETUP, events=events)
         if not self._shell:
@@ -300,7 +300,7 @@ class Io500(Benchmark):
             return
         # A phase that goes on at the first look began some time before it.
         self._phase, self._began = phase, now if self._looked else None
-        self._plan, self._command = Plan(), ()
+        self._plan, self._command = Io500Plan(), ()
         self._numbers.clear()
 
     def _make_plan(self, tree: Tree, pid: int, command: tuple[str, ...], processes: int | None) -> None:

@@ -23,7 +23,7 @@ from pinchpoint.benchmarks.events import (
     State,
     phase_name,
 )
-from pinchpoint.benchmarks.output import Reader
+from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.runs import Result
 
 __all__ = ["Io500Reader", "ResultFile", "bare_phase", "results_of"]
@@ -118,7 +118,7 @@ class _Run:
         return not self.begun and not self.ended and not self.failed
 
 
-class Io500Reader(Reader):
+class Io500Reader(OutputReader):
     """Reads the standard output. isc20's io500.sh runs both drivers: two runs, one after the other."""
 
     def __init__(self) -> None:
@@ -264,7 +264,7 @@ STANDARD = "SCORE"
 EXTENDED = "SCOREX"
 
 
-class ResultFile(Reader):
+class ResultFile(OutputReader):
     """Reads result.txt as it grows: a section begins with its phase, or with a pause before it, and ends with a score.
 
     Only `feed` is for it: a line that has not ended is not whole. With ``verbosity = 0`` there are no times.

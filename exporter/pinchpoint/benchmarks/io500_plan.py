@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pinchpoint.benchmarks.events import phase_name
 
-__all__ = ["SHELL_PHASES", "Plan", "ini_sections", "phase_of_command", "phases_of", "plan_of"]
+__all__ = ["SHELL_PHASES", "Io500Plan", "ini_sections", "phase_of_command", "phases_of", "plan_of"]
 
 PLANNED_LIMIT = 2.0**63
 """No file is longer, in bytes."""
@@ -105,7 +105,7 @@ def phase_of_command(argv: Sequence[str]) -> str | None:
     return f"{program}_{level}_{operation}" if operation else None
 
 
-class Plan(NamedTuple):
+class Io500Plan(NamedTuple):
     """What a phase is meant to do, as far as its command line says it."""
 
     seconds: float | None = None
@@ -122,7 +122,7 @@ class Plan(NamedTuple):
     """Whether the position in the data file says how far the phase is."""
 
 
-def plan_of(argv: Sequence[str], processes: int | None = None) -> Plan:
+def plan_of(argv: Sequence[str], processes: int | None = None) -> Io500Plan:
     """Return the plan that an ior or mdtest command line has for one of so many processes."""
     program = os.path.basename(argv[0]) if argv else ""
     options = _options(argv)
@@ -133,7 +133,7 @@ def plan_of(argv: Sequence[str], processes: int | None = None) -> Plan:
         sharers = 1 if "-F" in options else processes
         whole = block * segments * sharers if block and segments and sharers else None
         limit = re.search(r"(?:^| )stoneWallingStatusFile=(\S+)", options.get("-O", ""))
-        return Plan(
+        return Io500Plan(
             _size(options.get("-D", "")),
             whole if whole is not None and whole < PLANNED_LIMIT else None,
             limit=limit[1] if limit and "-r" in options else "",
@@ -143,8 +143,8 @@ def plan_of(argv: Sequence[str], processes: int | None = None) -> Plan:
     if program == "mdtest":
         reads = any(option in options for option in ("-E", "-T", "-r"))
         wall = _size(options.get("-W", ""))
-        return Plan(wall, items=_size(options.get("-n", "")), limit=options.get("-x", "") if reads else "")
-    return Plan()
+        return Io500Plan(wall, items=_size(options.get("-n", "")), limit=options.get("-x", "") if reads else "")
+    return Io500Plan()
 
 
 def _options(argv: Sequence[str]) -> dict[str, str]:

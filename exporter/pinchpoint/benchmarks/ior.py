@@ -24,19 +24,19 @@ from pinchpoint.benchmarks.events import (
     Ended,
     Event,
     Failed,
+    PhaseSource,
     Rate,
     RunBegan,
-    Source,
     State,
     phase_name,
 )
 from pinchpoint.benchmarks.mpi import is_first_rank, unprefixed
-from pinchpoint.benchmarks.output import Reader, number
+from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tail import Tail
 from pinchpoint.benchmarks.tree import OpenFile, Tree
 from pinchpoint.runs import Result
 
-__all__ = ["Ior", "IorReader", "Plan", "error", "options", "plans", "size"]
+__all__ = ["Ior", "IorPlan", "IorReader", "error", "options", "plans", "size"]
 
 MEBIBYTE = 1 << 20
 ROW_LIMIT = 512
@@ -91,7 +91,7 @@ def error(line: str) -> str | None:
     return None if found is None else found[1].strip()[:REASON_LIMIT]
 
 
-class IorReader(Reader):
+class IorReader(OutputReader):
     """Reads the standard output, be it the table, CSV or JSON.
 
     The JSON is read field by field as it comes: that of 3.2.0 is none (``[ ]`` stands in an object), and warnings of
@@ -313,7 +313,7 @@ def size(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class IorPlan:
     """What one test is to do."""
 
     phases: tuple[str, ...]
@@ -332,7 +332,7 @@ class Plan:
     repetitions: int
 
     @classmethod
-    def of(cls, settings: Mapping[str, str]) -> Plan:
+    def of(cls, settings: Mapping[str, str]) -> IorPlan:
         """Return the plan that these settings make, by their names in lower case."""
 
         def number_of(key: str, default: int) -> int:
@@ -398,10 +398,10 @@ def settings(argv: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def plans(argv: Sequence[str], script: str = "") -> list[Plan]:
+def plans(argv: Sequence[str], script: str = "") -> list[IorPlan]:
     """Return the tests of a command line, or of the script that it names (``ReadConfigScript``)."""
     current = settings(argv)
-    found: list[Plan] = []
+    found: list[IorPlan] = []
     inside = begun = False
     for line in map(str.strip, script.splitlines()):
         word = line.lower()
@@ -410,13 +410,13 @@ def plans(argv: Sequence[str], script: str = "") -> list[Plan]:
         elif word == "ior stop" or len(found) >= TEST_LIMIT:
             break
         elif word == "run":
-            found.append(Plan.of(current))
+            found.append(IorPlan.of(current))
             begun = False
         elif line and not line.startswith("#"):
             # Settings hold from one test to the next.
             current.update(_directives(line))
             begun = True
-    return [*found, Plan.of(current)] if begun or not found else found
+    return [*found, IorPlan.of(current)] if begun or not found else found
 
 
 class _Pass(NamedTuple):
@@ -436,7 +436,7 @@ class Ior(Benchmark):
 
     name: ClassVar[str] = "ior"
     comms: ClassVar[Collection[str]] = frozenset({"ior", "IOR"})
-    reader: ClassVar[type[Reader]] = IorReader
+    reader: ClassVar[type[OutputReader]] = IorReader
     hint: ClassVar[str] = "with -O summaryFile its results go into that file, which root can read"
 
     @classmethod
@@ -522,7 +522,7 @@ class Ior(Benchmark):
         return Sight(
             state,
             phase,
-            Source.DATA_FD,
+            PhaseSource.DATA_FD,
             progress=progress,
             work=self._work if self._positioned else None,
             expected=self._expected(phase),

@@ -12,8 +12,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
 from pinchpoint.benchmarks.base import Benchmark, Sight
-from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, RunBegan, Source, State, phase_name
-from pinchpoint.benchmarks.output import Reader
+from pinchpoint.benchmarks.events import (
+    Began,
+    Completed,
+    Ended,
+    Event,
+    Failed,
+    PhaseSource,
+    RunBegan,
+    State,
+    phase_name,
+)
+from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.runs import Result
 
@@ -112,7 +122,7 @@ COMPLETE = re.compile(r"iozone test complete\.")
 OPS = "operations_per_second"
 
 
-class IozoneReader(Reader):
+class IozoneReader(OutputReader):
     """Reads the output of iozone, the unfinished line included."""
 
     def __init__(self) -> None:
@@ -336,11 +346,13 @@ class Iozone(Benchmark):
         try:
             busy = self._moves(tree, [leader, *tree.children(leader)][:WORKER_LIMIT])
         except PermissionError:
-            return Sight(State.RUNNING, self.name, Source.ARGV, vague=True, blind=("descriptors",))
+            return Sight(State.RUNNING, self.name, PhaseSource.ARGV, vague=True, blind=("descriptors",))
         self._began = self._began or busy
         if not self._began:
             return Sight(State.SETUP)
-        return Sight(State.RUNNING, self.name, Source.DATA_FD, vague=True, work=self._work if self._shows else None)
+        return Sight(
+            State.RUNNING, self.name, PhaseSource.DATA_FD, vague=True, work=self._work if self._shows else None
+        )
 
     def _moves(self, tree: Tree, pids: Iterable[int]) -> bool:
         """Take in how far the processes have moved in their files; return whether any file is open."""

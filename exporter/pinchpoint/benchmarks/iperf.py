@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pinchpoint.runs import Result
 
-__all__ = ["ROW", "Figure", "bandwidth", "options", "transfer"]
+__all__ = ["ROW", "IperfFigure", "bandwidth", "options", "transfer"]
 
 FIGURE = r"(\d{{1,18}}(?:\.\d{{1,9}})?)\s+([KMGT]?)({})s?"
 ROW = re.compile(
@@ -24,7 +24,7 @@ ROW = re.compile(
 POWERS = "KMGT"
 
 
-class Figure(NamedTuple):
+class IperfFigure(NamedTuple):
     """A figure in bytes or bytes a second, and as it was printed."""
 
     value: float
@@ -35,19 +35,19 @@ class Figure(NamedTuple):
         return Result(operation, unit, self.value, self.printed)
 
 
-def _figure(number: str, prefix: str, unit: str, per: str) -> Figure:
+def _figure(number: str, prefix: str, unit: str, per: str) -> IperfFigure:
     # Bits count by 1000 and bytes by 1024 (unit_snprintf in src/units.c, iperf 3.12; byte_snprintf in iperf 2).
     power = POWERS.find(prefix) + 1 if prefix else 0
     factor = 1000.0**power / 8 if unit == "bit" else 1024.0**power
-    return Figure(float(number) * factor, f"{number} {prefix}{unit}s{per}")
+    return IperfFigure(float(number) * factor, f"{number} {prefix}{unit}s{per}")
 
 
-def transfer(row: re.Match[str]) -> Figure:
+def transfer(row: re.Match[str]) -> IperfFigure:
     """Return the bytes that a `ROW` tells of."""
     return _figure(row[5], row[6], row[7], "")
 
 
-def bandwidth(row: re.Match[str]) -> Figure:
+def bandwidth(row: re.Match[str]) -> IperfFigure:
     """Return the rate that a `ROW` tells of."""
     return _figure(row[8], row[9], row[10], "/sec")
 

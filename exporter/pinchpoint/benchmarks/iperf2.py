@@ -15,9 +15,9 @@ from typing import ClassVar, NamedTuple
 from msgspec import structs
 
 from pinchpoint.benchmarks.base import Benchmark, Sight
-from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, Rate, RunBegan, Source, State
-from pinchpoint.benchmarks.iperf import ROW, Figure, bandwidth, options, transfer
-from pinchpoint.benchmarks.output import Reader, number
+from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
+from pinchpoint.benchmarks.iperf import ROW, IperfFigure, bandwidth, options, transfer
+from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.runs import Result
 
@@ -57,20 +57,20 @@ CSV = re.compile(
 )
 
 
-class Row(NamedTuple):
+class IntervalRow(NamedTuple):
     """What a row says."""
 
     start: float
     end: float
-    transferred: Figure
-    rate: Figure
+    transferred: IperfFigure
+    rate: IperfFigure
 
 
 @dataclass
 class Side:
     """What was printed of one direction."""
 
-    whole: dict[str, Row] = field(default_factory=dict)
+    whole: dict[str, IntervalRow] = field(default_factory=dict)
     """The last row from 0 on of each stream, and of their sum."""
     again: set[str] = field(default_factory=set)
     """Those with a second row from 0 on: that is the whole time, after all intervals."""
@@ -83,7 +83,7 @@ class Side:
     start: float = 0.0
     """Where that interval starts."""
 
-    def takes(self, stream: str, row: Row) -> bool:
+    def takes(self, stream: str, row: IntervalRow) -> bool:
         """Take in a row; return whether it is one for the whole time, after those of the intervals."""
         if row.start > 0:
             self.intervals = True
@@ -95,11 +95,11 @@ class Side:
             self.whole[stream] = row
         return known
 
-    def adds(self, stream: str, row: Row) -> Figure | None:
+    def adds(self, stream: str, row: IntervalRow) -> IperfFigure | None:
         """Take in a row of an interval; return the sum over the streams in the interval before, once it is over."""
         done = None
         if abs(row.start - self.start) > SAME and self.interval:
-            done = Figure(sum(self.interval.values()))
+            done = IperfFigure(sum(self.interval.values()))
             self.interval.clear()
         self.start = row.start
         if stream in self.whole:
@@ -112,7 +112,7 @@ class Side:
         return self.whole.keys() - {SUM}
 
     @property
-    def total(self) -> Row | None:
+    def total(self) -> IntervalRow | None:
         """The whole time; None where it was not told, or only its first interval."""
         told = self.again if self.intervals or self.again else self.whole.keys()
         if SUM in told:
@@ -122,12 +122,12 @@ class Side:
             return None
         if len(rows) == 1:
             return rows[0]
-        transferred = Figure(sum(row.transferred.value for row in rows))
-        rate = Figure(sum(row.rate.value for row in rows))
-        return Row(0.0, max(row.end for row in rows), transferred, rate)
+        transferred = IperfFigure(sum(row.transferred.value for row in rows))
+        rate = IperfFigure(sum(row.rate.value for row in rows))
+        return IntervalRow(0.0, max(row.end for row in rows), transferred, rate)
 
 
-class Iperf2Reader(Reader):
+class Iperf2Reader(OutputReader):
     """Reads the output of iperf 2, as text or as CSV."""
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ class Iperf2Reader(Reader):
         elif self._open and REPORT.search(line) is not None:
             self._reported = True
         elif self._open and (found := ROW.search(line)) is not None:
-            row = Row(float(found["start"]), float(found["end"]), transfer(found), bandwidth(found))
+            row = IntervalRow(float(found["start"]), float(found["end"]), transfer(found), bandwidth(found))
             if self._reported:
                 self._report = (row.rate.result("received", "bytes_per_second"), *_lost(found["rest"]))
             else:
@@ -232,14 +232,14 @@ class Iperf2Reader(Reader):
             self._phase = "receive"
         yield Rate(self._phase)
 
-    def _row(self, stream: str, row: Row) -> Iterator[Event]:
+    def _row(self, stream: str, row: IntervalRow) -> Iterator[Event]:
         both = self._phase == "bidirectional"
         if both and stream == SUM:  # of both directions (iperf 2.1.8)
             return
         back = (stream.startswith("*") or stream in self._foreign) if both else self._phase == "receive"
         side = self._sides["receive" if back else "send"]
         many = len(side.streams) > 1 or (self._streams > 1 and not both)
-        rate: Figure | None = row.rate
+        rate: IperfFigure | None = row.rate
         if side.takes(stream, row):
             if not (both or self._udp or self._csv) and (stream == SUM or not many):
                 yield from self._finish()
@@ -253,10 +253,10 @@ class Iperf2Reader(Reader):
             yield Rate(self._phase, tuple(other.rate for other in self._sides.values() if other.rate is not None))
 
 
-def _csv_row(found: re.Match[str]) -> Row:
-    transferred = Figure(float(found["bytes"]), f"{found['bytes']} Bytes")
-    rate = Figure(float(found["bits"]) / 8, f"{found['bits']} bits/sec")
-    return Row(float(found["start"]), float(found["end"]), transferred, rate)
+def _csv_row(found: re.Match[str]) -> IntervalRow:
+    transferred = IperfFigure(float(found["bytes"]), f"{found['bytes']} Bytes")
+    rate = IperfFigure(float(found["bits"]) / 8, f"{found['bits']} bits/sec")
+    return IntervalRow(float(found["start"]), float(found["end"]), transferred, rate)
 
 
 def _lost(rest: str) -> Iterator[Result]:
@@ -289,7 +289,7 @@ class Iperf2(Benchmark):
 
     def look(self, tree: Tree, leader: int, now: float) -> Sight:
         """Return the phase as the command line tells it."""
-        return Sight(State.RUNNING, self._phase, Source.ARGV, expected=self._expected)
+        return Sight(State.RUNNING, self._phase, PhaseSource.ARGV, expected=self._expected)
 
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
         """Return an event with the phase that the command line tells: in CSV nothing tells of the direction.

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 from msgspec import structs
 
 from pinchpoint.benchmarks.base import Benchmark, Sight
-from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, Rate, RunBegan, Source, State
-from pinchpoint.benchmarks.iperf import ROW, Figure, bandwidth, options, transfer
-from pinchpoint.benchmarks.output import Documents, Reader, number
+from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
+from pinchpoint.benchmarks.iperf import ROW, IperfFigure, bandwidth, options, transfer
+from pinchpoint.benchmarks.output import Documents, OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.runs import Result
 
@@ -60,11 +60,11 @@ LOSS = re.compile(r"\s+(\d{1,9}(?:\.\d+)?)\s+ms\s+(\d{1,18})/\s*(\d{1,18})\s")
 class Way:
     """What was told of one direction at the end."""
 
-    sent: dict[str, Figure] = field(default_factory=dict)
+    sent: dict[str, IperfFigure] = field(default_factory=dict)
     """Rate of each stream, and of their sum, as the sender saw it."""
-    received: dict[str, Figure] = field(default_factory=dict)
+    received: dict[str, IperfFigure] = field(default_factory=dict)
     """The same, as the receiver saw it."""
-    transferred: dict[str, Figure] = field(default_factory=dict)
+    transferred: dict[str, IperfFigure] = field(default_factory=dict)
     """Bytes that arrived."""
     more: dict[str, Result] = field(default_factory=dict)
     """Retransmits, jitter, losses: those of the last row, which is the sum."""
@@ -84,13 +84,13 @@ class Way:
         return [*found, *(structs.replace(each, operation=f"{prefix}{name}") for name, each in self.more.items())]
 
 
-def _sum(figures: Mapping[str, Figure]) -> Figure | None:
+def _sum(figures: Mapping[str, IperfFigure]) -> IperfFigure | None:
     if SUM in figures or len(figures) <= 1:
         return figures.get(SUM, next(iter(figures.values()), None))
-    return Figure(sum(figure.value for figure in figures.values()))
+    return IperfFigure(sum(figure.value for figure in figures.values()))
 
 
-class Iperf3Reader(Reader):
+class Iperf3Reader(OutputReader):
     """Reads the output of iperf3, as text, as one JSON document or as a stream of them."""
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ class Iperf3Reader(Reader):
         elif (found := RETRANSMITS.match(row["rest"])) is not None:
             way.more["retransmits"] = Result("retransmits", "packets", float(found[1]), found[1])
 
-    def _now(self, way: str, rate: Figure) -> Rate:
+    def _now(self, way: str, rate: IperfFigure) -> Rate:
         self._rates[way] = rate.result(way, "bytes_per_second")
         return Rate(self._phase, tuple(self._rates[name] for name in self._ways if name in self._rates))
 
@@ -264,14 +264,14 @@ class Iperf3Reader(Reader):
             each = _object(end, key) or _object(end, key.replace("_received", ""))
             self._json_way(self._ways[way].received, each)
             if (moved := number(each.get("bytes"))) is not None:
-                self._ways[way].transferred[SUM] = Figure(moved, f"{moved:.0f} Bytes")
+                self._ways[way].transferred[SUM] = IperfFigure(moved, f"{moved:.0f} Bytes")
             if (jitter := number(each.get("jitter_ms"))) is not None:
                 self._ways[way].more["jitter"] = Result("jitter", "seconds", jitter / 1000, f"{jitter:g} ms")
             if (lost := number(each.get("lost_packets"))) is not None:
                 self._ways[way].more["lost"] = Result("lost", "packets", lost, f"{lost:.0f}")
         yield from self._finish("" if error is None else str(error)[:WORDS_LIMIT])
 
-    def _json_way(self, figures: dict[str, Figure], each: Mapping[str, Any]) -> None:
+    def _json_way(self, figures: dict[str, IperfFigure], each: Mapping[str, Any]) -> None:
         bits, seconds = number(each.get("bits_per_second")), number(each.get("seconds"))
         if bits is not None:
             figures[SUM] = _bits(bits)
@@ -294,8 +294,8 @@ def _is_start(start: Mapping[str, Any]) -> bool:
     return str(start.get("version", "")).startswith("iperf 3")
 
 
-def _bits(bits: float) -> Figure:
-    return Figure(bits / 8, f"{bits:.0f} bits/sec")
+def _bits(bits: float) -> IperfFigure:
+    return IperfFigure(bits / 8, f"{bits:.0f} bits/sec")
 
 
 class Iperf3(Benchmark):
@@ -320,7 +320,7 @@ class Iperf3(Benchmark):
 
     def look(self, tree: Tree, leader: int, now: float) -> Sight:
         """Return the phase as the command line tells it."""
-        return Sight(State.RUNNING, self._phase, Source.ARGV, expected=self._expected)
+        return Sight(State.RUNNING, self._phase, PhaseSource.ARGV, expected=self._expected)
 
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
         """Return an event of a transfer in this one's direction, None of another's."""

@@ -24,14 +24,14 @@ from pinchpoint.benchmarks.events import (
     Ended,
     Event,
     Failed,
+    PhaseSource,
     RunBegan,
-    Source,
     State,
     phase_name,
 )
 from pinchpoint.benchmarks.ior import error, options, size
 from pinchpoint.benchmarks.mpi import is_first_rank, unprefixed
-from pinchpoint.benchmarks.output import Reader, number
+from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.runs import Result
 
@@ -74,7 +74,7 @@ class _Row:
     stonewall: str = ""
 
 
-class MdtestReader(Reader):
+class MdtestReader(OutputReader):
     """Reads the standard output."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class MdtestReader(Reader):
     def _reset(self) -> None:
         self._tasks = 1
         self._per_rank = False
-        self._plan = Plan((), ())
+        self._plan = MdtestPlan((), ())
         self._clear()
 
     def _clear(self) -> None:
@@ -132,7 +132,7 @@ class MdtestReader(Reader):
 
     def _inside(self, line: str, head: str) -> Iterator[Event]:
         if COMMAND in line:
-            self._plan = Plan.of(_words(line.partition(COMMAND)[2]))
+            self._plan = MdtestPlan.of(_words(line.partition(COMMAND)[2]))
         elif match := ITEMS.search(head):
             yield from self._flush()
             self._clear()
@@ -283,7 +283,7 @@ OPERATIONS = {"C": "creation", "T": "stat", "U": "rename", "E": "read", "r": "re
 KINDS = {"D": "directory", "F": "file"}
 
 
-class Plan(NamedTuple):
+class MdtestPlan(NamedTuple):
     """What a command line asks for."""
 
     operations: tuple[str, ...]
@@ -301,7 +301,7 @@ class Plan(NamedTuple):
     """Whether files are created in the order of their numbers: a tree with branches is not walked so."""
 
     @classmethod
-    def of(cls, argv: Sequence[str]) -> Plan:
+    def of(cls, argv: Sequence[str]) -> MdtestPlan:
         """Return the plan of a command line."""
         found = dict(options(argv, VALUED))
         operations = tuple(operation for letter, operation in OPERATIONS.items() if letter in found)
@@ -348,7 +348,7 @@ class Mdtest(Benchmark):
 
     name: ClassVar[str] = "mdtest"
     comms: ClassVar[Collection[str]] = frozenset({"mdtest", "MDTEST"})
-    reader: ClassVar[type[Reader]] = MdtestReader
+    reader: ClassVar[type[OutputReader]] = MdtestReader
 
     @classmethod
     def leads(cls, tree: Tree, pid: int) -> bool:
@@ -356,7 +356,7 @@ class Mdtest(Benchmark):
         return is_first_rank(tree, pid, cls.comms)
 
     def __init__(self, tree: Tree, leader: int) -> None:
-        self._plan = Plan.of(tree.argv(leader))
+        self._plan = MdtestPlan.of(tree.argv(leader))
         self._file: _File | None = None
         self._when = 0.0
         self._phase: str | None = None
@@ -386,7 +386,7 @@ class Mdtest(Benchmark):
         return Sight(
             State.SYNCING if syncs else State.RUNNING,
             phase or self.name,
-            Source.ARGV if only or not phase else Source.DATA_FD,
+            PhaseSource.ARGV if only or not phase else PhaseSource.DATA_FD,
             vague=phase is None,
             progress=self._progress(),
             work=self._work if self._phase is not None else None,

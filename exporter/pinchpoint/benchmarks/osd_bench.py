@@ -11,8 +11,8 @@ from typing import Any
 
 from pinchpoint.benchmarks.base import Benchmark, Sight
 from pinchpoint.benchmarks.ceph_words import words
-from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, RunBegan, Source, State
-from pinchpoint.benchmarks.output import Documents, Reader, number
+from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, PhaseSource, RunBegan, State
+from pinchpoint.benchmarks.output import Documents, OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.runs import Result
 
@@ -32,7 +32,7 @@ LINE_LIMIT = 4096
 """Longer lines than this, in characters, hold no sentence of an OSD's."""
 
 
-class OsdBenchReader(Reader):
+class OsdBenchReader(OutputReader):
     """Reads JSON documents, that of crimson too (``osd_bench_results``), and the sentence of old releases."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ class OsdBench(Benchmark):
 
     def look(self, tree: Tree, leader: int, now: float) -> Sight:
         """Return its only phase."""
-        return Sight(State.RUNNING, PHASE, Source.ARGV, number=1, total=1)
+        return Sight(State.RUNNING, PHASE, PhaseSource.ARGV, number=1, total=1)
 
 
 def _benches(argv: Sequence[str]) -> bool:

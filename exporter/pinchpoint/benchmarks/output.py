@@ -14,7 +14,7 @@ from typing import Any
 from pinchpoint.benchmarks.events import Event
 from pinchpoint.runs import LARGEST
 
-__all__ = ["Documents", "Lines", "Reader", "number", "text"]
+__all__ = ["Documents", "Lines", "OutputReader", "number", "text"]
 
 LINE_LIMIT = 64 << 10
 """Longest line in bytes; what is beyond is dropped (fio's terse lines have 2 KiB)."""
@@ -115,7 +115,7 @@ def number(value: object) -> float | None:
     return found if abs(found) < LARGEST else None
 
 
-class Reader(ABC):
+class OutputReader(ABC):
     """Reads one benchmark's output as it comes.
 
     However the bytes are cut into pieces, the events are the same. Foreign text gives no events, and nothing raises.

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 
 from pinchpoint.benchmarks.base import Benchmark, Sight
 from pinchpoint.benchmarks.events import Began, Ended, Event, State, phase_name
-from pinchpoint.benchmarks.output import Reader, number
+from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.units import base
 from pinchpoint.runs import Result
@@ -29,7 +29,7 @@ def pattern(name: str, processes: Collection[str], regex: re.Pattern[str]) -> ty
     figure in an unknown unit is left out.
     """
 
-    class PatternReader(Reader):
+    class PatternReader(OutputReader):
         """Reads what the command prints."""
 
         def line(self, line: str) -> Iterable[Event]:

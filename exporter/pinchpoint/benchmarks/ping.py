@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pinchpoint.benchmarks.base import Benchmark, Sight
-from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Rate, RunBegan, Source, State
-from pinchpoint.benchmarks.output import Reader, number
+from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
+from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.runs import Result
 
@@ -37,7 +37,7 @@ LINE_LIMIT = 1024
 """Longer lines than this, in characters, are none of ping's."""
 
 
-class PingReader(Reader):
+class PingReader(OutputReader):
     """Reads the text; in other languages than English only the answers."""
 
     def __init__(self) -> None:
@@ -154,7 +154,7 @@ class Ping(Benchmark):
         if not self._seen:
             self._seen = True
             return Sight(State.SETUP, total=1)
-        return Sight(State.RUNNING, PHASE, Source.ARGV, expected=self._expected, number=1, total=1)
+        return Sight(State.RUNNING, PHASE, PhaseSource.ARGV, expected=self._expected, number=1, total=1)
 
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
         """Return an event, with the share of all packets that is answered."""

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from pinchpoint.benchmarks.base import Benchmark, Sight
 from pinchpoint.benchmarks.ceph_words import words
-from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Rate, RunBegan, Source, State
-from pinchpoint.benchmarks.output import Reader, number
+from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
+from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.runs import Result
 
@@ -59,7 +59,7 @@ SUMMARY_KEYS = frozenset(
 """Keys of the JSON document; the text has the same words."""
 
 
-class RadosReader(Reader):
+class RadosReader(OutputReader):
     """Reads text and ``--format json``.
 
     The document grows by a row a second and has no line ends, so here a brace ends a line too. Its clean-up is text
@@ -304,16 +304,16 @@ class RadosBench(Benchmark):
         """Return the phase: by the thread that prints, else by the command line."""
         total = 2 if self._cleans else 1
         if self._mode == "cleanup":
-            return Sight(State.RUNNING, "cleanup", Source.ARGV, number=1, total=total)
+            return Sight(State.RUNNING, "cleanup", PhaseSource.ARGV, number=1, total=total)
         names = tree.thread_names(leader)
         phase = next((PRINTERS[name] for name in names if name in PRINTERS), None)
         if phase is not None:
             self._printed = True
-            return Sight(State.RUNNING, phase, Source.THREAD, expected=self._expected, number=1, total=total)
+            return Sight(State.RUNNING, phase, PhaseSource.THREAD, expected=self._expected, number=1, total=total)
         if not names and not self._printed and self._mode is not None:
-            return Sight(State.RUNNING, self._mode, Source.ARGV, vague=True, expected=self._expected, total=total)
+            return Sight(State.RUNNING, self._mode, PhaseSource.ARGV, vague=True, expected=self._expected, total=total)
         if self._printed and self._cleans:
-            return Sight(State.RUNNING, "cleanup", Source.THREAD, number=2, total=total)
+            return Sight(State.RUNNING, "cleanup", PhaseSource.THREAD, number=2, total=total)
         return Sight(State.BETWEEN if self._printed else State.SETUP, total=total)
 
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from pinchpoint.benchmarks.base import Benchmark, Sight
 from pinchpoint.benchmarks.ceph_words import words
-from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Rate, RunBegan, Source, State
-from pinchpoint.benchmarks.output import Reader, number
+from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
+from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.runs import Result
 
@@ -39,7 +39,7 @@ PROBLEM = re.compile(r"(?:read|write) error: |bench failed: |rbd: (?:bench|faile
 TYPES = {"read": "read", "write": "write", "readwrite": "readwrite", "rw": "readwrite"}
 
 
-class RbdReader(Reader):
+class RbdReader(OutputReader):
     """Reads the text; there is no other format."""
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class RbdBench(Benchmark):
         """Return the phase by the command line: nothing else of the process tells of it."""
         if self._phase is None:
             return Sight(State.SETUP)
-        return Sight(State.RUNNING, self._phase, Source.ARGV, number=1, total=1)
+        return Sight(State.RUNNING, self._phase, PhaseSource.ARGV, number=1, total=1)
 
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
         """Return an event of our own type of operations."""

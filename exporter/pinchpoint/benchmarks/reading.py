@@ -19,21 +19,21 @@ from pinchpoint.benchmarks.events import (
     Ended,
     Event,
     Failed,
+    PhaseSource,
     Rate,
     RunBegan,
     Scored,
-    Source,
     State,
     bounded,
 )
 from pinchpoint.benchmarks.io500 import Io500
 from pinchpoint.benchmarks.io500_output import ResultFile
-from pinchpoint.benchmarks.output import Lines, Reader, text
+from pinchpoint.benchmarks.output import Lines, OutputReader, text
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.benchmarks.timeline import PHASE_LIMIT
 from pinchpoint.runs import LATEST, PhaseMark, RunState
 
-__all__ = ["KINDS", "Io500Text", "Kind", "Reading", "TextReader", "date_in"]
+__all__ = ["KINDS", "FoundRun", "Io500Text", "ReaderKind", "TextReader", "date_in"]
 
 INI_HEADER = re.compile(r"\s*(?:version\s*=\s*io500|config-hash\s*=\s*[0-9A-Fa-f]{1,8}\s*$)")
 """What a result.txt begins with (``[run]`` comes before it since isc21, and is no name that is IO500's alone)."""
@@ -70,14 +70,14 @@ JSON = re.compile(rb'\s*(?:["{}\[\],\d-]|true|false|null|$)')
 BRACES = re.compile(rb'"(?>(?:[^"\\]|\\.)*)"?|([{}])')
 
 
-class Kind(NamedTuple):
+class ReaderKind(NamedTuple):
     """A reader that a text is given to."""
 
     benchmark: str
-    reader: Callable[[], Reader]
+    reader: Callable[[], OutputReader]
 
 
-class Io500Text(Reader):
+class Io500Text(OutputReader):
     """Reads what IO500 prints, and what it keeps in a file, result.txt."""
 
     def __init__(self) -> None:
@@ -117,11 +117,13 @@ class Io500Text(Reader):
         self._file = None
 
 
-KINDS = tuple(Kind(benchmark.name, Io500Text if benchmark is Io500 else benchmark.reader) for benchmark in BENCHMARKS)
+KINDS = tuple(
+    ReaderKind(benchmark.name, Io500Text if benchmark is Io500 else benchmark.reader) for benchmark in BENCHMARKS
+)
 """What is understood."""
 
 
-class Reading(NamedTuple):
+class FoundRun(NamedTuple):
     """A run that a text tells of."""
 
     line: int
@@ -161,7 +163,7 @@ def _date(words: dict[str, str]) -> float | None:
 class TextReader:
     """Reads a text that comes in pieces, cut anywhere; it keeps no more of it than a line."""
 
-    def __init__(self, kinds: Iterable[Kind]) -> None:
+    def __init__(self, kinds: Iterable[ReaderKind]) -> None:
         self.left_out = 0
         """Runs beyond `RUN_LIMIT`."""
         readers = [(kind, kind.reader()) for kind in kinds]
@@ -169,7 +171,7 @@ class TextReader:
         self._by_line = [entry for entry in readers if _lives_on_lines(type(entry[1]))]
         self._by_piece = [entry for entry in readers if not _lives_on_lines(type(entry[1]))]
         self._lines = Lines()
-        self._open: dict[Kind, _Run] = {}
+        self._open: dict[ReaderKind, _Run] = {}
         self._done: list[_Run] = []
         self._line = 1
         self._head = bytearray()
@@ -196,7 +198,7 @@ class TextReader:
                 self._head.clear()
                 self._line += 1
 
-    def close(self, start: float) -> list[Reading]:
+    def close(self, start: float) -> list[FoundRun]:
         """Return the runs, by their first lines. One without a date of its own began at `start`, in Unix seconds."""
         inside = self._document.take(bytes(self._head), self._line)
         self._tell(self._lines.close())
@@ -210,7 +212,7 @@ class TextReader:
         for kind in [*self._open]:
             self._end(kind)
         found = [run for run in self._done if run.measures] or self._done
-        return [Reading(run.line, run.state(start), run.note) for run in sorted(found, key=lambda run: run.line)]
+        return [FoundRun(run.line, run.state(start), run.note) for run in sorted(found, key=lambda run: run.line)]
 
     def _tell(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -234,7 +236,7 @@ class TextReader:
         for run in undated:
             run.date = date
 
-    def _hear(self, kind: Kind, event: Event) -> None:
+    def _hear(self, kind: ReaderKind, event: Event) -> None:
         run = self._open.get(kind)
         if run is None or isinstance(event, RunBegan) or (run.over and run.has(event)):
             self._end(kind)
@@ -244,7 +246,7 @@ class TextReader:
         run.last = self._line
         run.hear(event)
 
-    def _end(self, kind: Kind) -> None:
+    def _end(self, kind: ReaderKind) -> None:
         run = self._open.pop(kind, None)
         if run is None or run.empty:
             return
@@ -254,8 +256,8 @@ class TextReader:
             self.left_out += 1
 
 
-def _lives_on_lines(reader: type[Reader]) -> bool:
-    return reader.feed is Reader.feed and reader.close is Reader.close
+def _lives_on_lines(reader: type[OutputReader]) -> bool:
+    return reader.feed is OutputReader.feed and reader.close is OutputReader.close
 
 
 def _lines(data: bytes) -> Iterator[tuple[bytes, bool]]:
@@ -300,7 +302,7 @@ class _Document:
 class _Run:
     """A run, as its events come."""
 
-    def __init__(self, kind: Kind, line: int, date: float | None, note: str) -> None:
+    def __init__(self, kind: ReaderKind, line: int, date: float | None, note: str) -> None:
         self.line = self.last = line
         self.date = date
         self.note = note
@@ -353,7 +355,7 @@ class _Run:
                 self._reason = self._reason or event.reason
 
     def _begin(self, phase: str) -> PhaseMark:
-        mark = PhaseMark(phase, 0.0, benchmark=self._kind.benchmark, source=Source.STDOUT, state=State.FINISHED)
+        mark = PhaseMark(phase, 0.0, benchmark=self._kind.benchmark, source=PhaseSource.STDOUT, state=State.FINISHED)
         if len(self._phases) < PHASE_LIMIT:
             self._phases.append(mark)
         self._current = mark

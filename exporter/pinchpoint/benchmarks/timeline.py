@@ -13,10 +13,10 @@ from pinchpoint.benchmarks.events import (
     Ended,
     Event,
     Failed,
+    PhaseSource,
     Rate,
     RunBegan,
     Scored,
-    Source,
     State,
     as_figure,
     as_seconds,
@@ -56,7 +56,7 @@ class Timeline:
         self._end: float | None = None
         self._failed = False
         self._stopped = False
-        self._tellers: dict[int, set[Source]] = {}
+        self._tellers: dict[int, set[PhaseSource]] = {}
         """What has told of the end of a phase, by the mark's identity."""
         self._current: PhaseMark | None = None
         self._last: PhaseMark | None = None
@@ -77,13 +77,17 @@ class Timeline:
         self.blind = sight.blind
         self.total = sight.total or self.total
         self._looked_before, self._looked = self._looked, now
-        by_argv = sight.source is Source.ARGV
+        by_argv = sight.source is PhaseSource.ARGV
         if sight.phase != self._over or (now - self._over_since > MOMENT and not by_argv):
             self._over = ""
         phase = sight.phase if sight.phase != self._over else None
         if phase is not None and sight.vague and any(not mark.vague for mark in self.phases):
             phase = None
-        if (heard := self._current) is not None and heard.source == Source.STDOUT and sight.state is not State.PAUSED:
+        if (
+            (heard := self._current) is not None
+            and heard.source == PhaseSource.STDOUT
+            and sight.state is not State.PAUSED
+        ):
             # Looks don't see the phase that the output names: they can't end it. A command line never changes.
             if phase is None and (sight.vague or sight.phase is None):
                 return
@@ -103,7 +107,7 @@ class Timeline:
         if sight.work is not None:
             self._move(current, now, sight.work)
 
-    def hear(self, events: Iterable[Event], now: float, source: Source) -> None:
+    def hear(self, events: Iterable[Event], now: float, source: PhaseSource) -> None:
         """Take in what an output or a file of results told at `now`."""
         batch = [bounded(event) for event in events]
         # What ended unseen and is told of all at once ended one after another, the last one at most now.
@@ -118,7 +122,7 @@ class Timeline:
                 end = max(0.0, end - (event.seconds or 0.0))
                 current = self._current
                 waiting = next((mark for mark in self.phases if mark.name == event.phase and not mark.results), None)
-                if current is not None and current.name == event.phase and current.source != Source.ARGV:
+                if current is not None and current.name == event.phase and current.source != PhaseSource.ARGV:
                     # What is told of before it was over when it was seen to begin.
                     end = min(end, current.start)
                 elif waiting is not None and event.seconds is None:
@@ -141,7 +145,7 @@ class Timeline:
                 case Ended():
                     mark = self._ended(event, now, max(ends[index], floor), source, lost=index in lost)
                     if mark is not None and mark.end is not None:
-                        if mark.source == Source.ARGV and mark.start < floor and mark.name not in told:
+                        if mark.source == PhaseSource.ARGV and mark.start < floor and mark.name not in told:
                             # It was taken to go on for as long as its process: another one came first.
                             mark.start = min(floor, mark.end)
                             self._sort()
@@ -185,7 +189,7 @@ class Timeline:
         if len(self.phases) < 2:
             return
         before, last = self.phases[-2:]
-        only_seen = last.source != Source.STDOUT and not last.results
+        only_seen = last.source != PhaseSource.STDOUT and not last.results
         if only_seen and before.name == last.name and before.results:
             self.phases.pop()
             self._last = before
@@ -198,7 +202,7 @@ class Timeline:
         """Return whether there is a phase of that name with these very results."""
         return any(mark.name == event.phase and mark.results == list(event.results) for mark in self.phases)
 
-    def _enter(self, phase: str | None, now: float, source: Source) -> PhaseMark | None:
+    def _enter(self, phase: str | None, now: float, source: PhaseSource) -> PhaseMark | None:
         if self._current is not None and self._current.name == phase:
             return self._current
         self._leave(now)
@@ -226,7 +230,7 @@ class Timeline:
     def _sort(self) -> None:
         self.phases.sort(key=lambda mark: (mark.start, math.inf if mark.end is None else mark.end))
 
-    def _began(self, event: Began, now: float, source: Source) -> None:
+    def _began(self, event: Began, now: float, source: PhaseSource) -> None:
         self._over = ""
         if (current := self._enter(event.phase, now, source)) is not None:
             current.expected = event.expected if event.expected is not None else current.expected
@@ -235,9 +239,9 @@ class Timeline:
 
     def _rate(self, event: Rate, now: float) -> None:
         current = self._current
-        unseen = current is None or current.vague or current.source == Source.STDOUT
+        unseen = current is None or current.vague or current.source == PhaseSource.STDOUT
         if event.phase and unseen:
-            current = self._enter(event.phase, now, Source.STDOUT)
+            current = self._enter(event.phase, now, PhaseSource.STDOUT)
             self.state = State.RUNNING
         if current is None or (event.phase and event.phase != current.name):
             return
@@ -257,7 +261,7 @@ class Timeline:
         current.moved = self._pace.moved
         current.pace = as_figure(self._pace.second_half)
 
-    def _ended(self, event: Ended, now: float, end: float, source: Source, *, lost: bool) -> PhaseMark | None:
+    def _ended(self, event: Ended, now: float, end: float, source: PhaseSource, *, lost: bool) -> PhaseMark | None:
         """Take in the end of a phase; `lost` says that nothing was seen since, though others have ended meanwhile."""
         if not event.ran:
             return None
@@ -301,7 +305,7 @@ class Timeline:
     def _passed(self, began: Began, later: Sequence[Event]) -> bool:
         """Return whether a phase has ended, as what is told later says, before the one that looks show."""
         current = self._current
-        if current is None or current.source == Source.STDOUT:
+        if current is None or current.source == PhaseSource.STDOUT:
             return False
         names = [event.phase for event in later if isinstance(event, Ended)]
         return current.name in names and began.phase in names[: names.index(current.name)]
@@ -309,14 +313,14 @@ class Timeline:
     def _before(self, mark: PhaseMark) -> list[PhaseMark]:
         return [other for other in takewhile(lambda other: other is not mark, self.phases) if not other.vague]
 
-    def _meant(self, event: Ended, now: float, end: float, source: Source) -> PhaseMark | None:
+    def _meant(self, event: Ended, now: float, end: float, source: PhaseSource) -> PhaseMark | None:
         """Return the phase that has ended: one of which only another source has told so far, or one without results."""
         named = [mark for mark in self.phases if mark.name == event.phase]
         for mark in reversed(named):
             if mark.results and source not in self._tellers.get(id(mark), {source}):
                 return mark
         waiting = [mark for mark in named if not mark.results]
-        if source is Source.RESULT_FILE:
+        if source is PhaseSource.RESULT_FILE:
             # It tells of an end at once, or of all at the end: one of long before that was of another run, of which it
             # told nothing.
             lately = min(now if self._looked_before is None else self._looked_before, end) - MOMENT

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 from pinchpoint.host.procfs import FormatError, decode, parse_stat, read_bytes
 from pinchpoint.host.rootfs import Rights, list_in_root, open_in_root, read_piece
 
-__all__ = ["OpenFile", "Task", "Tree"]
+__all__ = ["OpenFile", "ProcessStat", "Tree"]
 
 PROCESS_LIMIT = 4096
 """Processes of one command that are looked at."""
@@ -36,7 +36,7 @@ NAME_LIMIT = 4096
 """Names of one directory that are read."""
 
 
-class Task(Protocol):
+class ProcessStat(Protocol):
     """What is known of a process: `pinchpoint.host.procfs.Stat` is one."""
 
     @property
@@ -82,12 +82,12 @@ class Tree:
     """Some processes of a host by pid, as they were just now. What has gone meanwhile is empty."""
 
     procfs: Path
-    processes: Mapping[int, Task]
+    processes: Mapping[int, ProcessStat]
 
     @classmethod
     def below(cls, procfs: Path, root: int) -> Tree:
         """Return a process and all below it."""
-        found: dict[int, Task] = {}
+        found: dict[int, ProcessStat] = {}
         waiting = [root]
         while waiting and len(found) < PROCESS_LIMIT:
             pid = waiting.pop(0)

@@ -10,7 +10,7 @@ from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.tasks import IteratorSource, SyscallSource
 from pinchpoint.threads.task_source import ProcfsSource, TaskSource, choose_times
 
-__all__ = ["AUTO", "SOURCES", "SourceError", "choose_source"]
+__all__ = ["AUTO", "SOURCES", "UnusableSourceError", "choose_source"]
 
 AUTO = "auto"
 BPF = {source.name: source for source in (SyscallSource, IteratorSource)}
@@ -20,7 +20,7 @@ SOURCES = (AUTO, *BPF, "kept", "plain")
 log = logging.getLogger(__name__)
 
 
-class SourceError(Exception):
+class UnusableSourceError(Exception):
     """The source that was asked for does not work here."""
 
 
@@ -45,7 +45,7 @@ def _best(procfs: Path, period: Callable[[int, str], int], wanted: str) -> TaskS
         except BpfError as error:
             missing.setdefault(str(error), []).append(name)
     if wanted in BPF:
-        raise SourceError(_reason(missing))
+        raise UnusableSourceError(_reason(missing))
     times = choose_times(procfs)
     reason = "; ".join(part for part in (_reason(missing), times.reason) if part)
     return ProcfsSource(procfs, times._replace(reason=reason), period=period, keep=wanted != "plain")

@@ -22,7 +22,7 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Metric, Point
 
-__all__ = ["GAP", "METRICS", "Clients", "Instance", "Integral", "Reading", "Series"]
+__all__ = ["GAP", "METRICS", "ClientReading", "Clients", "Instance", "Integral", "Series"]
 
 METRICS = (
     CEPH_CLIENT_INSTANCES,
@@ -46,7 +46,7 @@ Series = tuple[Metric, str, str]
 """A counter of an instance: its metric, the value of its second label, and which part of the instance counts it."""
 
 
-class Reading(NamedTuple):
+class ClientReading(NamedTuple):
     """What one instance says."""
 
     inflight: Mapping[str, float]
@@ -60,7 +60,7 @@ class Instance(NamedTuple):
     key: Hashable
     """What tells it from every other instance, as long as it is there."""
     client: str
-    reading: Reading | None
+    reading: ClientReading | None
     """None where it is blind."""
     cluster: str = ""
     """Its fsid; empty where it is not known."""

@@ -31,7 +31,7 @@ from pinchpoint.metrics import (
 from pinchpoint.model import Point
 from pinchpoint.threads.processes import Process
 
-__all__ = ["METRICS", "UNSEEN", "Follower", "Followers", "ProcessTable", "Reader"]
+__all__ = ["METRICS", "UNSEEN", "DaemonReader", "Follower", "Followers", "ProcessTable"]
 
 METRICS = (CEPH_SOCKET_UP, CEPH_SOCKET_PROBLEM_INFO, CEPH_SOCKET_DURATION_SECONDS, CEPH_DAEMON_STUCK, CEPH_DAEMON_INFO)
 
@@ -62,7 +62,7 @@ NO_FSID = "00000000-0000-0000-0000-000000000000"
 log = logging.getLogger(__name__)
 
 
-class Reader(ABC):
+class DaemonReader(ABC):
     """What a probe makes of the answers of one process."""
 
     questions: ClassVar[tuple[Question, ...]]
@@ -96,7 +96,7 @@ class Follower:
         procfs: Path,
         process: Process,
         path: Path,
-        reader: Reader,
+        reader: DaemonReader,
         belongs: Callable[[str], None] = lambda cluster: None,
     ) -> None:
         self.process = process
@@ -200,7 +200,7 @@ class Follower:
         self._reported = reason
 
     def run(self, stop: Event) -> None:
-        """Take a step every `Reader.interval` until `stop`."""
+        """Take a step every `DaemonReader.interval` until `stop`."""
         while not stop.is_set():
             began = time.monotonic()
             try:
@@ -235,7 +235,7 @@ class Followers:
         rootfs: Path,
         processes: ProcessTable,
         classes: Collection[str],
-        make: Callable[[], Reader],
+        make: Callable[[], DaemonReader],
         *,
         accepts: Callable[[Process], bool] = lambda process: True,
     ) -> None:
@@ -296,7 +296,7 @@ class Followers:
             if found.accepted:
                 yield found.process, [follower for follower, _ in found.followers.values()]
 
-    def readers(self) -> Iterator[Reader]:
+    def readers(self) -> Iterator[DaemonReader]:
         """Yield the readers of daemons that answer; none of them takes answers while whoever asks looks at it."""
         for shown in self._daemons().values():
             if isinstance(shown, Follower):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from pinchpoint.ceph.asok import Question
-from pinchpoint.ceph.follower import UNSEEN, Follower, Followers, Reader
+from pinchpoint.ceph.follower import UNSEEN, DaemonReader, Follower, Followers
 from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.model import Point
 from pinchpoint.threads.processes import Process
@@ -75,7 +75,7 @@ class Looked(NamedTuple):
         )
 
 
-class WaitReader(Reader):
+class WaitReader(DaemonReader):
     """What one admin socket of a client says."""
 
     identity = ()

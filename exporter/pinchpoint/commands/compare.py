@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from pinchpoint.benchmarks.document import limit_document
-from pinchpoint.diagnosis.comparison import Comparison, Figure, Group, Move, Row, compare
+from pinchpoint.diagnosis.comparison import ComparedFigure, Comparison, GroupFigure, Move, RunGroup, compare
 from pinchpoint.diagnosis.knobs import Difference, Settings
 from pinchpoint.diagnosis.marks import Bottleneck
 from pinchpoint.diagnosis.score import score_factors
@@ -84,16 +84,16 @@ def command(
         fail("the runs have no figure in common: were other benchmarks run, or are there no results?")
 
 
-def _group(label: str, records: list[RunRecord]) -> Group:
+def _group(label: str, records: list[RunRecord]) -> RunGroup:
     for record in records:
         record.marker.state = standing(record)
     settings = (
         Settings(record.marker.run, record.marker.tags, record.command, record.facts, record.note) for record in records
     )
-    return Group(label, tuple(record.marker for record in records), tuple(settings))
+    return RunGroup(label, tuple(record.marker for record in records), tuple(settings))
 
 
-def _document(comparisons: list[Comparison], noise: float | None, reference: Group | None) -> dict[str, Any]:
+def _document(comparisons: list[Comparison], noise: float | None, reference: RunGroup | None) -> dict[str, Any]:
     return {
         "noise": noise,
         "repeats": None if reference is None else _group_document(reference),
@@ -114,7 +114,7 @@ def _comparison(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _group_document(group: Group) -> dict[str, Any]:
+def _group_document(group: RunGroup) -> dict[str, Any]:
     notes = {settings.run: settings.note for settings in group.settings}
     return {"label": group.label, "runs": [{**_run(run), "note": notes.get(run.run, "")} for run in group.runs]}
 
@@ -129,7 +129,7 @@ def _run(run: RunState) -> dict[str, Any]:
     }
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: ComparedFigure) -> dict[str, Any]:
     return {
         "benchmark": row.key.benchmark,
         "phase": row.key.phase or None,
@@ -146,7 +146,7 @@ def _row(row: Row) -> dict[str, Any]:
     }
 
 
-def _figure(figure: Figure | None) -> dict[str, Any] | None:
+def _figure(figure: GroupFigure | None) -> dict[str, Any] | None:
     if figure is None:
         return None
     return {

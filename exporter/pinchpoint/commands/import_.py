@@ -19,7 +19,7 @@ import msgspec
 
 from pinchpoint.benchmarks.document import run_document
 from pinchpoint.benchmarks.markers import Marker
-from pinchpoint.benchmarks.reading import KINDS, Reading, TextReader
+from pinchpoint.benchmarks.reading import KINDS, FoundRun, TextReader
 from pinchpoint.runs import LATEST, RunState, run_id
 from pinchpoint.session import store
 from pinchpoint.session.store import RunRecord, StoreError
@@ -53,7 +53,7 @@ class _Text:
     origin: str
     stem: str
     digest: str
-    readings: list[Reading]
+    readings: list[FoundRun]
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

@@ -14,7 +14,7 @@ from pinchpoint.diagnosis.knobs import Settings
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.model import Snapshots
 from pinchpoint.report.document import Document, build, document_json, settings
-from pinchpoint.report.timeline import Timeline, Tracer, step_of
+from pinchpoint.report.timeline import RunLines, Tracer, step_of
 from pinchpoint.runs import PhaseMark
 from pinchpoint.session import store
 from pinchpoint.session.samples import Samples
@@ -94,7 +94,7 @@ class _Read(NamedTuple):
     windows: list[Window]
     """Of the phases; empty ones where there is no recording."""
     facts: Facts
-    timeline: Timeline
+    timeline: RunLines
     recorded: bool
 
 
@@ -103,7 +103,7 @@ def _read(record: RunRecord, warnings: list[str], *, pictures: bool) -> _Read:
     samples = _samples(record, warnings)
     if samples is None:
         windows = [Window(mark.start, marker.end if mark.end is None else mark.end) for mark in marker.phases]
-        return _Read(windows, known, Timeline(), recorded=False)
+        return _Read(windows, known, RunLines(), recorded=False)
     times = samples.times
     step = step_of((marker.end or max(times, default=marker.start)) - marker.start)
     tracer = Tracer(marker.run, _benchmarks(record), step)
@@ -167,7 +167,7 @@ def _alerts(record: RunRecord, url: str, warnings: list[str]) -> list[list[str] 
     return [during(mark) for mark in marker.phases]
 
 
-def _write(path: Path, document: Document, timeline: Timeline) -> None:
+def _write(path: Path, document: Document, timeline: RunLines) -> None:
     from pinchpoint.report.page import page  # matplotlib takes half a second to import
 
     text = page(document, timeline)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pinchpoint.build import build_host
 from pinchpoint.config import Config
 from pinchpoint.metrics import WAITS_SOURCE_INFO
-from pinchpoint.probes.benchmark import Benchmark
+from pinchpoint.probes.benchmark import BenchmarkProbe
 from pinchpoint.probes.waits import Waits
 from pinchpoint.threads.task_source import raise_file_limit
 from pinchpoint.waits.stack_rules import RUNNING, YIELDS, Stack
@@ -31,7 +31,7 @@ def show(config: Config, interval: float, *, once: bool) -> int:
     """Print listings until somebody ends it, or one; return the exit status. Raises ConfigError."""
     host = build_host(config)
     raise_file_limit()
-    runs, waits = Benchmark(host), Waits(host)
+    runs, waits = BenchmarkProbe(host), Waits(host)
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     try:
@@ -50,7 +50,7 @@ def show(config: Config, interval: float, *, once: bool) -> int:
         waits.close()
 
 
-def _sample(runs: Benchmark, waits: Waits, seconds: float, interval: float) -> str:
+def _sample(runs: BenchmarkProbe, waits: Waits, seconds: float, interval: float) -> str:
     """Sample for some time; return how waits are known, "" where there was nothing to know."""
     began = due = time.monotonic()
     runs_due = began

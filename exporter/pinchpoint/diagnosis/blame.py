@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pinchpoint.diagnosis.usage import ResourceUse, Usage
 from pinchpoint.resources import ELSEWHERE
 
-__all__ = ["FULL_SAMPLES", "Limit", "Workload", "blame", "is_full", "serving", "workloads"]
+__all__ = ["FULL_SAMPLES", "BenchmarkWork", "Limit", "blame", "is_full", "serving", "workloads"]
 
 FULL_SAMPLES = 0.3
 """Share of the time in samples at or above the threshold from which a resource whose mean is there too is full.
@@ -60,7 +60,7 @@ class Limit:
         return self.resource, prefix if prefix in DAEMONS else self.owner
 
 
-class Workload(NamedTuple):
+class BenchmarkWork(NamedTuple):
     """What the processes of one run did with their time, on all hosts."""
 
     benchmark: str
@@ -87,7 +87,7 @@ class Workload(NamedTuple):
         return {wait: seconds / total for wait, seconds in ordered if seconds > 0} if total > 0 else {}
 
 
-def workloads(hosts: Mapping[str, Usage]) -> list[Workload]:
+def workloads(hosts: Mapping[str, Usage]) -> list[BenchmarkWork]:
     """Return what runs on the hosts, the busiest first.
 
     Ranks on hosts that don't know their run count for each run of their benchmark.
@@ -111,7 +111,7 @@ def workloads(hosts: Mapping[str, Usage]) -> list[Workload]:
                     for wait, value in use.waits.items():
                         seconds[wait] = seconds.get(wait, 0.0) + value
         known = frozenset().union(*clusters) if all(clusters) else frozenset()
-        found.append(Workload(benchmark, run, seconds, owners, tuple(sorted(clients)), known))
+        found.append(BenchmarkWork(benchmark, run, seconds, owners, tuple(sorted(clients)), known))
     return sorted(found, key=lambda work: (work.seconds.get("idle", 0.0) - work.total, work.benchmark, work.run))
 
 
@@ -225,7 +225,7 @@ class _Tally:
         self.reach[key] = max(self.reach.get(key, 0.0), share)
 
 
-def serving(hosts: Mapping[str, Usage], workload: Workload, wait: str) -> bool:
+def serving(hosts: Mapping[str, Usage], workload: BenchmarkWork, wait: str) -> bool:
     """Return whether any resource of a daemon that serves this wait class of the workload is known on any host."""
     return any(
         wait in use.serves and _serves(host, workload, use.owner, wait)
@@ -234,7 +234,7 @@ def serving(hosts: Mapping[str, Usage], workload: Workload, wait: str) -> bool:
     )
 
 
-def _serves(host: Usage, workload: Workload, daemon: str, kind: str) -> bool:
+def _serves(host: Usage, workload: BenchmarkWork, daemon: str, kind: str) -> bool:
     """Return whether a daemon is of this kind, and of no cluster that the workload has nothing to do with."""
     if not daemon.startswith(f"{kind}."):
         return False
@@ -242,7 +242,7 @@ def _serves(host: Usage, workload: Workload, daemon: str, kind: str) -> bool:
     return not known or not workload.clusters or not known.isdisjoint(workload.clusters)
 
 
-def blame(hosts: Mapping[str, Usage], workload: Workload) -> tuple[Limit, ...]:
+def blame(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> tuple[Limit, ...]:
     """Return every resource that serves what the workload waits for, the most blamed first."""
     found = [_Host(name, use) for name, use in hosts.items()]
     tally = _Tally()
@@ -258,7 +258,7 @@ def blame(hosts: Mapping[str, Usage], workload: Workload) -> tuple[Limit, ...]:
     )
 
 
-def _classes(host: _Host, workload: Workload, use: ResourceUse) -> Iterator[str]:
+def _classes(host: _Host, workload: BenchmarkWork, use: ResourceUse) -> Iterator[str]:
     """Yield the wait classes of the workload that a stage serves."""
     own = workload.owners.get(host.name, ())
     for wait in use.serves:
@@ -281,7 +281,7 @@ def _classes(host: _Host, workload: Workload, use: ResourceUse) -> Iterator[str]
             yield wait
 
 
-def _blame_stages(host: _Host, workload: Workload, shares: Mapping[str, float], tally: _Tally) -> None:
+def _blame_stages(host: _Host, workload: BenchmarkWork, shares: Mapping[str, float], tally: _Tally) -> None:
     for use, runqueue, blocked in host.stages:
         cpu_key, cpu_full = host.cpu_of(use.owner)
         disk_key, disk_full = host.disk_of(use.owner)
@@ -301,7 +301,7 @@ def _blame_stages(host: _Host, workload: Workload, shares: Mapping[str, float], 
                 tally.add(disk_key, wait, share * blocked * disk_full)
 
 
-def _blame_daemons(host: _Host, workload: Workload, shares: Mapping[str, float], tally: _Tally) -> None:
+def _blame_daemons(host: _Host, workload: BenchmarkWork, shares: Mapping[str, float], tally: _Tally) -> None:
     """Blame the CPU of a daemon for what all of its threads wait for it, and a daemon that is frozen."""
     for owner, (cpu, waited) in host.threads.items():
         wait = owner.partition(".")[0]
@@ -320,7 +320,7 @@ def _blame_daemons(host: _Host, workload: Workload, shares: Mapping[str, float],
                     tally.add(_Key(host.name, "stuck", daemon.daemon), wait, shares[wait])
 
 
-def _blame_others(host: _Host, workload: Workload, shares: Mapping[str, float], tally: _Tally) -> None:
+def _blame_others(host: _Host, workload: BenchmarkWork, shares: Mapping[str, float], tally: _Tally) -> None:
     """Blame what has no parts."""
     owners = workload.owners.get(host.name, ())
     if (waited := shares.get("runqueue", 0.0)) and owners:

@@ -31,7 +31,18 @@ from pinchpoint.diagnosis.marks import Bottleneck, bottleneck
 from pinchpoint.diagnosis.spread import Spread, half_width, moderated, prior, spread
 from pinchpoint.runs import PhaseMark, Result, RunState, VerdictMark
 
-__all__ = ["CLAIMS", "Comparison", "Figure", "Group", "Key", "Move", "Place", "Row", "Verdict", "compare"]
+__all__ = [
+    "CLAIMS",
+    "Assessment",
+    "ComparedFigure",
+    "Comparison",
+    "GroupFigure",
+    "Key",
+    "Move",
+    "PhasePlace",
+    "RunGroup",
+    "compare",
+]
 
 SHORT = 30.0
 """Seconds under which a phase is called short: it may end before caches are full and clocks have settled."""
@@ -40,7 +51,7 @@ LONGEST = 2.0**53
 INCOMPLETE = (State.FAILED, State.STOPPED)
 
 
-class Verdict(StrEnum):
+class Assessment(StrEnum):
     """What can be said of a difference."""
 
     FASTER = "faster"
@@ -59,12 +70,14 @@ class Verdict(StrEnum):
     ONE_SIDED = "only one side"
 
 
-CLAIMS = frozenset({Verdict.FASTER, Verdict.SLOWER, Verdict.BETTER, Verdict.WORSE, Verdict.MORE, Verdict.LESS})
+CLAIMS = frozenset(
+    {Assessment.FASTER, Assessment.SLOWER, Assessment.BETTER, Assessment.WORSE, Assessment.MORE, Assessment.LESS}
+)
 """Verdicts that say that something changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RunGroup:
     """Runs with nothing changed between them."""
 
     label: str
@@ -74,7 +87,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class GroupFigure:
     """One figure of a group: the mean of its runs."""
 
     values: tuple[float, ...]
@@ -107,7 +120,7 @@ class Figure:
         return self.seconds is not None and self.seconds < SHORT
 
 
-class Place(NamedTuple):
+class PhasePlace(NamedTuple):
     """What makes phases of different runs the same one."""
 
     benchmark: str
@@ -132,25 +145,25 @@ class Key(NamedTuple):
         return not self.phase
 
     @property
-    def place(self) -> Place:
+    def place(self) -> PhasePlace:
         """The phase that it is of."""
-        return Place(self.benchmark, self.phase, self.occurrence)
+        return PhasePlace(self.benchmark, self.phase, self.occurrence)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparedFigure:
     """One figure in both groups."""
 
     key: Key
-    base: Figure | None
-    other: Figure | None
+    base: GroupFigure | None
+    other: GroupFigure | None
     change: float | None = None
     """The difference over the base's mean."""
     noise: float | None = None
     """What the difference has to exceed, over the base's mean."""
     interval: tuple[float, float] | None = None
     """95 % confidence interval of the difference, over the base's mean."""
-    verdict: Verdict = Verdict.ONE_SIDED
+    verdict: Assessment = Assessment.ONE_SIDED
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -166,7 +179,7 @@ class Row:
         return tuple(found)
 
 
-MARKS: dict[str, Callable[[Figure], bool]] = {
+MARKS: dict[str, Callable[[GroupFigure], bool]] = {
     "short": lambda figure: figure.short,
     "invalid": lambda figure: figure.invalid > 0,
     "failed": lambda figure: figure.failed > 0,
@@ -177,7 +190,7 @@ MARKS: dict[str, Callable[[Figure], bool]] = {
 class Move:
     """What limited one phase in both groups; None where it was not judged."""
 
-    place: Place
+    place: PhasePlace
     base: Bottleneck | None
     other: Bottleneck | None
 
@@ -193,9 +206,9 @@ class Move:
 class Comparison:
     """A group beside the base."""
 
-    base: Group
-    other: Group
-    rows: tuple[Row, ...]
+    base: RunGroup
+    other: RunGroup
+    rows: tuple[ComparedFigure, ...]
     """Phases as the base has them, then those that only the other group has, then scores."""
     noise: float | None = None
     """The spread that the user knows of, as a share."""
@@ -204,7 +217,7 @@ class Comparison:
     knobs: Knobs = field(default_factory=Knobs)
 
     @property
-    def headline(self) -> Row | None:
+    def headline(self) -> ComparedFigure | None:
         """The row that stands for the whole: the last score, else the only row; None where there is neither."""
         both = [row for row in self.rows if row.base is not None and row.other is not None]
         scores = [row for row in both if row.key.score]
@@ -214,11 +227,11 @@ class Comparison:
 
 
 def compare(
-    base: Group,
-    other: Group,
+    base: RunGroup,
+    other: RunGroup,
     *,
     noise: float | None = None,
-    reference: Group | None = None,
+    reference: RunGroup | None = None,
     every: bool = False,
 ) -> Comparison:
     """Compare a group with the base.
@@ -229,7 +242,7 @@ def compare(
     before, after = _figures(base), _figures(other)
     known = {} if reference is None else _figures(reference)
     keys = [*before, *(key for key in after if key not in before)]
-    mains: dict[Place, Key] = {}
+    mains: dict[PhasePlace, Key] = {}
     for key in keys:
         mains.setdefault(key.place, key)
     spreads = {key: spread(_repeats(before.get(key), after.get(key), known.get(key))) for key in keys}
@@ -240,7 +253,7 @@ def compare(
     for key in shown:
         first, second = before.get(key), after.get(key)
         if first is None or second is None:
-            rows.append(Row(key, first, second))
+            rows.append(ComparedFigure(key, first, second))
         else:
             rows.append(_row(key, first, second, known.get(key), noise, moderated(spreads[key], others)))
     return Comparison(
@@ -253,18 +266,18 @@ def compare(
     )
 
 
-def _repeats(*figures: Figure | None) -> list[tuple[float, ...]]:
+def _repeats(*figures: GroupFigure | None) -> list[tuple[float, ...]]:
     return [figure.values for figure in figures if figure is not None]
 
 
-def _moves(base: Group, other: Group) -> tuple[Move, ...]:
+def _moves(base: RunGroup, other: RunGroup) -> tuple[Move, ...]:
     before, after = _verdicts(base), _verdicts(other)
     places = [*before, *(place for place in after if place not in before)]
     return tuple(Move(place, bottleneck(before.get(place, ())), bottleneck(after.get(place, ()))) for place in places)
 
 
-def _verdicts(group: Group) -> dict[Place, list[VerdictMark]]:
-    found: dict[Place, list[VerdictMark]] = {}
+def _verdicts(group: RunGroup) -> dict[PhasePlace, list[VerdictMark]]:
+    found: dict[PhasePlace, list[VerdictMark]] = {}
     for run in group.runs:
         for place, mark in _places(run):
             if mark.verdict is not None:
@@ -272,16 +285,16 @@ def _verdicts(group: Group) -> dict[Place, list[VerdictMark]]:
     return found
 
 
-def _places(run: RunState) -> Iterator[tuple[Place, PhaseMark]]:
+def _places(run: RunState) -> Iterator[tuple[PhasePlace, PhaseMark]]:
     """Yield the phases of a run and what each is called."""
     occurrences: dict[tuple[str, str], int] = {}
     for mark in run.phases:
         benchmark = mark.benchmark or run.benchmark
         number = occurrences[benchmark, mark.name] = occurrences.get((benchmark, mark.name), 0) + 1
-        yield Place(benchmark, mark.name, number), mark
+        yield PhasePlace(benchmark, mark.name, number), mark
 
 
-def _figures(group: Group) -> dict[Key, Figure]:
+def _figures(group: RunGroup) -> dict[Key, GroupFigure]:
     """Return the figures of a group, those of each phase together and its main one first."""
     found: dict[Key, list[tuple[Result, PhaseMark | None, bool]]] = {}
     for run in group.runs:
@@ -300,9 +313,9 @@ def _figures(group: Group) -> dict[Key, Figure]:
     return {key: _figure(entries) for key, entries in found.items()}
 
 
-def _figure(entries: Sequence[tuple[Result, PhaseMark | None, bool]]) -> Figure:
+def _figure(entries: Sequence[tuple[Result, PhaseMark | None, bool]]) -> GroupFigure:
     lengths = [length for _, mark, _ in entries if mark is not None and (length := _length(mark)) is not None]
-    return Figure(
+    return GroupFigure(
         tuple(result.value for result, _, _ in entries),
         fmean(lengths) if lengths else None,
         sum(not valid for _, _, valid in entries),
@@ -316,7 +329,9 @@ def _length(mark: PhaseMark) -> float | None:
     return seconds if 0 < seconds < LONGEST else None
 
 
-def _row(key: Key, base: Figure, other: Figure, reference: Figure | None, noise: float | None, known: Spread) -> Row:
+def _row(
+    key: Key, base: GroupFigure, other: GroupFigure, reference: GroupFigure | None, noise: float | None, known: Spread
+) -> ComparedFigure:
     """Return a figure that both groups have; `known` is how its repeats differ."""
     difference = other.mean - base.mean
     scale = abs(base.mean)
@@ -326,7 +341,7 @@ def _row(key: Key, base: Figure, other: Figure, reference: Figure | None, noise:
         seen.append(reference.spread * larger)
     bounds = seen if noise is None else [*seen, noise * larger]
     if not bounds:
-        return Row(key, base, other, _ratio(difference, scale), verdict=Verdict.UNKNOWN)
+        return ComparedFigure(key, base, other, _ratio(difference, scale), verdict=Assessment.UNKNOWN)
     half = half_width(known, len(base.values), len(other.values))
     if noise is not None and noise * larger >= max(seen, default=0.0):
         half = None  # whoever knows the noise from elsewhere need not learn it from these repeats
@@ -342,7 +357,7 @@ def _row(key: Key, base: Figure, other: Figure, reference: Figure | None, noise:
         chance = abs(ratio) <= half
         interval = math.expm1(ratio - half), math.expm1(ratio + half)
         noises.append(math.expm1(half) if ratio > 0 else -math.expm1(-half))
-    return Row(
+    return ComparedFigure(
         key,
         base,
         other,
@@ -353,25 +368,25 @@ def _row(key: Key, base: Figure, other: Figure, reference: Figure | None, noise:
     )
 
 
-def _has_logarithm(base: Figure, other: Figure) -> bool:
+def _has_logarithm(base: GroupFigure, other: GroupFigure) -> bool:
     """Return whether a ratio of two figures is more than 0, and finite."""
     return base.mean > 0 and other.mean > 0 and 0 < other.mean / base.mean < math.inf
 
 
-def _verdict(key: Key, difference: float, bound: float, *, chance: bool) -> Verdict:
+def _verdict(key: Key, difference: float, bound: float, *, chance: bool) -> Assessment:
     """Return what a difference means; `bound` is the spread that is known, `chance` whether few repeats leave doubt."""
     if abs(difference) <= bound:
-        return Verdict.NOISE
+        return Assessment.NOISE
     if chance:
-        return Verdict.UNPROVED
+        return Assessment.UNPROVED
     more = difference > 0
     if key.score:
-        return Verdict.BETTER if more else Verdict.WORSE
+        return Assessment.BETTER if more else Assessment.WORSE
     if key.unit == "seconds":
-        return Verdict.SLOWER if more else Verdict.FASTER
+        return Assessment.SLOWER if more else Assessment.FASTER
     if key.unit.endswith("_per_second"):
-        return Verdict.FASTER if more else Verdict.SLOWER
-    return Verdict.MORE if more else Verdict.LESS
+        return Assessment.FASTER if more else Assessment.SLOWER
+    return Assessment.MORE if more else Assessment.LESS
 
 
 def _ratio(value: float, scale: float) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pinchpoint.diagnosis.blame import Limit, Workload
+from pinchpoint.diagnosis.blame import BenchmarkWork, Limit
 
 __all__ = ["SHOWN", "blind", "evidence", "name", "owner", "some", "words"]
 
@@ -70,12 +70,12 @@ def some(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-def evidence(kind: str, workload: Workload, limits: Sequence[Limit], ranking: Sequence[Limit]) -> tuple[str, ...]:
+def evidence(kind: str, workload: BenchmarkWork, limits: Sequence[Limit], ranking: Sequence[Limit]) -> tuple[str, ...]:
     """Return the sentences that tell what a verdict rests on."""
     return (*_waits(kind, workload), *_limits(limits), *_nearest(kind, limits, ranking))
 
 
-def _waits(kind: str, workload: Workload) -> Iterator[str]:
+def _waits(kind: str, workload: BenchmarkWork) -> Iterator[str]:
     told = [(wait, share) for wait, share in workload.shares.items() if share >= LEAST][:SHOWN]
     for wait, share in told:
         # A client's requests are counted when they are answered: until then it looks as if it had none.

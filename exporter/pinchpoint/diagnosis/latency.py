@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pinchpoint.diagnosis.blame import THRESHOLD, Workload, workloads
+from pinchpoint.diagnosis.blame import THRESHOLD, BenchmarkWork, workloads
 from pinchpoint.diagnosis.series import label, series
 from pinchpoint.diagnosis.usage import Usage
 from pinchpoint.figures import format_figure
@@ -33,7 +33,7 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Labels, Metric, Snapshot, Snapshots
 
-__all__ = ["Depth", "Inside", "Latency", "Path", "RoundTrip", "ShallowDisk", "Sleep", "SlowClock", "latency"]
+__all__ = ["Depth", "Inside", "LatencyBreakdown", "Path", "RoundTrip", "ShallowDisk", "Sleep", "SlowClock", "latency"]
 
 ONE_BY_ONE = 1.5
 """Requests in flight per process up to which each waits for the one before it."""
@@ -181,7 +181,7 @@ class SlowClock:
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class LatencyBreakdown:
     """Where the time of a request goes."""
 
     depths: tuple[Depth, ...] = ()
@@ -207,7 +207,7 @@ def latency(
     benchmark: str,
     run: str,
     waits: Mapping[str, float],
-) -> Latency:
+) -> LatencyBreakdown:
     """Return where the time of a benchmark's requests goes; `waits` are the shares of its time by wait class.
 
     `hosts` is what they did between the two moments (`usages`).
@@ -215,13 +215,13 @@ def latency(
     hosts = {name: use for name, use in hosts.items() if use.seconds}
     work = next((work for work in workloads(hosts) if (work.benchmark, work.run) == (benchmark, run)), None)
     if work is None:
-        return Latency()
+        return LatencyBreakdown()
     window = _Window({name: (before[name], after[name]) for name in hosts}, hosts, work)
     paths = tuple(window.path(target) for target in NAMES if window.concerns(target, waits))
     daemons = {host for path in paths for host in window.hosts_of(path.target)}
     way = {name: use for name, use in hosts.items() if name in work.owners or name in daemons}
     request = min((path.seconds for path in paths if path.seconds), default=None)
-    found = Latency(
+    found = LatencyBreakdown(
         tuple(window.depths(paths)),
         tuple(_shallow(hosts, work)) if waits.get("disk", 0.0) >= WORTH else (),
         paths,
@@ -237,7 +237,7 @@ class _Window:
     """The snapshots of all hosts, and who asks."""
 
     def __init__(
-        self, pairs: Mapping[str, tuple[Snapshot, Snapshot]], hosts: Mapping[str, Usage], work: Workload
+        self, pairs: Mapping[str, tuple[Snapshot, Snapshot]], hosts: Mapping[str, Usage], work: BenchmarkWork
     ) -> None:
         self.pairs = pairs
         self.seconds = max(use.seconds for use in hosts.values())
@@ -370,7 +370,7 @@ class _Window:
                 yield labels, value - earlier[labels]
 
 
-def _shallow(hosts: Mapping[str, Usage], work: Workload) -> Iterator[ShallowDisk]:
+def _shallow(hosts: Mapping[str, Usage], work: BenchmarkWork) -> Iterator[ShallowDisk]:
     """Yield the disks under the benchmark's files that are busy and not full."""
     for host, owners in work.owners.items():
         if host not in hosts:
@@ -427,7 +427,7 @@ def _unknown(paths: Iterable[Path], way: Mapping[str, Usage]) -> Iterator[str]:
             yield f"{what} of {_listed(hosts)}"
 
 
-def _sentences(found: Latency) -> Iterator[str]:
+def _sentences(found: LatencyBreakdown) -> Iterator[str]:
     """Yield what is known in words: how many requests, what each takes and where, what makes the way long."""
     for depth in found.depths:
         start = f"{depth.requests:.1f} {NAMES[depth.target]} requests in flight on average"
@@ -497,7 +497,7 @@ def _trip(trip: RoundTrip) -> str:
     return f"{_time(trip.now)}{least}"
 
 
-def _sleep_sentence(found: Latency) -> str:
+def _sleep_sentence(found: LatencyBreakdown) -> str:
     worst = found.sleeps[0]
     lost = f", and leaving idle states takes {worst.lost_worst:.1%} of a CPU's time" if worst.lost_worst else ""
     return (

@@ -27,14 +27,14 @@ from pinchpoint.metrics import (
 from pinchpoint.model import Labels, Metric, Snapshot
 from pinchpoint.runs import Result
 
-__all__ = ["Phase", "Run", "active_phases", "current_runs"]
+__all__ = ["ActivePhase", "Run", "active_phases", "current_runs"]
 
 RECENT = 60.0
 """Seconds for which a run that has ended is still of interest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class ActivePhase:
     """A phase of a benchmark run that goes on."""
 
     benchmark: str
@@ -66,7 +66,7 @@ class Run:
     """``running``, ``syncing``, ``paused`` and so on: what `pinchpoint_run_state` says."""
     start: float | None
     """Unix time in seconds."""
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[ActivePhase, ...] = ()
     """Those that go on."""
     results: tuple[tuple[str, Result], ...] = ()
     """The phases that have ended with their main results, oldest first; then the score."""
@@ -78,7 +78,7 @@ class Run:
     """Unix time in seconds; None while it goes on."""
 
 
-def active_phases(snapshot: Snapshot) -> tuple[Phase, ...]:
+def active_phases(snapshot: Snapshot) -> tuple[ActivePhase, ...]:
     """Return the phases that go on, oldest first."""
 
     def figures(metric: Metric) -> dict[Labels, float]:
@@ -100,7 +100,7 @@ def active_phases(snapshot: Snapshot) -> tuple[Phase, ...]:
         if active:
             benchmark, run, phase = (label(labels, name) for name in ("benchmark", "run", "phase"))
             found.append(
-                Phase(
+                ActivePhase(
                     benchmark,
                     run,
                     phase,
@@ -126,7 +126,7 @@ def _main(result: Result) -> tuple[int, float, str]:
     return units.index(result.unit) if result.unit in units else len(units), -result.value, result.operation
 
 
-def current_runs(snapshot: Snapshot, phases: Sequence[Phase]) -> tuple[Run, ...]:
+def current_runs(snapshot: Snapshot, phases: Sequence[ActivePhase]) -> tuple[Run, ...]:
     """Return the runs that go on or ended less than `RECENT` seconds ago, oldest first; `phases` go on."""
     starts = {_run(labels): start for labels, start in series(snapshot, RUN_START_TIMESTAMP_SECONDS)}
     valid = {_run(labels): bool(value) for labels, value in series(snapshot, RUN_VALID)}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from pinchpoint.diagnosis.blame import Workload, workloads
+from pinchpoint.diagnosis.blame import BenchmarkWork, workloads
 from pinchpoint.diagnosis.progress import active_phases
 from pinchpoint.diagnosis.series import label
 from pinchpoint.diagnosis.usage import Usage, usage
@@ -61,7 +61,7 @@ class Recent:
             self._span = first, reduce(with_ended, others)
         return self._span
 
-    def began(self, work: Workload, phase: str) -> float | None:
+    def began(self, work: BenchmarkWork, phase: str) -> float | None:
         """Return when work was first seen in a phase, in Unix seconds; None where it was there before, or never."""
         first, *others = self._history or [Snapshot(0.0)]
         if _goes_on(first, work, phase):
@@ -175,7 +175,7 @@ def _judged(
     return judge(uses, before, after, benchmark=key[0], run=key[1], shortest=FIRST, unanswered=unanswered)
 
 
-def _goes_on(snapshot: Snapshot, work: Workload, phase: str) -> bool:
+def _goes_on(snapshot: Snapshot, work: BenchmarkWork, phase: str) -> bool:
     """Return whether a run goes on in a phase, where there is one, as far as a host knows it by name."""
     if phase:
         return any((one.run, one.phase) == (work.run, phase) for one in active_phases(snapshot))
@@ -183,5 +183,5 @@ def _goes_on(snapshot: Snapshot, work: Workload, phase: str) -> bool:
     return any((label(labels, "benchmark"), label(labels, "run")) == work[:2] for labels in times)
 
 
-def _phase(work: Workload, hosts: Mapping[str, Usage]) -> str:
+def _phase(work: BenchmarkWork, hosts: Mapping[str, Usage]) -> str:
     return next((phase.phase for use in hosts.values() for phase in use.phases if phase.run == work.run), "")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from statistics import fmean
 
-from pinchpoint.diagnosis.comparison import Comparison, Key, Row
+from pinchpoint.diagnosis.comparison import ComparedFigure, Comparison, Key
 
 __all__ = ["score_factors"]
 
@@ -39,7 +39,7 @@ def score_factors(comparison: Comparison) -> Mapping[Key, float]:
     return {key: math.exp(part) for key, part in found.items()}
 
 
-def _log_ratio(row: Row) -> float | None:
+def _log_ratio(row: ComparedFigure) -> float | None:
     """Return the logarithm of the ratio of two geometric means; None where a figure is not above 0."""
     if row.base is None or row.other is None or min(*row.base.values, *row.other.values) <= 0:
         return None

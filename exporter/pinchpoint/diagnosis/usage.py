@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
 
-from pinchpoint.diagnosis.progress import Phase, Run, active_phases, current_runs
+from pinchpoint.diagnosis.progress import ActivePhase, Run, active_phases, current_runs
 from pinchpoint.diagnosis.series import LARGEST, finite, label, series
 from pinchpoint.metrics import (
     CEPH_CLIENT_CLUSTER_INFO,
@@ -60,10 +60,10 @@ from pinchpoint.model import Labels, Metric, Snapshot, Snapshots
 __all__ = [
     "BlindProbe",
     "Clock",
+    "Fullness",
     "Idle",
     "IdleState",
-    "Level",
-    "Memory",
+    "MemoryUse",
     "Own",
     "ResourceUse",
     "RoleUse",
@@ -106,7 +106,7 @@ PROBE_OF = {
 """The probe that measures a resource, where it samples slowly: roles are sampled many times a second."""
 
 
-class Level(IntEnum):
+class Fullness(IntEnum):
     """How a resource stands to its threshold, over one interval."""
 
     NORMAL = 0
@@ -131,16 +131,16 @@ class ResourceUse:
     """Busy share from which it counts as full; None where the exporter does not say."""
 
     @property
-    def level(self) -> Level:
+    def level(self) -> Fullness:
         """Normal, near its threshold, or full.
 
         Fullness is judged by `saturated` and not by mean busy: a disk that is busy without a queue is not full, and a
         thread that is full for a tenth of the time is worth a look while its mean is low.
         """
         if self.saturated >= FULL_SHARE:
-            return Level.FULL
+            return Fullness.FULL
         near = self.threshold is not None and self.busy >= NEAR_THRESHOLD * self.threshold
-        return Level.NEAR if near or self.saturated >= NEAR_SATURATED else Level.NORMAL
+        return Fullness.NEAR if near or self.saturated >= NEAR_SATURATED else Fullness.NORMAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryUse:
     """Page cache that waits for writeback, in bytes at the later snapshot, and stalls; None where it is not known."""
 
     dirty: float | None
@@ -293,13 +293,13 @@ class Usage:
     """Fullest first."""
     roles: tuple[RoleUse, ...] = ()
     """Hottest first."""
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[ActivePhase, ...] = ()
     """Those that go on, oldest first."""
     runs: tuple[Run, ...] = ()
     """Those that go on, or ended less than `RECENT` seconds ago; oldest first."""
     idle: Idle | None = None
     clock: Clock | None = None
-    memory: Memory = Memory(None, None, None, None)
+    memory: MemoryUse = MemoryUse(None, None, None, None)
     blind: tuple[BlindProbe, ...] = ()
     silent: tuple[SilentDaemon, ...] = ()
     absent: tuple[str, ...] = ()
@@ -533,8 +533,8 @@ def _clock(window: _Window) -> Clock | None:
     return Clock(mean, limit, ratio, busy, tuple(sorted(governors)))
 
 
-def _memory(window: _Window) -> Memory:
-    return Memory(
+def _memory(window: _Window) -> MemoryUse:
+    return MemoryUse(
         window.value(MEMORY_DIRTY_BYTES),
         window.value(MEMORY_WRITEBACK_BYTES),
         window.value(MEMORY_DIRTY_THRESHOLD_BYTES),

@@ -14,9 +14,9 @@ from itertools import pairwise
 
 from pinchpoint.diagnosis import evidence, unknown
 from pinchpoint.diagnosis.advice import Advice, advice_on
-from pinchpoint.diagnosis.blame import DAEMONS, Limit, Workload, blame, serving, workloads
+from pinchpoint.diagnosis.blame import DAEMONS, BenchmarkWork, Limit, blame, serving, workloads
 from pinchpoint.diagnosis.innocent import innocent
-from pinchpoint.diagnosis.latency import Latency, latency
+from pinchpoint.diagnosis.latency import LatencyBreakdown, latency
 from pinchpoint.diagnosis.usage import UnknownThread, Usage, usages
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.model import Snapshots
@@ -224,7 +224,7 @@ def judge(
     unseen = _unseen(hosts, workload)
     hidden = _hidden(hosts, workload)
     kind, limits, margin = _decide(shares, ranking, hidden)
-    parts = Latency()
+    parts = LatencyBreakdown()
     if kind is Kind.LATENCY_BOUND:
         parts = latency(hosts, before, after, benchmark=workload.benchmark, run=workload.run, waits=shares)
     held = any(path.unanswered and shares.get(path.target, 0.0) > MOST for path in parts.paths)
@@ -257,18 +257,18 @@ def judge(
     return _advised(found)
 
 
-def _unseen(hosts: Mapping[str, Usage], workload: Workload) -> dict[str, float]:
+def _unseen(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> dict[str, float]:
     """Return the shares of the time that waits for daemons of which none is seen."""
     shares = workload.shares
     return {wait: share for wait in DAEMONS if (share := shares.get(wait, 0.0)) and not serving(hosts, workload, wait)}
 
 
-def _hidden(hosts: Mapping[str, Usage], workload: Workload) -> float:
+def _hidden(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> float:
     """Return the share of the time that waits for what can't be seen."""
     return workload.shares.get("ceph", 0.0) + sum(_unseen(hosts, workload).values())
 
 
-def _hidden_links(hosts: Mapping[str, Usage], workload: Workload) -> list[str]:
+def _hidden_links(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> list[str]:
     """Return whose links nobody sees, of the processes of a workload and of the daemons that it waits for."""
     whose: dict[str, list[str]] = {}
     for name, host in hosts.items():
@@ -281,9 +281,9 @@ def _hidden_links(hosts: Mapping[str, Usage], workload: Workload) -> list[str]:
     ][: evidence.SHOWN]
 
 
-def _chosen(found: Sequence[Workload], benchmark: str, run: str) -> Workload | None:
+def _chosen(found: Sequence[BenchmarkWork], benchmark: str, run: str) -> BenchmarkWork | None:
     """Return the run that is asked for; one that is known by its benchmark only is it too."""
-    ways: tuple[Callable[[Workload], bool], ...] = (
+    ways: tuple[Callable[[BenchmarkWork], bool], ...] = (
         lambda work: bool(run) and work.run == run,
         lambda work: bool(benchmark) and work.benchmark == benchmark and (not run or not work.run),
         lambda work: not benchmark and not run,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 
 from pinchpoint.diagnosis.facts import Facts, facts, merged
-from pinchpoint.diagnosis.progress import Phase, active_phases
+from pinchpoint.diagnosis.progress import ActivePhase, active_phases
 from pinchpoint.diagnosis.recent import Judged, Recent, RecentVerdicts
 from pinchpoint.diagnosis.series import finite
 from pinchpoint.diagnosis.verdict import Verdict, judge_phase
@@ -128,7 +128,7 @@ class Engine:
             del self._open[key]
             end = phase.seen
             if (snapshot := moment.get(phase.host)) is not None:
-                elapsed = _elapsed(snapshot, Phase(*key))
+                elapsed = _elapsed(snapshot, ActivePhase(*key))
                 end = snapshot.time if elapsed is None else min(snapshot.time, max(end, phase.window.start + elapsed))
             self._judge(key, phase.window, end)
         return bool(over)
@@ -167,7 +167,7 @@ class Engine:
         self.facts = {run: merged(self.facts.get(run, {}), present) for run in runs}
 
 
-def _elapsed(snapshot: Snapshot, phase: Phase) -> float | None:
+def _elapsed(snapshot: Snapshot, phase: ActivePhase) -> float | None:
     """Return for how many seconds a phase has gone on, or went on, by the clock of its host."""
     names = {"benchmark": phase.benchmark, "run": phase.run, "phase": phase.phase}
     return finite(snapshot.value(PHASE_ELAPSED_SECONDS.name, **names))

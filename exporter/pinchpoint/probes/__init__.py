@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pinchpoint.probes.affinity import Affinity
 from pinchpoint.probes.base import Host, NotPresent, Probe
-from pinchpoint.probes.benchmark import Benchmark
+from pinchpoint.probes.benchmark import BenchmarkProbe
 from pinchpoint.probes.ceph_client import CephClient
 from pinchpoint.probes.ceph_daemons import CephDaemons
 from pinchpoint.probes.ceph_kernel import CephKernel
@@ -16,7 +16,7 @@ from pinchpoint.probes.devices import Devices
 from pinchpoint.probes.host_facts import HostFacts
 from pinchpoint.probes.kworkers import Kworkers
 from pinchpoint.probes.mds import Mds
-from pinchpoint.probes.memory import Memory
+from pinchpoint.probes.memory import MemoryProbe
 from pinchpoint.probes.namespaces import Namespaces
 from pinchpoint.probes.osd import Osd
 from pinchpoint.probes.self_cost import SelfCost
@@ -30,7 +30,7 @@ __all__ = ["PROBES", "Host", "NotPresent", "Probe"]
 PROBES: tuple[type[Probe], ...] = (
     Tasks,
     Kworkers,
-    Benchmark,
+    BenchmarkProbe,
     Waits,
     Cpu,
     Affinity,
@@ -39,7 +39,7 @@ PROBES: tuple[type[Probe], ...] = (
     Devices,
     Namespaces,
     Storage,
-    Memory,
+    MemoryProbe,
     Cgroups,
     Mds,
     Osd,

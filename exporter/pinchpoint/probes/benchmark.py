@@ -38,7 +38,7 @@ from pinchpoint.model import Metric, Point
 from pinchpoint.probes.base import Host, Probe
 from pinchpoint.runs import PhaseMark, Result, RunState, run_id
 
-__all__ = ["Benchmark", "run_points"]
+__all__ = ["BenchmarkProbe", "run_points"]
 
 RUN = ("benchmark", "run")
 PHASE = (*RUN, "phase")
@@ -60,7 +60,7 @@ EVERYDAY_AGE = 5.0
 """Seconds from which on a program that also runs every day (ping, dd) is shown as a benchmark."""
 
 
-class Benchmark(Probe):
+class BenchmarkProbe(Probe):
     """Phases and results of the runs of this host."""
 
     name = "benchmark"

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 
 from pinchpoint.ceph import clients
 from pinchpoint.ceph.asok import Question
-from pinchpoint.ceph.clients import GAP, Clients, Instance, Integral, Reading, Series
-from pinchpoint.ceph.follower import FSID, UNSEEN, Followers, Reader
+from pinchpoint.ceph.clients import GAP, ClientReading, Clients, Instance, Integral, Series
+from pinchpoint.ceph.follower import FSID, UNSEEN, DaemonReader, Followers
 from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.ceph.sockets import is_ceph_client
 from pinchpoint.metrics import (
@@ -85,7 +85,7 @@ def counters(dump: PerfDump) -> Iterator[tuple[Series, float]]:
                     yield (CEPH_CLIENT_IO_SECONDS, operation, name), latency.total
 
 
-class ClientReader(Reader):
+class ClientReader(DaemonReader):
     """What one admin socket of a client says."""
 
     questions = (Question("perf dump"),)
@@ -93,7 +93,7 @@ class ClientReader(Reader):
     names = False
 
     def __init__(self) -> None:
-        self.reading = Reading({}, {})
+        self.reading = ClientReading({}, {})
         """What the last answer said; to be read under the follower's lock."""
         self._integral = Integral()
         self._last: tuple[float, float] | None = None
@@ -118,7 +118,7 @@ class ClientReader(Reader):
             if self._last is not None and 0 < now - self._last[0] <= GAP:
                 inflight["mds"] = max(0.0, sum(waited) - self._last[1]) / (now - self._last[0])
             self._last = now, sum(waited)
-        self.reading = Reading(inflight, found)
+        self.reading = ClientReading(inflight, found)
 
     def points(self, daemon: str) -> Iterator[Point]:
         """Yield nothing: the series of a client are sums over its readers, see `CephClient.points`."""
@@ -168,7 +168,7 @@ class CephClient(Probe):
                     problem, reading, cluster = follower.problem, follower.reader.reading, follower.cluster
                 own = own or problem not in GONE
                 if problem == "new":  # neither blind nor known: what it did until now is of before
-                    yield Instance((follower, problem), process.owner, Reading({}, {}))
+                    yield Instance((follower, problem), process.owner, ClientReading({}, {}))
                 elif problem not in GONE | UNSEEN:
                     yield Instance(follower, process.owner, None if problem else reading, cluster)
             if not own:

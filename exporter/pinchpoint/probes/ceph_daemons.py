@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from pinchpoint.ceph import follower
 from pinchpoint.ceph.asok import Question
-from pinchpoint.ceph.follower import Reader
+from pinchpoint.ceph.follower import DaemonReader
 from pinchpoint.model import Point
 from pinchpoint.probes.daemon import DaemonProbe
 
@@ -21,12 +21,12 @@ class CephDaemons(DaemonProbe):
     help = "whether Ceph's monitors and managers on this host answer or are stuck (admin sockets)"
     metrics = follower.METRICS
 
-    def reader(self) -> Reader:
+    def reader(self) -> DaemonReader:
         """Return a reader for one more daemon."""
         return _Alive()
 
 
-class _Alive(Reader):
+class _Alive(DaemonReader):
     """Asks the cheapest question there is, only to have an answer."""
 
     questions = (Question("version", every=2.0),)

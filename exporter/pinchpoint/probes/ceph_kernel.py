@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinchpoint.ceph import clients
-from pinchpoint.ceph.clients import Clients, Instance, Integral, Reading, Series
+from pinchpoint.ceph.clients import ClientReading, Clients, Instance, Integral, Series
 from pinchpoint.host.procfs import FormatError, decode, read_bytes
 from pinchpoint.host.sysfs import read_text
 from pinchpoint.metrics import (
@@ -36,7 +36,7 @@ from pinchpoint.metrics import (
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 
-__all__ = ["CephKernel", "Latency", "RunningSum", "parse_latency", "parse_mdsc", "parse_osdc", "parse_status"]
+__all__ = ["CephKernel", "KernelLatency", "RunningSum", "parse_latency", "parse_mdsc", "parse_osdc", "parse_status"]
 
 
 DIRECTORY = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.client\d{1,19}")
@@ -57,7 +57,7 @@ DATA = ("read", "write", "copyfrom")
 OPERATIONS = ("read", "write", "metadata")
 
 
-class Latency(NamedTuple):
+class KernelLatency(NamedTuple):
     """One line of the table of latencies; times in seconds."""
 
     number: int
@@ -92,13 +92,13 @@ def parse_mdsc(raw: bytes) -> int:
     return count
 
 
-def parse_latency(raw: bytes) -> dict[str, Latency]:
+def parse_latency(raw: bytes) -> dict[str, KernelLatency]:
     """Return the table of latencies in ``metrics/latency``, or among the other tables of ``metrics``, by item.
 
     Its columns are item, total, avg_lat(us), min_lat(us), max_lat(us), stdev(us); damaged lines are left out. Raises
     FormatError where there is no such table.
     """
-    found: dict[str, Latency] = {}
+    found: dict[str, KernelLatency] = {}
     inside = seen = False
     for line in raw.splitlines():
         name, *fields = line.split() or (b"",)
@@ -108,7 +108,7 @@ def parse_latency(raw: bytes) -> dict[str, Latency]:
         elif inside and len(fields) == 5 and all(field.isdigit() and len(field) <= 19 for field in fields[:4]):
             total, *times = map(int, fields[:4])
             mean, shortest, longest = (time / MICROSECONDS_PER_SECOND for time in times)
-            found[decode(name)] = Latency(total, mean, shortest, longest)
+            found[decode(name)] = KernelLatency(total, mean, shortest, longest)
     if not seen:
         raise FormatError(f"no table of latencies: {raw[:80]!r}")
     return found
@@ -131,11 +131,11 @@ class RunningSum:
     longer or shorter, which is 1 ms after a million.
     """
 
-    def __init__(self, first: Latency) -> None:
+    def __init__(self, first: KernelLatency) -> None:
         self.number = first.number
         self.seconds = first.number * first.mean
 
-    def look(self, found: Latency) -> None:
+    def look(self, found: KernelLatency) -> None:
         """Add what happened since the last look."""
         new = max(0, found.number - self.number)
         low, high = self.seconds + new * found.shortest, self.seconds + new * found.longest
@@ -158,7 +158,7 @@ class _Client:
         except OSError:
             return ""
 
-    def read(self, now: float) -> Reading:
+    def read(self, now: float) -> ClientReading:
         """Return what the client says. Raises OSError where it is gone or may not be read, FormatError."""
         inflight = {"osd": float(parse_osdc(read_bytes(self.path / "osdc", HEAD_SIZE)))}
         if (raw := self._optional("mdsc")) is not None:
@@ -169,7 +169,7 @@ class _Client:
             counters[CEPH_CLIENT_INFLIGHT_SECONDS, target, ""] = self._inflight[target].seconds
         if (raw := self._optional("metrics/latency", "metrics")) is not None:
             counters |= self._latencies(parse_latency(raw))
-        return Reading(inflight, counters)
+        return ClientReading(inflight, counters)
 
     def blocklisted(self) -> bool | None:
         """Return whether the cluster has shut it out, None where the kernel does not say. Raises FormatError."""
@@ -179,7 +179,7 @@ class _Client:
             return None
         return None if raw is None else parse_status(raw)
 
-    def _latencies(self, table: Mapping[str, Latency]) -> Iterator[tuple[Series, float]]:
+    def _latencies(self, table: Mapping[str, KernelLatency]) -> Iterator[tuple[Series, float]]:
         yield (CEPH_CLIENT_REQUESTS, "osd", ""), sum(table[item].number for item in DATA if item in table)
         for item in OPERATIONS:
             if item not in table:

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar
 
-from pinchpoint.ceph.follower import Followers, Reader
+from pinchpoint.ceph.follower import DaemonReader, Followers
 from pinchpoint.ceph.readings import option_points
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
@@ -25,7 +25,7 @@ class DaemonProbe(Probe):
         self._followers = Followers(host.procfs, host.rootfs, host.processes, self.classes, self.reader)
 
     @abstractmethod
-    def reader(self) -> Reader:
+    def reader(self) -> DaemonReader:
         """Return a reader for one more daemon."""
 
     def sample(self, now: float) -> None:

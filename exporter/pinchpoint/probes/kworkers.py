@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from pinchpoint.bpf.choice import AUTO, SourceError
+from pinchpoint.bpf.choice import AUTO, UnusableSourceError
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.workqueues import TracedSource
 from pinchpoint.host.sysfs import block_device_name
@@ -14,7 +14,7 @@ from pinchpoint.metrics import KWORKER_SOURCE_INFO
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
 from pinchpoint.threads.processes import Processes
-from pinchpoint.threads.role_table import METRICS, RoleTable, RoleUse
+from pinchpoint.threads.role_table import METRICS, RoleTable, RoleTotals
 from pinchpoint.threads.roles import KWORKER
 from pinchpoint.threads.work_source import CommSource, WorkSource
 
@@ -39,7 +39,7 @@ def choose_source(procfs: Path, processes: Processes, wanted: str = AUTO) -> Wor
     except (BpfError, OSError) as error:
         reason = f"no {TracedSource.name}: {error}"
     if wanted == TracedSource.name:
-        raise SourceError(reason)
+        raise UnusableSourceError(reason)
     log.info("workers are told apart by their names, %s", reason)
     return CommSource(procfs, processes, reason)
 
@@ -62,7 +62,7 @@ class Kworkers(Probe):
 
     def sample(self, now: float) -> None:
         """Charge what every worker used."""
-        used: dict[tuple[RoleUse, int], tuple[int, int]] = {}
+        used: dict[tuple[RoleTotals, int], tuple[int, int]] = {}
         for worker, work, run, wait in self._source.sample(now):
             use = self._use(worker, work)
             # All workers of a queue are one group: a backing device has one flush work, whichever worker runs it.
@@ -75,7 +75,7 @@ class Kworkers(Probe):
             self._table.settle(now - self._last)
         self._last = now
 
-    def _use(self, worker: int, work: str) -> RoleUse:
+    def _use(self, worker: int, work: str) -> RoleTotals:
         role, groups = self.host.roles.thread_role(KWORKER, work)
         if role.owner is None:
             return self._table.use(role, "host")

@@ -15,7 +15,7 @@ import msgspec
 from pinchpoint import resources
 from pinchpoint.ceph import follower
 from pinchpoint.ceph.asok import Question
-from pinchpoint.ceph.follower import Reader
+from pinchpoint.ceph.follower import DaemonReader
 from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.ceph.readings import PERF, Messages, Options, asked
 from pinchpoint.host.procfs import FormatError
@@ -158,7 +158,7 @@ def parse_cache_bytes(raw: bytes) -> int | None:
     return pool.bytes if pool else None
 
 
-class MdsReader(Reader):
+class MdsReader(DaemonReader):
     """What one MDS says of itself."""
 
     questions = (PERF, MEMPOOLS, *OPTIONS)

@@ -19,7 +19,7 @@ from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.resources import Resource
 
-__all__ = ["Memory", "parse_pressure", "parse_vmstat"]
+__all__ = ["MemoryProbe", "parse_pressure", "parse_vmstat"]
 
 PAGES = {
     "nr_dirty": MEMORY_DIRTY_BYTES,
@@ -65,7 +65,7 @@ def parse_pressure(raw: bytes) -> int:
     raise FormatError(f"not a pressure file: {raw[:80]!r}")
 
 
-class Memory(Probe):
+class MemoryProbe(Probe):
     """Dirty and writeback memory, allocation stalls, and the time in which a task stalled for memory (PSI)."""
 
     name = "memory"

@@ -16,7 +16,7 @@ import msgspec
 from pinchpoint import resources
 from pinchpoint.ceph import follower
 from pinchpoint.ceph.asok import Question
-from pinchpoint.ceph.follower import Reader
+from pinchpoint.ceph.follower import DaemonReader
 from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.ceph.readings import PERF, Messages, Options, asked
 from pinchpoint.host.procfs import FormatError
@@ -152,7 +152,7 @@ def throttle_name(logger: str) -> str:
     return ADDRESS.sub("", logger.removeprefix("throttle-"))
 
 
-class OsdReader(Reader):
+class OsdReader(DaemonReader):
     """What one OSD says of itself."""
 
     questions = (PERF, BLOCKED, *OPTIONS)

@@ -12,7 +12,7 @@ from pinchpoint.metrics import TASK_SOURCE_INFO, TASKS_FOLLOWED, TASKS_UNREADABL
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
 from pinchpoint.threads.processes import Process
-from pinchpoint.threads.role_table import METRICS, RoleTable, RoleUse
+from pinchpoint.threads.role_table import METRICS, RoleTable, RoleTotals
 from pinchpoint.threads.roleless import METRICS as UNKNOWN_METRICS
 from pinchpoint.threads.roleless import RESOURCE as UNKNOWN
 from pinchpoint.threads.roleless import WORTH, Hot, Name, UnknownThreads, hottest
@@ -53,7 +53,7 @@ class Tasks(Probe):
         super().__init__(host)
         self._source = source
         self._table = RoleTable()
-        self._uses: dict[Task, tuple[str, Process, RoleUse]] = {}
+        self._uses: dict[Task, tuple[str, Process, RoleTotals]] = {}
         self._processes: Mapping[int, Process] = {}
         self._generation = -1
         self._counted = self._closed = float("-inf")
@@ -114,7 +114,7 @@ class Tasks(Probe):
             return 1
         return 1 if self.host.roles.thread_role(process.class_, comm).role.unit is not None else SLOW_EVERY
 
-    def _use(self, task: Task) -> RoleUse | None:
+    def _use(self, task: Task) -> RoleTotals | None:
         process = self._processes.get(task.tgid)
         if process is None:
             return None
@@ -183,7 +183,7 @@ class Tasks(Probe):
     def _count(self, source: TaskSource) -> None:
         """Count the threads of each role again; what has gone is forgotten here."""
         self._table.clear_threads()
-        alive: dict[Task, tuple[str, Process, RoleUse]] = {}
+        alive: dict[Task, tuple[str, Process, RoleTotals]] = {}
         for task in source.tasks():
             use = self._use(task)
             if use is not None:

@@ -26,7 +26,7 @@ from pinchpoint.probes.base import Host, Probe
 from pinchpoint.threads.kernel_stacks import StackFile, state
 from pinchpoint.threads.task_source import ProcfsSource, Task, TaskUse, choose_times
 from pinchpoint.waits import division as worktime
-from pinchpoint.waits.datafiles import DataFiles, Place
+from pinchpoint.waits.datafiles import DataFiles, DataPlace
 from pinchpoint.waits.division import ProcessTime, ThreadTime
 from pinchpoint.waits.fuse import CEPH_FUSE, FuseMounts
 from pinchpoint.waits.spinning import Spin
@@ -86,7 +86,7 @@ class _Worker:
         self.threads: dict[Task, _Thread] = {}
         self.library = False
         """Whether it has the threads of a Ceph library."""
-        self.place: Place | None = None
+        self.place: DataPlace | None = None
         self.mount: int | None = None
         """The ceph-fuse that it waits for, by pid."""
         self.looked = float("-inf")

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 
 from pinchpoint.diagnosis.evidence import owner
 from pinchpoint.report.palette import IDLE_STATES, KINDS, SERIES, WAITS, wait_colour
-from pinchpoint.report.timeline import Line, Resource, Timeline
+from pinchpoint.report.timeline import Line, ResourceLine, RunLines
 from pinchpoint.report.words import printable
 
 __all__ = [
@@ -151,13 +151,13 @@ def _rows(bars: Sequence[Bar]) -> list[int]:
     return found
 
 
-def stacked_waits(timeline: Timeline) -> list[str]:
+def stacked_waits(timeline: RunLines) -> list[str]:
     """Return the wait classes that can be seen in a picture, from below."""
     seen = {wait for wait, line in timeline.waits.items() if any(value >= SEEN for value in line.values)}
     return [wait for wait in WAITS if wait in seen] + sorted(seen - WAITS.keys())
 
 
-def waits_chart(timeline: Timeline, span: Span) -> str:
+def waits_chart(timeline: RunLines, span: Span) -> str:
     """Return the shares of the benchmark's time by wait class, stacked."""
     layers = [(wait_colour(wait), timeline.waits[wait]) for wait in stacked_waits(timeline)]
     with _drawing():
@@ -167,7 +167,7 @@ def waits_chart(timeline: Timeline, span: Span) -> str:
         return _svg(figure, "What the benchmark's processes spend their time on")
 
 
-def busy_chart(timeline: Timeline, resources: Sequence[Resource], span: Span) -> str:
+def busy_chart(timeline: RunLines, resources: Sequence[ResourceLine], span: Span) -> str:
     """Return how busy each of these resources was, one small picture each."""
     shown = [resource for resource in resources if resource in timeline.busy][:HOSTS]
     with _drawing():
@@ -189,7 +189,7 @@ def busy_chart(timeline: Timeline, resources: Sequence[Resource], span: Span) ->
         return _svg(figure, "How busy the resources are that the verdicts name")
 
 
-def clock_chart(timeline: Timeline, span: Span) -> str:
+def clock_chart(timeline: RunLines, span: Span) -> str:
     """Return the clock of each host."""
     hosts = sorted(timeline.clocks)[:HOSTS]
     with _drawing():
@@ -210,7 +210,7 @@ def clock_chart(timeline: Timeline, span: Span) -> str:
         return _svg(figure, "Clock of the CPUs")
 
 
-def idle_chart(timeline: Timeline, span: Span) -> str:
+def idle_chart(timeline: RunLines, span: Span) -> str:
     """Return how much of the CPUs' time each idle state has, one small picture for each host."""
     hosts = sorted(timeline.idle)[:HOSTS]
     with _drawing():
@@ -228,7 +228,7 @@ def idle_colour(place: int, count: int) -> str:
     return IDLE_STATES[place * (len(IDLE_STATES) - 1) // max(1, count - 1) if count > 1 else -1]
 
 
-def cache_chart(timeline: Timeline, span: Span) -> str:
+def cache_chart(timeline: RunLines, span: Span) -> str:
     """Return the size of each MDS's cache beside its limit."""
     caches = sorted(timeline.caches)[:HOSTS]
     with _drawing():
@@ -307,7 +307,7 @@ def _share_axis(axes: Axes, ticks: Sequence[float] = (0, 0.25, 0.5, 0.75, 1)) ->
     axes.grid(axis="y")
 
 
-def _steps(timeline: Timeline, line: Line, span: Span) -> tuple[list[float], list[float]]:
+def _steps(timeline: RunLines, line: Line, span: Span) -> tuple[list[float], list[float]]:
     """Return the corners of a line that is level over each step, broken where there are no samples."""
     times: list[float] = []
     values: list[float] = []
@@ -321,7 +321,7 @@ def _steps(timeline: Timeline, line: Line, span: Span) -> tuple[list[float], lis
     return times, values
 
 
-def _stack(axes: Axes, timeline: Timeline, layers: Sequence[tuple[str, Line]], span: Span) -> None:
+def _stack(axes: Axes, timeline: RunLines, layers: Sequence[tuple[str, Line]], span: Span) -> None:
     floor: list[float] = []
     drawn = [_steps(timeline, line, span) for _, line in layers]
     # Where nothing at all is known there is a gap; a layer that is missing beside others is 0.

@@ -20,11 +20,11 @@ from pinchpoint.session.store import RunRecord
 
 __all__ = [
     "SCHEMA",
-    "Change",
     "Document",
-    "Figure",
-    "Host",
-    "Phase",
+    "DocumentFigure",
+    "DocumentHost",
+    "DocumentPhase",
+    "SettingChange",
     "build",
     "document_json",
     "ranking",
@@ -44,7 +44,7 @@ DECIMALS = 4
 NO_VERDICT: dict[str, Any] = {"waits": {}, "verdict": None, "ranking": [], "unknown": []}
 
 
-class Figure(msgspec.Struct):
+class DocumentFigure(msgspec.Struct):
     """One figure of a benchmark."""
 
     operation: str
@@ -53,14 +53,14 @@ class Figure(msgspec.Struct):
     printed: str
 
 
-class Host(msgspec.Struct):
+class DocumentHost(msgspec.Struct):
     """A host that was measured, and its settings."""
 
     host: str
     facts: dict[str, list[str]]
 
 
-class Phase(msgspec.Struct):
+class DocumentPhase(msgspec.Struct):
     """One phase of the run."""
 
     phase: str
@@ -70,13 +70,13 @@ class Phase(msgspec.Struct):
     start: float
     end: float | None
     seconds: float | None
-    results: list[Figure]
+    results: list[DocumentFigure]
     verdict: Verdict | None
     alerts: list[str] | None
     warnings: list[str]
 
 
-class Change(msgspec.Struct):
+class SettingChange(msgspec.Struct):
     """A setting that differs from the run that this one is compared with."""
 
     origin: str
@@ -102,11 +102,11 @@ class Document(msgspec.Struct):
     start: float
     end: float | None
     recorded: bool
-    scores: list[Figure]
-    hosts: list[Host]
-    phases: list[Phase]
+    scores: list[DocumentFigure]
+    hosts: list[DocumentHost]
+    phases: list[DocumentPhase]
     against: str | None
-    changed: list[Change]
+    changed: list[SettingChange]
     warnings: list[str]
 
 
@@ -154,11 +154,11 @@ def build(
         marker.end,
         recorded,
         _figures(marker.scores),
-        [Host(host, facts) for host, facts in sorted(known.items())],
+        [DocumentHost(host, facts) for host, facts in sorted(known.items())],
         phases,
         None if earlier is None else earlier.run,
         [
-            Change(str(found.origin), found.name, list(found.hosts), list(found.base), list(found.other))
+            SettingChange(str(found.origin), found.name, list(found.hosts), list(found.base), list(found.other))
             for found in changed.differences
         ],
         said,
@@ -172,7 +172,7 @@ def settings(record: RunRecord, known: Facts) -> Settings:
 
 def _phase(
     mark: PhaseMark, window: Window, alerts: Sequence[str] | None, benchmark: str, run: str, *, recorded: bool
-) -> Phase:
+) -> DocumentPhase:
     name = mark.benchmark or benchmark
     end = window.end
     found = None
@@ -182,7 +182,7 @@ def _phase(
     elif recorded:
         warnings.append("no samples: the recording has less than two moments of this phase")
     seconds = mark.seconds if mark.seconds is not None else None if end is None else max(0.0, end - mark.start)
-    return Phase(
+    return DocumentPhase(
         mark.name,
         name,
         str(mark.state),
@@ -213,8 +213,8 @@ def _beside(seconds: float, what: str) -> str:
     return f"{abs(seconds):.1f} s {'after' if seconds > 0 else 'before'} the phase's {what}"
 
 
-def _figures(results: Iterable[Result]) -> list[Figure]:
-    return [Figure(result.operation, result.unit, result.value, result.printed) for result in results]
+def _figures(results: Iterable[Result]) -> list[DocumentFigure]:
+    return [DocumentFigure(result.operation, result.unit, result.value, result.printed) for result in results]
 
 
 def document_json(document: Document) -> dict[str, Any]:
@@ -223,7 +223,7 @@ def document_json(document: Document) -> dict[str, Any]:
     return {**found, "phases": [_phase_json(phase) for phase in document.phases]}
 
 
-def _phase_json(phase: Phase) -> dict[str, Any]:
+def _phase_json(phase: DocumentPhase) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(phase, verdict=None))
     return {**found, **(NO_VERDICT if phase.verdict is None else verdict_json(phase.verdict))}
 

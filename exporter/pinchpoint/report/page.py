@@ -12,9 +12,9 @@ from markupsafe import Markup
 
 from pinchpoint import __version__
 from pinchpoint.report import charts, words
-from pinchpoint.report.document import Document, Host, Phase, ranking
+from pinchpoint.report.document import Document, DocumentHost, DocumentPhase, ranking
 from pinchpoint.report.palette import KINDS, SERIES, WAIT_WORDS, WAITS, wait_colour
-from pinchpoint.report.timeline import Resource, Timeline
+from pinchpoint.report.timeline import ResourceLine, RunLines
 from pinchpoint.rules import PAGES
 
 __all__ = ["important", "page"]
@@ -51,7 +51,7 @@ class Fact(NamedTuple):
     hosts: str
 
 
-def page(document: Document, timeline: Timeline) -> str:
+def page(document: Document, timeline: RunLines) -> str:
     """Return the page."""
     environment = Environment(
         loader=PackageLoader("pinchpoint.report", "."),
@@ -94,18 +94,18 @@ def _printable(value: Any) -> Any:
     return value
 
 
-def important(document: Document) -> list[Resource]:
+def important(document: Document) -> list[ResourceLine]:
     """Return the resources that the verdicts name, the most blamed first, and then what else answers for something."""
-    best: dict[Resource, tuple[bool, float]] = {}
+    best: dict[ResourceLine, tuple[bool, float]] = {}
     for phase in document.phases:
         for found, named in ranking(phase.verdict) if phase.verdict else ():
             if named or found.blame >= LEAST:
-                key = Resource(found.resource, found.owner, found.host)
+                key = ResourceLine(found.resource, found.owner, found.host)
                 best[key] = max(best.get(key, (False, 0.0)), (named, found.blame))
     return sorted(best, key=lambda key: (*(-value for value in best[key]), key))[:SHOWN]
 
 
-def _span(document: Document, timeline: Timeline) -> charts.Span:
+def _span(document: Document, timeline: RunLines) -> charts.Span:
     ends = [phase.end for phase in document.phases if phase.end is not None]
     end = document.end or max([*ends, *(end for _, end in timeline.steps[-1:])], default=document.start)
     starts = [phase.start for phase in document.phases]
@@ -125,7 +125,7 @@ def _bars(document: Document, span: charts.Span) -> list[charts.Bar]:
     ]
 
 
-def _shares(phase: Phase) -> Iterator[tuple[str, float, str, bool]]:
+def _shares(phase: DocumentPhase) -> Iterator[tuple[str, float, str, bool]]:
     """Yield the parts of the bar of a phase: wait class, share, colour, and whether there is room for the name."""
     order = {wait: place for place, wait in enumerate(WAITS)}
     waits = phase.verdict.waits if phase.verdict else {}
@@ -134,7 +134,7 @@ def _shares(phase: Phase) -> Iterator[tuple[str, float, str, bool]]:
             yield wait, share, wait_colour(wait), share >= LABELLED
 
 
-def _panels(document: Document, timeline: Timeline, span: charts.Span) -> Iterator[Panel]:
+def _panels(document: Document, timeline: RunLines, span: charts.Span) -> Iterator[Panel]:
     if timeline.waits:
         yield Panel(
             "What the benchmark waits for",
@@ -200,7 +200,7 @@ def _legend(names: Sequence[str]) -> list[Legend]:
     ]
 
 
-def _facts(hosts: Sequence[Host]) -> Iterator[Fact]:
+def _facts(hosts: Sequence[DocumentHost]) -> Iterator[Fact]:
     """Yield each setting once for all hosts that have it alike."""
     for name in sorted({name for host in hosts for name in host.facts}):
         values: dict[str, list[str]] = {}

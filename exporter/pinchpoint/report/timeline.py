@@ -14,7 +14,7 @@ from pinchpoint.diagnosis.window import with_ended
 from pinchpoint.metrics import MDS_CACHE_BYTES, MDS_CACHE_LIMIT_BYTES
 from pinchpoint.model import Snapshot, Snapshots, time_of
 
-__all__ = ["Line", "Resource", "Timeline", "Tracer", "step_of"]
+__all__ = ["Line", "ResourceLine", "RunLines", "Tracer", "step_of"]
 
 POINTS = 1000
 """Steps that a run of any length is divided into at most."""
@@ -26,7 +26,7 @@ GAP = 10.0
 """Seconds without samples (or three steps, if that is more) from which there is a gap, and not a long step."""
 
 
-class Resource(NamedTuple):
+class ResourceLine(NamedTuple):
     """One resource of one host."""
 
     resource: str
@@ -51,15 +51,15 @@ class Line:
 
 
 @dataclass(slots=True)
-class Timeline:
+class RunLines:
     """Lines over a run. The value of a step is a mean, of sizes and clocks the value at its end."""
 
     steps: list[tuple[float, float]] = field(default_factory=list)
     """Start and end of each, in Unix seconds."""
     waits: dict[str, Line] = field(default_factory=dict)
     """Share of the time of the run's processes, by wait class."""
-    busy: dict[Resource, Line] = field(default_factory=dict)
-    serves: dict[Resource, tuple[str, ...]] = field(default_factory=dict)
+    busy: dict[ResourceLine, Line] = field(default_factory=dict)
+    serves: dict[ResourceLine, tuple[str, ...]] = field(default_factory=dict)
     thresholds: dict[str, float] = field(default_factory=dict)
     """Of a resource, where its exporter says one."""
     clocks: dict[str, Line] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Tracer:
     """Takes the moments of a recording one after the other, oldest first, and makes the timeline of one run."""
 
     def __init__(self, run: str, benchmarks: Iterable[str], step: float) -> None:
-        self.timeline = Timeline()
+        self.timeline = RunLines()
         self._run = run
         self._benchmarks = frozenset(benchmarks)
         self._step = step
@@ -135,7 +135,7 @@ class Tracer:
     def _host(self, place: int, host: str, use: Usage) -> None:
         line = self.timeline
         for found in use.resources:
-            key = Resource(found.resource, found.owner, host)
+            key = ResourceLine(found.resource, found.owner, host)
             line.busy.setdefault(key, Line()).put(place, found.busy)
             line.serves[key] = found.serves
             if found.threshold is not None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 from pinchpoint.figures import format_figure
-from pinchpoint.report.document import Change, Document, Figure, Phase
+from pinchpoint.report.document import Document, DocumentFigure, DocumentPhase, SettingChange
 
 __all__ = [
     "change_text",
@@ -39,7 +39,7 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
-def figure_text(figure: Figure, *, bare: bool = False) -> str:
+def figure_text(figure: DocumentFigure, *, bare: bool = False) -> str:
     """Return a figure as a person reads it: ``write 1.21 GiB/s``; `bare` without what was measured."""
     value = f"{figure.value:.4g}" if figure.unit in UNITLESS else format_figure(figure.value, figure.unit)
     return printable(value if bare else f"{figure.operation} {value}".strip())
@@ -76,7 +76,7 @@ def phase_names(document: Document) -> list[str]:
     return found
 
 
-def verdict_text(phase: Phase) -> str:
+def verdict_text(phase: DocumentPhase) -> str:
     """Return the verdict of a phase in a few words."""
     return printable(phase.verdict.words) if phase.verdict is not None else "no samples"
 
@@ -111,7 +111,7 @@ def command_text(document: Document) -> str:
     return printable(shlex.join(document.command))
 
 
-def change_text(change: Change) -> tuple[str, str, str]:
+def change_text(change: SettingChange) -> tuple[str, str, str]:
     """Return what changed, its value before and its value now."""
     where = f" on {', '.join(change.hosts)}" if change.hosts else ""
     name = f"tag {change.name}" if change.origin == "tag" else f"{change.name}{where}"

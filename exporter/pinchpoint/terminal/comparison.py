@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from pinchpoint.diagnosis.comparison import Comparison, Figure, Group, Row, Verdict
+from pinchpoint.diagnosis.comparison import Assessment, ComparedFigure, Comparison, GroupFigure, RunGroup
 from pinchpoint.figures import format_figure
 from pinchpoint.runs import RunState
 from pinchpoint.terminal.plain import clean
@@ -20,13 +20,13 @@ from pinchpoint.terminal.shifts import shift_parts
 __all__ = ["STYLES", "bare_figure", "comparison_parts", "notes", "row_label", "share"]
 
 STYLES = {
-    Verdict.FASTER: "green",
-    Verdict.BETTER: "green",
-    Verdict.SLOWER: "red",
-    Verdict.WORSE: "red",
-    Verdict.NOISE: "dim",
-    Verdict.UNPROVED: "dim",
-    Verdict.UNKNOWN: "dim",
+    Assessment.FASTER: "green",
+    Assessment.BETTER: "green",
+    Assessment.SLOWER: "red",
+    Assessment.WORSE: "red",
+    Assessment.NOISE: "dim",
+    Assessment.UNPROVED: "dim",
+    Assessment.UNKNOWN: "dim",
 }
 SINGLE = (
     "one run each: spread unknown, so nothing is said to be faster or slower. Repeat the runs and compare groups of "
@@ -69,11 +69,11 @@ def notes(comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
     """Yield what the words mean that the comparisons have."""
     rows = [row for comparison in comparisons for row in comparison.rows]
     verdicts = {row.verdict for row in rows}
-    if Verdict.UNKNOWN in verdicts:
+    if Assessment.UNKNOWN in verdicts:
         yield _Note(SINGLE)
     if any(row.noise is not None for row in rows):
         yield _Note(NOISE)
-    if Verdict.UNPROVED in verdicts:
+    if Assessment.UNPROVED in verdicts:
         yield _Note(UNPROVED)
     if any("short" in mark for row in rows for mark in row.marks):
         yield _Note(SHORT)
@@ -83,7 +83,7 @@ def notes(comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
         yield _Note(f"{NO_FACTS}{clean(', '.join(sorted(unknown)))}.")
 
 
-def _group(side: str, group: Group) -> Iterator[RenderableType]:
+def _group(side: str, group: RunGroup) -> Iterator[RenderableType]:
     for index, run in enumerate(group.runs):
         yield Text(f"{side if index == 0 else '':<5} {clean(run.run)}  {_standing(run)}", no_wrap=False)
         note = group.settings[index].note if index < len(group.settings) else ""
@@ -123,7 +123,7 @@ class _Note:
 class _Rows:
     """The figures of a comparison."""
 
-    rows: Sequence[Row]
+    rows: Sequence[ComparedFigure]
     named: bool
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -144,7 +144,7 @@ class _Rows:
         yield Text()
 
 
-def _table(rows: Sequence[Row], labels: Sequence[str]) -> Table:
+def _table(rows: Sequence[ComparedFigure], labels: Sequence[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     longest = max((len(label) for label in labels), default=0)
     table.add_column("phase", overflow="fold", min_width=min(longest, LABEL_WIDTH))
@@ -165,7 +165,7 @@ def _table(rows: Sequence[Row], labels: Sequence[str]) -> Table:
     return table
 
 
-def row_label(row: Row, rows: Sequence[Row], *, named: bool) -> str:
+def row_label(row: ComparedFigure, rows: Sequence[ComparedFigure], *, named: bool) -> str:
     """Return what a row is called among others; `named` puts its benchmark before it."""
     key = row.key
     words = [key.benchmark] if named else []
@@ -178,7 +178,7 @@ def row_label(row: Row, rows: Sequence[Row], *, named: bool) -> str:
     return clean(" ".join(words))
 
 
-def _value(row: Row, figure: Figure | None) -> str:
+def _value(row: ComparedFigure, figure: GroupFigure | None) -> str:
     return "-" if figure is None else clean(bare_figure(figure.mean, row.key.unit))
 
 
@@ -192,8 +192,8 @@ def share(value: float | None, *, sign: bool = False) -> str:
     return f"{percent:+.1f}%" if sign else f"{percent:.1f}%"
 
 
-def _words(row: Row) -> str:
+def _words(row: ComparedFigure) -> str:
     verdict = str(row.verdict)
-    if row.verdict is Verdict.ONE_SIDED:
+    if row.verdict is Assessment.ONE_SIDED:
         verdict = "only in base" if row.other is None else "only in other"
     return "; ".join([verdict, *row.marks])

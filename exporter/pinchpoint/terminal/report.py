@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pinchpoint.report import words
-from pinchpoint.report.document import Document, Phase
+from pinchpoint.report.document import Document, DocumentPhase
 from pinchpoint.terminal.plain import clean
 
 __all__ = ["report_parts"]
@@ -59,7 +59,7 @@ def _head(document: Document) -> Iterator[Text]:
         yield Text(f"imported from {clean(document.origin)}", style="dim")
 
 
-def _table(phases: Sequence[Phase], names: Sequence[str]) -> Table:
+def _table(phases: Sequence[DocumentPhase], names: Sequence[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     longest = max(map(len, names))
     table.add_column("phase", overflow="fold", min_width=min(longest, PHASE_WIDTH))
@@ -80,13 +80,13 @@ def _table(phases: Sequence[Phase], names: Sequence[str]) -> Table:
     return table
 
 
-def _waits(phase: Phase, most: int, least: float = 0.0) -> str:
+def _waits(phase: DocumentPhase, most: int, least: float = 0.0) -> str:
     waits = phase.verdict.waits if phase.verdict else {}
     ordered = sorted(waits.items(), key=lambda item: -item[1])
     return "  ".join(f"{clean(wait)} {share:.0%}" for wait, share in ordered[:most] if share >= max(least, 0.005))
 
 
-def _details(phase: Phase) -> list[tuple[str, list[str]]]:
+def _details(phase: DocumentPhase) -> list[tuple[str, list[str]]]:
     """Return the lines on a phase, by what they are; empty where the table has said everything."""
     found: list[tuple[str, Sequence[str]]] = []
     if (verdict := phase.verdict) is not None:

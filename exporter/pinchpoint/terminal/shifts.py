@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pinchpoint.diagnosis.comparison import Comparison, Move, Place
+from pinchpoint.diagnosis.comparison import Comparison, Move, PhasePlace
 from pinchpoint.diagnosis.knobs import Difference, Knobs, Origin
 from pinchpoint.diagnosis.marks import Bottleneck
 from pinchpoint.diagnosis.verdict import Kind
@@ -53,7 +53,7 @@ def _knobs(knobs: Knobs) -> Iterator[RenderableType]:
         yield Text()
 
 
-def phase_name(place: Place, *, named: bool) -> str:
+def phase_name(place: PhasePlace, *, named: bool) -> str:
     """Return what a phase is called; `named` puts its benchmark before it."""
     words = [place.benchmark] if named else []
     words.append(place.phase)

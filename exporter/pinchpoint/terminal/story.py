@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pinchpoint.diagnosis.comparison import CLAIMS, Comparison, Group, Row, Verdict
+from pinchpoint.diagnosis.comparison import CLAIMS, Assessment, ComparedFigure, Comparison, RunGroup
 from pinchpoint.diagnosis.score import score_factors
 from pinchpoint.terminal.comparison import STYLES, bare_figure, notes, row_label, share
 from pinchpoint.terminal.plain import clean
@@ -22,7 +22,7 @@ SHOWN = 3
 """Phases, bottlenecks and settings that a step shows at most."""
 LABEL_WIDTH = 28
 """Columns that the names of runs are padded to at most."""
-GROUPS = (("beyond noise", CLAIMS), ("changed", {Verdict.UNKNOWN}))
+GROUPS = (("beyond noise", CLAIMS), ("changed", {Assessment.UNKNOWN}))
 """What the phases of a step are listed under; those that may be noise are not worth a line."""
 
 
@@ -53,13 +53,13 @@ def _head(comparison: Comparison, longest: int, *, named: bool) -> Text:
             f"{label}  {', '.join(f'{number} {verdict}' for verdict, number in counts.items()) or 'no figures'}"
         )
     change = f"  {share(row.change, sign=True):>7}  "
-    between = " of" if row.verdict is Verdict.NOISE else ", noise"
+    between = " of" if row.verdict is Assessment.NOISE else ", noise"
     words = str(row.verdict) if row.noise is None else f"{row.verdict}{between} {share(row.noise)}"
     marks = f"; {', '.join(row.marks)}" if row.marks else ""
     return Text.assemble(f"{label}  {_figure(row)}{change}", (words + marks, STYLES.get(row.verdict, "")))
 
 
-def _figure(row: Row, *, base: bool = False) -> str:
+def _figure(row: ComparedFigure, *, base: bool = False) -> str:
     figure = row.base if base else row.other
     value = "-" if figure is None else clean(bare_figure(figure.mean, row.key.unit))
     return f"{value:>10}"
@@ -89,7 +89,7 @@ def _some(word: str, words: Sequence[str], between: str = ", ") -> Iterator[tupl
         yield word, between.join(words[:SHOWN]) + more
 
 
-def _notes(group: Group) -> list[str]:
+def _notes(group: RunGroup) -> list[str]:
     return [clean(settings.note) for settings in group.settings if settings.note]
 
 
@@ -110,5 +110,5 @@ def _summary(comparisons: Sequence[Comparison]) -> Iterator[Text]:
     counts = Counter(comparison.headline.verdict for comparison in comparisons if comparison.headline is not None)
     if counts:
         steps = sum(counts.values())
-        words = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+        words = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Assessment if counts[verdict])
         yield Text(f"{steps} {'step' if steps == 1 else 'steps'}: {words}")

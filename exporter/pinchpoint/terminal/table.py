@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from pinchpoint.diagnosis.usage import Level, ResourceUse, Usage
+from pinchpoint.diagnosis.usage import Fullness, ResourceUse, Usage
 from pinchpoint.diagnosis.verdict import Verdict
 from pinchpoint.figures import format_result
 from pinchpoint.session.session import PhaseRecord
@@ -76,12 +76,12 @@ def _resources(found: Usage | None, verdict: Verdict | None) -> Text:
     if found is None:
         return Text("no samples")
     named = {(limit.resource, limit.owner) for limit in verdict.limits} if verdict is not None else set()
-    busy = [use for use in found.resources if use.busy >= LEAST_BUSY or use.level is Level.FULL]
+    busy = [use for use in found.resources if use.busy >= LEAST_BUSY or use.level is Fullness.FULL]
     shown = sorted(busy, key=lambda use: (use.resource, use.owner) not in named)[:SHOWN]
     return Text("\n").join([_resource(use) for use in shown]) if shown else Text("nothing above 20 %")
 
 
 def _resource(use: ResourceUse) -> Text:
-    full = use.level is Level.FULL
+    full = use.level is Fullness.FULL
     line = f"{'!' if full else ' '} {use.resource} {use.owner} {use.busy:.0%}, {use.saturated:.0%}"
     return Text(line, style="bold" if full else "")

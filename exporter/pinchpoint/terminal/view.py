@@ -16,14 +16,14 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from pinchpoint.diagnosis import unknown
-from pinchpoint.diagnosis.progress import Phase, Run
+from pinchpoint.diagnosis.progress import ActivePhase, Run
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.diagnosis.usage import (
     BlindProbe,
     Clock,
+    Fullness,
     Idle,
-    Level,
-    Memory,
+    MemoryUse,
     ResourceUse,
     RoleUse,
     SilentDaemon,
@@ -52,8 +52,8 @@ VERDICT_LINES = 7
 """Lines on each benchmark's verdict at most."""
 VERDICT_STYLES = {Kind.RESOURCE: "bold red", Kind.SEVERAL: "bold red", Kind.STUCK: "bold red", Kind.IDLE: "dim"}
 
-STYLES = {Level.NORMAL: "", Level.NEAR: "yellow", Level.FULL: "bold red"}
-WORDS = {Level.NORMAL: "", Level.NEAR: "near", Level.FULL: "FULL"}
+STYLES = {Fullness.NORMAL: "", Fullness.NEAR: "yellow", Fullness.FULL: "bold red"}
+WORDS = {Fullness.NORMAL: "", Fullness.NEAR: "near", Fullness.FULL: "FULL"}
 HEADING = "underline"
 
 
@@ -182,7 +182,9 @@ class _Painter:
                 yield Text()
             yield from self.host(host, lines)
         if len(shown) < len(hosts):
-            yield self._line((f"{len(hosts) - len(shown)} more do not fit: the window is too low", STYLES[Level.NEAR]))
+            yield self._line(
+                (f"{len(hosts) - len(shown)} more do not fit: the window is too low", STYLES[Fullness.NEAR])
+            )
 
     def _share(self, hosts: Sequence[HostView], height: int) -> list[int]:
         """Return how many of `height` lines each host gets: what one does not need is for the others."""
@@ -258,7 +260,7 @@ class _Painter:
     def _no_usage(self, host: HostView) -> Text:
         if isinstance(host.state, Down):
             text = f"  DOWN for {duration(host.state.seconds)}: {host.state.reason}"
-            return self._line((host.name, "bold"), (text, STYLES[Level.FULL]))
+            return self._line((host.name, "bold"), (text, STYLES[Fullness.FULL]))
         return self._line((host.name, "bold"), (f" ({host.note})  waiting for the second sample", ""))
 
     def _header(self, host: HostView, use: Usage, fullest: Sequence[ResourceUse]) -> Text:
@@ -285,18 +287,22 @@ class _Painter:
         name = f"{run.benchmark:<6} "
         for phase in run.phases:
             words, stalled = _progress(phase, run, now)
-            yield self._line((name, "bold"), (words, STYLES[Level.FULL if stalled else Level.NORMAL]))
+            yield self._line((name, "bold"), (words, STYLES[Fullness.FULL if stalled else Fullness.NORMAL]))
         if not run.phases:
             state = run.state if run.valid or run.state != "finished" else "finished, and calls its result invalid"
             if run.end is not None:
                 state += f", {duration(now - run.end)} ago"
-            yield self._line((name, "bold"), (state, STYLES[Level.FULL if run.state == "failed" else Level.NORMAL]))
+            yield self._line(
+                (name, "bold"), (state, STYLES[Fullness.FULL if run.state == "failed" else Fullness.NORMAL])
+            )
         if run.results:
             # The newest comes first: what does not fit is what has been known for longest.
             done = [f"{phase} {bare_figure(result.value, result.unit)}" for phase, result in run.results[::-1]]
             yield self._line((" " * len(name), ""), (f"so far: {', '.join(done)}", ""))
         if run.blind:
-            yield self._line((" " * len(name), ""), (f"not allowed to see: {', '.join(run.blind)}", STYLES[Level.NEAR]))
+            yield self._line(
+                (" " * len(name), ""), (f"not allowed to see: {', '.join(run.blind)}", STYLES[Fullness.NEAR])
+            )
 
     @property
     def _bar_width(self) -> int:
@@ -340,12 +346,12 @@ class _Painter:
 
     def _foot(self, use: Usage) -> Iterator[Text]:
         if (strange := use.unknown) is not None and unknown.hot(strange):
-            style = STYLES[Level.FULL if unknown.full(strange) else Level.NEAR]
+            style = STYLES[Fullness.FULL if unknown.full(strange) else Fullness.NEAR]
             yield self._line((unknown.short(strange), style))
         yield self._cpus(use)
         yield self._line(("memory " + _memory(use.memory), ""))
         if dark := [*map(_silent, use.silent), *map(_blind, use.blind)]:
-            yield self._line(("blind  " + ", ".join(dark), STYLES[Level.FULL]))
+            yield self._line(("blind  " + ", ".join(dark), STYLES[Fullness.FULL]))
         if use.absent:
             yield self._line(("absent " + ", ".join(use.absent), ""))
 
@@ -380,12 +386,12 @@ def _lines(use: Usage) -> int:
     return 1 + runs + tables + 2 + strange + bool(use.blind or use.silent) + bool(use.absent)
 
 
-def _phase(phase: Phase, now: float) -> str:
+def _phase(phase: ActivePhase, now: float) -> str:
     words = f"{phase.benchmark} {phase.phase}"
     return words if phase.start is None else f"{words} {duration(now - phase.start)}"
 
 
-def _progress(phase: Phase, run: Run, now: float) -> tuple[str, bool]:
+def _progress(phase: ActivePhase, run: Run, now: float) -> tuple[str, bool]:
     """Return what is known of a phase that goes on, and whether it seems to hang."""
     words = [phase.phase]
     if phase.number is not None:
@@ -424,7 +430,7 @@ def _bytes(value: float | None) -> str:
     raise AssertionError
 
 
-def _memory(memory: Memory) -> str:
+def _memory(memory: MemoryUse) -> str:
     limit = "" if memory.dirty_threshold is None else f" of {_bytes(memory.dirty_threshold)}"
     stalls = "unknown" if memory.stalls is None else f"{memory.stalls:.0f}"
     return f"dirty {_bytes(memory.dirty)}{limit}, writeback {_bytes(memory.writeback)}, reclaim stalls {stalls}"
@@ -456,13 +462,13 @@ def _silent(daemon: SilentDaemon) -> str:
     return f"{daemon.daemon} ({'stuck' if daemon.stuck else daemon.reason})"
 
 
-def _health(use: Usage) -> tuple[str, str, Level]:
+def _health(use: Usage) -> tuple[str, str, Fullness]:
     """Return how well the host is sampled and what that costs, in a few words, and how bad it is."""
     cost = "" if use.own.cpu is None else f", costs {use.own.cpu * 100:.1f}% CPU"
     if use.seconds <= 0:
-        return "no time between samples", "", Level.NEAR
+        return "no time between samples", "", Fullness.NEAR
     if dark := len(use.blind) + len(use.silent):
-        return f"{dark} blind", cost, Level.FULL
+        return f"{dark} blind", cost, Fullness.FULL
     if use.own.lost_share >= WORTH_SHOWING:
-        return f"{_percent(use.own.lost_share)} of samples lost", cost, Level.NEAR
-    return "sampling ok", cost, Level.NORMAL
+        return f"{_percent(use.own.lost_share)} of samples lost", cost, Fullness.NEAR
+    return "sampling ok", cost, Fullness.NORMAL

@@ -14,7 +14,7 @@ from pinchpoint.model import Point
 from pinchpoint.resources import Resource
 from pinchpoint.threads.roles import Role
 
-__all__ = ["METRICS", "RoleTable", "RoleUse"]
+__all__ = ["METRICS", "RoleTable", "RoleTotals"]
 
 METRICS = (THREAD_CPU_SECONDS, THREAD_RUNQUEUE_SECONDS, THREADS, *resources.METRICS)
 
@@ -25,7 +25,7 @@ OWNER_LIMIT = 128
 """Owners per role; what comes later is charged to the owner ``more``."""
 
 
-class RoleUse:
+class RoleTotals:
     """One role of one owner: its totals, and what its serial units used in the sample that is being taken."""
 
     __slots__ = ("_groups", "alive", "counted", "cpu", "resource", "role", "threads", "wait")
@@ -90,11 +90,11 @@ class RoleTable:
     """Every role and owner that was ever seen on this host."""
 
     def __init__(self) -> None:
-        self._uses: dict[tuple[str, str], RoleUse] = {}
+        self._uses: dict[tuple[str, str], RoleTotals] = {}
         self._owners: dict[str, int] = {}
-        self._touched: set[RoleUse] = set()
+        self._touched: set[RoleTotals] = set()
 
-    def use(self, role: Role, owner: str) -> RoleUse:
+    def use(self, role: Role, owner: str) -> RoleTotals:
         """Return the entry of a role and an owner."""
         key = (role.name, owner)
         if (use := self._uses.get(key)) is None:
@@ -104,7 +104,7 @@ class RoleTable:
             full = None
             if role.unit is not None:
                 full = Resource(role.name, owner, role.serves, role.threshold, ("runqueue",))
-            use = self._uses[key] = RoleUse(role, full)
+            use = self._uses[key] = RoleTotals(role, full)
         return use
 
     def _make_room(self, role: str) -> bool:
@@ -122,7 +122,7 @@ class RoleTable:
         self._touched.discard(self._uses.pop((role, owner)))
         self._owners[role] -= 1
 
-    def charge(self, use: RoleUse, group: int, run: int, wait: int) -> None:
+    def charge(self, use: RoleTotals, group: int, run: int, wait: int) -> None:
         """Charge nanoseconds that one thread of `group` used."""
         use.charge(group, run, wait)
         self._touched.add(use)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pinchpoint.host.procfs import FormatError, Mount, parse_file_info, parse_mounts, read_bytes
 from pinchpoint.waits.stack_rules import FUSE, WaitRules
 
-__all__ = ["DataFiles", "Place"]
+__all__ = ["DataFiles", "DataPlace"]
 
 FILES = 64
 """Open files of a process that are looked at, 1 to 5 us each."""
@@ -27,7 +27,7 @@ IN_MEMORY = frozenset({"devtmpfs", "tmpfs", "ramfs"})
 """File systems on which device nodes are looked for: these answer from memory."""
 
 
-class Place(NamedTuple):
+class DataPlace(NamedTuple):
     """Where a process has its data."""
 
     wait: str
@@ -45,28 +45,28 @@ class DataFiles:
         self._rules = rules
         self._tables: dict[str, tuple[float, list[Mount]]] = {}
 
-    def place(self, pid: int, now: float) -> Place | None:
+    def place(self, pid: int, now: float) -> DataPlace | None:
         """Return where a process has its data, None where no open file tells; `now` is a monotonic time in seconds.
 
         Files that bypass the page cache come first, as aio needs them; then those on network file systems, since a
         benchmark of these keeps its logs on a disk.
         """
         mounts = {mount.number: mount for mount in self._mounts(pid, now)}
-        best: tuple[tuple[bool, bool], Place] | None = None
+        best: tuple[tuple[bool, bool], DataPlace] | None = None
         for place, direct in self._open(pid, mounts):
             rank = direct, place.wait != "disk"
             if best is None or rank > best[0]:
                 best = rank, place
         return None if best is None else best[1]
 
-    def fuse_mount(self, pid: int, now: float) -> Place | None:
+    def fuse_mount(self, pid: int, now: float) -> DataPlace | None:
         """Return the FUSE mount of Ceph that a process sees; None where it sees none, or other FUSE mounts as well.
 
         Where there are several of Ceph it is nobody knows which: one without a place. `now` is a monotonic time.
         """
         fuse = [mount for mount in self._mounts(pid, now) if mount.fstype.partition(".")[0] in ("fuse", "fuseblk")]
         places = [
-            Place(FUSE, mount.fstype, mount.point)
+            DataPlace(FUSE, mount.fstype, mount.point)
             for mount in fuse
             if self._rules.filesystem(mount.fstype, mount.source) == FUSE
         ]
@@ -74,7 +74,7 @@ class DataFiles:
             return None
         return places[0] if len(places) == 1 else places[0]._replace(point="")
 
-    def _open(self, pid: int, mounts: dict[int | None, Mount]) -> Iterator[tuple[Place, bool]]:
+    def _open(self, pid: int, mounts: dict[int | None, Mount]) -> Iterator[tuple[DataPlace, bool]]:
         directory = f"{self._procfs}/{pid}"
         try:
             numbers = sorted(int(name) for name in os.listdir(f"{directory}/fd"))
@@ -96,7 +96,7 @@ class DataFiles:
             else:
                 wait = self._rules.filesystem(mount.fstype, mount.source)
             if wait is not None:
-                yield Place(wait, mount.fstype, mount.point), bool(info.flags & os.O_DIRECT)
+                yield DataPlace(wait, mount.fstype, mount.point), bool(info.flags & os.O_DIRECT)
 
     def _device(self, link: str, path: str) -> str | None:
         try:

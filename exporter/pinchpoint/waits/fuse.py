@@ -11,7 +11,7 @@ from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.ceph.waiting import ClientWaits, MountReader
 from pinchpoint.threads.processes import Process, Processes
 from pinchpoint.threads.task_source import TaskUse
-from pinchpoint.waits.datafiles import Place
+from pinchpoint.waits.datafiles import DataPlace
 from pinchpoint.waits.division import MountUse, fuse_shares
 
 __all__ = ["CEPH_FUSE", "FuseMounts"]
@@ -33,7 +33,7 @@ class FuseMounts:
         self._used: dict[int, MountUse] = {}
         self._blocks: dict[int, deque[MountUse]] = {}
 
-    def serving(self, place: Place, now: float) -> int | None:
+    def serving(self, place: DataPlace, now: float) -> int | None:
         """Return the ceph-fuse behind a mount; None where there is none here, or it can't be told from others.
 
         `now` is a monotonic time in seconds.
