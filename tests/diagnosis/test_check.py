@@ -15,7 +15,7 @@ from machine import Machine
 from machines import MACHINES
 from pinchpoint.build import HostSampler
 from pinchpoint.diagnosis import check as check_module
-from pinchpoint.diagnosis import check_daemons, check_fleet, check_host
+from pinchpoint.diagnosis import check_daemons, check_fleet, check_host, findings
 from pinchpoint.diagnosis.check import NO_METRICS, check, sources
 from pinchpoint.diagnosis.findings import Finding, Level, all_checks, listed
 from pinchpoint.metrics import EXPORTER
@@ -24,13 +24,14 @@ from pinchpoint.probes import PROBES
 from pinchpoint.probes.self_cost import SelfCost
 from pinchpoint.threads.roles import load_roles
 from pinchpoint.wire.sources import parse_exposition
+from register import read_by
 
 ROOT = Path(__file__).parents[2]
 MANAGERS = ROOT / "tests" / "fixtures" / "ceph" / "mgr_prometheus"
 NOW = 1_600_000_000.0
 GIB = 2.0**30
 
-MODULES = (check_module, check_host, check_daemons, check_fleet)
+MODULES = (check_module, check_host, check_daemons, check_fleet, findings)
 Series = tuple[str, Mapping[str, str], float]
 
 
@@ -518,11 +519,8 @@ def test_every_check_has_a_function_and_every_function_a_check() -> None:
 
 
 def test_the_sources_are_the_metrics_that_the_code_reads() -> None:
-    read = {
-        name
-        for module in (*MODULES, inspect.getmodule(all_checks))
-        for name in re.findall(r'"((?:pinchpoint|ceph)_[a-z_]+)"', inspect.getsource(module))  # type: ignore[arg-type]
-    }
+    foreign = {name for module in MODULES for name in re.findall(r'"(ceph_[a-z_]+)"', inspect.getsource(module))}
+    read = foreign | read_by(*MODULES)
     built = {f"ceph_pg_{name}" for name in ("total", "clean", "stale")}
     own_names = {"ceph_fuse", "ceph_daemon", "ceph_daemons"}
     assert set(sources()) == (read | built | {"up"}) - own_names

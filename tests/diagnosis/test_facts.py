@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import inspect
-import re
 from pathlib import Path
 
 import pytest
@@ -10,15 +8,15 @@ from hypothesis import strategies as st
 
 import pinchpoint.diagnosis.facts as facts_module
 from pinchpoint.diagnosis.facts import FACT_LIMIT, LENGTH_LIMIT, VALUE_LIMIT, absence_tells, facts, merged
-from pinchpoint.metrics import EXPORTER
 from pinchpoint.model import Labels, Snapshot
 from pinchpoint.wire.sources import parse_exposition
+from register import read_by
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FACT = "pinchpoint_host_fact_info"
 OPTION = "pinchpoint_ceph_option_daemons"
 DISABLED = "pinchpoint_cpu_idle_state_disabled_cpus"
-READ = sorted(set(re.findall(r'"(pinchpoint_\w+)"', inspect.getsource(facts_module))))
+READ = sorted(read_by(facts_module))
 WORDS = st.text(max_size=200)
 
 Series = tuple[str, dict[str, str], float]
@@ -41,11 +39,6 @@ def fact(name: str, value: str) -> Series:
 
 def option(name: str, value: str, daemons: float = 1.0) -> Series:
     return OPTION, {"type": "mds", "option": name, "value": value}, daemons
-
-
-@pytest.mark.parametrize("name", READ)
-def test_every_series_that_is_read_is_one_of_ours(name: str) -> None:
-    assert name in {metric.name for metric in EXPORTER}
 
 
 def test_what_a_recorded_server_exports_becomes_its_facts() -> None:

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import inspect
 import math
-import re
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -16,6 +14,7 @@ from pinchpoint.diagnosis.progress import ActivePhase
 from pinchpoint.diagnosis.usage import BlindProbe, Fullness, IdleState, ResourceUse, SilentDaemon, Usage, usage
 from pinchpoint.metrics import EXPORTER
 from pinchpoint.model import Labels, Snapshot
+from register import read_by
 
 BUSY = "pinchpoint_resource_busy_seconds_total"
 SATURATED = "pinchpoint_resource_saturated_seconds_total"
@@ -26,8 +25,7 @@ LAST = "pinchpoint_probe_last_success_timestamp_seconds"
 SAMPLES = "pinchpoint_sampler_samples_total"
 IDLE = "pinchpoint_cpu_idle_state_seconds_total"
 
-MODULES = (usage_module, progress_module)
-READ = {name for module in MODULES for name in re.findall(r'"(pinchpoint_\w+)"', inspect.getsource(module))}
+READ = read_by(usage_module, progress_module)
 """Every metric that the modules name."""
 
 Series = tuple[str, dict[str, str], float]
