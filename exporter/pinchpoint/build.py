@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pinchpoint.benchmarks.base import Benchmark
@@ -12,7 +12,7 @@ from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.bpf.choice import AUTO, UnusableSourceError, choose_source
 from pinchpoint.config import Config, ConfigError, phase_pattern
-from pinchpoint.model import THIS_HOST, Point, Snapshot
+from pinchpoint.model import THIS_HOST, Point, Snapshot, Snapshots
 from pinchpoint.probes import PROBES, Host, benchmark, kworkers
 from pinchpoint.probes.tasks import Tasks
 from pinchpoint.sampler import Sampler, raise_priority
@@ -21,7 +21,6 @@ from pinchpoint.threads.processes import Processes
 from pinchpoint.threads.roles import load_roles
 from pinchpoint.threads.task_source import raise_file_limit
 from pinchpoint.waits.stack_rules import load_waits
-from pinchpoint.wire.sources import OneHost
 
 __all__ = ["Host", "HostSampler", "LocalSource", "benchmark_kinds", "build_host", "local_sampler"]
 
@@ -36,8 +35,10 @@ class HostSampler(Sampler):
         return thresholds.points(self.host.roles)
 
 
-class LocalSource(OneHost):
-    """A sampler that runs in this process."""
+class LocalSource:
+    """A sampler that runs in this process, as a `pinchpoint.wire.sources.Source` of one host."""
+
+    problems: Mapping[str, str] = {}
 
     def __init__(self, sampler: Sampler) -> None:
         self.name = THIS_HOST
@@ -47,6 +48,10 @@ class LocalSource(OneHost):
     def snapshot(self) -> Snapshot:
         """Return the sampler's series now."""
         return Snapshot.of(time.time(), self._sampler.points())
+
+    def snapshots(self) -> Snapshots:
+        """Return the host under its name."""
+        return {self.name: self.snapshot()}
 
     def close(self) -> None:
         """Stop the sampler."""

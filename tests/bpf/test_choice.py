@@ -397,7 +397,7 @@ def test_totals_stay_right_while_threads_and_processes_come_and_go(name: str, th
 CHOOSE = """
 import json, logging, os, sys
 from pathlib import Path
-from pinchpoint.bpf.choice import SourceError, choose_source
+from pinchpoint.bpf.choice import UnusableSourceError, choose_source
 
 logging.basicConfig(level="INFO", format="%(message)s")
 exec(sys.argv[2])
@@ -407,7 +407,7 @@ try:
     source.follow([os.getpid()], 0.0)
     answer = source.name, source.reason, [task.tid for task in source.tasks()] == [os.getpid()]
     source.close()
-except SourceError as error:
+except UnusableSourceError as error:
     answer = "error", str(error), True
 print(json.dumps([*answer, len(os.listdir("/proc/self/fd")) - before]))
 """

@@ -29,6 +29,8 @@ echo wrong >&2
 exit 3
 """
 
+TESTS = Path(__file__).parents[1]
+
 
 def record(folder: Path, watched: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -36,7 +38,7 @@ def record(folder: Path, watched: Path, *command: str) -> subprocess.CompletedPr
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "SECRET": "shall-not-be-recorded"},
+        env={**os.environ, "SECRET": "shall-not-be-recorded", "PYTHONPATH": str(TESTS)},
     )
 
 

@@ -29,7 +29,6 @@ from pinchpoint.wire.sampletext import HEAD_LIMIT, parse_head, split_sample
 __all__ = [
     "OWN",
     "RECENT",
-    "OneHost",
     "PrometheusSource",
     "RecordingSource",
     "Source",
@@ -88,7 +87,7 @@ class Source(Protocol):
         """Release what the source keeps running or open."""
 
 
-class OneHost:
+class _OneHost:
     """What sources of one host have in common."""
 
     name: str
@@ -103,7 +102,7 @@ class OneHost:
         return {self.name: self.snapshot()}
 
 
-class TargetSource(OneHost):
+class TargetSource(_OneHost):
     """An exporter, scraped over HTTP at ``HOST:PORT`` (its path is /metrics) or at a whole URL."""
 
     def __init__(self, target: str, timeout: float = 2.0, name: str = "") -> None:
