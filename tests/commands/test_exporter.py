@@ -601,7 +601,7 @@ def public() -> Iterator[Path]:
     if os.geteuid() != 0:
         pytest.skip("only root can start a process as another user")
     code = f"import os, sys; os.setuid({NOBODY}); open(sys.argv[1])"
-    roles = str(resources.files("pinchpoint") / "roles.toml")
+    roles = str(resources.files("pinchpoint.threads") / "roles.toml")
     if subprocess.run([sys.executable, "-c", code, roles], stderr=subprocess.DEVNULL, check=False).returncode:
         pytest.skip("another user may not read the files of this package")
     folder = Path(tempfile.mkdtemp())
