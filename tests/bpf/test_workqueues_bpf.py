@@ -66,7 +66,8 @@ def test_every_worker_is_charged_what_it_used_and_writeback_belongs_to_its_devic
         # Less than a tick: what it used to go to sleep, and what other work began meanwhile.
         assert by_worker[worker] == pytest.approx(used[worker], rel=0.05, abs=4 * MILLISECOND)
     assert by_work[f"flush-{number}"] > 0
-    assert "writeback" not in by_work
+    # Only what is written back as its device goes away has none, and other tests unmount theirs meanwhile.
+    assert by_work["writeback"] < by_work[f"flush-{number}"]
 
 
 def test_a_work_that_goes_on_is_charged_while_it_does(source: TracedSource) -> None:

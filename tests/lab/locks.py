@@ -57,7 +57,7 @@ def freeze_lock_holder(mds: Daemon) -> Iterator[int]:
             continue
         tid = random.choice(takers)
         with _stopped(tid):
-            # It may be inside of the allocator just now, whose lock everybody needs.
+            # It may hold another lock besides just now, such as the allocator's, which everybody needs.
             if _is_kept_waiting(mds.pid, tid, lock) and _answers(mds):
                 yield tid
                 return
@@ -66,7 +66,7 @@ def freeze_lock_holder(mds: Daemon) -> Iterator[int]:
 
 def _answers(mds: Daemon) -> bool:
     try:
-        return "version" in mds.ask("version", timeout=1.0)
+        return "mds_log" in mds.ask("perf dump", timeout=2.0)
     except OSError:
         return False
 
