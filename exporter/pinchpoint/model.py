@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["THIS_HOST", "Labels", "Metric", "MetricKind", "Point", "Snapshot", "Snapshots", "time_of"]
+__all__ = ["STALE", "THIS_HOST", "Labels", "Metric", "MetricKind", "Point", "Snapshot", "Snapshots", "time_of"]
 
 Labels = tuple[tuple[str, str], ...]
 """Label pairs sorted by name: the identity of a series among those of one metric."""

@@ -4,6 +4,7 @@ import gzip
 import io
 import resource
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,21 @@ def test_moments_come_back_as_they_were_in_their_order(tmp_path: Path) -> None:
     taken = [moment(1_700_000_000.125, 1.5), moment(1_700_000_001.25, 2.5), moment(1_700_000_002.5, 0.25)]
 
     assert list(read_recording(record(tmp_path / "r", *taken))) == taken
+
+
+def test_a_host_that_is_scraped_rarely_stands_as_long_in_its_recording(tmp_path: Path) -> None:
+    taken = {"a:1": snapshot(1.0), "b:1": replace(snapshot(1.0), lasts=37.5)}
+
+    assert list(read_recording(record(tmp_path / "r", taken))) == [taken]
+
+
+@pytest.mark.parametrize(("written", "lasts"), [("-1", 5.0), ("NaN", 5.0), ("+Inf", 3600.0), ("1e300", 3600.0)])
+def test_nobody_makes_a_recorded_host_stand_for_ever(tmp_path: Path, written: str, lasts: float) -> None:
+    text = f'a_b{{instance="a:1"}} 1 1\npinchpoint_recording_lasts_seconds{{instance="a:1"}} {written} 1\n# EOF\n'
+    (tmp_path / "r").write_bytes(gzip.compress(text.encode()))
+    (found,) = read_recording(tmp_path / "r")
+
+    assert found["a:1"].lasts == lasts
 
 
 def test_values_are_kept_to_the_nanosecond(tmp_path: Path) -> None:

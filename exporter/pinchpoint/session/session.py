@@ -28,7 +28,6 @@ from pinchpoint.diagnosis.window import Sightings, Stream, Window, Windows
 from pinchpoint.figures import format_result
 from pinchpoint.host.procfs import parse_stat, read_bytes
 from pinchpoint.metrics import EXPORTER
-from pinchpoint.model import Snapshot
 from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.session import store
 from pinchpoint.session.samples import Samples
@@ -290,8 +289,6 @@ class Session:
         for name in problems.keys() - self._silent:
             self._silent.add(name)
             self._warn(f"no samples: {name}: {problems[name]}")
-        # A recording does not say how rarely a server scrapes, and whoever reads it has to judge as we do now.
-        fresh = {host: Snapshot(snapshot.time, snapshot.values) for host, snapshot in fresh.items()}
         moment = self._stream.take(fresh)
         if not moment:
             return

@@ -16,7 +16,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pinchpoint.model import THIS_HOST, Labels, Snapshot, Snapshots
+from pinchpoint.model import STALE, THIS_HOST, Labels, Snapshot, Snapshots
 from pinchpoint.wire.sampletext import HEAD_LIMIT, escaped, parse_head, render_head, render_value, split_sample
 
 __all__ = ["FILE", "INSTANCE", "Recorder", "hosts_of", "read_documents", "read_recording", "read_series"]
@@ -33,6 +33,9 @@ LEVEL = 6
 DECIMALS = 9
 """Of a value, so nanoseconds: what sums of floats have behind them can't be compressed, and means nothing."""
 END = "# EOF"
+LASTS = "pinchpoint_recording_lasts_seconds"
+"""For how many seconds a snapshot stands, where that is longer than `STALE`: its host is scraped rarely."""
+MAX_LASTS = 3600.0
 HOST = re.compile(rf'[{{,]{INSTANCE}="((?:[^"\\]|\\.)*)"')
 """The host of a series; a quotation mark within a value stands behind a backslash."""
 
@@ -72,6 +75,10 @@ class Recorder:
                 time = times[host]
                 for labels, value in series.items():
                     yield f"{heads[labels]} {render_value(round(value, DECIMALS))} {time}"
+        if rare := {host: snapshot.lasts for host, snapshot in snapshots.items() if snapshot.lasts > STALE}:
+            yield f"# TYPE {LASTS} gauge"
+            for host, lasts in rare.items():
+                yield f"{render_head(LASTS, ((INSTANCE, host),))} {render_value(lasts)} {times[host]}"
 
     def _append(self, member: bytes) -> None:
         end = os.fstat(self._file.fileno()).st_size
@@ -200,7 +207,13 @@ class _MomentReader:
                 of[name] = {}
             of[name][labels] = float(fields[0])
             times[host] = fields[1]
-        return {host: Snapshot(_time(times[host]), of) for host, of in values.items()}
+        return {host: Snapshot(_time(times[host]), of, _lasts(of)) for host, of in values.items()}
+
+
+def _lasts(values: dict[str, dict[Labels, float]]) -> float:
+    """Take out of a host's series for how many seconds they stand."""
+    (lasts,) = values.pop(LASTS, {}).values() or (STALE,)
+    return min(lasts, MAX_LASTS) if lasts > STALE else STALE
 
 
 def _series(head: str) -> tuple[str, str, Labels]:
