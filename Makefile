@@ -60,6 +60,7 @@ lab-up: setup ## start a real Ceph cluster from Debian's packages on loopback; l
 lab-down: ## stop what `make lab-up` started, remove its data
 	@PYTHONPATH=compose:tests $(python) -m lab down
 
+bench: export PYTHONPATH = bench:compose:tests
 bench: setup ## measure what it costs beside its peers, and what benchmarks lose; 14 minutes; writes docs/performance.md
 	@$(python) bench/peers.py
 	@$(python) bench/right.py
@@ -69,10 +70,10 @@ bench: setup ## measure what it costs beside its peers, and what benchmarks lose
 	@$(python) bench/phase_cost.py
 	@$(python) bench/waits_cost.py
 	@$(python) bench/stacks_cost.py
-	@PYTHONPATH=compose:tests $(python) bench/ceph_cost.py
+	@$(python) bench/ceph_cost.py
 	@$(python) bench/scale_cost.py
 	@$(python) bench/judge_cost.py
-	@PYTHONPATH=bench $(python) scripts/tables.py
+	@$(python) scripts/tables.py
 
 golden: setup ## write the expositions of the fixture machines anew, for review
 	WRITE_GOLDEN=1 $(python) -m pytest tests/test_golden.py

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiled import MissingError
-from meter import free_port, series, serving, total
+from meter import series, serving, total
 from page import Goal, machine, parser, publish, table
+from ports import free_port
 from workload import ceph_host, running
 
 SCRAPE_INTERVAL = 5.0

@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compiled import MissingError, compiled
-from meter import free_port, scrape, serving
+from meter import scrape, serving
 from page import Goal, machine, parser, publish, table
+from ports import free_port
 from spread import Spread, difference, spread
 from workload import ceph_host, running
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import statistics
 import subprocess
 import tempfile
 import time
@@ -19,7 +18,7 @@ import psutil
 
 from compiled import MissingError
 
-__all__ = ["Scrape", "Served", "cpu_ms", "free_port", "run_cpu", "scrape", "series", "serving", "total"]
+__all__ = ["Scrape", "Served", "cpu_ms", "run_cpu", "scrape", "series", "serving", "total"]
 
 START_SECONDS = 20.0
 CPUCLOCK_SCHED = 2
@@ -43,13 +42,6 @@ def run_cpu(command: Sequence[str]) -> tuple[float, float]:
     if process.returncode:
         raise MissingError(f"{command[0]} ended with {process.returncode}")
     return 1e3 * (usage.ru_utime + usage.ru_stime), usage.ru_maxrss * 1024 / 1e6
-
-
-def free_port() -> int:
-    """Return a TCP port on loopback that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def scrape(port: int, timeout: float = 60.0) -> str:
@@ -137,12 +129,3 @@ def _answers(port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def median_of(scrapes: Sequence[Scrape]) -> Scrape:
-    """Return the medians of several scrapes, with the last one's text."""
-    return Scrape(
-        statistics.median(found.cpu for found in scrapes),
-        statistics.median(found.latency for found in scrapes),
-        scrapes[-1].text,
-    )

@@ -17,8 +17,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from compiled import MissingError
-from meter import Scrape, Served, free_port, run_cpu, series, serving
+from meter import Scrape, Served, run_cpu, series, serving
 from page import FRACTION, Goal, machine, parser, publish, table
+from ports import free_port
 from samplers import COMMANDS, LIMIT_OF, OURS, Found, in_turns
 from spread import Spread, spread
 from workload import ceph_host, running

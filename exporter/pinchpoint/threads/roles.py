@@ -87,7 +87,6 @@ class Role:
     unit: Unit | None
     serves: tuple[str, ...]
     threshold: float
-    help: str
     fallback: bool = False
     """Whether it is ``CLASS_other``: of a thread that no rule names."""
 
@@ -138,7 +137,7 @@ class Roles:
             if found := role.pattern.fullmatch(comm):
                 return Match(role, tuple(group or "" for group in found.groups()))
         other = f"{class_.replace('-', '_')}_other"
-        return Match(Role(other, frozenset({class_}), re.compile(""), None, None, (), 1.0, "", fallback=True), ())
+        return Match(Role(other, frozenset({class_}), re.compile(""), None, None, (), 1.0, fallback=True), ())
 
 
 def load_roles(user_file: Path | None = None) -> Roles:
@@ -195,7 +194,7 @@ def _merge(files: list[tuple[_File, str]], default: float | None) -> Roles:
             roles.append(
                 Role(
                     role.name, frozenset(role.in_), pattern, role.owner, role.unit, tuple(role.serves),
-                    thresholds.get(role.name, 1.0), role.help,
+                    thresholds.get(role.name, 1.0),
                 )
             )  # fmt: skip
     builtin = files[-1][0]
