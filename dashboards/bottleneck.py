@@ -23,8 +23,9 @@ from dashboards.kit import (
     rows,
     states,
 )
-from pinchpoint.diagnosis.advice import all_advice
+from pinchpoint.diagnosis.advice import kind_advice
 from pinchpoint.report.palette import KINDS, WAIT_WORDS
+from pinchpoint.resources import all_resources
 
 ACTIVE = f"pinchpoint_phase_active{{{RUN}}} == 1"
 PHASE_COLOURS = {
@@ -171,10 +172,10 @@ def advice() -> Panel:
         "Several limits at once: raise both, or the second takes over at once.",
         ("docs/verdict.md",),
     )
-    found = all_advice()
-    do = {name: entry.do for name, entry in [*found.resource.items(), *found.kind.items()]}
-    pages = {name: f"runbooks/{entry.runbook}.md" for name, entry in found.resource.items()}
-    pages |= dict.fromkeys(found.kind, "docs/verdict.md")
+    known = {name: entry for name, entry in all_resources().items() if entry.do}
+    do = {name: entry.do for name, entry in known.items()} | {name: entry.do for name, entry in kind_advice().items()}
+    pages = {name: f"runbooks/{entry.runbook}.md" for name, entry in known.items()}
+    pages |= dict.fromkeys(kind_advice(), "docs/verdict.md")
     blame = f"max by (benchmark, run, host, resource, owner) (pinchpoint_verdict_blame_ratio{{{JUDGED}}})"
     blamed = f"{limits()} * on (benchmark, run, host, resource, owner) group_left () {blame}"
     expr = f"({blamed} or {limits()} * 0)"

@@ -22,7 +22,7 @@ from dashboards.kit import (
     lines,
     rows,
 )
-from pinchpoint.diagnosis.advice import all_advice
+from pinchpoint.resources import all_resources
 
 LABELS = "(instance, resource, owner)"
 UNKNOWN = 'resource="unknown_thread"'
@@ -91,8 +91,9 @@ def linked(expr: str) -> str:
 
 def pages() -> dict[str, str]:
     """Return the runbook of each resource."""
-    found = {name: entry.runbook for name, entry in all_advice().resource.items()}
-    return found | {"kv_commit": found["kv_sync"]}
+    found = all_resources()
+    named = {name: found.get(entry.inside, entry).runbook for name, entry in found.items()}
+    return {name: runbook for name, runbook in named.items() if runbook}
 
 
 def unit_of(unit: str) -> str:

@@ -6,7 +6,12 @@ that a scrape every 15 s still sees a thread that is full for 300 ms in every 3 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+import msgspec
 
 from pinchpoint.metrics import (
     RESOURCE_BLOCKED_SECONDS,
@@ -16,7 +21,7 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Point
 
-__all__ = ["ELSEWHERE", "METRICS", "Resource", "points"]
+__all__ = ["ELSEWHERE", "METRICS", "Resource", "ResourceEntry", "all_resources", "entry_of", "points"]
 
 ELSEWHERE = "/"
 """Stands in an owner between a link in another network namespace and whose it is.
@@ -24,6 +29,38 @@ ELSEWHERE = "/"
 No name of an interface has it (dev_valid_name, net/core/dev.c).
 """
 METRICS = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS, RESOURCE_RUNQUEUE_SECONDS, RESOURCE_BLOCKED_SECONDS)
+
+
+class ResourceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is known of a resource by its name: an entry of ``resources.toml``, which says what each field means."""
+
+    what: str = ""
+    do: str = ""
+    runbook: str = ""
+    threshold: float | None = None
+    serves: tuple[str, ...] = ()
+    probe: str = ""
+    gives: Literal["", "cpu", "io"] = ""
+    unless: str = ""
+    holds_all: bool = False
+    inside: str = ""
+    concerns: Literal["", "files", "owner"] = ""
+    harmless: str = ""
+
+
+UNKNOWN = ResourceEntry()
+
+
+@cache
+def all_resources() -> Mapping[str, ResourceEntry]:
+    """Return the entries of ``resources.toml`` by name."""
+    raw = files("pinchpoint").joinpath("resources.toml").read_bytes()
+    return msgspec.toml.decode(raw, type=dict[str, ResourceEntry])
+
+
+def entry_of(resource: str) -> ResourceEntry:
+    """Return the entry of a resource; an empty one for a role that only a file of the user's has."""
+    return all_resources().get(resource, UNKNOWN)
 
 
 class Resource:

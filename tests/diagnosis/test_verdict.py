@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.history import START, MadeHost, snapshots
-from pinchpoint.diagnosis.advice import all_advice
+from pinchpoint.diagnosis.advice import kind_advice
 from pinchpoint.diagnosis.verdict import Confidence, Judge, Kind, Verdict, judge_phase, verdict
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.model import Labels, Snapshot, Snapshots
+from pinchpoint.resources import all_resources
 from pinchpoint.threads.roles import load_roles
 
 
@@ -427,11 +428,11 @@ def test_the_live_verdict_changes_only_when_another_one_holds() -> None:
 
 def test_every_resource_that_can_be_full_has_advice_and_a_runbook() -> None:
     roles = load_roles()
-    advice = all_advice()
+    advised = {name for name, entry in all_resources().items() if entry.do and entry.what and entry.runbook}
     serving = {role.name for role in roles.roles if role.unit is not None} | set(roles.serves)
 
-    assert serving - {"kv_commit"} == advice.resource.keys() - {"stuck"}
-    assert {kind for kind in Kind if kind not in (Kind.RESOURCE, Kind.SEVERAL, Kind.STUCK)} <= advice.kind.keys()
+    assert serving - {"kv_commit"} == advised - {"stuck"}
+    assert {kind for kind in Kind if kind not in (Kind.RESOURCE, Kind.SEVERAL, Kind.STUCK)} <= kind_advice().keys()
 
 
 RESOURCES = st.tuples(

@@ -1,4 +1,4 @@
-"""What to do about a limit, and the runbook that says more: data, in ``advice.toml`` beside this module."""
+"""What to do about a verdict, and the runbook that says more: data, in ``resources.toml`` and in ``advice.toml``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from importlib import resources
 
 import msgspec
 
-__all__ = ["Advice", "advice_on", "all_advice"]
+from pinchpoint.resources import all_resources
+
+__all__ = ["Advice", "advice_on", "kind_advice"]
 
 
 class Advice(msgspec.Struct, forbid_unknown_fields=True):
@@ -22,17 +24,19 @@ class Advice(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    resource: dict[str, Advice]
     kind: dict[str, Advice]
 
 
 @cache
-def all_advice() -> _File:
-    """Return the file's entries."""
-    return msgspec.toml.decode(resources.files("pinchpoint.diagnosis").joinpath("advice.toml").read_bytes(), type=_File)
+def kind_advice() -> dict[str, Advice]:
+    """Return what is said of the kinds of verdict that name no resource."""
+    raw = resources.files("pinchpoint.diagnosis").joinpath("advice.toml").read_bytes()
+    return msgspec.toml.decode(raw, type=_File).kind
 
 
 def advice_on(resource: str, kind: str) -> Advice:
     """Return what is said of a resource, or of the kind of a verdict that names none."""
-    found = all_advice()
-    return found.resource.get(resource) or found.kind.get(kind) or Advice("", "")
+    entry = all_resources().get(resource)
+    if entry is not None and entry.do:
+        return Advice(entry.what, entry.do, entry.runbook)
+    return kind_advice().get(kind) or Advice("", "")

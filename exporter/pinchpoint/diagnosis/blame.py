@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pinchpoint.diagnosis.usage import ResourceUse, Usage
-from pinchpoint.resources import ELSEWHERE
+from pinchpoint.resources import ELSEWHERE, all_resources, entry_of
 
 __all__ = ["FULL_SAMPLES", "BenchmarkWork", "Limit", "blame", "is_full", "serving", "workloads"]
 
@@ -21,6 +21,10 @@ FULL_SAMPLES = 0.3
 
 The mean alone would call a disk full that is busy without a queue: its samples count only where there is one.
 """
+CPU_GIVERS = {name: entry for name, entry in all_resources().items() if entry.gives == "cpu" and name != "cpu"}
+IO_GIVERS = tuple(name for name, entry in all_resources().items() if entry.gives == "io")
+PARTS = {entry.inside: name for name, entry in all_resources().items() if entry.inside}
+"""What is measured apart from the stage that it is a part of."""
 THRESHOLD = 0.8
 """Threshold of a resource whose exporter does not say one."""
 DAEMONS = ("mds", "osd")
@@ -157,7 +161,7 @@ class _Host:
         for use in self.uses.values():
             if use.runqueue is None:
                 continue
-            commit = self.uses.get(("kv_commit", use.owner)) if use.resource == "kv_sync" else None
+            commit = self.uses.get((PARTS[use.resource], use.owner)) if use.resource in PARTS else None
             # A commit waits for the disk inside of a sync, which CPU and run-queue time do not show.
             blocked = max(0.0, commit.busy - use.busy) if commit is not None else 0.0
             if commit is not None and blocked:
@@ -182,11 +186,10 @@ class _Host:
         return self._cpus[owner]
 
     def _cpu_of(self, owner: str) -> tuple[_Key, float]:
-        host = self.full("cpu", "host")
-        for resource, name in (("cpu_quota", owner), ("cpu_set", owner)):
-            if (full := self.full(resource, name)) and not (resource == "cpu_set" and host):
-                return _Key(self.name, resource, name), full
-        return _Key(self.name, "cpu", "host"), host
+        for resource, entry in CPU_GIVERS.items():
+            if (full := self.full(resource, owner)) and not (entry.unless and self.full(entry.unless, "host")):
+                return _Key(self.name, resource, owner), full
+        return _Key(self.name, "cpu", "host"), self.full("cpu", "host")
 
     def disk_of(self, owner: str) -> tuple[_Key, float]:
         """Return what holds the owner's I/O back and is full, and how full; 0 where nothing is."""
@@ -195,8 +198,9 @@ class _Host:
         return self._disks[owner]
 
     def _disk_of(self, owner: str) -> tuple[_Key, float]:
-        if full := self.full("io_quota", owner):
-            return _Key(self.name, "io_quota", owner), full
+        for resource in IO_GIVERS:
+            if full := self.full(resource, owner):
+                return _Key(self.name, resource, owner), full
         found = [(self.full("disk", disk), disk) for disk in self.disks((owner,))]
         full, disk = max(found, default=(0.0, ""))
         return _Key(self.name, "disk", disk), full
@@ -287,8 +291,7 @@ def _blame_stages(host: _Host, workload: BenchmarkWork, shares: Mapping[str, flo
         disk_key, disk_full = host.disk_of(use.owner)
         own = max(0.0, use.busy - runqueue - blocked)
         below = blocked * (1 - disk_full)
-        # A quota holds all threads of its owner, also those that a stage waits for.
-        held = cpu_full if cpu_key.resource == "cpu_quota" else 0.0
+        held = cpu_full if entry_of(cpu_key.resource).holds_all else 0.0
         for wait in _classes(host, workload, use):
             share = shares.get(wait, 0.0)
             if not share:
@@ -330,7 +333,8 @@ def _blame_others(host: _Host, workload: BenchmarkWork, shares: Mapping[str, flo
                 tally.add(key, "runqueue", waited * full)
     disks = host.disks(owners)
     for use in host.uses.values():
-        if use.runqueue is not None or use.resource in ("cpu", "cpu_quota", "cpu_set", "kv_commit"):
+        entry = entry_of(use.resource)
+        if use.runqueue is not None or entry.gives == "cpu" or entry.inside:
             continue
         whose = use.owner.partition(ELSEWHERE)[2] or use.owner
         kind = whose.partition(".")[0]
@@ -342,9 +346,9 @@ def _blame_others(host: _Host, workload: BenchmarkWork, shares: Mapping[str, flo
             share = shares.get(wait, 0.0)
             if not share:
                 continue
-            if use.resource == "disk" and (not owners or (disks and use.owner not in disks)):
+            if entry.concerns == "files" and (not owners or (disks and use.owner not in disks)):
                 continue
-            if use.resource == "io_quota" and use.owner not in owners:
+            if entry.concerns == "owner" and use.owner not in owners:
                 continue
             if wait == "memory" and not owners:
                 continue

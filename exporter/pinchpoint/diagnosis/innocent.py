@@ -9,6 +9,7 @@ from pinchpoint.diagnosis.series import label, series
 from pinchpoint.diagnosis.usage import ResourceUse, Usage
 from pinchpoint.metrics import MDS_CACHE_BYTES, MDS_CACHE_LIMIT_BYTES
 from pinchpoint.model import Snapshot, Snapshots
+from pinchpoint.resources import entry_of
 
 __all__ = ["innocent"]
 
@@ -65,7 +66,12 @@ def _reason(use: ResourceUse, host: Usage) -> str:
     special = SUSPECTS.get(use.resource)
     if special is not None:
         return special(use, host)
-    return _full(use)
+    entry = entry_of(use.resource)
+    if entry.harmless:
+        return entry.harmless if use.busy >= BUSY else ""
+    # The whole stands for its part, and nobody knows what a thread without a role serves.
+    unknown = entry.threshold is not None and not entry.serves
+    return "" if entry.inside or unknown else _full(use)
 
 
 def _full(use: ResourceUse) -> str:
@@ -79,10 +85,6 @@ def _kswapd(use: ResourceUse, host: Usage) -> str:
         times = f"{host.memory.stalls:.0f} times"
         return f"tasks had to reclaim memory themselves {times}, but the benchmark does not wait for it"
     return "it keeps up: no task had to reclaim memory itself"
-
-
-def _kblockd(use: ResourceUse, host: Usage) -> str:
-    return "block layer work runs beside the requests, and was never seen as a limit" if use.busy >= BUSY else ""
 
 
 def _disk(use: ResourceUse, host: Usage) -> str:
@@ -102,20 +104,9 @@ def _cpu_set(use: ResourceUse, host: Usage) -> str:
     return "as full as all other CPUs of the host" if full else _full(use)
 
 
-def _commit(use: ResourceUse, host: Usage) -> str:
-    return ""  # it is a part of kv_sync
-
-
-def _unknown(use: ResourceUse, host: Usage) -> str:
-    return ""  # nobody knows what it serves
-
-
 SUSPECTS: Mapping[str, Callable[[ResourceUse, Usage], str]] = {
     "kswapd": _kswapd,
-    "kblockd": _kblockd,
     "disk": _disk,
     "link": _link,
-    "kv_commit": _commit,
     "cpu_set": _cpu_set,
-    "unknown_thread": _unknown,
 }

@@ -56,6 +56,7 @@ from pinchpoint.metrics import (
     WORKLOAD_SECONDS,
 )
 from pinchpoint.model import Labels, Metric, Snapshot, Snapshots
+from pinchpoint.resources import entry_of
 
 __all__ = [
     "BlindProbe",
@@ -94,16 +95,6 @@ STALE_LEAST = 2.0
 """... and than this many seconds: a probe that samples 20 times a second is late on a full host, and not blind."""
 RAREST = 60.0
 """Interval in seconds that is assumed of a probe whose exporter does not tell it: none samples more rarely."""
-
-PROBE_OF = {
-    "cpu": "cpu",
-    "softirq_cpu": "cpu",
-    "cpu_quota": "cgroups",
-    "disk": "devices",
-    "link": "devices",
-    "memory": "memory",
-}
-"""The probe that measures a resource, where it samples slowly: roles are sampled many times a second."""
 
 
 class Fullness(IntEnum):
@@ -451,7 +442,8 @@ def _resources(window: _Window) -> tuple[ResourceUse, ...]:
     found = []
     for labels, busy in window.gains(RESOURCE_BUSY_SECONDS, most, born=True):
         name, owner = label(labels, "resource"), label(labels, "owner")
-        seconds = window.sampled(PROBE_OF[name]) if name in PROBE_OF else window.seconds
+        # Roles are sampled many times a second.
+        seconds = window.sampled(probe) if (probe := entry_of(name).probe) else window.seconds
         if seconds < SHORTEST:
             continue
         waited = runqueue.get((name, owner))

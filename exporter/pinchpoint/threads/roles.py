@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from pinchpoint.resources import all_resources
 from pinchpoint.tomlfile import ConfigError, decode_toml, read_toml
 
 __all__ = ["BENCHMARK", "CEPH_CLIENTS", "KWORKER", "ProcessRule", "Role", "Roles", "load_roles"]
@@ -51,7 +52,6 @@ class _RoleEntry(msgspec.Struct, forbid_unknown_fields=True):
 class _ResourceEntry(msgspec.Struct, forbid_unknown_fields=True):
     threshold: float | None = None
     serves: list[str] = []
-    help: str = ""
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -144,6 +144,9 @@ def load_roles(user_file: Path | None = None) -> Roles:
     """Return the built-in roles, with those of `user_file` in front of them. Raises ConfigError."""
     name = "roles.toml (built in)"
     builtin = decode_toml(resources.files("pinchpoint.threads").joinpath("roles.toml").read_bytes(), _File, name)
+    for resource, entry in all_resources().items():
+        if entry.threshold is not None:
+            builtin.resource[resource] = _ResourceEntry(entry.threshold, list(entry.serves))
     files = [(builtin, name)]
     if user_file is not None:
         files.insert(0, (read_toml(user_file, _File), str(user_file)))
