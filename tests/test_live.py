@@ -203,7 +203,7 @@ def test_a_run_and_an_exporter_that_knows_nothing_of_it_see_the_same(
     assert own["benchmark"] == benchmark
     assert own["state"] == seen.states[-1] == "finished"
     assert "running" in seen.states
-    assert all(phase["results"] for phase in phases)
+    assert all(phase["results"] for phase in phases), phases
     if benchmark in LIVE:
         assert [phase["name"] for phase in own["phases"]] == list(seen.spans) == LIVE[benchmark]
     for phase in phases:

@@ -260,7 +260,7 @@ def test_threads_that_look_at_clocks_before_the_first_job_are_no_group(tmp_path:
         folder = tmp_path / str(cpus)
         folder.mkdir()
         host = Host(folder, "--name=a", "--name=b", "--stonewall")
-        looks(host, [LEADER, *range(2000, 2000 + cpus)], [LEADER, 3000])
+        assert looks(host, [LEADER, *range(2000, 2000 + cpus)], [LEADER, 3000]) == [None, None]
         host.jobs(1004)
         assert host.look().phase == "a"
         host.jobs(1005)

@@ -334,8 +334,6 @@ class Fio(Benchmark):
         self._count = 0
         """Jobs that are known to have been born."""
         self._last = 0
-        self._by_threads = False
-        """Whether threads were counted, and no process since."""
         self._source = PhaseSource.ARGV
         self._phase: str | None = None
         """The one that was seen last; None where none or only the whole was."""
@@ -359,8 +357,14 @@ class Fio(Benchmark):
                 return tree.read_file(leader, name).decode("utf-8", "replace")
             return ""
 
-        self._planned = plan(argv, read, lambda name: tree.variable(leader, name))
-        self._follow(self._planned)
+        planned = plan(argv, read, lambda name: tree.variable(leader, name))
+        self._has_threads = not planned or any(job.threads for group in planned for job in group.jobs)
+        """Whether its jobs may be threads; else its threads are its own.
+
+        Before its jobs fio looks at the clock of each CPU in a thread (fio_monotonic_clocktest, gettime.c, fio 3.33),
+        which takes a millisecond, and on a busy machine half a second.
+        """
+        self._follow(planned)
         self._output = _OutputFile(tree, leader, options["output"]) if options.get("output") else None
 
     def _follow(self, groups: list[JobGroup]) -> None:
@@ -383,13 +387,9 @@ class Fio(Benchmark):
         jobs = [pid for pid in tree.children(leader) if tree.comm(pid) in self.comms]
         threads = [] if jobs else tree.threads(leader)
         self._sees |= bool(jobs or threads)
+        if not self._has_threads:
+            threads = []
         holders = jobs or ([leader] if len(threads) > OWN_THREADS else [])
-        if jobs and self._by_threads and not any(job.threads for group in self._planned for job in group.jobs):
-            # Those were none: before its jobs fio looks at the clock of each CPU in a thread (gettime.c of fio 3.33,
-            # fio_monotonic_clocktest). It takes a millisecond, and on a busy machine half a second.
-            self._follow(self._planned)
-            self._born, self._count = {}, 0
-        self._by_threads = not jobs and (self._by_threads or len(threads) > OWN_THREADS)
         jobs = jobs or threads[OWN_THREADS:]
         if not self._looked:
             self._looked = True
