@@ -12,6 +12,7 @@ import re
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
@@ -20,6 +21,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
+CONFIG = ROOT / "mkdocs.yml"
 OUTSIDE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 """Pages at the top of the repository."""
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
@@ -62,9 +64,12 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     return LINK.sub(linked, markdown)
 
 
-def make(directory: str) -> None:
-    """Build the site; what is wrong with a page, a link or an anchor is printed, and ends it with status 1."""
-    config = load_config(str(ROOT / "mkdocs.yml"), site_dir=directory)
+def make(directory: str, **settings: Any) -> None:
+    """Build the site; settings are mkdocs' own, and win over mkdocs.yml.
+
+    Logs what is wrong with pages, links and anchors, and then raises mkdocs' Abort, which is a SystemExit.
+    """
+    config = load_config(str(CONFIG), site_dir=directory, **settings)
     config.plugins.on_startup(command="build", dirty=False)
     build(config)
 
