@@ -86,7 +86,7 @@ docs: setup ## renew the tables of metrics, costs, delays of alerts, and checks
 	PYTHONPATH=bench $(python) scripts/tables.py
 	$(python) scripts/checks.py
 
-site: setup ## build the documentation as a site, into site/; it needs no network and no server
+site: setup ## build the documentation as a site, into site/; to read it needs no network
 	$(python) scripts/website.py site
 
 picture: setup ## draw docs/watch.svg, the live view, from a real fio run
