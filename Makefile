@@ -1,6 +1,6 @@
 # The work is done in scripts/ and compose/; `make` alone lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench generated golden dashboards docs picture clean
+.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench generated golden dashboards docs site picture clean
 
 python := .venv/bin/python
 REPEATS ?= 3
@@ -35,11 +35,12 @@ prove: setup ## show on real faults, in real time, that it is right; 20 minutes 
 	@REPEATS=$(REPEATS) $(python) -m pytest tests/proofs -m proof -v; status=$$?; \
 	    [ $(REPEATS) -lt 3 ] || $(python) bench/accuracy.py .prove/trials.jsonl >/dev/null; exit $$status
 
-lint: setup ## check style, types, the direction of imports, and alert rules
+lint: setup ## check style, types, the direction of imports, links of pages, and alert rules
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	$(python) -m mypy
 	.venv/bin/lint-imports --no-logo --no-cache
+	$(python) scripts/website.py
 	@if command -v promtool >/dev/null; then promtool check rules alerts/*.yml; else echo "no promtool: rules not checked"; fi
 
 up: setup ## start exporter, judge, Prometheus, Alertmanager, node_exporter, and Grafana if installed; leave them running
@@ -87,11 +88,14 @@ docs: setup ## renew the tables of metrics, costs, delays of alerts, and checks
 	PYTHONPATH=bench:$$PYTHONPATH $(python) scripts/tables.py
 	$(python) scripts/checks.py
 
+site: setup ## build the documentation as a site, into site/; to read it needs no network
+	$(python) scripts/website.py site
+
 picture: setup ## draw docs/watch.svg, the live view, from a real fio run
 	$(python) scripts/picture.py
 
 clean: ## stop the local stack and the lab, remove everything that make made in this tree
 	-@[ ! -x $(python) ] || $(python) compose/native.py down
 	-@[ ! -x $(python) ] || PYTHONPATH=compose:tests $(python) -m lab down
-	rm -rf .venv .stack .prove .tmp .mypy_cache .ruff_cache .pytest_cache .hypothesis exporter/*.egg-info
+	rm -rf site .venv .stack .prove .tmp .mypy_cache .ruff_cache .pytest_cache .hypothesis exporter/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

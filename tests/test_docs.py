@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 
+import click
 import pytest
 
 import tables
-from pinchpoint.cli import COMMANDS
+from pinchpoint.cli import COMMANDS, main
+from pinchpoint.diagnosis.verdict import LEAD
 from pinchpoint.metrics import EXPORTER, JUDGE
 from pinchpoint.model import MetricKind
 from pinchpoint.probes import PROBES
@@ -19,6 +23,8 @@ ROOT = Path(__file__).parent.parent
 PAGES = sorted(
     path for path in [*ROOT.glob("*.md"), *ROOT.glob("runbooks/*.md"), *ROOT.glob("docs/*.md")] if path.is_file()
 )
+BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+"""A block of code: its language and its text."""
 UNITS = ("_seconds", "_bytes", "_ratio", "_hertz", "_info", "_cpus", "_files")
 
 
@@ -61,9 +67,54 @@ def test_the_readme_is_short_and_leads_to_every_page() -> None:
 
 def test_every_make_target_that_a_page_names_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = {name for page in PAGES for name in re.findall(r"`make ([a-z-]+)`", page.read_text())}
+    named = {name for page in PAGES for name in re.findall(r"(?:`|^ *)make ([a-z-]+)", page.read_text(), re.MULTILINE)}
 
     assert named - targets == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_that_a_page_shows_has_these_options(page: Path) -> None:
+    for words in shown_commands(page):
+        context = click.Context(main)
+        command = main.get_command(context, words[0])
+        assert command is not None, words
+        try:
+            command.make_context(words[0], words[1:], parent=context)
+        except click.UsageError as error:
+            pytest.fail(f"{shlex.join(words)}: {error.format_message()}")
+
+
+def shown_commands(page: Path) -> list[list[str]]:
+    """Return the words after `pinchpoint` in the shell blocks of a page, without comments and redirections."""
+    blocks = [text for language, text in BLOCK.findall(page.read_text()) if language == "sh"]
+    shell = "".join(blocks).replace("$hosts", "host:9748")
+    lines = [shlex.split(line, comments=True) for line in shell.splitlines() if "pinchpoint " in line]
+    commands = [line for line in lines if line and Path(line[0]).name == "pinchpoint" and line[1:] != ["--help"]]
+    return [list(takewhile(lambda word: word not in (">", "|", "&&", "&"), line[1:])) for line in commands]
+
+
+def test_the_tutorial_shows_the_way_from_a_clone_to_a_verdict() -> None:
+    page = ROOT / "docs" / "tutorial.md"
+    shell = "".join(text for language, text in BLOCK.findall(page.read_text()) if language == "sh")
+
+    assert [words[0] for words in shown_commands(page)][:4] == ["check", "run", "watch", "report"]
+    assert re.findall(r"^(?:git|make) [a-z-]+", shell, re.MULTILINE) == [
+        "git clone", "make setup", "make lab-up", "make lab-down"
+    ]  # fmt: skip
+
+
+def test_the_worked_example_of_the_verdict_is_what_the_code_says() -> None:
+    example = (ROOT / "docs" / "verdict.md").read_text().partition("## A worked example\n")[2].partition("\n## ")[0]
+    (_, program), (_, output) = BLOCK.findall(example)
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    prose = BLOCK.sub("", example)
+    quota, border = "20", f"{LEAD * 100:.0f}"
+
+    assert ran.stdout == output
+    assert set(re.findall(r"(\d+) %", prose)) - set(re.findall(r"(\d+)%", output)) == {quota, border}
+    sums = re.findall(r"(\d+) % x \(?(\d+) %(?: - (\d+) %\))? = (\d+) %", prose)
+    assert [round(int(a) * (int(b) - int(c or 0)) / 100) for a, b, c, _ in sums] == [int(made) for *_, made in sums]
+    assert len(sums) == 2
 
 
 def test_every_file_that_contributing_names_exists() -> None:
