@@ -63,7 +63,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     truth: str = ""
     """What is true, in words."""
     expected: str = ""
-    """The kind of verdict that is true, or several with ``, `` between them; "" where the proof is no scenario."""
+    """The kind of verdict that is true, or several with ``, `` between them; "" if the proof is not a scenario."""
     found: str = ""
     """The kind of verdict that was found."""
     said: str = ""

@@ -156,7 +156,7 @@ def main() -> int:
     )
     options = parser.parse_args()
     exit_on_sigterm()
-    if packages := missing():  # before a stack is started in vain
+    if packages := missing():  # before a stack is started for nothing
         print(f"demo: not installed: {', '.join(packages)}; `make setup` as root installs it.", file=sys.stderr)
         return 1
     try:

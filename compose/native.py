@@ -376,7 +376,7 @@ class Stack:
 def ports_from(environment: Mapping[str, str], *optional: str) -> dict[str, int]:
     """Return the ports of `PARTS` and of these `OPTIONAL` ones: the value of a part's variable, else its default.
 
-    Raises StackError for what is no port.
+    Raises StackError for an invalid port.
     """
     ports: dict[str, int] = {}
     for name in (*PARTS, *optional):

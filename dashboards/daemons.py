@@ -27,7 +27,7 @@ MANAGER = 15
 HEALTH_WORDS = {"0": "ok", "1": "warning", "2": "error"}
 ELSEWHERE = 'pinchpoint_ceph_daemon_info{cluster!~"$cluster"}'
 ALIVE = 'pinchpoint_threads{role="messenger"} > 0'
-"""Owners of which a process is there: counters of one that has ended stay."""
+"""Owners with a running process: the counters of one that has ended stay."""
 
 
 def rate(metric: str, *selectors: str) -> str:

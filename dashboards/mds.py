@@ -241,7 +241,7 @@ def servers() -> Panel:
         "nothing. Without an exporter on their hosts: requests, latency and capabilities.",
         "All ranks about equally busy.",
         "One lock full and the others idle: the load is not spread. A process that uses a whole CPU while its lock is "
-        "half free is no case for more ranks. Much of the time without a CPU: the host is short of CPUs.",
+        "half free does not need more ranks. Much of the time without a CPU: the host is short of CPUs.",
         ("MdsLockSaturated", "MdsRankImbalance", "MdsProcessBusyNoLock", "RunQueueWaitHigh"),
     )
 

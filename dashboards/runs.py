@@ -7,7 +7,7 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard
 from dashboards.kit import PAGES, RUN, About, Column, Panel, Query, bars, board, matrix, nothing_named, rows
 
 MOST = 6
-"""Runs that are shown beside each other: the newest, of the benchmark of which two runs or more were begun last."""
+"""Runs that are shown beside each other: the newest runs of the benchmark that last began a second one."""
 BEST = 8
 """Scores that are shown."""
 EVALUATED = 2
@@ -185,7 +185,7 @@ def operations() -> Panel:
     about = About(
         "Operations per second of each phase. `change` is the last run that has the figure against the one before it.",
         "All phases rise, or those that the change was meant for while the others stay.",
-        "One phase rises at the cost of another. A change of a few per cent is no change without repeats.",
+        "One phase rises at the cost of another. Without repeats a change of a few per cent means nothing.",
         ("docs/results.md", "PhaseTooShort", "ThroughputDecay"),
     )
     return compared("Operations", about, "operations_per_second", "ops")

@@ -224,7 +224,7 @@ def on_cpu() -> Panel:
         "CPUs that all threads of an owner use. Owners are daemons, clients, benchmarks, and for kernel workers what "
         "they work for: a disk, a backing device, a NUMA node.",
         "The benchmark and what serves it.",
-        "Something that is no part of the run: stop it, or judge another run.",
+        "Something that does not belong to the run: stop it, or judge another run.",
         ("RunQueueWaitHigh", "MdsProcessBusyNoLock"),
     )
     return lines(

@@ -69,8 +69,8 @@ def test_files_of_rules_are_looked_for_beside_the_configuration(tmp_path: Path) 
         ('web.telemetry-path = "/-/healthy"', "web.telemetry-path", "must be a path"),
         ('web.listen-address = "9748"', "web.listen-address", "'9748' is not HOST:PORT"),
         ('web.listen-address = "::1:9748"', "web.listen-address", "stands in brackets"),
-        ('path.runs = ""', "path.runs", "is no path"),
-        ('path.procfs = "/proc\\u0000"', "path.procfs", "is no path"),
+        ('path.runs = ""', "path.runs", "is not a valid path"),
+        ('path.procfs = "/proc\\u0000"', "path.procfs", "is not a valid path"),
         ('colour = "red"', "top level", "unknown field `colour`"),
         ("web.port = 1", "web", "unknown field `port`"),
         ("[web", "not TOML", "Expected ']'"),
@@ -136,7 +136,7 @@ def test_a_benchmark_of_ones_own_has_a_name_processes_and_a_pattern(tmp_path: Pa
     [
         ('"hacc_io"', '"HACC IO"', "name: must be of lower-case letters"),
         ('["hacc_io"]', "[]", "processes: name at least one process"),
-        ("phase-pattern = '^(", "phase-pattern = '^((", "is no regular expression of Python: missing )"),
+        ("phase-pattern = '^(", "phase-pattern = '^((", "is not a valid Python regular expression: missing )"),
     ],
 )
 def test_a_benchmark_of_ones_own_that_cannot_be_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:

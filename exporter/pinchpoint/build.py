@@ -104,7 +104,7 @@ def local_sampler(config: Config | None = None) -> HostSampler:
 
 
 def _try_sources(config: Config, host: Host) -> None:
-    """Raise ConfigError where a source that the configuration insists on does not work here."""
+    """Raise ConfigError where a source that the configuration requires does not work here."""
     if config.task_source != AUTO and config.probe.get(Tasks.name, True):
         try:
             choose_source(host.procfs, lambda tgid, comm: 1, config.task_source).close()

@@ -79,7 +79,7 @@ def phase_pattern(text: str, origin: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ConfigError(f"{origin}: {text!r} is no regular expression of Python: {error}") from error
+        raise ConfigError(f"{origin}: {text!r} is not a valid Python regular expression: {error}") from error
 
 
 def check_config(config: Config, origin: str) -> None:
@@ -100,7 +100,7 @@ def check_config(config: Config, origin: str) -> None:
             raise ConfigError(f"{origin}: probe.{name}: there is no such probe; there are {', '.join(names)}")
     for name, path in msgspec.structs.asdict(config.path).items():
         if path is not None and (not path or "\0" in path):
-            raise ConfigError(f"{origin}: path.{name}: {path!r} is no path")
+            raise ConfigError(f"{origin}: path.{name}: {path!r} is not a valid path")
     try:
         parse_address(config.web.listen_address)
     except AddressError as error:

@@ -88,7 +88,7 @@ class Resource:
     def add(
         self, elapsed: float, busy: float, *, runqueue: float = 0.0, blocked: float = 0.0, full: bool = True
     ) -> None:
-        """Add one sample: `busy` seconds of the last `elapsed` seconds, of which parts were `runqueue` and `blocked`.
+        """Add one sample: `busy` seconds of the last `elapsed` seconds, with the parts `runqueue` and `blocked`.
 
         A source that knows a second condition of fullness (a disk's queue) passes it as `full`.
         """

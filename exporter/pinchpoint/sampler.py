@@ -40,7 +40,8 @@ POINTS_TIMEOUT = 0.5
 STOP_TIMEOUT = 0.3
 """Seconds for which `stop` waits for samples that are under way."""
 PATIENCE = 0.25
-"""Seconds that a probe may be at a sample until, as soon again, those that share its thread go on in another."""
+"""Seconds that one sample may block its thread before the other probes move to a new one. Checked at this
+interval, so at worst after twice as long."""
 BEHIND = 0.004
 """Seconds by which other threads sample later than the fast one, and each later than the last.
 
@@ -109,7 +110,7 @@ class Sampler:
         self._dropped_lock = Lock()
         """Scrapes are answered in threads of their own."""
         self._told: set[str] = set()
-        """Metrics of which a series was dropped: each is logged once."""
+        """Metrics with a dropped series: each is logged once."""
         now = clock()
         self._entries = [_Entry(probe, probe.interval or interval, now) for probe in probes]
 
@@ -214,8 +215,8 @@ class Sampler:
     def points(self) -> list[Point]:
         """Return every series now. A probe that hangs in a sample has no success, and no series unless they last.
 
-        What can't be written is left out and counted: one value that is no float would fail the whole exposition, and
-        the recording.
+        What can't be written is left out and counted: one value that is not a float would fail the whole exposition
+        and the recording.
         """
         found: list[Point] = []
         for entry in self._entries:
@@ -267,7 +268,7 @@ class Sampler:
 
 
 def raise_priority() -> tuple[str, str]:
-    """Give the calling thread the best priority that it may have; return the policy and why it is no better one.
+    """Give the calling thread the best priority that it may have; return the policy and why not a better one.
 
     SCHED_RESET_ON_FORK keeps children and new threads at a normal priority (man 7 sched).
     """

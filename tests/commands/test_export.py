@@ -224,7 +224,7 @@ def test_an_end_that_is_no_time_is_told_in_one_line(time: str) -> None:
     done = export("last", "--end", time)
 
     assert done.returncode == 2
-    assert f"--end {time!r} is no time" in done.stderr
+    assert f"--end {time!r} is not a time" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

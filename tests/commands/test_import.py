@@ -158,7 +158,7 @@ def test_what_cannot_be_read_is_one_clear_line_each_and_keeps_the_others(state: 
     reasons = {
         prose: "no benchmark's output is found in it; understood are IO500",
         empty: "it is empty",
-        binary: "it is no text",
+        binary: "it is not text",
         fifo: "no regular file; give its content on standard input",
         huge: "longer than 128 MiB",
         missing: "No such file or directory",

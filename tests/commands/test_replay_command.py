@@ -135,8 +135,8 @@ def test_a_damaged_recording_is_shown_as_far_as_it_is_whole(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["--from", "nix", "last"], 2, "'nix' is no phase of .* and no number of seconds: its phases are write, read"),
-        (["--from", "-1", "last"], 2, "'-1' is no phase"),
+        (["--from", "nix", "last"], 2, "'nix' is neither a phase of .* nor a number .*: its phases are write, read"),
+        (["--from", "-1", "last"], 2, "'-1' is neither a phase"),
         (["--at", "3", "last"], 2, "give --once with it"),
         (["--once", "--from", "read", "last"], 2, "give --at for the time of one picture"),
         (["--speed", "0", "last"], 2, "0.0 is not in the range"),

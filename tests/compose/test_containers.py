@@ -214,7 +214,7 @@ class TestTheExporter:
         arguments = [word.replace("/host", str(tmp_path)) for word in SERVICES["pinchpoint"]["command"]]
         done = subprocess.run([program, *arguments], capture_output=True, text=True)
 
-        assert done.stderr == f"pinchpoint: --path.sysfs: {tmp_path}/sys is no directory\n"
+        assert done.stderr == f"pinchpoint: --path.sysfs: {tmp_path}/sys is not a directory\n"
 
 
 class TestPrometheus:

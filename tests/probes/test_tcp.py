@@ -303,7 +303,7 @@ def test_a_kernel_that_does_not_tell_is_no_failure(bench: Bench, number: int) ->
         raise OSError(number, os.strerror(number))
 
     probe = Tcp(bench.machine.host(), refuse)
-    with pytest.raises(NotPresent, match="does not tell"):
+    with pytest.raises(NotPresent, match="does not list"):
         probe.sample(1.0)
 
 

@@ -94,12 +94,12 @@ def test_job_and_runbooks_are_those_of_the_site() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--scrape-interval", "fast"], "'fast' is no duration such as 10s or 1m"),
+        (["--scrape-interval", "fast"], "'fast' is not a duration such as 10s or 1m"),
         (["--scrape-interval", "0s"], "'0s': 1s to 60s can be"),
         (["--scrape-interval", "5m"], "'5m': 1s to 60s can be"),
-        (["--job", 'a"b'], "is no name of a job"),
-        (["--runbooks", "ftp://x/"], "'ftp://x/' is no address such as"),
-        (["--runbooks", "http://x/{{y}}"], "is no address such as"),
+        (["--job", 'a"b'], "is not a valid job name"),
+        (["--runbooks", "ftp://x/"], "'ftp://x/' is not an address such as"),
+        (["--runbooks", "http://x/{{y}}"], "is not an address such as"),
     ],
 )
 def test_what_no_rules_can_be_made_for_is_said(arguments: list[str], message: str) -> None:

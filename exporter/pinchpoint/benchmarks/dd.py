@@ -220,7 +220,7 @@ def _bytes(operands: Mapping[str, str], names: Sequence[str], block: int, flags:
 
 
 def _length(tree: Tree, leader: int, path: str, skip: int) -> int | None:
-    """Return how much of an input file there is to read; None where it is no regular file, or may not be seen."""
+    """Return how much of an input file there is to read; None if it is not a regular file, or not readable."""
     try:
         with tree.open_path(leader, path) as descriptor:
             found = os.fstat(descriptor)

@@ -1,4 +1,4 @@
-"""What can be learned of a benchmark run, bit by bit: states, sources, and the events that an output tells of."""
+"""What can be learned of a benchmark run, bit by bit: states, sources, and the events that an output shows."""
 
 from __future__ import annotations
 

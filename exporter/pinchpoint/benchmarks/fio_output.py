@@ -182,7 +182,7 @@ class _Header:
 
 @dataclass
 class _Run:
-    """What the output has told of one run so far."""
+    """What the output has shown of one run so far."""
 
     headers: list[_Header] = field(default_factory=list)
     launched: bool = False
@@ -426,7 +426,7 @@ class FioOutput(OutputReader):
             yield RunBegan()
 
     def _make_way(self) -> Iterator[Event]:
-        """End the run that goes on: another one begins, and a signal that was told of since is that one's."""
+        """End the run that goes on: another one begins, and a signal that was reported since belongs to that one."""
         signal, self._signal = self._signal, ""
         yield from self._finish()
         self._signal = signal
@@ -444,7 +444,7 @@ class FioOutput(OutputReader):
         yield from self._rate(run, form, last, status)
 
     def _rate(self, run: _Run, form: str, last: _Status | None, status: _Status) -> Iterator[Event]:
-        """Tell of the group that runs, if one does for certain: else it is the last status, as far as is known."""
+        """Yield the group that runs, if one certainly does: else it is the last status, as far as is known."""
         groups = status.groups()
         if status.progress is None:
             before = {group: _done(jobs) for group, jobs in last.groups().items()} if last is not None else {}

@@ -41,7 +41,7 @@ SEARCH_SHARE = 0.25
 SEARCH_INTERVAL = 5.0
 """Seconds between two searches for the result directory at most; before that a share of the time that they last."""
 PATIENCE = 5.0
-"""Seconds after which a run of which nothing can be seen is taken to have begun its phases."""
+"""Seconds after which an invisible run is assumed to have begun its phases."""
 
 HELD_LIMIT = 64
 """Events that are kept back until the descriptors agree with them."""
@@ -231,7 +231,7 @@ class Io500(Benchmark):
         return self._measured(tree, rank, files, now, Sight(state, phase, source, events=events, blind=blind))
 
     def _passed_over(self, told: str | None, opened: str) -> bool:
-        """Return whether the phase that result.txt tells of began and ended between two looks, unseen."""
+        """Return whether the phase that result.txt names began and ended between two looks, unseen."""
         ahead = any(isinstance(event, Ended) and event.phase == opened for event in self._held)
         fresh = told not in (None, opened, self._phase, self._passed) and not bare_phase(told or "") and not ahead
         self._passed = told
@@ -242,7 +242,7 @@ class Io500(Benchmark):
         return now - self._searches[0] if self._searches is not None else 0.0
 
     def _released(self, events: Sequence[Event], opened: str | None, *, certain: bool) -> tuple[Event, ...]:
-        """Return what may be told of result.txt, whose ends come before anything that the descriptors show.
+        """Return what may be reported from result.txt, whose ends come before anything that the descriptors show.
 
         No phase has ended whose text is open, and none that follows it. Without `certain`, where the file names a phase
         that has a text and none is open, that phase has not been seen to begin: what follows the last one that was

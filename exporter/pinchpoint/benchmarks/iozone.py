@@ -252,7 +252,7 @@ class IozoneReader(OutputReader):
                 return
 
     def _next(self) -> Iterator[Event]:
-        """Tell of the phase that begins when those before `_test` are over, if the command line says which one does."""
+        """Yield the phase that begins when those before `_test` are over, if the command line says which one does."""
         if self._included is not None:
             columns = 0
             for number, cells in enumerate(TESTS):
@@ -273,7 +273,7 @@ class IozoneReader(OutputReader):
         return Ended(phase, (rate,), self._kilobytes / value)
 
     def _whole_row(self, words: Sequence[str], kilobytes: float) -> Iterator[Event]:
-        """Read a row whose blanks tell nothing: all columns, or those of the tests that the command line names."""
+        """Read a row whose blanks mean nothing: all columns, or those of the tests that the command line names."""
         self._kilobytes = kilobytes
         columns = [(number, phase) for number, cells in enumerate(TESTS) for phase in cells.phases][: self._columns]
         included = [phase for number, phase in columns if len(words) - 2 == len(columns) or self._runs(number)]

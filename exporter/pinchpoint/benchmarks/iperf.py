@@ -43,12 +43,12 @@ def _figure(number: str, prefix: str, unit: str, per: str) -> IperfFigure:
 
 
 def transfer(row: re.Match[str]) -> IperfFigure:
-    """Return the bytes that a `ROW` tells of."""
+    """Return the bytes in a `ROW`."""
     return _figure(row[5], row[6], row[7], "")
 
 
 def bandwidth(row: re.Match[str]) -> IperfFigure:
-    """Return the rate that a `ROW` tells of."""
+    """Return the rate in a `ROW`."""
     return _figure(row[8], row[9], row[10], "/sec")
 
 
@@ -56,7 +56,7 @@ def options(argv: Sequence[str], short: str, long: Mapping[str, str]) -> Iterato
     """Yield the options of a command line, by their letters, with their values.
 
     `short` is what getopt(3) takes; `long` gives the letters of the long ones that matter, with a colon where a value
-    follows. A word that is no option is the value of one that does not matter: nothing else stands there.
+    follows. A word that is not an option is the value of one that does not matter: nothing else stands there.
     """
     valued = {letter for letter, after in zip(short, short[1:] + " ", strict=True) if after == ":"}
     words = list(reversed(argv[1:]))

@@ -79,7 +79,7 @@ class Side:
     rate: Result | None = None
     """What it does now."""
     interval: dict[str, float] = field(default_factory=dict)
-    """Rates of the streams in the interval that is being told of."""
+    """Rates of the streams in the interval that is being printed."""
     start: float = 0.0
     """Where that interval starts."""
 
@@ -108,7 +108,7 @@ class Side:
 
     @property
     def streams(self) -> set[str]:
-        """Streams that were told of."""
+        """Streams that were reported."""
         return self.whole.keys() - {SUM}
 
     @property
@@ -292,7 +292,7 @@ class Iperf2(Benchmark):
         return Sight(State.RUNNING, self._phase, PhaseSource.ARGV, expected=self._expected)
 
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
-        """Return an event with the phase that the command line tells: in CSV nothing tells of the direction.
+        """Return an event with the phase that the command line names: CSV does not show the direction.
 
         A transfer that ended early was interrupted, for which iperf exits with 0 (2.1.8).
         """

@@ -58,7 +58,7 @@ LOSS = re.compile(r"\s+(\d{1,9}(?:\.\d+)?)\s+ms\s+(\d{1,18})/\s*(\d{1,18})\s")
 
 @dataclass
 class Way:
-    """What was told of one direction at the end."""
+    """What was reported for one direction at the end."""
 
     sent: dict[str, IperfFigure] = field(default_factory=dict)
     """Rate of each stream, and of their sum, as the sender saw it."""
@@ -97,7 +97,7 @@ class Iperf3Reader(OutputReader):
         super().__init__()
         self._documents = Documents()
         self._streamed = ""
-        """The cookie of the run that a stream of JSON told of last."""
+        """The cookie of the run that a stream of JSON named last."""
         self._reset()
 
     def _reset(self) -> None:
@@ -141,7 +141,7 @@ class Iperf3Reader(OutputReader):
         yield RunBegan()
 
     def _finish(self, failure: str) -> Iterator[Event]:
-        """Tell of the result as far as it is known, and how it ended: well, if there is no failure."""
+        """Report the result as far as it is known, and how it ended: well, if there is no failure."""
         if not self._open:
             return
         self._open = False

@@ -1,6 +1,6 @@
 """rbd bench, and rbd bench-write as it was called before: one phase, whose name is the type of its operations.
 
-Rows go through stdio's buffer, so that they come in pieces of 4 KiB where standard output is no terminal; only the
+Rows go through stdio's buffer, so that they come in pieces of 4 KiB if standard output is not a terminal; only the
 header is flushed (``do_bench`` in src/tools/rbd/action/Bench.cc, Ceph 16.2).
 """
 
@@ -33,7 +33,7 @@ PART = re.compile(
     rf"\b(read|write)_ops:\s+\d+\s+(?:read|write)_ops/sec:\s+([-+.\de]+)\s+(?:read|write)_bytes/sec:\s+{RATE}\s*$"
 )
 SIGNAL = re.compile(r"received\s+signal: \w+(?: \w+)?")
-"""A line of Ceph's log on standard error, in front of which a ^C may stand."""
+"""A line of Ceph's log on standard error, possibly after a ^C."""
 PROBLEM = re.compile(r"(?:read|write) error: |bench failed: |rbd: (?:bench|failed to flush)|Error flushing data")
 
 TYPES = {"read": "read", "write": "write", "readwrite": "readwrite", "rw": "readwrite"}
@@ -152,7 +152,7 @@ class RbdBench(Benchmark):
         self._phase = _phase(tree.argv(leader))
 
     def look(self, tree: Tree, leader: int, now: float) -> Sight:
-        """Return the phase by the command line: nothing else of the process tells of it."""
+        """Return the phase by the command line: nothing else of the process shows it."""
         if self._phase is None:
             return Sight(State.SETUP)
         return Sight(State.RUNNING, self._phase, PhaseSource.ARGV, number=1, total=1)

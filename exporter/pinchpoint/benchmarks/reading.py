@@ -1,8 +1,8 @@
-"""Text to runs: what benchmarks printed some time ago, among whatever other text, is read as the runs that it tells of.
+"""Text to runs: what benchmarks printed some time ago, among whatever other text, is read as the runs it contains.
 
 Every reader is given the whole text, as a stream. A run lasts from where its reader sees it begin to where the next one
-of the same benchmark begins; texts of different benchmarks may be mixed. Where runs are told of that have measured
-something, what begins like one and measures nothing is no run: a command that was refused, the removal of old objects.
+of the same benchmark begins; texts of different benchmarks may be mixed. If the text has runs that measured
+something, what begins like one and measures nothing is not a run, such as a refused command or the removal of objects.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pinchpoint.runs import LATEST, PhaseMark, RunState
 __all__ = ["KINDS", "FoundRun", "Io500Text", "ReaderKind", "TextReader", "date_in"]
 
 INI_HEADER = re.compile(r"\s*(?:version\s*=\s*io500|config-hash\s*=\s*[0-9A-Fa-f]{1,8}\s*$)")
-"""What a result.txt begins with (``[run]`` comes before it since isc21, and is no name that is IO500's alone)."""
+"""What a result.txt begins with (``[run]`` comes before it since isc21, and is not a name that only IO500 uses)."""
 INI_LINE = re.compile(r"\s*(?:;|\[\s*[\w.-]+\s*\]\s*$|[\w.-]+\s*=|$)")
 RUN_LIMIT = 1000
 """Runs of one text that are kept: the first ones."""
@@ -124,14 +124,14 @@ KINDS = tuple(
 
 
 class FoundRun(NamedTuple):
-    """A run that a text tells of."""
+    """A run that a text contains."""
 
     line: int
     """Its first line, counted from 1."""
     state: RunState
     """Without an id; its phases lie one after the other in the text's order, each as long as it took."""
     note: str = ""
-    """The last line before it that told of no run: a sentence of whoever quotes it, a command."""
+    """The last line before it that belongs to no run: a sentence of the author, a command."""
 
 
 def date_in(line: bytes) -> float | None:
@@ -176,7 +176,7 @@ class TextReader:
         self._line = 1
         self._head = bytearray()
         self._prose = b""
-        """The last line that told of no run, is not empty, and is not in a JSON document."""
+        """The last line that belongs to no run, is not empty, and is not in a JSON document."""
         self._document = _Document()
 
     def feed(self, data: bytes) -> None:
@@ -271,7 +271,7 @@ def _lines(data: bytes) -> Iterator[tuple[bytes, bool]]:
 
 
 class _Document:
-    """The JSON document that the text is in, or was in last: a reader tells of it only where it ends."""
+    """The JSON document that the text is in, or was in last: a reader reports it only where it ends."""
 
     def __init__(self) -> None:
         self.line = self._last = 0

@@ -57,7 +57,7 @@ class Timeline:
         self._failed = False
         self._stopped = False
         self._tellers: dict[int, set[PhaseSource]] = {}
-        """What has told of the end of a phase, by the mark's identity."""
+        """The sources that reported the end of a phase, by the mark's identity."""
         self._current: PhaseMark | None = None
         self._last: PhaseMark | None = None
         """The phase that went on when the run was over."""
@@ -110,7 +110,7 @@ class Timeline:
     def hear(self, events: Iterable[Event], now: float, source: PhaseSource) -> None:
         """Take in what an output or a file of results told at `now`."""
         batch = [bounded(event) for event in events]
-        # What ended unseen and is told of all at once ended one after another, the last one at most now.
+        # Phases that ended unseen and are reported at once ended one after another, the last one at most now.
         ends: dict[int, float] = {}
         lost: set[int] = set()
         end = now
@@ -123,7 +123,7 @@ class Timeline:
                 current = self._current
                 waiting = next((mark for mark in self.phases if mark.name == event.phase and not mark.results), None)
                 if current is not None and current.name == event.phase and current.source != PhaseSource.ARGV:
-                    # What is told of before it was over when it was seen to begin.
+                    # What is reported before it was over when it was seen to begin.
                     end = min(end, current.start)
                 elif waiting is not None and event.seconds is None:
                     end = min(end, waiting.start)
@@ -267,7 +267,7 @@ class Timeline:
             return None
         mark = self._meant(event, now, end, source)
         if mark is not None and mark.results:
-            # Another source has told of it: what this one adds is whether it counts.
+            # Another source has reported it: what this one adds is whether it counts.
             mark.seconds = event.seconds if mark.seconds is None else mark.seconds
             mark.valid = mark.valid and event.valid
             self._tellers[id(mark)].add(source)
@@ -314,15 +314,15 @@ class Timeline:
         return [other for other in takewhile(lambda other: other is not mark, self.phases) if not other.vague]
 
     def _meant(self, event: Ended, now: float, end: float, source: PhaseSource) -> PhaseMark | None:
-        """Return the phase that has ended: one of which only another source has told so far, or one without results."""
+        """Return the phase that has ended: one that only another source has reported, or one without results."""
         named = [mark for mark in self.phases if mark.name == event.phase]
         for mark in reversed(named):
             if mark.results and source not in self._tellers.get(id(mark), {source}):
                 return mark
         waiting = [mark for mark in named if not mark.results]
         if source is PhaseSource.RESULT_FILE:
-            # It tells of an end at once, or of all at the end: one of long before that was of another run, of which it
-            # told nothing.
+            # It reports an end at once, or all at the end: one of long before was of another run, about which it
+            # said nothing.
             lately = min(now if self._looked_before is None else self._looked_before, end) - MOMENT
             waiting = [mark for mark in waiting if mark.end is None or mark.end >= lately]
         for mark in reversed(waiting):

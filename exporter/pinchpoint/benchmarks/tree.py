@@ -61,7 +61,7 @@ class OpenFile(NamedTuple):
 
     descriptor: int
     path: str
-    """As the process sees it; what is no file is ``pipe:[N]``, ``socket:[N]`` and the like."""
+    """As the process sees it; anything but a file is ``pipe:[N]``, ``socket:[N]`` and the like."""
 
 
 class Position(NamedTuple):

@@ -1,4 +1,4 @@
-"""Which process belongs to which run of which benchmark.
+"""The run and the benchmark that each process belongs to.
 
 A run that `pinchpoint run` marks is the tree below its command; a run that was found among the processes is the tree
 below its leader, and the ranks beside it. What else is called like a benchmark (ranks whose run is on another host, a

@@ -26,7 +26,7 @@ OBJECTS = Path(__file__).parent
 LIBRARY = "libbpf.so.1"
 """The ABI of libbpf 1.0 and later; functions of 0.x report errors in another way."""
 MESSAGE_SIZE = 1 << 20
-"""Bytes of a message of libbpf. The verifier's log is one: it tells of each instruction, and at its end what is wrong;
+"""Bytes of a message of libbpf. The verifier's log is one: it lists each instruction, and at its end the error;
 a longer one is cut, and the reason with it."""
 SAID = 160
 """Characters of libbpf's own message that are passed on."""
@@ -348,7 +348,7 @@ def _reason(number: int, message: str) -> str:
 
 
 def _may_trace() -> bool:
-    """Return whether this process has CAP_PERFMON, or CAP_SYS_ADMIN, of which it was a part before Linux 5.8."""
+    """Return whether this process has CAP_PERFMON, or CAP_SYS_ADMIN, which included it before Linux 5.8."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:

@@ -1,8 +1,8 @@
-"""Thread times from BPF: one pass over all tasks in the kernel, of which only those that changed come to user space.
+"""Thread times from BPF: one pass over all tasks in the kernel, and only those that changed come to user space.
 
 There are two forms. `SyscallSource` runs a program that walks by itself whenever it is asked, and leaves what it finds
 in memory that both sides see (Linux 6.7). `IteratorSource` reads an iterator's output (Linux 5.8). Both see every
-thread of the host: beside those of the processes that are followed, they tell of threads of others that used much.
+thread of the host: beside those of the processes that are followed, they report threads of others that used much.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from pinchpoint.threads.task_source import CLOCK_TICKS, Task, TaskUse
 __all__ = ["BpfSource", "IteratorSource", "SyscallSource", "pid_namespace"]
 
 MUCH = 0.05
-"""Share of an interval from which a thread that nobody follows is told of."""
+"""Share of an interval from which a thread that nobody follows is reported."""
 LITTLE = 0.002
-"""Share of an interval that a thread that is followed has used before it is told of, since daemons have dozens of
-threads that do no more than wake up; what is left is told of later."""
+"""Share of an interval that a thread that is followed has used before it is reported, since daemons have dozens of
+threads that do no more than wake up; what is left is reported later."""
 LONGEST = 60.0
 """Seconds, however long the interval was."""
 RECORD = struct.Struct("=IIQQQII16s")
@@ -37,11 +37,11 @@ LEVEL, FOUND = 6, 7
 ROOM = 8192
 """Records of one pass, as many as ``records`` of tasks.bpf.c has."""
 PASSES = 16
-"""Passes of one sample, if more change than there is room for; what is left then is told of by the next sample."""
+"""Passes of one sample, if more change than there is room for; what is left then is reported by the next sample."""
 READ = 1024 * RECORD.size
 """Whole records, however large the kernel's own buffer is: eight of its pages (bpf_iter_seq, kernel/bpf/bpf_iter.c)."""
 REMEMBERED = 1 << 16
-"""Tasks of which an iterator remembers the totals, at least,"""
+"""Tasks whose totals an iterator remembers, at least,"""
 SPARE = 2
 """... and for each task that there is at its start, since more will come."""
 PROCESSES = 256
@@ -78,7 +78,7 @@ def _field(status: bytes, name: bytes) -> list[bytes]:
 
 
 class _BpfTask(Task):
-    """A thread as BPF tells of it."""
+    """A thread as BPF reports it."""
 
     __slots__ = ("hot", "name", "start")
 
@@ -89,7 +89,7 @@ class _BpfTask(Task):
         self.name = name
         """Its comm as it came."""
         self.hot = born
-        """Monotonic time in seconds at which it was told of last as a stranger."""
+        """Monotonic time in seconds at which it was last reported as a stranger."""
 
 
 class BpfSource(ABC):
@@ -136,7 +136,7 @@ class BpfSource(ABC):
     def _walk(
         self, *, much: int = 0, little: int = 0, listing: int = 0
     ) -> Iterator[tuple[int, int, int, int, int, int, int, bytes]]:
-        """Make a pass, or as many as it takes to tell of all, and yield the records."""
+        """Make a pass, or as many as it takes to report all, and yield the records."""
         for made in count(1):
             began = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - MARGIN
             level = self._state()[LEVEL]
@@ -149,7 +149,7 @@ class BpfSource(ABC):
                 return
 
     def follow(self, tgids: Iterable[int], now: float) -> None:
-        """Follow the threads of these processes; of others only those that use much are told of."""
+        """Follow the threads of these processes; of others only those that use much are reported."""
         wanted = frozenset(tgids)
         for tgid in self._followed - wanted:
             self._loaded.drop("followed", tgid.to_bytes(4, "little"))
@@ -205,7 +205,7 @@ class BpfSource(ABC):
         return task
 
     def _stranger(self, tgid: int, tid: int, start: int, flags: int, name: bytes, now: float) -> _BpfTask:
-        """Return a thread that is not followed so far; it may have been told of before."""
+        """Return a thread that is not followed so far; it may have been reported before."""
         known = self._strangers.get(tid)
         if known is not None and known.start == start:
             return self._named(known, flags, name)

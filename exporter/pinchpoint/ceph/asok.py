@@ -100,7 +100,7 @@ class Question(NamedTuple):
 class Conversation:
     """One question on its way to an admin socket.
 
-    Whoever waited in vain may wait again on the same connection. A new one would take another place in the daemon's
+    After a timeout the caller may wait again on the same connection. A new one would take another place in the daemon's
     queue, which has five (``listen(sock_fd, 5)``, admin_socket.cc), and a frozen daemon's operator would find it full.
 
     Raises AdminSocketError where the socket can't be connected, or where `pid` is given and another process listens.

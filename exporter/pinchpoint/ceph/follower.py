@@ -56,7 +56,7 @@ STOPPED = frozenset("Tt")
 ENDED = frozenset("ZX")
 """States of a process (man 5 proc)."""
 UNSEEN = frozenset({"new", "ended"})
-"""Of which nothing is said: whose first round is not over, and whose process has ended and is still listed."""
+"""States that are not exported: the first round is not over, or the process has ended and is still listed."""
 NO_FSID = "00000000-0000-0000-0000-000000000000"
 
 log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ def listening_sockets(raw: bytes) -> dict[int, str]:
     """Return the paths of the listening sockets in ``/proc/PID/net/unix`` by inode.
 
     Written by ``unix_seq_show`` (net/unix/af_unix.c) as they were bound, without any escaping. Abstract sockets have
-    no path; what is no such line is skipped. A path with a newline can pretend to be another line: whoever connects has
+    no path; other lines are skipped. A path with a newline can pretend to be another line: whoever connects has
     to check who listens.
     """
     found: dict[int, str] = {}
@@ -125,7 +125,7 @@ def resolve_in_root(root: Path, path: str) -> Path:
             try:
                 target = os.readlink(where)
             except OSError as error:
-                if error.errno != errno.EINVAL:  # it is no link
+                if error.errno != errno.EINVAL:  # not a link
                     raise
                 inside.append(part)
                 continue

@@ -41,7 +41,7 @@ class _Asked:
         self.hosts: dict[str, Snapshot] = {}
         self.unreachable: dict[str, str] = {}
         self.servers: dict[str, str] = {}
-        """Prometheus servers that tell nothing, and why."""
+        """Prometheus servers that give no answer, and why."""
 
     def ask(self, sources: Sequence[Source]) -> None:
         """Ask all sources at once; one that hangs keeps nobody waiting for longer than `PATIENCE`."""
@@ -136,7 +136,7 @@ def _ask_this_host(asked: _Asked, config: Config) -> None:
 
 
 def _targets(values: Sequence[str]) -> list[str]:
-    """Return every target once, in order; end the command at one that is none."""
+    """Return every target once, in order; end the command at an invalid one."""
     found: dict[str, None] = {}
     for value in values:
         for target in (part.strip() for part in value.split(",")):

@@ -60,7 +60,7 @@ def command(
     What limited each phase is shown where it was judged, and what differs in tags, command lines and settings of hosts.
     """
     if noise is not None and not math.isfinite(noise):
-        fail(f"--noise {noise} is no percentage", 2)
+        fail(f"--noise {noise} is not a percentage", 2)
     try:
         kept = store.runs(warn)
         chosen = [_group(text, store.select(text, kept)) for text in groups]

@@ -82,7 +82,7 @@ def _time(text: str) -> float:
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
-        fail(f'--end {text!r} is no time: say "now", Unix seconds, or a date and time such as 2026-11-21T16:00:00Z', 2)
+        fail(f'--end {text!r} is not a time: use "now", Unix seconds, or a date such as 2026-11-21T16:00:00Z', 2)
 
 
 def _chosen(texts: Sequence[str]) -> list[RunRecord]:

@@ -126,7 +126,7 @@ def _with_flags(config: Config, flags: dict[str, Any]) -> Config:
     for name in ("procfs", "sysfs", "rootfs"):
         path = getattr(config.path, name)
         if not os.path.isdir(path):
-            raise ConfigError(f"--path.{name}: {path} is no directory")
+            raise ConfigError(f"--path.{name}: {path} is not a directory")
     return config
 
 

@@ -35,7 +35,7 @@ SIZE_LIMIT = 128 << 20
 NAME_LIMIT = 40
 """Longest name of a run, without its number."""
 HASH = "sha256"
-"""The tag that says of which text a run was read."""
+"""The tag that identifies the text from which a run was read."""
 UNDERSTOOD = (
     "understood are IO500 (its output and its result.txt), ior, mdtest, fio (every format), rados bench, rbd bench, "
     "ceph tell osd.N bench, iozone, iperf, iperf3, ping, dd"
@@ -48,7 +48,7 @@ class _UnreadableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """What a file tells of."""
+    """What a file contains."""
 
     origin: str
     stem: str
@@ -99,7 +99,7 @@ def command(name: str | None, tags: tuple[str, ...], as_json: bool, files: tuple
 
 
 def _read(file: str) -> _Text:
-    """Return what a file tells of. Raises _UnreadableError."""
+    """Return what a file contains. Raises _UnreadableError."""
     reader = TextReader(KINDS)
     digest = hashlib.sha256()
     length, binary = 0, False
@@ -117,7 +117,7 @@ def _read(file: str) -> _Text:
         raise _UnreadableError(f"{file}: {error.strerror}") from error
     readings = reader.close(changed)
     if not readings:
-        what = "it is empty" if not length else "it is no text" if binary else "no benchmark's output is found in it"
+        what = "it is empty" if not length else "it is not text" if binary else "no benchmark's output is found in it"
         raise _UnreadableError(f"{file}: {what}; {UNDERSTOOD}")
     if reader.left_out:
         warn(f"{file}: only its first {len(readings)} runs are read, {reader.left_out} more are left out")

@@ -190,5 +190,5 @@ def _start(marker: Marker, text: str) -> float:
         names = [mark.name for mark in marker.phases]
         more = f" and {len(names) - KNOWN_PHASES} more" if len(names) > KNOWN_PHASES else ""
         known = f"its phases are {', '.join(names[:KNOWN_PHASES])}{more}" if names else "it has no phases"
-        fail(f"--from {text!r} is no phase of {marker.run} and no number of seconds: {known}", 2)
+        fail(f"--from {text!r} is neither a phase of {marker.run} nor a number of seconds: {known}", 2)
     return marker.start + seconds

@@ -17,7 +17,7 @@ INTERVAL = re.compile(r"(\d{1,4})(s|m)")
 def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> int:
     found = INTERVAL.fullmatch(value)
     if found is None:
-        raise click.BadParameter(f"{value!r} is no duration such as 10s or 1m", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a duration such as 10s or 1m", ctx, param)
     seconds = int(found[1]) * (60 if found[2] == "m" else 1)
     if not FASTEST <= seconds <= SLOWEST:
         raise click.BadParameter(
@@ -30,13 +30,13 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> int:
 
 def _job(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if not re.fullmatch(r"[\w./:-]+", value):
-        raise click.BadParameter(f"{value!r} is no name of a job, of letters, digits and _ . / : -", ctx, param)
+        raise click.BadParameter(f"{value!r} is not a valid job name: use letters, digits and _ . / : -", ctx, param)
     return value
 
 
 def _url(ctx: click.Context, param: click.Parameter, value: str) -> str:
     if urlsplit(value).scheme not in ("http", "https") or not re.fullmatch(r"[\w./:?=&%~@-]+", value):
-        raise click.BadParameter(f"{value!r} is no address such as http://judge:9749/runbooks/", ctx, param)
+        raise click.BadParameter(f"{value!r} is not an address such as http://judge:9749/runbooks/", ctx, param)
     return value
 
 

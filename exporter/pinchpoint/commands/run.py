@@ -146,7 +146,7 @@ def _require(exporters: Sequence[TargetSource]) -> None:
     with ThreadPoolExecutor(max(1, len(exporters))) as pool:
         for exporter, snapshot in zip(exporters, pool.map(_first_snapshot, exporters), strict=True):
             if BUILD not in snapshot.values:
-                raise SourceError(exporter.name, "serves metrics, but is no exporter of Pinchpoint")
+                raise SourceError(exporter.name, "serves metrics, but is not a Pinchpoint exporter")
 
 
 def _first_snapshot(exporter: TargetSource) -> Snapshot:
@@ -172,7 +172,7 @@ def _directory(name: str | None, argv: tuple[str, ...]) -> tuple[str, Path]:
 
 
 def _tell(text: str) -> None:
-    """Write to standard error; where nobody reads it or it is full, that is no failure of the command."""
+    """Write to standard error; where nobody reads it or it is full, the command does not fail."""
     with suppress(OSError):
         click.echo(text, err=True, nl=False)
 

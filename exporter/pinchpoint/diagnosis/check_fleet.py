@@ -145,7 +145,7 @@ class _Health:
 
 
 def _clusters(hosts: Snapshots) -> dict[str, _Health]:
-    """Return the health of each cluster by its label; two sources may tell of one, and the worse one counts."""
+    """Return the health of each cluster by its label; two sources may report one, and the worse one counts."""
     status: dict[str, int] = {}
     active: dict[str, set[str]] = {}
     for host in hosts.values():

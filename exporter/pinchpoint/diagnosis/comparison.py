@@ -60,7 +60,7 @@ class Assessment(StrEnum):
     """Of a score."""
     WORSE = "worse"
     MORE = "more"
-    """Of an amount or a share, of which neither more nor less is better."""
+    """For an amount or a share, where neither more nor less is better."""
     LESS = "less"
     NOISE = "inside the noise"
     UNPROVED = "not proved"

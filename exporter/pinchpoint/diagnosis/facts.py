@@ -42,7 +42,7 @@ VALUE_LIMIT = 16
 LENGTH_LIMIT = 128
 """Characters of a value that are kept."""
 COUNTED = ("mds", "osd", "mon", "mgr")
-"""Daemons of which it matters how many there are; clients come and go with the benchmark."""
+"""Daemons whose number matters; clients come and go with the benchmark."""
 TELLING = ("mount:", "cpu_quota:", "io_limit:")
 HERTZ_PER_GIGAHERTZ = 1e9
 

@@ -51,13 +51,13 @@ class Difference:
     """Each value that it has in a run of the base, in the order of the runs; empty text: it is not set."""
     other: tuple[str, ...]
     hosts: tuple[str, ...] = ()
-    """Hosts of which this is a fact; empty for one host that needs no name, and for what is no fact."""
+    """Hosts with this fact; empty for one host that needs no name, and for anything but a fact."""
     among: int = 1
     """Hosts that both groups have."""
 
     @property
     def varies(self) -> bool:
-        """Whether it has several values inside a group, so that the group's runs are no repeats in this."""
+        """Whether it has several values inside a group, so that the group's runs are not repeats in this."""
         return len(self.base) > 1 or len(self.other) > 1
 
 
@@ -68,7 +68,7 @@ class Knobs:
     differences: tuple[Difference, ...] = ()
     """Tags, then the command line, then hosts and their facts."""
     unknown: tuple[str, ...] = ()
-    """Runs of which no fact of a host is known."""
+    """Runs for which no fact of a host is known."""
 
 
 def knobs(base: Sequence[Settings], other: Sequence[Settings]) -> Knobs:

@@ -38,7 +38,7 @@ __all__ = ["Depth", "Inside", "LatencyBreakdown", "Path", "RoundTrip", "ShallowD
 ONE_BY_ONE = 1.5
 """Requests in flight per process up to which each waits for the one before it."""
 WORTH = 0.05
-"""Share of the benchmark's time from which a target is told of, and share of a request's time from which a part is."""
+"""Share of the benchmark's time from which a target is reported, and share of a request's time from which a part is."""
 SEEN = 0.5
 """Share of a client's requests that the daemons must have had, or most of these were not seen.
 
@@ -49,13 +49,13 @@ OTHERS = 2.0
 SHALLOW = 0.3
 """Share of the time in which a disk was busy with a queue up to which it has none worth the name."""
 SLOW = 0.8
-"""Clock that work saw, against the maximum, under which it is told of (as for the alert GovernorPowersave)."""
+"""Clock that work saw, against the maximum, under which it is reported (as for the alert GovernorPowersave)."""
 DEEP = 0.01
 """Share of its time from which a CPU uses an idle state."""
 LOST = 0.005
-"""Share of a CPU's time lost in leaving idle states from which it is told of, whatever a request takes."""
+"""Share of a CPU's time lost in leaving idle states from which it is reported, whatever a request takes."""
 RESENT = 0.1
-"""Segments sent again in a second from which they are told of: a sound network loses none."""
+"""Segments sent again in a second from which they are reported: a sound network loses none."""
 SHOWN = 3
 """Hosts that a sentence names at most."""
 KERNEL = "kernel"

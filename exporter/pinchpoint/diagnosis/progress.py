@@ -1,4 +1,4 @@
-"""The benchmark runs that a snapshot tells of, and how far they are."""
+"""The benchmark runs in a snapshot, and how far they are."""
 
 from __future__ import annotations
 

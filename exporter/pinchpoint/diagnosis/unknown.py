@@ -1,4 +1,4 @@
-"""Threads that no role names, where they are hot: nobody knows whom they serve, so they are told of, never blamed."""
+"""Threads that no role names, where they are hot: nobody knows whom they serve, so they are reported, never blamed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pinchpoint.diagnosis.usage import UnknownThread, Usage
 __all__ = ["full", "hot", "hot_threads", "sentences", "short"]
 
 HOT = 0.5
-"""Busy share of the named thread from which it is told of."""
+"""Busy share of the named thread from which it is reported."""
 WORTH = 0.05
 """Share of time that was full under which that is not worth a word."""
 SHOWN = 3

@@ -519,7 +519,7 @@ def _clock(window: _Window) -> Clock | None:
     mean = sum(hertz) / len(hertz)
     limit = sum(limits) / len(limits) if limits else None
     governors = {governor for governor, used in window.by(CPU_GOVERNOR_INFO, "governor") if used}
-    # A maximum under 1 Hz is no clock, and what is divided by it is no ratio.
+    # A maximum under 1 Hz is not a clock, and dividing by it gives no ratio.
     ratio = mean / limit if limit is not None and limit >= 1 else None
     busy = window.value(CPU_CLOCK_RATIO, cpus="busy")
     return Clock(mean, limit, ratio, busy, tuple(sorted(governors)))
@@ -616,6 +616,6 @@ def _unknown(window: _Window, resources: tuple[ResourceUse, ...]) -> UnknownThre
 
 
 def unknown_thread(resources: Iterable[ResourceUse], thread: str, process: str, busy: float) -> UnknownThread:
-    """Return a thread without a role, given how full those were of which it was one."""
+    """Return a thread without a role, given how full such threads were."""
     full = next((use.saturated for use in resources if use.resource == "unknown_thread"), 0.0)
     return UnknownThread(thread, process, min(1.0, busy), full)

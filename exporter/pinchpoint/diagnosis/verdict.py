@@ -258,7 +258,7 @@ def judge(
 
 
 def _unseen(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> dict[str, float]:
-    """Return the shares of the time that waits for daemons of which none is seen."""
+    """Return the shares of the time that waits for daemons that no exporter sees."""
     shares = workload.shares
     return {wait: share for wait in DAEMONS if (share := shares.get(wait, 0.0)) and not serving(hosts, workload, wait)}
 
@@ -325,7 +325,7 @@ def _decide(
 
 
 def _beside(limit: Limit, first: float) -> float:
-    """Return by how much a full resource counts beside the first one, of which this is the blame; negative if not."""
+    """Return by how much a full resource counts beside the first one, whose blame is given; negative if not."""
     by_reach = min(limit.reach - TIE * first, limit.blame - KEPT * limit.reach)
     return max(limit.blame - TIE * first, by_reach)
 
@@ -415,7 +415,7 @@ def _advised(found: Verdict) -> Verdict:
 class Judge:
     """The verdict of a live window, which must not flicker: another answer has to hold before it is shown.
 
-    A change of phase is no flicker: begin a new Judge.
+    A change of phase is not a flicker: begin a new Judge.
     """
 
     HOLD = 2.0

@@ -240,7 +240,7 @@ def parting(times: Sequence[float], start: float, end: float | None, moments: tu
     """Yield when the moments were that part a phase, given the times of all, oldest first, and those of its window.
 
     Each is the first one after a multiple of so many seconds that the phase has at most `PARTS` parts. A part that
-    would be shorter than half of that is none.
+    would be shorter than half of that is left out.
     """
     before, last = moments
     length = (last if end is None else end) - start

@@ -81,7 +81,7 @@ def parse_messages(raw: bytes, sequence: int | None = None) -> tuple[list[Messag
 
 
 def _check(type_: int, body: bytes) -> None:
-    """Raise what the end of a list, or an error, tells of."""
+    """Raise the error in the end of a list, or in an error message."""
     if len(body) < ERROR.size:
         raise FormatError("a netlink error that is cut")
     number = -ERROR.unpack_from(body)[0]

@@ -249,7 +249,7 @@ class Mount(NamedTuple):
     number: int | None = None
     """Id of the mount, where it is of ``mountinfo``."""
     device: str = ""
-    """MAJOR:MINOR of the file system; major 0 is no device's (``get_anon_bdev``, fs/super.c)."""
+    """MAJOR:MINOR of the file system; major 0 belongs to no device (``get_anon_bdev``, fs/super.c)."""
     source: str = ""
     """What was mounted, in the words of the file system: a device, SERVER:/PATH, or any text."""
 

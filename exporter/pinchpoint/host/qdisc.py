@@ -1,4 +1,4 @@
-"""Queues in front of network interfaces (qdiscs), as rtnetlink tells of them.
+"""Queues in front of network interfaces (qdiscs), as rtnetlink lists them.
 
 A packet that waits in a qdisc waits for its link: a backlog says that a link is full where its speed is unknown or a
 shaper is slower than the link. Messages: RTM_GETQDISC of linux/rtnetlink.h, statistics of linux/gen_stats.h.
@@ -132,7 +132,7 @@ class QdiscReader:
 
     @staticmethod
     def sees(procfs: Path) -> bool:
-        """Return whether `procfs` tells of the same network namespace; of another one this process knows nothing."""
+        """Return whether `procfs` shows this process's own network namespace; it knows nothing about others."""
         try:
             return os.stat(procfs / "self" / "ns" / "net").st_ino == os.stat("/proc/self/ns/net").st_ino
         except OSError:

@@ -62,7 +62,7 @@ class Engine:
     """Takes moments, oldest first, and judges what runs on all hosts."""
 
     def __init__(self, elapsed: Callable[[], float], budget: float) -> None:
-        """Begin; `elapsed` gives monotonic seconds, of which `budget` may be spent on what runs at each step."""
+        """Begin; `elapsed` gives monotonic seconds; each step may spend `budget` of them on active runs."""
         self.verdicts = RecentVerdicts(RUNS, budget, elapsed)
         self.phases: deque[PhaseVerdict] = deque(maxlen=PHASES)
         self.facts: dict[str, Facts] = {}

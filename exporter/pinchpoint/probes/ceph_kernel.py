@@ -152,7 +152,7 @@ class _Client:
         self._sums: dict[str, RunningSum] = {}
 
     def device(self) -> str:
-        """Return the name of a CephFS mount's backing device, "" where it is no mount, or not completely yet."""
+        """Return the name of a CephFS mount's backing device, "" if it is not a mount, or not completely yet."""
         try:
             return os.path.basename(os.readlink(self.path / "bdi"))
         except OSError:

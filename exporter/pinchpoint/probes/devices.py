@@ -113,7 +113,7 @@ def parse_link(line: bytes) -> LinkCounts:
 class _Table(Generic[T]):
     """A file of procfs with a line a device, read through one kept descriptor; a line that stays the same parses once.
 
-    One read gives a page of it (seq_read_iter, fs/seq_file.c). Lines that are no device's are left out.
+    One read gives a page of it (seq_read_iter, fs/seq_file.c). Lines without a device are left out.
     """
 
     def __init__(self, path: Path, parse: Callable[[bytes], T]) -> None:
@@ -262,7 +262,7 @@ class ThreadedLookout(Lookout):
 
 
 class _Window:
-    """Sums over the last seconds, of which there are at least `length` once it is filled."""
+    """Sums over the last seconds: at least `length` of them once it is filled."""
 
     __slots__ = ("_entries", "_length", "sums")
 
@@ -293,7 +293,7 @@ class _Device:
         self._owed = 0.0
 
     def spread(self, elapsed: float, shown: float) -> float:
-        """Return the busy seconds of the last `elapsed`, of which the counter showed `shown`.
+        """Return the busy seconds of the last `elapsed`, given the `shown` ones of the counter.
 
         What is more than the time that has passed is of the time before, and is added to the samples that follow: so
         no interval is busier than it is long, and nothing is lost.

@@ -25,7 +25,7 @@ SOURCES = (AUTO, TracedSource.name, CommSource.name)
 NO_BDI = "unknown"
 """Owner of writeback that was charged before its worker ever named a backing device."""
 WORKERS = 4096
-"""Workers of which is remembered what they worked for last."""
+"""Workers whose last work is remembered."""
 
 log = logging.getLogger(__name__)
 

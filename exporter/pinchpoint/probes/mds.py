@@ -148,7 +148,7 @@ def parse_cache_bytes(raw: bytes) -> int | None:
     """Return the size of the cache from an answer to ``dump_mempools``, None where there is none. Raises FormatError.
 
     It is the pool that MDCache::cache_size (src/mds/MDCache.h, Ceph 14 to 20) compares with the limit, and can be
-    asked for without mds_lock, unlike ``cache status``. ``mds_mem.heap`` is no measure: the heap never shrinks.
+    asked for without mds_lock, unlike ``cache status``. ``mds_mem.heap`` is not a measure: the heap never shrinks.
     """
     try:
         pools = DECODER.decode(raw)

@@ -113,7 +113,7 @@ class MemoryProbe(Probe):
         self._stalled = now, total
 
     def points(self) -> Iterator[Point]:
-        """Yield what this kernel tells of."""
+        """Yield what this kernel reports."""
         for name, metric in PAGES.items():
             if name in self._fields:
                 yield metric.point(self._fields[name] * self._page_size)

@@ -65,7 +65,7 @@ THROTTLES = frozenset(
 )
 """The throttles that are shown; the others of an OSD are those of its heartbeats."""
 ADDRESS = re.compile(r"-0x[0-9a-f]+")
-"""End of the name of a throttle of which a process has several, in some loggers (src/osdc/Journaler.h)."""
+"""End of the name of a throttle that a process has several times, in some loggers (src/osdc/Journaler.h)."""
 
 UNTRACKED = b"op_tracker tracking is not enabled"
 """An answer without osd_enable_op_tracker, up to Ceph 14 (OSD::asok_command, src/osd/OSD.cc); an error since."""

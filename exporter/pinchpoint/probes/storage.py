@@ -146,7 +146,7 @@ class Storage(Probe):
         table = None
         for name in names:
             path = _link(f"{directory}/fd/{name}")
-            # Sockets and pipes have no path. What goes where the errors go is no data; dd has its data at 0 and 1.
+            # Sockets and pipes have no path. What goes where the errors go is not data; dd has its data at 0 and 1.
             if not path.startswith("/") or name == "2" or (path == log and name in ("0", "1")):
                 continue
             try:

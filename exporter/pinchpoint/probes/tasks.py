@@ -28,7 +28,7 @@ CLOSE_INTERVAL = 5.0
 CLOSE_LEAST = 2
 """Clock ticks that a difference has to reach: the totals of a process are rounded to ticks."""
 SHARED = ("lock", "pool")
-"""Units of which a thread that nobody saw is busy time too."""
+"""Units whose busy time includes threads that nobody saw."""
 NANOSECONDS = 1_000_000_000
 TICK = NANOSECONDS // os.sysconf("SC_CLK_TCK")
 """Nanoseconds of a clock tick, the unit of times in stat."""
@@ -201,7 +201,7 @@ class Tasks(Probe):
 
         ceph-fuse went through 91 worker threads in 10 s; counting those that are seen twice finds a tenth of its CPU.
         The difference to the process' own total goes to the role of its leader's name. Where that is a lock or a pool
-        it is looked at in each sample, and is busy time of it. Else it is no busy time, since nobody knows when it was
+        it is looked at in each sample, and is busy time of it. Else it is not busy time, since nobody knows when it was
         used and by how many.
         """
         for pid in self._processes if every else self._shared:

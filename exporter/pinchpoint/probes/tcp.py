@@ -126,7 +126,7 @@ class Tcp(Probe):
             self._add_up(now, self._read())
         except OSError as error:
             if error.errno in ABSENT:
-                raise NotPresent(f"the kernel does not tell of TCP connections: {error.strerror}") from error
+                raise NotPresent(f"the kernel does not list TCP connections: {error.strerror}") from error
             raise
         finally:
             self._rest_until = now + (time.thread_time() - began) / COST

@@ -1,7 +1,7 @@
 """Pictures of a timeline: SVG that takes its inks from the page around it, so that it is at home in light and dark.
 
 Every picture has the same width and the same margins: below each other they share one axis of time. Colours of the page
-are drawn in stand-ins, which are no colours of the palette, and replaced in the text of the SVG by variables of CSS.
+are drawn in stand-ins, which are not in the palette, and replaced in the text of the SVG by variables of CSS.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
     "waits_chart",
 ]
 
-logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of its cache of fonts
+logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it logs its font cache
 
 WIDTH = 960.0
 """Points. At this width a point is a pixel."""

@@ -1,6 +1,6 @@
 """A run as one document: what a terminal and a browser show, and what `pinchpoint report --json` prints of it.
 
-docs/report.md describes every key of the JSON. Adding one is no change of `SCHEMA`; taking one away is, or giving it
+docs/report.md describes every key of the JSON. Adding one does not change `SCHEMA`; removing one does, or giving it
 another meaning.
 """
 

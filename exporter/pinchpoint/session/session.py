@@ -39,7 +39,7 @@ from pinchpoint.wire.sources import Source, SourceError
 __all__ = ["PhaseRecord", "Session"]
 
 WHOLE = "run"
-"""The one phase of a command that is no benchmark we know."""
+"""The only phase of a command that Pinchpoint does not know as a benchmark."""
 LOOK_INTERVAL = 0.2
 """Seconds between two looks at the command's processes: the resolution of a phase's start and end."""
 RECORD_INTERVAL = 1.0
@@ -57,7 +57,7 @@ LAST = 1 << 20
 WORDS = 64
 """Words of the command line among which a benchmark is looked for."""
 MARKED_PHASES = 128
-"""Phases that the marker holds: the last ones, of which an exporter shows half at most."""
+"""Phases that the marker holds: the last ones; an exporter shows at most half of them."""
 PATIENCE = 2.0
 """Seconds for which the end waits for a look that is under way: it may hang in a file system."""
 

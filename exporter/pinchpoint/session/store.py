@@ -44,7 +44,7 @@ GLOB = re.compile(r"[*?\[]")
 
 
 class StoreError(Exception):
-    """A run that can't be had; the message says why, and what to do."""
+    """A run that cannot be loaded; the message says why, and what to do."""
 
 
 class RunRecord(msgspec.Struct):
@@ -127,7 +127,7 @@ def load(directory: Path) -> RunRecord:
 
 
 def runs(warn: Callable[[str], None] = lambda message: None) -> list[RunRecord]:
-    """Return the kept runs, oldest first; `warn` is told of each that can't be read. Raises StoreError."""
+    """Return the kept runs, oldest first; `warn` is called for each that can't be read. Raises StoreError."""
     try:
         root = state_directory()
         directories = sorted(path for path in root.iterdir() if path.is_dir())

@@ -99,7 +99,7 @@ def _standing(run: RunState) -> str:
 
 @dataclass(frozen=True)
 class _Line:
-    """A text of which no more is shown than has room in one line."""
+    """A text that is cut off at the end of the line."""
 
     text: str
 

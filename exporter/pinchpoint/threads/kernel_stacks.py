@@ -27,7 +27,7 @@ class StackFile:
         self.source = ""
         """Its name; ``none`` where nothing can be read, "" before the first look."""
         self.reason = ""
-        """Why it is no better one."""
+        """Why it is not a better one."""
 
     def read(self) -> bytes | None:
         """Return what the file says now; None where nothing can be read."""

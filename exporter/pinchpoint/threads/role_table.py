@@ -52,7 +52,7 @@ class RoleTotals:
         """Charge nanoseconds that one thread of `group` used.
 
         A group is what has one lock or one pool: a process. Two processes with the same owner (two ceph-fuse) are
-        two groups, of which the busiest speaks for the owner.
+        two groups, and the busiest speaks for the owner.
         """
         self.cpu += run
         self.wait += wait

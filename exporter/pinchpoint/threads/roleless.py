@@ -27,7 +27,7 @@ WORTH = 0.05
 WINDOW = 3.0
 """Seconds over which the named thread's share is a mean; a verdict covers as many."""
 FIRST = 0.95
-"""Seconds after the first sample in which nobody is named: less tells nothing of seconds."""
+"""No thread is named in this first time, in seconds: too short a window to mean anything."""
 LEAST = 0.1
 """Share under which no thread is named: 300 ms in every 3 s are just enough."""
 CLEARLY = 0.2

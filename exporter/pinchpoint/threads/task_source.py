@@ -94,7 +94,7 @@ class TaskSource(Protocol):
         """Return the threads that ran or waited since the last call; `now` is a monotonic time in seconds.
 
         A source may leave out threads whose turn it is not; with `every` it leaves out none. One that sees the whole
-        host also tells of threads of processes that are not followed, if they used 5 % of the time or more.
+        host also reports threads of processes that are not followed, if they used 5 % of the time or more.
         """
 
     def tasks(self) -> Iterable[Task]:

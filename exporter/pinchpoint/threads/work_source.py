@@ -1,8 +1,8 @@
 """Sources of the time of workqueue workers, by the work they did.
 
-A worker is no identity: one ran five to seven workqueues and changed its name 60 to 159 times in 20 s. A `WorkSource`
-tells what each worker used for each work since the last call. This module holds the one that every kernel has; that
-which is exact is `pinchpoint.bpf.workqueues`.
+A worker's name does not identify it: one ran five to seven workqueues and changed its name 60 to 159 times in 20 s. A
+`WorkSource` says what each worker used for each work since the last call. This module holds the one that every kernel
+has; `pinchpoint.bpf.workqueues` is the exact one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ranks of a parallel program that wait for the others with all their CPU: that is no work.
+"""Ranks of a parallel program that wait for the others with all their CPU: that is not work.
 
 MPI libraries poll in a barrier. A rank that polls moves no data, and either makes no system calls to speak of, or none
 but sched_yield. Seen with Open MPI 4.1: 100 % user time, or, with mpi_yield_when_idle, sched_yield in 13 of 15 stacks;
@@ -35,7 +35,7 @@ class Spin:
         self._busy += seconds
 
     def saw(self, wait: str | None, *, empty: bool) -> None:
-        """Take in what a stack of its main thread was by the rules; one without functions tells nothing."""
+        """Take in what a stack of its main thread was by the rules; one without functions means nothing."""
         if wait == YIELDS:
             self._yields += 1
         elif wait != RUNNING:

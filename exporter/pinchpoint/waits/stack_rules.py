@@ -38,7 +38,7 @@ WAITS = (
     *("cpu", "runqueue", "mds", "osd", "client", "writeback", "disk", "network", "memory", "lock", "other", "idle"),
     "ceph",
 )
-"""The wait classes. ``ceph`` is a wait for Ceph of which nobody can say for which part of it."""
+"""The wait classes. ``ceph`` is a wait for an unknown part of Ceph."""
 
 PARKED = "parked"
 """It waits for another thread, for a message or for a time: what for, no stack says."""
@@ -113,7 +113,7 @@ class _Rule(NamedTuple):
 def parse_stack(raw: bytes) -> tuple[str, ...]:
     """Return the functions of ``/proc/PID/task/TID/stack`` or of ``wchan``, innermost first.
 
-    Names are without what the compiler added. A thread that runs has none, and its ``wchan`` is 0. Lines that are no
+    Names are without what the compiler added. A thread that runs has none, and its ``wchan`` is 0. Lines without a
     function are left out: up to Linux 4.x the last one was an address.
     """
     frames = []

@@ -49,7 +49,7 @@ body{{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:3rem auto;paddin
 
 
 class AddressError(ValueError):
-    """An address to listen on that is none."""
+    """Invalid listen address."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -83,7 +83,7 @@ class Server(ThreadingMixIn, WSGIServer):
     """Connections that may wait to be accepted; with the default of 5 a sixth at once waits a second or more."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log a connection that broke: a scraper that gives up is no failure of ours."""
+        """Log a connection that broke: a scraper that gives up is not an error here."""
         log.debug("connection of %s broke", client_address, exc_info=True)
 
     @property

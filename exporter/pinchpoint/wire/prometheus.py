@@ -47,7 +47,7 @@ class RawSeries(msgspec.Struct):
     values: list[tuple[float, str]]
 
     def labels(self) -> dict[str, str]:
-        """Return the labels, of which ``__name__`` is one. Raises ValueError."""
+        """Return the labels, including ``__name__``. Raises ValueError."""
         return LABELS.decode(self.metric)
 
 

@@ -39,7 +39,7 @@ class Known(NamedTuple):
     down: tuple[str, ...]
     """Exporters that it can't scrape."""
     cluster: Snapshot | None
-    """What Ceph's managers tell, of all clusters; None where they tell nothing."""
+    """What Ceph's managers tell, of all clusters; None where they report nothing."""
 
 
 class _Series(msgspec.Struct):

@@ -107,7 +107,7 @@ def read_recording(
     """Yield the moments of a recording, oldest first, or those at the places `only`: to parse one is what costs.
 
     The last one may be under way, or was cut off by a crash, and is left out. What stands before a damage (foreign
-    bytes) is given, and `warn` is told of it. Raises OSError where the file can't be read, ValueError where it is no
+    bytes) is given, and `warn` is called. Raises OSError if the file can't be read, ValueError if it is not a
     recording from its first byte on.
     """
     reader = _MomentReader()
@@ -137,7 +137,7 @@ def read_documents(path: Path, warn: Callable[[str], None] = _ignore) -> Iterato
 
 
 def read_series(document: str, name: str) -> Iterator[tuple[str, Labels, float]]:
-    """Yield host, labels and value of each series of one metric in a moment's text, of which nothing else is parsed.
+    """Yield host, labels and value of each series of one metric in a moment's text, and parse nothing else.
 
     Raises ValueError.
     """
