@@ -103,7 +103,8 @@ def test_a_link_to_a_source_file_leads_to_the_repository_where_that_is_known(sit
     link = '<a href="https://git.example/pinchpoint/blob/HEAD/exporter/pinchpoint/waits/waits.toml">'
 
     assert f"{link}<code>waits.toml</code></a>" in html(made, "docs/verdict.md")
-    assert ", <code>waits.toml</code>;" in html(site, "docs/verdict.md")
+    assert "<code>waits.toml</code>" in html(site, "docs/verdict.md")
+    assert "waits.toml</code></a>" not in html(site, "docs/verdict.md")
 
 
 def adding(directory: Path, text: str) -> str:
