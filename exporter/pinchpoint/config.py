@@ -97,7 +97,7 @@ def check_config(config: Config, origin: str) -> None:
     names = [probe.name for probe in PROBES]
     for name in config.probe:
         if name not in names:
-            raise ConfigError(f"{origin}: probe.{name}: there is no such probe; there are {', '.join(names)}")
+            raise ConfigError(f"{origin}: probe.{name}: unknown probe; known probes are {', '.join(names)}")
     for name, path in msgspec.structs.asdict(config.path).items():
         if path is not None and (not path or "\0" in path):
             raise ConfigError(f"{origin}: path.{name}: {path!r} is not a valid path")

@@ -271,8 +271,8 @@ def test_runs_that_have_nothing_in_common_are_an_error() -> None:
 @pytest.mark.parametrize(
     ("args", "status", "words"),
     [
-        (["a"], 2, "two runs or groups"),
-        (["--chain", "a"], 2, "two runs or groups"),
+        (["a"], 2, "name at least two runs or groups"),
+        (["--chain", "a"], 2, "name at least two runs or groups"),
         (["--repeats", "a", "a", "b1"], 2, "--repeats a is one run"),
         (["--repeats", "zzz", "a", "b1"], 1, "no run is 'zzz'"),
         (["a", "zzz"], 1, "no run is 'zzz'"),

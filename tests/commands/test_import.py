@@ -159,11 +159,11 @@ def test_what_cannot_be_read_is_one_clear_line_each_and_keeps_the_others(state: 
         prose: "no benchmark's output is found in it; understood are IO500",
         empty: "it is empty",
         binary: "it is not text",
-        fifo: "no regular file; give its content on standard input",
+        fifo: "not a regular file; give its content on standard input",
         huge: "longer than 128 MiB",
         missing: "No such file or directory",
         tmp_path: "a directory; name the files in it",
-        Path("/dev/zero"): "no regular file",
+        Path("/dev/zero"): "not a regular file",
     }
     lines = result.stderr.splitlines()
     assert len(lines) == len(reasons)

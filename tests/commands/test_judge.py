@@ -237,7 +237,7 @@ def test_what_a_judge_says_can_be_watched_in_a_terminal(start: Start, exporters:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "nobody to ask: name --target, --targets-file or --prometheus; see pinchpoint judge --help"),
+        ([], "no hosts to ask: give --target, --targets-file or --prometheus; see pinchpoint judge --help"),
         (["--target", "a:1", "--web.listen-address", "9749"], "'9749' is not HOST:PORT, :PORT or [IPV6]:PORT"),
     ],
 )

@@ -152,7 +152,7 @@ def test_a_target_whose_answer_never_ends_is_down_and_holds_up_nobody(exporter: 
     with trickling() as target:
         result = once("--target", target, "--target", exporter)
 
-    assert re.search(rf"{target}  DOWN for 0:0.: keeps the connection and does not end its answer", result.output)
+    assert re.search(rf"{target}  DOWN for 0:0.: timed out while sending its response", result.output)
     assert "kswapd" in result.output
 
 

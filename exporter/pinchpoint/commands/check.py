@@ -85,7 +85,7 @@ def _reason(name: str, why: str) -> str:
     help="Exporters of the hosts to check; repeatable. [default: this host]",
 )
 @click.option("--prometheus", metavar="URL", help="Prometheus server to ask: for Ceph's health, and for hosts.")
-@click.option("--all", "every", is_flag=True, help="Say also what was found to be fine.")
+@click.option("--all", "every", is_flag=True, help="Also print the checks that are fine.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--config.file", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="TOML file.")
 def command(

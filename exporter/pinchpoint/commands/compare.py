@@ -27,18 +27,18 @@ __all__ = ["command"]
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
-@click.option("--brief", is_flag=True, help="Say of each run in a few lines what moved, and what was changed.")
+@click.option("--brief", is_flag=True, help="Summarise each run in a few lines: what moved, what was changed.")
 @click.option("--chain", is_flag=True, help="Compare each run with the one before it, in brief.")
 @click.option(
     "--noise",
     type=click.FloatRange(0, 100),
     metavar="PERCENT",
-    help="Spread that repeats are known to have: a smaller difference is noise.",
+    help="Known spread of repeats: smaller differences are noise.",
 )
 @click.option(
     "--repeats",
     metavar="RUNS",
-    help="Repeats of any configuration whose spread, figure by figure, is taken as that of all.",
+    help="Repeats of one configuration; their spread, figure by figure, is used for all runs.",
 )
 @click.option("--all", "every", is_flag=True, help="Compare every figure, not only the main one of each phase.")
 @click.argument("groups", nargs=-1, required=True, metavar="RUN...")
@@ -70,9 +70,9 @@ def command(
     except StoreError as error:
         fail(str(error))
     if len(chosen) < 2:
-        fail("two runs or groups of runs are compared; `pinchpoint runs` lists those that are kept", 2)
+        fail("name at least two runs or groups of runs; `pinchpoint runs` lists the saved ones", 2)
     if reference is not None and len(reference.runs) < 2:
-        fail(f"--repeats {repeats} is one run: two at least tell what repeats differ by", 2)
+        fail(f"--repeats {repeats} is one run: name at least two", 2)
     share = None if noise is None else noise / 100
     pairs = list(pairwise(chosen)) if chain else [(chosen[0], other) for other in chosen[1:]]
     comparisons = [compare(base, other, noise=share, reference=reference, every=every) for base, other in pairs]

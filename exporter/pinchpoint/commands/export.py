@@ -40,7 +40,7 @@ APART = 300.0
     "--end",
     "until",
     metavar="TIME",
-    help='Lay the runs one after the other, the last sample at TIME: "now", Unix seconds, or 2026-11-21T16:00:00Z.',
+    help='Place the runs one after the other, the last sample at TIME: "now", Unix seconds, or 2026-11-21T16:00:00Z.',
 )
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 def command(output: Path | None, until: str | None, runs: tuple[str, ...]) -> None:

@@ -61,7 +61,7 @@ class _Command(click.Command):
 @click.command(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--config.file", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="TOML file.")
 @_flags
-@click.option("--sample-interval", type=float, metavar="SECONDS", help="Pace of the fast probes. [default: 0.1]")
+@click.option("--sample-interval", type=float, metavar="SECONDS", help="Interval of the fast probes. [default: 0.1]")
 @click.option(
     "--task-source", type=click.Choice(tasksources.SOURCES), help="How threads are read. [default: auto, the best]"
 )
@@ -70,7 +70,7 @@ class _Command(click.Command):
     type=click.Choice(kworkers.SOURCES),
     help="How kernel workers are told apart. [default: auto, the best]",
 )
-@click.option("--log.level", "log_level", type=click.Choice(LOG_LEVELS), help="Least severity to log. [default: info]")
+@click.option("--log.level", "log_level", type=click.Choice(LOG_LEVELS), help="Lowest severity to log. [default: info]")
 @click.version_option(__version__, prog_name="pinchpoint")
 def command(config_file: Path | None, **flags: Any) -> None:
     """Serve this host's metrics to Prometheus."""

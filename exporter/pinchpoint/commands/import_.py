@@ -58,10 +58,8 @@ class _Text:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--name", help="Name of the runs. [default: the file's, without its suffix]")
-@click.option(
-    "--tag", "tags", multiple=True, metavar="KEY=VALUE", help="A note that is kept with the runs; repeatable."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print what was read as JSON, and keep nothing.")
+@click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Note to save with the runs; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, and save nothing.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def command(name: str | None, tags: tuple[str, ...], as_json: bool, files: tuple[str, ...]) -> None:
     """Keep runs that were made without Pinchpoint, from what their benchmarks printed.
@@ -76,7 +74,7 @@ def command(name: str | None, tags: tuple[str, ...], as_json: bool, files: tuple
         if not key or not equals:
             fail(f"--tag {tag!r} is not KEY=VALUE", 2)
         if key == HASH:
-            fail(f"--tag {tag!r}: {HASH} says which text a run was read from, and is set by itself", 2)
+            fail(f"--tag {tag!r}: {HASH} is reserved: it identifies the text of a run", 2)
         pairs[key] = value
     failed = False
     documents: list[dict[str, Any]] = []
@@ -136,7 +134,7 @@ def _open(file: str) -> tuple[AbstractContextManager[BinaryIO], float]:
     if stat.S_ISDIR(found.st_mode):
         raise _UnreadableError(f"{file}: a directory; name the files in it")
     if not stat.S_ISREG(found.st_mode):
-        raise _UnreadableError(f"{file}: no regular file; give its content on standard input: pinchpoint import -")
+        raise _UnreadableError(f"{file}: not a regular file; give its content on standard input: pinchpoint import -")
     if found.st_size > SIZE_LIMIT:
         raise _UnreadableError(_too_long(file))
     changed = found.st_mtime if 0 < found.st_mtime < LATEST else time.time()

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
     "files",
     multiple=True,
     metavar="PATTERN",
-    help="Files of exporters, as Prometheus' file_sd_configs has them; read again when they change; repeatable.",
+    help="Target files as for Prometheus' file_sd_configs; read again when they change; repeatable.",
 )
 @click.option(
     "--prometheus",
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often hosts are asked, and runs judged.",
+    help="Seconds between two rounds of asking hosts and judging runs.",
 )
 @click.option(
     "--web.listen-address",
@@ -62,7 +62,7 @@ log = logging.getLogger(__name__)
     type=click.Choice(LOG_LEVELS),
     default="info",
     show_default=True,
-    help="Least severity to log.",
+    help="Lowest severity to log.",
 )
 def command(
     targets: list[str],
@@ -77,7 +77,7 @@ def command(
     Hosts are asked directly, or through a server that scrapes them. Two judges may run side by side: they say the same.
     """
     if not targets and not files and not servers:
-        fail("nobody to ask: name --target, --targets-file or --prometheus; see pinchpoint judge --help", 2)
+        fail("no hosts to ask: give --target, --targets-file or --prometheus; see pinchpoint judge --help", 2)
     logging.basicConfig(level=log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     service = Service([Target(target, target_url(target)) for target in targets], TargetFiles(files), servers, interval)

@@ -126,11 +126,11 @@ def open_recording(text: str) -> tuple[RunRecord, Path]:
     default=1.0,
     show_default=True,
     metavar="FACTOR",
-    help="How many times faster than it was.",
+    help="How many times faster than real time.",
 )
 @click.option("--from", "begin", metavar="PHASE|SECONDS", help="Where to begin. [default: the run's start]")
-@click.option("--once", is_flag=True, help="Print one picture as plain text: of the end, or of --at.")
-@click.option("--at", type=click.FloatRange(0), metavar="SECONDS", help="With --once: of this time of the run.")
+@click.option("--once", is_flag=True, help="Print one screen as plain text: the end of the run, or the time of --at.")
+@click.option("--at", type=click.FloatRange(0), metavar="SECONDS", help="With --once: the time of the run to show.")
 @click.argument("run", metavar="RUN")
 def command(speed: float, begin: str | None, once: bool, at: float | None, run: str) -> None:
     """Show a run that is kept as `pinchpoint watch` would have shown it.

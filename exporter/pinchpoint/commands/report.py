@@ -35,10 +35,12 @@ RECORDING = "samples.om.gz"
     "--html",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write the report with pictures as one page that needs nothing else.",
+    help="Write the report with charts as one self-contained HTML page.",
 )
 @click.option(
-    "--against", metavar="RUN", help="Run to tell what was changed since. [default: the one before of the same kind]"
+    "--against",
+    metavar="RUN",
+    help="Earlier run to compare settings with. [default: the previous one of the same kind]",
 )
 @click.option("--prometheus", metavar="URL", help="Prometheus server to ask which alerts fired.")
 @click.argument("run", metavar="RUN")

@@ -50,14 +50,14 @@ def _url(ctx: click.Context, param: click.Parameter, value: str) -> str:
     callback=_seconds,
     help="How often Prometheus scrapes the exporters.",
 )
-@click.option("--job", default=JOB, show_default=True, callback=_job, help="What their job is called there.")
+@click.option("--job", default=JOB, show_default=True, callback=_job, help="Name of their job in Prometheus.")
 @click.option(
     "--runbooks",
     default=RUNBOOKS,
     show_default=True,
     metavar="URL",
     callback=_url,
-    help="Where runbook_url leads; a judge serves them at http://HOST:9749/runbooks/.",
+    help="Base address of runbook_url; a judge serves the pages at http://HOST:9749/runbooks/.",
 )
 def command(seconds: int, job: str, runbooks: str) -> None:
     """Print the alert rules, for a Prometheus that scrapes at another interval than every 2 s.

@@ -42,13 +42,13 @@ BUILD = BUILD_INFO.name
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False})
 @click.option("--name", help="Name of the run. [default: the command's]")
-@click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="A note that is kept with the run; repeatable.")
+@click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Note to save with the run; repeatable.")
 @targets_option("Exporters of the cluster's hosts; may be repeated. [default: the hosts of --prometheus]")
 @click.option("--prometheus", metavar="URL", help="Prometheus server to ask which alerts fired, and for other hosts.")
 @click.option("--phase-pattern", "phase_regex", metavar="REGEX", help="Lines of the output that begin a phase.")
 @click.option("--path.runs", "runs", type=click.Path(path_type=Path), metavar="DIR", help="Directory of markers.")
 @click.option("--config.file", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="TOML file.")
-@click.option("--quiet", is_flag=True, help="Say nothing but the table at the end.")
+@click.option("--quiet", is_flag=True, help="Print only the table at the end.")
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 def command(
     name: str | None,

@@ -17,7 +17,7 @@ __all__ = ["command"]
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--json", "as_json", is_flag=True, help="Print everything that is known of them as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print all data about the runs as JSON.")
 def command(as_json: bool) -> None:
     """List the runs that are kept, oldest first.
 

@@ -231,7 +231,7 @@ def _show_judge(url: str, interval: float, *, once: bool) -> int:
     show_default=True,
     metavar="SECONDS",
     callback=_seconds,
-    help="Time between two pictures.",
+    help="Time between two updates.",
 )
 @click.option("--judge", "judge_url", metavar="URL", help="Judge whose verdicts on all runs to show.")
 @click.option("--stacks", is_flag=True, help="List the kernel stacks in which benchmarks of this host wait.")
@@ -241,7 +241,7 @@ def _show_judge(url: str, interval: float, *, once: bool) -> int:
     "config_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Configuration for when this host is sampled by this command itself.",
+    help="Configuration for when this command samples this host itself.",
 )
 @click.pass_context
 def command(

@@ -48,7 +48,7 @@ class Fetcher:
                 for chunk in answer.iter_raw():
                     body += chunk
                     if time.monotonic() > deadline:
-                        raise FetchError("keeps the connection and does not end its answer")
+                        raise FetchError("timed out while sending its response")
                     if len(body) > BODY_LIMIT:
                         raise FetchError(f"answers with more than {BODY_LIMIT >> 20} MiB")
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:

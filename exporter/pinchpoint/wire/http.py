@@ -64,7 +64,7 @@ def parse_address(text: str) -> tuple[str, int]:
         except ValueError as error:
             raise AddressError(f"{text!r}: {error}") from error
     elif ":" in host:
-        raise AddressError(f"{text!r}: an IPv6 address stands in brackets: [{host}]:{port}")
+        raise AddressError(f"{text!r}: put an IPv6 address in brackets: [{host}]:{port}")
     return host, int(port)
 
 
@@ -153,7 +153,7 @@ def serve(address: tuple[str, int], app: Application) -> Server:
     try:
         host.encode("idna")
     except UnicodeError as error:
-        raise OSError(errno.EINVAL, "no name of a host") from error
+        raise OSError(errno.EINVAL, "not a valid host name") from error
     if not host:
         # An empty host means every address: one IPv6 socket takes both kinds, where the kernel has IPv6.
         host, family = ("::", socket.AF_INET6) if _has_ipv6() else ("0.0.0.0", family)
