@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import threading
-import tomllib
 import urllib.request
 import uuid
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from patience import patience
 from pinchpoint.metrics import EXPORTER, JUDGE
-from pinchpoint.threads import roles
+from pinchpoint.threads.roles import load_roles
 from polling import until
 
 ROOT = Path(__file__).parents[2]
@@ -232,11 +231,10 @@ def unknown_parts(expr: str) -> set[str]:
 
 
 def own_thresholds(rule: Rule) -> set[float]:
-    """Return the thresholds of the roles file that a rule could repeat: those of resources and roles, and its own."""
-    file = tomllib.loads(Path(roles.__file__).with_name("roles.toml").read_text())
-    entries = [file, *file["role"], *file["resource"].values()]
-    own = {file["alert"][rule.alert]} if rule.alert in file["alert"] else set()
-    return {entry["threshold"] for entry in entries if "threshold" in entry} | own
+    """Return the thresholds that a rule could repeat: those of resources and roles, and its own."""
+    known = load_roles()
+    own = {known.alerts[rule.alert]} if rule.alert in known.alerts else set()
+    return {*known.thresholds.values(), *own}
 
 
 def text_queries(rule: Rule) -> list[str]:
@@ -325,7 +323,7 @@ def test_a_rule_asks_for_health_checks_that_ceph_has(rule: Rule) -> None:
 
 @each_rule
 def test_a_rule_names_resources_and_thresholds_that_the_roles_file_has(rule: Rule) -> None:
-    known = roles.load_roles()
+    known = load_roles()
     for name, matchers in selectors(rule.expr):
         if name.startswith("pinchpoint_resource_"):
             assert matchers["resource"] in known.thresholds
@@ -342,7 +340,7 @@ def test_no_rule_repeats_a_threshold(rule: Rule) -> None:
 
 def test_every_threshold_of_the_roles_file_belongs_to_an_alert_that_uses_it() -> None:
     using = {rule.alert for rule in RULES if f'pinchpoint_alert_threshold{{alert="{rule.alert}"}}' in rule.expr}
-    assert set(roles.load_roles().alerts) == using
+    assert set(load_roles().alerts) == using
 
 
 @promtool
