@@ -79,7 +79,7 @@ bench: setup ## measure what it costs beside its peers, and what benchmarks lose
 generated: golden dashboards docs ## write all that is made from the code and its data: these three
 
 golden: setup ## write the expositions of the fixture machines anew, for review
-	WRITE_GOLDEN=1 $(python) -m pytest tests/test_golden.py
+	WRITE_GOLDEN=1 $(python) -m pytest tests/test_golden.py -k reviewed
 
 dashboards: setup ## write dashboards/json anew from the code
 	$(python) -m dashboards
