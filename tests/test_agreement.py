@@ -58,7 +58,6 @@ def played(begin: float, end: float, silent: range) -> Session:
     session = Session(
         run, directory, source, markers, host=CLIENT, kinds=BENCHMARKS, tags={}, wall=lambda: now
     )  # fmt: skip
-    session._whole = None
     marks = [PhaseMark(mark.name, mark.start, benchmark="io500") for mark in MARKS]
 
     def known(*_: Any) -> RunState:
@@ -68,9 +67,9 @@ def played(begin: float, end: float, silent: range) -> Session:
             if now >= mark.start + begin:
                 told.append(mark)
                 mark.end = whole.end if now >= whole.end + end else None
-        return RunState(run, "io500", START, phases=told)
+        return RunState(run, "io500", START, state=State.RUNNING, phases=told)
 
-    with patch("pinchpoint.session.session.merged", known):
+    with patch("pinchpoint.session.follow.merged", known):
         for moment in watched():
             now = moment[CLIENT].time
             if now > END:
@@ -78,12 +77,11 @@ def played(begin: float, end: float, silent: range) -> Session:
             here = {CLIENT: moment[CLIENT]}
             source.present = here if int(now - START) in silent else {**here, MDS: moment[MDS]}
             session._update()
-            session._snapshot()
+            session._judge.take()
         begin = end = 0.0
         session._conclude(now, State.FINISHED)
-    session._save()
-    assert session._recorder is not None
-    session._recorder.close()
+    session._keeper.save()
+    session._judge.close()
     return session
 
 

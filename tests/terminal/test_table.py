@@ -9,7 +9,7 @@ from pinchpoint.diagnosis.usage import ResourceUse, Usage
 from pinchpoint.diagnosis.verdict import Kind, Limit, Verdict
 from pinchpoint.figures import format_result
 from pinchpoint.runs import PhaseMark, Result
-from pinchpoint.session.session import PhaseRecord
+from pinchpoint.session.phases import PhaseRecord
 from pinchpoint.terminal.table import run_table
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from pinchpoint.diagnosis.usage import Fullness, ResourceUse, Usage
 from pinchpoint.diagnosis.verdict import Verdict
 from pinchpoint.figures import format_result
-from pinchpoint.session.session import PhaseRecord
+from pinchpoint.session.phases import PhaseRecord
 
 __all__ = ["run_table"]
 

@@ -2,16 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
-from pinchpoint.benchmarks.markers import RunDirectory
-from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.model import Labels, Snapshot, Snapshots
-from pinchpoint.runs import PhaseMark, RunState
-from pinchpoint.session.session import PhaseRecord, Session
+from pinchpoint.runs import PhaseMark
+from pinchpoint.session.phases import PhaseJudge, PhaseRecord
 from pinchpoint.wire import recording
 from pinchpoint.wire.recording import read_recording
 from pinchpoint.wire.sources import SourceError
@@ -40,32 +37,25 @@ class Hosts:
 
 
 class Stage:
-    """A session whose clock, hosts and phases are the test's."""
+    """A judge of phases whose clock, hosts and phases are the test's."""
 
     def __init__(self, directory: Path) -> None:
         self.now = 1000.0
         self.source = Hosts()
         self.path = directory / recording.FILE
-        self.session = Session(
-            RUN,
-            directory,
-            self.source,
-            RunDirectory(directory / "markers"),
-            host="here",
-            kinds=BENCHMARKS,
-            tags={},
-            wall=lambda: self.now,
+        self.warnings: list[str] = []
+        self.judge = PhaseJudge(
+            directory, self.source, run=RUN, host="here", wall=lambda: self.now, warn=self.warnings.append
         )
-        self.phases: list[PhaseMark] = []
         self.windows: dict[str, Window] = {}
-        """Those that phases were judged by, by the phase's name; the session gives their snapshots up."""
-        judge = self.session._judge
+        """Those that phases were judged by, by the phase's name; the judge gives their snapshots up."""
+        judge = self.judge._judge
 
-        def spy(record: PhaseRecord, window: Window) -> None:
+        def spy(record: PhaseRecord, window: Window, benchmark: str) -> None:
             self.windows[record.mark.name] = window
-            judge(record, window)
+            judge(record, window, benchmark)
 
-        self.session._judge = spy  # type: ignore[method-assign]
+        self.judge._judge = spy  # type: ignore[method-assign]
 
     def set(self, host: str, busy: float, **workload: float) -> None:
         """Say what a host has now: seconds that its benchmark was busy, and that a workload spent by wait."""
@@ -81,20 +71,10 @@ class Stage:
     def begin(self, name: str = "write") -> PhaseMark:
         return PhaseMark(name, self.now, vague=True)
 
-    def update(self) -> None:
-        """Look while `phases` are those of the run."""
-        self.session._whole = None
-        with patch(
-            "pinchpoint.session.session.merged", lambda *known: RunState(RUN, "fio", 1000.0, phases=self.phases)
-        ):
-            self.session._update()
-
     def look(self, *marks: PhaseMark) -> list[PhaseRecord]:
-        """Look while these are the phases of the run: the first stands for the whole of a command."""
-        self.session._whole = marks[-1]
-        known = [record for record in self.session.phases if record.mark is not marks[-1]]
-        self.session._update()
-        return [*known, *self.session.phases]
+        """Look while these are the phases of the run."""
+        self.judge.update(marks, "fio")
+        return self.judge.phases
 
 
 @pytest.fixture
@@ -151,15 +131,15 @@ def test_a_host_that_goes_is_in_the_phase_as_it_was_last_and_named_once(stage: S
     stage.look(mark)
     stage.now += 2
     stage.set("there", 6.0)
-    stage.session._snapshot()
+    stage.judge.take()
     del stage.source.hosts["there"]
     stage.source.problems = {"there": "refused"}
-    stage.session._snapshot()
+    stage.judge.take()
     stage.source.problems = {"there": "no answer for 1.3 s"}
     _, window = end(stage, mark)
 
     assert busy(window.after["there"]) == 6.0
-    assert stage.session.warnings == ["no samples: there: refused"]
+    assert stage.warnings == ["no samples: there: refused"]
 
 
 def test_no_source_at_all_is_a_warning_that_names_it(stage: Stage) -> None:
@@ -167,7 +147,7 @@ def test_no_source_at_all_is_a_warning_that_names_it(stage: Stage) -> None:
     stage.look(mark)
     record, window = end(stage, mark)
 
-    assert stage.session.warnings == ["no samples: here: refused"]
+    assert stage.warnings == ["no samples: here: refused"]
     assert (record.usage, record.verdict, window.after) == (None, None, {})
 
 
@@ -177,7 +157,7 @@ def test_what_an_ended_process_used_is_in_the_phase_and_in_the_recording(stage: 
     stage.look(mark)
     stage.now += 2
     stage.set("here", 3.0, disk=4.0)
-    stage.session._snapshot()
+    stage.judge.take()
     stage.set("here", 0.0)
     _, window = end(stage, mark)
 
@@ -204,13 +184,12 @@ def test_who_took_part_in_a_phase_is_no_part_of_the_next_one(stage: Stage) -> No
 def test_who_took_part_in_a_phase_that_goes_on_stays_when_another_one_ends(stage: Stage) -> None:
     stage.set("here", 1.0, disk=1.0)
     whole, part = stage.begin("whole"), stage.begin("part")
-    stage.phases = [whole, part]
-    stage.update()
+    stage.look(whole, part)
     for ended in (part, whole):
         stage.now += 5
         stage.set("here", 0.0)
         ended.end = stage.now
-        stage.update()
+        stage.look(whole, part)
 
     assert stage.windows["whole"].after["here"].value(PROCESSES, benchmark="fio", run=RUN) == 1.0
 
@@ -218,13 +197,12 @@ def test_who_took_part_in_a_phase_that_goes_on_stays_when_another_one_ends(stage
 def test_a_phase_that_was_told_too_late_is_judged_again_from_the_recording(stage: Stage) -> None:
     for second in range(30):
         stage.set("here", float(second))
-        stage.session._snapshot()
+        stage.judge.take()
         stage.now += 1
     mark = PhaseMark("write", 1005.2, 1014.9)
-    stage.phases = [mark]
-    stage.update()
+    stage.look(mark)
     told_late = stage.windows["write"]
-    stage.session._judge_again()
+    stage.judge.judge_again("fio")
 
     assert told_late.moments != (1005.0, 1015.0)
     assert stage.windows["write"].moments == (1005.0, 1015.0)
@@ -238,10 +216,10 @@ def test_a_phase_whose_start_turns_out_to_be_another_is_judged_by_that(stage: St
     for second in range(10):
         stage.now += 1
         stage.set("here", float(second))
-        stage.session._snapshot()
+        stage.judge.take()
     mark.start += 4
     end(stage, mark, 1.0)
-    stage.session._judge_again()
+    stage.judge.judge_again("fio")
 
     assert stage.windows["write"].moments == (1004.0, 1011.0)
 

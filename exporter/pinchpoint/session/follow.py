@@ -1,0 +1,128 @@
+"""What a command does: the phases and results that its processes and its output show."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+
+from pinchpoint.benchmarks.base import Benchmark
+from pinchpoint.benchmarks.detector import Detector, merged
+from pinchpoint.benchmarks.events import State
+from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.runs import PhaseMark, RunState
+
+__all__ = ["CommandFollower"]
+
+WHOLE = "run"
+"""The only phase of a command that Pinchpoint does not know as a benchmark."""
+PIECE = 64 << 10
+"""Bytes of the command's output that are read at once."""
+SHARE = 0.04
+"""Seconds of CPU that one look spends on the output: whoever copies it needs the interpreter too."""
+LAST_SHARE = 5.0
+"""Seconds of CPU that are spent at the end on what is left of it (measured: 1 MiB takes 0.03 to 0.9 s)."""
+BACKLOG = 16 << 20
+"""When more bytes than this are unread, all but the last ones are left out."""
+LAST = 1 << 20
+"""Bytes that are read in any case: a benchmark's summary stands at the end."""
+WORDS = 64
+"""Words of the command line among which a benchmark is looked for."""
+
+
+class CommandFollower:
+    """Follows a command's processes and `output`, the file that keeps what it prints.
+
+    `kinds` are the benchmarks that it may be. `wall` gives Unix time in seconds; `warn` takes what could not be read.
+    """
+
+    def __init__(
+        self,
+        output: Path,
+        kinds: Sequence[type[Benchmark]],
+        *,
+        procfs: Path,
+        wall: Callable[[], float],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._output = output
+        self._procfs = procfs
+        self._wall = wall
+        self._warn = warn
+        self._detector = Detector(kinds)
+        self._named: list[type[Benchmark]] = []
+        self._pid = 0
+        self._offset = 0
+        self.whole: PhaseMark | None = None
+        """The phase of a command that has not turned out to be a benchmark."""
+
+    def start(self, command: Sequence[str], pid: int, now: float) -> None:
+        """Begin: the command runs as `pid` since `now`, in Unix seconds."""
+        self._pid = pid
+        self._named = self._detector.kinds(os.path.basename(word) for word in command[:WORDS])
+        self.whole = PhaseMark(WHOLE, now, vague=True)
+
+    def look(self) -> None:
+        """See which processes there are, and read some of what was printed since the last look."""
+        self._detector.look(Tree.below(self._procfs, self._pid), time.monotonic(), self._wall())
+        self._hear(SHARE)
+
+    def end(self, now: float, ended: State) -> None:
+        """Read what the command printed last: it ended at `now`, in Unix seconds, as `ended`."""
+        self._hear(LAST_SHARE)
+        with suppress(OSError), self._open() as file:
+            self._skip(file, LAST)
+        self._hear(float("inf"))
+        self._detector.end(now, ended)
+        if self.whole is not None:
+            self.whole.end = now
+            self.whole.state = ended
+
+    def state(self, run: str, start: float) -> RunState:
+        """Return what is known of the run, which began at `start`, in Unix seconds."""
+        followed = self._detector.followed
+        state = merged(followed, run, start)
+        if not followed:
+            state.state = State.RUNNING
+        if self.whole is not None:
+            if any(found.pid for found in followed) or any(not mark.vague for mark in state.phases):
+                # The command turned out to be a benchmark: what went before was its start, not a phase.
+                self.whole = None
+            else:
+                state.phases = [self.whole]
+        return state
+
+    def without_results(self) -> list[str]:
+        """Return a line for each benchmark that ended well and printed no result that was understood."""
+        lines = []
+        for followed in self._detector.followed:
+            timeline = followed.timeline
+            explained = timeline.complete is not None or timeline.state in (State.FAILED, State.STOPPED)
+            if not explained and not any(mark.results for mark in timeline.phases):
+                hint = f": {followed.kind.hint}" if followed.kind.hint else ""
+                lines.append(f"no results in the output of {followed.kind.name}{hint}")
+        return lines
+
+    def _open(self) -> FileIO:
+        return self._output.open("rb", buffering=0)
+
+    def _hear(self, seconds: float) -> None:
+        """Read what the command has printed since the last time, for so many seconds of CPU; the rest waits."""
+        until = time.thread_time() + seconds
+        with suppress(OSError), self._open() as file:
+            self._skip(file, BACKLOG)
+            file.seek(self._offset)
+            while time.thread_time() < until and (piece := file.read(PIECE)):
+                self._offset += len(piece)
+                self._detector.hear(piece, self._wall(), named=self._named)
+
+    def _skip(self, file: FileIO, limit: int) -> None:
+        """Leave out what comes before the last bytes where more than `limit` are unread."""
+        size = os.fstat(file.fileno()).st_size
+        if size - self._offset > limit:
+            self._offset = size - LAST
+            self._detector.hear(b"\n", self._wall(), named=self._named)
+            self._warn("the command printed more than could be read meanwhile: phases and results may lack")

@@ -1,0 +1,92 @@
+"""What is kept of a run: its marker, from which exporters show the phases while it goes on, and its record."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from pinchpoint.benchmarks.markers import Marker, RunDirectory
+from pinchpoint.host.procfs import parse_stat, read_bytes
+from pinchpoint.runs import RunState
+from pinchpoint.session import store
+
+__all__ = ["RunKeeper"]
+
+MARK_INTERVAL = 1.0
+"""Seconds between two markers of a phase that goes on."""
+MARKED_PHASES = 128
+"""Phases that the marker holds: the last ones; an exporter shows at most half of them."""
+
+
+class RunKeeper:
+    """Keeps the run `run`: its record in `directory`, its marker in `markers`.
+
+    `wall` gives Unix time in seconds; `warn` takes what could not be kept.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        directory: Path,
+        markers: RunDirectory,
+        *,
+        tags: Mapping[str, str],
+        wall: Callable[[], float],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._directory = directory
+        self._markers = markers
+        self._wall = wall
+        self._warn = warn
+        self._marked = float("-inf")
+        self._signature: object = None
+        known = {_text(key): _text(value) for key, value in tags.items()}
+        self.marker = Marker(run, "command", wall(), pid=0, pid_start=0, command_pid=0, tags=known)
+        self.record = store.RunRecord(self.marker, [])
+
+    def start(self, command: Sequence[str], pid: int) -> None:
+        """Begin: the command runs as `pid`."""
+        own = os.getpid()
+        marker = self.marker
+        marker.pid, marker.command_pid, marker.start = own, pid, self._wall()
+        self._markers.prune(marker.start)
+        marker.pid_start = parse_stat(read_bytes(f"/proc/{own}/stat")).start
+        self.record.command = [_text(word) for word in command]
+        self._mark()  # at once: what an exporter finds before, it takes for somebody else's
+
+    def update(self, state: RunState) -> None:
+        """Take over what is known of the run; keep it where it changed, and show now and then that it goes on."""
+        marker = self.marker
+        marker.benchmark = state.benchmark or marker.benchmark
+        marker.state, marker.phases = state.state, state.phases
+        marker.total, marker.scores, marker.valid = state.total, state.scores, state.valid
+        marker.reason, marker.blind = state.reason, state.blind
+        signature = [(mark.name, mark.start, mark.end, len(mark.results)) for mark in state.phases], state.state
+        if signature != self._signature:
+            self._signature = signature
+            self.save()
+        elif self._wall() - self._marked >= MARK_INTERVAL:
+            self._mark()
+
+    def save(self) -> None:
+        """Keep what is known."""
+        self._mark()
+        try:
+            store.save(self._directory, self.record)
+        except OSError as error:
+            self._warn(f"{self._directory / store.FILE}: {error.strerror}: the run is not kept")
+
+    def _mark(self) -> None:
+        self._marked = self._wall()
+        try:
+            self._markers.write(msgspec.structs.replace(self.marker, phases=self.marker.phases[-MARKED_PHASES:]))
+        except OSError as error:
+            self._warn(f"{self._markers.path}: {error.strerror}: an exporter will not show the phases")
+
+
+def _text(word: str) -> str:
+    """Return a word of a command line without what JSON can't hold: bytes that are not UTF-8."""
+    return word.encode("utf-8", "replace").decode()

@@ -1,0 +1,177 @@
+"""What limited each phase of a run: the hosts' snapshots are taken, recorded, and judged where a phase ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from pinchpoint.diagnosis.facts import Facts, facts, merged
+from pinchpoint.diagnosis.marks import verdict_mark
+from pinchpoint.diagnosis.usage import Usage
+from pinchpoint.diagnosis.verdict import Verdict, judge_phase
+from pinchpoint.diagnosis.window import Sightings, Stream, Window, Windows
+from pinchpoint.metrics import EXPORTER
+from pinchpoint.runs import PhaseMark
+from pinchpoint.session.samples import Samples
+from pinchpoint.wire import recording
+from pinchpoint.wire.recording import Recorder
+from pinchpoint.wire.sources import Source, SourceError
+
+__all__ = ["PhaseJudge", "PhaseRecord"]
+
+RECORD_INTERVAL = 1.0
+"""Seconds between two snapshots of the recording."""
+
+
+@dataclass(slots=True)
+class PhaseRecord:
+    """A phase and what the hosts did in it; `usage` is of this host, None where no snapshot of it could be taken."""
+
+    mark: PhaseMark
+    usage: Usage | None = None
+    verdict: Verdict | None = None
+    window: Window | None = None
+    """Where its snapshots are cut out; None when it is judged."""
+    judged: _Basis | None = None
+    """What it was judged by; None while its end has not been seen."""
+
+
+class _Basis(NamedTuple):
+    """What decides on the snapshots that a phase is judged by: times in Unix seconds."""
+
+    start: float
+    end: float | None
+    moments: tuple[float, float] | None
+    """Of the two moments around it; None where there aren't two."""
+    parted: tuple[float, ...]
+    """Of those that part it."""
+
+
+class PhaseJudge:
+    """Takes snapshots of all hosts of the run `run`, records them in `directory`, and judges its phases by them.
+
+    `source` gives this host under the name `host`, and others; without one nothing is judged. `wall` gives Unix time in
+    seconds; `warn` takes what could not be seen or kept.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        source: Source | None,
+        *,
+        run: str,
+        host: str,
+        wall: Callable[[], float],
+        warn: Callable[[str], None],
+    ) -> None:
+        self.phases: list[PhaseRecord] = []
+        self.facts: Facts = {}
+        """Settings of each host, as far as they were seen where a phase began or ended."""
+        self._path = directory / recording.FILE
+        self._source = source
+        self._run = run
+        self._host = host
+        self._wall = wall
+        self._warn = warn
+        self._stream = Stream()
+        self._windows = Windows()
+        self._sightings = Sightings()
+        self._silent: set[str] = set()
+        self._recorded = float("-inf")
+        self._recorder = Recorder(self._path) if source is not None else None
+        self._kinds = {metric.name: (metric.kind.value, metric.help) for metric in EXPORTER}
+
+    def update(self, marks: Iterable[PhaseMark], benchmark: str) -> tuple[list[PhaseRecord], list[PhaseRecord]]:
+        """Bring the phases up to date, and return those that began and those that ended.
+
+        Those that began get a snapshot, those that ended are judged by what was used meanwhile. `benchmark` is that of
+        phases that have none of their own.
+        """
+        known = {id(record.mark): record for record in self.phases}
+        self.phases = [known.get(id(mark)) or PhaseRecord(mark) for mark in marks]
+        began = [record for record in self.phases if id(record.mark) not in known]
+        ended = [record for record in self.phases if record.judged is None and record.mark.end is not None]
+        if began or ended:
+            self.take()
+            self.facts = merged(self.facts, facts(self._stream.fresh))
+        for record in began:
+            record.window = self._windows.open(record.mark.start)
+        for record in ended:
+            self._close(record, benchmark)
+        if ended and all(record.judged or record in began for record in self.phases):
+            self._stream.forget()
+        return began, ended
+
+    def take_when_due(self) -> None:
+        """Take a snapshot for the recording when one is due."""
+        if self._wall() - self._recorded >= RECORD_INTERVAL:
+            self.take()
+
+    def take(self) -> None:
+        """Ask all hosts, and record what they say."""
+        if self._source is None or self._recorder is None:
+            return
+        self._recorded = self._wall()
+        try:
+            fresh = self._source.snapshots()
+            problems = self._source.problems
+        except SourceError as error:
+            fresh, problems = {}, {error.source: error.reason}
+        for name in problems.keys() - self._silent:
+            self._silent.add(name)
+            self._warn(f"no samples: {name}: {problems[name]}")
+        moment = self._stream.take(fresh)
+        if not moment:
+            return
+        self._windows.take(moment)
+        self._sightings.take(moment)
+        try:
+            self._recorder.add(moment, self._kinds)
+        except OSError as error:
+            self._warn(f"samples are not recorded: {error.strerror}")
+
+    def judge_again(self, benchmark: str) -> None:
+        """Judge the phases whose start or end was told so late that other moments are nearer to it.
+
+        They are in the recording, so that its report says the same.
+        """
+        late = []
+        for record in self.phases:
+            span = record.mark.start, record.mark.end
+            basis = _Basis(*span, self._windows.moments(*span), self._windows.parted(*span))
+            if record.judged is not None and record.judged != basis:
+                late.append(record)
+        if not late:
+            return
+        try:
+            windows = Samples(self._path).windows([record.mark for record in late])
+        except OSError as error:
+            self._warn(f"phases that were told late are not judged: {error.filename}: {error.strerror}")
+            return
+        for record, window in zip(late, windows, strict=True):
+            self._judge(record, window, benchmark)
+
+    def close(self) -> None:
+        """End the recording."""
+        if self._recorder is not None:
+            self._recorder.close()
+
+    def _close(self, record: PhaseRecord, benchmark: str) -> None:
+        mark, window = record.mark, record.window
+        if window is None or window.start != mark.start:
+            window = self._windows.open(mark.start)
+        self._windows.close(window, mark.end)
+        window.hottest = self._sightings.hottest(window.start, mark.end or window.start)
+        self._judge(record, window, benchmark)
+
+    def _judge(self, record: PhaseRecord, window: Window, benchmark: str) -> None:
+        mark = record.mark
+        record.window, record.judged = None, _Basis(window.start, window.end, window.moments, window.parted)
+        record.usage = record.verdict = mark.verdict = None
+        if window.after:
+            name = mark.benchmark or benchmark
+            hosts, record.verdict = judge_phase(window, benchmark=name, run=self._run, seen=window.hottest)
+            record.usage = hosts.get(self._host)
+            mark.verdict = verdict_mark(record.verdict)
