@@ -7,7 +7,7 @@ that a scrape every 15 s still sees a thread that is full for 300 ms in every 3 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Literal
 
@@ -58,6 +58,7 @@ def all_resources() -> Mapping[str, ResourceEntry]:
     return msgspec.toml.decode(raw, type=dict[str, ResourceEntry])
 
 
+@lru_cache(1024)
 def entry_of(resource: str) -> ResourceEntry:
     """Return the entry of a resource; an empty one for a role that only a file of the user's has."""
     return all_resources().get(resource, UNKNOWN)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -275,8 +276,8 @@ def test_durations_are_minutes_and_seconds(seconds: float, text: str) -> None:
 def test_no_line_is_wider_than_the_terminal(width: int, height: int | None, name: str, count: int) -> None:
     named = replace(
         BUSY,
-        resources=tuple(replace(entry, resource=name, owner=name) for entry in BUSY.resources),
-        roles=tuple(replace(entry, role=name, owner=name) for entry in BUSY.roles),
+        resources=tuple(msgspec.structs.replace(entry, resource=name, owner=name) for entry in BUSY.resources),
+        roles=tuple(msgspec.structs.replace(entry, role=name, owner=name) for entry in BUSY.roles),
         phases=(ActivePhase(name, name, name, 1.0),) * count,
         clock=Clock(2.1e9, 3.7e9, 0.57, 0.93, (name,) * count),
         absent=(name,) * count,

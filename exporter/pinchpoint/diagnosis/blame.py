@@ -8,8 +8,9 @@ they wait for a disk that is full to that disk. Without this flow a lock is blam
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from pinchpoint.diagnosis.usage import ResourceUse, Usage
 from pinchpoint.resources import ELSEWHERE, all_resources, entry_of
@@ -33,8 +34,7 @@ STUCK_SERVES = {"osd": ("osd", "mds", "client", "ceph"), "mds": ("mds", "client"
 """What is waited for while a daemon is frozen: an MDS answers nothing while its journal waits for an OSD."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True):
     """One resource in the ranking. Shares are of the interval, 0 to 1."""
 
     resource: str
@@ -262,10 +262,12 @@ def blame(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> tuple[Limit, .
     )
 
 
-def _classes(host: _Host, workload: BenchmarkWork, use: ResourceUse) -> Iterator[str]:
-    """Yield the wait classes of the workload that a stage serves."""
+def _classes(host: _Host, workload: BenchmarkWork, use: ResourceUse, shares: Mapping[str, float]) -> Iterator[str]:
+    """Yield the wait classes of the workload that a stage serves and in which time was spent."""
     own = workload.owners.get(host.name, ())
     for wait in use.serves:
+        if not shares.get(wait):
+            continue
         if wait in DAEMONS:
             if _serves(host.usage, workload, use.owner, wait):
                 yield wait
@@ -287,17 +289,19 @@ def _classes(host: _Host, workload: BenchmarkWork, use: ResourceUse) -> Iterator
 
 def _blame_stages(host: _Host, workload: BenchmarkWork, shares: Mapping[str, float], tally: _Tally) -> None:
     for use, runqueue, blocked in host.stages:
+        waits = tuple(_classes(host, workload, use, shares))
+        if not waits:
+            continue
+        key = host.key(use)
         cpu_key, cpu_full = host.cpu_of(use.owner)
         disk_key, disk_full = host.disk_of(use.owner)
         own = max(0.0, use.busy - runqueue - blocked)
         below = blocked * (1 - disk_full)
         held = cpu_full if entry_of(cpu_key.resource).holds_all else 0.0
-        for wait in _classes(host, workload, use):
-            share = shares.get(wait, 0.0)
-            if not share:
-                continue
-            tally.add(host.key(use), wait, share * (own + runqueue * (1 - cpu_full) + below * (1 - held)))
-            tally.reaches(host.key(use), share * use.busy)
+        for wait in waits:
+            share = shares[wait]
+            tally.add(key, wait, share * (own + runqueue * (1 - cpu_full) + below * (1 - held)))
+            tally.reaches(key, share * use.busy)
             if cpu_full:
                 tally.add(cpu_key, wait, share * (runqueue * cpu_full + below * held))
             if disk_full:
@@ -333,8 +337,10 @@ def _blame_others(host: _Host, workload: BenchmarkWork, shares: Mapping[str, flo
                 tally.add(key, "runqueue", waited * full)
     disks = host.disks(owners)
     for use in host.uses.values():
+        if use.runqueue is not None or not (waits := [wait for wait in use.serves if shares.get(wait)]):
+            continue
         entry = entry_of(use.resource)
-        if use.runqueue is not None or entry.gives == "cpu" or entry.inside:
+        if entry.gives == "cpu" or entry.inside:
             continue
         whose = use.owner.partition(ELSEWHERE)[2] or use.owner
         kind = whose.partition(".")[0]
@@ -342,21 +348,17 @@ def _blame_others(host: _Host, workload: BenchmarkWork, shares: Mapping[str, flo
             continue
         if whose != use.owner and kind not in DAEMONS and whose not in owners:
             continue  # anybody may have a link that is full in a network of his own
-        for wait in use.serves:
-            share = shares.get(wait, 0.0)
-            if not share:
-                continue
-            if entry.concerns == "files" and (not owners or (disks and use.owner not in disks)):
-                continue
-            if entry.concerns == "owner" and use.owner not in owners:
-                continue
-            if wait == "memory" and not owners:
-                continue
-            tally.add(host.key(use), wait, share * use.busy)
+        if entry.concerns == "files" and (not owners or (disks and use.owner not in disks)):
+            continue
+        if entry.concerns == "owner" and use.owner not in owners:
+            continue
+        for wait in waits:
+            if wait != "memory" or owners:
+                tally.add(host.key(use), wait, shares[wait] * use.busy)
 
 
 def _limit(host: _Host, key: _Key, classes: Mapping[str, float], tally: _Tally) -> Limit:
-    serves = tuple(sorted(classes, key=lambda wait: (-classes[wait], wait)))
+    serves = tuple(sorted(classes, key=lambda wait: (-classes[wait], wait)) if len(classes) > 1 else classes)
     total = sum(classes.values())
     if key.resource == "stuck":
         return Limit("stuck", key.owner, key.host, serves, 1.0, 0.0, 0.0, 1.0, 1.0, True, total, total)

@@ -7,10 +7,11 @@ a number) is treated as missing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from pinchpoint.model import Labels, Metric, Snapshot
 
-__all__ = ["LARGEST", "finite", "label", "series"]
+__all__ = ["LARGEST", "finite", "label", "picked", "series"]
 
 LARGEST = 2.0**63
 """No series has a value as large as this: bytes, hertz and seconds of any machine stay far below."""
@@ -27,6 +28,12 @@ def label(labels: Labels, name: str) -> str:
         if found == name:
             return value
     return ""
+
+
+@lru_cache(1 << 15)
+def picked(labels: Labels, *names: str) -> tuple[str, ...]:
+    """Return the values of some labels, as `label` does; the same series come with every snapshot."""
+    return tuple(label(labels, name) for name in names)
 
 
 def series(snapshot: Snapshot, metric: Metric | str) -> Iterator[tuple[Labels, float]]:

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
 
+import msgspec
+
 from pinchpoint.diagnosis.progress import ActivePhase, Run, active_phases, current_runs
-from pinchpoint.diagnosis.series import LARGEST, finite, label, series
+from pinchpoint.diagnosis.series import LARGEST, finite, label, picked, series
 from pinchpoint.metrics import (
     CEPH_CLIENT_CLUSTER_INFO,
     CEPH_DAEMON_INFO,
@@ -105,8 +107,7 @@ class Fullness(IntEnum):
     FULL = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceUse:
+class ResourceUse(msgspec.Struct, frozen=True):
     """How full one resource was."""
 
     resource: str
@@ -134,8 +135,7 @@ class ResourceUse:
         return Fullness.NEAR if near or self.saturated >= NEAR_SATURATED else Fullness.NORMAL
 
 
-@dataclass(frozen=True, slots=True)
-class RoleUse:
+class RoleUse(msgspec.Struct, frozen=True):
     """What the threads of one role used."""
 
     role: str
@@ -435,23 +435,26 @@ def _resources(window: _Window) -> tuple[ResourceUse, ...]:
     most = 2 * window.seconds
     saturated = dict(window.gains(RESOURCE_SATURATED_SECONDS, most, born=True))
     runqueue = {
-        (label(labels, "resource"), label(labels, "owner")): gain
+        picked(labels, "owner", "resource"): gain
         for labels, gain in window.gains(RESOURCE_RUNQUEUE_SECONDS, most, born=True)
     }
     thresholds = dict(window.by(RESOURCE_THRESHOLD_RATIO, "resource"))
+    sampled = {"": window.seconds}
     found = []
     for labels, busy in window.gains(RESOURCE_BUSY_SECONDS, most, born=True):
-        name, owner = label(labels, "resource"), label(labels, "owner")
+        owner, name, serves = picked(labels, "owner", "resource", "serves")
         # Roles are sampled many times a second.
-        seconds = window.sampled(probe) if (probe := entry_of(name).probe) else window.seconds
+        probe = entry_of(name).probe
+        if (seconds := sampled.get(probe)) is None:
+            seconds = sampled[probe] = window.sampled(probe)
         if seconds < SHORTEST:
             continue
-        waited = runqueue.get((name, owner))
+        waited = runqueue.get((owner, name))
         found.append(
             ResourceUse(
                 name,
                 owner,
-                _words(label(labels, "serves")),
+                _words(serves),
                 min(1.0, busy / seconds),
                 min(1.0, saturated.get(labels, 0.0) / seconds),
                 None if waited is None else min(1.0, waited / busy) if busy > 0 else 0.0,
@@ -476,17 +479,15 @@ def _roles(window: _Window) -> tuple[RoleUse, ...]:
     threads = dict(window.now(THREADS))
     found = []
     for labels, cpu in window.gains(THREAD_CPU_SECONDS, most, born=True):
+        owner, role = picked(labels, "owner", "role")
         waited = waits.get(labels)
-        found.append(
-            RoleUse(
-                label(labels, "role"),
-                label(labels, "owner"),
-                cpu / window.seconds,
-                None if waited is None else waited / window.seconds,
-                int(threads.get(labels, 0)),
-            )
-        )
-    return tuple(sorted(found, key=lambda use: (-use.cpu - (use.runqueue or 0.0), use.role, use.owner)))
+        runqueue = None if waited is None else waited / window.seconds
+        found.append(RoleUse(role, owner, cpu / window.seconds, runqueue, int(threads.get(labels, 0))))
+    return tuple(sorted(found, key=_heat))
+
+
+def _heat(use: RoleUse) -> tuple[float, str, str]:
+    return -use.cpu - (use.runqueue or 0.0), use.role, use.owner
 
 
 def _idle(window: _Window) -> Idle | None:
