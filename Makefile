@@ -1,6 +1,6 @@
 # The work is done in scripts/ and compose/; `make` alone lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench generated golden dashboards docs site picture clean
+.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench generated site picture clean
 
 python := .venv/bin/python
 REPEATS ?= 3
@@ -76,17 +76,8 @@ bench: setup ## measure what it costs beside its peers, and what benchmarks lose
 	@$(python) bench/judge_cost.py
 	@$(python) scripts/tables.py
 
-generated: golden dashboards docs ## write all that is made from the code and its data: these three
-
-golden: setup ## write the expositions of the fixture machines anew, for review
-	WRITE_GOLDEN=1 $(python) -m pytest tests/test_golden.py -k reviewed
-
-dashboards: setup ## write dashboards/json anew from the code
-	$(python) -m dashboards
-
-docs: setup ## renew the tables of metrics, costs, delays of alerts, and checks
-	PYTHONPATH=bench:$$PYTHONPATH $(python) scripts/tables.py
-	$(python) scripts/checks.py
+generated: setup ## write all that is made from the code and its data: expositions, dashboards, tables of pages
+	PYTHONPATH=bench:tests:. $(python) scripts/generate.py
 
 site: setup ## build the documentation as a site, into site/; to read it needs no network
 	$(python) scripts/website.py site

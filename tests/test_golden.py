@@ -1,74 +1,15 @@
-"""The whole exposition of each fixture machine, as a file that is reviewed: what a change does to it is seen there.
-
-``make golden`` writes the files anew.
-"""
+"""The sizes of expositions; the reviewed ones are compared in tests/test_generate.py."""
 
 from __future__ import annotations
 
-import os
 import random
-from pathlib import Path
 
-import pytest
-
+from goldens import exposition
 from machine import Machine
-from machines import MACHINES, At, add_xeon_cpus, ceph_host, slept, threads
-from pinchpoint.build import HostSampler
-from pinchpoint.probes import PROBES, Host
-from pinchpoint.probes.self_cost import SelfCost
-from pinchpoint.wire.exposition import text
+from machines import add_xeon_cpus, ceph_host, slept, threads
 from workload import MDS, OSD
 
-GOLDEN = Path(__file__).parent / "golden"
 SERIES_BUDGET = 2000
-TICK = 1 / 16
-"""Seconds; a power of two, so that sums of it are exact."""
-
-
-class Clock:
-    """A clock that stands still until somebody moves it."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def exposition(host: Host, at: At = lambda time: None, *, seconds: float = 1.0, interval: float = 2 * TICK) -> str:
-    """Return what the exporter says of the machine after `seconds`.
-
-    What it costs itself is left out: it is of the machine that the test runs on.
-    """
-    clock = Clock()
-    probes = [probe(host) for probe in PROBES if probe is not SelfCost]
-    sampler = HostSampler(probes, interval, clock=clock, wall=lambda: 1_600_000_000.0)
-    sampler.host = host
-    for tick in range(int(seconds / TICK) + 1):
-        clock.now = tick * TICK
-        at(clock.now)
-        sampler.step()
-    lines = text(sampler.points())
-    for probe in probes:
-        probe.close()
-    return lines
-
-
-@pytest.mark.parametrize("name", MACHINES)
-def test_the_exposition_of_a_machine_is_the_reviewed_one(machine: Machine, name: str) -> None:
-    at = MACHINES[name](machine)
-    if name == "vm":  # there are two states of it, a second apart: it can't be sampled more often
-        found = exposition(machine.host(), at, interval=1.0)
-    elif name == "xeon":  # clocks are read every 5 s
-        found = exposition(machine.host(), at, seconds=5.0)
-    else:
-        found = exposition(machine.host(), at)
-    golden = GOLDEN / f"{name}.prom"
-    if os.environ.get("WRITE_GOLDEN"):
-        golden.parent.mkdir(exist_ok=True)
-        golden.write_text(found)
-
-    assert found == golden.read_text()
 
 
 def test_a_host_with_10000_threads_8_osds_and_4_mdss_stays_under_2000_series(machine: Machine) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.__main__ import generated
+from dashboards.boards import generated
 from fleet import GOLDEN, Fleet
 from grafana import Asked, Client, asked_of
 from metrics import known_metrics

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import lint
-from dashboards.__main__ import generated
+from dashboards.boards import generated
 from dashboards.kit import About, Column, Query, board, encoded, lines, numbers, rows
 from lint import RULES, Rule, World
 from metrics import TREE, known_metrics

@@ -24,7 +24,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dashboards.__main__ import generated
+from dashboards.boards import generated
 from dashboards.kit import panels_of
 from grafana import Asked, Choice, Client, asked_of, several, title_of, values_of
 from lab.cluster import Cluster, Mount, lacking

@@ -12,9 +12,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-import alert_delay
 from pinchpoint.cli import main
-from pinchpoint.rules import ScrapePace, files, rules
+from pinchpoint.rules import files, rules
 
 HERE = Path(__file__).parent
 ALERTS = HERE.parents[1] / "alerts"
@@ -66,14 +65,6 @@ def test_a_text_names_the_window_that_its_rule_has() -> None:
     for text in rules(15).split("- alert: ")[1:]:
         named = set(re.findall(r"last\s+(\d+) s", text))
         assert named <= {"60", "150"}, text
-
-
-@promtool
-def test_the_page_says_how_long_alerts_take_at_15_s() -> None:
-    fires, ends = alert_delay.delays(15)
-
-    cells = ["15 s", f"{ScrapePace(15).window(15)} s", alert_delay.span(fires), alert_delay.span(ends)]
-    assert f"| {' | '.join(cells)} |" in alert_delay.PAGE.read_text(), "make docs"
 
 
 def invoke(*arguments: str) -> tuple[int, str]:

@@ -1,0 +1,143 @@
+"""Writes what is made from the code and its data: expositions, dashboards, tables of pages. `make generated` runs it.
+
+    python scripts/generate.py --check      # only say what is not up to date
+
+Read the difference as carefully as the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import yaml
+
+import alert_delay
+import goldens
+import page
+from dashboards.boards import JSON, generated
+from pinchpoint.commands.metrics import table as metrics_table
+from pinchpoint.diagnosis.findings import all_checks
+from pinchpoint.metrics import EXPORTER, JUDGE
+
+ROOT = Path(__file__).resolve().parent.parent
+RUNBOOKS = ROOT / "runbooks"
+BY = "make generated"
+"""The command that stands in the pages."""
+SEVERITIES = ("info", "warning", "critical")
+
+
+def checks_table() -> str:
+    """Return what `pinchpoint check` looks at, in the order in which findings are shown."""
+    rows = []
+    for name, check in all_checks().items():
+        source = ", ".join(f"`{metric}`" for metric in check.source)
+        runbook = f"[{check.runbook}](../runbooks/{check.runbook}.md)" if check.runbook else f"[below](#{name})"
+        when = check.when.format_map(check.fields())
+        harmless = (check.harmless or "never").format_map(check.fields())
+        rows.append([name, check.what, check.level, _plain(when), source, _plain(harmless), runbook])
+    return page.table(["check", "what", "level", "finds", "from", "harmless", "read"], rows)
+
+
+def _plain(text: str) -> str:
+    return text.replace("*", "\\*")
+
+
+def alerts_table() -> str:
+    """Return the alerts with the sentence under the title of each one's page."""
+    severities: dict[str, set[str]] = {}
+    waits: dict[str, dict[str, None]] = {}
+    for path in sorted((ROOT / "alerts").glob("*.yml")):
+        for group in yaml.safe_load(path.read_text())["groups"]:
+            for rule in group["rules"]:
+                if name := rule.get("alert"):
+                    severities.setdefault(name, set()).add(rule["labels"]["severity"])
+                    waits.setdefault(name, {})[rule["for"]] = None
+    rows = [
+        [
+            f"[{name}]({name}.md)",
+            ", ".join(sorted(severities[name], key=SEVERITIES.index)),
+            ", ".join(sorted(waits[name], key=_seconds)),
+            _meaning(name),
+        ]
+        for name in sorted(severities)
+    ]
+    return page.table(["alert", "severity", "after", "what it says"], rows)
+
+
+def _seconds(text: str) -> int:
+    return int(text[:-1]) * {"s": 1, "m": 60}[text[-1]]
+
+
+def _meaning(alert: str) -> str:
+    """Return what an alert says: the sentence under the title of its page. Raises SystemExit where there is none."""
+    path = RUNBOOKS / f"{alert}.md"
+    try:
+        _, _, line, *_ = path.read_text().split("\n")
+    except (OSError, ValueError):
+        line = ""
+    if not line or line.startswith("#"):
+        raise SystemExit(f"{path.relative_to(ROOT)}: needs a sentence under its title that says what the alert says")
+    return line
+
+
+SECTIONS: Mapping[tuple[Path, str], Callable[[], str]] = {
+    (ROOT / "README.md", "costs"): lambda: page.readme_table(page.PAGE.read_text()),
+    (ROOT / "docs" / "metrics.md", "metrics"): lambda: metrics_table(EXPORTER),
+    (ROOT / "docs" / "judge.md", "metrics"): lambda: metrics_table(JUDGE),
+    (ROOT / "docs" / "check.md", "checks"): checks_table,
+    (RUNBOOKS / "README.md", "alerts"): alerts_table,
+}
+"""What makes the tables of a page, by page and section."""
+
+
+def made() -> dict[Path, str]:
+    """Return the text of each file that is made, or has a part that is. Raises SystemExit where it can't be made."""
+    found = {JSON / name: text for name, text in generated().items()}
+    with tempfile.TemporaryDirectory() as folder:
+        found |= {goldens.FOLDER / f"{name}.prom": text for name, text in goldens.expositions(Path(folder)).items()}
+    sections = dict(SECTIONS)
+    if shutil.which("promtool"):
+        sections[alert_delay.PAGE, "delays"] = alert_delay.delay_table
+    for (path, name), make in sections.items():
+        try:
+            found[path] = page.replaced(found.get(path) or path.read_text(), name, make(), by=BY)
+        except ValueError as error:
+            raise SystemExit(f"{path.relative_to(ROOT)}: {error}") from error
+    return found
+
+
+def stale(found: Mapping[Path, str]) -> list[Path]:
+    """Return the files that differ from what is made, and those that nothing makes any more."""
+    differ = [path for path, text in found.items() if not path.is_file() or path.read_text() != text]
+    orphans = {*JSON.glob("*.json"), *goldens.FOLDER.glob("*.prom")} - found.keys()
+    return sorted([*differ, *orphans])
+
+
+def main() -> None:
+    """Write the files, or check them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; status 1 where a file is not up to date")
+    arguments = parser.parse_args()
+    found = made()
+    paths = stale(found)
+    for path in paths:
+        if arguments.check:
+            print(f"{path.relative_to(ROOT)}: not up to date: run `{BY}`")
+        elif path in found:
+            path.write_text(found[path])
+            print(f"{path.relative_to(ROOT)}: written")
+        else:
+            path.unlink()
+            print(f"{path.relative_to(ROOT)}: removed: nothing makes it any more")
+    if not shutil.which("promtool"):
+        print("docs/rules.md: the delays of alerts need promtool, Debian's package prometheus: left as they are")
+    sys.exit(arguments.check and bool(paths))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""The whole exposition of each fixture machine, as a file that is reviewed: what a change does to it is seen there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from machine import Machine
+from machines import MACHINES, At
+from pinchpoint.build import HostSampler
+from pinchpoint.probes import PROBES, Host
+from pinchpoint.probes.self_cost import SelfCost
+from pinchpoint.wire.exposition import text
+
+FOLDER = Path(__file__).parent / "golden"
+TICK = 1 / 16
+"""Seconds; a power of two, so that sums of it are exact."""
+
+
+class Clock:
+    """A clock that stands still until somebody moves it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def exposition(host: Host, at: At = lambda time: None, *, seconds: float = 1.0, interval: float = 2 * TICK) -> str:
+    """Return what the exporter says of the machine after `seconds`.
+
+    What it costs itself is left out: it is of the machine that the test runs on.
+    """
+    clock = Clock()
+    probes = [probe(host) for probe in PROBES if probe is not SelfCost]
+    sampler = HostSampler(probes, interval, clock=clock, wall=lambda: 1_600_000_000.0)
+    sampler.host = host
+    for tick in range(int(seconds / TICK) + 1):
+        clock.now = tick * TICK
+        at(clock.now)
+        sampler.step()
+    lines = text(sampler.points())
+    for probe in probes:
+        probe.close()
+    return lines
+
+
+def expositions(folder: Path) -> dict[str, str]:
+    """Return the exposition of each fixture machine by its name; the machines are built in `folder`."""
+    found = {}
+    for name, build in MACHINES.items():
+        machine = Machine(folder / name)
+        at = build(machine)
+        if name == "vm":  # there are two states of it, a second apart: it can't be sampled more often
+            found[name] = exposition(machine.host(), at, interval=1.0)
+        elif name == "xeon":  # clocks are read every 5 s
+            found[name] = exposition(machine.host(), at, seconds=5.0)
+        else:
+            found[name] = exposition(machine.host(), at)
+    return found

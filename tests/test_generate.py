@@ -1,0 +1,43 @@
+"""What is committed is what the code and its data make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import generate
+from generate import ROOT, made, stale
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[Path, str]:
+    return made()
+
+
+def test_every_file_that_is_made_from_the_code_is_up_to_date(found: dict[Path, str]) -> None:
+    lines = [f"{path.relative_to(ROOT)}: not up to date: run `make generated`" for path in stale(found)]
+
+    assert lines == []
+
+
+def test_files_of_all_kinds_are_made(found: dict[Path, str]) -> None:
+    folders = {str(path.parent.relative_to(ROOT)) for path in found}
+
+    assert folders == {".", "dashboards/json", "docs", "runbooks", "tests/golden"}
+
+
+def test_a_file_that_differs_or_that_nothing_makes_is_named(found: dict[Path, str]) -> None:
+    page = ROOT / "docs" / "metrics.md"
+    rest = {path: text for path, text in found.items() if path.suffix != ".prom"}
+    goldens = sorted((ROOT / "tests" / "golden").glob("*.prom"))
+
+    assert stale({**found, page: "other"}) == [page]
+    assert stale(rest) == goldens
+
+
+def test_an_alert_whose_page_does_not_say_what_it_says_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate, "RUNBOOKS", ROOT / "docs")
+
+    with pytest.raises(SystemExit, match=r"docs/BenchmarkFailed.md: needs a sentence under its title"):
+        generate.alerts_table()
