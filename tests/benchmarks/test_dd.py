@@ -15,6 +15,7 @@ from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, PhaseS
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.host.procfs import parse_stat, read_bytes
 from pinchpoint.runs import Result
+from polling import until
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PROGRESS = (FIXTURES / "bench" / "dd-progress.txt").read_bytes().decode()
@@ -296,8 +297,7 @@ def test_a_real_dd_is_seen_at_work_and_its_words_are_read(tmp_path: Path) -> Non
         os.close(read)
         os.write(write, b"x" * 65536)
         tree = Tree.below(Path("/proc"), process.pid)
-        while not (tmp_path / "file").exists() or (tmp_path / "file").stat().st_size < 65536:
-            assert process.poll() is None
+        until(10, lambda: Dd(tree, process.pid).look(tree, process.pid, 0.0).work)
         sight = Dd(tree, process.pid).look(tree, process.pid, 0.0)
         os.close(write)
     words = subprocess.run(command, capture_output=True, check=True, text=True).stderr
