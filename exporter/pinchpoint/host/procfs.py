@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from pinchpoint.text import printable
+
 __all__ = [
     "CpuTimes",
     "FileInfo",
@@ -82,8 +84,7 @@ def read_bytes(path: Path | str, limit: int = READ_LIMIT) -> bytes:
 
 def decode(raw: bytes) -> str:
     """Return text for bytes that anybody may have chosen; what is not UTF-8 or not printable becomes U+FFFD."""
-    text = raw.decode("utf-8", "replace")
-    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
+    return printable(raw.decode("utf-8", "replace"))
 
 
 def parse_stat(raw: bytes) -> Stat:

@@ -1,4 +1,4 @@
-"""What the commands that print once and end have in common: clean text, tables of the right width, clear failures."""
+"""What the commands that print once and end have in common: tables of the right width, clear failures."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from typing import NoReturn
 import click
 from rich.console import Console, RenderableType
 
-__all__ = ["clean", "fail", "say", "show", "warn", "width"]
+from pinchpoint.text import printable
+
+__all__ = ["fail", "say", "show", "warn", "width"]
 
 PIPE_WIDTH = 400
 """Columns where nobody's terminal sets a limit: a table is as wide as it needs, so that other programs can read it."""
-
-
-def clean(text: str) -> str:
-    """Return a text of foreign origin without what a terminal would obey, or write in another direction."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def say(text: str) -> None:
@@ -31,7 +28,7 @@ def say(text: str) -> None:
 
 def warn(text: str) -> None:
     """Write a line to standard error."""
-    _write(f"pinchpoint: {clean(text)}\n", err=True)
+    _write(f"pinchpoint: {printable(text)}\n", err=True)
 
 
 def fail(text: str, status: int = 1) -> NoReturn:
