@@ -8,12 +8,14 @@ import shutil
 import sys
 from contextlib import suppress
 from io import StringIO
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
-from rich.console import Console, RenderableType
 
 from pinchpoint.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 __all__ = ["fail", "say", "show", "warn", "width"]
 
@@ -46,6 +48,8 @@ def width() -> int | None:
 
 def show(*parts: RenderableType) -> None:
     """Write tables and lines to standard output."""
+    from rich.console import Console  # the exporter, which uses `fail` alone, would carry it in memory for months
+
     page = _Page()
     console = Console(file=page, width=width() or PIPE_WIDTH, highlight=False, force_terminal=sys.stdout.isatty())
     for part in parts:
@@ -67,11 +71,10 @@ def _write(text: str, *, err: bool) -> None:
     try:
         click.echo(text.encode(encoding, "replace").decode(encoding), err=err, nl=False)
     except OSError as error:
-        # A reader that went away (EPIPE) is click's business; that standard error is full nobody can be told.
-        if error.errno == errno.EPIPE:
-            raise
         if err:
-            return
+            return  # it is full or has no reader, and nobody can be told
+        if error.errno == errno.EPIPE:
+            raise  # a reader that went away is click's business
         with suppress(OSError):
             sys.stdout.close()
         fail(f"standard output: {error.strerror}")
