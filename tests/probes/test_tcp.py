@@ -285,7 +285,7 @@ def test_an_owner_may_get_another_name(bench: Bench) -> None:
 
     processes = bench.probe.host.processes
     for pid, cluster in ((10, "aaaaaaaa-1"), (11, "bbbbbbbb-1")):
-        processes.belongs(processes.current(bench.now)[pid], cluster)
+        processes.assign_cluster(processes.current(bench.now)[pid], cluster)
     bench.now += 10
     bench.sample(connection(1), connection(2))
     assert bench.value("connections", "osd.0@aaaaaaaa") == 1

@@ -135,7 +135,7 @@ class _Chosen:
     def current(self, now: float) -> Mapping[int, Process]:
         return self.processes
 
-    def belongs(self, process: Process, cluster: str) -> None:
+    def assign_cluster(self, process: Process, cluster: str) -> None:
         pass  # a client isn't named after its cluster
 
 

@@ -186,7 +186,7 @@ class Waits(Probe):
         """Divide the time since the last look."""
         if self._source is None:
             return
-        used = {use.task: use for use in self._source.sample(now, every=True)}
+        used = {use.task: use for use in self._source.sample(now, all_tasks=True)}
         active: dict[int, _Worker] = {}
         for task in self._source.tasks():
             use = used.get(task)
