@@ -359,7 +359,14 @@ STORM = 300
 @pytest.fixture
 def this_host(tmp_path: Path) -> Host:
     roles = load_roles()
-    return Host(PROC, Path("/sys"), Path("/"), roles, Processes(PROC, roles), RunDirectory(tmp_path, PROC))
+    return Host(
+        procfs=PROC,
+        sysfs=Path("/sys"),
+        rootfs=Path("/"),
+        roles=roles,
+        processes=Processes(PROC, roles),
+        runs=RunDirectory(tmp_path, PROC),
+    )
 
 
 def charged(probe: Tasks, owner: str) -> float:

@@ -32,7 +32,17 @@ def connection(
     sent: int | None = 10,
     retransmits: int = 0,
 ) -> Connection:
-    return Connection(cookie or inode, inode, port, inside, rtt, min_rtt, since_sent, sent, retransmits)
+    return Connection(
+        cookie=cookie or inode,
+        inode=inode,
+        remote_port=port,
+        inside=inside,
+        rtt=rtt,
+        min_rtt=min_rtt,
+        since_sent=since_sent,
+        sent=sent,
+        retransmits=retransmits,
+    )
 
 
 class Bench:

@@ -324,7 +324,14 @@ class FioOutput(OutputReader):
         done, msec = _amount(match["done"], binary=old), number(match["msec"])
         if rate is not None and iops is not None and done is not None and msec is not None:
             printed = match["rate"] if match["rate"].endswith("/s") else f"{match['rate']}/s"
-            job.flows[match["operation"]] = _Flow(done, msec / 1000, rate, iops, printed, f"{match['iops']} IOPS")
+            job.flows[match["operation"]] = _Flow(
+                done=done,
+                seconds=msec / 1000,
+                rate=rate,
+                iops=iops,
+                rate_printed=printed,
+                iops_printed=f"{match['iops']} IOPS",
+            )
 
     def _group_status(self, group: int) -> Iterator[Event]:
         if self._blocks is not None:
@@ -662,7 +669,14 @@ def _document_job(entry: Mapping[str, Any]) -> _Job:
         if rate is not None and iops is not None:
             done *= 1 if "io_kbytes" in figures or "bw_bytes" in figures else 1024
             iops_printed = f"{figures.get('iops')} IOPS"
-            job.flows[operation] = _Flow(done, msec / 1000, rate, iops, _limited(printed), _limited(iops_printed))
+            job.flows[operation] = _Flow(
+                done=done,
+                seconds=msec / 1000,
+                rate=rate,
+                iops=iops,
+                rate_printed=_limited(printed),
+                iops_printed=_limited(iops_printed),
+            )
     return job
 
 

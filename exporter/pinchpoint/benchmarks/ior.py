@@ -312,7 +312,7 @@ def size(text: str) -> int:
     return 0 if match is None else int(match[1]) << " kmgtp".index(match[2].lower() or " ") * 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IorPlan:
     """What one test is to do."""
 
@@ -346,16 +346,16 @@ class IorPlan:
             write = read = True  # CheckRunSettings (src/parse_options.c)
         phases = (("write", write), ("writecheck", whether("checkwrite")), ("read", read))
         return cls(
-            tuple(phase for phase, planned in phases if planned),
-            settings.get("api", "POSIX").lower(),
-            tuple(os.path.basename(path) for path in settings.get("testfile", "testFile").split("@")),
-            number_of("blocksize", 1 << 20),
-            number_of("segmentcount", 1),
-            whether("fileperproc"),
-            whether("randomoffset"),
-            whether("fsync"),
-            number_of("deadlineforstonewalling", 0),
-            number_of("repetitions", 1),
+            phases=tuple(phase for phase, planned in phases if planned),
+            api=settings.get("api", "POSIX").lower(),
+            files=tuple(os.path.basename(path) for path in settings.get("testfile", "testFile").split("@")),
+            block=number_of("blocksize", 1 << 20),
+            segments=number_of("segmentcount", 1),
+            per_process=whether("fileperproc"),
+            random=whether("randomoffset"),
+            fsync=whether("fsync"),
+            stonewall=number_of("deadlineforstonewalling", 0),
+            repetitions=number_of("repetitions", 1),
         )
 
 

@@ -307,13 +307,13 @@ class MdtestPlan(NamedTuple):
         operations = tuple(operation for letter, operation in OPERATIONS.items() if letter in found)
         depth = size(found.get("z", ""))
         return cls(
-            operations or tuple(OPERATIONS.values()),
-            tuple(kind for letter, kind in KINDS.items() if letter in found) or tuple(KINDS.values()),
-            size(found.get("n", "")) if "c" not in found else 0,
-            size(found.get("W", "")),
-            "x" in found,
-            depth,
-            depth < 2 or size(found.get("b", "1")) < 2,
+            operations=operations or tuple(OPERATIONS.values()),
+            kinds=tuple(kind for letter, kind in KINDS.items() if letter in found) or tuple(KINDS.values()),
+            items=size(found.get("n", "")) if "c" not in found else 0,
+            stonewall=size(found.get("W", "")),
+            continues="x" in found,
+            depth=depth,
+            ordered=depth < 2 or size(found.get("b", "1")) < 2,
         )
 
     @property

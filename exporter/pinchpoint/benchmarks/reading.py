@@ -385,12 +385,12 @@ class _Run:
             mark.end = end = min(LATEST, end + (mark.seconds or 0.0))
         scored = self._scored or Scored(())
         return RunState(
-            "",
-            self._kind.benchmark,
-            start,
-            end,
-            ended,
-            self._phases,
+            run="",
+            benchmark=self._kind.benchmark,
+            start=start,
+            end=end,
+            state=ended,
+            phases=self._phases,
             scores=list(scored.scores),
             valid=scored.valid,
             reason=reason,

@@ -272,7 +272,7 @@ class UnknownThread:
     """Share of the time in samples in which a thread without a role, this one or another, was at its threshold."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """What happened on one host between two snapshots."""
 
@@ -311,29 +311,31 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
     """Return what happened between two snapshots of one host; an empty Usage where `after` is not later."""
     seconds = after.time - before.time
     if not SHORTEST <= seconds < LARGEST:
-        return Usage(after.time, 0.0)
+        return Usage(time=after.time, seconds=0.0)
     window = _Window(before, after, seconds)
     phases = active_phases(after)
     resources = _resources(window)
     return Usage(
-        after.time,
-        seconds,
-        resources,
-        _roles(window),
-        phases,
-        current_runs(after, phases),
-        _idle(window),
-        _clock(window),
-        _memory(window),
-        _blind(window),
-        _silent(window),
-        tuple(sorted(probe for probe, present in window.by(PROBE_PRESENT, "probe") if not present)),
-        _own(window),
-        _workloads(window),
-        _clusters(window),
-        _devices(window),
-        _unknown(window, resources),
-        {label(labels, "owner"): label(labels, "reason") for labels, _ in window.now(NETWORK_NAMESPACE_HIDDEN_INFO)},
+        time=after.time,
+        seconds=seconds,
+        resources=resources,
+        roles=_roles(window),
+        phases=phases,
+        runs=current_runs(after, phases),
+        idle=_idle(window),
+        clock=_clock(window),
+        memory=_memory(window),
+        blind=_blind(window),
+        silent=_silent(window),
+        absent=tuple(sorted(probe for probe, present in window.by(PROBE_PRESENT, "probe") if not present)),
+        own=_own(window),
+        workloads=_workloads(window),
+        clusters=_clusters(window),
+        devices=_devices(window),
+        unknown=_unknown(window, resources),
+        hidden={
+            label(labels, "owner"): label(labels, "reason") for labels, _ in window.now(NETWORK_NAMESPACE_HIDDEN_INFO)
+        },
     )
 
 
@@ -449,13 +451,13 @@ def _resources(window: _Window) -> tuple[ResourceUse, ...]:
         waited = runqueue.get((name, owner))
         found.append(
             ResourceUse(
-                name,
-                owner,
-                _words(label(labels, "serves")),
-                min(1.0, busy / seconds),
-                min(1.0, saturated.get(labels, 0.0) / seconds),
-                None if waited is None else min(1.0, waited / busy) if busy > 0 else 0.0,
-                thresholds.get(name),
+                resource=name,
+                owner=owner,
+                serves=_words(label(labels, "serves")),
+                busy=min(1.0, busy / seconds),
+                saturated=min(1.0, saturated.get(labels, 0.0) / seconds),
+                runqueue=None if waited is None else min(1.0, waited / busy) if busy > 0 else 0.0,
+                threshold=thresholds.get(name),
             )
         )
     return tuple(sorted(found, key=_fullness))

@@ -279,9 +279,15 @@ def parse_mounts(raw: bytes) -> list[Mount]:
         unique = dict.fromkeys(_unescape(option) for option in options.split(b","))
         mounts.append(
             Mount(
-                _unescape(root), _unescape(point), _unescape(fstype), tuple(unique), number, device, _unescape(source)
+                root=_unescape(root),
+                point=_unescape(point),
+                fstype=_unescape(fstype),
+                options=tuple(unique),
+                number=number,
+                device=device,
+                source=_unescape(source),
             )
-        )  # fmt: skip
+        )
     return mounts
 
 
