@@ -181,7 +181,7 @@ class _Header:
 
 
 @dataclass
-class _Run:
+class _FioRun:
     """What the output has shown of one run so far."""
 
     headers: list[_Header] = field(default_factory=list)
@@ -203,7 +203,7 @@ class FioOutput(OutputReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self._run: _Run | None = None
+        self._run: _FioRun | None = None
         self._signal = ""
         self._blocks: list[_Job] | None = None
         """The status for people that is being read."""
@@ -429,7 +429,7 @@ class FioOutput(OutputReader):
 
     def _open(self) -> Iterator[Event]:
         if self._run is None:
-            self._run = _Run()
+            self._run = _FioRun()
             yield RunBegan()
 
     def _make_way(self) -> Iterator[Event]:
@@ -450,7 +450,7 @@ class FioOutput(OutputReader):
         run.statuses[form] = status
         yield from self._rate(run, form, last, status)
 
-    def _rate(self, run: _Run, form: str, last: _Status | None, status: _Status) -> Iterator[Event]:
+    def _rate(self, run: _FioRun, form: str, last: _Status | None, status: _Status) -> Iterator[Event]:
         """Yield the group that runs, if one certainly does: else it is the last status, as far as is known."""
         groups = status.groups()
         if status.progress is None:
@@ -490,7 +490,7 @@ class FioOutput(OutputReader):
         yield Failed(reason, bool(signal)) if reason else Completed()
 
 
-def _continues(run: _Run, form: str, status: _Status) -> bool:
+def _continues(run: _FioRun, form: str, status: _Status) -> bool:
     """Return whether a status can be one of a run that has had others."""
     if (last := run.statuses.get(form)) is not None:
         return last.precedes(status)
@@ -498,7 +498,7 @@ def _continues(run: _Run, form: str, status: _Status) -> bool:
     return not status.jobs or not names or bool(names & {job.name for job in status.jobs})
 
 
-def _phase(run: _Run, group: int, jobs: Sequence[_Job]) -> str:
+def _phase(run: _FioRun, group: int, jobs: Sequence[_Job]) -> str:
     """Return the name of a group: with group_reporting a status has only the first job's."""
     names = [job.name for job in jobs]
     headers = [header.name for header in run.headers if header.group == group]

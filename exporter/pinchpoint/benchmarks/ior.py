@@ -106,7 +106,7 @@ class IorReader(OutputReader):
         self._failed = False
         self._begun = ""
         self._hidden = False
-        self._table: _Table | None = None
+        self._table: _ResultTable | None = None
         self._rows = False
         self._summary: dict[str, tuple[str, str]] = {}
         self._document = False
@@ -132,12 +132,12 @@ class IorReader(OutputReader):
             if not self._running:
                 yield from self._begin()
             self._finishes = False
-            self._table = _Table(line.strip().split(","), ",")
+            self._table = _ResultTable(line.strip().split(","), ",")
         elif match := TABLE.search(head):
             if not self._running:
                 yield from self._begin()
                 self._finishes = False
-            self._table = _Table(match[1].split())
+            self._table = _ResultTable(match[1].split())
         elif self._running:
             yield from self._inside(line, head)
 
@@ -221,7 +221,7 @@ class IorReader(OutputReader):
 _CHECKED = frozenset(phase for _, phase in CHECKS)
 
 
-class _Table:
+class _ResultTable:
     """Rows under a header, whose names say which figure is which."""
 
     def __init__(self, columns: Sequence[str], separator: str = "") -> None:

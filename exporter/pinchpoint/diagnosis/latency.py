@@ -216,7 +216,7 @@ def latency(
     work = next((work for work in workloads(hosts) if (work.benchmark, work.run) == (benchmark, run)), None)
     if work is None:
         return LatencyBreakdown()
-    window = _Window({name: (before[name], after[name]) for name in hosts}, hosts, work)
+    window = _HostSnapshots({name: (before[name], after[name]) for name in hosts}, hosts, work)
     paths = tuple(window.path(target) for target in NAMES if window.concerns(target, waits))
     daemons = {host for path in paths for host in window.hosts_of(path.target)}
     way = {name: use for name, use in hosts.items() if name in work.owners or name in daemons}
@@ -233,7 +233,7 @@ def latency(
     return replace(found, sentences=tuple(_sentences(found)))
 
 
-class _Window:
+class _HostSnapshots:
     """The snapshots of all hosts, and who asks."""
 
     def __init__(

@@ -312,7 +312,7 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
     seconds = after.time - before.time
     if not SHORTEST <= seconds < LARGEST:
         return Usage(time=after.time, seconds=0.0)
-    window = _Window(before, after, seconds)
+    window = _SnapshotPair(before, after, seconds)
     phases = active_phases(after)
     resources = _resources(window)
     return Usage(
@@ -361,7 +361,7 @@ def restarted(before: Snapshot, after: Snapshot) -> bool:
     return any(value < samples.get(labels, 0.0) for labels, value in series(after, SAMPLER_SAMPLES))
 
 
-class _Window:
+class _SnapshotPair:
     """Two snapshots and the time between them."""
 
     def __init__(self, before: Snapshot, after: Snapshot, seconds: float) -> None:
@@ -432,7 +432,7 @@ class _Window:
         return new - old
 
 
-def _resources(window: _Window) -> tuple[ResourceUse, ...]:
+def _resources(window: _SnapshotPair) -> tuple[ResourceUse, ...]:
     # The first sample that a resource is in may have begun before the interval did.
     most = 2 * window.seconds
     saturated = dict(window.gains(RESOURCE_SATURATED_SECONDS, most, born=True))
@@ -472,7 +472,7 @@ def _fullness(use: ResourceUse) -> tuple[float, float, str, str]:
     return -use.saturated, -use.busy / (use.threshold or 1.0), use.resource, use.owner
 
 
-def _roles(window: _Window) -> tuple[RoleUse, ...]:
+def _roles(window: _SnapshotPair) -> tuple[RoleUse, ...]:
     most = MOST_CPUS * window.seconds
     waits = dict(window.gains(THREAD_RUNQUEUE_SECONDS, most, born=True))
     threads = dict(window.now(THREADS))
@@ -491,7 +491,7 @@ def _roles(window: _Window) -> tuple[RoleUse, ...]:
     return tuple(sorted(found, key=lambda use: (-use.cpu - (use.runqueue or 0.0), use.role, use.owner)))
 
 
-def _idle(window: _Window) -> Idle | None:
+def _idle(window: _SnapshotPair) -> Idle | None:
     seconds = window.sampled("cpuidle")
     if seconds < SHORTEST:
         return None
@@ -513,7 +513,7 @@ def _idle(window: _Window) -> Idle | None:
     return Idle(states, sum(lost) / len(lost) if lost else None, max(lost, default=None))
 
 
-def _clock(window: _Window) -> Clock | None:
+def _clock(window: _SnapshotPair) -> Clock | None:
     hertz = [value for _, value in window.now(CPU_FREQUENCY_HERTZ)]
     if not hertz:
         return None
@@ -527,7 +527,7 @@ def _clock(window: _Window) -> Clock | None:
     return Clock(mean, limit, ratio, busy, tuple(sorted(governors)))
 
 
-def _memory(window: _Window) -> MemoryUse:
+def _memory(window: _SnapshotPair) -> MemoryUse:
     return MemoryUse(
         window.value(MEMORY_DIRTY_BYTES),
         window.value(MEMORY_WRITEBACK_BYTES),
@@ -536,7 +536,7 @@ def _memory(window: _Window) -> MemoryUse:
     )
 
 
-def _blind(window: _Window) -> tuple[BlindProbe, ...]:
+def _blind(window: _SnapshotPair) -> tuple[BlindProbe, ...]:
     last = dict(window.by(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS, "probe"))
     intervals = dict(window.by(PROBE_INTERVAL_SECONDS, "probe"))
     # The times are of the exporter's clock, which need not be ours: its present is the newest of them, or, should all
@@ -552,13 +552,13 @@ def _blind(window: _Window) -> tuple[BlindProbe, ...]:
     return tuple(found)
 
 
-def _silent(window: _Window) -> tuple[SilentDaemon, ...]:
+def _silent(window: _SnapshotPair) -> tuple[SilentDaemon, ...]:
     stuck = dict(window.by(CEPH_DAEMON_STUCK, "daemon"))
     reasons = {label(labels, "daemon"): label(labels, "reason") for labels, _ in window.now(CEPH_SOCKET_PROBLEM_INFO)}
     return tuple(SilentDaemon(daemon, reason, bool(stuck.get(daemon))) for daemon, reason in sorted(reasons.items()))
 
 
-def _own(window: _Window) -> Own:
+def _own(window: _SnapshotPair) -> Own:
     seconds = window.sampled("self")
     cpu = window.gain(SELF_CPU_SECONDS)
     return Own(
@@ -569,7 +569,7 @@ def _own(window: _Window) -> Own:
     )
 
 
-def _workloads(window: _Window) -> tuple[WorkloadUse, ...]:
+def _workloads(window: _SnapshotPair) -> tuple[WorkloadUse, ...]:
     seconds = window.sampled("waits")
     if seconds < SHORTEST:
         return ()
@@ -584,7 +584,7 @@ def _workloads(window: _Window) -> tuple[WorkloadUse, ...]:
     return tuple(sorted(found, key=lambda use: (use.waits.get("idle", 0.0) - sum(use.waits.values()), use.run)))
 
 
-def _names(window: _Window, metric: Metric, by: str) -> dict[tuple[str, str], tuple[str, ...]]:
+def _names(window: _SnapshotPair, metric: Metric, by: str) -> dict[tuple[str, str], tuple[str, ...]]:
     """Return one label of an info metric's series, by benchmark and run."""
     found: dict[tuple[str, str], set[str]] = {}
     for labels, _ in window.now(metric):
@@ -592,7 +592,7 @@ def _names(window: _Window, metric: Metric, by: str) -> dict[tuple[str, str], tu
     return {key: tuple(sorted(names)) for key, names in found.items()}
 
 
-def _clusters(window: _Window) -> dict[str, frozenset[str]]:
+def _clusters(window: _SnapshotPair) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
     for metric, by in ((CEPH_DAEMON_INFO, "daemon"), (CEPH_CLIENT_CLUSTER_INFO, "client")):
         for labels, _ in window.now(metric):
@@ -601,7 +601,7 @@ def _clusters(window: _Window) -> dict[str, frozenset[str]]:
     return {owner: frozenset(clusters) for owner, clusters in found.items()}
 
 
-def _devices(window: _Window) -> tuple[StorageDevice, ...]:
+def _devices(window: _SnapshotPair) -> tuple[StorageDevice, ...]:
     found = {
         StorageDevice(label(labels, "owner"), label(labels, "device"), label(labels, "bdi"))
         for labels, _ in window.now(STORAGE_DEVICE_INFO)
@@ -609,7 +609,7 @@ def _devices(window: _Window) -> tuple[StorageDevice, ...]:
     return tuple(sorted(found, key=lambda device: (device.owner, device.device, device.bdi)))
 
 
-def _unknown(window: _Window, resources: tuple[ResourceUse, ...]) -> UnknownThread | None:
+def _unknown(window: _SnapshotPair, resources: tuple[ResourceUse, ...]) -> UnknownThread | None:
     found = max(window.now(UNKNOWN_THREAD_BUSY_RATIO), key=lambda sample: sample[1], default=None)
     if found is None:
         return None

@@ -27,7 +27,7 @@ def check_parts(findings: Sequence[Finding], hosts: Sequence[str], *, every: boo
     """Yield what is printed, from top to bottom; with `every`, also what was found to be fine."""
     named = len(hosts) > 1
     for group in _groups(findings):
-        yield _Group(group, named)
+        yield _FindingGroup(group, named)
     lines = [_line(finding, named) for finding in findings if finding.level is Level.UNSEEN]
     if lines:
         yield _List("not seen", lines)
@@ -84,7 +84,7 @@ def _filled(text: str, options: ConsoleOptions, first: str, rest: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Group:
+class _FindingGroup:
     """One thing that was found, maybe several times."""
 
     findings: Sequence[Finding]
