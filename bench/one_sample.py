@@ -29,7 +29,7 @@ def source_sampler(kind: str) -> Callable[[], int]:
     source.follow([int(name) for name in os.listdir(PROC) if name.isdigit()], time.monotonic() - SETTLED)
     if kind == "kept" and len(list(source.tasks())) > limit:
         sys.exit("too few files may be open")
-    return lambda: len(source.sample(time.monotonic(), every=True))
+    return lambda: len(source.sample(time.monotonic(), all_tasks=True))
 
 
 def psutil_sampler(*, names: bool) -> Callable[[], int]:

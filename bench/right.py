@@ -110,7 +110,7 @@ def compare(source: TaskSource) -> Agreement:
     used: dict[int, Times] = defaultdict(lambda: (0, 0))
 
     def sample() -> None:
-        for task, run, wait in source.sample(time.monotonic(), every=True):
+        for task, run, wait in source.sample(time.monotonic(), all_tasks=True):
             before = used[task.tid]
             used[task.tid] = before[0] + run, before[1] + wait
 

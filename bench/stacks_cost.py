@@ -161,7 +161,7 @@ def costs(found: BpfStacks, pid: int, seconds: float) -> dict[str, float]:
     end = time.monotonic() + BEGUN + seconds
     while (now := time.monotonic()) < end:
         begin = time.thread_time_ns()
-        used = source.sample(now, every=True)
+        used = source.sample(now, all_tasks=True)
         times = spent(begin)
         begin = time.thread_time_ns()
         for use in used:

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from fractions import Fraction
-from statistics import NormalDist
 from typing import NamedTuple, Self
 
 import msgspec
@@ -35,8 +34,6 @@ GOAL = 0.95
 """Share of judged trials that has to be right: of all verdicts together, and of each proof."""
 ALPHA = 0.05
 """Chance with which a run of all proofs may call something too low that meets its goal."""
-Z = NormalDist().inv_cdf(0.975)
-"""A normal variable is within so many standard deviations of its mean in 95 % of the cases."""
 
 
 class Ending(StrEnum):
@@ -114,12 +111,11 @@ class Rate(NamedTuple):
         """
         if not self.judged:
             return 0.0, 1.0
-        n, z2 = self.judged, Z * Z
-        middle = (self.right + z2 / 2) / (n + z2)
-        half = Z / (n + z2) * math.sqrt(self.right * (n - self.right) / n + z2 / 4)
-        low = 0.0 if self.right == 0 else max(0.0, middle - half)
-        high = 1.0 if self.right == n else min(1.0, middle + half)
-        return low, high
+        # It takes a second to import, and most who import this module ask for no interval.
+        from scipy.stats import binomtest
+
+        found = binomtest(self.right, self.judged).proportion_ci(method="wilson")
+        return float(found.low), float(found.high)
 
     def p_below(self, goal: float) -> float:
         """Return how likely so few are right, or fewer, if each trial is right with a probability of `goal`.

@@ -140,7 +140,9 @@ class Machine:
         roles = roles or load_roles()
         processes = Processes(self.procfs, roles)
         runs = RunDirectory(self.runs, self.procfs)
-        return Host(self.procfs, self.sysfs, self.procfs.parent, roles, processes, runs)
+        return Host(
+            procfs=self.procfs, sysfs=self.sysfs, rootfs=self.procfs.parent, roles=roles, processes=processes, runs=runs
+        )
 
     def host_with_runs(self, now: float) -> Host:
         """Return a host whose processes are also those of its runs at the Unix time `now`."""

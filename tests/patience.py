@@ -74,7 +74,15 @@ class Load(NamedTuple):
         runnable = int((procfs / "loadavg").read_text().split()[3].partition("/")[0])
         disk = _pressure("io", procfs)
         waited, lately = float(disk.get("total", 0)) / 1e6, float(disk.get("avg10", 0)) / 100
-        return cls(time.monotonic(), sum(ticks), idle + iowait, stolen, runnable, waited, lately)
+        return cls(
+            time=time.monotonic(),
+            total=sum(ticks),
+            idle=idle + iowait,
+            stolen=stolen,
+            runnable=runnable,
+            disk=waited,
+            disk_lately=lately,
+        )
 
     def stolen_share(self, since: Load) -> float:
         """Return the share of the CPUs' time since an earlier reading that a hypervisor took, 0 to 1."""

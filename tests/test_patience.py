@@ -19,7 +19,15 @@ TICKS = 100
 def load(seconds: float, *, runnable: int = 1, busy: float = 0, stolen: float = 0, disk: float = 0) -> Load:
     """What a machine says after so many seconds since its start, with one CPU's time shared out."""
     total = seconds * TICKS
-    return Load(seconds, total, total * (1 - busy), total * stolen, runnable, seconds * disk, disk)
+    return Load(
+        time=seconds,
+        total=total,
+        idle=total * (1 - busy),
+        stolen=total * stolen,
+        runnable=runnable,
+        disk=seconds * disk,
+        disk_lately=disk,
+    )
 
 
 def test_a_machine_whose_cpus_nobody_waits_for_is_not_slow() -> None:

@@ -82,10 +82,17 @@ def build_host(config: Config) -> Host:
 
     processes = Processes(procfs, roles, adopted)
     return Host(
-        procfs, Path(config.path.sysfs), Path(config.path.rootfs), roles, processes, runs, benchmark_kinds(config),
-        waits=load_waits(Path(config.waits_file) if config.waits_file else None), task_source=config.task_source,
+        procfs=procfs,
+        sysfs=Path(config.path.sysfs),
+        rootfs=Path(config.path.rootfs),
+        roles=roles,
+        processes=processes,
+        runs=runs,
+        benchmarks=benchmark_kinds(config),
+        waits=load_waits(Path(config.waits_file) if config.waits_file else None),
+        task_source=config.task_source,
         kworker_source=config.kworker_source,
-    )  # fmt: skip
+    )
 
 
 def local_sampler(config: Config | None = None) -> HostSampler:

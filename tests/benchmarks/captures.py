@@ -44,7 +44,7 @@ class Phase:
     valid: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Expected:
     """What is to be seen of a capture."""
 
@@ -75,7 +75,12 @@ def _expected(text: str) -> tuple[str, Expected]:
     benchmark, state, *rest = words.split()
     score = float(rest[-1]) if "score" in rest else None
     return name, Expected(
-        benchmark, state, "invalid" not in rest, score, tuple(map(_phase, lines)), "unordered" in rest
+        benchmark=benchmark,
+        state=state,
+        valid="invalid" not in rest,
+        score=score,
+        phases=tuple(map(_phase, lines)),
+        unordered="unordered" in rest,
     )
 
 

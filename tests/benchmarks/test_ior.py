@@ -453,7 +453,16 @@ def test_the_command_line_tells_the_phases(command: str, phases: tuple[str, ...]
 def test_the_command_line_tells_the_amount() -> None:
     command = "ior -a MPIIO -b=4m -s16 -F -e -D 300 -i 2 -o ufs:/x/a@/y/b"
     assert plans(command.split())[0] == IorPlan(
-        ("write", "read"), "mpiio", ("a", "b"), 4 << 20, 16, True, False, True, 300, 2
+        phases=("write", "read"),
+        api="mpiio",
+        files=("a", "b"),
+        block=4 << 20,
+        segments=16,
+        per_process=True,
+        random=False,
+        fsync=True,
+        stonewall=300,
+        repetitions=2,
     )
 
 

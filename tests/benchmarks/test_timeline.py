@@ -509,7 +509,15 @@ def test_a_figure_that_cannot_be_one_is_left_out_and_the_phase_kept() -> None:
     timeline.hear([Ended("write", results, seconds=-1.0)], 10.0, PhaseSource.STDOUT)
 
     assert timeline.phases == [
-        PhaseMark("write", 10.0, 10.0, [rate(5.0, "read")], "toy", State.FINISHED, PhaseSource.STDOUT)
+        PhaseMark(
+            name="write",
+            start=10.0,
+            end=10.0,
+            results=[rate(5.0, "read")],
+            benchmark="toy",
+            state=State.FINISHED,
+            source=PhaseSource.STDOUT,
+        )
     ]
 
 

@@ -72,7 +72,7 @@ class Account:
         self.source.follow(tgids, time.monotonic())
 
     def sample(self) -> None:
-        for task, run, wait in self.source.sample(time.monotonic(), every=True):
+        for task, run, wait in self.source.sample(time.monotonic(), all_tasks=True):
             before = self.used.get(task.tid, (0, 0))
             self.used[task.tid] = before[0] + run, before[1] + wait
             self.tasks.setdefault(task.tid, set()).add(task)
@@ -243,12 +243,12 @@ for life in range(3):
     with Puppet(b"life%d" % life) as puppet:
         puppet.do("spin(0.02)")
         source.follow([puppet.pid], time.monotonic())
-        told = source.sample(time.monotonic(), every=True)
+        told = source.sample(time.monotonic(), all_tasks=True)
         puppet.do("spin(0.02)")
-        told += source.sample(time.monotonic(), every=True)
+        told += source.sample(time.monotonic(), all_tasks=True)
         used = [(task, run) for task, run, wait in told if task.tid == puppet.pid]
         found.append((puppet.pid, used, sum(run for task, run in used), puppet.used()[puppet.pid][0]))
-    source.sample(time.monotonic(), every=True)
+    source.sample(time.monotonic(), all_tasks=True)
 tasks = {task for pid, used, told, run in found for task, _ in used}
 print(json.dumps([[pid, told, run, sorted({task.comm for task, _ in used})] for pid, used, told, run in found]))
 print(len(tasks))
@@ -342,7 +342,7 @@ def test_hundreds_of_threads_are_told_of_all_and_once(source: TaskSource, puppet
     account.begin(puppet.pid)
     before = puppet.used()
     puppet.do("touch()")
-    told = [use for use in source.sample(time.monotonic(), every=True) if use.task.tgid == puppet.pid]
+    told = [use for use in source.sample(time.monotonic(), all_tasks=True) if use.task.tgid == puppet.pid]
 
     assert account.names().keys() == {puppet.pid, *threads}
     uses = {task.tid: (run, wait) for task, run, wait in told}
@@ -359,7 +359,14 @@ STORM = 300
 @pytest.fixture
 def this_host(tmp_path: Path) -> Host:
     roles = load_roles()
-    return Host(PROC, Path("/sys"), Path("/"), roles, Processes(PROC, roles), RunDirectory(tmp_path, PROC))
+    return Host(
+        procfs=PROC,
+        sysfs=Path("/sys"),
+        rootfs=Path("/"),
+        roles=roles,
+        processes=Processes(PROC, roles),
+        runs=RunDirectory(tmp_path, PROC),
+    )
 
 
 def charged(probe: Tasks, owner: str) -> float:

@@ -82,7 +82,7 @@ def test_a_thread_is_told_of_once_it_has_used_two_thousandths_of_the_time_and_of
 ) -> None:
     (tid,) = puppet.do("start()")
     source.follow([puppet.pid], 0.0)
-    source.sample(100.0, every=True)
+    source.sample(100.0, all_tasks=True)
     before = puppet.used()
     told = 0
     for turn in range(1, 4):
@@ -99,14 +99,14 @@ def test_a_thread_is_told_of_once_it_has_used_two_thousandths_of_the_time_and_of
 
 def test_what_is_too_little_to_tell_is_told_of_when_everything_is_asked_for(source: BpfSource, puppet: Puppet) -> None:
     source.follow([puppet.pid], 0.0)
-    source.sample(100.0, every=True)
+    source.sample(100.0, all_tasks=True)
     before = puppet.used()
     puppet.do("spin(0.01)")
     used = differences(puppet, before)[puppet.pid]
     now = 100.0 + sum(used) / SECOND / 0.001
     assert not of(puppet, source.sample(now))
 
-    assert [(run, wait) for _, run, wait in of(puppet, source.sample(now + 1.0, every=True))] == [used]
+    assert [(run, wait) for _, run, wait in of(puppet, source.sample(now + 1.0, all_tasks=True))] == [used]
 
 
 # ---- Strangers.
@@ -117,33 +117,33 @@ def test_a_thread_that_nobody_follows_is_told_of_from_a_twentieth_of_the_time_on
     source: BpfSource, puppet: Puppet, share: float, told: bool
 ) -> None:
     (tid,) = puppet.do("start()")
-    source.sample(100.0, every=True)
+    source.sample(100.0, all_tasks=True)
     before = puppet.used()
     puppet.on(tid, "spin(0.1)")
     used = differences(puppet, before)[tid]
     now = 100.0 + sum(used) / SECOND / share
-    found = {task.tid: (task.comm, run, wait) for task, run, wait in of(puppet, source.sample(now, every=True))}
+    found = {task.tid: (task.comm, run, wait) for task, run, wait in of(puppet, source.sample(now, all_tasks=True))}
 
     assert found.get(tid) == (("puppet", *used) if told else None)
-    assert not of(puppet, source.sample(now + 1.0, every=True))
+    assert not of(puppet, source.sample(now + 1.0, all_tasks=True))
 
 
 def test_a_stranger_is_the_same_task_each_time_and_has_its_name_of_now(source: BpfSource, puppet: Puppet) -> None:
-    source.sample(100.0, every=True)
+    source.sample(100.0, all_tasks=True)
     puppet.do("spin(0.1)")
-    (first,) = of(puppet, source.sample(101.0, every=True))
+    (first,) = of(puppet, source.sample(101.0, all_tasks=True))
     puppet.do("rename(b'other')")
     puppet.do("spin(0.1)")
-    (second,) = of(puppet, source.sample(102.0, every=True))
+    (second,) = of(puppet, source.sample(102.0, all_tasks=True))
 
     assert first.task is second.task
     assert second.task.comm == "other"
 
 
 def test_a_stranger_that_is_not_hot_any_more_is_forgotten(source: BpfSource, puppet: Puppet) -> None:
-    source.sample(100.0, every=True)
+    source.sample(100.0, all_tasks=True)
     puppet.do("spin(0.1)")
-    (use,) = of(puppet, source.sample(101.0, every=True))
+    (use,) = of(puppet, source.sample(101.0, all_tasks=True))
     source.follow((), 105.0)
     assert use.task in source._strangers.values()
     source.follow((), 112.0)
@@ -152,13 +152,13 @@ def test_a_stranger_that_is_not_hot_any_more_is_forgotten(source: BpfSource, pup
 
 
 def test_a_stranger_becomes_one_that_is_followed(source: BpfSource, puppet: Puppet) -> None:
-    source.sample(100.0, every=True)
+    source.sample(100.0, all_tasks=True)
     puppet.do("spin(0.1)")
-    (stranger,) = of(puppet, source.sample(101.0, every=True))
+    (stranger,) = of(puppet, source.sample(101.0, all_tasks=True))
     source.follow([puppet.pid], 101.0)
     before = puppet.used()
     puppet.do("None")
-    (use,) = of(puppet, source.sample(110.0, every=True))
+    (use,) = of(puppet, source.sample(110.0, all_tasks=True))
 
     assert use.task is stranger.task
     assert use.task in source.tasks()
@@ -177,7 +177,7 @@ def test_a_worker_is_told_of_by_what_it_does(source: BpfSource, monkeypatch: pyt
         for process in PROC.iterdir():
             if process.name.isdigit():
                 named[int(process.name)] = comm(process)
-        for task, _, _ in source.sample(0.0, every=True):
+        for task, _, _ in source.sample(0.0, all_tasks=True):
             if task.comm.startswith("kworker/"):
                 seen.setdefault(task.comm, set()).update({named.get(task.tid, ""), comm(PROC / str(task.tid))})
         return any("-" in name or "+" in name for name in seen)
@@ -245,7 +245,7 @@ def test_more_threads_that_changed_than_there_is_room_for_are_told_of_all_and_on
     source: BpfSource, puppet: Puppet, threads: list[int], monkeypatch: pytest.MonkeyPatch, passes: int
 ) -> None:
     source.follow([puppet.pid], 0.0)
-    source.sample(0.0, every=True)
+    source.sample(0.0, all_tasks=True)
     before = puppet.used()
     puppet.do("touch()")
     monkeypatch.setattr(tasks, "ROOM", 16)
@@ -255,7 +255,7 @@ def test_more_threads_that_changed_than_there_is_room_for_are_told_of_all_and_on
         if len(told) == len(threads):
             break
         # At such a pace no stranger is told of, who would take some of the room.
-        for task, run, wait in of(puppet, source.sample(turn * 1e6, every=True)):
+        for task, run, wait in of(puppet, source.sample(turn * 1e6, all_tasks=True)):
             assert task.tid not in told
             told[task.tid] = run, wait
 
@@ -265,11 +265,11 @@ def test_more_threads_that_changed_than_there_is_room_for_are_told_of_all_and_on
 
 def test_a_thread_that_was_told_of_in_two_passes_is_one_entry(source: BpfSource, puppet: Puppet) -> None:
     source.follow([puppet.pid], 0.0)
-    source.sample(0.0, every=True)
+    source.sample(0.0, all_tasks=True)
     (task,) = source.tasks()
     source._pending = [TaskUse(task, 100, 10), TaskUse(task, 200, 20)]
 
-    assert of(puppet, source.sample(0.0, every=True)) == [TaskUse(task, 300, 30)]
+    assert of(puppet, source.sample(0.0, all_tasks=True)) == [TaskUse(task, 300, 30)]
 
 
 def test_an_iterator_remembers_more_tasks_than_there_are(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,10 +315,10 @@ def test_the_procfs_of_a_namespace_below_shows_its_threads_by_their_numbers_ther
         (inner,) = map(int, Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split())
         source = made(SyscallSource, Path(f"/proc/{inner}/root/proc"))
         source.follow([1], 0.0)
-        source.sample(0.0, every=True)
+        source.sample(0.0, all_tasks=True)
         (tid,) = outer.do("start()")
         outer.on(tid, "spin(0.01)")
-        found = source.sample(1.0, every=True)
+        found = source.sample(1.0, all_tasks=True)
         source.close()
 
         assert {task.tgid for task, _, _ in found} == {1}

@@ -71,7 +71,15 @@ def asked_of(board: str, found: Mapping[str, Any]) -> Iterator[Asked]:
         for target in panel.get("targets") or []:
             scrape = float(target.get("interval", f"{SCRAPE_SECONDS}s").removesuffix("s"))
             points, instant = PIXELS * panel["gridPos"]["w"] // COLUMNS, bool(target.get("instant"))
-            yield Asked(board, title_of(panel, found), target["refId"], target["expr"], scrape, points, instant)
+            yield Asked(
+                board=board,
+                panel=title_of(panel, found),
+                ref=target["refId"],
+                expr=target["expr"],
+                scrape=scrape,
+                points=points,
+                instant=instant,
+            )
     for annotation in found["annotations"]["list"]:
         scrape = float(annotation["step"].removesuffix("s"))
         yield Asked(board, "annotation", annotation["name"], annotation["expr"], scrape)

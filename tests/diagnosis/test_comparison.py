@@ -26,7 +26,9 @@ def phase(name: str, value: float, unit: str = BYTES, **changes: object) -> Phas
 
 
 def run(*phases: PhaseMark, name: str = "r", scores: Sequence[Result] = (), **changes: object) -> RunState:
-    state = RunState(name, "io500", 0.0, 1.0, "finished", list(phases), scores=list(scores))
+    state = RunState(
+        run=name, benchmark="io500", start=0.0, end=1.0, state="finished", phases=list(phases), scores=list(scores)
+    )
     for key, change in changes.items():
         setattr(state, key, change)
     return state

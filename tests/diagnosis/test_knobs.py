@@ -52,8 +52,8 @@ def test_a_fact_that_differs_in_the_same_way_on_several_hosts_is_one_difference(
     other = {"a": {"mtu": ["9000"], "cpus": ["4"]}, "b": {"mtu": ["9000"], "cpus": ["4"]}, "c": {"cpus": ["8"]}}
 
     assert differences([settings(base)], [settings(other)]) == [
-        Difference(Origin.FACT, "cpus", ("4",), ("8",), ("c",), 3),
-        Difference(Origin.FACT, "mtu", ("1500",), ("9000",), ("a", "b"), 3),
+        Difference(origin=Origin.FACT, name="cpus", base=("4",), other=("8",), hosts=("c",), among=3),
+        Difference(origin=Origin.FACT, name="mtu", base=("1500",), other=("9000",), hosts=("a", "b"), among=3),
     ]
 
 

@@ -229,7 +229,11 @@ def test_requests_of_which_none_is_answered_are_held_back_and_not_slow() -> None
 def test_idle_states_matter_where_the_way_out_is_a_part_of_a_request() -> None:
     found = told(client=idle(client(MadeHost(), 500, 1e-3), 0.6, lost=0.021), server=osd(MadeHost(), 500, 0.5e-3))
 
-    assert found.sleeps == (Sleep("client", "C6", about(0.6), 133e-6, about(0.021), about(0.021)),)
+    assert found.sleeps == (
+        Sleep(
+            host="client", state="C6", share=about(0.6), exit_latency=133e-6, lost=about(0.021), lost_worst=about(0.021)
+        ),
+    )
     assert said(found, "C6") == (
         "CPUs of client are in C6 for 60% of the time: a wake-up from it takes up to 133 us, "
         "and leaving idle states takes 2.1% of a CPU's time"

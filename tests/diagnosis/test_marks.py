@@ -10,8 +10,8 @@ from pinchpoint.runs import LimitMark, VerdictMark
 
 def limit(resource: str, owner: str, blame: float) -> Limit:
     return Limit(
-        resource,
-        owner,
+        resource=resource,
+        owner=owner,
         host="this host",
         serves=("mds",),
         busy=0.9,

@@ -6,10 +6,21 @@ from collections.abc import Sequence
 from statistics import fmean
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pinchpoint.diagnosis.spread import NOTHING, Spread, half_width, moderated, prior, spread
+from pinchpoint.diagnosis.spread import (
+    NOTHING,
+    QUANTILES,
+    Spread,
+    _digamma,
+    _inverse_trigamma,
+    _trigamma,
+    half_width,
+    moderated,
+    prior,
+    spread,
+)
 
 SPREADS = st.lists(
     st.builds(Spread, st.floats(0, 1e6), st.integers(0, 20).map(float)), max_size=20
@@ -64,6 +75,24 @@ def test_a_moderated_spread_lies_between_its_own_and_the_others() -> None:
     found = moderated(Spread(1.0, 1.0), Spread(4.0, 2.0))
 
     assert found == Spread(3.0, 3.0)
+
+
+# SciPy takes a second to import, and only these two tests need it: not every process that collects tests.
+def test_the_quantiles_are_students() -> None:
+    from scipy.stats import t
+
+    assert [t.ppf(0.975, degrees) for degrees in range(1, len(QUANTILES) + 1)] == pytest.approx(QUANTILES, abs=5.01e-4)
+    assert t.ppf(0.975, 1e9) < QUANTILES[-1] < 1.05 * t.ppf(0.975, 1e9)
+
+
+@given(st.floats(0.01, 1e6))
+@example(1.4616321449683622)  # where digamma is 0
+def test_the_derivatives_of_log_gamma_are_exact_to_eight_digits(x: float) -> None:
+    from scipy.special import digamma, polygamma
+
+    assert _digamma(x) == pytest.approx(digamma(x), rel=1e-8, abs=1e-8)
+    assert _trigamma(x) == pytest.approx(polygamma(1, x), rel=1e-8)
+    assert _inverse_trigamma(float(polygamma(1, x))) == pytest.approx(x, rel=1e-7)
 
 
 def test_the_half_width_is_students() -> None:

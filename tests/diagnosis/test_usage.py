@@ -58,7 +58,11 @@ def test_a_resource_is_given_by_its_shares_of_the_time_between() -> None:
         110, *resource("mds_lock", 58, 25, serves="mds"), (RUNQUEUE, waits, 12), threshold("mds_lock", 0.8)
     )
 
-    assert usage(before, after).resources == (ResourceUse("mds_lock", "a", ("mds",), 0.8, 0.5, 0.25, 0.8),)
+    assert usage(before, after).resources == (
+        ResourceUse(
+            resource="mds_lock", owner="a", serves=("mds",), busy=0.8, saturated=0.5, runqueue=0.25, threshold=0.8
+        ),
+    )
 
 
 def test_a_part_that_nobody_measures_is_not_zero() -> None:
@@ -95,14 +99,21 @@ def test_the_fullest_resource_comes_first_whatever_its_threshold() -> None:
     ],
 )
 def test_fullness_is_judged_by_saturated_time(busy: float, saturated: float, level: Fullness) -> None:
-    assert ResourceUse("disk", "vda", (), busy, saturated, None, 0.8).level is level
+    assert (
+        ResourceUse(
+            resource="disk", owner="vda", serves=(), busy=busy, saturated=saturated, runqueue=None, threshold=0.8
+        ).level
+        is level
+    )
 
 
 def test_a_value_smaller_than_before_counts_from_zero() -> None:
     before = snapshot(0, *resource("kswapd", 100, 100), *resource("idle", 5))
     after = snapshot(10, *resource("kswapd", 4, 2), *resource("idle", 5))
 
-    assert usage(before, after).resources[0] == ResourceUse("kswapd", "a", ("mds",), 0.4, 0.2, None, None)
+    assert usage(before, after).resources[0] == ResourceUse(
+        resource="kswapd", owner="a", serves=("mds",), busy=0.4, saturated=0.2, runqueue=None, threshold=None
+    )
 
 
 def test_after_a_restart_of_the_exporter_everything_of_its_own_counts_from_zero() -> None:

@@ -61,7 +61,17 @@ def test_an_answer_gives_each_connection_in_seconds() -> None:
 
     found, last = parse_connections(raw)
 
-    assert found[0] == Connection(77, 4711, 6800, False, 90e-6, 50e-6, 0.04, 7, 3)
+    assert found[0] == Connection(
+        cookie=77,
+        inode=4711,
+        remote_port=6800,
+        inside=False,
+        rtt=90e-6,
+        min_rtt=50e-6,
+        since_sent=0.04,
+        sent=7,
+        retransmits=3,
+    )
     assert (found[1].cookie, found[1].inside) == (78, True)
     assert not last
     assert parse_connections(raw + message(DONE, bytes(4))) == (found, True)

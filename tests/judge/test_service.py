@@ -38,7 +38,17 @@ def judged(until: float = START + 116) -> Judgement:
         runs = tuple(engine.step(now))
     problems = {"osd1:9748": Problem("connection refused", START)}
     hosts = {CLIENT: until, MDS: until}
-    return Judgement(until, hosts, problems, runs, tuple(engine.phases), engine.facts, 0, 0.01, 5)
+    return Judgement(
+        time=until,
+        hosts=hosts,
+        problems=problems,
+        runs=runs,
+        phases=tuple(engine.phases),
+        facts=engine.facts,
+        behind=0,
+        seconds=0.01,
+        rounds=5,
+    )
 
 
 @pytest.fixture

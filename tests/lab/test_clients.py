@@ -131,8 +131,22 @@ def start_libcephfs(cluster: Cluster, observer: Observer) -> Iterator[list[int]]
         yield [child.pid for child in psutil.Process(load.pid).children(recursive=True)]
 
 
-GANESHA = Program("ganesha.nfsd", frozenset({"ganesha.nfsd"}), "ganesha", "cephfs_client_other", start_ganesha, LOCKED)
-FUSE = Program("ceph-fuse", frozenset({"ceph-fuse"}), "client_lock", "cephfs_client_other", start_fuse, LOCKED)
+GANESHA = Program(
+    owner="ganesha.nfsd",
+    own=frozenset({"ganesha.nfsd"}),
+    role="ganesha",
+    helper="cephfs_client_other",
+    start=start_ganesha,
+    locked=LOCKED,
+)
+FUSE = Program(
+    owner="ceph-fuse",
+    own=frozenset({"ceph-fuse"}),
+    role="client_lock",
+    helper="cephfs_client_other",
+    start=start_fuse,
+    locked=LOCKED,
+)
 FIO = Program("fio", frozenset({"fio"}), "benchmark", "benchmark_helper", start_fio)
 RADOS = Program("rados", frozenset({"rados"}), "client_program", "ceph_client_other", start_rados)
 LIBCEPHFS = Program("python3", frozenset({"python3"}), "benchmark", "benchmark_helper", start_libcephfs, known=False)

@@ -32,7 +32,17 @@ def connection(
     sent: int | None = 10,
     retransmits: int = 0,
 ) -> Connection:
-    return Connection(cookie or inode, inode, port, inside, rtt, min_rtt, since_sent, sent, retransmits)
+    return Connection(
+        cookie=cookie or inode,
+        inode=inode,
+        remote_port=port,
+        inside=inside,
+        rtt=rtt,
+        min_rtt=min_rtt,
+        since_sent=since_sent,
+        sent=sent,
+        retransmits=retransmits,
+    )
 
 
 class Bench:
@@ -285,7 +295,7 @@ def test_an_owner_may_get_another_name(bench: Bench) -> None:
 
     processes = bench.probe.host.processes
     for pid, cluster in ((10, "aaaaaaaa-1"), (11, "bbbbbbbb-1")):
-        processes.belongs(processes.current(bench.now)[pid], cluster)
+        processes.assign_cluster(processes.current(bench.now)[pid], cluster)
     bench.now += 10
     bench.sample(connection(1), connection(2))
     assert bench.value("connections", "osd.0@aaaaaaaa") == 1

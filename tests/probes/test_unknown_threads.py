@@ -43,7 +43,7 @@ class WholeHost:
     def follow(self, tgids: Iterable[int], now: float) -> None:
         self.followed = set(tgids)
 
-    def sample(self, now: float, *, every: bool = False) -> list[TaskUse]:
+    def sample(self, now: float, *, all_tasks: bool = False) -> list[TaskUse]:
         return [
             TaskUse(task, round(run * TICK * 1e9), round(wait * TICK * 1e9))
             for task, (run, wait) in self.running.items()
@@ -243,18 +243,18 @@ def test_a_thread_that_has_cooled_is_read_rarely_again(machine: Machine) -> None
     probe = Tasks(machine.host())
     turn, used = 0, 0.0
 
-    def every(turns: int, share: float) -> int:
+    def sampled_every(turns: int, share: float) -> int:
         nonlocal turn, used
         for _ in range(turns):
             turn, used = turn + 1, used + share * TICK
             machine.ran(10, 11, used)
             probe.sample(50 + turn * TICK)
         assert probe._source is not None
-        return next(task.every for task in probe._source.tasks() if task.tid == 11)
+        return next(task.sampled_every for task in probe._source.tasks() if task.tid == 11)
 
-    assert every(5, 0.0) > 1
-    assert every(40, 1.0) == 1
-    assert every(100, 0.0) > 1
+    assert sampled_every(5, 0.0) > 1
+    assert sampled_every(40, 1.0) == 1
+    assert sampled_every(100, 0.0) > 1
     probe.close()
 
 

@@ -287,7 +287,19 @@ def _changes(path: Path, command: list[str]) -> list[Change] | None:
         line, files = _opened(fields[5])
         threads = tuple(fields[6].split(",")) if len(fields) > 6 and fields[6] else ()
         argv = _quoted(line) if quoted else known.get(line, tuple(line.split()))
-        changes.append(Change(time, pid, ppid, fields[2], False, fields[4], argv, files, threads))
+        changes.append(
+            Change(
+                time=time,
+                pid=pid,
+                ppid=ppid,
+                comm=fields[2],
+                gone=False,
+                cwd=fields[4],
+                argv=argv,
+                files=files,
+                threads=threads,
+            )
+        )
     return sorted(changes, key=lambda change: change.time)
 
 

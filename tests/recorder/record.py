@@ -25,6 +25,7 @@ import click
 
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.host.rootfs import open_in_root, read_piece
+from pinchpoint.text import printable
 from recorder.capture import FILES_HEADER, PROCS_HEADER
 
 __all__ = ["FileRecorder", "ProcessRecorder", "main"]
@@ -105,8 +106,7 @@ def _opened(tree: Tree, pid: int) -> Iterator[str]:
 
 def _field(text: str) -> str:
     """Return text as one field of a row."""
-    clean = "".join(c if c.isprintable() else "\ufffd" for c in text)
-    return clean.encode("utf-8", "replace").decode()
+    return printable(text).encode("utf-8", "replace").decode()
 
 
 class FileRecorder:

@@ -24,6 +24,7 @@ from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.benchmarks.wrappers import LAUNCHERS, programs
 from pinchpoint.figures import format_result
 from pinchpoint.runs import PhaseMark, RunState
+from pinchpoint.text import printable
 from recorder.capture import Capture, CaptureError, Change, Written, read_capture
 from recorder.stage import Stage
 
@@ -257,7 +258,7 @@ def table(found: Replay) -> list[str]:
     scores = ", ".join(f"{score.operation} {score.printed or score.value}" for score in run.scores)
     invalid = "" if run.valid else ", invalid"
     end = f"{run.benchmark or 'no benchmark'}: {run.state}{invalid} after {found.capture.duration:.1f} s"
-    text.append(end + (f"; score {scores}" if scores else "") + (f"; {_printable(run.reason)}" if run.reason else ""))
+    text.append(end + (f"; score {scores}" if scores else "") + (f"; {printable(run.reason)}" if run.reason else ""))
     return text
 
 
@@ -266,12 +267,7 @@ def _row(mark: PhaseMark, start: float) -> list[str]:
     end = "" if mark.end is None else f"{mark.end - start:.1f}"
     invalid = "" if mark.valid else " [invalid]"
     cells = [mark.name, str(mark.state), str(mark.source), f"{mark.start - start:.1f}", end, results + invalid]
-    return [_printable(cell) for cell in cells]
-
-
-def _printable(text: str) -> str:
-    """Return text that can't act on a terminal."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+    return [printable(cell) for cell in cells]
 
 
 def _pad(text: str, width: int, *, right: bool) -> str:

@@ -115,7 +115,17 @@ def made_record(run: str = RUN, start: float = START, **tags: str) -> RunRecord:
     for number, act in enumerate(PHASES, 1):
         end = began + act.seconds
         marks.append(
-            PhaseMark(act.name, began, end, [act.result], "io500", "finished", "fd", float(act.seconds), number=number)
+            PhaseMark(
+                name=act.name,
+                start=began,
+                end=end,
+                results=[act.result],
+                benchmark="io500",
+                state="finished",
+                source="fd",
+                seconds=float(act.seconds),
+                number=number,
+            )
         )
         began = end + GAP
     marker = Marker(

@@ -175,7 +175,20 @@ def hostile(phase: DocumentPhase) -> DocumentPhase:
     assert phase.verdict is not None
     lists = ("doubts", "evidence", "innocent", "blind", "latency", "no_role")
     texts: dict[str, Any] = dict.fromkeys(lists, (HOSTILE,)) | dict.fromkeys(("margin", "runbook", "advice"), HOSTILE)
-    limit = Limit(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), 0.9, 0.1, 0.0, 0.9, 0.8, full=True, blame=0.9, reach=0.9)
+    limit = Limit(
+        resource=HOSTILE,
+        owner=HOSTILE,
+        host=HOSTILE,
+        serves=(HOSTILE,),
+        busy=0.9,
+        runqueue=0.1,
+        blocked=0.0,
+        saturated=0.9,
+        threshold=0.8,
+        full=True,
+        blame=0.9,
+        reach=0.9,
+    )
     return msgspec.structs.replace(
         phase,
         phase=HOSTILE,

@@ -100,7 +100,7 @@ alertmanager = pytest.mark.skipif(ALERTMANAGER is None, reason="Alertmanager is 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rule:
     file: Path
     alert: str
@@ -131,7 +131,14 @@ def read_groups() -> list[tuple[Path, dict[str, Any]]]:
 
 def read_rules() -> list[Rule]:
     return [
-        Rule(file, rule["alert"], rule["expr"], seconds(rule["for"]), rule["labels"], rule["annotations"])
+        Rule(
+            file=file,
+            alert=rule["alert"],
+            expr=rule["expr"],
+            wait=seconds(rule["for"]),
+            labels=rule["labels"],
+            annotations=rule["annotations"],
+        )
         for file, rule in read_groups()
         if "alert" in rule
     ]

@@ -21,7 +21,14 @@ def finding(
     hosts: tuple[str, ...] = ("a",),
 ) -> Finding:
     return Finding(
-        check, what, level, hosts, text, "The clock stays low.", "a full disk", "runbooks/GovernorPowersave.md"
+        check=check,
+        what=what,
+        level=level,
+        hosts=hosts,
+        text=text,
+        matters="The clock stays low.",
+        harmless="a full disk",
+        page="runbooks/GovernorPowersave.md",
     )
 
 

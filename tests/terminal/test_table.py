@@ -20,10 +20,25 @@ def shown(phases: list[PhaseRecord], width: int, *, alerts: bool = True) -> str:
 
 
 def resource(name: str, owner: str, busy: float, saturated: float) -> ResourceUse:
-    return ResourceUse(name, owner, ("disk",), busy, saturated, None, 0.8)
+    return ResourceUse(
+        resource=name, owner=owner, serves=("disk",), busy=busy, saturated=saturated, runqueue=None, threshold=0.8
+    )
 
 
-DISK = Limit("disk", "vda", "a", ("disk",), 0.93, 0.0, 0.0, 0.98, 0.8, True, 0.9, 0.9)
+DISK = Limit(
+    resource="disk",
+    owner="vda",
+    host="a",
+    serves=("disk",),
+    busy=0.93,
+    runqueue=0.0,
+    blocked=0.0,
+    saturated=0.98,
+    threshold=0.8,
+    full=True,
+    blame=0.9,
+    reach=0.9,
+)
 WRITE = PhaseRecord(
     PhaseMark(
         "disk_random_write",
@@ -32,7 +47,11 @@ WRITE = PhaseRecord(
         [Result("write", "bytes_per_second", 2.22 * 2**30)],
         alerts=["BenchmarkThreadSaturated", "DiskSaturated"],
     ),
-    Usage(0.0, 25.0, (resource("disk", "vda", 0.93, 0.98), resource("filesystem_kernel", "host", 0.41, 0.04))),
+    Usage(
+        time=0.0,
+        seconds=25.0,
+        resources=(resource("disk", "vda", 0.93, 0.98), resource("filesystem_kernel", "host", 0.41, 0.04)),
+    ),
     Verdict(Kind.RESOURCE, 25.0, {"disk": 0.96, "cpu": 0.04}, (DISK,), margin="just over: something"),
 )
 BLIND = PhaseRecord(PhaseMark("read", 130.0, 140.0))
@@ -67,7 +86,7 @@ def test_no_name_is_broken(width: int) -> None:
 
 def test_what_the_verdict_names_is_shown_whatever_else_is_fuller() -> None:
     others = tuple(resource("disk", f"loop{number}", 1.0, 1.0) for number in range(5))
-    usage = Usage(0.0, 25.0, (*others, resource("disk", "vda", 0.93, 0.98)))
+    usage = Usage(time=0.0, seconds=25.0, resources=(*others, resource("disk", "vda", 0.93, 0.98)))
 
     lines = shown([PhaseRecord(WRITE.mark, usage, WRITE.verdict)], 110)
 

@@ -364,7 +364,20 @@ def test_a_host_with_runs_keeps_to_its_height(height: int) -> None:
     assert len(plain(View(Picture([HostView("n", "exporter", use)]), height))) <= height
 
 
-LOCK = Limit("mds_lock", "mds.a", "a", ("mds",), 0.94, 0.6, 0.0, 1.0, 0.8, True, 0.6, 0.6)
+LOCK = Limit(
+    resource="mds_lock",
+    owner="mds.a",
+    host="a",
+    serves=("mds",),
+    busy=0.94,
+    runqueue=0.6,
+    blocked=0.0,
+    saturated=1.0,
+    threshold=0.8,
+    full=True,
+    blame=0.6,
+    reach=0.6,
+)
 FULL = Verdict(
     Kind.RESOURCE,
     3.0,

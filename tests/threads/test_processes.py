@@ -333,10 +333,10 @@ def test_daemons_of_two_clusters_get_the_beginning_of_their_fsid(machine: Machin
     def owners(now: float) -> dict[int, str]:
         return {pid: process.owner for pid, process in processes.current(now).items()}
 
-    processes.belongs(processes.current(0.0)[10], "aaaaaaaa-1111")
+    processes.assign_cluster(processes.current(0.0)[10], "aaaaaaaa-1111")
     assert owners(1.0) == {10: "osd.0", 11: "osd.0", 12: "osd.0"}
 
-    processes.belongs(processes.current(1.0)[11], "bbbbbbbb-2222")
+    processes.assign_cluster(processes.current(1.0)[11], "bbbbbbbb-2222")
     assert owners(2.0) == {10: "osd.0@aaaaaaaa", 11: "osd.0@bbbbbbbb", 12: "osd.0"}
 
     machine.end(11)

@@ -16,7 +16,15 @@ Unit = Literal["thread", "lock", "pool"]
 
 
 def role(unit: Unit | None, name: str = "r") -> Role:
-    return Role(name, frozenset({"c"}), re.compile(".*"), None, unit, ("mds",), 0.8)
+    return Role(
+        name=name,
+        classes=frozenset({"c"}),
+        pattern=re.compile(".*"),
+        owner=None,
+        unit=unit,
+        serves=("mds",),
+        threshold=0.8,
+    )
 
 
 def entry(table: RoleTable, unit: Unit | None, owner: str = "o") -> RoleTotals:

@@ -179,7 +179,19 @@ def test_a_mount_that_is_frozen_itself_is_the_client_and_one_that_cannot_be_aske
 def test_shares_of_a_mount_are_all_of_it(
     waited: float, requests: float, data: float, blocked: float, workers: float, working: float, active: int
 ) -> None:
-    shares = fuse_shares(MountUse(waited, 2.0, requests, data, blocked, 4, active, workers, working))
+    shares = fuse_shares(
+        MountUse(
+            waited=waited,
+            span=2.0,
+            requests=requests,
+            data=data,
+            blocked=blocked,
+            looks=4,
+            active=active,
+            workers=workers,
+            working=working,
+        )
+    )
 
     assert sum(shares.values()) == pytest.approx(1.0)
     assert all(share >= 0 for share in shares.values())

@@ -181,7 +181,7 @@ class _Header:
 
 
 @dataclass
-class _Run:
+class _FioRun:
     """What the output has shown of one run so far."""
 
     headers: list[_Header] = field(default_factory=list)
@@ -203,7 +203,7 @@ class FioOutput(OutputReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self._run: _Run | None = None
+        self._run: _FioRun | None = None
         self._signal = ""
         self._blocks: list[_Job] | None = None
         """The status for people that is being read."""
@@ -324,7 +324,14 @@ class FioOutput(OutputReader):
         done, msec = _amount(match["done"], binary=old), number(match["msec"])
         if rate is not None and iops is not None and done is not None and msec is not None:
             printed = match["rate"] if match["rate"].endswith("/s") else f"{match['rate']}/s"
-            job.flows[match["operation"]] = _Flow(done, msec / 1000, rate, iops, printed, f"{match['iops']} IOPS")
+            job.flows[match["operation"]] = _Flow(
+                done=done,
+                seconds=msec / 1000,
+                rate=rate,
+                iops=iops,
+                rate_printed=printed,
+                iops_printed=f"{match['iops']} IOPS",
+            )
 
     def _group_status(self, group: int) -> Iterator[Event]:
         if self._blocks is not None:
@@ -422,7 +429,7 @@ class FioOutput(OutputReader):
 
     def _open(self) -> Iterator[Event]:
         if self._run is None:
-            self._run = _Run()
+            self._run = _FioRun()
             yield RunBegan()
 
     def _make_way(self) -> Iterator[Event]:
@@ -443,7 +450,7 @@ class FioOutput(OutputReader):
         run.statuses[form] = status
         yield from self._rate(run, form, last, status)
 
-    def _rate(self, run: _Run, form: str, last: _Status | None, status: _Status) -> Iterator[Event]:
+    def _rate(self, run: _FioRun, form: str, last: _Status | None, status: _Status) -> Iterator[Event]:
         """Yield the group that runs, if one certainly does: else it is the last status, as far as is known."""
         groups = status.groups()
         if status.progress is None:
@@ -483,7 +490,7 @@ class FioOutput(OutputReader):
         yield Failed(reason, bool(signal)) if reason else Completed()
 
 
-def _continues(run: _Run, form: str, status: _Status) -> bool:
+def _continues(run: _FioRun, form: str, status: _Status) -> bool:
     """Return whether a status can be one of a run that has had others."""
     if (last := run.statuses.get(form)) is not None:
         return last.precedes(status)
@@ -491,7 +498,7 @@ def _continues(run: _Run, form: str, status: _Status) -> bool:
     return not status.jobs or not names or bool(names & {job.name for job in status.jobs})
 
 
-def _phase(run: _Run, group: int, jobs: Sequence[_Job]) -> str:
+def _phase(run: _FioRun, group: int, jobs: Sequence[_Job]) -> str:
     """Return the name of a group: with group_reporting a status has only the first job's."""
     names = [job.name for job in jobs]
     headers = [header.name for header in run.headers if header.group == group]
@@ -662,7 +669,14 @@ def _document_job(entry: Mapping[str, Any]) -> _Job:
         if rate is not None and iops is not None:
             done *= 1 if "io_kbytes" in figures or "bw_bytes" in figures else 1024
             iops_printed = f"{figures.get('iops')} IOPS"
-            job.flows[operation] = _Flow(done, msec / 1000, rate, iops, _limited(printed), _limited(iops_printed))
+            job.flows[operation] = _Flow(
+                done=done,
+                seconds=msec / 1000,
+                rate=rate,
+                iops=iops,
+                rate_printed=_limited(printed),
+                iops_printed=_limited(iops_printed),
+            )
     return job
 
 

@@ -103,7 +103,7 @@ def scores_of(bandwidth: str, iops: str, total: str, unit: str = "GiB/s", prefix
 
 
 @dataclass
-class _Run:
+class _Io500Run:
     """A run that goes on in the text."""
 
     versioned: bool = False
@@ -123,7 +123,7 @@ class Io500Reader(OutputReader):
 
     def __init__(self) -> None:
         super().__init__()
-        self._run: _Run | None = None
+        self._run: _Io500Run | None = None
         self._scored: Scored | None = None
         """The score of the run before, if that is what the text told last."""
 
@@ -157,7 +157,7 @@ class Io500Reader(OutputReader):
             yield from self._failed(run, CUT_OFF)
 
     @staticmethod
-    def _failed(run: _Run, reason: str) -> Iterator[Event]:
+    def _failed(run: _Io500Run, reason: str) -> Iterator[Event]:
         run.failed = True
         if run.invalid:
             yield Scored((), valid=False)
@@ -165,7 +165,7 @@ class Io500Reader(OutputReader):
 
     def _begin(self) -> Iterator[Event]:
         yield from self._cut()
-        self._run = _Run()
+        self._run = _Io500Run()
         self._scored = None
         yield RunBegan()
 
@@ -246,7 +246,7 @@ class Io500Reader(OutputReader):
         elif not self._run.failed:
             yield from self._failed(self._run, reason)
 
-    def _rest(self, run: _Run, line: str) -> Iterator[Event]:
+    def _rest(self, run: _Io500Run, line: str) -> Iterator[Event]:
         if STORED in line and not run.failed:
             self._run = None
             yield Completed()

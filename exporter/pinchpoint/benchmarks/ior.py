@@ -106,7 +106,7 @@ class IorReader(OutputReader):
         self._failed = False
         self._begun = ""
         self._hidden = False
-        self._table: _Table | None = None
+        self._table: _ResultTable | None = None
         self._rows = False
         self._summary: dict[str, tuple[str, str]] = {}
         self._document = False
@@ -132,12 +132,12 @@ class IorReader(OutputReader):
             if not self._running:
                 yield from self._begin()
             self._finishes = False
-            self._table = _Table(line.strip().split(","), ",")
+            self._table = _ResultTable(line.strip().split(","), ",")
         elif match := TABLE.search(head):
             if not self._running:
                 yield from self._begin()
                 self._finishes = False
-            self._table = _Table(match[1].split())
+            self._table = _ResultTable(match[1].split())
         elif self._running:
             yield from self._inside(line, head)
 
@@ -221,7 +221,7 @@ class IorReader(OutputReader):
 _CHECKED = frozenset(phase for _, phase in CHECKS)
 
 
-class _Table:
+class _ResultTable:
     """Rows under a header, whose names say which figure is which."""
 
     def __init__(self, columns: Sequence[str], separator: str = "") -> None:
@@ -312,7 +312,7 @@ def size(text: str) -> int:
     return 0 if match is None else int(match[1]) << " kmgtp".index(match[2].lower() or " ") * 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IorPlan:
     """What one test is to do."""
 
@@ -346,16 +346,16 @@ class IorPlan:
             write = read = True  # CheckRunSettings (src/parse_options.c)
         phases = (("write", write), ("writecheck", whether("checkwrite")), ("read", read))
         return cls(
-            tuple(phase for phase, planned in phases if planned),
-            settings.get("api", "POSIX").lower(),
-            tuple(os.path.basename(path) for path in settings.get("testfile", "testFile").split("@")),
-            number_of("blocksize", 1 << 20),
-            number_of("segmentcount", 1),
-            whether("fileperproc"),
-            whether("randomoffset"),
-            whether("fsync"),
-            number_of("deadlineforstonewalling", 0),
-            number_of("repetitions", 1),
+            phases=tuple(phase for phase, planned in phases if planned),
+            api=settings.get("api", "POSIX").lower(),
+            files=tuple(os.path.basename(path) for path in settings.get("testfile", "testFile").split("@")),
+            block=number_of("blocksize", 1 << 20),
+            segments=number_of("segmentcount", 1),
+            per_process=whether("fileperproc"),
+            random=whether("randomoffset"),
+            fsync=whether("fsync"),
+            stonewall=number_of("deadlineforstonewalling", 0),
+            repetitions=number_of("repetitions", 1),
         )
 
 

@@ -307,13 +307,13 @@ class MdtestPlan(NamedTuple):
         operations = tuple(operation for letter, operation in OPERATIONS.items() if letter in found)
         depth = size(found.get("z", ""))
         return cls(
-            operations or tuple(OPERATIONS.values()),
-            tuple(kind for letter, kind in KINDS.items() if letter in found) or tuple(KINDS.values()),
-            size(found.get("n", "")) if "c" not in found else 0,
-            size(found.get("W", "")),
-            "x" in found,
-            depth,
-            depth < 2 or size(found.get("b", "1")) < 2,
+            operations=operations or tuple(OPERATIONS.values()),
+            kinds=tuple(kind for letter, kind in KINDS.items() if letter in found) or tuple(KINDS.values()),
+            items=size(found.get("n", "")) if "c" not in found else 0,
+            stonewall=size(found.get("W", "")),
+            continues="x" in found,
+            depth=depth,
+            ordered=depth < 2 or size(found.get("b", "1")) < 2,
         )
 
     @property
@@ -334,7 +334,7 @@ DIRECTORY = re.compile(r"/#?test-dir\.(\d{1,9})(?:-\d+)?/")
 """Where it is: iteration."""
 
 
-class _File(NamedTuple):
+class _DataFile(NamedTuple):
     """A data file that is open."""
 
     iteration: int
@@ -357,7 +357,7 @@ class Mdtest(Benchmark):
 
     def __init__(self, tree: Tree, leader: int) -> None:
         self._plan = MdtestPlan.of(tree.argv(leader))
-        self._file: _File | None = None
+        self._file: _DataFile | None = None
         self._when = 0.0
         self._phase: str | None = None
         """What goes on, as far as files show it."""
@@ -394,7 +394,7 @@ class Mdtest(Benchmark):
             blind=blind,
         )
 
-    def _follow(self, file: _File) -> None:
+    def _follow(self, file: _DataFile) -> None:
         before, self._file = self._file, file
         if before is not None and file.iteration != before.iteration:
             before, self._done = None, None
@@ -402,7 +402,7 @@ class Mdtest(Benchmark):
             self._work += file.number - before.number
         self._phase = self._done = self._named(file, before)
 
-    def _named(self, file: _File, before: _File | None) -> str:
+    def _named(self, file: _DataFile, before: _DataFile | None) -> str:
         operations = self._plan.operations
         if "read" not in operations or "creation" not in operations:
             return "file_read" if "read" in operations else "file_creation"
@@ -419,12 +419,12 @@ class Mdtest(Benchmark):
         return min(1.0, (file.number + 1) / plan.items)
 
 
-def _data(tree: Tree, leader: int) -> _File | None:
+def _data(tree: Tree, leader: int) -> _DataFile | None:
     """Return the data file that a process has open, if it has one. Raises PermissionError."""
     for file in tree.open_files(leader):
         directory, _, name = file.path.rpartition("/")
         match, iteration = DATA.fullmatch(name), DIRECTORY.search(f"{directory}/")
         if match is not None and iteration is not None:
             position = tree.position(leader, file.descriptor)
-            return _File(int(iteration[1]), match[1], int(match[2]), position is None or position.writes)
+            return _DataFile(int(iteration[1]), match[1], int(match[2]), position is None or position.writes)
     return None

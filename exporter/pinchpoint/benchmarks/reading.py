@@ -171,13 +171,13 @@ class TextReader:
         self._by_line = [entry for entry in readers if _lives_on_lines(type(entry[1]))]
         self._by_piece = [entry for entry in readers if not _lives_on_lines(type(entry[1]))]
         self._lines = Lines()
-        self._open: dict[ReaderKind, _Run] = {}
-        self._done: list[_Run] = []
+        self._open: dict[ReaderKind, _RunReading] = {}
+        self._done: list[_RunReading] = []
         self._line = 1
         self._head = bytearray()
         self._prose = b""
         """The last line that belongs to no run, is not empty, and is not in a JSON document."""
-        self._document = _Document()
+        self._document = _JsonDocument()
 
     def feed(self, data: bytes) -> None:
         """Take in the next bytes."""
@@ -242,7 +242,7 @@ class TextReader:
             self._end(kind)
             document = self._document
             line, date = (document.line, document.date) if document.covers(self._line) else (self._line, None)
-            run = self._open[kind] = _Run(kind, line, date, _note(self._prose))
+            run = self._open[kind] = _RunReading(kind, line, date, _note(self._prose))
         run.last = self._line
         run.hear(event)
 
@@ -270,7 +270,7 @@ def _lines(data: bytes) -> Iterator[tuple[bytes, bool]]:
         yield data[at:], False
 
 
-class _Document:
+class _JsonDocument:
     """The JSON document that the text is in, or was in last: a reader reports it only where it ends."""
 
     def __init__(self) -> None:
@@ -299,7 +299,7 @@ class _Document:
         return self._depth > 0 or self.line <= number <= self._last
 
 
-class _Run:
+class _RunReading:
     """A run, as its events come."""
 
     def __init__(self, kind: ReaderKind, line: int, date: float | None, note: str) -> None:
@@ -385,12 +385,12 @@ class _Run:
             mark.end = end = min(LATEST, end + (mark.seconds or 0.0))
         scored = self._scored or Scored(())
         return RunState(
-            "",
-            self._kind.benchmark,
-            start,
-            end,
-            ended,
-            self._phases,
+            run="",
+            benchmark=self._kind.benchmark,
+            start=start,
+            end=end,
+            state=ended,
+            phases=self._phases,
             scores=list(scored.scores),
             valid=scored.valid,
             reason=reason,

@@ -90,7 +90,6 @@ _FUNCTIONS: Mapping[str, tuple[object, tuple[object, ...]]] = {
     "bpf_program__name": (c_char_p, (c_void_p,)),
     "bpf_program__fd": (c_int, (c_void_p,)),
     "bpf_program__attach": (c_void_p, (c_void_p,)),
-    "bpf_program__set_autoload": (c_int, (c_void_p, ctypes.c_bool)),
     "bpf_link__fd": (c_int, (c_void_p,)),
     "bpf_link__destroy": (c_int, (c_void_p,)),
     "bpf_map__name": (c_char_p, (c_void_p,)),
@@ -99,9 +98,7 @@ _FUNCTIONS: Mapping[str, tuple[object, tuple[object, ...]]] = {
     "bpf_map__set_max_entries": (c_int, (c_void_p, c_uint32)),
     "bpf_map__value_size": (c_uint32, (c_void_p,)),
     "bpf_map_update_elem": (c_int, (c_int, c_void_p, c_void_p, c_uint64)),
-    "bpf_map_lookup_elem": (c_int, (c_int, c_void_p, c_void_p)),
     "bpf_map_delete_elem": (c_int, (c_int, c_void_p)),
-    "bpf_map_get_next_key": (c_int, (c_int, c_void_p, c_void_p)),
     "bpf_prog_test_run_opts": (c_int, (c_int, POINTER(_TestRun))),
     "bpf_iter_create": (c_int, (c_int,)),
 }
@@ -204,25 +201,9 @@ class Loaded:
         if self._library.bpf_map_update_elem(self._maps[name], key, value, 0) < 0:
             raise BpfError(f"map {name}: {_strerror()}")
 
-    def get(self, name: str, key: bytes, size: int) -> bytes | None:
-        """Return the entry of a map, `size` bytes; None where there is none."""
-        value = ctypes.create_string_buffer(size)
-        if self._library.bpf_map_lookup_elem(self._maps[name], key, value) < 0:
-            return None
-        return value.raw
-
     def drop(self, name: str, key: bytes) -> None:
         """Remove an entry of a map, if it is there."""
         self._library.bpf_map_delete_elem(self._maps[name], key)
-
-    def keys(self, name: str, size: int) -> list[bytes]:
-        """Return the keys of a map, `size` bytes each; what is added or removed meanwhile may be missed."""
-        found: list[bytes] = []
-        key, following = None, ctypes.create_string_buffer(size)
-        while self._library.bpf_map_get_next_key(self._maps[name], key, following) == 0:
-            key = following.raw
-            found.append(key)
-        return found
 
     def close(self) -> None:
         """Give everything back; programs that are attached are detached by it."""
@@ -240,12 +221,11 @@ def load(
     *,
     attach: Collection[str] = (),
     entries: Mapping[str, int] | None = None,
-    without: Collection[str] = (),
     folder: Path | None = None,
 ) -> Loaded:
     """Load the object ``NAME.bpf.o``, of `folder` if not of `OBJECTS`, and attach the programs `attach`.
 
-    `entries` sets the number of entries of maps, `without` names programs that are left out. Raises BpfError.
+    `entries` sets the number of entries of maps. Raises BpfError.
     """
     path = (folder or OBJECTS) / f"{name}.bpf.o"
     if not os.path.isfile(path):
@@ -259,7 +239,7 @@ def load(
         messages = _Messages()
         before = library.libbpf_set_print(messages.printer)
         try:
-            return _load(library, path, messages, attach, entries or {}, without)
+            return _load(library, path, messages, attach, entries or {})
         finally:
             library.libbpf_set_print(ctypes.cast(before, _Printer) if before else _Printer(0))
             with suppress(AttributeError):
@@ -272,7 +252,6 @@ def _load(
     messages: _Messages,
     attach: Collection[str],
     entries: Mapping[str, int],
-    without: Collection[str],
 ) -> Loaded:
     def fail(what: str) -> BpfError:
         return BpfError(f"{what}: {_reason(ctypes.get_errno(), messages.reason())}")
@@ -283,8 +262,6 @@ def _load(
     try:
         programs = _each(library.bpf_object__next_program, library.bpf_program__name, opened)
         maps = _each(library.bpf_object__next_map, library.bpf_map__name, opened)
-        for name in without:
-            library.bpf_program__set_autoload(programs.pop(name), False)
         for name, number in entries.items():
             library.bpf_map__set_max_entries(maps[name], number)
         if library.bpf_object__load(opened) < 0:

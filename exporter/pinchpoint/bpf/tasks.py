@@ -174,15 +174,15 @@ class BpfSource(ABC):
             tid: task for tid, task in self._strangers.items() if now - task.hot < STRANGER_KEEP and tid not in tasks
         }
 
-    def sample(self, now: float, *, every: bool = False) -> list[TaskUse]:
+    def sample(self, now: float, *, all_tasks: bool = False) -> list[TaskUse]:
         """Return what changed since the last call: of others what used much, of followed processes what used a little.
 
-        With `every` that is everything of followed processes.
+        With `all_tasks` that is everything of followed processes.
         """
         pending, self._pending = self._pending, []
         used = list(pending)
         interval = 1e9 * min(now - self._last, LONGEST)
-        much, little = max(1, int(MUCH * interval)), 0 if every else int(LITTLE * interval)
+        much, little = max(1, int(MUCH * interval)), 0 if all_tasks else int(LITTLE * interval)
         self._last = now
         known = self._tasks
         for tid, tgid, start, run, wait, flags, _, name in self._walk(much=much, little=max(0, little)):

@@ -86,7 +86,7 @@ class Integral:
         self._last = now, number
 
 
-class _Client:
+class _ClientTotals:
     """The totals of one client, and its instances at the last look."""
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class Clients:
     """The sums over instances, by client."""
 
     def __init__(self) -> None:
-        self._clients: dict[str, _Client] = {}
+        self._clients: dict[str, _ClientTotals] = {}
         self._last: dict[Hashable, Mapping[Series, float]] = {}
 
     def __bool__(self) -> bool:
@@ -119,7 +119,7 @@ class Clients:
             client.clear()
         last: dict[Hashable, Mapping[Series, float]] = {}
         for instance in instances:
-            client = self._clients.setdefault(instance.client, _Client())
+            client = self._clients.setdefault(instance.client, _ClientTotals())
             client.seen = now
             client.instances += 1
             if instance.cluster and len(client.clusters) < CLUSTERS:

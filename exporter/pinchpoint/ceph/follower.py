@@ -97,7 +97,7 @@ class Follower:
         process: Process,
         path: Path,
         reader: DaemonReader,
-        belongs: Callable[[str], None] = lambda cluster: None,
+        assign_cluster: Callable[[str], None] = lambda cluster: None,
     ) -> None:
         self.process = process
         """Replaced when its owner gets another name."""
@@ -111,7 +111,7 @@ class Follower:
         self.duration = 0.0
         self.cluster = self.version = ""
         self._procfs = procfs
-        self._belongs = belongs
+        self._assign_cluster = assign_cluster
         self._due = dict.fromkeys((*reader.questions, *reader.identity), float("-inf"))
         self._answers: dict[str, bytes] = {}
         self._waiting: Conversation | None = None
@@ -182,7 +182,7 @@ class Follower:
             cluster = (parse_option(raw) or "")[:TEXT_LIMIT]
             self.cluster = "" if cluster == NO_FSID else cluster
             if self.cluster and self.reader.names:
-                self._belongs(self.cluster)
+                self._assign_cluster(self.cluster)
 
     def _blind(self, now: float, reason: str, error: Exception) -> None:
         if state(self._procfs, self.process) in ENDED:
@@ -218,7 +218,7 @@ class ProcessTable(Protocol):
     def current(self, now: float) -> Mapping[int, Process]:
         """Return the processes by pid; `now` is a monotonic time in seconds."""
 
-    def belongs(self, process: Process, cluster: str) -> None:
+    def assign_cluster(self, process: Process, cluster: str) -> None:
         """Learn which cluster (fsid) a Ceph daemon belongs to."""
 
 
@@ -287,8 +287,8 @@ class Followers:
             if sum(follower.problem != "foreign" for _, followers in self for follower in followers) >= LIMIT:
                 found.lack = "too_many"
                 break
-            belongs = partial(self._processes.belongs, process)
-            found.follow(path, Follower(self._procfs, process, path, self._make(), belongs))
+            assign_cluster = partial(self._processes.assign_cluster, process)
+            found.follow(path, Follower(self._procfs, process, path, self._make(), assign_cluster))
 
     def __iter__(self) -> Iterator[tuple[Process, list[Follower]]]:
         """Yield each process with the followers of its sockets."""

@@ -53,12 +53,12 @@ class Looked(NamedTuple):
     def since(self, before: Looked) -> Looked:
         """Return what was added since `before`, nothing where it began anew."""
         return Looked(
-            max(0, self.looks - before.looks),
-            max(0, self.active - before.active),
-            max(0.0, self.requests - before.requests),
-            max(0.0, self.data - before.data),
-            max(0.0, self.blocked - before.blocked),
-            self.stuck,
+            looks=max(0, self.looks - before.looks),
+            active=max(0, self.active - before.active),
+            requests=max(0.0, self.requests - before.requests),
+            data=max(0.0, self.data - before.data),
+            blocked=max(0.0, self.blocked - before.blocked),
+            stuck=self.stuck,
         )
 
     def __add__(self, other: object) -> Looked:
@@ -66,12 +66,12 @@ class Looked(NamedTuple):
         if not isinstance(other, Looked):
             return NotImplemented
         return Looked(
-            self.looks + other.looks,
-            self.active + other.active,
-            self.requests + other.requests,
-            self.data + other.data,
-            self.blocked + other.blocked,
-            self.stuck or other.stuck,
+            looks=self.looks + other.looks,
+            active=self.active + other.active,
+            requests=self.requests + other.requests,
+            data=self.data + other.data,
+            blocked=self.blocked + other.blocked,
+            stuck=self.stuck or other.stuck,
         )
 
 
@@ -135,7 +135,7 @@ class _Chosen:
     def current(self, now: float) -> Mapping[int, Process]:
         return self.processes
 
-    def belongs(self, process: Process, cluster: str) -> None:
+    def assign_cluster(self, process: Process, cluster: str) -> None:
         pass  # a client isn't named after its cluster
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO
 
 import click
 
@@ -69,7 +69,8 @@ def command(output: Path | None, until: str | None, runs: tuple[str, ...]) -> No
     except ValueError as error:
         fail(str(error))
     except OSError as error:
-        _fail(error, error.filename or f"temporary files in {tempfile.gettempdir()}")
+        what = error.filename or f"temporary files in {tempfile.gettempdir()}"
+        fail(f"{what}: {error.strerror or error}")
 
 
 def _time(text: str) -> float:
@@ -144,7 +145,7 @@ def _print(backfill: Backfill) -> None:
     except BrokenPipeError:
         sys.exit(1)  # who reads has seen enough, as with any command in a pipe
     except OSError as error:
-        _fail(error, "standard output")
+        fail(f"standard output: {error.strerror}")
 
 
 def _write(backfill: Backfill, output: Path) -> None:
@@ -157,7 +158,7 @@ def _write(backfill: Backfill, output: Path) -> None:
         if not special:
             part.replace(output)
     except OSError as error:
-        _fail(error, str(output))
+        fail(f"{output}: {error.strerror}")
     finally:
         with suppress(OSError):
             part.unlink()
@@ -166,7 +167,3 @@ def _write(backfill: Backfill, output: Path) -> None:
 def _copy(backfill: Backfill, stream: BinaryIO) -> None:
     for piece in backfill.text():
         stream.write(piece.encode("utf-8", "replace"))
-
-
-def _fail(error: OSError, what: str) -> NoReturn:
-    fail(f"{what}: {error.strerror or error}")

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -20,6 +20,7 @@ from pinchpoint.build import local_sampler
 from pinchpoint.config import LOG_LEVELS, Config, ConfigError, check_config, load_config
 from pinchpoint.metrics import EXPORTER
 from pinchpoint.probes import PROBES, kworkers
+from pinchpoint.terminal.plain import fail
 from pinchpoint.wire.http import AddressError, application, parse_address, serve
 
 __all__ = ["command"]
@@ -55,7 +56,7 @@ class _Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
-            _fail(f"{error.format_message().rstrip('.')}; see {ctx.command_path} --help")
+            fail(f"{error.format_message().rstrip('.')}; see {ctx.command_path} --help", 2)
 
 
 @click.command(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
@@ -82,11 +83,11 @@ def command(config_file: Path | None, **flags: Any) -> None:
         )
         sampler = local_sampler(config)
     except (ConfigError, AddressError) as error:
-        _fail(str(error))
+        fail(str(error), 2)
     try:
         server = serve(address, application(sampler.points, config.web.telemetry_path, list(EXPORTER)))
     except OSError as error:
-        _fail(f"can't listen on {config.web.listen_address}: {error.strerror}; choose another --web.listen-address")
+        fail(f"can't listen on {config.web.listen_address}: {error.strerror}; choose another --web.listen-address", 2)
     try:
         sampler.host.runs.create()
     except OSError as error:
@@ -128,8 +129,3 @@ def _with_flags(config: Config, flags: dict[str, Any]) -> Config:
         if not os.path.isdir(path):
             raise ConfigError(f"--path.{name}: {path} is not a directory")
     return config
-
-
-def _fail(message: str) -> NoReturn:
-    click.echo(f"pinchpoint: {message}", err=True)
-    sys.exit(2)

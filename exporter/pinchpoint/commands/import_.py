@@ -23,8 +23,9 @@ from pinchpoint.benchmarks.reading import KINDS, FoundRun, TextReader
 from pinchpoint.runs import LATEST, RunState, run_id
 from pinchpoint.session import store
 from pinchpoint.session.store import RunRecord, StoreError
-from pinchpoint.terminal.plain import clean, fail, say, warn
+from pinchpoint.terminal.plain import fail, say, warn
 from pinchpoint.terminal.runs import counted, headline
+from pinchpoint.text import printable
 
 __all__ = ["command"]
 
@@ -187,7 +188,7 @@ def _figures(state: RunState) -> bytes:
 
 
 def _end(state: RunState) -> str:
-    return clean(f"{state.state}: {state.reason}" if state.reason else state.state)
+    return printable(f"{state.state}: {state.reason}" if state.reason else state.state)
 
 
 def _marker(run: str, state: RunState, tags: dict[str, str]) -> Marker:

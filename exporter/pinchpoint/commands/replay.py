@@ -14,9 +14,10 @@ from pinchpoint.diagnosis.recent import Recent, RecentVerdicts
 from pinchpoint.model import Snapshots, time_of
 from pinchpoint.session import store
 from pinchpoint.session.store import RunRecord, StoreError
-from pinchpoint.terminal.plain import clean, fail, warn
+from pinchpoint.terminal.plain import fail, warn
 from pinchpoint.terminal.screen import Bell, is_screen, show_live, show_plain, status_of
 from pinchpoint.terminal.view import Down, HostView, Picture, duration
+from pinchpoint.text import printable
 from pinchpoint.wire import recording
 from pinchpoint.wire.sources import RecordingSource, SourceError
 
@@ -98,7 +99,7 @@ class _Replay:
         """Return which run it is, and which time of it."""
         marker = self._marker
         whole = f" of {duration(marker.end - marker.start)}" if marker.end is not None else ""
-        return clean(f"{marker.run} at {duration(self._source.time - marker.start)}{whole}")
+        return printable(f"{marker.run} at {duration(self._source.time - marker.start)}{whole}")
 
     def footer(self) -> str:
         """Return the keys, and the state of the replay."""

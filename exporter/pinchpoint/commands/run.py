@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import NoReturn
 
 import click
 from rich.console import Console
@@ -25,6 +23,7 @@ from pinchpoint.runs import run_id
 from pinchpoint.session.session import Session
 from pinchpoint.session.store import new_run_directory
 from pinchpoint.session.supervise import Command, CommandError, end_like
+from pinchpoint.terminal.plain import fail
 from pinchpoint.terminal.table import run_table
 from pinchpoint.tomlfile import ConfigError
 from pinchpoint.wire.poller import Together
@@ -73,7 +72,7 @@ def command(
     try:
         child = Command()
     except OSError as error:
-        _fail(f"no pipe or pseudo-terminal for the command: {error.strerror}")
+        fail(f"no pipe or pseudo-terminal for the command: {error.strerror}", 2)
     console = Console(stderr=True, highlight=False)
 
     def say(line: str) -> None:
@@ -84,7 +83,7 @@ def command(
     for tag in tags:
         key, equals, value = tag.partition("=")
         if not key or not equals:
-            _fail(f"--tag {tag!r} is not KEY=VALUE")
+            fail(f"--tag {tag!r} is not KEY=VALUE", 2)
         pairs[key] = value
     try:
         config = load_config(config_file)
@@ -95,7 +94,7 @@ def command(
             kinds = (pattern(program, [program], phase_pattern(phase_regex, "--phase-pattern")),)
         source, host = _sources(targets, prometheus, config)
     except (ConfigError, SourceError) as error:
-        _fail(str(error))
+        fail(str(error), 2)
     run, directory = _directory(name, argv)
     markers = RunDirectory(Path(config.path.runs))
     session = Session(run, directory, source, markers, host=host, kinds=kinds, tags=pairs, say=say)
@@ -105,7 +104,7 @@ def command(
             child.start(argv, keep)
         except CommandError as error:
             directory.joinpath("stdout").unlink(missing_ok=True)
-            _fail(str(error), error.status)
+            fail(str(error), error.status)
         session.start(argv, child.pid)
         status = child.wait()
     session.warnings += child.warnings
@@ -168,15 +167,10 @@ def _directory(name: str | None, argv: tuple[str, ...]) -> tuple[str, Path]:
     try:
         return new_run_directory(run_id(name, argv, time.time()))
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}; set XDG_STATE_HOME to a directory that can be written")
+        fail(f"{error.filename}: {error.strerror}; set XDG_STATE_HOME to a directory that can be written", 2)
 
 
 def _tell(text: str) -> None:
     """Write to standard error; where nobody reads it or it is full, the command does not fail."""
     with suppress(OSError):
         click.echo(text, err=True, nl=False)
-
-
-def _fail(message: str, status: int = 2) -> NoReturn:
-    _tell(f"pinchpoint: {message}\n")
-    sys.exit(status)

@@ -34,7 +34,7 @@ STUCK_SERVES = {"osd": ("osd", "mds", "client", "ceph"), "mds": ("mds", "client"
 """What is waited for while a daemon is frozen: an MDS answers nothing while its journal waits for an OSD."""
 
 
-class Limit(msgspec.Struct, frozen=True):
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
     """One resource in the ranking. Shares are of the interval, 0 to 1."""
 
     resource: str
@@ -115,7 +115,16 @@ def workloads(hosts: Mapping[str, Usage]) -> list[BenchmarkWork]:
                     for wait, value in use.waits.items():
                         seconds[wait] = seconds.get(wait, 0.0) + value
         known = frozenset().union(*clusters) if all(clusters) else frozenset()
-        found.append(BenchmarkWork(benchmark, run, seconds, owners, tuple(sorted(clients)), known))
+        found.append(
+            BenchmarkWork(
+                benchmark=benchmark,
+                run=run,
+                seconds=seconds,
+                owners=owners,
+                clients=tuple(sorted(clients)),
+                clusters=known,
+            )
+        )
     return sorted(found, key=lambda work: (work.seconds.get("idle", 0.0) - work.total, work.benchmark, work.run))
 
 
@@ -138,7 +147,7 @@ class _Stage(NamedTuple):
     blocked: float
 
 
-NOTHING = ResourceUse("", "", (), 0.0, 0.0, None, None)
+NOTHING = ResourceUse(resource="", owner="", serves=(), busy=0.0, saturated=0.0, runqueue=None, threshold=None)
 
 
 class _Host:
@@ -167,7 +176,13 @@ class _Host:
             if commit is not None and blocked:
                 waited = use.runqueue * use.busy / commit.busy
                 use = ResourceUse(
-                    use.resource, use.owner, use.serves, commit.busy, commit.saturated, waited, use.threshold
+                    resource=use.resource,
+                    owner=use.owner,
+                    serves=use.serves,
+                    busy=commit.busy,
+                    saturated=commit.saturated,
+                    runqueue=waited,
+                    threshold=use.threshold,
                 )
             yield _Stage(use, use.busy * (use.runqueue or 0.0), blocked)
 
@@ -361,20 +376,33 @@ def _limit(host: _Host, key: _Key, classes: Mapping[str, float], tally: _Tally) 
     serves = tuple(sorted(classes, key=lambda wait: (-classes[wait], wait)) if len(classes) > 1 else classes)
     total = sum(classes.values())
     if key.resource == "stuck":
-        return Limit("stuck", key.owner, key.host, serves, 1.0, 0.0, 0.0, 1.0, 1.0, True, total, total)
+        return Limit(
+            resource="stuck",
+            owner=key.owner,
+            host=key.host,
+            serves=serves,
+            busy=1.0,
+            runqueue=0.0,
+            blocked=0.0,
+            saturated=1.0,
+            threshold=1.0,
+            full=True,
+            blame=total,
+            reach=total,
+        )
     stage = host.by_name.get((key.resource, key.owner))
     use = stage.use if stage is not None else host.uses.get((key.resource, key.owner), NOTHING)
     return Limit(
-        key.resource,
-        key.owner,
-        key.host,
-        serves,
-        use.busy,
-        stage.runqueue if stage is not None else 0.0,
-        stage.blocked if stage is not None else 0.0,
-        use.saturated,
-        use.threshold or THRESHOLD,
-        is_full(use),
-        total,
-        tally.reach.get(key, total),
+        resource=key.resource,
+        owner=key.owner,
+        host=key.host,
+        serves=serves,
+        busy=use.busy,
+        runqueue=stage.runqueue if stage is not None else 0.0,
+        blocked=stage.blocked if stage is not None else 0.0,
+        saturated=use.saturated,
+        threshold=use.threshold or THRESHOLD,
+        full=is_full(use),
+        blame=total,
+        reach=tally.reach.get(key, total),
     )

@@ -82,5 +82,12 @@ def _merged(findings: Iterable[Finding]) -> Iterator[Finding]:
         first = group[0]
         hosts = tuple(dict.fromkeys(host for finding in group for host in finding.hosts))
         yield Finding(
-            first.check, first.what, first.level, hosts, first.text, first.matters, first.harmless, first.page
+            check=first.check,
+            what=first.what,
+            level=first.level,
+            hosts=hosts,
+            text=first.text,
+            matters=first.matters,
+            harmless=first.harmless,
+            page=first.page,
         )

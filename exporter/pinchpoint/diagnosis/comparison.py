@@ -202,7 +202,7 @@ class Move:
         return all(2 * side.agreeing > side.runs for side in (self.base, self.other))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """A group beside the base."""
 
@@ -257,12 +257,12 @@ def compare(
         else:
             rows.append(_row(key, first, second, known.get(key), noise, moderated(spreads[key], others)))
     return Comparison(
-        base,
-        other,
-        tuple(sorted(rows, key=lambda row: row.key.score)),
-        noise,
-        _moves(base, other),
-        knobs(base.settings, other.settings),
+        base=base,
+        other=other,
+        rows=tuple(sorted(rows, key=lambda row: row.key.score)),
+        noise=noise,
+        moves=_moves(base, other),
+        knobs=knobs(base.settings, other.settings),
     )
 
 
@@ -358,13 +358,13 @@ def _row(
         interval = math.expm1(ratio - half), math.expm1(ratio + half)
         noises.append(math.expm1(half) if ratio > 0 else -math.expm1(-half))
     return ComparedFigure(
-        key,
-        base,
-        other,
-        _ratio(difference, scale),
-        None if None in noises else max(found for found in noises if found is not None),
-        interval,
-        _verdict(key, difference, max(bounds), chance=chance),
+        key=key,
+        base=base,
+        other=other,
+        change=_ratio(difference, scale),
+        noise=None if None in noises else max(found for found in noises if found is not None),
+        interval=interval,
+        verdict=_verdict(key, difference, max(bounds), chance=chance),
     )
 
 

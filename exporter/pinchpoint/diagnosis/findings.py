@@ -98,7 +98,7 @@ class Outcome:
     """Whom it is about, where that is not the host that was looked at."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """What is said to a person."""
 
@@ -149,14 +149,14 @@ def checked(name: str, outcome: Outcome, hosts: tuple[str, ...]) -> Finding | No
     matters, harmless = ("", "") if level in (Level.OK, Level.UNSEEN) else (check.matters, check.harmless)
     fields = check.fields() | outcome.fields
     return Finding(
-        name,
-        check.what,
-        level,
-        outcome.hosts or hosts,
-        text.format_map(fields),
-        matters.format_map(fields),
-        harmless.format_map(fields),
-        check.page(name),
+        check=name,
+        what=check.what,
+        level=level,
+        hosts=outcome.hosts or hosts,
+        text=text.format_map(fields),
+        matters=matters.format_map(fields),
+        harmless=harmless.format_map(fields),
+        page=check.page(name),
     )
 
 

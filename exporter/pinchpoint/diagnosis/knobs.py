@@ -108,7 +108,14 @@ def _hosts(base: Sequence[Settings], other: Sequence[Settings]) -> Iterator[Diff
             found.setdefault(difference, []).append(host)
     for difference, hosts in sorted(found.items(), key=lambda entry: entry[0].name):
         named = () if hosts == [ONLY] else tuple(hosts)
-        yield Difference(Origin.FACT, difference.name, difference.base, difference.other, named, len(common))
+        yield Difference(
+            origin=Origin.FACT,
+            name=difference.name,
+            base=difference.base,
+            other=difference.other,
+            hosts=named,
+            among=len(common),
+        )
 
 
 def _facts(

@@ -115,7 +115,7 @@ class ShallowDisk:
     """Whether it is busy up to its threshold: then it has next to no queue, else it has pauses."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
     """What requests to one kind of daemon take."""
 
@@ -153,7 +153,7 @@ class Path:
         return SEEN * self.rate <= self.inside.rate <= OTHERS * self.rate
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sleep:
     """What leaving idle states costs on one host."""
 
@@ -180,7 +180,7 @@ class SlowClock:
     governors: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyBreakdown:
     """Where the time of a request goes."""
 
@@ -216,24 +216,24 @@ def latency(
     work = next((work for work in workloads(hosts) if (work.benchmark, work.run) == (benchmark, run)), None)
     if work is None:
         return LatencyBreakdown()
-    window = _Window({name: (before[name], after[name]) for name in hosts}, hosts, work)
+    window = _HostSnapshots({name: (before[name], after[name]) for name in hosts}, hosts, work)
     paths = tuple(window.path(target) for target in NAMES if window.concerns(target, waits))
     daemons = {host for path in paths for host in window.hosts_of(path.target)}
     way = {name: use for name, use in hosts.items() if name in work.owners or name in daemons}
     request = min((path.seconds for path in paths if path.seconds), default=None)
     found = LatencyBreakdown(
-        tuple(window.depths(paths)),
-        tuple(_shallow(hosts, work)) if waits.get("disk", 0.0) >= WORTH else (),
-        paths,
-        tuple(sorted(_sleeps(way, after, request), key=lambda sleep: -sleep.exit_latency * sleep.share)),
-        tuple(sorted(_clocks(way), key=lambda clock: clock.ratio)),
-        window.retransmits(path.target for path in paths),
-        tuple(_unknown(paths, way)),
+        depths=tuple(window.depths(paths)),
+        disks=tuple(_shallow(hosts, work)) if waits.get("disk", 0.0) >= WORTH else (),
+        paths=paths,
+        sleeps=tuple(sorted(_sleeps(way, after, request), key=lambda sleep: -sleep.exit_latency * sleep.share)),
+        clocks=tuple(sorted(_clocks(way), key=lambda clock: clock.ratio)),
+        retransmits=window.retransmits(path.target for path in paths),
+        unknown=tuple(_unknown(paths, way)),
     )
     return replace(found, sentences=tuple(_sentences(found)))
 
 
-class _Window:
+class _HostSnapshots:
     """The snapshots of all hosts, and who asks."""
 
     def __init__(
@@ -264,8 +264,15 @@ class _Window:
         round_trip = self._round_trip()
         if requests < 1 or waited <= 0:
             held = waited / self.seconds if requests == 0 and waited > WORTH * self.seconds else None
-            return Path(target, unanswered=held, inside=inside, round_trip=round_trip)
-        return Path(target, requests / self.seconds, waited / requests, None, inside, round_trip)
+            return Path(target=target, unanswered=held, inside=inside, round_trip=round_trip)
+        return Path(
+            target=target,
+            rate=requests / self.seconds,
+            seconds=waited / requests,
+            unanswered=None,
+            inside=inside,
+            round_trip=round_trip,
+        )
 
     def depths(self, paths: Iterable[Path]) -> Iterator[Depth]:
         """Yield how many requests are in flight at a time, where a client tells."""
@@ -396,7 +403,14 @@ def _sleeps(way: Mapping[str, Usage], after: Snapshots, request: float | None) -
         exit_latency = latencies[deepest.state]
         long = request is not None and exit_latency >= WORTH * request
         if long or (use.idle.lost_worst or 0.0) >= LOST:
-            yield Sleep(name, deepest.state, deepest.share, exit_latency, use.idle.lost, use.idle.lost_worst)
+            yield Sleep(
+                host=name,
+                state=deepest.state,
+                share=deepest.share,
+                exit_latency=exit_latency,
+                lost=use.idle.lost,
+                lost_worst=use.idle.lost_worst,
+            )
 
 
 def _clocks(way: Mapping[str, Usage]) -> Iterator[SlowClock]:

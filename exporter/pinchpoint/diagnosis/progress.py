@@ -101,16 +101,16 @@ def active_phases(snapshot: Snapshot) -> tuple[ActivePhase, ...]:
             benchmark, run, phase = (label(labels, name) for name in ("benchmark", "run", "phase"))
             found.append(
                 ActivePhase(
-                    benchmark,
-                    run,
-                    phase,
-                    starts.get(labels),
-                    int(numbers[labels]) if labels in numbers else None,
-                    totals.get(run),
-                    progress.get(labels),
-                    expected.get(labels),
-                    stalled.get(labels),
-                    tuple(sorted(rates.get((run, phase), ()), key=_main)),
+                    benchmark=benchmark,
+                    run=run,
+                    phase=phase,
+                    start=starts.get(labels),
+                    number=int(numbers[labels]) if labels in numbers else None,
+                    total=totals.get(run),
+                    progress=progress.get(labels),
+                    expected=expected.get(labels),
+                    stalled=stalled.get(labels),
+                    rates=tuple(sorted(rates.get((run, phase), ()), key=_main)),
                 )
             )
     return tuple(sorted(found, key=lambda phase: (phase.start or 0.0, phase.benchmark, phase.run, phase.phase)))
@@ -162,5 +162,17 @@ def current_runs(snapshot: Snapshot, phases: Sequence[ActivePhase]) -> tuple[Run
         own = tuple(phase for phase in phases if phase.run == run)
         kept = tuple(sorted(blind.get(run, ())))
         benchmark, start = label(labels, "benchmark"), starts.get(run)
-        found.append(Run(benchmark, run, state, start, own, tuple(named), valid.get(run, True), kept, end))
+        found.append(
+            Run(
+                benchmark=benchmark,
+                run=run,
+                state=state,
+                start=start,
+                phases=own,
+                results=tuple(named),
+                valid=valid.get(run, True),
+                blind=kept,
+                end=end,
+            )
+        )
     return tuple(sorted(found, key=lambda run: (run.start or 0.0, run.run)))

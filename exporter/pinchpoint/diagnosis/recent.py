@@ -101,7 +101,7 @@ class Judged:
 
 
 @dataclass(slots=True)
-class _Run:
+class _FollowedRun:
     judge: Judge
     shown: Judged | None = None
     silent: float | None = None
@@ -126,7 +126,7 @@ class RecentVerdicts:
         self._most = most
         self._budget = budget
         self._elapsed = elapsed
-        self._runs: dict[tuple[str, str, str], _Run] = {}
+        self._runs: dict[tuple[str, str, str], _FollowedRun] = {}
         self._waiting: list[tuple[str, str, str]] = []
 
     def take(self, now: float, hosts: Mapping[str, Recent]) -> list[Judged]:
@@ -136,7 +136,7 @@ class RecentVerdicts:
         uses = {name: use for name, recent in hosts.items() if (use := recent.usage()) is not None}
         present = {name: span for name, span in spans.items() if span is not None}
         works = {(*work[:2], _phase(work, uses)): work for work in workloads(uses)[: self._most] if work.total > 0}
-        self._runs = {key: self._runs.get(key) or _Run(Judge()) for key in works}
+        self._runs = {key: self._runs.get(key) or _FollowedRun(Judge()) for key in works}
         waiting = [key for key in self._waiting if key in works]
         self._waiting = []
         for key in [*waiting, *(key for key in works if key not in waiting)]:

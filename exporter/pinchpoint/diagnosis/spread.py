@@ -18,6 +18,8 @@ from typing import NamedTuple
 
 __all__ = ["NOTHING", "Spread", "half_width", "moderated", "prior", "spread"]
 
+# The quantiles and the two functions of gamma are written here since SciPy, which has them, would take 143 MB on every
+# host with its libraries. The tests compare them with SciPy's.
 QUANTILES = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),

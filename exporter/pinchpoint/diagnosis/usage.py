@@ -272,7 +272,7 @@ class UnknownThread:
     """Share of the time in samples in which a thread without a role, this one or another, was at its threshold."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """What happened on one host between two snapshots."""
 
@@ -311,29 +311,31 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
     """Return what happened between two snapshots of one host; an empty Usage where `after` is not later."""
     seconds = after.time - before.time
     if not SHORTEST <= seconds < LARGEST:
-        return Usage(after.time, 0.0)
-    window = _Window(before, after, seconds)
+        return Usage(time=after.time, seconds=0.0)
+    window = _SnapshotPair(before, after, seconds)
     phases = active_phases(after)
     resources = _resources(window)
     return Usage(
-        after.time,
-        seconds,
-        resources,
-        _roles(window),
-        phases,
-        current_runs(after, phases),
-        _idle(window),
-        _clock(window),
-        _memory(window),
-        _blind(window),
-        _silent(window),
-        tuple(sorted(probe for probe, present in window.by(PROBE_PRESENT, "probe") if not present)),
-        _own(window),
-        _workloads(window),
-        _clusters(window),
-        _devices(window),
-        _unknown(window, resources),
-        {label(labels, "owner"): label(labels, "reason") for labels, _ in window.now(NETWORK_NAMESPACE_HIDDEN_INFO)},
+        time=after.time,
+        seconds=seconds,
+        resources=resources,
+        roles=_roles(window),
+        phases=phases,
+        runs=current_runs(after, phases),
+        idle=_idle(window),
+        clock=_clock(window),
+        memory=_memory(window),
+        blind=_blind(window),
+        silent=_silent(window),
+        absent=tuple(sorted(probe for probe, present in window.by(PROBE_PRESENT, "probe") if not present)),
+        own=_own(window),
+        workloads=_workloads(window),
+        clusters=_clusters(window),
+        devices=_devices(window),
+        unknown=_unknown(window, resources),
+        hidden={
+            label(labels, "owner"): label(labels, "reason") for labels, _ in window.now(NETWORK_NAMESPACE_HIDDEN_INFO)
+        },
     )
 
 
@@ -359,7 +361,7 @@ def restarted(before: Snapshot, after: Snapshot) -> bool:
     return any(value < samples.get(labels, 0.0) for labels, value in series(after, SAMPLER_SAMPLES))
 
 
-class _Window:
+class _SnapshotPair:
     """Two snapshots and the time between them."""
 
     def __init__(self, before: Snapshot, after: Snapshot, seconds: float) -> None:
@@ -430,7 +432,7 @@ class _Window:
         return new - old
 
 
-def _resources(window: _Window) -> tuple[ResourceUse, ...]:
+def _resources(window: _SnapshotPair) -> tuple[ResourceUse, ...]:
     # The first sample that a resource is in may have begun before the interval did.
     most = 2 * window.seconds
     saturated = dict(window.gains(RESOURCE_SATURATED_SECONDS, most, born=True))
@@ -452,13 +454,13 @@ def _resources(window: _Window) -> tuple[ResourceUse, ...]:
         waited = runqueue.get((owner, name))
         found.append(
             ResourceUse(
-                name,
-                owner,
-                _words(serves),
-                min(1.0, busy / seconds),
-                min(1.0, saturated.get(labels, 0.0) / seconds),
-                None if waited is None else min(1.0, waited / busy) if busy > 0 else 0.0,
-                thresholds.get(name),
+                resource=name,
+                owner=owner,
+                serves=_words(serves),
+                busy=min(1.0, busy / seconds),
+                saturated=min(1.0, saturated.get(labels, 0.0) / seconds),
+                runqueue=None if waited is None else min(1.0, waited / busy) if busy > 0 else 0.0,
+                threshold=thresholds.get(name),
             )
         )
     return tuple(sorted(found, key=_fullness))
@@ -473,7 +475,7 @@ def _fullness(use: ResourceUse) -> tuple[float, float, str, str]:
     return -use.saturated, -use.busy / (use.threshold or 1.0), use.resource, use.owner
 
 
-def _roles(window: _Window) -> tuple[RoleUse, ...]:
+def _roles(window: _SnapshotPair) -> tuple[RoleUse, ...]:
     most = MOST_CPUS * window.seconds
     waits = dict(window.gains(THREAD_RUNQUEUE_SECONDS, most, born=True))
     threads = dict(window.now(THREADS))
@@ -490,7 +492,7 @@ def _heat(use: RoleUse) -> tuple[float, str, str]:
     return -use.cpu - (use.runqueue or 0.0), use.role, use.owner
 
 
-def _idle(window: _Window) -> Idle | None:
+def _idle(window: _SnapshotPair) -> Idle | None:
     seconds = window.sampled("cpuidle")
     if seconds < SHORTEST:
         return None
@@ -512,7 +514,7 @@ def _idle(window: _Window) -> Idle | None:
     return Idle(states, sum(lost) / len(lost) if lost else None, max(lost, default=None))
 
 
-def _clock(window: _Window) -> Clock | None:
+def _clock(window: _SnapshotPair) -> Clock | None:
     hertz = [value for _, value in window.now(CPU_FREQUENCY_HERTZ)]
     if not hertz:
         return None
@@ -526,7 +528,7 @@ def _clock(window: _Window) -> Clock | None:
     return Clock(mean, limit, ratio, busy, tuple(sorted(governors)))
 
 
-def _memory(window: _Window) -> MemoryUse:
+def _memory(window: _SnapshotPair) -> MemoryUse:
     return MemoryUse(
         window.value(MEMORY_DIRTY_BYTES),
         window.value(MEMORY_WRITEBACK_BYTES),
@@ -535,7 +537,7 @@ def _memory(window: _Window) -> MemoryUse:
     )
 
 
-def _blind(window: _Window) -> tuple[BlindProbe, ...]:
+def _blind(window: _SnapshotPair) -> tuple[BlindProbe, ...]:
     last = dict(window.by(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS, "probe"))
     intervals = dict(window.by(PROBE_INTERVAL_SECONDS, "probe"))
     # The times are of the exporter's clock, which need not be ours: its present is the newest of them, or, should all
@@ -551,13 +553,13 @@ def _blind(window: _Window) -> tuple[BlindProbe, ...]:
     return tuple(found)
 
 
-def _silent(window: _Window) -> tuple[SilentDaemon, ...]:
+def _silent(window: _SnapshotPair) -> tuple[SilentDaemon, ...]:
     stuck = dict(window.by(CEPH_DAEMON_STUCK, "daemon"))
     reasons = {label(labels, "daemon"): label(labels, "reason") for labels, _ in window.now(CEPH_SOCKET_PROBLEM_INFO)}
     return tuple(SilentDaemon(daemon, reason, bool(stuck.get(daemon))) for daemon, reason in sorted(reasons.items()))
 
 
-def _own(window: _Window) -> Own:
+def _own(window: _SnapshotPair) -> Own:
     seconds = window.sampled("self")
     cpu = window.gain(SELF_CPU_SECONDS)
     return Own(
@@ -568,7 +570,7 @@ def _own(window: _Window) -> Own:
     )
 
 
-def _workloads(window: _Window) -> tuple[WorkloadUse, ...]:
+def _workloads(window: _SnapshotPair) -> tuple[WorkloadUse, ...]:
     seconds = window.sampled("waits")
     if seconds < SHORTEST:
         return ()
@@ -583,7 +585,7 @@ def _workloads(window: _Window) -> tuple[WorkloadUse, ...]:
     return tuple(sorted(found, key=lambda use: (use.waits.get("idle", 0.0) - sum(use.waits.values()), use.run)))
 
 
-def _names(window: _Window, metric: Metric, by: str) -> dict[tuple[str, str], tuple[str, ...]]:
+def _names(window: _SnapshotPair, metric: Metric, by: str) -> dict[tuple[str, str], tuple[str, ...]]:
     """Return one label of an info metric's series, by benchmark and run."""
     found: dict[tuple[str, str], set[str]] = {}
     for labels, _ in window.now(metric):
@@ -591,7 +593,7 @@ def _names(window: _Window, metric: Metric, by: str) -> dict[tuple[str, str], tu
     return {key: tuple(sorted(names)) for key, names in found.items()}
 
 
-def _clusters(window: _Window) -> dict[str, frozenset[str]]:
+def _clusters(window: _SnapshotPair) -> dict[str, frozenset[str]]:
     found: dict[str, set[str]] = {}
     for metric, by in ((CEPH_DAEMON_INFO, "daemon"), (CEPH_CLIENT_CLUSTER_INFO, "client")):
         for labels, _ in window.now(metric):
@@ -600,7 +602,7 @@ def _clusters(window: _Window) -> dict[str, frozenset[str]]:
     return {owner: frozenset(clusters) for owner, clusters in found.items()}
 
 
-def _devices(window: _Window) -> tuple[StorageDevice, ...]:
+def _devices(window: _SnapshotPair) -> tuple[StorageDevice, ...]:
     found = {
         StorageDevice(label(labels, "owner"), label(labels, "device"), label(labels, "bdi"))
         for labels, _ in window.now(STORAGE_DEVICE_INFO)
@@ -608,7 +610,7 @@ def _devices(window: _Window) -> tuple[StorageDevice, ...]:
     return tuple(sorted(found, key=lambda device: (device.owner, device.device, device.bdi)))
 
 
-def _unknown(window: _Window, resources: tuple[ResourceUse, ...]) -> UnknownThread | None:
+def _unknown(window: _SnapshotPair, resources: tuple[ResourceUse, ...]) -> UnknownThread | None:
     found = max(window.now(UNKNOWN_THREAD_BUSY_RATIO), key=lambda sample: sample[1], default=None)
     if found is None:
         return None

@@ -238,21 +238,21 @@ def judge(
     early = silent if held and kind is not Kind.STUCK else 0.0
     doubts, confidence = _doubts(hosts, seconds, shares, hidden, (margin, *hidden_links), strange=strange, silent=early)
     found = Verdict(
-        kind,
-        seconds,
-        shares,
-        limits,
-        ranking,
-        margin,
-        confidence,
-        doubts,
-        evidence.evidence(kind, workload, limits, ranking),
-        innocent(hosts, after, ranking),
-        blind,
-        held,
-        parts.sentences,
-        hot,
-        tuple(unknown.sentences(hot, limited=bool(limits))),
+        kind=kind,
+        seconds=seconds,
+        waits=shares,
+        limits=limits,
+        ranking=ranking,
+        margin=margin,
+        confidence=confidence,
+        doubts=doubts,
+        evidence=evidence.evidence(kind, workload, limits, ranking),
+        innocent=innocent(hosts, after, ranking),
+        blind=blind,
+        unanswered=held,
+        latency=parts.sentences,
+        unknown=hot,
+        no_role=tuple(unknown.sentences(hot, limited=bool(limits))),
     )
     return _advised(found)
 

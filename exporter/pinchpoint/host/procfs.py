@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from pinchpoint.text import printable
+
 __all__ = [
     "CpuTimes",
     "FileInfo",
@@ -82,8 +84,7 @@ def read_bytes(path: Path | str, limit: int = READ_LIMIT) -> bytes:
 
 def decode(raw: bytes) -> str:
     """Return text for bytes that anybody may have chosen; what is not UTF-8 or not printable becomes U+FFFD."""
-    text = raw.decode("utf-8", "replace")
-    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
+    return printable(raw.decode("utf-8", "replace"))
 
 
 def parse_stat(raw: bytes) -> Stat:
@@ -278,9 +279,15 @@ def parse_mounts(raw: bytes) -> list[Mount]:
         unique = dict.fromkeys(_unescape(option) for option in options.split(b","))
         mounts.append(
             Mount(
-                _unescape(root), _unescape(point), _unescape(fstype), tuple(unique), number, device, _unescape(source)
+                root=_unescape(root),
+                point=_unescape(point),
+                fstype=_unescape(fstype),
+                options=tuple(unique),
+                number=number,
+                device=device,
+                source=_unescape(source),
             )
-        )  # fmt: skip
+        )
     return mounts
 
 

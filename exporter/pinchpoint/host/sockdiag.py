@@ -84,15 +84,15 @@ def _connection(message: Message) -> Connection | None:
                 min_rtt = U32.unpack_from(body, start + AT_MIN_RTT)[0]
                 sent = U32.unpack_from(body, start + AT_DATA_SEGS_OUT)[0]
             return Connection(
-                cookie,
-                inode,
-                socket.ntohs(remote_port),
-                local == remote,
-                info[RTT] / MICROSECONDS_PER_SECOND or None,
-                min_rtt / MICROSECONDS_PER_SECOND if min_rtt and min_rtt != UNKNOWN else None,
-                info[LAST_DATA_SENT] / MILLISECONDS_PER_SECOND,
-                sent,
-                info[TOTAL_RETRANS],
+                cookie=cookie,
+                inode=inode,
+                remote_port=socket.ntohs(remote_port),
+                inside=local == remote,
+                rtt=info[RTT] / MICROSECONDS_PER_SECOND or None,
+                min_rtt=min_rtt / MICROSECONDS_PER_SECOND if min_rtt and min_rtt != UNKNOWN else None,
+                since_sent=info[LAST_DATA_SENT] / MILLISECONDS_PER_SECOND,
+                sent=sent,
+                retransmits=info[TOTAL_RETRANS],
             )
     return None
 

@@ -53,7 +53,7 @@ class _Said(msgspec.Struct):
     no_role: tuple[str, ...]
 
 
-class _Run(msgspec.Struct):
+class _JudgedRun(msgspec.Struct):
     benchmark: str
     run: str
     phase: str
@@ -64,12 +64,12 @@ class _Run(msgspec.Struct):
     ranking: list[_Limit]
 
 
-class _Document(msgspec.Struct):
+class _JudgeDocument(msgspec.Struct):
     schema: int
-    runs: list[_Run]
+    runs: list[_JudgedRun]
 
 
-DECODER = decoder(_Document)
+DECODER = decoder(_JudgeDocument)
 
 
 def ask(fetcher: Fetcher, url: str) -> list[Judged]:
@@ -91,7 +91,7 @@ def parse_verdicts(body: bytes) -> list[Judged]:
     return [Judged(run.benchmark, run.run, run.phase, _verdict(run), run.since) for run in document.runs]
 
 
-def _verdict(run: _Run) -> Verdict:
+def _verdict(run: _JudgedRun) -> Verdict:
     ranking = [(_limit(limit), limit.named) for limit in run.ranking]
     return Verdict(
         **_fields(run.verdict),

@@ -32,7 +32,7 @@ KEEP = 900.0
 """Seconds for which the verdict on a phase that has ended is kept, and what moments there were."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseVerdict:
     """What limited a phase that has ended."""
 
@@ -139,7 +139,9 @@ class Engine:
         if window.after:
             seen = self._sightings.hottest(window.start, end)
             _, found = judge_phase(window, benchmark=benchmark, run=run, seen=seen)
-            self.phases.append(PhaseVerdict(benchmark, run, phase, window.start, end, found))
+            self.phases.append(
+                PhaseVerdict(benchmark=benchmark, run=run, phase=phase, start=window.start, end=end, verdict=found)
+            )
 
     def lose(self, host: str) -> None:
         """Forget the present of a host that gives no answers: what it did last is not what it does."""

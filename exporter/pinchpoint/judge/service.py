@@ -193,15 +193,15 @@ class Service:
         self._told = set(problems)
         problems |= {name: Problem(reason, now) for name, reason in self._files.problems.items()}
         self.said = Judgement(
-            now,
-            dict(self._seen),
-            problems,
-            tuple(runs),
-            tuple(self._engine.phases),
-            self._engine.facts,
-            self._engine.verdicts.behind,
-            time.monotonic() - began,
-            self.said.rounds + 1,
+            time=now,
+            hosts=dict(self._seen),
+            problems=problems,
+            runs=tuple(runs),
+            phases=tuple(self._engine.phases),
+            facts=self._engine.facts,
+            behind=self._engine.verdicts.behind,
+            seconds=time.monotonic() - began,
+            rounds=self.said.rounds + 1,
         )
 
     def _sources(self) -> dict[str, Callable[[], Source]]:

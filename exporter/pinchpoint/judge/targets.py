@@ -38,7 +38,7 @@ class Target(NamedTuple):
     url: str
 
 
-class _Group(msgspec.Struct):
+class _TargetGroup(msgspec.Struct):
     targets: list[str]
     labels: dict[str, str] = {}
 
@@ -46,7 +46,7 @@ class _Group(msgspec.Struct):
 def parse_targets(text: str, origin: str) -> list[Target]:
     """Return the targets of a file; `origin` is what errors call it. Raises TargetsError."""
     try:
-        groups = msgspec.convert(yaml.safe_load(text) or [], list[_Group])
+        groups = msgspec.convert(yaml.safe_load(text) or [], list[_TargetGroup])
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
         raise TargetsError(f"{origin}{line}: not YAML: {error.problem}") from error
@@ -61,7 +61,7 @@ def parse_targets(text: str, origin: str) -> list[Target]:
     return found
 
 
-def _targets(group: _Group) -> Iterator[Target]:
+def _targets(group: _TargetGroup) -> Iterator[Target]:
     scheme = group.labels.get("__scheme__", "http")
     path = group.labels.get("__metrics_path__", "/metrics")
     for address in group.targets:

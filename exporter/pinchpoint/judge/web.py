@@ -16,7 +16,7 @@ from pinchpoint.judge import pages
 from pinchpoint.judge.service import Service
 from pinchpoint.metrics import JUDGE
 from pinchpoint.report.palette import KINDS, WAIT_WORDS, wait_colour
-from pinchpoint.report.words import printable
+from pinchpoint.text import printable
 from pinchpoint.wire.exposition import registry
 from pinchpoint.wire.http import Application, StartResponse, get_only
 

@@ -43,7 +43,7 @@ class _Held:
         """CPUs by thread."""
 
 
-class _Owner:
+class _BusiestSet:
     """The integral of one owner's busiest set."""
 
     __slots__ = ("resource", "seen")
@@ -69,7 +69,7 @@ class Affinity(Probe):
         self._looked = float("-inf")
         self._held: dict[tuple[int, int], _Held] = {}
         self._sets: dict[str, set[Set]] = {}
-        self._owners: dict[str, _Owner] = {}
+        self._owners: dict[str, _BusiestSet] = {}
         self._times: dict[int, CpuTimes] = {}
         self._last = 0.0
 
@@ -151,7 +151,7 @@ class Affinity(Probe):
             if owner is None:
                 roles = self.host.roles
                 resource = Resource("cpu_set", name, roles.serves["cpu_set"], roles.thresholds["cpu_set"])
-                owner = self._owners[name] = _Owner(resource)
+                owner = self._owners[name] = _BusiestSet(resource)
             owner.seen = now
             shares = [[busy[cpu] for cpu in cpus if cpu in busy] for cpus in sets]
             means = [sum(share) / len(share) for share in shares if share]

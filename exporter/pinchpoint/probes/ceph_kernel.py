@@ -143,7 +143,7 @@ class RunningSum:
         self.number += new
 
 
-class _Client:
+class _ClientDirectory:
     """One directory of debugfs."""
 
     def __init__(self, path: Path) -> None:
@@ -213,7 +213,7 @@ class CephKernel(Probe):
         self._debugfs = host.sysfs / "kernel" / "debug" / "ceph"
         self._bdi = host.sysfs / "class" / "bdi"
         self._rbd = host.sysfs / "bus" / "rbd" / "devices"
-        self._found: dict[str, _Client] = {}
+        self._found: dict[str, _ClientDirectory] = {}
         self._labels: dict[str, str] = {}
         self._blocklisted: dict[str, bool] = {}
         self._errors: list[FormatError] = []
@@ -240,7 +240,7 @@ class CephKernel(Probe):
         # Every mount gets a new number: labels are free again when nothing is shown under them any more.
         self._labels = {name: self._labels[name] for name in self._labels if name in devices or name in self._clients}
         names = [name for name in _entries(self._debugfs) if DIRECTORY.fullmatch(name)]
-        self._found = {name: self._found.get(name) or _Client(self._debugfs / name) for name in names}
+        self._found = {name: self._found.get(name) or _ClientDirectory(self._debugfs / name) for name in names}
         for name, client in self._found.items():
             device = client.device()
             if BDI.fullmatch(device):

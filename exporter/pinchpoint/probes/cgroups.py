@@ -57,7 +57,7 @@ IO_LIMITS = 256
 NOTHING = Throttling(0, 0, 0.0)
 
 
-class _Group:
+class _LimitedCgroup:
     """A cgroup with a CPU quota."""
 
     __slots__ = ("_last", "cpus", "new")
@@ -121,7 +121,7 @@ class _Place(NamedTuple):
     """Limits of block I/O by the cgroup that sets them."""
 
 
-class _Owner:
+class _OwnerQuota:
     """The totals of one owner's CPU quota."""
 
     __slots__ = ("periods", "resource", "seconds", "seen", "throttled")
@@ -166,10 +166,10 @@ class Cgroups(Probe):
         self._looked = self._last = float("-inf")
         self._placed: dict[tuple[int, int], tuple[str, _Place]] = {}
         self._places: dict[bytes, _Place] = {}
-        self._groups: dict[Path, _Group] = {}
+        self._groups: dict[Path, _LimitedCgroup] = {}
         self._limited: dict[Path, bool] = {}
         self._quotas: dict[str, set[Path]] = {}
-        self._owners: dict[str, _Owner] = {}
+        self._owners: dict[str, _OwnerQuota] = {}
         self._io_groups: dict[Path, _IoGroup] = {}
         self._io_limits: dict[str, set[tuple[Path, tuple[IoLimit, ...]]]] = {}
         self._io_shown: dict[tuple[str, str, str], int] = {}
@@ -234,7 +234,7 @@ class Cgroups(Probe):
             cpus = cpu_quota(directory, hierarchy)
             known = self._limited[directory] = cpus is not None
             if cpus is not None:
-                self._groups.setdefault(directory, _Group()).cpus = cpus
+                self._groups.setdefault(directory, _LimitedCgroup()).cpus = cpus
         return known
 
     def _gather(self) -> None:
@@ -265,7 +265,7 @@ class Cgroups(Probe):
                 continue
             owner = self._owners.get(name)
             if owner is None:
-                owner = self._owners[name] = _Owner(self._resource("cpu_quota", name))
+                owner = self._owners[name] = _OwnerQuota(self._resource("cpu_quota", name))
             owner.seen = now
             worst = max(groups, key=lambda group: (group.share, group.new.periods))
             owner.periods += worst.new.periods

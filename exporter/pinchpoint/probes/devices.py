@@ -110,7 +110,7 @@ def parse_link(line: bytes) -> LinkCounts:
     return LinkCounts(decode(name.strip()), int(fields[0]), int(fields[8]))
 
 
-class _Table(Generic[T]):
+class _DeviceFile(Generic[T]):
     """A file of procfs with a line a device, read through one kept descriptor; a line that stays the same parses once.
 
     One read gives a page of it (seq_read_iter, fs/seq_file.c). Lines without a device are left out.
@@ -261,7 +261,7 @@ class ThreadedLookout(Lookout):
             self._asked.put(None)
 
 
-class _Window:
+class _SlidingSums:
     """Sums over the last seconds: at least `length` of them once it is filled."""
 
     __slots__ = ("_entries", "_length", "sums")
@@ -289,7 +289,7 @@ class _Device:
     __slots__ = ("_owed", "window")
 
     def __init__(self, window: float) -> None:
-        self.window = _Window(window)
+        self.window = _SlidingSums(window)
         self._owed = 0.0
 
     def spread(self, elapsed: float, shown: float) -> float:
@@ -370,8 +370,8 @@ class Devices(Probe):
 
     def __init__(self, host: Host, lookout: Lookout | None = None) -> None:
         super().__init__(host)
-        self._disk_table = _Table(host.procfs / "diskstats", parse_disk)
-        self._link_table = _Table(host.procfs / "net" / "dev", parse_link)
+        self._disk_table = _DeviceFile(host.procfs / "diskstats", parse_disk)
+        self._link_table = _DeviceFile(host.procfs / "net" / "dev", parse_link)
         self._disks = _Kind("disk", host.roles)
         self._links = _Kind("link", host.roles)
         self._last_disks: dict[str, Disk] = {}

@@ -66,7 +66,7 @@ def whole_disk(sysfs: Path, number: str) -> str:
     return block_device_name(sysfs, number)
 
 
-class _Table:
+class _MountTable:
     """The mounts of one mount namespace."""
 
     def __init__(self, mounts: list[Mount], read: float) -> None:
@@ -103,7 +103,7 @@ class Storage(Probe):
         super().__init__(host)
         self._stat_file = stat_file
         self._looked: dict[tuple[int, int], float] = {}
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, _MountTable] = {}
         self._seen: dict[tuple[str, Backing], float] = {}
 
     def sample(self, now: float) -> None:
@@ -162,7 +162,7 @@ class Storage(Probe):
                     self._seen[key] = now
         return len(names)
 
-    def _table(self, directory: str, now: float) -> _Table:
+    def _table(self, directory: str, now: float) -> _MountTable:
         """Return the mounts that a process sees; those of one namespace are read once."""
         namespace = _link(f"{directory}/ns/mnt") or directory
         table = self._tables.get(namespace)
@@ -171,10 +171,10 @@ class Storage(Probe):
                 mounts = parse_mounts(read_bytes(f"{directory}/mountinfo"))
             except OSError:
                 mounts = []
-            table = self._tables[namespace] = _Table(mounts, now)
+            table = self._tables[namespace] = _MountTable(mounts, now)
         return table
 
-    def _backings(self, table: _Table, number: int, file: str) -> frozenset[Backing]:
+    def _backings(self, table: _MountTable, number: int, file: str) -> frozenset[Backing]:
         mount = table.mounts.get(number)
         if mount is None:
             return frozenset()  # it was opened in another namespace, or what it is on is mounted no more
@@ -185,7 +185,7 @@ class Storage(Probe):
             known = table.backings[number] = frozenset(self._under(mount, table))
         return known
 
-    def _under(self, mount: Mount, table: _Table, overlays: int = OVERLAYS) -> Iterator[Backing]:
+    def _under(self, mount: Mount, table: _MountTable, overlays: int = OVERLAYS) -> Iterator[Backing]:
         """Yield what is under a file system."""
         if mount.device and not mount.device.startswith(ANONYMOUS):
             yield self._of_disk(mount.device)
@@ -200,7 +200,7 @@ class Storage(Probe):
                 for bdi in bdis or ("",):
                     yield Backing(device, bdi)
 
-    def _upper(self, overlay: Mount, table: _Table) -> Mount | None:
+    def _upper(self, overlay: Mount, table: _MountTable) -> Mount | None:
         """Return the mount that an overlay writes to (show_options of overlayfs gives the path)."""
         upper = next((text.removeprefix("upperdir=") for text in overlay.options if text.startswith("upperdir=")), "")
         if not upper:

@@ -22,7 +22,7 @@ from pinchpoint.threads.task_source import Task, TaskSource, TaskUse
 __all__ = ["Tasks"]
 
 SLOW_EVERY = 10
-"""A thread whose role can't be full is read at every that-many-th sample."""
+"""Samples from one read to the next of a thread whose role can't be full."""
 CLOSE_INTERVAL = 5.0
 """Seconds between two comparisons of what was charged with what each process used."""
 CLOSE_LEAST = 2
@@ -88,17 +88,17 @@ class Tasks(Probe):
         elapsed = 0.0 if self._last is None else now - self._last
         unknown: list[TaskUse] = []
         worth = WORTH * elapsed * NANOSECONDS
-        for used in source.sample(now, every=closing):
+        for used in source.sample(now, all_tasks=closing):
             task, run, wait = used
             use = self._use(task)
-            if (use is None or use.role.fallback) and run + wait >= worth * task.every:
+            if (use is None or use.role.fallback) and run + wait >= worth * task.sampled_every:
                 unknown.append(used)
             if use is not None:
                 self._table.charge(use, task.tgid, run, wait)
                 self._charged[task.tgid] = self._charged.get(task.tgid, 0) + run
         if elapsed:
             self._charge_unknown(unknown)
-        self._close_sums(every=closing)
+        self._close_sums(all_processes=closing)
         if closing:
             self._closed = now
             self._table.forget(now)
@@ -128,11 +128,11 @@ class Tasks(Probe):
     def _charge_unknown(self, unknown: Sequence[TaskUse]) -> None:
         """Charge threads without a role; one that is hot is not left out of any sample from now on."""
         for task, run, wait in hottest(unknown):
-            every = task.every
+            period = task.sampled_every
             if (thread := self._unknown_thread(task)) is not None:
-                self._hottest.charge(thread, run // every, wait // every)
-            if every > 1:
-                task.every = 1
+                self._hottest.charge(thread, run // period, wait // period)
+            if period > 1:
+                task.sampled_every = 1
                 self._quick.append(task)
 
     def _unknown_thread(self, task: Task) -> Hot | None:
@@ -149,7 +149,7 @@ class Tasks(Probe):
             if self._hottest.recent(Hot(task)):
                 hot.append(task)
             else:
-                task.every = self._period(task.tgid, task.comm)
+                task.sampled_every = self._period(task.tgid, task.comm)
         self._quick = hot
 
     def _work(self, worker: Task) -> str:
@@ -196,7 +196,7 @@ class Tasks(Probe):
             if self.host.roles.thread_role(process.class_, process.comm).role.unit in SHARED
         ]
 
-    def _close_sums(self, *, every: bool) -> None:
+    def _close_sums(self, *, all_processes: bool) -> None:
         """Charge what the threads of a process used and nobody saw: those that lived between two looks.
 
         ceph-fuse went through 91 worker threads in 10 s; counting those that are seen twice finds a tenth of its CPU.
@@ -204,7 +204,7 @@ class Tasks(Probe):
         it is looked at in each sample, and is busy time of it. Else it is not busy time, since nobody knows when it was
         used and by how many.
         """
-        for pid in self._processes if every else self._shared:
+        for pid in self._processes if all_processes else self._shared:
             if (process := self._processes.get(pid)) is None:
                 continue
             role = self.host.roles.thread_role(process.class_, process.comm).role
@@ -227,7 +227,7 @@ class Tasks(Probe):
                 self._table.charge(use, pid, lost, 0)
             else:
                 use.cpu += lost
-        if every:
+        if all_processes:
             self._unknown = {pid: known for pid, known in self._unknown.items() if pid in self._processes}
             self._charged = {pid: charged for pid, charged in self._charged.items() if pid in self._processes}
 

@@ -83,7 +83,7 @@ class _Seen:
         return connection.sent - self.sent if connection.sent >= self.sent else connection.sent
 
 
-class _Owner:
+class _OwnerConnections:
     """The connections of one owner at the last look, and its counter."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ class Tcp(Probe):
         super().__init__(host)
         self._read = read
         self._seen: dict[int, _Seen] = {}
-        self._owners: dict[str, _Owner] = {}
+        self._owners: dict[str, _OwnerConnections] = {}
         self._began = False
         self._searched: set[Key] = set()
         self._last_search = self._rest_until = float("-inf")
@@ -150,7 +150,7 @@ class Tcp(Probe):
         for known in self._owners.values():
             known.clear()
         for name, found in owners.items():
-            owner = self._owners.setdefault(name, _Owner())
+            owner = self._owners.setdefault(name, _OwnerConnections())
             owner.seen = now
             self._measure(owner, found)
         for connection in connections:
@@ -254,7 +254,7 @@ class Tcp(Probe):
             pass  # it is gone
         return found
 
-    def _measure(self, owner: _Owner, connections: Sequence[Connection]) -> None:
+    def _measure(self, owner: _OwnerConnections, connections: Sequence[Connection]) -> None:
         owner.connections = len(connections)
         for connection in connections:
             seen = self._seen[connection.cookie]

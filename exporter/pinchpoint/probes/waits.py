@@ -71,7 +71,7 @@ class _Thread(ThreadTime):
         self.stack = StackFile(directory)
 
 
-class _Worker:
+class _BenchmarkProcess:
     """A process of a benchmark."""
 
     def __init__(self, member: Member, *, is_rank: bool) -> None:
@@ -136,7 +136,7 @@ class Waits(Probe):
         self._libraries = ClientWaits(host.procfs, host.rootfs, LibraryReader)
         self._mounts = FuseMounts(host.procfs, host.rootfs, host.processes)
         self._source: ProcfsSource | None = None
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[int, _BenchmarkProcess] = {}
         self._work: dict[Workload, _Work] = {}
         self._state: tuple[object, int] = (None, -1)
         self._listed = self._settled = float("-inf")
@@ -164,7 +164,7 @@ class Waits(Probe):
         for pid, member in members.items():
             if pid not in self._workers:
                 is_rank = launcher(tree, pid) is not None or rank(tree, pid) is not None
-                self._workers[pid] = _Worker(member, is_rank=is_rank)
+                self._workers[pid] = _BenchmarkProcess(member, is_rank=is_rank)
         if self._source is None:
             if not self._workers:
                 return
@@ -186,8 +186,8 @@ class Waits(Probe):
         """Divide the time since the last look."""
         if self._source is None:
             return
-        used = {use.task: use for use in self._source.sample(now, every=True)}
-        active: dict[int, _Worker] = {}
+        used = {use.task: use for use in self._source.sample(now, all_tasks=True)}
+        active: dict[int, _BenchmarkProcess] = {}
         for task in self._source.tasks():
             use = used.get(task)
             worker = self._workers.get(task.tgid)
@@ -205,7 +205,7 @@ class Waits(Probe):
         for worker in active.values():
             worker.time.end_look(elapsed)
 
-    def _ran(self, worker: _Worker, thread: _Thread, use: TaskUse, elapsed: float, now: float) -> None:
+    def _ran(self, worker: _BenchmarkProcess, thread: _Thread, use: TaskUse, elapsed: float, now: float) -> None:
         run, late = use.run * SECOND, use.wait * SECOND
         rest = worker.time.ran(thread, elapsed, run, late)
         polls = thread.main and worker.rank
@@ -217,7 +217,7 @@ class Waits(Probe):
             thread.unsure = True
         worker.time.charge(thread.last, rest)
 
-    def _see(self, worker: _Worker, thread: _Thread, now: float) -> None:
+    def _see(self, worker: _BenchmarkProcess, thread: _Thread, now: float) -> None:
         """Read a thread's stack: what it waits for now, and what it waited for last."""
         raw = thread.stack.read()
         thread.unsure = False
@@ -234,7 +234,7 @@ class Waits(Probe):
         thread.wait = "runqueue" if wait is None else wait
         thread.last = thread.last if wait is None else wait
 
-    def _wait(self, worker: _Worker, thread: _Thread, stack: Stack, now: float) -> str | None:
+    def _wait(self, worker: _BenchmarkProcess, thread: _Thread, stack: Stack, now: float) -> str | None:
         """Return what a thread waits for; None where it runs or could."""
         if stack.wait in (DATA, FLUSH, FUSE):
             return self._by_place(worker, stack.wait, now)
@@ -247,7 +247,7 @@ class Waits(Probe):
         stack.slept |= bool(stack.frames)
         return "other" if stack.frames or thread.stack.source != "stack" else thread.last
 
-    def _by_place(self, worker: _Worker, wait: str, now: float) -> str:
+    def _by_place(self, worker: _BenchmarkProcess, wait: str, now: float) -> str:
         """Return what a wait for data is, by the file system that the process works on."""
         if now - worker.looked >= FILES_INTERVAL:
             worker.looked = now
@@ -261,7 +261,7 @@ class Waits(Probe):
             return found if found == FUSE else "client"
         return "writeback" if wait == FLUSH and found in ("osd", "network") else found
 
-    def _find_mount(self, worker: _Worker, now: float) -> None:
+    def _find_mount(self, worker: _BenchmarkProcess, now: float) -> None:
         place = worker.place
         mount = self._mounts.serving(place, now) if place is not None and place.wait == FUSE else None
         if mount != worker.mount:
@@ -279,7 +279,7 @@ class Waits(Probe):
                 waited[worker.mount] = waited.get(worker.mount, 0.0) + worker.time.times.get(FUSE, 0.0)
         mounts = self._mounts.shares(waited, max((worker.time.span for worker in workers), default=0.0), now)
         libraries = self._libraries.looked(now)
-        groups: dict[Workload, list[_Worker]] = {}
+        groups: dict[Workload, list[_BenchmarkProcess]] = {}
         spans: dict[Workload, float] = {}
         for worker in workers:
             new_mount = worker.mount is not None and worker.mount not in mounts and FUSE in worker.time.times
@@ -300,7 +300,7 @@ class Waits(Probe):
                     del self._work[workload]
         self.stacks.forget(now - REMEMBER)
 
-    def _resolve(self, worker: _Worker, looked: Looked | None, mount: Mapping[str, float] | None) -> None:
+    def _resolve(self, worker: _BenchmarkProcess, looked: Looked | None, mount: Mapping[str, float] | None) -> None:
         """Put the times of a process' block into wait classes alone."""
         span = worker.time.span
         times, parked = worker.time.take()
@@ -318,7 +318,7 @@ class Waits(Probe):
             worker.block = worktime.resolve(times, parked, shares, rest)
         worker.history.add(worker.block)
 
-    def _charge(self, workload: Workload, workers: list[_Worker], span: float, now: float) -> None:
+    def _charge(self, workload: Workload, workers: list[_BenchmarkProcess], span: float, now: float) -> None:
         counts = worktime.counting([worker.history.idle for worker in workers])
         counted = [worker for worker, count in zip(workers, counts, strict=True) if count]
         work = self._totals(workload)
@@ -340,7 +340,7 @@ class Waits(Probe):
             work = self._work[workload] = _Work()
         return work
 
-    def _clients(self, worker: _Worker) -> Iterator[str]:
+    def _clients(self, worker: _BenchmarkProcess) -> Iterator[str]:
         """Yield the Ceph clients that serve a process, by the owners of their resources."""
         if worker.library:
             yield worker.process.owner

@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from pinchpoint.diagnosis.evidence import owner
 from pinchpoint.report.palette import IDLE_STATES, KINDS, SERIES, WAITS, wait_colour
 from pinchpoint.report.timeline import Line, ResourceLine, RunLines
-from pinchpoint.report.words import printable
+from pinchpoint.text import printable
 
 __all__ = [
     "HOSTS",

@@ -60,7 +60,7 @@ class DocumentHost(msgspec.Struct):
     facts: dict[str, list[str]]
 
 
-class DocumentPhase(msgspec.Struct):
+class DocumentPhase(msgspec.Struct, kw_only=True):
     """One phase of the run."""
 
     phase: str
@@ -86,7 +86,7 @@ class SettingChange(msgspec.Struct):
     after: list[str]
 
 
-class Document(msgspec.Struct):
+class Document(msgspec.Struct, kw_only=True):
     """A run."""
 
     schema: int
@@ -140,28 +140,28 @@ def build(
     if recorded:
         said += [f"what was changed is not fully known: {run} has no settings of hosts" for run in changed.unknown]
     return Document(
-        SCHEMA,
-        marker.run,
-        marker.benchmark,
-        record.command,
-        marker.tags,
-        record.origin,
-        state,
-        marker.reason,
-        marker.valid,
-        record.exit_status,
-        marker.start,
-        marker.end,
-        recorded,
-        _figures(marker.scores),
-        [DocumentHost(host, facts) for host, facts in sorted(known.items())],
-        phases,
-        None if earlier is None else earlier.run,
-        [
+        schema=SCHEMA,
+        run=marker.run,
+        benchmark=marker.benchmark,
+        command=record.command,
+        tags=marker.tags,
+        origin=record.origin,
+        state=state,
+        reason=marker.reason,
+        valid=marker.valid,
+        exit_status=record.exit_status,
+        start=marker.start,
+        end=marker.end,
+        recorded=recorded,
+        scores=_figures(marker.scores),
+        hosts=[DocumentHost(host, facts) for host, facts in sorted(known.items())],
+        phases=phases,
+        against=None if earlier is None else earlier.run,
+        changed=[
             SettingChange(str(found.origin), found.name, list(found.hosts), list(found.base), list(found.other))
             for found in changed.differences
         ],
-        said,
+        warnings=said,
     )
 
 
@@ -183,17 +183,17 @@ def _phase(
         warnings.append("no samples: the recording has less than two moments of this phase")
     seconds = mark.seconds if mark.seconds is not None else None if end is None else max(0.0, end - mark.start)
     return DocumentPhase(
-        mark.name,
-        name,
-        str(mark.state),
-        mark.valid,
-        mark.start,
-        mark.end,
-        None if seconds is None else round(seconds, 3),
-        _figures(mark.results),
-        found,
-        None if alerts is None else list(alerts),
-        warnings,
+        phase=mark.name,
+        benchmark=name,
+        state=str(mark.state),
+        valid=mark.valid,
+        start=mark.start,
+        end=mark.end,
+        seconds=None if seconds is None else round(seconds, 3),
+        results=_figures(mark.results),
+        verdict=found,
+        alerts=None if alerts is None else list(alerts),
+        warnings=warnings,
     )
 
 

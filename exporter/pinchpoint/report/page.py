@@ -16,6 +16,7 @@ from pinchpoint.report.document import Document, DocumentHost, DocumentPhase, ra
 from pinchpoint.report.palette import KINDS, SERIES, WAIT_WORDS, WAITS, wait_colour
 from pinchpoint.report.timeline import ResourceLine, RunLines
 from pinchpoint.rules import PAGES
+from pinchpoint.text import printable
 
 __all__ = ["important", "page"]
 
@@ -86,11 +87,11 @@ def page(document: Document, timeline: RunLines) -> str:
 def _printable(value: Any) -> Any:
     """Return plain data without what no page can hold: control characters, and what writes in another direction."""
     if isinstance(value, str):
-        return words.printable(value)
+        return printable(value)
     if isinstance(value, list | tuple):
         return [_printable(item) for item in value]
     if isinstance(value, dict):
-        return {words.printable(key): _printable(item) for key, item in value.items()}
+        return {printable(key): _printable(item) for key, item in value.items()}
     return value
 
 
@@ -165,10 +166,7 @@ def _panels(document: Document, timeline: RunLines, span: charts.Span) -> Iterat
             "Idle states of the CPUs",
             f"share of the CPUs' time; the rest of it they worked{_more(len(timeline.idle))}",
             _picture(charts.idle_chart(timeline, span)),
-            [
-                Legend(charts.idle_colour(place, len(states)), words.printable(state))
-                for place, state in enumerate(states)
-            ],
+            [Legend(charts.idle_colour(place, len(states)), printable(state)) for place, state in enumerate(states)],
         )
     if timeline.caches:
         caches = sorted(timeline.caches)
@@ -190,14 +188,11 @@ def _more(count: int) -> str:
 
 
 def _meaning(wait: str) -> str:
-    return words.printable(f"{wait}: {WAIT_WORDS.get(wait, 'a wait of a later release')}")
+    return printable(f"{wait}: {WAIT_WORDS.get(wait, 'a wait of a later release')}")
 
 
 def _legend(names: Sequence[str]) -> list[Legend]:
-    return [
-        Legend(colour, words.printable(name))
-        for name, colour in zip(names[: charts.HOSTS], cycle(SERIES), strict=False)
-    ]
+    return [Legend(colour, printable(name)) for name, colour in zip(names[: charts.HOSTS], cycle(SERIES), strict=False)]
 
 
 def _facts(hosts: Sequence[DocumentHost]) -> Iterator[Fact]:

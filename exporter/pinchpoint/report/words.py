@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from pinchpoint.figures import format_figure
 from pinchpoint.report.document import Document, DocumentFigure, DocumentPhase, SettingChange
+from pinchpoint.text import printable
 
 __all__ = [
     "change_text",
@@ -16,7 +17,6 @@ __all__ = [
     "length_text",
     "moment_text",
     "phase_names",
-    "printable",
     "runbook_path",
     "score_texts",
     "shown_tags",
@@ -32,11 +32,6 @@ LONG = 100.0
 TOTAL = "total"
 """What a benchmark calls the score that counts."""
 NOT_SET = "not set"
-
-
-def printable(text: str) -> str:
-    """Return a text of foreign origin without control characters, and what writes in another direction."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def figure_text(figure: DocumentFigure, *, bare: bool = False) -> str:

@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from pinchpoint.diagnosis.findings import Finding, Level
-from pinchpoint.terminal.plain import clean
+from pinchpoint.text import printable
 
 __all__ = ["check_parts"]
 
@@ -27,7 +27,7 @@ def check_parts(findings: Sequence[Finding], hosts: Sequence[str], *, every: boo
     """Yield what is printed, from top to bottom; with `every`, also what was found to be fine."""
     named = len(hosts) > 1
     for group in _groups(findings):
-        yield _Group(group, named)
+        yield _FindingGroup(group, named)
     lines = [_line(finding, named) for finding in findings if finding.level is Level.UNSEEN]
     if lines:
         yield _List("not seen", lines)
@@ -52,12 +52,12 @@ def _groups(findings: Sequence[Finding]) -> list[list[Finding]]:
 
 def _hosts(names: Sequence[str]) -> str:
     shown = names if len(names) <= HOSTS else [*names[: HOSTS - 1], f"and {len(names) - HOSTS + 1} more"]
-    return clean(", ".join(shown))
+    return printable(", ".join(shown))
 
 
 def _line(finding: Finding, named: bool) -> str:
     hosts = f" ({_hosts(finding.hosts)})" if named and finding.hosts else ""
-    return f"{finding.what}{hosts}: {clean(finding.text)}"
+    return f"{finding.what}{hosts}: {printable(finding.text)}"
 
 
 def _summary(findings: Sequence[Finding], hosts: Sequence[str]) -> str:
@@ -84,7 +84,7 @@ def _filled(text: str, options: ConsoleOptions, first: str, rest: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Group:
+class _FindingGroup:
     """One thing that was found, maybe several times."""
 
     findings: Sequence[Finding]
@@ -97,16 +97,16 @@ class _Group:
         hosts = f" on {_hosts(first.hosts)}" if self.named and first.hosts and len(self.findings) == 1 else ""
         yield Text.assemble((head, style), f" {first.what}{hosts}")
         for finding in self.findings:
-            text = clean(finding.text)
+            text = printable(finding.text)
             if len(self.findings) > 1:
-                told = all(clean(host) in text for host in finding.hosts)
+                told = all(printable(host) in text for host in finding.hosts)
                 owner = f"{_hosts(finding.hosts)}: " if self.named and not told else ""
                 yield Text(_filled(owner + text, options, f"{INDENT}- ", f"{INDENT}  "))
             else:
                 yield Text(_filled(text, options, INDENT, INDENT))
         for label, words in (("why", first.matters), ("harmless", first.harmless), ("read", first.page)):
             if words:
-                yield Text(_filled(clean(words), options, f"{INDENT}{label:<9}", f"{INDENT}{'':<9}"), style="dim")
+                yield Text(_filled(printable(words), options, f"{INDENT}{label:<9}", f"{INDENT}{'':<9}"), style="dim")
         yield Text()
 
 

@@ -14,8 +14,8 @@ from rich.text import Text
 from pinchpoint.diagnosis.comparison import Assessment, ComparedFigure, Comparison, GroupFigure, RunGroup
 from pinchpoint.figures import format_figure
 from pinchpoint.runs import RunState
-from pinchpoint.terminal.plain import clean
 from pinchpoint.terminal.shifts import shift_parts
+from pinchpoint.text import printable
 
 __all__ = ["STYLES", "bare_figure", "comparison_parts", "notes", "row_label", "share"]
 
@@ -80,21 +80,21 @@ def notes(comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
     runs = {run.run for comparison in comparisons for run in (*comparison.base.runs, *comparison.other.runs)}
     unknown = {run for comparison in comparisons for run in comparison.knobs.unknown}
     if unknown and len(unknown) < len(runs):
-        yield _Note(f"{NO_FACTS}{clean(', '.join(sorted(unknown)))}.")
+        yield _Note(f"{NO_FACTS}{printable(', '.join(sorted(unknown)))}.")
 
 
 def _group(side: str, group: RunGroup) -> Iterator[RenderableType]:
     for index, run in enumerate(group.runs):
-        yield Text(f"{side if index == 0 else '':<5} {clean(run.run)}  {_standing(run)}", no_wrap=False)
+        yield Text(f"{side if index == 0 else '':<5} {printable(run.run)}  {_standing(run)}", no_wrap=False)
         note = group.settings[index].note if index < len(group.settings) else ""
         if note:
-            yield _Line(f"      {clean(note)}")
+            yield _Line(f"      {printable(note)}")
 
 
 def _standing(run: RunState) -> str:
     words = [run.benchmark, run.state, *([] if run.valid else ["INVALID"])]
     reason = f": {run.reason}" if run.reason else ""
-    return clean(" ".join(words) + reason)
+    return printable(" ".join(words) + reason)
 
 
 @dataclass(frozen=True)
@@ -175,11 +175,11 @@ def row_label(row: ComparedFigure, rows: Sequence[ComparedFigure], *, named: boo
     same = [other.key for other in rows if other.key.place == key.place and not key.score]
     if len(same) > 1:
         words.append(key.operation)
-    return clean(" ".join(words))
+    return printable(" ".join(words))
 
 
 def _value(row: ComparedFigure, figure: GroupFigure | None) -> str:
-    return "-" if figure is None else clean(bare_figure(figure.mean, row.key.unit))
+    return "-" if figure is None else printable(bare_figure(figure.mean, row.key.unit))
 
 
 def share(value: float | None, *, sign: bool = False) -> str:

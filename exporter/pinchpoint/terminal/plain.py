@@ -1,4 +1,4 @@
-"""What the commands that print once and end have in common: clean text, tables of the right width, clear failures."""
+"""What the commands that print once and end have in common: tables of the right width, clear failures."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ import shutil
 import sys
 from contextlib import suppress
 from io import StringIO
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
-from rich.console import Console, RenderableType
 
-__all__ = ["clean", "fail", "say", "show", "warn", "width"]
+from pinchpoint.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = ["fail", "say", "show", "warn", "width"]
 
 PIPE_WIDTH = 400
 """Columns where nobody's terminal sets a limit: a table is as wide as it needs, so that other programs can read it."""
-
-
-def clean(text: str) -> str:
-    """Return a text of foreign origin without what a terminal would obey, or write in another direction."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
 def say(text: str) -> None:
@@ -31,7 +30,7 @@ def say(text: str) -> None:
 
 def warn(text: str) -> None:
     """Write a line to standard error."""
-    _write(f"pinchpoint: {clean(text)}\n", err=True)
+    _write(f"pinchpoint: {printable(text)}\n", err=True)
 
 
 def fail(text: str, status: int = 1) -> NoReturn:
@@ -49,6 +48,8 @@ def width() -> int | None:
 
 def show(*parts: RenderableType) -> None:
     """Write tables and lines to standard output."""
+    from rich.console import Console  # the exporter, which uses `fail` alone, would carry it in memory for months
+
     page = _Page()
     console = Console(file=page, width=width() or PIPE_WIDTH, highlight=False, force_terminal=sys.stdout.isatty())
     for part in parts:
@@ -70,11 +71,10 @@ def _write(text: str, *, err: bool) -> None:
     try:
         click.echo(text.encode(encoding, "replace").decode(encoding), err=err, nl=False)
     except OSError as error:
-        # A reader that went away (EPIPE) is click's business; that standard error is full nobody can be told.
-        if error.errno == errno.EPIPE:
-            raise
         if err:
-            return
+            return  # it is full or has no reader, and nobody can be told
+        if error.errno == errno.EPIPE:
+            raise  # a reader that went away is click's business
         with suppress(OSError):
             sys.stdout.close()
         fail(f"standard output: {error.strerror}")

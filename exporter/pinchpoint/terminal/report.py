@@ -12,7 +12,7 @@ from rich.text import Text
 
 from pinchpoint.report import words
 from pinchpoint.report.document import Document, DocumentPhase
-from pinchpoint.terminal.plain import clean
+from pinchpoint.text import printable
 
 __all__ = ["report_parts"]
 
@@ -37,16 +37,16 @@ def report_parts(document: Document) -> Iterator[RenderableType]:
             yield Text(f"{name}: {words.verdict_text(phase)}", style="bold")
             yield Padding(_rows(details), (0, 0, 1, 2))
     if document.against is not None:
-        yield Text(f"changed since {clean(document.against)}", style="bold")
+        yield Text(f"changed since {printable(document.against)}", style="bold")
         for name, before, after in map(words.change_text, document.changed):
             yield Padding(Text(f"{name}: {before} -> {after}"), (0, 0, 0, 2))
         yield Text("" if document.changed else "  nothing that is known\n")
     for warning in document.warnings:
-        yield Text(f"note: {clean(warning)}")
+        yield Text(f"note: {printable(warning)}")
 
 
 def _head(document: Document) -> Iterator[Text]:
-    yield Text.assemble((clean(document.run), "bold"), f"  {words.standing_text(document)}")
+    yield Text.assemble((printable(document.run), "bold"), f"  {words.standing_text(document)}")
     length = "" if document.end is None else f", took {words.length_text(document.end - document.start)}"
     yield Text(f"started {words.moment_text(document.start)}{length}")
     if scores := list(words.score_texts(document)):
@@ -56,7 +56,7 @@ def _head(document: Document) -> Iterator[Text]:
     if command := words.command_text(document):
         yield Text(command, style="dim")
     if document.origin:
-        yield Text(f"imported from {clean(document.origin)}", style="dim")
+        yield Text(f"imported from {printable(document.origin)}", style="dim")
 
 
 def _table(phases: Sequence[DocumentPhase], names: Sequence[str]) -> Table:
@@ -83,7 +83,7 @@ def _table(phases: Sequence[DocumentPhase], names: Sequence[str]) -> Table:
 def _waits(phase: DocumentPhase, most: int, least: float = 0.0) -> str:
     waits = phase.verdict.waits if phase.verdict else {}
     ordered = sorted(waits.items(), key=lambda item: -item[1])
-    return "  ".join(f"{clean(wait)} {share:.0%}" for wait, share in ordered[:most] if share >= max(least, 0.005))
+    return "  ".join(f"{printable(wait)} {share:.0%}" for wait, share in ordered[:most] if share >= max(least, 0.005))
 
 
 def _details(phase: DocumentPhase) -> list[tuple[str, list[str]]]:
@@ -117,6 +117,6 @@ def _rows(lines: Sequence[tuple[str, Sequence[str]]]) -> Table:
     for name, texts in lines:
         for number, text in enumerate(texts):
             table.add_row(
-                Text(name if number == 0 else "", style="dim"), Text("-" * (len(texts) > 1)), Text(clean(text))
+                Text(name if number == 0 else "", style="dim"), Text("-" * (len(texts) > 1)), Text(printable(text))
             )
     return table

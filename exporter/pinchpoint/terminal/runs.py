@@ -15,7 +15,7 @@ from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.runs import RunState
 from pinchpoint.session.store import RunRecord
 from pinchpoint.terminal.comparison import bare_figure
-from pinchpoint.terminal.plain import clean
+from pinchpoint.text import printable
 
 __all__ = ["counted", "headline", "runs_table", "standing"]
 
@@ -43,10 +43,10 @@ def headline(state: RunState) -> str:
     """Return the score of a run, or else the main figure of its first phase that has one."""
     if state.scores:
         result = state.scores[-1]
-        return clean(f"score {bare_figure(result.value, result.unit)}{'' if state.valid else ' INVALID'}")
+        return printable(f"score {bare_figure(result.value, result.unit)}{'' if state.valid else ' INVALID'}")
     for mark in state.phases:
         if mark.results:
-            return clean(f"{mark.name} {bare_figure(mark.results[0].value, mark.results[0].unit)}")
+            return printable(f"{mark.name} {bare_figure(mark.results[0].value, mark.results[0].unit)}")
     return "-"
 
 
@@ -70,13 +70,13 @@ def runs_table(records: Sequence[RunRecord], width: int | None) -> Table:
         table.add_column("tags", overflow="fold")
     for record in records:
         marker = record.marker
-        tags = clean(" ".join(f"{key}={value}" for key, value in marker.tags.items() if key not in HIDDEN_TAGS))
+        tags = printable(" ".join(f"{key}={value}" for key, value in marker.tags.items() if key not in HIDDEN_TAGS))
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(marker.start))
         state = standing(record)
-        run = Text(clean(marker.run))
+        run = Text(printable(marker.run))
         table.add_row(
             *([run, Text(when)] if wide else [Text("\n").join([run, Text(f"{when}  {tags}".strip(), style="dim")])]),
-            Text(clean(marker.benchmark)),
+            Text(printable(marker.benchmark)),
             Text(str(len(marker.phases))),
             Text(headline(marker)),
             Text(state, style="red" if state in (State.FAILED, DIED) else ""),

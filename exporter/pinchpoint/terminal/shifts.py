@@ -16,7 +16,7 @@ from pinchpoint.diagnosis.knobs import Difference, Knobs, Origin
 from pinchpoint.diagnosis.marks import Bottleneck
 from pinchpoint.diagnosis.verdict import Kind
 from pinchpoint.runs import VerdictMark
-from pinchpoint.terminal.plain import clean
+from pinchpoint.text import printable
 
 __all__ = ["bottleneck_words", "difference_words", "move_words", "phase_name", "shift_parts"]
 
@@ -59,7 +59,7 @@ def phase_name(place: PhasePlace, *, named: bool) -> str:
     words.append(place.phase)
     if place.occurrence > 1:
         words.append(f"({place.occurrence})")
-    return clean(" ".join(words))
+    return printable(" ".join(words))
 
 
 def move_words(move: Move, *, named: bool) -> str:
@@ -87,8 +87,8 @@ def _words(mark: VerdictMark, *, blame: bool = True) -> str:
     ]
     named = " + ".join(limits)
     if mark.kind in NAMED and named:
-        return clean(named)
-    return clean(f"{mark.kind}: {named}" if named else mark.kind)
+        return printable(named)
+    return printable(f"{mark.kind}: {named}" if named else mark.kind)
 
 
 def difference_words(difference: Difference) -> str:
@@ -108,7 +108,7 @@ def difference_words(difference: Difference) -> str:
         remarks.append(f"all {len(hosts)} hosts")
     elif hosts:
         remarks.append(", ".join(hosts) if len(hosts) <= HOSTS else f"{len(hosts)} of {difference.among} hosts")
-    return clean(f"{words} ({'; '.join(remarks)})" if remarks else words)
+    return printable(f"{words} ({'; '.join(remarks)})" if remarks else words)
 
 
 def _values(values: Sequence[str]) -> str:

@@ -13,8 +13,8 @@ from rich.text import Text
 from pinchpoint.diagnosis.comparison import CLAIMS, Assessment, ComparedFigure, Comparison, RunGroup
 from pinchpoint.diagnosis.score import score_factors
 from pinchpoint.terminal.comparison import STYLES, bare_figure, notes, row_label, share
-from pinchpoint.terminal.plain import clean
 from pinchpoint.terminal.shifts import difference_words, move_words
+from pinchpoint.text import printable
 
 __all__ = ["story_parts"]
 
@@ -31,10 +31,10 @@ def story_parts(comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
     rows = [row for comparison in comparisons for row in comparison.rows]
     named = len({row.key.benchmark for row in rows}) > 1
     groups = [comparisons[0].base, *(comparison.other for comparison in comparisons)]
-    longest = min(LABEL_WIDTH, max(len(clean(group.label)) for group in groups))
+    longest = min(LABEL_WIDTH, max(len(printable(group.label)) for group in groups))
     first = comparisons[0].headline
     figure = f"  {_figure(first, base=True)}" if first is not None else ""
-    yield Text(f"{clean(groups[0].label):<{longest}}{figure}")
+    yield Text(f"{printable(groups[0].label):<{longest}}{figure}")
     yield from _details([("text", note) for note in _notes(groups[0])])
     for comparison in comparisons:
         yield _head(comparison, longest, named=named)
@@ -45,7 +45,7 @@ def story_parts(comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
 
 
 def _head(comparison: Comparison, longest: int, *, named: bool) -> Text:
-    label = f"{clean(comparison.other.label):<{longest}}"
+    label = f"{printable(comparison.other.label):<{longest}}"
     row = comparison.headline
     if row is None:
         counts = Counter(str(row.verdict) for row in comparison.rows)
@@ -61,7 +61,7 @@ def _head(comparison: Comparison, longest: int, *, named: bool) -> Text:
 
 def _figure(row: ComparedFigure, *, base: bool = False) -> str:
     figure = row.base if base else row.other
-    value = "-" if figure is None else clean(bare_figure(figure.mean, row.key.unit))
+    value = "-" if figure is None else printable(bare_figure(figure.mean, row.key.unit))
     return f"{value:>10}"
 
 
@@ -90,7 +90,7 @@ def _some(word: str, words: Sequence[str], between: str = ", ") -> Iterator[tupl
 
 
 def _notes(group: RunGroup) -> list[str]:
-    return [clean(settings.note) for settings in group.settings if settings.note]
+    return [printable(settings.note) for settings in group.settings if settings.note]
 
 
 def _details(lines: Sequence[tuple[str, str]] | Iterator[tuple[str, str]]) -> Iterator[RenderableType]:

@@ -32,6 +32,7 @@ from pinchpoint.diagnosis.usage import (
 from pinchpoint.diagnosis.verdict import Kind, Verdict
 from pinchpoint.figures import format_result
 from pinchpoint.terminal.comparison import bare_figure
+from pinchpoint.text import printable
 
 __all__ = ["Down", "HostView", "Picture", "View", "duration"]
 
@@ -243,9 +244,7 @@ class _Painter:
 
     def clean(self, text: str) -> str:
         """Return `text` without what the terminal can't show, would obey, or would write in another direction."""
-        text = text[:LONGEST]
-        if not text.isprintable():
-            text = "".join(c if c.isprintable() else "\ufffd" for c in text)
+        text = printable(text[:LONGEST])
         return text.encode("ascii", "replace").decode() if self._glyphs is ASCII else text
 
     def _line(self, *parts: tuple[str, str]) -> Text:

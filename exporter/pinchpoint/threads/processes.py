@@ -114,7 +114,7 @@ class Processes:
         """Pids of the processes of runs."""
         return self._benchmarks.keys()
 
-    def belongs(self, process: Process, cluster: str) -> None:
+    def assign_cluster(self, process: Process, cluster: str) -> None:
         """Say which cluster (fsid) a Ceph daemon belongs to.
 
         Where there are daemons of several, their owners get its first characters: two clusters both have an osd.0.

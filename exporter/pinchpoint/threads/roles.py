@@ -72,7 +72,7 @@ class ProcessRule(NamedTuple):
     kernel: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
     """What a thread is for.
 
@@ -137,7 +137,19 @@ class Roles:
             if found := role.pattern.fullmatch(comm):
                 return Match(role, tuple(group or "" for group in found.groups()))
         other = f"{class_.replace('-', '_')}_other"
-        return Match(Role(other, frozenset({class_}), re.compile(""), None, None, (), 1.0, fallback=True), ())
+        return Match(
+            Role(
+                name=other,
+                classes=frozenset({class_}),
+                pattern=re.compile(""),
+                owner=None,
+                unit=None,
+                serves=(),
+                threshold=1.0,
+                fallback=True,
+            ),
+            (),
+        )
 
 
 def load_roles(user_file: Path | None = None) -> Roles:
@@ -196,10 +208,15 @@ def _merge(files: list[tuple[_File, str]], default: float | None) -> Roles:
                 serves.setdefault(role.name, tuple(role.serves))
             roles.append(
                 Role(
-                    role.name, frozenset(role.in_), pattern, role.owner, role.unit, tuple(role.serves),
-                    thresholds.get(role.name, 1.0),
+                    name=role.name,
+                    classes=frozenset(role.in_),
+                    pattern=pattern,
+                    owner=role.owner,
+                    unit=role.unit,
+                    serves=tuple(role.serves),
+                    threshold=thresholds.get(role.name, 1.0),
                 )
-            )  # fmt: skip
+            )
     builtin = files[-1][0]
     names = builtin.resource.keys() | {role.name for role in roles}
     for file, origin in files:

@@ -42,7 +42,7 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 class Task:
     """One thread. The same object stands for it as long as it lives; a reused id is another object."""
 
-    __slots__ = ("born", "comm", "every", "tgid", "tid")
+    __slots__ = ("born", "comm", "sampled_every", "tgid", "tid")
 
     def __init__(self, tgid: int, tid: int, comm: str, born: float) -> None:
         self.tgid = tgid
@@ -50,8 +50,8 @@ class Task:
         self.comm = comm
         self.born = born
         """Monotonic time in seconds at which it was found."""
-        self.every = 1
-        """It is read at every that-many-th sample, where reading it costs anything."""
+        self.sampled_every = 1
+        """Samples from one read of it to the next, where reading it costs anything."""
 
 
 class _ProcfsTask(Task):
@@ -90,11 +90,11 @@ class TaskSource(Protocol):
     def follow(self, tgids: Iterable[int], now: float) -> None:
         """Follow the threads of these processes and of no others; newborn threads count from zero."""
 
-    def sample(self, now: float, *, every: bool = False) -> list[TaskUse]:
+    def sample(self, now: float, *, all_tasks: bool = False) -> list[TaskUse]:
         """Return the threads that ran or waited since the last call; `now` is a monotonic time in seconds.
 
-        A source may leave out threads whose turn it is not; with `every` it leaves out none. One that sees the whole
-        host also reports threads of processes that are not followed, if they used 5 % of the time or more.
+        A source may leave out threads whose turn it is not; with `all_tasks` it leaves out none. One that sees the
+        whole host also reports threads of processes that are not followed, if they used 5 % of the time or more.
         """
 
     def tasks(self) -> Iterable[Task]:
@@ -192,9 +192,9 @@ def born_within(procfs: str, task: str, seconds: float) -> bool:
 class ProcfsSource:
     """Threads of chosen processes, read from ``/proc/PID/task/TID/FILE``.
 
-    `period` says for a thread, by its process and name, at every how-many-th sample it is read: threads that can't be
-    full need not be read ten times a second. `settled` is for how many seconds a thread's name is read again. Without
-    `keep` each file is opened at each read.
+    `period` returns a thread's `Task.sampled_every`, by its process and name: threads that can't be full need not be
+    read ten times a second. `settled` is for how many seconds a thread's name is read again. Without `keep` each file
+    is opened at each read.
     """
 
     def __init__(
@@ -257,13 +257,13 @@ class ProcfsSource:
             if file is not None:
                 file.close()
             return None
-        task.every = self._period(tgid, task.comm)
+        task.sampled_every = self._period(tgid, task.comm)
         if self._followed_at is not None and born_within(self._procfs, path, now - self._followed_at):
             # All that it used is new. Another one only became interesting now: by an exec in an old process.
             task.raw, task.run, task.wait = b"", 0, 0
         return task
 
-    def sample(self, now: float, *, every: bool = False) -> list[TaskUse]:
+    def sample(self, now: float, *, all_tasks: bool = False) -> list[TaskUse]:
         """Return what changed since the last call, of the threads that are due or of all."""
         used: list[TaskUse] = []
         self._turn += 1
@@ -271,7 +271,7 @@ class ProcfsSource:
         for tasks in self._tasks.values():
             gone = None
             for task in tasks.values():
-                if task.every > 1 and not every and (turn + task.tid) % task.every:
+                if task.sampled_every > 1 and not all_tasks and (turn + task.tid) % task.sampled_every:
                     continue
                 try:
                     raw = task.file.read()
@@ -301,7 +301,7 @@ class ProcfsSource:
             return
         if comm != task.comm:
             task.comm = comm
-            task.every = self._period(task.tgid, comm)
+            task.sampled_every = self._period(task.tgid, comm)
 
     def tasks(self) -> Iterable[Task]:
         """Return every thread that is followed."""

@@ -47,7 +47,7 @@ class WorkSource(Protocol):
         """Release everything."""
 
 
-class _Worker:
+class _Kworker:
     """One worker: its kept files, its totals at the last sample, and its name then."""
 
     __slots__ = ("comm", "name", "raw", "run", "times", "wait", "work")
@@ -83,7 +83,7 @@ class CommSource:
         self.reason = reason
         self._procfs = procfs
         self._processes = processes
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[int, _Kworker] = {}
         self._times: Times | None = None
         self._generation = -1
         self._followed = float("nan")
@@ -126,7 +126,7 @@ class CommSource:
         for pid in sorted(pids - self._workers.keys()):
             directory = f"{procfs}/{pid}"
             try:
-                worker = self._workers[pid] = _Worker(directory, times)
+                worker = self._workers[pid] = _Kworker(directory, times)
             except (OSError, FormatError):
                 continue
             if born_within(procfs, directory, now - self._followed):

@@ -112,7 +112,7 @@ def parked_shares(span: float, requests: float, looks: int, active: int) -> dict
     return {"mds": mds, "osd": osd}
 
 
-@dataclass
+@dataclass(kw_only=True)
 class MountUse:
     """What happened on a FUSE mount of CephFS in a window."""
 
@@ -136,17 +136,17 @@ class MountUse:
     def __add__(self, other: MountUse) -> MountUse:
         """Return both together."""
         return MountUse(
-            self.waited + other.waited,
-            self.span + other.span,
-            self.requests + other.requests,
-            self.data + other.data,
-            self.blocked + other.blocked,
-            self.looks + other.looks,
-            self.active + other.active,
-            self.workers + other.workers,
-            self.working + other.working,
-            other.stuck,
-            other.blind,
+            waited=self.waited + other.waited,
+            span=self.span + other.span,
+            requests=self.requests + other.requests,
+            data=self.data + other.data,
+            blocked=self.blocked + other.blocked,
+            looks=self.looks + other.looks,
+            active=self.active + other.active,
+            workers=self.workers + other.workers,
+            working=self.working + other.working,
+            stuck=other.stuck,
+            blind=other.blind,
         )
 
 

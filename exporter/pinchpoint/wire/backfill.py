@@ -27,7 +27,7 @@ WIDTH = 2
 """Numbers that a sample consists of: its time and its value."""
 
 
-class _Series:
+class _SeriesSamples:
     """The samples of one series: pieces that are in the file, and what came since."""
 
     __slots__ = ("held", "last", "pieces")
@@ -45,7 +45,7 @@ class Backfill:
     def __init__(self) -> None:
         """Open the temporary file. Raises OSError."""
         self._file: IO[bytes] = TemporaryFile("w+b", buffering=0)  # noqa: SIM115 - it is closed by __exit__
-        self._families: dict[str, dict[tuple[str, Labels], _Series]] = {}
+        self._families: dict[str, dict[tuple[str, Labels], _SeriesSamples]] = {}
         self._held = 0
         self.samples = 0
         """Samples that the text will have."""
@@ -71,7 +71,7 @@ class Backfill:
                 for labels, given in values.items():
                     value = given + later
                     if (series := family.get((host, labels))) is None:
-                        series = family[host, labels] = _Series()
+                        series = family[host, labels] = _SeriesSamples()
                     if now > series.last:
                         series.last = now
                         series.held.extend((now, value))
@@ -112,7 +112,7 @@ class Backfill:
                     )
         yield "# EOF\n"
 
-    def _pieces(self, series: _Series) -> Iterator[array[float]]:
+    def _pieces(self, series: _SeriesSamples) -> Iterator[array[float]]:
         for offset, length in series.pieces:
             self._file.seek(offset)
             piece = array("d")
