@@ -22,11 +22,11 @@ def source_sampler(kind: str) -> Callable[[], int]:
     It does so as some time after its start, when it takes threads to have their final names.
     """
     from pinchpoint.bpf.choice import choose_source
-    from pinchpoint.threads.task_source import SETTLED, raise_file_limit
+    from pinchpoint.threads.task_source import NAME_SETTLED_SECONDS, raise_file_limit
 
     limit = raise_file_limit()
     source = choose_source(PROC, lambda tgid, comm: 1, kind)
-    source.follow([int(name) for name in os.listdir(PROC) if name.isdigit()], time.monotonic() - SETTLED)
+    source.follow([int(name) for name in os.listdir(PROC) if name.isdigit()], time.monotonic() - NAME_SETTLED_SECONDS)
     if kind == "kept" and len(list(source.tasks())) > limit:
         sys.exit("too few files may be open")
     return lambda: len(source.sample(time.monotonic(), all_tasks=True))

@@ -30,7 +30,7 @@ from pinchpoint.bpf.libbpf import OBJECTS, BpfError, Loaded, load
 from pinchpoint.build import build_host
 from pinchpoint.config import Config
 from pinchpoint.host.procfs import read_bytes
-from pinchpoint.probes.waits import NAMED, Waits
+from pinchpoint.probes.waits import CEPH_NAME_SETTLED_SECONDS, Waits
 from pinchpoint.threads.kernel_stacks import StackFile
 from pinchpoint.threads.task_source import ProcfsSource, raise_file_limit
 from pinchpoint.waits.stack_rules import Stacks, load_waits, parse_stack
@@ -39,7 +39,7 @@ from workload import EVERY_SAMPLE, Group, running
 PROC = Path("/proc")
 THREADS = (1, 8, 32, 256, 1000)
 INTERVAL = 0.1
-BEGUN = NAMED + 1.0
+BEGUN = CEPH_NAME_SETTLED_SECONDS + 1.0
 """Seconds until threads have their final names and the probe was told which run the processes belong to: both are asked
 for again and again until then."""
 THREAD = struct.Struct("=IiQQ512x")
@@ -153,7 +153,7 @@ def costs(found: BpfStacks, pid: int, seconds: float) -> dict[str, float]:
     config.path.runs = os.devnull  # no directory of markers
     probe = Waits(build_host(config))
     rules = load_waits()
-    source, stacks, others = ProcfsSource(PROC, settled=NAMED), Stacks(rules), Stacks(rules)
+    source, stacks, others = ProcfsSource(PROC, settled=CEPH_NAME_SETTLED_SECONDS), Stacks(rules), Stacks(rules)
     source.follow([pid], time.monotonic())
     files = {task.tid: StackFile(f"{PROC}/{pid}/task/{task.tid}") for task in source.tasks()}
     found.follow(list(files))

@@ -13,7 +13,7 @@ import click
 import pytest
 
 from pinchpoint.cli import COMMANDS, main
-from pinchpoint.diagnosis.verdict import LEAD
+from pinchpoint.diagnosis.verdict import MIN_LEAD_BLAME
 from pinchpoint.metrics import EXPORTER, JUDGE
 from pinchpoint.model import MetricKind
 from pinchpoint.probes import PROBES
@@ -102,7 +102,7 @@ def test_the_worked_example_of_the_verdict_is_what_the_code_says() -> None:
     (_, program), (_, output) = BLOCK.findall(example)
     ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     prose = BLOCK.sub("", example)
-    quota, border = "20", f"{LEAD * 100:.0f}"
+    quota, border = "20", f"{MIN_LEAD_BLAME * 100:.0f}"
 
     assert ran.stdout == output
     assert set(re.findall(r"(\d+) %", prose)) - set(re.findall(r"(\d+)%", output)) == {quota, border}

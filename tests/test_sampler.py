@@ -18,7 +18,7 @@ from pinchpoint.build import local_sampler
 from pinchpoint.metrics import EXPORTER, PROBE_SUCCESS
 from pinchpoint.model import Metric, Point, Snapshot
 from pinchpoint.probes import Host, NotPresent, Probe
-from pinchpoint.sampler import POINTS_TIMEOUT, Sampler, raise_priority
+from pinchpoint.sampler import POINTS_TIMEOUT_SECONDS, Sampler, raise_priority
 from pinchpoint.wire.recording import Recorder, read_recording
 from polling import until
 
@@ -291,11 +291,11 @@ def test_probes_that_hang_make_only_themselves_blind(machine: Machine, hanging: 
         assert until(10, lambda: all(probe.times for probe in hanging))
         before = len(good.times), len(fast.times)
         assert until(10, lambda: len(good.times) > before[0] + 10 and len(fast.times) > before[1] + 10, 0.01)
-        time.sleep(POINTS_TIMEOUT)
+        time.sleep(POINTS_TIMEOUT_SECONDS)
         watch = Stopwatch()
         snapshot = Snapshot.of(0, sampler.points())
 
-        assert watch.tick() < len(hanging) * POINTS_TIMEOUT
+        assert watch.tick() < len(hanging) * POINTS_TIMEOUT_SECONDS
         for probe in hanging:
             assert snapshot.value("pinchpoint_probe_success", probe=probe.name) == 0
             assert snapshot.value("test_value", probe=probe.name) is None

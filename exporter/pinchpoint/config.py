@@ -11,7 +11,7 @@ from pinchpoint.tomlfile import ConfigError, read_toml
 
 __all__ = ["LOG_LEVELS", "Config", "ConfigError", "check_config", "load_config", "phase_pattern"]
 
-FASTEST, SLOWEST = 0.02, 10.0
+MIN_SAMPLE_INTERVAL_SECONDS, MAX_SAMPLE_INTERVAL_SECONDS = 0.02, 10.0
 """Bounds of the sampling interval in seconds."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -88,8 +88,9 @@ def check_config(config: Config, origin: str) -> None:
     from pinchpoint.probes import PROBES, kworkers
     from pinchpoint.wire.http import AddressError, parse_address
 
-    if not FASTEST <= config.sample_interval <= SLOWEST:
-        raise ConfigError(f"{origin}: sample-interval: must be {FASTEST:g} to {SLOWEST:g} seconds")
+    if not MIN_SAMPLE_INTERVAL_SECONDS <= config.sample_interval <= MAX_SAMPLE_INTERVAL_SECONDS:
+        bounds = f"{MIN_SAMPLE_INTERVAL_SECONDS:g} to {MAX_SAMPLE_INTERVAL_SECONDS:g} seconds"
+        raise ConfigError(f"{origin}: sample-interval: must be {bounds}")
     if config.task_source not in tasksources.SOURCES:
         raise ConfigError(f"{origin}: task-source: must be one of {', '.join(tasksources.SOURCES)}")
     if config.kworker_source not in kworkers.SOURCES:

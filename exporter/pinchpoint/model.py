@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-__all__ = ["STALE", "THIS_HOST", "Labels", "Metric", "MetricKind", "Point", "Snapshot", "Snapshots", "time_of"]
+__all__ = ["STALE_SECONDS", "THIS_HOST", "Labels", "Metric", "MetricKind", "Point", "Snapshot", "Snapshots", "time_of"]
 
 Labels = tuple[tuple[str, str], ...]
 """Label pairs sorted by name: the identity of a series among those of one metric."""
@@ -45,7 +45,7 @@ class Point(NamedTuple):
     value: float
 
 
-STALE = 5.0
+STALE_SECONDS = 5.0
 """Seconds for which a host that gives no answer stands as it was last seen: several scrapes at the usual interval."""
 
 
@@ -60,7 +60,7 @@ class Snapshot:
     time: float
     """Unix time in seconds."""
     values: Mapping[str, Mapping[Labels, float]] = field(default_factory=dict)
-    lasts: float = STALE
+    lasts: float = STALE_SECONDS
     """Seconds for which it stands where no newer one comes; longer where they come rarely."""
 
     @classmethod

@@ -11,11 +11,20 @@ import math
 import re
 from importlib import resources
 
-__all__ = ["FASTEST", "JOB", "PAGES", "RUNBOOKS", "SLOWEST", "ScrapePace", "files", "rules"]
+__all__ = [
+    "JOB",
+    "MAX_SCRAPE_INTERVAL_SECONDS",
+    "MIN_SCRAPE_INTERVAL_SECONDS",
+    "PAGES",
+    "RUNBOOKS",
+    "ScrapePace",
+    "files",
+    "rules",
+]
 
-FASTEST, SLOWEST = 1, 60
+MIN_SCRAPE_INTERVAL_SECONDS, MAX_SCRAPE_INTERVAL_SECONDS = 1, 60
 """Seconds between two scrapes that rules can be made for: with more, a window of four is longer than most phases."""
-DEFAULT = 2
+DEFAULT_SCRAPE_INTERVAL_SECONDS = 2
 """Seconds between two scrapes that the files are written for."""
 JOB = "pinchpoint"
 """The label ``job`` of the exporters in them."""
@@ -23,13 +32,13 @@ PAGES = "http://127.0.0.1:9749/"
 """Where runbooks and documentation are read: the judge of the local stack serves them."""
 RUNBOOKS = f"{PAGES}runbooks/"
 """Begins the address of a runbook, which is called as its alert, with .md behind."""
-WINDOW = 15
+WINDOW_SECONDS = 15
 """Seconds of the window in which most of them look."""
-SAMPLES = 4
+MIN_WINDOW_SCRAPES = 4
 """Scrapes that a window has at least: `rate` needs two, and one may be lost."""
-BRIDGED = 2
+MIN_BRIDGE_SCRAPES = 2
 """Scrapes that a shorter window has, which only bridges the gap between two phases."""
-LEAST_SHARE = 0.4
+MIN_SCRAPED_SHARE = 0.4
 """Share of the scrapes that were due in a minute (or ten intervals) under which ScrapeTooSlow speaks."""
 
 ENDING = ".yml"
@@ -48,9 +57,9 @@ class ScrapePace:
 
     def window(self, seconds: int) -> int:
         """Return how long a window has to be, in seconds, that is so long at the default pace."""
-        if self.seconds <= DEFAULT:
+        if self.seconds <= DEFAULT_SCRAPE_INTERVAL_SECONDS:
             return seconds
-        return max(seconds, (SAMPLES if seconds >= WINDOW else BRIDGED) * self.seconds)
+        return max(seconds, (MIN_WINDOW_SCRAPES if seconds >= WINDOW_SECONDS else MIN_BRIDGE_SCRAPES) * self.seconds)
 
     @property
     def counted(self) -> int:
@@ -60,7 +69,7 @@ class ScrapePace:
     @property
     def least(self) -> int:
         """Scrapes that are enough in that time."""
-        return math.ceil(LEAST_SHARE * self.counted / self.seconds)
+        return math.ceil(MIN_SCRAPED_SHARE * self.counted / self.seconds)
 
 
 def files() -> dict[str, str]:
@@ -75,7 +84,7 @@ def _own_anchors(name: str, text: str) -> str:
     return re.sub(r"(?m)^( *\w+: [&*])(\w+)\b", rf"\g<1>{name}_\g<2>", text)
 
 
-def rules(seconds: int = DEFAULT, job: str = JOB, runbooks: str = RUNBOOKS) -> str:
+def rules(seconds: int = DEFAULT_SCRAPE_INTERVAL_SECONDS, job: str = JOB, runbooks: str = RUNBOOKS) -> str:
     """Return all rules as one file, for a scrape every so many seconds.
 
     `job` is what the exporters' is called in Prometheus. `runbooks` begins the addresses of runbooks: that of a judge
@@ -87,7 +96,7 @@ def rules(seconds: int = DEFAULT, job: str = JOB, runbooks: str = RUNBOOKS) -> s
 
 
 def _made(text: str, pace: ScrapePace, job: str, runbooks: str) -> str:
-    if pace.seconds != DEFAULT:
+    if pace.seconds != DEFAULT_SCRAPE_INTERVAL_SECONDS:
         text = SLOW.sub(f'count_over_time(up{{job="{JOB}"}}[{pace.counted}s]) < {pace.least}', text)
         text = SLOW_WORDS.sub(lambda found: _slow_words(pace, found[1]), text)
     text = RANGE.sub(lambda found: _range(pace, int(found[1]) * (60 if found[2] == "m" else 1), found[0]), text)
@@ -106,5 +115,5 @@ def _range(pace: ScrapePace, seconds: int, found: str) -> str:
 def _slow_words(pace: ScrapePace, indent: str) -> str:
     return (
         f"in the last {pace.counted} s. The rules look at windows\n"
-        f"{indent}of {pace.window(WINDOW)} s and are made for a scrape every {pace.seconds} s."
+        f"{indent}of {pace.window(WINDOW_SECONDS)} s and are made for a scrape every {pace.seconds} s."
     )

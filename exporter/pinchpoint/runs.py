@@ -11,19 +11,19 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-__all__ = ["LARGEST", "LATEST", "LimitMark", "PhaseMark", "Result", "RunState", "VerdictMark", "run_id"]
+__all__ = ["MAX_FIGURE", "MAX_TIME_SECONDS", "LimitMark", "PhaseMark", "Result", "RunState", "VerdictMark", "run_id"]
 
-NAME_LIMIT = 48
+MAX_RUN_NAME_CHARACTERS = 48
 """Longest name in a run's id, in characters."""
 
-LATEST = 2.0**37
+MAX_TIME_SECONDS = 2.0**37
 """Unix seconds (in the year 6325) and seconds beyond which nothing is a time: dates can still be made of all below."""
-LARGEST = 2.0**63
+MAX_FIGURE = 2.0**63
 """Beyond this nothing is a figure: it is 8 EiB/s."""
 
 # JSON has integers of any length, and any user may write a marker: what is read holds in a float, and in a date.
-Time = Annotated[float, Meta(ge=0.0, le=LATEST)]
-Figure = Annotated[float, Meta(ge=0.0, le=LARGEST)]
+Time = Annotated[float, Meta(ge=0.0, le=MAX_TIME_SECONDS)]
+Figure = Annotated[float, Meta(ge=0.0, le=MAX_FIGURE)]
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Count = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
 Pid = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
@@ -119,5 +119,8 @@ class RunState(msgspec.Struct):
 
 def run_id(name: str | None, command: Sequence[str], now: float) -> str:
     """Return a run's id: its start in UTC and its name, in characters that are safe in a path and a label."""
-    word = re.sub(r"[^A-Za-z0-9._-]+", "-", name or os.path.basename(command[0])).strip("-.")[:NAME_LIMIT] or "run"
+    word = (
+        re.sub(r"[^A-Za-z0-9._-]+", "-", name or os.path.basename(command[0])).strip("-.")[:MAX_RUN_NAME_CHARACTERS]
+        or "run"
+    )
     return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}-{word}"

@@ -35,19 +35,19 @@ from pinchpoint.wire.sampletext import can_be_written
 
 __all__ = ["Sampler", "raise_priority"]
 
-POINTS_TIMEOUT = 0.5
+POINTS_TIMEOUT_SECONDS = 0.5
 """Seconds that a probe may be at a sample while an exposition waits for it."""
-STOP_TIMEOUT = 0.3
+STOP_TIMEOUT_SECONDS = 0.3
 """Seconds for which `stop` waits for samples that are under way."""
-PATIENCE = 0.25
+MAX_BLOCKING_SECONDS = 0.25
 """Seconds that one sample may block its thread before the other probes move to a new one. Checked at this
 interval, so at worst after twice as long."""
-BEHIND = 0.004
+THREAD_OFFSET_SECONDS = 0.004
 """Seconds by which other threads sample later than the fast one, and each later than the last.
 
 At once they would hand the interpreter's lock to and fro at each read; much later the CPU's caches would be cold.
 """
-LOG_AGAIN = 300.0
+LOG_AGAIN_SECONDS = 300.0
 """Seconds after which a failure that goes on is logged again."""
 
 log = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class Sampler:
         lanes = [("sampler", fast), *((f"probe-{entry.probe.name}"[:15], [entry]) for entry in urgent)]
         for place, (name, entries) in enumerate([*lanes, ("probes", shared)]):
             if entries:
-                self._begin(name, self._run, _Lane(entries), place * BEHIND)
+                self._begin(name, self._run, _Lane(entries), place * THREAD_OFFSET_SECONDS)
 
     def _begin(self, name: str, target: Callable[..., None], *arguments: object) -> None:
         thread = Thread(target=target, args=arguments, name=name, daemon=True)
@@ -132,7 +132,7 @@ class Sampler:
     def stop(self) -> None:
         """End the threads; one that hangs in the kernel is left behind, it ends with the process."""
         self._stop.set()
-        deadline = time.monotonic() + STOP_TIMEOUT
+        deadline = time.monotonic() + STOP_TIMEOUT_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         for entry in self._entries:
@@ -155,10 +155,10 @@ class Sampler:
 
     def _watch(self, lane: _Lane) -> None:
         """Give a lane to a probe that hangs, and a new one to the others."""
-        while not self._stop.wait(PATIENCE):
+        while not self._stop.wait(MAX_BLOCKING_SECONDS):
             with lane.lock:
                 now = self._clock()
-                hangs = [entry for entry in lane.entries if now - entry.began >= PATIENCE]
+                hangs = [entry for entry in lane.entries if now - entry.began >= MAX_BLOCKING_SECONDS]
                 if hangs:
                     others = _Lane([entry for entry in lane.entries if entry not in hangs])
                     lane.entries = hangs
@@ -208,7 +208,7 @@ class Sampler:
         entry.duration = self._clock() - now
 
     def _note(self, entry: _Entry, now: float, message: str, level: int) -> None:
-        if message != entry.error or now - entry.logged >= LOG_AGAIN:
+        if message != entry.error or now - entry.logged >= LOG_AGAIN_SECONDS:
             entry.error, entry.logged = message, now
             log.log(level, "probe %s: %s", entry.probe.name, message)
 
@@ -222,7 +222,7 @@ class Sampler:
         for entry in self._entries:
             name = entry.probe.name
             # However many probes hang: none is waited for that has been at its sample for longer already.
-            idle = entry.lock.acquire(timeout=max(0.0, POINTS_TIMEOUT - max(0.0, self._clock() - entry.began)))
+            idle = entry.lock.acquire(timeout=max(0.0, POINTS_TIMEOUT_SECONDS - max(0.0, self._clock() - entry.began)))
             # Not before: a first sample that was waited for would be a failure that has worked.
             success = entry.success
             try:

@@ -8,10 +8,10 @@ import pytest
 from machine import Machine, stat_line
 from pinchpoint.benchmarks.base import Sight
 from pinchpoint.benchmarks.detector import (
-    EVERYDAY_LIMIT,
-    FOLLOWED_LIMIT,
-    OWNER_LIMIT,
-    UNREAPED,
+    MAX_FOLLOWED,
+    MAX_FOLLOWED_EVERYDAY,
+    MAX_FOLLOWED_PER_USER,
+    MAX_UNREAPED_SECONDS,
     Detector,
     Followed,
     merged,
@@ -382,7 +382,7 @@ def test_a_process_that_ended_and_stays_a_zombie_is_over(
     detector.look(machine.tree(), 0.0, 100.0)
     zombie(machine, 10, "toy", status)
     detector.look(machine.tree(), 1.0, 101.0)
-    detector.look(machine.tree(), 1.0 + UNREAPED, 101.0 + UNREAPED)
+    detector.look(machine.tree(), 1.0 + MAX_UNREAPED_SECONDS, 101.0 + MAX_UNREAPED_SECONDS)
     detector.look(machine.tree(), 9.0, 109.0)
 
     assert [found.timeline.state for found in detector.followed] == [state]
@@ -407,38 +407,40 @@ def test_one_user_can_not_hide_the_benchmarks_of_another(
     machine: Machine, detector: Detector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owners(monkeypatch)
-    for pid in range(100, 100 + 2 * FOLLOWED_LIMIT):
+    for pid in range(100, 100 + 2 * MAX_FOLLOWED):
         machine.process(pid, "toy", argv=("toy", "write"))
     machine.process(1000, "toy", argv=("toy", "write"))
     detector.look(machine.tree(), 0.0, 100.0)
 
-    assert [found.pid for found in detector.followed if found.owner == 1] == list(range(100, 100 + OWNER_LIMIT))
+    assert [found.pid for found in detector.followed if found.owner == 1] == list(
+        range(100, 100 + MAX_FOLLOWED_PER_USER)
+    )
     assert [found.pid for found in detector.followed if found.owner == 2] == [1000]
 
 
 def test_a_benchmark_for_which_there_was_no_room_is_followed_when_there_is(
     machine: Machine, detector: Detector
 ) -> None:
-    for pid in range(100, 101 + OWNER_LIMIT):
+    for pid in range(100, 101 + MAX_FOLLOWED_PER_USER):
         machine.process(pid, "toy", argv=("toy", "write"))
     for second in range(30):
         detector.look(machine.tree(), float(second), 100.0 + second)
     machine.end(100)
     detector.look(machine.tree(), 30.0, 130.0)
 
-    assert detector.followed[-1].pid == 100 + OWNER_LIMIT
+    assert detector.followed[-1].pid == 100 + MAX_FOLLOWED_PER_USER
 
 
 def test_programs_of_every_day_leave_room_for_others(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Tree, "owner", lambda tree, pid: pid)
     monkeypatch.setattr(Bad, "everyday", True)
-    for pid in range(100, 100 + 2 * FOLLOWED_LIMIT):
+    for pid in range(100, 100 + 2 * MAX_FOLLOWED):
         machine.process(pid, "bad", argv=("bad", "write"))
     machine.process(1000, "toy", argv=("toy", "write"))
     detector = Detector([Bad, Toy], watch=None)
     detector.look(machine.tree(), 0.0, 100.0)
 
-    assert sum(found.kind is Bad for found in detector.followed) == EVERYDAY_LIMIT
+    assert sum(found.kind is Bad for found in detector.followed) == MAX_FOLLOWED_EVERYDAY
     assert detector.followed[-1].pid == 1000
 
 
@@ -446,7 +448,7 @@ def test_when_looks_cost_too_much_each_benchmark_has_its_turn(
     machine: Machine, detector: Detector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spent = iter(range(1000))
-    monkeypatch.setattr("pinchpoint.benchmarks.detector.SHARE", 1.0)
+    monkeypatch.setattr("pinchpoint.benchmarks.detector.MAX_LOOK_CPU_SECONDS", 1.0)
     monkeypatch.setattr("time.thread_time", lambda: float(next(spent)))
     for pid in (10, 20, 30):
         machine.process(pid, "toy", argv=("toy", "write"))
@@ -467,7 +469,7 @@ def test_of_many_that_end_at_once_what_is_left_is_read_at_the_next_looks(
         machine.process(pid, "toy", argv=("toy", "write"))
     detector.look(machine.tree(), 0.0, 100.0)
     spent = iter(range(1000))
-    monkeypatch.setattr("pinchpoint.benchmarks.detector.SHARE", 1.0)
+    monkeypatch.setattr("pinchpoint.benchmarks.detector.MAX_LOOK_CPU_SECONDS", 1.0)
     monkeypatch.setattr("time.thread_time", lambda: float(next(spent)))
     ended = []
     for pid in (10, 20, 30):

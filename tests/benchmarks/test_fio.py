@@ -16,9 +16,9 @@ from linear import costs_more_than_its_length
 from pinchpoint.benchmarks.base import Sight
 from pinchpoint.benchmarks.events import Completed, Ended, PhaseSource, Rate, RunBegan, State
 from pinchpoint.benchmarks.fio import (
-    JOB_LIMIT,
-    OPTION_LIMIT,
-    TEXT_LIMIT,
+    MAX_JOB_FILES_CHARACTERS,
+    MAX_JOBS,
+    MAX_OPTION_CHARACTERS,
     Fio,
     JobGroup,
     parse_job_file,
@@ -427,10 +427,12 @@ def test_a_job_file_takes_no_longer_than_it_is_long(part: str) -> None:
 
 
 def test_of_an_option_no_more_is_read_than_fio_takes() -> None:
-    (job,) = parse_job_file(f"[a]\nfilename={'/' + 'x' * OPTION_LIMIT}${{X}}\n", variable=lambda name: "y" * 10**6)
+    (job,) = parse_job_file(
+        f"[a]\nfilename={'/' + 'x' * MAX_OPTION_CHARACTERS}${{X}}\n", variable=lambda name: "y" * 10**6
+    )
     (long,) = parse_job_file("[a]\nfilename=${X}${X}\n", variable=lambda name: "y" * 10**6)
 
-    assert len(job.files[0]) == len(long.files[0]) == OPTION_LIMIT
+    assert len(job.files[0]) == len(long.files[0]) == MAX_OPTION_CHARACTERS
     assert "y" not in job.files[0]
 
 
@@ -445,17 +447,17 @@ def test_a_variable_that_many_jobs_inherit_is_read_once() -> None:
 
 
 def test_more_jobs_than_fio_takes_are_no_plan() -> None:
-    sections, files = "[a]\n" * JOB_LIMIT, ("jobs", "more")
+    sections, files = "[a]\n" * MAX_JOBS, ("jobs", "more")
 
-    assert len(parse_job_file(sections)) == JOB_LIMIT
+    assert len(parse_job_file(sections)) == MAX_JOBS
     assert parse_job_file(sections + "[a]\n") == []
     assert groups(*files, files={"jobs": sections, "more": ""}) == []
     assert groups(*files, files={"jobs": sections, "more": "[b]\n"}) == []
-    assert groups(*(["--name=a"] * (JOB_LIMIT + 1))) == []
+    assert groups(*(["--name=a"] * (MAX_JOBS + 1))) == []
 
 
 def test_job_files_that_are_too_long_together_are_no_plan() -> None:
-    text = "[a]\n" + "#" * (TEXT_LIMIT // 2)
+    text = "[a]\n" + "#" * (MAX_JOB_FILES_CHARACTERS // 2)
 
     assert len(groups("jobs", files={"jobs": text})) == 1
     assert groups("jobs", "jobs", files={"jobs": text}) == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from machine import Machine
 from patience import Deadline
-from pinchpoint.benchmarks.markers import KEEP_ENDED, MARKER_LIMIT, RUN_LIMIT, Marker, RunDirectory
+from pinchpoint.benchmarks.markers import KEEP_ENDED_SECONDS, MAX_EXPORTED_RUNS, MAX_MARKER_BYTES, Marker, RunDirectory
 from pinchpoint.benchmarks.markers import default_run_directory as default
 from pinchpoint.runs import LimitMark, PhaseMark, Result, VerdictMark
 
@@ -151,7 +151,7 @@ def test_a_run_id_that_is_a_path_is_not_written(runs: RunDirectory, run: str) ->
 
 
 def test_markers_of_runs_that_are_shown_no_more_are_removed(runs: RunDirectory) -> None:
-    runs.write(marker("old", end=NOW - KEEP_ENDED))
+    runs.write(marker("old", end=NOW - KEEP_ENDED_SECONDS))
     runs.write(marker("new", end=NOW - 1))
     (runs.path / "notes.txt").write_text("somebody's own")
     runs.prune(NOW)
@@ -164,23 +164,23 @@ def test_a_run_that_died_is_shown_for_a_quarter_of_an_hour_after_it_last_wrote(r
     runs.write(marker(pid=2**22 + 1))
     os.utime(runs.path / "r.json", (NOW, NOW))
 
-    assert names(runs, NOW + KEEP_ENDED - 1) == ["r"]
-    assert names(runs, NOW + KEEP_ENDED) == []
+    assert names(runs, NOW + KEEP_ENDED_SECONDS - 1) == ["r"]
+    assert names(runs, NOW + KEEP_ENDED_SECONDS) == []
 
 
 def test_the_newest_runs_come_first_and_old_ones_beyond_the_limit_not_at_all(runs: RunDirectory) -> None:
-    for index in range(2 * RUN_LIMIT):
+    for index in range(2 * MAX_EXPORTED_RUNS):
         runs.write(marker(f"run-{index:02}", start=NOW + index))
 
-    assert names(runs) == [f"run-{index:02}" for index in reversed(range(RUN_LIMIT, 2 * RUN_LIMIT))]
+    assert names(runs) == [f"run-{index:02}" for index in reversed(range(MAX_EXPORTED_RUNS, 2 * MAX_EXPORTED_RUNS))]
 
 
 def test_a_run_that_goes_on_is_not_forgotten_for_newer_ones_that_have_ended(runs: RunDirectory) -> None:
     runs.write(marker("long", start=NOW))
-    for index in range(2 * RUN_LIMIT):
+    for index in range(2 * MAX_EXPORTED_RUNS):
         runs.write(marker(f"short-{index:02}", start=NOW + index, end=NOW + index))
 
-    assert names(runs)[:2] == ["long", f"short-{2 * RUN_LIMIT - 1:02}"]
+    assert names(runs)[:2] == ["long", f"short-{2 * MAX_EXPORTED_RUNS - 1:02}"]
 
 
 def test_a_long_run_that_has_just_ended_comes_before_a_short_one_that_began_and_ended_meanwhile(
@@ -195,8 +195,8 @@ def test_a_long_run_that_has_just_ended_comes_before_a_short_one_that_began_and_
 def test_an_ended_run_is_shown_for_a_quarter_of_an_hour(runs: RunDirectory) -> None:
     runs.write(marker(end=NOW))
 
-    assert names(runs, NOW + KEEP_ENDED - 1) == ["r"]
-    assert names(runs, NOW + KEEP_ENDED) == []
+    assert names(runs, NOW + KEEP_ENDED_SECONDS - 1) == ["r"]
+    assert names(runs, NOW + KEEP_ENDED_SECONDS) == []
 
 
 def test_a_changed_marker_is_read_again_and_an_unchanged_one_is_not(runs: RunDirectory) -> None:
@@ -226,7 +226,7 @@ def test_a_changed_marker_is_read_again_and_an_unchanged_one_is_not(runs: RunDir
         as_json("hostile", phases=[{"name": 1}]),
         as_json("../../etc/cron.d/hostile"),
         as_json("other"),
-        as_json("hostile") + " " * MARKER_LIMIT,
+        as_json("hostile") + " " * MAX_MARKER_BYTES,
         as_json("hostile").replace("fio", "\\ud800"),
     ],
     ids=lambda content: repr(content)[:30],
@@ -297,7 +297,7 @@ def test_a_run_that_says_it_ended_in_the_future_is_not_shown_for_ever(runs: RunD
     written = file.stat().st_ctime
 
     assert sorted(names(runs, written)) == ["died", "hostile"]
-    assert names(runs, written + KEEP_ENDED + 1) == []
+    assert names(runs, written + KEEP_ENDED_SECONDS + 1) == []
 
 
 def test_only_regular_files_are_opened(runs: RunDirectory, tmp_path: Path) -> None:

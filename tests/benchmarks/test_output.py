@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from pinchpoint.benchmarks import output
 from pinchpoint.benchmarks.events import Began, Event, Failed
-from pinchpoint.benchmarks.output import DOCUMENT_LIMIT, LINE_LIMIT, Documents, Lines, OutputReader, number, text
+from pinchpoint.benchmarks.output import (
+    MAX_DOCUMENT_CHARACTERS,
+    MAX_LINE_BYTES,
+    Documents,
+    Lines,
+    OutputReader,
+    number,
+    text,
+)
 
 
 def pieces(data: bytes, cuts: Iterable[int]) -> Iterator[bytes]:
@@ -58,7 +66,7 @@ def test_what_is_not_text_is_replaced_and_a_no_break_space_is_a_space() -> None:
 
 
 def test_a_long_line_is_cut_off_and_the_next_one_is_whole() -> None:
-    assert [len(line) for line in lines(b"x" * (LINE_LIMIT + 5) + b"\nabc\n")] == [LINE_LIMIT, 3]
+    assert [len(line) for line in lines(b"x" * (MAX_LINE_BYTES + 5) + b"\nabc\n")] == [MAX_LINE_BYTES, 3]
 
 
 @given(data=st.text("a\n\r\xa0é€\U0001f600").map(str.encode) | st.binary(), cuts=st.lists(st.integers(0, 1000)))
@@ -97,7 +105,7 @@ def test_a_document_nested_without_end_is_left_out() -> None:
 def test_a_document_that_never_ends_is_dropped() -> None:
     reader = Documents()
     row = '"x": ' + '"y' * 500
-    for line in ["{", *[row] * (DOCUMENT_LIMIT // len(row) + 1)]:
+    for line in ["{", *[row] * (MAX_DOCUMENT_CHARACTERS // len(row) + 1)]:
         assert list(reader.feed(line)) == []
 
     assert not reader.inside
@@ -108,8 +116,8 @@ def test_a_document_that_never_ends_is_dropped() -> None:
 def test_what_is_kept_of_a_document_is_bounded_however_short_its_lines_are(
     line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit = DOCUMENT_LIMIT >> 4
-    monkeypatch.setattr(output, "DOCUMENT_LIMIT", limit)
+    limit = MAX_DOCUMENT_CHARACTERS >> 4
+    monkeypatch.setattr(output, "MAX_DOCUMENT_CHARACTERS", limit)
     reader = Documents()
     tracemalloc.start()
     try:
@@ -139,7 +147,7 @@ def test_any_text_is_read_without_error(given: str) -> None:
 
 def test_each_character_of_a_line_is_looked_at_once() -> None:
     """A line of escaped quotes would take minutes if each of them could begin a string."""
-    assert documents('{"' + '\\"' * (LINE_LIMIT // 2)) == []
+    assert documents('{"' + '\\"' * (MAX_LINE_BYTES // 2)) == []
 
 
 @pytest.mark.parametrize(("value", "figure"), [(1, 1.0), (2.5, 2.5), ("1.25e3", 1250.0), (-3, -3.0)])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.benchmarks.pace import FEWEST, KEPT, Pace
+from pinchpoint.benchmarks.pace import MAX_POINTS, MIN_POINTS, Pace
 
 
 def paced(*work: float, every: float = 1.0) -> Pace:
@@ -50,8 +50,8 @@ def test_a_phase_that_stopped_in_the_middle_shows_it() -> None:
 
 
 def test_few_points_say_nothing_of_halves() -> None:
-    assert paced(*range(FEWEST - 1)).second_half is None
-    assert paced(*range(FEWEST)).second_half is not None
+    assert paced(*range(MIN_POINTS - 1)).second_half is None
+    assert paced(*range(MIN_POINTS)).second_half is not None
 
 
 def test_what_is_told_all_at_once_says_nothing_of_halves() -> None:
@@ -94,7 +94,7 @@ def test_a_long_phase_is_kept_in_few_points_and_seen_as_well() -> None:
         pace.reaches(second, min(second, 10_000) + max(second - 10_000, 0) * 0.3)
 
     assert pace.second_half == pytest.approx(0.3, rel=0.02)
-    assert len(pace._times) == len(pace._done) <= KEPT
+    assert len(pace._times) == len(pace._done) <= MAX_POINTS
 
 
 @given(
@@ -110,4 +110,4 @@ def test_any_times_and_figures_are_taken_in(told: list[tuple[bool, float, float]
         assert pace.moved is not None
         half = pace.second_half
         assert half is None or half >= 0 or math.isnan(half)
-    assert len(pace._times) <= KEPT
+    assert len(pace._times) <= MAX_POINTS

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from machine import Machine
 from pinchpoint.benchmarks.events import Began, Ended, Event, State
-from pinchpoint.benchmarks.pattern import LINE_LIMIT, pattern
+from pinchpoint.benchmarks.pattern import MAX_SEARCHED_CHARACTERS, pattern
 from pinchpoint.runs import Result
 
 STEPS = r"step (\w+)"
@@ -118,6 +118,6 @@ def test_each_configuration_has_a_class_of_its_own() -> None:
 
 
 def test_of_a_long_line_only_the_begin_is_searched() -> None:
-    line = "a" * LINE_LIMIT + " took"
+    line = "a" * MAX_SEARCHED_CHARACTERS + " took"
 
     assert events(r"\w+ took", f"{line}\nwrite took\n".encode()) == [Began("write_took")]

@@ -165,7 +165,7 @@ def test_a_reader_does_not_grow_with_its_output(kind: type[Benchmark], what: str
 
 @KINDS
 def test_a_document_that_never_ends_is_bounded(kind: type[Benchmark], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "DOCUMENT_LIMIT", 1 << 16)
+    monkeypatch.setattr(output, "MAX_DOCUMENT_CHARACTERS", 1 << 16)
     reader, piece = kind.reader(), b"{ x\n" * (1 << 10)
     tracemalloc.start()
     try:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.captures import CAPTURES, EXPECTED
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Rate, RunBegan, Scored
 from pinchpoint.benchmarks.output import OutputReader
-from pinchpoint.benchmarks.reading import KINDS, RUN_LIMIT, FoundRun, ReaderKind, TextReader, date_in
+from pinchpoint.benchmarks.reading import KINDS, MAX_RUNS, FoundRun, ReaderKind, TextReader, date_in
 from pinchpoint.runs import Result, RunState
 
 SEEDS = Path(__file__).parents[1] / "fixtures" / "seeds"
@@ -392,9 +392,9 @@ def test_what_is_no_figure_is_left_out() -> None:
 
 def test_of_very_many_runs_the_first_are_kept_and_the_others_counted() -> None:
     reader = TextReader(WORDS)
-    reader.feed(b"run\nend a\ncomplete\n" * (RUN_LIMIT + 3))
+    reader.feed(b"run\nend a\ncomplete\n" * (MAX_RUNS + 3))
 
-    assert (len(reader.close(START)), reader.left_out) == (RUN_LIMIT, 3)
+    assert (len(reader.close(START)), reader.left_out) == (MAX_RUNS, 3)
 
 
 # Where a run stands, and when it was.

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from machine import Machine
-from pinchpoint.benchmarks.tail import LAST, LAST_LINES, PIECE, Tail
+from pinchpoint.benchmarks.tail import MAX_LAST_BYTES, MAX_LAST_LINES, MAX_PIECE_BYTES, Tail
 from pinchpoint.benchmarks.tree import Tree
 
 
@@ -61,7 +61,7 @@ def test_of_a_huge_file_only_its_last_piece_is_read(machine: Machine, file: Path
     found = tail(machine)
     piece = found.read()
 
-    assert len(piece) == PIECE + 1
+    assert len(piece) == MAX_PIECE_BYTES + 1
     assert piece.startswith(b"\n")
     assert piece.endswith(b"end")
     assert found.close() == b""
@@ -76,12 +76,12 @@ def test_of_much_that_is_left_at_the_end_the_last_is_read(machine: Machine, file
         sparse.write(b"end")
     rest = found.close()
 
-    assert len(rest) == LAST + 1
+    assert len(rest) == MAX_LAST_BYTES + 1
     assert rest.startswith(b"\n")
     assert rest.endswith(b"end")
 
 
 def test_of_many_lines_that_are_left_at_the_end_the_last_are_read(machine: Machine, file: Path) -> None:
-    file.write_text("y\n" * (2 * LAST_LINES) + "end")
+    file.write_text("y\n" * (2 * MAX_LAST_LINES) + "end")
 
-    assert tail(machine).close() == b"\n" + b"y\n" * (LAST_LINES - 1) + b"end"
+    assert tail(machine).close() == b"\n" + b"y\n" * (MAX_LAST_LINES - 1) + b"end"

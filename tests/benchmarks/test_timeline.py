@@ -348,7 +348,7 @@ def test_whatever_comes_phases_are_in_order_of_start_and_at_most_one_goes_on(ste
 
 
 def test_the_number_of_phases_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timelines, "PHASE_LIMIT", 100)
+    monkeypatch.setattr(timelines, "MAX_PHASES", 100)
     timeline = Timeline("toy")
     for number in range(110):
         timeline.hear([Ended(f"p{number}", (rate(1.0),))], float(number), PhaseSource.STDOUT)

@@ -5,7 +5,7 @@ import pytest
 from machine import Machine
 from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.benchmarks.registry import BENCHMARKS
-from pinchpoint.benchmarks.workloads import LABEL_LIMIT, UNDECIDED, Leader, Workload, Workloads
+from pinchpoint.benchmarks.workloads import MAX_LABEL_BYTES, MAX_RUN_WAIT_SECONDS, Leader, Workload, Workloads
 from pinchpoint.probes import Host
 
 NOW = 1_700_000_000.0
@@ -130,7 +130,7 @@ def test_names_that_a_marker_gives_are_printable_and_short(machine: Machine, loo
     machine.process(20, "bash", ppid=10)
     look.mark(benchmark="a\nb" * 300)
 
-    assert look()[20].benchmark == ("a\ufffdb" * 300)[:LABEL_LIMIT]
+    assert look()[20].benchmark == ("a\ufffdb" * 300)[:MAX_LABEL_BYTES]
 
 
 # ---- Runs that were found.
@@ -164,7 +164,7 @@ def test_a_neighbour_of_the_same_benchmark_is_not_mixed_into_a_run(machine: Mach
     look.find((30, FOUND))
     look()
 
-    assert look(UNDECIDED) == {30: FOUND, 40: NOBODYS, 41: NOBODYS}
+    assert look(MAX_RUN_WAIT_SECONDS) == {30: FOUND, 40: NOBODYS, 41: NOBODYS}
 
 
 def test_two_runs_that_were_found_keep_to_themselves(machine: Machine, look: Look) -> None:
@@ -184,7 +184,7 @@ def test_processes_whose_parent_has_gone_are_not_siblings(machine: Machine, look
     look.find((30, FOUND))
     look()
 
-    assert look(UNDECIDED) == {30: FOUND, 31: NOBODYS}
+    assert look(MAX_RUN_WAIT_SECONDS) == {30: FOUND, 31: NOBODYS}
 
 
 def test_a_leader_whose_pid_is_used_again_leads_nothing(machine: Machine, look: Look) -> None:
@@ -214,14 +214,14 @@ def test_a_rank_whose_run_is_on_another_host_has_its_benchmarks_name_alone(machi
     machine.process(30, "ior", ppid=29)
     look()
 
-    assert look(UNDECIDED) == {30: NOBODYS}
+    assert look(MAX_RUN_WAIT_SECONDS) == {30: NOBODYS}
 
 
 def test_a_strangers_load_is_called_what_its_process_is_called(machine: Machine, look: Look) -> None:
     machine.process(30, "stress")
     look()
 
-    assert look(UNDECIDED) == {30: Workload("stress", "")}
+    assert look(MAX_RUN_WAIT_SECONDS) == {30: Workload("stress", "")}
 
 
 def test_a_process_that_might_be_found_in_a_moment_is_waited_with(machine: Machine, look: Look) -> None:
@@ -229,7 +229,7 @@ def test_a_process_that_might_be_found_in_a_moment_is_waited_with(machine: Machi
     assert look() == {}
     look.find((30, FOUND))
 
-    assert look(UNDECIDED) == {30: FOUND}
+    assert look(MAX_RUN_WAIT_SECONDS) == {30: FOUND}
 
 
 def test_what_is_no_benchmark_belongs_to_none(machine: Machine, look: Look) -> None:
@@ -238,4 +238,4 @@ def test_what_is_no_benchmark_belongs_to_none(machine: Machine, look: Look) -> N
     machine.process(32, "rados")
     look()
 
-    assert look(UNDECIDED) == {}
+    assert look(MAX_RUN_WAIT_SECONDS) == {}

@@ -28,7 +28,7 @@ from pinchpoint.probes import Host
 from pinchpoint.probes.tasks import Tasks
 from pinchpoint.threads.processes import Processes
 from pinchpoint.threads.roles import load_roles
-from pinchpoint.threads.task_source import CLOCK_TICKS, Task, TaskSource
+from pinchpoint.threads.task_source import TICKS_PER_SECOND, Task, TaskSource
 from puppet import Puppet, schedstat
 
 PROC = Path("/proc")
@@ -372,7 +372,7 @@ def this_host(tmp_path: Path) -> Host:
 def charged(probe: Tasks, owner: str) -> float:
     """Return the clock ticks that a probe has charged to an owner."""
     series = Snapshot.of(0, probe.points()).series("pinchpoint_thread_cpu_seconds_total")
-    return CLOCK_TICKS * sum(value for labels, value in series if labels["owner"] == owner)
+    return TICKS_PER_SECOND * sum(value for labels, value in series if labels["owner"] == owner)
 
 
 @pytest.mark.parametrize("name", SOURCES[1:])
@@ -394,7 +394,7 @@ def test_totals_stay_right_while_threads_and_processes_come_and_go(name: str, th
         own, children, told = map(sub, (*puppet.whole(), charged(probe, "smbd")), before)
     probe.close()
 
-    assert own >= STORM * 0.0005 * CLOCK_TICKS
+    assert own >= STORM * 0.0005 * TICKS_PER_SECOND
     # Totals of a process are in ticks, and two of them are let pass; children have its name, if they are seen.
     assert own - 4 <= told <= own + children + 4
 

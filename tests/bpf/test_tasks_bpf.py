@@ -169,7 +169,7 @@ def test_a_worker_is_told_of_by_what_it_does(source: BpfSource, monkeypatch: pyt
     """BPF has its comm, which is that of its pool: kworker/0:1."""
     if os.stat(PROC / "self" / "ns" / "pid").st_ino != tasks.FIRST_NAMESPACE:
         pytest.skip("kernel threads are seen outside of PID namespaces only")
-    monkeypatch.setattr(tasks, "MUCH", 0.0)
+    monkeypatch.setattr(tasks, "MIN_UNFOLLOWED_SHARE", 0.0)
     seen: dict[str, set[str]] = {}
 
     def works() -> bool:
@@ -206,7 +206,7 @@ def threads(puppet: Puppet) -> list[int]:
 def test_all_threads_are_listed_once_however_little_room_there_is(
     source: BpfSource, puppet: Puppet, threads: list[int], monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
-    monkeypatch.setattr(tasks, "ROOM", room)
+    monkeypatch.setattr(tasks, "MAX_PASS_RECORDS", room)
     for _ in range(3):
         source.follow([puppet.pid], 0.0)
 
@@ -217,7 +217,7 @@ def test_threads_that_come_and_go_between_the_passes_of_a_listing_hide_no_other(
     puppet: Puppet, threads: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = made(SyscallSource)
-    monkeypatch.setattr(tasks, "ROOM", 10)
+    monkeypatch.setattr(tasks, "MAX_PASS_RECORDS", 10)
     records, passes = source._records, []
 
     def disturbed() -> Iterator[bytes]:
@@ -248,8 +248,8 @@ def test_more_threads_that_changed_than_there_is_room_for_are_told_of_all_and_on
     source.sample(0.0, all_tasks=True)
     before = puppet.used()
     puppet.do("touch()")
-    monkeypatch.setattr(tasks, "ROOM", 16)
-    monkeypatch.setattr(tasks, "PASSES", passes)
+    monkeypatch.setattr(tasks, "MAX_PASS_RECORDS", 16)
+    monkeypatch.setattr(tasks, "MAX_PASSES", passes)
     told: dict[int, tuple[int, int]] = {}
     for turn in range(1, 101):
         if len(told) == len(threads):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import pinchpoint
 from daemon_socket import DaemonSocket, framed
 from pinchpoint.ceph.asok import (
-    ANSWER_LIMIT,
     LOCK_FREE,
+    MAX_ANSWER_BYTES,
     AdminSocketError,
     Conversation,
     Question,
@@ -85,7 +85,7 @@ def test_who_waited_in_vain_may_wait_again_for_the_same_answer(tmp_path: Path) -
 
 def test_the_time_limit_is_for_the_whole_answer_not_for_each_piece(tmp_path: Path) -> None:
     def endless(connection: socket.socket) -> None:
-        connection.sendall(struct.pack(">I", ANSWER_LIMIT))
+        connection.sendall(struct.pack(">I", MAX_ANSWER_BYTES))
         while True:
             connection.sendall(b" ")
 
@@ -164,7 +164,7 @@ def test_whatever_comes_is_an_answer_or_an_error_of_ours(raw: bytes) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
         conversation = Conversation.__new__(Conversation)
-        conversation._socket, conversation._received, conversation._limit = ours, bytearray(), ANSWER_LIMIT
+        conversation._socket, conversation._received, conversation._limit = ours, bytearray(), MAX_ANSWER_BYTES
         theirs.sendall(raw)
         theirs.shutdown(socket.SHUT_WR)
         with conversation:
@@ -174,12 +174,14 @@ def test_whatever_comes_is_an_answer_or_an_error_of_ours(raw: bytes) -> None:
                 answer, found = b"", error.reason
             else:
                 found = "complete"
-    length = struct.unpack(">I", raw[:4])[0] if len(raw) >= 4 else ANSWER_LIMIT
+    length = struct.unpack(">I", raw[:4])[0] if len(raw) >= 4 else MAX_ANSWER_BYTES
     whole = raw[4 : 4 + length]
     if found == "complete":
         assert answer == whole
     else:
-        assert found == "too_large" if length > ANSWER_LIMIT else len(whole) < length or whole.startswith(b"ERROR: (")
+        assert (
+            found == "too_large" if length > MAX_ANSWER_BYTES else len(whole) < length or whole.startswith(b"ERROR: (")
+        )
 
 
 def reason(path: Path, pid: int = 0) -> str:

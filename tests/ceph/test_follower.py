@@ -44,8 +44,8 @@ class Rounds(DaemonReader):
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TIMEOUT", 0.05)
-    monkeypatch.setattr(module, "STILL", 0.2)
+    monkeypatch.setattr(module, "ROUND_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(module, "STUCK_AFTER_SECONDS", 0.2)
 
 
 @pytest.fixture
@@ -63,17 +63,17 @@ def follow(machine: Machine, path: Path) -> tuple[Follower, Rounds]:
 
 def step(follower: Follower, patience: float = 30.0) -> None:
     """Take a step with all the time that it needs."""
-    module.TIMEOUT, before = patience, module.TIMEOUT
+    module.ROUND_TIMEOUT_SECONDS, before = patience, module.ROUND_TIMEOUT_SECONDS
     try:
         follower.step(time.monotonic())
     finally:
-        module.TIMEOUT = before
+        module.ROUND_TIMEOUT_SECONDS = before
 
 
 def test_each_question_is_asked_at_its_own_pace(machine: Machine, daemon: DaemonSocket) -> None:
     follower, reader = follow(machine, daemon.path)
     now = time.monotonic()
-    module.TIMEOUT = 1000.0
+    module.ROUND_TIMEOUT_SECONDS = 1000.0
     for second in range(3):
         follower.step(now + second)
 
@@ -165,7 +165,7 @@ def test_a_reader_that_fails_blinds_its_own_daemon_and_goes_on(machine: Machine,
         raise RuntimeError("a bug")
 
     reader.take = fail  # type: ignore[method-assign]
-    module.TIMEOUT = 30.0
+    module.ROUND_TIMEOUT_SECONDS = 30.0
     follower.run(stop)
     assert follower.problem == "malformed"
 
@@ -174,7 +174,7 @@ def test_an_answer_that_came_is_not_lost_when_a_later_one_does_not(
     machine: Machine, daemon: DaemonSocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     follower, reader = follow(machine, daemon.path)
-    monkeypatch.setattr(module, "TIMEOUT", 1.0)
+    monkeypatch.setattr(module, "ROUND_TIMEOUT_SECONDS", 1.0)
     version = daemon.answers["version"]
     daemon.answers |= {"config get slow": b"{}", "version": lambda connection: daemon.hang()}
     now = time.monotonic()
@@ -183,7 +183,7 @@ def test_an_answer_that_came_is_not_lost_when_a_later_one_does_not(
 
     daemon.answers["version"] = version
     daemon.thaw()
-    module.TIMEOUT = 1000.0
+    module.ROUND_TIMEOUT_SECONDS = 1000.0
     follower.step(now + 1)
     follower.step(now + 2)
     assert follower.problem == ""
@@ -202,7 +202,7 @@ def test_a_daemon_that_is_slow_is_asked_less_and_is_not_blind(
         connection.sendall(framed(b"{}"))
 
     daemon.answers |= {"perf dump": late, "config get slow": late}
-    monkeypatch.setattr(module, "TIMEOUT", 28.0)
+    monkeypatch.setattr(module, "ROUND_TIMEOUT_SECONDS", 28.0)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     follower.step(0.0)
     assert follower.problem == ""
@@ -259,10 +259,10 @@ def test_a_socket_of_another_process_is_seldom_tried_again(
             return True
 
     follower, _ = follow(machine, daemon.path)
-    monkeypatch.setattr(module, "TIMEOUT", 30.0)
+    monkeypatch.setattr(module, "ROUND_TIMEOUT_SECONDS", 30.0)
     follower.run(stop := Once())
     assert stop.timeout is not None
-    assert stop.timeout <= module.INTERVAL
+    assert stop.timeout <= module.ROUND_INTERVAL_SECONDS
 
     follower, _ = follow(machine, daemon.path)
     follower.process = Process(1, 100, "ceph-mds", "ceph-mds", "mds.b")
@@ -270,7 +270,7 @@ def test_a_socket_of_another_process_is_seldom_tried_again(
     follower.run(stop := Once())
     assert follower.problem == "foreign"
     assert stop.timeout is not None
-    assert stop.timeout > module.INTERVAL
+    assert stop.timeout > module.ROUND_INTERVAL_SECONDS
 
 
 def test_a_daemon_cannot_make_labels_of_any_length(machine: Machine, daemon: DaemonSocket) -> None:
@@ -279,7 +279,7 @@ def test_a_daemon_cannot_make_labels_of_any_length(machine: Machine, daemon: Dae
     daemon.answers |= {"version": b'{"version":"%s"}' % long, "config get fsid": b'{"fsid":"%s"}' % long}
     step(follower)
 
-    assert len(follower.version) == len(follower.cluster) == module.TEXT_LIMIT
+    assert len(follower.version) == len(follower.cluster) == module.MAX_TEXT_CHARACTERS
 
 
 # ---- All processes of a class.
@@ -308,7 +308,7 @@ def values(followers: Followers) -> Snapshot:
 def test_a_daemon_is_followed_from_its_start_to_its_end(
     machine: Machine, followers: Followers, daemon: DaemonSocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "TIMEOUT", 30.0)
+    monkeypatch.setattr(module, "ROUND_TIMEOUT_SECONDS", 30.0)
     listening(machine, daemon)
 
     assert followers.refresh(0.0) == 1
@@ -329,7 +329,7 @@ def test_a_blind_daemon_has_no_series_but_those_that_say_so(
 ) -> None:
     daemon.freeze()
     listening(machine, daemon)
-    monkeypatch.setattr(module, "TIMEOUT", 1.0)
+    monkeypatch.setattr(module, "ROUND_TIMEOUT_SECONDS", 1.0)
     followers.refresh(0.0)
     assert not values(followers).values, "the first questions are on their way"
     assert until(30, lambda: values(followers).values)
@@ -396,7 +396,7 @@ def test_of_two_sockets_the_one_that_answers_is_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     daemon.freeze()
-    monkeypatch.setattr(module, "TIMEOUT", 1.0)
+    monkeypatch.setattr(module, "ROUND_TIMEOUT_SECONDS", 1.0)
     listening(machine, daemon)
     machine.write(f"proc/{PID}/net/unix", f"0: 2 0 00010000 1 1 7 {daemon.path}\n0: 2 0 00010000 1 1 8 {other.path}\n")
     (machine.procfs / str(PID) / "fd/4").symlink_to("socket:[8]")
@@ -410,7 +410,7 @@ def test_of_two_sockets_the_one_that_answers_is_shown(
 def test_a_daemon_that_was_started_anew_is_shown_although_its_predecessor_is_not_reaped(
     machine: Machine, followers: Followers, daemon: DaemonSocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "TIMEOUT", 30.0)
+    monkeypatch.setattr(module, "ROUND_TIMEOUT_SECONDS", 30.0)
     machine.process(2, "ceph-mds", argv=("ceph-mds", "-i", "a"))
     for now in (0.0, 1.0):
         followers.refresh(now)
@@ -431,14 +431,14 @@ def test_more_sockets_than_can_be_followed_make_their_processes_blind_and_those_
     other: DaemonSocket,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "TIMEOUT", 30.0)
-    monkeypatch.setattr(module, "LIMIT", 0)
+    monkeypatch.setattr(module, "ROUND_TIMEOUT_SECONDS", 30.0)
+    monkeypatch.setattr(module, "MAX_SOCKETS", 0)
     listening(machine, other, pid=2, owner="b")
     listening(machine, daemon)
     followers.refresh(0.0)
     assert values(followers).value("pinchpoint_ceph_socket_problem_info", daemon="mds.a", reason="too_many") == 1
 
-    monkeypatch.setattr(module, "LIMIT", 1)
+    monkeypatch.setattr(module, "MAX_SOCKETS", 1)
     followers.refresh(10.0)
     assert until(30, lambda: "foreign" in [f.problem for _, several in followers for f in several])
     followers.refresh(20.0)
@@ -466,7 +466,7 @@ def test_a_host_that_has_no_thread_left_gives_one_later(
         patch.setattr(Thread, "start", lambda thread: (_ for _ in ()).throw(RuntimeError("can't start new thread")))
         with pytest.raises(RuntimeError):
             followers.refresh(0.0)
-    monkeypatch.setattr(module, "TIMEOUT", 30.0)
+    monkeypatch.setattr(module, "ROUND_TIMEOUT_SECONDS", 30.0)
     followers.refresh(1.0)
 
     assert until(30, lambda: up(followers) == {"mds.a": 1})

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinchpoint.ceph.perf import PerfDump
-from pinchpoint.ceph.readings import VALUE_LIMIT, Messages, Options, asked, option_points
+from pinchpoint.ceph.readings import MAX_VALUE_CHARACTERS, Messages, Options, asked, option_points
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Snapshot
 
@@ -35,7 +35,7 @@ def test_an_option_that_the_release_lacks_is_missing() -> None:
 
 def test_empty_options_are_shown_and_long_ones_cut() -> None:
     assert list(taken("").items()) == [("size", "")]
-    assert list(taken("x" * 1000).items()) == [("size", "x" * VALUE_LIMIT)]
+    assert list(taken("x" * 1000).items()) == [("size", "x" * MAX_VALUE_CHARACTERS)]
 
 
 def test_daemons_that_agree_are_one_series_and_one_that_does_not_shows() -> None:

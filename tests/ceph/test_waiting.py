@@ -14,7 +14,7 @@ from ceph_answers import run_daemon
 from daemon_socket import DaemonSocket
 from machine import Machine
 from pinchpoint.ceph import follower
-from pinchpoint.ceph.waiting import FRESH, ClientWaits, LibraryReader, Looked, MountReader, WaitReader
+from pinchpoint.ceph.waiting import BLIND_AFTER_SECONDS, ClientWaits, LibraryReader, Looked, MountReader, WaitReader
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.threads.processes import Process
 from polling import until
@@ -98,7 +98,7 @@ def test_no_answer_breaks_a_reader(answer: bytes) -> None:
 
 @pytest.fixture
 def socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonSocket]:
-    monkeypatch.setattr(follower, "LOOK_AGAIN", (0.0,))
+    monkeypatch.setattr(follower, "LOOK_AGAIN_SECONDS", (0.0,))
     with DaemonSocket(tmp_path / "client.admin.asok", {"perf dump": dump()}) as found:
         yield found
 
@@ -139,8 +139,8 @@ def test_a_client_without_a_socket_is_blind_once_it_had_time_to_open_one(machine
     machine.write(f"proc/{ME}/net/unix", "head\n")
     waits.follow([CLIENT], 0.0)
 
-    assert waits.looked(FRESH / 2) == {}
-    assert waits.looked(FRESH) == {ME: None}
+    assert waits.looked(BLIND_AFTER_SECONDS / 2) == {}
+    assert waits.looked(BLIND_AFTER_SECONDS) == {ME: None}
 
 
 def test_a_client_that_closes_its_socket_is_done_and_not_blind(

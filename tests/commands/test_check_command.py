@@ -100,7 +100,7 @@ def test_a_host_that_hangs_keeps_nobody_waiting_for_long(monkeypatch: pytest.Mon
         go_on.wait(60)
         return ""
 
-    monkeypatch.setattr(check_command, "PATIENCE", 0.5)
+    monkeypatch.setattr(check_command, "TARGETS_TIMEOUT_SECONDS", 0.5)
     with serving(hang) as slow, exporter(SOUND) as target:
         status, found = document("--target", f"{slow},{target}")
         go_on.set()

@@ -174,7 +174,7 @@ def test_what_cannot_be_read_is_one_clear_line_each_and_keeps_the_others(state: 
 def test_standard_input_without_end_is_given_up(
     state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(import_, "SIZE_LIMIT", 1 << 20)
+    monkeypatch.setattr(import_, "MAX_TEXT_BYTES", 1 << 20)
     with Path("/dev/zero").open("rb") as endless:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(endless))
         with pytest.raises(SystemExit) as ended:

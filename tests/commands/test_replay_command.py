@@ -99,7 +99,7 @@ def test_the_clock_of_a_replay_goes_as_fast_as_was_asked() -> None:
 
 
 def test_reading_that_is_slower_than_the_speed_lets_keys_be_heard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "SHARE", 0.0)
+    monkeypatch.setattr(replay, "MAX_READING_SECONDS", 0.0)
     path = keep(moments())
     record, _ = replay.open_recording("last")
     shown = replay._Replay(RecordingSource(path), record.marker, 1000.0)

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pinchpoint.commands.stacks import SHOWN, listing
+from pinchpoint.commands.stacks import MAX_LISTED_STACKS, listing
 from pinchpoint.waits.stack_rules import Stacks, load_waits
 
 
@@ -59,9 +59,9 @@ def test_only_what_was_seen_since_the_last_listing_counts() -> None:
 
 
 def test_a_listing_is_bounded() -> None:
-    stacks = seen(*((f"futex_{number}", 1, False) for number in range(3 * SHOWN)))
+    stacks = seen(*((f"futex_{number}", 1, False) for number in range(3 * MAX_LISTED_STACKS)))
 
-    assert listed(stacks).count("%") == SHOWN
+    assert listed(stacks).count("%") == MAX_LISTED_STACKS
 
 
 def test_without_a_benchmark_that_is_what_is_said() -> None:

@@ -76,7 +76,7 @@ def nobody() -> str:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "SCRAPE_TIMEOUT", 1.0)
+    monkeypatch.setattr(watch, "SCRAPE_TIMEOUT_SECONDS", 1.0)
 
 
 def once(*arguments: str) -> Result:

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pinchpoint.diagnosis.facts as facts_module
-from pinchpoint.diagnosis.facts import FACT_LIMIT, LENGTH_LIMIT, VALUE_LIMIT, absence_tells, facts, merged
+from pinchpoint.diagnosis.facts import (
+    MAX_FACTS_PER_HOST,
+    MAX_VALUE_CHARACTERS,
+    MAX_VALUES_PER_FACT,
+    absence_tells,
+    facts,
+    merged,
+)
 from pinchpoint.model import Labels, Snapshot
 from pinchpoint.wire.sources import parse_exposition
 from register import read_by
@@ -176,10 +183,10 @@ def test_what_a_foreign_server_says_stays_bounded(found: list[tuple[str, dict[st
     known = facts({"h": snapshot(*((name, labels, value) for name, labels in found))})
 
     for values in known.get("h", {}).values():
-        assert 0 < len(values) <= VALUE_LIMIT
-        assert all(0 < len(text) <= LENGTH_LIMIT for text in values)
+        assert 0 < len(values) <= MAX_VALUES_PER_FACT
+        assert all(0 < len(text) <= MAX_VALUE_CHARACTERS for text in values)
     assert merged(known, known) == known
 
 
 def test_a_host_with_very_many_facts_keeps_some() -> None:
-    assert len(of(*(fact(f"f{number}", "1") for number in range(2 * FACT_LIMIT)))) == FACT_LIMIT
+    assert len(of(*(fact(f"f{number}", "1") for number in range(2 * MAX_FACTS_PER_HOST)))) == MAX_FACTS_PER_HOST

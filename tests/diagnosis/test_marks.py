@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pinchpoint.diagnosis.blame import Limit
-from pinchpoint.diagnosis.marks import LIMITS, bottleneck, verdict_mark
+from pinchpoint.diagnosis.marks import MAX_KEPT_LIMITS, bottleneck, verdict_mark
 from pinchpoint.diagnosis.verdict import Kind, Verdict
 from pinchpoint.runs import LimitMark, VerdictMark
 
@@ -47,7 +47,7 @@ def test_a_verdict_that_names_very_many_resources_is_kept_short() -> None:
     kept = verdict_mark(Verdict(Kind.SEVERAL, 3.0, limits=limits)).limits
 
     assert [(entry.resource, entry.owner) for entry in kept] == [
-        (f"r{number}", f"osd.{number * 10}") for number in range(LIMITS)
+        (f"r{number}", f"osd.{number * 10}") for number in range(MAX_KEPT_LIMITS)
     ]
 
 

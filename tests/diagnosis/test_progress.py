@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pinchpoint.diagnosis.progress import RECENT, active_phases, current_runs
+from pinchpoint.diagnosis.progress import RECENT_END_SECONDS, active_phases, current_runs
 from pinchpoint.model import Snapshot
 from pinchpoint.runs import Result
 
@@ -84,7 +84,7 @@ def test_a_run_that_ended_is_shown_for_a_minute_with_its_score() -> None:
     assert run.results == (("score", Result("score", "score", 3.2)),)
     assert not run.valid
     assert run.end == 950.0
-    assert current_runs(snapshot(*series, time=950.0 + RECENT + 1), ()) == ()
+    assert current_runs(snapshot(*series, time=950.0 + RECENT_END_SECONDS + 1), ()) == ()
 
 
 def test_a_snapshot_without_benchmarks_has_no_runs() -> None:

@@ -285,7 +285,7 @@ def test_a_phase_without_moments_has_none() -> None:
 
 
 def test_a_day_of_sightings_is_kept_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pinchpoint.diagnosis.window.SIGHTINGS", 10)
+    monkeypatch.setattr("pinchpoint.diagnosis.window.MIN_SIGHTINGS", 10)
 
     known = Sightings()
     for second in range(100):

@@ -227,7 +227,7 @@ def damage(kernel: Kernel) -> None:
 
 
 def no_end(kernel: Kernel) -> None:
-    for _ in range(netlink.RECEIVE_LIMIT):
+    for _ in range(netlink.MAX_READS):
         kernel.answer(message(NEWLINK))
     kernel.answer(END)
 

@@ -4,7 +4,7 @@ import pytest
 
 from diagnosis.history import START, MadeHost
 from judge.watched import NAMES, watched
-from pinchpoint.judge.engine import KEEP, Engine
+from pinchpoint.judge.engine import KEEP_ENDED_SECONDS, Engine
 from pinchpoint.model import Snapshot
 from report.made import CLIENT, GAP, MDS, PHASES, made_record
 
@@ -96,9 +96,9 @@ def test_verdicts_on_phases_that_are_long_over_are_forgotten() -> None:
         found.take(moment)
     last = found.phases[-1].end
 
-    found.step(last + KEEP - 1)
+    found.step(last + KEEP_ENDED_SECONDS - 1)
     assert len(found.phases) == 1
-    found.step(last + KEEP + 1)
+    found.step(last + KEEP_ENDED_SECONDS + 1)
     assert len(found.phases) == 0
 
 
@@ -112,7 +112,7 @@ def test_a_judge_that_runs_for_months_forgets_what_is_over() -> None:
 
 
 def test_a_host_that_shows_phases_without_end_is_followed_in_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pinchpoint.judge.engine.OPEN", 8)
+    monkeypatch.setattr("pinchpoint.judge.engine.MAX_OPEN_PHASES", 8)
     found = engine()
     for second in range(3):
         host = MadeHost()

@@ -84,7 +84,7 @@ def test_a_file_that_is_malformed_keeps_its_last_targets_and_is_named(tmp_path: 
 
 def test_a_file_that_is_not_there_or_too_long_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing, long = tmp_path / "missing.yml", tmp_path / "long.yml"
-    monkeypatch.setattr(targets, "SIZE_LIMIT", 10)
+    monkeypatch.setattr(targets, "MAX_TARGETS_FILE_BYTES", 10)
     long.write_text("- targets: [a:1, b:1]")
 
     files = TargetFiles([str(missing), str(long)])

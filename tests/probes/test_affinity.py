@@ -13,7 +13,7 @@ from machine import KERNEL_THREAD, Machine
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
-from pinchpoint.probes.affinity import THREADS, Affinity
+from pinchpoint.probes.affinity import MAX_THREADS_PER_LOOK, Affinity
 from pinchpoint.threads.processes import Processes
 from polling import until
 
@@ -109,7 +109,7 @@ def test_a_thread_may_be_pinned_alone(machine: Machine) -> None:
 def test_threads_of_many_are_read_in_turns(machine: Machine) -> None:
     pinned = Pinned(machine)
     for pid in (1000, 2000):
-        tids = list(range(pid, pid + THREADS + 1))
+        tids = list(range(pid, pid + MAX_THREADS_PER_LOOK + 1))
         machine.process(pid, "fio" if pid == 1000 else "ior", threads=dict.fromkeys(tids, "x"))
         pinned.allow(pid, "0-3")
         pinned.allow(pid, "1", *tids[1:])

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from machine import Machine
-from pinchpoint.benchmarks.markers import RUN_LIMIT, Marker
+from pinchpoint.benchmarks.markers import MAX_EXPORTED_RUNS, Marker
 from pinchpoint.model import Snapshot
 from pinchpoint.probes.benchmark import (
-    EVERYDAY_AGE,
-    LABEL_LIMIT,
-    NAME_INTERVAL,
-    NAME_LIMIT,
-    NAMED_ANYHOW,
-    PHASE_LIMIT,
-    RESULT_LIMIT,
+    EVERYDAY_AGE_SECONDS,
+    MAX_EXPORTED_PHASES,
+    MAX_EXPORTED_RESULTS,
+    MAX_GIVEN_NAMES,
+    MAX_LABEL_BYTES,
+    NAME_INTERVAL_SECONDS,
+    NAMED_ANYHOW_SECONDS,
     BenchmarkProbe,
 )
 from pinchpoint.runs import PhaseMark, Result
@@ -84,13 +84,13 @@ def test_no_run_is_no_series_and_no_failure(probe: BenchmarkProbe) -> None:
 
 
 def test_series_are_bounded_whatever_a_marker_holds(probe: BenchmarkProbe) -> None:
-    phases = [PhaseMark(f"phase {number}", NOW, NOW) for number in range(3 * PHASE_LIMIT)]
-    phases[-1].results = [Result("write", f"unit {number}", 1.0) for number in range(3 * RESULT_LIMIT)]
+    phases = [PhaseMark(f"phase {number}", NOW, NOW) for number in range(3 * MAX_EXPORTED_PHASES)]
+    phases[-1].results = [Result("write", f"unit {number}", 1.0) for number in range(3 * MAX_EXPORTED_RESULTS)]
     found = written(probe, *phases)
 
-    assert len(found.values["pinchpoint_phase_active"]) == PHASE_LIMIT
-    assert len(found.values["pinchpoint_phase_result"]) == RESULT_LIMIT
-    assert found.value("pinchpoint_phase_active", **RUN, phase=f"phase {3 * PHASE_LIMIT - 1}") == 0
+    assert len(found.values["pinchpoint_phase_active"]) == MAX_EXPORTED_PHASES
+    assert len(found.values["pinchpoint_phase_result"]) == MAX_EXPORTED_RESULTS
+    assert found.value("pinchpoint_phase_active", **RUN, phase=f"phase {3 * MAX_EXPORTED_PHASES - 1}") == 0
 
 
 def test_a_phase_that_goes_on_says_how_far_it_is(probe: BenchmarkProbe) -> None:
@@ -139,7 +139,7 @@ def test_a_run_that_goes_on_is_not_forgotten_for_newer_ones_that_have_ended(mach
     machine.process(10, "pinchpoint", start=77)
     probe = BenchmarkProbe(replace(machine.host(), benchmarks=(Toy,)), wall=lambda: NOW)
     written(probe, PhaseMark("write", NOW - 20), start=NOW - 20)
-    for number in range(20, 20 + 2 * RUN_LIMIT):
+    for number in range(20, 20 + 2 * MAX_EXPORTED_RUNS):
         machine.process(number, "toy", argv=("toy", "write"))
         probe.sample(float(number))
         machine.end(number)
@@ -148,7 +148,7 @@ def test_a_run_that_goes_on_is_not_forgotten_for_newer_ones_that_have_ended(mach
     found = Snapshot.of(0, probe.points())
 
     assert found.value("pinchpoint_phase_active", **RUN, phase="write") == 1
-    assert len(found.values["pinchpoint_run_start_timestamp_seconds"]) == RUN_LIMIT
+    assert len(found.values["pinchpoint_run_start_timestamp_seconds"]) == MAX_EXPORTED_RUNS
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ def test_a_program_of_every_day_is_a_benchmark_when_it_runs_for_a_while(
     machine.process(20, "toy", argv=("toy", "write"))
     finder.sample(1.0)
     early = list(finder.points())
-    monkeypatch.setattr(finder, "_wall", lambda: NOW + EVERYDAY_AGE)
+    monkeypatch.setattr(finder, "_wall", lambda: NOW + EVERYDAY_AGE_SECONDS)
     finder.sample(6.0)
 
     assert early == []
@@ -246,14 +246,14 @@ def test_programs_of_every_day_do_not_displace_a_benchmark(machine: Machine) -> 
     machine.process(20, "toy", argv=("toy", "write"))
     probe.sample(1.0)
     walls.append(NOW + 10)
-    for pid in range(30, 30 + RUN_LIMIT):
+    for pid in range(30, 30 + MAX_EXPORTED_RUNS):
         machine.process(pid, "everyday", argv=("everyday", "write"))
     probe.sample(11.0)
     walls.append(NOW + 20)
     probe.sample(21.0)
 
     kinds = [labels["benchmark"] for labels, _ in Snapshot.of(0, probe.points()).series("pinchpoint_phase_active")]
-    assert sorted(kinds) == ["everyday"] * (RUN_LIMIT - 1) + ["toy"]
+    assert sorted(kinds) == ["everyday"] * (MAX_EXPORTED_RUNS - 1) + ["toy"]
 
 
 def test_names_of_runs_are_bounded_however_many_processes_somebody_starts(machine: Machine) -> None:
@@ -266,27 +266,27 @@ def test_names_of_runs_are_bounded_however_many_processes_somebody_starts(machin
         probe.sample(clock[-1])
         runs.update(point.labels[1] for point in probe.points())
 
-    for number in range(2 * NAME_LIMIT):
+    for number in range(2 * MAX_GIVEN_NAMES):
         machine.process(100 + number, "toy", argv=("toy", "write"))
         sample(0.5)
         machine.end(100 + number)
         sample(0.5)
 
-    assert len(runs) == NAME_LIMIT
+    assert len(runs) == MAX_GIVEN_NAMES
 
     machine.process(10_000, "toy", argv=("toy", "long"))
-    sample(NAMED_ANYHOW / 2)
-    sample(NAMED_ANYHOW)
+    sample(NAMED_ANYHOW_SECONDS / 2)
+    sample(NAMED_ANYHOW_SECONDS)
 
-    assert len(runs) == NAME_LIMIT + 1
+    assert len(runs) == MAX_GIVEN_NAMES + 1
 
     machine.end(10_000)
-    sample(NAME_INTERVAL)
+    sample(NAME_INTERVAL_SECONDS)
     machine.process(10_001, "toy", argv=("toy", "write"))
     sample(1.0)
     sample(1.0)
 
-    assert len(runs) == NAME_LIMIT + 2
+    assert len(runs) == MAX_GIVEN_NAMES + 2
 
 
 def test_labels_of_a_hostile_marker_are_short_can_be_printed_and_name_no_series_twice(
@@ -300,7 +300,7 @@ def test_labels_of_a_hostile_marker_are_short_can_be_printed_and_name_no_series_
     points = list(probe.points())
     labels = [label for point in points for label in point.labels]
 
-    assert all(label.isprintable() and len(label.encode()) <= LABEL_LIMIT + 2 for label in labels)
+    assert all(label.isprintable() and len(label.encode()) <= MAX_LABEL_BYTES + 2 for label in labels)
     assert len({point[:2] for point in points}) == len(points)
     families = {family.name for family in text_string_to_metric_families(text(points))}
     assert families >= {"pinchpoint_phase_active", "pinchpoint_phase_start_timestamp_seconds", "pinchpoint_run_state"}

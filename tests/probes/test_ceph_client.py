@@ -13,7 +13,7 @@ from daemon_socket import DaemonSocket
 from machine import Machine
 from pinchpoint.ceph import follower
 from pinchpoint.ceph.asok import LOCK_FREE, Conversation
-from pinchpoint.ceph.clients import KEEP, ClientReading, Clients, Instance, Integral
+from pinchpoint.ceph.clients import KEEP_ENDED_SECONDS, ClientReading, Clients, Instance, Integral
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.metrics import CEPH_CLIENT_REQUESTS
 from pinchpoint.model import Snapshot
@@ -220,12 +220,12 @@ def test_a_blind_instance_is_counted_and_goes_on_where_it_was(session: Session) 
 
 def test_a_client_is_shown_a_while_after_its_end_and_then_no_more(session: Session) -> None:
     session.round(0.0, a=dump("rados"))
-    found = session.round(KEEP, b=None)
+    found = session.round(KEEP_ENDED_SECONDS, b=None)
     assert found.value(REQUESTS, client="fio", target="osd") == 0
     assert found.value(INFLIGHT, client="fio", target="osd") is None
-    session.clients.update(2 * KEEP, [])
+    session.clients.update(2 * KEEP_ENDED_SECONDS, [])
     assert session.clients
-    session.clients.update(2 * KEEP + 1, [])
+    session.clients.update(2 * KEEP_ENDED_SECONDS + 1, [])
     assert not session.clients
 
 
@@ -278,7 +278,7 @@ class Host:
 
 @pytest.fixture
 def host(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    monkeypatch.setattr(follower, "TIMEOUT", 30.0)
+    monkeypatch.setattr(follower, "ROUND_TIMEOUT_SECONDS", 30.0)
     # The listening process is the test itself, not the one that the machine pretends to have.
     monkeypatch.setattr(follower, "Conversation", lambda path, question, pid: Conversation(path, question))
     found = Host(machine)
@@ -351,7 +351,7 @@ def test_a_process_that_becomes_a_client_later_is_found(host: Host) -> None:
 def test_a_silent_client_is_blind_and_the_others_are_not(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follower, "TIMEOUT", 1.0)
+    monkeypatch.setattr(follower, "ROUND_TIMEOUT_SECONDS", 1.0)
     with (
         DaemonSocket(tmp_path / "a.asok", {"perf dump": dump("rados")}) as a,
         DaemonSocket(tmp_path / "b.asok", {"perf dump": dump("rados")}) as b,

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine import Machine
-from pinchpoint.ceph.clients import KEEP
+from pinchpoint.ceph.clients import KEEP_ENDED_SECONDS
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.ceph_kernel import (
-    LIMIT,
+    MAX_LABELLED_CLIENTS,
     CephKernel,
     KernelLatency,
     RunningSum,
@@ -52,7 +52,9 @@ class Kernel:
     def mount(self, number: int) -> None:
         directory = f"{DEBUGFS}/{FSID}.client{5000 + number}"
         self.machine.write(f"{directory}/osdc", "REQUESTS 1 homeless 0\nLINGER REQUESTS\nBACKOFFS\n")
-        self.machine.write(f"{directory}/status", f"instance: x\nblocklisted: {str(number > LIMIT).lower()}\n")
+        self.machine.write(
+            f"{directory}/status", f"instance: x\nblocklisted: {str(number > MAX_LABELLED_CLIENTS).lower()}\n"
+        )
         (self.machine.sysfs / f"kernel/debug/ceph/{FSID}.client{5000 + number}/bdi").symlink_to(
             f"../../bdi/ceph-{number}"
         )
@@ -231,19 +233,19 @@ def test_an_unknown_format_is_an_error_that_blinds_its_own_client_only(kernel: K
 
 def test_mounts_beyond_the_limit_are_one_client(machine: Machine) -> None:
     kernel = Kernel(machine)
-    for number in range(1, LIMIT + 4):
+    for number in range(1, MAX_LABELLED_CLIENTS + 4):
         kernel.mount(number)
     found = kernel.sample(0.0)
 
     instances = {labels["client"]: n for labels, n in found.series(f"{PREFIX}instances")}
-    assert len(instances) == LIMIT + 1
+    assert len(instances) == MAX_LABELLED_CLIENTS + 1
     assert instances["ceph-more"] == 3
     assert found.value(f"{PREFIX}inflight_requests", client="ceph-more", target="osd") == 3
 
 
 def test_labels_of_mounts_that_are_long_gone_are_free_again(machine: Machine) -> None:
     kernel = Kernel(machine)
-    for number in range(1, LIMIT + 4):
+    for number in range(1, MAX_LABELLED_CLIENTS + 4):
         kernel.mount(number)
     kernel.sample(0.0)
     for directory in (machine.sysfs / "kernel/debug/ceph", machine.sysfs / "class/bdi"):
@@ -251,9 +253,9 @@ def test_labels_of_mounts_that_are_long_gone_are_free_again(machine: Machine) ->
     kernel.sample(1.0)
     kernel.mount(200)
     assert kernel.sample(2.0).value(f"{PREFIX}instances", client="ceph-more") == 1
-    kernel.sample(2.0 + KEEP)
+    kernel.sample(2.0 + KEEP_ENDED_SECONDS)
     kernel.mount(300)
-    found = kernel.sample(3.0 + KEEP)
+    found = kernel.sample(3.0 + KEEP_ENDED_SECONDS)
 
     assert {labels["client"]: n for labels, n in found.series(f"{PREFIX}instances")} == {"ceph-more": 1, "ceph-300": 1}
 

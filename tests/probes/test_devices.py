@@ -17,7 +17,7 @@ from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.devices import (
-    OWNER_LIMIT,
+    MAX_DEVICE_OWNERS,
     Devices,
     Disk,
     Link,
@@ -201,26 +201,26 @@ def test_a_disk_that_went_and_came_back_counts_from_zero(bench: Bench) -> None:
 
 
 def test_more_disks_than_the_limit_are_one_owner_and_the_busiest_ones_are_not(bench: Bench) -> None:
-    count = OWNER_LIMIT + 10
+    count = MAX_DEVICE_OWNERS + 10
     for round_ in (0, 1):
         bench.disks(**{f"sd{n}": (1000 * n + 1 + round_, 0, 20 * round_ * (n < 5), 0) for n in range(count)})
         bench.sample()
 
-    assert len(bench.owners("disk")) == OWNER_LIMIT + 1
+    assert len(bench.owners("disk")) == MAX_DEVICE_OWNERS + 1
     assert f"sd{count - 1}" in bench.owners("disk")
     assert "sd0" not in bench.owners("disk")
     assert bench.value("disk", "more") == pytest.approx(0.02)
 
 
 def test_a_new_disk_takes_the_place_of_one_that_has_gone(bench: Bench) -> None:
-    bench.disks(**{f"sd{n}": (1, 0, 0, 0) for n in range(OWNER_LIMIT)})
+    bench.disks(**{f"sd{n}": (1, 0, 0, 0) for n in range(MAX_DEVICE_OWNERS)})
     bench.sample()
-    bench.disks(**{f"sd{n}": (1, 0, 0, 0) for n in range(1, OWNER_LIMIT)}, rbd0=(1, 0, 0, 0))
+    bench.disks(**{f"sd{n}": (1, 0, 0, 0) for n in range(1, MAX_DEVICE_OWNERS)}, rbd0=(1, 0, 0, 0))
     bench.sample()
     bench.sample()
 
     assert "rbd0" in bench.owners("disk")
-    assert len(bench.owners("disk")) <= OWNER_LIMIT + 1
+    assert len(bench.owners("disk")) <= MAX_DEVICE_OWNERS + 1
 
 
 def test_a_link_is_busy_by_its_fuller_direction_against_its_speed(bench: Bench) -> None:

@@ -11,8 +11,8 @@ from machine import Machine
 from pinchpoint.host.procfs import parse_mounts
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.host_facts import (
-    NETWORKS,
-    VALUE_LIMIT,
+    MAX_NETWORKS,
+    MAX_VALUE_CHARACTERS,
     HostFacts,
     cmdline_facts,
     fake_nodes,
@@ -153,7 +153,7 @@ def test_a_host_in_many_networks_tells_some_of_them(machine: Machine) -> None:
     interface(machine, "eth0", 1500, real=True)
     lines = [f"eth0 00{number:02X}000A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n" for number in range(100)]
     machine.write("proc/net/route", "".join(lines))
-    assert sum(fact.startswith("network:") for fact in facts(machine.host())) == NETWORKS
+    assert sum(fact.startswith("network:") for fact in facts(machine.host())) == MAX_NETWORKS
 
 
 def test_hardware_with_a_smaller_mtu_than_its_bond_or_bridge_is_told(machine: Machine) -> None:
@@ -309,7 +309,7 @@ def test_values_are_printable_and_bounded_whatever_the_files_hold(
         found = facts(machine.host())
     except NotPresent:
         return
-    assert all(value.isprintable() and 0 < len(value) <= VALUE_LIMIT for value in found.values())
+    assert all(value.isprintable() and 0 < len(value) <= MAX_VALUE_CHARACTERS for value in found.values())
 
 
 def test_facts_of_this_machine_are_stable_and_do_not_name_it(this_host: Host) -> None:

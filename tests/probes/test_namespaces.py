@@ -15,7 +15,7 @@ from machine import Machine
 from pinchpoint.host.netns import namespace_of
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
-from pinchpoint.probes.namespaces import LIMIT, Namespaces
+from pinchpoint.probes.namespaces import MAX_NAMESPACES, Namespaces
 from pinchpoint.threads.processes import Processes
 from polling import until
 
@@ -124,13 +124,13 @@ def test_whose_links_can_not_be_seen_is_told_with_the_reason(machine: Machine) -
 
 def test_only_so_many_namespaces_are_looked_into(machine: Machine) -> None:
     """Any user may make one, and a process of any name in it."""
-    for pid in range(10, 10 + 2 * LIMIT):
+    for pid in range(10, 10 + 2 * MAX_NAMESPACES):
         machine.process(pid, "ceph-osd", argv=("ceph-osd", "-i", str(pid)))
         link(machine, pid, f"container{pid}")
     probe = Namespaces(machine.host())
     probe.sample(0.0)
 
-    assert len(probe._found) == LIMIT
+    assert len(probe._found) == MAX_NAMESPACES
     reasons = {labels["reason"] for labels, _ in read(probe).series("pinchpoint_network_namespace_hidden_info")}
     assert "too many network namespaces" in reasons
 

@@ -17,7 +17,7 @@ from pinchpoint.ceph.asok import LOCK_FREE
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import NotPresent
-from pinchpoint.probes.osd import OWED_LIMIT, Osd, OsdReader, parse_blocked_ops, throttle_name
+from pinchpoint.probes.osd import MAX_OWED_SECONDS, Osd, OsdReader, parse_blocked_ops, throttle_name
 from pinchpoint.threads.roles import load_roles
 from polling import until
 
@@ -236,7 +236,7 @@ def test_a_leap_of_the_counter_is_charged_for_a_minute_at_most() -> None:
         daemon.syncs(9, 1e6 if now else 0.0)
         seen.append(busy(daemon.look(now)))
 
-    assert seen[-1] == OWED_LIMIT
+    assert seen[-1] == MAX_OWED_SECONDS
 
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.floats(0, 1e6)), min_size=1, max_size=30))

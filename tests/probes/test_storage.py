@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 from machine import Machine
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
-from pinchpoint.probes.storage import FILES, KEEP, OSD_INTERVAL, Storage, whole_disk
+from pinchpoint.probes.storage import (
+    KEEP_DISK_SECONDS,
+    MAX_FILES_PER_SAMPLE,
+    OSD_FILES_INTERVAL_SECONDS,
+    Storage,
+    whole_disk,
+)
 from pinchpoint.threads.processes import Processes
 from polling import until
 
@@ -194,8 +200,8 @@ def test_a_file_that_was_open_for_a_moment_counts_for_a_while(files: Files) -> N
     assert files.found(1.0) == {("fio", "nvme0n1", "nvme0n1")}
     files.machine.end(50)
 
-    assert files.found(1.0 + KEEP / 2) == {("fio", "nvme0n1", "nvme0n1")}
-    assert files.found(1.0 + KEEP) == set()
+    assert files.found(1.0 + KEEP_DISK_SECONDS / 2) == {("fio", "nvme0n1", "nvme0n1")}
+    assert files.found(1.0 + KEEP_DISK_SECONDS) == set()
 
 
 def test_an_osd_is_looked_at_seldom_and_its_devices_stay(files: Files) -> None:
@@ -205,14 +211,17 @@ def test_an_osd_is_looked_at_seldom_and_its_devices_stay(files: Files) -> None:
     files.machine.opens(50, 6, "/data/db", mount=30)
 
     assert files.found(2.0) == {("osd.3", "loop3", "loop3")}
-    assert files.found(1.0 + OSD_INTERVAL) == {("osd.3", "loop3", "loop3"), ("osd.3", "nvme0n1", "nvme0n1")}
+    assert files.found(1.0 + OSD_FILES_INTERVAL_SECONDS) == {
+        ("osd.3", "loop3", "loop3"),
+        ("osd.3", "nvme0n1", "nvme0n1"),
+    }
 
 
 def test_more_files_than_are_looked_at_in_one_sample_have_their_turn_in_the_next_ones(files: Files) -> None:
     files.process(50, "fio")
     files.process(60, "ior")
     files.machine.opens(50, 3, "/lvm/file", mount=31)
-    for descriptor in range(4, 4 + FILES):
+    for descriptor in range(4, 4 + MAX_FILES_PER_SAMPLE):
         link = files.machine.procfs / "50" / "fd" / str(descriptor)
         link.symlink_to("socket:[1]")
     files.machine.opens(60, 5, "/data/file", mount=30)

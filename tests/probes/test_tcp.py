@@ -16,7 +16,7 @@ from pinchpoint.host.procfs import Stat
 from pinchpoint.host.sockdiag import Connection
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
-from pinchpoint.probes.tcp import COST, KEEP, Tcp, weighted_median
+from pinchpoint.probes.tcp import KEEP_ENDED_SECONDS, MAX_COST_SHARE, Tcp, weighted_median
 from pinchpoint.threads.processes import Process, Processes
 
 
@@ -199,7 +199,7 @@ def test_what_a_connection_sent_again_before_its_holder_was_found_counts(bench: 
 def test_an_owner_is_forgotten_long_after_its_last_connection(bench: Bench) -> None:
     bench.osd(10, 0, 1)
     bench.sample(connection(1))
-    bench.now += KEEP - 10
+    bench.now += KEEP_ENDED_SECONDS - 10
     bench.sample()
     assert bench.owners() == {"osd.0"}
 
@@ -355,7 +355,7 @@ def test_a_host_with_very_many_connections_is_looked_at_more_rarely(
         probe.sample(now)
 
     assert len(reads) > 10
-    assert min(later - earlier for earlier, later in pairwise(reads)) >= 0.2 / COST
+    assert min(later - earlier for earlier, later in pairwise(reads)) >= 0.2 / MAX_COST_SHARE
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 1 << 32))))

@@ -23,7 +23,7 @@ from pinchpoint.ceph import follower
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
 from pinchpoint.probes.benchmark import BenchmarkProbe
-from pinchpoint.probes.waits import KEEP, REMEMBER, WORKLOAD_LIMIT, Waits
+from pinchpoint.probes.waits import KEEP_ENDED_SECONDS, KEEP_STACK_SECONDS, MAX_WORKLOADS, Waits
 from pinchpoint.threads.task_source import KeptFile
 from pinchpoint.waits.stack_rules import WAITS
 from polling import until
@@ -223,7 +223,7 @@ def test_a_stack_that_no_rule_knows_is_other_and_is_counted(bench: Bench) -> Non
     assert bench.seconds() == {"other": pytest.approx(2.0)}
     assert bench.snapshot().value("pinchpoint_workload_unknown_stacks") == 1
     bench.machine.end(10)
-    bench.now += REMEMBER + 1
+    bench.now += KEEP_STACK_SECONDS + 1
     bench.look(10)
     assert bench.snapshot().value("pinchpoint_workload_unknown_stacks") == 0
 
@@ -332,13 +332,13 @@ def test_a_process_that_has_ended_takes_its_time_along(bench: Bench) -> None:
 
     assert bench.seconds()["disk"] <= before["disk"] + 5.1
     assert bench.snapshot().value(PROCESSES, **RUN) == 0
-    bench.now += KEEP
+    bench.now += KEEP_ENDED_SECONDS
     bench.look(2)
     assert bench.seconds() == {}
 
 
 def test_however_many_runs_there_are_few_are_shown(bench: Bench) -> None:
-    pids = range(10, 10 + 3 * WORKLOAD_LIMIT)
+    pids = range(10, 10 + 3 * MAX_WORKLOADS)
     for pid in pids:
         bench.machine.process(pid, "fio")
         bench.in_stack(DISK, pid=pid)
@@ -346,7 +346,7 @@ def test_however_many_runs_there_are_few_are_shown(bench: Bench) -> None:
     bench.look(11)
     shown = [labels for labels, _ in bench.snapshot().series(PROCESSES)]
 
-    assert len(shown) == WORKLOAD_LIMIT + 1, shown
+    assert len(shown) == MAX_WORKLOADS + 1, shown
     assert {"benchmark": "more", "run": ""} in shown
 
 
@@ -421,7 +421,7 @@ def test_a_process_that_is_no_rank_works_whatever_it_does_with_its_cpu(bench: Be
 
 @pytest.fixture
 def socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonSocket]:
-    monkeypatch.setattr(follower, "LOOK_AGAIN", (0.0,))
+    monkeypatch.setattr(follower, "LOOK_AGAIN_SECONDS", (0.0,))
     with DaemonSocket(tmp_path / "client.asok", {"perf dump": {"objecter": {"op_active": 0}}}) as found:
         yield found
 

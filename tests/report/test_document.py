@@ -168,5 +168,5 @@ def test_the_pages_example_is_a_document() -> None:
 
     found = json.loads(example)
 
-    assert found["schema"] == document.SCHEMA
+    assert found["schema"] == document.REPORT_SCHEMA
     assert set(keys(found)) == set(keys(printed()))

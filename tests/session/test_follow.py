@@ -62,8 +62,8 @@ def test_a_command_whose_output_is_a_benchmarks_has_the_phases_of_that(tmp_path:
 def test_output_that_nobody_could_read_in_time_is_left_out_and_said_to_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "BACKLOG", 1000)
-    monkeypatch.setattr(follow, "LAST", 100)
+    monkeypatch.setattr(follow, "MAX_BACKLOG_BYTES", 1000)
+    monkeypatch.setattr(follow, "SUMMARY_BYTES", 100)
     stage = Stage(tmp_path, STAGED)
     stage.print("stage lost\n" + "x" * 1000 + "\nstage last\n")
 
@@ -74,7 +74,7 @@ def test_output_that_nobody_could_read_in_time_is_left_out_and_said_to_be(
 def test_the_end_of_the_output_is_read_however_little_time_the_looks_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "SHARE", 0.0)
+    monkeypatch.setattr(follow, "MAX_OUTPUT_CPU_SECONDS", 0.0)
     stage = Stage(tmp_path, STAGED)
     stage.print("stage one\n")
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.runs import PhaseMark, RunState
 from pinchpoint.session import store
-from pinchpoint.session.keep import MARKED_PHASES, RunKeeper
+from pinchpoint.session.keep import MAX_MARKED_PHASES, RunKeeper
 
 RUN = "r"
 
@@ -46,13 +46,13 @@ def test_what_is_known_of_a_run_is_in_its_record_and_its_marker(tmp_path: Path) 
 def test_a_marker_has_the_last_phases_alone_and_the_record_all(tmp_path: Path) -> None:
     stage = Stage(tmp_path, tmp_path / "markers")
     stage.folder.mkdir()
-    stage.update(*(f"p{number}" for number in range(MARKED_PHASES + 1)))
+    stage.update(*(f"p{number}" for number in range(MAX_MARKED_PHASES + 1)))
 
     (marker,) = (tmp_path / "markers").iterdir()
 
-    assert len(store.load(stage.folder).marker.phases) == MARKED_PHASES + 1
+    assert len(store.load(stage.folder).marker.phases) == MAX_MARKED_PHASES + 1
     assert '"p0"' not in marker.read_text()
-    assert f'"p{MARKED_PHASES}"' in marker.read_text()
+    assert f'"p{MAX_MARKED_PHASES}"' in marker.read_text()
 
 
 def test_a_run_that_goes_on_as_before_is_shown_again_and_not_kept_again(tmp_path: Path) -> None:

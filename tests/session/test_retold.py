@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.runs import PhaseMark, Result
-from pinchpoint.session.retold import MOMENT_LIMIT, TAIL, retold
+from pinchpoint.session.retold import MAX_RUN_MOMENTS, TAIL_SECONDS, retold
 from pinchpoint.session.store import RunRecord
 
 STATE = "pinchpoint_run_state"
@@ -39,7 +39,7 @@ def test_a_run_that_died_failed_when_it_was_last_seen() -> None:
 
     assert found[5.0] == "running"
     assert found[12.0] == "failed"
-    assert max(found) <= 12.0 + TAIL
+    assert max(found) <= 12.0 + TAIL_SECONDS
 
 
 def test_a_result_is_called_invalid_no_earlier_than_there_is_one() -> None:
@@ -55,4 +55,4 @@ def test_a_result_is_called_invalid_no_earlier_than_there_is_one() -> None:
 
 
 def test_a_text_that_tells_of_a_thousand_years_has_bounded_moments() -> None:
-    assert sum(1 for _ in retold(record(3.2e10), "finished")) <= MOMENT_LIMIT + 4
+    assert sum(1 for _ in retold(record(3.2e10), "finished")) <= MAX_RUN_MOMENTS + 4

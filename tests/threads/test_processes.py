@@ -13,7 +13,7 @@ from machine import KERNEL_THREAD, KWORKER, Machine, stat_line
 from pinchpoint.build import build_host
 from pinchpoint.config import Config
 from pinchpoint.host.procfs import read_bytes
-from pinchpoint.threads.processes import OWNER_LIMIT, Process, Processes, ceph_id
+from pinchpoint.threads.processes import MAX_OWNERS_PER_CLASS, Process, Processes, ceph_id
 from pinchpoint.threads.roles import BENCHMARK, load_roles
 
 
@@ -237,12 +237,12 @@ def test_a_process_is_adopted_though_it_was_there_before(machine: Machine) -> No
 
 
 def test_owners_beyond_the_limit_share_one(machine: Machine) -> None:
-    for index in range(OWNER_LIMIT + 6):
+    for index in range(MAX_OWNERS_PER_CLASS + 6):
         machine.process(100 + index, "ceph-osd", argv=("ceph-osd", "-i", str(index)))
 
     owners = [process.owner for process in table(machine).current(0.0).values()]
 
-    assert len(set(owners)) == OWNER_LIMIT + 1
+    assert len(set(owners)) == MAX_OWNERS_PER_CLASS + 1
     assert owners.count("more") == 6
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinchpoint.model import Snapshot
-from pinchpoint.threads.role_table import KEEP, OWNER_LIMIT, RoleTable, RoleTotals
+from pinchpoint.threads.role_table import KEEP_ENDED_SECONDS, MAX_OWNERS_PER_ROLE, RoleTable, RoleTotals
 from pinchpoint.threads.roles import Role
 
 MILLISECOND = 1_000_000
@@ -154,11 +154,11 @@ def test_threads_that_nobody_counts_are_not_exported_as_none() -> None:
 
 def test_owners_beyond_the_limit_share_one_entry() -> None:
     table = RoleTable()
-    uses = {id(entry(table, "thread", f"osd.{number}")) for number in range(3 * OWNER_LIMIT)}
+    uses = {id(entry(table, "thread", f"osd.{number}")) for number in range(3 * MAX_OWNERS_PER_ROLE)}
     snapshot = Snapshot.of(0, table.points())
 
-    assert len(uses) == OWNER_LIMIT + 1
-    assert len(snapshot.values["pinchpoint_thread_cpu_seconds_total"]) == OWNER_LIMIT + 1
+    assert len(uses) == MAX_OWNERS_PER_ROLE + 1
+    assert len(snapshot.values["pinchpoint_thread_cpu_seconds_total"]) == MAX_OWNERS_PER_ROLE + 1
     assert entry(table, "thread", "osd.1") is not entry(table, "thread", "more")
 
 
@@ -192,9 +192,9 @@ def test_an_owner_whose_threads_have_ended_is_forgotten_after_a_quarter_of_an_ho
     table.forget(0.0)
     table.clear_threads()
     alive.count(2)
-    table.forget(KEEP - 1)
+    table.forget(KEEP_ENDED_SECONDS - 1)
     before = Snapshot.of(0, table.points())
-    table.forget(KEEP)
+    table.forget(KEEP_ENDED_SECONDS)
     after = Snapshot.of(0, table.points())
 
     name = "pinchpoint_thread_cpu_seconds_total"
@@ -207,11 +207,11 @@ def test_an_owner_whose_threads_have_ended_is_forgotten_after_a_quarter_of_an_ho
 
 def test_at_the_limit_the_owner_that_has_been_gone_for_longest_makes_room() -> None:
     table = RoleTable()
-    for number in range(OWNER_LIMIT):
+    for number in range(MAX_OWNERS_PER_ROLE):
         entry(table, "thread", f"o{number}").count(number)
     table.forget(0.0)
     table.clear_threads()
-    for number in range(2, OWNER_LIMIT):
+    for number in range(2, MAX_OWNERS_PER_ROLE):
         entry(table, "thread", f"o{number}").count(number)
 
     newcomers = [entry(table, "thread", owner) for owner in ("new", "newer", "newest")]

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinchpoint.model import Snapshot
-from pinchpoint.threads.roleless import LEAST, LIMIT, PAUSE, WINDOW, Hot, Name, UnknownThreads, hottest
+from pinchpoint.threads.roleless import (
+    MAX_THREADS_PER_SAMPLE,
+    MIN_NAMED_SHARE,
+    MIN_RENAME_INTERVAL_SECONDS,
+    ROLELESS_WINDOW_SECONDS,
+    Hot,
+    Name,
+    UnknownThreads,
+    hottest,
+)
 from pinchpoint.threads.task_source import Task, TaskUse
 
 TICK = 0.1
@@ -89,7 +98,7 @@ def test_what_was_before_the_first_sample_is_not_taken_for_idle(sampled: Sampled
 def test_three_hundred_milliseconds_in_three_seconds_are_enough_and_less_is_nobody(sampled: Sampled) -> None:
     sampled.take({}, samples=40)
     sampled.take({"my_thread": 1.0}, samples=3)
-    assert sampled.named == {"my_thread": pytest.approx(LEAST)}
+    assert sampled.named == {"my_thread": pytest.approx(MIN_NAMED_SHARE)}
 
     sampled.take({}, samples=40)
     assert sampled.named == {}
@@ -129,7 +138,7 @@ def test_names_that_change_all_the_time_make_one_series_in_five_seconds(sampled:
         sampled.take({f"short-{turn}": 1.0}, samples=5)
         seen += sampled.named.keys()
 
-    assert len(set(seen)) <= 100 * 5 * TICK / PAUSE + 1
+    assert len(set(seen)) <= 100 * 5 * TICK / MIN_RENAME_INTERVAL_SECONDS + 1
 
 
 def test_two_threads_of_one_name_are_one_series_with_the_busier_ones_share(sampled: Sampled) -> None:
@@ -167,9 +176,9 @@ def test_nobody_is_asked_for_the_names_of_threads_that_are_not_the_hottest(sampl
 
 def test_what_is_kept_is_bounded_however_many_threads_come_and_go(sampled: Sampled) -> None:
     for turn in range(100):
-        sampled.take({f"short-{turn}-{n}": 0.06 for n in range(3 * LIMIT)})
+        sampled.take({f"short-{turn}-{n}": 0.06 for n in range(3 * MAX_THREADS_PER_SAMPLE)})
 
-    assert len(sampled.threads._totals) <= LIMIT * (WINDOW / TICK + 2)
+    assert len(sampled.threads._totals) <= MAX_THREADS_PER_SAMPLE * (ROLELESS_WINDOW_SECONDS / TICK + 2)
     sampled.take({}, samples=40)
     assert not any((sampled.threads._totals, sampled.threads._names, sampled.threads._samples))
 
@@ -185,7 +194,9 @@ def test_at_most_one_is_named_with_a_share_that_can_be(shares: list[dict[str, fl
         sampled.take(sample)
 
         assert len(sampled.named) <= 1
-        assert all(LEAST <= value <= 1 and not name.startswith("known") for name, value in sampled.named.items())
+        assert all(
+            MIN_NAMED_SHARE <= value <= 1 and not name.startswith("known") for name, value in sampled.named.items()
+        )
     sampled.take({}, samples=40)
     assert sampled.named == {}
     assert not sampled.threads._totals

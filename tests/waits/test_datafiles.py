@@ -5,7 +5,7 @@ import os
 import pytest
 
 from machine import Machine
-from pinchpoint.waits.datafiles import MOUNTS_INTERVAL, DataFiles, DataPlace
+from pinchpoint.waits.datafiles import MOUNTS_INTERVAL_SECONDS, DataFiles, DataPlace
 from pinchpoint.waits.stack_rules import FUSE, load_waits
 
 MOUNTS = """\
@@ -73,8 +73,8 @@ def test_mounts_are_read_again_now_and_then(machine: Machine, files: DataFiles) 
     assert files.place(10, 0.0) is None
 
     machine.write("proc/10/mountinfo", MOUNTS + "25 20 0:34 / /new rw - ceph x:/ rw\n")
-    assert files.place(10, MOUNTS_INTERVAL / 2) is None
-    place = files.place(10, MOUNTS_INTERVAL)
+    assert files.place(10, MOUNTS_INTERVAL_SECONDS / 2) is None
+    place = files.place(10, MOUNTS_INTERVAL_SECONDS)
     assert place is not None
     assert place.wait == "osd"
 
@@ -88,4 +88,4 @@ def test_one_of_several_fuse_mounts_is_not_guessed(machine: Machine, files: Data
     assert files.fuse_mount(10, 0.0) == DataPlace(FUSE, "fuse.ceph-fuse", "")
 
     machine.write("proc/10/mountinfo", MOUNTS + "26 20 0:35 / /home rw - fuse.sshfs host:/ rw\n")
-    assert files.fuse_mount(10, MOUNTS_INTERVAL) is None
+    assert files.fuse_mount(10, MOUNTS_INTERVAL_SECONDS) is None

@@ -11,9 +11,9 @@ from pinchpoint.waits.stack_rules import (
     DATA,
     FLUSH,
     FUSE,
-    KNOWN_LIMIT,
+    MAX_KNOWN_STACKS,
+    MAX_RAW_STACKS,
     PARKED,
-    RAW_LIMIT,
     RUNNING,
     WAITS,
     YIELDS,
@@ -267,10 +267,10 @@ def test_stacks_that_differ_in_offsets_alone_are_one() -> None:
 
 def test_however_many_stacks_there_are_few_are_remembered_and_none_is_wrong() -> None:
     stacks = Stacks(load_waits())
-    for number in range(RAW_LIMIT + KNOWN_LIMIT):
+    for number in range(MAX_RAW_STACKS + MAX_KNOWN_STACKS):
         assert stacks.look(raw(f"strange_{number}"), float(number)).wait is None
 
-    assert len(list(stacks)) <= KNOWN_LIMIT
+    assert len(list(stacks)) <= MAX_KNOWN_STACKS
     assert stacks.look(raw("hrtimer_nanosleep"), 1e6).wait == PARKED
 
 

@@ -76,7 +76,7 @@ def test_it_is_openmetrics_with_every_sample_however_little_is_held_in_memory(
     moments: list[dict[str, dict[Labels, float]]], held: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backfill, "HELD", held)
+        patch.setattr(backfill, "MAX_HELD_SAMPLES", held)
         found = text(*(moment(float(second), **hosts) for second, hosts in enumerate(moments, 1)))
 
     # Its parser refuses series and families in pieces, and times that go back.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pinchpoint.diagnosis.check import sources
 from pinchpoint.wire.prometheus import PrometheusError
-from pinchpoint.wire.prometheus_hosts import LONGEST_QUERY, Known, Sample, ask_known, known
+from pinchpoint.wire.prometheus_hosts import MAX_QUERY_CHARACTERS, Known, Sample, ask_known, known
 from serving import answering
 
 TARGET = {"job": "pinchpoint", "instance": "a:9748", "group": "clients"}
@@ -60,7 +60,7 @@ def test_every_metric_that_is_wanted_is_asked_for_in_queries_of_a_length_that_se
     words = [word for query in queries for word in query.removeprefix('{__name__=~"').removesuffix('"}').split("|")]
     assert sorted(words) == sorted([*names, "up"])
     assert len(queries) > 1
-    assert all(len(query) < LONGEST_QUERY + 50 for query in queries)
+    assert all(len(query) < MAX_QUERY_CHARACTERS + 50 for query in queries)
 
 
 def test_the_answer_of_a_server_is_read() -> None:

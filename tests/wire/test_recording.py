@@ -127,7 +127,7 @@ def test_a_truncated_recording_gives_what_was_complete(tmp_path: Path) -> None:
 
 
 def test_a_long_recording_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pinchpoint.wire.recording.CHUNK", 100)
+    monkeypatch.setattr("pinchpoint.wire.recording.RECORDING_CHUNK_BYTES", 100)
     taken = [moment(float(second)) for second in range(1, 50)]
     path = record(tmp_path / "r", *taken)
     reads: list[int] = []
@@ -239,7 +239,7 @@ def test_a_disk_that_is_full_for_a_while_costs_only_what_came_meanwhile(tmp_path
 
 
 def test_a_moment_that_unpacks_without_end_is_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pinchpoint.wire.recording.DOCUMENT_LIMIT", 1 << 20)
+    monkeypatch.setattr("pinchpoint.wire.recording.MAX_DOCUMENT_BYTES", 1 << 20)
     path = record(tmp_path / "r", moment(1.0))
     path.write_bytes(path.read_bytes() + gzip.compress(b"#" * (1 << 21)))
     told: list[str] = []

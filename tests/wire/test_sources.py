@@ -171,7 +171,7 @@ def test_a_series_that_was_read_before_is_read_in_the_same_way() -> None:
 
 
 def test_a_server_with_new_series_for_ever_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pinchpoint.wire.sources.HEAD_LIMIT", 10)
+    monkeypatch.setattr("pinchpoint.wire.sources.MAX_HEADS", 10)
     heads: dict[str, tuple[str, Labels]] = {}
     found = parse_exposition("".join(f"a{number} {number}\n" for number in range(100)), 1.0, heads)
 

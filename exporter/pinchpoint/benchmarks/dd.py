@@ -23,14 +23,14 @@ __all__ = ["Dd", "DdReader", "size"]
 
 PHASE = "copy"
 """What its text alone tells."""
-BLOCK = 512
+DEFAULT_BLOCK_BYTES = 512
 """Bytes of a block where none is given (``DEFAULT_BLOCKSIZE`` in src/dd.c, coreutils 9.1)."""
 SOURCES = frozenset({"/dev/zero", "/dev/urandom", "/dev/random"})
 SINKS = frozenset({"/dev/null", "/dev/zero"})
 
 RECORDS = re.compile(r"\d+\+\d+ \w[\w ]*$")
 """``1024+0 records in``, ``1024+0 records out``, in any language."""
-RECORDS_LINES = 2
+MAX_RECORDS_LINES = 2
 """Lines that the statistics come after the last of them at most: a number of truncated records may come between."""
 STATISTICS = re.compile(
     # 1073741824 bytes (1.1 GB, 1.0 GiB) copied, 0.508462 s, 2.1 GB/s. Older releases have one size in the parentheses,
@@ -42,7 +42,7 @@ BSD = re.compile(r"(?P<bytes>\d+) bytes transferred in (?P<seconds>[\d.]+) secs?
 PROBLEM = re.compile(r"dd: (?:error |failed |fs?ync failed|can't |cannot |closing |reading |writing |opening ).+")
 RETURN = b"\x1e"
 """Marks what follows a carriage return: each line of status=progress begins with one."""
-LINE_LIMIT = 1024
+MAX_LINE_CHARACTERS = 1024
 """Longer lines than this, in characters, are none of dd's."""
 
 SUFFIXES = (
@@ -55,7 +55,7 @@ SUFFIXES = (
     | {"kB": 1000}
 )
 """Of a number of bytes or blocks (``parse_integer`` in src/dd.c, coreutils 9.1)."""
-SIZE_LIMIT = 1 << 62
+MAX_SIZE_BYTES = 1 << 62
 
 
 class DdReader(OutputReader):
@@ -84,12 +84,12 @@ class DdReader(OutputReader):
         mark = RETURN.decode()
         returned = line.startswith(mark)
         line = line.lstrip(mark).strip()
-        if not line or len(line) > LINE_LIMIT:
+        if not line or len(line) > MAX_LINE_CHARACTERS:
             return
         if match := STATISTICS.match(line) or BSD.match(line):
             yield from self._statistics(match, returned=returned)
         elif RECORDS.match(line):
-            self._counted = RECORDS_LINES
+            self._counted = MAX_RECORDS_LINES
         elif PROBLEM.match(line):
             yield from self._begin()
             self._failed = True
@@ -144,7 +144,7 @@ def size(text: str) -> int | None:
         if match is None or match[2] not in SUFFIXES:
             return None
         product *= int(match[1]) * SUFFIXES[match[2]]
-    return product if product < SIZE_LIMIT else None
+    return product if product < MAX_SIZE_BYTES else None
 
 
 class Dd(Benchmark):
@@ -160,10 +160,14 @@ class Dd(Benchmark):
         operands = dict(word.split("=", 1) for word in tree.argv(leader)[1:] if "=" in word)
         self._phase = _phase(operands.get("if", ""), operands.get("of", ""))
         both = operands.get("bs", "")
-        blocks = size(both or operands.get("ibs", "")) or BLOCK
+        blocks = size(both or operands.get("ibs", "")) or DEFAULT_BLOCK_BYTES
         skip = _bytes(operands, ("skip", "iseek"), blocks, "iflag", "skip_bytes")
         seek = _bytes(
-            operands, ("seek", "oseek"), size(both or operands.get("obs", "")) or BLOCK, "oflag", "seek_bytes"
+            operands,
+            ("seek", "oseek"),
+            size(both or operands.get("obs", "")) or DEFAULT_BLOCK_BYTES,
+            "oflag",
+            "seek_bytes",
         )
         self._starts = (skip, seek)
         self._total = _bytes(operands, ("count",), blocks, "iflag", "count_bytes") or None

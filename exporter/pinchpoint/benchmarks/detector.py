@@ -25,27 +25,27 @@ from pinchpoint.runs import RunState
 
 __all__ = ["Detector", "Followed", "merged"]
 
-EARLY_LIMIT = 1 << 20
+MAX_EARLY_BYTES = 1 << 20
 """Bytes of a command's output that are kept for benchmarks that have not been seen yet."""
-UNDECIDED = 10.0
+MAX_UNDECIDED_SECONDS = 10.0
 """Seconds for which a process that leads no run is asked again: rank 0 shows itself by the files that it opens."""
-FOLLOWED_LIMIT = 64
+MAX_FOLLOWED = 64
 """Benchmarks that are followed at once."""
-OWNER_LIMIT = 24
+MAX_FOLLOWED_PER_USER = 24
 """Those of one user, so that nobody can hide the others' by starting many processes with a benchmark's name."""
-EVERYDAY_LIMIT = 16
+MAX_FOLLOWED_EVERYDAY = 16
 """Programs that also run every day (ping, dd) among them."""
-SHARE = 0.1
+MAX_LOOK_CPU_SECONDS = 0.1
 """Seconds of CPU that one look spends on benchmarks; those that it leaves out come first at the next one."""
-TOLD_LIMIT = 64
+MAX_LOGGED_FAILURES = 64
 """Failures that are logged."""
-FILES_LIMIT = 64
+MAX_OUTPUT_FILES = 64
 """Files of output that are remembered."""
-UNREAPED = 2.0
+MAX_UNREAPED_SECONDS = 2.0
 """Seconds after which a leader that has ended, and whose parent doesn't ask how, is taken as gone."""
-ENDED_LIMIT = 64
+MAX_ENDED = 64
 """Benchmarks that are remembered after their end: the last ones."""
-TICKS = os.sysconf("SC_CLK_TCK")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 Watch = Callable[[int], ExitWatch]
 
@@ -59,7 +59,7 @@ def _guarded(kind: type[Benchmark], told: set[str]) -> Iterator[None]:
         yield
     except Exception as error:
         message = f"benchmark {kind.name}: {type(error).__name__}: {error}"
-        if message not in told and len(told) < TOLD_LIMIT:
+        if message not in told and len(told) < MAX_LOGGED_FAILURES:
             told.add(message)
             log.warning("%s", message)
 
@@ -219,7 +219,7 @@ class Detector:
         """See what goes on; `now` is in monotonic seconds, `wall` in Unix seconds."""
         codes = {followed: self._gone(followed, tree, now) for followed in self._alive()}
         gone = {followed: code for followed, code in codes.items() if code is not None}
-        until = time.thread_time() + SHARE
+        until = time.thread_time() + MAX_LOOK_CPU_SECONDS
         for followed, code in gone.items():
             # What is left in the files of many that end at once is read one after another, at the next looks.
             if time.thread_time() <= until:
@@ -227,11 +227,11 @@ class Detector:
                     followed.end(wall, followed.ended_as(code))
         self._find(tree, now, wall)
         self._look(tree, now, wall, gone)
-        self._followed = [*self._ended()[-ENDED_LIMIT:], *self._alive()]
+        self._followed = [*self._ended()[-MAX_ENDED:], *self._alive()]
         self._followed.sort(key=lambda followed: followed.began)
 
     def _look(self, tree: Tree, now: float, wall: float, gone: Container[Followed]) -> None:
-        until = time.thread_time() + SHARE
+        until = time.thread_time() + MAX_LOOK_CPU_SECONDS
         left: list[int] = []
         places = {pid: place for place, pid in enumerate(self._left)}
         for followed in sorted(self._alive(), key=lambda followed: places.get(followed.pid, len(places))):
@@ -255,7 +255,7 @@ class Detector:
             return None
         if followed.unreaped is None:
             followed.unreaped = now
-        return tree.exit_code(followed.pid) if now - followed.unreaped >= UNREAPED else None
+        return tree.exit_code(followed.pid) if now - followed.unreaped >= MAX_UNREAPED_SECONDS else None
 
     def forget(self, before: float) -> None:
         """Forget the benchmarks that ended before this time, in Unix seconds."""
@@ -285,12 +285,12 @@ class Detector:
                 continue
             task = tree.processes[pid]
             key = (pid, task.start, task.comm)
-            kinds = [kind for kind in by_comm[task.comm] if not kind.everyday or everyday < EVERYDAY_LIMIT]
+            kinds = [kind for kind in by_comm[task.comm] if not kind.everyday or everyday < MAX_FOLLOWED_EVERYDAY]
             # One for which there is no room now is asked when there is.
-            if task.state == "Z" or len(leaders) >= FOLLOWED_LIMIT or not kinds:
+            if task.state == "Z" or len(leaders) >= MAX_FOLLOWED or not kinds:
                 continue
             first = others[key] = self._others.get(key, now)
-            if now - first > UNDECIDED:
+            if now - first > MAX_UNDECIDED_SECONDS:
                 continue
             if any(ancestor in leaders for ancestor in tree.ancestors(pid)):
                 continue
@@ -298,7 +298,7 @@ class Detector:
             if kind is not None:
                 del others[key]
                 owner = tree.owner(pid)
-                if owners[owner] >= OWNER_LIMIT:
+                if owners[owner] >= MAX_FOLLOWED_PER_USER:
                     continue
                 leaders.add(pid)
                 owners[owner] += 1
@@ -321,7 +321,7 @@ class Detector:
         followed.seen = wall
         if heard is None:
             self._followed.append(followed)
-        while len(self._ends) > FILES_LIMIT:
+        while len(self._ends) > MAX_OUTPUT_FILES:
             del self._ends[next(iter(self._ends))]
         followed.read_output(tree, self._ends)
 
@@ -331,7 +331,7 @@ class Detector:
             reader = self._readers[kind] = kind.reader()
             with _guarded(kind, self._told):
                 self._tell(kind, reader.feed(bytes(self._early)), wall)
-        self._early += data[: EARLY_LIMIT - len(self._early)]
+        self._early += data[: MAX_EARLY_BYTES - len(self._early)]
         for kind, reader in self._readers.items():
             with _guarded(kind, self._told):
                 self._tell(kind, reader.feed(data), wall)
@@ -408,7 +408,7 @@ def _began(tree: Tree, pid: int, wall: float) -> float:
         uptime = float(read_bytes(Path(tree.procfs) / "uptime").split()[0])
     except (OSError, ValueError, IndexError):
         return wall
-    return wall - max(0.0, uptime - tree.processes[pid].start / TICKS)
+    return wall - max(0.0, uptime - tree.processes[pid].start / TICKS_PER_SECOND)
 
 
 def merged(followed: Sequence[Followed], run: str, start: float) -> RunState:

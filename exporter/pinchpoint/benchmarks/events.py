@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from pinchpoint.host.exitstatus import STOPPING
-from pinchpoint.runs import LARGEST, LATEST, Result
+from pinchpoint.runs import MAX_FIGURE, MAX_TIME_SECONDS, Result
 
 __all__ = [
-    "OVER",
+    "FINAL_STATES",
     "Began",
     "Completed",
     "Ended",
@@ -29,7 +29,7 @@ __all__ = [
     "phase_name",
 ]
 
-NAME_LIMIT = 64
+MAX_PHASE_NAME_CHARACTERS = 64
 """Longest name of a phase, in characters."""
 
 
@@ -50,7 +50,7 @@ class State(StrEnum):
     """Somebody ended it before its time: Ctrl-C, kill, the scheduler."""
 
 
-OVER = (State.FINISHED, State.FAILED, State.STOPPED)
+FINAL_STATES = (State.FINISHED, State.FAILED, State.STOPPED)
 """What a run that is over can be."""
 
 
@@ -146,17 +146,17 @@ Event = RunBegan | Began | Rate | Ended | Scored | Completed | Failed
 def phase_name(text: str) -> str:
     """Return the canonical name of a phase: lower case, every run of other characters than letters and digits ``_``."""
     word = "".join(c if c.isalnum() else " " for c in text.lower())
-    return "_".join(word.split())[:NAME_LIMIT]
+    return "_".join(word.split())[:MAX_PHASE_NAME_CHARACTERS]
 
 
 def as_figure(value: float | None) -> float | None:
     """Return a figure that can be one, None in place of any other: a text may have a number of a thousand digits."""
-    return float(value) if value is not None and 0 <= value <= LARGEST else None
+    return float(value) if value is not None and 0 <= value <= MAX_FIGURE else None
 
 
 def as_seconds(value: float | None) -> float | None:
     """Return a length of time that can be one, None in place of any other."""
-    return float(value) if value is not None and 0 <= value <= LATEST else None
+    return float(value) if value is not None and 0 <= value <= MAX_TIME_SECONDS else None
 
 
 def as_share(value: float | None) -> float | None:

@@ -32,15 +32,15 @@ __all__ = ["Fio", "JobGroup", "parse_job_file", "parse_time", "plan"]
 
 OWN_THREADS = 2
 """Threads that fio has before any job: its main one and its helper (``fio_backend`` in backend.c, fio 3.33)."""
-LATE = 5.0
+LATE_AGE_SECONDS = 5.0
 """A fio that is first seen at this age, in seconds, may have run groups that nobody counted."""
-ASKED = 10
+MAX_ASKED = 10
 """Looks at which a job is asked for its open files, and jobs that are asked."""
-OPENING = 0.5
+OPENING_SECONDS = 0.5
 """Seconds after its birth by which a job has opened its files, if it ever does."""
 DATA_FILE = re.compile(r"(.+)\.\d{1,9}\.\d{1,9}$")
 """Name of a data file that the options don't name (filename_format in options.c, fio 3.33)."""
-TICKS = os.sysconf("SC_CLK_TCK")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 FLAGS = frozenset(
     # no_argument and optional_argument in l_opts (init.c, fio 3.33), and options of the type FIO_OPT_STR_SET.
     [
@@ -89,11 +89,11 @@ OPTIONS = frozenset(
     | {"thread", "time_based", "timeout", "wait_for", "wait_for_previous"}
 )
 """Options of a job that a plan is made of; no other is kept, since each job inherits those before it."""
-OPTION_LIMIT = 8192
+MAX_OPTION_CHARACTERS = 8192
 """Characters of an option from which on fio refuses it (OPT_LEN_MAX in parse.h, fio 3.33)."""
-JOB_LIMIT = 4096
+MAX_JOBS = 4096
 """Jobs from which on fio refuses to start (REAL_MAX_JOBS in os/os.h, fio 3.33)."""
-TEXT_LIMIT = 4 << 20
+MAX_JOB_FILES_CHARACTERS = 4 << 20
 """Characters of all job files of a command together that are read: one of 4,096 sections has 400 KiB."""
 
 Variable = Callable[[str], str]
@@ -177,7 +177,7 @@ def parse_job_file(
             options = dict(inherited)
             if not sections or name in sections:
                 jobs.append((name, options))
-                if len(jobs) > JOB_LIMIT:
+                if len(jobs) > MAX_JOBS:
                     return []
         elif line.startswith("include"):
             return []
@@ -210,9 +210,9 @@ def _expansion(variable: Variable) -> Callable[[str], str]:
         while (start := text.find("${", at)) >= 0 and (end := text.find("}", start)) >= 0:
             parts += text[at:start], known(text[start + 2 : end])
             at = end + 1
-        return "".join([*parts, text[at:]])[:OPTION_LIMIT]
+        return "".join([*parts, text[at:]])[:MAX_OPTION_CHARACTERS]
 
-    return lambda text: expand(text[:OPTION_LIMIT])
+    return lambda text: expand(text[:MAX_OPTION_CHARACTERS])
 
 
 def _job(name: str, options: Mapping[str, str], expand: Callable[[str], str]) -> Job:
@@ -279,7 +279,7 @@ def plan(argv: Sequence[str], read: ReadFile, variable: Variable = lambda name: 
             options = dict(defaults)
             if not sections or value in sections:
                 named.append((value, options))
-                if len(named) > JOB_LIMIT:
+                if len(named) > MAX_JOBS:
                     return []
         elif key in OPTIONS:
             options[key] = value
@@ -287,13 +287,13 @@ def plan(argv: Sequence[str], read: ReadFile, variable: Variable = lambda name: 
     # file alone, and a barrier stands before each further one.
     expand = _expansion(variable)
     jobs = [_job(name, options, expand) for name, options in named]
-    left = TEXT_LIMIT
+    left = MAX_JOB_FILES_CHARACTERS
     for file in files:
         # "-" is standard input, which is not ours to read.
         text = "" if file == "-" else read(file)
         left -= len(text)
         found = parse_job_file(text, defaults, sections, variable) if left >= 0 else []
-        if not found or len(jobs) + len(found) > JOB_LIMIT:
+        if not found or len(jobs) + len(found) > MAX_JOBS:
             return []
         if file is not files[0]:
             found[0] = replace(found[0], barrier=True)
@@ -393,7 +393,7 @@ class Fio(Benchmark):
         jobs = jobs or threads[OWN_THREADS:]
         if not self._looked:
             self._looked = True
-            self._counted = len(self.groups) < 2 or _age(tree, leader) < LATE
+            self._counted = len(self.groups) < 2 or _age(tree, leader) < LATE_AGE_SECONDS
         if not jobs and not threads and any(job.threads for group in self.groups for job in group.jobs):
             holders = [leader]
         index = self._by_files(tree, holders, jobs[-1] if jobs else 0)
@@ -426,8 +426,8 @@ class Fio(Benchmark):
         if newborn:
             self._newest = now
             self._names = {pid: names for pid, names in self._names.items() if pid in holders and len(holders) > 1}
-        young = now - self._newest < OPENING
-        asked = holders[:ASKED]
+        young = now - self._newest < OPENING_SECONDS
+        asked = holders[:MAX_ASKED]
         if newborn or young:
             for pid in asked:
                 if pid not in self._names and (names := self._job_names(tree, pid)):
@@ -487,7 +487,7 @@ class Fio(Benchmark):
         if len(self.groups) < 2 or not holders:
             return None
         job, left = self._asked
-        left = left if job == newest and newest else ASKED
+        left = left if job == newest and newest else MAX_ASKED
         self._asked = (newest, max(0, left - 1))
         if not left:
             return None
@@ -623,6 +623,6 @@ def _age(tree: Tree, pid: int) -> float:
     """Return how long a process has lived, in seconds; 0 where that can't be seen."""
     try:
         uptime = float(read_bytes(tree.procfs / "uptime").split()[0])
-        return uptime - tree.processes[pid].start / TICKS
+        return uptime - tree.processes[pid].start / TICKS_PER_SECOND
     except (OSError, ValueError, IndexError, KeyError):
         return 0.0

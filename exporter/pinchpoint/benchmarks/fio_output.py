@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pinchpoint.benchmarks.events import (
-    NAME_LIMIT,
+    MAX_PHASE_NAME_CHARACTERS,
     Completed,
     Ended,
     Event,
@@ -28,16 +28,16 @@ from pinchpoint.runs import Result
 
 __all__ = ["FioOutput", "group_name"]
 
-JOB_LIMIT = 4096
+MAX_JOBS = 4096
 """Jobs of one status that are kept (REAL_MAX_JOBS in os/os.h, fio 3.33)."""
-TEXT_LIMIT = 256
+MAX_JOB_TEXT_CHARACTERS = 256
 """Characters of a job's name, of an error and of the present rates that are read."""
 OPERATIONS = ("read", "write", "trim", "mixed")
 NO_ETA = 2**31 - 1
 """What fio prints as the remaining seconds as long as it doesn't know them (INT_MAX)."""
-SAME_START = 1.5
+MAX_START_DIFFERENCE_SECONDS = 1.5
 """Seconds by which two statuses of one run may differ in when it began: they tell it to the second."""
-SHORTEST_INTERVAL = 0.4
+MIN_STATUS_INTERVAL_SECONDS = 0.4
 """Seconds between two statuses of a job at least; jobs that run together differ by less."""
 
 # add_job (init.c)
@@ -91,13 +91,13 @@ WORKING = frozenset("".join(ACTIVE.values()))
 
 FIELDS, FIELDS_OF_5 = 41, 47
 """Fields of one operation in a terse line: version 5 has six more (show_ddir_status_terse in stat.c)."""
-PERCENTILES = 12
+FIRST_PERCENTILE_FIELD = 12
 """Place of the first percentile among them."""
 
 
 def group_name(names: Iterable[str]) -> str:
     """Return the name of the phase in which jobs of these names run together."""
-    return "+".join(dict.fromkeys(phase_name(name) or "unnamed" for name in names))[:NAME_LIMIT]
+    return "+".join(dict.fromkeys(phase_name(name) or "unnamed" for name in names))[:MAX_PHASE_NAME_CHARACTERS]
 
 
 class _Flow(NamedTuple):
@@ -150,7 +150,11 @@ class _Status:
 
     def precedes(self, other: _Status) -> bool:
         """Return whether the other can be a later status of the same run."""
-        if self.start is not None and other.start is not None and abs(self.start - other.start) > SAME_START:
+        if (
+            self.start is not None
+            and other.start is not None
+            and abs(self.start - other.start) > MAX_START_DIFFERENCE_SECONDS
+        ):
             return False
         if any(job.pid for job in [*self.jobs, *other.jobs]):
             # For people jobs are printed only if they have done something.
@@ -285,9 +289,9 @@ class FioOutput(OutputReader):
 
     def _header(self, match: re.Match[str]) -> Iterator[Event]:
         yield from self._before_launch()
-        if self._run is not None and len(self._run.headers) < JOB_LIMIT:
+        if self._run is not None and len(self._run.headers) < MAX_JOBS:
             letters = ACTIVE.get(match["rw"], "")
-            self._run.headers.append(_Header(match["name"][:TEXT_LIMIT], int(match["group"]), letters))
+            self._run.headers.append(_Header(match["name"][:MAX_JOB_TEXT_CHARACTERS], int(match["group"]), letters))
             self._run.promised = True
 
     def _launch(self) -> None:
@@ -306,7 +310,7 @@ class FioOutput(OutputReader):
         self._job = None
         if match["name"] == "All clients":
             return
-        job = _Job(match["name"][:TEXT_LIMIT], int(match["group"]), match["pid"])
+        job = _Job(match["name"][:MAX_JOB_TEXT_CHARACTERS], int(match["group"]), match["pid"])
         if int(match["error"]):
             job.error = _limited(f"{job.name}: err={match['error']}" + (f" ({match['why']})" if match["why"] else ""))
         if self._blocks is not None and any(job.key == other.key for other in self._blocks):
@@ -314,7 +318,7 @@ class FioOutput(OutputReader):
         if self._blocks is None:
             self._blocks = []
             yield from self._open()
-        if len(self._blocks) < JOB_LIMIT:
+        if len(self._blocks) < MAX_JOBS:
             self._blocks.append(job)
             self._job = job
 
@@ -360,7 +364,7 @@ class FioOutput(OutputReader):
         elif run is not None and run.statuses and not self._terse and not _continues(run, "terse", _Status([job])):
             yield from self._make_way()
         yield from self._open()
-        if len(self._terse) < JOB_LIMIT:
+        if len(self._terse) < MAX_JOBS:
             self._terse.append(job)
         if len(self._terse) == self._terse_size:
             yield from self._close_terse()
@@ -389,7 +393,7 @@ class FioOutput(OutputReader):
         yield from self._open()
         if self._run is None or match["states"] is None:
             return
-        flows = _eta_flows(line[match.end("states") :][:TEXT_LIMIT])
+        flows = _eta_flows(line[match.end("states") :][:MAX_JOB_TEXT_CHARACTERS])
         run = self._run
         # What stands still is left out of the line, or 0 as the operations are that no job has.
         moving = [flow for flow in flows if flow[1].value or flow[2].value]
@@ -542,13 +546,14 @@ def _repeats(status: Sequence[_Job], job: _Job) -> bool:
         # Jobs of one name stand together.
         return True
     return any(
-        job.flows[operation].seconds - flow.seconds >= SHORTEST_INTERVAL and job.flows[operation].done > flow.done
+        job.flows[operation].seconds - flow.seconds >= MIN_STATUS_INTERVAL_SECONDS
+        and job.flows[operation].done > flow.done
         for operation, flow in first.flows.items()
     )
 
 
 def _limited(text: str) -> str:
-    return text[:TEXT_LIMIT].strip()
+    return text[:MAX_JOB_TEXT_CHARACTERS].strip()
 
 
 def _amount(text: str, *, binary: bool = False) -> float | None:
@@ -608,7 +613,7 @@ def _terse_job(line: str) -> _Job | None:
     size = FIELDS_OF_5 if fields[0] == "5" else FIELDS
     sections = []
     start = at + 3
-    while start + size <= len(fields) and "%=" in fields[start + PERCENTILES]:
+    while start + size <= len(fields) and "%=" in fields[start + FIRST_PERCENTILE_FIELD]:
         sections.append(fields[start : start + 4])
         start += size
     if not sections:
@@ -616,7 +621,7 @@ def _terse_job(line: str) -> _Job | None:
     # unified_rw_reporting=mixed has one section, =both has one more. Version 3 has no trims.
     three = ("read", "write", "mixed") if fields[0] == "3" else ("read", "write", "trim", "mixed")
     names = ("mixed",) if len(sections) == 1 else three
-    job = _Job(name[:TEXT_LIMIT], int(group))
+    job = _Job(name[:MAX_JOB_TEXT_CHARACTERS], int(group))
     if int(error):
         job.error = _error(job.name, int(error))
     for operation, section in zip(names, sections, strict=False):
@@ -632,7 +637,7 @@ def _document_status(document: Mapping[str, Any]) -> _Status:
     entries = document.get("jobs") or document.get("client_stats")
     jobs: list[_Job] = []
     elapsed = eta = 0.0
-    for entry in entries[:JOB_LIMIT] if isinstance(entries, list) else []:
+    for entry in entries[:MAX_JOBS] if isinstance(entries, list) else []:
         if isinstance(entry, dict) and entry.get("jobname") != "All clients":
             jobs.append(_document_job(entry))
             elapsed = max(elapsed, number(entry.get("elapsed")) or 0.0)
@@ -651,7 +656,7 @@ def _document_status(document: Mapping[str, Any]) -> _Status:
 
 def _document_job(entry: Mapping[str, Any]) -> _Job:
     group = number(entry.get("groupid"))
-    job = _Job(str(entry.get("jobname", ""))[:TEXT_LIMIT], int(group or 0))
+    job = _Job(str(entry.get("jobname", ""))[:MAX_JOB_TEXT_CHARACTERS], int(group or 0))
     if (error := number(entry.get("error"))) is not None and error > 0:
         job.error = _error(job.name, int(error))
     for operation in OPERATIONS:

@@ -31,19 +31,19 @@ SCRIPTS = ("io500.sh", "io500_fixed.sh")
 SHELLS = ("bash", "sh")
 PROGRAMS = ("ior", "mdtest", "pfind")
 
-CONFIG_LIMIT = 64 << 10
+MAX_CONFIG_BYTES = 64 << 10
 """Bytes of config.ini in the result directory that are read; it has 2 KiB."""
-STATUS_LIMIT = 32
+MAX_STATUS_BYTES = 32
 """Bytes of a stonewall status file that are read: it holds one number."""
-RANK_LIMIT = 16
+MAX_ASKED_RANKS = 16
 """Ranks of one host that are asked whether they are rank 0."""
 SEARCH_SHARE = 0.25
-SEARCH_INTERVAL = 5.0
+MAX_SEARCH_INTERVAL_SECONDS = 5.0
 """Seconds between two searches for the result directory at most; before that a share of the time that they last."""
-PATIENCE = 5.0
+ASSUMED_START_SECONDS = 5.0
 """Seconds after which an invisible run is assumed to have begun its phases."""
 
-HELD_LIMIT = 64
+MAX_HELD_EVENTS = 64
 """Events that are kept back until the descriptors agree with them."""
 
 RESULT_FILE = "result.txt"
@@ -94,7 +94,7 @@ def _writes(tree: Tree, pid: int) -> bool:
 
 def _writer(tree: Tree, ranks: Sequence[int]) -> int | None:
     try:
-        return next((pid for pid in ranks[:RANK_LIMIT] if _writes(tree, pid)), None)
+        return next((pid for pid in ranks[:MAX_ASKED_RANKS] if _writes(tree, pid)), None)
     except PermissionError:
         return None
 
@@ -183,7 +183,7 @@ class Io500(Benchmark):
         ranks = _ranks(tree, leader)
         if self._script:
             ranks = sorted(pid for pid in tree.descendants(leader) if tree.comm(pid) == APP)
-        first = next((pid for pid in ranks[:RANK_LIMIT] if mpi.rank(tree, pid) == 0), _writer(tree, ranks))
+        first = next((pid for pid in ranks[:MAX_ASKED_RANKS] if mpi.rank(tree, pid) == 0), _writer(tree, ranks))
         if first is not None:
             self._rank = first
             return [first]
@@ -214,7 +214,7 @@ class Io500(Benchmark):
         if not known and (blind or self._directory):
             blind = (*blind, "result_file")
         if phase is None:
-            if blind and not known and self._phase is None and self._waits(now) > PATIENCE:
+            if blind and not known and self._phase is None and self._waits(now) > ASSUMED_START_SECONDS:
                 return Sight(State.RUNNING, APP, vague=True, blind=blind)
             state = told.state
             if state is not State.PAUSED:
@@ -222,7 +222,7 @@ class Io500(Benchmark):
             return Sight(state, events=events, blind=blind)
         if self._directory and self._configured != self._directory:
             self._configured = self._directory
-            config = read_text(tree, rank, os.path.join(self._directory, "config.ini"), CONFIG_LIMIT)
+            config = read_text(tree, rank, os.path.join(self._directory, "config.ini"), MAX_CONFIG_BYTES)
             self._phases = phases_of(ini_sections(config), extended=told.extended)
         self._enter(phase, now)
         self._make_plan(tree, rank, told.command if told.phase == phase else (), told.processes)
@@ -253,7 +253,7 @@ class Io500(Benchmark):
         count = len(waiting)
         if opened is not None:
             count = ends.index(opened) if opened in ends else count
-        elif not certain and count <= HELD_LIMIT:
+        elif not certain and count <= MAX_HELD_EVENTS:
             count = max((index + 1 for index, phase in enumerate(ends) if phase == self._phase), default=0)
         self._held = tuple(waiting[count:])
         return tuple(waiting[:count])
@@ -308,7 +308,7 @@ class Io500(Benchmark):
             return
         self._command = command
         plan = plan_of(command, processes)
-        status = read_text(tree, pid, plan.limit, STATUS_LIMIT).strip() if plan.limit else ""
+        status = read_text(tree, pid, plan.limit, MAX_STATUS_BYTES).strip() if plan.limit else ""
         if re.fullmatch("[1-9][0-9]{0,15}", status):
             count = float(status)
             plan = plan._replace(items=count if plan.items else None, position=count * plan.step or None)
@@ -383,8 +383,8 @@ class Io500(Benchmark):
         try:
             paths = [file.path for file in tree.open_files(rank)]
         except PermissionError:
-            first, last = self._searches or (now, now - SEARCH_INTERVAL)
-            if now - last < min((now - first) * SEARCH_SHARE, SEARCH_INTERVAL):
+            first, last = self._searches or (now, now - MAX_SEARCH_INTERVAL_SECONDS)
+            if now - last < min((now - first) * SEARCH_SHARE, MAX_SEARCH_INTERVAL_SECONDS):
                 return ""
             self._searches = (first, now)
             return planned_directory(tree, rank)

@@ -28,11 +28,11 @@ from pinchpoint.runs import Result
 
 __all__ = ["Io500Reader", "ResultFile", "bare_phase", "results_of"]
 
-PHASE_LIMIT = 256
+MAX_IO500_PHASES = 256
 """Phases of one run that are read; today's extended mode has 19."""
-REASON_LIMIT = 300
+MAX_REASON_CHARACTERS = 300
 """Longest reason of a failure, in characters."""
-SHORTEST = 0.001
+MIN_PHASE_SECONDS = 0.001
 """What took less did not run, in seconds: times are printed with three decimals, as 0.000 with ``run = FALSE``."""
 CUT_OFF = "the output ends before the score"
 UNITS = {
@@ -161,7 +161,7 @@ class Io500Reader(OutputReader):
         run.failed = True
         if run.invalid:
             yield Scored((), valid=False)
-        yield Failed(reason.strip()[:REASON_LIMIT])
+        yield Failed(reason.strip()[:MAX_REASON_CHARACTERS])
 
     def _begin(self) -> Iterator[Event]:
         yield from self._cut()
@@ -192,7 +192,7 @@ class Io500Reader(OutputReader):
             return
         if self._run is None or phase in self._run.begun or phase in self._run.ended:
             yield from self._begin()
-        if self._run is not None and len(self._run.begun) < PHASE_LIMIT:
+        if self._run is not None and len(self._run.begun) < MAX_IO500_PHASES:
             self._run.begun.add(phase)
             yield Began(phase)
 
@@ -207,12 +207,12 @@ class Io500Reader(OutputReader):
         if self._run is None or phase in self._run.ended:
             yield from self._begin()
         run = self._run
-        if run is None or len(run.ended) >= PHASE_LIMIT:
+        if run is None or len(run.ended) >= MAX_IO500_PHASES:
             return
         run.ended[phase] = printed
         value, seconds = map(float, printed)
         # The shell driver has two decimals of a second: what took less has a result all the same.
-        ran = value > 0 or (seconds >= SHORTEST and not bare_phase(phase))
+        ran = value > 0 or (seconds >= MIN_PHASE_SECONDS and not bare_phase(phase))
         valid = not found["invalid"] and not found["label"].endswith("invalid")
         run.invalid |= not valid
         results = results_of(phase, found["value"], found["unit"] or "") if scored or value > 0 else ()
@@ -242,7 +242,7 @@ class Io500Reader(OutputReader):
         if self._run is None and self._scored is None:
             yield from self._begin()
         if self._run is None:
-            yield Failed(reason[:REASON_LIMIT])
+            yield Failed(reason[:MAX_REASON_CHARACTERS])
         elif not self._run.failed:
             yield from self._failed(self._run, reason)
 
@@ -358,10 +358,10 @@ class ResultFile(OutputReader):
         self.state = State.BETWEEN
         seconds = seconds if seconds is not None and math.isfinite(seconds) else None
         value = float(self._value or 0)
-        ran = value > 0 or (seconds is not None and seconds >= SHORTEST and not bare_phase(phase))
+        ran = value > 0 or (seconds is not None and seconds >= MIN_PHASE_SECONDS and not bare_phase(phase))
         short = phase.endswith("_write") and seconds is not None and seconds < self._shortest_write
         results = results_of(phase, self._value) if self._value else ()
-        if len(self.phases) < PHASE_LIMIT:
+        if len(self.phases) < MAX_IO500_PHASES:
             self.phases[phase] = results
         yield Ended(phase, results, seconds, valid=not self._invalid and not short, ran=ran)
 

@@ -12,7 +12,7 @@ from pinchpoint.benchmarks.events import phase_name
 
 __all__ = ["SHELL_PHASES", "Io500Plan", "ini_sections", "phase_of_command", "phases_of", "plan_of"]
 
-PLANNED_LIMIT = 2.0**63
+MAX_PLANNED_FILE_BYTES = 2.0**63
 """No file is longer, in bytes."""
 
 STANDARD = (
@@ -135,7 +135,7 @@ def plan_of(argv: Sequence[str], processes: int | None = None) -> Io500Plan:
         limit = re.search(r"(?:^| )stoneWallingStatusFile=(\S+)", options.get("-O", ""))
         return Io500Plan(
             _size(options.get("-D", "")),
-            whole if whole is not None and whole < PLANNED_LIMIT else None,
+            whole if whole is not None and whole < MAX_PLANNED_FILE_BYTES else None,
             limit=limit[1] if limit and "-r" in options else "",
             step=transfer * sharers if transfer and sharers else 0,
             shows="-z" not in options,

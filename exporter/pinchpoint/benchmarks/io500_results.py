@@ -18,15 +18,15 @@ from pinchpoint.host.rootfs import list_in_root, open_in_root, read_piece
 
 __all__ = ["Results", "planned_directory", "read_text"]
 
-PIECE = 64 << 10
+MAX_RESULT_PIECE_BYTES = 64 << 10
 """Bytes of result.txt that are read at one look at most; a whole one has 8 KiB."""
-INI_LIMIT = 64 << 10
+MAX_INI_BYTES = 64 << 10
 """Bytes of an ini file that are read; config.ini of a result directory has 2 KiB."""
-NAME_LIMIT = 4096
+MAX_DIRECTORY_NAMES = 4096
 """Names in the directory of result directories that are read."""
-DIRECTORY_LIMIT = 32
+MAX_RESULT_DIRECTORIES = 32
 """Result directories that are looked into for the run's own: the newest ones."""
-EARLY = 2.0
+MAX_CLOCK_SKEW_SECONDS = 2.0
 """How much older than its run a result directory may seem, in seconds: file servers have clocks of their own."""
 STAMP = re.compile(r"\d{4}\.\d\d\.\d\d-\d\d\.\d\d\.\d\d(?:-app)?")
 """Name of a result directory (``prepare_aiori`` in src/main.c); isc20's app adds the suffix."""
@@ -70,7 +70,7 @@ class Results:
         try:
             if os.fstat(self._kept).st_size < self._offset:
                 self._restart()
-            piece = read_piece(self._kept, self._offset, PIECE)
+            piece = read_piece(self._kept, self._offset, MAX_RESULT_PIECE_BYTES)
         except OSError:
             return ()
         self._offset += len(piece)
@@ -130,7 +130,7 @@ def planned_directory(tree: Tree, rank: int) -> str:
     argv = tree.argv(rank)
     if len(argv) < 2 or argv[1].startswith("-"):
         return ""
-    options = ini_sections(read_text(tree, rank, argv[1], INI_LIMIT)).get("global")
+    options = ini_sections(read_text(tree, rank, argv[1], MAX_INI_BYTES)).get("global")
     if options is None:
         return ""
     above = options.get("resultdir") or "./results"
@@ -140,8 +140,8 @@ def planned_directory(tree: Tree, rank: int) -> str:
     elif stamp:
         names = [stamp, f"{stamp}-app"]
     else:
-        names = sorted(filter(STAMP.fullmatch, _listed(tree, rank, above)))[-DIRECTORY_LIMIT:]
-    earliest = _start(tree, rank) - EARLY
+        names = sorted(filter(STAMP.fullmatch, _listed(tree, rank, above)))[-MAX_RESULT_DIRECTORIES:]
+    earliest = _start(tree, rank) - MAX_CLOCK_SKEW_SECONDS
     made = [(_made(tree, rank, path), path) for path in (os.path.join(above, name) for name in names)]
     return min(((time, path) for time, path in made if time is not None and time >= earliest), default=(0.0, ""))[1]
 
@@ -157,8 +157,8 @@ def _stamp(argv: Sequence[str]) -> str:
 def _listed(tree: Tree, pid: int, path: str) -> list[str]:
     try:
         if _blind(tree, pid):
-            return list_in_root(Path("/"), path, NAME_LIMIT, tree.rights(pid)) if path.startswith("/") else []
-        return tree.list_directory(pid, path, NAME_LIMIT)
+            return list_in_root(Path("/"), path, MAX_DIRECTORY_NAMES, tree.rights(pid)) if path.startswith("/") else []
+        return tree.list_directory(pid, path, MAX_DIRECTORY_NAMES)
     except (OSError, ValueError):
         return []
 

@@ -39,18 +39,18 @@ from pinchpoint.runs import Result
 __all__ = ["Ior", "IorPlan", "IorReader", "error", "options", "plans", "size"]
 
 MEBIBYTE = 1 << 20
-ROW_LIMIT = 512
+MAX_ROW_CHARACTERS = 512
 """Longest row in characters (it has 12 columns of about 10), and as far as words are looked for in a line."""
 ROWS = frozenset({"write", "read", "remove"})
-BREAKS = 8
+MAX_BREAK_LINES = 8
 """Lines of other ranks that may stand inside of a row."""
-SCRIPT_LIMIT = 1 << 20
+MAX_SCRIPT_BYTES = 1 << 20
 """Longest script that is read, in bytes."""
-TEST_LIMIT = 1024
+MAX_TESTS = 1024
 """Tests of one script that are taken in."""
-ERROR_LIMIT = 4096
+MAX_ERROR_LINE_CHARACTERS = 4096
 """As far as an error is looked for in a line, in characters: it holds a path."""
-REASON_LIMIT = 300
+MAX_REASON_CHARACTERS = 300
 """Longest reason of a failure, in characters."""
 
 VERSION = re.compile(r"\bIOR-\d[\w.+-]*: MPI Coordinated Test of Parallel I/O")
@@ -86,9 +86,9 @@ def error(line: str) -> str | None:
     """Return why IOR or mdtest stops, where a line says that it does: the program's own words."""
     if "ERROR" not in line and "FAILED" not in line:
         return None
-    line = line[:ERROR_LIMIT]
+    line = line[:MAX_ERROR_LINE_CHARACTERS]
     found = next((match for pattern in ERRORS if (match := pattern.search(line)) is not None), None)
-    return None if found is None else found[1].strip()[:REASON_LIMIT]
+    return None if found is None else found[1].strip()[:MAX_REASON_CHARACTERS]
 
 
 class IorReader(OutputReader):
@@ -116,7 +116,7 @@ class IorReader(OutputReader):
     def line(self, line: str) -> Iterator[Event]:
         """Return what one line tells."""
         line = unprefixed(line)
-        head = line[:ROW_LIMIT]
+        head = line[:MAX_ROW_CHARACTERS]
         if self._hidden:
             self._hidden = ENVIRONMENT_END not in line and not TABLE.search(head)
             if self._hidden:
@@ -235,7 +235,7 @@ class _ResultTable:
 
     def row(self, line: str) -> tuple[str, str, str, str] | None:
         """Return access, MiB/s, operations/s and seconds of a row, as printed."""
-        if len(line) > ROW_LIMIT:
+        if len(line) > MAX_ROW_CHARACTERS:
             return None
         if self._separator:
             words = [word.strip() for word in line.split(self._separator)]
@@ -254,11 +254,11 @@ class _ResultTable:
             self._piece, self._breaks = (start[0], 0) if rest[:1].isalpha() else ("", 0)
         elif more is not None:
             self._piece += more[0]
-            if (match := self._row.search(self._piece[:ROW_LIMIT])) is not None:
+            if (match := self._row.search(self._piece[:MAX_ROW_CHARACTERS])) is not None:
                 self._piece = ""
                 return match
         self._breaks += 1
-        if self._breaks > BREAKS or len(self._piece) > ROW_LIMIT:
+        if self._breaks > MAX_BREAK_LINES or len(self._piece) > MAX_ROW_CHARACTERS:
             self._piece = ""
         return None
 
@@ -407,7 +407,7 @@ def plans(argv: Sequence[str], script: str = "") -> list[IorPlan]:
         word = line.lower()
         if not inside:
             inside = word == "ior start"
-        elif word == "ior stop" or len(found) >= TEST_LIMIT:
+        elif word == "ior stop" or len(found) >= MAX_TESTS:
             break
         elif word == "run":
             found.append(IorPlan.of(current))
@@ -584,6 +584,6 @@ def _script(tree: Tree, leader: int, path: str) -> str:
     if not path:
         return ""
     try:
-        return tree.read_file(leader, path, SCRIPT_LIMIT).decode("utf-8", "replace")
+        return tree.read_file(leader, path, MAX_SCRIPT_BYTES).decode("utf-8", "replace")
     except (OSError, ValueError):
         return ""

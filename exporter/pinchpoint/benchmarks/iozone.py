@@ -60,13 +60,13 @@ PLAIN_TESTS = 9
 """Tests that run without -E and -t."""
 MAPPED_TESTS = 6
 """Tests that run with -B, -H or -k, without -t (begin in iozone.c)."""
-SIZES = (16, 24)
+SIZE_ENDS = (16, 24)
 """Where the sizes of file and record end in a row."""
 HEADER_ENDS = (16, 24, 33, 42, 50, 60)
 """Where the first names end in a header whose rows have those widths (CONTROL_STRING2 to 4 in iozone.c)."""
-WORKER_LIMIT = 32
+MAX_WORKERS = 32
 """Processes at which a look looks."""
-ROW_LIMIT = 512
+MAX_ROW_CHARACTERS = 512
 """Characters of a row; the longest has 216."""
 THROUGHPUT = (
     # throughput_test (iozone.c): in this order, each with its number for -i.
@@ -192,7 +192,7 @@ class IozoneReader(OutputReader):
         elif (found := FAILURE.search(line)) is not None:
             yield from self._block_ends()
             self._open = self._live = False
-            yield Failed(found[1].strip()[:ROW_LIMIT])
+            yield Failed(found[1].strip()[:MAX_ROW_CHARACTERS])
         elif self._columns and not self._live and (found := ROW.match(line)) is not None:
             yield from self._whole_row(line.split(), float(found[1]))
         else:
@@ -219,16 +219,16 @@ class IozoneReader(OutputReader):
 
     def _cells(self, line: str) -> Iterator[Event]:
         """Read on in a row as far as its cells are complete; what no row is stays unread."""
-        if self._at < 0 or len(line) > ROW_LIMIT:
+        if self._at < 0 or len(line) > MAX_ROW_CHARACTERS:
             return
         if self._test < 0:
-            if len(line) < SIZES[1]:
+            if len(line) < SIZE_ENDS[1]:
                 return
-            found = ROW.match(line[: SIZES[1]])
-            if found is None or found.end(1) != SIZES[0] or found.end(2) != SIZES[1]:
+            found = ROW.match(line[: SIZE_ENDS[1]])
+            if found is None or found.end(1) != SIZE_ENDS[0] or found.end(2) != SIZE_ENDS[1]:
                 self._at = -1
                 return
-            self._at, self._test, self._kilobytes = SIZES[1], 0, float(found[1])
+            self._at, self._test, self._kilobytes = SIZE_ENDS[1], 0, float(found[1])
             yield from self._next()
         while self._test < len(TESTS):
             cells = TESTS[self._test]
@@ -344,7 +344,7 @@ class Iozone(Benchmark):
     def look(self, tree: Tree, leader: int, now: float) -> Sight:
         """Return that some test runs, from when the first file is open."""
         try:
-            busy = self._moves(tree, [leader, *tree.children(leader)][:WORKER_LIMIT])
+            busy = self._moves(tree, [leader, *tree.children(leader)][:MAX_WORKERS])
         except PermissionError:
             return Sight(State.RUNNING, self.name, PhaseSource.ARGV, vague=True, blind=("descriptors",))
         self._began = self._began or busy

@@ -24,9 +24,9 @@ from pinchpoint.runs import Result
 __all__ = ["Iperf2", "Iperf2Reader"]
 
 SUM = "SUM"
-STREAM_LIMIT = 1024
+MAX_STREAMS = 1024
 """Streams of one direction that are told apart."""
-SAME = 0.01
+MAX_START_SPREAD_SECONDS = 0.01
 """Seconds by which the starts of one interval may differ from stream to stream."""
 SHORT = "1b:c:def:hi:l:mn:o:p:rst:uvw:x:y:zA:B:CDF:H:IL:M:NP:RS:T:UVWXZ:"
 """Options of one letter (Settings.cpp, iperf 2.0.13 and 2.1.8)."""
@@ -42,7 +42,7 @@ LONG = {
 }
 DEFAULT_SECONDS = 10.0
 """How long a client sends where nothing says how long."""
-EARLY = 0.9
+MIN_COMPLETE_SHARE = 0.9
 """Share of its time below which a transfer did not come to its regular end."""
 
 CLIENT = re.compile(r"Client connecting to \S+, (TCP|UDP) port (\d{1,5})")
@@ -91,14 +91,14 @@ class Side:
         known = stream in self.whole
         if known:
             self.again.add(stream)
-        if known or len(self.whole) < STREAM_LIMIT:
+        if known or len(self.whole) < MAX_STREAMS:
             self.whole[stream] = row
         return known
 
     def adds(self, stream: str, row: IntervalRow) -> IperfFigure | None:
         """Take in a row of an interval; return the sum over the streams in the interval before, once it is over."""
         done = None
-        if abs(row.start - self.start) > SAME and self.interval:
+        if abs(row.start - self.start) > MAX_START_SPREAD_SECONDS and self.interval:
             done = IperfFigure(sum(self.interval.values()))
             self.interval.clear()
         self.start = row.start
@@ -224,7 +224,7 @@ class Iperf2Reader(OutputReader):
             return
         self._one_by_one |= rows
         self._streams += 1
-        if self._port and remote != self._port and len(self._foreign) < STREAM_LIMIT:
+        if self._port and remote != self._port and len(self._foreign) < MAX_STREAMS:
             self._foreign.add(line[line.index("[") + 1 : line.index("]")].strip())
         if "(full-duplex)" in rest:
             self._phase = "bidirectional"
@@ -297,7 +297,7 @@ class Iperf2(Benchmark):
         A transfer that ended early was interrupted, for which iperf exits with 0 (2.1.8).
         """
         if isinstance(event, Ended) and event.seconds is not None and self._expected is not None:
-            event = replace(event, valid=event.valid and event.seconds > EARLY * self._expected)
+            event = replace(event, valid=event.valid and event.seconds > MIN_COMPLETE_SHARE * self._expected)
         if event.phase == self._phase:
             return event
         results = event.results

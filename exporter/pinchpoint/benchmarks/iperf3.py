@@ -24,9 +24,9 @@ from pinchpoint.runs import Result
 __all__ = ["Iperf3", "Iperf3Reader"]
 
 SUM = "SUM"
-STREAM_LIMIT = 1024
+MAX_STREAMS = 1024
 """Streams of one direction that are told apart."""
-WORDS_LIMIT = 200
+MAX_ERROR_CHARACTERS = 200
 """Characters that are kept of an error's words."""
 SHORT = "p:f:i:D1VJvsc:ub:t:n:k:l:P:Rw:B:M:N46S:L:ZO:F:A:T:C:dI:mhX:"
 """Options of one letter (iperf_parse_arguments in src/iperf_api.c, iperf 3.19)."""
@@ -126,7 +126,7 @@ class Iperf3Reader(OutputReader):
         elif (found := ERROR.search(line)) is not None:
             if not self._open:
                 yield from self._begin("send")
-            yield from self._finish(found[1][:WORDS_LIMIT].strip())
+            yield from self._finish(found[1][:MAX_ERROR_CHARACTERS].strip())
         elif self._open and not self._json:
             yield from self._text(line)
 
@@ -196,14 +196,14 @@ class Iperf3Reader(OutputReader):
             # Of UDP iperf 3.0 and 3.1 do not say whose row it is.
             self._whole(self._ways[way], SUM if summed else stream, row, side is not None and side[1] == "sender")
             return
-        if first and len(self._first) < STREAM_LIMIT:
+        if first and len(self._first) < MAX_STREAMS:
             self._first.add(stream)
         if summed or self._connections <= (2 if both else 1):
             yield self._now(way, bandwidth(row))
 
     def _whole(self, way: Way, stream: str, row: re.Match[str], sender: bool) -> None:
         figures = way.sent if sender else way.received
-        if len(figures) >= STREAM_LIMIT and stream not in figures:
+        if len(figures) >= MAX_STREAMS and stream not in figures:
             return
         figures[stream] = bandwidth(row)
         self._seconds = max(self._seconds, float(row["end"]))
@@ -231,7 +231,7 @@ class Iperf3Reader(OutputReader):
             if _is_start(start):
                 yield from self._json_begin(start)
                 cookie = start.get("cookie")
-                self._streamed = cookie[:WORDS_LIMIT] if isinstance(cookie, str) else ""
+                self._streamed = cookie[:MAX_ERROR_CHARACTERS] if isinstance(cookie, str) else ""
                 yield Rate(self._phase)
         elif not (self._open and self._json):
             return
@@ -242,7 +242,7 @@ class Iperf3Reader(OutputReader):
                 if bits is not None and each.get("omitted") is not True:
                     yield self._now(way, _bits(bits))
         elif event == "error":
-            yield from self._finish(str(document.get("data"))[:WORDS_LIMIT])
+            yield from self._finish(str(document.get("data"))[:MAX_ERROR_CHARACTERS])
         elif event == "end":
             yield from self._json_end(_object(document, "data"), None)
 
@@ -269,7 +269,7 @@ class Iperf3Reader(OutputReader):
                 self._ways[way].more["jitter"] = Result("jitter", "seconds", jitter / 1000, f"{jitter:g} ms")
             if (lost := number(each.get("lost_packets"))) is not None:
                 self._ways[way].more["lost"] = Result("lost", "packets", lost, f"{lost:.0f}")
-        yield from self._finish("" if error is None else str(error)[:WORDS_LIMIT])
+        yield from self._finish("" if error is None else str(error)[:MAX_ERROR_CHARACTERS])
 
     def _json_way(self, figures: dict[str, IperfFigure], each: Mapping[str, Any]) -> None:
         bits, seconds = number(each.get("bits_per_second")), number(each.get("seconds"))

@@ -23,14 +23,14 @@ from pinchpoint.typedjson import decoder
 
 __all__ = ["Marker", "RunDirectory", "default_run_directory"]
 
-MARKER_LIMIT = 256 << 10
+MAX_MARKER_BYTES = 256 << 10
 """Longest marker that is read, in bytes."""
-FILE_LIMIT = 128
+MAX_MARKERS = 128
 """Markers that are read at all."""
-RUN_LIMIT = 8
+MAX_EXPORTED_RUNS = 8
 """Runs that are exported at once: those that go on, then those that ended last."""
 NANOSECONDS_PER_SECOND = 1_000_000_000
-KEEP_ENDED = 900.0
+KEEP_ENDED_SECONDS = 900.0
 """Seconds for which the results of an ended run are still exported."""
 SUFFIX = ".json"
 
@@ -102,7 +102,7 @@ class RunDirectory:
         Raises OSError.
         """
         raw = msgspec.json.encode(marker)
-        while len(raw) > MARKER_LIMIT and marker.phases:
+        while len(raw) > MAX_MARKER_BYTES and marker.phases:
             marker = msgspec.structs.replace(marker, phases=marker.phases[len(marker.phases) // 2 + 1 :])
             raw = msgspec.json.encode(marker)
         self.create()
@@ -133,7 +133,7 @@ class RunDirectory:
         except OSError:
             return ()
         # A run's id begins with its start (`pinchpoint run`), so the last names are the newest runs.
-        for name in sorted(names)[-FILE_LIMIT:]:
+        for name in sorted(names)[-MAX_MARKERS:]:
             if (entry := self._read(name)) is not None:
                 fresh[name] = entry
         self._cache = fresh
@@ -141,11 +141,11 @@ class RunDirectory:
         for identity, marker in fresh.values():
             if marker is not None and self.alive(marker):
                 running.append(marker)
-            elif marker is not None and now - (end := _ended(marker, identity)) < KEEP_ENDED:
+            elif marker is not None and now - (end := _ended(marker, identity)) < KEEP_ENDED_SECONDS:
                 ended.append((end, marker))
         running.sort(key=lambda marker: -marker.start)
         ended.sort(key=lambda entry: (-entry[0], -entry[1].start))
-        return [*running, *(marker for _, marker in ended)][:RUN_LIMIT]
+        return [*running, *(marker for _, marker in ended)][:MAX_EXPORTED_RUNS]
 
     def alive(self, marker: Marker) -> bool:
         """Return whether the run that wrote the marker still goes on; nobody can speak for another user's process."""
@@ -183,7 +183,7 @@ class RunDirectory:
         try:
             # A marker may be a link, a fifo or a device that somebody put there: only regular files are opened.
             found = os.lstat(self.path / name)
-            if not stat.S_ISREG(found.st_mode) or found.st_size > MARKER_LIMIT:
+            if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_MARKER_BYTES:
                 return None
             identity = _Identity(found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_uid)
             if (cached := self._cache.get(name)) is not None and cached[0] == identity:
@@ -192,7 +192,7 @@ class RunDirectory:
         except OSError:
             return None
         with os.fdopen(handle, "rb") as file:
-            raw = file.read(MARKER_LIMIT)
+            raw = file.read(MAX_MARKER_BYTES)
         try:
             marker = DECODER.decode(raw)
         except (ValueError, RecursionError):  # not UTF-8, not JSON, not a marker, out of bounds, nested without end

@@ -37,11 +37,11 @@ from pinchpoint.runs import Result
 
 __all__ = ["Mdtest", "MdtestReader"]
 
-LINE_LIMIT = 1200
+MAX_MDTEST_LINE_CHARACTERS = 1200
 """As far as words are looked for in a line, in characters: ``VerboseMessage`` cuts its text at 1024."""
-PHASE_LIMIT = 32
+MAX_SUMMARY_ROWS = 32
 """Rows of a summary that are taken in; there are 10 labels."""
-STICKY = 2.0
+MAX_UNSEEN_SECONDS = 2.0
 """Seconds for which a phase is held for going on though no file is seen open: one is open for an instant only."""
 
 STARTED = re.compile(r"-- started at [^-]*+--")
@@ -61,7 +61,7 @@ ITERATION = re.compile(r"\bmain: \* iteration \d+ ")
 STONEWALL = re.compile(r"\bContinue stonewall hit min: \d+ max: (\d{1,18}) ")
 UNVERIFIED = "ERROR: verifying the data"
 STEPS = {"mdtest_stat": "stat", "mdtest_read": "read", "mdtest_rename": "rename"}
-PER_RANK = (3, 4)
+PER_RANK_SINCE = (3, 4)
 """Version from which on -v prints the rates of rank 0 alone (3.4.0+dev; they were sums before)."""
 
 
@@ -106,14 +106,14 @@ class MdtestReader(OutputReader):
     def line(self, line: str) -> Iterator[Event]:
         """Return what one line tells."""
         line = unprefixed(line)
-        head = line[:LINE_LIMIT]
+        head = line[:MAX_MDTEST_LINE_CHARACTERS]
         if STARTED.search(head):
             yield from self._flush()
             yield from self._begin()
         elif match := VERSION.search(head):
             if not self._running:
                 yield from self._begin()
-            self._per_rank = (int(match[1]), int(match[2])) >= PER_RANK
+            self._per_rank = (int(match[1]), int(match[2])) >= PER_RANK_SINCE
             self._tasks = max(1, int(match[3]))
         elif match := SUMMARY.search(head):
             if not self._running:
@@ -144,7 +144,7 @@ class MdtestReader(OutputReader):
         elif ITERATION.search(head):
             self._kind, self._stage, self._begun = "", 0, ""
         elif match := STONEWALL.search(head):
-            if len(self._hits) < PHASE_LIMIT:
+            if len(self._hits) < MAX_SUMMARY_ROWS:
                 self._hits.append(int(match[1]))
         elif self._iterations and (match := ROW.search(head)):
             self._row(match)
@@ -161,7 +161,7 @@ class MdtestReader(OutputReader):
 
     def _row(self, match: re.Match[str]) -> None:
         phase = "file_creation" if match[2] else phase_name(match[1])
-        if phase not in self._rows and len(self._rows) >= PHASE_LIMIT:
+        if phase not in self._rows and len(self._rows) >= MAX_SUMMARY_ROWS:
             return
         row = self._rows.setdefault(phase, _Row())
         # With --showRankStatistics three figures of single ranks come first.
@@ -223,7 +223,7 @@ class MdtestReader(OutputReader):
         phase, rate = phase_name(match[1]), _positive(match[4])
         if phase == "directory_removal":
             self._kind, self._stage = "file", 0
-        if match[2] or rate is None or (phase not in self._live and len(self._live) >= PHASE_LIMIT):
+        if match[2] or rate is None or (phase not in self._live and len(self._live) >= MAX_SUMMARY_ROWS):
             return
         self._live.add(phase)
         self._begun = ""
@@ -376,7 +376,7 @@ class Mdtest(Benchmark):
         if file is not None:
             self._follow(file)
             self._when = now
-        elif now - self._when > STICKY:
+        elif now - self._when > MAX_UNSEEN_SECONDS:
             self._phase = None
         only = self._plan.phase
         phase = only or self._phase

@@ -28,7 +28,7 @@ SENTENCE = re.compile(
 )
 SHIFTS = {"B": 0, "BYTES": 0, "KB": 10, "MB": 20, "GB": 30, "TB": 40}
 FIGURE = re.compile(r'"(bytes_per_sec|iops)"\s*:\s*"?([-+.\deE]+)')
-LINE_LIMIT = 4096
+MAX_OSD_LINE_CHARACTERS = 4096
 """Longer lines than this, in characters, hold no sentence of an OSD's."""
 
 
@@ -66,7 +66,7 @@ class OsdBenchReader(OutputReader):
         if not inside:
             self._printed.clear()
         self._ours = inside and (self._ours or '"bytes_written"' in line)
-        if not inside and len(line) <= LINE_LIMIT and (match := SENTENCE.search(line)):
+        if not inside and len(line) <= MAX_OSD_LINE_CHARACTERS and (match := SENTENCE.search(line)):
             yield RunBegan()
             value = float(match["rate"][:18]) * (1 << SHIFTS[match["rate_unit"].upper()])
             printed = f"{match['rate']} {match['rate_unit']}/sec"

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pinchpoint.benchmarks.events import Event
-from pinchpoint.runs import LARGEST
+from pinchpoint.runs import MAX_FIGURE
 
 __all__ = ["Documents", "Lines", "OutputReader", "number", "text"]
 
-LINE_LIMIT = 64 << 10
+MAX_LINE_BYTES = 64 << 10
 """Longest line in bytes; what is beyond is dropped (fio's terse lines have 2 KiB)."""
-DOCUMENT_LIMIT = 16 << 20
+MAX_DOCUMENT_CHARACTERS = 16 << 20
 """Longest JSON document in characters; a longer one is dropped (fio: 5 KiB a job)."""
 ENDS = re.compile(rb"[\r\n]")
-LINE_COST = 64
+LINE_COST_CHARACTERS = 64
 """Characters that a line of a document counts for besides its own: each is an object."""
 STRING = re.compile(r'"(?>(?:[^"\\]|\\.)*)"?')
 """A string, or what of one the line has: so no character is looked at twice."""
@@ -53,7 +53,7 @@ class Lines:
         return text(bytes(self._rest))
 
     def _keep(self, piece: bytes) -> None:
-        self._rest += piece[: LINE_LIMIT - len(self._rest)]
+        self._rest += piece[: MAX_LINE_BYTES - len(self._rest)]
 
     def _take(self) -> str:
         line = self.rest
@@ -80,9 +80,9 @@ class Documents:
             return
         bare = STRING.sub("", line)
         self._depth += bare.count("{") - bare.count("}")
-        self._length += len(line) + LINE_COST
+        self._length += len(line) + LINE_COST_CHARACTERS
         self._lines.append(line)
-        if self._length > DOCUMENT_LIMIT:
+        if self._length > MAX_DOCUMENT_CHARACTERS:
             self._drop()
         elif self._depth <= 0:
             whole = "\n".join(self._lines)
@@ -112,7 +112,7 @@ def number(value: object) -> float | None:
         found = float(value)
     except (ValueError, OverflowError):
         return None
-    return found if abs(found) < LARGEST else None
+    return found if abs(found) < MAX_FIGURE else None
 
 
 class OutputReader(ABC):

@@ -6,9 +6,9 @@ from bisect import bisect_left
 
 __all__ = ["Pace"]
 
-KEPT = 256
+MAX_POINTS = 256
 """Points that are kept of a phase; when there are more, every other one goes, and new ones come half as often."""
-FEWEST = 8
+MIN_POINTS = 8
 """Points from which on two halves are compared."""
 
 
@@ -36,9 +36,9 @@ class Pace:
             return
         self._times.append(now)
         self._done.append(work)
-        if len(self._times) > KEPT:
+        if len(self._times) > MAX_POINTS:
             del self._times[1:-1:2], self._done[1:-1:2]
-            self._spacing = 2 * (now - self._times[0]) / KEPT
+            self._spacing = 2 * (now - self._times[0]) / MAX_POINTS
 
     def flows(self, now: float, rate: float) -> None:
         """Take in that work has been done at this rate since the last time."""
@@ -50,7 +50,7 @@ class Pace:
     @property
     def second_half(self) -> float | None:
         """Throughput of the second half of the time so far over that of the first; None where it can't be said."""
-        if len(self._times) < FEWEST:
+        if len(self._times) < MIN_POINTS:
             return None
         start, end = self._times[0], self._times[-1]
         if end <= start:

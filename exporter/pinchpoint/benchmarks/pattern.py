@@ -14,9 +14,9 @@ from pinchpoint.runs import Result
 
 __all__ = ["pattern"]
 
-COMM_LIMIT = 15
+MAX_COMM_CHARACTERS = 15
 """Characters that the kernel keeps of a process' name (TASK_COMM_LEN, include/linux/sched.h)."""
-LINE_LIMIT = 1024
+MAX_SEARCHED_CHARACTERS = 1024
 """Characters of a line that are searched: an innocent expression (``\\w+ done``) takes their square, in any thread."""
 
 
@@ -33,14 +33,14 @@ def pattern(name: str, processes: Collection[str], regex: re.Pattern[str]) -> ty
         """Reads what the command prints."""
 
         def line(self, line: str) -> Iterable[Event]:
-            if (found := regex.search(line[:LINE_LIMIT])) is not None and (phase := _phase(found)):
+            if (found := regex.search(line[:MAX_SEARCHED_CHARACTERS])) is not None and (phase := _phase(found)):
                 groups = found.groupdict()
                 yield Began(phase) if groups.get("value") is None else Ended(phase, _results(phase, groups))
 
     class Pattern(Benchmark):
         """A command whose phases only its output tells."""
 
-        comms = frozenset(process[:COMM_LIMIT] for process in processes)
+        comms = frozenset(process[:MAX_COMM_CHARACTERS] for process in processes)
         reader = PatternReader
         hint = "no line of its output matched the pattern with a group named value"
 

@@ -33,7 +33,7 @@ LOSS = re.compile(r"(?<![\d.])([\d.]++)% packet loss")
 TIME = re.compile(r"\btime (\d+)ms")
 TRIPS = re.compile(r"(?:rtt|round-trip)\s+min/avg/max(/[\w-]+)?\s*=\s*([\d.]+)/([\d.]+)/([\d.]+)(?:/([\d.]+))?\s*(\w+)")
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "usec": 1e-6}
-LINE_LIMIT = 1024
+MAX_LINE_CHARACTERS = 1024
 """Longer lines than this, in characters, are none of ping's."""
 
 
@@ -50,7 +50,7 @@ class PingReader(OutputReader):
 
     def line(self, line: str) -> Iterator[Event]:
         """Return what one line tells."""
-        if len(line) > LINE_LIMIT:
+        if len(line) > MAX_LINE_CHARACTERS:
             return
         line = line.strip()
         if match := STAMP.match(line):

@@ -44,9 +44,9 @@ PROBLEM = re.compile(r"error during (?:benchmark|cleanup): |Must write data befo
 COMMAND = re.compile(r"\brados\b.*\b(bench|cleanup)\b")
 MODE = re.compile(r"\b(?:write|seq|rand)\b")
 
-COMMAND_LIMIT = 256
+MAX_COMMAND_CHARACTERS = 256
 """Characters of a line in which a command line is looked for."""
-LINE_LIMIT = 4096
+MAX_RADOS_LINE_CHARACTERS = 4096
 """Longer lines than this, in characters, are none of rados' (a row of the document: 200)."""
 ROW_KEYS = frozenset({"sec", "cur_ops", "started", "finished", "cur_bw"})
 PLAN_KEYS = frozenset({"concurrent_ios", "seconds_to_run", "max_objects"})
@@ -96,7 +96,7 @@ class RadosReader(OutputReader):
         """Return what one line tells."""
         line = line[match.end() :] if (match := DATE.match(line)) else line
         line = line.rstrip()
-        if not line or len(line) > LINE_LIMIT:
+        if not line or len(line) > MAX_RADOS_LINE_CHARACTERS:
             return
         first, self._first = self._first, False
         if '"' in line and (pairs := PAIR.findall(line)):
@@ -148,7 +148,7 @@ class RadosReader(OutputReader):
             yield from self._known()
             self._phase, self._cleaning, self._written = "", False, False
             yield Failed(line)
-        elif match := COMMAND.search(line[:COMMAND_LIMIT]):
+        elif match := COMMAND.search(line[:MAX_COMMAND_CHARACTERS]):
             # Prose names several modes.
             modes = {"cleanup"} if match[1] == "cleanup" else set(MODE.findall(line))
             self._named = modes.pop() if len(modes) == 1 else ""

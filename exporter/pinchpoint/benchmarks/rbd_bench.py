@@ -21,7 +21,7 @@ __all__ = ["RbdBench", "RbdReader"]
 SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40, "P": 50, "E": 60}
 """Of byte_u_t (src/include/types.h, Ceph 16.2): 22 MiB/s. Until Ceph 14 the figure is plain bytes."""
 RATE = r"([-+.\de]+)(?:\s*([KMGTPE]?)i?B/s)?"
-LINE_LIMIT = 1024
+MAX_LINE_CHARACTERS = 1024
 """Longer lines than this, in characters, are none of rbd's."""
 
 HEADER = re.compile(
@@ -56,7 +56,7 @@ class RbdReader(OutputReader):
 
     def line(self, line: str) -> Iterator[Event]:
         """Return what one line tells."""
-        if len(line) > LINE_LIMIT:
+        if len(line) > MAX_LINE_CHARACTERS:
             return
         if self._ended is not None:
             if match := PART.search(line):

@@ -30,19 +30,19 @@ from pinchpoint.benchmarks.io500 import Io500
 from pinchpoint.benchmarks.io500_output import ResultFile
 from pinchpoint.benchmarks.output import Lines, OutputReader, text
 from pinchpoint.benchmarks.registry import BENCHMARKS
-from pinchpoint.benchmarks.timeline import PHASE_LIMIT
-from pinchpoint.runs import LATEST, PhaseMark, RunState
+from pinchpoint.benchmarks.timeline import MAX_PHASES
+from pinchpoint.runs import MAX_TIME_SECONDS, PhaseMark, RunState
 
 __all__ = ["KINDS", "FoundRun", "Io500Text", "ReaderKind", "TextReader", "date_in"]
 
 INI_HEADER = re.compile(r"\s*(?:version\s*=\s*io500|config-hash\s*=\s*[0-9A-Fa-f]{1,8}\s*$)")
 """What a result.txt begins with (``[run]`` comes before it since isc21, and is not a name that only IO500 uses)."""
 INI_LINE = re.compile(r"\s*(?:;|\[\s*[\w.-]+\s*\]\s*$|[\w.-]+\s*=|$)")
-RUN_LIMIT = 1000
+MAX_RUNS = 1000
 """Runs of one text that are kept: the first ones."""
-LINE_LIMIT = 4096
+MAX_DATE_LINE_BYTES = 4096
 """Bytes of a line in which a date is looked for."""
-NOTE_LIMIT = 400
+MAX_NOTE_CHARACTERS = 400
 """Characters of the line before a run that are kept."""
 CLEANUP = "cleanup"
 """The phase that measures nothing: ``rados cleanup`` prints the same as the end of ``rados bench``."""
@@ -136,7 +136,7 @@ class FoundRun(NamedTuple):
 
 def date_in(line: bytes) -> float | None:
     """Return the first date with a time of day in a line, in Unix seconds; one without a zone is local time."""
-    found = [match for pattern in DATES if (match := pattern.search(line[:LINE_LIMIT])) is not None]
+    found = [match for pattern in DATES if (match := pattern.search(line[:MAX_DATE_LINE_BYTES])) is not None]
     for match in sorted(found, key=lambda match: match.start()):
         if (date := _date({name: text.decode() for name, text in match.groupdict().items() if text})) is not None:
             return date
@@ -165,7 +165,7 @@ class TextReader:
 
     def __init__(self, kinds: Iterable[ReaderKind]) -> None:
         self.left_out = 0
-        """Runs beyond `RUN_LIMIT`."""
+        """Runs beyond `MAX_RUNS`."""
         readers = [(kind, kind.reader()) for kind in kinds]
         # Most readers live on lines: for them the text is cut once. The others cut it in their own way.
         self._by_line = [entry for entry in readers if _lives_on_lines(type(entry[1]))]
@@ -182,7 +182,7 @@ class TextReader:
     def feed(self, data: bytes) -> None:
         """Take in the next bytes."""
         for piece, ends in _lines(data):
-            self._head += piece[: LINE_LIMIT - len(self._head)]
+            self._head += piece[: MAX_DATE_LINE_BYTES - len(self._head)]
             inside = ends and self._document.take(bytes(self._head), self._line)
             self._tell(self._lines.feed(piece))
             for kind, reader in self._by_piece:
@@ -250,7 +250,7 @@ class TextReader:
         run = self._open.pop(kind, None)
         if run is None or run.empty:
             return
-        if len(self._done) < RUN_LIMIT:
+        if len(self._done) < MAX_RUNS:
             self._done.append(run)
         else:
             self.left_out += 1
@@ -290,7 +290,7 @@ class _JsonDocument:
         self._last = number
         for match in BRACES.finditer(line):
             self._depth += {b"{": 1, b"}": -1}.get(match[1], 0)
-        if len(line) >= LINE_LIMIT:
+        if len(line) >= MAX_DATE_LINE_BYTES:
             self._depth = 0  # where it ends can't be told from the line's beginning: it is taken for the whole
         return True
 
@@ -356,7 +356,7 @@ class _RunReading:
 
     def _begin(self, phase: str) -> PhaseMark:
         mark = PhaseMark(phase, 0.0, benchmark=self._kind.benchmark, source=PhaseSource.STDOUT, state=State.FINISHED)
-        if len(self._phases) < PHASE_LIMIT:
+        if len(self._phases) < MAX_PHASES:
             self._phases.append(mark)
         self._current = mark
         return mark
@@ -382,7 +382,7 @@ class _RunReading:
         end = start
         for place, mark in enumerate(self._phases, 1):
             mark.number, mark.start = place, end
-            mark.end = end = min(LATEST, end + (mark.seconds or 0.0))
+            mark.end = end = min(MAX_TIME_SECONDS, end + (mark.seconds or 0.0))
         scored = self._scored or Scored(())
         return RunState(
             run="",
@@ -400,4 +400,4 @@ class _RunReading:
 def _note(line: bytes) -> str:
     """Return a line as text, with single blanks."""
     words = " ".join(text(line).split())
-    return words if len(words) <= NOTE_LIMIT else f"{words[: NOTE_LIMIT - 3]}..."
+    return words if len(words) <= MAX_NOTE_CHARACTERS else f"{words[: MAX_NOTE_CHARACTERS - 3]}..."

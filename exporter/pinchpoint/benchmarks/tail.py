@@ -13,13 +13,13 @@ __all__ = ["FileId", "Tail"]
 FileId = tuple[int, int]
 """Device and inode."""
 
-PIECE = 128 << 10
+MAX_PIECE_BYTES = 128 << 10
 """Bytes that are read at once at most: a reader takes up to 0.1 s of CPU for so many."""
-BACKLOG = 16 << 20
+MAX_BACKLOG_BYTES = 16 << 20
 """When more than this is unread, all but the last piece is left out: it would take too long to catch up."""
-LAST = 4 << 20
+MAX_LAST_BYTES = 4 << 20
 """Bytes that are read at the end, those that were written last."""
-LAST_LINES = 200_000
+MAX_LAST_LINES = 200_000
 """Lines among them (fio's JSON: 300 a job): a reader takes 1 to 2 us for each."""
 
 
@@ -60,10 +60,10 @@ class Tail:
             size = os.fstat(self._descriptor).st_size
             if size < self.offset:
                 self.offset = 0
-            skipped = size - self.offset > BACKLOG
+            skipped = size - self.offset > MAX_BACKLOG_BYTES
             if skipped:
-                self.offset = size - PIECE
-            piece = read_piece(self._descriptor, self.offset, PIECE)
+                self.offset = size - MAX_PIECE_BYTES
+            piece = read_piece(self._descriptor, self.offset, MAX_PIECE_BYTES)
         except OSError:
             return b""
         self.offset += len(piece)
@@ -76,15 +76,15 @@ class Tail:
             size = os.fstat(self._descriptor).st_size
             if size < self.offset:
                 self.offset = 0
-            begin = max(self.offset, size - LAST)
-            rest = read_piece(self._descriptor, begin, LAST)
+            begin = max(self.offset, size - MAX_LAST_BYTES)
+            rest = read_piece(self._descriptor, begin, MAX_LAST_BYTES)
         except OSError:
             return b""
         finally:
             os.close(self._descriptor)
         skipped = begin > self.offset
         self.offset = begin + len(rest)
-        lines = rest.rsplit(b"\n", LAST_LINES)
-        if len(lines) > LAST_LINES:
+        lines = rest.rsplit(b"\n", MAX_LAST_LINES)
+        if len(lines) > MAX_LAST_LINES:
             rest = b"\n".join(lines[1:])
-        return b"\n" + rest if skipped or len(lines) > LAST_LINES else rest
+        return b"\n" + rest if skipped or len(lines) > MAX_LAST_LINES else rest

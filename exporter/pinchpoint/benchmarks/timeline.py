@@ -28,9 +28,9 @@ from pinchpoint.runs import PhaseMark, Result
 
 __all__ = ["Timeline"]
 
-MOMENT = 2.0
+STALE_SIGHT_SECONDS = 2.0
 """Seconds for which looks may show a phase that has ended, until they show another run of it."""
-PHASE_LIMIT = 4096
+MAX_PHASES = 4096
 """Phases of one run that are kept: the first ones (``ior -i 1000`` has 2,000)."""
 
 
@@ -78,7 +78,7 @@ class Timeline:
         self.total = sight.total or self.total
         self._looked_before, self._looked = self._looked, now
         by_argv = sight.source is PhaseSource.ARGV
-        if sight.phase != self._over or (now - self._over_since > MOMENT and not by_argv):
+        if sight.phase != self._over or (now - self._over_since > STALE_SIGHT_SECONDS and not by_argv):
             self._over = ""
         phase = sight.phase if sight.phase != self._over else None
         if phase is not None and sight.vague and any(not mark.vague for mark in self.phases):
@@ -184,7 +184,7 @@ class Timeline:
     def _forget_slow_end(self) -> None:
         """Forget a last phase that looks alone began after one of that name had told its results.
 
-        It is the end of its process, which may take longer than `MOMENT`: clients of a busy cluster do.
+        It is the end of its process, which may take longer than `STALE_SIGHT_SECONDS`: clients of a busy cluster do.
         """
         if len(self.phases) < 2:
             return
@@ -206,7 +206,7 @@ class Timeline:
         if self._current is not None and self._current.name == phase:
             return self._current
         self._leave(now)
-        if phase is None or len(self.phases) >= PHASE_LIMIT:
+        if phase is None or len(self.phases) >= MAX_PHASES:
             return None
         self._current = PhaseMark(phase, now, benchmark=self.benchmark, source=source)
         self._unseen[id(self._current)] = now if self._looked_before is None else self._looked_before
@@ -273,7 +273,7 @@ class Timeline:
             self._tellers[id(mark)].add(source)
             return mark
         if mark is None:
-            if len(self.phases) >= PHASE_LIMIT:
+            if len(self.phases) >= MAX_PHASES:
                 return None
             mark = PhaseMark(event.phase, end, end, benchmark=self.benchmark, source=source, state=State.FINISHED)
             self.phases.append(mark)
@@ -323,7 +323,7 @@ class Timeline:
         if source is PhaseSource.RESULT_FILE:
             # It reports an end at once, or all at the end: one of long before was of another run, about which it
             # said nothing.
-            lately = min(now if self._looked_before is None else self._looked_before, end) - MOMENT
+            lately = min(now if self._looked_before is None else self._looked_before, end) - STALE_SIGHT_SECONDS
             waiting = [mark for mark in waiting if mark.end is None or mark.end >= lately]
         for mark in reversed(waiting):
             # One that has just begun is another than one that took longer.

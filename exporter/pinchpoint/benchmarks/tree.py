@@ -20,9 +20,9 @@ from pinchpoint.host.rootfs import Rights, list_in_root, open_in_root, read_piec
 
 __all__ = ["OpenFile", "ProcessStat", "Tree"]
 
-PROCESS_LIMIT = 4096
+MAX_PROCESSES = 4096
 """Processes of one command that are looked at."""
-FILE_LIMIT = 4096
+MAX_OPEN_FILES = 4096
 """Open files of one process that are looked at."""
 SYNC_CALLS = {
     "x86_64": (b"74", b"75", b"162", b"277", b"306"),
@@ -30,9 +30,9 @@ SYNC_CALLS = {
 }
 """Numbers of fsync, fdatasync, sync, sync_file_range and syncfs (arch/x86/entry/syscalls/syscall_64.tbl,
 include/uapi/asm-generic/unistd.h; they never change)."""
-READ_LIMIT = 1 << 20
+MAX_READ_BYTES = 1 << 20
 """Longest file that is read whole, in bytes."""
-NAME_LIMIT = 4096
+MAX_DIRECTORY_NAMES = 4096
 """Names of one directory that are read."""
 
 
@@ -89,7 +89,7 @@ class Tree:
         """Return a process and all below it."""
         found: dict[int, ProcessStat] = {}
         waiting = [root]
-        while waiting and len(found) < PROCESS_LIMIT:
+        while waiting and len(found) < MAX_PROCESSES:
             pid = waiting.pop(0)
             try:
                 stat = parse_stat(read_bytes(procfs / str(pid) / "stat"))
@@ -197,7 +197,7 @@ class Tree:
             raise
         except OSError:
             return []
-        for descriptor in names[:FILE_LIMIT]:
+        for descriptor in names[:MAX_OPEN_FILES]:
             if path := self.link(pid, descriptor):
                 found.append(OpenFile(descriptor, path))
         return found
@@ -253,11 +253,11 @@ class Tree:
         """Give a descriptor of a regular file that the process may read, by its path as it sees it. Raises OSError."""
         return open_in_root(self.procfs / str(pid) / "root", os.path.join(self.cwd(pid), path), self.rights(pid))
 
-    def read_file(self, pid: int, path: str, limit: int = READ_LIMIT) -> bytes:
+    def read_file(self, pid: int, path: str, limit: int = MAX_READ_BYTES) -> bytes:
         """Return the beginning of a regular file by its path as the process sees it. Raises OSError."""
         with self.open_path(pid, path) as descriptor:
             return read_piece(descriptor, 0, limit)
 
-    def list_directory(self, pid: int, path: str, limit: int = NAME_LIMIT) -> list[str]:
+    def list_directory(self, pid: int, path: str, limit: int = MAX_DIRECTORY_NAMES) -> list[str]:
         """Return names in a directory by its path as the process sees it, in no order. Raises OSError."""
         return list_in_root(self.procfs / str(pid) / "root", os.path.join(self.cwd(pid), path), limit, self.rights(pid))

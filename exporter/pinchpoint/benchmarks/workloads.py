@@ -23,13 +23,13 @@ from pinchpoint.threads.roles import BENCHMARK
 
 __all__ = ["FoundRuns", "Leader", "Member", "Workload", "Workloads", "launcher"]
 
-UNDECIDED = 1.0
+MAX_RUN_WAIT_SECONDS = 1.0
 """Seconds for which a process that belongs to no run is waited with: runs are looked for every 0.5 s."""
-LOOK_INTERVAL = 0.5
+RUN_LOOK_INTERVAL_SECONDS = 0.5
 """Seconds between two looks at the marked runs."""
-LABEL_LIMIT = 255
+MAX_LABEL_BYTES = 255
 """Bytes of a name that are exported: anybody may have written a marker."""
-PROCESS_LIMIT = 4096
+MAX_PROCESSES = 4096
 """Processes of benchmarks that are looked at."""
 
 
@@ -107,7 +107,7 @@ class Workloads:
     def current(self, now: float) -> Mapping[int, Member]:
         """Return the processes that work for a benchmark, by pid; `now` is a monotonic time in seconds."""
         classes = self._processes.current(now)
-        if now - self._looked >= LOOK_INTERVAL:
+        if now - self._looked >= RUN_LOOK_INTERVAL_SECONDS:
             self._looked = now
             self._marked = tuple(self._commands())
         state = self._processes.generation, self._marked, self._found.leaders
@@ -140,12 +140,12 @@ class Workloads:
         }
         members: dict[int, Member] = {}
         for pid, workload in known.items():
-            if (process := self._process(tree, pid, classes)) is not None and len(members) < PROCESS_LIMIT:
+            if (process := self._process(tree, pid, classes)) is not None and len(members) < MAX_PROCESSES:
                 members[pid] = Member(process, workload)
         for (pid, _), first in self._first.items():
-            if now - first < UNDECIDED:
-                self._until = min(self._until, first + UNDECIDED)
-            elif len(members) < PROCESS_LIMIT:
+            if now - first < MAX_RUN_WAIT_SECONDS:
+                self._until = min(self._until, first + MAX_RUN_WAIT_SECONDS)
+            elif len(members) < MAX_PROCESSES:
                 process = classes[pid]
                 members[pid] = Member(process, Workload(self._kind(process.comm), ""))
         return members
@@ -193,7 +193,7 @@ class Workloads:
 
 def _label(text: str) -> str:
     """Return what a marker says in the form that its run's phases are shown in."""
-    return decode(text.encode("utf-8", "replace")[:LABEL_LIMIT])
+    return decode(text.encode("utf-8", "replace")[:MAX_LABEL_BYTES])
 
 
 def _descend(tree: Tree, known: dict[int, Workload]) -> None:

@@ -18,7 +18,7 @@ LAUNCHERS = frozenset(
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 SEPARATORS = frozenset({";", "&", "&&", "|", "||", "(", ")", "\n"})
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
-DEPTH = 8
+MAX_WRAPPER_DEPTH = 8
 """Wrappers inside of wrappers that are taken off."""
 
 
@@ -57,7 +57,7 @@ def programs(command: Sequence[str], depth: int = 0) -> list[list[str]]:
         name = os.path.basename(words[0])
         if ASSIGNMENT.match(words[0]):
             del words[0]
-        elif name in SHELLS and depth < DEPTH:
+        elif name in SHELLS and depth < MAX_WRAPPER_DEPTH:
             index = next((i for i, word in enumerate(words) if i and not word.startswith("-")), len(words))
             if any(word.startswith("-") and not word.startswith("--") and "c" in word for word in words[1:index]):
                 # A recorded command line may have lost its quotes: then the script is all that follows.

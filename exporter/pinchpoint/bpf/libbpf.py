@@ -25,18 +25,18 @@ OBJECTS = Path(__file__).parent
 """Where `make bpf` puts the objects."""
 LIBRARY = "libbpf.so.1"
 """The ABI of libbpf 1.0 and later; functions of 0.x report errors in another way."""
-MESSAGE_SIZE = 1 << 20
+MAX_MESSAGE_BYTES = 1 << 20
 """Bytes of a message of libbpf. The verifier's log is one: it lists each instruction, and at its end the error;
 a longer one is cut, and the reason with it."""
-SAID = 160
+MAX_PASSED_ON_CHARACTERS = 160
 """Characters of libbpf's own message that are passed on."""
-ROUNDED = 8
+VALUE_ALIGNMENT_BYTES = 8
 """Bytes to which each value of an array that can be mapped is rounded up (array_map_alloc, kernel/bpf/arraymap.c)."""
 M_MMAP_THRESHOLD = -3
 """malloc.h of glibc."""
-LARGE = 128 << 10
+MMAP_THRESHOLD_BYTES = 128 << 10
 """Bytes from which an allocation is a mapping of its own, which ends when it is freed: glibc's first value."""
-WARNING = 0
+LIBBPF_WARN = 0
 """LIBBPF_WARN of enum libbpf_print_level (libbpf.h)."""
 
 
@@ -113,9 +113,9 @@ def _library() -> ctypes.CDLL:
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
     except OSError as error:
-        raise BpfError(f"no {LIBRARY} ({error})"[:SAID]) from error
+        raise BpfError(f"no {LIBRARY} ({error})"[:MAX_PASSED_ON_CHARACTERS]) from error
     except AttributeError as error:
-        raise BpfError(f"{LIBRARY} is of another version: {error}"[:SAID]) from error
+        raise BpfError(f"{LIBRARY} is of another version: {error}"[:MAX_PASSED_ON_CHARACTERS]) from error
     return library
 
 
@@ -128,10 +128,10 @@ class _Messages:
         vsnprintf.argtypes = (c_char_p, c_size_t, c_char_p, c_void_p)
 
         def keep(level: int, form: bytes, arguments: int) -> int:
-            if level == WARNING:
-                buffer = ctypes.create_string_buffer(MESSAGE_SIZE)
+            if level == LIBBPF_WARN:
+                buffer = ctypes.create_string_buffer(MAX_MESSAGE_BYTES)
                 # A va_list is passed on as the pointer as which it comes (x86-64, AArch64 and POWER ABIs).
-                if vsnprintf(buffer, MESSAGE_SIZE, form, arguments) >= 0:
+                if vsnprintf(buffer, MAX_MESSAGE_BYTES, form, arguments) >= 0:
                     lines.extend(buffer.value.decode("utf-8", "replace").splitlines())
             return 0
 
@@ -146,7 +146,7 @@ class _Messages:
         if len(log) >= 2:
             said = [line for line in lines[log[0] + 1 : log[1]] if line and not line.startswith(STATISTICS)]
             lines = said[-1:] or lines
-        return next((line for line in lines if line and not NO_REASON.search(line)), "")[:SAID]
+        return next((line for line in lines if line and not NO_REASON.search(line)), "")[:MAX_PASSED_ON_CHARACTERS]
 
 
 _loading = Lock()
@@ -234,7 +234,7 @@ def load(
     with suppress(AttributeError):
         # The kernel's types, 5 MB and more, are in memory for a moment. By itself glibc would put the second such piece
         # where it can't give it back: onto the heap of this thread (man mallopt, "Note: Nowadays ...").
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE)
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
     with _loading:
         messages = _Messages()
         before = library.libbpf_set_print(messages.printer)
@@ -269,7 +269,7 @@ def _load(
         for name, found in maps.items():
             loaded._maps[name] = _keep(library.bpf_map__fd(found))
             value = library.bpf_map__value_size(found)
-            loaded._sizes[name] = (value + -value % ROUNDED) * library.bpf_map__max_entries(found)
+            loaded._sizes[name] = (value + -value % VALUE_ALIGNMENT_BYTES) * library.bpf_map__max_entries(found)
         for name, found in programs.items():
             loaded._programs[name] = _keep(library.bpf_program__fd(found))
         for name in attach:

@@ -18,50 +18,50 @@ from pathlib import Path
 
 from pinchpoint.bpf.libbpf import BpfError, Loaded, load
 from pinchpoint.host.procfs import PF_KTHREAD, PF_WQ_WORKER, decode, read_bytes
-from pinchpoint.threads.task_source import CLOCK_TICKS, Task, TaskUse
+from pinchpoint.threads.task_source import TICKS_PER_SECOND, Task, TaskUse
 
 __all__ = ["BpfSource", "IteratorSource", "SyscallSource", "pid_namespace"]
 
-MUCH = 0.05
+MIN_UNFOLLOWED_SHARE = 0.05
 """Share of an interval from which a thread that nobody follows is reported."""
-LITTLE = 0.002
+MIN_FOLLOWED_SHARE = 0.002
 """Share of an interval that a thread that is followed has used before it is reported, since daemons have dozens of
 threads that do no more than wake up; what is left is reported later."""
-LONGEST = 60.0
+MAX_INTERVAL_SECONDS = 60.0
 """Seconds, however long the interval was."""
 RECORD = struct.Struct("=IIQQQII16s")
 """``struct record`` of tasks.h: tid, tgid, start, run, wait, flags, nothing, comm."""
 PASS = struct.Struct("=QQQIIIII")
 """``pass`` of tasks.h: since, much, little, namespace, listing, room, level, found."""
-LEVEL, FOUND = 6, 7
-ROOM = 8192
+LEVEL_FIELD, FOUND_FIELD = 6, 7
+MAX_PASS_RECORDS = 8192
 """Records of one pass, as many as ``records`` of tasks.bpf.c has."""
-PASSES = 16
+MAX_PASSES = 16
 """Passes of one sample, if more change than there is room for; what is left then is reported by the next sample."""
-READ = 1024 * RECORD.size
+READ_BYTES = 1024 * RECORD.size
 """Whole records, however large the kernel's own buffer is: eight of its pages (bpf_iter_seq, kernel/bpf/bpf_iter.c)."""
-REMEMBERED = 1 << 16
+MIN_REMEMBERED_TASKS = 1 << 16
 """Tasks whose totals an iterator remembers, at least,"""
-SPARE = 2
+REMEMBERED_PER_TASK = 2
 """... and for each task that there is at its start, since more will come."""
-PROCESSES = 256
+MAX_ASKED_PROCESSES = 256
 """Processes that are asked for their PID namespace, of the oldest."""
 NEVER = (1 << 64) - 1
 FIRST_NAMESPACE = 0xEFFFFFFC
 """PROC_PID_INIT_INO, include/linux/proc_ns.h."""
-MARGIN = 1_000_000_000
+START_MARGIN_NANOSECONDS = 1_000_000_000
 """Nanoseconds by which a thread may be older than the last pass and still be new: it is put on the list of tasks a
 while after its start (copy_process, kernel/fork.c)."""
-SLACK = 2 * 1_000_000_000 // CLOCK_TICKS
+LISTING_SLACK_NANOSECONDS = 2 * 1_000_000_000 // TICKS_PER_SECOND
 """Nanoseconds that may pass from the listing of processes to that of their threads: as many as `born_within` allows."""
-STRANGER_KEEP = 10.0
+KEEP_STRANGER_SECONDS = 10.0
 """Seconds for which a stranger that is not hot any more is remembered."""
 
 
 def pid_namespace(procfs: Path) -> int:
     """Return the inode number of the PID namespace that a procfs shows. Raises BpfError where nothing there tells."""
     numbers = sorted(int(name) for name in os.listdir(procfs) if name.isdigit())
-    for name in ("self", *map(str, numbers[:PROCESSES])):
+    for name in ("self", *map(str, numbers[:MAX_ASKED_PROCESSES])):
         try:
             # A process has a number in each namespace from the procfs' own down to the one that it is in (Linux 4.1).
             if len(_field(read_bytes(procfs / name / "status"), b"NSpid")) == 1:
@@ -116,7 +116,7 @@ class BpfSource(ABC):
             self._pass = self._loaded.memory(".bss")
             self.sample(0.0)  # what is new from here on is known to be
             self.follow((), 0.0)
-            if self._namespace and not self._state()[LEVEL]:
+            if self._namespace and not self._state()[LEVEL_FIELD]:
                 raise BpfError("the PID namespace of the procfs can't be seen")
         except BaseException:
             self._loaded.close()
@@ -138,14 +138,16 @@ class BpfSource(ABC):
     ) -> Iterator[tuple[int, int, int, int, int, int, int, bytes]]:
         """Make a pass, or as many as it takes to report all, and yield the records."""
         for made in count(1):
-            began = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - MARGIN
-            level = self._state()[LEVEL]
-            PASS.pack_into(self._pass, 0, self._since, much, little, self._namespace, listing, ROOM, level, 0)
+            began = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - START_MARGIN_NANOSECONDS
+            level = self._state()[LEVEL_FIELD]
+            PASS.pack_into(
+                self._pass, 0, self._since, much, little, self._namespace, listing, MAX_PASS_RECORDS, level, 0
+            )
             for piece in self._records():
                 yield from RECORD.iter_unpack(piece)
             if not listing:
                 self._since = began
-            if self._state()[FOUND] <= ROOM or (made >= PASSES and not listing):
+            if self._state()[FOUND_FIELD] <= MAX_PASS_RECORDS or (made >= MAX_PASSES and not listing):
                 return
 
     def follow(self, tgids: Iterable[int], now: float) -> None:
@@ -156,7 +158,7 @@ class BpfSource(ABC):
         for tgid in wanted - self._followed:
             self._loaded.put("followed", tgid.to_bytes(4, "little"), b"\1")
         self._followed = wanted
-        began = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - SLACK
+        began = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - LISTING_SLACK_NANOSECONDS
         tasks: dict[int, _BpfTask] = {}
         self._listings += 1
         for tid, tgid, start, run, wait, flags, _, name in self._walk(listing=self._listings):
@@ -171,7 +173,9 @@ class BpfSource(ABC):
             tasks[tid] = task
         self._tasks, self._listed = tasks, began
         self._strangers = {
-            tid: task for tid, task in self._strangers.items() if now - task.hot < STRANGER_KEEP and tid not in tasks
+            tid: task
+            for tid, task in self._strangers.items()
+            if now - task.hot < KEEP_STRANGER_SECONDS and tid not in tasks
         }
 
     def sample(self, now: float, *, all_tasks: bool = False) -> list[TaskUse]:
@@ -181,8 +185,11 @@ class BpfSource(ABC):
         """
         pending, self._pending = self._pending, []
         used = list(pending)
-        interval = 1e9 * min(now - self._last, LONGEST)
-        much, little = max(1, int(MUCH * interval)), 0 if all_tasks else int(LITTLE * interval)
+        interval = 1e9 * min(now - self._last, MAX_INTERVAL_SECONDS)
+        much, little = (
+            max(1, int(MIN_UNFOLLOWED_SHARE * interval)),
+            0 if all_tasks else int(MIN_FOLLOWED_SHARE * interval),
+        )
         self._last = now
         known = self._tasks
         for tid, tgid, start, run, wait, flags, _, name in self._walk(much=much, little=max(0, little)):
@@ -192,7 +199,7 @@ class BpfSource(ABC):
             elif task.name != name:
                 self._named(task, flags, name)
             used.append(TaskUse(task, run, wait))
-        return _summed(used) if pending or len(used) > ROOM else used
+        return _summed(used) if pending or len(used) > MAX_PASS_RECORDS else used
 
     def _newcomer(self, tgid: int, tid: int, start: int, flags: int, name: bytes, now: float) -> _BpfTask:
         """Return a thread that is not on the list of those that are followed."""
@@ -259,7 +266,7 @@ class SyscallSource(BpfSource):
 
     def _records(self) -> Iterator[bytes]:
         self._loaded.run("walk")
-        yield self._loaded.memory("records")[: min(self._state()[FOUND], ROOM) * RECORD.size]
+        yield self._loaded.memory("records")[: min(self._state()[FOUND_FIELD], MAX_PASS_RECORDS) * RECORD.size]
 
 
 class IteratorSource(BpfSource):
@@ -274,13 +281,13 @@ class IteratorSource(BpfSource):
             raise BpfError(f"/proc/self/ns/pid: {error.strerror}") from error
         if namespace != own:
             raise BpfError("an iterator sees its reader's own PID namespace only, and the procfs shows another")
-        entries = {"last": max(REMEMBERED, SPARE * _count_tasks(self._procfs))}
+        entries = {"last": max(MIN_REMEMBERED_TASKS, REMEMBERED_PER_TASK * _count_tasks(self._procfs))}
         return load("tasks_iter", attach=("tell",), entries=entries)
 
     def _records(self) -> Iterator[bytes]:
         descriptor = self._loaded.iterator()
         try:
-            while piece := os.read(descriptor, READ):
+            while piece := os.read(descriptor, READ_BYTES):
                 yield piece
         except OSError as error:
             raise BpfError(f"the iterator can't be read: {error.strerror}") from error

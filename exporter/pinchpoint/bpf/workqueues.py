@@ -16,9 +16,9 @@ __all__ = ["TracedSource"]
 
 RECORD = struct.Struct("=IIQQ")
 """``struct record`` of workqueues.bpf.c: worker, queue, run, wait."""
-NAME = 32
+NAME_BYTES = 32
 """Bytes of a queue's name."""
-WORKERS, WORKERS_PER_CPU = 1024, 32
+REMEMBERED_WORKERS, REMEMBERED_WORKERS_PER_CPU = 1024, 32
 """Workers that are remembered. Each CPU has two pools, of two idle workers at least (init_cpu_worker_pool and
 MAX_IDLE_WORKERS_RATIO, kernel/workqueue.c)."""
 
@@ -37,7 +37,7 @@ class TracedSource:
         if pid_namespace(procfs) != FIRST_NAMESPACE:
             raise BpfError("procfs shows a PID namespace without the kernel's workers")
         self._names: dict[int, str] = {}
-        workers = WORKERS + WORKERS_PER_CPU * (os.cpu_count() or 1)
+        workers = REMEMBERED_WORKERS + REMEMBERED_WORKERS_PER_CPU * (os.cpu_count() or 1)
         self._loaded = load("workqueues", attach=("begin", "end", "look"), entries={"workers": workers})
         try:
             self._records = memoryview(self._loaded.memory("records"))
@@ -59,7 +59,7 @@ class TracedSource:
     def _name(self, queue: int) -> str:
         """Return the name of a queue; its number is its own for ever."""
         if (name := self._names.get(queue)) is None:
-            raw = bytes(self._queues[queue * NAME : (queue + 1) * NAME])
+            raw = bytes(self._queues[queue * NAME_BYTES : (queue + 1) * NAME_BYTES])
             name = self._names[queue] = decode(raw.partition(b"\0")[0])
         return name
 

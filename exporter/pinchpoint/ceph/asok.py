@@ -30,9 +30,9 @@ and ``dump snaps`` hung, and every later question with them, the operator's ``ce
 ``mds_requests``, ``mds_sessions`` and ``status`` of a client, which take its client_lock (src/client/Client.cc).
 """
 
-ANSWER_LIMIT = 4 << 20
+MAX_ANSWER_BYTES = 4 << 20
 """Longest answer in bytes. A ``perf dump`` is 45 KB, and 3 KB more for each image of a client."""
-PATH_LIMIT = 107
+MAX_SOCKET_PATH_BYTES = 107
 """Longest path of a Unix socket in bytes (man 7 unix)."""
 LENGTH = struct.Struct(">I")
 CREDENTIALS = struct.Struct("3i")
@@ -73,7 +73,7 @@ class Question(NamedTuple):
     """The option of ``config get``."""
     every: float = 1.0
     """Seconds between two askings."""
-    limit: int = ANSWER_LIMIT
+    limit: int = MAX_ANSWER_BYTES
     """Longest answer in bytes."""
     logger: str = ""
     """The only logger of ``perf dump`` that is asked for: 0.1 KB instead of 45 (since Ceph 9)."""
@@ -185,7 +185,7 @@ def ask(path: Path, question: Question, *, timeout: float = 1.0, pid: int = 0) -
 
 
 def _connect(connection: socket.socket, path: Path) -> None:
-    if len(os.fsencode(path)) <= PATH_LIMIT:
+    if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
         connection.connect(os.fspath(path))
         return
     # A longer one, as that of a container seen through /proc/PID/root, is reached through a descriptor.

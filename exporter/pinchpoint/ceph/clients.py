@@ -22,7 +22,7 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Metric, Point
 
-__all__ = ["GAP", "METRICS", "ClientReading", "Clients", "Instance", "Integral", "Series"]
+__all__ = ["MAX_ANSWER_GAP_SECONDS", "METRICS", "ClientReading", "Clients", "Instance", "Integral", "Series"]
 
 METRICS = (
     CEPH_CLIENT_INSTANCES,
@@ -35,11 +35,11 @@ METRICS = (
     CEPH_CLIENT_CLUSTER_INFO,
 )
 
-KEEP = 900.0
+KEEP_ENDED_SECONDS = 900.0
 """Seconds for which a client is shown after its last instance has gone, so that a scrape still sees its counters."""
-CLUSTERS = 8
+MAX_CLUSTERS = 8
 """Clusters of one client that are shown."""
-GAP = 5.0
+MAX_ANSWER_GAP_SECONDS = 5.0
 """Seconds between two looks from which nothing is said of the time between them."""
 
 Series = tuple[Metric, str, str]
@@ -81,7 +81,7 @@ class Integral:
         """Add the time since the last look, unless that was long ago; `now` is a monotonic time in seconds."""
         if self._last is not None:
             before, last = self._last
-            if now - before <= GAP:
+            if now - before <= MAX_ANSWER_GAP_SECONDS:
                 self.seconds += (now - before) * (number + last) / 2
         self._last = now, number
 
@@ -122,7 +122,7 @@ class Clients:
             client = self._clients.setdefault(instance.client, _ClientTotals())
             client.seen = now
             client.instances += 1
-            if instance.cluster and len(client.clusters) < CLUSTERS:
+            if instance.cluster and len(client.clusters) < MAX_CLUSTERS:
                 client.clusters.add(instance.cluster)
             before = self._last.get(instance.key)
             if instance.reading is None:
@@ -137,7 +137,7 @@ class Clients:
                 label = series[:2]
                 client.totals[label] = client.totals.get(label, 0.0) + _added(before, series, value)
         self._last = last
-        for name in [name for name, client in self._clients.items() if now - client.seen > KEEP]:
+        for name in [name for name, client in self._clients.items() if now - client.seen > KEEP_ENDED_SECONDS]:
             del self._clients[name]
 
     def points(self) -> Iterator[Point]:

@@ -37,20 +37,20 @@ METRICS = (CEPH_SOCKET_UP, CEPH_SOCKET_PROBLEM_INFO, CEPH_SOCKET_DURATION_SECOND
 
 VERSION = Question("version", every=60.0)
 FSID = Question("config get", "fsid", every=60.0)
-TIMEOUT = 1.0
+ROUND_TIMEOUT_SECONDS = 1.0
 """Seconds in which all questions of a round have to be answered; a working daemon needs milliseconds."""
-STILL = 2.0
+STUCK_AFTER_SECONDS = 2.0
 """Seconds without any CPU time after which a silent daemon counts as stuck."""
-LOOK_AGAIN = (0.5, 0.5, 1.0, 2.0, 5.0, 10.0)
+LOOK_AGAIN_SECONDS = (0.5, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds until a process without a socket is looked at again; a daemon opens its socket early, and a client may later
 open one more, so the last of them goes on for ever."""
-LIMIT = 128
+MAX_SOCKETS = 128
 """Sockets that one probe follows at once; the processes of further ones are blind."""
-INTERVAL = 1.0
+ROUND_INTERVAL_SECONDS = 1.0
 """Seconds between two rounds of questions, as a rule."""
-FOREIGN_INTERVAL = 60.0
+FOREIGN_INTERVAL_SECONDS = 60.0
 """Seconds until a socket that a parent or another container listens on is tried again."""
-TEXT_LIMIT = 64
+MAX_TEXT_CHARACTERS = 64
 """Characters of a release or an fsid that are shown."""
 STOPPED = frozenset("Tt")
 ENDED = frozenset("ZX")
@@ -73,7 +73,7 @@ class DaemonReader(ABC):
     """Whether its cluster is a part of the process' name where there are several."""
     options = Options(())
     """The options of the process that it knows."""
-    interval = INTERVAL
+    interval = ROUND_INTERVAL_SECONDS
     """Seconds between two rounds of questions."""
 
     @abstractmethod
@@ -120,7 +120,10 @@ class Follower:
         self._reported = ""
 
     def step(self, now: float) -> None:
-        """Ask what is due, and wait for all answers for at most `TIMEOUT`; `now` is a monotonic time in seconds."""
+        """Ask what is due, and wait for all answers for at most `ROUND_TIMEOUT_SECONDS`.
+
+        `now` is a monotonic time in seconds.
+        """
         try:
             if state(self._procfs, self.process) in STOPPED:
                 raise AdminSocketError("stopped", "the process is stopped")
@@ -138,7 +141,7 @@ class Follower:
 
     def _ask(self, now: float) -> None:
         """Ask what is due. Answers of a round that is not complete are kept: most would be due again in a minute."""
-        deadline = now + TIMEOUT
+        deadline = now + ROUND_TIMEOUT_SECONDS
         if self._waiting is not None:
             # What was asked so long ago is asked again: its answer is of then.
             self._finish(self._waiting, deadline)
@@ -147,7 +150,7 @@ class Follower:
             if now < due:
                 continue
             self._answers.pop(question.key, None)
-            if asked and time.monotonic() > now + TIMEOUT / 2:
+            if asked and time.monotonic() > now + ROUND_TIMEOUT_SECONDS / 2:
                 continue  # it answers, slowly: the others wait for the next round
             asked = True
             self._waiting = Conversation(self.path, question, pid=self.process.pid)
@@ -177,9 +180,9 @@ class Follower:
 
     def _identify(self, answers: Mapping[str, bytes]) -> None:
         if (raw := answers.get(VERSION.key)) is not None:
-            self.version = parse_version(raw)[:TEXT_LIMIT]
+            self.version = parse_version(raw)[:MAX_TEXT_CHARACTERS]
         if (raw := answers.get(FSID.key)) is not None:
-            cluster = (parse_option(raw) or "")[:TEXT_LIMIT]
+            cluster = (parse_option(raw) or "")[:MAX_TEXT_CHARACTERS]
             self.cluster = "" if cluster == NO_FSID else cluster
             if self.cluster and self.reader.names:
                 self._assign_cluster(self.cluster)
@@ -192,7 +195,7 @@ class Follower:
             ran = cpu_time(self._procfs, self.process.pid)
             if ran != self._ran or not ran:  # 0: a kernel that does not say
                 self._ran, self._still_since = ran, now
-            stuck = now - self._still_since >= STILL
+            stuck = now - self._still_since >= STUCK_AFTER_SECONDS
         with self.lock:
             self.problem, self.stuck = reason, stuck
         if reason not in (self._reported, "ended"):
@@ -207,7 +210,7 @@ class Follower:
                 self.step(began)
             except Exception as error:  # a reader that fails blinds its own daemon only, as a probe does
                 self._blind(began, "malformed", error)
-            pause = FOREIGN_INTERVAL if self.problem == "foreign" else self.reader.interval
+            pause = FOREIGN_INTERVAL_SECONDS if self.problem == "foreign" else self.reader.interval
             stop.wait(max(0.0, began + pause - time.monotonic()))
         self.hang_up()
 
@@ -265,7 +268,7 @@ class Followers:
                 found = self._found[identity] = _Found(process)
             found.rename(process)
             if now >= found.due:
-                found.due = now + LOOK_AGAIN[min(found.looks, len(LOOK_AGAIN) - 1)]
+                found.due = now + LOOK_AGAIN_SECONDS[min(found.looks, len(LOOK_AGAIN_SECONDS) - 1)]
                 found.looks += 1
                 self._look(found)
             found.describe(self._procfs)
@@ -284,7 +287,7 @@ class Followers:
         for path in paths:
             if path in found.followers:
                 continue
-            if sum(follower.problem != "foreign" for _, followers in self for follower in followers) >= LIMIT:
+            if sum(follower.problem != "foreign" for _, followers in self for follower in followers) >= MAX_SOCKETS:
                 found.lack = "too_many"
                 break
             assign_cluster = partial(self._processes.assign_cluster, process)

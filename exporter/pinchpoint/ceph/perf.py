@@ -16,7 +16,7 @@ from pinchpoint.host.procfs import FormatError
 __all__ = ["Average", "PerfDump", "parse_option", "parse_version"]
 
 
-LARGEST = 1 << 64
+MAX_COUNTER = 1 << 64
 """No counter is larger: they are 64 bits wide (src/common/perf_counters.h)."""
 
 
@@ -115,4 +115,4 @@ def _text(raw: msgspec.Raw) -> str | None:
 
 
 def _number(found: object) -> float | None:
-    return found if isinstance(found, int | float) and abs(found) <= LARGEST else None
+    return found if isinstance(found, int | float) and abs(found) <= MAX_COUNTER else None

@@ -14,15 +14,15 @@ __all__ = ["PERF", "Messages", "Options", "asked", "option_points"]
 
 
 PERF = Question("perf dump")
-SELDOM = 60.0
+OPTION_INTERVAL_SECONDS = 60.0
 """Seconds between two askings for an option that nobody changes during a run."""
-LARGEST = float(1 << 64)
+MAX_OPTION = float(1 << 64)
 """No option is larger (src/common/options.h: TYPE_SIZE is 64 bits)."""
-VALUE_LIMIT = 128
+MAX_VALUE_CHARACTERS = 128
 """Characters of an option's value that are shown."""
 
 
-def asked(names: tuple[str, ...], every: float = SELDOM) -> tuple[Question, ...]:
+def asked(names: tuple[str, ...], every: float = OPTION_INTERVAL_SECONDS) -> tuple[Question, ...]:
     """Return the questions for options."""
     return tuple(Question("config get", name, every) for name in names)
 
@@ -46,12 +46,12 @@ class Options:
             number = float(self._values.get(name, ""))
         except ValueError:
             return None
-        return number if 0 < number <= LARGEST else None
+        return number if 0 < number <= MAX_OPTION else None
 
     def items(self) -> Iterator[tuple[str, str]]:
         """Yield every option and its value, defaults and empty ones too: a comparison needs to know them."""
         for name, value in self._values.items():
-            yield name, value[:VALUE_LIMIT]
+            yield name, value[:MAX_VALUE_CHARACTERS]
 
 
 def option_points(type_: str, daemons: Iterable[Options]) -> Iterator[Point]:

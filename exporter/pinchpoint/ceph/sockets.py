@@ -20,11 +20,11 @@ __all__ = ["admin_sockets", "is_ceph_client", "listening_sockets", "resolve_in_r
 
 SUFFIX = ".asok"
 """How admin sockets' names end by default (option admin_socket, src/common/options)."""
-TABLE_LIMIT = 16 << 20
+MAX_TABLE_BYTES = 16 << 20
 """Longest /proc/PID/net/unix that is read, in bytes: about 150,000 sockets."""
-ACCEPTS = 0x10000
+SO_ACCEPTCON = 0x10000
 """Flag of a listening socket (__SO_ACCEPTCON, include/uapi/linux/net.h)."""
-LINK_LIMIT = 40
+MAX_SYMLINKS = 40
 """Symbolic links that are followed in one path, as in the kernel (MAXSYMLINKS, include/linux/namei.h)."""
 RUN_DIRECTORIES = ("run/ceph", "var/run/ceph")
 
@@ -45,7 +45,7 @@ def listening_sockets(raw: bytes) -> dict[int, str]:
             flags, inode = int(fields[3], 16), int(fields[6])
         except ValueError:
             continue
-        if flags & ACCEPTS:
+        if flags & SO_ACCEPTCON:
             found[inode] = os.fsdecode(fields[7])
     return found
 
@@ -76,7 +76,7 @@ def admin_sockets(procfs: Path, rootfs: Path, process: Process) -> list[Path]:
 
 
 def _own_sockets(directory: Path) -> Iterator[str]:
-    table = listening_sockets(read_bytes(directory / "net" / "unix", TABLE_LIMIT))
+    table = listening_sockets(read_bytes(directory / "net" / "unix", MAX_TABLE_BYTES))
     named = {f"socket:[{inode}]": path for inode, path in table.items() if path.endswith(SUFFIX)}
     if not named:
         return
@@ -130,7 +130,7 @@ def resolve_in_root(root: Path, path: str) -> Path:
                 inside.append(part)
                 continue
             links += 1
-            if links > LINK_LIMIT:
+            if links > MAX_SYMLINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(where))
             parts.extend(reversed(PurePosixPath(target).parts))
     return root.joinpath(*inside)

@@ -21,15 +21,15 @@ from pinchpoint.threads.roles import BENCHMARK
 
 __all__ = ["ClientWaits", "LibraryReader", "Looked", "MountReader", "WaitReader"]
 
-FASTEST = 0.2
+MIN_LOOK_INTERVAL_SECONDS = 0.2
 """Seconds between two looks at the operations in flight of one client."""
-RATE = 50.0
+MAX_LOOKS_PER_SECOND = 50.0
 """Looks at all clients of a host in a second, 0.1 ms of CPU each; with many clients each is looked at more rarely."""
-NEGATIVE = 1 << 63
+FIRST_NEGATIVE_GAUGE = 1 << 63
 """From here on a gauge of Ceph is a negative number."""
 GONE = frozenset({"foreign", "missing", "refused"})
 """Problems of sockets that are not, or no longer, the process' own: a child inherits those of its parent."""
-FRESH = 1.5
+BLIND_AFTER_SECONDS = 1.5
 """Seconds for which a client may have no socket that answers, before it counts as blind."""
 STOPPED = frozenset({"silent", "stopped"})
 """Problems of a client that is stuck itself."""
@@ -80,10 +80,10 @@ class WaitReader(DaemonReader):
 
     identity = ()
     questions: ClassVar[tuple[Question, ...]] = (
-        Question("perf dump", logger="objecter", counter="op_active", every=FASTEST),
+        Question("perf dump", logger="objecter", counter="op_active", every=MIN_LOOK_INTERVAL_SECONDS),
         Question("perf dump", logger="client", every=0.5),
     )
-    interval = FASTEST
+    interval = MIN_LOOK_INTERVAL_SECONDS
 
     def __init__(self) -> None:
         self.looked = Looked()
@@ -96,7 +96,7 @@ class WaitReader(DaemonReader):
             dump = PerfDump.parse(raw)
             if (flying := dump.value("objecter", "op_active")) is not None:
                 looks += 1
-                active += 0 < flying < NEGATIVE
+                active += 0 < flying < FIRST_NEGATIVE_GAUGE
             if (latency := dump.average("client", "lat")) is not None:
                 requests = latency.total
                 parts = [dump.average("client", counter) for counter in ("wrlat", "rdlat", "fsync")]
@@ -158,7 +158,7 @@ class ClientWaits:
         self._followers.refresh(now)
         self._since = {pid: self._since.get(pid, now) for pid in self._chosen.processes}
         self._last = {pid: looked for pid, looked in self._last.items() if pid in self._since}
-        interval = max(self._make.interval, len(processes) / RATE)
+        interval = max(self._make.interval, len(processes) / MAX_LOOKS_PER_SECOND)
         for _, followers in self._followers:
             for follower in followers:
                 follower.reader.interval = interval
@@ -176,7 +176,7 @@ class ClientWaits:
             if not known or len(known) < len(shown):
                 if not shown and pid in self._last:
                     found[pid] = Looked()  # it has closed its socket: it is done with Ceph
-                elif shown or now - self._since.get(pid, now) >= FRESH:
+                elif shown or now - self._since.get(pid, now) >= BLIND_AFTER_SECONDS:
                     found[pid] = None  # one that is blind makes all of the process blind
                 continue
             total = sum(known, Looked())

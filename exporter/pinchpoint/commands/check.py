@@ -28,9 +28,9 @@ from pinchpoint.wire.sources import Source, SourceError, TargetSource
 __all__ = ["command"]
 
 EXPORTER = "127.0.0.1:9748"
-SETTLED = 2.5
+SETTLE_SECONDS = 2.5
 """Seconds after which a sampler of our own has looked at everything: Ceph's sockets have a second to answer."""
-PATIENCE = 6.0
+TARGETS_TIMEOUT_SECONDS = 6.0
 """Seconds for all targets together: the look-up of a name has no timeout of its own."""
 
 
@@ -44,8 +44,8 @@ class _Asked:
         """Prometheus servers that give no answer, and why."""
 
     def ask(self, sources: Sequence[Source]) -> None:
-        """Ask all sources at once; one that hangs keeps nobody waiting for longer than `PATIENCE`."""
-        together = Together(sources, PATIENCE)
+        """Ask all sources at once; one that hangs keeps nobody waiting for longer than `TARGETS_TIMEOUT_SECONDS`."""
+        together = Together(sources, TARGETS_TIMEOUT_SECONDS)
         try:
             self.hosts.update(together.snapshots())
         except SourceError:
@@ -131,7 +131,7 @@ def _ask_this_host(asked: _Asked, config: Config) -> None:
         return
     source = LocalSource(local_sampler(config))
     source.name = name
-    time.sleep(SETTLED)
+    time.sleep(SETTLE_SECONDS)
     asked.ask([source])
 
 

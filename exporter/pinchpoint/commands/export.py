@@ -17,7 +17,7 @@ import click
 
 from pinchpoint.model import time_of
 from pinchpoint.session import store
-from pinchpoint.session.retold import TAIL, end_of, retold
+from pinchpoint.session.retold import TAIL_SECONDS, end_of, retold
 from pinchpoint.session.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import fail, warn
 from pinchpoint.terminal.runs import DIED, standing
@@ -28,9 +28,9 @@ from pinchpoint.wire.recording import read_recording
 
 __all__ = ["command"]
 
-GAP = 5.0
+MAX_UNREPORTED_GAP_SECONDS = 5.0
 """Seconds before a run's end from which on it is told that samples lack: one a second was meant to be there."""
-APART = 300.0
+RUN_SPACING_SECONDS = 300.0
 """Seconds between runs that are laid one after the other: for so long Prometheus shows a sample by default."""
 
 
@@ -101,11 +101,11 @@ def _laid(records: Sequence[RunRecord], end: float | None) -> Iterator[tuple[Run
     if end is None:
         yield from ((record, 0.0) for record in records)
         return
-    lengths = [end_of(record.marker) + TAIL - record.marker.start for record in records]
-    start = end - sum(lengths) - APART * (len(records) - 1)
+    lengths = [end_of(record.marker) + TAIL_SECONDS - record.marker.start for record in records]
+    start = end - sum(lengths) - RUN_SPACING_SECONDS * (len(records) - 1)
     for record, length in zip(records, lengths, strict=True):
         yield record, start - record.marker.start
-        start += length + APART
+        start += length + RUN_SPACING_SECONDS
 
 
 def _add(record: RunRecord, shift: float, backfill: Backfill) -> None:
@@ -133,7 +133,7 @@ def _tell_end(record: RunRecord, last: float) -> None:
     if marker.end is None:
         state = "died" if standing(record) == DIED else "goes on"
         warn(f"{marker.run} {state}: its samples end at {at}")
-    elif marker.end - last > GAP:
+    elif marker.end - last > MAX_UNREPORTED_GAP_SECONDS:
         warn(f"{marker.run} lasted {duration(marker.end - marker.start)}, and its samples end at {at}")
 
 

@@ -20,7 +20,7 @@ import msgspec
 from pinchpoint.benchmarks.document import run_document
 from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.benchmarks.reading import KINDS, FoundRun, TextReader
-from pinchpoint.runs import LATEST, RunState, run_id
+from pinchpoint.runs import MAX_TIME_SECONDS, RunState, run_id
 from pinchpoint.session import store
 from pinchpoint.session.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import fail, say, warn
@@ -29,11 +29,11 @@ from pinchpoint.text import printable
 
 __all__ = ["command"]
 
-PIECE = 64 << 10
+PIECE_BYTES = 64 << 10
 """Bytes that are read at once."""
-SIZE_LIMIT = 128 << 20
+MAX_TEXT_BYTES = 128 << 20
 """Longest text that is read, in bytes; IO500 prints 2 KiB a run, fio with a status each second 1 MiB a minute."""
-NAME_LIMIT = 40
+MAX_IMPORT_NAME_CHARACTERS = 40
 """Longest name of a run, without its number."""
 HASH = "sha256"
 """The tag that identifies the text from which a run was read."""
@@ -105,9 +105,9 @@ def _read(file: str) -> _Text:
     try:
         opened, changed = _open(file)
         with opened as stream:
-            while piece := stream.read(PIECE):
+            while piece := stream.read(PIECE_BYTES):
                 length += len(piece)
-                if length > SIZE_LIMIT:
+                if length > MAX_TEXT_BYTES:
                     raise _UnreadableError(_too_long(file))
                 digest.update(piece)
                 binary = binary or b"\0" in piece
@@ -136,15 +136,15 @@ def _open(file: str) -> tuple[AbstractContextManager[BinaryIO], float]:
         raise _UnreadableError(f"{file}: a directory; name the files in it")
     if not stat.S_ISREG(found.st_mode):
         raise _UnreadableError(f"{file}: not a regular file; give its content on standard input: pinchpoint import -")
-    if found.st_size > SIZE_LIMIT:
+    if found.st_size > MAX_TEXT_BYTES:
         raise _UnreadableError(_too_long(file))
-    changed = found.st_mtime if 0 < found.st_mtime < LATEST else time.time()
+    changed = found.st_mtime if 0 < found.st_mtime < MAX_TIME_SECONDS else time.time()
     return os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb"), changed
 
 
 def _too_long(file: str) -> str:
     return (
-        f"{file}: longer than {SIZE_LIMIT >> 20} MiB; cut out what the benchmark printed, "
+        f"{file}: longer than {MAX_TEXT_BYTES >> 20} MiB; cut out what the benchmark printed, "
         f"for instance grep RESULT {file} | pinchpoint import -"
     )
 
@@ -159,7 +159,7 @@ def _keep(text: _Text, file: str, name: str | None, tags: dict[str, str]) -> Non
         return
     # A diary grows: of what was imported from the same file before, only the new runs are kept.
     known = Counter(_figures(record.marker) for record in kept if record.origin == text.origin)
-    stem = (name or text.stem)[:NAME_LIMIT]
+    stem = (name or text.stem)[:MAX_IMPORT_NAME_CHARACTERS]
     digits = max(2, len(str(len(text.readings))))
     again = 0
     for number, (_, state, note) in enumerate(text.readings, 1):

@@ -23,14 +23,14 @@ from pinchpoint.wire.sources import RecordingSource, SourceError
 
 __all__ = ["command", "open_recording"]
 
-FASTEST = 1000.0
+MAX_SPEED = 1000.0
 """Highest speed: an hour is read in 4 s, and from there on the reading alone decides."""
-SHARE = 0.2
+MAX_READING_SECONDS = 0.2
 """Seconds of reading after which a picture is drawn, whatever the speed: keys have to be heard."""
-SHORTEST_PAUSE = 0.1
+MIN_PAUSE_SECONDS = 0.1
 """Seconds between two pictures at least."""
 PAUSE_KEYS = b" pP"
-KNOWN_PHASES = 8
+MAX_NAMED_PHASES = 8
 """Phases that a message names at most."""
 
 
@@ -65,7 +65,7 @@ class _Replay:
             self._since = now
         self._at += (now - self._since) * self._speed
         self._since = now
-        until = time.monotonic() + SHARE
+        until = time.monotonic() + MAX_READING_SECONDS
         for moment in self._source.advance(self._at):
             self._take(moment)
             if time.monotonic() > until:
@@ -123,7 +123,7 @@ def open_recording(text: str) -> tuple[RunRecord, Path]:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--speed",
-    type=click.FloatRange(0, FASTEST, min_open=True),
+    type=click.FloatRange(0, MAX_SPEED, min_open=True),
     default=1.0,
     show_default=True,
     metavar="FACTOR",
@@ -160,7 +160,7 @@ def command(speed: float, begin: str | None, once: bool, at: float | None, run: 
 
 def _show(replay: _Replay, speed: float) -> int:
     bell = Bell()
-    pause = max(SHORTEST_PAUSE, 1 / speed)
+    pause = max(MIN_PAUSE_SECONDS, 1 / speed)
 
     def picture() -> Picture:
         replay.step(time.monotonic())
@@ -189,7 +189,7 @@ def _start(marker: Marker, text: str) -> float:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
         names = [mark.name for mark in marker.phases]
-        more = f" and {len(names) - KNOWN_PHASES} more" if len(names) > KNOWN_PHASES else ""
-        known = f"its phases are {', '.join(names[:KNOWN_PHASES])}{more}" if names else "it has no phases"
+        more = f" and {len(names) - MAX_NAMED_PHASES} more" if len(names) > MAX_NAMED_PHASES else ""
+        known = f"its phases are {', '.join(names[:MAX_NAMED_PHASES])}{more}" if names else "it has no phases"
         fail(f"--from {text!r} is neither a phase of {marker.run} nor a number of seconds: {known}", 2)
     return marker.start + seconds

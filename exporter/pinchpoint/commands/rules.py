@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from pinchpoint.rules import FASTEST, JOB, RUNBOOKS, SLOWEST, rules
+from pinchpoint.rules import JOB, MAX_SCRAPE_INTERVAL_SECONDS, MIN_SCRAPE_INTERVAL_SECONDS, RUNBOOKS, rules
 
 __all__ = ["command"]
 
@@ -19,9 +19,10 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> int:
     if found is None:
         raise click.BadParameter(f"{value!r} is not a duration such as 10s or 1m", ctx, param)
     seconds = int(found[1]) * (60 if found[2] == "m" else 1)
-    if not FASTEST <= seconds <= SLOWEST:
+    if not MIN_SCRAPE_INTERVAL_SECONDS <= seconds <= MAX_SCRAPE_INTERVAL_SECONDS:
         raise click.BadParameter(
-            f"{value!r}: {FASTEST}s to {SLOWEST}s can be: windows hold four scrapes, and phases are short",
+            f"{value!r}: {MIN_SCRAPE_INTERVAL_SECONDS}s to {MAX_SCRAPE_INTERVAL_SECONDS}s can be: "
+            "windows hold four scrapes, and phases are short",
             ctx,
             param,
         )

@@ -33,7 +33,7 @@ from pinchpoint.wire.sources import PrometheusSource, Source, SourceError, Targe
 __all__ = ["command"]
 
 DEFAULT_TARGET = "127.0.0.1:9748"
-FIRST_SECONDS = 10.0
+FIRST_ANSWER_SECONDS = 10.0
 """Seconds in which a named target has to answer for the first time: its host may be busy."""
 BUILD = BUILD_INFO.name
 """The metric that only an exporter of Pinchpoint has."""
@@ -149,7 +149,7 @@ def _require(exporters: Sequence[TargetSource]) -> None:
 
 
 def _first_snapshot(exporter: TargetSource) -> Snapshot:
-    with closing(TargetSource(exporter.name, FIRST_SECONDS)) as patient:
+    with closing(TargetSource(exporter.name, FIRST_ANSWER_SECONDS)) as patient:
         return patient.snapshot()
 
 

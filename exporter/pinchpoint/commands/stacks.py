@@ -17,11 +17,11 @@ from pinchpoint.waits.stack_rules import RUNNING, YIELDS, Stack
 
 __all__ = ["listing", "show"]
 
-LEAST = 3.0
+MIN_LISTING_SECONDS = 3.0
 """Seconds that one listing covers at least: processes wait for a second to be told whose they are."""
-RUNS_INTERVAL = 0.5
+RUN_LOOK_INTERVAL_SECONDS = 0.5
 """Seconds between two looks for runs."""
-SHOWN = 40
+MAX_LISTED_STACKS = 40
 """Stacks that are listed."""
 NEWS = {"data": "by the file system", "flush": "by the file system", "fuse": "by the mount", "parked": "no class"}
 """What is said of rules that name no wait class."""
@@ -37,7 +37,7 @@ def show(config: Config, interval: float, *, once: bool) -> int:
     try:
         while True:
             before = {stack.frames: stack.times for stack in waits.stacks}
-            source = _sample(runs, waits, max(interval, LEAST), config.sample_interval)
+            source = _sample(runs, waits, max(interval, MIN_LISTING_SECONDS), config.sample_interval)
             for line in listing(waits.stacks, before, source, os.uname().release):
                 print(line)
             sys.stdout.flush()
@@ -57,7 +57,7 @@ def _sample(runs: BenchmarkProbe, waits: Waits, seconds: float, interval: float)
     while (now := time.monotonic()) - began < seconds:
         if now >= runs_due:
             runs.sample(now)
-            runs_due = now + RUNS_INTERVAL
+            runs_due = now + RUN_LOOK_INTERVAL_SECONDS
         waits.sample(now)
         due = max(due + interval, time.monotonic())
         time.sleep(max(0.0, due - time.monotonic()))
@@ -75,7 +75,7 @@ def listing(stacks: Iterable[Stack], before: dict[tuple[str, ...], int], source:
     total = sum(times for times, _ in seen)
     yield f"What threads of benchmarks were seen in, {total} looks ({source}), innermost function first:"
     unknown = []
-    for times, stack in seen[:SHOWN]:
+    for times, stack in seen[:MAX_LISTED_STACKS]:
         if stack.wait is None and stack.slept:
             unknown.append((times, stack))
         elif stack.wait is not None:

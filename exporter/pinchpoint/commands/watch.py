@@ -16,7 +16,7 @@ from pinchpoint.build import LocalSource, local_sampler
 from pinchpoint.commands.options import targets_option
 from pinchpoint.commands.stacks import show as show_stacks
 from pinchpoint.config import Config, ConfigError, load_config
-from pinchpoint.diagnosis.recent import WINDOW, Recent, RecentVerdicts
+from pinchpoint.diagnosis.recent import MIN_WINDOW_SECONDS, Recent, RecentVerdicts
 from pinchpoint.diagnosis.usage import Usage
 from pinchpoint.judge.client import JudgeError, ask
 from pinchpoint.terminal.screen import Bell, is_screen, show_live, show_plain, status_of
@@ -28,11 +28,11 @@ from pinchpoint.wire.sources import PrometheusSource, Source, SourceError, Targe
 __all__ = ["command"]
 
 PORT = 9748
-FASTEST = 0.1
+MIN_INTERVAL_SECONDS = 0.1
 """Shortest interval in seconds."""
-SCRAPE_TIMEOUT = 2.0
+SCRAPE_TIMEOUT_SECONDS = 2.0
 """Seconds after which a target that is silent counts as down."""
-PATIENCE = 2 * SCRAPE_TIMEOUT
+MAX_SOURCE_OVERDUE_SECONDS = 2 * SCRAPE_TIMEOUT_SECONDS
 """Seconds beyond its interval after which a source counts as down that no timeout of ours ends: a look-up of a name."""
 
 
@@ -45,7 +45,7 @@ class WatchedJudge:
         self._changed = changed
         self._stop = Event()
         self._picture = Picture([HostView(url, "judge", None)])
-        self._fetcher = Fetcher(SCRAPE_TIMEOUT)
+        self._fetcher = Fetcher(SCRAPE_TIMEOUT_SECONDS)
         self.answered = False
         """Whether its last answer was one."""
 
@@ -93,7 +93,7 @@ class Watched:
     def __init__(self, source: Source, note: str, interval: float, changed: Bell) -> None:
         self._name = source.name
         self._note = note
-        self._patience = interval + PATIENCE
+        self._patience = interval + MAX_SOURCE_OVERDUE_SECONDS
         self._poller = Poller(source, interval, ring=changed.ring)
         self._recent: dict[str, Recent] = {}
         self._down: dict[str, Down] = {}
@@ -163,8 +163,8 @@ def _pictures(
 ) -> Iterator[tuple[str, Picture]]:
     """Yield the hosts each time that there is something new of all, or once: when what runs there can be judged."""
     # The first picture takes two samples.
-    deadline = time.monotonic() + 2 * interval + PATIENCE
-    judged = deadline + WINDOW
+    deadline = time.monotonic() + 2 * interval + MAX_SOURCE_OVERDUE_SECONDS
+    judged = deadline + MIN_WINDOW_SECONDS
     while True:
         _wait_for_all(watched, bell, deadline)
         picture = _picture(watched, verdicts)
@@ -172,7 +172,7 @@ def _pictures(
             yield "", picture
             if once:
                 return
-        deadline = time.monotonic() + interval + PATIENCE
+        deadline = time.monotonic() + interval + MAX_SOURCE_OVERDUE_SECONDS
 
 
 def _is_judged(picture: Picture) -> bool:
@@ -183,13 +183,13 @@ def _is_judged(picture: Picture) -> bool:
 
 def _sources(targets: Sequence[str], prometheus: str | None, config: Config) -> list[tuple[Source, str]]:
     """Return what to watch, each with how it is watched: what was named, else an exporter here, else this host."""
-    named: list[tuple[Source, str]] = [(TargetSource(target, SCRAPE_TIMEOUT), "exporter") for target in targets]
+    named: list[tuple[Source, str]] = [(TargetSource(target, SCRAPE_TIMEOUT_SECONDS), "exporter") for target in targets]
     if prometheus is not None:
         others = set(targets)
-        named.append((PrometheusSource(prometheus, others.__contains__, SCRAPE_TIMEOUT), "by Prometheus"))
+        named.append((PrometheusSource(prometheus, others.__contains__, SCRAPE_TIMEOUT_SECONDS), "by Prometheus"))
     if named:
         return named
-    exporter = TargetSource(f"127.0.0.1:{PORT}", SCRAPE_TIMEOUT)
+    exporter = TargetSource(f"127.0.0.1:{PORT}", SCRAPE_TIMEOUT_SECONDS)
     try:
         if any(name.startswith("pinchpoint_") for name in exporter.snapshot().values):
             return [(exporter, "exporter")]
@@ -226,7 +226,7 @@ def _show_judge(url: str, interval: float, *, once: bool) -> int:
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(FASTEST, 3600),
+    type=click.FloatRange(MIN_INTERVAL_SECONDS, 3600),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
@@ -276,7 +276,7 @@ def command(
         if is_screen() and not once:
             # What a sampler in this process logs would be written across the picture, which names blind probes itself.
             logging.getLogger("pinchpoint").addHandler(logging.NullHandler())
-            footer = f"q quits; drawn every {interval:g} s, over the last {max(interval, WINDOW):g} s"
+            footer = f"q quits; drawn every {interval:g} s, over the last {max(interval, MIN_WINDOW_SECONDS):g} s"
             # The age of what is down grows also when nothing new comes.
             pause = max(1.0, interval)
             status = status_of(lambda: show_live(lambda: _picture(watched, verdicts), lambda: footer, bell, pause))

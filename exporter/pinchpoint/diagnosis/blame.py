@@ -15,9 +15,9 @@ import msgspec
 from pinchpoint.diagnosis.usage import ResourceUse, Usage
 from pinchpoint.resources import ELSEWHERE, all_resources, entry_of
 
-__all__ = ["FULL_SAMPLES", "BenchmarkWork", "Limit", "blame", "is_full", "serving", "workloads"]
+__all__ = ["FULL_SAMPLES_SHARE", "BenchmarkWork", "Limit", "blame", "is_full", "serving", "workloads"]
 
-FULL_SAMPLES = 0.3
+FULL_SAMPLES_SHARE = 0.3
 """Share of the time in samples at or above the threshold from which a resource whose mean is there too is full.
 
 The mean alone would call a disk full that is busy without a queue: its samples count only where there is one.
@@ -26,7 +26,7 @@ CPU_GIVERS = {name: entry for name, entry in all_resources().items() if entry.gi
 IO_GIVERS = tuple(name for name, entry in all_resources().items() if entry.gives == "io")
 PARTS = {entry.inside: name for name, entry in all_resources().items() if entry.inside}
 """What is measured apart from the stage that it is a part of."""
-THRESHOLD = 0.8
+DEFAULT_THRESHOLD = 0.8
 """Threshold of a resource whose exporter does not say one."""
 DAEMONS = ("mds", "osd")
 """Wait classes that daemons serve, which begin the names of these."""
@@ -130,7 +130,7 @@ def workloads(hosts: Mapping[str, Usage]) -> list[BenchmarkWork]:
 
 def is_full(use: ResourceUse) -> bool:
     """Return whether a resource was full in an interval."""
-    return use.busy >= (use.threshold or THRESHOLD) and use.saturated >= FULL_SAMPLES
+    return use.busy >= (use.threshold or DEFAULT_THRESHOLD) and use.saturated >= FULL_SAMPLES_SHARE
 
 
 class _Key(NamedTuple):
@@ -401,7 +401,7 @@ def _limit(host: _Host, key: _Key, classes: Mapping[str, float], tally: _Tally) 
         runqueue=stage.runqueue if stage is not None else 0.0,
         blocked=stage.blocked if stage is not None else 0.0,
         saturated=use.saturated,
-        threshold=use.threshold or THRESHOLD,
+        threshold=use.threshold or DEFAULT_THRESHOLD,
         full=is_full(use),
         blame=total,
         reach=tally.reach.get(key, total),

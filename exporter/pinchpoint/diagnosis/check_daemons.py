@@ -40,11 +40,11 @@ from pinchpoint.model import Metric, Snapshot
 __all__ = ["DAEMONS"]
 
 GIBIBYTE = 1 << 30
-FEW = 20
+MIN_DUE_SAMPLES = 20
 """Samples that have to be due before a share of lost ones says something."""
-ENOUGH_INODES = 1000
+MIN_INODES = 1000
 """Inodes from which on their mean size says how many more have room."""
-ROOMY = 4
+ROOMY_FACTOR = 4
 """A host has memory for a larger cache if it could hold this many times the present limit."""
 
 
@@ -92,7 +92,7 @@ def lost_samples(host: Snapshot, check: Check) -> Iterator[Outcome]:
     shares = {
         probe: lost.get(probe, 0.0) / due
         for probe, taken in _by(host, SAMPLER_SAMPLES, "probe").items()
-        if (due := taken + lost.get(probe, 0.0)) >= FEW
+        if (due := taken + lost.get(probe, 0.0)) >= MIN_DUE_SAMPLES
     }
     limit = alert_threshold(host, check)
     if many := sorted((probe for probe, share in shares.items() if share > limit), key=lambda probe: -shares[probe]):
@@ -179,14 +179,14 @@ def mds_cache_peak(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 def mds_cache_small(host: Snapshot, check: Check) -> Iterator[Outcome]:
     limits, memory = _cache_limits(host), _memory(host)
-    if memory is None or ROOMY * sum(limits.values()) > memory:
+    if memory is None or ROOMY_FACTOR * sum(limits.values()) > memory:
         return
     sizes = _by(host, MDS_CACHE_BYTES, "daemon")
     inodes = _by(host, MDS_INODES, "daemon")
     for daemon, limit in limits.items():
         if limit <= (check.threshold or 0.0) * GIBIBYTE:
             room = ""
-            if inodes.get(daemon, 0.0) >= ENOUGH_INODES and sizes.get(daemon):
+            if inodes.get(daemon, 0.0) >= MIN_INODES and sizes.get(daemon):
                 each = sizes[daemon] / inodes[daemon]
                 room = f" (room for about {_count(limit / each)} inodes of {_size(each)}, as they are now)"
             yield found(daemons=daemon, limit=_size(limit), room=room, memory=_size(memory))

@@ -22,7 +22,7 @@ from pinchpoint.diagnosis.findings import (
     listed,
     unseen,
 )
-from pinchpoint.diagnosis.series import LARGEST, label, series
+from pinchpoint.diagnosis.series import MAX_VALUE, label, series
 from pinchpoint.metrics import (
     ALERT_THRESHOLD,
     BUILD_INFO,
@@ -259,7 +259,7 @@ def _threshold(hosts: Snapshots, check: Check) -> float:
         for labels, value in series(host, ALERT_THRESHOLD)
         if check.alert and label(labels, "alert") == check.alert
     ]
-    return max(known, default=LARGEST if check.threshold is None else check.threshold)
+    return max(known, default=MAX_VALUE if check.threshold is None else check.threshold)
 
 
 def pgs_few(hosts: Snapshots, check: Check) -> Iterator[Outcome]:

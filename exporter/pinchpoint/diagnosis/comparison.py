@@ -44,9 +44,9 @@ __all__ = [
     "compare",
 ]
 
-SHORT = 30.0
+SHORT_PHASE_SECONDS = 30.0
 """Seconds under which a phase is called short: it may end before caches are full and clocks have settled."""
-LONGEST = 2.0**53
+MAX_PHASE_SECONDS = 2.0**53
 """Seconds from which on the length of a phase is none."""
 INCOMPLETE = (State.FAILED, State.STOPPED)
 
@@ -117,7 +117,7 @@ class GroupFigure:
     @property
     def short(self) -> bool:
         """Whether the phase was short."""
-        return self.seconds is not None and self.seconds < SHORT
+        return self.seconds is not None and self.seconds < SHORT_PHASE_SECONDS
 
 
 class PhasePlace(NamedTuple):
@@ -326,7 +326,7 @@ def _figure(entries: Sequence[tuple[Result, PhaseMark | None, bool]]) -> GroupFi
 def _length(mark: PhaseMark) -> float | None:
     """Return how many seconds a phase took: as the benchmark says, else as it was seen."""
     seconds = mark.seconds if mark.seconds is not None else (mark.end or mark.start) - mark.start
-    return seconds if 0 < seconds < LONGEST else None
+    return seconds if 0 < seconds < MAX_PHASE_SECONDS else None
 
 
 def _row(

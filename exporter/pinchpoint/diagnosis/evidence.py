@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pinchpoint.diagnosis.blame import BenchmarkWork, Limit
 
-__all__ = ["SHOWN", "blind", "evidence", "name", "owner", "some", "words"]
+__all__ = ["MAX_LISTED", "blind", "evidence", "name", "owner", "some", "words"]
 
 WAITS = {
     "cpu": "works on a CPU",
@@ -24,11 +24,11 @@ WAITS = {
     "ceph": "waits for Ceph, and no admin socket says for what",
 }
 UNANSWERED = "passes without an answer to any of its requests"
-LEAST = 0.1
+MIN_SENTENCE_SHARE = 0.1
 """Share of the time under which a wait class is not worth a sentence."""
-PART = 0.05
+MIN_PART_SHARE = 0.05
 """Share of the time under which a part of a resource's busy time is not worth a word."""
-SHOWN = 3
+MAX_LISTED = 3
 """Sentences on wait classes, and on what comes nearest, at most."""
 
 
@@ -67,7 +67,7 @@ def _owners(group: Sequence[Limit]) -> str:
 
 def some(names: Sequence[str]) -> str:
     """Return the first names of a list, and how many more there are."""
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return ", ".join(names[:MAX_LISTED]) + (f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else "")
 
 
 def evidence(kind: str, workload: BenchmarkWork, limits: Sequence[Limit], ranking: Sequence[Limit]) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def evidence(kind: str, workload: BenchmarkWork, limits: Sequence[Limit], rankin
 
 
 def _waits(kind: str, workload: BenchmarkWork) -> Iterator[str]:
-    told = [(wait, share) for wait, share in workload.shares.items() if share >= LEAST][:SHOWN]
+    told = [(wait, share) for wait, share in workload.shares.items() if share >= MIN_SENTENCE_SHARE][:MAX_LISTED]
     for wait, share in told:
         # A client's requests are counted when they are answered: until then it looks as if it had none.
         what = UNANSWERED if (kind, wait) == ("stuck", "idle") else WAITS.get(wait, f"is spent on {wait}")
@@ -88,8 +88,8 @@ def _waits(kind: str, workload: BenchmarkWork) -> Iterator[str]:
 def _limits(limits: Sequence[Limit]) -> Iterator[str]:
     """Yield a sentence on each limit, of many alike on the first ones: a cluster has hundreds of OSDs."""
     for group in _groups(limits):
-        yield from map(_busy, group[:SHOWN])
-        if more := group[SHOWN:]:
+        yield from map(_busy, group[:MAX_LISTED])
+        if more := group[MAX_LISTED:]:
             least, most = min(limit.busy for limit in more), max(limit.busy for limit in more)
             yield f"{len(more)} more of this resource are busy for {least:.0%} to {most:.0%}"
 
@@ -99,7 +99,7 @@ def _busy(limit: Limit) -> str:
         return f"{limit.owner} on {limit.host} is stopped or hangs: nothing moves in it"
     parts = []
     own = limit.busy - limit.runqueue - limit.blocked
-    if limit.runqueue >= PART or limit.blocked >= PART:
+    if limit.runqueue >= MIN_PART_SHARE or limit.blocked >= MIN_PART_SHARE:
         parts = [
             f"{share:.0%} {what}"
             for share, what in (
@@ -107,7 +107,7 @@ def _busy(limit: Limit) -> str:
                 (limit.runqueue, "waiting for a CPU"),
                 (limit.blocked, "waiting for what is below it"),
             )
-            if share >= PART
+            if share >= MIN_PART_SHARE
         ]
     detail = f" ({', '.join(parts)})" if parts else ""
     return (
@@ -119,8 +119,8 @@ def _busy(limit: Limit) -> str:
 def _nearest(kind: str, limits: Sequence[Limit], ranking: Sequence[Limit]) -> Iterator[str]:
     """Yield what comes next in the ranking, so that nobody has to wonder."""
     named = {id(limit) for limit in limits}
-    rest = [limit for limit in ranking if limit.blame >= LEAST and id(limit) not in named]
-    for limit in rest[: 1 if limits else SHOWN]:
+    rest = [limit for limit in ranking if limit.blame >= MIN_SENTENCE_SHARE and id(limit) not in named]
+    for limit in rest[: 1 if limits else MAX_LISTED]:
         state = "full too" if limit.full else "not full"
         yield f"{name(limit)} serves it as well and is {state}: busy for {limit.busy:.0%} of the time"
     if kind == "latency-bound" and not rest:
@@ -134,7 +134,7 @@ def blind(shares: Mapping[str, float], unseen: Mapping[str, float]) -> tuple[str
         f"{'its host' if wait == 'mds' else 'their hosts'}, or it was not asked"
         for wait, share in unseen.items()
     ]
-    if (share := shares.get("ceph", 0.0)) >= PART:
+    if (share := shares.get("ceph", 0.0)) >= MIN_PART_SHARE:
         found.append(
             f"{share:.0%} of the time is inside of a Ceph library without an admin socket: "
             "set admin_socket for [client] in ceph.conf"

@@ -35,15 +35,15 @@ DAEMONS = ":daemons"
 """Ends the fact that says how many daemons of a type run on the host."""
 RANKS = "mds:ranks"
 """How many MDSs on the host have a rank."""
-FACT_LIMIT = 1024
+MAX_FACTS_PER_HOST = 1024
 """Facts of one host that are kept; a host has 100."""
-VALUE_LIMIT = 16
+MAX_VALUES_PER_FACT = 16
 """Values of one fact that are kept."""
-LENGTH_LIMIT = 128
+MAX_VALUE_CHARACTERS = 128
 """Characters of a value that are kept."""
 COUNTED = ("mds", "osd", "mon", "mgr")
 """Daemons whose number matters; clients come and go with the benchmark."""
-TELLING = ("mount:", "cpu_quota:", "io_limit:")
+TELLING_PREFIXES = ("mount:", "cpu_quota:", "io_limit:")
 HERTZ_PER_GIGAHERTZ = 1e9
 
 
@@ -67,13 +67,13 @@ def merged(earlier: Facts, later: Facts) -> Facts:
 
 def absence_tells(fact: str) -> bool:
     """Return whether a host without this fact is one without what it speaks of; else it only isn't known."""
-    return fact.startswith(TELLING) or fact.endswith(DAEMONS) or fact == "cmdline"
+    return fact.startswith(TELLING_PREFIXES) or fact.endswith(DAEMONS) or fact == "cmdline"
 
 
 def _merged(earlier: dict[str, list[str]], later: dict[str, list[str]]) -> dict[str, list[str]]:
     found = {}
-    for fact in sorted({*earlier, *later})[:FACT_LIMIT]:
-        values = sorted({*earlier.get(fact, ()), *later.get(fact, ())})[:VALUE_LIMIT]
+    for fact in sorted({*earlier, *later})[:MAX_FACTS_PER_HOST]:
+        values = sorted({*earlier.get(fact, ()), *later.get(fact, ())})[:MAX_VALUES_PER_FACT]
         if fact.endswith(DAEMONS) or fact == RANKS:
             values = sorted(values, key=lambda value: (len(value), value))[-1:]
         found[fact] = values
@@ -84,11 +84,11 @@ def _facts(snapshot: Snapshot) -> dict[str, list[str]]:
     values: dict[str, set[str]] = {}
     for source in (_host, _clock, _idle, _ceph, _cgroups):
         for fact, value in source(snapshot):
-            if value and (fact in values or len(values) < FACT_LIMIT):
-                values.setdefault(fact, set()).add(value[:LENGTH_LIMIT])
+            if value and (fact in values or len(values) < MAX_FACTS_PER_HOST):
+                values.setdefault(fact, set()).add(value[:MAX_VALUE_CHARACTERS])
     if any(fact.startswith("idle_state:") for fact in values):
         values.pop("idle_states", None)  # the same in one line
-    return {fact: sorted(found)[:VALUE_LIMIT] for fact, found in sorted(values.items())}
+    return {fact: sorted(found)[:MAX_VALUES_PER_FACT] for fact, found in sorted(values.items())}
 
 
 def _host(snapshot: Snapshot) -> Iterator[tuple[str, str]]:

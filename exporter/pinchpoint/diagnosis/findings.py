@@ -10,7 +10,7 @@ from importlib import resources
 
 import msgspec
 
-from pinchpoint.diagnosis.series import LARGEST, label, series
+from pinchpoint.diagnosis.series import MAX_VALUE, label, series
 from pinchpoint.metrics import ALERT_THRESHOLD, HOST_FACT_INFO
 from pinchpoint.model import Snapshot
 
@@ -30,7 +30,7 @@ __all__ = [
     "unseen",
 ]
 
-NAMED = 6
+MAX_LISTED_NAMES = 6
 """Names that a sentence lists; of more it says how many there are."""
 
 
@@ -175,7 +175,7 @@ def alert_threshold(snapshot: Snapshot, check: Check) -> float:
     for labels, value in series(snapshot, ALERT_THRESHOLD):
         if check.alert and label(labels, "alert") == check.alert:
             return value
-    return LARGEST if check.threshold is None else check.threshold
+    return MAX_VALUE if check.threshold is None else check.threshold
 
 
 def listed(names: Iterable[str]) -> str:
@@ -185,6 +185,6 @@ def listed(names: Iterable[str]) -> str:
 
 
 def _shortened(names: list[str]) -> Iterator[str]:
-    yield from names if len(names) <= NAMED else names[: NAMED - 1]
-    if len(names) > NAMED:
-        yield f"and {len(names) - NAMED + 1} more"
+    yield from names if len(names) <= MAX_LISTED_NAMES else names[: MAX_LISTED_NAMES - 1]
+    if len(names) > MAX_LISTED_NAMES:
+        yield f"and {len(names) - MAX_LISTED_NAMES + 1} more"

@@ -13,22 +13,22 @@ from pinchpoint.resources import entry_of
 
 __all__ = ["innocent"]
 
-BUSY = 0.5
+MIN_SUSPECT_BUSY_SHARE = 0.5
 """Busy share from which a resource is looked at as a suspect."""
-FILL = 0.95
+MIN_SUSPECT_FILL_SHARE = 0.95
 """Fill from which an MDS cache is: from here on the MDS trims (mds_cache_reservation)."""
-LINK = 0.25
+MIN_SUSPECT_LINK_SHARE = 0.25
 """Busy share from which a link is."""
-GUILTY = 0.1
+MIN_GUILTY_BLAME = 0.1
 """Blame from which nobody is cleared."""
-OWED = 0.5
+MIN_OWED_SHARE = 0.5
 """Share of its busy time from which what a resource waits for below it clears it."""
-SHOWN = 6
+MAX_CLEARED = 6
 
 
 def innocent(hosts: Mapping[str, Usage], after: Snapshots, ranking: Sequence[Limit]) -> tuple[str, ...]:
     """Return a sentence for each resource that is busy, or looks full, and answers for nothing."""
-    guilty = {(limit.host, limit.resource, limit.owner) for limit in ranking if limit.blame >= GUILTY}
+    guilty = {(limit.host, limit.resource, limit.owner) for limit in ranking if limit.blame >= MIN_GUILTY_BLAME}
     owing = {(limit.host, limit.resource, limit.owner): limit for limit in ranking if limit.full}
     found: list[tuple[float, str]] = []
     for name, host in hosts.items():
@@ -40,7 +40,7 @@ def innocent(hosts: Mapping[str, Usage], after: Snapshots, ranking: Sequence[Lim
                     (use.busy, f"{use.resource} of {use.owner} on {name} is busy for {use.busy:.0%}: {reason}")
                 )
     found += [(fill, sentence) for name in hosts for fill, sentence in _caches(name, after[name], guilty)]
-    return tuple(sentence for _, sentence in sorted(found, key=lambda item: -item[0])[:SHOWN])
+    return tuple(sentence for _, sentence in sorted(found, key=lambda item: -item[0])[:MAX_CLEARED])
 
 
 def _caches(host: str, after: Snapshot, guilty: Set[tuple[str, str, str]]) -> Iterator[tuple[float, str]]:
@@ -48,14 +48,14 @@ def _caches(host: str, after: Snapshot, guilty: Set[tuple[str, str, str]]) -> It
     for labels, size in series(after, MDS_CACHE_BYTES):
         daemon = label(labels, "daemon")
         fill = size / limits[daemon] if limits.get(daemon) else 0.0
-        if fill > FILL and (host, "mds_cache", daemon) not in guilty:
+        if fill > MIN_SUSPECT_FILL_SHARE and (host, "mds_cache", daemon) not in guilty:
             reason = "nobody waits for a directory that it had to read again, so its fill costs nothing"
             yield fill, f"the cache of {daemon} on {host} is at {fill:.0%} of its limit: {reason}"
 
 
 def _owes(limit: Limit | None) -> str:
     """Return why a resource is cleared that is full because of what is below it."""
-    if limit is None or limit.reach < GUILTY or limit.runqueue + limit.blocked < OWED * limit.busy:
+    if limit is None or limit.reach < MIN_GUILTY_BLAME or limit.runqueue + limit.blocked < MIN_OWED_SHARE * limit.busy:
         return ""
     what = "a CPU" if limit.runqueue >= limit.blocked else "its disk"
     return f"for {max(limit.runqueue, limit.blocked):.0%} it only waits for {what}, and that is full"
@@ -68,7 +68,7 @@ def _reason(use: ResourceUse, host: Usage) -> str:
         return special(use, host)
     entry = entry_of(use.resource)
     if entry.harmless:
-        return entry.harmless if use.busy >= BUSY else ""
+        return entry.harmless if use.busy >= MIN_SUSPECT_BUSY_SHARE else ""
     # The whole stands for its part, and nobody knows what a thread without a role serves.
     unknown = entry.threshold is not None and not entry.serves
     return "" if entry.inside or unknown else _full(use)
@@ -79,7 +79,7 @@ def _full(use: ResourceUse) -> str:
 
 
 def _kswapd(use: ResourceUse, host: Usage) -> str:
-    if use.busy < BUSY or host.memory.stalls is None:
+    if use.busy < MIN_SUSPECT_BUSY_SHARE or host.memory.stalls is None:
         return ""
     if host.memory.stalls > 0:
         times = f"{host.memory.stalls:.0f} times"
@@ -88,7 +88,7 @@ def _kswapd(use: ResourceUse, host: Usage) -> str:
 
 
 def _disk(use: ResourceUse, host: Usage) -> str:
-    if use.busy < BUSY:
+    if use.busy < MIN_SUSPECT_BUSY_SHARE:
         return ""
     if is_full(use):
         return "full, but it holds no file that the benchmark waits for"
@@ -96,7 +96,7 @@ def _disk(use: ResourceUse, host: Usage) -> str:
 
 
 def _link(use: ResourceUse, host: Usage) -> str:
-    return "below its speed, and without a queue" if use.busy >= LINK and not is_full(use) else ""
+    return "below its speed, and without a queue" if use.busy >= MIN_SUSPECT_LINK_SHARE and not is_full(use) else ""
 
 
 def _cpu_set(use: ResourceUse, host: Usage) -> str:

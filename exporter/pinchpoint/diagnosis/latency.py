@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pinchpoint.diagnosis.blame import THRESHOLD, BenchmarkWork, workloads
+from pinchpoint.diagnosis.blame import DEFAULT_THRESHOLD, BenchmarkWork, workloads
 from pinchpoint.diagnosis.series import label, series
 from pinchpoint.diagnosis.usage import Usage
 from pinchpoint.figures import format_figure
@@ -35,28 +35,28 @@ from pinchpoint.model import Labels, Metric, Snapshot, Snapshots
 
 __all__ = ["Depth", "Inside", "LatencyBreakdown", "Path", "RoundTrip", "ShallowDisk", "Sleep", "SlowClock", "latency"]
 
-ONE_BY_ONE = 1.5
+MAX_SERIAL_REQUESTS = 1.5
 """Requests in flight per process up to which each waits for the one before it."""
-WORTH = 0.05
+MIN_REPORTED_SHARE = 0.05
 """Share of the benchmark's time from which a target is reported, and share of a request's time from which a part is."""
-SEEN = 0.5
+MIN_SEEN_SHARE = 0.5
 """Share of a client's requests that the daemons must have had, or most of these were not seen.
 
 Daemons are asked once a second: over 3 s both may cover 2 to 4 s.
 """
-OTHERS = 2.0
+MAX_DAEMON_REQUESTS_RATIO = 2.0
 """Requests of daemons for one of the client's from which their mean is mostly of other clients."""
-SHALLOW = 0.3
+MAX_SHALLOW_QUEUE_SHARE = 0.3
 """Share of the time in which a disk was busy with a queue up to which it has none worth the name."""
-SLOW = 0.8
+MIN_CLOCK_RATIO = 0.8
 """Clock that work saw, against the maximum, under which it is reported (as for the alert GovernorPowersave)."""
-DEEP = 0.01
+MIN_IDLE_STATE_SHARE = 0.01
 """Share of its time from which a CPU uses an idle state."""
-LOST = 0.005
+MIN_IDLE_EXIT_SHARE = 0.005
 """Share of a CPU's time lost in leaving idle states from which it is reported, whatever a request takes."""
-RESENT = 0.1
+MIN_RETRANSMITS_PER_SECOND = 0.1
 """Segments sent again in a second from which they are reported: a sound network loses none."""
-SHOWN = 3
+MAX_NAMED_HOSTS = 3
 """Hosts that a sentence names at most."""
 KERNEL = "kernel"
 """Owner of the TCP connections of the kernel's own Ceph clients (probe tcp)."""
@@ -101,7 +101,7 @@ class Depth:
     @property
     def one_by_one(self) -> bool:
         """Whether each process has one request in flight at most."""
-        return self.requests <= ONE_BY_ONE * max(1.0, self.processes)
+        return self.requests <= MAX_SERIAL_REQUESTS * max(1.0, self.processes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Path:
         """Whether what the daemons did is, for the most part, what the clients asked for."""
         if self.rate is None or self.inside is None:
             return False
-        return SEEN * self.rate <= self.inside.rate <= OTHERS * self.rate
+        return MIN_SEEN_SHARE * self.rate <= self.inside.rate <= MAX_DAEMON_REQUESTS_RATIO * self.rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +223,7 @@ def latency(
     request = min((path.seconds for path in paths if path.seconds), default=None)
     found = LatencyBreakdown(
         depths=tuple(window.depths(paths)),
-        disks=tuple(_shallow(hosts, work)) if waits.get("disk", 0.0) >= WORTH else (),
+        disks=tuple(_shallow(hosts, work)) if waits.get("disk", 0.0) >= MIN_REPORTED_SHARE else (),
         paths=paths,
         sleeps=tuple(sorted(_sleeps(way, after, request), key=lambda sleep: -sleep.exit_latency * sleep.share)),
         clocks=tuple(sorted(_clocks(way), key=lambda clock: clock.ratio)),
@@ -248,9 +248,9 @@ class _HostSnapshots:
 
     def concerns(self, target: str, waits: Mapping[str, float]) -> bool:
         """Return whether the benchmark waits for daemons of this kind, or its clients do for it."""
-        if waits.get(target, 0.0) >= WORTH:
+        if waits.get(target, 0.0) >= MIN_REPORTED_SHARE:
             return True
-        return waits.get("client", 0.0) + waits.get("ceph", 0.0) >= WORTH and bool(self._client(target)[0])
+        return waits.get("client", 0.0) + waits.get("ceph", 0.0) >= MIN_REPORTED_SHARE and bool(self._client(target)[0])
 
     def hosts_of(self, target: str) -> set[str]:
         """Return the hosts with daemons of this kind."""
@@ -263,7 +263,7 @@ class _HostSnapshots:
         inside = self._mds() if target == "mds" else self._osd()
         round_trip = self._round_trip()
         if requests < 1 or waited <= 0:
-            held = waited / self.seconds if requests == 0 and waited > WORTH * self.seconds else None
+            held = waited / self.seconds if requests == 0 and waited > MIN_REPORTED_SHARE * self.seconds else None
             return Path(target=target, unanswered=held, inside=inside, round_trip=round_trip)
         return Path(
             target=target,
@@ -310,7 +310,7 @@ class _HostSnapshots:
             return None
         found = Inside(operations / self.seconds, seconds, self._mean(OSD_OP_QUEUE_SECONDS, operations))
         reads = self._sum(OSD_OPS, type="read") or 0.0
-        if operations - reads < WORTH * operations:
+        if operations - reads < MIN_REPORTED_SHARE * operations:
             return found  # nobody waits for commits
         commits = self._sum(OSD_KV_SYNCS)
         return replace(
@@ -384,8 +384,13 @@ def _shallow(hosts: Mapping[str, Usage], work: BenchmarkWork) -> Iterator[Shallo
             continue
         disks = {device.device for device in hosts[host].devices if device.owner in owners}
         for use in hosts[host].resources:
-            if use.resource == "disk" and use.owner in disks and use.saturated < SHALLOW and use.busy >= WORTH:
-                yield ShallowDisk(host, use.owner, use.busy, use.busy >= (use.threshold or THRESHOLD))
+            if (
+                use.resource == "disk"
+                and use.owner in disks
+                and use.saturated < MAX_SHALLOW_QUEUE_SHARE
+                and use.busy >= MIN_REPORTED_SHARE
+            ):
+                yield ShallowDisk(host, use.owner, use.busy, use.busy >= (use.threshold or DEFAULT_THRESHOLD))
 
 
 def _sleeps(way: Mapping[str, Usage], after: Snapshots, request: float | None) -> Iterator[Sleep]:
@@ -396,13 +401,15 @@ def _sleeps(way: Mapping[str, Usage], after: Snapshots, request: float | None) -
         latencies = {
             label(labels, "state"): value for labels, value in series(after[name], CPU_IDLE_STATE_EXIT_LATENCY_SECONDS)
         }
-        used = [state for state in use.idle.states if state.share >= DEEP and latencies.get(state.state)]
+        used = [
+            state for state in use.idle.states if state.share >= MIN_IDLE_STATE_SHARE and latencies.get(state.state)
+        ]
         if not used:
             continue
         deepest = max(used, key=lambda state: latencies[state.state])
         exit_latency = latencies[deepest.state]
-        long = request is not None and exit_latency >= WORTH * request
-        if long or (use.idle.lost_worst or 0.0) >= LOST:
+        long = request is not None and exit_latency >= MIN_REPORTED_SHARE * request
+        if long or (use.idle.lost_worst or 0.0) >= MIN_IDLE_EXIT_SHARE:
             yield Sleep(
                 host=name,
                 state=deepest.state,
@@ -415,7 +422,7 @@ def _sleeps(way: Mapping[str, Usage], after: Snapshots, request: float | None) -
 
 def _clocks(way: Mapping[str, Usage]) -> Iterator[SlowClock]:
     for name, use in way.items():
-        if use.clock is not None and use.clock.busy_ratio is not None and use.clock.busy_ratio < SLOW:
+        if use.clock is not None and use.clock.busy_ratio is not None and use.clock.busy_ratio < MIN_CLOCK_RATIO:
             yield SlowClock(name, use.clock.busy_ratio, use.clock.governors)
 
 
@@ -428,7 +435,7 @@ def _unknown(paths: Iterable[Path], way: Mapping[str, Usage]) -> Iterator[str]:
             yield f"what an {name} request takes at the client, and how many are in flight (the client does not tell)"
         if path.inside is None:
             yield f"what a request takes inside of the {name} (no exporter on its host, or no admin socket)"
-        elif path.rate is not None and path.inside.rate < SEEN * path.rate:
+        elif path.rate is not None and path.inside.rate < MIN_SEEN_SHARE * path.rate:
             share = path.inside.rate / path.rate
             yield f"what most requests take inside of their {name}: those that were seen had {share:.0%} of them"
     if not round_trips:
@@ -446,8 +453,8 @@ def _sentences(found: LatencyBreakdown) -> Iterator[str]:
     for depth in found.depths:
         start = f"{depth.requests:.1f} {NAMES[depth.target]} requests in flight on average"
         if depth.one_by_one:
-            working = "process" if depth.processes < ONE_BY_ONE else f"{depth.processes:.0f} processes"
-            each = "the" if depth.processes < ONE_BY_ONE else "each of the"
+            working = "process" if depth.processes < MAX_SERIAL_REQUESTS else f"{depth.processes:.0f} processes"
+            each = "the" if depth.processes < MAX_SERIAL_REQUESTS else "each of the"
             yield f"{start}: {each} {working} waits for one request after the other"
         else:
             yield f"{start}, {depth.requests / max(1.0, depth.processes):.1f} for each process that works"
@@ -459,7 +466,7 @@ def _sentences(found: LatencyBreakdown) -> Iterator[str]:
     trip = next((path.round_trip for path in found.paths if path.outside is None), None)
     if trip is not None:
         yield f"a TCP round trip of the clients takes {_trip(trip)}"
-    if found.retransmits is not None and found.retransmits >= RESENT:
+    if found.retransmits is not None and found.retransmits >= MIN_RETRANSMITS_PER_SECOND:
         yield f"TCP has to send {found.retransmits:.1f} segments a second again, and each holds a request up"
     if found.sleeps:
         yield _sleep_sentence(found)
@@ -490,9 +497,9 @@ def _path_sentences(path: Path) -> Iterator[str]:
         return
     if path.outside is None:
         yield f"an {name} request takes {_time(inside.seconds)} {within}, on average over all clients"
-    if inside.queue is not None and inside.queue >= WORTH * inside.seconds:
+    if inside.queue is not None and inside.queue >= MIN_REPORTED_SHARE * inside.seconds:
         yield f"for {_time(inside.queue)} of that it waits for a worker of the OSD and for its placement group"
-    if inside.commit is not None and inside.commit >= WORTH * inside.seconds:
+    if inside.commit is not None and inside.commit >= MIN_REPORTED_SHARE * inside.seconds:
         flush = f", {_time(inside.flush)} of it to flush the device" if inside.flush else ""
         yield f"a commit of BlueStore takes {_time(inside.commit)}{flush}: a write waits for one at least"
 
@@ -500,7 +507,7 @@ def _path_sentences(path: Path) -> Iterator[str]:
 def _outside(path: Path) -> str:
     if path.round_trip is None or path.outside is None:
         return "network, messengers and the client"
-    if path.rest is not None and path.rest < WORTH * path.outside:
+    if path.rest is not None and path.rest < MIN_REPORTED_SHARE * path.outside:
         return f"the network: a TCP round trip takes {_trip(path.round_trip)}"
     return f"network (one TCP round trip: {_trip(path.round_trip)}), messengers, wake-ups and the client"
 
@@ -525,7 +532,9 @@ def _more(found: Sequence[Sleep | SlowClock]) -> str:
 
 
 def _listed(hosts: Sequence[str]) -> str:
-    return ", ".join(hosts[:SHOWN]) + (f" and {len(hosts) - SHOWN} more" if len(hosts) > SHOWN else "")
+    return ", ".join(hosts[:MAX_NAMED_HOSTS]) + (
+        f" and {len(hosts) - MAX_NAMED_HOSTS} more" if len(hosts) > MAX_NAMED_HOSTS else ""
+    )
 
 
 def _time(seconds: float) -> str:

@@ -15,7 +15,7 @@ from pinchpoint.runs import LimitMark, VerdictMark
 __all__ = ["Bottleneck", "bottleneck", "verdict_mark"]
 
 Identity = tuple[str, frozenset[tuple[str, str]]]
-LIMITS = 4
+MAX_KEPT_LIMITS = 4
 """Resources that are kept of a verdict."""
 MOUNT = re.compile(r"ceph-\d+")
 """The writeback device of a CephFS mount."""
@@ -48,7 +48,7 @@ def verdict_mark(verdict: Verdict) -> VerdictMark:
     for limit in verdict.limits:
         mark = LimitMark(limit.resource, limit.owner, round(limit.blame, 3))
         limits.setdefault(_same(mark), mark)
-    return VerdictMark(str(verdict.kind), tuple(limits.values())[:LIMITS], str(verdict.confidence))
+    return VerdictMark(str(verdict.kind), tuple(limits.values())[:MAX_KEPT_LIMITS], str(verdict.confidence))
 
 
 def bottleneck(marks: Sequence[VerdictMark]) -> Bottleneck | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pinchpoint.benchmarks.events import OVER
+from pinchpoint.benchmarks.events import FINAL_STATES
 from pinchpoint.diagnosis.series import label, series
 from pinchpoint.metrics import (
     PHASE_ACTIVE,
@@ -29,7 +29,7 @@ from pinchpoint.runs import Result
 
 __all__ = ["ActivePhase", "Run", "active_phases", "current_runs"]
 
-RECENT = 60.0
+RECENT_END_SECONDS = 60.0
 """Seconds for which a run that has ended is still of interest."""
 
 
@@ -127,7 +127,7 @@ def _main(result: Result) -> tuple[int, float, str]:
 
 
 def current_runs(snapshot: Snapshot, phases: Sequence[ActivePhase]) -> tuple[Run, ...]:
-    """Return the runs that go on or ended less than `RECENT` seconds ago, oldest first; `phases` go on."""
+    """Return the runs that go on or ended less than `RECENT_END_SECONDS` ago, oldest first; `phases` go on."""
     starts = {_run(labels): start for labels, start in series(snapshot, RUN_START_TIMESTAMP_SECONDS)}
     valid = {_run(labels): bool(value) for labels, value in series(snapshot, RUN_VALID)}
     begins = dict(series(snapshot, PHASE_START_TIMESTAMP_SECONDS))
@@ -152,8 +152,8 @@ def current_runs(snapshot: Snapshot, phases: Sequence[ActivePhase]) -> tuple[Run
     found = []
     for labels, present in series(snapshot, RUN_STATE):
         run, state = _run(labels), label(labels, "state")
-        end = ends.get(run, starts.get(run, 0.0)) if state in OVER else None
-        if not present or (end is not None and snapshot.time - end > RECENT):
+        end = ends.get(run, starts.get(run, 0.0)) if state in FINAL_STATES else None
+        if not present or (end is not None and snapshot.time - end > RECENT_END_SECONDS):
             continue
         done = sorted((key for key in results if key[0] == run), key=lambda key: order.get(key, 0.0))
         named = [(phase, results[run, phase]) for _, phase in done]

@@ -16,20 +16,20 @@ from pinchpoint.diagnosis.window import with_ended
 from pinchpoint.metrics import WORKLOAD_SECONDS
 from pinchpoint.model import Snapshot
 
-__all__ = ["WINDOW", "Judged", "Recent", "RecentVerdicts"]
+__all__ = ["MIN_WINDOW_SECONDS", "Judged", "Recent", "RecentVerdicts"]
 
-WINDOW = 3.0
+MIN_WINDOW_SECONDS = 3.0
 """Seconds that a picture covers at least: of windows of 2 s 3.3 % judge otherwise than the whole, of 3 s 2.2 %."""
-FIRST = 0.9
+MIN_JUDGED_SECONDS = 0.9
 """Seconds of a phase that has just begun from which on it is judged, with a low confidence: one scrape."""
-SHOWN = 3
+MAX_JUDGED_BENCHMARKS = 3
 """Benchmarks that are judged at once: the busiest ones."""
 
 
 class Recent:
     """The snapshots of one host that a picture of its present is made of."""
 
-    def __init__(self, seconds: float = WINDOW) -> None:
+    def __init__(self, seconds: float = MIN_WINDOW_SECONDS) -> None:
         self._seconds = seconds
         self._history: deque[Snapshot] = deque()
         self._span: tuple[Snapshot, Snapshot] | None = None
@@ -113,7 +113,7 @@ class RecentVerdicts:
 
     def __init__(
         self,
-        most: int = SHOWN,
+        most: int = MAX_JUDGED_BENCHMARKS,
         budget: float = float("inf"),
         elapsed: Callable[[], float] = lambda: 0.0,
     ) -> None:
@@ -172,7 +172,7 @@ def _judged(
     unanswered: float,
 ) -> Verdict:
     before, after = ({name: span[place] for name, span in spans.items()} for place in (0, 1))
-    return judge(uses, before, after, benchmark=key[0], run=key[1], shortest=FIRST, unanswered=unanswered)
+    return judge(uses, before, after, benchmark=key[0], run=key[1], shortest=MIN_JUDGED_SECONDS, unanswered=unanswered)
 
 
 def _goes_on(snapshot: Snapshot, work: BenchmarkWork, phase: str) -> bool:

@@ -15,7 +15,7 @@ from pinchpoint.diagnosis.comparison import ComparedFigure, Comparison, Key
 __all__ = ["score_factors"]
 
 UNITS = ("bytes_per_second", "operations_per_second")
-TOLERANCE = 0.01
+TOLERANCE_SHARE = 0.01
 """By how much, as a share, the product of the factors may differ from the score's change: figures are rounded."""
 
 
@@ -34,7 +34,7 @@ def score_factors(comparison: Comparison) -> Mapping[Key, float]:
             if (ratio := _log_ratio(row)) is None:
                 return {}
             found[row.key] = ratio / (len(UNITS) * len(rows))
-    if not found or abs(sum(found.values()) - total) > TOLERANCE:
+    if not found or abs(sum(found.values()) - total) > TOLERANCE_SHARE:
         return {}
     return {key: math.exp(part) for key, part in found.items()}
 

@@ -11,15 +11,15 @@ from functools import lru_cache
 
 from pinchpoint.model import Labels, Metric, Snapshot
 
-__all__ = ["LARGEST", "finite", "label", "picked", "series"]
+__all__ = ["MAX_VALUE", "finite", "label", "picked", "series"]
 
-LARGEST = 2.0**63
+MAX_VALUE = 2.0**63
 """No series has a value as large as this: bytes, hertz and seconds of any machine stay far below."""
 
 
 def finite(value: float | None) -> float | None:
     """Return the value, or None for one that no series of Pinchpoint can have."""
-    return value if value is not None and 0 <= value < LARGEST else None
+    return value if value is not None and 0 <= value < MAX_VALUE else None
 
 
 def label(labels: Labels, name: str) -> str:

@@ -26,9 +26,9 @@ QUANTILES = (
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
 """0.975 quantiles of Student's t with 1, 2, ... degrees of freedom; with more the last one is taken, a bit too wide."""
-FEWEST_FIGURES = 4
+MIN_FIGURES = 4
 """Figures from which on each learns from the others: of fewer nobody knows how alike they spread."""
-LARGE = 6.0
+MIN_ASYMPTOTIC = 6.0
 """From here on the asymptotic series below are exact to eight digits."""
 
 
@@ -61,7 +61,7 @@ def spread(groups: Iterable[Sequence[float]]) -> Spread:
 def prior(spreads: Iterable[Spread]) -> Spread:
     """Return what the spreads of a run's figures say of any one of them (section 6.2 of the paper)."""
     used = [found for found in spreads if found.degrees > 0 and 0 < found.variance < math.inf]
-    if len(used) < FEWEST_FIGURES:
+    if len(used) < MIN_FIGURES:
         return NOTHING
     logs = [math.log(found.variance) - _digamma(found.degrees / 2) + math.log(found.degrees / 2) for found in used]
     excess = variance(logs) - fmean(_trigamma(found.degrees / 2) for found in used)
@@ -94,7 +94,7 @@ def half_width(found: Spread, first: int, second: int) -> float | None:
 def _digamma(x: float) -> float:
     """Return the derivative of log gamma (Abramowitz and Stegun, 6.3.5 and 6.3.18)."""
     shift = 0.0
-    while x < LARGE:
+    while x < MIN_ASYMPTOTIC:
         shift -= 1 / x
         x += 1
     square = 1 / x**2
@@ -104,7 +104,7 @@ def _digamma(x: float) -> float:
 def _trigamma(x: float) -> float:
     """Return the derivative of `_digamma` (Abramowitz and Stegun, 6.4.6 and 6.4.12)."""
     shift = 0.0
-    while x < LARGE:
+    while x < MIN_ASYMPTOTIC:
         shift += 1 / x**2
         x += 1
     square = 1 / x**2

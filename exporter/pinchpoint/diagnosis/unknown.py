@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pinchpoint.diagnosis.blame import FULL_SAMPLES
+from pinchpoint.diagnosis.blame import FULL_SAMPLES_SHARE
 from pinchpoint.diagnosis.usage import UnknownThread, Usage
 
 __all__ = ["full", "hot", "hot_threads", "sentences", "short"]
 
-HOT = 0.5
+MIN_HOT_SHARE = 0.5
 """Busy share of the named thread from which it is reported."""
-WORTH = 0.05
+MIN_FULL_SHARE = 0.05
 """Share of time that was full under which that is not worth a word."""
-SHOWN = 3
+MAX_NAMED_THREADS = 3
 
 
 def full(found: UnknownThread) -> bool:
     """Return whether a thread without a role was full for as long as makes a resource full."""
-    return found.saturated >= FULL_SAMPLES
+    return found.saturated >= FULL_SAMPLES_SHARE
 
 
 def hot(found: UnknownThread) -> bool:
     """Return whether it is worth telling of."""
-    return found.busy >= HOT or full(found)
+    return found.busy >= MIN_HOT_SHARE or full(found)
 
 
 def hot_threads(hosts: Mapping[str, Usage]) -> dict[str, UnknownThread]:
@@ -39,9 +39,9 @@ def short(found: UnknownThread) -> str:
 
 def sentences(found: Mapping[str, UnknownThread], *, limited: bool) -> Iterator[str]:
     """Yield a sentence on each thread, by host; `limited` says that a limit is known."""
-    for host, thread in list(found.items())[:SHOWN]:
+    for host, thread in list(found.items())[:MAX_NAMED_THREADS]:
         words = f"{_name(thread)} on {host} at {thread.busy:.0%}"
-        if thread.saturated >= WORTH:
+        if thread.saturated >= MIN_FULL_SHARE:
             words += f"; a thread without a role was full for {thread.saturated:.0%} of the time"
         if full(thread) and not limited:
             words += ": nothing that has a role is the limit, so this may be; find out whom it serves, and add a role"

@@ -17,7 +17,7 @@ from functools import lru_cache
 import msgspec
 
 from pinchpoint.diagnosis.progress import ActivePhase, Run, active_phases, current_runs
-from pinchpoint.diagnosis.series import LARGEST, finite, label, picked, series
+from pinchpoint.diagnosis.series import MAX_VALUE, finite, label, picked, series
 from pinchpoint.metrics import (
     CEPH_CLIENT_CLUSTER_INFO,
     CEPH_DAEMON_INFO,
@@ -81,21 +81,21 @@ __all__ = [
     "usages",
 ]
 
-SHORTEST = 1e-3
+MIN_SPAN_SECONDS = 1e-3
 """Seconds: two snapshots that are closer together than this say nothing."""
-MOST_CPUS = 8192
+MAX_CPUS = 8192
 """No host has more CPUs (the largest NR_CPUS of x86, arch/x86/Kconfig, Linux 6.1)."""
-FULL_SHARE = 0.5
+FULL_TIME_SHARE = 0.5
 """A resource that was saturated for this share of an interval was full in it."""
-NEAR_THRESHOLD = 0.75
+NEAR_THRESHOLD_RATIO = 0.75
 """A resource is near its threshold from this share of the threshold on."""
-NEAR_SATURATED = 0.05
+NEAR_SATURATED_SHARE = 0.05
 """... or when it was saturated for this share of the interval, however idle it was in the rest."""
 STALE_INTERVALS = 3.0
 """A probe is blind when its last success is older than this many of its intervals ..."""
-STALE_LEAST = 2.0
+MIN_STALE_SECONDS = 2.0
 """... and than this many seconds: a probe that samples 20 times a second is late on a full host, and not blind."""
-RAREST = 60.0
+MAX_PROBE_INTERVAL_SECONDS = 60.0
 """Interval in seconds that is assumed of a probe whose exporter does not tell it: none samples more rarely."""
 
 
@@ -129,10 +129,10 @@ class ResourceUse(msgspec.Struct, frozen=True):
         Fullness is judged by `saturated` and not by mean busy: a disk that is busy without a queue is not full, and a
         thread that is full for a tenth of the time is worth a look while its mean is low.
         """
-        if self.saturated >= FULL_SHARE:
+        if self.saturated >= FULL_TIME_SHARE:
             return Fullness.FULL
-        near = self.threshold is not None and self.busy >= NEAR_THRESHOLD * self.threshold
-        return Fullness.NEAR if near or self.saturated >= NEAR_SATURATED else Fullness.NORMAL
+        near = self.threshold is not None and self.busy >= NEAR_THRESHOLD_RATIO * self.threshold
+        return Fullness.NEAR if near or self.saturated >= NEAR_SATURATED_SHARE else Fullness.NORMAL
 
 
 class RoleUse(msgspec.Struct, frozen=True):
@@ -287,7 +287,7 @@ class Usage:
     phases: tuple[ActivePhase, ...] = ()
     """Those that go on, oldest first."""
     runs: tuple[Run, ...] = ()
-    """Those that go on, or ended less than `RECENT` seconds ago; oldest first."""
+    """Those that go on, or ended less than `RECENT_END_SECONDS` ago; oldest first."""
     idle: Idle | None = None
     clock: Clock | None = None
     memory: MemoryUse = MemoryUse(None, None, None, None)
@@ -310,7 +310,7 @@ class Usage:
 def usage(before: Snapshot, after: Snapshot) -> Usage:
     """Return what happened between two snapshots of one host; an empty Usage where `after` is not later."""
     seconds = after.time - before.time
-    if not SHORTEST <= seconds < LARGEST:
+    if not MIN_SPAN_SECONDS <= seconds < MAX_VALUE:
         return Usage(time=after.time, seconds=0.0)
     window = _SnapshotPair(before, after, seconds)
     phases = active_phases(after)
@@ -409,14 +409,14 @@ class _SnapshotPair:
         for (labels, value), old in zip(
             later.items(), earlier.values() if same else map(earlier.get, later), strict=True
         ):
-            if old is not None and 0 <= old <= value < LARGEST:
+            if old is not None and 0 <= old <= value < MAX_VALUE:
                 yield labels, value - old
-            elif 0 <= value <= most and value < LARGEST and (from_zero or (old is not None and 0 <= old < LARGEST)):
+            elif 0 <= value <= most and value < MAX_VALUE and (from_zero or (old is not None and 0 <= old < MAX_VALUE)):
                 yield labels, value
 
     def gain(self, metric: Metric) -> float | None:
         """Return by how much the counter `metric` of the kernel, or of the process, rose over all of its series."""
-        gains = [gain for _, gain in self.gains(metric, LARGEST, born=False)]
+        gains = [gain for _, gain in self.gains(metric, MAX_VALUE, born=False)]
         return sum(gains) if gains else None
 
     def sampled(self, probe: str) -> float:
@@ -449,7 +449,7 @@ def _resources(window: _SnapshotPair) -> tuple[ResourceUse, ...]:
         probe = entry_of(name).probe
         if (seconds := sampled.get(probe)) is None:
             seconds = sampled[probe] = window.sampled(probe)
-        if seconds < SHORTEST:
+        if seconds < MIN_SPAN_SECONDS:
             continue
         waited = runqueue.get((owner, name))
         found.append(
@@ -476,7 +476,7 @@ def _fullness(use: ResourceUse) -> tuple[float, float, str, str]:
 
 
 def _roles(window: _SnapshotPair) -> tuple[RoleUse, ...]:
-    most = MOST_CPUS * window.seconds
+    most = MAX_CPUS * window.seconds
     waits = dict(window.gains(THREAD_RUNQUEUE_SECONDS, most, born=True))
     threads = dict(window.now(THREADS))
     found = []
@@ -494,7 +494,7 @@ def _heat(use: RoleUse) -> tuple[float, str, str]:
 
 def _idle(window: _SnapshotPair) -> Idle | None:
     seconds = window.sampled("cpuidle")
-    if seconds < SHORTEST:
+    if seconds < MIN_SPAN_SECONDS:
         return None
     totals: dict[str, float] = {}
     cpus: set[str] = set()
@@ -547,7 +547,7 @@ def _blind(window: _SnapshotPair) -> tuple[BlindProbe, ...]:
     found = []
     for probe, success in sorted(window.by(PROBE_SUCCESS, "probe")):
         age = max(0.0, now - last[probe]) if probe in last else None
-        limit = max(STALE_LEAST, STALE_INTERVALS * intervals.get(probe, RAREST))
+        limit = max(MIN_STALE_SECONDS, STALE_INTERVALS * intervals.get(probe, MAX_PROBE_INTERVAL_SECONDS))
         if not success or (age is not None and age > limit):
             found.append(BlindProbe(probe, not success, age))
     return tuple(found)
@@ -563,7 +563,7 @@ def _own(window: _SnapshotPair) -> Own:
     seconds = window.sampled("self")
     cpu = window.gain(SELF_CPU_SECONDS)
     return Own(
-        None if cpu is None or seconds < SHORTEST else cpu / seconds,
+        None if cpu is None or seconds < MIN_SPAN_SECONDS else cpu / seconds,
         window.gain(SAMPLER_SAMPLES) or 0.0,
         window.gain(SAMPLER_LOST_SAMPLES) or 0.0,
         window.gain(SAMPLER_LATE_SAMPLES) or 0.0,
@@ -572,10 +572,10 @@ def _own(window: _SnapshotPair) -> Own:
 
 def _workloads(window: _SnapshotPair) -> tuple[WorkloadUse, ...]:
     seconds = window.sampled("waits")
-    if seconds < SHORTEST:
+    if seconds < MIN_SPAN_SECONDS:
         return ()
     waits: dict[tuple[str, str], dict[str, float]] = {}
-    most = MOST_CPUS * window.seconds
+    most = MAX_CPUS * window.seconds
     for labels, gain in window.gains(WORKLOAD_SECONDS, most, born=True):
         key = label(labels, "benchmark"), label(labels, "run")
         waits.setdefault(key, {})[label(labels, "wait")] = gain / seconds

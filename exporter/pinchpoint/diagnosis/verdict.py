@@ -23,35 +23,35 @@ from pinchpoint.model import Snapshots
 
 __all__ = ["Confidence", "Judge", "Kind", "Limit", "Verdict", "judge", "judge_phase", "verdict"]
 
-SHORTEST = 2.0
+MIN_VERDICT_SECONDS = 2.0
 """Seconds under which nothing is said: of windows of 1 s 5.5 % judge otherwise than the whole, of 2 s 3.3 %."""
-LEAD = 0.4
+MIN_LEAD_BLAME = 0.4
 """Blame from which a full resource is the limit."""
-TIE = 0.5
+MIN_TIE_SHARE = 0.5
 """Share of the first one's blame from which another limit counts beside it ..."""
-KEPT = 0.4
+MIN_KEPT_SHARE = 0.4
 """... by its blame, or by its reach where it keeps this share of that: the rest is of what is full below it ..."""
-TOGETHER = 0.5
+MIN_TOGETHER_SHARE = 0.5
 """... if they answer for this share of the time together."""
-UNANSWERED = 10.0
+MIN_STUCK_SECONDS = 10.0
 """Seconds in which not one request is answered from which something is stuck: no medium is as slow as that."""
-IDLE = 0.7
+MIN_IDLE_SHARE = 0.7
 """Share of idle time from which a benchmark does nothing ..."""
-IDLE_BLAME = 0.2
+MAX_IDLE_BLAME = 0.2
 """... unless something that is full has this much blame."""
-MOST = 0.5
+MAJORITY_SHARE = 0.5
 """Share of the time that waits for what can't be seen, or in kernel locks and unknown stacks, that settles it."""
-HIDDEN = 0.1
+MIN_HIDDEN_SHARE = 0.1
 """Share of the time that waits for daemons from which it matters that their links are not seen."""
-CLOSE = 0.05
+BORDER_MARGIN_SHARE = 0.05
 """A border that is nearer than this might have been crossed as well."""
-SHORT = 3.0
+MIN_TRUSTED_SECONDS = 3.0
 """Seconds under which a verdict is not trusted much."""
-FEWEST = 3
+MIN_PARTS = 3
 """Parts of a phase from which on their answers count ..."""
-SWAYED = 0.25
+MIN_DIFFERING_SHARE = 0.25
 """... if so many of them are others than that on the whole."""
-LOST = 0.05
+MAX_LOST_SHARE = 0.05
 """Share of samples that were lost from which it is trusted less."""
 
 
@@ -149,7 +149,7 @@ def judge_phase(
     hosts = usages(window.before, window.after, seen)
     found = judge(hosts, window.before, window.after, benchmark=benchmark, run=run)
     borders = [window.before, *window.inner, window.after]
-    if len(borders) <= FEWEST or (found.kind is Kind.STUCK and not found.limits):
+    if len(borders) <= MIN_PARTS or (found.kind is Kind.STUCK and not found.limits):
         return hosts, found  # few parts say nothing, and short ones can't tell what is stuck from what is slow
     parts = [_answer(usages(before, after), benchmark, run) for before, after in pairwise(borders)]
     return hosts, _swayed(found, [part for part in parts if part is not None])
@@ -167,7 +167,7 @@ def _answer(hosts: Mapping[str, Usage], benchmark: str, run: str) -> tuple[Kind,
 def _swayed(found: Verdict, parts: Sequence[tuple[Kind, tuple[Limit, ...]]]) -> Verdict:
     """Return a verdict with a doubt where parts of its interval have other answers."""
     others = [part for part in parts if _identity(*part) != found.answer]
-    if len(parts) < FEWEST or len(others) < SWAYED * len(parts):
+    if len(parts) < MIN_PARTS or len(others) < MIN_DIFFERING_SHARE * len(parts):
         return found
     often = Counter(evidence.words(*part) for part in others).most_common(1)[0][0]
     doubt = f"another answer in {len(others)} of {len(parts)} parts of the phase: {often}"
@@ -202,7 +202,7 @@ def judge(
     *,
     benchmark: str = "",
     run: str = "",
-    shortest: float = SHORTEST,
+    shortest: float = MIN_VERDICT_SECONDS,
     unanswered: float = 0.0,
 ) -> Verdict:
     """Return what `verdict` does, of hosts whose usage is known already.
@@ -227,9 +227,9 @@ def judge(
     parts = LatencyBreakdown()
     if kind is Kind.LATENCY_BOUND:
         parts = latency(hosts, before, after, benchmark=workload.benchmark, run=workload.run, waits=shares)
-    held = any(path.unanswered and shares.get(path.target, 0.0) > MOST for path in parts.paths)
+    held = any(path.unanswered and shares.get(path.target, 0.0) > MAJORITY_SHARE for path in parts.paths)
     silent = max(seconds, unanswered)
-    if held and silent >= UNANSWERED:
+    if held and silent >= MIN_STUCK_SECONDS:
         kind = Kind.STUCK
     hidden_links = _hidden_links(hosts, workload) if kind is Kind.LATENCY_BOUND else []
     blind = (*evidence.blind(shares, unseen), *hidden_links, *missing)
@@ -273,12 +273,15 @@ def _hidden_links(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> list[s
     whose: dict[str, list[str]] = {}
     for name, host in hosts.items():
         for owner, reason in sorted(host.hidden.items()):
-            if owner in workload.owners.get(name, ()) or workload.shares.get(owner.partition(".")[0], 0.0) > HIDDEN:
+            if (
+                owner in workload.owners.get(name, ())
+                or workload.shares.get(owner.partition(".")[0], 0.0) > MIN_HIDDEN_SHARE
+            ):
                 whose.setdefault(reason, []).append(f"{owner} on {name}")
     return [
         f"links of {evidence.some(names)} are in another network namespace, which is not seen: {reason}"
         for reason, names in sorted(whose.items())
-    ][: evidence.SHOWN]
+    ][: evidence.MAX_LISTED]
 
 
 def _chosen(found: Sequence[BenchmarkWork], benchmark: str, run: str) -> BenchmarkWork | None:
@@ -301,72 +304,74 @@ def _decide(
             groups.setdefault(limit.kind, []).append(limit)
     full = sorted(groups.values(), key=lambda group: -group[0].blame)
     first = full[0][0].blame if full else 0.0
-    if shares.get("idle", 0.0) > IDLE and first < IDLE_BLAME:
-        return Kind.IDLE, (), _near(shares["idle"] - IDLE, f"idle for {shares['idle']:.0%}, {IDLE:.0%} is the border")
-    if hidden > MOST:
+    if shares.get("idle", 0.0) > MIN_IDLE_SHARE and first < MAX_IDLE_BLAME:
+        words = f"idle for {shares['idle']:.0%}, {MIN_IDLE_SHARE:.0%} is the border"
+        return Kind.IDLE, (), _near(shares["idle"] - MIN_IDLE_SHARE, words)
+    if hidden > MAJORITY_SHARE:
         return Kind.BLIND, (), ""
-    stuck = [limit for group in full for limit in group if limit.resource == "stuck" and limit.blame >= LEAD]
+    stuck = [limit for group in full for limit in group if limit.resource == "stuck" and limit.blame >= MIN_LEAD_BLAME]
     if stuck:
         return Kind.STUCK, tuple(stuck), ""
     tied = [group for group in full[1:] if _beside(group[0], first) >= 0]
     named = tuple(limit for group in (*full[:1], *tied) for limit in _leading(group))
-    if tied and first + tied[0][0].blame > TOGETHER:
+    if tied and first + tied[0][0].blame > MIN_TOGETHER_SHARE:
         second = tied[0][0]
         return Kind.SEVERAL, named, _near(_beside(second, first), f"{evidence.name(second)} hardly counts beside it")
-    if any(group[0].blame >= LEAD or group[0].reach >= LEAD for group in full):
+    if any(group[0].blame >= MIN_LEAD_BLAME or group[0].reach >= MIN_LEAD_BLAME for group in full):
         # A stage that reaches that far may owe more to the CPU below it than it keeps: then that is the limit.
         return Kind.RESOURCE, _leading(full[0]), _over(full[0][0]) or _nearly([group[0] for group in full])
-    if shares.get("lock", 0.0) + shares.get("other", 0.0) > MOST:
+    if shares.get("lock", 0.0) + shares.get("other", 0.0) > MAJORITY_SHARE:
         return Kind.UNKNOWN, (), ""
-    if (together := sum(group[0].blame for group in full)) >= LEAD:
-        words = f"what is full answers for {together:.0%} of the time together, none of it for {LEAD:.0%}"
+    if (together := sum(group[0].blame for group in full)) >= MIN_LEAD_BLAME:
+        words = f"what is full answers for {together:.0%} of the time together, none of it for {MIN_LEAD_BLAME:.0%}"
         return Kind.SEVERAL if tied else Kind.RESOURCE, named, words
     return Kind.LATENCY_BOUND, (), _under(ranking)
 
 
 def _beside(limit: Limit, first: float) -> float:
     """Return by how much a full resource counts beside the first one, whose blame is given; negative if not."""
-    by_reach = min(limit.reach - TIE * first, limit.blame - KEPT * limit.reach)
-    return max(limit.blame - TIE * first, by_reach)
+    by_reach = min(limit.reach - MIN_TIE_SHARE * first, limit.blame - MIN_KEPT_SHARE * limit.reach)
+    return max(limit.blame - MIN_TIE_SHARE * first, by_reach)
 
 
 def _nearly(full: Sequence[Limit]) -> str:
     """Return which full resource nearly counts beside the first one."""
     first = full[0].blame
     for limit in full[1:]:
-        if _beside(limit, first) > -CLOSE and first + limit.blame > TOGETHER - CLOSE:
+        if (
+            _beside(limit, first) > -BORDER_MARGIN_SHARE
+            and first + limit.blame > MIN_TOGETHER_SHARE - BORDER_MARGIN_SHARE
+        ):
             return f"just under: {evidence.name(limit)} nearly counts beside it"
     return ""
 
 
 def _leading(group: Sequence[Limit]) -> tuple[Limit, ...]:
     """Return the members of one answer that are about as guilty as the first."""
-    return tuple(limit for limit in group if limit.blame >= TIE * group[0].blame)
+    return tuple(limit for limit in group if limit.blame >= MIN_TIE_SHARE * group[0].blame)
 
 
 def _near(distance: float, words: str) -> str:
-    return f"just over: {words}" if distance < CLOSE else ""
+    return f"just over: {words}" if distance < BORDER_MARGIN_SHARE else ""
 
 
 def _over(limit: Limit) -> str:
     name = evidence.name(limit)
-    if limit.busy - limit.threshold < CLOSE:
+    if limit.busy - limit.threshold < BORDER_MARGIN_SHARE:
         return f"just over: {name} is {limit.busy:.0%} busy, and full from {limit.threshold:.0%} on"
-    if max(limit.blame, limit.reach) - LEAD < CLOSE:
-        return (
-            f"just over: {name} answers for {max(limit.blame, limit.reach):.0%} of the time, {LEAD:.0%} is the border"
-        )
+    if (share := max(limit.blame, limit.reach)) - MIN_LEAD_BLAME < BORDER_MARGIN_SHARE:
+        return f"just over: {name} answers for {share:.0%} of the time, {MIN_LEAD_BLAME:.0%} is the border"
     return ""
 
 
 def _under(ranking: Sequence[Limit]) -> str:
     for limit in ranking:
         name = evidence.name(limit)
-        if not limit.full and limit.reach >= LEAD and limit.busy <= limit.threshold:
-            near = "just under: " if limit.threshold - limit.busy < CLOSE else ""
+        if not limit.full and limit.reach >= MIN_LEAD_BLAME and limit.busy <= limit.threshold:
+            near = "just under: " if limit.threshold - limit.busy < BORDER_MARGIN_SHARE else ""
             return f"{near}{name} is {limit.busy:.0%} busy, and full from {limit.threshold:.0%} on"
-        if limit.full and 0 <= LEAD - max(limit.blame, limit.reach) < CLOSE:
-            return f"just under: {name} answers for {limit.blame:.0%} of the time, {LEAD:.0%} is the border"
+        if limit.full and 0 <= MIN_LEAD_BLAME - max(limit.blame, limit.reach) < BORDER_MARGIN_SHARE:
+            return f"just under: {name} answers for {limit.blame:.0%} of the time, {MIN_LEAD_BLAME:.0%} is the border"
     return ""
 
 
@@ -382,23 +387,25 @@ def _doubts(
 ) -> tuple[tuple[str, ...], Confidence]:
     grave: list[str] = []
     slight: list[str] = []
-    if seconds < SHORT:
+    if seconds < MIN_TRUSTED_SECONDS:
         grave.append(f"only {seconds:.1f} s were seen")
     if silent:
-        grave.append(f"no request was answered in these {silent:.1f} s: from {UNANSWERED:.0f} s on something is stuck")
+        grave.append(
+            f"no request was answered in these {silent:.1f} s: from {MIN_STUCK_SECONDS:.0f} s on something is stuck"
+        )
     for name, host in hosts.items():
-        if host.own.lost_share > LOST:
+        if host.own.lost_share > MAX_LOST_SHARE:
             words = f"{host.own.lost_share:.0%} of the samples on {name} were lost"
-            (grave if host.own.lost_share > 4 * LOST else slight).append(words)
+            (grave if host.own.lost_share > 4 * MAX_LOST_SHARE else slight).append(words)
         for probe in host.blind:
             slight.append(f"probe {probe.probe} on {name} sees nothing")
         for daemon in host.silent:
             if not daemon.stuck:
                 slight.append(f"{daemon.daemon} on {name} does not answer ({daemon.reason})")
     unclear = shares.get("lock", 0.0) + shares.get("other", 0.0)
-    if unclear > MOST / 2:
+    if unclear > MAJORITY_SHARE / 2:
         slight.append(f"{unclear:.0%} of the time is in kernel locks and unknown stacks")
-    if hidden > MOST / 5:
+    if hidden > MAJORITY_SHARE / 5:
         slight.append(f"{hidden:.0%} of the time waits for what can't be seen")
     if strange:
         slight.append("a thread without a role was full, and may be the limit")

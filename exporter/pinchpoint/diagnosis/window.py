@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pinchpoint.diagnosis.series import finite, label
 from pinchpoint.diagnosis.usage import restarted
 from pinchpoint.metrics import STORAGE_DEVICE_INFO, UNKNOWN_THREAD_BUSY_RATIO
-from pinchpoint.model import STALE, Snapshot, Snapshots, time_of
+from pinchpoint.model import STALE_SECONDS, Snapshot, Snapshots, time_of
 from pinchpoint.runs import PhaseMark
 
 __all__ = ["Sighting", "Sightings", "Stream", "Window", "Windows", "needed", "parting", "with_ended"]
@@ -27,17 +27,17 @@ ENDING = (
     STORAGE_DEVICE_INFO.name,
 )
 """Begin the names of series that go with their process: what it used belongs to the phase all the same."""
-PART = 3.0
+MIN_PART_SECONDS = 3.0
 """Seconds of a part of a phase at least: a verdict on less is not trusted much."""
-PARTED = 8
+MAX_PARTED_PHASES = 8
 """Phases that go on at once whose parts are kept: anybody may begin many, and each part is a moment of all hosts."""
-PARTS = 5
+MAX_PARTS = 5
 """Parts of a phase at most; a long one has parts of 6, 12, 24 ... seconds."""
-HISTORY = 4
+MAX_MOMENTS = 4
 """Moments that are kept for the ends of phases that are told late."""
-COVERED = 3.0
+ROLELESS_WINDOW_SECONDS = 3.0
 """Seconds before a moment that the busy share of a thread without a role is a mean over."""
-SIGHTINGS = 100_000
+MIN_SIGHTINGS = 100_000
 """Sightings that are kept at least: those of one host over a day."""
 
 
@@ -114,7 +114,7 @@ class Window:
     """The last moment before the start, and the first one that is not, as far as there are such."""
     _later: dict[str, Snapshot] = field(default_factory=dict)
     """The hosts as they were first seen after these."""
-    _grid: float = PART
+    _grid: float = MIN_PART_SECONDS
     _kept: dict[int, _Moment] = field(default_factory=dict)
     """The first moment that is not before each multiple of `_grid` seconds after the start."""
 
@@ -141,7 +141,7 @@ class Window:
     def _keep(self, moment: _Moment) -> None:
         """Keep a moment that the phase may be parted at; nobody knows yet how long it will be."""
         length = moment.time - self.start
-        while length > 2 * PARTS * self._grid:
+        while length > 2 * MAX_PARTS * self._grid:
             self._grid *= 2
             self._kept = {place // 2: kept for place, kept in self._kept.items() if place % 2 == 0}
         place = int(length / self._grid)
@@ -172,7 +172,7 @@ class Windows:
 
     def __init__(self) -> None:
         self._times: list[float] = []
-        self._recent: deque[_Moment] = deque(maxlen=HISTORY)
+        self._recent: deque[_Moment] = deque(maxlen=MAX_MOMENTS)
         self._hosts: dict[str, Snapshot] = {}
         self._open: list[Window] = []
 
@@ -197,7 +197,7 @@ class Windows:
         self._recent.append(_Moment(now, self._hosts))
         begun = 0
         for window in self._open:
-            window.see(self._recent[-1], parted=begun < PARTED)
+            window.see(self._recent[-1], parted=begun < MAX_PARTED_PHASES)
             begun += window.begun
         for window in [window for window in self._open if window.end is not None and now >= window.end]:
             self.close(window, window.end)
@@ -239,7 +239,7 @@ class Windows:
 def parting(times: Sequence[float], start: float, end: float | None, moments: tuple[float, float]) -> Iterator[float]:
     """Yield when the moments were that part a phase, given the times of all, oldest first, and those of its window.
 
-    Each is the first one after a multiple of so many seconds that the phase has at most `PARTS` parts. A part that
+    Each is the first one after a multiple of so many seconds that the phase has at most `MAX_PARTS` parts. A part that
     would be shorter than half of that is left out.
     """
     before, last = moments
@@ -254,8 +254,8 @@ def parting(times: Sequence[float], start: float, end: float | None, moments: tu
 
 def _grid(length: float) -> float:
     """Return the seconds of a part of a phase of that length."""
-    grid = PART
-    while length > PARTS * grid:
+    grid = MIN_PART_SECONDS
+    while length > MAX_PARTS * grid:
         grid *= 2
     return grid
 
@@ -301,7 +301,7 @@ def needed(
             found.update(range(place - 1, place + 2))
         if (places := _borders(times, mark.start, mark.end)) is not None:
             found.update(_firsts(times, mark.start, (times[places[1]] if mark.end is None else mark.end) - mark.start))
-        stale = bisect_left(times, min([mark.start, *times[max(0, first - 1) : first]]) - 2 * STALE)
+        stale = bisect_left(times, min([mark.start, *times[max(0, first - 1) : first]]) - 2 * STALE_SECONDS)
         found.update(near for place in changes if stale <= place <= last + 1 for near in (place - 1, place))
     return {place for place in found if 0 <= place < len(times)}
 
@@ -348,8 +348,8 @@ class Sightings:
         """Add what was seen at the last moment."""
         if (busy := finite(value)) is not None:
             self._found.append(Sighting(self.times[-1], host, thread, process, busy))
-            if len(self._found) > 2 * SIGHTINGS:
-                del self._found[:SIGHTINGS]
+            if len(self._found) > 2 * MIN_SIGHTINGS:
+                del self._found[:MIN_SIGHTINGS]
 
     def forget(self, before: float) -> None:
         """Forget what was seen before this Unix time."""
@@ -361,7 +361,8 @@ class Sightings:
 
         The end is the first moment after it.
         """
-        start += min(COVERED, (end - start) / 2)  # what is seen before is a mean over the time before the phase, too
+        # What is seen before is a mean over the time before the phase, too.
+        start += min(ROLELESS_WINDOW_SECONDS, (end - start) / 2)
         first, last = bisect_right(self.times, start), bisect_left(self.times, end)
         moments = len(self.times[first : last + 1])
         if not moments:

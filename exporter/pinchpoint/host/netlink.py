@@ -16,7 +16,7 @@ from typing import NamedTuple, Self, TypeVar
 
 from pinchpoint.host.procfs import FormatError
 
-__all__ = ["RECEIVE_LIMIT", "Message", "Netlink", "attributes", "parse_messages"]
+__all__ = ["MAX_READS", "Message", "Netlink", "attributes", "parse_messages"]
 
 NLMSG_ERROR, NLMSG_DONE, NLMSG_OVERRUN = 2, 3, 4
 NLMSG_MIN_TYPE = 0x10
@@ -33,13 +33,13 @@ ATTRIBUTE = struct.Struct("=HH")
 MAX_ERRNO = 4095
 """include/linux/err.h"""
 
-KERNEL = (0, 0)
+KERNEL_ADDRESS = (0, 0)
 """The kernel's port, and no multicast group."""
-RECEIVE_SIZE = 1 << 16
+RECEIVE_BYTES = 1 << 16
 """Bytes of one read: the kernel fills at most 32 KiB (netlink_recvmsg, net/netlink/af_netlink.c)."""
-RECEIVE_LIMIT = 1 << 12
+MAX_READS = 1 << 12
 """Reads of one list; a longer one is given up. One of 300,000 connections is not: 79 of them fill 32 KiB."""
-ANSWER_TIMEOUT = 1.0
+ANSWER_TIMEOUT_SECONDS = 1.0
 """Seconds to wait for an answer; the kernel gives one before the request returns."""
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ class Netlink:
         self,
         protocol: int,
         open_socket: Callable[[int], socket.socket] | None = None,
-        reads: int = RECEIVE_LIMIT,
+        reads: int = MAX_READS,
     ) -> None:
         self._protocol = protocol
         self._open = open_socket or _socket
@@ -149,14 +149,14 @@ class Netlink:
     def _dump(self, type_: int, body: bytes, parse: Callable[[bytes, int], tuple[list[T], bool]]) -> list[T]:
         if self._socket is None:
             self._socket = self._open(self._protocol)
-            self._socket.settimeout(ANSWER_TIMEOUT)
+            self._socket.settimeout(ANSWER_TIMEOUT_SECONDS)
         self._sequence = (self._sequence + 1) & 0xFFFFFFFF
         header = HEADER.pack(HEADER.size + len(body), type_, NLM_F_REQUEST | NLM_F_DUMP, self._sequence, 0)
-        self._socket.sendto(header + body, KERNEL)
+        self._socket.sendto(header + body, KERNEL_ADDRESS)
         found: list[T] = []
         for _ in range(self._reads):
-            raw, _, flags, sender = self._socket.recvmsg(RECEIVE_SIZE)
-            if sender != KERNEL:
+            raw, _, flags, sender = self._socket.recvmsg(RECEIVE_BYTES)
+            if sender != KERNEL_ADDRESS:
                 continue  # root may write to anybody's socket
             if flags & socket.MSG_TRUNC:
                 raise FormatError("a netlink answer that is longer than the kernel makes one")

@@ -36,10 +36,10 @@ PF_KTHREAD = 0x00200000
 PF_WQ_WORKER = 0x00000020
 """Flag of a workqueue worker (include/linux/sched.h; since Linux 3.1)."""
 
-CPU_LIMIT = 1 << 14
+MAX_CPU_NUMBERS = 1 << 14
 """More CPUs than any kernel can have (NR_CPUS, arch/*/Kconfig: at most 8192)."""
 
-READ_LIMIT = 1 << 20
+MAX_READ_BYTES = 1 << 20
 """No file that the kernel writes for us is longer than this, in bytes; anything longer is not what we think it is."""
 
 
@@ -72,7 +72,7 @@ class Stat(NamedTuple):
         return bool(self.flags & PF_WQ_WORKER)
 
 
-def read_bytes(path: Path | str, limit: int = READ_LIMIT) -> bytes:
+def read_bytes(path: Path | str, limit: int = MAX_READ_BYTES) -> bytes:
     """Return at most `limit` bytes of the file `path`. Raises OSError where it can't be read."""
     with open(path, "rb", buffering=0) as file:
         chunks = []
@@ -195,7 +195,7 @@ def parse_cpu_list(raw: bytes) -> frozenset[int]:
         first, dash, last = part.partition(b"-")
         if not dash:
             last = first
-        if not all(number.isdigit() and len(number) <= 8 and int(number) < CPU_LIMIT for number in (first, last)):
+        if not all(number.isdigit() and len(number) <= 8 and int(number) < MAX_CPU_NUMBERS for number in (first, last)):
             raise FormatError(f"not a list of CPUs: {raw[:80]!r}")
         found.update(range(int(first), int(last) + 1))
     return frozenset(found)

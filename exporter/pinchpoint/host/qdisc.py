@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from pinchpoint.host.netlink import RECEIVE_LIMIT, Message, Netlink, attributes, parse_messages
+from pinchpoint.host.netlink import MAX_READS, Message, Netlink, attributes, parse_messages
 from pinchpoint.host.procfs import FormatError, decode
 
 __all__ = ["Qdisc", "QdiscReader", "backlogs", "parse_links", "parse_qdiscs"]
@@ -37,7 +37,7 @@ MULTIQUEUE = frozenset({"mq", "mqprio"})
 HOLDING = frozenset({"fq", "netem", "etf", "taprio"})
 """Kinds that hold packets back until their time has come (pacing, delay): a backlog there says nothing of the link."""
 QUEUELESS = frozenset({"noqueue", "ingress", "clsact"})
-FOREIGN_READS = 32
+MAX_FOREIGN_READS = 32
 """Answers of 32 KiB that a list of another namespace may have: more than 500 interfaces."""
 
 
@@ -128,7 +128,7 @@ class QdiscReader:
 
     def __init__(self, open_socket: Callable[[int], socket.socket] | None = None) -> None:
         # A stranger's namespace may have any number of interfaces.
-        self._netlink = Netlink(socket.NETLINK_ROUTE, open_socket, FOREIGN_READS if open_socket else RECEIVE_LIMIT)
+        self._netlink = Netlink(socket.NETLINK_ROUTE, open_socket, MAX_FOREIGN_READS if open_socket else MAX_READS)
 
     @staticmethod
     def sees(procfs: Path) -> bool:

@@ -19,15 +19,15 @@ from pathlib import Path
 
 __all__ = ["Rights", "list_in_root", "open_in_root", "read_piece"]
 
-LINK_LIMIT = 40
+MAX_SYMLINKS = 40
 """Symbolic links that are followed in one path, as in the kernel (MAXSYMLINKS, include/linux/namei.h)."""
-DEPTH_LIMIT = 256
+MAX_DEPTH = 256
 """Directories that are open at once on the way: a process may open 1024 files (ulimit -n)."""
-PATH_LIMIT = 4096
+MAX_PATH_CHARACTERS = 4096
 """Characters of a path, and of what a link puts in its place (PATH_MAX, include/uapi/linux/limits.h)."""
 PATH_ONLY = os.O_PATH | os.O_CLOEXEC
-READ = 0o4
-SEARCH = 0o1
+READ_RIGHT = 0o4
+SEARCH_RIGHT = 0o1
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +87,19 @@ def _found(root: Path, path: str, rights: Rights | None) -> Iterator[int]:
                     if part == "..":
                         break
                 continue
-            if rights is not None and not rights.grant(inside[-1], SEARCH):
+            if rights is not None and not rights.grant(inside[-1], SEARCH_RIGHT):
                 raise _error(errno.EACCES, path)
             inside.append(_entered(part, inside[-1], path))
             if stat.S_ISLNK(os.fstat(inside[-1]).st_mode):
                 links += 1
-                if links > LINK_LIMIT:
+                if links > MAX_SYMLINKS:
                     raise _error(errno.ELOOP, path)
                 # An empty path means the link itself (readlinkat(2)).
                 parts.extend(_parts(os.readlink("", dir_fd=inside[-1])))
                 os.close(inside.pop())
-            elif len(inside) > DEPTH_LIMIT:
+            elif len(inside) > MAX_DEPTH:
                 raise _error(errno.ENAMETOOLONG, path)
-        if rights is not None and not rights.grant(inside[-1], READ):
+        if rights is not None and not rights.grant(inside[-1], READ_RIGHT):
             raise _error(errno.EACCES, path)
         yield inside[-1]
     finally:
@@ -109,8 +109,8 @@ def _found(root: Path, path: str, rights: Rights | None) -> Iterator[int]:
 
 def _parts(path: str) -> list[str]:
     """Return the names of a path, the last one first; ``/`` stands for the root directory."""
-    if len(path) > PATH_LIMIT:
-        raise _error(errno.ENAMETOOLONG, path[:PATH_LIMIT])
+    if len(path) > MAX_PATH_CHARACTERS:
+        raise _error(errno.ENAMETOOLONG, path[:MAX_PATH_CHARACTERS])
     names = [name for name in path.split("/") if name not in ("", ".")]
     return [*reversed(names), *(["/"] if path.startswith("/") else [])]
 

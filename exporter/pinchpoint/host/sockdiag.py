@@ -18,7 +18,7 @@ __all__ = ["Connection", "parse_connections", "read_connections"]
 NETLINK_SOCK_DIAG = 4  # linux/netlink.h
 SOCK_DIAG_BY_FAMILY = 20  # linux/sock_diag.h
 INET_DIAG_INFO = 2  # linux/inet_diag.h
-ESTABLISHED = 1 << 1
+ESTABLISHED_MASK = 1 << 1
 """The state TCP_ESTABLISHED (include/net/tcp_states.h) in a mask of states."""
 
 REQUEST = struct.Struct("=4BI48x")
@@ -33,7 +33,7 @@ LAST_DATA_SENT, RTT, TOTAL_RETRANS = 9, 15, 23
 AT_MIN_RTT, AT_DATA_SEGS_OUT = 148, 156
 """Where tcpi_min_rtt and tcpi_data_segs_out begin, both since Linux 4.6 (commits cd9b266095f4 and a44d6eacdaf5)."""
 U32 = struct.Struct("=I")
-UNKNOWN = 0xFFFFFFFF
+UNKNOWN_RTT = 0xFFFFFFFF
 """tcpi_min_rtt while nothing was measured (tcp_init_sock, net/ipv4/tcp.c)."""
 MILLISECONDS_PER_SECOND = 1000
 MICROSECONDS_PER_SECOND = 1_000_000
@@ -89,7 +89,7 @@ def _connection(message: Message) -> Connection | None:
                 remote_port=socket.ntohs(remote_port),
                 inside=local == remote,
                 rtt=info[RTT] / MICROSECONDS_PER_SECOND or None,
-                min_rtt=min_rtt / MICROSECONDS_PER_SECOND if min_rtt and min_rtt != UNKNOWN else None,
+                min_rtt=min_rtt / MICROSECONDS_PER_SECOND if min_rtt and min_rtt != UNKNOWN_RTT else None,
                 since_sent=info[LAST_DATA_SENT] / MILLISECONDS_PER_SECOND,
                 sent=sent,
                 retransmits=info[TOTAL_RETRANS],
@@ -112,4 +112,4 @@ def read_connections() -> list[Connection]:
 
 
 def _request(family: int) -> bytes:
-    return REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), 0, ESTABLISHED)
+    return REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), 0, ESTABLISHED_MASK)

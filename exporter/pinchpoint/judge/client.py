@@ -11,10 +11,10 @@ from pinchpoint.diagnosis.verdict import Confidence, Kind, Limit, Verdict
 from pinchpoint.typedjson import decoder
 from pinchpoint.wire.fetch import Fetcher, FetchError
 
-__all__ = ["SCHEMA", "JudgeError", "ask", "parse_verdicts"]
+__all__ = ["ANSWER_SCHEMA", "JudgeError", "ask", "parse_verdicts"]
 
 PATH = "/api/v1/verdicts"
-SCHEMA = 1
+ANSWER_SCHEMA = 1
 """Version of the answer, as docs/judge.md describes it."""
 
 
@@ -86,8 +86,8 @@ def parse_verdicts(body: bytes) -> list[Judged]:
         document = DECODER.decode(body)
     except (ValueError, RecursionError) as error:
         raise JudgeError(f"no answer of a judge: {error}") from error
-    if document.schema != SCHEMA:
-        raise JudgeError(f"a judge of another version: its schema is {document.schema}, {SCHEMA} is known here")
+    if document.schema != ANSWER_SCHEMA:
+        raise JudgeError(f"a judge of another version: its schema is {document.schema}, {ANSWER_SCHEMA} is known here")
     return [Judged(run.benchmark, run.run, run.phase, _verdict(run), run.since) for run in document.runs]
 
 

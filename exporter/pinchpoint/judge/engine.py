@@ -20,15 +20,15 @@ from pinchpoint.model import Snapshot, Snapshots, time_of
 
 __all__ = ["Engine", "PhaseVerdict"]
 
-PHASES = 256
+MAX_PHASE_VERDICTS = 256
 """Verdicts on phases that have ended which are kept: the last ones."""
-OPEN = 256
+MAX_OPEN_PHASES = 256
 """Phases that are followed at once; a host that shows more of them than a benchmark has is not to be believed."""
-RUNS = 64
+MAX_JUDGED_RUNS = 64
 """Runs that are judged at once."""
-SETTLED = 15.0
+SETTINGS_INTERVAL_SECONDS = 15.0
 """Seconds between two looks at settings: exporters read most of them more rarely."""
-KEEP = 900.0
+KEEP_ENDED_SECONDS = 900.0
 """Seconds for which the verdict on a phase that has ended is kept, and what moments there were."""
 
 
@@ -63,8 +63,8 @@ class Engine:
 
     def __init__(self, elapsed: Callable[[], float], budget: float) -> None:
         """Begin; `elapsed` gives monotonic seconds; each step may spend `budget` of them on active runs."""
-        self.verdicts = RecentVerdicts(RUNS, budget, elapsed)
-        self.phases: deque[PhaseVerdict] = deque(maxlen=PHASES)
+        self.verdicts = RecentVerdicts(MAX_JUDGED_RUNS, budget, elapsed)
+        self.phases: deque[PhaseVerdict] = deque(maxlen=MAX_PHASE_VERDICTS)
         self.facts: dict[str, Facts] = {}
         """The settings of the hosts while each run that goes on did so."""
         self._recent: dict[str, Recent] = {}
@@ -94,9 +94,9 @@ class Engine:
 
     def _forget(self, now: float) -> None:
         """Forget what is of no phase that goes on, now and then: the service runs for months."""
-        if now - self._forgotten > KEEP:
+        if now - self._forgotten > KEEP_ENDED_SECONDS:
             self._forgotten = now
-            oldest = min([now, *(phase.window.start for phase in self._open.values())]) - KEEP
+            oldest = min([now, *(phase.window.start for phase in self._open.values())]) - KEEP_ENDED_SECONDS
             self._windows.forget(oldest)
             self._sightings.forget(oldest)
 
@@ -108,7 +108,7 @@ class Engine:
                 key = phase.benchmark, phase.run, phase.phase, phase.start or 0.0
                 if (known := self._open.get(key)) is not None:
                     known.seen = snapshot.time
-                elif len(self._open) < OPEN:
+                elif len(self._open) < MAX_OPEN_PHASES:
                     # By our clock: that of its host may be another.
                     start = snapshot.time - (_elapsed(snapshot, phase) or 0.0)
                     self._open[key] = _Open(self._windows.open(start), host, snapshot.time)
@@ -149,7 +149,7 @@ class Engine:
 
     def step(self, now: float) -> Sequence[Judged]:
         """Return what limits each run at `now`, in Unix seconds, the one with the most processes first."""
-        while self.phases and self.phases[0].end < now - KEEP:
+        while self.phases and self.phases[0].end < now - KEEP_ENDED_SECONDS:
             self.phases.popleft()
         found = self.verdicts.take(now, self._recent)
         self._settle(now, {one.run for one in found if one.run})
@@ -160,7 +160,7 @@ class Engine:
         if not runs:
             self.facts = {}
             return
-        if runs <= self.facts.keys() and 0 <= now - self._settled < SETTLED:
+        if runs <= self.facts.keys() and 0 <= now - self._settled < SETTINGS_INTERVAL_SECONDS:
             self.facts = {run: known for run, known in self.facts.items() if run in runs}
             return
         self._settled = now

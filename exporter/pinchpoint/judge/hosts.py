@@ -10,9 +10,9 @@ from pinchpoint.wire.sources import Source
 
 __all__ = ["Hosts"]
 
-SLOWEST = 30.0
+MAX_RETRY_INTERVAL_SECONDS = 30.0
 """Seconds between two questions to a source that gives no answers, at most."""
-PATIENCE = SLOWEST / 3
+MAX_ANSWER_OVERDUE_SECONDS = MAX_RETRY_INTERVAL_SECONDS / 3
 """Seconds for which a question may be under way beyond the interval."""
 
 
@@ -29,7 +29,7 @@ class Hosts:
         for name in self._pollers.keys() - sources.keys():
             self._pollers.pop(name).close()
         for name in sources.keys() - self._pollers.keys():
-            self._pollers[name] = Poller(sources[name](), self._interval, slowest=SLOWEST)
+            self._pollers[name] = Poller(sources[name](), self._interval, slowest=MAX_RETRY_INTERVAL_SECONDS)
 
     def collect(self) -> dict[str, Snapshot]:
         """Return the hosts that have answered since the last time, with their newest series."""
@@ -37,7 +37,7 @@ class Hosts:
 
     def problems(self) -> dict[str, Problem]:
         """Return why hosts or sources are not seen, by name."""
-        patience = self._interval + PATIENCE
+        patience = self._interval + MAX_ANSWER_OVERDUE_SECONDS
         return {name: why for poller in self._pollers.values() for name, why in poller.problems(patience).items()}
 
     def stop(self) -> None:

@@ -24,16 +24,16 @@ from pinchpoint.wire.poller import Problem
 
 __all__ = ["fact_points", "judge_points", "phase_points", "run_points"]
 
-BLAMED = 10
+MAX_EXPORTED_BLAMED = 10
 """Resources of a run that are exported: a cluster has hundreds that serve the OSDs."""
-LEAST = 0.001
+MIN_BLAME = 0.001
 """Blame under which a resource is left out."""
-LIMITS = 8
+MAX_EXPORTED_LIMITS = 8
 """Limits of one verdict that are exported: those of a cluster may be as many as its OSDs."""
-PROBLEMS = 50
-LONGEST = 128
+MAX_EXPORTED_PROBLEMS = 50
+MAX_LABEL_CHARACTERS = 128
 """Characters of a name or a reason that others chose."""
-FACTS = 512
+MAX_EXPORTED_FACTS = 512
 """Settings that are exported."""
 
 
@@ -52,13 +52,15 @@ def run_points(found: Sequence[Judged]) -> Iterator[Point]:
 
 def _limits(found: Verdict) -> list[tuple[str, str, str, str]]:
     kind = str(found.kind)
-    return [(kind, limit.resource, limit.owner, limit.host) for limit in found.limits[:LIMITS]] or [(kind, "", "", "")]
+    return [(kind, limit.resource, limit.owner, limit.host) for limit in found.limits[:MAX_EXPORTED_LIMITS]] or [
+        (kind, "", "", "")
+    ]
 
 
 def _blamed(found: Verdict) -> list[Limit]:
-    named = set(found.limits[:LIMITS])
-    others = [limit for limit in found.ranking[:BLAMED] if limit.blame >= LEAST and limit not in named]
-    return [*found.limits[:LIMITS], *others]
+    named = set(found.limits[:MAX_EXPORTED_LIMITS])
+    others = [limit for limit in found.ranking[:MAX_EXPORTED_BLAMED] if limit.blame >= MIN_BLAME and limit not in named]
+    return [*found.limits[:MAX_EXPORTED_LIMITS], *others]
 
 
 def phase_points(ended: Sequence[PhaseVerdict]) -> Iterator[Point]:
@@ -73,7 +75,7 @@ def fact_points(known: Mapping[str, Facts]) -> Iterator[Point]:
     """Yield on how many hosts each setting had each value, of each run."""
     for run, facts in sorted(known.items()):
         found = Counter((fact, value) for host in facts.values() for fact, values in host.items() for value in values)
-        for (fact, value), hosts in found.most_common(FACTS):
+        for (fact, value), hosts in found.most_common(MAX_EXPORTED_FACTS):
             yield RUN_FACT_HOSTS.point(hosts, run, fact, value)
 
 
@@ -81,5 +83,5 @@ def judge_points(seen: int, problems: Mapping[str, Problem]) -> Iterator[Point]:
     """Yield which hosts are seen."""
     yield JUDGE_HOSTS.point(seen, "up")
     yield JUDGE_HOSTS.point(len(problems), "down")
-    for source, problem in sorted(problems.items())[:PROBLEMS]:
-        yield JUDGE_PROBLEM_INFO.point(1, source[:LONGEST], problem.reason[:LONGEST])
+    for source, problem in sorted(problems.items())[:MAX_EXPORTED_PROBLEMS]:
+        yield JUDGE_PROBLEM_INFO.point(1, source[:MAX_LABEL_CHARACTERS], problem.reason[:MAX_LABEL_CHARACTERS])

@@ -15,7 +15,7 @@ from typing import Any
 from pinchpoint import __version__
 from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.recent import Judged
-from pinchpoint.judge.client import SCHEMA
+from pinchpoint.judge.client import ANSWER_SCHEMA
 from pinchpoint.judge.engine import Engine, PhaseVerdict
 from pinchpoint.judge.hosts import Hosts
 from pinchpoint.judge.points import fact_points, judge_points, phase_points, run_points
@@ -31,18 +31,18 @@ from pinchpoint.metrics import (
     JUDGE_ROUNDS,
     JUDGE_RUNS,
 )
-from pinchpoint.model import STALE, Point
+from pinchpoint.model import STALE_SECONDS, Point
 from pinchpoint.report.document import verdict_json
 from pinchpoint.wire.poller import Problem
-from pinchpoint.wire.sources import RECENT, PrometheusSource, Source, TargetSource
+from pinchpoint.wire.sources import LOST_AFTER_SECONDS, PrometheusSource, Source, TargetSource
 
 __all__ = ["Judgement", "Service"]
 
-BUDGET = 0.5
+JUDGING_BUDGET_SECONDS = 0.5
 """Seconds of a round that may be spent on judging: who asks for the answers needs the interpreter too."""
-REREAD = 5.0
+REREAD_INTERVAL_SECONDS = 5.0
 """Seconds after which files of targets are looked at again."""
-PAGE = resource.getpagesize()
+PAGE_BYTES = resource.getpagesize()
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Judgement:
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data, as docs/judge.md describes it."""
         return {
-            "schema": SCHEMA,
+            "schema": ANSWER_SCHEMA,
             "version": __version__,
             "time": self.time,
             "hosts": [{"host": host, "seen": seen} for host, seen in sorted(self.hosts.items())],
@@ -114,7 +114,7 @@ class Judgement:
             yield JUDGE_DATA_AGE_SECONDS.point(max(0.0, self.time - max(self.hosts.values())))
 
 
-COLLECTED = (200_000, 20, 20)
+GC_THRESHOLDS = (200_000, 20, 20)
 """Python's thresholds of garbage collection. Snapshots have no cycles and a million objects, which the usual ones look
 through several times a round: a third of the time that judging 100 hosts takes."""
 
@@ -137,7 +137,7 @@ class Service:
         self._interval = interval
         self._wall = wall
         self._hosts = Hosts(interval)
-        self._engine = Engine(time.monotonic, BUDGET)
+        self._engine = Engine(time.monotonic, JUDGING_BUDGET_SECONDS)
         self._seen: dict[str, float] = {}
         self._came: dict[str, float] = {}
         """When each host answered last, in monotonic seconds."""
@@ -151,18 +151,18 @@ class Service:
 
     def run(self) -> None:
         """Judge until `stop`."""
-        gc.set_threshold(*COLLECTED)
+        gc.set_threshold(*GC_THRESHOLDS)
         due = reread = time.monotonic()
         while not self._stop.is_set():
             now = time.monotonic()
             if now >= reread:
                 self._hosts.set(self._sources())
-                reread = now + REREAD
+                reread = now + REREAD_INTERVAL_SECONDS
             try:
                 self.round()
             except Exception:  # one host's nonsense must not silence the judge on all others
                 log.exception("a round failed; the next one begins anew")
-                self._engine = Engine(time.monotonic, BUDGET)
+                self._engine = Engine(time.monotonic, JUDGING_BUDGET_SECONDS)
             due = max(due + self._interval, time.monotonic())
             self._stop.wait(due - time.monotonic())
         self._hosts.stop()
@@ -178,10 +178,10 @@ class Service:
         moment = {
             host: snapshot
             for host, snapshot in collected.items()
-            if not 0 <= self._seen.get(host, 0.0) - snapshot.time < RECENT
+            if not 0 <= self._seen.get(host, 0.0) - snapshot.time < LOST_AFTER_SECONDS
         }
         self._seen.update((host, snapshot.time) for host, snapshot in moment.items())
-        lost = STALE + self._interval
+        lost = STALE_SECONDS + self._interval
         for host in [host for host, came in self._came.items() if host in problems or began - came > lost]:
             del self._seen[host], self._came[host]
             self._engine.lose(host)
@@ -218,7 +218,7 @@ class Service:
         yield from self.said.points()
         yield JUDGE_CPU_SECONDS.point(time.process_time())
         with open("/proc/self/statm", "rb") as file:
-            yield JUDGE_RESIDENT_MEMORY_BYTES.point(int(file.read().split()[1]) * PAGE)
+            yield JUDGE_RESIDENT_MEMORY_BYTES.point(int(file.read().split()[1]) * PAGE_BYTES)
         yield JUDGE_INTERVAL_SECONDS.point(self._interval)
         yield JUDGE_BUILD_INFO.point(1, __version__)
 

@@ -20,9 +20,9 @@ __all__ = ["Target", "TargetFiles", "TargetsError", "parse_targets"]
 
 log = logging.getLogger(__name__)
 
-SIZE_LIMIT = 1 << 20
+MAX_TARGETS_FILE_BYTES = 1 << 20
 """Longest file in bytes: 10,000 targets have 0.3 MB."""
-COUNT_LIMIT = 10_000
+MAX_TARGETS = 10_000
 """Targets of one file."""
 
 
@@ -56,8 +56,8 @@ def parse_targets(text: str, origin: str) -> list[Target]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise TargetsError(f"{origin}: not YAML: {error}") from error
     found = [target for group in groups for target in _targets(group)]
-    if len(found) > COUNT_LIMIT:
-        raise TargetsError(f"{origin}: has {len(found)} targets, {COUNT_LIMIT} are the most")
+    if len(found) > MAX_TARGETS:
+        raise TargetsError(f"{origin}: has {len(found)} targets, {MAX_TARGETS} are the most")
     return found
 
 
@@ -99,7 +99,7 @@ class TargetFiles:
         state = status.st_mtime_ns, status.st_size, status.st_ino
         if name in self._files and self._files[name][0] == state and name not in self.problems:
             return
-        if status.st_size > SIZE_LIMIT:
-            raise TargetsError(f"{name}: has {status.st_size} bytes, {SIZE_LIMIT} are the most")
-        text = Path(name).read_bytes()[: SIZE_LIMIT + 1].decode("utf-8", "replace")
+        if status.st_size > MAX_TARGETS_FILE_BYTES:
+            raise TargetsError(f"{name}: has {status.st_size} bytes, {MAX_TARGETS_FILE_BYTES} are the most")
+        text = Path(name).read_bytes()[: MAX_TARGETS_FILE_BYTES + 1].decode("utf-8", "replace")
         self._files[name] = state, parse_targets(text, name)

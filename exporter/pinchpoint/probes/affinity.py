@@ -20,11 +20,11 @@ from pinchpoint.threads.processes import Process
 
 __all__ = ["Affinity"]
 
-LOOK_INTERVAL = 5.0
+AFFINITY_LOOK_INTERVAL_SECONDS = 5.0
 """Seconds between two looks at who may run where; a new process is looked at at once."""
-THREADS = 256
+MAX_THREADS_PER_LOOK = 256
 """Threads that are read at one look, each about 15 us: the processes whose threads were read longest ago come first."""
-KEEP = 900.0
+KEEP_ENDED_SECONDS = 900.0
 """Seconds for which an owner is shown after it was last held to a set, so that a scrape still sees it."""
 
 Set = frozenset[int]
@@ -86,7 +86,7 @@ class Affinity(Probe):
 
     def _look(self, now: float) -> bool:
         """Read where new processes, and from time to time all, may run; return whether that may have changed."""
-        due = now - self._looked >= LOOK_INTERVAL
+        due = now - self._looked >= AFFINITY_LOOK_INTERVAL_SECONDS
         processes = self._processes(now)
         changed = due
         for key in self._held.keys() - processes.keys():
@@ -115,7 +115,7 @@ class Affinity(Probe):
         }
 
     def _read_threads(self, now: float) -> None:
-        left = THREADS
+        left = MAX_THREADS_PER_LOOK
         for (pid, _), held in sorted(self._held.items(), key=lambda item: item[1].read):
             if left <= 0:
                 break
@@ -157,7 +157,7 @@ class Affinity(Probe):
             means = [sum(share) / len(share) for share in shares if share]
             if means:
                 owner.resource.add(elapsed, elapsed * max(means))
-        for name in [name for name, owner in self._owners.items() if now - owner.seen > KEEP]:
+        for name in [name for name, owner in self._owners.items() if now - owner.seen > KEEP_ENDED_SECONDS]:
             del self._owners[name]
 
     def points(self) -> Iterator[Point]:

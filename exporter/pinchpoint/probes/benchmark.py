@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pinchpoint.benchmarks.detector import Detector, Followed, merged
-from pinchpoint.benchmarks.events import OVER, State
-from pinchpoint.benchmarks.markers import KEEP_ENDED, RUN_LIMIT
+from pinchpoint.benchmarks.events import FINAL_STATES, State
+from pinchpoint.benchmarks.markers import KEEP_ENDED_SECONDS, MAX_EXPORTED_RUNS
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.workloads import Leader, Workload
 from pinchpoint.host.exitstatus import ExitWatch, own_pids
@@ -45,18 +45,18 @@ PHASE = (*RUN, "phase")
 RESULT = (*PHASE, "operation", "unit")
 
 
-PHASE_LIMIT = 64
+MAX_EXPORTED_PHASES = 64
 """Phases of one run that are exported: the newest ones."""
-RESULT_LIMIT = 32
+MAX_EXPORTED_RESULTS = 32
 """Results of one phase that are exported."""
-LABEL_LIMIT = 255
+MAX_LABEL_BYTES = 255
 """Bytes of a name that are exported."""
-NAME_LIMIT = 240
+MAX_GIVEN_NAMES = 240
 """Names of runs that are given in an hour: each begins some twenty series, and anybody may start processes."""
-NAME_INTERVAL = 3600.0
-NAMED_ANYHOW = 60.0
+NAME_INTERVAL_SECONDS = 3600.0
+NAMED_ANYHOW_SECONDS = 60.0
 """Seconds from which on a run gets a name however many there were."""
-EVERYDAY_AGE = 5.0
+EVERYDAY_AGE_SECONDS = 5.0
 """Seconds from which on a program that also runs every day (ping, dd) is shown as a benchmark."""
 
 
@@ -103,11 +103,11 @@ class BenchmarkProbe(Probe):
         """Read the run directory, and look at the benchmarks among the processes."""
         wall = self._wall()
         self._detector.look(Tree(self.host.procfs, self._processes(now)), now, wall)
-        self._detector.forget(wall - KEEP_ENDED)
+        self._detector.forget(wall - KEEP_ENDED_SECONDS)
         runs = [*self._marked(wall), *self._found(now, wall)]
         # A long run is not to be forgotten for short ones that came and went beside it, nor for a few pings.
-        runs.sort(key=lambda run: (run.state in OVER, run.benchmark in self._everyday, -(run.end or run.start)))
-        self._runs = runs[:RUN_LIMIT]
+        runs.sort(key=lambda run: (run.state in FINAL_STATES, run.benchmark in self._everyday, -(run.end or run.start)))
+        self._runs = runs[:MAX_EXPORTED_RUNS]
 
     def _processes(self, now: float) -> Mapping[int, Stat]:
         """Return all processes but those of marked runs; those of benchmarks as they are just now."""
@@ -146,15 +146,18 @@ class BenchmarkProbe(Probe):
             yield marker
 
     def _found(self, now: float, wall: float) -> Iterator[RunState]:
-        while self._named and now - self._named[0] > NAME_INTERVAL:
+        while self._named and now - self._named[0] > NAME_INTERVAL_SECONDS:
             self._named.popleft()
         names: dict[int, str] = {}
         for followed in self._detector.followed:
-            if followed.kind.everyday and (followed.ended or wall) - followed.began < EVERYDAY_AGE:
+            if followed.kind.everyday and (followed.ended or wall) - followed.began < EVERYDAY_AGE_SECONDS:
                 continue
             name = self._names.get(id(followed))
             if name is None:
-                if len(self._named) >= NAME_LIMIT and (followed.ended or wall) - followed.began < NAMED_ANYHOW:
+                if (
+                    len(self._named) >= MAX_GIVEN_NAMES
+                    and (followed.ended or wall) - followed.began < NAMED_ANYHOW_SECONDS
+                ):
                     continue
                 name = self._names[id(followed)] = self._name(followed)
                 self._named.append(now)
@@ -199,11 +202,11 @@ def run_points(run: RunState, wall: float) -> Iterator[Point]:
         yield RUN_VALID.point(float(valid), *labels)
     if run.total is not None:
         yield RUN_PHASES.point(run.total, *labels)
-    for what in run.blind[:RESULT_LIMIT]:
+    for what in run.blind[:MAX_EXPORTED_RESULTS]:
         yield RUN_BLIND_INFO.point(1, *labels, _label(what))
     yield from _figures(RUN_SCORE, labels, run.scores)
     phases = {_label(phase.name): phase for phase in run.phases}
-    for name, phase in list(phases.items())[-PHASE_LIMIT:]:
+    for name, phase in list(phases.items())[-MAX_EXPORTED_PHASES:]:
         yield from _phase(phase, (_label(phase.benchmark or run.benchmark), _label(run.run), name), wall)
 
 
@@ -234,10 +237,10 @@ def _phase(phase: PhaseMark, labels: tuple[str, ...], wall: float) -> Iterator[P
 
 def _figures(metric: Metric, labels: tuple[str, ...], results: Iterable[Result]) -> Iterator[Point]:
     found = {(_label(result.operation), _label(result.unit)): result.value for result in results}
-    for figure, value in list(found.items())[:RESULT_LIMIT]:
+    for figure, value in list(found.items())[:MAX_EXPORTED_RESULTS]:
         yield metric.point(value, *labels, *figure)
 
 
 def _label(text: str) -> str:
     """Return what a marker or a benchmark says in the form of a label: anybody may have written it."""
-    return decode(text.encode("utf-8", "replace")[:LABEL_LIMIT])
+    return decode(text.encode("utf-8", "replace")[:MAX_LABEL_BYTES])

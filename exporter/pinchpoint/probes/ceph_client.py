@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 
 from pinchpoint.ceph import clients
 from pinchpoint.ceph.asok import Question
-from pinchpoint.ceph.clients import GAP, ClientReading, Clients, Instance, Integral, Series
+from pinchpoint.ceph.clients import MAX_ANSWER_GAP_SECONDS, ClientReading, Clients, Instance, Integral, Series
 from pinchpoint.ceph.follower import FSID, UNSEEN, DaemonReader, Followers
 from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.ceph.sockets import is_ceph_client
@@ -37,7 +37,7 @@ CLASSES = CEPH_CLIENTS | {BENCHMARK}
 GONE = frozenset({"foreign", "missing", "refused"})
 """Problems of sockets that are not, or no longer, the process' own: a child inherits those of its parent."""
 
-UNDERFLOW = 1 << 63
+FIRST_NEGATIVE_GAUGE = 1 << 63
 """From here on a gauge of Ceph is a negative number: msgr_active_connections is 2^64 - 1 in one of our dumps."""
 
 OPERATIONS = {
@@ -65,7 +65,7 @@ def requests_in_flight(dump: PerfDump) -> float | None:
     """Return the requests in flight to OSDs, None where the process does not say."""
     found = [dump.value(name, "op_active") for name in _loggers(dump, "objecter")]
     known = [value for value in found if value is not None]
-    return sum(value for value in known if value < UNDERFLOW) if known else None
+    return sum(value for value in known if value < FIRST_NEGATIVE_GAUGE) if known else None
 
 
 def counters(dump: PerfDump) -> Iterator[tuple[Series, float]]:
@@ -115,7 +115,7 @@ class ClientReader(DaemonReader):
             if (metric, target) == (CEPH_CLIENT_INFLIGHT_SECONDS, "mds")
         ]
         if waited:
-            if self._last is not None and 0 < now - self._last[0] <= GAP:
+            if self._last is not None and 0 < now - self._last[0] <= MAX_ANSWER_GAP_SECONDS:
                 inflight["mds"] = max(0.0, sum(waited) - self._last[1]) / (now - self._last[0])
             self._last = now, sum(waited)
         self.reading = ClientReading(inflight, found)

@@ -46,9 +46,9 @@ BDI = re.compile(r"ceph-\d{1,10}")
 RBD = "krbd"
 """All RBD devices of the kernel together; "rbd" is the command of that name."""
 MORE = "ceph-more"
-LIMIT = 64
+MAX_LABELLED_CLIENTS = 64
 """Clients that have a label of their own."""
-HEAD_SIZE = 4096
+HEAD_BYTES = 4096
 """Bytes of osdc that are read: the first line says it all."""
 MICROSECONDS_PER_SECOND = 1_000_000
 
@@ -160,7 +160,7 @@ class _ClientDirectory:
 
     def read(self, now: float) -> ClientReading:
         """Return what the client says. Raises OSError where it is gone or may not be read, FormatError."""
-        inflight = {"osd": float(parse_osdc(read_bytes(self.path / "osdc", HEAD_SIZE)))}
+        inflight = {"osd": float(parse_osdc(read_bytes(self.path / "osdc", HEAD_BYTES)))}
         if (raw := self._optional("mdsc")) is not None:
             inflight["mds"] = float(parse_mdsc(raw))
         counters: dict[Series, float] = {}
@@ -284,10 +284,10 @@ class CephKernel(Probe):
                 yield f"{cluster}.{client}"
 
     def _label(self, device: str) -> str:
-        """Return the label of a mount: `LIMIT` of them have the name of their backing device."""
+        """Return the label of a mount: `MAX_LABELLED_CLIENTS` of them have the name of their backing device."""
         if device not in self._labels:
             own = sum(label != MORE for label in self._labels.values())
-            self._labels[device] = device if own < LIMIT else MORE
+            self._labels[device] = device if own < MAX_LABELLED_CLIENTS else MORE
         return self._labels[device]
 
 

@@ -44,14 +44,14 @@ from pinchpoint.resources import Resource
 __all__ = ["Cgroups"]
 
 
-LOOK_INTERVAL = 5.0
+CGROUP_LOOK_INTERVAL_SECONDS = 5.0
 """Seconds between two looks at where processes are and at what is limited; a new process is looked at at once."""
-FEW, FEW_INTERVAL = 64, 1.0
+MAX_FEW_PROCESSES, FEW_INTERVAL_SECONDS = 64, 1.0
 """The same where there are only so many processes, which take a millisecond to look at."""
-KEEP = 900.0
+KEEP_ENDED_SECONDS = 900.0
 """Seconds for which an owner is shown after its last process with a quota has gone, so that a scrape still sees it."""
 WHOLE = PurePosixPath("/")
-IO_LIMITS = 256
+MAX_IO_LIMITS = 256
 """Limits of block I/O that are shown at most."""
 
 NOTHING = Throttling(0, 0, 0.0)
@@ -177,7 +177,9 @@ class Cgroups(Probe):
 
     def sample(self, now: float) -> None:
         """Read the use of every limit above a process of interest. Raises NotPresent without cgroups."""
-        look = now - self._looked >= (FEW_INTERVAL if len(self._placed) <= FEW else LOOK_INTERVAL)
+        look = now - self._looked >= (
+            FEW_INTERVAL_SECONDS if len(self._placed) <= MAX_FEW_PROCESSES else CGROUP_LOOK_INTERVAL_SECONDS
+        )
         if look:
             self._looked = now
             self._hierarchies = find_hierarchies(self.host.procfs, self.host.sysfs, self.host.rootfs)
@@ -250,7 +252,7 @@ class Cgroups(Probe):
                 shown[label] = min(value, shown.get(label, value))
         self._io_shown = {
             (owner, block_device_name(self.host.sysfs, device), LIMIT_NAMES[key]): value
-            for (owner, device, key), value in sorted(shown.items())[:IO_LIMITS]
+            for (owner, device, key), value in sorted(shown.items())[:MAX_IO_LIMITS]
         }
         used = set().union(*self._quotas.values())
         self._groups = {directory: group for directory, group in self._groups.items() if directory in used}
@@ -273,7 +275,7 @@ class Cgroups(Probe):
             owner.seconds += worst.new.seconds
             if worst.new.periods:
                 owner.resource.add(elapsed, elapsed * worst.share)
-        for name in [name for name, owner in self._owners.items() if now - owner.seen > KEEP]:
+        for name in [name for name, owner in self._owners.items() if now - owner.seen > KEEP_ENDED_SECONDS]:
             del self._owners[name]
 
     def _charge_io(self, now: float) -> None:
@@ -289,7 +291,7 @@ class Cgroups(Probe):
                 busy = max(self._io_groups[directory].share(found, elapsed) for directory, found in limits)
                 owner.resource.add(elapsed, elapsed * busy)
             owner.seen = now
-        for name in [name for name, owner in self._io_owners.items() if now - owner.seen > KEEP]:
+        for name in [name for name, owner in self._io_owners.items() if now - owner.seen > KEEP_ENDED_SECONDS]:
             del self._io_owners[name]
 
     def _resource(self, name: str, owner: str) -> Resource:

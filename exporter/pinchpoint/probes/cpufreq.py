@@ -26,7 +26,7 @@ from pinchpoint.probes.base import Host, NotPresent, Probe
 
 __all__ = ["CpuFreq"]
 
-FULL_SHARE = 0.8
+FULL_BUSY_SHARE = 0.8
 """Busy share from which a CPU counts as full in `CLOCK`."""
 HERTZ_PER_KILOHERTZ = 1000
 PERCENT = 100
@@ -114,7 +114,7 @@ class CpuFreq(Probe):
             ratio = clock.current / clock.maximum
             weights += busy
             weighted += busy * ratio
-            if total > 0 and busy >= FULL_SHARE * total:
+            if total > 0 and busy >= FULL_BUSY_SHARE * total:
                 full.append(ratio)
         if weights:
             yield "busy", weighted / weights

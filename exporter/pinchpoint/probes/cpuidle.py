@@ -23,12 +23,12 @@ from pinchpoint.threads.task_source import KeptFile
 
 __all__ = ["CpuIdle"]
 
-LOOK_INTERVAL = 10.0
+CPU_LOOK_INTERVAL_SECONDS = 10.0
 """Seconds between two looks at which CPUs there are and what is switched off."""
 MICROSECONDS_PER_SECOND = 1_000_000
-SIZE = 32
+MAX_NUMBER_BYTES = 32
 """Bytes that are enough of a number."""
-NAME_LIMIT = 32
+MAX_STATE_NAME_CHARACTERS = 32
 """Longest name of a state (the kernel's own limit is 16: CPUIDLE_NAME_LEN, include/linux/cpuidle.h)."""
 
 
@@ -56,11 +56,11 @@ class _State:
         self.disabled = bool(read_int(self._path / "disable"))
         if self._files is None:
             try:
-                usage = KeptFile(f"{self._path}/usage", SIZE)
+                usage = KeptFile(f"{self._path}/usage", MAX_NUMBER_BYTES)
             except OSError:
                 return
             try:
-                self._files = usage, KeptFile(f"{self._path}/time", SIZE)
+                self._files = usage, KeptFile(f"{self._path}/time", MAX_NUMBER_BYTES)
             except OSError:
                 usage.close()
 
@@ -113,7 +113,7 @@ class CpuIdle(Probe):
 
     def sample(self, now: float) -> None:
         """Read every state of every CPU that is online. Raises NotPresent where no CPU has idle states."""
-        if self._looked is None or now - self._looked >= LOOK_INTERVAL:
+        if self._looked is None or now - self._looked >= CPU_LOOK_INTERVAL_SECONDS:
             self._look()
             self._looked = now
         if not self._cpus:
@@ -135,7 +135,7 @@ class CpuIdle(Probe):
                 known.look()
 
     def _name(self, path: Path, states: dict[str, _State]) -> str:
-        name = (read_text(path / "name") or path.name)[:NAME_LIMIT]
+        name = (read_text(path / "name") or path.name)[:MAX_STATE_NAME_CHARACTERS]
         taken = {state.name for state in states.values()}
         return f"{name} ({path.name})" if name in taken else name
 

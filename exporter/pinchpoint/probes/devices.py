@@ -37,27 +37,27 @@ __all__ = [
     "parse_link",
 ]
 
-DISK_WINDOW = 0.5
+DISK_WINDOW_SECONDS = 0.5
 """Seconds over which a disk is judged: io_ticks moves in jiffies, and on some kernels only when an I/O ends."""
 FULL_QUEUE = 1.5
 """Mean I/Os in a disk from which on a busy one counts as full: a busy disk without a queue limits nothing."""
-LINK_WINDOW = 1.0
+LINK_WINDOW_SECONDS = 1.0
 """Seconds over which a link is judged: some cards hand their counters over once a second (BNXT_DEF_STATS_COAL_TICKS,
 drivers/net/ethernet/broadcom/bnxt/bnxt.h)."""
-CARRY = 1.0
+MAX_CARRY_SECONDS = 1.0
 """Seconds of busy time that a counter may show late, all at once; more is not believed."""
-LOOK_INTERVAL = 10.0
+LINK_LOOK_INTERVAL_SECONDS = 10.0
 """Seconds between two looks at which links there are, and how fast."""
-FRESH = 1.0
+FRESH_QUEUE_SECONDS = 1.0
 """Seconds for which what was seen of queues counts."""
-OWNER_LIMIT = 64
+MAX_DEVICE_OWNERS = 64
 """Disks, and links, that are told apart; the rest are one owner, "more", as busy as the busiest of them."""
 MORE = "more"
-WRAP = 1 << 32
+COUNTER_WRAP = 1 << 32
 """The millisecond counters of diskstats are 32 bits wide: a queue of 100 wraps the weighted time in 12 hours."""
 MILLISECONDS_PER_SECOND = 1000
 BITS_PER_MEGABIT = 1_000_000
-CHUNK = 1 << 16
+CHUNK_BYTES = 1 << 16
 IFF_UP = 0x1  # linux/if.h
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class _DeviceFile(Generic[T]):
         if self._fd < 0:
             self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         raw = b""
-        while chunk := os.pread(self._fd, CHUNK, len(raw)):
+        while chunk := os.pread(self._fd, CHUNK_BYTES, len(raw)):
             raw += chunk
         parsed: dict[bytes, T] = {}
         for line in raw.splitlines():
@@ -218,7 +218,7 @@ class Lookout:
         """Look, and wait for it."""
         links = self.seen.links
         if now >= self._next_links:
-            self._next_links = now + LOOK_INTERVAL
+            self._next_links = now + LINK_LOOK_INTERVAL_SECONDS
             links = find_links(self._sysfs)
         self.seen = Seen(now, links, None if self._queues is None else self._queues.read())
 
@@ -298,7 +298,7 @@ class _Device:
         What is more than the time that has passed is of the time before, and is added to the samples that follow: so
         no interval is busier than it is long, and nothing is lost.
         """
-        self._owed = min(self._owed + shown, elapsed + CARRY)
+        self._owed = min(self._owed + shown, elapsed + MAX_CARRY_SECONDS)
         busy = min(self._owed, elapsed)
         self._owed -= busy
         return busy
@@ -326,7 +326,7 @@ class _Kind:
         if name in self.resources:
             return
         owners = self.resources.keys() - {MORE}
-        if len(owners) >= OWNER_LIMIT:
+        if len(owners) >= MAX_DEVICE_OWNERS:
             gone = next(iter(owners - self.devices.keys()), None)
             if gone is None:
                 return
@@ -407,19 +407,19 @@ class Devices(Probe):
     def _sample_disks(self, now: float, elapsed: float, found: list[Disk]) -> None:
         if now >= self._whole_until:
             self._whole.clear()
-            self._whole_until = now + LOOK_INTERVAL
+            self._whole_until = now + LINK_LOOK_INTERVAL_SECONDS
         disks = {disk.name: disk for disk in found if self._is_whole(disk.name)}
         active = [disk for disk in disks.values() if disk.ios or disk.io_ticks or disk.in_flight]
         kind = self._disks
         kind.forget(disks)
         new = [disk for disk in active if disk.name not in kind.devices]
         for disk in sorted(new, key=lambda disk: -disk.ios):
-            kind.follow(disk.name, _Device(DISK_WINDOW))
+            kind.follow(disk.name, _Device(DISK_WINDOW_SECONDS))
         for disk in active if elapsed > 0 else ():
             device, before = kind.devices[disk.name], self._last_disks.get(disk.name)
             if before is None or disk.ios < before.ios:
                 before = disk  # it is new, or another one under the same name
-            ticks, weighted = ((new - old) % WRAP for new, old in zip(disk[3:], before[3:], strict=True))
+            ticks, weighted = ((new - old) % COUNTER_WRAP for new, old in zip(disk[3:], before[3:], strict=True))
             busy = device.spread(elapsed, ticks / MILLISECONDS_PER_SECOND)
             filled = device.window.add(elapsed, busy, weighted / MILLISECONDS_PER_SECOND, disk.ios - before.ios)
             full = filled and _disk_is_full(*device.window.sums, disk.in_flight, kind.threshold)
@@ -438,7 +438,7 @@ class Devices(Probe):
 
     def _sample_links(self, now: float, elapsed: float, found: list[LinkCounts]) -> None:
         seen = self._lookout.seen
-        waiting = (seen.waiting if now - seen.time <= FRESH else None) or {}
+        waiting = (seen.waiting if now - seen.time <= FRESH_QUEUE_SECONDS else None) or {}
         links = {counts.name: counts for counts in found if counts.name in seen.links}
         kind = self._links
         kind.forget(links)
@@ -447,7 +447,7 @@ class Devices(Probe):
             link = seen.links[counts.name]
             # Without a speed and without a queue nothing can be said, and a constant 0 would say "never busy".
             if link.speed is not None or link.ifindex in waiting:
-                kind.follow(counts.name, _Device(LINK_WINDOW))
+                kind.follow(counts.name, _Device(LINK_WINDOW_SECONDS))
         for counts in links.values() if elapsed > 0 else ():
             device, before = kind.devices.get(counts.name), self._last_links.get(counts.name)
             if device is None:

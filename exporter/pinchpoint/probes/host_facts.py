@@ -33,14 +33,14 @@ __all__ = [
 
 Network = IPv4Network | IPv6Network
 
-VALUE_LIMIT = 128
+MAX_VALUE_CHARACTERS = 128
 """Longest value, in characters; a longer one is cut and ends in three dots."""
-HEAD_SIZE = 4096
+HEAD_BYTES = 4096
 """Bytes of cpuinfo and meminfo that are read: what is wanted stands at the beginning."""
 KIB_PER_GIB = 1 << 20
-NETWORKS = 16
+MAX_NETWORKS = 16
 """Networks of a host that are told."""
-STACKED = 4
+MAX_STACKED_INTERFACES = 4
 """Interfaces that may lie on each other: a bridge on a VLAN on a bond on hardware."""
 RTF_UP, RTF_GATEWAY, RTF_REJECT = 0x1, 0x2, 0x200
 """Flags of a route (include/uapi/linux/route.h)."""
@@ -239,7 +239,7 @@ class HostFacts(Probe):
         facts: dict[str, str] = {}
         for fact, value in self._read():
             if value:
-                facts[fact] = value if len(value) <= VALUE_LIMIT else f"{value[: VALUE_LIMIT - 3]}..."
+                facts[fact] = value if len(value) <= MAX_VALUE_CHARACTERS else f"{value[: MAX_VALUE_CHARACTERS - 3]}..."
         if not facts:
             raise NotPresent(f"no facts in {self.host.procfs} and {self.host.sysfs}")
         self._facts = facts
@@ -328,7 +328,7 @@ class HostFacts(Probe):
                 mtu = read_int(net / name / "mtu")
                 if mtu is not None and _is_hardware(net, name):
                     mtus.setdefault(network, set()).add(mtu)
-        for network in islice(sorted(mtus, key=str), NETWORKS):
+        for network in islice(sorted(mtus, key=str), MAX_NETWORKS):
             yield f"network:{network}", ",".join(map(str, sorted(mtus[network])))
 
     def _table(
@@ -364,7 +364,7 @@ def _lower(interface: Path) -> list[str]:
     return sorted(path.name.removeprefix("lower_") for path in interface.glob("lower_*"))
 
 
-def _is_hardware(net: Path, name: str, depth: int = STACKED) -> bool:
+def _is_hardware(net: Path, name: str, depth: int = MAX_STACKED_INTERFACES) -> bool:
     """Return whether an interface is a device, or lies on one."""
     if (net / name / "device").exists():
         return True
@@ -374,7 +374,7 @@ def _is_hardware(net: Path, name: str, depth: int = STACKED) -> bool:
 def _find(pattern: bytes, path: Path) -> str | None:
     """Return what the group of `pattern` matches in the beginning of a file; None where nothing does."""
     try:
-        found = re.search(pattern, read_bytes(path, HEAD_SIZE), re.MULTILINE)
+        found = re.search(pattern, read_bytes(path, HEAD_BYTES), re.MULTILINE)
     except OSError:
         return None
     return decode(found[1]) if found else None

@@ -24,7 +24,7 @@ SOURCES = (AUTO, TracedSource.name, CommSource.name)
 """What may be asked for: the best that works, or one of them, the best first."""
 NO_BDI = "unknown"
 """Owner of writeback that was charged before its worker ever named a backing device."""
-WORKERS = 4096
+MAX_REMEMBERED_WORKERS = 4096
 """Workers whose last work is remembered."""
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class Kworkers(Probe):
         if role.owner is None:
             return self._table.use(role, "host")
         if groups and groups[0]:
-            if len(self._bdi) >= WORKERS:
+            if len(self._bdi) >= MAX_REMEMBERED_WORKERS:
                 self._bdi.clear()
             self._bdi[worker] = block_device_name(self.host.sysfs, groups[0])
         return self._table.use(role, self._bdi.get(worker, NO_BDI))

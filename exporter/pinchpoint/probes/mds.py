@@ -119,9 +119,9 @@ OPTIONS = asked((CACHE_OPTION, HEALTH_OPTION, SEGMENTS_OPTION, WARN_OPTION), eve
     )
 )
 
-FULL = 0.9
+FULL_CACHE_SHARE = 0.9
 """Share of its limit from which the cache counts as full; the MDS trims from 0.95 on (mds_cache_reservation)."""
-GAP = 5.0
+MAX_ANSWER_GAP_SECONDS = 5.0
 """Seconds between two looks from which nothing is said of the time between them."""
 
 
@@ -226,9 +226,11 @@ class MdsReader(DaemonReader):
         if before is None or fetches is None or size is None or limit is None:
             return
         elapsed = now - before[0]
-        if not 0 < elapsed <= GAP:
+        if not 0 < elapsed <= MAX_ANSWER_GAP_SECONDS:
             return
-        waits = size > FULL * limit and fetches > before[1] and self._values.get(MDS_OSD_OPS_IN_FLIGHT, 0) > 0
+        waits = (
+            size > FULL_CACHE_SHARE * limit and fetches > before[1] and self._values.get(MDS_OSD_OPS_IN_FLIGHT, 0) > 0
+        )
         self._resource.add(elapsed, elapsed if waits else 0.0)
 
     def points(self, daemon: str) -> Iterator[Point]:

@@ -24,19 +24,19 @@ from pinchpoint.threads.processes import Process
 
 __all__ = ["Namespaces"]
 
-LIMIT = 16
+MAX_NAMESPACES = 16
 """Other namespaces that are looked into: any user may make some."""
-LINKS = 64
+MAX_LINKS = 64
 """Links of all of them that are told apart."""
-SEARCH = 1.0
+NAMESPACE_INTERVAL_SECONDS = 1.0
 """Seconds between two looks at who is where."""
-RARE = 10.0
+RARE_INTERVAL_SECONDS = 10.0
 """Seconds between two looks at what the links are called, and until a namespace that can't be seen is tried again."""
-SLOW = 0.005
-"""CPU seconds of one look, above which a namespace is not looked at again for `RARE` seconds."""
-WINDOW = 5
+SLOW_LOOK_CPU_SECONDS = 0.005
+"""CPU seconds of one look, above which a namespace is not looked at again for `RARE_INTERVAL_SECONDS`."""
+WINDOW_LOOKS = 5
 """Looks over which fullness is judged: a second."""
-KEEP = 900.0
+KEEP_ENDED_SECONDS = 900.0
 """Seconds for which a link is shown after it was seen last."""
 TOO_MANY = "too many network namespaces"
 UNKNOWN = "its network namespace is not known: no right to read it"
@@ -62,17 +62,17 @@ class _Namespace:
         try:
             if self._reader is None:
                 self._reader = QdiscReader(opener_in(path, number))
-            if now - self._named >= RARE:
+            if now - self._named >= RARE_INTERVAL_SECONDS:
                 self._names, self._named = self._reader.names(), now
             found = self._reader.ask()
         except (OSError, FormatError) as error:
             self.reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            self._next = now + RARE
+            self._next = now + RARE_INTERVAL_SECONDS
             self.close()
             return {}
         self.reason = ""
-        if time.thread_time() - began > SLOW:
-            self._next = now + RARE
+        if time.thread_time() - began > SLOW_LOOK_CPU_SECONDS:
+            self._next = now + RARE_INTERVAL_SECONDS
         return {self._names[index]: waiting for index, waiting in found.items() if index in self._names}
 
     def close(self) -> None:
@@ -88,13 +88,13 @@ class _Link:
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
         self.seen = 0.0
-        self._looks: deque[bool] = deque(maxlen=WINDOW)
+        self._looks: deque[bool] = deque(maxlen=WINDOW_LOOKS)
 
     def add(self, now: float, elapsed: float, *, waits: bool) -> None:
         """Add a look: whether packets waited in front of it."""
         self.seen = now
         self._looks.append(waits)
-        full = sum(self._looks) >= self.resource.threshold * WINDOW
+        full = sum(self._looks) >= self.resource.threshold * WINDOW_LOOKS
         self.resource.busy += elapsed * waits
         self.resource.saturated += elapsed * full
 
@@ -124,7 +124,7 @@ class Namespaces(Probe):
         """Look at every queue. Raises NotPresent where all are in the exporter's own namespace."""
         elapsed = 0.0 if self._last is None else now - self._last
         self._last = now
-        if now - self._searched >= SEARCH:
+        if now - self._searched >= NAMESPACE_INTERVAL_SECONDS:
             self._searched = now
             self._find(self.host.processes.current(now).values())
         waiting: dict[str, bool] = {}
@@ -136,7 +136,7 @@ class Namespaces(Probe):
         for name, waits in waiting.items():
             if (found := self._link(name)) is not None:
                 found.add(now, elapsed, waits=waits)
-        self._links = {name: link for name, link in self._links.items() if now - link.seen <= KEEP}
+        self._links = {name: link for name, link in self._links.items() if now - link.seen <= KEEP_ENDED_SECONDS}
         if not self._found and not self._hidden:
             raise NotPresent("no process of interest is in another network namespace")
 
@@ -153,13 +153,13 @@ class Namespaces(Probe):
         for number in self._found.keys() - self._members.keys():
             self._found.pop(number).close()
         for number, those in self._members.items():
-            if number in self._found or len(self._found) < LIMIT:
+            if number in self._found or len(self._found) < MAX_NAMESPACES:
                 self._found.setdefault(number, _Namespace()).owners = tuple(sorted(set(those.values())))
             else:
                 self._hidden.update(dict.fromkeys(those.values(), TOO_MANY))
 
     def _link(self, name: str) -> _Link | None:
-        if name not in self._links and len(self._links) < LINKS:
+        if name not in self._links and len(self._links) < MAX_LINKS:
             roles = self.host.roles
             self._links[name] = _Link(Resource("link", name, roles.serves["link"], roles.thresholds["link"]))
         return self._links.get(name)

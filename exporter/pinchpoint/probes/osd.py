@@ -86,7 +86,7 @@ KV_PARTS = (
 
 BLOCKED = Question("dump_blocked_ops", every=2.0, limit=16 << 20)
 """679 operations were 0.65 MB. However long it is, it costs little to read: see `parse_blocked_ops`."""
-BLOCKED_KEEP = 3 * BLOCKED.every
+KEEP_BLOCKED_SECONDS = 3 * BLOCKED.every
 """Seconds for which the last answer holds; there is none while osd_enable_op_tracker is off."""
 OPTIONS = asked(
     (
@@ -121,7 +121,7 @@ OPTIONS = asked(
     )
 )
 
-OWED_LIMIT = 60.0
+MAX_OWED_SECONDS = 60.0
 """Seconds of commits that are remembered until there is time to charge them to."""
 
 
@@ -171,7 +171,7 @@ class OsdReader(DaemonReader):
         self.options.take(answers)
         if (raw := answers.get(BLOCKED.key)) is not None and (blocked := parse_blocked_ops(raw)) is not None:
             self._blocked = now, blocked
-        elif self._blocked is not None and now - self._blocked[0] > BLOCKED_KEEP:
+        elif self._blocked is not None and now - self._blocked[0] > KEEP_BLOCKED_SECONDS:
             self._blocked = None
         if (raw := answers.get(PERF.key)) is None:
             return
@@ -234,7 +234,7 @@ class OsdReader(DaemonReader):
             return
         elapsed = now - before[0]
         # Less than before: the counters were reset to 0 (perf reset).
-        self._owed = min(OWED_LIMIT, self._owed + (total - before[1] if total >= before[1] else total))
+        self._owed = min(MAX_OWED_SECONDS, self._owed + (total - before[1] if total >= before[1] else total))
         busy = min(elapsed, self._owed)
         self._owed -= busy
         self._resource.add(elapsed, busy)

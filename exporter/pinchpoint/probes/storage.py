@@ -26,19 +26,19 @@ __all__ = ["Backing", "Storage", "whole_disk"]
 
 
 OSD = "ceph-osd"
-OSD_INTERVAL = 10.0
+OSD_FILES_INTERVAL_SECONDS = 10.0
 """Seconds between two looks at an OSD's files: it keeps its devices, and may have thousands of sockets."""
-MOUNTS_INTERVAL = 5.0
+MOUNTS_INTERVAL_SECONDS = 5.0
 """Seconds for which a mount table counts."""
-FILES = 2048
+MAX_FILES_PER_SAMPLE = 2048
 """Open files that are looked at in one sample, 1 to 5 us each; the rest has its turn in the next ones."""
-KEEP = 20.0
+KEEP_DISK_SECONDS = 20.0
 """Seconds for which a disk counts after the last look that saw it: a process may open files for moments only."""
-DEVICES = 256
+MAX_DEVICES = 256
 """Disks by owner that are shown."""
 IN_MEMORY = frozenset({"devtmpfs", "tmpfs", "ramfs"})
 """File systems on which device nodes are looked for: these answer from memory."""
-OVERLAYS = 3
+MAX_OVERLAYS = 3
 """Overlays that are followed to what is below them."""
 ANONYMOUS = "0:"
 """How the device number of a file system without a block device begins (``get_anon_bdev``, fs/super.c)."""
@@ -114,12 +114,14 @@ class Storage(Probe):
             if process.class_ in (BENCHMARK, OSD)
         }
         self._looked = {key: at for key, at in self._looked.items() if key in processes}
-        self._tables = {name: table for name, table in self._tables.items() if now - table.read < MOUNTS_INTERVAL}
-        left = FILES
+        self._tables = {
+            name: table for name, table in self._tables.items() if now - table.read < MOUNTS_INTERVAL_SECONDS
+        }
+        left = MAX_FILES_PER_SAMPLE
         refused: PermissionError | None = None
         allowed = False
         for key, process in sorted(processes.items(), key=lambda item: self._looked.get(item[0], float("-inf"))):
-            if process.class_ == OSD and now - self._looked.get(key, float("-inf")) < OSD_INTERVAL:
+            if process.class_ == OSD and now - self._looked.get(key, float("-inf")) < OSD_FILES_INTERVAL_SECONDS:
                 continue
             if left <= 0:
                 break
@@ -129,7 +131,7 @@ class Storage(Probe):
             except PermissionError as error:
                 refused = error
             self._looked[key] = now
-        self._seen = {key: at for key, at in self._seen.items() if now - at < KEEP}
+        self._seen = {key: at for key, at in self._seen.items() if now - at < KEEP_DISK_SECONDS}
         if refused is not None and not allowed and not self._seen:
             raise refused
 
@@ -158,7 +160,7 @@ class Storage(Probe):
             table = table or self._table(directory, now)
             for backing in self._backings(table, info.mount, f"{directory}/fd/{name}"):
                 key = process.owner, backing
-                if key in self._seen or len(self._seen) < DEVICES:
+                if key in self._seen or len(self._seen) < MAX_DEVICES:
                     self._seen[key] = now
         return len(names)
 
@@ -185,7 +187,7 @@ class Storage(Probe):
             known = table.backings[number] = frozenset(self._under(mount, table))
         return known
 
-    def _under(self, mount: Mount, table: _MountTable, overlays: int = OVERLAYS) -> Iterator[Backing]:
+    def _under(self, mount: Mount, table: _MountTable, overlays: int = MAX_OVERLAYS) -> Iterator[Backing]:
         """Yield what is under a file system."""
         if mount.device and not mount.device.startswith(ANONYMOUS):
             yield self._of_disk(mount.device)

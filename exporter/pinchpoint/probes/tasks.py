@@ -14,29 +14,29 @@ from pinchpoint.probes.base import Host, Probe
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.role_table import METRICS, RoleTable, RoleTotals
 from pinchpoint.threads.roleless import METRICS as UNKNOWN_METRICS
+from pinchpoint.threads.roleless import MIN_THREAD_SHARE, Hot, Name, UnknownThreads, hottest
 from pinchpoint.threads.roleless import RESOURCE as UNKNOWN
-from pinchpoint.threads.roleless import WORTH, Hot, Name, UnknownThreads, hottest
 from pinchpoint.threads.roles import KWORKER
 from pinchpoint.threads.task_source import Task, TaskSource, TaskUse
 
 __all__ = ["Tasks"]
 
-SLOW_EVERY = 10
+SLOW_EVERY_SAMPLES = 10
 """Samples from one read to the next of a thread whose role can't be full."""
-CLOSE_INTERVAL = 5.0
+CLOSE_INTERVAL_SECONDS = 5.0
 """Seconds between two comparisons of what was charged with what each process used."""
-CLOSE_LEAST = 2
+MIN_CLOSE_TICKS = 2
 """Clock ticks that a difference has to reach: the totals of a process are rounded to ticks."""
 SHARED = ("lock", "pool")
 """Units whose busy time includes threads that nobody saw."""
-NANOSECONDS = 1_000_000_000
-TICK = NANOSECONDS // os.sysconf("SC_CLK_TCK")
+NANOSECONDS_PER_SECOND = 1_000_000_000
+TICK_NANOSECONDS = NANOSECONDS_PER_SECOND // os.sysconf("SC_CLK_TCK")
 """Nanoseconds of a clock tick, the unit of times in stat."""
 KERNEL = "kernel"
 """What the process of a kernel thread is called: it has none."""
 NO_NAME = "?"
 """... and of a thread whose process was gone before anybody asked."""
-RECOUNT = 5.0
+RECOUNT_INTERVAL_SECONDS = 5.0
 """Seconds after which the threads of known processes are listed even if nothing seems to have been forked."""
 
 
@@ -79,15 +79,15 @@ class Tasks(Probe):
         if self._source is None:
             self._source = choose_source(self.host.procfs, self._period, self.host.task_source)
         source = self._source
-        if self.host.processes.generation != self._generation or now - self._counted >= RECOUNT:
+        if self.host.processes.generation != self._generation or now - self._counted >= RECOUNT_INTERVAL_SECONDS:
             self._generation = self.host.processes.generation
             self._counted = now
             source.follow(self._processes, now)
             self._count(source)
-        closing = now - self._closed >= CLOSE_INTERVAL
+        closing = now - self._closed >= CLOSE_INTERVAL_SECONDS
         elapsed = 0.0 if self._last is None else now - self._last
         unknown: list[TaskUse] = []
-        worth = WORTH * elapsed * NANOSECONDS
+        worth = MIN_THREAD_SHARE * elapsed * NANOSECONDS_PER_SECOND
         for used in source.sample(now, all_tasks=closing):
             task, run, wait = used
             use = self._use(task)
@@ -112,7 +112,7 @@ class Tasks(Probe):
         process = self._processes.get(tgid)
         if process is None:
             return 1
-        return 1 if self.host.roles.thread_role(process.class_, comm).role.unit is not None else SLOW_EVERY
+        return 1 if self.host.roles.thread_role(process.class_, comm).role.unit is not None else SLOW_EVERY_SAMPLES
 
     def _use(self, task: Task) -> RoleTotals | None:
         process = self._processes.get(task.tgid)
@@ -213,14 +213,14 @@ class Tasks(Probe):
             except (OSError, FormatError):
                 continue
             # The times of the whole process, ended threads included (do_task_stat, fs/proc/array.c).
-            left = (stat.utime + stat.stime) * TICK - self._charged.get(pid, 0)
+            left = (stat.utime + stat.stime) * TICK_NANOSECONDS - self._charged.get(pid, 0)
             before = self._unknown.get(pid)
             if before is None or before[0] is not process:
                 self._unknown[pid] = process, left
                 continue
             lost = left - before[1]
-            if lost < CLOSE_LEAST * TICK:
-                continue  # or it is of threads that are only read at every SLOW_EVERY-th sample
+            if lost < MIN_CLOSE_TICKS * TICK_NANOSECONDS:
+                continue  # or it is of threads that are only read once in `SLOW_EVERY_SAMPLES`
             self._unknown[pid] = process, left
             use = self._table.use(role, process.owner)
             if role.unit in SHARED:

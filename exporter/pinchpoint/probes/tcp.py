@@ -32,15 +32,15 @@ DAEMONS = frozenset({"ceph-mds", "ceph-osd", "ceph-mon", "ceph-mgr", "sheepdog"}
 MONITOR_PORTS = frozenset({3300, 6789})
 DAEMON_PORTS = range(6800, 7569)
 """ms_bind_port_min to ms_bind_port_max (src/common/options); up to Ceph 17 the last one was 7300."""
-SEARCH_INTERVAL = 4.0
+SEARCH_INTERVAL_SECONDS = 4.0
 """Seconds between two searches for whose new connections are: each reads the descriptors of processes."""
-LOOKS = 2
+MAX_OWNER_SEARCHES = 2
 """Searches that pass before a connection is nobody's: at the first its process may be too young to be known."""
-RECENT = 2.0
+RECENTLY_SENT_SECONDS = 2.0
 """Seconds since it last sent data up to which a connection counts where its segments aren't known (yet)."""
-KEEP = 900.0
+KEEP_ENDED_SECONDS = 900.0
 """Seconds for which an owner is shown after its last connection has ended, so that a scrape still sees its counter."""
-COST = 0.02
+MAX_COST_SHARE = 0.02
 """Share of its time that this probe takes at most: on a host with very many connections it looks more rarely."""
 ABSENT = frozenset({errno.ENOENT, errno.EPROTONOSUPPORT, errno.EAFNOSUPPORT, errno.EPERM, errno.EACCES})
 """What a kernel says that has no sock_diag, or does not let us use it."""
@@ -78,7 +78,7 @@ class _Seen:
     def weigh(self, connection: Connection) -> int:
         """Return the segments of data that the connection has sent since the last look."""
         if connection.sent is None or self.sent is None:
-            return int(connection.since_sent <= RECENT)
+            return int(connection.since_sent <= RECENTLY_SENT_SECONDS)
         # A socket that was connected anew counts from zero, as one does whose count has wrapped.
         return connection.sent - self.sent if connection.sent >= self.sent else connection.sent
 
@@ -129,7 +129,7 @@ class Tcp(Probe):
                 raise NotPresent(f"the kernel does not list TCP connections: {error.strerror}") from error
             raise
         finally:
-            self._rest_until = now + (time.thread_time() - began) / COST
+            self._rest_until = now + (time.thread_time() - began) / MAX_COST_SHARE
         if self._denied and not self._owners:
             raise NotPresent("the descriptors of processes may not be read, which tell whose a connection is")
 
@@ -142,7 +142,7 @@ class Tcp(Probe):
         self._seen, self._began = seen, True
         processes = self.host.processes.current(now)
         owners = self._held(connections, processes)
-        if now - self._last_search >= SEARCH_INTERVAL and (where := self._where(processes)) is not None:
+        if now - self._last_search >= SEARCH_INTERVAL_SECONDS and (where := self._where(processes)) is not None:
             self._last_search = now
             self._search(now, connections, where)
             self._searched = {(process.pid, process.start) for process in processes.values()}
@@ -155,7 +155,7 @@ class Tcp(Probe):
             self._measure(owner, found)
         for connection in connections:
             seen[connection.cookie].sent = connection.sent
-        for name in [name for name, owner in self._owners.items() if now - owner.seen > KEEP]:
+        for name in [name for name, owner in self._owners.items() if now - owner.seen > KEEP_ENDED_SECONDS]:
             del self._owners[name]
 
     def _held(
@@ -190,7 +190,7 @@ class Tcp(Probe):
         unheld = [seen.looks for seen in self._seen.values() if seen.holder is None]
         if not unheld:
             return None
-        return keys if min(unheld) < LOOKS else keys - self._searched or None
+        return keys if min(unheld) < MAX_OWNER_SEARCHES else keys - self._searched or None
 
     def _search(self, now: float, connections: Iterable[Connection], where: Iterable[Key]) -> None:
         """Look for the holders of connections in the descriptors of processes."""
@@ -217,7 +217,7 @@ class Tcp(Probe):
         for inode, connection in wanted.items():
             seen = self._seen[connection.cookie]
             seen.looks += 1
-            if seen.looks == LOOKS and _leads_to_ceph(connection):
+            if seen.looks == MAX_OWNER_SEARCHES and _leads_to_ceph(connection):
                 last_looks[inode] = seen
         if last_looks and self._kernel_clients():
             self._give_to_kernel(last_looks, everything)

@@ -36,27 +36,27 @@ __all__ = ["Waits"]
 
 RUN = ("benchmark", "run")
 
-BLOCK = 0.5
+BLOCK_SECONDS = 0.5
 """Seconds after which times are settled: what was waited for is known better than at a single look."""
-GAP = 2.0
+MAX_LOOK_GAP_SECONDS = 2.0
 """Seconds between two looks from which nothing is said of the time between them."""
-RECOUNT = 5.0
+RECOUNT_INTERVAL_SECONDS = 5.0
 """Seconds after which threads are listed even if nothing seems to have been forked."""
-LITTLE = 0.1
+MIN_WAITED_SHARE = 0.1
 """Share of a look below which it doesn't matter what a thread that ran has waited for."""
-FILES_INTERVAL = 3.0
+FILES_INTERVAL_SECONDS = 3.0
 """Seconds between two looks at the open files of a process that waits for data."""
-KEEP = 900.0
+KEEP_ENDED_SECONDS = 900.0
 """Seconds for which a workload is shown after its last process has ended."""
-REMEMBER = 300.0
+KEEP_STACK_SECONDS = 300.0
 """Seconds for which a stack is remembered."""
-WORKLOAD_LIMIT = 24
+MAX_WORKLOADS = 24
 """Workloads that are shown; the processes of further ones are charged to the benchmark ``more``."""
-NAMED = 2.0
+CEPH_NAME_SETTLED_SECONDS = 2.0
 """Seconds after which a thread has its final name: only those of Ceph's libraries matter here."""
 LIBRARY = "msgr-worker-"
 """How the names of a Ceph library's network threads begin (src/msg/async/Stack.h)."""
-SECOND = 1e-9
+SECONDS_PER_NANOSECOND = 1e-9
 
 
 class _Thread(ThreadTime):
@@ -147,13 +147,13 @@ class Waits(Probe):
         """Look at every thread of every benchmark."""
         members = self._workloads.current(now)
         generation = self.host.processes.generation
-        if self._state != (members, generation) or now - self._listed >= RECOUNT:
+        if self._state != (members, generation) or now - self._listed >= RECOUNT_INTERVAL_SECONDS:
             self._state, self._listed = (members, generation), now
             self._follow(members, now)
         elapsed = 0.0 if self._last is None else now - self._last
         self._last = now
-        self._look(now, elapsed if elapsed < GAP else 0.0)
-        if now - self._settled >= BLOCK:
+        self._look(now, elapsed if elapsed < MAX_LOOK_GAP_SECONDS else 0.0)
+        if now - self._settled >= BLOCK_SECONDS:
             self._settled = now
             self._settle(now)
 
@@ -168,7 +168,9 @@ class Waits(Probe):
         if self._source is None:
             if not self._workers:
                 return
-            self._source = ProcfsSource(self.host.procfs, choose_times(self.host.procfs), settled=NAMED)
+            self._source = ProcfsSource(
+                self.host.procfs, choose_times(self.host.procfs), settled=CEPH_NAME_SETTLED_SECONDS
+            )
         mounts = {worker.mount for worker in self._workers.values() if worker.mount is not None}
         self._source.follow({*self._workers, *mounts}, now)
         threads: dict[int, dict[Task, _Thread]] = {pid: {} for pid in self._workers}
@@ -206,12 +208,12 @@ class Waits(Probe):
             worker.time.end_look(elapsed)
 
     def _ran(self, worker: _BenchmarkProcess, thread: _Thread, use: TaskUse, elapsed: float, now: float) -> None:
-        run, late = use.run * SECOND, use.wait * SECOND
+        run, late = use.run * SECONDS_PER_NANOSECOND, use.wait * SECONDS_PER_NANOSECOND
         rest = worker.time.ran(thread, elapsed, run, late)
         polls = thread.main and worker.rank
         if polls:
             worker.spin.ran(run + late)
-        if rest >= LITTLE * elapsed or polls:
+        if rest >= MIN_WAITED_SHARE * elapsed or polls:
             self._see(worker, thread, now)
         else:
             thread.unsure = True
@@ -249,7 +251,7 @@ class Waits(Probe):
 
     def _by_place(self, worker: _BenchmarkProcess, wait: str, now: float) -> str:
         """Return what a wait for data is, by the file system that the process works on."""
-        if now - worker.looked >= FILES_INTERVAL:
+        if now - worker.looked >= FILES_INTERVAL_SECONDS:
             worker.looked = now
             # Files of a metadata benchmark are open for moments only: the last one that was seen counts.
             worker.place = self._files.place(worker.process.pid, now) or worker.place
@@ -296,9 +298,9 @@ class Waits(Probe):
         for workload, work in list(self._work.items()):
             if workload not in there and work.seen < now:
                 work.processes, work.owners, work.clients = 0, frozenset(), frozenset()
-                if now - work.seen > KEEP:
+                if now - work.seen > KEEP_ENDED_SECONDS:
                     del self._work[workload]
-        self.stacks.forget(now - REMEMBER)
+        self.stacks.forget(now - KEEP_STACK_SECONDS)
 
     def _resolve(self, worker: _BenchmarkProcess, looked: Looked | None, mount: Mapping[str, float] | None) -> None:
         """Put the times of a process' block into wait classes alone."""
@@ -332,7 +334,7 @@ class Waits(Probe):
 
     def _totals(self, workload: Workload) -> _Work:
         if (work := self._work.get(workload)) is None:
-            if len(self._work) >= WORKLOAD_LIMIT:
+            if len(self._work) >= MAX_WORKLOADS:
                 ended = [(work.seen, key) for key, work in self._work.items() if not work.processes]
                 if not ended:
                     return self._work.setdefault(Workload("more", ""), _Work())

@@ -27,7 +27,7 @@ from pinchpoint.report.timeline import Line, ResourceLine, RunLines
 from pinchpoint.text import printable
 
 __all__ = [
-    "HOSTS",
+    "MAX_CHARTED",
     "Bar",
     "Span",
     "busy_chart",
@@ -42,11 +42,11 @@ __all__ = [
 
 logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it logs its font cache
 
-WIDTH = 960.0
+CHART_WIDTH_POINTS = 960.0
 """Points. At this width a point is a pixel."""
-LEFT, RIGHT = 48.0, 12.0
-TOP, BOTTOM = 8.0, 24.0
-TITLE = 18.0
+LEFT_POINTS, RIGHT_POINTS = 48.0, 12.0
+TOP_POINTS, BOTTOM_POINTS = 8.0, 24.0
+TITLE_HEIGHT_POINTS = 18.0
 """Height of a title above a small picture, in points."""
 INK, FAINT, PAPER = "#fe0001", "#fe0002", "#fe0003"
 """Stand-ins for colours of the page."""
@@ -77,17 +77,17 @@ STYLE: dict[Any, Any] = {
     "ytick.major.size": 3.0,
 }
 FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
-STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
+MARK_STEPS_SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 """Seconds between two marks of the time axis."""
-MARKS = 9
+MAX_MARKS = 9
 """Marks of the time axis at most."""
-LETTER = 6.4
+LETTER_WIDTH_POINTS = 6.4
 """Points that a character of 11 points is wide on average; a label that does not fit is left out."""
-FULL, BUSY = 0.75, 0.35
+FULL_OPACITY, BUSY_OPACITY = 0.75, 0.35
 """How solid an area is where a resource is at its threshold, and below."""
-SEEN = 0.005
+MIN_VISIBLE_SHARE = 0.005
 """Share under which nobody sees a layer."""
-HOSTS = 8
+MAX_CHARTED = 8
 """Hosts, daemons and resources that one picture shows at most."""
 
 
@@ -131,9 +131,9 @@ def phase_ribbon(bars: Sequence[Bar], span: Span) -> str:
             colour = KINDS.get(bar.kind, FAINT)
             axes.broken_barh([(start, length)], (row + 0.08, 0.84), facecolor=colour, alpha=0.25, linewidth=0)
             axes.broken_barh([(start, length)], (row + 0.08, 0.84), facecolor="none", edgecolor=colour, linewidth=1.0)
-            room = length / span.seconds * (WIDTH - LEFT - RIGHT) - 6
+            room = length / span.seconds * (CHART_WIDTH_POINTS - LEFT_POINTS - RIGHT_POINTS) - 6
             for text in (printable(f"{bar.number} {bar.name}"), str(bar.number)):
-                if len(text) * LETTER <= room:
+                if len(text) * LETTER_WIDTH_POINTS <= room:
                     axes.text(start + length / 2, row + 0.52, text, ha="center", va="center", color=INK)
                     break
         return _svg(figure, "Phases of the run over time")
@@ -153,7 +153,7 @@ def _rows(bars: Sequence[Bar]) -> list[int]:
 
 def stacked_waits(timeline: RunLines) -> list[str]:
     """Return the wait classes that can be seen in a picture, from below."""
-    seen = {wait for wait, line in timeline.waits.items() if any(value >= SEEN for value in line.values)}
+    seen = {wait for wait, line in timeline.waits.items() if any(value >= MIN_VISIBLE_SHARE for value in line.values)}
     return [wait for wait in WAITS if wait in seen] + sorted(seen - WAITS.keys())
 
 
@@ -169,7 +169,7 @@ def waits_chart(timeline: RunLines, span: Span) -> str:
 
 def busy_chart(timeline: RunLines, resources: Sequence[ResourceLine], span: Span) -> str:
     """Return how busy each of these resources was, one small picture each."""
-    shown = [resource for resource in resources if resource in timeline.busy][:HOSTS]
+    shown = [resource for resource in resources if resource in timeline.busy][:MAX_CHARTED]
     with _drawing():
         figure, frames = _figure([46.0] * len(shown), span, titles=True)
         for axes, resource in zip(frames, shown, strict=True):
@@ -182,16 +182,16 @@ def busy_chart(timeline: RunLines, resources: Sequence[ResourceLine], span: Span
             _title(axes, f"{resource.resource} of {whose}{where}")
             axes.axhline(threshold, color=INK, linewidth=0.7, linestyle=(0, (4, 3)))
             times, values = _steps(timeline, timeline.busy[resource], span)
-            axes.fill_between(times, 0, values, color=colour, alpha=BUSY, linewidth=0)
+            axes.fill_between(times, 0, values, color=colour, alpha=BUSY_OPACITY, linewidth=0)
             over = [value if value >= threshold else nan for value in values]
-            axes.fill_between(times, 0, over, color=colour, alpha=FULL, linewidth=0)
+            axes.fill_between(times, 0, over, color=colour, alpha=FULL_OPACITY, linewidth=0)
             axes.plot(times, values, color=colour, linewidth=1.0)
         return _svg(figure, "How busy the resources are that the verdicts name")
 
 
 def clock_chart(timeline: RunLines, span: Span) -> str:
     """Return the clock of each host."""
-    hosts = sorted(timeline.clocks)[:HOSTS]
+    hosts = sorted(timeline.clocks)[:MAX_CHARTED]
     with _drawing():
         figure, (axes,) = _figure([90.0], span)
         top = 0.0
@@ -212,7 +212,7 @@ def clock_chart(timeline: RunLines, span: Span) -> str:
 
 def idle_chart(timeline: RunLines, span: Span) -> str:
     """Return how much of the CPUs' time each idle state has, one small picture for each host."""
-    hosts = sorted(timeline.idle)[:HOSTS]
+    hosts = sorted(timeline.idle)[:MAX_CHARTED]
     with _drawing():
         figure, frames = _figure([56.0] * len(hosts), span, titles=True)
         for axes, host in zip(frames, hosts, strict=True):
@@ -230,7 +230,7 @@ def idle_colour(place: int, count: int) -> str:
 
 def cache_chart(timeline: RunLines, span: Span) -> str:
     """Return the size of each MDS's cache beside its limit."""
-    caches = sorted(timeline.caches)[:HOSTS]
+    caches = sorted(timeline.caches)[:MAX_CHARTED]
     with _drawing():
         figure, (axes,) = _figure([90.0], span)
         lines = {key: _steps(timeline, timeline.caches[key], span) for key in caches}
@@ -266,17 +266,24 @@ def _drawing() -> Iterator[None]:
 
 def _figure(heights: Sequence[float], span: Span, *, titles: bool = False) -> tuple[Figure, list[Axes]]:
     """Return a figure with axes below each other, of these heights in points; only the last one's time is labelled."""
-    above = TITLE if titles else 0.0
-    total = TOP + BOTTOM + sum(heights) + above * len(heights) + 8 * max(0, len(heights) - 1)
-    figure = Figure(figsize=(WIDTH / 72, total / 72))
+    above = TITLE_HEIGHT_POINTS if titles else 0.0
+    total = TOP_POINTS + BOTTOM_POINTS + sum(heights) + above * len(heights) + 8 * max(0, len(heights) - 1)
+    figure = Figure(figsize=(CHART_WIDTH_POINTS / 72, total / 72))
     FigureCanvasSVG(figure)
-    step = next((step for step in STEPS if span.seconds / step <= MARKS), STEPS[-1])
+    step = next((step for step in MARK_STEPS_SECONDS if span.seconds / step <= MAX_MARKS), MARK_STEPS_SECONDS[-1])
     marks = [step * mark for mark in range(int(span.seconds / step) + 1)]
     found = []
-    top = total - TOP
+    top = total - TOP_POINTS
     for number, height in enumerate(heights):
         top -= above
-        axes = figure.add_axes((LEFT / WIDTH, (top - height) / total, (WIDTH - LEFT - RIGHT) / WIDTH, height / total))
+        axes = figure.add_axes(
+            (
+                LEFT_POINTS / CHART_WIDTH_POINTS,
+                (top - height) / total,
+                (CHART_WIDTH_POINTS - LEFT_POINTS - RIGHT_POINTS) / CHART_WIDTH_POINTS,
+                height / total,
+            )
+        )
         top -= height + 8
         axes.set_xlim(0, span.seconds)
         axes.set_xticks(marks, [_clock(mark) for mark in marks])

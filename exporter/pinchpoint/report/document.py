@@ -1,7 +1,7 @@
 """A run as one document: what a terminal and a browser show, and what `pinchpoint report --json` prints of it.
 
-docs/report.md describes every key of the JSON. Adding one does not change `SCHEMA`; removing one does, or giving it
-another meaning.
+docs/report.md describes every key of the JSON. Adding one does not change `REPORT_SCHEMA`; removing one does, or giving
+it another meaning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.session.store import RunRecord
 
 __all__ = [
-    "SCHEMA",
+    "REPORT_SCHEMA",
     "Document",
     "DocumentFigure",
     "DocumentHost",
@@ -32,14 +32,14 @@ __all__ = [
     "verdict_json",
 ]
 
-SCHEMA = 1
-RANKED = 20
+REPORT_SCHEMA = 1
+MAX_RANKED = 20
 """Resources of a phase that are kept at most: a cluster has hundreds that serve the OSDs."""
-LEAST = 0.001
+MIN_BLAME = 0.001
 """Blame under which a resource that is not full is left out."""
-OFF = 2.0
+MAX_OFF_SECONDS = 2.0
 """Seconds by which the samples may miss a phase's start or end before it is said."""
-DECIMALS = 4
+SHARE_DECIMALS = 4
 """Digits of a share that are kept: samples are not more exact than that."""
 NO_VERDICT: dict[str, Any] = {"waits": {}, "verdict": None, "ranking": [], "unknown": []}
 
@@ -140,7 +140,7 @@ def build(
     if recorded:
         said += [f"what was changed is not fully known: {run} has no settings of hosts" for run in changed.unknown]
     return Document(
-        schema=SCHEMA,
+        schema=REPORT_SCHEMA,
         run=marker.run,
         benchmark=marker.benchmark,
         command=record.command,
@@ -202,9 +202,9 @@ def _offsets(mark: PhaseMark, window: Window) -> list[str]:
     found = []
     for host in sorted(window.before.keys() & window.after.keys()):
         late = window.before[host].time - mark.start
-        if abs(late) > OFF:
+        if abs(late) > MAX_OFF_SECONDS:
             found.append(f"samples of {host} begin {_beside(late, 'start')}")
-        if mark.end is not None and abs(early := window.after[host].time - mark.end) > OFF:
+        if mark.end is not None and abs(early := window.after[host].time - mark.end) > MAX_OFF_SECONDS:
             found.append(f"samples of {host} end {_beside(early, 'end')}")
     return found
 
@@ -231,7 +231,7 @@ def _phase_json(phase: DocumentPhase) -> dict[str, Any]:
 def verdict_json(found: Verdict) -> dict[str, Any]:
     """Return a verdict as plain data, with the shares and the ranking that it rests on."""
     return {
-        "waits": {wait: round(share, DECIMALS) for wait, share in found.waits.items()},
+        "waits": {wait: round(share, SHARE_DECIMALS) for wait, share in found.waits.items()},
         "verdict": {
             "kind": str(found.kind),
             "words": found.words,
@@ -252,8 +252,8 @@ def verdict_json(found: Verdict) -> dict[str, Any]:
                 "thread": hot.thread,
                 "process": hot.process,
                 "host": host,
-                "busy": round(hot.busy, DECIMALS),
-                "saturated": round(hot.saturated, DECIMALS),
+                "busy": round(hot.busy, SHARE_DECIMALS),
+                "saturated": round(hot.saturated, SHARE_DECIMALS),
             }
             for host, hot in found.unknown.items()
         ],
@@ -263,8 +263,8 @@ def verdict_json(found: Verdict) -> dict[str, Any]:
 def ranking(found: Verdict) -> list[tuple[Limit, bool]]:
     """Return the resources of a verdict that are worth showing, the most blamed first, and whether it names them."""
     named = set(found.limits)
-    kept = [limit for limit in found.ranking if limit.full or limit in named or limit.blame >= LEAST]
-    return [(limit, limit in named) for limit in kept[:RANKED]]
+    kept = [limit for limit in found.ranking if limit.full or limit in named or limit.blame >= MIN_BLAME]
+    return [(limit, limit in named) for limit in kept[:MAX_RANKED]]
 
 
 def _limit_json(limit: Limit, *, named: bool) -> dict[str, Any]:
@@ -273,12 +273,12 @@ def _limit_json(limit: Limit, *, named: bool) -> dict[str, Any]:
         "owner": limit.owner,
         "host": limit.host,
         "serves": list(limit.serves),
-        "busy": round(limit.busy, DECIMALS),
-        "runqueue": round(limit.runqueue, DECIMALS),
-        "blocked": round(limit.blocked, DECIMALS),
-        "saturated": round(limit.saturated, DECIMALS),
+        "busy": round(limit.busy, SHARE_DECIMALS),
+        "runqueue": round(limit.runqueue, SHARE_DECIMALS),
+        "blocked": round(limit.blocked, SHARE_DECIMALS),
+        "saturated": round(limit.saturated, SHARE_DECIMALS),
         "threshold": limit.threshold,
         "full": limit.full,
-        "blame": round(limit.blame, DECIMALS),
+        "blame": round(limit.blame, SHARE_DECIMALS),
         "named": named,
     }

@@ -20,11 +20,11 @@ from pinchpoint.text import printable
 
 __all__ = ["important", "page"]
 
-SHOWN = 8
+MAX_DRAWN_RESOURCES = 8
 """Resources whose busy time is drawn."""
-LEAST = 0.05
+MIN_DRAWN_BLAME = 0.05
 """Blame from which a resource that no verdict names is drawn."""
-LABELLED = 0.08
+MIN_LABELLED_SHARE = 0.08
 """Share from which a wait class has room for its name in a bar."""
 
 
@@ -100,10 +100,10 @@ def important(document: Document) -> list[ResourceLine]:
     best: dict[ResourceLine, tuple[bool, float]] = {}
     for phase in document.phases:
         for found, named in ranking(phase.verdict) if phase.verdict else ():
-            if named or found.blame >= LEAST:
+            if named or found.blame >= MIN_DRAWN_BLAME:
                 key = ResourceLine(found.resource, found.owner, found.host)
                 best[key] = max(best.get(key, (False, 0.0)), (named, found.blame))
-    return sorted(best, key=lambda key: (*(-value for value in best[key]), key))[:SHOWN]
+    return sorted(best, key=lambda key: (*(-value for value in best[key]), key))[:MAX_DRAWN_RESOURCES]
 
 
 def _span(document: Document, timeline: RunLines) -> charts.Span:
@@ -131,8 +131,8 @@ def _shares(phase: DocumentPhase) -> Iterator[tuple[str, float, str, bool]]:
     order = {wait: place for place, wait in enumerate(WAITS)}
     waits = phase.verdict.waits if phase.verdict else {}
     for wait, share in sorted(waits.items(), key=lambda item: order.get(item[0], len(order))):
-        if share >= charts.SEEN:
-            yield wait, share, wait_colour(wait), share >= LABELLED
+        if share >= charts.MIN_VISIBLE_SHARE:
+            yield wait, share, wait_colour(wait), share >= MIN_LABELLED_SHARE
 
 
 def _panels(document: Document, timeline: RunLines, span: charts.Span) -> Iterator[Panel]:
@@ -184,7 +184,7 @@ def _picture(svg: str) -> Markup:
 
 
 def _more(count: int) -> str:
-    return f"; {count - charts.HOSTS} more are not shown" if count > charts.HOSTS else ""
+    return f"; {count - charts.MAX_CHARTED} more are not shown" if count > charts.MAX_CHARTED else ""
 
 
 def _meaning(wait: str) -> str:
@@ -192,7 +192,10 @@ def _meaning(wait: str) -> str:
 
 
 def _legend(names: Sequence[str]) -> list[Legend]:
-    return [Legend(colour, printable(name)) for name, colour in zip(names[: charts.HOSTS], cycle(SERIES), strict=False)]
+    return [
+        Legend(colour, printable(name))
+        for name, colour in zip(names[: charts.MAX_CHARTED], cycle(SERIES), strict=False)
+    ]
 
 
 def _facts(hosts: Sequence[DocumentHost]) -> Iterator[Fact]:

@@ -16,13 +16,13 @@ from pinchpoint.model import Snapshot, Snapshots, time_of
 
 __all__ = ["Line", "ResourceLine", "RunLines", "Tracer", "step_of"]
 
-POINTS = 1000
+MAX_STEPS = 1000
 """Steps that a run of any length is divided into at most."""
-SHORTEST = 1.5
+MIN_STEP_SECONDS = 1.5
 """Seconds that a step has at least: probes that sample once a second say nothing of less."""
-NEARLY = 0.99
+MIN_STEP_SHARE = 0.99
 """Share of a step after which it may end: moments come a bit early or late."""
-GAP = 10.0
+MIN_GAP_SECONDS = 10.0
 """Seconds without samples (or three steps, if that is more) from which there is a gap, and not a long step."""
 
 
@@ -75,7 +75,7 @@ class RunLines:
 
 def step_of(seconds: float) -> float:
     """Return how long a step is in a run of so many seconds."""
-    return max(SHORTEST, seconds / POINTS)
+    return max(MIN_STEP_SECONDS, seconds / MAX_STEPS)
 
 
 class Tracer:
@@ -97,18 +97,18 @@ class Tracer:
             return
         ended = {host: with_ended(self._newest.get(host), snapshot) for host, snapshot in moment.items()}
         self._newest = {**self._newest, **ended}
-        if time_of(moment) - time_of(self._last) >= self._step * NEARLY:
+        if time_of(moment) - time_of(self._last) >= self._step * MIN_STEP_SHARE:
             self._end_step()
             self._last = self._newest = moment
 
     def finish(self) -> None:
         """End the last step, which is shorter, unless it is too short to say anything."""
-        if time_of(self._newest) - time_of(self._last) >= SHORTEST * NEARLY:
+        if time_of(self._newest) - time_of(self._last) >= MIN_STEP_SECONDS * MIN_STEP_SHARE:
             self._end_step()
 
     def _end_step(self) -> None:
         start, end = time_of(self._last), time_of(self._newest)
-        if end - start > max(GAP, 3 * self._step):
+        if end - start > max(MIN_GAP_SECONDS, 3 * self._step):
             return
         place = len(self.timeline.steps)
         self.timeline.steps.append((start, end))

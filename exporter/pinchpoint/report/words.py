@@ -27,7 +27,7 @@ __all__ = [
 UNITLESS = frozenset({"", "ratio", "score"})
 HIDDEN_TAGS = frozenset({"sha256"})
 """Tags that say nothing to a person."""
-LONG = 100.0
+MAX_TENTHS_SECONDS = 100.0
 """Seconds from which on tenths don't matter."""
 TOTAL = "total"
 """What a benchmark calls the score that counts."""
@@ -44,7 +44,7 @@ def length_text(seconds: float | None) -> str:
     """Return how long something took: ``12.3 s``, ``5:20``, ``1:02:03``."""
     if seconds is None:
         return "-"
-    if seconds < LONG:
+    if seconds < MAX_TENTHS_SECONDS:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     hours, minutes = divmod(whole // 60, 60)

@@ -19,17 +19,17 @@ __all__ = ["CommandFollower"]
 
 WHOLE = "run"
 """The only phase of a command that Pinchpoint does not know as a benchmark."""
-PIECE = 64 << 10
+PIECE_BYTES = 64 << 10
 """Bytes of the command's output that are read at once."""
-SHARE = 0.04
+MAX_OUTPUT_CPU_SECONDS = 0.04
 """Seconds of CPU that one look spends on the output: whoever copies it needs the interpreter too."""
-LAST_SHARE = 5.0
+MAX_LAST_OUTPUT_CPU_SECONDS = 5.0
 """Seconds of CPU that are spent at the end on what is left of it (measured: 1 MiB takes 0.03 to 0.9 s)."""
-BACKLOG = 16 << 20
+MAX_BACKLOG_BYTES = 16 << 20
 """When more bytes than this are unread, all but the last ones are left out."""
-LAST = 1 << 20
+SUMMARY_BYTES = 1 << 20
 """Bytes that are read in any case: a benchmark's summary stands at the end."""
-WORDS = 64
+MAX_COMMAND_WORDS = 64
 """Words of the command line among which a benchmark is looked for."""
 
 
@@ -62,19 +62,19 @@ class CommandFollower:
     def start(self, command: Sequence[str], pid: int, now: float) -> None:
         """Begin: the command runs as `pid` since `now`, in Unix seconds."""
         self._pid = pid
-        self._named = self._detector.kinds(os.path.basename(word) for word in command[:WORDS])
+        self._named = self._detector.kinds(os.path.basename(word) for word in command[:MAX_COMMAND_WORDS])
         self.whole = PhaseMark(WHOLE, now, vague=True)
 
     def look(self) -> None:
         """See which processes there are, and read some of what was printed since the last look."""
         self._detector.look(Tree.below(self._procfs, self._pid), time.monotonic(), self._wall())
-        self._hear(SHARE)
+        self._hear(MAX_OUTPUT_CPU_SECONDS)
 
     def end(self, now: float, ended: State) -> None:
         """Read what the command printed last: it ended at `now`, in Unix seconds, as `ended`."""
-        self._hear(LAST_SHARE)
+        self._hear(MAX_LAST_OUTPUT_CPU_SECONDS)
         with suppress(OSError), self._open() as file:
-            self._skip(file, LAST)
+            self._skip(file, SUMMARY_BYTES)
         self._hear(float("inf"))
         self._detector.end(now, ended)
         if self.whole is not None:
@@ -113,9 +113,9 @@ class CommandFollower:
         """Read what the command has printed since the last time, for so many seconds of CPU; the rest waits."""
         until = time.thread_time() + seconds
         with suppress(OSError), self._open() as file:
-            self._skip(file, BACKLOG)
+            self._skip(file, MAX_BACKLOG_BYTES)
             file.seek(self._offset)
-            while time.thread_time() < until and (piece := file.read(PIECE)):
+            while time.thread_time() < until and (piece := file.read(PIECE_BYTES)):
                 self._offset += len(piece)
                 self._detector.hear(piece, self._wall(), named=self._named)
 
@@ -123,6 +123,6 @@ class CommandFollower:
         """Leave out what comes before the last bytes where more than `limit` are unread."""
         size = os.fstat(file.fileno()).st_size
         if size - self._offset > limit:
-            self._offset = size - LAST
+            self._offset = size - SUMMARY_BYTES
             self._detector.hear(b"\n", self._wall(), named=self._named)
             self._warn("the command printed more than could be read meanwhile: phases and results may lack")

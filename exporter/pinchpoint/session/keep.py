@@ -15,9 +15,9 @@ from pinchpoint.session import store
 
 __all__ = ["RunKeeper"]
 
-MARK_INTERVAL = 1.0
+MARK_INTERVAL_SECONDS = 1.0
 """Seconds between two markers of a phase that goes on."""
-MARKED_PHASES = 128
+MAX_MARKED_PHASES = 128
 """Phases that the marker holds: the last ones; an exporter shows at most half of them."""
 
 
@@ -68,7 +68,7 @@ class RunKeeper:
         if signature != self._signature:
             self._signature = signature
             self.save()
-        elif self._wall() - self._marked >= MARK_INTERVAL:
+        elif self._wall() - self._marked >= MARK_INTERVAL_SECONDS:
             self._mark()
 
     def save(self) -> None:
@@ -82,7 +82,7 @@ class RunKeeper:
     def _mark(self) -> None:
         self._marked = self._wall()
         try:
-            self._markers.write(msgspec.structs.replace(self.marker, phases=self.marker.phases[-MARKED_PHASES:]))
+            self._markers.write(msgspec.structs.replace(self.marker, phases=self.marker.phases[-MAX_MARKED_PHASES:]))
         except OSError as error:
             self._warn(f"{self._markers.path}: {error.strerror}: an exporter will not show the phases")
 

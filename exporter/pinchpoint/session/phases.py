@@ -21,7 +21,7 @@ from pinchpoint.wire.sources import Source, SourceError
 
 __all__ = ["PhaseJudge", "PhaseRecord"]
 
-RECORD_INTERVAL = 1.0
+RECORD_INTERVAL_SECONDS = 1.0
 """Seconds between two snapshots of the recording."""
 
 
@@ -106,7 +106,7 @@ class PhaseJudge:
 
     def take_when_due(self) -> None:
         """Take a snapshot for the recording when one is due."""
-        if self._wall() - self._recorded >= RECORD_INTERVAL:
+        if self._wall() - self._recorded >= RECORD_INTERVAL_SECONDS:
             self.take()
 
     def take(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from pinchpoint.benchmarks.events import OVER, State
+from pinchpoint.benchmarks.events import FINAL_STATES, State
 from pinchpoint.diagnosis.knobs import OWN_TAGS
 from pinchpoint.metrics import PHASE_VERDICT_INFO, RUN_FACT_HOSTS
 from pinchpoint.model import Point, Snapshot, Snapshots
@@ -19,17 +19,17 @@ from pinchpoint.probes.benchmark import run_points
 from pinchpoint.runs import PhaseMark, RunState
 from pinchpoint.session.store import RunRecord
 
-__all__ = ["NOWHERE", "TAIL", "end_of", "retold"]
+__all__ = ["NOWHERE", "TAIL_SECONDS", "end_of", "retold"]
 
 NOWHERE = ""
 """The host of what was measured on none."""
-PACE = 15.0
+MOMENT_INTERVAL_SECONDS = 15.0
 """Seconds between two moments: half of the time for which the stack's Prometheus shows a sample (compose/native.py)."""
-TAIL = 60.0
+TAIL_SECONDS = 60.0
 """Seconds for which a run is shown when it is over."""
-MOMENT_LIMIT = 100_000
+MAX_RUN_MOMENTS = 100_000
 """Moments of a run, besides its phases' own: 17 days at that pace; a text may say anything."""
-VALUE_LIMIT = 128
+MAX_VALUE_CHARACTERS = 128
 """Characters of a tag or a note that are shown."""
 
 
@@ -42,12 +42,12 @@ def end_of(state: RunState) -> float:
 
 
 def retold(record: RunRecord, final: str) -> Iterator[Snapshots]:
-    """Yield the moments of a run, from its start to `TAIL` after its end, when it is in the state `final`."""
+    """Yield the moments of a run, from its start to `TAIL_SECONDS` after its end, when it is in the state `final`."""
     marker = record.marker
     last = end_of(marker)
     edges = {time for mark in marker.phases for time in (mark.start, mark.end) if time is not None}
-    length = max(0.0, last + TAIL - marker.start)
-    pace = max(PACE, length / MOMENT_LIMIT)
+    length = max(0.0, last + TAIL_SECONDS - marker.start)
+    pace = max(MOMENT_INTERVAL_SECONDS, length / MAX_RUN_MOMENTS)
     steps = {marker.start + number * pace for number in range(int(length / pace) + 1)}
     facts = list(_facts(record))
     for now in sorted({*edges, *steps, last}):
@@ -59,7 +59,7 @@ def _known(state: RunState, now: float, last: float, final: str) -> RunState:
     """Return what is known of a run at a moment."""
     phases = [_phase(mark, now, last) for mark in state.phases if mark.start <= now]
     if now >= last:
-        stands = State(final) if final in OVER else State.FAILED
+        stands = State(final) if final in FINAL_STATES else State.FAILED
         scores, valid = state.scores, state.valid
     else:
         active = any(mark.end is None for mark in phases)
@@ -109,5 +109,5 @@ def _facts(record: RunRecord) -> Iterator[Point]:
         yield RUN_FACT_HOSTS.point(number, run, fact, value)
     for fact, value in own.items():
         yield RUN_FACT_HOSTS.point(
-            1, run, fact, value if len(value) <= VALUE_LIMIT else f"{value[: VALUE_LIMIT - 3]}..."
+            1, run, fact, value if len(value) <= MAX_VALUE_CHARACTERS else f"{value[: MAX_VALUE_CHARACTERS - 3]}..."
         )

@@ -21,9 +21,9 @@ from pinchpoint.wire.sources import Source
 
 __all__ = ["Session"]
 
-LOOK_INTERVAL = 0.2
+LOOK_INTERVAL_SECONDS = 0.2
 """Seconds between two looks at the command's processes: the resolution of a phase's start and end."""
-PATIENCE = 2.0
+MAX_LOOK_WAIT_SECONDS = 2.0
 """Seconds for which the end waits for a look that is under way: it may hang in a file system."""
 
 
@@ -76,7 +76,7 @@ class Session:
                 self.look()
             except Exception as error:  # whatever a foreign process or output makes us stumble on, the run goes on
                 self._warn(f"a look at the command failed: {type(error).__name__}: {error}")
-            self._stop.wait(LOOK_INTERVAL)
+            self._stop.wait(LOOK_INTERVAL_SECONDS)
 
     def look(self) -> None:
         """See which phase goes on, and take a snapshot for the recording when one is due."""
@@ -106,11 +106,11 @@ class Session:
         """
         ended = State.STOPPED if stopped and exit_status else ended_as(exit_status)
         self._stop.set()
-        self._thread.join(PATIENCE)
+        self._thread.join(MAX_LOOK_WAIT_SECONDS)
         marker = self._keeper.marker
         self._keeper.record.exit_status = exit_status
         marker.end = self._wall()
-        if self._lock.acquire(timeout=PATIENCE):
+        if self._lock.acquire(timeout=MAX_LOOK_WAIT_SECONDS):
             try:
                 self._conclude(marker.end, ended)
             except Exception as error:  # as in _follow

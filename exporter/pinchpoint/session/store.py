@@ -30,11 +30,11 @@ __all__ = [
 ]
 
 FILE = "run.json"
-FILE_LIMIT = 64 << 20
+MAX_RUN_FILE_BYTES = 64 << 20
 """Longest ``run.json`` that is read, in bytes (4,096 phases with ten results each have 5 MiB)."""
-NUMBER_LIMIT = 10_000
+MAX_RUNS_PER_SECOND = 10_000
 """Runs of one name that may begin in one second."""
-SHOWN_LIMIT = 5
+MAX_NAMED_RUNS = 5
 """Runs that a message names at most."""
 LAST = "last"
 """The word for the newest run."""
@@ -81,7 +81,7 @@ def name_of(run: str) -> str:
 
 def new_run_directory(run: str) -> tuple[str, Path]:
     """Make a directory for the run; a second run in the same second gets a number. Raises OSError."""
-    for number in range(NUMBER_LIMIT):
+    for number in range(MAX_RUNS_PER_SECOND):
         name = run if number == 0 else f"{run}-{number + 1}"
         path = state_directory() / name
         with suppress(FileExistsError):
@@ -112,11 +112,11 @@ def load(directory: Path) -> RunRecord:
         with os.fdopen(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 raise StoreError(f"{path}: no regular file")
-            raw = file.read(FILE_LIMIT + 1)
+            raw = file.read(MAX_RUN_FILE_BYTES + 1)
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
-    if len(raw) > FILE_LIMIT:
-        raise StoreError(f"{path}: longer than {FILE_LIMIT >> 20} MiB")
+    if len(raw) > MAX_RUN_FILE_BYTES:
+        raise StoreError(f"{path}: longer than {MAX_RUN_FILE_BYTES >> 20} MiB")
     try:
         record = DECODER.decode(raw)
     except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, no run, nested without end
@@ -196,5 +196,5 @@ def select(text: str, among: Sequence[RunRecord] | None = None) -> list[RunRecor
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = len(names) - SHOWN_LIMIT
-    return ", ".join(names[:SHOWN_LIMIT]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - MAX_NAMED_RUNS
+    return ", ".join(names[:MAX_NAMED_RUNS]) + (f" and {more} more" if more > 0 else "")

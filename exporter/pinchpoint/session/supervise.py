@@ -24,14 +24,14 @@ __all__ = ["Command", "CommandError", "end_like"]
 
 FORWARDED = (*STOPPING, signal.SIGUSR1, signal.SIGUSR2)
 HANDLED = {*FORWARDED, signal.SIGCHLD, signal.SIGWINCH}
-FAILURE = 1 << 8
+FAILURE_STATUS = 1 << 8
 """Wait status of a process that exits with 1."""
 IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """What Python ignores from its start on. Whether our caller ignored them too nobody can tell any more: rare enough."""
-CHUNK = 1 << 16
-OBEYS = 60.0
+CHUNK_BYTES = 1 << 16
+STOP_WITHIN_SECONDS = 60.0
 """Seconds in which a command that is asked to stop does so: a later end has another cause."""
-LINGER = 0.2
+OUTPUT_LINGER_SECONDS = 0.2
 """Seconds for which output is still awaited after the command's end: a child that it left may hold the pipe open."""
 
 
@@ -130,12 +130,12 @@ class Command:
         poll = select.poll()
         poll.register(self._read, select.POLLIN | select.POLLHUP)
         while True:
-            if not poll.poll(LINGER * 1000):
+            if not poll.poll(OUTPUT_LINGER_SECONDS * 1000):
                 if self._closing.is_set():
                     return
                 continue
             try:
-                data = os.read(self._read, CHUNK)
+                data = os.read(self._read, CHUNK_BYTES)
             except OSError:  # EIO: the last user of a pseudo-terminal has closed it
                 return
             if not data:
@@ -156,7 +156,7 @@ class Command:
                     return
                 # A benchmark of hours must not end for its log's sake; but nobody may take what is there for the whole.
                 passing = False
-                self.failure = FAILURE
+                self.failure = FAILURE_STATUS
                 self._warn(f"standard output: {error.strerror}: the rest of the output is only in {self._keep.name}")
 
     def _warn(self, message: str) -> None:
@@ -181,7 +181,7 @@ class Command:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 break
-        self.stopped = time.monotonic() - self._asked <= OBEYS
+        self.stopped = time.monotonic() - self._asked <= STOP_WITHIN_SECONDS
         self._closing.set()
         self._pump.join()
         if self._read >= 0:

@@ -14,12 +14,12 @@ from pinchpoint.text import printable
 
 __all__ = ["check_parts"]
 
-WIDTH = 80
+MAX_LINE_COLUMNS = 80
 """Columns that a line has at most."""
-NARROWEST = 20
+MIN_LINE_COLUMNS = 20
 HEADS = {Level.PROBLEM: ("PROBLEM", "bold red"), Level.HINT: ("hint", "yellow")}
 INDENT = "  "
-HOSTS = 4
+MAX_HEADING_HOSTS = 4
 """Hosts that a heading names."""
 
 
@@ -51,7 +51,11 @@ def _groups(findings: Sequence[Finding]) -> list[list[Finding]]:
 
 
 def _hosts(names: Sequence[str]) -> str:
-    shown = names if len(names) <= HOSTS else [*names[: HOSTS - 1], f"and {len(names) - HOSTS + 1} more"]
+    shown = (
+        names
+        if len(names) <= MAX_HEADING_HOSTS
+        else [*names[: MAX_HEADING_HOSTS - 1], f"and {len(names) - MAX_HEADING_HOSTS + 1} more"]
+    )
     return printable(", ".join(shown))
 
 
@@ -76,7 +80,7 @@ def _number(number: int, word: str) -> str:
 
 
 def _filled(text: str, options: ConsoleOptions, first: str, rest: str) -> str:
-    width = max(NARROWEST, min(WIDTH, options.max_width))
+    width = max(MIN_LINE_COLUMNS, min(MAX_LINE_COLUMNS, options.max_width))
     # A path or a name is never broken: whoever copies it wants it whole.
     return textwrap.fill(
         text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False

@@ -40,11 +40,11 @@ UNPROVED = "not proved: more than the repeats differ by, but with so few of them
 NO_FACTS = "No settings of hosts are known of "
 SHORT = "short: under 30 s, so it may not repeat well."
 UNITLESS = frozenset({"", "ratio", "score"})
-LABEL_WIDTH = 24
+MIN_PHASE_COLUMNS = 24
 """Columns that the names of phases get at least, as far as they need them."""
-TABLE_WIDTH = 76
+MIN_TABLE_COLUMNS = 76
 """Columns from which on a figure is a row of a table; with fewer it is two lines."""
-NOTE_WIDTH = 90
+MAX_NOTE_COLUMNS = 90
 """Columns that a note has at most."""
 
 
@@ -116,7 +116,7 @@ class _Note:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines."""
-        yield Text(textwrap.fill(self.text, min(NOTE_WIDTH, options.max_width)))
+        yield Text(textwrap.fill(self.text, min(MAX_NOTE_COLUMNS, options.max_width)))
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class _Rows:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield a table, or where that does not fit two lines for each figure."""
         labels = [row_label(row, self.rows, named=self.named) for row in self.rows]
-        if options.max_width >= TABLE_WIDTH:
+        if options.max_width >= MIN_TABLE_COLUMNS:
             yield _table(self.rows, labels)
             return
         yield Text()
@@ -147,7 +147,7 @@ class _Rows:
 def _table(rows: Sequence[ComparedFigure], labels: Sequence[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     longest = max((len(label) for label in labels), default=0)
-    table.add_column("phase", overflow="fold", min_width=min(longest, LABEL_WIDTH))
+    table.add_column("phase", overflow="fold", min_width=min(longest, MIN_PHASE_COLUMNS))
     table.add_column("base", justify="right", no_wrap=True)
     table.add_column("other", justify="right", no_wrap=True)
     table.add_column("change", justify="right", no_wrap=True)

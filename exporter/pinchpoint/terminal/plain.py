@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fail", "say", "show", "warn", "width"]
 
-PIPE_WIDTH = 400
+PIPE_COLUMNS = 400
 """Columns where nobody's terminal sets a limit: a table is as wide as it needs, so that other programs can read it."""
 
 
@@ -51,7 +51,7 @@ def show(*parts: RenderableType) -> None:
     from rich.console import Console  # the exporter, which uses `fail` alone, would carry it in memory for months
 
     page = _Page()
-    console = Console(file=page, width=width() or PIPE_WIDTH, highlight=False, force_terminal=sys.stdout.isatty())
+    console = Console(file=page, width=width() or PIPE_COLUMNS, highlight=False, force_terminal=sys.stdout.isatty())
     for part in parts:
         console.print(part)
     _write("".join(f"{line.rstrip(' ')}\n" for line in page.getvalue().rstrip().splitlines()), err=False)

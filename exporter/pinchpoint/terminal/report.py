@@ -16,13 +16,13 @@ from pinchpoint.text import printable
 
 __all__ = ["report_parts"]
 
-WAITS = 3
+MAX_TABLE_WAITS = 3
 """Wait classes that the table names at most."""
-LEAST = 0.05
+MIN_TABLE_WAIT_SHARE = 0.05
 """Share under which a wait class is not worth its name in the table."""
-PHASE_WIDTH = 24
+MIN_PHASE_COLUMNS = 24
 """Columns that the names of phases get at least, as far as they need them."""
-LABEL_WIDTH = 13
+MIN_LABEL_COLUMNS = 13
 STYLES = {"resource": "bold", "several": "bold", "stuck": "bold red", "too short": "dim", "idle": "dim"}
 
 
@@ -62,14 +62,14 @@ def _head(document: Document) -> Iterator[Text]:
 def _table(phases: Sequence[DocumentPhase], names: Sequence[str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     longest = max(map(len, names))
-    table.add_column("phase", overflow="fold", min_width=min(longest, PHASE_WIDTH))
+    table.add_column("phase", overflow="fold", min_width=min(longest, MIN_PHASE_COLUMNS))
     table.add_column("time", justify="right", no_wrap=True)
     table.add_column("result", overflow="fold")
     table.add_column("verdict; what it waited for", overflow="fold")
     for name, phase in zip(names, phases, strict=True):
         kind = phase.verdict.kind if phase.verdict is not None else ""
         verdict = Text(words.verdict_text(phase), style=STYLES.get(kind, ""))
-        if waits := _waits(phase, WAITS, LEAST):
+        if waits := _waits(phase, MAX_TABLE_WAITS, MIN_TABLE_WAIT_SHARE):
             verdict = Text("\n").join([verdict, Text(waits, style="dim")])
         table.add_row(
             Text(name + ("" if phase.valid else " INVALID")),
@@ -111,7 +111,7 @@ def _details(phase: DocumentPhase) -> list[tuple[str, list[str]]]:
 
 def _rows(lines: Sequence[tuple[str, Sequence[str]]]) -> Table:
     table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_column(no_wrap=True, min_width=LABEL_WIDTH)
+    table.add_column(no_wrap=True, min_width=MIN_LABEL_COLUMNS)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, texts in lines:

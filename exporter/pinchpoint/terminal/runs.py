@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from pinchpoint.benchmarks.events import OVER, State, ended_as
+from pinchpoint.benchmarks.events import FINAL_STATES, State, ended_as
 from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.runs import RunState
 from pinchpoint.session.store import RunRecord
@@ -21,11 +21,11 @@ __all__ = ["counted", "headline", "runs_table", "standing"]
 
 DIED = "died"
 """The state of a run that ended without a word: its `pinchpoint run` was killed, or the host went down."""
-WIDE = 120
+MIN_TAGS_COLUMNS = 120
 """Columns from which on tags have a column of their own."""
-BESIDE = 52
+BESIDE_ID_COLUMNS = 52
 """Columns that are kept for what stands beside the ids."""
-LEAST = 16
+MIN_ID_COLUMNS = 16
 """Columns that the ids get at least."""
 HIDDEN_TAGS = frozenset({"sha256"})
 """Tags that say nothing to a person."""
@@ -36,7 +36,7 @@ def standing(record: RunRecord) -> str:
     marker = record.marker
     if marker.end is None:
         return marker.state if RunDirectory(Path()).alive(marker) else DIED
-    return marker.state if marker.state in OVER else ended_as(record.exit_status or 0)
+    return marker.state if marker.state in FINAL_STATES else ended_as(record.exit_status or 0)
 
 
 def headline(state: RunState) -> str:
@@ -56,10 +56,12 @@ def counted(count: int, word: str) -> str:
 
 
 def runs_table(records: Sequence[RunRecord], width: int | None) -> Table:
-    """Return the table of kept runs; where it is not `WIDE`, start and tags stand below the run's id."""
-    wide = width is None or width >= WIDE
+    """Return the table of kept runs; in less than `MIN_TAGS_COLUMNS` start and tags stand below the run's id."""
+    wide = width is None or width >= MIN_TAGS_COLUMNS
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("run", overflow="fold", max_width=None if width is None else max(LEAST, width - BESIDE))
+    table.add_column(
+        "run", overflow="fold", max_width=None if width is None else max(MIN_ID_COLUMNS, width - BESIDE_ID_COLUMNS)
+    )
     if wide:
         table.add_column("when", no_wrap=True)
     table.add_column("benchmark", overflow="fold")

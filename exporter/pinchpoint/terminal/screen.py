@@ -20,7 +20,7 @@ from pinchpoint.terminal.view import Picture, View
 
 __all__ = ["Bell", "is_screen", "show_live", "show_plain", "status_of"]
 
-PLAIN_WIDTH = 80
+PLAIN_COLUMNS = 80
 QUIT = b"qQ\x03\x04"
 """Keys that end the live view: q, and Ctrl-C and Ctrl-D where they come as keys."""
 
@@ -135,7 +135,7 @@ def show_plain(pictures: Iterator[tuple[str, Picture]]) -> None:
     # Not sys.stdout's own errors: a name may hold what the terminal's encoding lacks.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
-    console = Console(width=PLAIN_WIDTH, color_system=None, force_terminal=False, highlight=False)
+    console = Console(width=PLAIN_COLUMNS, color_system=None, force_terminal=False, highlight=False)
     for number, (title, picture) in enumerate(pictures):
         if number:
             console.print()

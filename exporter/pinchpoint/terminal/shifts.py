@@ -22,7 +22,7 @@ __all__ = ["bottleneck_words", "difference_words", "move_words", "phase_name", "
 
 NOT_JUDGED = "not judged"
 NOT_SET = "-"
-HOSTS = 3
+MAX_NAMED_HOSTS = 3
 """Hosts that are named; of more their number is given."""
 NAMED = frozenset({Kind.RESOURCE, Kind.SEVERAL})
 """Kinds that are said by naming resources alone."""
@@ -107,7 +107,9 @@ def difference_words(difference: Difference) -> str:
     if len(hosts) == difference.among > 1:
         remarks.append(f"all {len(hosts)} hosts")
     elif hosts:
-        remarks.append(", ".join(hosts) if len(hosts) <= HOSTS else f"{len(hosts)} of {difference.among} hosts")
+        remarks.append(
+            ", ".join(hosts) if len(hosts) <= MAX_NAMED_HOSTS else f"{len(hosts)} of {difference.among} hosts"
+        )
     return printable(f"{words} ({'; '.join(remarks)})" if remarks else words)
 
 

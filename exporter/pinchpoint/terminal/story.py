@@ -18,9 +18,9 @@ from pinchpoint.text import printable
 
 __all__ = ["story_parts"]
 
-SHOWN = 3
+MAX_SHOWN_PER_STEP = 3
 """Phases, bottlenecks and settings that a step shows at most."""
-LABEL_WIDTH = 28
+MAX_RUN_LABEL_COLUMNS = 28
 """Columns that the names of runs are padded to at most."""
 GROUPS = (("beyond noise", CLAIMS), ("changed", {Assessment.UNKNOWN}))
 """What the phases of a step are listed under; those that may be noise are not worth a line."""
@@ -31,7 +31,7 @@ def story_parts(comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
     rows = [row for comparison in comparisons for row in comparison.rows]
     named = len({row.key.benchmark for row in rows}) > 1
     groups = [comparisons[0].base, *(comparison.other for comparison in comparisons)]
-    longest = min(LABEL_WIDTH, max(len(printable(group.label)) for group in groups))
+    longest = min(MAX_RUN_LABEL_COLUMNS, max(len(printable(group.label)) for group in groups))
     first = comparisons[0].headline
     figure = f"  {_figure(first, base=True)}" if first is not None else ""
     yield Text(f"{printable(groups[0].label):<{longest}}{figure}")
@@ -85,8 +85,8 @@ def _lines(comparison: Comparison, *, named: bool) -> Iterator[tuple[str, str]]:
 def _some(word: str, words: Sequence[str], between: str = ", ") -> Iterator[tuple[str, str]]:
     """Yield the first ones in one line, and how many more there are."""
     if words:
-        more = f" and {len(words) - SHOWN} more" if len(words) > SHOWN else ""
-        yield word, between.join(words[:SHOWN]) + more
+        more = f" and {len(words) - MAX_SHOWN_PER_STEP} more" if len(words) > MAX_SHOWN_PER_STEP else ""
+        yield word, between.join(words[:MAX_SHOWN_PER_STEP]) + more
 
 
 def _notes(group: RunGroup) -> list[str]:

@@ -15,27 +15,27 @@ from pinchpoint.session.phases import PhaseRecord
 
 __all__ = ["run_table"]
 
-LEAST_WAIT = 0.1
+MIN_WAIT_SHARE = 0.1
 """Share of the time under which a wait class is not worth its name."""
-SHOWN = 3
+MAX_NAMED_RESOURCES = 3
 """Resources that are named for one phase."""
-WIDE = 106
+MIN_ALERTS_COLUMNS = 106
 """Columns from which on alerts have a column of their own."""
-PHASE_WIDTH = 24
+MIN_PHASE_COLUMNS = 24
 """Columns that the names of phases get at least, as far as they need them."""
-LEAST_BUSY = 0.2
+MIN_BUSY_SHARE = 0.2
 """Busy share under which a resource is not worth a line."""
 
 
 def run_table(phases: Sequence[PhaseRecord], *, alerts: bool, width: int) -> Table:
     """Return the table; `alerts` says whether anybody was asked for them.
 
-    In a terminal that is not `WIDE` the alerts stand below the resources, so that no name has to be broken.
+    In fewer columns than `MIN_ALERTS_COLUMNS` the alerts stand below the resources, so that no name has to be broken.
     """
-    beside = alerts and width >= WIDE
+    beside = alerts and width >= MIN_ALERTS_COLUMNS
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     longest = max((len(phase.mark.name) for phase in phases), default=0)
-    table.add_column("phase", overflow="fold", min_width=min(longest, PHASE_WIDTH))
+    table.add_column("phase", overflow="fold", min_width=min(longest, MIN_PHASE_COLUMNS))
     table.add_column("time", justify="right", no_wrap=True)
     table.add_column("result", no_wrap=True)
     below = "" if beside or not alerts else "; alerts"
@@ -66,7 +66,7 @@ def _verdict(found: Verdict | None) -> Iterator[Text]:
         return
     margin = f" ({found.margin.partition(':')[0]})" if found.margin else ""
     yield Text(f"{found.words}{margin}", style="bold")
-    waits = ", ".join(f"{wait} {share:.0%}" for wait, share in found.waits.items() if share >= LEAST_WAIT)
+    waits = ", ".join(f"{wait} {share:.0%}" for wait, share in found.waits.items() if share >= MIN_WAIT_SHARE)
     if waits:
         yield Text(f"  waits: {waits}")
 
@@ -76,8 +76,8 @@ def _resources(found: Usage | None, verdict: Verdict | None) -> Text:
     if found is None:
         return Text("no samples")
     named = {(limit.resource, limit.owner) for limit in verdict.limits} if verdict is not None else set()
-    busy = [use for use in found.resources if use.busy >= LEAST_BUSY or use.level is Fullness.FULL]
-    shown = sorted(busy, key=lambda use: (use.resource, use.owner) not in named)[:SHOWN]
+    busy = [use for use in found.resources if use.busy >= MIN_BUSY_SHARE or use.level is Fullness.FULL]
+    shown = sorted(busy, key=lambda use: (use.resource, use.owner) not in named)[:MAX_NAMED_RESOURCES]
     return Text("\n").join([_resource(use) for use in shown]) if shown else Text("nothing above 20 %")
 
 

@@ -36,20 +36,20 @@ from pinchpoint.text import printable
 
 __all__ = ["Down", "HostView", "Picture", "View", "duration"]
 
-LONGEST = 1000
+MAX_SCANNED_CHARACTERS = 1000
 """Characters of a text that are looked at: no terminal is wider."""
-WORTH_SHOWING = 0.005
+MIN_SHOWN_SHARE = 0.005
 """Share of the time, or CPUs, under which a resource or a role is not listed: it would be printed as 0 %."""
-WHOLE_HEIGHT = 9
+MIN_HOST_LINES = 9
 """Lines that a host needs at least for its tables; with fewer it shows its fullest resources only."""
-STALLED = 3.0
+MIN_STALLED_SECONDS = 3.0
 """Seconds without any work from which on a phase is shown as one that hangs."""
-ENDED = 3
+MAX_ENDED_RUNS = 3
 """Runs that have ended which are shown."""
-UNLIMITED = 12
+MAX_TABLE_ROWS = 12
 """Rows of each table where the height is not limited: text that is printed once."""
-WIDEST_BAR = 60
-VERDICT_LINES = 7
+MAX_BAR_COLUMNS = 60
+MAX_VERDICT_LINES = 7
 """Lines on each benchmark's verdict at most."""
 VERDICT_STYLES = {Kind.RESOURCE: "bold red", Kind.SEVERAL: "bold red", Kind.STUCK: "bold red", Kind.IDLE: "dim"}
 
@@ -105,7 +105,7 @@ class View:
     """The hosts below each other, in the width that the console gives.
 
     With a `height` they fill just as many lines, the last of which is the `footer`, and say less where it is low;
-    without, each table has up to `UNLIMITED` rows.
+    without, each table has up to `MAX_TABLE_ROWS` rows.
     """
 
     def __init__(self, picture: Picture, height: int | None = None, footer: str = "") -> None:
@@ -120,11 +120,11 @@ class View:
             yield Text("no benchmark runs")
             return
         if self._height is None:
-            lines = [*painter.verdicts(self._verdicts, VERDICT_LINES), *painter.hosts(self._hosts, None)]
+            lines = [*painter.verdicts(self._verdicts, MAX_VERDICT_LINES), *painter.hosts(self._hosts, None)]
         else:
             height = max(0, self._height - 1)
             # The hosts need half of a low window, and what limits the benchmark is worth the rest.
-            most = max(1, min(VERDICT_LINES, height // 2 // max(1, len(self._verdicts)) - 1))
+            most = max(1, min(MAX_VERDICT_LINES, height // 2 // max(1, len(self._verdicts)) - 1))
             lines = list(painter.verdicts(self._verdicts, most))[:height]
             lines += list(painter.hosts(self._hosts, height - len(lines)))[: height - len(lines)]
             lines += [Text()] * (height - len(lines)) + [Text(painter.fit(self._footer, painter.width).rstrip(), "dim")]
@@ -206,16 +206,16 @@ class _Painter:
             return
         busy, hot = _busy(use), _hot(use)
         yield self._header(host, use, busy if height is not None and height < 2 else [])
-        if height is not None and height < min(WHOLE_HEIGHT, _lines(use)):
+        if height is not None and height < min(MIN_HOST_LINES, _lines(use)):
             yield from (self._resource(entry) for entry in busy[: max(0, height - 1)])
             return
         runs = [line for run in _shown(use.runs) for line in self._run(run, use.time)]
         if height is not None:
-            runs = runs[: max(0, height - WHOLE_HEIGHT)]
+            runs = runs[: max(0, height - MIN_HOST_LINES)]
             height -= len(runs)
         yield from runs
         foot = list(self._foot(use))
-        for_resources, for_roles = max(1, len(busy[:UNLIMITED])), len(hot[:UNLIMITED])
+        for_resources, for_roles = max(1, len(busy[:MAX_TABLE_ROWS])), len(hot[:MAX_TABLE_ROWS])
         tables = 2 if hot else 1
         room = for_resources + for_roles + tables
         if height is not None:
@@ -244,7 +244,7 @@ class _Painter:
 
     def clean(self, text: str) -> str:
         """Return `text` without what the terminal can't show, would obey, or would write in another direction."""
-        text = printable(text[:LONGEST])
+        text = printable(text[:MAX_SCANNED_CHARACTERS])
         return text.encode("ascii", "replace").decode() if self._glyphs is ASCII else text
 
     def _line(self, *parts: tuple[str, str]) -> Text:
@@ -306,7 +306,7 @@ class _Painter:
     @property
     def _bar_width(self) -> int:
         # Between the columns: mark of the state (4), busy (4), saturated (9), and five blanks.
-        return max(0, min(WIDEST_BAR, self.width - self._name - self._owner - 22))
+        return max(0, min(MAX_BAR_COLUMNS, self.width - self._name - self._owner - 22))
 
     def _names(self, name: str, owner: str) -> str:
         return f"{self.fit(name, self._name)} {self.fit(owner, self._owner)} "
@@ -363,17 +363,17 @@ class _Painter:
 
 
 def _busy(use: Usage) -> list[ResourceUse]:
-    return [entry for entry in use.resources if max(entry.busy, entry.saturated) >= WORTH_SHOWING]
+    return [entry for entry in use.resources if max(entry.busy, entry.saturated) >= MIN_SHOWN_SHARE]
 
 
 def _hot(use: Usage) -> list[RoleUse]:
-    return [entry for entry in use.roles if entry.cpu + (entry.runqueue or 0.0) >= WORTH_SHOWING]
+    return [entry for entry in use.roles if entry.cpu + (entry.runqueue or 0.0) >= MIN_SHOWN_SHARE]
 
 
 def _shown(runs: Sequence[Run]) -> list[Run]:
     """Return the runs that go on, oldest first, and after them those that ended last."""
     ended = sorted((run for run in runs if run.end is not None), key=lambda run: -(run.end or 0.0))
-    return [*(run for run in runs if run.end is None), *ended[:ENDED]]
+    return [*(run for run in runs if run.end is None), *ended[:MAX_ENDED_RUNS]]
 
 
 def _lines(use: Usage) -> int:
@@ -398,7 +398,7 @@ def _progress(phase: ActivePhase, run: Run, now: float) -> tuple[str, bool]:
     if run.state not in ("running", ""):
         words.append(run.state)
     waits = run.state in ("syncing", "paused")
-    stalled = None if waits or phase.stalled is None or phase.stalled < STALLED else phase.stalled
+    stalled = None if waits or phase.stalled is None or phase.stalled < MIN_STALLED_SECONDS else phase.stalled
     if stalled is not None:
         words.append(f"nothing done for {stalled:.0f} s")
     if phase.start is not None:
@@ -439,7 +439,7 @@ def _idle(idle: Idle) -> str:
     words: list[str] = []
     for state in idle.states:
         off = f" ({state.disabled_cpus} off)" if state.disabled_cpus else ""
-        if off or state.share >= WORTH_SHOWING:
+        if off or state.share >= MIN_SHOWN_SHARE:
             words.append(f"{state.state} {_percent(state.share)}{off}")
     lost = "" if idle.lost is None else f", exits {idle.lost * 100:.1f}%"
     return (" ".join(words) or "never idle") + lost
@@ -468,6 +468,6 @@ def _health(use: Usage) -> tuple[str, str, Fullness]:
         return "no time between samples", "", Fullness.NEAR
     if dark := len(use.blind) + len(use.silent):
         return f"{dark} blind", cost, Fullness.FULL
-    if use.own.lost_share >= WORTH_SHOWING:
+    if use.own.lost_share >= MIN_SHOWN_SHARE:
         return f"{_percent(use.own.lost_share)} of samples lost", cost, Fullness.NEAR
     return "sampling ok", cost, Fullness.NORMAL

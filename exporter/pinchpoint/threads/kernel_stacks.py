@@ -13,7 +13,7 @@ __all__ = ["SOURCES", "StackFile", "state"]
 SOURCES = ("stack", "wchan")
 """Files of a thread's directory, the best first: ``stack`` is for root (CAP_SYS_ADMIN, proc_pid_stack), ``wchan`` for
 who may trace the process (proc_pid_wchan, fs/proc/base.c)."""
-SIZE = 4096
+MAX_FILE_BYTES = 4096
 
 
 class StackFile:
@@ -50,7 +50,7 @@ class StackFile:
         for source in left:
             self.source = source
             try:
-                self._file = KeptFile(f"{self._directory}/{source}", SIZE)
+                self._file = KeptFile(f"{self._directory}/{source}", MAX_FILE_BYTES)
                 return
             except OSError as error:
                 self.reason = f"{source}: {error.strerror}"
@@ -67,6 +67,6 @@ class StackFile:
 def state(directory: str) -> str:
     """Return the state of the thread whose directory it is (man 5 proc); X where it is gone."""
     try:
-        return parse_stat(read_bytes(os.path.join(directory, "stat"), SIZE)).state
+        return parse_stat(read_bytes(os.path.join(directory, "stat"), MAX_FILE_BYTES)).state
     except (OSError, FormatError):
         return "X"

@@ -14,19 +14,19 @@ from pinchpoint.threads.roles import BENCHMARK, ProcessRule, Roles
 
 __all__ = ["Process", "Processes", "ceph_id"]
 
-SCAN_INTERVAL = 0.25
+SCAN_INTERVAL_SECONDS = 0.25
 """Seconds between two looks for new processes, while some are being forked."""
-PATIENCE = 0.1
+MAX_SCAN_WAIT_SECONDS = 0.1
 """Seconds for which a scan that somebody else makes is waited for: it takes milliseconds, or it hangs."""
-FULL_INTERVAL = 5.0
+FULL_SCAN_INTERVAL_SECONDS = 5.0
 """Seconds between two passes that read every process again: an exec changes a name without a new pid."""
-YOUNG = 2.0
+YOUNG_SECONDS = 2.0
 """Seconds for which a new process is read again at each scan."""
-CLUSTER_LENGTH = 8
+CLUSTER_ID_CHARACTERS = 8
 """Characters of a cluster's fsid that tell its daemons from another's on the same host."""
-OWNER_LIMIT = 128
+MAX_OWNERS_PER_CLASS = 128
 """Owners per process class; a host with more instances has the rest under the owner ``more``."""
-ID_LIMIT = 64
+MAX_ID_CHARACTERS = 64
 """Characters of a daemon's id that are shown: any process may have any command line."""
 
 
@@ -57,12 +57,12 @@ def ceph_id(argv: list[str]) -> str:
             continue
         if option in ("-n", "--name"):
             value = value.partition(".")[2]
-        return value[:ID_LIMIT] or "?"
+        return value[:MAX_ID_CHARACTERS] or "?"
     return "?"
 
 
 class Processes:
-    """The table of processes of interest, refreshed by whoever asks and at most every `SCAN_INTERVAL`.
+    """The table of processes of interest, refreshed by whoever asks and at most every `SCAN_INTERVAL_SECONDS`.
 
     `adopted` gives pids whose process trees count as benchmarks whatever they are called: the commands of runs.
     """
@@ -91,19 +91,19 @@ class Processes:
     def current(self, now: float) -> Mapping[int, Process]:
         """Return the processes of interest by pid; `now` is a monotonic time in seconds."""
         with self._lock:
-            if now - self._scanned >= SCAN_INTERVAL:
+            if now - self._scanned >= SCAN_INTERVAL_SECONDS:
                 self._scan(now)
             return self._current
 
     def everything(self, now: float) -> Mapping[int, Stat]:
         """Return all processes by pid; `now` is a monotonic time in seconds.
 
-        New ones are there within `SCAN_INTERVAL`. One that has ended may stay until the next scan. Where a scan hangs
-        for somebody else they are as they were before it.
+        New ones are there within `SCAN_INTERVAL_SECONDS`. One that has ended may stay until the next scan. Where a scan
+        hangs for somebody else they are as they were before it.
         """
-        if self._lock.acquire(timeout=PATIENCE):
+        if self._lock.acquire(timeout=MAX_SCAN_WAIT_SECONDS):
             try:
-                if now - self._scanned >= SCAN_INTERVAL:
+                if now - self._scanned >= SCAN_INTERVAL_SECONDS:
                     self._scan(now)
             finally:
                 self._lock.release()
@@ -129,9 +129,9 @@ class Processes:
     def _scan(self, now: float) -> None:
         self._scanned = now
         roots = frozenset(self._adopted())
-        full = now - self._read_all >= FULL_INTERVAL
+        full = now - self._read_all >= FULL_SCAN_INTERVAL_SECONDS
         last_pid = self._newest_pid()
-        quiet = last_pid == self._last_pid and last_pid and now - self._newcomer >= YOUNG
+        quiet = last_pid == self._last_pid and last_pid and now - self._newcomer >= YOUNG_SECONDS
         if quiet and not full and roots == self._roots and not self._renamed:
             return
         self._last_pid, self._roots = last_pid, roots
@@ -147,7 +147,7 @@ class Processes:
             first_seen[pid] = self._first_seen.get(pid, now)
             # A young process may be a fork that has not called exec yet, or a worker that has not run: its name and
             # flags are not its own.
-            if known is None or full or (now - first_seen[pid] < YOUNG and not known.kworker):
+            if known is None or full or (now - first_seen[pid] < YOUNG_SECONDS and not known.kworker):
                 known = self._stat(pid)
             if known is not None:
                 seen[pid] = known
@@ -218,7 +218,7 @@ class Processes:
         else:
             return None
         owners = {process.owner for process in current.values() if process.class_ == class_}
-        if owner not in owners and len(owners) >= OWNER_LIMIT:
+        if owner not in owners and len(owners) >= MAX_OWNERS_PER_CLASS:
             owner = "more"
         return Process(pid, stat.start, stat.comm, class_, owner)
 
@@ -231,5 +231,5 @@ class Processes:
                 argv = []
             fields["ceph_id"] = ceph_id([decode(word) for word in argv if word])
             if (cluster := self._clusters.get((pid, stat.start))) and self._several:
-                fields["ceph_id"] += f"@{cluster[:CLUSTER_LENGTH]}"
+                fields["ceph_id"] += f"@{cluster[:CLUSTER_ID_CHARACTERS]}"
         return re.sub(r"\{([^{}]*)\}", lambda found: fields[found[1]], rule.owner)

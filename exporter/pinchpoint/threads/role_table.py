@@ -18,10 +18,10 @@ __all__ = ["METRICS", "RoleTable", "RoleTotals"]
 
 METRICS = (THREAD_CPU_SECONDS, THREAD_RUNQUEUE_SECONDS, THREADS, *resources.METRICS)
 
-SECONDS = 1e-9
-KEEP = 900.0
+SECONDS_PER_NANOSECOND = 1e-9
+KEEP_ENDED_SECONDS = 900.0
 """Seconds for which a role of an owner is shown after its last thread has ended, so that a scrape still sees it."""
-OWNER_LIMIT = 128
+MAX_OWNERS_PER_ROLE = 128
 """Owners per role; what comes later is charged to the owner ``more``."""
 
 
@@ -76,9 +76,9 @@ class RoleTotals:
         for group, (run, wait) in self._groups.items():
             # A pool is as full as the mean of its threads.
             divisor = (self.threads.get(group) or 1) if self.role.unit == "pool" else 1
-            busy = (run + wait) * SECONDS / divisor
+            busy = (run + wait) * SECONDS_PER_NANOSECOND / divisor
             if busy > best:
-                best, best_wait = busy, wait * SECONDS / divisor
+                best, best_wait = busy, wait * SECONDS_PER_NANOSECOND / divisor
         self._groups.clear()
         if self.role.unit == "lock" and best > elapsed > 0:
             # The sum over the takers of a lock is an upper bound: waiting before taking it is not holding it.
@@ -98,7 +98,11 @@ class RoleTable:
         """Return the entry of a role and an owner."""
         key = (role.name, owner)
         if (use := self._uses.get(key)) is None:
-            if self._owners.get(role.name, 0) >= OWNER_LIMIT and owner != "more" and not self._make_room(role.name):
+            if (
+                self._owners.get(role.name, 0) >= MAX_OWNERS_PER_ROLE
+                and owner != "more"
+                and not self._make_room(role.name)
+            ):
                 return self.use(role, "more")
             self._owners[role.name] = self._owners.get(role.name, 0) + 1
             full = None
@@ -139,18 +143,21 @@ class RoleTable:
             use.threads.clear()
 
     def forget(self, now: float) -> None:
-        """Forget what has had no thread for `KEEP`: a run's commands come and go, and their series must not pile up."""
+        """Forget what has had no thread for `KEEP_ENDED_SECONDS`.
+
+        A run's commands come and go, and their series must not pile up.
+        """
         for (role, owner), use in list(self._uses.items()):
             if use.threads or not use.counted or use.alive is None:
                 use.alive = now
-            elif now - use.alive >= KEEP:
+            elif now - use.alive >= KEEP_ENDED_SECONDS:
                 self._drop(role, owner)
 
     def points(self) -> Iterator[Point]:
         """Yield the points of every role, and of the resources among them."""
         for (role, owner), use in self._uses.items():
-            yield Point(THREAD_CPU_SECONDS, (role, owner), use.cpu * SECONDS)
-            yield Point(THREAD_RUNQUEUE_SECONDS, (role, owner), use.wait * SECONDS)
+            yield Point(THREAD_CPU_SECONDS, (role, owner), use.cpu * SECONDS_PER_NANOSECOND)
+            yield Point(THREAD_RUNQUEUE_SECONDS, (role, owner), use.wait * SECONDS_PER_NANOSECOND)
             if use.counted:
                 yield Point(THREADS, (role, owner), sum(use.threads.values()))
         yield from resources.points(use.resource for use in self._uses.values() if use.resource is not None)

@@ -17,26 +17,26 @@ from pinchpoint.model import Point
 from pinchpoint.resources import Resource
 from pinchpoint.threads.task_source import Task, TaskUse
 
-__all__ = ["METRICS", "RESOURCE", "WORTH", "Hot", "Name", "UnknownThreads", "hottest"]
+__all__ = ["METRICS", "MIN_THREAD_SHARE", "RESOURCE", "Hot", "Name", "UnknownThreads", "hottest"]
 
 METRICS = (UNKNOWN_THREAD_BUSY_RATIO,)
 
 RESOURCE = "unknown_thread"
-WORTH = 0.05
+MIN_THREAD_SHARE = 0.05
 """Share of a sample's time from which on a thread is looked at: what sources give of threads that nobody follows."""
-WINDOW = 3.0
+ROLELESS_WINDOW_SECONDS = 3.0
 """Seconds over which the named thread's share is a mean; a verdict covers as many."""
-FIRST = 0.95
+MIN_SEEN_SECONDS = 0.95
 """No thread is named in this first time, in seconds: too short a window to mean anything."""
-LEAST = 0.1
+MIN_NAMED_SHARE = 0.1
 """Share under which no thread is named: 300 ms in every 3 s are just enough."""
-CLEARLY = 0.2
+MIN_LEAD_SHARE = 0.2
 """Share by which another thread has to be busier to be named instead: threads of a pool are about equally busy."""
-PAUSE = 5.0
+MIN_RENAME_INTERVAL_SECONDS = 5.0
 """Seconds between two changes of the name at least: each name is a series."""
-LIMIT = 64
+MAX_THREADS_PER_SAMPLE = 64
 """Threads of a sample that are looked at: where all of ten thousand wait for a CPU, all are hot."""
-SECONDS = 1e-9
+SECONDS_PER_NANOSECOND = 1e-9
 
 
 class Hot(NamedTuple):
@@ -56,7 +56,7 @@ class Name(NamedTuple):
 
 def hottest(uses: Sequence[TaskUse]) -> Sequence[TaskUse]:
     """Return the threads of a sample that used most, as many as are looked at."""
-    return uses if len(uses) <= LIMIT else nlargest(LIMIT, uses, key=_used)
+    return uses if len(uses) <= MAX_THREADS_PER_SAMPLE else nlargest(MAX_THREADS_PER_SAMPLE, uses, key=_used)
 
 
 def _used(use: TaskUse) -> int:
@@ -97,12 +97,12 @@ class UnknownThreads:
         self._seen += elapsed
         if not used and not self._samples:
             return
-        least = WORTH * elapsed / SECONDS
+        least = MIN_THREAD_SHARE * elapsed / SECONDS_PER_NANOSECOND
         sums = {thread: run + wait for thread, (run, wait) in used.items() if run + wait >= least}
         self._remember(elapsed, sums)
         if (busiest := self._busiest(sums)) is not None:
             run, wait = used[busiest]
-            self.resource.add(elapsed, (run + wait) * SECONDS, runqueue=wait * SECONDS)
+            self.resource.add(elapsed, (run + wait) * SECONDS_PER_NANOSECOND, runqueue=wait * SECONDS_PER_NANOSECOND)
         self._choose(now)
         if not self._totals:
             self._samples.clear()
@@ -114,7 +114,7 @@ class UnknownThreads:
         self._span += elapsed
         for thread, used in sums.items():
             self._totals[thread] = self._totals.get(thread, 0) + used
-        while self._span - self._samples[0][0] >= WINDOW:
+        while self._span - self._samples[0][0] >= ROLELESS_WINDOW_SECONDS:
             length, old = self._samples.popleft()
             self._span -= length
             for thread, used in old.items():
@@ -151,24 +151,24 @@ class UnknownThreads:
     def _choose(self, now: float) -> None:
         """Choose the thread whose name is shown."""
         best = self._busiest(self._totals)
-        if best is None or self._share(best) < LEAST or self._seen < FIRST:
+        if best is None or self._share(best) < MIN_NAMED_SHARE or self._seen < MIN_SEEN_SECONDS:
             return
         name = self._named(best)
         if name == self._name:
             self._shown = best  # of two with one name the busier one speaks
-        elif now - self._changed >= PAUSE:
+        elif now - self._changed >= MIN_RENAME_INTERVAL_SECONDS:
             mine = self._share(self._shown)
-            if mine < LEAST or self._share(best) >= mine + CLEARLY:
+            if mine < MIN_NAMED_SHARE or self._share(best) >= mine + MIN_LEAD_SHARE:
                 self._shown, self._name, self._changed = best, name, now
 
     def _share(self, thread: Hot | None) -> float:
         used = self._totals.get(thread, 0) if thread is not None else 0
         # What was before the first sample nobody knows: it is not taken for idle.
-        covered = max(self._span, min(WINDOW, self._seen))
-        return min(1.0, used * SECONDS / covered) if covered else 0.0
+        covered = max(self._span, min(ROLELESS_WINDOW_SECONDS, self._seen))
+        return min(1.0, used * SECONDS_PER_NANOSECOND / covered) if covered else 0.0
 
     def points(self) -> Iterator[Point]:
         """Yield the integrals of the busiest thread, and the name of the one that was busiest over the last seconds."""
         yield from resources.points((self.resource,))
-        if self._name is not None and (share := self._share(self._shown)) >= LEAST:
+        if self._name is not None and (share := self._share(self._shown)) >= MIN_NAMED_SHARE:
             yield UNKNOWN_THREAD_BUSY_RATIO.point(share, *self._name)

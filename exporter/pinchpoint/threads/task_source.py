@@ -30,12 +30,12 @@ __all__ = [
     "raise_file_limit",
 ]
 
-FILE_RESERVE = 256
+RESERVED_DESCRIPTORS = 256
 """Descriptors that stay free for sockets and for files that are opened for a moment."""
-SETTLED = 10.0
+NAME_SETTLED_SECONDS = 10.0
 """Seconds after which a thread is taken to have its final name; before, it is read again whenever the thread ran."""
 NANOSECONDS_PER_SECOND = 1_000_000_000
-CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 """Ticks per second of the times in ``stat``; they are 10 ms long on most kernels."""
 
 
@@ -155,7 +155,7 @@ def raise_file_limit() -> int:
         except (OSError, ValueError):
             pass
     # Half of a small limit, all but a reserve of a large one.
-    KeptFile.limit = max(soft // 2, soft - FILE_RESERVE)
+    KeptFile.limit = max(soft // 2, soft - RESERVED_DESCRIPTORS)
     return KeptFile.limit
 
 
@@ -182,11 +182,11 @@ def born_within(procfs: str, task: str, seconds: float) -> bool:
     """
     try:
         uptime = float(read_bytes(f"{procfs}/uptime").split()[0])
-        age = uptime - parse_stat(read_bytes(f"{task}/stat")).start / CLOCK_TICKS
+        age = uptime - parse_stat(read_bytes(f"{task}/stat")).start / TICKS_PER_SECOND
     except (OSError, ValueError, IndexError):
         return False
     # Both are cut to a tick. Less than no age means that uptime is another machine's (LXCFS shows a container's).
-    return abs(age) <= seconds + 2 / CLOCK_TICKS
+    return abs(age) <= seconds + 2 / TICKS_PER_SECOND
 
 
 class ProcfsSource:
@@ -203,7 +203,7 @@ class ProcfsSource:
         times: Times = SCHEDSTAT,
         *,
         period: Callable[[int, str], int] = lambda tgid, comm: 1,
-        settled: float = SETTLED,
+        settled: float = NAME_SETTLED_SECONDS,
         keep: bool = True,
     ) -> None:
         self.name = "kept" if keep else "plain"
@@ -327,7 +327,7 @@ def choose_times(procfs: Path) -> Times:
 def _parse_stat_times(raw: bytes) -> tuple[int, int]:
     """Return what `parse_schedstat` does, in whole ticks; without CONFIG_SCHED_INFO nobody knows the wait."""
     stat = parse_stat(raw)
-    return (stat.utime + stat.stime) * NANOSECONDS_PER_SECOND // CLOCK_TICKS, 0
+    return (stat.utime + stat.stime) * NANOSECONDS_PER_SECOND // TICKS_PER_SECOND, 0
 
 
 def _schedstat_missing(procfs: Path) -> str:

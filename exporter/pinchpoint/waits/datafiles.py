@@ -17,9 +17,9 @@ from pinchpoint.waits.stack_rules import FUSE, WaitRules
 
 __all__ = ["DataFiles", "DataPlace"]
 
-FILES = 64
+MAX_DATA_FILES = 64
 """Open files of a process that are looked at, 1 to 5 us each."""
-MOUNTS_INTERVAL = 5.0
+MOUNTS_INTERVAL_SECONDS = 5.0
 """Seconds for which a mount table counts."""
 STANDARD = frozenset({0, 1, 2})
 """Descriptors of input and output: where a benchmark's words go, its data does not."""
@@ -80,7 +80,7 @@ class DataFiles:
             numbers = sorted(int(name) for name in os.listdir(f"{directory}/fd"))
         except (OSError, ValueError):
             return
-        for number in [number for number in numbers if number not in STANDARD][:FILES]:
+        for number in [number for number in numbers if number not in STANDARD][:MAX_DATA_FILES]:
             try:
                 path = os.readlink(f"{directory}/fd/{number}")
                 if not path.startswith("/"):
@@ -110,11 +110,13 @@ class DataFiles:
         except OSError:
             namespace = str(pid)
         known = self._tables.get(namespace)
-        if known is None or now - known[0] >= MOUNTS_INTERVAL:
+        if known is None or now - known[0] >= MOUNTS_INTERVAL_SECONDS:
             try:
                 mounts = parse_mounts(read_bytes(f"{self._procfs}/{pid}/mountinfo"))
             except OSError:
                 mounts = []
-            self._tables = {name: table for name, table in self._tables.items() if now - table[0] < MOUNTS_INTERVAL}
+            self._tables = {
+                name: table for name, table in self._tables.items() if now - table[0] < MOUNTS_INTERVAL_SECONDS
+            }
             known = self._tables[namespace] = now, mounts
         return known[1]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pinchpoint.waits.stack_rules import FUSE, PARKED
 
 __all__ = [
-    "IDLE",
+    "LEFT_OUT_IDLE_SHARE",
     "MountUse",
     "ProcessTime",
     "ThreadTime",
@@ -24,10 +24,10 @@ __all__ = [
     "share_out_locks",
 ]
 
-IDLE = 0.8
+LEFT_OUT_IDLE_SHARE = 0.8
 """Share of idle time from which a process is left out while another one of its workload works: fio's parent wakes every
 10 ms and would halve all shares."""
-WORKING = 0.05
+MIN_WORKING_CPUS = 0.05
 """CPUs below which a FUSE daemon that answers nobody is itself waiting."""
 
 
@@ -160,7 +160,7 @@ def fuse_shares(use: MountUse) -> dict[str, float]:
         return {"ceph": 1.0}
     if use.waited <= 0 or use.stuck:
         return {"client": 1.0}
-    if use.requests + use.data + use.blocked <= 0 and use.working < WORKING * use.span:
+    if use.requests + use.data + use.blocked <= 0 and use.working < MIN_WORKING_CPUS * use.span:
         # Nothing is answered and ceph-fuse does nothing: it waits for somebody who is stuck.
         return {"osd": 1.0} if use.active else {"mds": 1.0}
     mds = min(1.0, use.requests / use.waited)
@@ -192,7 +192,7 @@ class History:
 
 def counting(idle: Sequence[float]) -> list[bool]:
     """Return which processes of a workload count, by their shares of idle time: all where all are idle."""
-    works = [share < IDLE for share in idle]
+    works = [share < LEFT_OUT_IDLE_SHARE for share in idle]
     return works if any(works) else [True] * len(works)
 
 

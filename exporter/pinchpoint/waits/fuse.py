@@ -18,9 +18,9 @@ __all__ = ["CEPH_FUSE", "FuseMounts"]
 
 CEPH_FUSE = "ceph-fuse"
 """Name of the process, of its owner label, and of the threads that serve its users."""
-BLOCKS = 4
+MAX_BLOCKS = 4
 """Blocks over which it is reckoned what waiting for a mount is: requests count when they end."""
-SECONDS = 1e-9
+SECONDS_PER_NANOSECOND = 1e-9
 
 
 class FuseMounts:
@@ -54,7 +54,7 @@ class FuseMounts:
     def ran(self, use: TaskUse) -> None:
         """Take in what a thread of such a process used."""
         mount = self._used.setdefault(use.task.tgid, MountUse())
-        seconds = (use.run + use.wait) * SECONDS
+        seconds = (use.run + use.wait) * SECONDS_PER_NANOSECOND
         mount.working += seconds
         if use.task.comm == CEPH_FUSE:
             mount.workers += seconds
@@ -74,7 +74,7 @@ class FuseMounts:
                 use.blind = True
             else:
                 use.looks, use.active, use.requests, use.data, use.blocked, use.stuck = looked
-            blocks[pid] = self._blocks.get(pid) or deque(maxlen=BLOCKS)
+            blocks[pid] = self._blocks.get(pid) or deque(maxlen=MAX_BLOCKS)
             blocks[pid].append(use)
             shares[pid] = fuse_shares(sum(blocks[pid], MountUse()))
         self._blocks = blocks

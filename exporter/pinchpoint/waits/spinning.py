@@ -12,11 +12,11 @@ from pinchpoint.waits.stack_rules import RUNNING, YIELDS
 
 __all__ = ["Spin"]
 
-BUSY = 0.9
+MIN_SPINNING_SHARE = 0.9
 """CPU and run-queue wait of its main thread from which on a rank may be spinning."""
-USER = 0.95
+MIN_USER_SHARE = 0.95
 """Share of user time from which on a rank makes no system calls to speak of."""
-COUNTERS = 4
+IO_COUNTER_LINES = 4
 """Lines of ``/proc/PID/io`` that tell what was read and written in any way: rchar, wchar, syscr, syscw."""
 
 
@@ -53,13 +53,13 @@ class Spin:
         self._yields = self._running = self._others = 0
         before, self._suspected = self._suspected, False
         try:
-            io = b"".join(read_bytes(f"{directory}/io", 1024).splitlines()[:COUNTERS])
+            io = b"".join(read_bytes(f"{directory}/io", 1024).splitlines()[:IO_COUNTER_LINES])
             stat = parse_stat(read_bytes(f"{directory}/stat", 4096))
         except (OSError, FormatError):
             return False
         user, system = stat.utime - self._user, stat.stime - self._system
         still = io == self._io
         self._io, self._user, self._system = io, stat.utime, stat.stime
-        calm = user > 0 and user >= USER * (user + system)
-        self._suspected = busy >= BUSY * span and still and (calm or polls)
+        calm = user > 0 and user >= MIN_USER_SHARE * (user + system)
+        self._suspected = busy >= MIN_SPINNING_SHARE * span and still and (calm or polls)
         return before and self._suspected

@@ -58,13 +58,13 @@ Class = Literal[
     "parked", "running", "yields", "data", "flush", "fuse",
 ]  # fmt: skip
 
-FRAMES = 64
+MAX_FRAMES = 64
 """Functions of one stack that are kept, as many as the kernel gives (MAX_STACK_TRACE_DEPTH, fs/proc/base.c)."""
-FRAME_LENGTH = 128
+MAX_FRAME_CHARACTERS = 128
 """Characters of a function's name that are kept (KSYM_NAME_LEN was 128, and is 512 since Linux 6.1)."""
-RAW_LIMIT = 4096
+MAX_RAW_STACKS = 4096
 """Stacks that are recognised byte by byte."""
-KNOWN_LIMIT = 512
+MAX_KNOWN_STACKS = 512
 """Different stacks that are remembered."""
 FRAME = re.compile(rb"(?:\[<[0-9a-fA-Fx]+>\] )?([A-Za-z_.$][\w.$]*)(?:\+0x[0-9a-f]+/0x[0-9a-f]+)?(?: \[[\w-]+\])?")
 """A line of ``/proc/PID/stack``: ``[<0>] ceph_get_caps+0x1f/0x40 [ceph]`` (proc_pid_stack, fs/proc/base.c). The
@@ -117,9 +117,9 @@ def parse_stack(raw: bytes) -> tuple[str, ...]:
     function are left out: up to Linux 4.x the last one was an address.
     """
     frames = []
-    for line in raw.split(b"\n", FRAMES)[:FRAMES]:
+    for line in raw.split(b"\n", MAX_FRAMES)[:MAX_FRAMES]:
         if (found := FRAME.fullmatch(line.strip())) is not None:
-            frames.append(SUFFIX.sub("", found[1].decode("ascii", "replace"))[:FRAME_LENGTH])
+            frames.append(SUFFIX.sub("", found[1].decode("ascii", "replace"))[:MAX_FRAME_CHARACTERS])
     return tuple(frame for frame in frames if frame)
 
 
@@ -182,7 +182,7 @@ class Stacks:
         """Return the stack that reads `raw`; `now` is a monotonic time in seconds."""
         stack = self._raw.get(raw)
         if stack is None:
-            if len(self._raw) >= RAW_LIMIT:
+            if len(self._raw) >= MAX_RAW_STACKS:
                 self._raw.clear()
             stack = self._raw[raw] = self._meet(parse_stack(raw))
         stack.times += 1
@@ -192,8 +192,8 @@ class Stacks:
     def _meet(self, frames: tuple[str, ...]) -> Stack:
         stack = self._known.get(frames)
         if stack is None:
-            if len(self._known) >= KNOWN_LIMIT:
-                oldest = sorted(self._known.values(), key=lambda known: known.seen)[: KNOWN_LIMIT // 4]
+            if len(self._known) >= MAX_KNOWN_STACKS:
+                oldest = sorted(self._known.values(), key=lambda known: known.seen)[: MAX_KNOWN_STACKS // 4]
                 for known in oldest:
                     del self._known[known.frames]
                 self._raw.clear()

@@ -19,11 +19,11 @@ from pinchpoint.wire.sampletext import escaped, render_head, render_value
 
 __all__ = ["Backfill"]
 
-HELD = 2_000_000
+MAX_HELD_SAMPLES = 2_000_000
 """Samples that are held in memory at most (16 bytes each); the others wait in a temporary file."""
 TIMES = "_timestamp_seconds"
 """What names of metrics end with whose values are times."""
-WIDTH = 2
+NUMBERS_PER_SAMPLE = 2
 """Numbers that a sample consists of: its time and its value."""
 
 
@@ -79,7 +79,7 @@ class Backfill:
                         self.samples += 1
                     elif now < series.last:
                         self.dropped += 1
-        if self._held >= HELD:
+        if self._held >= MAX_HELD_SAMPLES:
             self._spill()
 
     def _spill(self) -> None:
@@ -106,7 +106,7 @@ class Backfill:
             for (host, labels), series in sorted(self._families[name].items(), key=lambda entry: entry[0]):
                 head = render_head(name, (*labels, *([(INSTANCE, host)] if host else [])))
                 for samples in self._pieces(series):
-                    times, values = samples[::WIDTH], samples[1::WIDTH]
+                    times, values = samples[::NUMBERS_PER_SAMPLE], samples[1::NUMBERS_PER_SAMPLE]
                     yield "".join(
                         f"{head} {render_value(value)} {time:.3f}\n" for time, value in zip(times, values, strict=True)
                     )

@@ -11,7 +11,7 @@ import httpx
 
 __all__ = ["FetchError", "Fetcher"]
 
-BODY_LIMIT = 64 << 20
+MAX_BODY_BYTES = 64 << 20
 """Longest answer that is read, in bytes (2,000 series are 0.3 MB)."""
 
 
@@ -49,8 +49,8 @@ class Fetcher:
                     body += chunk
                     if time.monotonic() > deadline:
                         raise FetchError("timed out while sending its response")
-                    if len(body) > BODY_LIMIT:
-                        raise FetchError(f"answers with more than {BODY_LIMIT >> 20} MiB")
+                    if len(body) > MAX_BODY_BYTES:
+                        raise FetchError(f"answers with more than {MAX_BODY_BYTES >> 20} MiB")
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             raise FetchError(_reason(error)) from error
         return bytes(body)

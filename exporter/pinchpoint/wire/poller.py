@@ -16,7 +16,7 @@ from pinchpoint.wire.sources import OWN, Source, SourceError
 
 __all__ = ["Poller", "Problem", "Together"]
 
-PATIENCE = 1.0
+POLL_TIMEOUT_SECONDS = 1.0
 """Seconds that several sources together have for their answers."""
 
 
@@ -175,7 +175,7 @@ class Together:
     A source that hangs holds up an answer once, for `patience` seconds; then it is not waited for until it is well.
     """
 
-    def __init__(self, sources: Iterable[Source], patience: float = PATIENCE) -> None:
+    def __init__(self, sources: Iterable[Source], patience: float = POLL_TIMEOUT_SECONDS) -> None:
         self.problems: Mapping[str, str] = {}
         self._patience = patience
         self._changed = Condition()

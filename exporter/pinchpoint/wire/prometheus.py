@@ -11,9 +11,9 @@ from pinchpoint.wire.fetch import Fetcher, FetchError
 
 __all__ = ["FiredAlert", "PrometheusError", "RawSeries", "fired_alerts", "raw_series"]
 
-LINGER = 15.0
+ALERT_LINGER_SECONDS = 15.0
 """Seconds for which an alert may go on after its cause has ended: the window that the rules look at."""
-GAP = 10.0
+REFIRE_GAP_SECONDS = 10.0
 """Seconds without a sample after which an alert fires anew: rules are evaluated every 2 s."""
 
 
@@ -35,8 +35,10 @@ class FiredAlert:
         One that fires already at the start is of what was before, unless it goes on.
         """
         within = [time for time in self.times if start <= time <= end]
-        began = [time for time in within if not any(time - GAP <= before < time for before in self.times)]
-        return bool(began) or any(time >= start + LINGER for time in within)
+        began = [
+            time for time in within if not any(time - REFIRE_GAP_SECONDS <= before < time for before in self.times)
+        ]
+        return bool(began) or any(time >= start + ALERT_LINGER_SECONDS for time in within)
 
 
 class RawSeries(msgspec.Struct):

@@ -18,7 +18,7 @@ __all__ = ["Known", "Sample", "ask_known", "known"]
 OWN = "pinchpoint_"
 JOB = "pinchpoint"
 """Job of the exporters in compose/prometheus.yml."""
-LONGEST_QUERY = 6000
+MAX_QUERY_CHARACTERS = 6000
 """Characters of a query, which goes into the address."""
 
 
@@ -66,7 +66,7 @@ def ask_known(url: str, names: Collection[str], timeout: float = 5.0) -> Known:
     samples: list[Sample] = []
     while wanted:
         some = wanted[:1]
-        while len(some) < len(wanted) and len("|".join(wanted[: len(some) + 1])) < LONGEST_QUERY:
+        while len(some) < len(wanted) and len("|".join(wanted[: len(some) + 1])) < MAX_QUERY_CHARACTERS:
             some = wanted[: len(some) + 1]
         wanted = wanted[len(some) :]
         samples += _instant(url, f'{{__name__=~"{"|".join(some)}"}}', timeout)

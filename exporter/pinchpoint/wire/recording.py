@@ -16,8 +16,8 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pinchpoint.model import STALE, THIS_HOST, Labels, Snapshot, Snapshots
-from pinchpoint.wire.sampletext import HEAD_LIMIT, escaped, parse_head, render_head, render_value, split_sample
+from pinchpoint.model import STALE_SECONDS, THIS_HOST, Labels, Snapshot, Snapshots
+from pinchpoint.wire.sampletext import MAX_HEADS, escaped, parse_head, render_head, render_value, split_sample
 
 __all__ = ["FILE", "INSTANCE", "Recorder", "hosts_of", "read_documents", "read_recording", "read_series"]
 
@@ -25,17 +25,17 @@ FILE = "samples.om.gz"
 """Name of the recording in a run's directory."""
 INSTANCE = "instance"
 """The label that names the host: what Prometheus calls a scraped target."""
-CHUNK = 1 << 18
-DOCUMENT_LIMIT = 64 << 20
+RECORDING_CHUNK_BYTES = 1 << 18
+MAX_DOCUMENT_BYTES = 64 << 20
 """Longest document in bytes (100 hosts with 2,000 series each have 25 MB): a few bytes can unpack to gigabytes."""
-LEVEL = 6
+GZIP_LEVEL = 6
 """Of gzip: a sixth less than level 1, for half a millisecond."""
-DECIMALS = 9
+VALUE_DECIMALS = 9
 """Of a value, so nanoseconds: what sums of floats have behind them can't be compressed, and means nothing."""
 END = "# EOF"
 LASTS = "pinchpoint_recording_lasts_seconds"
-"""For how many seconds a snapshot stands, where that is longer than `STALE`: its host is scraped rarely."""
-MAX_LASTS = 3600.0
+"""For how many seconds a snapshot stands, where that is longer than `STALE_SECONDS`: its host is scraped rarely."""
+MAX_LASTS_SECONDS = 3600.0
 HOST = re.compile(rf'[{{,]{INSTANCE}="((?:[^"\\]|\\.)*)"')
 """The host of a series; a quotation mark within a value stands behind a backslash."""
 
@@ -55,7 +55,7 @@ class Recorder:
     def add(self, snapshots: Snapshots, kinds: Mapping[str, tuple[str, str]]) -> None:
         """Append a moment of all hosts; `kinds` has kind and help of each metric that is recorded. Raises OSError."""
         document = "\n".join([*self._lines(snapshots, kinds), END, ""])
-        self._append(gzip.compress(document.encode("utf-8", "replace"), LEVEL))
+        self._append(gzip.compress(document.encode("utf-8", "replace"), GZIP_LEVEL))
 
     def _lines(self, snapshots: Snapshots, kinds: Mapping[str, tuple[str, str]]) -> Iterator[str]:
         times = {host: render_value(snapshot.time) for host, snapshot in snapshots.items()}
@@ -74,8 +74,8 @@ class Recorder:
                 }
                 time = times[host]
                 for labels, value in series.items():
-                    yield f"{heads[labels]} {render_value(round(value, DECIMALS))} {time}"
-        if rare := {host: snapshot.lasts for host, snapshot in snapshots.items() if snapshot.lasts > STALE}:
+                    yield f"{heads[labels]} {render_value(round(value, VALUE_DECIMALS))} {time}"
+        if rare := {host: snapshot.lasts for host, snapshot in snapshots.items() if snapshot.lasts > STALE_SECONDS}:
             yield f"# TYPE {LASTS} gauge"
             for host, lasts in rare.items():
                 yield f"{render_head(LASTS, ((INSTANCE, host),))} {render_value(lasts)} {times[host]}"
@@ -167,11 +167,11 @@ def _members(path: Path) -> Iterator[str]:
     """Yield the content of each gzip member. Raises OSError, zlib.error, ValueError."""
     member, parts, length, rest = zlib.decompressobj(wbits=31), list[bytes](), 0, b""
     with path.open("rb") as file:
-        while chunk := rest or file.read(CHUNK):
-            parts.append(member.decompress(chunk, DOCUMENT_LIMIT + 1 - length))
+        while chunk := rest or file.read(RECORDING_CHUNK_BYTES):
+            parts.append(member.decompress(chunk, MAX_DOCUMENT_BYTES + 1 - length))
             length += len(parts[-1])
-            if length > DOCUMENT_LIMIT:
-                raise ValueError(f"a moment of more than {DOCUMENT_LIMIT >> 20} MiB")
+            if length > MAX_DOCUMENT_BYTES:
+                raise ValueError(f"a moment of more than {MAX_DOCUMENT_BYTES >> 20} MiB")
             rest = member.unused_data or member.unconsumed_tail
             if member.eof:
                 yield b"".join(parts).decode()
@@ -196,7 +196,7 @@ class _MomentReader:
             if len(fields) < 2:
                 raise ValueError(f"a sample without a time: {head}")
             if (known := heads.get(head)) is None:
-                if len(heads) >= HEAD_LIMIT:
+                if len(heads) >= MAX_HEADS:
                     heads.clear()
                 known = heads[head] = _series(head)
             host, name, labels = known
@@ -212,8 +212,8 @@ class _MomentReader:
 
 def _lasts(values: dict[str, dict[Labels, float]]) -> float:
     """Take out of a host's series for how many seconds they stand."""
-    (lasts,) = values.pop(LASTS, {}).values() or (STALE,)
-    return min(lasts, MAX_LASTS) if lasts > STALE else STALE
+    (lasts,) = values.pop(LASTS, {}).values() or (STALE_SECONDS,)
+    return min(lasts, MAX_LASTS_SECONDS) if lasts > STALE_SECONDS else STALE_SECONDS
 
 
 def _series(head: str) -> tuple[str, str, Labels]:

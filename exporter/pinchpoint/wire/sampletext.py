@@ -11,11 +11,11 @@ import re
 
 from pinchpoint.model import Labels, Point
 
-__all__ = ["HEAD_LIMIT", "can_be_written", "escaped", "parse_head", "render_head", "render_value", "split_sample"]
+__all__ = ["MAX_HEADS", "can_be_written", "escaped", "parse_head", "render_head", "render_value", "split_sample"]
 
-HEAD_LIMIT = 100_000
+MAX_HEADS = 100_000
 """Heads that a reader remembers: a server may send new ones for ever."""
-SHOWN = 60
+MAX_QUOTED_CHARACTERS = 60
 """Characters of a line that a message quotes."""
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
 LABEL = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)', re.ASCII)
@@ -33,7 +33,7 @@ def split_sample(line: str) -> tuple[str, list[str]]:
     else:
         head, *fields = line.split() or [""]
     if not 1 <= len(fields) <= 2:
-        raise ValueError(f"no sample: {line[:SHOWN]!r}")
+        raise ValueError(f"no sample: {line[:MAX_QUOTED_CHARACTERS]!r}")
     return head, fields
 
 
@@ -41,19 +41,19 @@ def parse_head(head: str) -> tuple[str, Labels]:
     """Return a metric's name and its labels. Raises ValueError."""
     name = NAME.match(head)
     if name is None:
-        raise ValueError(f"no name of a metric: {head[:SHOWN]!r}")
+        raise ValueError(f"no name of a metric: {head[:MAX_QUOTED_CHARACTERS]!r}")
     inside = head[name.end() :].lstrip(" \t")
     if not inside:
         return name[0], ()
     if not inside.startswith("{"):
-        raise ValueError(f"no name of a metric: {head[:SHOWN]!r}")
+        raise ValueError(f"no name of a metric: {head[:MAX_QUOTED_CHARACTERS]!r}")
     inside = inside[1:-1]
     labels: dict[str, str] = {}
     at = 0
     while inside[at:].strip(" \t"):
         found = LABEL.match(inside, at)
         if found is None or found[1] in labels:
-            raise ValueError(f"no labels: {head[:SHOWN]!r}")
+            raise ValueError(f"no labels: {head[:MAX_QUOTED_CHARACTERS]!r}")
         labels[found[1]] = ESCAPE.sub(lambda escape: MEANS[escape[1]], found[2])
         at = found.end()
     return name[0], tuple(sorted(labels.items()))

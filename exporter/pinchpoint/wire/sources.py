@@ -20,15 +20,15 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from pinchpoint.metrics import EXPORTER
-from pinchpoint.model import STALE, Labels, Snapshot, Snapshots, time_of
+from pinchpoint.model import STALE_SECONDS, Labels, Snapshot, Snapshots, time_of
 from pinchpoint.wire.fetch import Fetcher, FetchError
 from pinchpoint.wire.prometheus import PrometheusError, RawSeries, raw_series
 from pinchpoint.wire.recording import INSTANCE, read_recording
-from pinchpoint.wire.sampletext import HEAD_LIMIT, parse_head, split_sample
+from pinchpoint.wire.sampletext import MAX_HEADS, parse_head, split_sample
 
 __all__ = [
+    "LOST_AFTER_SECONDS",
     "OWN",
-    "RECENT",
     "PrometheusSource",
     "RecordingSource",
     "Source",
@@ -47,17 +47,17 @@ CLOCKS = f'{{__name__="{CLOCK}"}}'
 """Selects it."""
 MILLISECOND = 0.001
 """What Prometheus counts time in."""
-HEADS = 10_000
+SPARE_HEADS = 10_000
 """Series of a server that are remembered besides twice those of its hosts."""
-GROUP, GROUP_LENGTH = 100, 4000
+MAX_GROUP_HOSTS, MAX_GROUP_CHARACTERS = 100, 4000
 """Hosts that are asked for at once, and characters of their names."""
 SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 """What is escaped in a regular expression of Prometheus."""
-RECENT = 15.0
+LOST_AFTER_SECONDS = 15.0
 """Seconds after which a host that Prometheus has no new sample of counts as lost ..."""
-MISSED = 2.5
+LOST_AFTER_SCRAPES = 2.5
 """... or so many of its scrapes, if these take longer."""
-COUNTED, RECOUNTED = 150.0, 60.0
+COUNTED_SECONDS, COUNT_INTERVAL_SECONDS = 150.0, 60.0
 """Seconds in which scrapes are counted, so that one in a minute is known, and after which they are again."""
 
 
@@ -151,7 +151,7 @@ def parse_exposition(text: str, now: float, heads: dict[str, tuple[str, Labels]]
                 continue
             head, (value, *_) = split_sample(line)
             if (known := heads.get(head)) is None:
-                if len(heads) >= HEAD_LIMIT:
+                if len(heads) >= MAX_HEADS:
                     heads.clear()
                 known = heads[head] = parse_head(head)
         name, labels = known
@@ -189,7 +189,7 @@ class PrometheusSource:
         self._hosts: dict[str, Snapshot] = {}
         self._partial: set[str] = set()
         """Hosts that had fewer series than before when they were asked for last."""
-        self._most = HEADS
+        self._most = SPARE_HEADS
         self._heads: dict[bytes, tuple[str, str, Labels]] = {}
         """Host, name and labels of a series, by what the server writes of it."""
 
@@ -210,17 +210,17 @@ class PrometheusSource:
             )
         self._seen |= dict.fromkeys(found)
         self.problems = {
-            host: f"Prometheus at {self.name} has no samples of the last {self._lasts(host, RECENT):g} s"
+            host: f"Prometheus at {self.name} has no samples of the last {self._lasts(host, LOST_AFTER_SECONDS):g} s"
             for host in self._seen
             if host not in found and not self._leave_out(host)
         }
         self._hosts = found
-        self._most = HEADS + 2 * sum(map(_size, found.values()))
+        self._most = SPARE_HEADS + 2 * sum(map(_size, found.values()))
         return found
 
     def _newest(self) -> dict[str, Snapshot]:
         """Return the hosts of the server. Raises PrometheusError."""
-        if self._counted is None or self._clock() - self._counted >= RECOUNTED:
+        if self._counted is None or self._clock() - self._counted >= COUNT_INTERVAL_SECONDS:
             self._count()
         scraped: dict[str, float] = {}
         for (host, _, _), samples in self._ask(CLOCKS, self._recent):
@@ -228,7 +228,7 @@ class PrometheusSource:
                 at, _ = samples[-1]
                 scraped[host] = max(at, scraped.get(host, at))
         last = max(scraped.values(), default=0.0)
-        scraped = {host: at for host, at in scraped.items() if last - at <= self._lasts(host, RECENT)}
+        scraped = {host: at for host, at in scraped.items() if last - at <= self._lasts(host, LOST_AFTER_SECONDS)}
         known = {host: self._hosts[host] for host in scraped if host in self._hosts}
         new = {host: at for host, at in scraped.items() if host not in known or at > known[host].time}
         found: dict[str, Snapshot] = {}
@@ -261,25 +261,27 @@ class PrometheusSource:
                     found[host].setdefault(name, {})[labels] = float(text)
                 except ValueError as error:
                     raise PrometheusError(f"{self.name}: {name} has the value {text!r}") from error
-        return {host: Snapshot(newest[host], values, self._lasts(host, STALE)) for host, values in found.items()}
+        return {
+            host: Snapshot(newest[host], values, self._lasts(host, STALE_SECONDS)) for host, values in found.items()
+        }
 
     def _count(self) -> None:
         """Look how rarely each host is scraped. Raises PrometheusError."""
         intervals = {}
-        for (host, _, _), samples in self._ask(CLOCKS, COUNTED):
+        for (host, _, _), samples in self._ask(CLOCKS, COUNTED_SECONDS):
             if len(samples) > 1:
                 gaps = [later - earlier for (earlier, _), (later, _) in pairwise(samples)]
-                intervals[host] = min(COUNTED, statistics.median(gaps))
+                intervals[host] = min(COUNTED_SECONDS, statistics.median(gaps))
         self._intervals, self._counted = intervals, self._clock()
 
     def _lasts(self, host: str, least: float) -> float:
         """Return for how many seconds a scrape of a host counts, `least` or more; a new host is as slow as any."""
-        return max(least, MISSED * (self._intervals.get(host) or self._slowest))
+        return max(least, LOST_AFTER_SCRAPES * (self._intervals.get(host) or self._slowest))
 
     @property
     def _recent(self) -> float:
         """Seconds in which each host that is well was scraped."""
-        return max(RECENT, MISSED * self._slowest)
+        return max(LOST_AFTER_SECONDS, LOST_AFTER_SCRAPES * self._slowest)
 
     @property
     def _slowest(self) -> float:
@@ -323,7 +325,7 @@ def _groups(hosts: Iterable[str]) -> Iterator[list[str]]:
     """Yield the hosts of each question: it goes into an address, and its answer has a longest length."""
     some: list[str] = []
     for host in hosts:
-        if len(some) == GROUP or sum(map(len, some)) + len(host) > GROUP_LENGTH:
+        if len(some) == MAX_GROUP_HOSTS or sum(map(len, some)) + len(host) > MAX_GROUP_CHARACTERS:
             yield some
             some = []
         some.append(host)
