@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from pinchpoint.model import Metric, MetricKind
 
-__all__ = ["EXPORTER", "JUDGE"]
+__all__ = ["EXPORTER", "JUDGE", "KEEP_ENDED_SECONDS"]
+
+KEEP_ENDED_SECONDS = 900.0
+"""Seconds for which a series is shown after what it is about has ended, so that a scrape still sees its last value."""
 
 RUN = ("benchmark", "run")
 PHASE = (*RUN, "phase")

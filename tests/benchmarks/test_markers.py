@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from machine import Machine
 from patience import Deadline
-from pinchpoint.benchmarks.markers import KEEP_ENDED_SECONDS, MAX_EXPORTED_RUNS, MAX_MARKER_BYTES, Marker, RunDirectory
+from pinchpoint.benchmarks.markers import MAX_EXPORTED_RUNS, MAX_MARKER_BYTES, Marker, RunDirectory
 from pinchpoint.benchmarks.markers import default_run_directory as default
+from pinchpoint.metrics import KEEP_ENDED_SECONDS
 from pinchpoint.runs import LimitMark, PhaseMark, Result, VerdictMark
 
 NOW = 1_700_000_000.0

@@ -28,7 +28,8 @@ from pinchpoint.probes import Host
 from pinchpoint.probes.tasks import Tasks
 from pinchpoint.threads.processes import Processes
 from pinchpoint.threads.roles import load_roles
-from pinchpoint.threads.task_source import TICKS_PER_SECOND, Task, TaskSource
+from pinchpoint.threads.task_source import Task, TaskSource
+from pinchpoint.units import TICKS_PER_SECOND
 from puppet import Puppet, schedstat
 
 PROC = Path("/proc")

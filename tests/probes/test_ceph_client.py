@@ -13,9 +13,9 @@ from daemon_socket import DaemonSocket
 from machine import Machine
 from pinchpoint.ceph import follower
 from pinchpoint.ceph.asok import LOCK_FREE, Conversation
-from pinchpoint.ceph.clients import KEEP_ENDED_SECONDS, ClientReading, Clients, Instance, Integral
+from pinchpoint.ceph.clients import ClientReading, Clients, Instance, Integral
 from pinchpoint.host.procfs import FormatError
-from pinchpoint.metrics import CEPH_CLIENT_REQUESTS
+from pinchpoint.metrics import CEPH_CLIENT_REQUESTS, KEEP_ENDED_SECONDS
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import NotPresent
 from pinchpoint.probes.ceph_client import CephClient, ClientReader

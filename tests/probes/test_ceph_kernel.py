@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machine import Machine
-from pinchpoint.ceph.clients import KEEP_ENDED_SECONDS
 from pinchpoint.host.procfs import FormatError
+from pinchpoint.metrics import KEEP_ENDED_SECONDS
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.ceph_kernel import (

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from machine import Machine
 from pinchpoint.host.procfs import Stat
 from pinchpoint.host.sockdiag import Connection
+from pinchpoint.metrics import KEEP_ENDED_SECONDS
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
-from pinchpoint.probes.tcp import KEEP_ENDED_SECONDS, MAX_COST_SHARE, Tcp, weighted_median
+from pinchpoint.probes.tcp import MAX_COST_SHARE, Tcp, weighted_median
 from pinchpoint.threads.processes import Process, Processes
 
 

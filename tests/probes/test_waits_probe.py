@@ -20,10 +20,11 @@ from patience import Load
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.benchmarks.workloads import Leader, Workload
 from pinchpoint.ceph import follower
+from pinchpoint.metrics import KEEP_ENDED_SECONDS
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
 from pinchpoint.probes.benchmark import BenchmarkProbe
-from pinchpoint.probes.waits import KEEP_ENDED_SECONDS, KEEP_STACK_SECONDS, MAX_WORKLOADS, Waits
+from pinchpoint.probes.waits import KEEP_STACK_SECONDS, MAX_WORKLOADS, Waits
 from pinchpoint.threads.task_source import KeptFile
 from pinchpoint.waits.stack_rules import WAITS
 from polling import until

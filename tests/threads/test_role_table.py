@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pinchpoint.metrics import KEEP_ENDED_SECONDS
 from pinchpoint.model import Snapshot
-from pinchpoint.threads.role_table import KEEP_ENDED_SECONDS, MAX_OWNERS_PER_ROLE, RoleTable, RoleTotals
+from pinchpoint.threads.role_table import MAX_OWNERS_PER_ROLE, RoleTable, RoleTotals
 from pinchpoint.threads.roles import Role
 
 MILLISECOND = 1_000_000

@@ -22,6 +22,7 @@ from pinchpoint.benchmarks.wrappers import LAUNCHERS
 from pinchpoint.host.exitstatus import ExitWatch
 from pinchpoint.host.procfs import read_bytes
 from pinchpoint.runs import RunState
+from pinchpoint.units import TICKS_PER_SECOND
 
 __all__ = ["Detector", "Followed", "merged"]
 
@@ -45,7 +46,6 @@ MAX_UNREAPED_SECONDS = 2.0
 """Seconds after which a leader that has ended, and whose parent doesn't ask how, is taken as gone."""
 MAX_ENDED = 64
 """Benchmarks that are remembered after their end: the last ones."""
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 Watch = Callable[[int], ExitWatch]
 

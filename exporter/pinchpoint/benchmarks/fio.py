@@ -27,6 +27,7 @@ from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.tail import Tail
 from pinchpoint.benchmarks.tree import OpenFile, Tree
 from pinchpoint.host.procfs import read_bytes
+from pinchpoint.units import TICKS_PER_SECOND
 
 __all__ = ["Fio", "JobGroup", "parse_job_file", "parse_time", "plan"]
 
@@ -40,7 +41,6 @@ OPENING_SECONDS = 0.5
 """Seconds after its birth by which a job has opened its files, if it ever does."""
 DATA_FILE = re.compile(r"(.+)\.\d{1,9}\.\d{1,9}$")
 """Name of a data file that the options don't name (filename_format in options.c, fio 3.33)."""
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 FLAGS = frozenset(
     # no_argument and optional_argument in l_opts (init.c, fio 3.33), and options of the type FIO_OPT_STR_SET.
     [

@@ -35,10 +35,10 @@ from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tail import Tail
 from pinchpoint.benchmarks.tree import OpenFile, Tree
 from pinchpoint.runs import Result
+from pinchpoint.units import BYTES_PER_MEBIBYTE
 
 __all__ = ["Ior", "IorPlan", "IorReader", "error", "options", "plans", "size"]
 
-MEBIBYTE = 1 << 20
 MAX_ROW_CHARACTERS = 512
 """Longest row in characters (it has 12 columns of about 10), and as far as words are looked for in a line."""
 ROWS = frozenset({"write", "read", "remove"})
@@ -273,7 +273,7 @@ def _ended(access: str, bandwidth: str, operations: str, seconds: str) -> Ended:
     phase = phase_name(access)
     results = []
     for figure, unit, factor, printed in (
-        (bandwidth, "bytes_per_second", MEBIBYTE, "MiB/s"),
+        (bandwidth, "bytes_per_second", BYTES_PER_MEBIBYTE, "MiB/s"),
         (operations, "operations_per_second", 1, "IOPS"),
     ):
         if (value := number(figure)) is not None:

@@ -18,8 +18,10 @@ from typing import NamedTuple
 import msgspec
 
 from pinchpoint.host.procfs import FormatError, parse_stat, read_bytes
+from pinchpoint.metrics import KEEP_ENDED_SECONDS
 from pinchpoint.runs import Pid, RunState, Ticks
 from pinchpoint.typedjson import decoder
+from pinchpoint.units import NANOSECONDS_PER_SECOND
 
 __all__ = ["Marker", "RunDirectory", "default_run_directory"]
 
@@ -29,9 +31,6 @@ MAX_MARKERS = 128
 """Markers that are read at all."""
 MAX_EXPORTED_RUNS = 8
 """Runs that are exported at once: those that go on, then those that ended last."""
-NANOSECONDS_PER_SECOND = 1_000_000_000
-KEEP_ENDED_SECONDS = 900.0
-"""Seconds for which the results of an ended run are still exported."""
 SUFFIX = ".json"
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from pinchpoint.bpf.libbpf import BpfError, Loaded, load
 from pinchpoint.host.procfs import PF_KTHREAD, PF_WQ_WORKER, decode, read_bytes
-from pinchpoint.threads.task_source import TICKS_PER_SECOND, Task, TaskUse
+from pinchpoint.threads.task_source import Task, TaskUse
+from pinchpoint.units import TICKS_PER_SECOND
 
 __all__ = ["BpfSource", "IteratorSource", "SyscallSource", "pid_namespace"]
 

@@ -19,6 +19,7 @@ from pinchpoint.metrics import (
     CEPH_CLIENT_IO_SECONDS,
     CEPH_CLIENT_IOS,
     CEPH_CLIENT_REQUESTS,
+    KEEP_ENDED_SECONDS,
 )
 from pinchpoint.model import Metric, Point
 
@@ -35,8 +36,6 @@ METRICS = (
     CEPH_CLIENT_CLUSTER_INFO,
 )
 
-KEEP_ENDED_SECONDS = 900.0
-"""Seconds for which a client is shown after its last instance has gone, so that a scrape still sees its counters."""
 MAX_CLUSTERS = 8
 """Clusters of one client that are shown."""
 MAX_ANSWER_GAP_SECONDS = 5.0

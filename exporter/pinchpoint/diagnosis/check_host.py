@@ -24,6 +24,7 @@ from pinchpoint.metrics import (
     CPU_TURBO_DISABLED,
 )
 from pinchpoint.model import Snapshot
+from pinchpoint.units import BYTES_PER_MEBIBYTE
 
 __all__ = ["HOST", "LookAtHost", "ceph_daemons", "kernel_instances", "kernel_release"]
 
@@ -31,7 +32,6 @@ LookAtHost = Callable[[Snapshot, Check], Iterator[Outcome]]
 
 MICROSECOND = 1e-6
 GIGAHERTZ = 1e9
-MEBIBYTE = 1 << 20
 CUT = "..."
 """End of a fact that was too long."""
 
@@ -205,7 +205,7 @@ def mount_sync(host: Snapshot, check: Check) -> Iterator[Outcome]:
 def mount_rasize(host: Snapshot, check: Check) -> Iterator[Outcome]:
     for option in _options(facts(host), "ceph"):
         name, _, size = option.partition("=")
-        if name == "rasize" and size.isdecimal() and int(size) < (check.threshold or 0.0) * MEBIBYTE:
+        if name == "rasize" and size.isdecimal() and int(size) < (check.threshold or 0.0) * BYTES_PER_MEBIBYTE:
             yield found(bytes=size)
 
 

@@ -17,6 +17,7 @@ from pinchpoint.diagnosis.usage import restarted
 from pinchpoint.metrics import STORAGE_DEVICE_INFO, UNKNOWN_THREAD_BUSY_RATIO
 from pinchpoint.model import STALE_SECONDS, Snapshot, Snapshots, time_of
 from pinchpoint.runs import PhaseMark
+from pinchpoint.threads.roleless import ROLELESS_WINDOW_SECONDS
 
 __all__ = ["Sighting", "Sightings", "Stream", "Window", "Windows", "needed", "parting", "with_ended"]
 
@@ -35,8 +36,6 @@ MAX_PARTS = 5
 """Parts of a phase at most; a long one has parts of 6, 12, 24 ... seconds."""
 MAX_MOMENTS = 4
 """Moments that are kept for the ends of phases that are told late."""
-ROLELESS_WINDOW_SECONDS = 3.0
-"""Seconds before a moment that the busy share of a thread without a role is a mean over."""
 MIN_SIGHTINGS = 100_000
 """Sightings that are kept at least: those of one host over a day."""
 

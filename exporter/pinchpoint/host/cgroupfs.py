@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pinchpoint.host.procfs import FormatError, Mount, decode, read_bytes, read_mounts
 from pinchpoint.host.sysfs import read_int
+from pinchpoint.units import MICROSECONDS_PER_SECOND, NANOSECONDS_PER_SECOND
 
 __all__ = [
     "LIMIT_NAMES",
@@ -30,9 +31,6 @@ __all__ = [
     "parse_service",
     "parse_throttle",
 ]
-
-MICROSECONDS_PER_SECOND = 1_000_000
-NANOSECONDS_PER_SECOND = 1_000_000_000
 
 LIMIT_NAMES = {
     "rbps": "read_bytes_per_second",

@@ -12,6 +12,7 @@ import struct
 from typing import NamedTuple
 
 from pinchpoint.host.netlink import Message, Netlink, attributes, parse_messages
+from pinchpoint.units import MICROSECONDS_PER_SECOND, MILLISECONDS_PER_SECOND
 
 __all__ = ["Connection", "parse_connections", "read_connections"]
 
@@ -35,8 +36,6 @@ AT_MIN_RTT, AT_DATA_SEGS_OUT = 148, 156
 U32 = struct.Struct("=I")
 UNKNOWN_RTT = 0xFFFFFFFF
 """tcpi_min_rtt while nothing was measured (tcp_init_sock, net/ipv4/tcp.c)."""
-MILLISECONDS_PER_SECOND = 1000
-MICROSECONDS_PER_SECOND = 1_000_000
 
 
 class Connection(NamedTuple):

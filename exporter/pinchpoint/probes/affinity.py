@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from pinchpoint import resources
 from pinchpoint.host.procfs import CpuTimes, FormatError, parse_cpu_times, parse_cpus_allowed, read_bytes
-from pinchpoint.metrics import RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS
+from pinchpoint.metrics import KEEP_ENDED_SECONDS, RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.resources import Resource
@@ -24,8 +24,6 @@ AFFINITY_LOOK_INTERVAL_SECONDS = 5.0
 """Seconds between two looks at who may run where; a new process is looked at at once."""
 MAX_THREADS_PER_LOOK = 256
 """Threads that are read at one look, each about 15 us: the processes whose threads were read longest ago come first."""
-KEEP_ENDED_SECONDS = 900.0
-"""Seconds for which an owner is shown after it was last held to a set, so that a scrape still sees it."""
 
 Set = frozenset[int]
 

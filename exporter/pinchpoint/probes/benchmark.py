@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pinchpoint.benchmarks.detector import Detector, Followed, merged
 from pinchpoint.benchmarks.events import FINAL_STATES, State
-from pinchpoint.benchmarks.markers import KEEP_ENDED_SECONDS, MAX_EXPORTED_RUNS
+from pinchpoint.benchmarks.markers import MAX_EXPORTED_RUNS
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.workloads import Leader, Workload
 from pinchpoint.host.exitstatus import ExitWatch, own_pids
 from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, read_bytes
 from pinchpoint.metrics import (
+    KEEP_ENDED_SECONDS,
     PHASE_ACTIVE,
     PHASE_ELAPSED_SECONDS,
     PHASE_EXPECTED_SECONDS,

@@ -21,6 +21,7 @@ from pinchpoint.ceph.clients import MAX_ANSWER_GAP_SECONDS, ClientReading, Clien
 from pinchpoint.ceph.follower import FSID, UNSEEN, DaemonReader, Followers
 from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.ceph.sockets import is_ceph_client
+from pinchpoint.ceph.waiting import FIRST_NEGATIVE_GAUGE
 from pinchpoint.metrics import (
     CEPH_CLIENT_INFLIGHT_SECONDS,
     CEPH_CLIENT_IO_SECONDS,
@@ -37,8 +38,6 @@ CLASSES = CEPH_CLIENTS | {BENCHMARK}
 GONE = frozenset({"foreign", "missing", "refused"})
 """Problems of sockets that are not, or no longer, the process' own: a child inherits those of its parent."""
 
-FIRST_NEGATIVE_GAUGE = 1 << 63
-"""From here on a gauge of Ceph is a negative number: msgr_active_connections is 2^64 - 1 in one of our dumps."""
 
 OPERATIONS = {
     "client": {"read": "rdlat", "write": "wrlat", "fsync": "fsync"},

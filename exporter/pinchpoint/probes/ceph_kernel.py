@@ -35,9 +35,9 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
+from pinchpoint.units import MICROSECONDS_PER_SECOND
 
 __all__ = ["CephKernel", "KernelLatency", "RunningSum", "parse_latency", "parse_mdsc", "parse_osdc", "parse_status"]
-
 
 DIRECTORY = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.client\d{1,19}")
 """Name of a client's directory (ceph_debugfs_client_init, net/ceph/debugfs.c); ``meta`` beside them is none."""
@@ -50,7 +50,6 @@ MAX_LABELLED_CLIENTS = 64
 """Clients that have a label of their own."""
 HEAD_BYTES = 4096
 """Bytes of osdc that are read: the first line says it all."""
-MICROSECONDS_PER_SECOND = 1_000_000
 
 DATA = ("read", "write", "copyfrom")
 """Items of the table of latencies that are requests to OSDs (metric_str, fs/ceph/debugfs.c; copyfrom since 5.16)."""

@@ -34,6 +34,7 @@ from pinchpoint.metrics import (
     CGROUP_CPU_THROTTLED_PERIODS,
     CGROUP_CPU_THROTTLED_SECONDS,
     CGROUP_IO_LIMIT,
+    KEEP_ENDED_SECONDS,
     RESOURCE_BUSY_SECONDS,
     RESOURCE_SATURATED_SECONDS,
 )
@@ -43,13 +44,10 @@ from pinchpoint.resources import Resource
 
 __all__ = ["Cgroups"]
 
-
 CGROUP_LOOK_INTERVAL_SECONDS = 5.0
 """Seconds between two looks at where processes are and at what is limited; a new process is looked at at once."""
 MAX_FEW_PROCESSES, FEW_INTERVAL_SECONDS = 64, 1.0
 """The same where there are only so many processes, which take a millisecond to look at."""
-KEEP_ENDED_SECONDS = 900.0
-"""Seconds for which an owner is shown after its last process with a quota has gone, so that a scrape still sees it."""
 WHOLE = PurePosixPath("/")
 MAX_IO_LIMITS = 256
 """Limits of block I/O that are shown at most."""

@@ -20,12 +20,12 @@ from pinchpoint.metrics import (
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.threads.task_source import KeptFile
+from pinchpoint.units import MICROSECONDS_PER_SECOND
 
 __all__ = ["CpuIdle"]
 
 CPU_LOOK_INTERVAL_SECONDS = 10.0
 """Seconds between two looks at which CPUs there are and what is switched off."""
-MICROSECONDS_PER_SECOND = 1_000_000
 MAX_NUMBER_BYTES = 32
 """Bytes that are enough of a number."""
 MAX_STATE_NAME_CHARACTERS = 32

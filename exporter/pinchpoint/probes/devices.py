@@ -22,6 +22,7 @@ from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.resources import Resource
 from pinchpoint.threads.roles import Roles
+from pinchpoint.units import MILLISECONDS_PER_SECOND
 
 __all__ = [
     "Devices",
@@ -55,7 +56,6 @@ MAX_DEVICE_OWNERS = 64
 MORE = "more"
 COUNTER_WRAP = 1 << 32
 """The millisecond counters of diskstats are 32 bits wide: a queue of 100 wraps the weighted time in 12 hours."""
-MILLISECONDS_PER_SECOND = 1000
 BITS_PER_MEGABIT = 1_000_000
 CHUNK_BYTES = 1 << 16
 IFF_UP = 0x1  # linux/if.h

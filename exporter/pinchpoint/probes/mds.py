@@ -15,6 +15,7 @@ import msgspec
 from pinchpoint import resources
 from pinchpoint.ceph import follower
 from pinchpoint.ceph.asok import Question
+from pinchpoint.ceph.clients import MAX_ANSWER_GAP_SECONDS
 from pinchpoint.ceph.follower import DaemonReader
 from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.ceph.readings import PERF, Messages, Options, asked
@@ -121,8 +122,6 @@ OPTIONS = asked((CACHE_OPTION, HEALTH_OPTION, SEGMENTS_OPTION, WARN_OPTION), eve
 
 FULL_CACHE_SHARE = 0.9
 """Share of its limit from which the cache counts as full; the MDS trims from 0.95 on (mds_cache_reservation)."""
-MAX_ANSWER_GAP_SECONDS = 5.0
-"""Seconds between two looks from which nothing is said of the time between them."""
 
 
 class _Pool(msgspec.Struct):

@@ -18,6 +18,7 @@ from pinchpoint.metrics import (
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.resources import Resource
+from pinchpoint.units import MICROSECONDS_PER_SECOND
 
 __all__ = ["MemoryProbe", "parse_pressure", "parse_vmstat"]
 
@@ -27,7 +28,6 @@ PAGES = {
     "nr_dirty_threshold": MEMORY_DIRTY_THRESHOLD_BYTES,
 }
 """Fields of vmstat in pages (mm/vmstat.c; nr_dirty_threshold since Linux 2.6.37)."""
-MICROSECONDS_PER_SECOND = 1_000_000
 
 
 def parse_vmstat(raw: bytes) -> dict[str, int]:

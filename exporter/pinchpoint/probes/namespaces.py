@@ -16,7 +16,12 @@ from pinchpoint import resources
 from pinchpoint.host.netns import namespace_file, namespace_of, opener_in
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.host.qdisc import QdiscReader
-from pinchpoint.metrics import NETWORK_NAMESPACE_HIDDEN_INFO, RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS
+from pinchpoint.metrics import (
+    KEEP_ENDED_SECONDS,
+    NETWORK_NAMESPACE_HIDDEN_INFO,
+    RESOURCE_BUSY_SECONDS,
+    RESOURCE_SATURATED_SECONDS,
+)
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.resources import ELSEWHERE, Resource
@@ -36,8 +41,6 @@ SLOW_LOOK_CPU_SECONDS = 0.005
 """CPU seconds of one look, above which a namespace is not looked at again for `RARE_INTERVAL_SECONDS`."""
 WINDOW_LOOKS = 5
 """Looks over which fullness is judged: a second."""
-KEEP_ENDED_SECONDS = 900.0
-"""Seconds for which a link is shown after it was seen last."""
 TOO_MANY = "too many network namespaces"
 UNKNOWN = "its network namespace is not known: no right to read it"
 OWN = Path("/proc")

@@ -21,15 +21,13 @@ from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roles import BENCHMARK
+from pinchpoint.waits.datafiles import MOUNTS_INTERVAL_SECONDS
 
 __all__ = ["Backing", "Storage", "whole_disk"]
-
 
 OSD = "ceph-osd"
 OSD_FILES_INTERVAL_SECONDS = 10.0
 """Seconds between two looks at an OSD's files: it keeps its devices, and may have thousands of sockets."""
-MOUNTS_INTERVAL_SECONDS = 5.0
-"""Seconds for which a mount table counts."""
 MAX_FILES_PER_SAMPLE = 2048
 """Open files that are looked at in one sample, 1 to 5 us each; the rest has its turn in the next ones."""
 KEEP_DISK_SECONDS = 20.0

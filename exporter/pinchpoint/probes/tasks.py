@@ -18,6 +18,7 @@ from pinchpoint.threads.roleless import MIN_THREAD_SHARE, Hot, Name, UnknownThre
 from pinchpoint.threads.roleless import RESOURCE as UNKNOWN
 from pinchpoint.threads.roles import KWORKER
 from pinchpoint.threads.task_source import Task, TaskSource, TaskUse
+from pinchpoint.units import NANOSECONDS_PER_SECOND
 
 __all__ = ["Tasks"]
 
@@ -29,7 +30,6 @@ MIN_CLOSE_TICKS = 2
 """Clock ticks that a difference has to reach: the totals of a process are rounded to ticks."""
 SHARED = ("lock", "pool")
 """Units whose busy time includes threads that nobody saw."""
-NANOSECONDS_PER_SECOND = 1_000_000_000
 TICK_NANOSECONDS = NANOSECONDS_PER_SECOND // os.sysconf("SC_CLK_TCK")
 """Nanoseconds of a clock tick, the unit of times in stat."""
 KERNEL = "kernel"

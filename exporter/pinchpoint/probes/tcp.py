@@ -17,13 +17,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pinchpoint.host.qdisc import QdiscReader
 from pinchpoint.host.sockdiag import Connection, read_connections
-from pinchpoint.metrics import TCP_CONNECTIONS, TCP_RETRANSMITS, TCP_RTT_MIN_SECONDS, TCP_RTT_SECONDS
+from pinchpoint.metrics import (
+    KEEP_ENDED_SECONDS,
+    TCP_CONNECTIONS,
+    TCP_RETRANSMITS,
+    TCP_RTT_MIN_SECONDS,
+    TCP_RTT_SECONDS,
+)
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.threads.processes import Process
 
 __all__ = ["KERNEL", "Tcp", "weighted_median"]
-
 
 KERNEL = "kernel"
 """Owner of the connections of the kernel's own Ceph clients, of all mounts and RBD devices together."""
@@ -38,8 +43,6 @@ MAX_OWNER_SEARCHES = 2
 """Searches that pass before a connection is nobody's: at the first its process may be too young to be known."""
 RECENTLY_SENT_SECONDS = 2.0
 """Seconds since it last sent data up to which a connection counts where its segments aren't known (yet)."""
-KEEP_ENDED_SECONDS = 900.0
-"""Seconds for which an owner is shown after its last connection has ended, so that a scrape still sees its counter."""
 MAX_COST_SHARE = 0.02
 """Share of its time that this probe takes at most: on a host with very many connections it looks more rarely."""
 ABSENT = frozenset({errno.ENOENT, errno.EPROTONOSUPPORT, errno.EAFNOSUPPORT, errno.EPERM, errno.EACCES})

@@ -14,6 +14,7 @@ from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.workloads import Member, Workload, Workloads, launcher
 from pinchpoint.ceph.waiting import ClientWaits, LibraryReader, Looked
 from pinchpoint.metrics import (
+    KEEP_ENDED_SECONDS,
     WAITS_SOURCE_INFO,
     WORKLOAD_CLIENT_INFO,
     WORKLOAD_OWNER_INFO,
@@ -25,6 +26,7 @@ from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
 from pinchpoint.threads.kernel_stacks import StackFile, state
 from pinchpoint.threads.task_source import ProcfsSource, Task, TaskUse, choose_times
+from pinchpoint.units import SECONDS_PER_NANOSECOND
 from pinchpoint.waits import division as worktime
 from pinchpoint.waits.datafiles import DataFiles, DataPlace
 from pinchpoint.waits.division import ProcessTime, ThreadTime
@@ -46,8 +48,6 @@ MIN_WAITED_SHARE = 0.1
 """Share of a look below which it doesn't matter what a thread that ran has waited for."""
 FILES_INTERVAL_SECONDS = 3.0
 """Seconds between two looks at the open files of a process that waits for data."""
-KEEP_ENDED_SECONDS = 900.0
-"""Seconds for which a workload is shown after its last process has ended."""
 KEEP_STACK_SECONDS = 300.0
 """Seconds for which a stack is remembered."""
 MAX_WORKLOADS = 24
@@ -56,7 +56,6 @@ CEPH_NAME_SETTLED_SECONDS = 2.0
 """Seconds after which a thread has its final name: only those of Ceph's libraries matter here."""
 LIBRARY = "msgr-worker-"
 """How the names of a Ceph library's network threads begin (src/msg/async/Stack.h)."""
-SECONDS_PER_NANOSECOND = 1e-9
 
 
 class _Thread(ThreadTime):

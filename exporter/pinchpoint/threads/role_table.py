@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pinchpoint import resources
-from pinchpoint.metrics import THREAD_CPU_SECONDS, THREAD_RUNQUEUE_SECONDS, THREADS
+from pinchpoint.metrics import KEEP_ENDED_SECONDS, THREAD_CPU_SECONDS, THREAD_RUNQUEUE_SECONDS, THREADS
 from pinchpoint.model import Point
 from pinchpoint.resources import Resource
 from pinchpoint.threads.roles import Role
+from pinchpoint.units import SECONDS_PER_NANOSECOND
 
 __all__ = ["METRICS", "RoleTable", "RoleTotals"]
 
 METRICS = (THREAD_CPU_SECONDS, THREAD_RUNQUEUE_SECONDS, THREADS, *resources.METRICS)
 
-SECONDS_PER_NANOSECOND = 1e-9
-KEEP_ENDED_SECONDS = 900.0
-"""Seconds for which a role of an owner is shown after its last thread has ended, so that a scrape still sees it."""
 MAX_OWNERS_PER_ROLE = 128
 """Owners per role; what comes later is charged to the owner ``more``."""
 

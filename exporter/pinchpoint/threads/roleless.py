@@ -16,6 +16,7 @@ from pinchpoint.metrics import UNKNOWN_THREAD_BUSY_RATIO
 from pinchpoint.model import Point
 from pinchpoint.resources import Resource
 from pinchpoint.threads.task_source import Task, TaskUse
+from pinchpoint.units import SECONDS_PER_NANOSECOND
 
 __all__ = ["METRICS", "MIN_THREAD_SHARE", "RESOURCE", "Hot", "Name", "UnknownThreads", "hottest"]
 
@@ -36,7 +37,6 @@ MIN_RENAME_INTERVAL_SECONDS = 5.0
 """Seconds between two changes of the name at least: each name is a series."""
 MAX_THREADS_PER_SAMPLE = 64
 """Threads of a sample that are looked at: where all of ten thousand wait for a CPU, all are hot."""
-SECONDS_PER_NANOSECOND = 1e-9
 
 
 class Hot(NamedTuple):

@@ -17,6 +17,7 @@ from threading import Lock
 from typing import NamedTuple, Protocol
 
 from pinchpoint.host.procfs import FormatError, decode, parse_schedstat, parse_stat, read_bytes
+from pinchpoint.units import NANOSECONDS_PER_SECOND, TICKS_PER_SECOND
 
 __all__ = [
     "KeptFile",
@@ -34,9 +35,6 @@ RESERVED_DESCRIPTORS = 256
 """Descriptors that stay free for sockets and for files that are opened for a moment."""
 NAME_SETTLED_SECONDS = 10.0
 """Seconds after which a thread is taken to have its final name; before, it is read again whenever the thread ran."""
-NANOSECONDS_PER_SECOND = 1_000_000_000
-TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
-"""Ticks per second of the times in ``stat``; they are 10 ms long on most kernels."""
 
 
 class Task:

@@ -11,6 +11,7 @@ from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.ceph.waiting import ClientWaits, MountReader
 from pinchpoint.threads.processes import Process, Processes
 from pinchpoint.threads.task_source import TaskUse
+from pinchpoint.units import SECONDS_PER_NANOSECOND
 from pinchpoint.waits.datafiles import DataPlace
 from pinchpoint.waits.division import MountUse, fuse_shares
 
@@ -20,7 +21,6 @@ CEPH_FUSE = "ceph-fuse"
 """Name of the process, of its owner label, and of the threads that serve its users."""
 MAX_BLOCKS = 4
 """Blocks over which it is reckoned what waiting for a mount is: requests count when they end."""
-SECONDS_PER_NANOSECOND = 1e-9
 
 
 class FuseMounts:
