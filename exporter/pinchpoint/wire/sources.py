@@ -248,19 +248,18 @@ class PrometheusSource:
         newest: dict[str, float] = {}
         instances = json.dumps("|".join(SPECIAL.sub(r"\\\g<0>", host) for host in hosts), ensure_ascii=False)
         selector = f'{{__name__=~"{OWN}.+",{INSTANCE}=~{instances}}}'
-        series = list(self._ask(selector, max(times) - min(times) + MILLISECOND, max(times)))
-        for (host, _, _), samples in series:
-            at, _ = samples[-1]
-            newest[host] = max(at, newest.get(host, at))
-        found: dict[str, dict[str, dict[Labels, float]]] = {host: {} for host in newest}
-        for (host, name, labels), samples in series:
+        found: dict[str, dict[str, dict[Labels, float]]] = {}
+        for (host, name, labels), samples in self._ask(selector, max(times) - min(times) + MILLISECOND, max(times)):
             at, text = samples[-1]
             # All series of one scrape have one time: an older one has ended since.
-            if at == newest[host]:
-                try:
-                    found[host].setdefault(name, {})[labels] = float(text)
-                except ValueError as error:
-                    raise PrometheusError(f"{self.name}: {name} has the value {text!r}") from error
+            if (known := newest.get(host)) is None or at > known:
+                newest[host], found[host] = at, {}
+            elif at < known:
+                continue
+            try:
+                found[host].setdefault(name, {})[labels] = float(text)
+            except ValueError as error:
+                raise PrometheusError(f"{self.name}: {name} has the value {text!r}") from error
         return {
             host: Snapshot(newest[host], values, self._lasts(host, STALE_SECONDS)) for host, values in found.items()
         }
