@@ -138,9 +138,9 @@ def shut_out() -> Panel:
         "One is enough: the run is void.",
         ("ClientBlocklisted",),
     )
-    # Other clients do not tell; what nobody says is not 0.
+    # Other clients do not report it; a missing value is not 0.
     told = f"max by (instance, client) (max_over_time(pinchpoint_ceph_client_blocklisted{{{HOST}}}[30s]))"
-    return numbers("Shut out", about, Query(f"sum({told})"), nothing="nobody tells", size=(4, 3))
+    return numbers("Blocklisted", about, Query(f"sum({told})"), nothing="not reported", size=(4, 3))
 
 
 def depth() -> Panel:

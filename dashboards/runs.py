@@ -91,8 +91,8 @@ def runs() -> Panel:
     """Return the chosen runs, the newest first."""
     about = About(
         f"The selected runs within the time range. The panels below compare the {MOST} newest runs of one benchmark: "
-        "the one whose last run began most recently, among benchmarks with two runs or more. The name links to the run's "
-        "time range in Bottleneck now, which has verdicts only for runs that Prometheus itself has seen.",
+        "the one whose last run began most recently, among benchmarks with two runs or more. The name links to the "
+        "run's time range in Bottleneck now, which has verdicts only for runs that Prometheus itself has seen.",
         "`finished`, valid, and without alerts.",
         "`failed`, `stopped` or INVALID: its figures cannot be used. An alert that fired explains why a phase may "
         "be worse.",
@@ -150,8 +150,8 @@ def runs() -> Panel:
 def scores() -> Panel:
     """Return the scores, the best first."""
     about = About(
-        f"The {BEST} best scores of the selected runs, as the benchmark reported them; IO500's is the geometric mean of "
-        "its bandwidths and rates.",
+        f"The {BEST} best scores of the selected runs, as the benchmark reported them; IO500's is the geometric mean "
+        "of its bandwidths and rates.",
         "Higher. But two runs without any change also differ: by 5 % in a public diary of 18 runs.",
         "A difference within the spread of repeats means nothing, in either direction: `pinchpoint compare` "
         "computes the spread.",
