@@ -75,8 +75,8 @@ def phases() -> Panel:
     """Return the phase ribbon."""
     about = About(
         "The phase of the run over time. Blue writes, light blue reads, yellow finds and stats, brown deletes.",
-        "Phases follow one another without gaps.",
-        "A phase that is far longer than in the run before, or a gap: see what limits it below.",
+        "Phases follow each other without gaps.",
+        "A phase that takes far longer than in the previous run, or a gap: see below what limits it.",
         ("PhaseStalled", "PhaseOverrun", "docs/results.md"),
     )
     nothing = f'label_replace(vector(0) unless on () ({ACTIVE}), "phase", "no phase", "", "")'
@@ -95,9 +95,9 @@ def phases() -> Panel:
 def phase() -> Panel:
     """Return the phase that runs, to be read from afar."""
     about = About(
-        "The phase that runs now, and for how long.",
-        "The phase that you expect, for about as long as in the run before.",
-        "A phase that goes on for far longer: see whether it moves (without work), and what limits it.",
+        "The current phase, and how long it has been running.",
+        "The phase that you expect, with about the same duration as in the previous run.",
+        "A phase that takes far longer: check whether it makes progress (without work), and what limits it.",
         ("PhaseStalled", "PhaseOverrun"),
     )
     elapsed = f"max by (run, phase) (pinchpoint_phase_elapsed_seconds{{{RUN}}} and on (run, phase) {ACTIVE})"
@@ -109,7 +109,7 @@ def phase() -> Panel:
 def verdict() -> Panel:
     """Return the verdict in one line, to be read from afar."""
     about = About(
-        "What limits the phase that runs, judged over the last 3 s and all hosts, whichever are chosen.",
+        "What limits the current phase, judged over the last 3 s and all hosts, regardless of the selection.",
         "A limit that you meant to reach: the disks, or the network.",
         "A single thread or lock, a quota, or a daemon that is stuck: the cluster could do more.",
         ("docs/verdict.md",),
@@ -129,10 +129,9 @@ def verdict() -> Panel:
 def progress() -> Panel:
     """Return what runs, for how long, how far it is and whether it moves."""
     about = About(
-        "The phases that run: for how long, how much is done, how long it is meant to take, and for how long nothing "
-        "has been done.",
+        "The current phases: elapsed time, progress, expected duration, and time without progress.",
         "Progress grows, and the time without work stays below a few seconds.",
-        "Time without work grows: the phase hangs. Elapsed time beyond what is expected: it won't end soon.",
+        "Time without work grows: the phase hangs. Elapsed time exceeds the expected duration: it will not end soon.",
         ("PhaseStalled", "PhaseOverrun", "BenchmarkFailed"),
     )
 
@@ -166,10 +165,10 @@ def progress() -> Panel:
 def advice() -> Panel:
     """Return what to do about each limit, and where to read on."""
     about = About(
-        "What the verdict names, where it is, and the first thing to do about it. The link is the runbook, which also "
-        "says what does not help.",
-        "One limit, with a share of the blame that is well above 40 %.",
-        "Several limits at once: raise both, or the second takes over at once.",
+        "The limits in the verdict, where they are, and the first thing to do. The link leads to the runbook, "
+        "which also says what does not help.",
+        "One limit, with well above 40 % of the blame.",
+        "Several limits at once: raise all of them, or the next one takes over immediately.",
         ("docs/verdict.md",),
     )
     known = {name: entry for name, entry in all_resources().items() if entry.do}
@@ -205,9 +204,10 @@ def advice() -> Panel:
 def results() -> Panel:
     """Return what the benchmark has printed."""
     about = About(
-        "Results of each phase as soon as the benchmark prints them, and its own figures of the phase that runs.",
-        "As much as in the best run before.",
-        "Less than before by more than repeats differ (dashboard Runs).",
+        "Results of each phase as soon as the benchmark prints them, and the benchmark's own figures for the "
+        "current phase.",
+        "As much as in the best run so far.",
+        "Lower than before by more than the spread of repeats (dashboard Runs).",
         ("docs/results.md", "ThroughputDecay", "RunInvalid"),
     )
 
@@ -244,9 +244,9 @@ def waits() -> Panel:
     """Return what the benchmark's processes do with their time."""
     words = ", ".join(f"{wait}: {text}" for wait, text in WAIT_WORDS.items())
     about = About(
-        f"What the processes of the benchmark do with their time ({words}).",
-        "Most of it is waiting for what you want to measure.",
-        "`runqueue` (no CPU is free), `client`, `lock` or `other` take much of it.",
+        f"How the benchmark's processes spend their time ({words}).",
+        "They mostly wait for what you want to measure.",
+        "`runqueue` (no free CPU), `client`, `lock` or `other` take a large share.",
         ("docs/verdict.md",),
     )
     return lines(
@@ -264,10 +264,11 @@ def waits() -> Panel:
 def ranking() -> Panel:
     """Return what answers for the waiting, the guiltiest first."""
     about = About(
-        "Evidence: how much of the benchmark's waiting each resource of the chosen hosts answers for, how busy it is, "
-        "how much of the time it is full, and from which busy share on it counts as full.",
+        "Evidence: for each resource of the selected hosts, its share of the benchmark's waiting, how busy it is, "
+        "how much of the time it is full, and the busy share at which it counts as full.",
         "Blame is spread over what you want to measure.",
-        "One resource has most of the blame and is full: it is the limit. Busy without blame limits nothing.",
+        "One resource has most of the blame and is full: it is the limit. A busy resource without blame is not a "
+        "limit.",
         ("docs/verdict.md", "MdsLockSaturated", "KvSyncSaturated"),
     )
     labels = "(instance, resource, owner)"
@@ -306,9 +307,9 @@ def ranking() -> Panel:
 def since() -> Panel:
     """Return since when each limit has been one."""
     about = About(
-        "What the verdict named, over time: since when it is the limit, and what was before it.",
+        "The verdict over time: since when the limit has been in force, and what came before it.",
         "One limit for a whole phase.",
-        "Limits that alternate: two of them are about equal, or the load comes in waves.",
+        "Alternating limits: two are about equal, or the load comes in waves.",
         ("docs/verdict.md",),
     )
     # Without any series the panel would complain of a missing time.
@@ -320,8 +321,8 @@ def since() -> Panel:
 def alerts() -> Panel:
     """Return the alerts that fire."""
     about = About(
-        "Alerts that fire now, the worst first, and for how long what they are about has lasted; those that "
-        "Alertmanager keeps back for another one, too. The name leads to the runbook.",
+        "Firing alerts, the most severe first, and how long their condition has lasted, including alerts that "
+        "Alertmanager inhibits. The name links to the runbook.",
         "None.",
         "A critical alert makes the run's results worthless.",
         ("RunInvalid", "ClusterDegradedDuringRun"),
@@ -354,10 +355,11 @@ def alerts() -> Panel:
 def blind() -> Panel:
     """Return what is not seen."""
     about = About(
-        "What nobody sees on the chosen hosts: those without data, daemons and clients that say nothing, probes that "
-        "fail.",
+        "What is not visible on the selected hosts: hosts without data, daemons and clients that do not answer, "
+        "failing probes.",
         "Empty.",
-        "A verdict may miss the real limit, and says `blind` where most of the waiting is for what is not seen.",
+        "A verdict may miss the real limit. It is `blind` if the benchmark mostly waits for something that is not "
+        "visible.",
         ("ExporterDown", "DaemonBlind", "ProbeFailing", "docs/verdict.md"),
     )
     parts = {

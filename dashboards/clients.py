@@ -108,9 +108,9 @@ def _host(expr: str) -> str:
 def instances() -> Panel:
     """Return how many instances of Ceph clients there are."""
     about = About(
-        "Mounts and sessions of Ceph clients on the chosen hosts. A kernel mount has one writeback worker and one set "
-        "of connections, however many processes use it.",
-        "Several on each host: four containers with a mount each doubled the score of a public diary (3.94 to 8.48).",
+        "Mounts and sessions of Ceph clients on the selected hosts. A kernel mount has one writeback worker and "
+        "one set of connections, regardless of the number of processes that use it.",
+        "Several on each host: four containers with one mount each doubled the score in a public diary (3.94 to 8.48).",
         "One on a host that is full: its writeback worker or messenger thread is the limit of the whole host.",
         ("WritebackWorkerSaturated", "InflightCollapsed"),
     )
@@ -121,9 +121,9 @@ def instances() -> Panel:
 def blind() -> Panel:
     """Return how many instances say nothing."""
     about = About(
-        "Instances that say nothing: no admin socket, no right to read debugfs, or no answer.",
+        "Instances without data: no admin socket, no permission to read debugfs, or no answer.",
         "0.",
-        "More: depth and latency below lack them, and the verdict takes their waiting for that of the client.",
+        "More: depth and latency below do not include them, and the verdict attributes their waiting to the client.",
         ("DaemonBlind",),
     )
     expr = f"sum(max by (instance, client) (pinchpoint_ceph_client_blind_instances{{{HOST}}}))"
@@ -133,22 +133,23 @@ def blind() -> Panel:
 def shut_out() -> Panel:
     """Return how many mounts the cluster has shut out."""
     about = About(
-        "Kernel mounts that the cluster has shut out (blocklisted), now or in the last 30 s: what they wrote is lost.",
+        "Kernel mounts that are blocklisted, or were in the last 30 s: what they wrote is lost.",
         "0.",
         "One is enough: the run is void.",
         ("ClientBlocklisted",),
     )
-    # Other clients do not tell; what nobody says is not 0.
+    # Other clients do not report it; a missing value is not 0.
     told = f"max by (instance, client) (max_over_time(pinchpoint_ceph_client_blocklisted{{{HOST}}}[30s]))"
-    return numbers("Shut out", about, Query(f"sum({told})"), nothing="nobody tells", size=(4, 3))
+    return numbers("Blocklisted", about, Query(f"sum({told})"), nothing="not reported", size=(4, 3))
 
 
 def depth() -> Panel:
     """Return the mean number of requests in flight."""
     about = About(
-        "Requests in flight to OSDs, on average, of all clients together. Throughput is this over latency.",
-        "In phases of bandwidth: several per instance.",
-        "About 1 per instance: one request after the other, whatever the cluster could do.",
+        "Average number of requests in flight to OSDs, all clients together. Throughput is this number divided by "
+        "latency.",
+        "In bandwidth phases: several per instance.",
+        "About 1 per instance: the client sends one request at a time, however fast the cluster could be.",
         ("InflightCollapsed", "ClientOverloaded"),
     )
     expr = f"""sum({rate("inflight_seconds", "instance", ', target="osd"')})"""
@@ -158,9 +159,9 @@ def depth() -> Panel:
 def slowest() -> Panel:
     """Return the slowest host."""
     about = About(
-        "The host whose requests to OSDs take the longest on average.",
-        "About as long as those of the others.",
-        "Far longer than on the others: its network, its CPUs, or too many processes on it.",
+        "The host whose requests to OSDs take longest on average.",
+        "About as long as on the other hosts.",
+        "Far longer than on the other hosts: the cause is its network, its CPUs, or too many processes.",
         ("ClientOverloaded", "DeepIdleInLatencyPhase"),
     )
     latency = mean_latency("instance", ', target="osd"')
@@ -172,9 +173,9 @@ def slowest() -> Panel:
 def imbalance() -> Panel:
     """Return how unevenly the hosts work."""
     about = About(
-        "Requests of the busiest host against the mean of all hosts that run the benchmark.",
-        "Near 1: all hosts do the same.",
-        "Above 1.5: the slow hosts end last, and a phase is over when the last one ends.",
+        "Requests of the busiest host divided by the mean of all hosts that run the benchmark.",
+        "Near 1: all hosts do the same amount of work.",
+        "Above 1.5: the slow hosts finish last, and a phase ends only when the last host is done.",
         ("HostsDiffer", "docs/verdict.md"),
     )
     requests = f"{rate('requests', 'instance')} and on (instance) pinchpoint_workload_processes{{{OURS}}} > 0"
@@ -195,9 +196,9 @@ def where() -> Panel:
     """Return the wait classes of each host."""
     words = ", ".join(f"{wait}: {text}" for wait, text in WAIT_WORDS.items())
     about = About(
-        f"What the processes of the benchmark do with their time on each host ({words}).",
-        "All hosts alike, and most of it is waiting for what you want to measure.",
-        "One host that waits for something else than the others: look there first.",
+        f"How the benchmark's processes spend their time on each host ({words}).",
+        "All hosts look alike and mostly wait for what you want to measure.",
+        "One host waits for something different from the others: check it first.",
         ("docs/verdict.md", "HostsDiffer"),
     )
     found = wait_seconds("instance, wait")
@@ -220,7 +221,7 @@ def where() -> Panel:
 def waits() -> Panel:
     """Return the wait classes over time."""
     about = About(
-        "What the processes of the benchmark do with their time, on the chosen hosts together.",
+        "How the benchmark's processes spend their time, over all selected hosts.",
         "Steady within a phase.",
         "`client`, `writeback`, `runqueue` and `lock` are limits of the hosts themselves, not of the cluster.",
         ("docs/verdict.md",),
@@ -248,10 +249,10 @@ TARGETS = {"/^mds /": WAIT_COLOURS["mds"], "/^osd /": WAIT_COLOURS["osd"]}
 def inflight() -> Panel:
     """Return the requests in flight."""
     about = About(
-        "Requests of Ceph clients that wait for an answer, on average, by what they are sent to.",
-        "Steady. For OSDs, in phases of bandwidth, several per instance.",
-        "1 per instance: synchronous I/O of an old kernel, or a benchmark of depth 1. Hundreds, with a latency of "
-        "0.5 s: a queue that the client makes for itself.",
+        "Average number of Ceph client requests waiting for an answer, by target.",
+        "Steady. For OSDs in bandwidth phases: several per instance.",
+        "1 per instance: synchronous I/O of an old kernel, or a benchmark with depth 1. Hundreds with a latency "
+        "of 0.5 s: a queue that the client itself causes.",
         ("InflightCollapsed", "ClientOverloaded"),
     )
     query = Query(rate("inflight_seconds", "instance, client, target"), "{{target}} {{client}} {{instance}}")
@@ -262,8 +263,9 @@ def latency() -> Panel:
     """Return how long requests take."""
     about = About(
         "How long a request of a Ceph client to an MDS or an OSD takes on average.",
-        "Steady; on flash and 10 GbE or faster a millisecond or less.",
-        "Rises with the requests in flight while their rate does not: a queue. The dashed line appears near it.",
+        "Steady; a millisecond or less on flash with 10 GbE or faster.",
+        "It rises with the requests in flight while their rate does not: a queue. The dashed line appears when "
+        "latency comes near it.",
         ("ClientOverloaded", "OsdSlowOps", "MdsSlowRequest"),
     )
     found = mean_latency("instance, client, target")
@@ -284,10 +286,9 @@ def latency() -> Panel:
 def operations() -> Panel:
     """Return how long the client's operations take."""
     about = About(
-        "How long an operation takes as the client's user sees it, on average: with queue, locks and cache of the "
-        "client.",
-        "About as long as the requests beside it; far shorter where a cache answers.",
-        "Far longer than the requests: the client itself is slow, its lock, its threads or a full cache.",
+        "Average time of an operation as the client's user sees it, including the client's queue, locks and cache.",
+        "About as long as the requests in the neighbouring panel; far shorter where a cache answers.",
+        "Far longer than the requests: the client itself is slow because of its lock, its threads or a full cache.",
         ("CephClientSaturated", "ClientOverloaded"),
     )
     labels = "instance, client, operation"
@@ -318,7 +319,8 @@ def threads() -> Panel:
     about = About(
         "How busy the serial threads and locks of Ceph clients are, and the busiest thread of the benchmark.",
         "Below the dashed lines.",
-        "A thread of the client is full: more processes or mounts bring more. The benchmark's own is full: more ranks.",
+        "A thread of the client is full: use more processes or mounts. The benchmark's own thread is full: use "
+        "more ranks.",
         ("CephClientSaturated", "BenchmarkThreadSaturated"),
     )
     found = f"{share('busy', CLIENT_THREADS)} or {share('busy', BENCHMARK_THREADS)}"
@@ -336,10 +338,10 @@ def threads() -> Panel:
 def dirty() -> Panel:
     """Return the dirty page cache."""
     about = About(
-        "Page cache that has yet to be written, and what is being written, as a share of what makes writers wait "
-        "(vm.dirty_ratio and its like).",
-        "Below 100 %, or a saw below it.",
-        "At 100 %: writers wait for writeback. Where a worker is full too (beside), it is the limit.",
+        "Page cache waiting to be written and being written, as a share of the amount at which writers have to "
+        "wait (vm.dirty_ratio and similar).",
+        "Below 100 %, possibly as a sawtooth.",
+        "At 100 %: writers wait for writeback. If a writeback worker is also full (next panel), it is the limit.",
         ("WritebackWorkerSaturated",),
     )
 
@@ -362,9 +364,9 @@ def dirty() -> Panel:
 def reclaim() -> Panel:
     """Return the workers that write back and reclaim."""
     about = About(
-        "How busy the workers are that write back each file system's pages, and those that free memory.",
+        "How busy the workers are that write back each file system's pages or free memory.",
         "Below the dashed lines. kswapd may be at 100 %: it was never the limit in a public diary of 18 runs.",
-        "A writeback worker of a Ceph mount above its line: it serves all processes of the mount. Mount it several "
+        "A Ceph mount's writeback worker is above its line: it serves all processes of the mount. Mount several "
         "times (`noshare`).",
         ("WritebackWorkerSaturated", "KswapdSaturated"),
     )
@@ -384,8 +386,8 @@ def busy() -> Panel:
     about = About(
         "Share of the time in which a link has more to send than it can, a disk has requests, or the busiest CPU "
         "handles packets.",
-        "Below the dashed lines; at them if the devices are what you want to measure.",
-        "A link or a CPU that handles packets is full on one host only. A fast disk may be busy all the time and not "
+        "Below the dashed lines, or at them if you want to measure the devices.",
+        "A link or packet-handling CPU is full on one host only. A fast disk may always be busy without being "
         "full: a queue and a rising wait decide.",
         ("NicSaturated", "DiskSaturated", "SoftirqSaturated"),
     )
@@ -404,8 +406,8 @@ def network() -> Panel:
     """Return the bytes on the network."""
     about = About(
         "Bytes that each host's links receive (upwards) and send (downwards), from node_exporter.",
-        "Alike on all hosts.",
-        "A ceiling that nothing moves: the speed of the link, or of a switch between.",
+        "Similar on all hosts.",
+        "A fixed ceiling: the speed of the link, or of a switch in between.",
         ("NicSaturated",),
     )
     return lines(
@@ -427,7 +429,7 @@ def disks() -> Panel:
     about = About(
         "Bytes that each host's disks read (upwards) and write (downwards), from node_exporter.",
         "Little on a client: its data goes over the network.",
-        "Much on a client that writes to the cluster: it swaps, it logs, or it is a server too.",
+        "High on a client that writes to the cluster: it swaps, it logs, or it is also a server.",
         ("DiskSaturated",),
     )
     return lines(
@@ -447,9 +449,9 @@ def disks() -> Panel:
 def round_trip() -> Panel:
     """Return the TCP round trip."""
     about = About(
-        "Smoothed TCP round trip of the connections of clients and benchmark (median, weighted by what each sends), "
-        "and the shortest of the last minutes. It includes what the other end waits before it acknowledges.",
-        "0.05 to 0.2 ms in one network, and near the shortest.",
+        "Smoothed TCP round-trip time of client and benchmark connections (median, weighted by what each sends), "
+        "and the shortest of the last minutes. It includes the peer's delay before it acknowledges.",
+        "0.05 to 0.2 ms within one network, close to the shortest.",
         "Far above the shortest: queues in the network, or CPUs that have to wake up (0.178 ms with deep idle states, "
         "0.054 ms without).",
         ("DeepIdleInLatencyPhase", "NicSaturated"),
@@ -476,9 +478,9 @@ def hosts() -> Panel:
     """Return the hosts beside each other."""
     about = About(
         "What each host that runs the benchmark, or has a Ceph client, contributes.",
-        "All hosts alike.",
-        "A host with the same processes and fewer requests, or the same requests and a longer latency: it is slower "
-        "than the others, and the whole phase waits for it.",
+        "All hosts contribute alike.",
+        "A host with as many processes but fewer requests, or as many requests but higher latency, is slower than "
+        "the others, and the whole phase waits for it.",
         ("HostsDiffer", "InflightCollapsed"),
     )
     processes = f"sum by (instance) (max by (benchmark, run, instance) (pinchpoint_workload_processes{{{OURS}}}))"

@@ -142,10 +142,11 @@ JOURNAL_FILL = share("log_segments", "log_segments_limit")
 def lock_now() -> Panel:
     """Return how busy the busiest lock is."""
     about = About(
-        "How much of the time the one lock of the busiest MDS could take no more work: CPU and run-queue time of all "
-        "threads that take it. No thread and no process shows this.",
+        "How much of the time the single lock of the busiest MDS could take no more work: CPU and run-queue time "
+        "of all threads that take it. No single thread or process shows this.",
         "Well below the threshold (dashed in Lock).",
-        "Near 100 %: this rank does no more, on however many cores. More active ranks, or a faster clock.",
+        "Near 100 %: this rank is at its limit, regardless of the number of cores. Use more active ranks or a "
+        "faster clock.",
         ("MdsLockSaturated", "MdsProcessBusyNoLock"),
     )
     return numbers(
@@ -156,8 +157,8 @@ def lock_now() -> Panel:
 def rereads_now() -> Panel:
     """Return how much a full cache costs."""
     about = About(
-        "How much of the time the MDS waited for directories that its full cache had dropped; the worst MDS.",
-        "0 %. A cache that is full costs nothing by itself.",
+        "How much of the time the worst MDS waited for directories that its full cache had dropped.",
+        "0 %. A full cache alone costs nothing.",
         "More than a few per cent: the cache is too small for this phase. Raise mds_cache_memory_limit.",
         ("MdsCacheNearLimit",),
     )
@@ -168,7 +169,7 @@ def cache_now() -> Panel:
     """Return how full the fullest cache is."""
     about = About(
         "Size of the cache as a share of mds_cache_memory_limit; the fullest MDS.",
-        "Up to 100 %: an MDS trims from 95 % on and rests there.",
+        "Up to 100 %: an MDS trims from 95 % on and stays there.",
         "150 % and more: clients keep what the MDS should drop, and Ceph warns (MDS_CACHE_OVERSIZED).",
         ("MdsCacheNearLimit", "MdsCacheOversized"),
     )
@@ -181,7 +182,7 @@ def journal_now() -> Panel:
     """Return how long the longest journal is."""
     about = About(
         "Segments of the journal as a share of mds_log_max_segments; the longest.",
-        "About 100 %: every MDS rests there.",
+        "About 100 %: every MDS settles there.",
         "Above 150 % and growing: the metadata pool writes back more slowly than clients change metadata. From 200 % "
         "on Ceph warns (MDS_TRIM).",
         ("MdsJournalGrowing", "MdsTrimBehind"),
@@ -194,9 +195,9 @@ def journal_now() -> Panel:
 def requests_now() -> Panel:
     """Return the requests of all clients."""
     about = About(
-        "Requests of clients, all servers together.",
-        "As many as in the best run before.",
-        "A phase of metadata that makes few: look what the servers and the clients wait for.",
+        "Client requests, all servers together.",
+        "As many as in the best run so far.",
+        "Few requests in a metadata phase: check what the servers and the clients wait for.",
         ("MdsLockSaturated", "PhaseStalled"),
     )
     return numbers(
@@ -213,8 +214,8 @@ def requests_now() -> Panel:
 def latency_now() -> Panel:
     """Return the mean latency of requests."""
     about = About(
-        "Mean time from a request to its reply, inside of the servers.",
-        "Below a millisecond where the cache answers; a journal write more where something is changed.",
+        "Mean time from a request to its reply, inside the servers.",
+        "Below a millisecond where the cache answers; changes take a journal write longer.",
         "Tens of milliseconds: requests queue for the lock, for a capability, or for the metadata pool.",
         ("MdsLockSaturated", "MdsSlowRequest", "MdsSlowMetadataIO"),
     )
@@ -236,12 +237,12 @@ def latency_now() -> Panel:
 def servers() -> Panel:
     """Return a row for each server, the busiest lock first."""
     about = About(
-        "Each MDS of the chosen hosts: how busy its lock is, how much of that only waited for a CPU, how long it was "
-        "full, what the whole process uses, what it does and how full its cache and journal are. A standby does "
-        "nothing. Without an exporter on their hosts: requests, latency and capabilities.",
+        "Each MDS of the selected hosts: how busy its lock is, how much of that was only waiting for a CPU, how "
+        "long it was full, the CPU use of the whole process, its operations, and how full its cache and journal "
+        "are. A standby does nothing. Without an exporter on their hosts: requests, latency and capabilities.",
         "All ranks about equally busy.",
-        "One lock full and the others idle: the load is not spread. A process that uses a whole CPU while its lock is "
-        "half free does not need more ranks. Much of the time without a CPU: the host is short of CPUs.",
+        "One lock is full and the others are idle: the load is not spread. A process that uses a whole CPU while "
+        "its lock is half free does not need more ranks. Much time waiting for a CPU: the host is short of CPUs.",
         ("MdsLockSaturated", "MdsRankImbalance", "MdsProcessBusyNoLock", "RunQueueWaitHigh"),
     )
 
@@ -297,10 +298,10 @@ def theirs(name: str) -> str:
 def health() -> Panel:
     """Return Ceph's health checks about the file system."""
     about = About(
-        "State of the cluster as Ceph sees it, and the checks about the file system while they are raised. They come "
-        "late: an MDS looks every 5 s, and the manager keeps its answer for 15 s.",
-        "The cluster is ok, and no check is raised.",
-        "MDS_CLIENT_RECALL: a client keeps capabilities that were asked back. MDS_TRIM: the journal is behind. "
+        "State of the cluster according to Ceph, and its active health checks for the file system. They are late: "
+        "an MDS checks every 5 s, and the manager caches its answer for 15 s.",
+        "The cluster is ok, and no check is active.",
+        "MDS_CLIENT_RECALL: a client keeps recalled capabilities. MDS_TRIM: the journal is behind. "
         "MDS_SLOW_METADATA_IO: the metadata pool is stuck. FS_DEGRADED, MDS_DAMAGE: the run is void.",
         ("MdsClientRecall", "MdsClientLateRelease", "MdsTrimBehind", "MdsSlowMetadataIO", "MdsReadOnlyOrDamaged"),
     )
@@ -321,11 +322,12 @@ def health() -> Panel:
 def lock() -> Panel:
     """Return how busy the lock of each server is, and how much of that may have waited for a CPU."""
     about = About(
-        "How much of the time the lock of each MDS could take no more work; downwards, how much of that its threads "
-        "were ready and had no CPU, on the MDS with the most. Dashed: busy from which it counts as full.",
+        "How much of the time the lock of each MDS could take no more work; downwards, the part in which its "
+        "threads were runnable without a CPU, on the MDS with the most. Dashed: busy share at which it counts as "
+        "full.",
         "Below the dashed line, with little downwards.",
-        "At 100 %, and nothing downwards: the lock is the limit, more active ranks help. As much downwards as upwards: "
-        "the host is short of CPUs, and more ranks on it make that worse.",
+        "At 100 % with nothing downwards: the lock is the limit, and more active ranks help. As much downwards as "
+        "upwards: the host is short of CPUs, and more ranks on it make that worse.",
         ("MdsLockSaturated", "RunQueueWaitHigh"),
     )
     return lines(
@@ -346,9 +348,9 @@ def lock() -> Panel:
 def requests() -> Panel:
     """Return the requests of each server."""
     about = About(
-        "Requests of clients by MDS.",
+        "Client requests by MDS.",
         "All active ranks get about the same.",
-        "One gets nearly all: more ranks change nothing until pins spread the load.",
+        "One gets nearly all: more ranks do not help until pinned directories spread the load.",
         ("MdsRankImbalance",),
     )
     return lines(
@@ -366,8 +368,8 @@ def latency() -> Panel:
     about = About(
         "Mean time from a request to its reply, by MDS.",
         "Flat, and the same for all.",
-        "It rises with the lock: the rank is full. It rises alone: capabilities of clients or the metadata pool are "
-        "waited for.",
+        "It rises with the lock: the rank is full. It rises alone: requests wait for client capabilities or for "
+        "the metadata pool.",
         ("MdsSlowRequest", "MdsClientLateRelease", "MdsSlowMetadataIO"),
     )
     replies = f"({ceph('ceph_mds_reply_latency_count')} > 0)"
@@ -391,10 +393,10 @@ def by_operation(expr: str) -> str:
 def operations() -> Panel:
     """Return requests by operation."""
     about = About(
-        "What clients ask for, all servers together, over a minute: Ceph's own counters, of its manager (up to Quincy) "
-        "or of ceph-exporter. Common operations only.",
-        "What the phase is about: create in a write phase, getattr and lookup in a stat phase.",
-        "Many lookup or open beside what the phase is about: clients lost their capabilities and ask again.",
+        "Client operations over a minute, all servers together: Ceph's own counters, from its manager (up to "
+        "Quincy) or from ceph-exporter. Common operations only.",
+        "Operations that match the phase: create in a write phase, getattr and lookup in a stat phase.",
+        "Many lookup or open operations besides those of the phase: clients lost their capabilities and ask again.",
         ("MdsLockSaturated", "MdsClientRecall"),
     )
     count = f"sum({ceph('ceph_mds_server_req_OPERATION_latency_count')})"
@@ -411,11 +413,11 @@ def operations() -> Panel:
 def operation_latency() -> Panel:
     """Return latency by operation."""
     about = About(
-        "Mean time that each operation took inside of the servers, over a minute: Ceph's own counters, of its manager "
-        "(up to Quincy) or of ceph-exporter.",
-        "Operations that only read take less than those that write to the journal (create, mkdir, rename, unlink).",
-        "All of them rise together: the lock, or the host. Only those that write: the journal, so the metadata pool. "
-        "Only readdir and lookup: the cache is too small.",
+        "Mean time of each operation inside the servers, over a minute: Ceph's own counters, from its manager (up "
+        "to Quincy) or from ceph-exporter.",
+        "Read operations are faster than those that write to the journal (create, mkdir, rename, unlink).",
+        "All rise together: the lock or the host is the cause. Only writes rise: the journal, and so the metadata "
+        "pool. Only readdir and lookup rise: the cache is too small.",
         ("MdsLockSaturated", "MdsCacheNearLimit", "MdsSlowMetadataIO"),
     )
     took = f"sum({ceph('ceph_mds_server_req_OPERATION_latency_sum')})"
@@ -436,10 +438,10 @@ def operation_latency() -> Panel:
 def cache() -> Panel:
     """Return the size of each cache against its limits."""
     about = About(
-        "Size of the cache of each MDS, and the largest since its process was first seen. Dashed: "
-        "mds_cache_memory_limit, and the size from which Ceph warns (MDS_CACHE_OVERSIZED), the smallest of all.",
-        "It rises with the files that are in use, and rests below its limit, or at it.",
-        "Above the limit: clients keep capabilities. A new limit of twice the peak would have held everything so far.",
+        "Cache size of each MDS, and its largest size since the process was first seen. Dashed: "
+        "mds_cache_memory_limit and the size at which Ceph warns (MDS_CACHE_OVERSIZED), the smallest of all MDSs.",
+        "It rises with the files in use and settles at or below its limit.",
+        "Above the limit: clients keep capabilities. A limit of twice the peak would have held everything so far.",
         ("MdsCacheNearLimit", "MdsCacheOversized"),
     )
     return lines(
@@ -459,10 +461,10 @@ def cache() -> Panel:
 def rereads() -> Panel:
     """Return what a cache that is too small costs."""
     about = About(
-        "How much of the time each MDS had a cache that was nearly full and waited for directories from the metadata "
-        "pool. Dashed: share from which it counts as full.",
-        "0 %, however full the cache is.",
-        "Above 0 % in a stat or find phase: what had been dropped is read again, and each read is a round trip to an "
+        "How much of the time each MDS had a nearly full cache and waited for directories from the metadata pool. "
+        "Dashed: share at which it counts as full.",
+        "0 %, regardless of how full the cache is.",
+        "Above 0 % in a stat or find phase: the MDS rereads what it dropped, and each read is a round trip to an "
         "OSD. Ceph has no check for it.",
         ("MdsCacheNearLimit",),
     )
@@ -481,10 +483,10 @@ def rereads() -> Panel:
 def segments() -> Panel:
     """Return the segments of each journal against its limits."""
     about = About(
-        "Segments of the journal of each MDS. Dashed: mds_log_max_segments, to which it trims, and the number from "
-        "which Ceph warns (MDS_TRIM), the smallest of all.",
-        "At the first dashed line: it rests there.",
-        "It climbs on from there: the metadata pool writes back more slowly than clients change metadata. A higher "
+        "Journal segments of each MDS. Dashed: mds_log_max_segments, to which it trims, and the number at which "
+        "Ceph warns (MDS_TRIM), the smallest of all MDSs.",
+        "At the first dashed line: it settles there.",
+        "It keeps climbing: the metadata pool writes back more slowly than clients change metadata. A higher "
         "mds_log_max_segments did not help (10.24 after 11.28).",
         ("MdsJournalGrowing", "MdsTrimBehind"),
     )
@@ -508,8 +510,8 @@ def caps() -> Panel:
     """Return the capabilities that clients hold."""
     about = About(
         "Capabilities that clients hold, by MDS: each pins an inode in its cache.",
-        "They level off when the cache is full: clients give back what is recalled.",
-        "They rise on beyond the limit of the cache, and MDS_CLIENT_RECALL is raised in Health: a client keeps them.",
+        "They level off when the cache is full: clients release what is recalled.",
+        "They keep rising beyond the cache limit, and Health shows MDS_CLIENT_RECALL: a client keeps them.",
         ("MdsClientRecall", "MdsCacheOversized"),
     )
     return lines(
@@ -526,8 +528,8 @@ def caps() -> Panel:
 def revoked() -> Panel:
     """Return how often capabilities are taken back, because another client wants the file."""
     about = About(
-        "Capabilities that an MDS takes back because another client wants the same file or directory. Recall for want "
-        "of memory is not in it: see Health.",
+        "Capabilities that an MDS revokes because another client wants the same file or directory. This excludes "
+        "recall for lack of memory: see Health.",
         "Few, where every process has its own directory.",
         "As many as requests: clients share files or directories, and each request waits for another client.",
         ("MdsClientLateRelease", "MdsSlowRequest"),
@@ -546,8 +548,8 @@ def revoked() -> Panel:
 def journal_writes() -> Panel:
     """Return how long a write of the journal takes."""
     about = About(
-        "Mean time that a flush of the journal takes, by MDS: a write to the metadata pool.",
-        "A few milliseconds: what an OSD takes for a small write.",
+        "Mean time of a journal flush by MDS: a write to the metadata pool.",
+        "A few milliseconds, as long as an OSD needs for a small write.",
         "It follows the latency of writes on the dashboard OSD and RADOS: the pool is the limit, not the MDS.",
         ("MdsTrimBehind", "MdsSlowMetadataIO", "KvSyncSaturated"),
     )
@@ -570,11 +572,11 @@ def journal_writes() -> Panel:
 def balance() -> Panel:
     """Return the share of the busiest rank, against an even one."""
     about = About(
-        "Share of all requests that the busiest rank of a cluster gets, and what it would be if all active ranks got "
-        "the same. Dashed: share from which MdsRankImbalance speaks.",
+        "Share of all requests that the busiest rank of a cluster gets, and its share if all active ranks got the "
+        "same. Dashed: share at which MdsRankImbalance fires.",
         "Near the even share.",
-        "Above the dashed line: one rank does the work, and its lock is the limit of all. One rank alone has all of "
-        "it and stands on the line.",
+        "Above the dashed line: one rank does the work, and its lock limits the whole file system. A single rank "
+        "gets everything and is on the line.",
         ("MdsRankImbalance",),
     )
     # A rank that wrote to its journal is active; a server that follows one (standby-replay) holds it too.
@@ -615,8 +617,8 @@ def balance() -> Panel:
 def queue() -> Panel:
     """Return what waits in front of a server, and what the server waits for."""
     about = About(
-        "Messages that wait for each MDS, as its balancer counted them last (every 10 s, and since Reef only with "
-        "balance_automate); and operations that the MDS itself has in flight to OSDs.",
+        "Messages that wait for each MDS, as last counted by its balancer (every 10 s, and since Reef only with "
+        "balance_automate), and operations that the MDS itself has in flight to OSDs.",
         "Few of both.",
         "Many messages: the lock is full. Many operations at OSDs: the MDS waits for the metadata pool.",
         ("MdsLockSaturated", "MdsSlowMetadataIO"),
@@ -636,7 +638,7 @@ def queue() -> Panel:
 def ranks() -> Panel:
     """Return who holds which rank."""
     about = About(
-        "Which MDS held which rank, over time. Without a manager that answers, only that it held one.",
+        "Which MDS held which rank over time. If no manager answers, only whether it held one.",
         "One bar for each rank, from end to end.",
         "A bar ends and another begins: an MDS failed and a standby took over. Clients waited in between, so the "
         "phase's result is void.",

@@ -138,10 +138,10 @@ COMMITS = busy("kv_sync|kv_commit", OSD)
 def groups_now() -> Panel:
     """Return the placement groups that are not clean."""
     about = About(
-        "Placement groups that are not clean: some copy is missing, or on its way elsewhere. Of the manager, up to "
-        "20 s old.",
+        "Placement groups that are not clean: a copy is missing or being moved. From the manager, up to 20 s old.",
         "All clean.",
-        "Any other during a run: recovery takes disks and network, and the result is not this cluster's.",
+        "Any that is not clean during a run: recovery uses disks and network, so the result is not this cluster's "
+        "normal performance.",
         ("ClusterDegradedDuringRun",),
     )
     expr = f"sum(ceph_pg_total{{{CLUSTER}}}) - sum(ceph_pg_clean{{{CLUSTER}}})"
@@ -158,7 +158,7 @@ def slow_operations() -> tuple[Query, Query]:
 def slow_now() -> Panel:
     """Return how many operations are stuck."""
     about = About(
-        "Operations that are older than osd_op_complaint_time (30 s).",
+        "Operations older than osd_op_complaint_time (30 s).",
         "None.",
         "Any: a client waits for it, and in an MPI benchmark all ranks wait for that client.",
         ("OsdSlowOps", "DaemonStuck"),
@@ -169,9 +169,9 @@ def slow_now() -> Panel:
 def write_now() -> Panel:
     """Return the OSD whose writes take longest."""
     about = About(
-        "The OSD whose writes take longest, and how long they take on average, replicas included.",
+        "The OSD with the slowest writes, and their average time, replicas included.",
         "About as long as on the other OSDs: see Latency, mean.",
-        "Several times the mean: that OSD, its disk or its host holds up every phase that all OSDs share.",
+        "Several times the mean: that OSD, its disk or its host slows down every phase that uses all OSDs.",
         ("KvSyncSaturated", "DiskSaturated", "OsdSlowOps"),
     )
     writes = latency('type="write"')
@@ -184,10 +184,10 @@ def write_now() -> Panel:
 def commit_now() -> Panel:
     """Return how busy the busiest commit thread is."""
     about = About(
-        "How much of the time BlueStore's one commit thread, of the OSD where it is busiest, was inside a commit, or "
-        "on a CPU or without one.",
+        "How much of the time BlueStore's single commit thread was inside a commit, on a CPU or waiting for one, "
+        "on the OSD where it is busiest.",
         "Well below the threshold (dashed in Commits).",
-        "Near 100 %: no write of this OSD gets faster. Commits tells whether the thread or its device is full.",
+        "Near 100 %: writes on this OSD cannot get faster. Commits shows whether the thread or its device is full.",
         ("KvSyncSaturated",),
     )
     their = f"topk(1, {ceph('ceph_bluestore_kv_sync_lat_sum')})"
@@ -201,10 +201,10 @@ def commit_now() -> Panel:
 def workers_now() -> Panel:
     """Return how busy the busiest operation workers are."""
     about = About(
-        "How much of the time the operation workers (tp_osd_tp) of the OSD where they are busiest were on a CPU or "
-        "without one, the mean over its workers.",
+        "How much of the time the operation workers (tp_osd_tp) were on a CPU or waiting for one: mean over the "
+        "workers, on the OSD where they are busiest.",
         "Well below the threshold (dashed in Threads).",
-        "Near 100 %: this OSD's CPU time limits, not its disk.",
+        "Near 100 %: the limit is this OSD's CPU time, not its disk.",
         ("OsdOpThreadsSaturated",),
     )
     return numbers(
@@ -215,8 +215,8 @@ def workers_now() -> Panel:
 def operations_now() -> Panel:
     """Return the operations of all clients."""
     about = About(
-        "Operations of clients, all OSDs together; copies between OSDs don't count.",
-        "As many as in the best run before.",
+        "Client operations, all OSDs together, excluding copies between OSDs.",
+        "As many as in the best run so far.",
         "Few while latency is low: the OSDs wait for clients, not clients for OSDs.",
         ("InflightCollapsed", "PhaseStalled"),
     )
@@ -237,12 +237,12 @@ def operations_now() -> Panel:
 def hottest() -> Panel:
     """Return the busiest OSDs."""
     about = About(
-        f"The {HOTTEST} OSDs of the chosen hosts whose busiest stage is busiest: workers, the commit thread (kv_sync), "
-        "or commits that wait for their device; their disks, operations and placement groups. Without an exporter on "
-        "their hosts: those with the most operations, and their latency.",
-        "All OSDs about equally busy.",
-        "One OSD, or those of one host, far above the rest: a slow disk, a host short of CPUs, or too many placement "
-        "groups. Commits and disk both near 100 %: the device has no more to give.",
+        f"The {HOTTEST} OSDs of the selected hosts with the busiest stage: workers, the commit thread (kv_sync), or "
+        "commits that wait for their device; with their disks, operations and placement groups. Without an exporter on "
+        "their hosts: the OSDs with the most operations, and their latency.",
+        "All OSDs are about equally busy.",
+        "One OSD, or the OSDs of one host, far above the rest: a slow disk, a host short of CPUs, or too many "
+        "placement groups. Commits and disk both near 100 %: the device is at its limit.",
         ("KvSyncSaturated", "OsdOpThreadsSaturated", "DiskSaturated", "PgImbalance"),
     )
     hot = f"topk({HOTTEST}, max by (instance, daemon) ({busy('osd_op|kv_sync|kv_commit', OSD)}))"
@@ -302,10 +302,10 @@ def gauge_of_ceph(name: str) -> str:
 def health() -> Panel:
     """Return Ceph's health checks about OSDs and placement groups."""
     about = About(
-        "State of the cluster as Ceph sees it, and the checks about OSDs, placement groups and pools while they are "
-        "raised. Of the manager, which keeps its answer for 15 s; SLOW_OPS comes and goes as batches complete.",
-        "The cluster is ok, and no check is raised.",
-        "OSD_DOWN, PG_DEGRADED, PG_AVAILABILITY: the run is void. SLOW_OPS: clients wait for 30 s and more.",
+        "State of the cluster according to Ceph, and its active health checks for OSDs, placement groups and "
+        "pools. From the manager, which caches its answer for 15 s; SLOW_OPS comes and goes as batches complete.",
+        "The cluster is ok, and no check is active.",
+        "OSD_DOWN, PG_DEGRADED, PG_AVAILABILITY: the run is void. SLOW_OPS: clients wait for 30 s or more.",
         ("ClusterDegradedDuringRun", "OsdSlowOps", "TooFewPgs"),
     )
     return states(
@@ -325,10 +325,10 @@ def health() -> Panel:
 def worst() -> Panel:
     """Return the latency of the slowest OSD."""
     about = About(
-        "Mean time that an operation took on the OSD where it took longest, by kind; a write includes its replicas. "
-        "Only what is done counts: what is stuck is in Operations in flight and Slow operations.",
+        "Mean time of an operation on the slowest OSD, by kind; a write includes its replicas. Only finished "
+        "operations count: see Operations in flight and Slow operations for stuck ones.",
         "Near the mean on the right.",
-        "Far above it: one OSD holds up the rest. Hottest OSDs names it.",
+        "Far above it: one OSD slows down the rest. Hottest OSDs names it.",
         ("OsdSlowOps", "KvSyncSaturated", "DiskSaturated"),
     )
     return lines(
@@ -345,9 +345,10 @@ def worst() -> Panel:
 def mean() -> Panel:
     """Return the mean latency of all OSDs."""
     about = About(
-        "Mean time that an operation took, over all OSDs, by kind; a write includes its replicas.",
-        "Flash: around a millisecond. Disks: ten.",
-        "It rises with operations in flight while operations/s don't: the OSDs are full, and more clients only wait.",
+        "Mean time of an operation over all OSDs, by kind; a write includes its replicas.",
+        "About one millisecond on flash, ten on rotating disks.",
+        "It rises with operations in flight while operations/s do not: the OSDs are full, and more clients would "
+        "only wait.",
         ("OsdOpThreadsSaturated", "KvSyncSaturated", "ClientOverloaded"),
     )
     own = f"sum by (type) ({change('op_seconds')}) / (sum by (type) ({OPS}) > 0)"
@@ -367,12 +368,13 @@ def mean() -> Panel:
 def queue() -> Panel:
     """Return how many operations wait for a worker."""
     about = About(
-        "Operations that wait in an OSD for a worker and for the lock of their placement group: the mean number at "
-        "any time, on the OSD with the most and per OSD. Divided by its operations/s it is the time that one waits. It "
-        "begins with the first bytes of a message, so that slow arrival of the rest counts too (ProtocolV2.cc).",
+        "Operations that wait in an OSD for a worker and for the lock of their placement group: mean number at "
+        "any time, on the OSD with the most and per OSD. Divided by operations/s, it is the waiting time of one "
+        "operation. Waiting starts with the first bytes of a message, so it includes a slow arrival of the rest "
+        "(ProtocolV2.cc).",
         "Below one.",
-        "As many as are in flight: they don't get to the disk. With full workers: those. With idle ones: all go to one "
-        "placement group, or data arrive slowly.",
+        "As many as are in flight: operations do not reach the disk. If the workers are full, they are the limit. "
+        "If they are idle, all operations go to one placement group, or data arrives slowly.",
         ("OsdOpThreadsSaturated", "TooFewPgs", "NicSaturated"),
     )
     waiting = change("op_queue_seconds")
@@ -395,11 +397,12 @@ def queue() -> Panel:
 def workers() -> Panel:
     """Return how busy the threads of the busiest OSD are."""
     about = About(
-        "How much of the time each kind of thread was on a CPU or without one, on the OSD where it is busiest; the "
-        "workers (osd_op) of an OSD as one. Dashed: busy from which a thread counts as full.",
+        "How much of the time each kind of thread was on a CPU or waiting for one, on the OSD where it is "
+        "busiest; the workers (osd_op) of an OSD count as one. Dashed: busy share at which a thread counts as "
+        "full.",
         "Below the dashed line.",
-        "osd_op: CPU time limits. finisher, messenger: one thread holds up the OSD; before the change of "
-        "ceph/ceph#53477 a full messenger may turn in an empty loop. rocksdb: compaction.",
+        "osd_op: CPU time is the limit. finisher, messenger: one thread slows down the OSD; without "
+        "ceph/ceph#53477 a full messenger may be spinning in an empty loop. rocksdb: compaction.",
         ("OsdOpThreadsSaturated", "FinisherSaturated", "MessengerSaturated"),
     )
     kinds = "osd_op|finisher|messenger|rocksdb|bluestore_aio|kv_final"
@@ -418,11 +421,13 @@ def workers() -> Panel:
 def commits() -> Panel:
     """Return how busy BlueStore's commits are."""
     about = About(
-        "BlueStore commits all writes of an OSD with one thread: how much of the time it was inside a commit, and how "
-        "much it was on a CPU or without one; the worst OSD and the mean. Dashed: busy from which it counts as full.",
+        "BlueStore commits all writes of an OSD with one thread: how much of the time it was inside a commit, and "
+        "how much it was on a CPU or waiting for one; the worst OSD and the mean. Dashed: busy share at which it "
+        "counts as full.",
         "Below the dashed line.",
-        "The thread is full: more OSDs, or a faster clock. Inside commits and not full: it waits for a flush of the "
-        "device; more OSDs on the same device gain nothing. Worst far above mean: one OSD.",
+        "The thread is full: use more OSDs or a faster clock. Inside commits but not full: it waits for a flush "
+        "of the device; more OSDs on the same device do not help. Worst far above the mean: a single OSD is the "
+        "problem.",
         ("KvSyncSaturated",),
     )
     inside, thread = busy("kv_commit", OSD), busy("kv_sync", OSD)
@@ -452,10 +457,10 @@ def commits() -> Panel:
 def commit_time() -> Panel:
     """Return how long a commit takes, and what in it takes so long."""
     about = About(
-        "Mean time of a commit of BlueStore: on the OSD where it takes longest; over all OSDs; and the part of that "
-        "which the flush of the data device took (the rest is RocksDB's write).",
+        "Mean time of a BlueStore commit on the slowest OSD and over all OSDs, and the part of the latter spent "
+        "flushing the data device (the rest is the RocksDB write).",
         "Below 1 ms on flash with power-loss protection.",
-        "5 ms and more, nearly all of it flush: drives without power-loss protection, or rotating ones without a "
+        "5 ms or more, nearly all of it flush: drives without power-loss protection, or rotating disks without a "
         "database on flash.",
         ("KvSyncSaturated", "DiskSaturated"),
     )
@@ -487,10 +492,11 @@ def commit_time() -> Panel:
 def throughput() -> Panel:
     """Return what clients read and write, by pool."""
     about = About(
-        "What clients write, and downwards what they read, by pool, over a minute; and what recovery moves. Copies "
-        "between OSDs don't count. Of the manager.",
-        "As much as the benchmark says, and no recovery.",
-        "Recovery beside clients: the result is not this cluster's. A metadata pool that writes much: small files.",
+        "Bytes that clients write and, downwards, read, by pool over a minute, and bytes that recovery moves. "
+        "Copies between OSDs are excluded. From the manager.",
+        "As much as the benchmark reports, and no recovery.",
+        "Recovery alongside clients: the result is not this cluster's normal performance. Many bytes written to a "
+        "metadata pool: small files.",
         ("ClusterDegradedDuringRun", "ThroughputDecay", "NicSaturated"),
     )
 
@@ -516,10 +522,10 @@ def throughput() -> Panel:
 def operations() -> Panel:
     """Return the operations of clients by kind."""
     about = About(
-        "Operations of clients by kind, all OSDs together; an rw reads what it changes. Copies between OSDs don't "
-        "count.",
+        "Client operations by kind, all OSDs together, excluding copies between OSDs; an rw operation reads what "
+        "it changes.",
         "Steady within a phase.",
-        "It falls while operations in flight rise: the OSDs got slower. It falls with them: the clients did.",
+        "It falls while operations in flight rise: the OSDs got slower. Both fall: the clients got slower.",
         ("ThroughputDecay", "InflightCollapsed"),
     )
     return lines(
@@ -536,10 +542,10 @@ def operations() -> Panel:
 def in_flight() -> Panel:
     """Return the operations that OSDs work on."""
     about = About(
-        "Operations of clients that OSDs have and have not answered: all, and on the OSD with the most.",
+        "Client operations that OSDs have received but not yet answered: all, and on the OSD with the most.",
         "As many as the benchmark keeps in flight, spread over the OSDs.",
-        "Most of them on one OSD: all wait for it. Far fewer than the benchmark keeps in flight: they wait elsewhere, "
-        "in the client or in the network.",
+        "Most of them on one OSD: everything waits for it. Far fewer than the benchmark keeps in flight: they "
+        "wait elsewhere, in the client or in the network.",
         ("InflightCollapsed", "OsdSlowOps"),
     )
     own, theirs = gauge("ops_in_flight"), gauge_of_ceph("osd_op_wip")
@@ -562,11 +568,11 @@ def in_flight() -> Panel:
 def throttle_waits() -> Panel:
     """Return how much waits for a throttle."""
     about = About(
-        "Operations that wait for a throttle to let them in: the mean number at any time, all OSDs together. Without "
-        "the exporter: BlueStore's throttle only.",
+        "Operations that wait for a throttle: mean number at any time, all OSDs together. Without the exporter: "
+        "BlueStore's throttle only.",
         "0.",
-        "osd_client_messages or osd_client_bytes: clients send more than an OSD takes on. bluestore_throttle_bytes: "
-        "writes come faster than commits; see Commits.",
+        "osd_client_messages or osd_client_bytes: clients send more than an OSD accepts. "
+        "bluestore_throttle_bytes: writes arrive faster than commits; see Commits.",
         ("KvSyncSaturated", "ClientOverloaded"),
     )
     own = f"sum by (throttle) ({change('throttle_wait_seconds', THROTTLES)})"
@@ -584,9 +590,9 @@ def throttle_waits() -> Panel:
 def throttle_fill() -> Panel:
     """Return how full throttles are."""
     about = About(
-        "How much of each throttle is taken, on the OSD where it is fullest.",
+        "How much of each throttle is in use, on the OSD where it is fullest.",
         "Below 100 %.",
-        "100 %: what comes next waits in front of it.",
+        "100 %: further operations have to wait.",
         ("KvSyncSaturated", "ClientOverloaded"),
     )
     return lines(
@@ -601,10 +607,10 @@ def throttle_fill() -> Panel:
 def slow() -> Panel:
     """Return which OSDs have operations that are stuck."""
     about = About(
-        "Operations that are older than osd_op_complaint_time (30 s): all, and by OSD where there are any.",
+        "Operations older than osd_op_complaint_time (30 s): all, and by OSD where there are any.",
         "None.",
-        "One OSD: its disk or commit. All of a host: its network or controller. A frozen OSD that is alone reports "
-        "none, since nobody is left to report it: see DaemonStuck.",
+        "On one OSD: its disk or commits. On all OSDs of a host: its network or controller. If the only OSD is "
+        "frozen, none are reported, because no other OSD is left to report them: see DaemonStuck.",
         ("OsdSlowOps", "DaemonStuck"),
     )
     theirs = f'max by (cluster, ceph_daemon) (ceph_daemon_health_metrics{{type="SLOW_OPS", {CLUSTER}}}) > 0'
@@ -627,11 +633,11 @@ def slow() -> Panel:
 def groups() -> Panel:
     """Return the states of placement groups that are not as they should be."""
     about = About(
-        "Placement groups that are not clean, and the states of those, where any has them; one group can have "
-        "several. Of the manager, up to 20 s old.",
-        "0. Scrubbing and the trimming of snapshots leave a group clean.",
-        "degraded, undersized: a copy is missing. recovering, backfilling, remapped: data move. peering, stale, down, "
-        "incomplete: clients wait. unknown: a manager has just taken over.",
+        "Placement groups that are not clean, and their states; one group can have several. From the manager, up "
+        "to 20 s old.",
+        "0. Groups stay clean during scrubbing and snapshot trimming.",
+        "degraded, undersized: a copy is missing. recovering, backfilling, remapped: data is moving. peering, "
+        "stale, down, incomplete: clients wait. unknown: a manager has just taken over.",
         ("ClusterDegradedDuringRun",),
     )
     named = f'{{__name__=~"ceph_pg_({PG_STATES})", {CLUSTER}}}'
@@ -651,11 +657,11 @@ def groups() -> Panel:
 def balance() -> Panel:
     """Return how evenly placement groups are spread."""
     about = About(
-        "Placement groups of the OSD with the most and the fewest, and the mean. Dashed: more than the mean by so much "
-        "that PgImbalance would speak if all OSDs were of one size and kind.",
-        "All three close together.",
-        "The most above the dashed line: that OSD ends last in a phase that all share. With OSDs of different size or "
-        "kind that is on purpose, and the alert compares within a kind and for the size.",
+        "Placement groups on the OSD with the most and the fewest, and the mean. Dashed: the number above which "
+        "PgImbalance would fire if all OSDs had the same size and kind.",
+        "All three are close together.",
+        "The highest is above the dashed line: that OSD finishes last in a phase that uses all OSDs. With OSDs of "
+        "different size or kind this is intended, and the alert compares within a kind and relative to size.",
         ("PgImbalance", "TooFewPgs"),
     )
     theirs = f"({gauge_of_ceph('osd_numpg')} > 0)"
@@ -678,11 +684,11 @@ def balance() -> Panel:
 def round_trips() -> Panel:
     """Return the round trips of the OSDs' connections."""
     about = About(
-        "TCP round trip of the OSDs' connections to clients and to each other: on the OSD where it is longest, the "
-        "median OSD, and the shortest of the last minutes. It includes what the other end waits before it answers.",
+        "TCP round-trip time of the OSDs' connections to clients and to each other: on the slowest OSD, on the "
+        "median OSD, and the shortest of the last minutes. It includes the peer's delay before it answers.",
         "Tens of microseconds on one switch; the median stays near the shortest.",
-        "Above a millisecond, or median far above shortest: queues in the network, a full link, CPUs that wake up "
-        "slowly, or a host short of CPUs.",
+        "Above a millisecond, or the median far above the shortest: queues in the network, a full link, CPUs that "
+        "wake up slowly, or a host short of CPUs.",
         ("NicSaturated", "DeepIdleInLatencyPhase", "SoftirqSaturated"),
     )
     trips = daemon_of_owner(f'pinchpoint_tcp_rtt_seconds{{owner=~"{OSD}", {HOST}}}')

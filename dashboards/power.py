@@ -113,10 +113,10 @@ def caps() -> dict[str, str]:
 def slowest() -> Panel:
     """Return the slowest clock that work sees."""
     about = About(
-        "The host on which work sees the lowest clock, against the maximum of its CPUs.",
+        "The host whose work gets the lowest clock, relative to the maximum of its CPUs.",
         "Above 80 %.",
-        "Below: a governor that sees no reason to hurry, or a limit. 4 KiB writes at depth 1 made 441 IOPS under "
-        "`powersave` and 2369 under `performance`.",
+        "Below: the governor keeps the clock low, or there is a limit. 4 KiB writes at depth 1 reached 441 IOPS "
+        "under `powersave` and 2369 under `performance`.",
         ("GovernorPowersave", "FrequencyCapped"),
     )
     return numbers(
@@ -134,9 +134,9 @@ def slowest() -> Panel:
 def dearest() -> Panel:
     """Return what wake-ups cost where they cost most."""
     about = About(
-        "The host with the CPU that loses most of its time in leaving idle states: entries x exit latency.",
-        "Below 1 %, or the phase is one of bandwidth: sleeping CPUs leave turbo to the others.",
-        "More, in a phase that waits for one small thing after the other.",
+        "The host with the CPU that loses most time leaving idle states: entries x exit latency.",
+        "Below 1 %, or any value in a bandwidth phase: sleeping CPUs leave turbo to the others.",
+        "More, in a phase that waits for one small request at a time.",
         ("DeepIdleInLatencyPhase",),
     )
     return numbers(
@@ -154,8 +154,8 @@ def dearest() -> Panel:
 def not_performance() -> Panel:
     """Return how many hosts have another governor than performance."""
     about = About(
-        "Hosts with a CPU under another governor than `performance`, of those whose governor can be seen.",
-        "0; or they are fast all the same (clock of busy CPUs, below).",
+        "Hosts with a CPU under a governor other than `performance`, among hosts whose governor is visible.",
+        "0, or the hosts are fast anyway (clock of busy CPUs, below).",
         "More than 0, and a low clock.",
         ("GovernorPowersave", "HostsDiffer"),
     )
@@ -173,9 +173,9 @@ def not_performance() -> Panel:
 def capped() -> Panel:
     """Return how many hosts can't reach their clock."""
     about = About(
-        "Hosts that can't reach their maximum clock: turbo is off, or the driver or the governor has a limit.",
-        "0; or the same on all hosts, on purpose, to make reruns alike.",
-        "Some hosts: the phase ends when the slowest of them does.",
+        "Hosts that cannot reach their maximum clock: turbo is off, or the driver or the governor has a limit.",
+        "0, or the same limit on all hosts, on purpose, so that reruns are comparable.",
+        "Only some hosts: the phase ends only when the slowest one is done.",
         ("FrequencyCapped", "HostsDiffer"),
     )
     found = " or ".join(f"({expr})" for expr in caps().values())
@@ -191,12 +191,12 @@ def capped() -> Panel:
 def hosts() -> Panel:
     """Return the power settings of each host, and what they lead to."""
     about = About(
-        "Driver, governor and energy preference of each host, the clock that its work saw (`busy`: weighted by busy "
-        "time; `full`: CPUs at least 80 % busy), what limits the clock, and what wake-ups cost its worst CPU. The "
-        "slowest first.",
-        "All alike; clocks above 80 %, nothing limited.",
-        "A host that is slower than the others holds up all of them. `powersave` of intel_pstate is dynamic, and still "
-        "stays low under a light load.",
+        "Driver, governor and energy preference of each host, the clock that its work got (`busy`: weighted by "
+        "busy time; `full`: CPUs at least 80 % busy), what limits the clock, and the cost of wake-ups on its "
+        "worst CPU. The slowest hosts come first.",
+        "All hosts alike, clocks above 80 %, no limits.",
+        "A slower host holds up all the others. intel_pstate's `powersave` is dynamic but still stays low under a "
+        "light load.",
         ("GovernorPowersave", "FrequencyCapped", "DeepIdleInLatencyPhase"),
     )
     base = settings()
@@ -237,10 +237,10 @@ def hosts() -> Panel:
 def odd() -> Panel:
     """Return what differs between the hosts."""
     about = About(
-        "Settings and kinds of CPU that not more than half of the hosts of a group have, and what the majority has. "
-        "Other settings: alert HostsDiffer, dashboard Runs.",
-        "Empty, or different on purpose: give clients and storage hosts a label `group`.",
-        "A governor, idle state or parameter that one host alone has: it sets the pace of all.",
+        "Settings and CPU models that at most half of the hosts in a group have, and the value of the majority. "
+        "For other settings, see the alert HostsDiffer and the dashboard Runs.",
+        "Empty, or different on purpose: then give clients and storage hosts a label `group`.",
+        "A governor, idle state or parameter that only one host has: that host sets the pace for all.",
         ("HostsDiffer", "GovernorPowersave", "FrequencyCapped"),
     )
     facts = f'max by (instance, group, fact, value) (pinchpoint_host_fact_info{{{HOST}, fact=~"{FACTS}"}})'
@@ -295,9 +295,10 @@ def clock_of(cpus: str, alert: str, title: str, about: About) -> Panel:
 def busy_clock() -> Panel:
     """Return the clock that work sees."""
     about = About(
-        "Clock against the maximum, of all CPUs weighted by their busy time: what the work saw. The slowest hosts.",
-        "Above the dashed line, and alike on all hosts.",
-        "Below it: under a light load (one request after the other) the governor leaves the clock low.",
+        "Clock relative to the maximum, over all CPUs weighted by busy time: the clock that the work got. The "
+        "slowest hosts.",
+        "Above the dashed line, and similar on all hosts.",
+        "Below it: under a light load (one request at a time) the governor leaves the clock low.",
         ("GovernorPowersave", "HostsDiffer"),
     )
     return clock_of("busy", "GovernorPowersave", "Clock of busy CPUs, against maximum", about)
@@ -306,10 +307,11 @@ def busy_clock() -> Panel:
 def full_clock() -> Panel:
     """Return the clock of CPUs that are full."""
     about = About(
-        "Clock against the maximum, of CPUs that are at least 80 % busy. The slowest hosts; nothing where no CPU is.",
-        "Above the dashed line. With all cores at work turbo is lower than for one alone.",
-        "Below it: turbo is off, a limit, heat, or the BIOS (`Power Technology: Disabled` held CPUs at 2.1 of 3.7 "
-        "GHz). Whatever one thread limits is slower in proportion.",
+        "Clock relative to the maximum, over CPUs that are at least 80 % busy. The slowest hosts; empty where no "
+        "CPU is that busy.",
+        "Above the dashed line. With all cores at work, turbo is lower than for a single core.",
+        "Below it: turbo is off, or a limit, heat or the BIOS slows the CPUs (`Power Technology: Disabled` held "
+        "CPUs at 2.1 of 3.7 GHz). Everything limited by one thread slows down in proportion.",
         ("FrequencyCapped",),
     )
     return clock_of("full", "FrequencyCapped", "Clock of full CPUs, against maximum", about)
@@ -318,9 +320,9 @@ def full_clock() -> Panel:
 def clock() -> Panel:
     """Return the clocks of each host in Hz."""
     about = About(
-        "Clock of the CPUs of each host, mean and highest, and the highest that it may have. Read every 5 s.",
-        "The highest near the dashed line while the host works.",
-        "All CPUs at one clock far below the line, whatever the load: it is pinned.",
+        "CPU clock of each host, mean and highest, and the highest allowed. Read every 5 s.",
+        "The highest is near the dashed line while the host works.",
+        "All CPUs are at one clock far below the line, regardless of load: the clock is pinned.",
         ("FrequencyCapped", "GovernorPowersave"),
     )
     return lines(
@@ -344,10 +346,10 @@ def clock() -> Panel:
 def residency() -> Panel:
     """Return where CPUs spend their time."""
     about = About(
-        "Share of the CPUs' time in each idle state, the deeper the darker, and awake; mean over the chosen hosts. It "
-        "is the state that was asked for: hardware may stay in a shallower one.",
-        "In a phase that waits for latency: shallow states. In one of bandwidth: deep ones, which leave turbo to CPUs "
-        "that work.",
+        "Share of CPU time in each idle state (the deeper, the darker) and awake; mean over the selected hosts. "
+        "This is the requested state: the hardware may stay in a shallower one.",
+        "In a latency-bound phase: shallow states. In a bandwidth phase: deep states, which leave turbo to the "
+        "working CPUs.",
         "Deep states in `*_hard_*`, stat and delete phases: without C6 (133 us) ior_hard_write rose by 49 %.",
         ("DeepIdleInLatencyPhase",),
     )
@@ -370,9 +372,9 @@ def residency() -> Panel:
 def entries() -> Panel:
     """Return how often CPUs fall asleep."""
     about = About(
-        "How often a CPU goes to sleep, by state; mean over the CPUs of the chosen hosts.",
-        "Few, or shallow states.",
-        "Thousands a second into a deep state: each is a wake-up that something waits for.",
+        "How often a CPU goes to sleep, by state; mean over the CPUs of the selected hosts.",
+        "Rarely, or into shallow states.",
+        "Thousands of times a second into a deep state: something waits for each wake-up.",
         ("DeepIdleInLatencyPhase",),
     )
     return lines(
@@ -390,10 +392,10 @@ def entries() -> Panel:
 def lost() -> Panel:
     """Return what leaving each state costs."""
     about = About(
-        "Time lost in leaving each idle state (entries x exit latency), as a share of a CPU; mean over the CPUs of the "
-        "chosen hosts. It is an upper bound: drivers state the longest latency.",
+        "Time lost leaving each idle state (entries x exit latency), as a share of a CPU; mean over the CPUs of "
+        "the selected hosts. This is an upper bound: drivers state the longest latency.",
         "Well below 1 %.",
-        "One state has most of it: switch it off for phases that wait for latency, and on again for bandwidth.",
+        "One state accounts for most of it: disable it for latency-bound phases, and enable it again for bandwidth.",
         ("DeepIdleInLatencyPhase",),
     )
     return lines(
@@ -412,10 +414,10 @@ def lost() -> Panel:
 def deep() -> Panel:
     """Return what deep states cost each host's worst CPU."""
     about = About(
-        "Share of its time that the worst CPU of a host loses in leaving states of 50 us and more.",
-        "Below the dashed line, or a phase of bandwidth.",
-        "Above it in a phase that waits for one small thing after the other: C6 off gained up to 49 % there, and cost "
-        "ior_easy_write 7 % and ior_easy_read 15 %.",
+        "Share of time that the worst CPU of a host loses leaving states of 50 us or more.",
+        "Below the dashed line, or any value in a bandwidth phase.",
+        "Above it in a phase that waits for one small request at a time: disabling C6 gained up to 49 % there, "
+        "and cost ior_easy_write 7 % and ior_easy_read 15 %.",
         ("DeepIdleInLatencyPhase",),
     )
     limit = f'pinchpoint_alert_threshold{{{HOST}, alert="DeepIdleInLatencyPhase"}} and on (instance) {EXIT}'
@@ -436,10 +438,10 @@ def deep() -> Panel:
 def wake_up() -> Panel:
     """Return what one wake-up costs on each host."""
     about = About(
-        "Mean exit latency of a sleep on each host: what a request pays for each CPU that has to wake up for it.",
+        "Mean exit latency of a sleep on each host: the cost to a request for each CPU that has to wake up for it.",
         "A few us, the same on all hosts.",
-        "Tens of us on one host alone: its deep states are on, those of the others are off. Ping took 0.178 ms with C6 "
-        "and 0.054 ms without.",
+        "Tens of us on one host only: its deep states are enabled, those of the others are disabled. Ping took "
+        "0.178 ms with C6 and 0.054 ms without.",
         ("DeepIdleInLatencyPhase", "HostsDiffer"),
     )
     cost = f"sum by (instance) ({LOST}) / sum by (instance) ({ENTRIES})"
@@ -457,10 +459,10 @@ def wake_up() -> Panel:
 def states() -> Panel:
     """Return the idle states of each host."""
     about = About(
-        "Idle states of each host: what leaving one takes, on how many CPUs it is off, how much time is spent there, "
-        "and how often a CPU goes there.",
-        "The same states, with the same switched off, on all hosts.",
-        "A deep state that is used often. One that is off on some CPUs only: somebody forgot to undo it.",
+        "Idle states of each host: exit latency, number of CPUs on which the state is disabled, share of time, "
+        "and how often a CPU enters it.",
+        "All hosts have the same states, with the same ones disabled.",
+        "A deep state is used often. A state is disabled on some CPUs only: a change was not fully undone.",
         ("DeepIdleInLatencyPhase", "HostsDiffer"),
     )
 

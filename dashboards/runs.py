@@ -90,12 +90,12 @@ def in_order(expr: str) -> Query:
 def runs() -> Panel:
     """Return the chosen runs, the newest first."""
     about = About(
-        f"The chosen runs that went on in the time range. Below, the {MOST} newest of one benchmark are beside each "
-        "other: of that with two runs or more, the last of which began last. The name leads to the run's own time in "
-        "Bottleneck now, where verdicts are only of runs that Prometheus itself has seen.",
+        f"The selected runs within the time range. The panels below compare the {MOST} newest runs of one benchmark: "
+        "the one whose last run began most recently, among benchmarks with two runs or more. The name links to the "
+        "run's time range in Bottleneck now, which has verdicts only for runs that Prometheus itself has seen.",
         "`finished`, valid, and without alerts.",
-        "`failed`, `stopped`, or INVALID: its figures count for nothing. An alert that fired says why a phase may be "
-        "worse.",
+        "`failed`, `stopped` or INVALID: its figures cannot be used. An alert that fired explains why a phase may "
+        "be worse.",
         ("RunInvalid", "BenchmarkFailed", "docs/results.md"),
     )
     state = last("pinchpoint_run_state", "benchmark, run, state")
@@ -150,10 +150,11 @@ def runs() -> Panel:
 def scores() -> Panel:
     """Return the scores, the best first."""
     about = About(
-        f"The {BEST} best scores of the chosen runs, as the benchmark gave them; IO500's is the geometric mean of its "
-        "bandwidths and rates.",
-        "Higher. But two runs with nothing changed between them differ too: by 5 % in a public diary of 18 runs.",
-        "A difference within what repeats differ by is none, in either direction: `pinchpoint compare` computes it.",
+        f"The {BEST} best scores of the selected runs, as the benchmark reported them; IO500's is the geometric mean "
+        "of its bandwidths and rates.",
+        "Higher. But two runs without any change also differ: by 5 % in a public diary of 18 runs.",
+        "A difference within the spread of repeats means nothing, in either direction: `pinchpoint compare` "
+        "computes the spread.",
         ("docs/results.md",),
     )
     score = last("pinchpoint_run_score", "run", ', unit="score"')
@@ -184,7 +185,7 @@ def operations() -> Panel:
     """Return the rates of operations."""
     about = About(
         "Operations per second of each phase. `change` is the last run that has the figure against the one before it.",
-        "All phases rise, or those that the change was meant for while the others stay.",
+        "All phases rise, or the intended ones rise while the others stay the same.",
         "One phase rises at the cost of another. Without repeats a change of a few per cent means nothing.",
         ("docs/results.md", "PhaseTooShort", "ThroughputDecay"),
     )
@@ -195,7 +196,7 @@ def bandwidth() -> Panel:
     """Return the bandwidths."""
     about = About(
         "Bytes per second of each phase. `change` is the last run that has the figure against the one before it.",
-        "All phases rise, or those that the change was meant for while the others stay.",
+        "All phases rise, or the intended ones rise while the others stay the same.",
         "`easy` falls where `hard` rises: without deep idle states ior_hard_write gained 49 %, ior_easy lost 7 %.",
         ("docs/results.md", "DeepIdleInLatencyPhase"),
     )
@@ -205,9 +206,9 @@ def bandwidth() -> Panel:
 def others() -> Panel:
     """Return all other figures, with their units."""
     about = About(
-        "Everything else that the benchmark gave, such as latencies and amounts, in the unit that stands behind it.",
+        "Everything else that the benchmark reported, such as latencies and amounts, with its unit.",
         "Latencies fall.",
-        "A mean that falls while the maximum rises: a few requests wait for long.",
+        "The mean falls while the maximum rises: a few requests wait for a long time.",
         ("docs/results.md", "OsdSlowOps"),
     )
     found = figures(', unit!~"(bytes|operations)_per_second"')
@@ -230,10 +231,10 @@ def others() -> Panel:
 def verdicts() -> Panel:
     """Return what limited each phase."""
     about = About(
-        "What limited each phase, judged over all of it when it had ended, and how sure that is; of several limits "
-        "one. Imported runs have none, as they have no samples.",
-        "The limit is what you meant to reach, and the same in repeats.",
-        "The same limit before and after a change: the change did not touch what limits.",
+        "What limited each phase, judged over its whole duration, and the confidence; only one if there were "
+        "several limits. Imported runs have no verdict, because they have no samples.",
+        "The limit is the intended one, and the same in repeats.",
+        "The limit is the same before and after a change: the change did not affect the limit.",
         ("docs/verdict.md", "docs/report.md"),
     )
     found = f"count_over_time(pinchpoint_phase_verdict_info{{{RUN}}}[$__range])"
@@ -261,8 +262,8 @@ def verdicts() -> Panel:
 def seconds() -> Panel:
     """Return how long each phase took."""
     about = About(
-        "How long each phase took, as the benchmark says.",
-        "About the time that the benchmark is set to (IO500 writes for 300 s), and 30 s at least.",
+        "Duration of each phase, as reported by the benchmark.",
+        "About the configured time (IO500 writes for 300 s), and at least 30 s.",
         "Far longer: IO500 waits for the slowest process. Under 30 s: too short to be repeatable.",
         ("PhaseTooShort", "PhaseOverrun"),
     )
@@ -285,12 +286,12 @@ def seconds() -> Panel:
 def differences() -> Panel:
     """Return the settings in which the runs differ."""
     about = About(
-        "Settings of hosts and options of Ceph that are not the same in all of these runs, and on how many hosts they "
-        "were so; tags and notes of exported runs. A setting with two values in one run was changed meanwhile, or "
-        "its hosts differ.",
+        "Host settings and Ceph options that differ between these runs, and on how many hosts they had each "
+        "value; tags and notes of exported runs. A setting with two values in one run was changed during the run, "
+        "or its hosts differ.",
         "One line: what you changed.",
-        "More than that: the runs do not tell what the change alone does. Nothing: they are repeats, or a setting "
-        "changed that nobody sees.",
+        "More than that: the runs do not show the effect of the change alone. Nothing: they are repeats, or a "
+        "setting changed that is not recorded.",
         ("HostsDiffer", "docs/results.md"),
     )
     hosts = f"max by (run, fact, value) (max_over_time(pinchpoint_run_fact_hosts{{{RUN}}}[$__range])) and {SHOWN}"
@@ -316,9 +317,9 @@ def differences() -> Panel:
 def alerts() -> Panel:
     """Return the alerts of each run."""
     about = About(
-        "For how long each alert fired while the run was the only one. The name leads to the runbook.",
-        "None, or the same in all of them.",
-        "One that fired in the slower run only: a cause of the difference to look at first.",
+        "How long each alert fired while this was the only run. The name links to the runbook.",
+        "None, or the same in all runs.",
+        "An alert that fired only in the slower run: check it first as the cause of the difference.",
         ("RunInvalid", "ClusterDegradedDuringRun"),
     )
     fired = f'count_over_time(ALERTS{{alertstate="firing", severity!="info", {RUN}}}[$__range])'

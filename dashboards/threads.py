@@ -116,12 +116,13 @@ BOARD = board_link("${__data.fields.board}")
 def busiest() -> Panel:
     """Return what is busiest now."""
     about = About(
-        "Threads, locks, pools and CPUs by how much of the time they could take no more work. A role counts by its "
-        "busiest thread, a lock by all that take it, a pool by the mean of its threads. `no CPU` is the part of busy "
-        "in which it was ready and no CPU was free.",
-        "Below `full from`, or full for 0 % of the time: peaks do no harm. What is full is what you want to measure.",
-        "Full for more than half of the time. With much of it `no CPU` the CPUs are the limit, not the thread: more "
-        "ranks, workers or mounts make that worse.",
+        "Threads, locks, pools and CPUs, by how much of the time they could take no more work. A role counts by "
+        "its busiest thread, a lock by all threads that take it, a pool by the mean of its threads. `no CPU` is "
+        "the part of busy in which it was runnable but no CPU was free.",
+        "Below `full from`, or full for 0 % of the time: peaks do no harm. Or what is full is what you want to "
+        "measure.",
+        "Full for more than half of the time. If much of that is `no CPU`, the limit is the CPUs, not the thread: "
+        "more ranks, workers or mounts make that worse.",
         ("docs/verdict.md", "RunQueueWaitHigh", "MdsLockSaturated"),
     )
     top = f"topk(16, {share('busy', OF_THREADS)} > 0.01)"
@@ -163,10 +164,11 @@ SO = {
 def processes() -> Panel:
     """Return for each process how many CPUs it uses, and what in it is fullest."""
     about = About(
-        "CPUs that all threads of a process use (1 is what `top` calls 100 %), how many wait for one, and what in it "
-        "is fullest. `top` sees neither a lock nor the one full thread: an MDS whose lock was held 91 % of the time "
-        "used 65 % of a CPU, its busiest thread 20 %; another one used 80 % with its lock held 39 % of the time.",
-        "`has room`; or `looks full, and nothing in it is`: many threads share the work, and none holds the others up.",
+        "CPUs used by all threads of a process (1 is 100 % in `top`), how many threads wait for a CPU, and what "
+        "is fullest in it. `top` shows neither a lock nor a single full thread: an MDS whose lock was held 91 % "
+        "of the time used 65 % of a CPU, its busiest thread 20 %; another MDS used 80 % with its lock held 39 % "
+        "of the time.",
+        "`has room`; or `looks full, and nothing in it is`: many threads share the work, and none blocks the others.",
         "`one thread is full` or `its lock is full`: more of the same load adds nothing. `its CPUs are the limit`: it "
         "waits for a CPU, so give it CPUs before threads.",
         ("MdsProcessBusyNoLock", "MdsLockSaturated", "RunQueueWaitHigh"),
@@ -221,8 +223,8 @@ def processes() -> Panel:
 def on_cpu() -> Panel:
     """Return who uses the CPUs."""
     about = About(
-        "CPUs that all threads of an owner use. Owners are daemons, clients, benchmarks, and for kernel workers what "
-        "they work for: a disk, a backing device, a NUMA node.",
+        "CPUs used by all threads of an owner. Owners are daemons, clients and benchmarks; for kernel workers, "
+        "the disk, backing device or NUMA node they work for.",
         "The benchmark and what serves it.",
         "Something that does not belong to the run: stop it, or judge another run.",
         ("RunQueueWaitHigh", "MdsProcessBusyNoLock"),
@@ -243,9 +245,9 @@ def on_cpu() -> Panel:
 def no_cpu() -> Panel:
     """Return who waits for a CPU."""
     about = About(
-        "How many threads of an owner are ready and have no CPU, on average; time in which a quota holds a cgroup back "
-        "is part of it.",
-        "Near 0, far below what stands on the left.",
+        "Average number of an owner's threads that are runnable without a CPU, including time in which a quota "
+        "throttles a cgroup.",
+        "Near 0, far below the panel on the left.",
         "As much as on the left: the host has too few CPUs for what runs on it, or a quota is too small.",
         ("RunQueueWaitHigh",),
     )
@@ -309,8 +311,8 @@ def clients() -> Panel:
         "The busiest thread of the benchmark itself (`benchmark`), and of the Ceph client under it: the lock of "
         "ceph-fuse and libcephfs (`client_lock`), threads of librados and librbd (`rados_client`), QEMU, NFS-Ganesha.",
         "Well below the dashed line: the benchmark has time left to ask for more.",
-        "`benchmark` is full: it measures its own CPU time, use more processes. A client's thread is full: another "
-        "mount or image adds what more processes on this one don't.",
+        "`benchmark` is full: it measures its own CPU time, so use more processes. A client's thread is full: add "
+        "another mount or image, because more processes on this one do not help.",
         ("BenchmarkThreadSaturated", "CephClientSaturated", "ClientOverloaded"),
     )
     return kind(
@@ -326,10 +328,10 @@ def clients() -> Panel:
 def unknown() -> Panel:
     """Return the hottest thread that has no role."""
     about = About(
-        "The busiest thread of each host that no role names, by name as long as it is at 10 % or more over 3 s, and "
-        "`busiest`: the busiest one of each sample, whichever that was.",
-        "Below the dashed line, or of a program that has nothing to do with the run.",
-        "Above it while no verdict names a limit: find out whom the thread serves, and give it a role.",
+        "The busiest thread of each host without a role, by name while it is at 10 % or more over 3 s, and "
+        "`busiest`: the busiest such thread in each sample, whichever it was.",
+        "Below the dashed line, or part of a program that is unrelated to the run.",
+        "Above it while no verdict names a limit: find out what the thread serves, and give it a role.",
         ("docs/verdict.md",),
     )
     named = f"max by (instance, thread, process) (pinchpoint_unknown_thread_busy_ratio{{{HOST}}})"
@@ -351,9 +353,9 @@ def unknown() -> Panel:
 def mds_lock() -> Panel:
     """Return how full the locks of the MDSs are."""
     about = About(
-        "mds_lock: CPU and run-queue time of all threads that take it together. No thread shows it.",
-        "Below the dashed line, and alike for all ranks.",
-        "Above it: this rank can serve no more requests. More ranks, if the directories can be spread over them.",
+        "mds_lock: CPU and run-queue time of all threads that take it, summed. No single thread shows it.",
+        "Below the dashed line, and similar for all ranks.",
+        "Above it: this rank cannot serve more requests. Use more ranks, if the directories can be spread over them.",
         ("MdsLockSaturated", "MdsProcessBusyNoLock", "MdsRankImbalance"),
     )
     return kind("MDS lock", about, "mds_lock", nothing="no MDS here")
@@ -362,8 +364,8 @@ def mds_lock() -> Panel:
 def kv_sync() -> Panel:
     """Return how full the commit threads of OSDs are."""
     about = About(
-        "BlueStore's one commit thread of an OSD: on a CPU or waiting for one (`kv_sync`), and inside of a commit, "
-        "which is mostly waiting for the disk (`kv_commit`).",
+        "BlueStore's single commit thread of an OSD: on a CPU or waiting for one (`kv_sync`), and inside a "
+        "commit, which is mostly waiting for the disk (`kv_commit`).",
         "Both below the dashed line.",
         "`kv_commit` alone is full: the disk's flushes are slow. `kv_sync` is full too: the thread itself is the "
         "limit, and more OSDs on a fast disk help.",
@@ -377,7 +379,8 @@ def osd_op() -> Panel:
     about = About(
         "Operation workers of an OSD (tp_osd_tp): the mean of its threads.",
         "Below the dashed line.",
-        "Above it: all workers of the OSD are at work. More OSDs or faster CPUs; shard numbers had no clear effect.",
+        "Above it: all workers of the OSD are busy. Use more OSDs or faster CPUs; the number of shards had no "
+        "clear effect.",
         ("OsdOpThreadsSaturated", "OsdSlowOps"),
     )
     return kind("OSD operation workers", about, "osd_op", nothing="no OSD here")
@@ -388,7 +391,7 @@ def messenger() -> Panel:
     about = About(
         "The busiest network thread (msgr-worker-N) of each Ceph daemon and client.",
         "Below the dashed line, and it grows with the load.",
-        "Above it. Near 100 % with few messages is a loop that spins without work (fixed by ceph#53477): compare with "
+        "Above it. Near 100 % with few messages, the thread is spinning without work (fixed by ceph#53477): check "
         "the message rate before you add threads.",
         ("MessengerSaturated",),
     )
@@ -398,9 +401,10 @@ def messenger() -> Panel:
 def finisher() -> Panel:
     """Return how full the completion threads of OSDs are."""
     about = About(
-        "The busiest thread of an OSD that completes work one after the other: finishers and kv_final.",
+        "The busiest thread of an OSD that completes work items one at a time: finishers and kv_final.",
         "Below the dashed line.",
-        "Above it: completions wait for each other. More OSDs; sharded finishers (Luminous, Mimic) exist no more.",
+        "Above it: completions wait for each other. Use more OSDs; sharded finishers (Luminous, Mimic) no longer "
+        "exist.",
         ("FinisherSaturated", "KvSyncSaturated"),
     )
     return kind(
@@ -416,7 +420,7 @@ def writeback() -> Panel:
     """Return how full the writeback of each backing device is."""
     about = About(
         "Writeback of each backing device: `ceph-1` is the first CephFS mount, others are disks. A device has one "
-        "worker at a time, however many processes write.",
+        "worker at a time, regardless of how many processes write.",
         "Below the dashed line.",
         "Above it while the benchmark waits for writeback: a second mount (noshare) has a second worker. It was the "
         "limit at 70 to 80 % of a CPU.",
@@ -428,9 +432,9 @@ def writeback() -> Panel:
 def kswapd() -> Panel:
     """Return how full page reclaim is."""
     about = About(
-        "kswapd of each NUMA node: frees page cache in the background.",
-        "Any value, also 100 %, while no task has to reclaim memory itself (on the right).",
-        "Full, and tasks reclaim themselves.",
+        "kswapd of each NUMA node, which frees page cache in the background.",
+        "Any value, even 100 %, while no task has to reclaim memory itself (on the right).",
+        "Full while tasks reclaim memory themselves.",
         ("KswapdSaturated",),
     )
     return kind("kswapd by node", about, "kswapd", nothing="kswapd has not run yet")
@@ -439,9 +443,9 @@ def kswapd() -> Panel:
 def stalls() -> Panel:
     """Return how often tasks have to reclaim memory themselves."""
     about = About(
-        "Allocations a second that had to reclaim memory themselves, because kswapd did not keep up.",
-        "0: whatever kswapd does, nobody waits for it.",
-        "Above 0 for longer: the benchmark's own threads look for free pages, which shows as latency peaks.",
+        "Allocations per second that had to reclaim memory themselves because kswapd could not keep up.",
+        "0: no task waits for kswapd, however busy it is.",
+        "Above 0 for a longer time: the benchmark's own threads search for free pages, which causes latency peaks.",
         ("KswapdSaturated",),
     )
     expr = f"rate(pinchpoint_memory_allocation_stalls_total{{{HOST}}}[$__rate_interval])"
@@ -482,8 +486,8 @@ def number() -> Panel:
     about = About(
         "Threads of each owner.",
         "The same during a phase.",
-        "Growing without end, or jumping: threads are made for each request, and the shortest ones are only seen in "
-        "their process' total.",
+        "Growing steadily, or jumping: threads are created for each request, and the shortest-lived ones appear "
+        "only in their process's total.",
         ("docs/verdict.md",),
     )
     expr = f"sum by (instance, owner) (pinchpoint_threads{{{HOST}}}) > 0"
@@ -505,9 +509,10 @@ PROBES = "tasks|kworkers"
 def lost() -> Panel:
     """Return how many samples are lost."""
     about = About(
-        "Share of the samples of threads that were due and never taken, because the sampler got no CPU.",
+        "Share of thread samples that were due but never taken, because the sampler got no CPU.",
         "0 %.",
-        "Above the dashed line: totals stay right, peaks are missed, kernel workers taken for each other.",
+        "Above the dashed line: totals are still correct, but peaks are missed and kernel workers are mistaken "
+        "for each other.",
         ("SamplerLate", "PinchpointCostHigh"),
     )
 
@@ -533,11 +538,11 @@ def lost() -> Panel:
 def seen() -> Panel:
     """Return how threads are read, and what can't be."""
     about = About(
-        "How each host reads its threads, how many, and how many it may not read. `schedstat` has run-queue time; "
-        "`stat` has none, and rounds to 10 ms.",
-        "`schedstat`, and nothing unread.",
-        "`stat`: what waits for a CPU looks idle. Unread: start the exporter as root, or what it can't read is missing "
-        "above.",
+        "How each host reads its threads, how many it reads, and how many it lacks permission to read. "
+        "`schedstat` has run-queue time; `stat` does not, and rounds to 10 ms.",
+        "`schedstat`, and no unreadable threads.",
+        "`stat`: threads that wait for a CPU look idle. Unreadable threads: start the exporter as root, otherwise "
+        "they are missing above.",
         ("ProbeFailing", "SamplerLate"),
     )
 

@@ -15,17 +15,17 @@ __all__ = ["main"]
 
 COMMANDS = {
     "exporter": "Serve this host's metrics to Prometheus.",
-    "check": "Check hosts before a run: what would hold it down, make it void, or not be seen.",
-    "run": "Run a benchmark, mark its phases, record it, and say what was full.",
+    "check": "Check hosts before a run for what would slow it down, make it void, or stay invisible.",
+    "run": "Run a benchmark, mark its phases, record it, and report what was full.",
     "watch": "Show live what is busy on this host or on others.",
-    "judge": "Say what limits every run of every cluster, as a service.",
-    "import": "Keep runs that were made without Pinchpoint: read what benchmarks printed.",
-    "runs": "List the runs that are kept.",
-    "report": "Say what limited each phase of a run, how that is known, and what to do.",
-    "compare": "Compare runs phase by phase, and say what is more than noise.",
-    "replay": "Show a run that is kept as `watch` would have shown it.",
-    "export": "Write the samples of a run as OpenMetrics text, for a Prometheus server.",
-    "rules": "Print the alert rules for another scrape interval, job, or place of the runbooks.",
+    "judge": "Report what limits every run of every cluster, as a service.",
+    "import": "Import runs made without Pinchpoint from the output of their benchmarks.",
+    "runs": "List the saved runs.",
+    "report": "Report what limited each phase of a run, the evidence, and what to do.",
+    "compare": "Compare runs phase by phase, and show which differences exceed the noise.",
+    "replay": "Show a saved run as `watch` would have shown it.",
+    "export": "Write the samples of a run as OpenMetrics text for a Prometheus server.",
+    "rules": "Print the alert rules for another scrape interval, job or runbook URL.",
     "metrics": "List every metric that the exporter can serve.",
 }
 MODULES = {"import": "import_"}

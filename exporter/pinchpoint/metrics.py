@@ -1,6 +1,6 @@
 """Every metric that the exporter and the judge export: the one place of its name, help text, kind and labels.
 
-Whoever makes a series and whoever reads one imports the constant, so that a name stands here and nowhere else.
+Code that makes or reads a series imports the constant, so a name appears only here.
 """
 
 from __future__ import annotations
@@ -25,320 +25,331 @@ def _counter(name: str, text: str, *labels: str) -> Metric:
 
 
 THREAD_CPU_SECONDS = _counter(
-    "pinchpoint_thread_cpu_seconds_total", "Time that the threads of a role spent on a CPU.", "role", "owner"
+    "pinchpoint_thread_cpu_seconds_total", "CPU time used by the threads of a role.", "role", "owner"
 )
 THREAD_RUNQUEUE_SECONDS = _counter(
     "pinchpoint_thread_runqueue_seconds_total",
-    "Time that the threads of a role were runnable and had no CPU (it includes CFS quota throttling).",
+    "Time the threads of a role were runnable but had no CPU (includes CFS quota throttling).",
     "role",
     "owner",
 )
-THREADS = _gauge("pinchpoint_threads", "Threads of a role.", "role", "owner")
+THREADS = _gauge("pinchpoint_threads", "Number of threads of a role.", "role", "owner")
 RESOURCE_BUSY_SECONDS = _counter(
     "pinchpoint_resource_busy_seconds_total",
-    "Time in which the resource could take no more work: on CPU, waiting for a CPU, or blocked below.",
+    "Time the resource could take no more work: on CPU, waiting for a CPU, or blocked below.",
     "resource",
     "owner",
     "serves",
 )
 RESOURCE_SATURATED_SECONDS = _counter(
     "pinchpoint_resource_saturated_seconds_total",
-    "Time in samples whose busy share was at or above the resource's threshold.",
+    "Time covered by samples whose busy share was at or above the resource's threshold.",
     "resource",
     "owner",
     "serves",
 )
 RESOURCE_RUNQUEUE_SECONDS = _counter(
     "pinchpoint_resource_runqueue_seconds_total",
-    "The part of busy in which the resource was runnable and had no CPU (it includes CFS quota throttling).",
+    "Part of the busy time in which the resource was runnable but had no CPU (includes CFS quota throttling).",
     "resource",
     "owner",
 )
 RESOURCE_BLOCKED_SECONDS = _counter(
     "pinchpoint_resource_blocked_seconds_total",
-    "The part of busy in which the resource waited for something below it.",
+    "Part of the busy time in which the resource waited for something below it.",
     "resource",
     "owner",
 )
 UNKNOWN_THREAD_BUSY_RATIO = _gauge(
     "pinchpoint_unknown_thread_busy_ratio",
     "Share of the last 3 s in which the busiest thread without a role ran or waited for a CPU; absent below 0.1. "
-    "It keeps its name until another thread is busier by 0.2, or it is below 0.1 itself.",
+    "The name changes only when another thread is busier by 0.2 or this one falls below 0.1.",
     "thread",
     "process",
 )
 TASK_SOURCE_INFO = _gauge(
     "pinchpoint_task_source_info",
-    "How threads are read; the reason says why no better way could be used.",
+    "Method used to read threads, and why nothing better was available.",
     "source",
     "file",
     "reason",
 )
-TASKS_FOLLOWED = _gauge("pinchpoint_tasks_followed", "Threads that are read.")
+TASKS_FOLLOWED = _gauge("pinchpoint_tasks_followed", "Threads being sampled.")
 TASKS_UNREADABLE = _gauge(
-    "pinchpoint_tasks_unreadable", "Processes and threads of interest, or unknown ones, that may not be read (hidepid)."
+    "pinchpoint_tasks_unreadable",
+    "Processes and threads, of interest or unknown, that the exporter lacks permission to read (hidepid).",
 )
 KWORKER_SOURCE_INFO = _gauge(
     "pinchpoint_kworker_source_info",
-    "How the time of workqueue workers is attributed to their work; the reason says why no better way could be used.",
+    "Method used to attribute the time of workqueue workers to their work, and why nothing better was available.",
     "source",
     "reason",
 )
-PHASE_ACTIVE = _gauge("pinchpoint_phase_active", "1 while the phase of a benchmark run goes on.", *PHASE)
+PHASE_ACTIVE = _gauge("pinchpoint_phase_active", "1 while the phase of a benchmark run is in progress.", *PHASE)
 PHASE_START_TIMESTAMP_SECONDS = _gauge(
-    "pinchpoint_phase_start_timestamp_seconds", "When the phase began, in Unix time.", *PHASE
+    "pinchpoint_phase_start_timestamp_seconds", "Start of the phase, in Unix time.", *PHASE
 )
 PHASE_ELAPSED_SECONDS = _gauge(
-    "pinchpoint_phase_elapsed_seconds", "How long the phase has gone on, or how long it took.", *PHASE
+    "pinchpoint_phase_elapsed_seconds", "Time since the phase began, or its total duration once it has ended.", *PHASE
 )
 PHASE_EXPECTED_SECONDS = _gauge(
-    "pinchpoint_phase_expected_seconds", "How long the phase is meant to take, by the benchmark's own options.", *PHASE
+    "pinchpoint_phase_expected_seconds", "Expected duration of the phase, from the benchmark's own options.", *PHASE
 )
 PHASE_PROGRESS_RATIO = _gauge(
-    "pinchpoint_phase_progress_ratio", "Share of the phase that is done, where that can be seen.", *PHASE
+    "pinchpoint_phase_progress_ratio",
+    "Share of the phase that is complete; absent where progress is not visible.",
+    *PHASE,
 )
-PHASE_NUMBER = _gauge("pinchpoint_phase_number", "Place of the phase among those of its run, from 1.", *PHASE)
+PHASE_NUMBER = _gauge("pinchpoint_phase_number", "Position of the phase in its run, starting from 1.", *PHASE)
 PHASE_STALLED_SECONDS = _gauge(
     "pinchpoint_phase_stalled_seconds",
-    "For how long the active phase has done nothing; absent where its work can't be seen.",
+    "Time since the active phase last made progress; absent where its work is not visible.",
     *PHASE,
 )
 PHASE_SECOND_HALF_RATIO = _gauge(
     "pinchpoint_phase_second_half_ratio",
-    "Throughput of the second half of the phase so far over that of its first half, where its work can be seen.",
+    "Throughput of the second half of the phase so far divided by that of the first half; absent where its work is "
+    "not visible.",
     *PHASE,
 )
-PHASE_VALID = _gauge("pinchpoint_phase_valid", "0 where the benchmark calls the phase's result invalid.", *PHASE)
-PHASE_SOURCE_INFO = _gauge("pinchpoint_phase_source_info", "How the active phase is known.", *PHASE, "source")
+PHASE_VALID = _gauge("pinchpoint_phase_valid", "0 if the benchmark reports the phase's result as invalid.", *PHASE)
+PHASE_SOURCE_INFO = _gauge("pinchpoint_phase_source_info", "Method used to detect the active phase.", *PHASE, "source")
 PHASE_RATE = _gauge(
     "pinchpoint_phase_rate",
-    "What the active phase does now, as the benchmark printed it last, in base units.",
+    "Current rate of the active phase, as last printed by the benchmark, in base units.",
     *PHASE,
     "operation",
     "unit",
 )
 PHASE_RESULT = _gauge(
     "pinchpoint_phase_result",
-    "What the benchmark gave as the phase's result, in base units.",
+    "Result of the phase as reported by the benchmark, in base units.",
     *PHASE,
     "operation",
     "unit",
 )
-RUN_START_TIMESTAMP_SECONDS = _gauge(
-    "pinchpoint_run_start_timestamp_seconds", "When the run began, in Unix time.", *RUN
-)
+RUN_START_TIMESTAMP_SECONDS = _gauge("pinchpoint_run_start_timestamp_seconds", "Start of the run, in Unix time.", *RUN)
 RUN_END_TIMESTAMP_SECONDS = _gauge(
-    "pinchpoint_run_end_timestamp_seconds", "When the run ended, in Unix time; absent while it goes on.", *RUN
+    "pinchpoint_run_end_timestamp_seconds", "End of the run, in Unix time; absent while the run is in progress.", *RUN
 )
-RUN_STATE = _gauge("pinchpoint_run_state", "1 for the state that the run is in, 0 for every other.", *RUN, "state")
-RUN_VALID = _gauge("pinchpoint_run_valid", "0 where the benchmark calls the run or one of its results invalid.", *RUN)
-RUN_SCORE = _gauge("pinchpoint_run_score", "The score that the benchmark gave to the run.", *RUN, "operation", "unit")
-RUN_PHASES = _gauge("pinchpoint_run_phases", "Number of phases that the run will have, where that is known.", *RUN)
-RUN_BLIND_INFO = _gauge("pinchpoint_run_blind_info", "What the exporter has no right to see of the run.", *RUN, "what")
+RUN_STATE = _gauge("pinchpoint_run_state", "1 for the current state of the run, 0 for all other states.", *RUN, "state")
+RUN_VALID = _gauge(
+    "pinchpoint_run_valid", "0 if the benchmark reports the run, or one of its results, as invalid.", *RUN
+)
+RUN_SCORE = _gauge("pinchpoint_run_score", "Score of the run as reported by the benchmark.", *RUN, "operation", "unit")
+RUN_PHASES = _gauge("pinchpoint_run_phases", "Number of phases the run will have; absent where it is not known.", *RUN)
+RUN_BLIND_INFO = _gauge(
+    "pinchpoint_run_blind_info", "What the exporter lacks permission to read about the run.", *RUN, "what"
+)
 WORKLOAD_SECONDS = _counter(
-    "pinchpoint_workload_seconds_total", "What the processes of a benchmark did with their time.", *RUN, "wait"
+    "pinchpoint_workload_seconds_total",
+    "Time of the benchmark's processes, by what they were doing or waiting for.",
+    *RUN,
+    "wait",
 )
-WORKLOAD_PROCESSES = _gauge(
-    "pinchpoint_workload_processes", "Processes of a benchmark that count: idle helpers are left out.", *RUN
-)
+WORKLOAD_PROCESSES = _gauge("pinchpoint_workload_processes", "Benchmark processes, excluding idle helpers.", *RUN)
 WORKLOAD_OWNER_INFO = _gauge(
-    "pinchpoint_workload_owner_info", "What the processes that count are called as owners of resources.", *RUN, "owner"
+    "pinchpoint_workload_owner_info",
+    "Owner label of this run's processes in pinchpoint_resource_* series.",
+    *RUN,
+    "owner",
 )
 WORKLOAD_CLIENT_INFO = _gauge(
     "pinchpoint_workload_client_info",
-    "The Ceph clients that serve a benchmark, by the owner of their resources.",
+    "Ceph clients that serve a benchmark, by the owner label of their resources.",
     *RUN,
     "client",
 )
 WAITS_SOURCE_INFO = _gauge(
     "pinchpoint_waits_source_info",
-    "How waits are known (stack, wchan, none); the reason says why in no better way.",
+    "Method used to determine waits (stack, wchan or none), and why nothing better was available.",
     "source",
     "reason",
 )
 WORKLOAD_UNKNOWN_STACKS = _gauge(
-    "pinchpoint_workload_unknown_stacks", "Different stacks of the last minutes that no rule knows (watch --stacks)."
+    "pinchpoint_workload_unknown_stacks", "Distinct recent kernel stacks that match no rule (listed by watch --stacks)."
 )
 CPU_IDLE_STATE_SECONDS = _counter(
-    "pinchpoint_cpu_idle_state_seconds_total", "Time for which the CPU asked to be in the idle state.", "cpu", "state"
+    "pinchpoint_cpu_idle_state_seconds_total", "Time for which the CPU requested the idle state.", "cpu", "state"
 )
 CPU_IDLE_STATE_ENTRIES = _counter(
-    "pinchpoint_cpu_idle_state_entries_total", "How often the CPU entered the idle state.", "cpu", "state"
+    "pinchpoint_cpu_idle_state_entries_total", "Number of times the CPU entered the idle state.", "cpu", "state"
 )
 CPU_IDLE_STATE_EXIT_LATENCY_SECONDS = _gauge(
     "pinchpoint_cpu_idle_state_exit_latency_seconds",
-    "Longest time that a CPU needs to leave the idle state, as its driver states it.",
+    "Longest time a CPU needs to leave the idle state, according to its driver.",
     "state",
 )
 CPU_IDLE_STATE_DISABLED_CPUS = _gauge(
-    "pinchpoint_cpu_idle_state_disabled_cpus", "CPUs on which the idle state is switched off.", "state"
+    "pinchpoint_cpu_idle_state_disabled_cpus", "CPUs on which the idle state is disabled.", "state"
 )
 CPU_IDLE_EXIT_SECONDS = _counter(
     "pinchpoint_cpu_idle_exit_seconds_total",
-    "Time lost in leaving idle states: entries x exit latency, summed over the states.",
+    "Time lost leaving idle states: entries x exit latency, summed over the states.",
     "cpu",
 )
-CPU_FREQUENCY_HERTZ = _gauge("pinchpoint_cpu_frequency_hertz", "Clock of the CPU at the last look.", "cpu")
-CPU_FREQUENCY_MAX_HERTZ = _gauge("pinchpoint_cpu_frequency_max_hertz", "Highest clock that the hardware has.", "cpu")
+CPU_FREQUENCY_HERTZ = _gauge("pinchpoint_cpu_frequency_hertz", "Clock frequency of the CPU when last sampled.", "cpu")
+CPU_FREQUENCY_MAX_HERTZ = _gauge(
+    "pinchpoint_cpu_frequency_max_hertz", "Highest clock frequency that the hardware supports.", "cpu"
+)
 CPU_FREQUENCY_LIMIT_HERTZ = _gauge(
     "pinchpoint_cpu_frequency_limit_hertz",
-    "Highest clock that the CPU may use, where that is not the highest it has.",
+    "Highest clock frequency the CPU is allowed to use; present only where it is below the hardware's maximum.",
     "cpu",
 )
 CPU_GOVERNOR_INFO = _gauge(
     "pinchpoint_cpu_governor_info",
-    "Scaling driver, governor and energy preference that are in use on some CPU.",
+    "Scaling driver, governor and energy preference in use on at least one CPU.",
     "driver",
     "governor",
     "epp",
 )
-CPU_TURBO_DISABLED = _gauge("pinchpoint_cpu_turbo_disabled", "1 if clocks above the base clock are switched off.")
+CPU_TURBO_DISABLED = _gauge("pinchpoint_cpu_turbo_disabled", "1 if frequencies above the base clock are disabled.")
 CPU_PERFORMANCE_LIMIT_RATIO = _gauge(
-    "pinchpoint_cpu_performance_limit_ratio", "Share of the hardware's performance that intel_pstate may use."
+    "pinchpoint_cpu_performance_limit_ratio", "Share of the hardware's performance that intel_pstate is allowed to use."
 )
 CPU_CLOCK_RATIO = _gauge(
     "pinchpoint_cpu_clock_ratio",
-    "Clock against the maximum: of all CPUs weighted by their busy time (busy), of CPUs at least 80 % busy (full).",
+    "Clock frequency divided by its maximum: mean of all CPUs weighted by busy time (busy), or of CPUs at least 80 "
+    "% busy (full).",
     "cpus",
 )
 NETWORK_NAMESPACE_HIDDEN_INFO = _gauge(
     "pinchpoint_network_namespace_hidden_info",
-    "Owner whose links are in another network namespace and can't be seen, and why.",
+    "Owner whose links are in another network namespace and cannot be read, and why.",
     "owner",
     "reason",
 )
 STORAGE_DEVICE_INFO = _gauge(
     "pinchpoint_storage_device_info",
-    "A whole disk under the files that the owner has open, and the backing device that writeback knows it by; no "
-    "disk where it is a network file system.",
+    "Whole disk under the owner's open files, and the backing device under which writeback knows it; the disk is "
+    "empty for a network file system.",
     "owner",
     "device",
     "bdi",
 )
-MEMORY_DIRTY_BYTES = _gauge("pinchpoint_memory_dirty_bytes", "Page cache that has yet to be written back.")
-MEMORY_WRITEBACK_BYTES = _gauge("pinchpoint_memory_writeback_bytes", "Page cache that is being written back.")
+MEMORY_DIRTY_BYTES = _gauge("pinchpoint_memory_dirty_bytes", "Page cache waiting to be written back.")
+MEMORY_WRITEBACK_BYTES = _gauge("pinchpoint_memory_writeback_bytes", "Page cache being written back.")
 MEMORY_DIRTY_THRESHOLD_BYTES = _gauge(
-    "pinchpoint_memory_dirty_threshold_bytes", "Dirty page cache at which writers are made to wait for writeback."
+    "pinchpoint_memory_dirty_threshold_bytes", "Amount of dirty page cache at which writers have to wait for writeback."
 )
 MEMORY_ALLOCATION_STALLS = _counter(
     "pinchpoint_memory_allocation_stalls_total",
-    "Allocations that had to reclaim memory themselves, because kswapd did not keep up.",
+    "Allocations that had to reclaim memory themselves because kswapd could not keep up.",
 )
 CGROUP_CPU_PERIODS = _counter(
     "pinchpoint_cgroup_cpu_periods_total",
-    "Periods of the CPU quota in which there was work, of the owner's most throttled cgroup.",
+    "CPU quota periods in which there was work, for the owner's most throttled cgroup.",
     "owner",
 )
 CGROUP_CPU_THROTTLED_PERIODS = _counter(
     "pinchpoint_cgroup_cpu_throttled_periods_total",
-    "Periods in which the CPU quota was used up, of the owner's most throttled cgroup.",
+    "CPU quota periods in which the quota was used up, for the owner's most throttled cgroup.",
     "owner",
 )
 CGROUP_CPU_THROTTLED_SECONDS = _counter(
     "pinchpoint_cgroup_cpu_throttled_seconds_total",
-    "Time for which the CPU quota held CPUs back, summed over CPUs, of the owner's most throttled cgroup.",
+    "Time for which the CPU quota throttled CPUs, summed over CPUs, for the owner's most throttled cgroup.",
     "owner",
 )
 CGROUP_CPU_QUOTA_CPUS = _gauge(
-    "pinchpoint_cgroup_cpu_quota_cpus", "CPUs that the owner's tightest CPU quota allows.", "owner"
+    "pinchpoint_cgroup_cpu_quota_cpus", "Number of CPUs allowed by the owner's tightest CPU quota.", "owner"
 )
 CGROUP_IO_LIMIT = _gauge(
     "pinchpoint_cgroup_io_limit",
-    "Tightest limit of block I/O on the owner's cgroups, in the unit that the limit label names.",
+    "Tightest block I/O limit on the owner's cgroups, in the unit given by the limit label.",
     "owner",
     "device",
     "limit",
 )
 MDS_RANK_HELD = _gauge(
     "pinchpoint_mds_rank_held",
-    "1 if the MDS has a rank (active, or following one as standby-replay), 0: standby.",
+    "1 if the MDS holds a rank (active) or follows one (standby-replay), 0 if it is a standby.",
     "daemon",
 )
 MDS_CACHE_BYTES = _gauge(
-    "pinchpoint_mds_cache_bytes", "Size of the cache, as the MDS itself compares it with its limit.", "daemon"
+    "pinchpoint_mds_cache_bytes", "Cache size, as the MDS itself compares it with its limit.", "daemon"
 )
 MDS_CACHE_LIMIT_BYTES = _gauge(
-    "pinchpoint_mds_cache_limit_bytes", "mds_cache_memory_limit: the size that the MDS tries to keep.", "daemon"
+    "pinchpoint_mds_cache_limit_bytes", "mds_cache_memory_limit: the cache size the MDS tries not to exceed.", "daemon"
 )
 MDS_CACHE_WARN_BYTES = _gauge(
-    "pinchpoint_mds_cache_warn_bytes", "Size of the cache from which Ceph warns (MDS_CACHE_OVERSIZED).", "daemon"
+    "pinchpoint_mds_cache_warn_bytes", "Cache size at which Ceph raises MDS_CACHE_OVERSIZED.", "daemon"
 )
 MDS_CACHE_PEAK_BYTES = _gauge(
-    "pinchpoint_mds_cache_peak_bytes", "Largest size of the cache since the exporter first saw this process.", "daemon"
+    "pinchpoint_mds_cache_peak_bytes", "Largest cache size since the exporter first saw this process.", "daemon"
 )
 MDS_LOG_SEGMENTS_LIMIT = _gauge(
     "pinchpoint_mds_log_segments_limit",
-    "mds_log_max_segments: the number that the MDS trims to; it rests there.",
+    "mds_log_max_segments: the number of journal segments the MDS trims to, and at which it settles.",
     "daemon",
 )
 MDS_LOG_SEGMENTS_WARN = _gauge(
-    "pinchpoint_mds_log_segments_warn", "Segments from which Ceph warns (MDS_TRIM).", "daemon"
+    "pinchpoint_mds_log_segments_warn", "Number of journal segments at which Ceph raises MDS_TRIM.", "daemon"
 )
-MDS_LOG_SEGMENTS = _gauge("pinchpoint_mds_log_segments", "Segments of the journal.", "daemon")
-MDS_LOG_SEGMENTS_ADDED = _counter(
-    "pinchpoint_mds_log_segments_added_total", "Segments that were added to the journal.", "daemon"
-)
+MDS_LOG_SEGMENTS = _gauge("pinchpoint_mds_log_segments", "Journal segments.", "daemon")
+MDS_LOG_SEGMENTS_ADDED = _counter("pinchpoint_mds_log_segments_added_total", "Segments added to the journal.", "daemon")
 MDS_LOG_SEGMENTS_TRIMMED = _counter(
-    "pinchpoint_mds_log_segments_trimmed_total", "Segments that were trimmed from the journal.", "daemon"
+    "pinchpoint_mds_log_segments_trimmed_total", "Segments trimmed from the journal.", "daemon"
 )
-MDS_LOG_EVENTS = _counter("pinchpoint_mds_log_events_total", "Events that were added to the journal.", "daemon")
+MDS_LOG_EVENTS = _counter("pinchpoint_mds_log_events_total", "Events added to the journal.", "daemon")
 MDS_INODES = _gauge("pinchpoint_mds_inodes", "Inodes in the cache.", "daemon")
 MDS_INODES_WITH_CAPS = _gauge(
-    "pinchpoint_mds_inodes_with_caps", "Inodes in the cache that a client has a capability for.", "daemon"
+    "pinchpoint_mds_inodes_with_caps", "Cached inodes for which a client holds a capability.", "daemon"
 )
-MDS_INODES_PINNED = _gauge("pinchpoint_mds_inodes_pinned", "Inodes that can't be dropped from the cache.", "daemon")
-MDS_CAPS = _gauge("pinchpoint_mds_caps", "Capabilities of clients.", "daemon")
-MDS_SESSIONS = _gauge("pinchpoint_mds_sessions", "Sessions of clients.", "daemon")
-MDS_REQUESTS = _counter("pinchpoint_mds_requests_total", "Requests of clients.", "daemon")
+MDS_INODES_PINNED = _gauge("pinchpoint_mds_inodes_pinned", "Inodes that cannot be dropped from the cache.", "daemon")
+MDS_CAPS = _gauge("pinchpoint_mds_caps", "Capabilities held by clients.", "daemon")
+MDS_SESSIONS = _gauge("pinchpoint_mds_sessions", "Client sessions.", "daemon")
+MDS_REQUESTS = _counter("pinchpoint_mds_requests_total", "Client requests.", "daemon")
 MDS_REPLIES = _counter("pinchpoint_mds_replies_total", "Replies to clients.", "daemon")
-MDS_CAPS_REVOKED = _counter("pinchpoint_mds_caps_revoked_total", "Messages that revoke capabilities.", "daemon")
+MDS_CAPS_REVOKED = _counter("pinchpoint_mds_caps_revoked_total", "Messages sent to revoke capabilities.", "daemon")
 MDS_OSD_OPS_IN_FLIGHT = _gauge(
     "pinchpoint_mds_osd_ops_in_flight", "Operations that the MDS itself has in flight to OSDs.", "daemon"
 )
 MDS_DIR_FETCHES = _counter(
-    "pinchpoint_mds_dir_fetches_total", "Directories, or parts of one, that were read from OSDs.", "daemon"
+    "pinchpoint_mds_dir_fetches_total", "Directories or directory fragments read from OSDs.", "daemon"
 )
 MDS_EVICTIONS = _counter(
     "pinchpoint_mds_evictions_total",
-    "Clients that the MDS itself evicted: capabilities kept too long, or too much state.",
+    "Clients evicted by the MDS itself, for holding capabilities too long or having too much state.",
     "daemon",
 )
 MDS_JOURNAL_WRITE_SECONDS = _counter(
-    "pinchpoint_mds_journal_write_seconds_total", "Time that flushes of the journal took.", "daemon"
+    "pinchpoint_mds_journal_write_seconds_total", "Time spent flushing the journal.", "daemon"
 )
-MDS_JOURNAL_WRITES = _counter("pinchpoint_mds_journal_writes_total", "Flushes of the journal.", "daemon")
+MDS_JOURNAL_WRITES = _counter("pinchpoint_mds_journal_writes_total", "Journal flushes.", "daemon")
 MDS_REPLY_SECONDS = _counter(
-    "pinchpoint_mds_reply_seconds_total", "Time from requests to their replies, summed over the replies.", "daemon"
+    "pinchpoint_mds_reply_seconds_total", "Time from request to reply, summed over replies.", "daemon"
 )
 MDS_QUEUE_REQUESTS = _gauge(
     "pinchpoint_mds_queue_requests",
-    "Messages in the dispatch queue when the balancer last ran (every 10 s); only where it does.",
+    "Messages in the dispatch queue when the balancer last ran (every 10 s); absent where the balancer does not run.",
     "daemon",
 )
 CEPH_OPTION_DAEMONS = _gauge(
     "pinchpoint_ceph_option_daemons",
-    "Daemons of one type on this host in which an option that benchmarks depend on has this value.",
+    "Daemons of one type on this host that have this value of an option that affects benchmarks.",
     "type",
     "option",
     "value",
 )
 CEPH_MESSAGES = _counter(
-    "pinchpoint_ceph_messages_total", "Messages of a daemon's network threads.", "daemon", "direction"
+    "pinchpoint_ceph_messages_total", "Messages handled by a daemon's network threads.", "daemon", "direction"
 )
 CEPH_SOCKET_UP = _gauge(
     "pinchpoint_ceph_socket_up",
-    "1 if the daemon's admin socket answered the last questions in time; 0: nothing is known of its inside.",
+    "1 if the daemon's admin socket answered the latest queries in time; 0 if the daemon's internal state is unknown.",
     "daemon",
 )
 CEPH_SOCKET_PROBLEM_INFO = _gauge(
     "pinchpoint_ceph_socket_problem_info",
-    "Why the admin socket gives no answers: silent, stopped, refused, denied, missing, foreign, malformed, "
+    "Why the admin socket does not answer: silent, stopped, refused, denied, missing, foreign, malformed, "
     "too_large, too_many.",
     "daemon",
     "reason",
 )
 CEPH_SOCKET_DURATION_SECONDS = _gauge(
-    "pinchpoint_ceph_socket_duration_seconds", "How long the last round of questions took.", "daemon"
+    "pinchpoint_ceph_socket_duration_seconds", "Duration of the latest round of queries.", "daemon"
 )
 CEPH_DAEMON_STUCK = _gauge(
     "pinchpoint_ceph_daemon_stuck",
@@ -348,143 +359,149 @@ CEPH_DAEMON_STUCK = _gauge(
 CEPH_DAEMON_INFO = _gauge(
     "pinchpoint_ceph_daemon_info", "Release and cluster (fsid) of a daemon.", "daemon", "cluster", "version"
 )
-OSD_OPS = _counter("pinchpoint_osd_ops_total", "Operations of clients that were completed.", "daemon", "type")
+OSD_OPS = _counter("pinchpoint_osd_ops_total", "Client operations completed.", "daemon", "type")
 OSD_OP_SECONDS = _counter(
     "pinchpoint_osd_op_seconds_total",
-    "Time that operations of clients took, summed over the operations.",
+    "Time taken by client operations, summed over operations.",
     "daemon",
     "type",
 )
 OSD_OP_QUEUE_SECONDS = _counter(
     "pinchpoint_osd_op_queue_seconds_total",
-    "Time from the arrival of operations until a worker had them and their placement group's lock, summed over them.",
+    "Time from an operation's arrival until a worker has it and its placement group's lock, summed over operations.",
     "daemon",
 )
-OSD_OPS_IN_FLIGHT = _gauge("pinchpoint_osd_ops_in_flight", "Operations of clients that are being worked on.", "daemon")
-OSD_SLOW_OPS = _gauge("pinchpoint_osd_slow_ops", "Operations that are older than osd_op_complaint_time.", "daemon")
-OSD_KV_SYNCS = _counter("pinchpoint_osd_kv_syncs_total", "Commits of BlueStore's kv thread.", "daemon")
+OSD_OPS_IN_FLIGHT = _gauge("pinchpoint_osd_ops_in_flight", "Client operations in progress.", "daemon")
+OSD_SLOW_OPS = _gauge("pinchpoint_osd_slow_ops", "Operations older than osd_op_complaint_time.", "daemon")
+OSD_KV_SYNCS = _counter("pinchpoint_osd_kv_syncs_total", "Commits by BlueStore's kv thread.", "daemon")
 OSD_KV_SYNC_SECONDS = _counter(
-    "pinchpoint_osd_kv_sync_seconds_total", "Time inside those commits: flush and commit.", "daemon"
+    "pinchpoint_osd_kv_sync_seconds_total",
+    "Time spent in commits by BlueStore's kv thread: flush and commit.",
+    "daemon",
 )
 OSD_KV_FLUSH_SECONDS = _counter(
-    "pinchpoint_osd_kv_flush_seconds_total", "The part of it that the flush of the data device took.", "daemon"
+    "pinchpoint_osd_kv_flush_seconds_total", "Part of the kv commit time spent flushing the data device.", "daemon"
 )
 OSD_KV_COMMIT_SECONDS = _counter(
-    "pinchpoint_osd_kv_commit_seconds_total", "The part of it that the commit to RocksDB took.", "daemon"
+    "pinchpoint_osd_kv_commit_seconds_total", "Part of the kv commit time spent committing to RocksDB.", "daemon"
 )
 OSD_THROTTLE_WAIT_SECONDS = _counter(
     "pinchpoint_osd_throttle_wait_seconds_total",
-    "Time that work waited for a throttle, summed over the waits.",
+    "Time spent waiting for a throttle, summed over waits.",
     "daemon",
     "throttle",
 )
 OSD_THROTTLE_FILL_RATIO = _gauge(
     "pinchpoint_osd_throttle_fill_ratio",
-    "Share of a throttle that is taken; above 1 is possible.",
+    "Share of a throttle in use; it can exceed 1.",
     "daemon",
     "throttle",
 )
-OSD_FINISHER_QUEUE = _gauge("pinchpoint_osd_finisher_queue", "Completions that wait for a finisher thread.", "daemon")
-OSD_PGS = _gauge("pinchpoint_osd_pgs", "Placement groups of the OSD by its role in them.", "daemon", "role")
+OSD_FINISHER_QUEUE = _gauge("pinchpoint_osd_finisher_queue", "Completions waiting for a finisher thread.", "daemon")
+OSD_PGS = _gauge("pinchpoint_osd_pgs", "Placement groups on the OSD, by the OSD's role in them.", "daemon", "role")
 CEPH_CLIENT_INSTANCES = _gauge(
     "pinchpoint_ceph_client_instances", "Instances of a Ceph client: mounts or sessions.", "client"
 )
 CEPH_CLIENT_BLIND_INSTANCES = _gauge(
     "pinchpoint_ceph_client_blind_instances",
-    "Instances of a Ceph client that say nothing: no admin socket, or one that can't be read or is silent.",
+    "Ceph client instances without data: their admin socket is missing, unreadable or silent.",
     "client",
 )
 CEPH_CLIENT_INFLIGHT_REQUESTS = _gauge(
     "pinchpoint_ceph_client_inflight_requests",
-    "Requests of a Ceph client that wait for an answer, summed over the instances that can be read.",
+    "Ceph client requests waiting for a reply, summed over the readable instances.",
     "client",
     "target",
 )
 CEPH_CLIENT_INFLIGHT_SECONDS = _counter(
     "pinchpoint_ceph_client_inflight_seconds_total",
-    "Integral of the requests in flight: its rate is their mean number; divided by the requests, their mean latency.",
+    "Integral of the requests in flight: its rate is their mean number; divided by the number of requests, it is "
+    "their mean latency.",
     "client",
     "target",
 )
 CEPH_CLIENT_REQUESTS = _counter(
-    "pinchpoint_ceph_client_requests_total", "Requests of a Ceph client that were answered.", "client", "target"
+    "pinchpoint_ceph_client_requests_total", "Ceph client requests that were answered.", "client", "target"
 )
 CEPH_CLIENT_IO_SECONDS = _counter(
     "pinchpoint_ceph_client_io_seconds_total",
-    "Time that operations of a Ceph client took, summed over the operations.",
+    "Time taken by Ceph client operations, summed over operations.",
     "client",
     "operation",
 )
-CEPH_CLIENT_IOS = _counter("pinchpoint_ceph_client_ios_total", "Operations of a Ceph client.", "client", "operation")
+CEPH_CLIENT_IOS = _counter("pinchpoint_ceph_client_ios_total", "Ceph client operations.", "client", "operation")
 CEPH_CLIENT_CLUSTER_INFO = _gauge(
     "pinchpoint_ceph_client_cluster_info",
-    "Cluster (fsid) that a Ceph client talks to, where it says it.",
+    "Cluster (fsid) a Ceph client is connected to; absent where the client does not report it.",
     "client",
     "cluster",
 )
 CEPH_CLIENT_BLOCKLISTED = _gauge(
     "pinchpoint_ceph_client_blocklisted",
-    "1 if the cluster has shut a CephFS mount out, so that its writes are lost.",
+    "1 if the cluster has blocklisted a CephFS mount: its writes are lost.",
     "client",
 )
 TCP_RTT_SECONDS = _gauge(
     "pinchpoint_tcp_rtt_seconds",
-    "Smoothed TCP round trip of the owner's connections: median, weighted by what each has just sent (that of an "
-    "idle one is stale). It includes what the other end waits before it acknowledges.",
+    "Smoothed TCP round-trip time of the owner's connections: median weighted by the bytes each has just sent, "
+    "because the value of an idle connection is stale. It includes the peer's delay before it acknowledges.",
     "owner",
 )
 TCP_RTT_MIN_SECONDS = _gauge(
     "pinchpoint_tcp_rtt_min_seconds",
-    "Shortest TCP round trip of the last minutes, of any of the owner's connections.",
+    "Shortest TCP round-trip time in the last minutes among the owner's connections.",
     "owner",
 )
 TCP_CONNECTIONS = _gauge("pinchpoint_tcp_connections", "Established TCP connections of the owner.", "owner")
 TCP_RETRANSMITS = _counter(
-    "pinchpoint_tcp_retransmits_total", "TCP segments that the owner's connections have sent again.", "owner"
+    "pinchpoint_tcp_retransmits_total", "TCP segments retransmitted by the owner's connections.", "owner"
 )
-HOST_FACT_INFO = _gauge(
-    "pinchpoint_host_fact_info", "A setting of this host that changes benchmark results.", "fact", "value"
-)
-SELF_CPU_SECONDS = _counter("pinchpoint_self_cpu_seconds_total", "CPU time of the exporter's own process.")
-SELF_RESIDENT_BYTES = _gauge("pinchpoint_self_resident_bytes", "Resident memory of the exporter's own process.")
-SELF_OPEN_FILES = _gauge("pinchpoint_self_open_files", "File descriptors that the exporter keeps open.")
-BUILD_INFO = _gauge("pinchpoint_build_info", "The version of Pinchpoint and of Python.", "version", "python")
+HOST_FACT_INFO = _gauge("pinchpoint_host_fact_info", "Host setting that affects benchmark results.", "fact", "value")
+SELF_CPU_SECONDS = _counter("pinchpoint_self_cpu_seconds_total", "CPU time used by the exporter process.")
+SELF_RESIDENT_BYTES = _gauge("pinchpoint_self_resident_bytes", "Resident memory of the exporter process.")
+SELF_OPEN_FILES = _gauge("pinchpoint_self_open_files", "File descriptors held open by the exporter.")
+BUILD_INFO = _gauge("pinchpoint_build_info", "Version of Pinchpoint and of Python.", "version", "python")
 RESOURCE_THRESHOLD_RATIO = _gauge(
-    "pinchpoint_resource_threshold_ratio", "Busy share from which the resource counts as full.", "resource"
+    "pinchpoint_resource_threshold_ratio", "Busy share at which the resource counts as full.", "resource"
 )
 ALERT_THRESHOLD = _gauge(
     "pinchpoint_alert_threshold",
-    "Threshold of an alert that does not compare a busy share: a ratio, or in the unit that the roles file names.",
+    "Threshold of an alert that does not compare a busy share: a ratio, or a value in the unit given in the roles "
+    "file.",
     "alert",
 )
-PROBE_DURATION_SECONDS = _gauge("pinchpoint_probe_duration_seconds", "How long the probe's last sample took.", "probe")
+PROBE_DURATION_SECONDS = _gauge("pinchpoint_probe_duration_seconds", "Duration of the probe's last sample.", "probe")
 PROBE_SUCCESS = _gauge(
-    "pinchpoint_probe_success", "1 if the probe's last sample worked, or there is nothing to read here.", "probe"
+    "pinchpoint_probe_success",
+    "1 if the probe's last sample succeeded, or there is nothing to read on this machine.",
+    "probe",
 )
 PROBE_PRESENT = _gauge("pinchpoint_probe_present", "1 if this machine has what the probe reads.", "probe")
 PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS = _gauge(
-    "pinchpoint_probe_last_success_timestamp_seconds", "When the probe last worked, in Unix time.", "probe"
+    "pinchpoint_probe_last_success_timestamp_seconds",
+    "Time of the probe's last successful sample, in Unix time.",
+    "probe",
 )
-PROBE_INTERVAL_SECONDS = _gauge("pinchpoint_probe_interval_seconds", "Pace at which the probe is sampled.", "probe")
-SAMPLER_SAMPLES = _counter("pinchpoint_sampler_samples_total", "Samples that were taken.", "probe")
+PROBE_INTERVAL_SECONDS = _gauge("pinchpoint_probe_interval_seconds", "Interval at which the probe is sampled.", "probe")
+SAMPLER_SAMPLES = _counter("pinchpoint_sampler_samples_total", "Samples taken.", "probe")
 SAMPLER_LATE_SAMPLES = _counter(
-    "pinchpoint_sampler_late_samples_total", "Samples that were taken more than half an interval late.", "probe"
+    "pinchpoint_sampler_late_samples_total", "Samples taken more than half an interval late.", "probe"
 )
 SAMPLER_LOST_SAMPLES = _counter(
     "pinchpoint_sampler_lost_samples_total",
-    "Samples that were due and never taken, because the sampler had no CPU or a probe took too long.",
+    "Samples that were due but never taken, because the sampler had no CPU or a probe took too long.",
     "probe",
 )
 SAMPLER_PRIORITY_INFO = _gauge(
     "pinchpoint_sampler_priority_info",
-    "Scheduling policy of the sampling thread; the reason says why it got no better one.",
+    "Scheduling policy of the sampling thread, and why nothing better was available.",
     "policy",
     "reason",
 )
-SELF_SERIES = _gauge("pinchpoint_self_series", "Series of the last exposition.")
+SELF_SERIES = _gauge("pinchpoint_self_series", "Series in the last exposition.")
 SELF_DROPPED_SERIES = _counter(
     "pinchpoint_self_dropped_series_total",
-    "Series left out because their value or a label cannot be written, counted at each exposition.",
+    "Series omitted because their value or a label cannot be written, counted at each exposition.",
 )
 
 EXPORTER = tuple(metric for metric in list(vars().values()) if isinstance(metric, Metric))
@@ -492,7 +509,7 @@ EXPORTER = tuple(metric for metric in list(vars().values()) if isinstance(metric
 
 VERDICT_INFO = _gauge(
     "pinchpoint_verdict_info",
-    "What limits a run now: a series for each limit that the verdict names, or one without a resource.",
+    "Current limit of a run: one series for each limit in the verdict, or one series without a resource.",
     *PHASE,
     "kind",
     "resource",
@@ -501,17 +518,19 @@ VERDICT_INFO = _gauge(
     "confidence",
 )
 VERDICT_START_TIMESTAMP_SECONDS = _gauge(
-    "pinchpoint_verdict_start_timestamp_seconds", "Since when this is the verdict on a run.", *PHASE
+    "pinchpoint_verdict_start_timestamp_seconds",
+    "Time since which the current verdict on a run has held, in Unix time.",
+    *PHASE,
 )
 VERDICT_WAIT_RATIO = _gauge(
     "pinchpoint_verdict_wait_ratio",
-    "Share of the time of a run's processes by what they wait for, over the last seconds.",
+    "Share of the processes' time in a run over the last seconds, by what they wait for.",
     *RUN,
     "wait",
 )
 VERDICT_BLAME_RATIO = _gauge(
     "pinchpoint_verdict_blame_ratio",
-    "Share of a run's time that a resource answers for, over the last seconds; the most blamed ones.",
+    "Share of a run's time over the last seconds that is attributed to a resource; only the most blamed resources.",
     *RUN,
     "resource",
     "owner",
@@ -519,7 +538,7 @@ VERDICT_BLAME_RATIO = _gauge(
 )
 PHASE_VERDICT_INFO = _gauge(
     "pinchpoint_phase_verdict_info",
-    "What limited a phase that has ended, over all of it.",
+    "What limited a phase that has ended, over its whole duration.",
     *PHASE,
     "kind",
     "resource",
@@ -528,23 +547,23 @@ PHASE_VERDICT_INFO = _gauge(
     "confidence",
 )
 RUN_FACT_HOSTS = _gauge(
-    "pinchpoint_run_fact_hosts", "Hosts with this setting, of a run that goes on.", "run", "fact", "value"
+    "pinchpoint_run_fact_hosts", "Hosts with this setting in a run that is in progress.", "run", "fact", "value"
 )
-JUDGE_HOSTS = _gauge("pinchpoint_judge_hosts", "Hosts that the judge knows, by whether they answer.", "state")
+JUDGE_HOSTS = _gauge("pinchpoint_judge_hosts", "Hosts known to the judge, by whether they answer.", "state")
 JUDGE_PROBLEM_INFO = _gauge(
-    "pinchpoint_judge_problem_info", "Why a host, a source or a file of targets is not read.", "source", "reason"
+    "pinchpoint_judge_problem_info", "Why a host, a source or a target file cannot be read.", "source", "reason"
 )
-JUDGE_RUNS = _gauge("pinchpoint_judge_runs", "Runs that go on.")
-JUDGE_BEHIND_RUNS = _gauge(
-    "pinchpoint_judge_behind_runs", "Runs that were not judged in the last round, as no time was left for them."
-)
-JUDGE_DATA_AGE_SECONDS = _gauge("pinchpoint_judge_data_age_seconds", "How old the newest samples are that were judged.")
+JUDGE_RUNS = _gauge("pinchpoint_judge_runs", "Runs in progress.")
+JUDGE_BEHIND_RUNS = _gauge("pinchpoint_judge_behind_runs", "Runs not judged in the last round because time ran out.")
+JUDGE_DATA_AGE_SECONDS = _gauge("pinchpoint_judge_data_age_seconds", "Age of the newest samples that were judged.")
 JUDGE_ROUND_SECONDS = _gauge(
-    "pinchpoint_judge_round_seconds", "How long the last round took: reading what came, and judging."
+    "pinchpoint_judge_round_seconds", "Duration of the last round: reading new data and judging."
 )
-JUDGE_ROUNDS = _counter("pinchpoint_judge_rounds_total", "Rounds: one in each interval unless it falls behind.")
-JUDGE_INTERVAL_SECONDS = _gauge("pinchpoint_judge_interval_seconds", "Time between two rounds as it is meant to be.")
-JUDGE_CPU_SECONDS = _counter("pinchpoint_judge_cpu_seconds_total", "CPU time of the judge.")
+JUDGE_ROUNDS = _counter(
+    "pinchpoint_judge_rounds_total", "Rounds completed: one per interval unless the judge falls behind."
+)
+JUDGE_INTERVAL_SECONDS = _gauge("pinchpoint_judge_interval_seconds", "Intended time between two rounds.")
+JUDGE_CPU_SECONDS = _counter("pinchpoint_judge_cpu_seconds_total", "CPU time used by the judge.")
 JUDGE_RESIDENT_MEMORY_BYTES = _gauge("pinchpoint_judge_resident_memory_bytes", "Resident memory of the judge.")
 JUDGE_BUILD_INFO = _gauge("pinchpoint_judge_build_info", "Version of the judge.", "version")
 

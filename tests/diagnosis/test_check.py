@@ -171,7 +171,7 @@ FOUND: dict[str, tuple[list[Series], str]] = {
             daemon("ceph_socket_up", "osd.0", 0),
             daemon("ceph_daemon_stuck", "osd.0", 1),
         ],
-        "No counters of mds.a (denied).",
+        "No counters from mds.a (denied).",
     ),
     "client_blind": (
         [clients("qemu", 8), ("ceph_client_blind_instances", {"client": "qemu"}, 3)],
@@ -179,7 +179,7 @@ FOUND: dict[str, tuple[list[Series], str]] = {
     ),
     "blocklisted": ([("ceph_client_blocklisted", {"client": "ceph-1"}, 1)], "ceph-1"),
     "slow_ops": ([daemon("osd_slow_ops", "osd.0", 18), daemon("osd_slow_ops", "osd.1", 0)], "osd.0 has 18."),
-    "mds_cache_ram": (mds(24, 32), "The limits of mds.a are 24 GiB together, 36 GiB with"),
+    "mds_cache_ram": (mds(24, 32), "The cache limits of mds.a add up to 24 GiB, or 36 GiB with"),
     "mds_cache_peak": (mds(12, 256, 11.8), "mds.a 11.8 GiB of 12 GiB."),
     "mds_cache_small": (
         [*mds(4, 256), daemon("mds_cache_bytes", "mds.a", GIB), daemon("mds_inodes", "mds.a", 2.0**18)],
@@ -348,14 +348,14 @@ def test_hosts_of_one_network_with_different_mtus_are_a_problem() -> None:
     )
     said = {finding.level: finding for finding in findings if finding.check == "mtu"}
 
-    assert said[Level.PROBLEM].text == "The network 10.1.0.0/24 has several MTUs: 9000 on a, c; 1500 on b."
+    assert said[Level.PROBLEM].text == "Network 10.1.0.0/24 has several MTUs: 9000 on a, c; 1500 on b."
     assert said[Level.PROBLEM].hosts == ("b",)
-    assert said[Level.OK].text == "MTU 1500 in all of 10.2.0.0/24"
+    assert said[Level.OK].text == "MTU 1500 throughout 10.2.0.0/24"
 
 
 def test_a_host_with_two_mtus_in_one_network_is_a_problem_by_itself() -> None:
     findings = fleet(a=[fact("network:10.1.0.0/24", "1500,9000")])
-    assert text("mtu", findings) == "The network 10.1.0.0/24 has several MTUs: 1500,9000 on a."
+    assert text("mtu", findings) == "Network 10.1.0.0/24 has several MTUs: 1500,9000 on a."
 
 
 def test_one_host_alone_says_nothing_of_the_mtu_of_its_network() -> None:
@@ -445,7 +445,7 @@ def test_a_host_that_does_not_answer_is_a_problem_and_the_others_are_checked() -
 def test_a_prometheus_that_does_not_answer_is_a_problem_and_no_host() -> None:
     (finding,) = check({}, {}, {"http://p:9090": "timed out"})
     assert (finding.check, finding.level) == ("prometheus", Level.PROBLEM)
-    assert finding.text == "http://p:9090 tells nothing: timed out."
+    assert finding.text == "http://p:9090 has no usable data: timed out."
 
 
 def test_an_answer_without_metrics_of_pinchpoint_is_no_host() -> None:

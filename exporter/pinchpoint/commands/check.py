@@ -84,17 +84,18 @@ def _reason(name: str, why: str) -> str:
     metavar="HOST:PORT[,...]",
     help="Exporters of the hosts to check; repeatable. [default: this host]",
 )
-@click.option("--prometheus", metavar="URL", help="Prometheus server to ask: for Ceph's health, and for hosts.")
-@click.option("--all", "every", is_flag=True, help="Also print the checks that are fine.")
+@click.option("--prometheus", metavar="URL", help="Prometheus server to query for Ceph's health and for hosts.")
+@click.option("--all", "every", is_flag=True, help="Also print the checks that passed.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--config.file", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="TOML file.")
 def command(
     targets: tuple[str, ...], prometheus: str | None, every: bool, as_json: bool, config_file: Path | None
 ) -> None:
-    """Check hosts before a run: what would hold it down, make it void, or not be seen.
+    """Check hosts before a run for what would slow it down, make it void, or stay invisible.
 
-    Checked is this host; with --target others; with --prometheus alone every host that the server scrapes. Nothing is
-    changed. The exit status is 1 where problems were found, 2 where a host did not answer: the others are checked.
+    Checks this host by default, the hosts of --target, or with --prometheus alone every host that the server scrapes.
+    It changes nothing. The exit status is 1 if problems were found and 2 if a host did not answer; the others are still
+    checked.
     """
     names = _targets(targets)
     if prometheus is not None and not prometheus.startswith(("http://", "https://")):

@@ -27,18 +27,18 @@ __all__ = ["command"]
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--json", "as_json", is_flag=True, help="Print the comparison as JSON.")
-@click.option("--brief", is_flag=True, help="Summarise each run in a few lines: what moved, what was changed.")
+@click.option("--brief", is_flag=True, help="Summarise each run in a few lines: what moved and what was changed.")
 @click.option("--chain", is_flag=True, help="Compare each run with the one before it, in brief.")
 @click.option(
     "--noise",
     type=click.FloatRange(0, 100),
     metavar="PERCENT",
-    help="Known spread of repeats: smaller differences are noise.",
+    help="Known spread of repeats; smaller differences count as noise.",
 )
 @click.option(
     "--repeats",
     metavar="RUNS",
-    help="Repeats of one configuration; their spread, figure by figure, is used for all runs.",
+    help="Repeats of one configuration; the spread of each figure is used for all runs.",
 )
 @click.option("--all", "every", is_flag=True, help="Compare every figure, not only the main one of each phase.")
 @click.argument("groups", nargs=-1, required=True, metavar="RUN...")
@@ -51,13 +51,14 @@ def command(
     every: bool,
     groups: tuple[str, ...],
 ) -> None:
-    """Compare runs phase by phase with the first one, and say what is more than noise.
+    """Compare runs phase by phase with the first one, and show which differences exceed the noise.
 
-    A RUN is an id, its beginning, a name, or "last"; see `pinchpoint runs`. Repeats of a run make a group: ids with
-    commas between them, or a pattern in quotes, such as 'base*'. Their spread is what a difference has to exceed.
-    With --chain a pattern that stands alone is a chain of runs, oldest first.
+    A RUN is an id, its beginning, a name, or "last"; see `pinchpoint runs`. Repeats of a run form a group: ids
+    separated by commas, or a pattern in quotes, such as 'base*'. A difference has to exceed the spread of the group.
+    With --chain, a single pattern is a chain of runs, oldest first.
 
-    What limited each phase is shown where it was judged, and what differs in tags, command lines and settings of hosts.
+    The output shows what limited each phase, if there is a verdict, and what differs in tags, command lines and host
+    settings.
     """
     if noise is not None and not math.isfinite(noise):
         fail(f"--noise {noise} is not a percentage", 2)

@@ -40,16 +40,16 @@ RUN_SPACING_SECONDS = 300.0
     "--end",
     "until",
     metavar="TIME",
-    help='Place the runs one after the other, the last sample at TIME: "now", Unix seconds, or 2026-11-21T16:00:00Z.',
+    help='Place the runs back to back, with the last sample at TIME: "now", Unix seconds, or 2026-11-21T16:00:00Z.',
 )
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 def command(output: Path | None, until: str | None, runs: tuple[str, ...]) -> None:
-    """Write runs as OpenMetrics text, for a Prometheus server: phases, results, score, verdicts, all recorded samples.
+    """Write runs as OpenMetrics text for a Prometheus server: phases, results, score, verdicts, all recorded samples.
 
     A RUN is an id, its beginning, a name, "last", or a pattern in quotes; see `pinchpoint runs`. The label "instance"
-    has the host. The text is what `promtool tsdb create-blocks-from openmetrics FILE DIRECTORY` takes; a server that
-    has the DIRECTORY for its --storage.tsdb.path, or the blocks in its own, shows the runs at their own times, or at
-    those of --end. Imported runs have no samples, only what their texts tell.
+    has the host. Pass the text to `promtool tsdb create-blocks-from openmetrics FILE DIRECTORY`. A server with this
+    DIRECTORY as its --storage.tsdb.path, or with the blocks in its own, shows the runs at their original times, or at
+    those of --end. Imported runs have no samples, only the results from their texts.
     """
     end = None if until is None else _time(until)
     records = _chosen(runs)

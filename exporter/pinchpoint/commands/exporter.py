@@ -34,9 +34,9 @@ _OPTIONS = (
     ("--web.listen-address", "listen", "HOST:PORT", "Address to serve on; IPv6 in brackets. [default: :9748]"),
     ("--web.telemetry-path", "telemetry_path", "PATH", "Path of the metrics. [default: /metrics]"),
     ("--path.procfs", "procfs", "DIR", "Mount point of the observed host's procfs. [default: /proc]"),
-    ("--path.sysfs", "sysfs", "DIR", "Mount point of its sysfs. [default: /sys]"),
-    ("--path.rootfs", "rootfs", "DIR", "Mount point of its root file system. [default: /]"),
-    ("--path.runs", "runs", "DIR", "Where `pinchpoint run` leaves its markers. [default: /run/pinchpoint]"),
+    ("--path.sysfs", "sysfs", "DIR", "Mount point of the observed host's sysfs. [default: /sys]"),
+    ("--path.rootfs", "rootfs", "DIR", "Mount point of the observed host's root file system. [default: /]"),
+    ("--path.runs", "runs", "DIR", "Directory where `pinchpoint run` leaves its markers. [default: /run/pinchpoint]"),
 )
 
 
@@ -64,12 +64,14 @@ class _Command(click.Command):
 @_flags
 @click.option("--sample-interval", type=float, metavar="SECONDS", help="Interval of the fast probes. [default: 0.1]")
 @click.option(
-    "--task-source", type=click.Choice(tasksources.SOURCES), help="How threads are read. [default: auto, the best]"
+    "--task-source",
+    type=click.Choice(tasksources.SOURCES),
+    help="Method used to read threads. [default: auto, the best available]",
 )
 @click.option(
     "--kworker-source",
     type=click.Choice(kworkers.SOURCES),
-    help="How kernel workers are told apart. [default: auto, the best]",
+    help="Method used to tell kernel workers apart. [default: auto, the best available]",
 )
 @click.option("--log.level", "log_level", type=click.Choice(LOG_LEVELS), help="Lowest severity to log. [default: info]")
 @click.version_option(__version__, prog_name="pinchpoint")

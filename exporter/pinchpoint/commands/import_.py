@@ -58,16 +58,16 @@ class _Text:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--name", help="Name of the runs. [default: the file's, without its suffix]")
+@click.option("--name", help="Name of the runs. [default: the file's name without its suffix]")
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Note to save with the runs; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, and save nothing.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def command(name: str | None, tags: tuple[str, ...], as_json: bool, files: tuple[str, ...]) -> None:
-    """Keep runs that were made without Pinchpoint, from what their benchmarks printed.
+    """Import runs that were made without Pinchpoint, from the output of their benchmarks.
 
-    A FILE is any text that quotes such output: standard output in a log, an output file, IO500's result.txt, a page of
-    notes with several runs in it. - is standard input. Each run is kept like one of `pinchpoint run`, so that
-    `pinchpoint compare` can use it; a text that was imported before is not kept twice.
+    A FILE is any text that contains such output: standard output in a log, an output file, IO500's result.txt, or a
+    page of notes with several runs in it. - reads standard input. Each run is saved like a `pinchpoint run`, so that
+    `pinchpoint compare` can use it. A text that was imported before is not saved again.
     """
     pairs = {}
     for tag in tags:

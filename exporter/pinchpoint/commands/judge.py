@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
     "files",
     multiple=True,
     metavar="PATTERN",
-    help="Target files as for Prometheus' file_sd_configs; read again when they change; repeatable.",
+    help="Target files in Prometheus' file_sd_configs format, reread when they change; repeatable.",
 )
 @click.option(
     "--prometheus",
     "servers",
     multiple=True,
     metavar="URL",
-    help="Server with Prometheus' HTTP API that scrapes exporters (VictoriaMetrics, Thanos, Mimir); repeatable.",
+    help="Server with the Prometheus HTTP API that scrapes exporters (VictoriaMetrics, Thanos, Mimir); repeatable.",
 )
 @click.option(
     "--interval",
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Seconds between two rounds of asking hosts and judging runs.",
+    help="Seconds between two rounds of querying hosts and judging runs.",
 )
 @click.option(
     "--web.listen-address",
@@ -72,9 +72,10 @@ def command(
     listen: str,
     log_level: str,
 ) -> None:
-    """Say what limits every run of every cluster: as metrics, as JSON, and as a page.
+    """Report what limits every run of every cluster: as metrics, as JSON, and as a web page.
 
-    Hosts are asked directly, or through a server that scrapes them. Two judges may run side by side: they say the same.
+    The judge queries hosts directly, or through a server that scrapes them. Two judges can run side by side: they reach
+    the same verdicts.
     """
     if not targets and not files and not servers:
         fail("no hosts to ask: give --target, --targets-file or --prometheus; see pinchpoint judge --help", 2)

@@ -26,5 +26,5 @@ def _row(metric: Metric) -> str:
 @click.command()
 @click.option("--judge", "of_judge", is_flag=True, help="List the judge's metrics instead.")
 def command(*, of_judge: bool) -> None:
-    """List every metric that the exporter can serve, as a table in Markdown."""
+    """List every metric that the exporter can serve, as a Markdown table."""
     click.echo(table(JUDGE if of_judge else EXPORTER), nl=False)

@@ -127,17 +127,17 @@ def open_recording(text: str) -> tuple[RunRecord, Path]:
     default=1.0,
     show_default=True,
     metavar="FACTOR",
-    help="How many times faster than real time.",
+    help="Speed relative to real time.",
 )
-@click.option("--from", "begin", metavar="PHASE|SECONDS", help="Where to begin. [default: the run's start]")
-@click.option("--once", is_flag=True, help="Print one screen as plain text: the end of the run, or the time of --at.")
-@click.option("--at", type=click.FloatRange(0), metavar="SECONDS", help="With --once: the time of the run to show.")
+@click.option("--from", "begin", metavar="PHASE|SECONDS", help="Where to start. [default: the run's start]")
+@click.option("--once", is_flag=True, help="Print one screen as plain text: the end of the run, or the moment of --at.")
+@click.option("--at", type=click.FloatRange(0), metavar="SECONDS", help="With --once: the moment of the run to show.")
 @click.argument("run", metavar="RUN")
 def command(speed: float, begin: str | None, once: bool, at: float | None, run: str) -> None:
-    """Show a run that is kept as `pinchpoint watch` would have shown it.
+    """Show a saved run as `pinchpoint watch` would have shown it.
 
     A RUN is an id, its beginning, a name, or "last"; see `pinchpoint runs`. Times are seconds since the run's start.
-    Without a terminal pictures are printed one after another.
+    Without a terminal, the screens are printed one after another.
     """
     if at is not None and not once:
         fail("--at is the time of one picture: give --once with it, or --from to begin there", 2)

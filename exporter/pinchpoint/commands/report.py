@@ -42,13 +42,13 @@ RECORDING = "samples.om.gz"
     metavar="RUN",
     help="Earlier run to compare settings with. [default: the previous one of the same kind]",
 )
-@click.option("--prometheus", metavar="URL", help="Prometheus server to ask which alerts fired.")
+@click.option("--prometheus", metavar="URL", help="Prometheus server to query for the alerts that fired.")
 @click.argument("run", metavar="RUN")
 def command(as_json: bool, html: Path | None, against: str | None, prometheus: str | None, run: str) -> None:
-    """Say what limited each phase of a run that is kept, how that is known, what to do, and what was changed.
+    """Report what limited each phase of a saved run, the evidence, what to do, and what was changed.
 
-    RUN is an id, its beginning, a name, or "last"; see `pinchpoint runs`. Everything is read from the recording that
-    `pinchpoint run` made; a run that was imported has results and no samples, so no verdict.
+    RUN is an id, its beginning, a name, or "last"; see `pinchpoint runs`. The report uses only the recording that
+    `pinchpoint run` made. An imported run has results but no samples, so it has no verdict.
     """
     try:
         kept = store.runs(warn)

@@ -51,19 +51,19 @@ def _url(ctx: click.Context, param: click.Parameter, value: str) -> str:
     callback=_seconds,
     help="How often Prometheus scrapes the exporters.",
 )
-@click.option("--job", default=JOB, show_default=True, callback=_job, help="Name of their job in Prometheus.")
+@click.option("--job", default=JOB, show_default=True, callback=_job, help="Name of the exporters' job in Prometheus.")
 @click.option(
     "--runbooks",
     default=RUNBOOKS,
     show_default=True,
     metavar="URL",
     callback=_url,
-    help="Base address of runbook_url; a judge serves the pages at http://HOST:9749/runbooks/.",
+    help="Base URL for runbook_url; a judge serves the pages at http://HOST:9749/runbooks/.",
 )
 def command(seconds: int, job: str, runbooks: str) -> None:
-    """Print the alert rules, for a Prometheus that scrapes at another interval than every 2 s.
+    """Print the alert rules for a Prometheus whose scrape interval is not 2 s.
 
-    At 10 or 15 s, as cephadm's and most others do, their windows are longer and alerts come later: docs/rules.md says
-    by how much.
+    At 10 or 15 s, the interval of cephadm's Prometheus and most others, windows are longer and alerts arrive later:
+    docs/rules.md says by how much.
     """
     click.echo(rules(seconds, job, runbooks), nl=False)

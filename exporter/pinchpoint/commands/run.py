@@ -40,12 +40,12 @@ BUILD = BUILD_INFO.name
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False})
-@click.option("--name", help="Name of the run. [default: the command's]")
+@click.option("--name", help="Name of the run. [default: the command's name]")
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Note to save with the run; repeatable.")
-@targets_option("Exporters of the cluster's hosts; may be repeated. [default: the hosts of --prometheus]")
-@click.option("--prometheus", metavar="URL", help="Prometheus server to ask which alerts fired, and for other hosts.")
-@click.option("--phase-pattern", "phase_regex", metavar="REGEX", help="Lines of the output that begin a phase.")
-@click.option("--path.runs", "runs", type=click.Path(path_type=Path), metavar="DIR", help="Directory of markers.")
+@targets_option("Exporters of the cluster's hosts; repeatable. [default: the hosts of --prometheus]")
+@click.option("--prometheus", metavar="URL", help="Prometheus server to query for fired alerts and other hosts.")
+@click.option("--phase-pattern", "phase_regex", metavar="REGEX", help="Output lines that begin a phase.")
+@click.option("--path.runs", "runs", type=click.Path(path_type=Path), metavar="DIR", help="Directory for markers.")
 @click.option("--config.file", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="TOML file.")
 @click.option("--quiet", is_flag=True, help="Print only the table at the end.")
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
@@ -60,14 +60,14 @@ def command(
     quiet: bool,
     argv: tuple[str, ...],
 ) -> None:
-    """Run a benchmark, mark its phases, record it, and say what was full.
+    """Run a benchmark, mark its phases, record it, and report what was full.
 
-    The command's output and exit status pass through unchanged; what Pinchpoint says goes to standard error. Where
-    standard output can't be written (a full disk) the command goes on, and a status of 0 becomes 1.
-    Runs are kept under $XDG_STATE_HOME/pinchpoint/runs.
+    The command's output and exit status pass through unchanged; Pinchpoint writes to standard error. If standard output
+    cannot be written (a full disk), the command continues, and a status of 0 becomes 1. Runs are saved under
+    $XDG_STATE_HOME/pinchpoint/runs.
 
-    Samples of this host come from a --target that is on it, else from its exporter on port 9748, else from a sampler in
-    this process. Other hosts are the --targets; without any, those that the --prometheus server scrapes.
+    Samples of this host come from a --target on it, otherwise from its exporter on port 9748, otherwise from a sampler
+    in this process. The other hosts are the --targets or, without any, those that the --prometheus server scrapes.
     """
     try:
         child = Command()

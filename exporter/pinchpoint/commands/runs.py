@@ -19,10 +19,10 @@ __all__ = ["command"]
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--json", "as_json", is_flag=True, help="Print all data about the runs as JSON.")
 def command(as_json: bool) -> None:
-    """List the runs that are kept, oldest first.
+    """List the saved runs, oldest first.
 
-    `pinchpoint run` and `pinchpoint import` keep them, under $XDG_STATE_HOME/pinchpoint/runs: a directory each, which
-    may be removed.
+    `pinchpoint run` and `pinchpoint import` save each run in a directory under $XDG_STATE_HOME/pinchpoint/runs. You can
+    delete these directories.
     """
     try:
         records = store.runs(warn)

@@ -221,9 +221,7 @@ def _show_judge(url: str, interval: float, *, once: bool) -> int:
 
 @click.command()
 @targets_option("Exporters to watch; may be repeated. Without it: the exporter of this host, or this host itself.")
-@click.option(
-    "--prometheus", metavar="URL", help="Prometheus server whose hosts to watch, as often as it scrapes them."
-)
+@click.option("--prometheus", metavar="URL", help="Prometheus server whose hosts to watch, at its scrape interval.")
 @click.option(
     "--interval",
     type=click.FloatRange(MIN_INTERVAL_SECONDS, 3600),
@@ -231,17 +229,17 @@ def _show_judge(url: str, interval: float, *, once: bool) -> int:
     show_default=True,
     metavar="SECONDS",
     callback=_seconds,
-    help="Time between two updates.",
+    help="Seconds between two updates.",
 )
-@click.option("--judge", "judge_url", metavar="URL", help="Judge whose verdicts on all runs to show.")
-@click.option("--stacks", is_flag=True, help="List the kernel stacks in which benchmarks of this host wait.")
-@click.option("--once", is_flag=True, help="Print one picture as plain text; status 1 if every target was down.")
+@click.option("--judge", "judge_url", metavar="URL", help="Judge whose verdicts on all runs are shown.")
+@click.option("--stacks", is_flag=True, help="List the kernel stacks in which benchmarks on this host wait.")
+@click.option("--once", is_flag=True, help="Print one screen as plain text; exit status 1 if every target was down.")
 @click.option(
     "--config.file",
     "config_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Configuration for when this command samples this host itself.",
+    help="TOML file, used when this command samples this host itself.",
 )
 @click.pass_context
 def command(
@@ -254,7 +252,7 @@ def command(
     once: bool,
     config_file: Path | None,
 ) -> None:
-    """Show live what is busy on this host or on others, or what a judge says of all runs."""
+    """Show live what is busy on this host or on others, or a judge's verdicts on all runs."""
     if judge_url is not None:
         if targets or prometheus or stacks:
             raise click.UsageError("--judge knows its hosts itself: leave out --target, --prometheus and --stacks")

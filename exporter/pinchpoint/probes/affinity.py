@@ -59,7 +59,7 @@ class Affinity(Probe):
     """
 
     name = "affinity"
-    help = "CPUs that processes of interest may use, where not all: how busy these are (procfs status and stat)"
+    help = "load on the CPUs that processes of interest may use, if not all (procfs status and stat)"
     metrics = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS)
 
     def __init__(self, host: Host) -> None:

@@ -21,7 +21,7 @@ class Cpu(Probe):
     """
 
     name = "cpu"
-    help = "the host's CPUs, and the CPU with most softirq and irq time (procfs stat)"
+    help = "the host's CPUs, and the CPU with the most softirq and irq time (procfs stat)"
     metrics = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS)
 
     def __init__(self, host: Host) -> None:

@@ -20,7 +20,7 @@ class SelfCost(Probe):
     """CPU, memory and descriptors of this process."""
 
     name = "self"
-    help = "what Pinchpoint itself costs"
+    help = "Pinchpoint's own cost"
     metrics = (SELF_CPU_SECONDS, SELF_RESIDENT_BYTES, SELF_OPEN_FILES, BUILD_INFO)
 
     def __init__(self, host: Host) -> None:

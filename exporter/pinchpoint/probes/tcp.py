@@ -104,7 +104,7 @@ class Tcp(Probe):
     """Round trips and retransmissions of TCP connections, by the owner of the process."""
 
     name = "tcp"
-    help = "TCP round trips and retransmissions of Ceph daemons, Ceph clients and benchmarks (sock_diag)"
+    help = "TCP round-trip times and retransmissions of Ceph daemons, Ceph clients and benchmarks (sock_diag)"
     metrics = (TCP_RTT_SECONDS, TCP_RTT_MIN_SECONDS, TCP_CONNECTIONS, TCP_RETRANSMITS)
     interval = 2.0
 

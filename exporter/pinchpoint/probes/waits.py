@@ -113,7 +113,7 @@ class Waits(Probe):
     """Wait classes of benchmarks."""
 
     name = "waits"
-    help = "what benchmarks spend their time on, by the kernel stacks of their threads (procfs stack or wchan)"
+    help = "what benchmarks spend their time on, from the kernel stacks of their threads (procfs stack or wchan)"
     metrics = (
         WORKLOAD_SECONDS,
         WORKLOAD_PROCESSES,
