@@ -1,6 +1,6 @@
 """Every metric that the exporter and the judge export: the one place of its name, help text, kind and labels.
 
-Whoever makes a series and whoever reads one imports the constant, so that a name stands here and nowhere else.
+Code that makes or reads a series imports the constant, so a name appears only here.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Level(StrEnum):
     """What a finding means for the run that is to come."""
 
     PROBLEM = "problem"
-    """The run would be void, held down, or not to be explained."""
+    """The run would be void, slowed down, or not to be explained."""
     HINT = "hint"
     """Worth knowing; whether it matters depends on the phases that count."""
     OK = "ok"
