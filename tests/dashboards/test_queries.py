@@ -112,6 +112,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
             observer.watch(cluster)
             limit_cache(cluster, CACHE)
             running.enter_context(metadata(cluster, "hold", files=OPEN_FILES))
+            observer.wait_for("pinchpoint_mds_cache_bytes > pinchpoint_mds_cache_warn_bytes", 120)
             slow_down(cluster)
             with run(cluster, stack, folder, "first", 24) as first:
                 first.wait(90)
