@@ -510,6 +510,27 @@ def test_a_phase_without_files_is_not_known(tmp_path: Path) -> None:
     assert rig.look((data(3), WRITES))[0] == "file_read"
 
 
+def test_creation_goes_on_while_files_are_left_at_its_pace(tmp_path: Path) -> None:
+    """Most of the time a file of a slow file system is still being opened."""
+    rig = Rig(tmp_path, "mdtest -F -n 200")
+    early = [rig.look()[1] for _ in range(20)]
+    rig.look((data(19), WRITES))  # 20 files in 10 s: 90 s are left
+    held = [rig.look()[0] for _ in range(170)]
+    later = [rig.look()[0] for _ in range(20)]
+
+    assert all(early)
+    assert set(held) == {"file_creation"}
+    assert later[-1] == "mdtest"
+
+
+def test_reading_that_was_seen_once_has_no_pace(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "mdtest -F -n 200")
+    for _ in range(20):
+        rig.look()
+    assert rig.look((data(19), READS))[0] == "file_read"
+    assert [rig.look()[0] for _ in range(6)][-1] == "mdtest"
+
+
 def test_only_what_is_asked_for_is_seen(tmp_path: Path) -> None:
     assert Rig(tmp_path, "mdtest -T -E -n 9").look((data(1), WRITES))[0] == "file_read"
 

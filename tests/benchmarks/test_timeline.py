@@ -267,6 +267,25 @@ def test_a_phase_that_was_lost_from_sight_early_is_as_long_as_its_benchmark_says
     assert shown(timeline) == [("write", 1.0, 4.0, "finished")]
 
 
+def test_a_phase_that_was_lost_from_sight_in_between_is_one() -> None:
+    timeline = Timeline("toy")
+    for now, phase in ((0.0, "write"), (3.0, None), (6.0, "write"), (9.0, None), (12.0, "write"), (15.0, "read")):
+        timeline.see(seen(phase), now)
+    timeline.hear([Ended("write", (rate(5.0),), seconds=14.5)], 20.0, PhaseSource.STDOUT)
+
+    assert [mark[:3] for mark in shown(timeline)] == [("write", 0.0, 15.0), ("read", 15.0, None)]
+    assert [len(mark.results) for mark in timeline.phases] == [1, 0]
+
+
+def test_repetitions_of_a_phase_stay_apart_where_each_is_as_long_as_its_benchmark_says() -> None:
+    timeline = Timeline("toy")
+    for now, phase in ((0.0, "write"), (3.0, None), (6.0, "write"), (9.0, None)):
+        timeline.see(seen(phase), now)
+    timeline.hear([Ended("write", (rate(5.0),), seconds=3.0)], 20.0, PhaseSource.STDOUT)
+
+    assert [mark[:3] for mark in shown(timeline)] == [("write", 0.0, 3.0), ("write", 6.0, 9.0)]
+
+
 def test_a_result_is_not_of_the_repetition_that_has_just_begun() -> None:
     timeline = Timeline("toy")
     for now, phase in ((0.0, "write"), (0.2, None), (10.0, None), (10.2, "write")):

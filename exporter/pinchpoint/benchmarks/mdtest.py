@@ -359,6 +359,8 @@ class Mdtest(Benchmark):
         self._plan = MdtestPlan.of(tree.argv(leader))
         self._file: _DataFile | None = None
         self._when = 0.0
+        self._since: tuple[float, int] | None = None
+        """When what goes on began, as far as is known, and the number of the file then."""
         self._phase: str | None = None
         """What goes on, as far as files show it."""
         self._done: str | None = None
@@ -374,10 +376,16 @@ class Mdtest(Benchmark):
         except PermissionError:
             blind = ("descriptors",)
         if file is not None:
+            # Creation comes first, and begins when there is no file yet.
+            before = self._done or "file_creation"
             self._follow(file)
+            if self._since is None or self._done != before or file.number < self._since[1]:
+                self._since = now, file.number
             self._when = now
-        elif now - self._when > MAX_UNSEEN_SECONDS:
-            self._phase = None
+        else:
+            self._since = self._since or (now, 0)
+            if now - self._when > MAX_UNSEEN_SECONDS and not self._has_more(now):
+                self._phase = None
         only = self._plan.phase
         phase = only or self._phase
         # With -Y each phase ends with a sync, in a child (``POSIX_Sync`` in src/aiori-POSIX.c).
@@ -411,6 +419,14 @@ class Mdtest(Benchmark):
         )
         # What is read has been created before; up to IOR 3.3.0 it is opened for writing too.
         return "file_read" if anew or not file.writes or self._done == "file_read" else "file_creation"
+
+    def _has_more(self, now: float) -> bool:
+        """Return whether files are left at the pace seen so far: those of a slow file system are rarely seen open."""
+        if self._progress() is None or self._file is None or self._since is None:
+            return False
+        began, first = self._since
+        seen, gone = self._file.number - first, now - self._when
+        return seen > 0 and self._file.number + 1 + seen / max(self._when - began, 0.1) * gone < self._plan.items
 
     def _progress(self) -> float | None:
         plan, file = self._plan, self._file

@@ -294,6 +294,7 @@ class Timeline:
         mark.valid = event.valid
         mark.vague = False
         self._tellers[id(mark)] = {source}
+        self._join(mark, event.seconds or 0.0)
         self._stretch(mark, event.seconds or 0.0, end)
         self._sort()
         return mark
@@ -331,6 +332,22 @@ class Timeline:
             if event.seconds is None or event.seconds <= longest:
                 return mark
         return waiting[0] if waiting else None
+
+    def _join(self, mark: PhaseMark, seconds: float) -> None:
+        """Let a phase of so many seconds be all that was seen of it: looks may have lost it in between.
+
+        The files of a slow file system are mostly still being opened, and then no descriptor shows what goes on.
+        """
+        known = [other for other in self.phases if not other.vague]
+        place = next(index for index, other in enumerate(known) if other is mark)
+        for others in (known[place + 1 :], known[:place][::-1]):
+            for other in others:
+                start, end = min(mark.start, other.start), max(mark.end or mark.start, other.end or math.inf)
+                only_seen = other.source != PhaseSource.STDOUT and not other.results
+                if other.name != mark.name or not only_seen or end - start > seconds + STALE_SIGHT_SECONDS:
+                    break
+                mark.start, mark.end = start, end
+                self.phases = [kept for kept in self.phases if kept is not other]
 
     def _stretch(self, mark: PhaseMark, seconds: float, latest: float) -> None:
         """Let a phase be as long as its benchmark says: it may have been seen late, or lost from sight early."""
