@@ -6,34 +6,18 @@ import tracemalloc
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.captures import CAPTURES, EXPECTED
 from pinchpoint.benchmarks import output
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.events import Ended, Event, Scored
 from pinchpoint.benchmarks.registry import BENCHMARKS
 
-CAPTURES = Path(__file__).parents[1] / "fixtures" / "captures"
 OUTPUTS = {path.parent.name: path.read_bytes() for path in sorted(CAPTURES.glob("*/stdout.txt"))}
-OWN = {
-    # Beginnings of the captures' names.
-    "io500": ("io500-",),
-    "ior": ("ior-",),
-    "mdtest": ("mdtest-",),
-    "fio": ("fio-",),
-    "rados_bench": ("rados-",),
-    "rbd_bench": ("rbd-",),
-    "ceph_osd_bench": ("ceph-tell-osd-",),
-    "iozone": ("iozone-",),
-    "iperf2": ("iperf2-",),
-    "iperf3": ("iperf3-",),
-    "ping": ("ping-",),
-    "dd": ("dd-",),
-}
 SILENT = {
     # What has no result in its output: it failed before one, or prints it elsewhere.
     name: data
@@ -51,7 +35,7 @@ def events(kind: type[Benchmark], pieces: Sequence[bytes]) -> list[Event]:
 
 
 def own(kind: type[Benchmark]) -> list[str]:
-    return [name for name in OUTPUTS if name.startswith(OWN[kind.name])]
+    return [name for name in OUTPUTS if EXPECTED[name].benchmark == kind.name]
 
 
 def results(found: Sequence[Event]) -> list[Event]:
@@ -61,10 +45,6 @@ def results(found: Sequence[Event]) -> list[Event]:
 @cache
 def whole(kind: type[Benchmark], name: str) -> list[Event]:
     return events(kind, [OUTPUTS[name]])
-
-
-def test_every_reader_is_here() -> None:
-    assert {kind.name for kind in BENCHMARKS} == set(OWN)
 
 
 @KINDS
