@@ -77,7 +77,7 @@ bench: setup ## measure what it costs beside its peers, and what benchmarks lose
 	@$(python) scripts/tables.py
 
 generated: setup ## write all that is made from the code and its data: expositions, dashboards, tables of pages
-	PYTHONPATH=bench:tests:. $(python) scripts/generate.py
+	PYTHONPATH=exporter:bench:tests:. $(python) scripts/generate.py
 
 site: setup ## build the documentation as a site, into site/; to read it needs no network
 	$(python) scripts/website.py site

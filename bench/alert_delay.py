@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,44 +33,53 @@ SERIES = "pinchpoint_resource_saturated_seconds_total"
 
 def delays(interval: int) -> tuple[list[float], list[float]]:
     """Return after how many seconds the alert fires, and ends, by the moment at which the load begins and ends."""
-    fires, ends = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        groups = yaml.safe_load(rules(interval))["groups"]
-        own = [group for group in groups if any(rule.get("alert") == ALERT for rule in group["rules"])]
-        (Path(folder) / "rules.yml").write_text(yaml.safe_dump({"groups": own}))
-        for number in range(OFFSETS):
-            begin = QUIET + interval * number / OFFSETS
-            seen = _firing(Path(folder), interval, begin)
-            fires.append(min(seen) - begin)
-            ends.append(max(seen) + interval - begin - QUIET)
+    begins = [QUIET + interval * number / OFFSETS for number in range(OFFSETS)]
+    seen = _firing(interval, begins)
+    fires = [min(times) - begin for begin, times in zip(begins, seen, strict=True)]
+    ends = [max(times) + interval - begin - QUIET for begin, times in zip(begins, seen, strict=True)]
     return fires, ends
 
 
-def _firing(folder: Path, interval: int, begin: float) -> list[int]:
-    """Return the seconds at which the alert fires while a resource is full for `QUIET` seconds from `begin` on."""
+def _firing(interval: int, begins: Sequence[float]) -> list[list[int]]:
+    """Return the seconds at which the alert fires on hosts on which a resource is full for `QUIET` seconds.
+
+    Each host has a time of its own in `begins` at which that begins.
+    """
     times = range(0, 3 * QUIET + 1, interval)
-    full = [min(max(0.0, time - begin), QUIET) for time in times]
+    groups = yaml.safe_load(rules(interval))["groups"]
+    own = [group for group in groups if any(rule.get("alert") == ALERT for rule in group["rules"])]
     test: dict[str, Any] = {
         "interval": f"{interval}s",
         "input_series": [
             {
-                "series": f'{SERIES}{{job="pinchpoint",instance="a:9748",resource="writeback_worker",owner="ceph-1"}}',
-                "values": " ".join(f"{value:g}" for value in full),
+                "series": f'{SERIES}{{instance="host{number}",resource="writeback_worker",owner="ceph-1"}}',
+                "values": " ".join(f"{min(max(0.0, time - begin), QUIET):g}" for time in times),
             }
+            for number, begin in enumerate(begins)
         ],
         # Nothing is expected at any time: what promtool complains of is when it fires.
         "alert_rule_test": [{"alertname": ALERT, "eval_time": f"{time}s"} for time in times],
     }
     document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{interval}s", "tests": [test]}
-    (folder / "test.yml").write_text(yaml.safe_dump(document))
-    done = subprocess.run(
-        ["promtool", "test", "rules", "test.yml"], cwd=folder, capture_output=True, text=True, check=False
-    )
-    found = re.findall(rf"alertname: {ALERT}, time: (?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?,", done.stdout + done.stderr)
-    seconds = [3600 * int(hours or 0) + 60 * int(minutes or 0) + int(rest or 0) for hours, minutes, rest in found]
-    if not seconds:
-        raise ValueError(f"promtool shows no alert:\n{done.stdout}{done.stderr}")
-    return seconds
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "rules.yml").write_text(yaml.safe_dump({"groups": own}))
+        (Path(folder) / "test.yml").write_text(yaml.safe_dump(document))
+        done = subprocess.run(
+            ["promtool", "test", "rules", "test.yml"], cwd=folder, capture_output=True, text=True, check=False
+        )
+    text = done.stdout + done.stderr
+    seen: list[list[int]] = [[] for _ in begins]
+    _, *complaints = re.split(rf"alertname: {ALERT}, time: ([0-9hms]+),", text)
+    for time, complaint in zip(complaints[::2], complaints[1::2], strict=True):
+        for number in set(re.findall(r'instance="host(\d+)"', complaint)):
+            seen[int(number)].append(_seconds(time))
+    if not all(seen):
+        raise ValueError(f"promtool shows no alert:\n{text}")
+    return seen
+
+
+def _seconds(text: str) -> int:
+    return sum(int(number) * {"h": 3600, "m": 60, "s": 1}[unit] for number, unit in re.findall(r"(\d+)([hms])", text))
 
 
 def delay_table() -> str:
