@@ -217,7 +217,7 @@ def read_disks() -> Sample:
 class FullTime:
     """Adds up for how long a disk is full, by what the kernel says and not by what the exporter made of it."""
 
-    busy, queue = 0.8, 1.5  # as in roles.toml and probes/devices.py
+    busy, queue = 0.8, 1.5  # as in resources.toml and probes/devices.py
 
     def __init__(self, disk: str) -> None:
         self.seconds = 0.0

@@ -43,7 +43,8 @@ RESOURCE_BUSY_SECONDS = _counter(
 )
 RESOURCE_SATURATED_SECONDS = _counter(
     "pinchpoint_resource_saturated_seconds_total",
-    "Time covered by samples whose busy share was at or above the resource's threshold.",
+    "Time covered by samples in which the resource was full: its busy share was at or above its threshold, and, for a "
+    "disk, requests queued. Of disks and links a sample covers a short window.",
     "resource",
     "owner",
     "serves",

@@ -230,6 +230,12 @@ def test_other_versions(text: str, figures: dict[str, float]) -> None:
     assert main_figures(read(re.sub(" +", " ", header() + text + FINISHED))) == figures
 
 
+def test_a_row_with_another_number_of_columns_gives_nothing_rather_than_another_figure() -> None:
+    wider = re.sub(r"(\d\.\d{3})$", r"\1 9.999", RATES_4_1, flags=re.MULTILINE)
+    assert wider != RATES_4_1
+    assert main_figures(read(header() + wider + FINISHED)) == {}
+
+
 def test_what_did_not_run_is_no_phase() -> None:
     assert "file_stat" not in ended(read(header() + SUMMARY_3_3 + FINISHED))
 

@@ -21,7 +21,6 @@ from pinchpoint.metrics import EXPORTER
 from pinchpoint.model import Labels, Snapshot
 from pinchpoint.probes import PROBES
 from pinchpoint.probes.self_cost import SelfCost
-from pinchpoint.threads.roles import load_roles
 from pinchpoint.wire.sources import parse_exposition
 from register import read_by
 
@@ -543,13 +542,6 @@ def test_a_check_says_why_it_matters_and_what_to_read(name: str) -> None:
         assert (ROOT / entry.page(name)).exists()
     else:
         assert f"\n### {name}\n" in (ROOT / "docs" / "check.md").read_text()
-
-
-def test_thresholds_that_an_alert_has_too_are_those_of_the_roles_file() -> None:
-    alerts = load_roles().alerts
-    entries = [entry for entry in all_checks().values() if entry.alert]
-    assert entries
-    assert [entry.threshold for entry in entries] == [alerts[entry.alert] for entry in entries]
 
 
 def test_nothing_is_advised_that_helped_nobody() -> None:

@@ -52,7 +52,8 @@ ITEMS = re.compile(r"(\d{1,9}) tasks, (\d{1,18}) (files/directories|files|direct
 SUMMARY = re.compile(r"\bSUMMARY(?: (rate|time))?(?: \(in [\w/]+\))?: \(of (\d{1,9}) iterations\)")
 LABEL = r"((?:Directory|File|Tree) [a-z]+)(?: (\(stonewall\)))?(?:\s*+:)?\s++"
 FIGURE = r"(?:\d+(?:\.\d+)?|NA|-?nan|-?inf)"
-ROW = re.compile(rf"\b{LABEL}({FIGURE}(?:\s+{FIGURE}){{3,6}})\s*$")
+ROW = re.compile(rf"\b{LABEL}({FIGURE}(?:\s+{FIGURE}){{3}}(?:(?:\s+{FIGURE}){{3}})?)\s*$")
+"""Four figures, or three more before them with --showRankStatistics: of another row nobody knows which is which."""
 LIVE = re.compile(rf"\b{LABEL}(\d+\.\d+) sec,\s+(\d+\.\d+) ops/sec")
 ENTERING = re.compile(
     r"\bEntering (directory_test|file_test|create_remove_directory_tree|create_remove_items|mdtest_\w+)\b"

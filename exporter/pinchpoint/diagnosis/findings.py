@@ -13,6 +13,7 @@ import msgspec
 from pinchpoint.diagnosis.series import MAX_VALUE, label, series
 from pinchpoint.metrics import ALERT_THRESHOLD, HOST_FACT_INFO
 from pinchpoint.model import Snapshot
+from pinchpoint.threads.roles import load_roles
 
 __all__ = [
     "Check",
@@ -70,7 +71,7 @@ class Check(msgspec.Struct, forbid_unknown_fields=True):
     """The page in ``runbooks/`` that says more, without its ending; else docs/check.md does."""
     threshold: float | None = None
     alert: str = ""
-    """The alert whose threshold counts in place of `threshold`, where the exporter tells it."""
+    """The alert whose threshold it has: the one that an exporter tells, else that of roles.toml."""
     words: list[str] = []
     """Values that it looks for."""
     since: str = ""
@@ -136,7 +137,11 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 def all_checks() -> dict[str, Check]:
     """Return every check by its name, in the order in which findings are shown."""
     raw = resources.files("pinchpoint.diagnosis").joinpath("check.toml").read_bytes()
-    return msgspec.toml.decode(raw, type=_File).check
+    alerts = load_roles().alerts
+    return {
+        name: msgspec.structs.replace(check, threshold=alerts[check.alert]) if check.alert else check
+        for name, check in msgspec.toml.decode(raw, type=_File).check.items()
+    }
 
 
 def checked(name: str, outcome: Outcome, hosts: tuple[str, ...]) -> Finding | None:
@@ -171,7 +176,7 @@ def fact(snapshot: Snapshot, name: str) -> str:
 
 
 def alert_threshold(snapshot: Snapshot, check: Check) -> float:
-    """Return the threshold of a check: the one of its alert that is in force on that host, else the check's own."""
+    """Return the threshold of a check, for one with an alert that which is in force on that host."""
     for labels, value in series(snapshot, ALERT_THRESHOLD):
         if check.alert and label(labels, "alert") == check.alert:
             return value
