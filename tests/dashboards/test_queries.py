@@ -115,7 +115,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
             observer.wait_for("pinchpoint_mds_cache_bytes > pinchpoint_mds_cache_warn_bytes", 120)
             slow_down(cluster)
             with run(cluster, stack, folder, "first", 24) as first:
-                first.wait(90)
+                assert first.wait(patience(90)) == 0, (folder / "first.log").read_text()
             for sign in SIGNS_OF_THE_FIRST:
                 observer.wait_for(sign)
             limit_cache(cluster, 2 * CACHE)
@@ -181,14 +181,15 @@ def small_files(mount: Mount) -> list[str]:
 
 
 def run(cluster: Cluster, stack: Stack, folder: Path, name: str, seconds: int) -> subprocess.Popen[bytes]:
-    """Start `rados bench` under `pinchpoint run`."""
+    """Start `rados bench` under `pinchpoint run`, which says in NAME.log what is wrong."""
     command = [PINCHPOINT, "run", f"--name={name}", "--quiet", f"--path.runs={folder / 'runs'}"]
     command += [f"--target=127.0.0.1:{stack.ports['pinchpoint']}", f"--prometheus={stack.urls['prometheus']}", "--"]
     command += ["rados", "bench", "-p", "rbd", str(seconds), "write", "-b", "4096", "--no-cleanup"]
     environment = cluster.environment() | {"XDG_STATE_HOME": str(folder / "kept")}
-    return subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    with (folder / f"{name}.log").open("wb") as log:
+        return subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log
+        )
 
 
 @contextlib.contextmanager
