@@ -518,6 +518,19 @@ def test_a_page_has_its_headings_in_order_and_fits_a_screen_or_two(page: Path) -
 
 
 @each_page
+def test_a_default_that_a_page_names_is_the_threshold(page: Path) -> None:
+    known = load_roles()
+    meaning = " ".join(page.read_text().partition("## Meaning")[2].partition("## Impact")[0].split())
+    exprs = " ".join(rule.expr for rule in RULES if rule.alert == page.stem)
+    resources = [name for names in re.findall(r'resource=~?"([\w|]+)"', exprs) for name in names.split("|")]
+    thresholds = {known.thresholds[name] for name in resources if name in known.thresholds}
+    thresholds |= {known.alerts[page.stem]} if page.stem in known.alerts else set()
+
+    for number, percent in re.findall(r"(\d+(?:\.\d+)?)( %)?[^\d(]*\(default\)", meaning):
+        assert any(float(number) == pytest.approx(one * (100 if percent else 1)) for one in thresholds), number
+
+
+@each_page
 def test_a_page_has_a_query_and_a_command_to_paste_and_says_how_to_undo(page: Path) -> None:
     diagnosis = page.read_text().split("## Diagnosis")[1].split("## Mitigation")[0]
     mitigation = page.read_text().split("## Mitigation")[1].split("## Did not help")[0]
