@@ -212,8 +212,8 @@ def test_a_wrong_configuration_is_told_in_one_line(tmp_path: Path) -> None:
 
     result = once("--config.file", str(file))
 
-    assert result.exit_code == 1
-    assert result.output.startswith(f"Error: {file}: ")
+    assert result.exit_code == 2
+    assert result.output.startswith(f"pinchpoint: {file}: ")
     assert len(result.output.splitlines()) == 1
 
 

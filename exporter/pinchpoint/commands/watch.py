@@ -19,6 +19,7 @@ from pinchpoint.config import Config, ConfigError, load_config
 from pinchpoint.diagnosis.recent import MIN_WINDOW_SECONDS, Recent, RecentVerdicts
 from pinchpoint.diagnosis.usage import Usage
 from pinchpoint.judge.client import JudgeError, ask
+from pinchpoint.terminal.plain import fail
 from pinchpoint.terminal.screen import Bell, is_screen, show_live, show_plain, status_of
 from pinchpoint.terminal.view import Down, HostView, Picture
 from pinchpoint.wire.fetch import Fetcher
@@ -266,7 +267,7 @@ def command(
             ctx.exit(show_stacks(load_config(config_file), interval, once=once))
         sources = _sources(targets, prometheus, load_config(config_file))
     except ConfigError as error:
-        raise click.ClickException(str(error)) from error
+        fail(str(error), 2)
     bell = Bell()
     verdicts = RecentVerdicts()
     watched = [Watched(source, note, interval, bell) for source, note in sources]
