@@ -74,7 +74,9 @@ def test_the_answer_of_a_server_is_read() -> None:
     [
         (b"<html>", 200, "no answer of a Prometheus server"),
         (b'{"status":"error","error":"too many"}', 422, "too many"),
-        (b'{"status":"error"}', 503, "status 503"),
+        (b'{"status":"error"}', 503, "503 "),
+        (b"<html>", 401, "401 "),
+        (b'{"status":"error"}', 200, "an answer without data"),
         (b"\xff", 200, "no answer of a Prometheus server"),
         (body(({}, "x")), 200, "could not convert"),
     ],

@@ -94,7 +94,7 @@ def test_a_proxy_of_the_environment_is_not_asked(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (b"", "disconnected"),
+        (b"", "closed connection"),
         (b"garbage\r\n\r\n", "garbage"),
         (http(b"", "503 Service Unavailable"), "503 Service Unavailable"),
         (http(b"<html>"), "not an exposition of metrics"),
@@ -130,7 +130,7 @@ def test_a_target_that_is_down_is_an_error_that_names_it() -> None:
 def test_a_target_that_drips_its_answer_takes_no_longer_than_the_timeout() -> None:
     with answering(http(b"a 1\n" * 1000), pause=0.05, pieces=1000) as target:
         clock = Stopwatch()
-        with pytest.raises(SourceError, match="timed out while sending"):
+        with pytest.raises(SourceError, match="timed out"):
             TargetSource(target, timeout=0.3).snapshot()
 
     assert clock.tick() < 5

@@ -80,7 +80,6 @@ def command(
     if not targets and not files and not servers:
         fail("no hosts to ask: give --target, --targets-file or --prometheus; see pinchpoint judge --help", 2)
     logging.basicConfig(level=log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     service = Service([Target(target, target_url(target)) for target in targets], TargetFiles(files), servers, interval)
     try:
         server = serve(parse_address(listen), application(service))

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import io
+import socket
 import ssl
 import time
+from base64 import b64encode
 from collections.abc import Mapping
 from functools import cache
-
-import httpx
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any
+from urllib.parse import SplitResult, quote, unquote, urlencode, urljoin, urlsplit
 
 __all__ = ["FetchError", "Fetcher"]
 
 MAX_BODY_BYTES = 64 << 20
 """Longest answer that is read, in bytes (2,000 series are 0.3 MB)."""
+MAX_HEAD_BYTES = 1 << 20
+"""Longest head of an answer, and what http.client reads beyond a body."""
+MAX_REDIRECTS = 5
+TOO_LONG = f"answers with more than {MAX_BODY_BYTES >> 20} MiB"
+REDIRECTIONS = frozenset({301, 302, 303, 307, 308})
+UNRESERVED = "/:@!$&'()*+,;=~%?"
+"""What stands in a path or a query as it is (RFC 3986, section 3.3)."""
 
 
 class FetchError(Exception):
     """There is no answer; the message says why, and leaves it to others to say whose."""
+
+    def __init__(self, reason: str, body: bytes = b"") -> None:
+        super().__init__(reason)
+        self.body = body
+        """What came with the status of an error."""
 
 
 class Fetcher:
@@ -24,53 +40,150 @@ class Fetcher:
 
     Proxies of the environment are not asked: what is fetched stands in the cluster's own network, and they are for the
     world outside. No compression is asked for: bytes on the wire are cheaper than CPU of a host that is measured.
+
+    It is built on http.client, since a judge asks 100 hosts every second: a small document takes 0.4 ms of CPU, and 0.7
+    to 1.1 ms with the libraries that are built on it or beside it.
     """
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
-        self._client = httpx.Client(
-            timeout=timeout,
-            trust_env=False,
-            follow_redirects=True,
-            verify=_trusted(),
-            headers={"Accept-Encoding": "identity"},
-        )
+        self._connection: HTTPConnection | None = None
+        self._server = ("", "")
+        """Scheme and address that the connection is for."""
 
-    def get(self, url: str, parameters: Mapping[str, str] | None = None, *, any_status: bool = False) -> bytes:
-        """Return the body of an answer; with `any_status` also of one that is an error. Raises FetchError."""
-        deadline = time.monotonic() + self.timeout
-        body = bytearray()
+    def get(self, url: str, parameters: Mapping[str, str] | None = None) -> bytes:
+        """Return the body of an answer. Raises FetchError."""
+        if parameters:
+            url += f"{'&' if '?' in url else '?'}{urlencode(parameters)}"
         try:
-            with self._client.stream("GET", url, params=parameters) as answer:
-                if answer.is_error and not any_status:
-                    raise FetchError(f"{answer.status_code} {answer.reason_phrase}")
-                # The timeout is of one read, and a server may send a byte at a time.
-                for chunk in answer.iter_raw():
-                    body += chunk
-                    if time.monotonic() > deadline:
-                        raise FetchError("timed out while sending its response")
-                    if len(body) > MAX_BODY_BYTES:
-                        raise FetchError(f"answers with more than {MAX_BODY_BYTES >> 20} MiB")
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            for _ in range(MAX_REDIRECTS + 1):
+                answer = self._ask(urlsplit(url))
+                location = answer.getheader("Location")
+                body = answer.read(MAX_BODY_BYTES + 1)
+                if len(body) > MAX_BODY_BYTES:
+                    raise FetchError(TOO_LONG)
+                if answer.length:
+                    raise FetchError("its response ends early")
+                if answer.status not in REDIRECTIONS or location is None:
+                    break
+                url = urljoin(url, location)
+            else:
+                raise FetchError(f"redirects more than {MAX_REDIRECTS} times")
+            if answer.status >= 400:
+                raise FetchError(f"{answer.status} {answer.reason}", body)
+        except FetchError:
+            self.close()
+            raise
+        except HTTPException as error:
+            self.close()
+            raise FetchError(f"no answer in HTTP: {str(error) or type(error).__name__}") from error
+        except (OSError, ValueError) as error:
+            self.close()
             raise FetchError(_reason(error)) from error
-        return bytes(body)
+        return body
+
+    def _ask(self, url: SplitResult) -> HTTPResponse:
+        """Return the answer to one request, before its body is read. Raises OSError, ValueError, HTTPException."""
+        if self._server != (url.scheme, url.netloc):
+            self.close()
+        kept = self._connection is not None and self._connection.sock is not None
+        if self._connection is None:
+            self._connection, self._server = _connection(url, self.timeout), (url.scheme, url.netloc)
+        try:
+            return _request(self._connection, url, self.timeout)
+        except (ConnectionError, HTTPException):
+            if not kept:
+                raise
+            # The server has closed a connection that nobody used.
+            self._connection.close()
+            return _request(self._connection, url, self.timeout)
 
     def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection, self._server = None, ("", "")
+
+
+class _Answer(HTTPResponse):
+    """An answer that is read until a moment: a server that sends a byte at a time is not waited for any longer.
+
+    Its bytes are counted too, since http.client reads a chunk of a negative length to its end (Python 3.11,
+    HTTPResponse._read_next_chunk_size).
+    """
+
+    def __init__(self, connected: socket.socket, *arguments: Any, **named: Any) -> None:
+        super().__init__(connected, *arguments, **named)
+        end = time.monotonic() + (connected.gettimeout() or 0)
+        self.fp = io.BufferedReader(_Reader(connected, self.fp.detach(), end))
+
+
+class _Reader(io.RawIOBase):
+    def __init__(self, connected: socket.socket, raw: io.RawIOBase, end: float) -> None:
+        self._socket = connected
+        self._raw = raw
+        self._end = end
+        self._left = MAX_HEAD_BYTES + MAX_BODY_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if (left := self._end - time.monotonic()) <= 0:
+            raise TimeoutError("timed out")
+        self._socket.settimeout(left)
+        read = self._raw.readinto(buffer)
+        self._left -= read or 0
+        if self._left < 0:
+            raise FetchError(TOO_LONG)
+        return read
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _connection(url: SplitResult, timeout: float) -> HTTPConnection:
+    """Return what will connect to a server. Raises ValueError."""
+    if not url.hostname:
+        raise ValueError("no address of a server")
+    match url.scheme:
+        case "http":
+            connection = HTTPConnection(url.hostname, url.port, timeout=timeout)
+        case "https":
+            connection = HTTPSConnection(url.hostname, url.port, timeout=timeout, context=_trusted())
+        case other:
+            raise ValueError(f"{other or 'an address'} without http:// or https://")
+    connection.response_class = _Answer
+    return connection
+
+
+def _request(connection: HTTPConnection, url: SplitResult, timeout: float) -> HTTPResponse:
+    """Ask, and return the answer, before its body is read. Raises OSError, ValueError, HTTPException."""
+    if connection.sock is not None:
+        connection.sock.settimeout(timeout)
+    path = quote(url.path or "/", UNRESERVED)
+    query = f"?{quote(url.query, UNRESERVED)}" if url.query else ""
+    connection.request("GET", path + query, headers=_headers(url))
+    return connection.getresponse()
+
+
+def _headers(url: SplitResult) -> dict[str, str]:
+    """Return who asks, as the URL has it (RFC 7617)."""
+    if url.username is None:
+        return {}
+    user = f"{unquote(url.username)}:{unquote(url.password or '')}"
+    return {"Authorization": f"Basic {b64encode(user.encode()).decode()}"}
 
 
 def _reason(error: Exception) -> str:
-    """Return what the system says, which stands below what the libraries make of it."""
-    below: BaseException | None = error
-    while below is not None:
-        if isinstance(below, OSError) and below.strerror and not isinstance(below, ssl.SSLError):
-            return below.strerror
-        below = below.__cause__ or below.__context__
+    """Return what the system says, where it does."""
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, ssl.SSLError):
+        return error.strerror
     return str(error) or type(error).__name__
 
 
 @cache
 def _trusted() -> ssl.SSLContext:
-    """Return the certificates that are trusted: reading them takes 20 ms."""
-    return httpx.create_ssl_context(trust_env=False)
+    """Return the certificates that this host trusts: reading them takes 20 ms."""
+    return ssl.create_default_context()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import msgspec
 
 from pinchpoint.typedjson import decoder
 from pinchpoint.wire.fetch import Fetcher, FetchError
 
-__all__ = ["FiredAlert", "PrometheusError", "RawSeries", "fired_alerts", "raw_series"]
+__all__ = ["Answer", "FiredAlert", "PrometheusError", "RawSeries", "ask", "fired_alerts", "raw_series"]
 
+Series = TypeVar("Series")
 ALERT_LINGER_SECONDS = 15.0
 """Seconds for which an alert may go on after its cause has ended: the window that the rules look at."""
 REFIRE_GAP_SECONDS = 10.0
@@ -53,18 +57,47 @@ class RawSeries(msgspec.Struct):
         return LABELS.decode(self.metric)
 
 
-class _Data(msgspec.Struct):
-    result: list[RawSeries]
+class Data(msgspec.Struct, Generic[Series]):
+    """What was found."""
+
+    result: list[Series]
 
 
-class _Answer(msgspec.Struct):
+class Answer(msgspec.Struct, Generic[Series]):
+    """An answer to a query."""
+
     status: str
-    data: _Data | None = None
+    data: Data[Series] | None = None
     error: str = ""
 
 
-DECODER = decoder(_Answer)
+DECODER = decoder(Answer[RawSeries])
 LABELS = decoder(dict[str, str])
+
+
+def ask(
+    fetcher: Fetcher, url: str, parameters: Mapping[str, str], decoder: msgspec.json.Decoder[Answer[Series]]
+) -> list[Series]:
+    """Return what the server at `url` finds for an instant query. Raises PrometheusError."""
+    try:
+        answer = decoder.decode(fetcher.get(f"{url.rstrip('/')}/api/v1/query", parameters))
+    except FetchError as error:
+        raise PrometheusError(f"{url}: {_refusal(error.body) or error}") from error
+    except RecursionError as error:
+        raise PrometheusError(f"{url}: {error}") from error
+    except ValueError as error:  # not UTF-8, not JSON, no such answer
+        raise PrometheusError(f"{url}: no answer of a Prometheus server: {error}") from error
+    if answer.data is None:
+        raise PrometheusError(f"{url}: {answer.error or 'an answer without data'}")
+    return answer.data.result
+
+
+def _refusal(body: bytes) -> str:
+    """Return why the server refuses a query, which it says with the status of an error."""
+    try:
+        return DECODER.decode(body).error
+    except (ValueError, RecursionError):
+        return ""
 
 
 def raw_series(fetcher: Fetcher, url: str, selector: str, seconds: float, end: float | None = None) -> list[RawSeries]:
@@ -77,25 +110,13 @@ def raw_series(fetcher: Fetcher, url: str, selector: str, seconds: float, end: f
     parameters = {"query": f"{selector}[{max(1, round(seconds * 1000))}ms]"}
     if end is not None:
         parameters["time"] = f"{end:.3f}"
-    try:
-        body = fetcher.get(f"{url.rstrip('/')}/api/v1/query", parameters, any_status=True)
-        answer = DECODER.decode(body)
-    except (FetchError, RecursionError) as error:
-        raise PrometheusError(f"{url}: {error}") from error
-    except ValueError as error:  # not UTF-8, not JSON, no such answer
-        raise PrometheusError(f"{url}: no answer of a Prometheus server: {error}") from error
-    if answer.data is None:
-        raise PrometheusError(f"{url}: {answer.error or 'an answer without data'}")
-    return answer.data.result
+    return ask(fetcher, url, parameters, DECODER)
 
 
 def fired_alerts(url: str, run: str, start: float, end: float, timeout: float = 5.0) -> list[FiredAlert]:
     """Return the alerts that fired between two Unix times, without those of other runs. Raises PrometheusError."""
-    fetcher = Fetcher(timeout)
-    try:
+    with closing(Fetcher(timeout)) as fetcher:
         found = raw_series(fetcher, url, 'ALERTS{alertstate="firing"}', end - start, end)
-    finally:
-        fetcher.close()
     try:
         named = [(series.labels(), series.values) for series in found]
     except ValueError as error:

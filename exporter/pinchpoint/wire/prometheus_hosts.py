@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import closing
 from typing import NamedTuple
 
-import httpx
 import msgspec
 
 from pinchpoint.metrics import EXPORTER
 from pinchpoint.model import Labels, Snapshot, Snapshots
 from pinchpoint.typedjson import decoder
-from pinchpoint.wire.prometheus import PrometheusError
+from pinchpoint.wire.fetch import Fetcher
+from pinchpoint.wire.prometheus import Answer, PrometheusError, ask
 
 __all__ = ["Known", "Sample", "ask_known", "known"]
 
@@ -47,29 +48,20 @@ class _Series(msgspec.Struct):
     value: tuple[float, str]
 
 
-class _Data(msgspec.Struct):
-    result: list[_Series]
-
-
-class _Answer(msgspec.Struct):
-    status: str
-    data: _Data | None = None
-    error: str = ""
-
-
-DECODER = decoder(_Answer)
+DECODER = decoder(Answer[_Series])
 
 
 def ask_known(url: str, names: Collection[str], timeout: float = 5.0) -> Known:
     """Return what the server at `url` knows of these metrics. Raises PrometheusError."""
     wanted = sorted({*names, "up"})
     samples: list[Sample] = []
-    while wanted:
-        some = wanted[:1]
-        while len(some) < len(wanted) and len("|".join(wanted[: len(some) + 1])) < MAX_QUERY_CHARACTERS:
-            some = wanted[: len(some) + 1]
-        wanted = wanted[len(some) :]
-        samples += _instant(url, f'{{__name__=~"{"|".join(some)}"}}', timeout)
+    with closing(Fetcher(timeout)) as fetcher:
+        while wanted:
+            some = wanted[:1]
+            while len(some) < len(wanted) and len("|".join(wanted[: len(some) + 1])) < MAX_QUERY_CHARACTERS:
+                some = wanted[: len(some) + 1]
+            wanted = wanted[len(some) :]
+            samples += _instant(fetcher, url, f'{{__name__=~"{"|".join(some)}"}}')
     return known(samples)
 
 
@@ -101,20 +93,9 @@ def known(samples: Iterable[Sample]) -> Known:
     return Known(found, tuple(down), Snapshot(time, cluster) if cluster else None)
 
 
-def _instant(url: str, query: str, timeout: float) -> list[Sample]:
+def _instant(fetcher: Fetcher, url: str, query: str) -> list[Sample]:
+    found = ask(fetcher, url, {"query": query}, DECODER)
     try:
-        response = httpx.get(
-            f"{url.rstrip('/')}/api/v1/query", params={"query": query}, timeout=timeout, trust_env=False
-        )
-        answer = DECODER.decode(response.content)
-        if answer.data is None:
-            raise PrometheusError(f"{url}: {answer.error or f'status {response.status_code}'}")
-        return [Sample(series.metric, series.value[0], float(series.value[1])) for series in answer.data.result]
-    except (httpx.HTTPError, httpx.InvalidURL, msgspec.DecodeError, UnicodeError, ValueError) as error:
-        raise PrometheusError(f"{url}: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, (msgspec.DecodeError, UnicodeError)):
-        return "no answer of a Prometheus server"
-    return str(error) or type(error).__name__
+        return [Sample(series.metric, series.value[0], float(series.value[1])) for series in found]
+    except ValueError as error:
+        raise PrometheusError(f"{url}: a value that is no number: {error}") from error
