@@ -105,6 +105,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     with Stack(folder / "stack", stack_ports(), runs=folder / "runs") as stack:
         observer = Observer(stack)
         with contextlib.ExitStack() as running:
+            observer.wait_for("pinchpoint_build_info")
+            if others := observer.query("pinchpoint_phase_active == 1"):
+                pytest.fail(f"alerts name a run only where it is the only one, and there are others: {others}")
             hosts = [running.enter_context(simulated_host(folder / one, one)) for one in ("powersave", "performance")]
             name(stack.state / "targets" / "pinchpoint.yml", [*hosts, f"127.0.0.1:{free_port()}"])
             cluster = running.enter_context(Cluster(osds=2, mdss=2, max_mds=2, store="bluestore"))

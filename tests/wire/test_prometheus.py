@@ -50,7 +50,7 @@ def test_an_alert_about_another_run_is_none_of_this_one(label: dict[str, str], c
     ("body", "status", "reason"),
     [
         (b'{"status":"error","error":"query timed out"}', 503, "query timed out"),
-        (b"<html>a proxy's page</html>", 502, "malformed"),
+        (b"<html>a proxy's page</html>", 502, "502 Bad Gateway"),
         (b'{"status":"success","data":{"result":[{"metric":{},"values":[["x","1"]]}]}}', 200, "Expected"),
         (b"\xff\xfe", 200, "malformed"),
     ],

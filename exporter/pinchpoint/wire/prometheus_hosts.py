@@ -98,4 +98,4 @@ def _instant(fetcher: Fetcher, url: str, query: str) -> list[Sample]:
     try:
         return [Sample(series.metric, series.value[0], float(series.value[1])) for series in found]
     except ValueError as error:
-        raise PrometheusError(f"{url}: a value that is no number: {error}") from error
+        raise PrometheusError(f"{url}: not a number: {error}") from error
