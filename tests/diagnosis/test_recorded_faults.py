@@ -7,10 +7,13 @@ what is true of it.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pinchpoint.diagnosis.inputs import INPUTS
 from pinchpoint.diagnosis.verdict import Kind, Verdict, verdict
 from pinchpoint.wire.recording import read_recording
 from truth import Truth
@@ -19,11 +22,18 @@ FAULTS = Path(__file__).parents[1] / "fixtures" / "faults"
 NAMES = sorted(path.stem for path in FAULTS.glob("*.json"))
 
 
-def recorded(name: str) -> tuple[Truth, Verdict]:
+def recorded(name: str, metrics: Callable[[str], bool] = lambda name: True) -> tuple[Truth, Verdict]:
+    """Return what is true of a fault, and the verdict on it by these metrics."""
     facts = json.loads((FAULTS / f"{name}.json").read_bytes())
     run = facts.pop("run")
     facts["kind"] = [Kind(kind) for kind in facts["kind"]]
-    before, after = read_recording(FAULTS / f"{name}.om.gz")
+    before, after = (
+        {
+            host: replace(snapshot, values={name: series for name, series in snapshot.values.items() if metrics(name)})
+            for host, snapshot in moment.items()
+        }
+        for moment in read_recording(FAULTS / f"{name}.om.gz")
+    )
     return Truth(**facts), verdict(before, after, run=run)
 
 
@@ -32,6 +42,11 @@ def test_the_verdict_on_a_recorded_fault_is_right(name: str) -> None:
     truth, found = recorded(name)
 
     assert truth.fits(found), f"{found.kind} ({found.words}), true is {truth.words()}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_metrics_that_a_verdict_depends_on_are_enough_for_it(name: str) -> None:
+    assert recorded(name, INPUTS.__contains__)[1] == recorded(name)[1]
 
 
 def test_every_kind_of_verdict_that_a_fault_can_have_is_recorded() -> None:

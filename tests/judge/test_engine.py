@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from diagnosis.history import START, MadeHost
 from judge.watched import NAMES, watched
+from pinchpoint.diagnosis.inputs import INPUTS
 from pinchpoint.judge.engine import KEEP_ENDED_SECONDS, Engine
 from pinchpoint.model import Snapshot
 from report.made import CLIENT, GAP, MDS, PHASES, made_record
@@ -26,6 +29,21 @@ def test_every_phase_is_judged_over_all_of_it_when_it_has_ended() -> None:
     marks = {mark.name: mark for mark in made_record().marker.phases}
     for one in found.phases:
         assert (one.start, one.end) == (marks[one.phase].start, marks[one.phase].end)
+
+
+def of_inputs(snapshot: Snapshot) -> Snapshot:
+    return replace(snapshot, values={name: series for name, series in snapshot.values.items() if name in INPUTS})
+
+
+def test_the_metrics_that_a_verdict_depends_on_are_enough_for_all_that_is_said() -> None:
+    whole, part = engine(), engine()
+    for moment in watched():
+        whole.take(moment)
+        part.take({host: of_inputs(snapshot) for host, snapshot in moment.items()})
+        assert part.step(moment[CLIENT].time) == whole.step(moment[CLIENT].time)
+
+    assert list(part.phases) == list(whole.phases)
+    assert part.facts == whole.facts
 
 
 def test_what_limits_a_run_now_has_its_phase_and_since_when() -> None:

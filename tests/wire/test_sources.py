@@ -130,7 +130,7 @@ def test_a_target_that_is_down_is_an_error_that_names_it() -> None:
 def test_a_target_that_drips_its_answer_takes_no_longer_than_the_timeout() -> None:
     with answering(http(b"a 1\n" * 1000), pause=0.05, pieces=1000) as target:
         clock = Stopwatch()
-        with pytest.raises(SourceError, match="timed out"):
+        with pytest.raises(SourceError, match="timed out while sending its response"):
             TargetSource(target, timeout=0.3).snapshot()
 
     assert clock.tick() < 5
@@ -328,6 +328,7 @@ class Server:
         (query,) = question["query"]
         last = float(question.get("time", ["1000"])[0])
         selector, _, seconds = query.removesuffix("ms]").rpartition("[")
+        (named,) = re.findall(r'__name__=~?"(.*?)"', selector)
         pattern = re.search(r'instance=~"(.*)"}', selector)
         if pattern:
             fits = re.compile(json.loads(f'"{pattern[1]}"'))
@@ -336,8 +337,8 @@ class Server:
         for host, scrapes in self.scrapes.items():
             for at, values in scrapes:
                 for name, value in values.items():
-                    named = fits.fullmatch(host) if pattern else name == "pinchpoint_sampler_priority_info"
-                    if named and last - float(seconds) / 1000 <= at <= last:
+                    fits_both = (not pattern or fits.fullmatch(host)) and re.fullmatch(named, name)
+                    if fits_both and last - float(seconds) / 1000 <= at <= last:
                         result.setdefault((host, name), []).append((at, value))
         found = [
             {"metric": {"__name__": name, "instance": host}, "values": values}
@@ -369,6 +370,15 @@ def test_a_prometheus_server_is_asked_once_for_each_scrape(server: tuple[Server,
     source.snapshots()
 
     assert prometheus.asked == [["a:1", "b:1"], ["b:1"]]
+
+
+def test_a_server_is_asked_for_the_metrics_that_are_wanted_and_for_the_clock_of_each_host() -> None:
+    prometheus = Server()
+    prometheus.scrape("a:1", 990.0, pinchpoint_x_total="1", pinchpoint_x_total_more="2", pinchpoint_y="3")
+    with serving(prometheus.answer) as address:
+        found = PrometheusSource(f"http://{address}", names=["pinchpoint_x_total"]).snapshots()
+
+    assert found["a:1"].values.keys() == {"pinchpoint_x_total", "pinchpoint_sampler_priority_info"}
 
 
 def test_a_host_that_is_scraped_rarely_is_lost_after_some_scrapes(server: tuple[Server, PrometheusSource]) -> None:

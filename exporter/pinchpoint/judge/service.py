@@ -14,6 +14,7 @@ from typing import Any
 
 from pinchpoint import __version__
 from pinchpoint.diagnosis.facts import Facts
+from pinchpoint.diagnosis.inputs import INPUTS
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.judge.client import ANSWER_SCHEMA
 from pinchpoint.judge.engine import Engine, PhaseVerdict
@@ -210,7 +211,7 @@ class Service:
             found[f"{target.host} {target.url}"] = partial(TargetSource, target.url, name=target.host)
         for url in self._servers:
             direct = {target.host for target in self._targets}
-            found[url] = partial(PrometheusSource, url, direct.__contains__, 10.0)
+            found[url] = partial(PrometheusSource, url, direct.__contains__, 10.0, names=INPUTS)
         return found
 
     def points(self) -> Iterator[Point]:

@@ -123,18 +123,21 @@ class _Reader(io.RawIOBase):
         self._socket = connected
         self._raw = raw
         self._end = end
-        self._left = MAX_HEAD_BYTES + MAX_BODY_BYTES
+        self._read = 0
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int | None:
-        if (left := self._end - time.monotonic()) <= 0:
-            raise TimeoutError("timed out")
-        self._socket.settimeout(left)
-        read = self._raw.readinto(buffer)
-        self._left -= read or 0
-        if self._left < 0:
+    def readinto(self, buffer: Any) -> int:
+        try:
+            if (left := self._end - time.monotonic()) <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left)
+            read = self._raw.readinto(buffer) or 0
+        except TimeoutError as error:
+            raise TimeoutError(f"timed out{' while sending its response' if self._read else ''}") from error
+        self._read += read
+        if self._read > MAX_HEAD_BYTES + MAX_BODY_BYTES:
             raise FetchError(TOO_LONG)
         return read
 

@@ -10,7 +10,7 @@ import re
 import socket
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from ipaddress import ip_address
@@ -164,8 +164,8 @@ def parse_exposition(text: str, now: float, heads: dict[str, tuple[str, Labels]]
 class PrometheusSource:
     """The hosts that a Prometheus server scrapes, each under its label ``instance``, with the times of its samples.
 
-    `leave_out` tells which of them are none of this source's: known by another one. Each sample is asked for once: when
-    a host's `CLOCK` says that the server has scraped it again.
+    `leave_out` says which of them another source knows. Of `names` only these metrics are asked for; none means all.
+    Each sample is asked for once: when a host's `CLOCK` says that the server has scraped it again.
     """
 
     def __init__(
@@ -174,8 +174,11 @@ class PrometheusSource:
         leave_out: Callable[[str], bool] = lambda instance: False,
         timeout: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
+        names: Collection[str] = (),
     ) -> None:
         self.name = url
+        wanted = "|".join(sorted(name.removeprefix(OWN) for name in {*names, CLOCK})) if names else ".+"
+        self._wanted = f'__name__=~"{OWN}({wanted})"'
         self._clock = clock
         self._intervals: dict[str, float] = {}
         """Seconds between the scrapes of each host."""
@@ -247,7 +250,7 @@ class PrometheusSource:
         """Return what hosts said when they were scraped at these Unix times, or since. Raises PrometheusError."""
         newest: dict[str, float] = {}
         instances = json.dumps("|".join(SPECIAL.sub(r"\\\g<0>", host) for host in hosts), ensure_ascii=False)
-        selector = f'{{__name__=~"{OWN}.+",{INSTANCE}=~{instances}}}'
+        selector = f"{{{self._wanted},{INSTANCE}=~{instances}}}"
         found: dict[str, dict[str, dict[Labels, float]]] = {}
         for (host, name, labels), samples in self._ask(selector, max(times) - min(times) + MILLISECOND, max(times)):
             at, text = samples[-1]

@@ -1,0 +1,14 @@
+"""Which metrics of a host a verdict depends on: a judge asks a Prometheus server for no others."""
+
+from __future__ import annotations
+
+from pinchpoint.diagnosis import facts, innocent, latency, progress, recent, usage, window
+from pinchpoint.model import Metric
+
+__all__ = ["INPUTS"]
+
+READERS = (facts, innocent, latency, progress, recent, usage, window)
+"""The modules that read snapshots; a metric that one of them reads stands in its imports."""
+
+INPUTS = frozenset(one.name for module in READERS for one in vars(module).values() if isinstance(one, Metric))
+"""Names of the metrics."""
