@@ -110,7 +110,7 @@ def raw_series(fetcher: Fetcher, url: str, selector: str, seconds: float, end: f
     parameters = {"query": f"{selector}[{max(1, round(seconds * 1000))}ms]"}
     if end is not None:
         parameters["time"] = f"{end:.3f}"
-    return ask(fetcher, url, parameters, DECODER)
+    return [series for series in ask(fetcher, url, parameters, DECODER) if series.values]
 
 
 def fired_alerts(url: str, run: str, start: float, end: float, timeout: float = 5.0) -> list[FiredAlert]:

@@ -9,6 +9,7 @@ import json
 import re
 import socket
 import statistics
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -226,7 +227,7 @@ class PrometheusSource:
         if self._counted is None or self._clock() - self._counted >= COUNT_INTERVAL_SECONDS:
             self._count()
         scraped: dict[str, float] = {}
-        for (host, _, _), samples in self._ask(CLOCKS, self._recent):
+        for host, samples in self._clocks(self._recent):
             if not self._leave_out(host):
                 at, _ = samples[-1]
                 scraped[host] = max(at, scraped.get(host, at))
@@ -252,15 +253,20 @@ class PrometheusSource:
         instances = json.dumps("|".join(SPECIAL.sub(r"\\\g<0>", host) for host in hosts), ensure_ascii=False)
         selector = f"{{{self._wanted},{INSTANCE}=~{instances}}}"
         found: dict[str, dict[str, dict[Labels, float]]] = {}
-        for (host, name, labels), samples in self._ask(selector, max(times) - min(times) + MILLISECOND, max(times)):
-            at, text = samples[-1]
-            # All series of one scrape have one time: an older one has ended since.
-            if (known := newest.get(host)) is None or at > known:
+        seconds = max(times) - min(times) + MILLISECOND
+        for series in raw_series(self._fetcher, self.name, selector, seconds, max(times)):
+            host, name, labels = self._heads.get(bytes(series.metric)) or self._head(series)
+            at, text = series.values[-1]
+            if (known := newest.get(host)) != at:
+                # All series of one scrape have one time: an older one has ended since.
+                if known is not None and at < known:
+                    continue
                 newest[host], found[host] = at, {}
-            elif at < known:
-                continue
+            values = found[host]
+            if name not in values:
+                values[name] = {}
             try:
-                found[host].setdefault(name, {})[labels] = float(text)
+                values[name][labels] = float(text)
             except ValueError as error:
                 raise PrometheusError(f"{self.name}: {name} has the value {text!r}") from error
         return {
@@ -270,7 +276,7 @@ class PrometheusSource:
     def _count(self) -> None:
         """Look how rarely each host is scraped. Raises PrometheusError."""
         intervals = {}
-        for (host, _, _), samples in self._ask(CLOCKS, COUNTED_SECONDS):
+        for host, samples in self._clocks(COUNTED_SECONDS):
             if len(samples) > 1:
                 gaps = [later - earlier for (earlier, _), (later, _) in pairwise(samples)]
                 intervals[host] = min(COUNTED_SECONDS, statistics.median(gaps))
@@ -290,23 +296,17 @@ class PrometheusSource:
         """The longest interval between scrapes, in seconds."""
         return max(self._intervals.values(), default=0.0)
 
-    def _ask(
-        self, selector: str, seconds: float, end: float | None = None
-    ) -> Iterator[tuple[tuple[str, str, Labels], list[tuple[float, str]]]]:
-        """Yield the series of a selector, each with the times and values of its samples. Raises PrometheusError."""
-        for series in raw_series(self._fetcher, self.name, selector, seconds, end):
-            if series.values:
-                written = bytes(series.metric)
-                if (head := self._heads.get(written)) is None:
-                    if len(self._heads) >= self._most:
-                        self._heads.clear()
-                    head = self._heads[written] = self._head(series)
-                yield head, series.values
+    def _clocks(self, seconds: float) -> Iterator[tuple[str, list[tuple[float, str]]]]:
+        """Yield the samples of each host's clock, from the last seconds. Raises PrometheusError."""
+        for series in raw_series(self._fetcher, self.name, CLOCKS, seconds):
+            host, _, _ = self._heads.get(bytes(series.metric)) or self._head(series)
+            yield host, series.values
 
     def _head(self, series: RawSeries) -> tuple[str, str, Labels]:
-        """Return the host of a series, its name, and the labels that the exporter gave. Raises PrometheusError.
+        """Return the host of a series, its name, and the labels that the exporter gave; from now on it is remembered.
 
-        Prometheus adds some, and renames what they clash with: see ``honor_labels`` in its configuration.
+        Prometheus adds labels, and renames those that they clash with: see ``honor_labels`` in its configuration.
+        Raises PrometheusError.
         """
         try:
             labels = series.labels()
@@ -316,7 +316,12 @@ class PrometheusSource:
         if (own := self._names.get(name)) is None:
             own = tuple(label for label in labels if label not in ("__name__", INSTANCE, "job"))
         given = ((label, labels.get(f"exported_{label}", labels.get(label))) for label in own)
-        return labels.get(INSTANCE, ""), name, tuple(sorted((one, value) for one, value in given if value is not None))
+        kept = tuple(sorted((label, value) for label, value in given if value is not None))
+        if len(self._heads) >= self._most:
+            self._heads.clear()
+        # Interned, two of a name are one object, which is found faster.
+        head = self._heads[bytes(series.metric)] = sys.intern(labels.get(INSTANCE, "")), sys.intern(name), kept
+        return head
 
     def close(self) -> None:
         """Close the connection."""
