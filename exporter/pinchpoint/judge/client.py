@@ -22,19 +22,10 @@ class JudgeError(Exception):
     """There is no answer of a judge; the message says why."""
 
 
-class _Limit(msgspec.Struct):
-    resource: str
-    owner: str
-    host: str
-    serves: tuple[str, ...]
-    busy: float
-    runqueue: float
-    blocked: float
-    saturated: float
-    threshold: float
-    full: bool
-    blame: float
+class _Limit(Limit, frozen=True, kw_only=True):
     named: bool
+    reach: float = 0.0
+    """An answer has none."""
 
 
 class _Said(msgspec.Struct):
@@ -103,9 +94,8 @@ def _verdict(run: _JudgedRun) -> Verdict:
 
 
 def _limit(found: _Limit) -> Limit:
-    values = _fields(found)
-    del values["named"]
-    return Limit(**values, reach=found.blame)
+    values = {name: getattr(found, name) for name in Limit.__struct_fields__}
+    return Limit(**values | {"reach": found.blame})
 
 
 def _fields(struct: msgspec.Struct) -> dict[str, Any]:
