@@ -33,8 +33,7 @@ MAX_IO500_PHASES = 256
 MAX_REASON_CHARACTERS = 300
 """Longest reason of a failure, in characters."""
 MIN_PHASE_SECONDS = 0.001
-"""A phase shorter than this, in seconds, did not run: times are printed with three decimals, as 0.000 with ``run
-= FALSE``."""
+"""A phase shorter than this, in seconds, did not run: times have three decimals, 0.000 with ``run = FALSE``."""
 CUT_OFF = "the output ends before the score"
 UNITS = {
     "gib/s": ("bytes_per_second", 1 << 30),

@@ -1,8 +1,8 @@
 """iperf3: a client's transfer is its only phase, ``send``, ``receive`` or ``bidirectional``.
 
 On a pipe everything is printed at the end, unless ``--forceflush`` or ``--json-stream`` is given. A client prints
-``iperf Done.`` after its result. Errors are on standard error; in JSON it is under ``error``, and then iperf3 may exit
-with 0 (3.12).
+``iperf Done.`` after its result. Errors are on standard error; in JSON they are under ``error``, and then iperf3 may
+exit with 0 (3.12).
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ MIN_IDLE_SHARE = 0.7
 MAX_IDLE_BLAME = 0.2
 """... unless something that is full has this much blame."""
 MAJORITY_SHARE = 0.5
-"""If more than this share of time is unobservable, or in kernel locks and unknown stacks, the verdict says so."""
+"""If more than this share is unobservable, or in kernel locks and unknown stacks, the verdict is BLIND or UNKNOWN."""
 MIN_HIDDEN_SHARE = 0.1
 """Share of the time that waits for daemons from which it matters that their links are not seen."""
 BORDER_MARGIN_SHARE = 0.05

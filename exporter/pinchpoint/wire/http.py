@@ -80,8 +80,7 @@ class Server(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
     request_queue_size = 128
-    """Connections that may wait to be accepted; with the default of 5, a sixth simultaneous one waits a second or
-    more."""
+    """Connections that may wait to be accepted; with the default of 5, a sixth at a time waits a second or more."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log a connection that broke: a scraper that gives up is not an error here."""
