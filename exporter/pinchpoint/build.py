@@ -1,4 +1,4 @@
-"""Puts the parts together: from a configuration to a sampler that runs."""
+"""Puts the parts together: from a configuration to a running sampler."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Host", "HostSampler", "LocalSource", "benchmark_kinds", "build_host"
 
 
 class HostSampler(Sampler):
-    """The sampler of one host: its probes' points, and the thresholds that they are judged by."""
+    """The sampler of one host: its probes' points, and the thresholds they are judged by."""
 
     host: Host
 
@@ -59,7 +59,7 @@ class LocalSource:
 
 
 def benchmark_kinds(config: Config) -> tuple[type[Benchmark], ...]:
-    """Return the benchmarks that are looked for: the user's own, and all that Pinchpoint knows. Raises ConfigError."""
+    """Return the benchmarks to detect: the user's own, and all that Pinchpoint knows. Raises ConfigError."""
     own = [
         pattern(own.name, own.processes, phase_pattern(own.phase_pattern, f"benchmark {own.name!r}: phase-pattern"))
         for own in config.benchmark
@@ -74,8 +74,8 @@ def build_host(config: Config) -> Host:
     runs = RunDirectory(Path(config.path.runs) if config.path.runs else default_run_directory(), procfs)
 
     def adopted() -> frozenset[int]:
-        # Every probe waits while processes are scanned, the fastest too, and the directory may be on a file system that
-        # hangs, or is under test: only the probe that reads it anyway may wait for it.
+        # Every probe waits while processes are scanned, even the fastest, and the directory may be on a file system
+        # that hangs or is under test: only the probe that reads it anyway may wait for it.
         return (
             runs.commands if config.probe.get(benchmark.BenchmarkProbe.name, True) else runs.command_pids(time.time())
         )

@@ -29,7 +29,7 @@ COMMANDS = {
     "metrics": "List every metric that the exporter can serve.",
 }
 MODULES = {"import": "import_"}
-"""Modules that can't have the name of their command."""
+"""Modules that cannot be named after their command."""
 
 
 class _Commands(click.Group):
@@ -50,4 +50,4 @@ class _Commands(click.Group):
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="pinchpoint")
 def main() -> None:
-    """Pinchpoint says, live, what limits a storage benchmark run and what to do about it."""
+    """Pinchpoint shows, live, what limits a storage benchmark run and what to do about it."""

@@ -33,18 +33,18 @@ class Web(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
 
 
 class OwnBenchmark(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
-    """A benchmark that Pinchpoint doesn't know, and how its output names its phases."""
+    """A benchmark unknown to Pinchpoint, and how its output names its phases."""
 
     name: str
     """The ``benchmark`` label."""
     processes: list[str]
     """Names of the processes that may be its leader."""
     phase_pattern: str
-    """A regular expression: a line that it finds begins a phase, which group ``phase`` or the first group names."""
+    """A regular expression: a matching line begins a phase, named by group ``phase`` or the first group."""
 
 
 class Config(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
-    """Everything that can be configured. Flags on the command line come before it."""
+    """Everything that can be configured. Command-line flags take precedence."""
 
     sample_interval: float = 0.1
     roles_file: str | None = None
@@ -57,7 +57,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     path: Paths = msgspec.field(default_factory=Paths)
     web: Web = msgspec.field(default_factory=Web)
     probe: dict[str, bool] = {}
-    """Which probes run; those that are not named do."""
+    """Which probes run; those not named do."""
     benchmark: list[OwnBenchmark] = []
 
 
@@ -83,7 +83,7 @@ def phase_pattern(text: str, origin: str) -> re.Pattern[str]:
 
 
 def check_config(config: Config, origin: str) -> None:
-    """Check what types can't say. Raises ConfigError."""
+    """Check what types can't express. Raises ConfigError."""
     from pinchpoint.bpf import choice as tasksources
     from pinchpoint.probes import PROBES, kworkers
     from pinchpoint.wire.http import AddressError, parse_address

@@ -1,4 +1,4 @@
-"""Every metric that the exporter and the judge export: the one place of its name, help text, kind and labels.
+"""Every metric that the exporter and the judge export: the single definition of its name, help text, kind and labels.
 
 Code that makes or reads a series imports the constant, so a name appears only here.
 """
@@ -10,7 +10,7 @@ from pinchpoint.model import Metric, MetricKind
 __all__ = ["EXPORTER", "JUDGE", "KEEP_ENDED_SECONDS"]
 
 KEEP_ENDED_SECONDS = 900.0
-"""Seconds for which a series is shown after what it is about has ended, so that a scrape still sees its last value."""
+"""Seconds for which a series is shown after its subject has ended, so that a scrape still sees its last value."""
 
 RUN = ("benchmark", "run")
 PHASE = (*RUN, "phase")

@@ -1,6 +1,6 @@
-"""Plain data that every other part speaks in: metrics, points, snapshots.
+"""Plain data that all other parts exchange: metrics, points, snapshots.
 
-Nothing here reads a clock or a file, and nothing here imports another part of Pinchpoint.
+Nothing here reads a clock or a file, or imports another part of Pinchpoint.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class MetricKind(StrEnum):
-    """What a metric's value means to Prometheus."""
+    """The Prometheus type of a metric."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -25,7 +25,7 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One exported metric: its full name (with ``_total`` where it is a counter), help text, kind and label names."""
+    """One exported metric: its full name (with ``_total`` for a counter), help text, kind and label names."""
 
     name: str
     help: str
@@ -46,7 +46,7 @@ class Point(NamedTuple):
 
 
 STALE_SECONDS = 5.0
-"""Seconds for which a host that gives no answer stands as it was last seen: several scrapes at the usual interval."""
+"""Seconds for which the last snapshot of a silent host remains valid: several scrapes at the usual interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,14 @@ class Snapshot:
     """Every series of one exporter at one time.
 
     It is the same whether it was taken from a sampler in this process, scraped from a target or read from a
-    recording, so that nothing that derives from it (the live view, a run's table) knows where it came from.
+    recording, so that whatever derives from it (the live view, a run's table) is independent of its origin.
     """
 
     time: float
     """Unix time in seconds."""
     values: Mapping[str, Mapping[Labels, float]] = field(default_factory=dict)
     lasts: float = STALE_SECONDS
-    """Seconds for which it stands where no newer one comes; longer where they come rarely."""
+    """Seconds for which it is valid if no newer one comes; longer if they are rare."""
 
     @classmethod
     def of(cls, time: float, points: Iterable[Point]) -> Snapshot:
@@ -82,11 +82,11 @@ class Snapshot:
 
 
 Snapshots = Mapping[str, Snapshot]
-"""Hosts at one time, by what their source calls them: ``this host``, ``HOST:PORT``."""
+"""Hosts at one time, by the name their source gives them: ``this host``, ``HOST:PORT``."""
 THIS_HOST = "this host"
-"""What the host is called that is sampled by the process itself, or that a recording does not name."""
+"""Name of the host that the process itself samples, or that a recording does not name."""
 
 
 def time_of(moment: Snapshots) -> float:
-    """Return when a moment was, in Unix seconds: by the clock of its first host, which is the one that recorded."""
+    """Return the time of a moment, in Unix seconds, by the clock of its first host, which recorded it."""
     return next((snapshot.time for snapshot in moment.values()), 0.0)

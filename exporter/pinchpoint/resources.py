@@ -24,7 +24,7 @@ from pinchpoint.model import Point
 __all__ = ["ELSEWHERE", "METRICS", "Resource", "ResourceEntry", "all_resources", "entry_of", "points"]
 
 ELSEWHERE = "/"
-"""Stands in an owner between a link in another network namespace and whose it is.
+"""In an owner, separates a link in another network namespace from its owner.
 
 No name of an interface has it (dev_valid_name, net/core/dev.c).
 """
@@ -32,7 +32,7 @@ METRICS = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS, RESOURCE_RUNQUEUE_
 
 
 class ResourceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is known of a resource by its name: an entry of ``resources.toml``, which says what each field means."""
+    """What is known about a resource by its name: an entry of ``resources.toml``, which describes each field."""
 
     what: str = ""
     do: str = ""
@@ -60,15 +60,15 @@ def all_resources() -> Mapping[str, ResourceEntry]:
 
 @lru_cache(1024)
 def entry_of(resource: str) -> ResourceEntry:
-    """Return the entry of a resource; an empty one for a role that only a file of the user's has."""
+    """Return the entry of a resource; an empty one for a role from the user's own file."""
     return all_resources().get(resource, UNKNOWN)
 
 
 class Resource:
     """The integrals of one resource, in seconds.
 
-    `parts` names the parts of busy that the source of this resource can tell apart ("runqueue", "blocked"): a part
-    that nobody measures is not exported, since a constant 0 would read as "measured, and none".
+    `parts` names the parts of busy that the source of this resource can tell apart ("runqueue", "blocked"): a part that
+    is not measured is not exported, since a constant 0 would read as "measured, and none".
     """
 
     __slots__ = ("blocked", "busy", "name", "owner", "parts", "runqueue", "saturated", "serves", "threshold")
@@ -91,7 +91,7 @@ class Resource:
     ) -> None:
         """Add one sample: `busy` seconds of the last `elapsed` seconds, with the parts `runqueue` and `blocked`.
 
-        A source that knows a second condition of fullness (a disk's queue) passes it as `full`.
+        A source with a second condition for fullness (a disk's queue) passes it as `full`.
         """
         self.busy += busy
         self.runqueue += runqueue

@@ -1,8 +1,8 @@
-"""The alert rules for a scrape interval, a job and a place of the runbooks: the files of ``alerts/``, written anew.
+"""The alert rules for a scrape interval, a job and a runbook location: the files of ``alerts/``, rewritten.
 
-These files are for a scrape every 2 s. What follows from that stands in them in few forms: windows, which need several
-samples; the groups' intervals, as nothing is new between two scrapes; sentences that name the window; and how many
-scrapes ScrapeTooSlow expects.
+These files are for a scrape every 2 s. Only a few parts depend on that: windows, which need several samples; the
+groups' intervals, as nothing is new between two scrapes; sentences that name the window; and the number of scrapes that
+ScrapeTooSlow expects.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ __all__ = [
 ]
 
 MIN_SCRAPE_INTERVAL_SECONDS, MAX_SCRAPE_INTERVAL_SECONDS = 1, 60
-"""Seconds between two scrapes that rules can be made for: with more, a window of four is longer than most phases."""
+"""Longest scrape interval in seconds: beyond it, a window of four scrapes is longer than most phases."""
 DEFAULT_SCRAPE_INTERVAL_SECONDS = 2
-"""Seconds between two scrapes that the files are written for."""
+"""Scrape interval in seconds that the files are written for."""
 JOB = "pinchpoint"
-"""The label ``job`` of the exporters in them."""
+"""The exporters' label ``job`` in them."""
 PAGES = "http://127.0.0.1:9749/"
-"""Where runbooks and documentation are read: the judge of the local stack serves them."""
+"""Base address of runbooks and documentation: the judge of the local stack serves them."""
 RUNBOOKS = f"{PAGES}runbooks/"
-"""Begins the address of a runbook, which is called as its alert, with .md behind."""
+"""Prefix of a runbook's address; the page is named after its alert, plus .md."""
 WINDOW_SECONDS = 15
-"""Seconds of the window in which most of them look."""
+"""Window of most rules in seconds."""
 MIN_WINDOW_SCRAPES = 4
-"""Scrapes that a window has at least: `rate` needs two, and one may be lost."""
+"""Minimum number of scrapes in a window: `rate` needs two, and one may be lost."""
 MIN_BRIDGE_SCRAPES = 2
-"""Scrapes that a shorter window has, which only bridges the gap between two phases."""
+"""Number of scrapes in a shorter window, which only bridges the gap between two phases."""
 MIN_SCRAPED_SHARE = 0.4
-"""Share of the scrapes that were due in a minute (or ten intervals) under which ScrapeTooSlow speaks."""
+"""Share of the scrapes due in a minute (or ten intervals) below which ScrapeTooSlow fires."""
 
 ENDING = ".yml"
 RANGE = re.compile(r"\[(\d+)(s|m)\]")
@@ -50,13 +50,13 @@ SLOW_WORDS = re.compile(r"in the last minute\. The rules look at windows\n( +)of
 
 
 class ScrapePace:
-    """What follows from the time between two scrapes."""
+    """What follows from the scrape interval."""
 
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
 
     def window(self, seconds: int) -> int:
-        """Return how long a window has to be, in seconds, that is so long at the default pace."""
+        """Return the length in seconds of a window that has the given length at the default pace."""
         if self.seconds <= DEFAULT_SCRAPE_INTERVAL_SECONDS:
             return seconds
         return max(seconds, (MIN_WINDOW_SCRAPES if seconds >= WINDOW_SECONDS else MIN_BRIDGE_SCRAPES) * self.seconds)
@@ -80,15 +80,15 @@ def files() -> dict[str, str]:
 
 
 def _own_anchors(name: str, text: str) -> str:
-    """Return a file's text with anchors that no other file has: YAML 1.1 allows a name once in a document."""
+    """Return a file's text with anchors unique among the files: YAML 1.1 allows a name once per document."""
     return re.sub(r"(?m)^( *\w+: [&*])(\w+)\b", rf"\g<1>{name}_\g<2>", text)
 
 
 def rules(seconds: int = DEFAULT_SCRAPE_INTERVAL_SECONDS, job: str = JOB, runbooks: str = RUNBOOKS) -> str:
     """Return all rules as one file, for a scrape every so many seconds.
 
-    `job` is what the exporters' is called in Prometheus. `runbooks` begins the addresses of runbooks: that of a judge
-    (``http://judge:9749/runbooks/``), or of a folder, with or without the slash at its end.
+    `job` is the exporters' job in Prometheus. `runbooks` is the base address of runbooks: a judge's
+    (``http://judge:9749/runbooks/``) or a folder's, with or without the trailing slash.
     """
     head = f"# Alert rules of Pinchpoint, for a scrape every {seconds} s: made by `pinchpoint rules`.\ngroups:\n"
     made = (_own_anchors(name, _made(text, ScrapePace(seconds), job, runbooks)) for name, text in files().items())

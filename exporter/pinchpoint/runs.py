@@ -1,4 +1,4 @@
-"""What is known of a run and its phases: plain data that benchmarks, exporters, verdicts and kept runs share."""
+"""What is known about a run and its phases: plain data that benchmarks, exporters, verdicts and saved runs share."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MAX_RUN_NAME_CHARACTERS = 48
 """Longest name in a run's id, in characters."""
 
 MAX_TIME_SECONDS = 2.0**37
-"""Unix seconds (in the year 6325) and seconds beyond which nothing is a time: dates can still be made of all below."""
+"""Largest valid Unix time (in the year 6325) or duration, in seconds: everything below converts to a date."""
 MAX_FIGURE = 2.0**63
-"""Beyond this nothing is a figure: it is 8 EiB/s."""
+"""Largest valid figure: 8 EiB/s."""
 
-# JSON has integers of any length, and any user may write a marker: what is read holds in a float, and in a date.
+# JSON has integers of any length, and any user may write a marker: what is read fits in a float and in a date.
 Time = Annotated[float, Meta(ge=0.0, le=MAX_TIME_SECONDS)]
 Figure = Annotated[float, Meta(ge=0.0, le=MAX_FIGURE)]
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
@@ -31,14 +31,14 @@ Ticks = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One figure that a benchmark gave for a phase, in base units: ``bytes_per_second``, ``operations_per_second``."""
+    """One figure that a benchmark printed for a phase, in base units, such as ``bytes_per_second``."""
 
     operation: str
     """What was measured, in the benchmark's own words: ``write``, ``read``."""
     unit: str
     value: Figure
     printed: str = ""
-    """The figure with its unit as the benchmark printed it: ``0.367381 GiB/s``."""
+    """The figure with its unit as printed by the benchmark: ``0.367381 GiB/s``."""
 
 
 class LimitMark(msgspec.Struct, frozen=True, array_like=True):
@@ -47,7 +47,7 @@ class LimitMark(msgspec.Struct, frozen=True, array_like=True):
     resource: str
     owner: str
     blame: Figure
-    """The share of the benchmark's time that it answers for, 0 to 1."""
+    """The share of the benchmark's time attributed to it, 0 to 1."""
 
 
 class VerdictMark(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,47 +58,47 @@ class VerdictMark(msgspec.Struct, frozen=True, omit_defaults=True):
     limits: tuple[LimitMark, ...] = ()
     """The most blamed first."""
     confidence: str = ""
-    """A `pinchpoint.diagnosis.verdict.Confidence`; empty where that was not kept."""
+    """A `pinchpoint.diagnosis.verdict.Confidence`; empty if that was not kept."""
 
 
 class PhaseMark(msgspec.Struct):
-    """One phase of a run: times in Unix seconds; `end` is None while it is going on."""
+    """One phase of a run: times in Unix seconds; `end` is None while it is in progress."""
 
     name: str
     start: Time
     end: Time | None = None
     results: list[Result] = []
     benchmark: str = ""
-    """Which benchmark it is of; empty: the run's."""
+    """Its benchmark; empty: the run's."""
     state: str = "running"
     source: str = ""
-    """How it is known: see `pinchpoint.benchmarks.events.PhaseSource`."""
+    """How it was detected: see `pinchpoint.benchmarks.events.PhaseSource`."""
     seconds: Time | None = None
     """How long it took, as the benchmark says."""
     valid: bool = True
-    """False where the benchmark calls its result invalid."""
+    """False if the benchmark calls its result invalid."""
     vague: bool = False
     """Whether it only stands for the whole run."""
     rates: list[Result] = []
-    """What the benchmark printed last as its present rate."""
+    """The current rate that the benchmark last printed."""
     progress: Share | None = None
     """Share that is done, 0 to 1."""
     moved: Time | None = None
-    """When it was last seen to do anything, in Unix seconds; None where that can't be seen."""
+    """When it was last seen to make progress, in Unix seconds; None if that can't be seen."""
     pace: Figure | None = None
     """Throughput of its second half so far over that of its first half."""
     expected: Time | None = None
-    """Seconds that it is meant to take."""
+    """Expected duration in seconds."""
     number: Count | None = None
-    """Its place among the run's phases, from 1."""
+    """Its position in the run, from 1."""
     verdict: VerdictMark | None = None
-    """What limited it; None where that wasn't judged."""
+    """What limited it; None if it wasn't judged."""
     alerts: list[str] | None = None
-    """Names of the alerts that fired for it; None where nobody was asked."""
+    """Names of the alerts that fired for it; None if no server was asked."""
 
 
 class RunState(msgspec.Struct):
-    """What is known of a run, be it our own or one that somebody else started; times in Unix seconds."""
+    """What is known about a run, our own or one started without us; times in Unix seconds."""
 
     run: str
     benchmark: str
@@ -110,11 +110,11 @@ class RunState(msgspec.Struct):
     """Number of phases that it will have."""
     scores: list[Result] = []
     valid: bool = True
-    """False where the benchmark calls the whole run invalid."""
+    """False if the benchmark calls the whole run invalid."""
     reason: str = ""
     """Why it failed, in the program's own words."""
     blind: list[str] = []
-    """What we have no right to see of it."""
+    """What we lack permission to read."""
 
 
 def run_id(name: str | None, command: Sequence[str], now: float) -> str:

@@ -1,9 +1,9 @@
-"""The clock of the exporter: calls each probe at its pace, keeps count of what went wrong, and of what it cost.
+"""The exporter's clock: calls each probe at its pace, and counts failures and costs.
 
 Fast probes share one thread, which asks for a real-time priority: on a full host a sampler at nice 0 loses half of
-its samples (measured: 43 to 55 % taken, SCHED_FIFO 99 %). The others share a thread too, since each wake-up of another
-one costs as much as a sample (cold caches, the interpreter's lock); only one that is urgent has its own. A probe that
-blocks in the kernel keeps that thread to itself and the rest go on in a new one, so that it makes only itself blind.
+its samples (measured: 43 to 55 % taken, SCHED_FIFO 99 %). The others share a thread too, since waking another thread
+costs as much as a sample (cold caches, the interpreter's lock); only an urgent probe has its own. A probe that blocks
+in the kernel keeps its thread and the rest continue in a new one, so that it blinds only itself.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ from pinchpoint.wire.sampletext import can_be_written
 __all__ = ["Sampler", "raise_priority"]
 
 POINTS_TIMEOUT_SECONDS = 0.5
-"""Seconds that a probe may be at a sample while an exposition waits for it."""
+"""Seconds that an exposition waits for a probe's sample in progress."""
 STOP_TIMEOUT_SECONDS = 0.3
-"""Seconds for which `stop` waits for samples that are under way."""
+"""Seconds that `stop` waits for samples in progress."""
 MAX_BLOCKING_SECONDS = 0.25
 """Seconds that one sample may block its thread before the other probes move to a new one. Checked at this
 interval, so at worst after twice as long."""
 THREAD_OFFSET_SECONDS = 0.004
-"""Seconds by which other threads sample later than the fast one, and each later than the last.
+"""Offset in seconds at which each thread samples after the previous one, starting with the fast one.
 
-At once they would hand the interpreter's lock to and fro at each read; much later the CPU's caches would be cold.
+At once they would pass the interpreter's lock back and forth at each read; much later, CPU caches would be cold.
 """
 LOG_AGAIN_SECONDS = 300.0
-"""Seconds after which a failure that goes on is logged again."""
+"""Seconds after which a continuing failure is logged again."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A probe and what is known of it."""
+    """A probe and its state."""
 
     probe: Probe
     interval: float
     due: float
     lock: Lock = field(default_factory=Lock)
     began: float = math.inf
-    """When the sample that is under way began."""
+    """When the sample in progress began."""
     duration: float = 0.0
     success: bool = False
     present: bool = True
@@ -80,7 +80,7 @@ class _Lane:
 
     entries: list[_Entry]
     lock: Lock = field(default_factory=Lock)
-    """Held by who takes an entry, for a sample or away."""
+    """Held while an entry is sampled or moved to another lane."""
 
     @property
     def due(self) -> float:
@@ -130,7 +130,7 @@ class Sampler:
         thread.start()
 
     def stop(self) -> None:
-        """End the threads; one that hangs in the kernel is left behind, it ends with the process."""
+        """End the threads; one that hangs in the kernel is left behind and ends with the process."""
         self._stop.set()
         deadline = time.monotonic() + STOP_TIMEOUT_SECONDS
         for thread in self._threads:
@@ -154,7 +154,7 @@ class Sampler:
             self._step(lane)
 
     def _watch(self, lane: _Lane) -> None:
-        """Give a lane to a probe that hangs, and a new one to the others."""
+        """Leave a lane to a probe that hangs, and move the others to a new one."""
         while not self._stop.wait(MAX_BLOCKING_SECONDS):
             with lane.lock:
                 now = self._clock()
@@ -175,7 +175,7 @@ class Sampler:
         for entry in lane.entries:
             with lane.lock:
                 if entry not in lane.entries:
-                    break  # others go on with it
+                    break  # others continue with it
                 now = self._clock()
                 due = now >= entry.due
             if due:
@@ -213,17 +213,17 @@ class Sampler:
             log.log(level, "probe %s: %s", entry.probe.name, message)
 
     def points(self) -> list[Point]:
-        """Return every series now. A probe that hangs in a sample has no success, and no series unless they last.
+        """Return every series now. A probe that hangs in a sample counts as failed, and has no series unless they last.
 
-        What can't be written is left out and counted: one value that is not a float would fail the whole exposition
-        and the recording.
+        What cannot be written is omitted and counted: one value that is not a float would fail the whole exposition and
+        the recording.
         """
         found: list[Point] = []
         for entry in self._entries:
             name = entry.probe.name
-            # However many probes hang: none is waited for that has been at its sample for longer already.
+            # However many probes hang, do not wait for any that has already exceeded its time.
             idle = entry.lock.acquire(timeout=max(0.0, POINTS_TIMEOUT_SECONDS - max(0.0, self._clock() - entry.began)))
-            # Not before: a first sample that was waited for would be a failure that has worked.
+            # Read it only now: a first sample that we waited for has succeeded since.
             success = entry.success
             try:
                 if entry.present and (idle or entry.probe.lasting):
@@ -263,12 +263,12 @@ class Sampler:
             return self._dropped
 
     def constants(self) -> Iterable[Point]:
-        """Return the series that no probe has."""
+        """Return the series that belong to no probe."""
         return ()
 
 
 def raise_priority() -> tuple[str, str]:
-    """Give the calling thread the best priority that it may have; return the policy and why not a better one.
+    """Give the calling thread the best available priority; return the policy and why it is not better.
 
     SCHED_RESET_ON_FORK keeps children and new threads at a normal priority (man 7 sched).
     """

@@ -6,5 +6,5 @@ __all__ = ["printable"]
 
 
 def printable(text: str) -> str:
-    """Return a text without what a terminal would obey, or write in another direction: U+FFFD stands in its place."""
+    """Return a text in which U+FFFD replaces control characters and those that change the writing direction."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 class ConfigError(ValueError):
-    """A configuration or roles file that can't be used; the message says where and why."""
+    """A configuration or roles file that cannot be used; the message says where and why."""
 
 
 def decode_toml(raw: bytes, type_: type[T], origin: str) -> T:
-    """Return the content of a TOML file as `type_`; `origin` is what its errors call it. Raises ConfigError."""
+    """Return the content of a TOML file as `type_`; `origin` names it in errors. Raises ConfigError."""
     try:
         return msgspec.toml.decode(raw, type=type_)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Decoders of typed JSON that any thread may use."""
+"""Thread-safe decoders of typed JSON."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ T = TypeVar("T")
 def decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
     """Return a decoder of JSON of one type, to be made when its module is imported.
 
-    msgspec learns what a type consists of when it is decoded for the first time, and takes no lock for it: where two
-    threads do so at once, one of them reads what the other has not written yet, and the process dies (msgspec 0.22,
-    StructInfo_Convert in src/msgspec/_core.c). `msgspec.json.decode()` is therefore used for no type.
+    msgspec inspects a type when it is first decoded, without a lock: if two threads do so at once, one reads what the
+    other has not written yet, and the process crashes (msgspec 0.22, StructInfo_Convert in src/msgspec/_core.c).
+    So never use `msgspec.json.decode()` with a type.
     """
     return msgspec.json.Decoder(type_)

@@ -1,4 +1,4 @@
-"""Factors between units, and what all clocks of the kernel count in."""
+"""Factors between units, and the unit of the kernel's clocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kind of benchmark is: how its processes are known, how its phase is seen, and how its output is read."""
+"""A kind of benchmark: how its processes are recognised, how its phase is seen, and how its output is read."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ class Sight:
 
     state: State
     phase: str | None = None
-    """The phase that goes on; None in setup and between phases."""
+    """The current phase; None in setup and between phases."""
     source: PhaseSource = PhaseSource.ARGV
     vague: bool = False
     """Whether `phase` only stands for the whole run, until something names its phases."""
     progress: float | None = None
     """Share of the phase that is done, 0 to 1."""
     work: float | None = None
-    """What the phase has done so far, in any unit that only grows: it tells a phase that works from one that hangs."""
+    """What the phase has done so far, in any unit that only grows: a phase that hangs makes no progress."""
     expected: float | None = None
-    """Seconds that the phase is meant to take."""
+    """Expected duration of the phase in seconds."""
     number: int | None = None
     """Place of the phase among the run's phases, from 1."""
     total: int | None = None
     """Number of phases that the run will have."""
     events: tuple[Event, ...] = ()
-    """What files of results have told since the last look."""
+    """Events from result files since the last look."""
     events_source: PhaseSource = PhaseSource.RESULT_FILE
     blind: tuple[str, ...] = ()
-    """What we have no right to see of it: ``descriptors``, ``environ``, ``result_file``."""
+    """What we lack permission to read: ``descriptors``, ``environ``, ``result_file``."""
 
 
 class Benchmark(ABC):
@@ -51,7 +51,7 @@ class Benchmark(ABC):
     reader: ClassVar[type[OutputReader]]
     """Reads its standard output."""
     stopped_codes: ClassVar[Collection[int]] = ()
-    """Exit codes of its own by which it says that a signal stopped it."""
+    """Its own exit codes for having been stopped by a signal."""
     hint: ClassVar[str] = ""
     """What to do where its output has no results."""
     everyday: ClassVar[bool] = False
@@ -72,9 +72,9 @@ class Benchmark(ABC):
         """Return what can be seen now; `now` is in monotonic seconds."""
 
     def last_words(self) -> tuple[Event, ...]:
-        """Return what its files still tell once the leader and its /proc have gone, and close what is kept open."""
+        """Return the last events from its files after the leader and its /proc have gone, and close open files."""
         return ()
 
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
-        """Return an event of the output as it concerns this run, None where it is another's of the same kind."""
+        """Return an event of the output as it applies to this run, None where it belongs to another run of the kind."""
         return event

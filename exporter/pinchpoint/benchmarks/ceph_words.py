@@ -1,4 +1,4 @@
-"""Command lines of Ceph's programs: which of their words are commands, and which belong to options."""
+"""Command lines of Ceph's programs: which words are commands, and which belong to options."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ FLAGS = frozenset(
     {"--all", "--create", "--default", "--force", "--force-full", "--reuse-bench", "--show-time", "--striper"}
     | {"--verbose", "--concise", "--debug", "--block"}
 )
-"""Options without a value, besides --no-..., --with-... and --write-...; every other one takes the next word where it
-has none behind ``=``, or, if it is short, glued on."""
+"""Options without a value, besides --no-..., --with-... and --write-...; all others take the next word unless the value
+follows ``=`` or is attached to a short option."""
 
 
 def words(argv: Sequence[str]) -> list[str]:
-    """Return the words behind the first one that are neither options nor their values."""
+    """Return the words after the first one that are neither options nor their values."""
     found = []
     valued = False
     for word in argv[1:]:

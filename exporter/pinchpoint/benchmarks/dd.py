@@ -22,7 +22,7 @@ from pinchpoint.runs import Result
 __all__ = ["Dd", "DdReader", "size"]
 
 PHASE = "copy"
-"""What its text alone tells."""
+"""The name of the phase where only its text is known."""
 DEFAULT_BLOCK_BYTES = 512
 """Bytes of a block where none is given (``DEFAULT_BLOCKSIZE`` in src/dd.c, coreutils 9.1)."""
 SOURCES = frozenset({"/dev/zero", "/dev/urandom", "/dev/random"})
@@ -43,7 +43,7 @@ PROBLEM = re.compile(r"dd: (?:error |failed |fs?ync failed|can't |cannot |closin
 RETURN = b"\x1e"
 """Marks what follows a carriage return: each line of status=progress begins with one."""
 MAX_LINE_CHARACTERS = 1024
-"""Longer lines than this, in characters, are none of dd's."""
+"""Lines longer than this, in characters, are not from dd."""
 
 SUFFIXES = (
     {"": 1, "c": 1, "w": 2, "b": 512, "B": 1, "k": 1 << 10}
@@ -54,7 +54,7 @@ SUFFIXES = (
     }
     | {"kB": 1000}
 )
-"""Of a number of bytes or blocks (``parse_integer`` in src/dd.c, coreutils 9.1)."""
+"""Suffixes of a number of bytes or blocks (``parse_integer`` in src/dd.c, coreutils 9.1)."""
 MAX_SIZE_BYTES = 1 << 62
 
 
@@ -69,18 +69,18 @@ class DdReader(OutputReader):
         super().__init__()
         self._open = False
         self._counted = 0
-        """Lines for which the statistics may still follow the numbers of records."""
+        """Number of lines within which the statistics may still follow the numbers of records."""
         self._failed = False
         self._last: Ended | None = None
-        """The last line of statistics, as long as it is not known whether another one follows."""
+        """The last line of statistics, while another one may still follow."""
         self._seen = 0
 
     def feed(self, data: bytes) -> list[Event]:
-        """Return what these bytes tell."""
+        """Return the events in these bytes."""
         return super().feed(data.replace(b"\r", b"\r" + RETURN))
 
     def line(self, line: str) -> Iterator[Event]:
-        """Return what one line tells."""
+        """Return the events in one line."""
         mark = RETURN.decode()
         returned = line.startswith(mark)
         line = line.lstrip(mark).strip()
@@ -98,7 +98,7 @@ class DdReader(OutputReader):
             self._counted = max(0, self._counted - 1)
 
     def end(self) -> Iterator[Event]:
-        """Return what the end of the output tells."""
+        """Return the events at the end of the output."""
         if self._last is not None and self._seen == 1:
             yield from self._over(self._last)
         elif self._last is not None:
@@ -137,7 +137,7 @@ class DdReader(OutputReader):
 
 
 def size(text: str) -> int | None:
-    """Return a number as dd takes it: ``4k``, ``1MB``, ``2x512``; None where it is none."""
+    """Return a number as dd takes it: ``4k``, ``1MB``, ``2x512``; None if it is not one."""
     product = 1
     for factor in text.split("x") if len(text) < 64 else [""]:
         match = re.fullmatch(r"([0-9]+)([A-Za-z]*)", factor)
@@ -148,7 +148,7 @@ def size(text: str) -> int | None:
 
 
 class Dd(Benchmark):
-    """One ``dd``: its descriptor 0 is the input, and 1 the output, whatever names they have (``main`` in src/dd.c)."""
+    """One ``dd``: its descriptor 0 is the input, and 1 the output, whatever their names (``main`` in src/dd.c)."""
 
     name = "dd"
     comms = frozenset({"dd"})
@@ -179,7 +179,7 @@ class Dd(Benchmark):
         self._syncs = bool({"fsync", "fdatasync"} & set(operands.get("conv", "").split(",")))
 
     def look(self, tree: Tree, leader: int, now: float) -> Sight:
-        """Return how far it is, by the positions in its two files; a device that has none stays where it was."""
+        """Return its progress from the positions in its two files; a device without one stays where it was."""
         places = [tree.position(leader, descriptor) for descriptor in (0, 1)]
         done = [place.offset - start for place, start in zip(places, self._starts, strict=True) if place is not None]
         work = float(max(0, *done)) if done else None
@@ -200,7 +200,7 @@ class Dd(Benchmark):
         )
 
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
-        """Return an event under the name of our phase: the text doesn't tell it."""
+        """Return an event under the name of our phase, which the text doesn't contain."""
         results = tuple(msgspec.structs.replace(result, operation=self._phase) for result in event.results)
         claimed = replace(event, phase=self._phase, results=results)
         if isinstance(claimed, Rate) and claimed.work is not None and self._total:
@@ -224,7 +224,7 @@ def _bytes(operands: Mapping[str, str], names: Sequence[str], block: int, flags:
 
 
 def _length(tree: Tree, leader: int, path: str, skip: int) -> int | None:
-    """Return how much of an input file there is to read; None if it is not a regular file, or not readable."""
+    """Return how much of an input file is left to read; None if it is not a regular file, or not readable."""
     try:
         with tree.open_path(leader, path) as descriptor:
             found = os.fstat(descriptor)

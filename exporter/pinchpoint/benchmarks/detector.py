@@ -29,23 +29,23 @@ __all__ = ["Detector", "Followed", "merged"]
 MAX_EARLY_BYTES = 1 << 20
 """Bytes of a command's output that are kept for benchmarks that have not been seen yet."""
 MAX_UNDECIDED_SECONDS = 10.0
-"""Seconds for which a process that leads no run is asked again: rank 0 shows itself by the files that it opens."""
+"""Seconds for which a process that leads no run is checked again: rank 0 is recognised by the files it opens."""
 MAX_FOLLOWED = 64
-"""Benchmarks that are followed at once."""
+"""Maximum number of benchmarks followed at once."""
 MAX_FOLLOWED_PER_USER = 24
-"""Those of one user, so that nobody can hide the others' by starting many processes with a benchmark's name."""
+"""The same per user, so that one user's many processes with a benchmark's name cannot hide other users' runs."""
 MAX_FOLLOWED_EVERYDAY = 16
-"""Programs that also run every day (ping, dd) among them."""
+"""The same for everyday programs (ping, dd)."""
 MAX_LOOK_CPU_SECONDS = 0.1
 """Seconds of CPU that one look spends on benchmarks; those that it leaves out come first at the next one."""
 MAX_LOGGED_FAILURES = 64
-"""Failures that are logged."""
+"""Maximum number of failures that are logged."""
 MAX_OUTPUT_FILES = 64
-"""Files of output that are remembered."""
+"""Maximum number of output files that are remembered."""
 MAX_UNREAPED_SECONDS = 2.0
-"""Seconds after which a leader that has ended, and whose parent doesn't ask how, is taken as gone."""
+"""Seconds after which a leader that has ended but was not reaped by its parent counts as gone."""
 MAX_ENDED = 64
-"""Benchmarks that are remembered after their end: the last ones."""
+"""Maximum number of ended benchmarks that are remembered: the last ones."""
 
 Watch = Callable[[int], ExitWatch]
 
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def _guarded(kind: type[Benchmark], told: set[str]) -> Iterator[None]:
-    """Let a benchmark that trips over what it finds do no harm to the others; each failure is logged once."""
+    """Keep one benchmark's failure from affecting the others; each failure is logged once."""
     try:
         yield
     except Exception as error:
@@ -65,20 +65,20 @@ def _guarded(kind: type[Benchmark], told: set[str]) -> Iterator[None]:
 
 
 class Followed:
-    """One benchmark: its leader, and what is known of its run. Times are Unix seconds."""
+    """One benchmark: its leader, and what is known about its run. Times are Unix seconds."""
 
     def __init__(self, kind: type[Benchmark], began: float) -> None:
         self.kind = kind
         self.began = began
         self.seen = began
-        """When its leader was seen first."""
+        """When its leader was first seen."""
         self.ended: float | None = None
         self.timeline = Timeline(kind.name)
         self.benchmark: Benchmark | None = None
-        """None as long as only its output was seen."""
+        """None while only its output was seen."""
         self.pid = self.parent = self.start = self.owner = 0
         self.unreaped: float | None = None
-        """Since when the leader has ended and not gone, in monotonic seconds."""
+        """When the leader became a zombie, in monotonic seconds."""
         self._tail: Tail | None = None
         self._ends: dict[FileId, int] = {}
         self._reader: OutputReader | None = None
@@ -100,7 +100,7 @@ class Followed:
             self._watch = watch(pid)
 
     def read_output(self, tree: Tree, ends: dict[FileId, int]) -> None:
-        """Follow the output too, where it goes into a file; `ends` says how far each file was read for others."""
+        """Also follow the output if it goes into a file; `ends` says how far each file was read for others."""
         self._ends = ends
         # A launcher passes on what its ranks print into pipes or terminals of its own (Open MPI 4).
         launchers = [pid for pid in tree.ancestors(self.pid) if tree.comm(pid) in LAUNCHERS]
@@ -117,7 +117,7 @@ class Followed:
             return
 
     def _finish(self, reader: OutputReader, rest: bytes, wall: float) -> bytes:
-        """Take in the rest of its output, and return what is of the next command, which writes to the same file."""
+        """Take in the rest of its output, and return what the next command has written to the same file."""
         events: list[Event] = []
         complete = self.timeline.complete is True
         at = 0
@@ -133,17 +133,17 @@ class Followed:
         return b""
 
     def hear(self, events: Iterable[Event], wall: float) -> None:
-        """Take in what its output told."""
+        """Take in the events of its output."""
         self.timeline.hear([self.claim(event) or event for event in events], wall, PhaseSource.STDOUT)
 
     def claim(self, event: Event) -> Event | None:
-        """Return an event as it concerns this run, None where it is another's of the same kind."""
+        """Return an event as it applies to this run, None where it belongs to another run of the kind."""
         if self.benchmark is None or not isinstance(event, Ended | Rate):
             return event
         return self.benchmark.claim(event)
 
     def look(self, tree: Tree, now: float, wall: float) -> None:
-        """See what goes on; `now` is in monotonic seconds."""
+        """Take a look; `now` is in monotonic seconds."""
         if self._tail is not None and self._reader is not None:
             self.hear(self._reader.feed(self._tail.read()), wall)
         if self.benchmark is not None:
@@ -155,7 +155,7 @@ class Followed:
             self.timeline.see(sight, wall)
 
     def end(self, wall: float, ended: State = State.FINISHED) -> None:
-        """The leader has gone; `ended` is what something else knows of how it ended."""
+        """Record that the leader has gone; `ended` is how it ended according to another source."""
         self.ended = wall
         status = self._watch.close() if self._watch is not None else None
         self._watch = None
@@ -183,7 +183,7 @@ class Followed:
 
 
 class Detector:
-    """The benchmarks among some processes: those of a command, or all of a host.
+    """The benchmarks among some processes: those of a command, or all on a host.
 
     What they print is read where it goes into files; what a command under ``pinchpoint run`` prints comes by `hear`.
     `watch` learns how a process ended; None where pids aren't of this host.
@@ -201,14 +201,14 @@ class Detector:
         self._readers: dict[type[Benchmark], OutputReader] = {}
         self._early = bytearray()
         self._ends: dict[FileId, int] = {}
-        """How far files of output were read for benchmarks that have ended."""
+        """How far output files were read for benchmarks that have ended."""
         self._told: set[str] = set()
         self._left: list[int] = []
-        """Leaders that the last look left out."""
+        """Leaders left out by the last look."""
 
     @property
     def followed(self) -> Sequence[Followed]:
-        """The benchmarks, those that have ended too, by their start."""
+        """The benchmarks, including those that have ended, by their start."""
         return self._followed
 
     def kinds(self, names: Iterable[str]) -> list[type[Benchmark]]:
@@ -216,7 +216,7 @@ class Detector:
         return [kind for name in names for kind in self._by_comm.get(name[:15], ())]
 
     def look(self, tree: Tree, now: float, wall: float) -> None:
-        """See what goes on; `now` is in monotonic seconds, `wall` in Unix seconds."""
+        """Take a look; `now` is in monotonic seconds, `wall` in Unix seconds."""
         codes = {followed: self._gone(followed, tree, now) for followed in self._alive()}
         gone = {followed: code for followed, code in codes.items() if code is not None}
         until = time.thread_time() + MAX_LOOK_CPU_SECONDS
@@ -245,7 +245,7 @@ class Detector:
         self._left = left
 
     def _gone(self, followed: Followed, tree: Tree, now: float) -> int | None:
-        """Return None where the leader lives, else its exit code as far as its process table entry still tells it."""
+        """Return None if the leader is alive, else its exit code if its process table entry still holds it."""
         task = tree.processes.get(followed.pid)
         if task is None or task.start != followed.start or task.comm not in followed.kind.comms:
             return 0
@@ -262,7 +262,7 @@ class Detector:
         self._followed = [found for found in self._followed if found.ended is None or found.ended >= before]
 
     def disown(self, pids: Container[int]) -> None:
-        """Forget the benchmarks that these processes lead: somebody else follows them."""
+        """Forget the benchmarks that these processes lead: they are followed elsewhere."""
         for followed in [found for found in self._alive() if found.pid in pids]:
             with _guarded(followed.kind, self._told):
                 followed.end(followed.began)
@@ -359,7 +359,7 @@ class Detector:
         if not own:
             own = [Followed(kind, wall)]
             self._followed += own
-        # All events of one piece that are of one run are told together: see `Timeline.hear`.
+        # All events of one run in a piece are passed on together: see `Timeline.hear`.
         shares: dict[int, list[Event]] = {}
         alone = not _side_by_side(own)
         for event in events:
@@ -378,16 +378,16 @@ def _side_by_side(own: Sequence[Followed]) -> bool:
 
 
 def _known(own: Sequence[Followed], event: Event) -> int | None:
-    """Return which of several benchmarks has had this very result from its file of results already."""
+    """Return which of several benchmarks already has this very result from its result file."""
     if not isinstance(event, Ended) or not event.results:
         return None
     return next((index for index, followed in enumerate(own) if followed.timeline.knows(event)), None)
 
 
 def _whose(own: Sequence[Followed], event: Event, shares: Mapping[int, Sequence[Event]]) -> int:
-    """Return which of several benchmarks of a kind an event of their common output is of.
+    """Return which of several benchmarks of a kind an event of their common output belongs to.
 
-    `shares` are the events that are about to be told to each.
+    `shares` are the events that are about to be passed to each.
     """
     newest = len(own) - 1
     claims = []
@@ -412,7 +412,7 @@ def _began(tree: Tree, pid: int, wall: float) -> float:
 
 
 def merged(followed: Sequence[Followed], run: str, start: float) -> RunState:
-    """Return what is known of a run that consists of these benchmarks, by their start."""
+    """Return what is known about a run that consists of these benchmarks, by their start."""
     phases = [mark for found in followed for mark in found.timeline.phases]
     state = RunState(run, "", start, phases=sorted(phases, key=lambda mark: mark.start))
     for found in followed:

@@ -10,7 +10,7 @@ __all__ = ["limit_document", "phase_document", "run_document"]
 
 
 def run_document(state: RunState, zero: float | None = None) -> dict[str, Any]:
-    """Return a run; `zero` is the Unix time from which its times are counted, None leaves times out."""
+    """Return a run; `zero` is the Unix time from which its times are counted; None omits times."""
     return {
         "benchmark": state.benchmark,
         "state": str(state.state),

@@ -1,4 +1,4 @@
-"""What can be learned of a benchmark run, bit by bit: states, sources, and the events that an output shows."""
+"""What can be learned about a benchmark run: states, sources, and the events that an output shows."""
 
 from __future__ import annotations
 
@@ -37,35 +37,35 @@ class State(StrEnum):
     """What a run does at a moment."""
 
     SETUP = "setup"
-    """Before its first phase: start of the ranks, laying out files."""
+    """Before its first phase: starting ranks, laying out files."""
     RUNNING = "running"
     SYNCING = "syncing"
-    """At the end of a phase: its data is written back, nothing new is made."""
+    """At the end of a phase: its data is written back, nothing new is written."""
     PAUSED = "paused"
     BETWEEN = "between"
     """Between two phases, or after the last one before its end."""
     FINISHED = "finished"
     FAILED = "failed"
     STOPPED = "stopped"
-    """Somebody ended it before its time: Ctrl-C, kill, the scheduler."""
+    """Ended early by a signal: Ctrl-C, kill, the scheduler."""
 
 
 FINAL_STATES = (State.FINISHED, State.FAILED, State.STOPPED)
-"""What a run that is over can be."""
+"""The states of a run that has ended."""
 
 
 def ended_as(code: int) -> State:
-    """Return how a process ended, given its exit code: that of a signal is negative, or from a shell 128 above it."""
+    """Return how a process ended, given its exit code: negative for a signal, or 128 plus the signal from a shell."""
     if (-code if code < 0 else code - 128) in STOPPING:
         return State.STOPPED
     return State.FAILED if code else State.FINISHED
 
 
 class PhaseSource(StrEnum):
-    """How a phase is known, most exact first."""
+    """How a phase is detected, most exact first."""
 
     FD = "fd"
-    """A file named like the phase that the run holds open."""
+    """A file named after the phase that the run holds open."""
     RESULT_FILE = "result_file"
     """A file of results that grows during the run."""
     STDOUT = "stdout"
@@ -78,7 +78,7 @@ class PhaseSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunBegan:
-    """A run of this benchmark begins in the text; what came before belongs to another one."""
+    """A run of this benchmark begins in the text; what came before belongs to another run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +87,16 @@ class Began:
 
     phase: str
     expected: float | None = None
-    """Seconds that it is meant to take."""
+    """Expected duration in seconds."""
     state: State = State.RUNNING
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What the benchmark does right now, as it prints it."""
+    """The benchmark's current rate or progress, as printed."""
 
     phase: str
-    """Empty: the one that goes on."""
+    """Empty: the current phase."""
     results: tuple[Result, ...] = ()
     progress: float | None = None
     """Share of the phase that is done, 0 to 1."""
@@ -106,7 +106,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A phase is over, and this is what it gave."""
+    """A phase has ended, with these results."""
 
     phase: str
     results: tuple[Result, ...] = ()
@@ -137,35 +137,35 @@ class Failed:
 
     reason: str
     stopped: bool = False
-    """Whether it was a signal by which somebody stopped it."""
+    """Whether it was stopped by a signal."""
 
 
 Event = RunBegan | Began | Rate | Ended | Scored | Completed | Failed
 
 
 def phase_name(text: str) -> str:
-    """Return the canonical name of a phase: lower case, every run of other characters than letters and digits ``_``."""
+    """Return the canonical name of a phase: lower case, each run of non-alphanumeric characters as ``_``."""
     word = "".join(c if c.isalnum() else " " for c in text.lower())
     return "_".join(word.split())[:MAX_PHASE_NAME_CHARACTERS]
 
 
 def as_figure(value: float | None) -> float | None:
-    """Return a figure that can be one, None in place of any other: a text may have a number of a thousand digits."""
+    """Return a plausible figure, None for any other: a text may have a number of a thousand digits."""
     return float(value) if value is not None and 0 <= value <= MAX_FIGURE else None
 
 
 def as_seconds(value: float | None) -> float | None:
-    """Return a length of time that can be one, None in place of any other."""
+    """Return a plausible duration, None for any other."""
     return float(value) if value is not None and 0 <= value <= MAX_TIME_SECONDS else None
 
 
 def as_share(value: float | None) -> float | None:
-    """Return a share that is done, at most 1; None in place of what can be none."""
+    """Return the share that is done, at most 1; None for an implausible value."""
     return min(value, 1.0) if value is not None and value >= 0 else None
 
 
 def bounded(event: Event) -> Event:
-    """Return an event without the numbers that a marker can't hold (`pinchpoint.runs`): anybody may have printed it."""
+    """Return an event without the numbers that a marker can't hold (`pinchpoint.runs`): the text is not trusted."""
     match event:
         case Began():
             return replace(event, expected=as_seconds(event.expected))

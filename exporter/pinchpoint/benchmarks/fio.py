@@ -1,9 +1,9 @@
 """fio: the groups of jobs that run together are its phases.
 
-Which group runs is seen from the processes: fio starts the jobs of a group, one process each, only when those of the
-group before have ended (``run_threads`` in backend.c, fio 3.33). So the number of job processes born so far names the
-group; the data file that a job has open (``JOB.NUMBER.FILE``) says it directly, and is believed first. With ``thread``
-the jobs are threads of the leader, born after its own. What contradicts the plan ends it: then fio is one phase.
+The processes show the current group: fio starts the jobs of a group, one process each, only when those of the previous
+one have ended (``run_threads`` in backend.c, fio 3.33). So the number of job processes started so far identifies the
+group; the data file that a job has open (``JOB.NUMBER.FILE``) names it directly and takes precedence. With ``thread``
+the jobs are threads of the leader, started after its own. If anything contradicts the plan, fio is one phase.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from pinchpoint.units import TICKS_PER_SECOND
 __all__ = ["Fio", "JobGroup", "parse_job_file", "parse_time", "plan"]
 
 OWN_THREADS = 2
-"""Threads that fio has before any job: its main one and its helper (``fio_backend`` in backend.c, fio 3.33)."""
+"""Threads that fio has before any job: main and helper (``fio_backend`` in backend.c, fio 3.33)."""
 LATE_AGE_SECONDS = 5.0
-"""A fio that is first seen at this age, in seconds, may have run groups that nobody counted."""
+"""A fio that is first seen at this age, in seconds, may have run groups that were not counted."""
 MAX_ASKED = 10
-"""Looks at which a job is asked for its open files, and jobs that are asked."""
+"""Number of looks at a job's open files, and of jobs that are looked at."""
 OPENING_SECONDS = 0.5
 """Seconds after its birth by which a job has opened its files, if it ever does."""
 DATA_FILE = re.compile(r"(.+)\.\d{1,9}\.\d{1,9}$")
@@ -81,25 +81,25 @@ FLAGS = frozenset(
         "zero_buffers",
     ]
 ) | {""}
-"""Options whose value, if any, stands behind ``=``; every other takes the next word where it has none."""
+"""Options whose value, if any, follows ``=``; all others otherwise take the next word."""
 TIME = re.compile(r"\s*+(\d{1,9})\s*+(us|usec|ms|msec|s|m|h|d)?\s*+", re.IGNORECASE)
 TIME_UNITS = {"us": 1e-6, "usec": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 OPTIONS = frozenset(
     {"filename", "loops", "new_group", "numjobs", "ramp_time", "runtime", "start_delay", "startdelay", "stonewall"}
     | {"thread", "time_based", "timeout", "wait_for", "wait_for_previous"}
 )
-"""Options of a job that a plan is made of; no other is kept, since each job inherits those before it."""
+"""Job options that the plan needs; others are not kept, since each job inherits those before it."""
 MAX_OPTION_CHARACTERS = 8192
-"""Characters of an option from which on fio refuses it (OPT_LEN_MAX in parse.h, fio 3.33)."""
+"""Length of an option, in characters, from which fio refuses it (OPT_LEN_MAX in parse.h, fio 3.33)."""
 MAX_JOBS = 4096
-"""Jobs from which on fio refuses to start (REAL_MAX_JOBS in os/os.h, fio 3.33)."""
+"""Number of jobs from which fio refuses to start (REAL_MAX_JOBS in os/os.h, fio 3.33)."""
 MAX_JOB_FILES_CHARACTERS = 4 << 20
-"""Characters of all job files of a command together that are read: one of 4,096 sections has 400 KiB."""
+"""Maximum total length of a command's job files, in characters: one with 4,096 sections has 400 KiB."""
 
 Variable = Callable[[str], str]
-"""Gives a variable of the environment, empty where it isn't set."""
+"""Gives an environment variable, empty if it isn't set."""
 ReadFile = Callable[[str], str]
-"""Gives the text of a job file, empty where it can't be read."""
+"""Gives the text of a job file, empty if it can't be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +108,13 @@ class Job:
 
     name: str
     processes: int = 1
-    """Number of its processes or threads; 0 where it isn't known."""
+    """Number of its processes or threads; 0 if not known."""
     barrier: bool = False
-    """Whether it starts only after every job before it has ended."""
+    """Whether it starts only after all earlier jobs have ended."""
     reported_apart: bool = False
-    """Whether it begins a group of its own in the results, though it doesn't wait."""
+    """Whether it begins a new group in the results, though it doesn't wait."""
     expected: float | None = None
-    """Seconds that it is meant to take."""
+    """Expected duration in seconds."""
     threads: bool = False
     """Whether its jobs are threads."""
     files: tuple[str, ...] = ()
@@ -139,7 +139,7 @@ class JobGroup:
 
     @property
     def expected(self) -> float | None:
-        """Seconds that the phase is meant to take; None where a job's options don't say."""
+        """Expected duration of the phase in seconds; None if a job's options don't say."""
         times = [job.expected for job in self.jobs if job.expected is not None]
         return max(times) if len(times) == len(self.jobs) else None
 
@@ -155,10 +155,10 @@ def parse_job_file(
     sections: Collection[str] = (),
     variable: Variable = lambda name: "",
 ) -> list[Job]:
-    """Return the jobs of a job file: an ini file whose ``[global]`` sections hold defaults for what follows.
+    """Return the jobs of a job file: an ini file whose ``[global]`` sections set defaults for what follows.
 
-    `sections` are those to which ``--section`` restricts it. A file that includes another gives no jobs: they aren't
-    known from it alone. Nor does one that has more jobs than fio takes.
+    `sections` are those selected by ``--section``. A file that includes another gives no jobs, as it alone does not
+    define them. Nor does one with more jobs than fio accepts.
     """
     expand = _expansion(variable)
     inherited = dict(defaults)
@@ -189,22 +189,22 @@ def parse_job_file(
 
 
 def parse_time(text: str) -> float | None:
-    """Return a time of an option in seconds, None where it is none: ``30``, ``500ms``, ``2m`` (get_mult_time, parse.c).
+    """Return an option's time in seconds, None if it is invalid: ``30``, ``500ms``, ``2m`` (get_mult_time, parse.c).
 
-    An expression in parentheses is none.
+    Expressions in parentheses are not supported.
     """
     match = TIME.fullmatch(text)
     return float(match[1]) * TIME_UNITS[(match[2] or "s").lower()] if match else None
 
 
 def _expansion(variable: Variable) -> Callable[[str], str]:
-    """Return what puts variables into options; an option that many jobs inherit is expanded once."""
+    """Return a function that expands variables in options; an option that many jobs inherit is expanded once."""
     known = cache(variable)
 
     @cache
     def expand(text: str) -> str:
-        # fio_option_dup_subs (options.c, fio 3.33): a name goes from ${ to the next brace that closes, whatever stands
-        # between, and a variable that isn't set is empty. Where no brace closes any more the rest stands for itself.
+        # fio_option_dup_subs (options.c, fio 3.33): a name goes from ${ to the next closing brace, whatever is between,
+        # and an unset variable is empty. Without a closing brace, the rest is literal.
         parts: list[str] = []
         at = 0
         while (start := text.find("${", at)) >= 0 and (end := text.find("}", start)) >= 0:
@@ -244,7 +244,7 @@ def _expected(value: Callable[[str, str], str]) -> float | None:
 
 
 def _arguments(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the options of a command line with their values, and its job files as options without a name."""
+    """Yield a command line's options with their values, and its job files as options without a name."""
     words = deque(argv[1:])
     while words:
         word = words.popleft()
@@ -262,8 +262,7 @@ def _arguments(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
 def plan(argv: Sequence[str], read: ReadFile, variable: Variable = lambda name: "") -> list[JobGroup]:
     """Return the groups that fio will run, in order, from its command line and the job files that it names.
 
-    `read` gives these files, `variable` a variable of fio's environment. Where not every job is known there are no
-    groups.
+    `read` gives these files, `variable` a variable of fio's environment. Unless every job is known there are no groups.
     """
     defaults: dict[str, str] = {}
     options = defaults
@@ -283,7 +282,7 @@ def plan(argv: Sequence[str], read: ReadFile, variable: Variable = lambda name: 
                     return []
         elif key in OPTIONS:
             options[key] = value
-    # parse_options (init.c, fio 3.33): the command line's jobs come first; its defaults and sections hold for the first
+    # parse_options (init.c, fio 3.33): the command line's jobs come first; its defaults and sections apply to the first
     # file alone, and a barrier stands before each further one.
     expand = _expansion(variable)
     jobs = [_job(name, options, expand) for name, options in named]
@@ -303,7 +302,7 @@ def plan(argv: Sequence[str], read: ReadFile, variable: Variable = lambda name: 
 
 
 def group(jobs: Sequence[Job]) -> list[JobGroup]:
-    """Return the jobs by barrier."""
+    """Return the jobs, split at barriers."""
     groups: list[list[Job]] = []
     for job in jobs:
         if job.barrier or not groups:
@@ -323,7 +322,7 @@ class Fio(Benchmark):
 
     @classmethod
     def leads(cls, tree: Tree, pid: int) -> bool:
-        """Return whether a process is the topmost fio, and does not only wait for clients."""
+        """Return whether a process is the topmost fio, and not a server that only waits for clients."""
         return super().leads(tree, pid) and not any(word.startswith("--server") for word in tree.argv(pid)[1:])
 
     def __init__(self, tree: Tree, leader: int) -> None:
@@ -332,25 +331,25 @@ class Fio(Benchmark):
         self._remote = "client" in options
         self._born: dict[int, int] = {}
         self._count = 0
-        """Jobs that are known to have been born."""
+        """Number of jobs known to have started."""
         self._last = 0
         self._source = PhaseSource.ARGV
         self._phase: str | None = None
-        """The one that was seen last; None where none or only the whole was."""
+        """The group that was seen last; None if none was, or only the whole command."""
         self._vague = False
         self._looked = self._ran = False
         self._counted = True
-        """Whether every birth was seen."""
+        """Whether every job's start was seen."""
         self._asked: tuple[int, int] = (0, 0)
-        """The newest job when open files were asked for last, and how often they may still be."""
+        """The newest job when open files were last read, and how often they may still be read."""
         self._blind = False
         """Whether open files may not be seen."""
         self._names: dict[int, list[str]] = {}
         """Without a plan: the jobs' names by process, as their open files say."""
         self._newest = 0.0
-        """When a job was last seen to be born, in monotonic seconds."""
+        """When a job was last seen to start, in monotonic seconds."""
         self._sees = False
-        """Whether processes or threads can be seen, so that looks know the phases."""
+        """Whether processes or threads can be seen, so that looks show the phases."""
 
         def read(name: str) -> str:
             with suppress(OSError):
@@ -368,7 +367,7 @@ class Fio(Benchmark):
         self._output = _OutputFile(tree, leader, options["output"]) if options.get("output") else None
 
     def _follow(self, groups: list[JobGroup]) -> None:
-        """Take these groups for the plan; where there are none the whole command is one phase."""
+        """Use these groups as the plan; without any, the whole command is one phase."""
         self.groups = groups
         self._ends = list(accumulate(group.processes for group in groups))
         self._last = 0
@@ -422,7 +421,7 @@ class Fio(Benchmark):
         return replace(sight, blind=tuple([*blind, "descriptors"] if self._blind else blind))
 
     def _unplanned(self, sight: Sight, tree: Tree, holders: Sequence[int], now: float, *, newborn: bool) -> Sight:
-        """Return the look where no plan tells the phases: the open files name them, else the whole is one."""
+        """Return the look if there is no plan: the open files name the phases, else the whole command is one."""
         if newborn:
             self._newest = now
             self._names = {pid: names for pid, names in self._names.items() if pid in holders and len(holders) > 1}
@@ -433,7 +432,7 @@ class Fio(Benchmark):
                 if pid not in self._names and (names := self._job_names(tree, pid)):
                     self._names[pid] = names
         if young and not self._blind and any(pid not in self._names for pid in asked):
-            # Soon the files will be open.
+            # The files will be open soon.
             return replace(sight, state=State.BETWEEN if self._ran else State.SETUP)
         self._ran = True
         if not self._names:
@@ -452,7 +451,7 @@ class Fio(Benchmark):
         return [*dict.fromkeys(match[1] for match in found if match is not None)]
 
     def _state(self, jobs: Sequence[int], by_file: int | None, *, threads: bool) -> State:
-        """Take in the jobs that live; `by_file` is the group that their open files name."""
+        """Take in the living jobs; `by_file` is the group that their open files name."""
         newborn = [pid for pid in jobs if pid not in self._born]
         for pid in newborn:
             self._born[pid] = bisect_right(self._ends, self._count)
@@ -461,7 +460,7 @@ class Fio(Benchmark):
             self._counted = True
             self._last = by_file
             self._source = PhaseSource.DATA_FD if len(self.groups) > 1 else PhaseSource.ARGV
-            # However many births nobody saw: those of the groups before are over.
+            # However many starts were missed, the jobs of earlier groups have ended.
             self._count = max(self._count, self._ends[by_file] - self.groups[by_file].processes + len(jobs))
             for pid in jobs:
                 self._born[pid] = by_file
@@ -482,7 +481,7 @@ class Fio(Benchmark):
     def _by_files(self, tree: Tree, holders: Sequence[int], newest: int) -> int | None:
         """Return the group whose data file the last of these processes has open, None where it has none.
 
-        A job's files don't change: it is asked until it has said its group, or for a few looks.
+        A job's files don't change: they are read until they show its group, or for a few looks.
         """
         if len(self.groups) < 2 or not holders:
             return None
@@ -509,7 +508,7 @@ class Fio(Benchmark):
         return next((index for end, index in self._by_file.items() if f"/{path}".endswith(f"/{end.lstrip('/')}")), None)
 
     def _by_births(self, alive: set[int], *, threads: bool) -> int | None:
-        """Return the group, given those that the living jobs are of by the order of birth; None where it can't be so.
+        """Return the group, given those of the living jobs by order of start; None if that is impossible.
 
         Threads of two groups that live at once are not all jobs: some are an engine's own (librbd, or
         ``io_submit_mode=offload``).
@@ -520,16 +519,16 @@ class Fio(Benchmark):
         return max(newest, self._last)
 
     def last_words(self) -> tuple[Event, ...]:
-        """Return what its file of results still tells."""
+        """Return the last events from its result file."""
         self._phase, self._vague = None, False
         return self._own(self._output.close()) if self._output is not None else ()
 
     def _own(self, events: Iterable[Event]) -> tuple[Event, ...]:
-        """Return events of the file that is this fio's own, under the names of its phases."""
+        """Return events of this fio's own file, under the names of its phases."""
         return tuple((self.claim(event) or event) if isinstance(event, Ended | Rate) else event for event in events)
 
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
-        """Return an event under the name of the phase that it is of, None where the jobs are another fio's."""
+        """Return an event under the name of its phase, None if the jobs belong to another fio."""
         if not self.groups:
             return self._timely(event)
         if isinstance(event, Rate) and len(self.groups) > 1:
@@ -550,7 +549,7 @@ class Fio(Benchmark):
         return self._timely(event if found[0].mixed else replace(event, phase=found[0].phase))
 
     def _timely(self, event: Ended | Rate) -> Ended | Rate:
-        """Return an event without what is known better: what is printed of a phase may be read when it is over."""
+        """Return an event without what looks know better: output about a phase may be read after its end."""
         if isinstance(event, Rate) and self._sees and not self._vague and event.phase not in ("", self._phase):
             return Rate("")
         return event
@@ -561,7 +560,7 @@ class _OutputFile:
 
     def __init__(self, tree: Tree, leader: int, path: str) -> None:
         self.blind = False
-        """Whether we have no right to read it."""
+        """Whether we lack permission to read it."""
         self._path = path
         self._tail: Tail | None = None
         self._reader = FioOutput()
@@ -571,13 +570,13 @@ class _OutputFile:
         self._before = stamp if stamp is not None and stamp[1] else None
 
     def read(self, tree: Tree, leader: int) -> list[Event]:
-        """Return what it has told since the last time."""
+        """Return the events since the last call."""
         if self._tail is None:
             self._open(tree, leader)
         return self._reader.feed(self._tail.read()) if self._tail is not None and self._is_own(self._tail) else []
 
     def close(self) -> list[Event]:
-        """Return what it told last."""
+        """Return the last events."""
         tail, self._tail = self._tail, None
         if tail is None:
             return []
@@ -601,7 +600,7 @@ class _OutputFile:
 
 
 def _worked_on(tree: Tree, pid: int, file: OpenFile) -> bool:
-    """Return whether a file is open for a job: one that is laid out is open for nothing but writing.
+    """Return whether a file is open for a job: a file being laid out is open only for writing.
 
     extend_file and generic_open_file in filesetup.c, fio 3.33.
     """
@@ -610,7 +609,7 @@ def _worked_on(tree: Tree, pid: int, file: OpenFile) -> bool:
 
 
 def _unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return the groups by name, without names that several groups have."""
+    """Return the groups by name, without names shared by several groups."""
     found: dict[str, int] = {}
     twice: set[str] = set()
     for name, index in pairs:
@@ -620,7 +619,7 @@ def _unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def _age(tree: Tree, pid: int) -> float:
-    """Return how long a process has lived, in seconds; 0 where that can't be seen."""
+    """Return the age of a process in seconds; 0 if it can't be seen."""
     try:
         uptime = float(read_bytes(tree.procfs / "uptime").split()[0])
         return uptime - tree.processes[pid].start / TICKS_PER_SECOND

@@ -1,8 +1,8 @@
-"""What fio prints: status for people, JSON and terse lines, each also several times, and the line of the running jobs.
+"""fio's output: human-readable, JSON and terse status, each possibly several times, and the line of the running jobs.
 
 Formats: stat.c, eta.c, init.c and backend.c of fio 2.0.5, 2.0.15, 2.16, 2.17, 3.7 and 3.33. A status may be the last
-one or one of many (``--status-interval``), and nothing in it says which: the last one counts, at the end of the output
-or when another run begins.
+one or one of many (``--status-interval``), and nothing in it says which: the last one before the end of the output or
+the next run counts.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from pinchpoint.runs import Result
 __all__ = ["FioOutput", "group_name"]
 
 MAX_JOBS = 4096
-"""Jobs of one status that are kept (REAL_MAX_JOBS in os/os.h, fio 3.33)."""
+"""Maximum number of jobs of one status that are kept (REAL_MAX_JOBS in os/os.h, fio 3.33)."""
 MAX_JOB_TEXT_CHARACTERS = 256
 """Characters of a job's name, of an error and of the present rates that are read."""
 OPERATIONS = ("read", "write", "trim", "mixed")
 NO_ETA = 2**31 - 1
-"""What fio prints as the remaining seconds as long as it doesn't know them (INT_MAX)."""
+"""What fio prints as the remaining seconds until it knows them (INT_MAX)."""
 MAX_START_DIFFERENCE_SECONDS = 1.5
-"""Seconds by which two statuses of one run may differ in when it began: they tell it to the second."""
+"""Seconds by which two statuses may differ in the start of one run: they give it in whole seconds."""
 MIN_STATUS_INTERVAL_SECONDS = 0.4
 """Seconds between two statuses of a job at least; jobs that run together differ by less."""
 
@@ -84,15 +84,15 @@ ACTIVE = {
     "read": "R", "randread": "r", "write": "W", "randwrite": "w", "trim": "D", "randtrim": "d",
     "rw": "MRW", "randrw": "mrw", "trimwrite": "WD", "randtrimwrite": "wd",
 }  # fmt: skip
-"""Letters of the jobs that work, by what they do (check_str_update in eta.c)."""
+"""State letters of working jobs, by what they do (check_str_update in eta.c)."""
 IDLE = frozenset("P_XKE")
-"""Letters of the jobs that have not begun or have ended."""
+"""State letters of jobs that have not begun or have ended."""
 WORKING = frozenset("".join(ACTIVE.values()))
 
 FIELDS, FIELDS_OF_5 = 41, 47
 """Fields of one operation in a terse line: version 5 has six more (show_ddir_status_terse in stat.c)."""
 FIRST_PERCENTILE_FIELD = 12
-"""Place of the first percentile among them."""
+"""Index of the first percentile among them."""
 
 
 def group_name(names: Iterable[str]) -> str:
@@ -101,7 +101,7 @@ def group_name(names: Iterable[str]) -> str:
 
 
 class _Flow(NamedTuple):
-    """What one operation of a job has done."""
+    """The totals of one operation of a job."""
 
     done: float
     """Bytes."""
@@ -120,7 +120,7 @@ class _Job:
     name: str
     group: int
     pid: str = ""
-    """Empty where the format has none."""
+    """Empty if the format has none."""
     error: str = ""
     flows: dict[str, _Flow] = field(default_factory=dict)
 
@@ -129,7 +129,7 @@ class _Job:
         return self.name, self.group, self.pid
 
     def precedes(self, other: _Job) -> bool:
-        """Return whether the other can be the same job later on: nothing that it has done becomes less."""
+        """Return whether the other can be the same job later: its totals never decrease."""
         return all(
             (later := other.flows.get(operation)) is not None
             and later.done >= flow.done
@@ -144,9 +144,9 @@ class _Status:
 
     jobs: list[_Job]
     start: float | None = None
-    """When the run began, in Unix seconds; None where the format doesn't say."""
+    """When the run began, in Unix seconds; None if the format doesn't say."""
     progress: float | None = None
-    """Share of the run that is done, where it still goes on for certain."""
+    """Share of the run that is done, if it is certainly still in progress."""
 
     def precedes(self, other: _Status) -> bool:
         """Return whether the other can be a later status of the same run."""
@@ -157,7 +157,7 @@ class _Status:
         ):
             return False
         if any(job.pid for job in [*self.jobs, *other.jobs]):
-            # For people jobs are printed only if they have done something.
+            # The human-readable status omits jobs that have done nothing.
             found = {job.key: job for job in other.jobs}
             pairs = [(job, found[job.key]) for job in self.jobs if job.key in found]
             return not self.jobs or not other.jobs or bool(pairs)
@@ -174,32 +174,32 @@ class _Status:
 
 @dataclass(slots=True)
 class _Header:
-    """What fio says of a job before it starts."""
+    """What fio prints about a job before it starts."""
 
     name: str
     group: int
     letters: str
-    """Those that the running job can have in the line of the running jobs; empty: any."""
+    """State letters that the job can have in the line of the running jobs; empty: any."""
     least: int = 1
-    """The number of its processes, or 2 for any higher one."""
+    """The number of its processes, or 2 for any higher number."""
 
 
 @dataclass
 class _FioRun:
-    """What the output has shown of one run so far."""
+    """What the output has shown about one run so far."""
 
     headers: list[_Header] = field(default_factory=list)
     launched: bool = False
     """Whether the line with the version came."""
     promised: bool = False
-    """Whether a status has to come in this output."""
+    """Whether this output must contain a status."""
     statuses: dict[str, _Status] = field(default_factory=dict)
     """The last one by format, the most exact format first."""
     complaint: str = ""
     refused: bool = False
     """Whether fio didn't accept its options."""
     operations: Sequence[str] = ()
-    """Those that moved when the line of the running jobs last showed any that did."""
+    """The jobs that were working when the line of the running jobs last showed any."""
 
 
 class FioOutput(OutputReader):
@@ -210,18 +210,18 @@ class FioOutput(OutputReader):
         self._run: _FioRun | None = None
         self._signal = ""
         self._blocks: list[_Job] | None = None
-        """The status for people that is being read."""
+        """The human-readable status that is being read."""
         self._job: _Job | None = None
         self._terse: list[_Job] = []
         """The terse status that is being read."""
         self._terse_size = 0
-        """Lines of a terse status; 0 as long as they aren't known."""
+        """Number of lines of a terse status; 0 until known."""
         self._documents = Documents()
         self._brace = ""
         """A line that may be the first one of a document."""
 
     def line(self, line: str) -> Iterator[Event]:
-        """Return what one line tells."""
+        """Return the events in one line."""
         brace, self._brace = self._brace, ""
         if line.strip() == "{":
             if brace and self._documents.inside:
@@ -242,7 +242,7 @@ class FioOutput(OutputReader):
             yield from self._text(line)
 
     def end(self) -> Iterator[Event]:
-        """Return what the end of the output tells."""
+        """Return the events at the end of the output."""
         yield from self._close_statuses()
         if self._signal and self._run is None:
             yield from self._open()
@@ -264,7 +264,7 @@ class FioOutput(OutputReader):
         elif start.startswith("Starting ") and STARTING.match(start) and (run := self._run) is not None:
             run.promised = True
             if len({header.group for header in run.headers}) == 1:
-                # Into a pipe this comes when the files are laid out and the jobs are about to start.
+                # In a pipe this comes when the files are laid out and the jobs are about to start.
                 yield Rate(group_name(header.name for header in run.headers))
         elif ": (groupid=" in line and (match := JOB.match(start)):
             yield from self._block(match)
@@ -299,7 +299,7 @@ class FioOutput(OutputReader):
             self._run.launched = self._run.promised = True
 
     def _before_launch(self) -> Iterator[Event]:
-        """Begin a run, if the one that goes on has been launched already: headers and version stand before that."""
+        """Begin a run if the current one has already been launched: headers and version come before that."""
         yield from self._close_statuses()
         run = self._run
         if run is not None and (run.launched or run.statuses or run.refused):
@@ -395,7 +395,7 @@ class FioOutput(OutputReader):
             return
         flows = _eta_flows(line[match.end("states") :][:MAX_JOB_TEXT_CHARACTERS])
         run = self._run
-        # What stands still is left out of the line, or 0 as the operations are that no job has.
+        # Operations that make no progress are omitted from the line, or 0 like those that no job has.
         moving = [flow for flow in flows if flow[1].value or flow[2].value]
         run.operations = [operation for operation, *_ in moving] or run.operations
         shown = moving or [(operation, *_still(operation)) for operation in run.operations]
@@ -408,7 +408,7 @@ class FioOutput(OutputReader):
             yield Rate(self._running(match["states"]), results, progress)
 
     def _running(self, states: str) -> str:
-        """Return the group whose jobs run, by their places and by what they do; empty where that is not certain."""
+        """Return the group whose jobs run, by their positions and states; empty if that is not certain."""
         letters = [(letter, int(count or 1)) for letter, count in STATES.findall(states)]
         headers = self._run.headers if self._run is not None else []
         total = sum(count for _, count in letters)
@@ -437,7 +437,7 @@ class FioOutput(OutputReader):
             yield RunBegan()
 
     def _make_way(self) -> Iterator[Event]:
-        """End the run that goes on: another one begins, and a signal that was reported since belongs to that one."""
+        """End the current run: another one begins, and a signal that was reported since belongs to that one."""
         signal, self._signal = self._signal, ""
         yield from self._finish()
         self._signal = signal
@@ -455,7 +455,7 @@ class FioOutput(OutputReader):
         yield from self._rate(run, form, last, status)
 
     def _rate(self, run: _FioRun, form: str, last: _Status | None, status: _Status) -> Iterator[Event]:
-        """Yield the group that runs, if one certainly does: else it is the last status, as far as is known."""
+        """Yield the group that runs, if one certainly does; otherwise this may be the last status."""
         groups = status.groups()
         if status.progress is None:
             before = {group: _done(jobs) for group, jobs in last.groups().items()} if last is not None else {}
@@ -464,12 +464,12 @@ class FioOutput(OutputReader):
         if active:
             group, jobs = active[-1]
             progress = status.progress if len(status.groups()) == 1 else None
-            # For people bytes are rounded: a slow job would seem to stand still.
+            # Human-readable bytes are rounded: a slow job would seem to make no progress.
             work = _done(jobs) if form != "normal" else None
             yield Rate(_phase(run, group, jobs), _results(jobs), progress, work)
 
     def _finish(self) -> Iterator[Event]:
-        """End the run that goes on."""
+        """End the current run."""
         run, self._run = self._run, None
         signal, self._signal = self._signal, ""
         if run is None:
@@ -487,7 +487,7 @@ class FioOutput(OutputReader):
             reason = "the output ends before the last status of the jobs"
         for group, jobs in status.groups().items():
             results = _results(jobs)
-            # A job that does no I/O has no figures; one that was never started neither.
+            # A job that does no I/O has no figures; nor does one that was never started.
             if results or not reason:
                 seconds = [flow.seconds for job in jobs for flow in job.flows.values()]
                 yield Ended(_phase(run, group, jobs), results, max(seconds, default=None))
@@ -495,7 +495,7 @@ class FioOutput(OutputReader):
 
 
 def _continues(run: _FioRun, form: str, status: _Status) -> bool:
-    """Return whether a status can be one of a run that has had others."""
+    """Return whether a status can belong to a run that has had others."""
     if (last := run.statuses.get(form)) is not None:
         return last.precedes(status)
     names = {job.name for found in run.statuses.values() for job in found.jobs}
@@ -510,7 +510,7 @@ def _phase(run: _FioRun, group: int, jobs: Sequence[_Job]) -> str:
 
 
 def _results(jobs: Sequence[_Job]) -> tuple[Result, ...]:
-    """Return what jobs that run together did in sum; the operation with most bytes comes first."""
+    """Return the sums over jobs that run together; the operation with most bytes comes first."""
     found = []
     for operation in OPERATIONS:
         flows = [job.flows[operation] for job in jobs if operation in job.flows]
@@ -543,7 +543,7 @@ def _repeats(status: Sequence[_Job], job: _Job) -> bool:
     if job.key != first.key or not first.precedes(job):
         return False
     if status[-1].key != first.key:
-        # Jobs of one name stand together.
+        # Jobs of one name are adjacent.
         return True
     return any(
         job.flows[operation].seconds - flow.seconds >= MIN_STATUS_INTERVAL_SECONDS
@@ -559,7 +559,7 @@ def _limited(text: str) -> str:
 def _amount(text: str, *, binary: bool = False) -> float | None:
     """Return a figure of num2str (lib/num2str.c): ``31.7k``, ``124MiB/s``, ``1049Mbit/s``.
 
-    Up to fio 2.16 K is 1024 in amounts of bytes, which `binary` says.
+    Up to fio 2.16 K means 1024 in amounts of bytes; `binary` selects that.
     """
     if (match := AMOUNT.match(text)) is None or (figure := number(match["figure"])) is None:
         return None
@@ -569,7 +569,7 @@ def _amount(text: str, *, binary: bool = False) -> float | None:
 
 
 def _eta_flows(text: str) -> list[tuple[str, Result, Result]]:
-    """Return operation, bytes and operations per second of the line of the running jobs."""
+    """Return operation, bytes and operations per second from the line of the running jobs."""
     pairs: list[tuple[str, str, str]] = []
     binary = False
     if match := RATES.search(text):
@@ -602,7 +602,7 @@ def _still(operation: str) -> tuple[Result, Result]:
 
 
 def _terse_job(line: str) -> _Job | None:
-    """Return the job of a terse line, None where it is none (show_thread_status_terse_all in stat.c)."""
+    """Return the job of a terse line, None if it is not one (show_thread_status_terse_all in stat.c)."""
     fields = line.split(";")
     at = 2 if fields[0] != "2" else 1
     if len(fields) < at + 3 + FIELDS or (at == 2 and not fields[1].startswith("fio")):
@@ -633,7 +633,7 @@ def _terse_job(line: str) -> _Job | None:
 
 
 def _document_status(document: Mapping[str, Any]) -> _Status:
-    """Return the status that a JSON document has (show_thread_status_json in stat.c, json_object_init in client.c)."""
+    """Return the status in a JSON document (show_thread_status_json in stat.c, json_object_init in client.c)."""
     entries = document.get("jobs") or document.get("client_stats")
     jobs: list[_Job] = []
     elapsed = eta = 0.0
@@ -644,7 +644,7 @@ def _document_status(document: Mapping[str, Any]) -> _Status:
             eta = max(eta, number(entry.get("eta")) or 0.0)
     status = _Status(jobs)
     milliseconds, seconds = number(document.get("timestamp_ms")), number(document.get("timestamp"))
-    # Old versions don't say how long they have run.
+    # Old versions don't print how long they have run.
     if elapsed and milliseconds is not None:
         status.start = milliseconds / 1000 - elapsed
     elif elapsed and seconds is not None:

@@ -1,9 +1,9 @@
 """IO500: the C app (isc20 and later), and the shell driver (isc20 and before) that ran ior, mdtest and pfind itself.
 
-Rank 0 has ``RESULTDIR/PHASE.txt`` open for as long as an ior, mdtest or md-workbench phase lasts (``u_res_file_prep``
-in src/util.c, io500-isc20 to isc26_v2), and result.txt from begin to end; its last section names every phase, find as
-well. The shell driver gives each phase's program ``RESULTDIR/PHASE.txt`` as standard output. Where open files can't be
-seen, result.txt is looked for where the ini file says, and the shell driver's phases are told by the command lines.
+Rank 0 has ``RESULTDIR/PHASE.txt`` open throughout an ior, mdtest or md-workbench phase (``u_res_file_prep``
+in src/util.c, io500-isc20 to isc26_v2), and result.txt from beginning to end; its last section names the phase,
+including find. The shell driver gives each phase's program ``RESULTDIR/PHASE.txt`` as standard output. Where open files
+can't be seen, result.txt is searched for where the ini file says, and command lines give the shell driver's phases.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ MAX_CONFIG_BYTES = 64 << 10
 MAX_STATUS_BYTES = 32
 """Bytes of a stonewall status file that are read: it holds one number."""
 MAX_ASKED_RANKS = 16
-"""Ranks of one host that are asked whether they are rank 0."""
+"""Maximum number of ranks on a host that are checked for being rank 0."""
 SEARCH_SHARE = 0.25
 MAX_SEARCH_INTERVAL_SECONDS = 5.0
-"""Seconds between two searches for the result directory at most; before that a share of the time that they last."""
+"""Longest pause between two searches for the result directory, in seconds; until then, relative to their duration."""
 ASSUMED_START_SECONDS = 5.0
 """Seconds after which an invisible run is assumed to have begun its phases."""
 
 MAX_HELD_EVENTS = 64
-"""Events that are kept back until the descriptors agree with them."""
+"""Maximum number of events held back until the descriptors agree with them."""
 
 RESULT_FILE = "result.txt"
 NO_PHASE = frozenset({RESULT_FILE, "result_summary.txt", "result_pretty.txt"})
@@ -60,7 +60,7 @@ DATA = {
     "mdt_easy": "mdtest_easy",
     "mdt_hard": "mdtest_hard",
 }
-"""Whose files are in a directory of the data directory, by its name: first the app's, then the shell driver's."""
+"""The phases whose files are in a directory of the data directory, by its name: first the app's, then the driver's."""
 ITEM = re.compile(r"/file\.mdtest\.\d+\.(\d{1,15})$")
 
 
@@ -82,7 +82,7 @@ def _is_script(tree: Tree, pid: int) -> bool:
 
 
 def _ranks(tree: Tree, pid: int) -> list[int]:
-    """Return the processes of the app that have the same parent."""
+    """Return the app's processes that have the same parent."""
     task = tree.processes.get(pid)
     return sorted(child for child in tree.children(task.ppid) if tree.comm(child) == APP) if task is not None else []
 
@@ -108,7 +108,7 @@ class Io500(Benchmark):
 
     @classmethod
     def leads(cls, tree: Tree, pid: int) -> bool:
-        """Return whether a process leads a run; where ranks can't be read one does that is beside the launcher."""
+        """Return whether a process leads a run; if ranks can't be read, one beside the launcher does."""
         if tree.comm(pid) != APP and not _is_script(tree, pid):
             return False
         if any(_is_script(tree, ancestor) for ancestor in tree.ancestors(pid)):
@@ -120,7 +120,7 @@ class Io500(Benchmark):
         if (known := mpi.rank(tree, pid)) is not None:
             return known == 0
         ranks = _ranks(tree, pid)
-        # Beside the launcher the first one leads all the time: `look` finds out which of them is rank 0.
+        # Beside the launcher the first one remains leader: `look` finds out which is rank 0.
         return pid == ranks[0] if mpi.beside_launcher(tree, pid) else pid == _writer(tree, ranks)
 
     def __init__(self, tree: Tree, leader: int) -> None:
@@ -131,7 +131,7 @@ class Io500(Benchmark):
         self._held: tuple[Event, ...] = ()
         self._passed: str | None = None
         self._searches: tuple[float, float] | None = None
-        """When the first search for the result directory was made, and when the last one."""
+        """Times of the first and the last search for the result directory."""
         self._configured = ""
         """The result directory whose configuration was read."""
         self._phases: tuple[str, ...] = ()
@@ -139,7 +139,7 @@ class Io500(Benchmark):
         self._before: tuple[str, ...] = ()
         """The phases of the driver that ran before the present one."""
         self._shell = False
-        """Whether the shell driver is, or was last, at work."""
+        """Whether the shell driver is, or was last, running."""
         self._looked = False
         self._phase: str | None = None
         self._began: float | None = None
@@ -155,7 +155,7 @@ class Io500(Benchmark):
         return sight
 
     def last_words(self) -> tuple[Event, ...]:
-        """Return what result.txt still tells: without a score the run failed."""
+        """Return the last events from result.txt: without a score the run failed."""
         cut = self._results.known
         events = self._rest()
         if cut and not self._shell and not self._results.file.complete:
@@ -163,7 +163,7 @@ class Io500(Benchmark):
         return events
 
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
-        """Return an event of the output, None where result.txt shows that it is another run's."""
+        """Return an event of the output, None if result.txt shows that it belongs to another run."""
         if isinstance(event, Rate) or not self._results.file.phases:
             return event
         told = self._results.file.phases.get(event.phase)
@@ -177,7 +177,7 @@ class Io500(Benchmark):
         return tuple(event for event in events if not isinstance(event, Began))
 
     def _app_ranks(self, tree: Tree, leader: int) -> list[int]:
-        """Return the app's ranks on this host, rank 0 first, and alone once it is known."""
+        """Return the app's ranks on this host: rank 0 first, or alone once it is known."""
         if self._rank is not None and tree.comm(self._rank) == APP:
             return [self._rank]
         ranks = _ranks(tree, leader)
@@ -194,7 +194,7 @@ class Io500(Benchmark):
         events: tuple[Event, ...] = ()
         if self._shell:
             self._shell, self._before = False, SHELL_PHASES
-        # The file before the descriptors: these can't have been overtaken by what it says.
+        # Read the file before the descriptors, so that it can't be ahead of them.
         if not self._directory:
             self._directory = self._find_directory(tree, rank, now)
         if self._directory:
@@ -231,7 +231,7 @@ class Io500(Benchmark):
         return self._measured(tree, rank, files, now, Sight(state, phase, source, events=events, blind=blind))
 
     def _passed_over(self, told: str | None, opened: str) -> bool:
-        """Return whether the phase that result.txt names began and ended between two looks, unseen."""
+        """Return whether the phase named by result.txt began and ended unseen between two looks."""
         ahead = any(isinstance(event, Ended) and event.phase == opened for event in self._held)
         fresh = told not in (None, opened, self._phase, self._passed) and not bare_phase(told or "") and not ahead
         self._passed = told
@@ -242,11 +242,11 @@ class Io500(Benchmark):
         return now - self._searches[0] if self._searches is not None else 0.0
 
     def _released(self, events: Sequence[Event], opened: str | None, *, certain: bool) -> tuple[Event, ...]:
-        """Return what may be reported from result.txt, whose ends come before anything that the descriptors show.
+        """Return what may be reported from result.txt, whose phase ends precede what the descriptors show.
 
-        No phase has ended whose text is open, and none that follows it. Without `certain`, where the file names a phase
-        that has a text and none is open, that phase has not been seen to begin: what follows the last one that was
-        seen is kept back, which the next look tells.
+        A phase whose text is open has not ended, nor has any after it. Without `certain`, if the file names a phase
+        that has a text but none is open, that phase has not been seen to begin: what follows the last phase seen is
+        held back until the next look.
         """
         waiting = [*self._held, *(event for event in events if not isinstance(event, Began))]
         ends = [event.phase if isinstance(event, Ended) else "" for event in waiting]
@@ -288,7 +288,7 @@ class Io500(Benchmark):
         return self._measured(tree, rank, files, now, Sight(state, phase, source, events=events, blind=blind))
 
     def _leave_app(self) -> tuple[Event, ...]:
-        """Forget the app, which has gone; return what its result.txt still tells."""
+        """Forget the app, which has gone; return the last events from its result.txt."""
         if self._rank is None and not self._directory:
             return ()
         events = self._rest()
@@ -315,7 +315,7 @@ class Io500(Benchmark):
         self._plan = plan
 
     def _measured(self, tree: Tree, rank: int, files: Sequence[OpenFile], now: float, sight: Sight) -> Sight:
-        """Return the sight with how far its phase is."""
+        """Return the sight with its phase's progress."""
         plan = self._plan
         work, share = None, 0.0
         for file in files:
@@ -343,20 +343,20 @@ class Io500(Benchmark):
         )
 
     def _place(self) -> tuple[int | None, int | None]:
-        """Return the place of the phase among the run's, and how many those are."""
+        """Return the position of the phase in the run, and the number of phases."""
         phases = SHELL_PHASES if self._shell else self._phases
         if self._phase not in phases:
             return None, None
         number = len(self._before) + phases.index(self._phase) + 1
         if self._script and (self._shell or self._directory.endswith("-app")):
-            # isc20's io500.sh runs the app as well as the shell driver, in an order that is drawn by lot.
+            # isc20's io500.sh runs the app as well as the shell driver, in random order.
             return number, len(SHELL_PHASES) + (len(self._phases) or len(SHELL_PHASES))
         return number, len(phases)
 
     def _files(self, tree: Tree, pid: int) -> tuple[tuple[str, ...], list[OpenFile]]:
-        """Return what we have no right to see, and the open files of a rank.
+        """Return what we lack permission to read, and a rank's open files.
 
-        Those that tell the phase and how far it is mostly keep their descriptors: these are asked first.
+        Files that show the phase and its progress mostly keep their descriptors: these are read first.
         """
         quick = {name: tree.link(pid, number) for name, number in self._numbers.items()}
         if self._phase and _text(quick.get("text", "")) == self._phase and _data(quick.get("data", "")):
@@ -374,12 +374,12 @@ class Io500(Benchmark):
         return (), files
 
     def _open_phase(self, files: Sequence[OpenFile]) -> str | None:
-        """Return the phase whose text is open."""
+        """Return the phase whose PHASE.txt is open."""
         beside = (_text(file.path) for file in files if os.path.dirname(file.path) == self._directory)
         return next((phase for phase in beside if phase is not None), None) if self._directory else None
 
     def _find_directory(self, tree: Tree, rank: int, now: float) -> str:
-        """Return the result directory; empty where it isn't known, or not yet."""
+        """Return the result directory; empty if not known, or not yet."""
         try:
             paths = [file.path for file in tree.open_files(rank)]
         except PermissionError:
@@ -392,12 +392,12 @@ class Io500(Benchmark):
 
 
 def _has_text(phase: str | None) -> bool:
-    """Return whether rank 0 has a text open in a phase; find has none (src/phase_find.c)."""
+    """Return whether rank 0 has a PHASE.txt open in a phase; find has none (src/phase_find.c)."""
     return phase is not None and not bare_phase(phase) and not phase.startswith("find")
 
 
 def _text(path: str) -> str | None:
-    """Return the phase that a file is the text of."""
+    """Return the phase of a PHASE.txt file."""
     name = os.path.basename(path)
     if not name.endswith(".txt") or name in NO_PHASE:
         return None
@@ -405,12 +405,12 @@ def _text(path: str) -> str | None:
 
 
 def _data(path: str) -> str:
-    """Return what a data file is of, ``ior_easy`` for one; empty for any other file."""
+    """Return the benchmark of a data file, such as ``ior_easy``; empty for any other file."""
     return next((DATA[part] for part in reversed(path.split("/")) if part in DATA), "")
 
 
 def _phase_of_data(tree: Tree, pid: int, files: Sequence[OpenFile]) -> str | None:
-    """Return the phase that the open data files show; stat and delete open none."""
+    """Return the phase shown by the open data files; stat and delete open none."""
     for file in files:
         kind = _data(file.path)
         if kind.startswith("ior") and (position := tree.position(pid, file.descriptor)) is not None:
@@ -422,7 +422,7 @@ def _phase_of_data(tree: Tree, pid: int, files: Sequence[OpenFile]) -> str | Non
 
 
 def _syncs(tree: Tree, pid: int) -> bool:
-    """Return whether mdtest waits for sync(1), which ``-Y`` has each rank run when the files are made."""
+    """Return whether mdtest waits for sync(1), which ``-Y`` makes each rank run after creating the files."""
     return any(
         tree.comm(child) == "sync" or (tree.comm(child) in SHELLS and tree.argv(child)[-1:] == ["sync"])
         for child in tree.descendants(pid)
@@ -430,7 +430,7 @@ def _syncs(tree: Tree, pid: int) -> bool:
 
 
 def _processes(command: Sequence[str]) -> int | None:
-    """Return the number of ranks that a launcher's command line asks for."""
+    """Return the number of ranks requested by a launcher's command line."""
     words = iter(command)
     for word in words:
         if word in ("-np", "-n", "--np", "-c"):

@@ -1,8 +1,8 @@
 """IO500's words: what it prints (the C app and the shell driver before it), and the file of results that it writes.
 
 Formats are those of src/main.c (io500-isc20 to io500-isc26_v2) and of utilities/io500_fixed.sh (isc20 and before).
-Nothing is expected at a fixed column: blanks may be collapsed, and launchers put a rank's name before a line and into
-the middle of one (``mpirun.mpich -prepend-rank``).
+No columns are fixed: blanks may be collapsed, and launchers insert a rank's name before a line and into the middle of
+one (``mpirun.mpich -prepend-rank``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_IO500_PHASES = 256
 MAX_REASON_CHARACTERS = 300
 """Longest reason of a failure, in characters."""
 MIN_PHASE_SECONDS = 0.001
-"""What took less did not run, in seconds: times are printed with three decimals, as 0.000 with ``run = FALSE``."""
+"""A phase shorter than this, in seconds, did not run: times have three decimals, 0.000 with ``run = FALSE``."""
 CUT_OFF = "the output ends before the score"
 UNITS = {
     "gib/s": ("bytes_per_second", 1 << 30),
@@ -43,12 +43,12 @@ UNITS = {
     "kiops": ("operations_per_second", 1000),
     "score": ("score", 1),
 }
-"""Unit and factor by the unit that is printed; ``score`` is that of the phase ``concurrent``. Of any other unit the
-phase is known and its figure is not."""
+"""Unit and factor by the unit that is printed; ``score`` is that of the phase ``concurrent``. With any other unit the
+phase is known but not its figure."""
 
 GAP = r"(?>(?:\s|\[\d++(?:,\d++)?\](?:<\w++>:?)?)+)"
-"""What may stand between two words: blanks, and a rank's name that a launcher put there. It gives nothing back: its
-colon could also be the one that follows, and a line of many would take their square. An atomic group, because Python
+"""What may stand between two words: blanks, and a rank's name inserted by a launcher. It never backtracks: its colon
+could also be the one that follows, and a line with many would take quadratic time. An atomic group, because Python
 before 3.11.5 does not undo a possessive repetition of a group that fits in part (gh-106052)."""
 NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf)"
 RESULT = re.compile(
@@ -72,7 +72,7 @@ STORED = "The result files are stored in the directory:"
 
 
 def results_of(phase: str, value: str, unit: str = "") -> tuple[Result, ...]:
-    """Return the result of a phase, given its canonical name; where no unit is printed the name says it."""
+    """Return the result of a phase, given its canonical name; if no unit is printed, the name gives it."""
     figure = float(value)
     unit = unit or bare_unit(phase)
     base, factor = UNITS.get(unit.lower(), ("", math.nan))
@@ -88,7 +88,7 @@ def bare_unit(phase: str) -> str:
 
 
 def bare_phase(phase: str) -> bool:
-    """Return whether a phase is none that anybody would measure: ``timestamp`` only makes the file that find needs."""
+    """Return whether a phase is not worth measuring: ``timestamp`` only creates the file that find needs."""
     return phase == "timestamp"
 
 
@@ -104,7 +104,7 @@ def scores_of(bandwidth: str, iops: str, total: str, unit: str = "GiB/s", prefix
 
 @dataclass
 class _Io500Run:
-    """A run that goes on in the text."""
+    """The current run in the text."""
 
     versioned: bool = False
     begun: set[str] = field(default_factory=set)
@@ -125,10 +125,10 @@ class Io500Reader(OutputReader):
         super().__init__()
         self._run: _Io500Run | None = None
         self._scored: Scored | None = None
-        """The score of the run before, if that is what the text told last."""
+        """The score of the previous run, if the text reported it last."""
 
     def line(self, line: str) -> Iterable[Event]:
-        """Return what one line tells."""
+        """Return the events in one line."""
         if (found := RESULT.search(line)) is not None:
             return self._result(found)
         if (found := SCORE.search(line)) is not None:
@@ -148,7 +148,7 @@ class Io500Reader(OutputReader):
         return ()
 
     def end(self) -> Iterable[Event]:
-        """Return what the end of the output tells: without a score the run failed."""
+        """Return the events at the end of the output: without a score the run failed."""
         return self._cut()
 
     def _cut(self) -> Iterator[Event]:
@@ -174,7 +174,7 @@ class Io500Reader(OutputReader):
             yield from self._begin()
 
     def _version(self) -> Iterator[Event]:
-        # What is wrong with the options is printed before the version (io500-sc20, main.c:296).
+        # Errors in the options are printed before the version (io500-sc20, main.c:296).
         if self._run is None or not self._run.fresh or self._run.versioned:
             yield from self._begin()
         if self._run is not None:
@@ -211,7 +211,7 @@ class Io500Reader(OutputReader):
             return
         run.ended[phase] = printed
         value, seconds = map(float, printed)
-        # The shell driver has two decimals of a second: what took less has a result all the same.
+        # The shell driver prints two decimals of a second: a shorter phase still has a result.
         ran = value > 0 or (seconds >= MIN_PHASE_SECONDS and not bare_phase(phase))
         valid = not found["invalid"] and not found["label"].endswith("invalid")
         run.invalid |= not valid
@@ -257,7 +257,7 @@ class Io500Reader(OutputReader):
 SECTION = re.compile(r"\[\s*([\w.-]+)\s*\]$")
 PAIR = re.compile(r"([\w.-]+)\s*=\s*(.*)$")
 SHORTEST_WRITE = {"io500-isc20": 300.0, "io500-sc20": 30.0}
-"""Seconds below which a write phase is printed as invalid without a word of it here, by version; sc20 knows 30 for
+"""Seconds below which the output, but not this file, marks a write phase as invalid, by version; sc20 has 30 for
 student clusters besides 300 (main.c of both)."""
 HEADER = "run"
 STANDARD = "SCORE"
@@ -267,22 +267,22 @@ EXTENDED = "SCOREX"
 class ResultFile(OutputReader):
     """Reads result.txt as it grows: a section begins with its phase, or with a pause before it, and ends with a score.
 
-    Only `feed` is for it: a line that has not ended is not whole. With ``verbosity = 0`` there are no times.
+    Use only `feed`: a line that has not ended is incomplete. With ``verbosity = 0`` there are no times.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.phase: str | None = None
-        """The phase that goes on."""
+        """The current phase."""
         self.state = State.SETUP
         self.processes: int | None = None
         """Number of all ranks (isc21 and later)."""
         self.extended = False
         """Whether the run is in the extended mode."""
         self.command: tuple[str, ...] = ()
-        """The command line that stands for the phase."""
+        """The command line of the phase."""
         self.phases: dict[str, tuple[Result, ...]] = {}
-        """Those that have ended, and what they gave."""
+        """Phases that have ended, with their results."""
         self.complete = False
         """Whether the score is there."""
         self._section = HEADER
@@ -296,7 +296,7 @@ class ResultFile(OutputReader):
         self._scored: Scored | None = None
 
     def line(self, line: str) -> Iterable[Event]:
-        """Return what one line tells."""
+        """Return the events in one line."""
         line = line.strip()
         if line.startswith(";"):
             self._comment(line)

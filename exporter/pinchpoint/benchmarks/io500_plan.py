@@ -1,4 +1,4 @@
-"""What an IO500 run is to do: its phases from the ini file, how long and how far one goes from its command line."""
+"""The plan of an IO500 run: its phases from the ini file, and a phase's duration and extent from its command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pinchpoint.benchmarks.events import phase_name
 __all__ = ["SHELL_PHASES", "Io500Plan", "ini_sections", "phase_of_command", "phases_of", "plan_of"]
 
 MAX_PLANNED_FILE_BYTES = 2.0**63
-"""No file is longer, in bytes."""
+"""Upper bound of a file's length in bytes."""
 
 STANDARD = (
     "ior-easy-write",
@@ -32,7 +32,7 @@ STANDARD = (
 SHELL_PHASES = tuple(map(phase_name, STANDARD))
 """The phases of the shell driver (utilities/io500_fixed.sh), in its order."""
 OPTIONAL = frozenset({"mdworkbench-create", "find-easy", "find-hard", "mdworkbench-bench", "mdworkbench-delete"})
-"""Phases of the extended mode alone (IO500_PHASE_FLAG_OPTIONAL, io500-isc26_v2)."""
+"""Phases of the extended mode only (IO500_PHASE_FLAG_OPTIONAL, io500-isc26_v2)."""
 GROUPS = {
     "ior-easy": "ior-easy",
     "ior-rnd4K-easy": "ior-easy",
@@ -41,7 +41,7 @@ GROUPS = {
     "mdtest-hard": "mdtest-hard",
     "mdworkbench": "mdworkbench",
 }
-"""Sections whose options hold for several phases, by what the names of those begin with."""
+"""Sections whose options apply to several phases, by the prefix of those phases' names."""
 NOT_RUN = frozenset({"global", "debug", "timestamp", *GROUPS.values()})
 KNOWN = NOT_RUN | OPTIONAL | {*STANDARD, "ior-rnd4K-easy-read"}
 
@@ -66,9 +66,9 @@ def ini_sections(text: str) -> dict[str, dict[str, str]]:
 
 
 def phases_of(sections: Sections, *, extended: bool = False) -> tuple[str, ...]:
-    """Return the phases that a run will have, from its config.ini, which names all of them in their order.
+    """Return the phases of a run from its config.ini, which names all of them in order.
 
-    It is empty where there is a section that isn't known: it may stand for a phase or for several.
+    It is empty if a section is unknown: that may stand for one phase or several.
     """
     if not sections or not KNOWN.issuperset(sections):
         return ()
@@ -88,7 +88,7 @@ def _off(options: Mapping[str, str]) -> bool:
 
 
 def phase_of_command(argv: Sequence[str]) -> str | None:
-    """Return the phase of the shell driver that a command line of ior, mdtest or pfind is of."""
+    """Return the shell driver's phase that a command line of ior, mdtest or pfind belongs to."""
     program = os.path.basename(argv[0]) if argv else ""
     options = _options(argv)
     if program == "pfind":
@@ -106,24 +106,24 @@ def phase_of_command(argv: Sequence[str]) -> str | None:
 
 
 class Io500Plan(NamedTuple):
-    """What a phase is meant to do, as far as its command line says it."""
+    """What a phase will do, as far as its command line shows."""
 
     seconds: float | None = None
     """When the stonewall stops it."""
     position: float | None = None
-    """Where rank 0 is in its data file when all is done."""
+    """Rank 0's position in its data file at the end."""
     items: float | None = None
     """Files that a rank makes or reads."""
     limit: str = ""
-    """File that says how far the phase that wrote came, where there was a stonewall."""
+    """File that says how far the writing phase came, if there was a stonewall."""
     step: float = 1
     """Bytes by which the position grows with each transfer of that file's count."""
     shows: bool = True
-    """Whether the position in the data file says how far the phase is."""
+    """Whether the position in the data file shows the phase's progress."""
 
 
 def plan_of(argv: Sequence[str], processes: int | None = None) -> Io500Plan:
-    """Return the plan that an ior or mdtest command line has for one of so many processes."""
+    """Return the plan in an ior or mdtest command line for one of so many processes."""
     program = os.path.basename(argv[0]) if argv else ""
     options = _options(argv)
     if program == "ior":
@@ -148,7 +148,7 @@ def plan_of(argv: Sequence[str], processes: int | None = None) -> Io500Plan:
 
 
 def _options(argv: Sequence[str]) -> dict[str, str]:
-    """Return options by their names: a value is behind ``=``, or the next word. Of several ``-O`` all are kept."""
+    """Return options by name: a value follows ``=``, or is the next word. All of several ``-O`` are kept."""
     found: dict[str, str] = {}
     several: list[str] = []
     for word, after in pairwise((*argv, "")):

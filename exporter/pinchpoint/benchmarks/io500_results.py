@@ -1,4 +1,4 @@
-"""Where the result directory of an IO500 run is, and what the file of results in it tells while it grows."""
+"""Finds the result directory of an IO500 run, and reads its result file as it grows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_INI_BYTES = 64 << 10
 MAX_DIRECTORY_NAMES = 4096
 """Names in the directory of result directories that are read."""
 MAX_RESULT_DIRECTORIES = 32
-"""Result directories that are looked into for the run's own: the newest ones."""
+"""Result directories that are searched for the run's own: the newest ones."""
 MAX_CLOCK_SKEW_SECONDS = 2.0
 """How much older than its run a result directory may seem, in seconds: file servers have clocks of their own."""
 STAMP = re.compile(r"\d{4}\.\d\d\.\d\d-\d\d\.\d\d\.\d\d(?:-app)?")
@@ -50,7 +50,7 @@ class Results:
         return self._kept is not None
 
     def follow(self, tree: Tree, pid: int, path: str) -> tuple[Event, ...]:
-        """Return what the file has told since the last time. One that was replaced is read from its begin."""
+        """Return the events since the last call. A file that was replaced is read from its beginning."""
         try:
             with _opened(tree, pid, path) as descriptor:
                 found = os.fstat(descriptor)
@@ -64,7 +64,7 @@ class Results:
         return self.read()
 
     def read(self) -> tuple[Event, ...]:
-        """Return what is new in the file that is kept open."""
+        """Return the new events of the file that is kept open."""
         if self._kept is None:
             return ()
         try:
@@ -88,7 +88,7 @@ class Results:
 
 
 def _opened(tree: Tree, pid: int, path: str) -> AbstractContextManager[int]:
-    """Give a descriptor of a file as the process sees it; as we do where we may not see its root directory."""
+    """Give a descriptor of a file as the process sees it, or as we do if its root directory is not accessible."""
     if _blind(tree, pid) and path.startswith("/"):
         return open_in_root(Path("/"), path, tree.rights(pid))
     return tree.open_path(pid, path)
@@ -105,7 +105,7 @@ def _blind(tree: Tree, pid: int) -> bool:
 
 
 def read_text(tree: Tree, pid: int, path: str, limit: int) -> str:
-    """Return the beginning of a file as the process sees it; empty where it can't be read."""
+    """Return the beginning of a file as the process sees it; empty if it can't be read."""
     try:
         with _opened(tree, pid, path) as descriptor:
             return read_piece(descriptor, 0, limit).decode("utf-8", "replace")
@@ -114,7 +114,7 @@ def read_text(tree: Tree, pid: int, path: str, limit: int) -> str:
 
 
 def _told(events: Sequence[Event]) -> tuple[Event, ...]:
-    """Return events without phases that did not run, and without the begin of those whose end is told with it."""
+    """Return events without phases that did not run, and without begins whose end is among them."""
     found: list[Event] = []
     for event in events:
         if isinstance(event, Ended):
@@ -126,7 +126,7 @@ def _told(events: Sequence[Event]) -> tuple[Event, ...]:
 
 
 def planned_directory(tree: Tree, rank: int) -> str:
-    """Return the result directory that the ini file on the command line leads to: the first of the run's time."""
+    """Return the result directory given by the ini file on the command line: the first one since the run's start."""
     argv = tree.argv(rank)
     if len(argv) < 2 or argv[1].startswith("-"):
         return ""
@@ -147,7 +147,7 @@ def planned_directory(tree: Tree, rank: int) -> str:
 
 
 def _stamp(argv: Sequence[str]) -> str:
-    """Return the name that io500.sh gives the result directory; empty where it gives none."""
+    """Return the name that io500.sh gives the result directory; empty if it gives none."""
     for word, after in pairwise((*argv, "")):
         if word.startswith("--timestamp"):
             return word.partition("=")[2] or after
@@ -173,7 +173,7 @@ def _made(tree: Tree, pid: int, directory: str) -> float | None:
 
 
 def _start(tree: Tree, pid: int) -> float:
-    """Return when a process was started, in Unix seconds; 0 where that isn't known."""
+    """Return when a process was started, in Unix seconds; 0 if not known."""
     task = tree.processes.get(pid)
     try:
         lines = read_bytes(tree.procfs / "stat").splitlines()

@@ -1,8 +1,8 @@
 """IOR: each row of its table is a phase, ``write``, ``read`` or ``remove``; repetitions and tests repeat them.
 
-A row comes when its phase is over. What goes on before is seen from the data file that rank 0 has open: its access mode
-says what is done, its position how far it is. Before 4.0 files to be read are opened for writing too (``POSIX_Open`` in
-src/aiori-POSIX.c, 3.3.0): then it is a read if the row of the write has been printed, or the only write is over.
+A row comes when its phase is over. Until then the data file that rank 0 has open shows what goes on: its access mode
+shows the operation, its position the progress. Before 4.0 files to be read are opened for writing too (``POSIX_Open``
+in src/aiori-POSIX.c, 3.3.0): then it is a read if the write's row has been printed, or the only write is over.
 
 Formats: src/C/IOR.c (2.10.3), src/ior.c (3.0.1), src/ior-output.c (3.2.0 to 4.1.0+dev).
 """
@@ -40,22 +40,22 @@ from pinchpoint.units import BYTES_PER_MEBIBYTE
 __all__ = ["Ior", "IorPlan", "IorReader", "error", "options", "plans", "size"]
 
 MAX_ROW_CHARACTERS = 512
-"""Longest row in characters (it has 12 columns of about 10), and as far as words are looked for in a line."""
+"""Longest row in characters (12 columns of about 10); words are searched for only in this part of a line."""
 ROWS = frozenset({"write", "read", "remove"})
 MAX_BREAK_LINES = 8
-"""Lines of other ranks that may stand inside of a row."""
+"""Lines of other ranks that may come within a row."""
 MAX_SCRIPT_BYTES = 1 << 20
 """Longest script that is read, in bytes."""
 MAX_TESTS = 1024
-"""Tests of one script that are taken in."""
+"""Tests that are read from one script."""
 MAX_ERROR_LINE_CHARACTERS = 4096
-"""As far as an error is looked for in a line, in characters: it holds a path."""
+"""Part of a line that is searched for an error, in characters: it holds a path."""
 MAX_REASON_CHARACTERS = 300
 """Longest reason of a failure, in characters."""
 
 VERSION = re.compile(r"\bIOR-\d[\w.+-]*: MPI Coordinated Test of Parallel I/O")
 ENVIRONMENT, ENVIRONMENT_END = "STARTING ENVIRON LOOP", "ENDING ENVIRON LOOP"
-"""What stands between (with -vvv) is nobody's business."""
+"""Everything between (with -vvv) is ignored."""
 TABLE = re.compile(r"^(?>.*?\b(?=access\s+bw\(MiB/s\)))(.*\biter\b)")
 CSV = "access,bw(MiB/s),"
 FIGURE = r"(?:\d+(?:\.\d+)?|-?inf|-?nan|-)"
@@ -72,10 +72,10 @@ FINISHED = re.compile(r"\b(?:Run finished|Finished\s*): ")
 JSON_BEGAN = re.compile(r'"Began"\s*:\s*"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ [\d:]{8} \d{4}"')
 JSON_FIELD = re.compile(r'"(access|bwMiB|iops|totalTime|Finished)"\s*:\s*(?:"([^"\\]{0,64})"|([-+.\w]{1,64}))')
 ACCESSES = frozenset({"file-per-process", "single-shared-file"})
-"""What ``access`` says among the options."""
+"""Values of the option ``access``."""
 ERRORS = (
     # ERR and MPI_CHECK: iordef.h (2.10.3 and later), aiori-debug.h (4.0.0); FAIL: utilities.h, utilities.c
-    # Only behind the first one is looked: what ends a later one ends this one, too.
+    # Only the text after the first one is searched: what ends a later one ends this one, too.
     re.compile(r"^(?>.*?\bERROR: )(.*\([\w./-]++(?<=\.c):\d+\))"),
     re.compile(r"\bERROR in ([\w./-]+\.c \(line \d+\): .*)"),
     re.compile(r"\bProcess \d+(?:\([^()]*+\))?: (FAILED (?:in|at) .*)"),
@@ -83,7 +83,7 @@ ERRORS = (
 
 
 def error(line: str) -> str | None:
-    """Return why IOR or mdtest stops, where a line says that it does: the program's own words."""
+    """Return why IOR or mdtest stops, if a line says so, in the program's own words."""
     if "ERROR" not in line and "FAILED" not in line:
         return None
     line = line[:MAX_ERROR_LINE_CHARACTERS]
@@ -94,15 +94,15 @@ def error(line: str) -> str | None:
 class IorReader(OutputReader):
     """Reads the standard output, be it the table, CSV or JSON.
 
-    The JSON is read field by field as it comes: that of 3.2.0 is none (``[ ]`` stands in an object), and warnings of
-    any version stand in the midst of it.
+    The JSON is read field by field as it comes: 3.2.0 writes invalid JSON (``[ ]`` in an object), and every version
+    prints warnings in the middle of it.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._running = False
         self._finishes = True
-        """Whether the end of the run will be told: with CSV it isn't."""
+        """Whether the output reports the end of the run: CSV doesn't."""
         self._failed = False
         self._begun = ""
         self._hidden = False
@@ -114,7 +114,7 @@ class IorReader(OutputReader):
         self._figures: dict[str, str] = {}
 
     def line(self, line: str) -> Iterator[Event]:
-        """Return what one line tells."""
+        """Return the events in one line."""
         line = unprefixed(line)
         head = line[:MAX_ROW_CHARACTERS]
         if self._hidden:
@@ -212,7 +212,7 @@ class IorReader(OutputReader):
             yield Completed()
 
     def end(self) -> Iterable[Event]:
-        """Return that the run is not complete, where its end was to be told and never came."""
+        """Return that the run is incomplete if the expected report of its end never came."""
         if self._running and self._finishes and not self._failed:
             self._failed = True
             yield Failed("the output ends before IOR says that it finished")
@@ -222,13 +222,13 @@ _CHECKED = frozenset(phase for _, phase in CHECKS)
 
 
 class _ResultTable:
-    """Rows under a header, whose names say which figure is which."""
+    """Rows under a header, which names the columns."""
 
     def __init__(self, columns: Sequence[str], separator: str = "") -> None:
         self._columns = {name: index for index, name in enumerate(columns)}
         self._separator = separator
         count = max(len(columns), 3) - 2
-        # Exactly so many figures: rows of the summary begin with the same words. 2.10.3 ends each row with a mark.
+        # Exactly this many figures: rows of the summary begin with the same words. 2.10.3 ends each row with a mark.
         self._row = re.compile(rf"\b(write|read|remove)((?:\s+{FIGURE}){{{count}}})\s+(\d+)\s*(?:XXCEL\s*)?$")
         self._piece = ""
         self._breaks = 0
@@ -246,7 +246,7 @@ class _ResultTable:
         return None if match is None else self._cells([match[1], *match[2].split(), match[3]])
 
     def _mended(self, line: str) -> re.Match[str] | None:
-        """Return a row that lines of other ranks stand in: all that was printed of it since its beginning."""
+        """Return a row interrupted by lines of other ranks: all that was printed of it since its beginning."""
         start = re.match(r"\s*(?:write|read|remove)\s[\s\d.-]*", line)
         more = re.match(r"[\s\d.-]+", line) if self._piece else None
         if start is not None:
@@ -280,7 +280,7 @@ def _ended(access: str, bandwidth: str, operations: str, seconds: str) -> Ended:
             results.append(Result(phase, unit, value * factor, f"{figure} {printed}"))
     length = number(seconds)
     if not results and length is not None:
-        # Of the removal only its time is told.
+        # For the removal only its time is printed.
         results.append(Result(phase, "seconds", length, f"{seconds} s"))
     return Ended(phase, tuple(results), length)
 
@@ -307,21 +307,21 @@ def options(argv: Sequence[str], valued: Collection[str]) -> Iterator[tuple[str,
 
 
 def size(text: str) -> int:
-    """Return a number with its unit, as ``string_to_bytes`` (src/option.c, IOR 4.0.0); 0 where there is none."""
+    """Return a number with its unit, as ``string_to_bytes`` (src/option.c, IOR 4.0.0); 0 without one."""
     match = re.match(r"\s*(\d{1,18})\s*([kmgtp]?)", text, re.IGNORECASE)
     return 0 if match is None else int(match[1]) << " kmgtp".index(match[2].lower() or " ") * 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IorPlan:
-    """What one test is to do."""
+    """The plan of one test."""
 
     phases: tuple[str, ...]
     """Its phases that move data, in order."""
     api: str
     """Its backend, in lower case."""
     files: tuple[str, ...]
-    """Names of the data files, without their directories and what ranks add."""
+    """Names of the data files, without directories and what ranks add."""
     block: int
     segments: int
     per_process: bool
@@ -376,7 +376,7 @@ LETTERS = {
     "W": "checkwrite",
     "z": "randomoffset",
 }
-"""Options that concern us, by what a script or -O calls them (``DecodeDirective``), in lower case."""
+"""Relevant options by their names in a script or -O (``DecodeDirective``), in lower case."""
 
 
 def _directives(line: str) -> Iterator[tuple[str, str]]:
@@ -388,7 +388,7 @@ def _directives(line: str) -> Iterator[tuple[str, str]]:
 
 
 def settings(argv: Sequence[str]) -> dict[str, str]:
-    """Return the settings of a command line that concern us."""
+    """Return the relevant settings of a command line."""
     found: dict[str, str] = {}
     for letter, value in options(argv, VALUED):
         if letter == "O":
@@ -413,14 +413,14 @@ def plans(argv: Sequence[str], script: str = "") -> list[IorPlan]:
             found.append(IorPlan.of(current))
             begun = False
         elif line and not line.startswith("#"):
-            # Settings hold from one test to the next.
+            # Settings carry over from one test to the next.
             current.update(_directives(line))
             begun = True
     return [*found, IorPlan.of(current)] if begun or not found else found
 
 
 class _Pass(NamedTuple):
-    """One way through a file, from when it is opened to when it is closed."""
+    """One pass through a file, from open to close."""
 
     file: OpenFile
     offset: int
@@ -428,7 +428,7 @@ class _Pass(NamedTuple):
 
 
 FILE_APIS = frozenset({"posix", "mpiio", "mmap", "hdf5", "ncmpi", "aio"})
-"""Backends whose files are the kernel's."""
+"""Backends that use the kernel's files."""
 
 
 class Ior(Benchmark):
@@ -450,12 +450,12 @@ class Ior(Benchmark):
         tests = plans(argv, _script(tree, leader, script))
         phases = {test.phases for test in tests}
         self._phases = phases.pop() if len(phases) == 1 else ()
-        """The phases of a repetition, where all tests have the same."""
+        """The phases of a repetition, if all tests have the same."""
         self._test = tests[0] if len(tests) == 1 else None
         self._files = {name for test in tests for name in test.files if name}
         self._opens = any(test.api in FILE_APIS for test in tests)
         self._positioned = all(test.api == "posix" for test in tests)
-        """Whether positions tell: other backends read and write at offsets of their own."""
+        """Whether positions show progress: other backends read and write at their own offsets."""
         self._jumps = any(test.random for test in tests)
         self._results = os.path.basename(settings(argv).get("summaryfile", ""))
         """The file into which its results go instead of its output (-O summaryFile)."""
@@ -472,7 +472,7 @@ class Ior(Benchmark):
         self._work = 0
 
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
-        """Return an event of the output as it is, and note how far the run has come."""
+        """Return an event of the output unchanged, and note the run's progress."""
         if isinstance(event, Ended):
             self._told = event.phase
         return event
@@ -487,16 +487,16 @@ class Ior(Benchmark):
         return replace(sight, events=tuple(self._written(tree, leader, files)))
 
     def last_words(self) -> tuple[Event, ...]:
-        """Return what the file of results still tells."""
+        """Return the last events from the result file."""
         if self._tail is None:
             return ()
         tail, self._tail = self._tail, None
         return (*self._reader.feed(tail.close()), *self._reader.close())
 
     def _written(self, tree: Tree, leader: int, files: Sequence[OpenFile]) -> Iterator[Event]:
-        """Yield what the file of results has told since the last look."""
+        """Yield the events from the result file since the last look."""
         if self._tail is None and self._results:
-            # Until rank 0 has opened it, it may be an earlier run's.
+            # Until rank 0 opens it, it may belong to an earlier run.
             path = next((file.path for file in files if os.path.basename(file.path) == self._results), None)
             if path is not None:
                 with suppress(OSError):
@@ -529,7 +529,7 @@ class Ior(Benchmark):
         )
 
     def _by_plan(self, blind: tuple[str, ...] = ()) -> Sight:
-        """Return what the command line alone says."""
+        """Return what the command line alone shows."""
         phase = self._phases[0] if len(self._phases) == 1 else None
         expected = self._expected(phase) if phase else None
         return Sight(State.RUNNING, phase or self.name, vague=phase is None, expected=expected, blind=blind)

@@ -1,8 +1,8 @@
 """iozone: its tests are its phases.
 
 One process prints a row of rates for each size of file and record, a value as soon as its test has ended and without
-ending the line; tests that are left out are blanks. So where a value stands says what it is of, and what is printed so
-far says which test goes on. With ``-t`` several processes run each test together, and a block of lines follows it.
+ending the line; skipped tests are blanks. So a value's position identifies its test, and the text so far shows which
+test is running. With ``-t`` several processes run each test together, and a block of lines follows it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = ["Iozone", "IozoneReader"]
 
 
 class Cells(NamedTuple):
-    """What one test prints into a row."""
+    """The cells that one test prints in a row."""
 
     phases: tuple[str, ...]
     widths: tuple[int, ...]
     blank: int
-    """Width of the blanks in place of it where it is left out."""
+    """Width of the blanks that replace it if it is skipped."""
 
 
 # begin, func, test_output and the *_perf_test functions (iozone.c, 3.398 to 3.487); the place in the list is the number
@@ -61,11 +61,11 @@ PLAIN_TESTS = 9
 MAPPED_TESTS = 6
 """Tests that run with -B, -H or -k, without -t (begin in iozone.c)."""
 SIZE_ENDS = (16, 24)
-"""Where the sizes of file and record end in a row."""
+"""Column at which the sizes of file and record end in a row."""
 HEADER_ENDS = (16, 24, 33, 42, 50, 60)
-"""Where the first names end in a header whose rows have those widths (CONTROL_STRING2 to 4 in iozone.c)."""
+"""Column at which the first names end in a header whose rows have those widths (CONTROL_STRING2 to 4 in iozone.c)."""
 MAX_WORKERS = 32
-"""Processes at which a look looks."""
+"""Maximum number of processes per look."""
 MAX_ROW_CHARACTERS = 512
 """Characters of a row; the longest has 216."""
 THROUGHPUT = (
@@ -99,7 +99,7 @@ WORKERS = {
     "fwriters": "fwrite",
     "freaders": "fread",
 }
-"""What the processes of a test are called, and the test; others have the name of theirs."""
+"""Process names that differ from their test's name, with the test."""
 
 BEGINNING = re.compile(r"Iozone: Performance Test of File I/O")
 COMMAND = re.compile(r"Command line used:(.*)")
@@ -134,12 +134,12 @@ class IozoneReader(OutputReader):
         """Whether a run has begun and not ended."""
         self._unit = "kBytes"
         self._included: frozenset[int] | None = None
-        """Numbers of the tests that run; None where the command line is not known."""
+        """Numbers of the tests that run; None if the command line is not known."""
         self._named: frozenset[int] = frozenset()
-        """Those that the command line names; none where all run."""
+        """The tests named on the command line; none if all run."""
         self._retest = True
         self._columns = 0
-        """Columns of a row after those of the sizes; 0 outside of a table."""
+        """Columns of a row after the sizes; 0 outside a table."""
         self._live = False
         """Whether the rows have the widths of `TESTS`."""
         self._pending: tuple[str, list[Result]] | None = None
@@ -148,21 +148,21 @@ class IozoneReader(OutputReader):
         self._row_begins()
 
     def feed(self, data: bytes) -> list[Event]:
-        """Return what these bytes tell."""
+        """Return the events in these bytes."""
         events = super().feed(data)
         if self._live:
-            # The last character may be the first bytes of another one.
+            # The last character may be incomplete.
             events += self._cells(self._lines.rest.rstrip("\N{REPLACEMENT CHARACTER}"))
         return events
 
     def line(self, line: str) -> Iterable[Event]:
-        """Return what one line tells."""
+        """Return the events in one line."""
         events = list(self._cells(line)) if self._live else []
         self._row_begins()
         return [*events, *self._line(line)]
 
     def end(self) -> Iterable[Event]:
-        """Return what the end of the output tells."""
+        """Return the events at the end of the output."""
         yield from self._block_ends()
         if self._open:
             self._open = False
@@ -218,7 +218,7 @@ class IozoneReader(OutputReader):
         self._kilobytes = 0.0
 
     def _cells(self, line: str) -> Iterator[Event]:
-        """Read on in a row as far as its cells are complete; what no row is stays unread."""
+        """Continue reading a row as far as its cells are complete; anything but a row stays unread."""
         if self._at < 0 or len(line) > MAX_ROW_CHARACTERS:
             return
         if self._test < 0:
@@ -252,7 +252,7 @@ class IozoneReader(OutputReader):
                 return
 
     def _next(self) -> Iterator[Event]:
-        """Yield the phase that begins when those before `_test` are over, if the command line says which one does."""
+        """Yield the phase that begins when those before `_test` are over, if the command line identifies it."""
         if self._included is not None:
             columns = 0
             for number, cells in enumerate(TESTS):
@@ -273,7 +273,7 @@ class IozoneReader(OutputReader):
         return Ended(phase, (rate,), self._kilobytes / value)
 
     def _whole_row(self, words: Sequence[str], kilobytes: float) -> Iterator[Event]:
-        """Read a row whose blanks mean nothing: all columns, or those of the tests that the command line names."""
+        """Read a row whose blanks have no meaning: all columns, or those of the tests named on the command line."""
         self._kilobytes = kilobytes
         columns = [(number, phase) for number, cells in enumerate(TESTS) for phase in cells.phases][: self._columns]
         included = [phase for number, phase in columns if len(words) - 2 == len(columns) or self._runs(number)]
@@ -327,7 +327,7 @@ def _rate(operation: str, found: re.Match[str]) -> Result:
 
 
 class Iozone(Benchmark):
-    """A running iozone: only its output tells which test goes on."""
+    """A running iozone: only its output shows which test is running."""
 
     name = "iozone"
     comms: ClassVar = frozenset({"iozone"})
@@ -335,14 +335,14 @@ class Iozone(Benchmark):
     hint = "iozone prints its results to standard output as its tests end"
 
     def __init__(self, tree: Tree, leader: int) -> None:
-        # Files that are mapped, and positional reads and writes, leave no trace in a descriptor's position.
+        # Mapped files, and positional reads and writes, leave no trace in a descriptor's position.
         self._shows = not any(re.match(r"-[A-Za-z]*[BHkE]", word) for word in tree.argv(leader))
         self._positions: dict[tuple[int, int], int] = {}
         self._work = 0.0
         self._began = False
 
     def look(self, tree: Tree, leader: int, now: float) -> Sight:
-        """Return that some test runs, from when the first file is open."""
+        """Return that a test is running, once the first file is open."""
         try:
             busy = self._moves(tree, [leader, *tree.children(leader)][:MAX_WORKERS])
         except PermissionError:
@@ -355,7 +355,7 @@ class Iozone(Benchmark):
         )
 
     def _moves(self, tree: Tree, pids: Iterable[int]) -> bool:
-        """Take in how far the processes have moved in their files; return whether any file is open."""
+        """Record the processes' positions in their files; return whether any file is open."""
         positions: dict[tuple[int, int], int] = {}
         for pid in pids:
             for file in tree.open_files(pid):

@@ -20,12 +20,12 @@ ROW = re.compile(
     + FIGURE.format("bit|Byte")
     + r"/sec(?P<rest>.*)"
 )
-"""One row: stream, interval, what was transferred, at which rate."""
+"""One row: stream, interval, amount transferred, rate."""
 POWERS = "KMGT"
 
 
 class IperfFigure(NamedTuple):
-    """A figure in bytes or bytes a second, and as it was printed."""
+    """A figure in bytes or bytes per second, and as printed."""
 
     value: float
     printed: str = ""
@@ -36,7 +36,8 @@ class IperfFigure(NamedTuple):
 
 
 def _figure(number: str, prefix: str, unit: str, per: str) -> IperfFigure:
-    # Bits count by 1000 and bytes by 1024 (unit_snprintf in src/units.c, iperf 3.12; byte_snprintf in iperf 2).
+    # Prefixes mean 1000 for bits and 1024 for bytes (unit_snprintf in src/units.c, iperf 3.12;
+    # byte_snprintf in iperf 2).
     power = POWERS.find(prefix) + 1 if prefix else 0
     factor = 1000.0**power / 8 if unit == "bit" else 1024.0**power
     return IperfFigure(float(number) * factor, f"{number} {prefix}{unit}s{per}")
@@ -53,10 +54,10 @@ def bandwidth(row: re.Match[str]) -> IperfFigure:
 
 
 def options(argv: Sequence[str], short: str, long: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the options of a command line, by their letters, with their values.
+    """Yield the options of a command line, by letter, with their values.
 
-    `short` is what getopt(3) takes; `long` gives the letters of the long ones that matter, with a colon where a value
-    follows. A word that is not an option is the value of one that does not matter: nothing else stands there.
+    `short` is what getopt(3) takes; `long` gives the letters of the long ones that matter, with a colon if a value
+    follows. A word that is not an option is the value of an irrelevant option.
     """
     valued = {letter for letter, after in zip(short, short[1:] + " ", strict=True) if after == ":"}
     words = list(reversed(argv[1:]))

@@ -1,8 +1,8 @@
 """iperf 2: a client's transfer is its only phase, ``send``, ``receive`` or ``bidirectional``.
 
-Rows are printed as they come, each interval's and, at the end, one from 0 for the whole time; with several streams
-there is a row for each and one for their sum. Nothing is printed after the last row: without one the run has failed,
-though iperf exits with 0 (a refused connection, iperf 2.1.8).
+Rows are printed as they come: one per interval and, at the end, one from 0 for the whole time; several streams have a
+row each and one for their sum. Nothing is printed after the last row: without one the run has failed, though iperf
+exits with 0 (a refused connection, iperf 2.1.8).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Iperf2", "Iperf2Reader"]
 
 SUM = "SUM"
 MAX_STREAMS = 1024
-"""Streams of one direction that are told apart."""
+"""Maximum number of streams in one direction."""
 MAX_START_SPREAD_SECONDS = 0.01
 """Seconds by which the starts of one interval may differ from stream to stream."""
 SHORT = "1b:c:def:hi:l:mn:o:p:rst:uvw:x:y:zA:B:CDF:H:IL:M:NP:RS:T:UVWXZ:"
@@ -41,7 +41,7 @@ LONG = {
     "tradeoff": "r",
 }
 DEFAULT_SECONDS = 10.0
-"""How long a client sends where nothing says how long."""
+"""A client's default duration in seconds."""
 MIN_COMPLETE_SHARE = 0.9
 """Share of its time below which a transfer did not come to its regular end."""
 
@@ -68,23 +68,23 @@ class IntervalRow(NamedTuple):
 
 @dataclass
 class Side:
-    """What was printed of one direction."""
+    """What was printed for one direction."""
 
     whole: dict[str, IntervalRow] = field(default_factory=dict)
-    """The last row from 0 on of each stream, and of their sum."""
+    """The last row that starts at 0, per stream and for their sum."""
     again: set[str] = field(default_factory=set)
-    """Those with a second row from 0 on: that is the whole time, after all intervals."""
+    """Streams with a second row that starts at 0: the whole time, after all intervals."""
     intervals: bool = False
     """Whether there is any row of a later interval."""
     rate: Result | None = None
-    """What it does now."""
+    """The current rate."""
     interval: dict[str, float] = field(default_factory=dict)
-    """Rates of the streams in the interval that is being printed."""
+    """Rates of the streams in the current interval."""
     start: float = 0.0
-    """Where that interval starts."""
+    """Start of that interval."""
 
     def takes(self, stream: str, row: IntervalRow) -> bool:
-        """Take in a row; return whether it is one for the whole time, after those of the intervals."""
+        """Take in a row; return whether it covers the whole time, after those of the intervals."""
         if row.start > 0:
             self.intervals = True
             return False
@@ -96,7 +96,7 @@ class Side:
         return known
 
     def adds(self, stream: str, row: IntervalRow) -> IperfFigure | None:
-        """Take in a row of an interval; return the sum over the streams in the interval before, once it is over."""
+        """Take in a row of an interval; return the sum over the streams in the previous interval once that is over."""
         done = None
         if abs(row.start - self.start) > MAX_START_SPREAD_SECONDS and self.interval:
             done = IperfFigure(sum(self.interval.values()))
@@ -113,7 +113,7 @@ class Side:
 
     @property
     def total(self) -> IntervalRow | None:
-        """The whole time; None where it was not told, or only its first interval."""
+        """The row for the whole time; None if it was not printed, or only its first interval was."""
         told = self.again if self.intervals or self.again else self.whole.keys()
         if SUM in told:
             return self.whole[SUM]
@@ -136,23 +136,23 @@ class Iperf2Reader(OutputReader):
 
     def _reset(self) -> None:
         self._open = False
-        """Whether a run has begun and its result has not been told."""
+        """Whether a run has begun and its result has not been reported."""
         self._port = ""
         """The server's port; empty in a server's own output."""
         self._udp = self._listens = self._csv = False
         self._streams = 0
         self._phase = "send"
         self._foreign: set[str] = set()
-        """Streams that come from the other side to a port that we listen on."""
+        """Streams that the other side opens to a port we listen on."""
         self._sides = {"send": Side(), "receive": Side()}
         self._reported = False
-        """Whether the server's report follows: what arrived of a test with UDP."""
+        """Whether the server's report follows: what arrived in a UDP test."""
         self._report: tuple[Result, ...] = ()
         self._one_by_one = False
-        """Whether the other direction began only when the first had ended."""
+        """Whether the other direction began only after the first had ended."""
 
     def line(self, line: str) -> Iterable[Event]:
-        """Return what one line tells."""
+        """Return the events in one line."""
         if (found := CLIENT.search(line)) is not None:
             # With -d and -r a client listens too, and says so first.
             both = self._listens and not self._open
@@ -183,7 +183,7 @@ class Iperf2Reader(OutputReader):
                 yield from self._row(SUM if stream.startswith(SUM) else stream, row)
 
     def end(self) -> Iterable[Event]:
-        """Return what the end of the output tells."""
+        """Return the events at the end of the output."""
         return self._finish()
 
     @property
@@ -266,7 +266,7 @@ def _lost(rest: str) -> Iterator[Result]:
 
 
 class Iperf2(Benchmark):
-    """A client of iperf 2; a server waits for others' tests, and is none by itself."""
+    """A client of iperf 2; a server only waits for clients and does not count."""
 
     name = "iperf2"
     comms: ClassVar = frozenset({"iperf"})
@@ -288,13 +288,13 @@ class Iperf2(Benchmark):
             self._expected *= 2
 
     def look(self, tree: Tree, leader: int, now: float) -> Sight:
-        """Return the phase as the command line tells it."""
+        """Return the phase given by the command line."""
         return Sight(State.RUNNING, self._phase, PhaseSource.ARGV, expected=self._expected)
 
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
         """Return an event with the phase that the command line names: CSV does not show the direction.
 
-        A transfer that ended early was interrupted, for which iperf exits with 0 (2.1.8).
+        A transfer that ended early was interrupted; iperf then exits with 0 (2.1.8).
         """
         if isinstance(event, Ended) and event.seconds is not None and self._expected is not None:
             event = replace(event, valid=event.valid and event.seconds > MIN_COMPLETE_SHARE * self._expected)

@@ -1,8 +1,8 @@
 """iperf3: a client's transfer is its only phase, ``send``, ``receive`` or ``bidirectional``.
 
-On a pipe all is printed at the end, unless ``--forceflush`` or ``--json-stream`` is given. A client says ``iperf
-Done.`` after its result. What went wrong is on standard error; in JSON it is under ``error``, and then iperf3 may exit
-with 0 (3.12).
+On a pipe everything is printed at the end, unless ``--forceflush`` or ``--json-stream`` is given. A client prints
+``iperf Done.`` after its result. Errors are on standard error; in JSON they are under ``error``, and then iperf3 may
+exit with 0 (3.12).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["Iperf3", "Iperf3Reader"]
 
 SUM = "SUM"
 MAX_STREAMS = 1024
-"""Streams of one direction that are told apart."""
+"""Maximum number of streams in one direction."""
 MAX_ERROR_CHARACTERS = 200
-"""Characters that are kept of an error's words."""
+"""Longest error message that is kept, in characters."""
 SHORT = "p:f:i:D1VJvsc:ub:t:n:k:l:P:Rw:B:M:N46S:L:ZO:F:A:T:C:dI:mhX:"
 """Options of one letter (iperf_parse_arguments in src/iperf_api.c, iperf 3.19)."""
 LONG = {
@@ -41,7 +41,7 @@ LONG = {
     "bidir": "both",
 }
 DEFAULT_SECONDS = 10.0
-"""How long a client sends where nothing says how long (DURATION in src/iperf.h)."""
+"""A client's default duration in seconds (DURATION in src/iperf.h)."""
 
 CLIENT = re.compile(r"Connecting to host \S+, port \d")
 SERVER = re.compile(r"Accepted connection from \S+, port \d")
@@ -67,13 +67,13 @@ class Way:
     transferred: dict[str, IperfFigure] = field(default_factory=dict)
     """Bytes that arrived."""
     more: dict[str, Result] = field(default_factory=dict)
-    """Retransmits, jitter, losses: those of the last row, which is the sum."""
+    """Retransmits, jitter, losses: from the last row, which is the sum."""
 
     def results(self, operation: str, prefix: str) -> list[Result]:
-        """Return it as results, the main one first: what arrived. `prefix` stands before the names of the others."""
+        """Return it as results, the main one first: what arrived. `prefix` precedes the names of the others."""
         sent, received, transferred = (_sum(each) for each in (self.sent, self.received, self.transferred))
         if received is not None and received.value == 0 and sent is not None:
-            # An interrupted client never hears what arrived, and prints 0.
+            # An interrupted client never learns what arrived, and prints 0.
             received = transferred = None
         main = sent if received is None else received
         found = [] if main is None else [main.result(operation, "bytes_per_second")]
@@ -97,7 +97,7 @@ class Iperf3Reader(OutputReader):
         super().__init__()
         self._documents = Documents()
         self._streamed = ""
-        """The cookie of the run that a stream of JSON named last."""
+        """The cookie of the last run in a JSON stream."""
         self._reset()
 
     def _reset(self) -> None:
@@ -110,10 +110,10 @@ class Iperf3Reader(OutputReader):
         self._seconds = 0.0
         self._connections = 0
         self._first: set[str] = set()
-        """Streams that have had a row from 0 on."""
+        """Streams that have had a row starting at 0."""
 
     def line(self, line: str) -> Iterable[Event]:
-        """Return what one line tells."""
+        """Return the events in one line."""
         for document in self._documents.feed(line):
             yield from self._document(document)
         if CLIENT.search(line) is not None:
@@ -131,7 +131,7 @@ class Iperf3Reader(OutputReader):
             yield from self._text(line)
 
     def end(self) -> Iterable[Event]:
-        """Return what the end of the output tells."""
+        """Return the events at the end of the output."""
         return self._finish("" if self._server else "the output ends before the result")
 
     def _begin(self, phase: str) -> Iterator[Event]:
@@ -141,19 +141,19 @@ class Iperf3Reader(OutputReader):
         yield RunBegan()
 
     def _finish(self, failure: str) -> Iterator[Event]:
-        """Report the result as far as it is known, and how it ended: well, if there is no failure."""
+        """Report the result as far as it is known, and how it ended: regularly, if there is no failure."""
         if not self._open:
             return
         self._open = False
         both = self._phase == "bidirectional"
         if self._server and self._phase == "receive" and not self._ways["receive"].received:
-            # A server prints only what it saw itself.
+            # A server prints only its own measurements.
             self._phase, self._ways = "send", {"send": self._ways["receive"]}
         results = [
             result for name, way in self._ways.items() for result in way.results(name, f"{name}_" if both else "")
         ]
         if results:
-            # The main figure of each direction before all others.
+            # The main figure of each direction comes first.
             results.sort(key=lambda result: result.operation not in self._ways)
             yield Ended(self._phase, tuple(results), self._seconds or None)
         elif not failure and not self._server:
@@ -193,7 +193,7 @@ class Iperf3Reader(OutputReader):
         side = SIDE.search(rest)
         first = float(row["start"]) == 0
         if side is not None or (first and stream in self._first):
-            # Of UDP iperf 3.0 and 3.1 do not say whose row it is.
+            # For UDP, iperf 3.0 and 3.1 do not say whose row it is.
             self._whole(self._ways[way], SUM if summed else stream, row, side is not None and side[1] == "sender")
             return
         if first and len(self._first) < MAX_STREAMS:
@@ -253,14 +253,14 @@ class Iperf3Reader(OutputReader):
         self._json, self._server = True, "accepted_connection" in start
 
     def _json_end(self, end: Mapping[str, Any], error: object) -> Iterator[Event]:
-        if "sum_sent_bidir_reverse" in end:  # before 3.17 nothing else says so
+        if "sum_sent_bidir_reverse" in end:  # before 3.17 nothing else shows it
             self._phase = "bidirectional"
         for way, key in self._keys("sum_sent").items():
             self._json_way(self._ways[way].sent, _object(end, key))
             if (again := number(_object(end, key).get("retransmits"))) is not None:
                 self._ways[way].more["retransmits"] = Result("retransmits", "packets", again, f"{again:.0f}")
         for way, key in self._keys("sum_received").items():
-            # Of UDP there is only one sum before 3.12.
+            # For UDP there is only one sum before 3.12.
             each = _object(end, key) or _object(end, key.replace("_received", ""))
             self._json_way(self._ways[way].received, each)
             if (moved := number(each.get("bytes"))) is not None:
@@ -278,7 +278,7 @@ class Iperf3Reader(OutputReader):
             self._seconds = max(self._seconds, seconds or 0.0)
 
     def _keys(self, key: str) -> Mapping[str, str]:
-        """Return where a sum of each direction stands."""
+        """Return the keys of the sum of each direction."""
         if self._phase == "bidirectional":
             reverse = f"{key}_bidir_reverse"
             return {"send": reverse, "receive": key} if self._server else {"send": key, "receive": reverse}
@@ -299,7 +299,7 @@ def _bits(bits: float) -> IperfFigure:
 
 
 class Iperf3(Benchmark):
-    """A client of iperf3; a server waits for others' tests, and is none by itself."""
+    """A client of iperf3; a server only waits for clients and does not count."""
 
     name = "iperf3"
     comms: ClassVar = frozenset({"iperf3"})
@@ -319,9 +319,9 @@ class Iperf3(Benchmark):
         self._expected = None if endless or seconds is None else seconds + (number(given.get("O", 0)) or 0.0)
 
     def look(self, tree: Tree, leader: int, now: float) -> Sight:
-        """Return the phase as the command line tells it."""
+        """Return the phase given by the command line."""
         return Sight(State.RUNNING, self._phase, PhaseSource.ARGV, expected=self._expected)
 
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
-        """Return an event of a transfer in this one's direction, None of another's."""
+        """Return an event of a transfer in this one's direction, None for any other."""
         return event if event.phase == self._phase else None

@@ -1,7 +1,7 @@
-"""Markers: how `pinchpoint run` tells an exporter on the same host which phase is going on.
+"""Markers: how `pinchpoint run` tells an exporter on the same host the current phase.
 
-A run writes a *marker*, one small JSON file in the run directory, and replaces it whole at each change. An exporter
-reads the directory. A marker whose process is gone is a run that died: none of its phases is active any more.
+A run writes a *marker*, one small JSON file in the run directory, and replaces it as a whole at each change. An
+exporter reads the directory. A marker whose process is gone is a run that died: none of its phases is active any more.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from pinchpoint.units import NANOSECONDS_PER_SECOND
 __all__ = ["Marker", "RunDirectory", "default_run_directory"]
 
 MAX_MARKER_BYTES = 256 << 10
-"""Longest marker that is read, in bytes."""
+"""Size limit of a marker that is read, in bytes."""
 MAX_MARKERS = 128
-"""Markers that are read at all."""
+"""Maximum number of markers that are read."""
 MAX_EXPORTED_RUNS = 8
-"""Runs that are exported at once: those that go on, then those that ended last."""
+"""Maximum number of runs exported at once: those in progress, then those that ended last."""
 SUFFIX = ".json"
 
 
 class Marker(RunState, kw_only=True):
-    """What `pinchpoint run` says of its run."""
+    """What `pinchpoint run` reports about its run."""
 
     pid: Pid
     """The `pinchpoint run` process."""
@@ -50,27 +50,27 @@ DECODER = decoder(Marker)
 
 
 class _Identity(NamedTuple):
-    """What tells one state of a marker's file from the next, and who wrote it."""
+    """Identifies one state of a marker's file, and who wrote it."""
 
     inode: int
     modified: int
     changed: int
-    """Unlike `modified`, nobody can set it."""
+    """Unlike `modified`, it cannot be set."""
     size: int
     owner: int
 
 
 def _ended(marker: Marker, identity: _Identity) -> float:
-    """Return when a run that goes on no more ended, in Unix seconds; of one that died, when it last wrote.
+    """Return when a run that is over ended, in Unix seconds; for one that died, when it last wrote.
 
-    That was before its file was changed last, whatever the file says: else it could be shown for ever.
+    Its file's last change is the upper bound, whatever the file says: otherwise it could be shown forever.
     """
     end = identity.modified / NANOSECONDS_PER_SECOND if marker.end is None else marker.end
     return min(end, identity.changed / NANOSECONDS_PER_SECOND)
 
 
 def default_run_directory() -> Path:
-    """Return where markers stand: ``/run/pinchpoint`` where we may write there, else a directory of the user's."""
+    """Return where markers are kept: ``/run/pinchpoint`` if writable, else a directory of the user."""
     shared = Path("/run/pinchpoint")
     if os.access(shared if shared.exists() else shared.parent, os.W_OK):
         return shared
@@ -80,14 +80,14 @@ def default_run_directory() -> Path:
 
 
 class RunDirectory:
-    """The directory of markers; anybody may write there, so nothing that is read from it is believed blindly."""
+    """The directory of markers; any user may write there, so its content is not trusted."""
 
     def __init__(self, path: Path, procfs: Path = Path("/proc")) -> None:
         self.path = path
         self._procfs = procfs
         self._cache: dict[str, tuple[_Identity, Marker | None]] = {}
         self.commands: frozenset[int] = frozenset()
-        """The pids of `command_pids`, as they were read last: to look at them reads no file."""
+        """The pids of `command_pids`, as last read: using them reads no file."""
 
     def create(self) -> None:
         """Make the directory, open to every user as /tmp is. Raises OSError."""
@@ -96,7 +96,7 @@ class RunDirectory:
             self.path.chmod(0o1777)
 
     def write(self, marker: Marker) -> None:
-        """Replace the marker of a run; where it would be too long to be read, the first phases are left out.
+        """Replace the marker of a run; if it would be too long to be read, the first phases are left out.
 
         Raises OSError.
         """
@@ -117,7 +117,7 @@ class RunDirectory:
             raise
 
     def prune(self, now: float) -> None:
-        """Remove the markers of runs that are shown no more, as far as they are ours; `now` in Unix seconds."""
+        """Remove our markers of runs that are no longer shown; `now` in Unix seconds."""
         shown = {marker.run for marker in self.markers(now)}
         for name, (_, marker) in self._cache.items():
             if marker is not None and marker.run not in shown and not self.alive(marker):
@@ -125,7 +125,7 @@ class RunDirectory:
                     (self.path / name).unlink()
 
     def markers(self, now: float) -> Sequence[Marker]:
-        """Return the markers of running runs, then of those that ended lately, last first; `now` in Unix seconds."""
+        """Return the markers of running runs, then of those that ended recently, last first; `now` in Unix seconds."""
         fresh: dict[str, tuple[_Identity, Marker | None]] = {}
         try:
             names = [name for name in os.listdir(self.path) if name.endswith(SUFFIX)]
@@ -147,7 +147,7 @@ class RunDirectory:
         return [*running, *(marker for _, marker in ended)][:MAX_EXPORTED_RUNS]
 
     def alive(self, marker: Marker) -> bool:
-        """Return whether the run that wrote the marker still goes on; nobody can speak for another user's process."""
+        """Return whether the run that wrote the marker is in progress; markers for others' processes don't count."""
         if marker.end is not None:
             return False
         process = self._procfs / str(marker.pid)
@@ -160,13 +160,13 @@ class RunDirectory:
             return False
 
     def command_pids(self, now: float) -> frozenset[int]:
-        """Return the pids of the commands of the runs that go on."""
+        """Return the pids of the commands of active runs."""
         running = (marker for marker in self.markers(now) if self.alive(marker) and self._started(marker))
         self.commands = frozenset(marker.command_pid for marker in running)
         return self.commands
 
     def _started(self, marker: Marker) -> bool:
-        """Return whether the run is the parent of its command: a marker could name anybody's process."""
+        """Return whether the run is the parent of its command: a marker could name any user's process."""
         try:
             return parse_stat(read_bytes(self._procfs / str(marker.command_pid) / "stat")).ppid == marker.pid
         except (OSError, FormatError):
@@ -178,9 +178,9 @@ class RunDirectory:
         return self.path / f"{run}{SUFFIX}"
 
     def _read(self, name: str) -> tuple[_Identity, Marker | None] | None:
-        """Return a marker and what identifies its file; the marker is None where the file holds none of that name."""
+        """Return a marker and what identifies its file; the marker is None if the file holds none of that name."""
         try:
-            # A marker may be a link, a fifo or a device that somebody put there: only regular files are opened.
+            # A marker may be a link, a fifo or a device put there by another user: only regular files are opened.
             found = os.lstat(self.path / name)
             if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_MARKER_BYTES:
                 return None

@@ -1,11 +1,11 @@
 """mdtest: the rows of its summary are its phases, ``file_creation``, ``directory_stat`` and so on.
 
 Without -v it prints nothing between its start and the summary, where all phases come at once with their rates. With -v
-each phase is announced, and the results of an iteration come when its directories or its files are done; then the
-summary's rows are not counted again.
+each phase is announced, and the results of an iteration come after its directories or files; then the summary's rows
+are not counted again.
 
-A phase without an open file (stat, removal, all of directories) can't be told from others by looking. Creation and
-reading open ``file.mdtest.RANK.NUMBER`` in turn, the number counts up, and reading begins anew.
+Looks cannot distinguish phases without an open file (stat, removal, all of directories). Creation and reading open
+``file.mdtest.RANK.NUMBER`` in turn; the number counts up, and reading starts over.
 
 Formats: mdtest.c of 1.9.4-rc1, and src/mdtest.c of IOR 3.2.0 to 4.1.0+dev.
 """
@@ -38,11 +38,11 @@ from pinchpoint.runs import Result
 __all__ = ["Mdtest", "MdtestReader"]
 
 MAX_MDTEST_LINE_CHARACTERS = 1200
-"""As far as words are looked for in a line, in characters: ``VerboseMessage`` cuts its text at 1024."""
+"""Part of a line that is searched for words, in characters: ``VerboseMessage`` cuts its text at 1024."""
 MAX_SUMMARY_ROWS = 32
-"""Rows of a summary that are taken in; there are 10 labels."""
+"""Maximum number of rows read from a summary; there are 10 labels."""
 MAX_UNSEEN_SECONDS = 2.0
-"""Seconds for which a phase is held for going on though no file is seen open: one is open for an instant only."""
+"""Seconds for which a phase counts as active without a visible open file: files are open only for an instant."""
 
 STARTED = re.compile(r"-- started at [^-]*+--")
 FINISHED = re.compile(r"-- finished at [^-]*+--")
@@ -53,7 +53,7 @@ SUMMARY = re.compile(r"\bSUMMARY(?: (rate|time))?(?: \(in [\w/]+\))?: \(of (\d{1
 LABEL = r"((?:Directory|File|Tree) [a-z]+)(?: (\(stonewall\)))?(?:\s*+:)?\s++"
 FIGURE = r"(?:\d+(?:\.\d+)?|NA|-?nan|-?inf)"
 ROW = re.compile(rf"\b{LABEL}({FIGURE}(?:\s+{FIGURE}){{3}}(?:(?:\s+{FIGURE}){{3}})?)\s*$")
-"""Four figures, or three more before them with --showRankStatistics: of another row nobody knows which is which."""
+"""Four figures, or three more before them with --showRankStatistics: in any other row the figures are ambiguous."""
 LIVE = re.compile(rf"\b{LABEL}(\d+\.\d+) sec,\s+(\d+\.\d+) ops/sec")
 ENTERING = re.compile(
     r"\bEntering (directory_test|file_test|create_remove_directory_tree|create_remove_items|mdtest_\w+)\b"
@@ -63,12 +63,12 @@ STONEWALL = re.compile(r"\bContinue stonewall hit min: \d+ max: (\d{1,18}) ")
 UNVERIFIED = "ERROR: verifying the data"
 STEPS = {"mdtest_stat": "stat", "mdtest_read": "read", "mdtest_rename": "rename"}
 PER_RANK_SINCE = (3, 4)
-"""Version from which on -v prints the rates of rank 0 alone (3.4.0+dev; they were sums before)."""
+"""Version from which -v prints the rates of rank 0 only (3.4.0+dev; sums before)."""
 
 
 @dataclass(slots=True)
 class _Row:
-    """What summaries say of a phase: figures of maximum, minimum, mean and deviation, as printed."""
+    """A phase in a summary: maximum, minimum, mean and deviation, as printed."""
 
     rates: tuple[str, ...] = ()
     times: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class MdtestReader(OutputReader):
         super().__init__()
         self._running = self._failed = False
         self._finishes = True
-        """Whether the end of the run will be told: of a summary alone it isn't."""
+        """Whether the output reports the end of the run: a summary alone doesn't."""
         self._reset()
 
     def _reset(self) -> None:
@@ -92,7 +92,7 @@ class MdtestReader(OutputReader):
         self._clear()
 
     def _clear(self) -> None:
-        """Begin a test: with -f and -s there are several, each with another number of tasks."""
+        """Begin a test: with -f and -s there are several, each with a different number of tasks."""
         self._items = 0
         self._hits: list[int] = []
         self._iterations = 0
@@ -105,7 +105,7 @@ class MdtestReader(OutputReader):
         self._begun = ""
 
     def line(self, line: str) -> Iterator[Event]:
-        """Return what one line tells."""
+        """Return the events in one line."""
         line = unprefixed(line)
         head = line[:MAX_MDTEST_LINE_CHARACTERS]
         if STARTED.search(head):
@@ -175,7 +175,7 @@ class MdtestReader(OutputReader):
             row.rates = figures
 
     def _flush(self) -> Iterator[Event]:
-        """Yield the phases of a test, in the order in which they were done."""
+        """Yield the phases of a test, in the order in which they ran."""
         rows, self._rows = self._rows, {}
         for phase in sorted(rows, key=lambda phase: phase != "tree_creation"):
             if phase not in self._live and (event := self._ended(phase, rows[phase])) is not None:
@@ -185,7 +185,7 @@ class MdtestReader(OutputReader):
         operation = phase.rpartition("_")[2]
         seconds = _positive(row.times[2]) if row.times else None
         results = []
-        # "SUMMARY time (in ms/op)" of 4.1.0+dev has seconds of the whole phase, as "SUMMARY time" before.
+        # "SUMMARY time (in ms/op)" of 4.1.0+dev has seconds of the whole phase, like "SUMMARY time" before.
         for figures, unit, printed in (
             (row.rates, "operations_per_second", "ops/sec"),
             (row.times if not row.rates else (), "seconds", "s"),
@@ -206,14 +206,14 @@ class MdtestReader(OutputReader):
         return Ended(phase, tuple(results), seconds, valid=self._valid or phase != "file_read")
 
     def _seconds(self, phase: str, rate: float) -> float | None:
-        """Return how long an iteration of a phase took, from its rate; None where the number of items isn't known."""
+        """Return how long an iteration of a phase took, from its rate; None if the number of items isn't known."""
         if self._plan.continues:
             return None
         if phase.startswith("tree"):
             # Without -z the tree is one directory.
             items = 1 if self._plan.operations and not self._plan.depth else 0
         elif self._hits:
-            # How many items there are is decided anew at each hit.
+            # The number of items is determined again at each hit.
             known = self._iterations == 1 and len(self._hits) == 1 and phase.startswith("file")
             items = self._hits[0] * self._tasks if known else 0
         else:
@@ -260,7 +260,7 @@ class MdtestReader(OutputReader):
             yield Began(phase)
 
     def end(self) -> Iterable[Event]:
-        """Return what the summary said, and that the run is not complete where its end never came."""
+        """Return the summary's events, and that the run is incomplete if its end never came."""
         yield from self._flush()
         if self._running and self._finishes and not self._failed:
             self._failed = True
@@ -268,7 +268,7 @@ class MdtestReader(OutputReader):
 
 
 def _positive(figure: str) -> float | None:
-    """Return a figure that is more than nothing: what didn't run has 0.000."""
+    """Return a figure above zero: what didn't run has 0.000."""
     value = number(figure)
     return value if value is not None and value > 0 else None
 
@@ -279,19 +279,19 @@ def _words(text: str) -> list[str]:
 
 
 VALUED = frozenset("aAbdefGiIlnNpsVwWxz")
-"""Options with a value: getopt of 1.9.4-rc1, ``mdtest_run`` of 4.0.0. That of -B was never needed."""
+"""Options with a value: getopt of 1.9.4-rc1, ``mdtest_run`` of 4.0.0. The value of -B was never needed."""
 OPERATIONS = {"C": "creation", "T": "stat", "U": "rename", "E": "read", "r": "removal"}
 KINDS = {"D": "directory", "F": "file"}
 
 
 class MdtestPlan(NamedTuple):
-    """What a command line asks for."""
+    """The plan in a command line."""
 
     operations: tuple[str, ...]
-    """In the order in which they are done; empty where nothing is known."""
+    """In the order in which they run; empty if nothing is known."""
     kinds: tuple[str, ...]
     items: int = 0
-    """Of each rank; 0 where that isn't known."""
+    """Of each rank; 0 if not known."""
     stonewall: int = 0
     """Seconds after which creation stops."""
     continues: bool = False
@@ -299,7 +299,7 @@ class MdtestPlan(NamedTuple):
     depth: int = 0
     """Of the directories' tree."""
     ordered: bool = True
-    """Whether files are created in the order of their numbers: a tree with branches is not walked so."""
+    """Whether files are created in the order of their numbers: not in a tree with branches."""
 
     @classmethod
     def of(cls, argv: Sequence[str]) -> MdtestPlan:
@@ -319,7 +319,7 @@ class MdtestPlan(NamedTuple):
 
     @property
     def phase(self) -> str | None:
-        """The only phase, where there is only one."""
+        """The only phase, if there is only one."""
         phases = [
             f"{kind}_{operation}"
             for kind in self.kinds
@@ -330,13 +330,13 @@ class MdtestPlan(NamedTuple):
 
 
 DATA = re.compile(r"file\.mdtest\.(\w+)\.(\d{1,18})(?: \(deleted\))?")
-"""Name of a data file: whose it is, number."""
+"""Name of a data file: rank, number."""
 DIRECTORY = re.compile(r"/#?test-dir\.(\d{1,9})(?:-\d+)?/")
-"""Where it is: iteration."""
+"""Its directory: iteration."""
 
 
 class _DataFile(NamedTuple):
-    """A data file that is open."""
+    """An open data file."""
 
     iteration: int
     owner: str
@@ -361,11 +361,11 @@ class Mdtest(Benchmark):
         self._file: _DataFile | None = None
         self._when = 0.0
         self._since: tuple[float, int] | None = None
-        """When what goes on began, as far as is known, and the number of the file then."""
+        """When the current phase began, as far as is known, and the file's number then."""
         self._phase: str | None = None
-        """What goes on, as far as files show it."""
+        """The current phase, as far as files show it."""
         self._done: str | None = None
-        """What they showed last in this iteration."""
+        """The last phase they showed in this iteration."""
         self._work = 0
 
     def look(self, tree: Tree, leader: int, now: float) -> Sight:
@@ -377,7 +377,7 @@ class Mdtest(Benchmark):
         except PermissionError:
             blind = ("descriptors",)
         if file is not None:
-            # Creation comes first, and begins when there is no file yet.
+            # Creation comes first, and begins before there is any file.
             before = self._done or "file_creation"
             self._follow(file)
             if self._since is None or self._done != before or file.number < self._since[1]:
@@ -418,11 +418,11 @@ class Mdtest(Benchmark):
         anew = before is not None and (
             file.owner != before.owner or (file.number < before.number and self._plan.ordered)
         )
-        # What is read has been created before; up to IOR 3.3.0 it is opened for writing too.
+        # Files that are read were created before; up to IOR 3.3.0 they are opened for writing too.
         return "file_read" if anew or not file.writes or self._done == "file_read" else "file_creation"
 
     def _has_more(self, now: float) -> bool:
-        """Return whether files are left at the pace seen so far: those of a slow file system are rarely seen open."""
+        """Return whether files remain at the pace seen so far: those of a slow file system are rarely seen open."""
         if self._progress() is None or self._file is None or self._since is None:
             return False
         began, first = self._since

@@ -1,4 +1,4 @@
-"""Ranks: which of many equal processes speaks for a parallel run, and what launchers add to what the ranks print."""
+"""Ranks: which process represents a parallel run, and what launchers add to the ranks' output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pinchpoint.benchmarks.wrappers import LAUNCHERS
 __all__ = ["beside_launcher", "is_first_rank", "rank", "unprefixed"]
 
 VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
-"""Where launchers leave a process' rank: Open MPI 4, PMIx, MPICH's hydra and Intel MPI, MVAPICH2, Slurm."""
+"""Variables in which launchers set the rank: Open MPI 4, PMIx, MPICH's hydra and Intel MPI, MVAPICH2,
+Slurm."""
 REMOTE = frozenset({"orted", "prted", "slurmstepd"})
 """Parents of ranks that may be on a host other than the launcher's (Open MPI 4 and 5, Slurm)."""
 PROXIES = frozenset({"hydra_pmi_proxy", "pmi_proxy"})
@@ -30,7 +31,7 @@ PREFIX = re.compile(
 
 
 def rank(tree: Tree, pid: int) -> int | None:
-    """Return a process' rank, None where it has none or we may not see it."""
+    """Return a process' rank, None if it has none or we may not see it."""
     for name in VARIABLES:
         if re.fullmatch("[0-9]{1,9}", value := tree.variable(pid, name)):
             return int(value)
@@ -38,7 +39,7 @@ def rank(tree: Tree, pid: int) -> int | None:
 
 
 def beside_launcher(tree: Tree, pid: int) -> bool:
-    """Return whether a rank is on the launcher's host, as far as that can be told: there rank 0 is as a rule."""
+    """Return whether a rank is on the launcher's host, as far as known: rank 0 usually is."""
     parent = tree.processes[pid].ppid
     comm = tree.comm(parent)
     if comm in PROXIES:
@@ -47,10 +48,10 @@ def beside_launcher(tree: Tree, pid: int) -> bool:
 
 
 def is_first_rank(tree: Tree, pid: int, comms: Collection[str]) -> bool:
-    """Return whether a process speaks for its run: rank 0, or the only process.
+    """Return whether a process represents its run: rank 0, or the only process.
 
-    Where ranks can't be seen it is the oldest of its parent's children of the kind, if the launcher is on this host:
-    on other hosts nobody is.
+    If ranks can't be seen it is the oldest child of its parent of the kind, if the launcher is on this host; on other
+    hosts no process is.
     """
     task = tree.processes[pid]
     if tree.comm(task.ppid) in comms:
@@ -62,5 +63,5 @@ def is_first_rank(tree: Tree, pid: int, comms: Collection[str]) -> bool:
 
 
 def unprefixed(line: str) -> str:
-    """Return a line without what launchers put before what a rank prints, at its start and in its middle."""
+    """Return a line without what launchers insert before a rank's output, at its start and in its middle."""
     return PREFIX.sub("", line) if "[" in line or "<" in line or ": " in line[:20] else line

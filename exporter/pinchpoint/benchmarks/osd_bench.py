@@ -1,6 +1,6 @@
-"""ceph tell osd.N bench: an OSD writes to its own store, while the command waits for its answer.
+"""ceph tell osd.N bench: an OSD writes to its own store while the command waits for the answer.
 
-The load is the OSD's: nothing of it shows in the process of the command.
+The OSD does the work: none of it shows in the command's process.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ SENTENCE = re.compile(
 SHIFTS = {"B": 0, "BYTES": 0, "KB": 10, "MB": 20, "GB": 30, "TB": 40}
 FIGURE = re.compile(r'"(bytes_per_sec|iops)"\s*:\s*"?([-+.\deE]+)')
 MAX_OSD_LINE_CHARACTERS = 4096
-"""Longer lines than this, in characters, hold no sentence of an OSD's."""
+"""Lines longer than this, in characters, are not from an OSD."""
 
 
 class OsdBenchReader(OutputReader):
-    """Reads JSON documents, that of crimson too (``osd_bench_results``), and the sentence of old releases."""
+    """Reads JSON documents, including crimson's (``osd_bench_results``), and the sentence of old releases."""
 
     def __init__(self) -> None:
         super().__init__()
         self._documents = Documents()
         self._ours = False
-        """Whether the document that has begun is an answer to `bench`."""
+        """Whether the current document is an answer to `bench`."""
         self._printed: dict[str, str] = {}
-        """The figures of the document that has begun, as they are printed."""
+        """The figures of the current document, as printed."""
         self._prefixed = self._follows = False
-        """Whether the document has an OSD's name in front, and whether it follows another one that has."""
+        """Whether the document has an OSD's name in front, and whether it follows another such document."""
 
     def line(self, line: str) -> Iterator[Event]:
-        """Return what one line tells."""
+        """Return the events in one line."""
         if not self._documents.inside and line.strip():
             prefix = PREFIX.match(line)
             line = line[prefix.end() :] if prefix else line
@@ -74,7 +74,7 @@ class OsdBenchReader(OutputReader):
             yield Completed()
 
     def end(self) -> Iterator[Event]:
-        """Return what the end of the output tells."""
+        """Return the events at the end of the output."""
         if self._documents.inside and self._ours:
             yield RunBegan()
             yield Failed("the output ends before the result does")
@@ -95,7 +95,7 @@ def _results(answer: Mapping[str, Any], figures: Mapping[str, str]) -> tuple[Res
 
 
 def _seconds(answer: Mapping[str, Any]) -> float | None:
-    """Return how long it took; in older releases the answer has the bytes and their rate only."""
+    """Return how long it took; in older releases the answer has only the bytes and their rate."""
     if (seconds := number(answer.get("elapsed_sec"))) is not None:
         return seconds
     written, rate = number(answer.get("bytes_written")), number(answer.get("bytes_per_sec"))
@@ -107,7 +107,7 @@ class OsdBench(Benchmark):
 
     name = "ceph_osd_bench"
     comms = frozenset({"ceph", "python3"})
-    """A script that the kernel starts by its first line is called by its own name, ``python3 ceph`` is not."""
+    """A script started through its ``#!`` line has its own name; ``python3 ceph`` has not."""
     reader = OsdBenchReader
 
     @classmethod

@@ -1,6 +1,6 @@
-"""Output as a stream: bytes come in any pieces and become lines, JSON documents, and what a reader makes of them.
+"""Output as a stream: bytes come in arbitrary pieces and become lines, JSON documents, and events.
 
-Nothing here keeps more than one line and one document, however long the output is.
+No more than one line and one document are kept, however long the output is.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pinchpoint.runs import MAX_FIGURE
 __all__ = ["Documents", "Lines", "OutputReader", "number", "text"]
 
 MAX_LINE_BYTES = 64 << 10
-"""Longest line in bytes; what is beyond is dropped (fio's terse lines have 2 KiB)."""
+"""Longest line in bytes; the rest is dropped (fio's terse lines have 2 KiB)."""
 MAX_DOCUMENT_CHARACTERS = 16 << 20
 """Longest JSON document in characters; a longer one is dropped (fio: 5 KiB a job)."""
 ENDS = re.compile(rb"[\r\n]")
 LINE_COST_CHARACTERS = 64
-"""Characters that a line of a document counts for besides its own: each is an object."""
+"""Overhead in characters counted for each line of a document: each is an object."""
 STRING = re.compile(r'"(?>(?:[^"\\]|\\.)*)"?')
-"""A string, or what of one the line has: so no character is looked at twice."""
+"""A string, or the part of it in this line: so no character is examined twice."""
 
 
 class Lines:
-    r"""Cuts a stream into lines; ``\n`` and ``\r`` both end one, so that ``\r\n`` is followed by an empty line."""
+    r"""Cuts a stream into lines; ``\n`` and ``\r`` both end one, so ``\r\n`` is followed by an empty line."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -75,7 +75,7 @@ class Documents:
         self._depth = 0
 
     def feed(self, line: str) -> Iterator[dict[str, Any]]:
-        """Yield the document that ends in this line, if one does; anything else that the line may be is left alone."""
+        """Yield the document that ends in this line, if any; any other line is ignored."""
         if not self._lines and not line.startswith("{"):
             return
         bare = STRING.sub("", line)
@@ -105,7 +105,7 @@ class Documents:
 
 
 def number(value: object) -> float | None:
-    """Return a figure of a JSON document, be it a number or a string that holds one; None where it is none."""
+    """Return a figure of a JSON document, a number or a string that holds one; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -118,25 +118,25 @@ def number(value: object) -> float | None:
 class OutputReader(ABC):
     """Reads one benchmark's output as it comes.
 
-    However the bytes are cut into pieces, the events are the same. Foreign text gives no events, and nothing raises.
+    The events do not depend on how the bytes are cut. Foreign text gives no events, and nothing raises.
     """
 
     def __init__(self) -> None:
         self._lines = Lines()
 
     def feed(self, data: bytes) -> list[Event]:
-        """Return what these bytes tell."""
+        """Return the events in these bytes."""
         return [event for line in self._lines.feed(data) for event in self.line(line)]
 
     def close(self) -> list[Event]:
-        """Return what can be told only at the end of the output."""
+        """Return the events that are known only at the end of the output."""
         events = [event for line in self._lines.close() for event in self.line(line)]
         return [*events, *self.end()]
 
     @abstractmethod
     def line(self, line: str) -> Iterable[Event]:
-        """Return what one line tells; it has no line end."""
+        """Return the events in one line, which has no line end."""
 
     def end(self) -> Iterable[Event]:
-        """Return what the end of the output tells, after its last line."""
+        """Return the events at the end of the output, after its last line."""
         return ()

@@ -1,4 +1,4 @@
-"""How steadily a phase goes on: when it last did anything, and whether it becomes slower."""
+"""The pace of a phase: when it last did anything, and whether it slows down."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from bisect import bisect_left
 __all__ = ["Pace"]
 
 MAX_POINTS = 256
-"""Points that are kept of a phase; when there are more, every other one goes, and new ones come half as often."""
+"""Maximum number of points per phase; beyond that, every other one is dropped, and new ones come half as often."""
 MIN_POINTS = 8
-"""Points from which on two halves are compared."""
+"""Number of points from which two halves are compared."""
 
 
 class Pace:
-    """What was done by when. Times are in seconds, work is in any unit that only grows."""
+    """The work done over time. Times are in seconds, work is in any unit that only grows."""
 
     def __init__(self) -> None:
         self.moved: float | None = None
-        """When the work last grew; None before anything was told."""
+        """When the work last grew; None before the first value."""
         self._times: list[float] = []
         self._done: list[float] = []
         self._spacing = 0.0
         """Seconds from one point to the next, so that the first half is known as finely as the second."""
 
     def reaches(self, now: float, work: float) -> None:
-        """Take in that `work` was done by `now`."""
+        """Record that `work` was done by `now`."""
         if self._times:
             # A clock may be set back.
             now = max(now, self._times[-1])
@@ -41,7 +41,7 @@ class Pace:
             self._spacing = 2 * (now - self._times[0]) / MAX_POINTS
 
     def flows(self, now: float, rate: float) -> None:
-        """Take in that work has been done at this rate since the last time."""
+        """Record that work has been done at this rate since the last call."""
         since = now - self._times[-1] if self._times else 0.0
         if self.moved is None:
             self.moved = now
@@ -49,7 +49,7 @@ class Pace:
 
     @property
     def second_half(self) -> float | None:
-        """Throughput of the second half of the time so far over that of the first; None where it can't be said."""
+        """Throughput of the second half of the time so far over that of the first; None if not known."""
         if len(self._times) < MIN_POINTS:
             return None
         start, end = self._times[0], self._times[-1]

@@ -1,4 +1,4 @@
-"""Any command: the lines of its output that a regular expression finds name its phases."""
+"""Any command: lines of its output that match a regular expression name its phases."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ __all__ = ["pattern"]
 MAX_COMM_CHARACTERS = 15
 """Characters that the kernel keeps of a process' name (TASK_COMM_LEN, include/linux/sched.h)."""
 MAX_SEARCHED_CHARACTERS = 1024
-"""Characters of a line that are searched: an innocent expression (``\\w+ done``) takes their square, in any thread."""
+"""Characters of a line that are searched: even a harmless expression (``\\w+ done``) takes quadratic time."""
 
 
 def pattern(name: str, processes: Collection[str], regex: re.Pattern[str]) -> type[Benchmark]:
     """Return a benchmark called `name` whose processes have one of those names.
 
-    A line that `regex` finds begins the phase that its group ``phase`` names; without that group the first one does
-    that is neither ``value`` nor ``unit``, or else all that was found. A line on which the group ``value`` found
-    something says that the phase is over and what it gave, in the unit of the group ``unit`` (see `units.base`); a
-    figure in an unknown unit is left out.
+    A line that `regex` matches begins the phase named by its group ``phase``; without that group, by the first one that
+    is neither ``value`` nor ``unit``, or else by the whole match. A line in which the group ``value`` matches ends the
+    phase with that result, in the unit of the group ``unit`` (see `units.base`); figures in unknown units are left out.
     """
 
     class PatternReader(OutputReader):
-        """Reads what the command prints."""
+        """Reads the command's output."""
 
         def line(self, line: str) -> Iterable[Event]:
             if (found := regex.search(line[:MAX_SEARCHED_CHARACTERS])) is not None and (phase := _phase(found)):
@@ -38,14 +37,14 @@ def pattern(name: str, processes: Collection[str], regex: re.Pattern[str]) -> ty
                 yield Began(phase) if groups.get("value") is None else Ended(phase, _results(phase, groups))
 
     class Pattern(Benchmark):
-        """A command whose phases only its output tells."""
+        """A command whose phases are known only from its output."""
 
         comms = frozenset(process[:MAX_COMM_CHARACTERS] for process in processes)
         reader = PatternReader
         hint = "no line of its output matched the pattern with a group named value"
 
         def __init__(self, tree: Tree, leader: int) -> None:
-            """Nothing of a command is known beforehand."""
+            """Nothing is known about a command beforehand."""
 
         def look(self, tree: Tree, leader: int, now: float) -> Sight:
             return Sight(State.RUNNING, name, vague=True)

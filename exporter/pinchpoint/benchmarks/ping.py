@@ -34,22 +34,22 @@ TIME = re.compile(r"\btime (\d+)ms")
 TRIPS = re.compile(r"(?:rtt|round-trip)\s+min/avg/max(/[\w-]+)?\s*=\s*([\d.]+)/([\d.]+)/([\d.]+)(?:/([\d.]+))?\s*(\w+)")
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "usec": 1e-6}
 MAX_LINE_CHARACTERS = 1024
-"""Longer lines than this, in characters, are none of ping's."""
+"""Lines longer than this, in characters, are not from ping."""
 
 
 class PingReader(OutputReader):
-    """Reads the text; in other languages than English only the answers."""
+    """Reads the text; in languages other than English only the answers."""
 
     def __init__(self) -> None:
         super().__init__()
         self._open = False
         self._answers = 0
         self._counts: tuple[Result, ...] | None = None
-        """Packets and loss, once they are told: the round trips follow if there were any."""
+        """Packets and loss, once known: the round trips follow if there were any."""
         self._seconds: float | None = None
 
     def line(self, line: str) -> Iterator[Event]:
-        """Return what one line tells."""
+        """Return the events in one line."""
         if len(line) > MAX_LINE_CHARACTERS:
             return
         line = line.strip()
@@ -81,7 +81,7 @@ class PingReader(OutputReader):
                 yield from self._over(())
 
     def end(self) -> Iterator[Event]:
-        """Return what the end of the output tells."""
+        """Return the events at the end of the output."""
         if self._counts is not None:
             yield from self._over(())
         yield from self._abandon()
@@ -115,7 +115,7 @@ def _counts(sent: float, received: float, line: str) -> tuple[Result, ...]:
 
 
 def _trips(match: re.Match[str]) -> tuple[Result, ...]:
-    """Return the average first, as it is what is quoted; busybox has no fourth figure."""
+    """Return the average, the figure people quote, first; busybox has no fourth figure."""
     factor = SECONDS.get(match[6])
     if factor is None:
         return ()
@@ -157,7 +157,7 @@ class Ping(Benchmark):
         return Sight(State.RUNNING, PHASE, PhaseSource.ARGV, expected=self._expected, number=1, total=1)
 
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
-        """Return an event, with the share of all packets that is answered."""
+        """Return an event, with the share of all packets that were answered."""
         if isinstance(event, Rate) and event.work is not None and self._count:
             return replace(event, progress=min(1.0, event.work / self._count))
         return event

@@ -1,8 +1,8 @@
 """rados bench: writes, reads, and the removal of what was written.
 
 Its thread that prints the rows is named after the phase (``write_bench``, ``seq_read_bench`` and ``rand_read_bench`` in
-src/common/obj_bencher.cc, Ceph 16.2) and ends with it: what a write without --no-cleanup does after that is the
-clean-up. Rows and summary of the two kinds of read are the same, only the command line tells them apart.
+src/common/obj_bencher.cc, Ceph 16.2) and ends with it: after that, a write without --no-cleanup does its clean-up. Both
+kinds of read have the same rows and summary; only the command line distinguishes them.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ COMMAND = re.compile(r"\brados\b.*\b(bench|cleanup)\b")
 MODE = re.compile(r"\b(?:write|seq|rand)\b")
 
 MAX_COMMAND_CHARACTERS = 256
-"""Characters of a line in which a command line is looked for."""
+"""Characters of a line that are searched for a command line."""
 MAX_RADOS_LINE_CHARACTERS = 4096
-"""Longer lines than this, in characters, are none of rados' (a row of the document: 200)."""
+"""Lines longer than this, in characters, are not from rados (a row of the document: 200)."""
 ROW_KEYS = frozenset({"sec", "cur_ops", "started", "finished", "cur_bw"})
 PLAN_KEYS = frozenset({"concurrent_ios", "seconds_to_run", "max_objects"})
 SUMMARY_KEYS = frozenset(
@@ -62,25 +62,25 @@ SUMMARY_KEYS = frozenset(
 class RadosReader(OutputReader):
     """Reads text and ``--format json``.
 
-    The document grows by a row a second and has no line ends, so here a brace ends a line too. Its clean-up is text
+    The document grows by a row per second and has no line ends, so here a brace also ends a line. Its clean-up is text
     in the middle of it, and its summary comes after that.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._phase = ""
-        """The benchmark that goes on: its summary has not come."""
+        """The current benchmark: its summary has not come."""
         self._expected: float | None = None
         self._objects: float | None = None
         self._written = False
-        """Whether a write has had its summary: only at the end of the text it is sure that no clean-up follows."""
+        """Whether a write has had its summary: only the end of the text rules out a clean-up."""
         self._cleaning = False
         self._removed: float | None = None
         self._pairs: dict[str, str] = {}
-        """What the JSON object that goes on has so far."""
+        """The content of the current JSON object so far."""
         self._summary: dict[str, str] = {}
         self._named = ""
-        """What a command line in the text said of the next run."""
+        """What a command line in the text said about the next run."""
         self._headed = False
         """Whether the next header is the running benchmark's own."""
         self._expectant = False
@@ -89,11 +89,11 @@ class RadosReader(OutputReader):
         self._first = True
 
     def feed(self, data: bytes) -> list[Event]:
-        """Return what these bytes tell."""
+        """Return the events in these bytes."""
         return super().feed(data.replace(b"}", b"}\n"))
 
     def line(self, line: str) -> Iterator[Event]:
-        """Return what one line tells."""
+        """Return the events in one line."""
         line = line[match.end() :] if (match := DATE.match(line)) else line
         line = line.rstrip()
         if not line or len(line) > MAX_RADOS_LINE_CHARACTERS:
@@ -102,7 +102,7 @@ class RadosReader(OutputReader):
         if '"' in line and (pairs := PAIR.findall(line)):
             yield from self._document(pairs)
         elif first and (match := REMOVED.match(line)):
-            # All that `rados cleanup` prints.
+            # This is all that `rados cleanup` prints.
             self._expectant = True
             yield from self._was_removed(match[1])
         elif (match := SUMMARY.match(line)) and (key := match[1].lower().replace(" ", "_")) in SUMMARY_KEYS:
@@ -112,7 +112,7 @@ class RadosReader(OutputReader):
             yield from self._text(line)
 
     def end(self) -> Iterator[Event]:
-        """Return what the end of the output tells."""
+        """Return the events at the end of the output."""
         yield from self._finish()
         yield from self._abandon()
 
@@ -204,7 +204,7 @@ class RadosReader(OutputReader):
         if self._objects:
             shares.append(done / self._objects)
         results: tuple[Result, ...] = ()
-        # The first row is printed at once: there is no rate yet, and 0 or -1 stands for it.
+        # The first row is printed at once: there is no rate yet, so it shows 0 or -1.
         if passed > 0 and current is not None and current >= 0:
             results = (Result(_operation(self._phase), "bytes_per_second", current * MIB, f"{rate} MB/s"),)
         yield Rate(self._phase, results, min(1.0, max(0.0, *shares)) if shares else None, done)
@@ -229,7 +229,7 @@ class RadosReader(OutputReader):
             yield from self._finish()
 
     def _finish(self) -> Iterator[Event]:
-        """Give the results of the summary that is over: by its last line, or by another one."""
+        """Give the results of the summary that its last line, or another one, has ended."""
         summary, self._summary = self._summary, {}
         writes = "total_writes_made" in summary
         if "bandwidth" not in summary or not (writes or "total_reads_made" in summary):
@@ -247,7 +247,7 @@ class RadosReader(OutputReader):
 
 
 def _limit(figure: str | None) -> float | None:
-    """Return a limit of a run, None where there is none: that is 0."""
+    """Return a limit of a run, None for 0, which means no limit."""
     return found if (found := number(figure)) is not None and found > 0 else None
 
 
@@ -317,7 +317,7 @@ class RadosBench(Benchmark):
         return Sight(State.BETWEEN if self._printed else State.SETUP, total=total)
 
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
-        """Return an event under the name of the phase that is ours: its text doesn't tell the two reads apart."""
+        """Return an event under the name of our phase: its text doesn't distinguish the two reads."""
         if event.phase in READS and self._mode in READS:
             return replace(event, phase=str(self._mode))
         ours = event.phase == self._mode or (event.phase == "cleanup" and self._cleans)

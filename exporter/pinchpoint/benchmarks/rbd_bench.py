@@ -1,4 +1,4 @@
-"""rbd bench, and rbd bench-write as it was called before: one phase, whose name is the type of its operations.
+"""rbd bench, formerly rbd bench-write: one phase, named after the type of its operations.
 
 Rows go through stdio's buffer, so that they come in pieces of 4 KiB if standard output is not a terminal; only the
 header is flushed (``do_bench`` in src/tools/rbd/action/Bench.cc, Ceph 16.2).
@@ -22,7 +22,7 @@ SHIFTS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40, "P": 50, "E": 60}
 """Of byte_u_t (src/include/types.h, Ceph 16.2): 22 MiB/s. Until Ceph 14 the figure is plain bytes."""
 RATE = r"([-+.\de]+)(?:\s*([KMGTPE]?)i?B/s)?"
 MAX_LINE_CHARACTERS = 1024
-"""Longer lines than this, in characters, are none of rbd's."""
+"""Lines longer than this, in characters, are not from rbd."""
 
 HEADER = re.compile(
     r"\bbench(?:-write\s{0,8}?|\s+type (read|write|readwrite|rw)\b.{0,64}?)\sio_size (\d+) io_threads \d+ bytes (\d+)\b"
@@ -45,17 +45,17 @@ class RbdReader(OutputReader):
     def __init__(self) -> None:
         super().__init__()
         self._phase = ""
-        """The benchmark that goes on; empty where none does."""
+        """The current benchmark; empty if there is none."""
         self._size = 0.0
         """Bytes of one operation."""
         self._bytes = 0.0
         """Bytes of all of them."""
         self._failed = False
         self._ended: Ended | None = None
-        """What ``elapsed`` said of reads and writes together: the lines with each of them follow."""
+        """The ``elapsed`` line of reads and writes together: a line for each of them follows."""
 
     def line(self, line: str) -> Iterator[Event]:
-        """Return what one line tells."""
+        """Return the events in one line."""
         if len(line) > MAX_LINE_CHARACTERS:
             return
         if self._ended is not None:
@@ -88,7 +88,7 @@ class RbdReader(OutputReader):
             self._failed = True
 
     def end(self) -> Iterator[Event]:
-        """Return what the end of the output tells."""
+        """Return the events at the end of the output."""
         if self._ended is not None:
             yield from self._complete()
         yield from self._abandon()
@@ -96,7 +96,7 @@ class RbdReader(OutputReader):
     def _over(self, match: re.Match[str]) -> Iterator[Event]:
         done, rate = float(match[2][:18]), number(match[3])
         printed = float(match[1][:18])
-        # Whole seconds are printed; the operations and their rate know more.
+        # Only whole seconds are printed; the operations and their rate are more exact.
         exact = done / rate if rate else printed
         seconds = exact if 0 <= exact - printed < 1 else printed
         self._ended = Ended(self._phase, _results(self._phase, match[3], match[4], match[5]), seconds)
@@ -152,7 +152,7 @@ class RbdBench(Benchmark):
         self._phase = _phase(tree.argv(leader))
 
     def look(self, tree: Tree, leader: int, now: float) -> Sight:
-        """Return the phase by the command line: nothing else of the process shows it."""
+        """Return the phase from the command line: nothing else about the process shows it."""
         if self._phase is None:
             return Sight(State.SETUP)
         return Sight(State.RUNNING, self._phase, PhaseSource.ARGV, number=1, total=1)

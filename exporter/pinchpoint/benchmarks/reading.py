@@ -1,8 +1,8 @@
-"""Text to runs: what benchmarks printed some time ago, among whatever other text, is read as the runs it contains.
+"""Text to runs: reads the runs in text that benchmarks printed some time ago, possibly mixed with other text.
 
-Every reader is given the whole text, as a stream. A run lasts from where its reader sees it begin to where the next one
-of the same benchmark begins; texts of different benchmarks may be mixed. If the text has runs that measured
-something, what begins like one and measures nothing is not a run, such as a refused command or the removal of objects.
+Every reader is given the whole text, as a stream. A run lasts from the start that its reader sees to the start of the
+next run of the same benchmark; texts of different benchmarks may be mixed. If the text has runs that measured
+something, whatever measures nothing is not a run, such as a refused command or the removal of objects.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ INI_HEADER = re.compile(r"\s*(?:version\s*=\s*io500|config-hash\s*=\s*[0-9A-Fa-f
 """What a result.txt begins with (``[run]`` comes before it since isc21, and is not a name that only IO500 uses)."""
 INI_LINE = re.compile(r"\s*(?:;|\[\s*[\w.-]+\s*\]\s*$|[\w.-]+\s*=|$)")
 MAX_RUNS = 1000
-"""Runs of one text that are kept: the first ones."""
+"""Maximum number of runs kept from one text: the first ones."""
 MAX_DATE_LINE_BYTES = 4096
-"""Bytes of a line in which a date is looked for."""
+"""Bytes of a line that are searched for a date."""
 MAX_NOTE_CHARACTERS = 400
 """Characters of the line before a run that are kept."""
 CLEANUP = "cleanup"
 """The phase that measures nothing: ``rados cleanup`` prints the same as the end of ``rados bench``."""
 CUT_OFF = "the output ends before the benchmark does"
-"""Why a run failed whose end never came, where its reader says nothing."""
+"""Why a run without an end failed, if its reader says nothing."""
 DAY = r"(?P<year>20\d\d)[-./](?P<month>\d\d)[-./](?P<day>\d\d)"
 CLOCK = r"(?P<hour>\d\d)[:.](?P<minute>\d\d)[:.](?P<second>\d\d)"
 DATES = tuple(
@@ -66,7 +66,7 @@ DATES = tuple(
 )
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 JSON = re.compile(rb'\s*(?:["{}\[\],\d-]|true|false|null|$)')
-"""What a line of a JSON document begins with."""
+"""The beginning of a line of a JSON document."""
 BRACES = re.compile(rb'"(?>(?:[^"\\]|\\.)*)"?|([{}])')
 
 
@@ -78,7 +78,7 @@ class ReaderKind(NamedTuple):
 
 
 class Io500Text(OutputReader):
-    """Reads what IO500 prints, and what it keeps in a file, result.txt."""
+    """Reads IO500's output and its file result.txt."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Io500Text(OutputReader):
         self._complete = False
 
     def line(self, line: str) -> Iterator[Event]:
-        """Return what one line tells."""
+        """Return the events in one line."""
         if INI_HEADER.match(line) and not (self._file is not None and self._headed):
             yield from self._close()
             self._file, self._headed, self._complete = ResultFile(), True, False
@@ -106,12 +106,12 @@ class Io500Text(OutputReader):
             yield event
 
     def end(self) -> Iterator[Event]:
-        """Return what the end of the text tells."""
+        """Return the events at the end of the text."""
         yield from self._close()
         yield from self._printed.end()
 
     def _close(self) -> Iterator[Event]:
-        """End the file, if the text is in one: without a score the run failed."""
+        """End the file if the text is inside one: without a score the run failed."""
         if self._file is not None and not self._complete:
             yield Failed("the file ends before the score")
         self._file = None
@@ -120,7 +120,7 @@ class Io500Text(OutputReader):
 KINDS = tuple(
     ReaderKind(benchmark.name, Io500Text if benchmark is Io500 else benchmark.reader) for benchmark in BENCHMARKS
 )
-"""What is understood."""
+"""The readers of all formats."""
 
 
 class FoundRun(NamedTuple):
@@ -129,7 +129,7 @@ class FoundRun(NamedTuple):
     line: int
     """Its first line, counted from 1."""
     state: RunState
-    """Without an id; its phases lie one after the other in the text's order, each as long as it took."""
+    """Without an id; its phases follow each other in the text's order, each as long as it took."""
     note: str = ""
     """The last line before it that belongs to no run: a sentence of the author, a command."""
 
@@ -161,13 +161,13 @@ def _date(words: dict[str, str]) -> float | None:
 
 
 class TextReader:
-    """Reads a text that comes in pieces, cut anywhere; it keeps no more of it than a line."""
+    """Reads a text that comes in arbitrary pieces; it keeps no more than a line of it."""
 
     def __init__(self, kinds: Iterable[ReaderKind]) -> None:
         self.left_out = 0
         """Runs beyond `MAX_RUNS`."""
         readers = [(kind, kind.reader()) for kind in kinds]
-        # Most readers live on lines: for them the text is cut once. The others cut it in their own way.
+        # Most readers take lines: for them the text is cut once. The others cut it in their own way.
         self._by_line = [entry for entry in readers if _lives_on_lines(type(entry[1]))]
         self._by_piece = [entry for entry in readers if not _lives_on_lines(type(entry[1]))]
         self._lines = Lines()
@@ -221,7 +221,7 @@ class TextReader:
                     self._hear(kind, event)
 
     def _date(self, line: bytes, *, inside: bool) -> None:
-        """Take the line's date for the runs that it is a part of, and for the JSON document that it is `inside` of."""
+        """Use the line's date for the runs it belongs to, and for the JSON document that it is `inside`."""
         document = self._document
         undated = [
             run
@@ -261,7 +261,7 @@ def _lives_on_lines(reader: type[OutputReader]) -> bool:
 
 
 def _lines(data: bytes) -> Iterator[tuple[bytes, bool]]:
-    r"""Yield the lines of a piece, and whether each is whole: what ends a line that is counted is ``\n`` alone."""
+    r"""Yield the lines of a piece, and whether each is complete: only ``\n`` ends a counted line."""
     at = 0
     while (end := data.find(b"\n", at)) >= 0:
         yield data[at : end + 1], True
@@ -271,7 +271,7 @@ def _lines(data: bytes) -> Iterator[tuple[bytes, bool]]:
 
 
 class _JsonDocument:
-    """The JSON document that the text is in, or was in last: a reader reports it only where it ends."""
+    """The current or last JSON document of the text: a reader reports it only at its end."""
 
     def __init__(self) -> None:
         self.line = self._last = 0
@@ -291,11 +291,11 @@ class _JsonDocument:
         for match in BRACES.finditer(line):
             self._depth += {b"{": 1, b"}": -1}.get(match[1], 0)
         if len(line) >= MAX_DATE_LINE_BYTES:
-            self._depth = 0  # where it ends can't be told from the line's beginning: it is taken for the whole
+            self._depth = 0  # the line's beginning doesn't show where it ends: it is taken for the whole
         return True
 
     def covers(self, number: int) -> bool:
-        """Return whether a line is one of the document."""
+        """Return whether a line belongs to the document."""
         return self._depth > 0 or self.line <= number <= self._last
 
 
@@ -307,7 +307,7 @@ class _RunReading:
         self.date = date
         self.note = note
         self.over = False
-        """Whether its end was told; what still comes is its clean-up."""
+        """Whether its end was reported; anything after it is clean-up."""
         self._kind = kind
         self._phases: list[PhaseMark] = []
         self._current: PhaseMark | None = None
@@ -318,7 +318,7 @@ class _RunReading:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing at all is known of it."""
+        """Whether nothing at all is known about it."""
         if self.measures:
             return False
         return not any(mark.results for mark in self._phases) if self._phases else not self.over
@@ -371,7 +371,7 @@ class _RunReading:
         mark.valid = event.valid
 
     def state(self, start: float) -> RunState:
-        """Return the whole run; `start` is when it began, in Unix seconds, where its text doesn't say."""
+        """Return the whole run; `start` is when it began, in Unix seconds, if its text doesn't say."""
         failed, reason = self._failed, self._reason
         if not self.over and self._current is not None:
             failed, reason = True, CUT_OFF

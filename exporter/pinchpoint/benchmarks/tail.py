@@ -14,11 +14,11 @@ FileId = tuple[int, int]
 """Device and inode."""
 
 MAX_PIECE_BYTES = 128 << 10
-"""Bytes that are read at once at most: a reader takes up to 0.1 s of CPU for so many."""
+"""Maximum bytes read at once: a reader takes up to 0.1 s of CPU for them."""
 MAX_BACKLOG_BYTES = 16 << 20
-"""When more than this is unread, all but the last piece is left out: it would take too long to catch up."""
+"""If more bytes than this are unread, all but the last piece is skipped: catching up would take too long."""
 MAX_LAST_BYTES = 4 << 20
-"""Bytes that are read at the end, those that were written last."""
+"""Bytes that are read at the end: the last ones written."""
 MAX_LAST_LINES = 200_000
 """Lines among them (fio's JSON: 300 a job): a reader takes 1 to 2 us for each."""
 
@@ -26,7 +26,7 @@ MAX_LAST_LINES = 200_000
 class Tail:
     """The new bytes of a regular file, again and again.
 
-    The file is kept open: what its writer wrote last is still read when the writer and its /proc are gone.
+    The file is kept open: the writer's last bytes can still be read after the writer and its /proc are gone.
     """
 
     def __init__(self, tree: Tree, pid: int, path: str, *, from_end: bool = False) -> None:
@@ -34,7 +34,7 @@ class Tail:
         with tree.open_path(pid, path) as descriptor:
             self._descriptor = os.dup(descriptor)
         self.offset = os.fstat(self._descriptor).st_size if from_end else 0
-        """How far it has been read, in bytes."""
+        """The position up to which it has been read, in bytes."""
 
     @property
     def identity(self) -> FileId:
@@ -43,19 +43,19 @@ class Tail:
         return status.st_dev, status.st_ino
 
     def skip(self, ends: Mapping[FileId, int]) -> None:
-        """Go on where the file has been read before, unless it was emptied since."""
+        """Continue where the file was read before, unless it has been emptied since."""
         end = ends.get(self.identity, 0)
         if 0 < end <= self.stamp[1]:
             self.offset = end
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """When the file was changed last, in nanoseconds, and its size."""
+        """When the file was last changed, in nanoseconds, and its size."""
         status = os.fstat(self._descriptor)
         return status.st_mtime_ns, status.st_size
 
     def read(self) -> bytes:
-        """Return what came since the last time, a piece at most. A file that became shorter is read anew."""
+        """Return new bytes, at most one piece. A file that became shorter is read from the start."""
         try:
             size = os.fstat(self._descriptor).st_size
             if size < self.offset:
@@ -67,11 +67,11 @@ class Tail:
         except OSError:
             return b""
         self.offset += len(piece)
-        # Two halves of lines must not become one.
+        # Two halves of lines must not be joined.
         return b"\n" + piece if skipped else piece
 
     def close(self) -> bytes:
-        """Return what is left, the end of it where it is much, and close the file."""
+        """Return the rest, or its end if there is much, and close the file."""
         try:
             size = os.fstat(self._descriptor).st_size
             if size < self.offset:

@@ -31,14 +31,14 @@ __all__ = ["Timeline"]
 STALE_SIGHT_SECONDS = 2.0
 """Seconds for which looks may show a phase that has ended, until they show another run of it."""
 MAX_PHASES = 4096
-"""Phases of one run that are kept: the first ones (``ior -i 1000`` has 2,000)."""
+"""Maximum number of phases kept per run: the first ones (``ior -i 1000`` has 2,000)."""
 
 
 class Timeline:
     """The phases of one run of one benchmark. Times that come in and go out are Unix seconds.
 
-    A phase is known from looks at the processes, from events of an output or a file of results, or from both: an
-    event that ends a phase meets the one that was seen, or stands for one that was too short to be seen.
+    A phase is known from looks at the processes, from events of an output or a result file, or from both: an event that
+    ends a phase is matched with the one seen, or represents one too short to be seen.
     """
 
     def __init__(self, benchmark: str) -> None:
@@ -52,7 +52,7 @@ class Timeline:
         self.reason = ""
         self.blind: tuple[str, ...] = ()
         self.complete: bool | None = None
-        """Whether the benchmark itself said that it ended regularly, or failed; None as long as it says neither."""
+        """Whether the benchmark itself reported a regular end or a failure; None until it reports either."""
         self._end: float | None = None
         self._failed = False
         self._stopped = False
@@ -60,15 +60,15 @@ class Timeline:
         """The sources that reported the end of a phase, by the mark's identity."""
         self._current: PhaseMark | None = None
         self._last: PhaseMark | None = None
-        """The phase that went on when the run was over."""
+        """The phase in progress when the run ended."""
         self._over = ""
-        """A phase that has ended as its output says, though looks may show it for a moment longer."""
+        """A phase that has ended according to its output, though looks may still show it for a moment."""
         self._over_since = 0.0
         self._looked: float | None = None
         self._looked_before: float | None = None
         """When the look before the last one was made."""
         self._unseen: dict[int, float] = {}
-        """When a phase had not begun yet, as far as is known, by the mark's identity."""
+        """The latest known time before each phase began, by the mark's identity."""
         self._pace = Pace()
 
     def see(self, sight: Sight, now: float) -> None:
@@ -88,7 +88,7 @@ class Timeline:
             and heard.source == PhaseSource.STDOUT
             and sight.state is not State.PAUSED
         ):
-            # Looks don't see the phase that the output names: they can't end it. A command line never changes.
+            # Looks don't see the phase named by the output, so they can't end it. A command line never changes.
             if phase is None and (sight.vague or sight.phase is None):
                 return
             if by_argv and phase != heard.name:
@@ -108,7 +108,7 @@ class Timeline:
             self._move(current, now, sight.work)
 
     def hear(self, events: Iterable[Event], now: float, source: PhaseSource) -> None:
-        """Take in what an output or a file of results told at `now`."""
+        """Take in events from an output or a result file at `now`."""
         batch = [bounded(event) for event in events]
         # Phases that ended unseen and are reported at once ended one after another, the last one at most now.
         ends: dict[int, float] = {}
@@ -123,7 +123,7 @@ class Timeline:
                 current = self._current
                 waiting = next((mark for mark in self.phases if mark.name == event.phase and not mark.results), None)
                 if current is not None and current.name == event.phase and current.source != PhaseSource.ARGV:
-                    # What is reported before it was over when it was seen to begin.
+                    # Any phase reported before it had ended when it was seen to begin.
                     end = min(end, current.start)
                 elif waiting is not None and event.seconds is None:
                     end = min(end, waiting.start)
@@ -137,7 +137,7 @@ class Timeline:
                 case RunBegan():
                     self.complete, self._stopped = None, False
                 case Began():
-                    # One that has ended by now doesn't end what was seen to go on.
+                    # A phase that has ended by now doesn't end the one seen in progress.
                     if not self._passed(event, batch[index + 1 :]):
                         self._began(event, now, source)
                 case Rate():
@@ -146,7 +146,7 @@ class Timeline:
                     mark = self._ended(event, now, max(ends[index], floor), source, lost=index in lost)
                     if mark is not None and mark.end is not None:
                         if mark.source == PhaseSource.ARGV and mark.start < floor and mark.name not in told:
-                            # It was taken to go on for as long as its process: another one came first.
+                            # It was assumed to last as long as its process, but another phase came first.
                             mark.start = min(floor, mark.end)
                             self._sort()
                         floor = mark.end
@@ -166,7 +166,7 @@ class Timeline:
             self.end(self._end)
 
     def end(self, now: float, ended: State = State.FINISHED) -> None:
-        """Be over, failed or stopped if anything says so: `ended`, or the benchmark's own words, which may be late."""
+        """End the run: as failed or stopped if `ended` or the benchmark's own output, which may be late, says so."""
         self._end = now
         self._stopped |= ended is State.STOPPED
         self._failed = failed = ended is not State.FINISHED or self._failed or self.complete is False
@@ -182,9 +182,10 @@ class Timeline:
         self.state = state
 
     def _forget_slow_end(self) -> None:
-        """Forget a last phase that looks alone began after one of that name had told its results.
+        """Forget a last phase begun by looks alone after one of that name had reported its results.
 
-        It is the end of its process, which may take longer than `STALE_SIGHT_SECONDS`: clients of a busy cluster do.
+        It is only its process exiting, which may take longer than `STALE_SIGHT_SECONDS`: clients of a busy cluster
+        do.
         """
         if len(self.phases) < 2:
             return
@@ -195,11 +196,11 @@ class Timeline:
             self._last = before
 
     def awaits(self, phase: str) -> int:
-        """Return how many phases of that name there are whose results are not known."""
+        """Return the number of phases of that name without known results."""
         return sum(mark.name == phase and not mark.results for mark in self.phases)
 
     def knows(self, event: Ended) -> bool:
-        """Return whether there is a phase of that name with these very results."""
+        """Return whether there is a phase of that name with exactly these results."""
         return any(mark.name == event.phase and mark.results == list(event.results) for mark in self.phases)
 
     def _enter(self, phase: str | None, now: float, source: PhaseSource) -> PhaseMark | None:
@@ -262,12 +263,12 @@ class Timeline:
         current.pace = as_figure(self._pace.second_half)
 
     def _ended(self, event: Ended, now: float, end: float, source: PhaseSource, *, lost: bool) -> PhaseMark | None:
-        """Take in the end of a phase; `lost` says that nothing was seen since, though others have ended meanwhile."""
+        """Take in the end of a phase; `lost`: not seen since, though others have ended meanwhile."""
         if not event.ran:
             return None
         mark = self._meant(event, now, end, source)
         if mark is not None and mark.results:
-            # Another source has reported it: what this one adds is whether it counts.
+            # Another source has reported it: this one only adds whether it is valid.
             mark.seconds = event.seconds if mark.seconds is None else mark.seconds
             mark.valid = mark.valid and event.valid
             self._tellers[id(mark)].add(source)
@@ -281,13 +282,13 @@ class Timeline:
             self._leave(now)
             self.state = State.BETWEEN
             self._over, self._over_since = event.phase, now
-            # Those that were known before it were over when it began.
+            # Phases known before it had ended when it began.
             end = max([end, *(other.end for other in self._before(mark) if other.end is not None)])
-            # One that began in the same batch as it ended began at no time that is known.
+            # If it began and ended in the same batch, its start is not known.
             mark.start = min(mark.start, end)
             mark.end = end
         elif mark.end is not None and (lost or mark.end in (self._looked, self._end)):
-            # It was over by then: when, its output knows better.
+            # It had ended by then; its output gives the exact time.
             mark.end = max(mark.start, min(mark.end, end))
         mark.results = list(event.results)
         mark.seconds = event.seconds
@@ -304,7 +305,7 @@ class Timeline:
         return next((mark for mark in reversed(self.phases) if not mark.vague), None)
 
     def _passed(self, began: Began, later: Sequence[Event]) -> bool:
-        """Return whether a phase has ended, as what is told later says, before the one that looks show."""
+        """Return whether, according to later events, a phase ended before the one that looks show."""
         current = self._current
         if current is None or current.source == PhaseSource.STDOUT:
             return False
@@ -327,16 +328,16 @@ class Timeline:
             lately = min(now if self._looked_before is None else self._looked_before, end) - STALE_SIGHT_SECONDS
             waiting = [mark for mark in waiting if mark.end is None or mark.end >= lately]
         for mark in reversed(waiting):
-            # One that has just begun is another than one that took longer.
+            # A phase that has just begun cannot be one that took longer.
             longest = (now if mark.end is None else mark.end) - self._unseen.get(id(mark), mark.start)
             if event.seconds is None or event.seconds <= longest:
                 return mark
         return waiting[0] if waiting else None
 
     def _join(self, mark: PhaseMark, seconds: float) -> None:
-        """Let a phase of so many seconds be all that was seen of it: looks may have lost it in between.
+        """Merge all sightings of a phase of so many seconds: looks may have lost it in between.
 
-        The files of a slow file system are mostly still being opened, and then no descriptor shows what goes on.
+        Files of a slow file system are mostly still being opened, and then no descriptor shows the phase.
         """
         known = [other for other in self.phases if not other.vague]
         place = next(index for index, other in enumerate(known) if other is mark)
@@ -350,7 +351,7 @@ class Timeline:
                 self.phases = [kept for kept in self.phases if kept is not other]
 
     def _stretch(self, mark: PhaseMark, seconds: float, latest: float) -> None:
-        """Let a phase be as long as its benchmark says: it may have been seen late, or lost from sight early."""
+        """Set a phase's duration to the one its benchmark reports: it may have been seen late, or lost early."""
         others = [other for other in self.phases if other is not mark and not other.vague]
         end = mark.start if mark.end is None else mark.end
         after = min((other.start for other in others if other.start >= end), default=latest)

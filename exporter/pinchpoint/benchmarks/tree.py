@@ -1,7 +1,7 @@
-"""The processes among which a benchmark is looked for, and what each shows of itself.
+"""The processes that are searched for a benchmark, and what each reveals about itself.
 
-What is read here of other users' processes (command lines, single variables, open files) is used to name phases, and
-shown to nobody.
+What is read here about other users' processes (command lines, single variables, open files) names phases and is never
+shown.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pinchpoint.host.rootfs import Rights, list_in_root, open_in_root, read_piec
 __all__ = ["OpenFile", "ProcessStat", "Tree"]
 
 MAX_PROCESSES = 4096
-"""Processes of one command that are looked at."""
+"""Maximum number of processes per command."""
 MAX_OPEN_FILES = 4096
-"""Open files of one process that are looked at."""
+"""Maximum number of open files per process."""
 SYNC_CALLS = {
     "x86_64": (b"74", b"75", b"162", b"277", b"306"),
     "aarch64": (b"82", b"83", b"81", b"84", b"267"),
@@ -37,7 +37,7 @@ MAX_DIRECTORY_NAMES = 4096
 
 
 class ProcessStat(Protocol):
-    """What is known of a process: `pinchpoint.host.procfs.Stat` is one."""
+    """What is known about a process: `pinchpoint.host.procfs.Stat` is one."""
 
     @property
     def comm(self) -> str:
@@ -45,7 +45,7 @@ class ProcessStat(Protocol):
 
     @property
     def state(self) -> str:
-        """``Z`` where it has ended and its parent has not asked for its exit status."""
+        """``Z`` if it has ended and its parent has not reaped it."""
 
     @property
     def ppid(self) -> int:
@@ -53,7 +53,7 @@ class ProcessStat(Protocol):
 
     @property
     def start(self) -> int:
-        """Clock ticks from boot to its start: with the pid, its identity."""
+        """Clock ticks from boot to its start; with the pid, this identifies it."""
 
 
 class OpenFile(NamedTuple):
@@ -61,11 +61,11 @@ class OpenFile(NamedTuple):
 
     descriptor: int
     path: str
-    """As the process sees it; anything but a file is ``pipe:[N]``, ``socket:[N]`` and the like."""
+    """Path as the process sees it; ``pipe:[N]``, ``socket:[N]`` and the like for anything but a file."""
 
 
 class Position(NamedTuple):
-    """Where a process is in an open file (``seq_show`` in fs/proc/fd.c)."""
+    """A process' position in an open file (``seq_show`` in fs/proc/fd.c)."""
 
     offset: int
     flags: int
@@ -79,7 +79,7 @@ class Position(NamedTuple):
 
 @dataclass
 class Tree:
-    """Some processes of a host by pid, as they were just now. What has gone meanwhile is empty."""
+    """Some processes of a host by pid, as they were just now. Data of processes that have gone is empty."""
 
     procfs: Path
     processes: Mapping[int, ProcessStat]
@@ -114,7 +114,7 @@ class Tree:
         return found
 
     def comm(self, pid: int) -> str:
-        """Return the name of a process; empty where it isn't one of these."""
+        """Return the name of a process; empty if it isn't one of these."""
         task = self.processes.get(pid)
         return "" if task is None else task.comm
 
@@ -130,7 +130,7 @@ class Tree:
             waiting.extend(self.children(child))
 
     def ancestors(self, pid: int) -> Iterator[int]:
-        """Yield parent, grandparent and so on, as far as they are among these processes."""
+        """Yield parent, grandparent and so on, while they are among these processes."""
         seen = {pid}
         while (task := self.processes.get(pid)) is not None and task.ppid in self.processes and task.ppid not in seen:
             pid = task.ppid
@@ -138,9 +138,9 @@ class Tree:
             yield pid
 
     def threads(self, pid: int) -> list[int]:
-        """Return the threads of a process, oldest first; empty where they can't be read."""
+        """Return the threads of a process, oldest first; empty if they can't be read."""
         try:
-            # next_tid (fs/proc/base.c) follows the list to whose end each new thread is added.
+            # next_tid (fs/proc/base.c) follows the list, to which each new thread is appended.
             return [int(tid) for tid in os.listdir(self.procfs / str(pid) / "task")]
         except OSError:
             return []
@@ -156,14 +156,14 @@ class Tree:
         return names
 
     def argv(self, pid: int) -> list[str]:
-        """Return a process' command line; empty where it can't be read."""
+        """Return a process' command line; empty if it can't be read."""
         try:
             return [decode(word) for word in read_bytes(self.procfs / str(pid) / "cmdline").split(b"\0")[:-1]]
         except OSError:
             return []
 
     def variable(self, pid: int, name: str) -> str:
-        """Return one variable of a process' environment; empty where there is none or it can't be read."""
+        """Return one variable of a process' environment; empty if unset or unreadable."""
         try:
             words = read_bytes(self.procfs / str(pid) / "environ").split(b"\0")
         except OSError:
@@ -172,7 +172,7 @@ class Tree:
         return next((decode(word[len(start) :]) for word in words if word.startswith(start)), "")
 
     def cwd(self, pid: int) -> str:
-        """Return a process' working directory as it sees it; / where it can't be read."""
+        """Return a process' working directory as it sees it; / if it can't be read."""
         try:
             return os.readlink(self.procfs / str(pid) / "cwd")
         except OSError:
@@ -188,7 +188,7 @@ class Tree:
         return number in SYNC_CALLS.get(os.uname().machine, ())
 
     def open_files(self, pid: int) -> list[OpenFile]:
-        """Return what a process has open, by descriptor. Raises PermissionError where we may not see it."""
+        """Return a process' open files, by descriptor. Raises PermissionError if we may not see them."""
         directory = self.procfs / str(pid) / "fd"
         found = []
         try:
@@ -203,14 +203,14 @@ class Tree:
         return found
 
     def link(self, pid: int, descriptor: int) -> str:
-        """Return the path of one open file; empty where it is not open or can't be seen."""
+        """Return the path of one open file; empty if it is not open or can't be seen."""
         try:
             return os.readlink(self.procfs / str(pid) / "fd" / str(descriptor))
         except OSError:
             return ""
 
     def position(self, pid: int, descriptor: int) -> Position | None:
-        """Return where a process is in an open file, None where that can't be seen."""
+        """Return a process' position in an open file, None if it can't be seen."""
         try:
             raw = read_bytes(self.procfs / str(pid) / "fdinfo" / str(descriptor))
             fields = dict(line.split(b":", 1) for line in raw.splitlines() if b":" in line)
@@ -219,14 +219,14 @@ class Tree:
             return None
 
     def owner(self, pid: int) -> int:
-        """Return the user whose process it is; -1 where that can't be seen."""
+        """Return the user that owns the process; -1 if it can't be seen."""
         try:
             return os.stat(self.procfs / str(pid)).st_uid
         except OSError:
             return -1
 
     def exit_code(self, pid: int) -> int:
-        """Return the wait status of a process that has ended and not gone; 0 where we may not see it."""
+        """Return the wait status of a zombie process; 0 if we may not see it."""
         try:
             # do_task_stat (fs/proc/array.c): its last field.
             return int(read_bytes(self.procfs / str(pid) / "stat").split()[-1])
@@ -234,7 +234,7 @@ class Tree:
             return 0
 
     def rights(self, pid: int) -> Rights | None:
-        """Return what a process may open; None where these are not processes of a kernel. Raises OSError."""
+        """Return what a process may open; None if these are not a kernel's processes. Raises OSError."""
         try:
             lines = read_bytes(self.procfs / str(pid) / "status").splitlines()
         except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Units as benchmarks spell them, and the base units that they stand for.
+"""Units as benchmarks spell them, and their base units.
 
-A prefix with an i is a power of 2, one without is a power of 10: MiB is 2^20 bytes, MB 10^6. Some benchmarks mean
-something else by it (rados bench: MB is 2^20, iozone: kB is 2^10, iperf: KByte is 2^10); their readers know that.
+A prefix with an i is a power of 2, one without is a power of 10: MiB is 2^20 bytes, MB 10^6. Some benchmarks differ
+(rados bench: MB is 2^20, iozone: kB is 2^10, iperf: KByte is 2^10); their readers know that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXACT: Mapping[str, tuple[float, str]] = {
         for per in PER_SECOND
     },
 }
-"""What one of a unit is in its base unit, as it is spelled: B is a byte, b a bit."""
+"""Size of each unit in its base unit, by its spelling: B is a byte, b a bit."""
 COUNTED: Mapping[str, tuple[float, str]] = {
     **{(prefix + count).lower(): (factor, "operations") for prefix, factor in DECIMAL.items() for count in COUNTS},
     **{
@@ -44,11 +44,11 @@ COUNTED: Mapping[str, tuple[float, str]] = {
         for count in ("iop", "iops", "tps", "qps", *(count + per for count in COUNTS for per in PER_SECOND[:3]))
     },
 }
-"""The same of what is counted, in lower case: kIOPS, KIOPS and kiops are one."""
+"""The same for counts, in lower case: kIOPS, KIOPS and kiops are equal."""
 
 
 def base(value: float, unit: str) -> tuple[float, str] | None:
-    """Return a figure in its base unit, None where its unit is not known; a figure without unit is a ratio."""
+    """Return a figure in its base unit, None if its unit is not known; a figure without unit is a ratio."""
     word = unit.strip().replace("\N{GREEK SMALL LETTER MU}", "\N{MICRO SIGN}")
     if (found := EXACT.get(word) or COUNTED.get(word.lower())) is None:
         return None

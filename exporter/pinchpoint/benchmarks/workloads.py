@@ -1,8 +1,9 @@
 """The run and the benchmark that each process belongs to.
 
 A run that `pinchpoint run` marks is the tree below its command; a run that was found among the processes is the tree
-below its leader, and the ranks beside it. What else is called like a benchmark (ranks whose run is on another host, a
-neighbour's ``stress``) belongs to no run and has its benchmark's name alone: it must never be mixed into a run of ours.
+below its leader, and the ranks beside it. Other processes named like a benchmark (ranks whose run is on another host,
+another user's ``stress``) belong to no run and have only their benchmark's name: they must never be mixed into our
+runs.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from pinchpoint.threads.roles import BENCHMARK
 __all__ = ["FoundRuns", "Leader", "Member", "Workload", "Workloads", "launcher"]
 
 MAX_RUN_WAIT_SECONDS = 1.0
-"""Seconds for which a process that belongs to no run is waited with: runs are looked for every 0.5 s."""
+"""Seconds before a process counts as belonging to no run: runs are searched for every 0.5 s."""
 RUN_LOOK_INTERVAL_SECONDS = 0.5
 """Seconds between two looks at the marked runs."""
 MAX_LABEL_BYTES = 255
-"""Bytes of a name that are exported: anybody may have written a marker."""
+"""Longest name that is exported, in bytes: any user may have written a marker."""
 MAX_PROCESSES = 4096
-"""Processes of benchmarks that are looked at."""
+"""Maximum number of benchmark processes."""
 
 
 class Workload(NamedTuple):
@@ -38,15 +39,15 @@ class Workload(NamedTuple):
 
     benchmark: str
     run: str
-    """Empty where nobody here knows the run."""
+    """Empty if the run is not known on this host."""
 
 
 class Leader(NamedTuple):
-    """The process that a found run was found by."""
+    """The process by which the run was found."""
 
     pid: int
     start: int
-    """Clock ticks from boot to its start: with the pid, its identity."""
+    """Clock ticks from boot to its start; with the pid, this identifies it."""
     comms: Collection[str]
     """Names of processes of its kind of benchmark."""
     workload: Workload
@@ -56,12 +57,12 @@ class Member(NamedTuple):
     """A process of a workload."""
 
     process: Process
-    """With the owner label that it has in resources."""
+    """With its owner label in resources."""
     workload: Workload
 
 
 class FoundRuns:
-    """The runs that were found among the processes: told by who finds them, asked by who needs them."""
+    """The runs that were found among the processes, shared between the part that finds them and those that use them."""
 
     def __init__(self) -> None:
         self.leaders: tuple[Leader, ...] = ()
@@ -72,7 +73,7 @@ class FoundRuns:
 
 
 def launcher(tree: Tree, pid: int) -> int | None:
-    """Return the process that started a rank on this host, whatever wrappers are in between; None where none did."""
+    """Return the process that started a rank on this host, behind any wrappers; None if there is none."""
     return next((above for above in tree.ancestors(pid) if tree.comm(above) in LAUNCHERS | REMOTE | PROXIES), None)
 
 
@@ -100,7 +101,7 @@ class Workloads:
         self._state: object = None
         self._until = float("-inf")
         self._of: dict[int, tuple[int, Workload]] = {}
-        """Pid to start and workload of every process that was once in a run: it stays there when its parent goes."""
+        """Start and workload by pid of every process ever in a run: it stays there after its parent has gone."""
         self._first: dict[tuple[int, int], float] = {}
         self._members: Mapping[int, Member] = {}
 
@@ -154,7 +155,7 @@ class Workloads:
         """Return the processes that are `roots`, below them, or were so when they were first seen."""
         known = dict(roots)
         _descend(tree, known)
-        # A marked run learns what it runs only after a while.
+        # A marked run learns its benchmark only after a while.
         benchmarks = {workload.run: workload for workload in roots.values()}
         for pid, (start, workload) in self._of.items():
             if (task := tree.processes.get(pid)) is not None and task.start == start:
@@ -171,7 +172,7 @@ class Workloads:
             for pid, task in tree.processes.items():
                 if task.comm not in leader.comms or pid in known:
                     continue
-                # Whose parent has gone has the first process as its parent, as others have.
+                # A process whose parent has gone has the first process as its parent, as others do.
                 if (task.ppid == parent and parent > 1) or (
                     started_by is not None and launcher(tree, pid) == started_by
                 ):
@@ -192,12 +193,12 @@ class Workloads:
 
 
 def _label(text: str) -> str:
-    """Return what a marker says in the form that its run's phases are shown in."""
+    """Return a marker in the form in which its run's phases are shown."""
     return decode(text.encode("utf-8", "replace")[:MAX_LABEL_BYTES])
 
 
 def _descend(tree: Tree, known: dict[int, Workload]) -> None:
-    """Add all that is below the processes of `known`, each to the nearest one above it."""
+    """Add all descendants of the processes of `known`, each to its nearest ancestor."""
     waiting = list(known)
     for pid in waiting:
         for child in tree.children(pid):

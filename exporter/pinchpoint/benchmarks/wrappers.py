@@ -1,4 +1,4 @@
-"""Command lines: which program one comes down to when what only wraps it is taken off."""
+"""Command lines: the program that remains once wrappers are removed."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ LAUNCHERS = frozenset(
     {"mpirun", "mpiexec", "orterun", "prterun", "srun", "aprun", "mpirun.mpich", "mpiexec.mpich"}
     | {"mpirun.openmpi", "mpiexec.openmpi", "mpiexec.hydra"}
 )
-"""Programs that start the ranks of a parallel program, whose command line ends theirs."""
+"""Programs that start the ranks of a parallel program; its command line comes last in theirs."""
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 SEPARATORS = frozenset({";", "&", "&&", "|", "||", "(", ")", "\n"})
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 MAX_WRAPPER_DEPTH = 8
-"""Wrappers inside of wrappers that are taken off."""
+"""Maximum number of nested wrappers that are removed."""
 
 
 class Wrapper(NamedTuple):
-    """How the command line of a wrapper goes on."""
+    """The structure of a wrapper's command line."""
 
     words: int = 0
     """Words before the command that aren't options."""
     valued: Collection[str] = ()
-    """Options whose value is a word of its own."""
+    """Options whose value is a separate word."""
 
 
 WRAPPERS = {
@@ -51,7 +51,7 @@ WRAPPERS = {
 
 
 def programs(command: Sequence[str], depth: int = 0) -> list[list[str]]:
-    """Return the command lines that a command comes down to: more than one where it is a shell's ``-c``."""
+    """Return the command lines behind a command's wrappers: more than one for a shell's ``-c``."""
     words = list(command)
     while words:
         name = os.path.basename(words[0])

@@ -1,4 +1,4 @@
-"""``pinchpoint check``: what should be known before a run, of this host or of others."""
+"""``pinchpoint check``: what to know about hosts before a run."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ __all__ = ["command"]
 
 EXPORTER = "127.0.0.1:9748"
 SETTLE_SECONDS = 2.5
-"""Seconds after which a sampler of our own has looked at everything: Ceph's sockets have a second to answer."""
+"""Seconds after which our own sampler has read everything: Ceph's sockets have a second to answer."""
 TARGETS_TIMEOUT_SECONDS = 6.0
-"""Seconds for all targets together: the look-up of a name has no timeout of its own."""
+"""Seconds for all targets together: name lookups have no timeout of their own."""
 
 
 class _Asked:
-    """The hosts that were asked, and what came back."""
+    """The queried hosts and their answers."""
 
     def __init__(self) -> None:
         self.hosts: dict[str, Snapshot] = {}
         self.unreachable: dict[str, str] = {}
         self.servers: dict[str, str] = {}
-        """Prometheus servers that give no answer, and why."""
+        """Prometheus servers that do not answer, and why."""
 
     def ask(self, sources: Sequence[Source]) -> None:
-        """Ask all sources at once; one that hangs keeps nobody waiting for longer than `TARGETS_TIMEOUT_SECONDS`."""
+        """Query all sources at once, for at most `TARGETS_TIMEOUT_SECONDS`, even if one hangs."""
         together = Together(sources, TARGETS_TIMEOUT_SECONDS)
         try:
             self.hosts.update(together.snapshots())
@@ -55,7 +55,7 @@ class _Asked:
         self.unreachable.update((name, _reason(name, why)) for name, why in together.problems.items())
 
     def ask_prometheus(self, url: str, *, hosts: bool) -> None:
-        """Ask a Prometheus server for what Ceph's managers tell, and for the hosts that it scrapes too."""
+        """Query a Prometheus server for the data of Ceph's managers, and also for the hosts it scrapes."""
         try:
             known = ask_known(url, sources())
         except PrometheusError as error:
@@ -121,7 +121,7 @@ def command(
 
 
 def _ask_this_host(asked: _Asked, config: Config) -> None:
-    """Ask the exporter of this host, which has seen more than a sampler that starts now; else be one for a moment."""
+    """Query this host's exporter, which has seen more than a new sampler; otherwise sample for a moment."""
     name = socket.gethostname()
     exporter = TargetSource(EXPORTER)
     exporter.name = name
@@ -137,7 +137,7 @@ def _ask_this_host(asked: _Asked, config: Config) -> None:
 
 
 def _targets(values: Sequence[str]) -> list[str]:
-    """Return every target once, in order; end the command at an invalid one."""
+    """Return every target once, in order; exit at an invalid one."""
     found: dict[str, None] = {}
     for value in values:
         for target in (part.strip() for part in value.split(",")):

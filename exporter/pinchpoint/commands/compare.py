@@ -1,4 +1,4 @@
-"""``pinchpoint compare``: what changed between runs, phase by phase, and what of it is more than noise."""
+"""``pinchpoint compare``: what changed between runs, phase by phase, and which changes exceed the noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pinchpoint export``: runs as OpenMetrics text, which Prometheus makes blocks of."""
+"""``pinchpoint export``: runs as OpenMetrics text, from which Prometheus makes blocks."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from pinchpoint.wire.recording import read_recording
 __all__ = ["command"]
 
 MAX_UNREPORTED_GAP_SECONDS = 5.0
-"""Seconds before a run's end from which on it is told that samples lack: one a second was meant to be there."""
+"""Seconds before a run's end from which missing samples are reported: one per second was due."""
 RUN_SPACING_SECONDS = 300.0
-"""Seconds between runs that are laid one after the other: for so long Prometheus shows a sample by default."""
+"""Seconds between runs placed back to back: Prometheus shows a sample for that long by default."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -74,7 +74,7 @@ def command(output: Path | None, until: str | None, runs: tuple[str, ...]) -> No
 
 
 def _time(text: str) -> float:
-    """Return the Unix time that ``--end`` means; end the command where it means none."""
+    """Return the Unix time given by ``--end``; exit if it is invalid."""
     if text == "now":
         return time.time()
     with suppress(ValueError):
@@ -87,7 +87,7 @@ def _time(text: str) -> float:
 
 
 def _chosen(texts: Sequence[str]) -> list[RunRecord]:
-    """Return the runs that are meant, oldest first; end the command where there is none."""
+    """Return the selected runs, oldest first; exit if there are none."""
     try:
         kept = store.runs(warn)
         found = {record.marker.run: record for text in texts for record in store.select(text, kept)}
@@ -97,7 +97,7 @@ def _chosen(texts: Sequence[str]) -> list[RunRecord]:
 
 
 def _laid(records: Sequence[RunRecord], end: float | None) -> Iterator[tuple[RunRecord, float]]:
-    """Yield each run and by how many seconds it is shifted, so that the last sample of the last one is at `end`."""
+    """Yield each run and its shift in seconds, so that the last sample of the last one is at `end`."""
     if end is None:
         yield from ((record, 0.0) for record in records)
         return
@@ -109,7 +109,7 @@ def _laid(records: Sequence[RunRecord], end: float | None) -> Iterator[tuple[Run
 
 
 def _add(record: RunRecord, shift: float, backfill: Backfill) -> None:
-    """Add what is kept of a run. Raises OSError, ValueError where its recording is none."""
+    """Add the data of a saved run. Raises OSError, or ValueError if its recording is invalid."""
     run = record.marker.run
     path = store.state_directory() / run / recording.FILE
     if path.exists():
@@ -127,7 +127,7 @@ def _add(record: RunRecord, shift: float, backfill: Backfill) -> None:
 
 
 def _tell_end(record: RunRecord, last: float) -> None:
-    """Say where the samples don't reach the run's end."""
+    """Report samples that don't reach the run's end."""
     marker = record.marker
     at = duration(last - marker.start)
     if marker.end is None:
@@ -143,13 +143,13 @@ def _print(backfill: Backfill) -> None:
         with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as stream:
             _copy(backfill, stream)
     except BrokenPipeError:
-        sys.exit(1)  # who reads has seen enough, as with any command in a pipe
+        sys.exit(1)  # the reader has seen enough, as with any command in a pipe
     except OSError as error:
         fail(f"standard output: {error.strerror}")
 
 
 def _write(backfill: Backfill, output: Path) -> None:
-    """Write a file, or none: half of one would be taken for the whole."""
+    """Write a whole file or none: half of one would be taken for the whole."""
     part = output.with_name(f".{output.name}.{os.getpid()}")
     special = output.exists() and not output.is_file()
     try:

@@ -50,7 +50,7 @@ def _flags(function: F) -> F:
 
 
 class _Command(click.Command):
-    """A command whose usage errors are one line, as a service's log shows them best."""
+    """A command whose usage errors are one line, which suits a service's log."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -99,7 +99,7 @@ def command(config_file: Path | None, **flags: Any) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: Thread(target=server.shutdown).start())
     sampler.start()
-    # What exists now lives as long as the process: it need not be looked at by the garbage collector again.
+    # What exists now lives as long as the process: the garbage collector need not scan it again.
     gc.freeze()
     log.info("Pinchpoint %s listens on %s", __version__, server.address)
     server.serve_forever(poll_interval=0.2)
@@ -111,7 +111,7 @@ def command(config_file: Path | None, **flags: Any) -> None:
 
 
 def _with_flags(config: Config, flags: dict[str, Any]) -> Config:
-    """Return the configuration with the flags that were given on the command line. Raises ConfigError."""
+    """Return the configuration with the flags from the command line. Raises ConfigError."""
     if flags["listen"] is not None:
         config.web.listen_address = flags["listen"]
     if flags["telemetry_path"] is not None:

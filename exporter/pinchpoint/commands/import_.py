@@ -1,4 +1,4 @@
-"""``pinchpoint import``: keeps runs that were made without Pinchpoint, from what their benchmarks printed."""
+"""``pinchpoint import``: saves runs made without Pinchpoint, from the output of their benchmarks."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ PIECE_BYTES = 64 << 10
 MAX_TEXT_BYTES = 128 << 20
 """Longest text that is read, in bytes; IO500 prints 2 KiB a run, fio with a status each second 1 MiB a minute."""
 MAX_IMPORT_NAME_CHARACTERS = 40
-"""Longest name of a run, without its number."""
+"""Longest name of a run in characters, without its number."""
 HASH = "sha256"
-"""The tag that identifies the text from which a run was read."""
+"""The tag that identifies the text a run was read from."""
 UNDERSTOOD = (
     "understood are IO500 (its output and its result.txt), ior, mdtest, fio (every format), rados bench, rbd bench, "
     "ceph tell osd.N bench, iozone, iperf, iperf3, ping, dd"
@@ -44,7 +44,7 @@ UNDERSTOOD = (
 
 
 class _UnreadableError(Exception):
-    """A file from which no run can be had; the message says why."""
+    """A file without a readable run; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def _open(file: str) -> tuple[AbstractContextManager[BinaryIO], float]:
         if sys.stdin is None:
             raise _UnreadableError("-: standard input is closed")
         return nullcontext(sys.stdin.buffer), time.time()
-    # A fifo would hold us up for as long as nobody writes, a device for ever.
+    # A fifo would block us until someone writes, a device forever.
     found = os.stat(file)
     if stat.S_ISDIR(found.st_mode):
         raise _UnreadableError(f"{file}: a directory; name the files in it")
@@ -150,14 +150,14 @@ def _too_long(file: str) -> str:
 
 
 def _keep(text: _Text, file: str, name: str | None, tags: dict[str, str]) -> None:
-    """Keep the runs of a text, and say which they are. Raises StoreError."""
+    """Save the runs of a text, and print their ids. Raises StoreError."""
     kept = store.runs(warn)
     before = [record.marker.run for record in kept if record.marker.tags.get(HASH) == text.digest]
     if before:
         last = f" to {before[-1]}" if len(before) > 1 else ""
         say(f"{file}: imported before as {before[0]}{last}; nothing is kept twice")
         return
-    # A diary grows: of what was imported from the same file before, only the new runs are kept.
+    # A diary grows: only runs not imported from the same file before are saved.
     known = Counter(_figures(record.marker) for record in kept if record.origin == text.origin)
     stem = (name or text.stem)[:MAX_IMPORT_NAME_CHARACTERS]
     digits = max(2, len(str(len(text.readings))))
@@ -182,7 +182,7 @@ def _keep(text: _Text, file: str, name: str | None, tags: dict[str, str]) -> Non
 
 
 def _figures(state: RunState) -> bytes:
-    """Return what makes a run the one that it is, wherever it stands in a text and whenever that was changed."""
+    """Return what identifies a run, independent of its place in a text and of the text's changes."""
     phases = [(mark.name, mark.results, mark.seconds) for mark in state.phases]
     return msgspec.json.encode((state.benchmark, state.state, state.scores, phases))
 

@@ -1,4 +1,4 @@
-"""``pinchpoint judge``: says what limits every run of every cluster."""
+"""``pinchpoint judge``: reports what limits every run of every cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pinchpoint replay``: a run that is kept, as ``watch`` would have shown it."""
+"""``pinchpoint replay``: a saved run, as ``watch`` would have shown it."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from pinchpoint.wire.sources import RecordingSource, SourceError
 __all__ = ["command", "open_recording"]
 
 MAX_SPEED = 1000.0
-"""Highest speed: an hour is read in 4 s, and from there on the reading alone decides."""
+"""Highest speed: an hour is read in 4 s, so beyond that reading is the limit."""
 MAX_READING_SECONDS = 0.2
-"""Seconds of reading after which a picture is drawn, whatever the speed: keys have to be heard."""
+"""Seconds of reading after which a picture is drawn, whatever the speed: keys must work."""
 MIN_PAUSE_SECONDS = 0.1
-"""Seconds between two pictures at least."""
+"""Minimum seconds between two pictures."""
 PAUSE_KEYS = b" pP"
 MAX_NAMED_PHASES = 8
-"""Phases that a message names at most."""
+"""Maximum number of phases named in a message."""
 
 
 class _Replay:
-    """A recording that goes on by a clock of its own."""
+    """A recording that advances by its own clock."""
 
     def __init__(self, source: RecordingSource, marker: Marker, speed: float) -> None:
         self._source = source
@@ -54,13 +54,13 @@ class _Replay:
         return self._source.ended
 
     def skip(self, until: float) -> None:
-        """Move on to a Unix time without showing what is on the way. Raises SourceError."""
+        """Advance to a Unix time without showing what is on the way. Raises SourceError."""
         for moment in self._source.advance(until):
             self._take(moment)
         self._at = max(self._at, until)
 
     def step(self, now: float) -> None:
-        """Move on to what is due at `now`, in monotonic seconds, as far as it can be read. Raises SourceError."""
+        """Advance to what is due at `now`, in monotonic seconds, as far as it can be read. Raises SourceError."""
         if self._since is None or self.paused:
             self._since = now
         self._at += (now - self._since) * self._speed
@@ -69,7 +69,7 @@ class _Replay:
         for moment in self._source.advance(self._at):
             self._take(moment)
             if time.monotonic() > until:
-                self._at = self._source.time  # reading is slower than the speed that was asked for
+                self._at = self._source.time  # reading is slower than the requested speed
                 break
 
     def _take(self, moment: Snapshots) -> None:
@@ -78,12 +78,12 @@ class _Replay:
             self._last[host] = time_of(moment)
 
     def press(self, keys: bytes) -> None:
-        """Pause, or go on."""
+        """Pause or resume."""
         if any(key in PAUSE_KEYS for key in keys):
             self.paused = not self.paused
 
     def picture(self) -> Picture:
-        """Return the hosts at the present moment, and what limits the benchmark."""
+        """Return the hosts at the current moment, and what limits the benchmark."""
         now = self._source.time
         views = [
             HostView(host, "replay", recent.usage() if self._last[host] == now else self._lost(host, now))
@@ -96,7 +96,7 @@ class _Replay:
         return Down("no samples in the recording", now - self._last[host])
 
     def title(self) -> str:
-        """Return which run it is, and which time of it."""
+        """Return the run and its current time."""
         marker = self._marker
         whole = f" of {duration(marker.end - marker.start)}" if marker.end is not None else ""
         return printable(f"{marker.run} at {duration(self._source.time - marker.start)}{whole}")
@@ -108,7 +108,7 @@ class _Replay:
 
 
 def open_recording(text: str) -> tuple[RunRecord, Path]:
-    """Return the run that `text` means, and its recording; end the command where there is none."""
+    """Return the run selected by `text`, and its recording; exit if there is none."""
     try:
         record = store.find(text, store.runs(warn))
     except StoreError as error:
@@ -179,7 +179,7 @@ def _show(replay: _Replay, speed: float) -> int:
 
 
 def _start(marker: Marker, text: str) -> float:
-    """Return the Unix time that ``--from`` means; end the command where it means none."""
+    """Return the Unix time given by ``--from``; exit if it is invalid."""
     for mark in marker.phases:
         if mark.name == text:
             return mark.start

@@ -1,4 +1,4 @@
-"""``pinchpoint report``: what limited each phase of a run that is kept, and how that is known."""
+"""``pinchpoint report``: what limited each phase of a saved run, and the evidence."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def command(as_json: bool, html: Path | None, against: str | None, prometheus: s
 
 
 def _before(record: RunRecord, kept: Sequence[RunRecord]) -> RunRecord | None:
-    """Return the run before that was given the same name, or else the one before of the same benchmark."""
+    """Return the previous run of the same name, or else of the same benchmark."""
     earlier = [other for other in kept if other.marker.start < record.marker.start]
     name = store.name_of(record.marker.run)
     for alike in (
@@ -91,10 +91,10 @@ def _before(record: RunRecord, kept: Sequence[RunRecord]) -> RunRecord | None:
 
 
 class _Read(NamedTuple):
-    """What a report needs of a run's recording."""
+    """What a report needs from a run's recording."""
 
     windows: list[Window]
-    """Of the phases; empty ones where there is no recording."""
+    """One per phase; empty without a recording."""
     facts: Facts
     timeline: RunLines
     recorded: bool
@@ -144,10 +144,10 @@ def _benchmarks(record: RunRecord) -> Iterator[str]:
 
 
 def _settings(earlier: RunRecord) -> Settings:
-    """Return the settings of an earlier run: those that are kept with it, or else those that its recording shows."""
+    """Return the settings of an earlier run: those saved with it, or else those in its recording."""
     known: Facts = earlier.facts
     if not known and (samples := _samples(earlier, [])) is not None:
-        # Settings are exported slowly, and daemons are found one after the other: the end knows most.
+        # Settings are exported slowly, and daemons are found one after the other: the end has most of them.
         last = len(samples.times) - 1
         for moment in samples.moments({0, last // 2, last}):
             known = merged(known, facts(moment))

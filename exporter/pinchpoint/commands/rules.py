@@ -1,4 +1,4 @@
-"""``pinchpoint rules``: the alert rules for a Prometheus that runs already."""
+"""``pinchpoint rules``: the alert rules for an existing Prometheus."""
 
 from __future__ import annotations
 

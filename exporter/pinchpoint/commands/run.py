@@ -1,4 +1,4 @@
-"""``pinchpoint run``: runs a benchmark, marks its phases, records it, and says what was full."""
+"""``pinchpoint run``: runs a benchmark, marks its phases, records it, and reports what was full."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ __all__ = ["command"]
 
 DEFAULT_TARGET = "127.0.0.1:9748"
 FIRST_ANSWER_SECONDS = 10.0
-"""Seconds in which a named target has to answer for the first time: its host may be busy."""
+"""Seconds within which a named target has to answer first: its host may be busy."""
 BUILD = BUILD_INFO.name
-"""The metric that only an exporter of Pinchpoint has."""
+"""A metric that only a Pinchpoint exporter has."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False})
@@ -130,7 +130,7 @@ def command(
 
 
 def _sources(targets: Sequence[str], prometheus: str | None, config: Config) -> tuple[Source, str]:
-    """Return where samples come from, and what this host is called there. Raises SourceError, ConfigError."""
+    """Return the source of samples, and this host's name in it. Raises SourceError, ConfigError."""
     exporters = [TargetSource(target) for target in targets]
     _require(exporters)
     own: Source = next((exporter for exporter in exporters if is_here(exporter.name)), None) or _this_host(config)
@@ -141,7 +141,7 @@ def _sources(targets: Sequence[str], prometheus: str | None, config: Config) -> 
 
 
 def _require(exporters: Sequence[TargetSource]) -> None:
-    """Ask the targets that were named: a mistake is better known before the run than after it. Raises SourceError."""
+    """Query the named targets, so that mistakes show before the run. Raises SourceError."""
     with ThreadPoolExecutor(max(1, len(exporters))) as pool:
         for exporter, snapshot in zip(exporters, pool.map(_first_snapshot, exporters), strict=True):
             if BUILD not in snapshot.values:
@@ -154,7 +154,7 @@ def _first_snapshot(exporter: TargetSource) -> Snapshot:
 
 
 def _this_host(config: Config) -> Source:
-    """Return the exporter of this host, or a sampler of our own where none runs. Raises ConfigError."""
+    """Return this host's exporter, or our own sampler if none is running. Raises ConfigError."""
     exporter = TargetSource(DEFAULT_TARGET)
     with suppress(SourceError):
         if BUILD in exporter.snapshot().values:
@@ -171,6 +171,6 @@ def _directory(name: str | None, argv: tuple[str, ...]) -> tuple[str, Path]:
 
 
 def _tell(text: str) -> None:
-    """Write to standard error; where nobody reads it or it is full, the command does not fail."""
+    """Write to standard error; if it has no reader or is full, the command does not fail."""
     with suppress(OSError):
         click.echo(text, err=True, nl=False)

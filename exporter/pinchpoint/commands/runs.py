@@ -1,4 +1,4 @@
-"""``pinchpoint runs``: the runs that are kept."""
+"""``pinchpoint runs``: the saved runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def command(as_json: bool) -> None:
     elif records:
         show(runs_table(records, width()))
     else:
-        say("no run is kept yet: `pinchpoint run` and `pinchpoint import` keep them")
+        say("no run is saved yet: `pinchpoint run` and `pinchpoint import` save them")
 
 
 def _document(record: RunRecord) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``pinchpoint watch --stacks``: the kernel stacks that benchmarks on this host wait in, for whoever writes a rule."""
+"""``pinchpoint watch --stacks``: the kernel stacks that benchmarks on this host wait in, for writing rules."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pinchpoint.waits.stack_rules import RUNNING, YIELDS, Stack
 __all__ = ["listing", "show"]
 
 MIN_LISTING_SECONDS = 3.0
-"""Seconds that one listing covers at least: processes wait for a second to be told whose they are."""
+"""Minimum seconds per listing: it takes a second until the run of a process is known."""
 RUN_LOOK_INTERVAL_SECONDS = 0.5
 """Seconds between two looks for runs."""
 MAX_LISTED_STACKS = 40
-"""Stacks that are listed."""
+"""Maximum number of stacks listed."""
 NEWS = {"data": "by the file system", "flush": "by the file system", "fuse": "by the mount", "parked": "no class"}
-"""What is said of rules that name no wait class."""
+"""Texts for rules that name no wait class."""
 
 
 def show(config: Config, interval: float, *, once: bool) -> int:
-    """Print listings until somebody ends it, or one; return the exit status. Raises ConfigError."""
+    """Print listings until interrupted, or only one; return the exit status. Raises ConfigError."""
     host = build_host(config)
     raise_file_limit()
     runs, waits = BenchmarkProbe(host), Waits(host)
@@ -51,7 +51,7 @@ def show(config: Config, interval: float, *, once: bool) -> int:
 
 
 def _sample(runs: BenchmarkProbe, waits: Waits, seconds: float, interval: float) -> str:
-    """Sample for some time; return how waits are known, "" where there was nothing to know."""
+    """Sample for some time; return how waits are determined, "" if there were none."""
     began = due = time.monotonic()
     runs_due = began
     while (now := time.monotonic()) - began < seconds:
@@ -66,7 +66,7 @@ def _sample(runs: BenchmarkProbe, waits: Waits, seconds: float, interval: float)
 
 
 def listing(stacks: Iterable[Stack], before: dict[tuple[str, ...], int], source: str, kernel: str) -> Iterator[str]:
-    """Yield the lines of a listing of stacks that were seen more often than `before`, the most frequent first."""
+    """Yield the lines of a listing of stacks seen more often than `before`, the most frequent first."""
     seen = [(stack.times - before.get(stack.frames, 0), stack) for stack in stacks if stack.frames]
     seen = sorted((entry for entry in seen if entry[0] > 0), key=lambda entry: -entry[0])
     if not seen:

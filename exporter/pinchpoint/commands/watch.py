@@ -32,13 +32,13 @@ PORT = 9748
 MIN_INTERVAL_SECONDS = 0.1
 """Shortest interval in seconds."""
 SCRAPE_TIMEOUT_SECONDS = 2.0
-"""Seconds after which a target that is silent counts as down."""
+"""Seconds after which a silent target counts as down."""
 MAX_SOURCE_OVERDUE_SECONDS = 2 * SCRAPE_TIMEOUT_SECONDS
-"""Seconds beyond its interval after which a source counts as down that no timeout of ours ends: a look-up of a name."""
+"""Seconds beyond its interval after which a source without a timeout (a name lookup) counts as down."""
 
 
 class WatchedJudge:
-    """A judge, asked every `interval` seconds in a thread of its own."""
+    """A judge, queried every `interval` seconds in a separate thread."""
 
     def __init__(self, url: str, interval: float, changed: Bell) -> None:
         self._url = url if "://" in url else f"http://{url}"
@@ -48,22 +48,22 @@ class WatchedJudge:
         self._picture = Picture([HostView(url, "judge", None)])
         self._fetcher = Fetcher(SCRAPE_TIMEOUT_SECONDS)
         self.answered = False
-        """Whether its last answer was one."""
+        """Whether its last answer was valid."""
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Begin to query."""
         Thread(target=self._run, name="watch", daemon=True).start()
 
     def stop(self) -> None:
-        """End asking."""
+        """End querying."""
         self._stop.set()
 
     def picture(self) -> Picture:
-        """Return what the judge said last, or that it does not answer."""
+        """Return the judge's last answer, or that it does not answer."""
         return self._picture
 
     def pictures(self, *, once: bool) -> Iterator[tuple[str, Picture]]:
-        """Yield what it says as often as it is asked, or once."""
+        """Yield each of its answers, or one."""
         while True:
             self.ask()
             yield "", self._picture
@@ -77,7 +77,7 @@ class WatchedJudge:
             self._stop.wait(self._interval)
 
     def ask(self) -> None:
-        """Ask once."""
+        """Query once."""
         try:
             verdicts = ask(self._fetcher, self._url)
         except JudgeError as error:
@@ -89,7 +89,7 @@ class WatchedJudge:
 
 
 class Watched:
-    """One source that is asked every `interval` seconds, and what is known of its hosts."""
+    """One source, queried every `interval` seconds, and what is known about its hosts."""
 
     def __init__(self, source: Source, note: str, interval: float, changed: Bell) -> None:
         self._name = source.name
@@ -100,19 +100,19 @@ class Watched:
         self._down: dict[str, Down] = {}
         self._rounds = 0
         self.pictures = 0
-        """How often something new was seen of it."""
+        """How often it has given something new."""
 
     def stop(self) -> None:
-        """End asking, and release the source."""
+        """End querying, and release the source."""
         self._poller.close()
 
     @property
     def hangs(self) -> bool:
-        """Whether it answers more slowly than any timeout of ours can see."""
+        """Whether it takes longer than any timeout of ours."""
         return self._poller.waited > self._patience
 
     def look(self) -> None:
-        """Take in what has come."""
+        """Take in new answers."""
         rounds = self._poller.rounds
         for host, snapshot in self._poller.collect().items():
             self._recent.setdefault(host, Recent()).add(snapshot)
@@ -126,7 +126,7 @@ class Watched:
         self._rounds = rounds
 
     def views(self) -> list[HostView]:
-        """Return what is known of its hosts."""
+        """Return what is known about its hosts."""
         hosts = dict.fromkeys([*self._recent, *self._down]) or {self._name: None}
         return [HostView(host, self._note, self._state(host)) for host in hosts]
 
@@ -162,8 +162,8 @@ def _wait_for_all(watched: Sequence[Watched], bell: Bell, deadline: float) -> No
 def _pictures(
     watched: Sequence[Watched], verdicts: RecentVerdicts, bell: Bell, interval: float, *, once: bool
 ) -> Iterator[tuple[str, Picture]]:
-    """Yield the hosts each time that there is something new of all, or once: when what runs there can be judged."""
-    # The first picture takes two samples.
+    """Yield the hosts each time there is something new from all, or once, when running benchmarks can be judged."""
+    # The first picture needs two samples.
     deadline = time.monotonic() + 2 * interval + MAX_SOURCE_OVERDUE_SECONDS
     judged = deadline + MIN_WINDOW_SECONDS
     while True:
@@ -177,13 +177,13 @@ def _pictures(
 
 
 def _is_judged(picture: Picture) -> bool:
-    """Return whether there is a verdict on what runs, or nothing that there could be one on."""
+    """Return whether there is a verdict, or no benchmark to judge."""
     uses = [host.state for host in picture.hosts if isinstance(host.state, Usage)]
     return bool(picture.verdicts) or not any(sum(work.waits.values()) for use in uses for work in use.workloads)
 
 
 def _sources(targets: Sequence[str], prometheus: str | None, config: Config) -> list[tuple[Source, str]]:
-    """Return what to watch, each with how it is watched: what was named, else an exporter here, else this host."""
+    """Return what to watch and how: what was named, else an exporter here, else this host."""
     named: list[tuple[Source, str]] = [(TargetSource(target, SCRAPE_TIMEOUT_SECONDS), "exporter") for target in targets]
     if prometheus is not None:
         others = set(targets)
@@ -273,10 +273,10 @@ def command(
     watched = [Watched(source, note, interval, bell) for source, note in sources]
     try:
         if is_screen() and not once:
-            # What a sampler in this process logs would be written across the picture, which names blind probes itself.
+            # Log lines of a sampler in this process would spoil the picture, which names blind probes itself.
             logging.getLogger("pinchpoint").addHandler(logging.NullHandler())
             footer = f"q quits; drawn every {interval:g} s, over the last {max(interval, MIN_WINDOW_SECONDS):g} s"
-            # The age of what is down grows also when nothing new comes.
+            # The age of hosts that are down grows even without new data.
             pause = max(1.0, interval)
             status = status_of(lambda: show_live(lambda: _picture(watched, verdicts), lambda: footer, bell, pause))
         else:

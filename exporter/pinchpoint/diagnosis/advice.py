@@ -13,14 +13,14 @@ __all__ = ["Advice", "advice_on", "kind_advice"]
 
 
 class Advice(msgspec.Struct, forbid_unknown_fields=True):
-    """What is said of one resource, or of one kind of verdict."""
+    """The advice on one resource, or on one kind of verdict."""
 
     what: str
-    """What it is, in a few words."""
+    """A short description."""
     do: str
     """What to do first, in a sentence."""
     runbook: str = ""
-    """The page in ``runbooks/`` that says more, without its ending."""
+    """The page in ``runbooks/`` that says more, without its suffix."""
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -29,13 +29,13 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 @cache
 def kind_advice() -> dict[str, Advice]:
-    """Return what is said of the kinds of verdict that name no resource."""
+    """Return the advice on the kinds of verdict that name no resource."""
     raw = resources.files("pinchpoint.diagnosis").joinpath("advice.toml").read_bytes()
     return msgspec.toml.decode(raw, type=_File).kind
 
 
 def advice_on(resource: str, kind: str) -> Advice:
-    """Return what is said of a resource, or of the kind of a verdict that names none."""
+    """Return the advice on a resource, or on the kind of a verdict that names none."""
     entry = all_resources().get(resource)
     if entry is not None and entry.do:
         return Advice(entry.what, entry.do, entry.runbook)

@@ -1,8 +1,8 @@
-"""Blame: which resource answers for how much of a benchmark's time.
+"""Blame: how much of a benchmark's time each resource answers for.
 
-A share of the benchmark's time waits for the MDS, say, and the MDS's lock is busy. What the lock's threads spend on a
-CPU is the lock's own; what they wait for a CPU that is full belongs to that CPU (or to the quota that holds it), what
-they wait for a disk that is full to that disk. Without this flow a lock is blamed whenever its host is short of CPUs.
+Suppose a share of the benchmark's time waits for the MDS, and the MDS's lock is busy. Time that the lock's threads
+spend on a CPU is blamed on the lock; time they wait for a full CPU is blamed on that CPU (or its quota), and time they
+wait for a full disk on that disk. Otherwise a lock would be blamed whenever its host is short of CPUs.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from pinchpoint.resources import ELSEWHERE, all_resources, entry_of
 __all__ = ["FULL_SAMPLES_SHARE", "BenchmarkWork", "Limit", "blame", "is_full", "serving", "workloads"]
 
 FULL_SAMPLES_SHARE = 0.3
-"""Share of the time in samples at or above the threshold from which a resource whose mean is there too is full.
+"""Share of the time in samples at or above the threshold from which a resource is full, if its mean is there too.
 
-The mean alone would call a disk full that is busy without a queue: its samples count only where there is one.
+By the mean alone, a disk that is busy without a queue would be full: its samples count only if there is one.
 """
 CPU_GIVERS = {name: entry for name, entry in all_resources().items() if entry.gives == "cpu" and name != "cpu"}
 IO_GIVERS = tuple(name for name, entry in all_resources().items() if entry.gives == "io")
 PARTS = {entry.inside: name for name, entry in all_resources().items() if entry.inside}
-"""What is measured apart from the stage that it is a part of."""
+"""Parts of a stage that are measured separately."""
 DEFAULT_THRESHOLD = 0.8
-"""Threshold of a resource whose exporter does not say one."""
+"""Threshold of a resource whose exporter does not export one."""
 DAEMONS = ("mds", "osd")
-"""Wait classes that daemons serve, which begin the names of these."""
+"""Wait classes served by daemons; they are the prefixes of the daemons' names."""
 STUCK_SERVES = {"osd": ("osd", "mds", "client", "ceph"), "mds": ("mds", "client", "ceph")}
-"""What is waited for while a daemon is frozen: an MDS answers nothing while its journal waits for an OSD."""
+"""Wait classes affected by a frozen daemon: an MDS answers nothing while its journal waits for an OSD."""
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,9 +40,9 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     resource: str
     owner: str
     host: str
-    """Where it was measured, as its source is called."""
+    """Where it was measured, by the source's name."""
     serves: tuple[str, ...]
-    """The wait classes for which it is blamed, the largest first."""
+    """The wait classes for which it is blamed, largest first."""
     busy: float
     runqueue: float
     """The part of `busy` in which it waited for a CPU."""
@@ -59,7 +59,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> tuple[str, str]:
-        """What makes several of them one answer: the commit threads of eight OSDs are one limit."""
+        """Identifies limits that are one answer: the commit threads of eight OSDs are one limit."""
         prefix = (self.owner.partition(ELSEWHERE)[2] or self.owner).partition(".")[0]
         return self.resource, prefix if prefix in DAEMONS else self.owner
 
@@ -72,11 +72,11 @@ class BenchmarkWork(NamedTuple):
     seconds: Mapping[str, float]
     """Processes in each wait class, on average."""
     owners: Mapping[str, tuple[str, ...]]
-    """What its processes are called as owners of resources, by host."""
+    """The owner labels of its processes in resources, by host."""
     clients: tuple[str, ...]
     """The Ceph clients that serve it."""
     clusters: frozenset[str] = frozenset()
-    """The clusters (fsid) that these talk to; empty where one of them does not say it."""
+    """The clusters (fsid) that these talk to; empty if one of them does not report it."""
 
     @property
     def total(self) -> float:
@@ -85,7 +85,7 @@ class BenchmarkWork(NamedTuple):
 
     @property
     def shares(self) -> dict[str, float]:
-        """Share of the processes' time by wait class, the largest first; empty where there are no processes."""
+        """Share of the processes' time by wait class, the largest first; empty without processes."""
         total = self.total
         ordered = sorted(self.seconds.items(), key=lambda item: (-item[1], item[0]))
         return {wait: seconds / total for wait, seconds in ordered if seconds > 0} if total > 0 else {}
@@ -94,7 +94,7 @@ class BenchmarkWork(NamedTuple):
 def workloads(hosts: Mapping[str, Usage]) -> list[BenchmarkWork]:
     """Return what runs on the hosts, the busiest first.
 
-    Ranks on hosts that don't know their run count for each run of their benchmark.
+    Ranks on hosts that don't know their run count towards each run of their benchmark.
     """
     keys = {(use.benchmark, use.run) for host in hosts.values() for use in host.workloads}
     named = {benchmark for benchmark, run in keys if run}
@@ -140,7 +140,7 @@ class _Key(NamedTuple):
 
 
 class _Stage(NamedTuple):
-    """What has parts: its own work, waiting for a CPU, waiting for what is below."""
+    """A resource with parts: its own work, waiting for a CPU, waiting for what is below."""
 
     use: ResourceUse
     runqueue: float
@@ -171,7 +171,7 @@ class _Host:
             if use.runqueue is None:
                 continue
             commit = self.uses.get((PARTS[use.resource], use.owner)) if use.resource in PARTS else None
-            # A commit waits for the disk inside of a sync, which CPU and run-queue time do not show.
+            # A commit waits for the disk inside a sync, which CPU and run-queue time do not show.
             blocked = max(0.0, commit.busy - use.busy) if commit is not None else 0.0
             if commit is not None and blocked:
                 waited = use.runqueue * use.busy / commit.busy
@@ -195,7 +195,7 @@ class _Host:
         return use.busy if is_full(use) else 0.0
 
     def cpu_of(self, owner: str) -> tuple[_Key, float]:
-        """Return what gives CPU time to the owner's threads and is full, and how full; 0 where nothing is."""
+        """Return the full resource that gives the owner's threads CPU time, and how full it is; 0 if none is."""
         if owner not in self._cpus:
             self._cpus[owner] = self._cpu_of(owner)
         return self._cpus[owner]
@@ -207,7 +207,7 @@ class _Host:
         return _Key(self.name, "cpu", "host"), self.full("cpu", "host")
 
     def disk_of(self, owner: str) -> tuple[_Key, float]:
-        """Return what holds the owner's I/O back and is full, and how full; 0 where nothing is."""
+        """Return the full resource that limits the owner's I/O, and how full it is; 0 if none is full."""
         if owner not in self._disks:
             self._disks[owner] = self._disk_of(owner)
         return self._disks[owner]
@@ -230,7 +230,7 @@ class _Host:
 
 
 class _Tally:
-    """What each resource answers for, by wait class: it counts once a class."""
+    """What each resource answers for, by wait class: it counts once per class."""
 
     def __init__(self) -> None:
         self.classes: dict[_Key, dict[str, float]] = {}
@@ -254,7 +254,7 @@ def serving(hosts: Mapping[str, Usage], workload: BenchmarkWork, wait: str) -> b
 
 
 def _serves(host: Usage, workload: BenchmarkWork, daemon: str, kind: str) -> bool:
-    """Return whether a daemon is of this kind, and of no cluster that the workload has nothing to do with."""
+    """Return whether a daemon is of this kind, and not of a cluster unrelated to the workload."""
     if not daemon.startswith(f"{kind}."):
         return False
     known = host.clusters.get(daemon)
@@ -362,7 +362,7 @@ def _blame_others(host: _Host, workload: BenchmarkWork, shares: Mapping[str, flo
         if kind in DAEMONS and not _serves(host.usage, workload, whose, kind):
             continue
         if whose != use.owner and kind not in DAEMONS and whose not in owners:
-            continue  # anybody may have a link that is full in a network of his own
+            continue  # any user may have a full link in his own network
         if entry.concerns == "files" and (not owners or (disks and use.owner not in disks)):
             continue
         if entry.concerns == "owner" and use.owner not in owners:

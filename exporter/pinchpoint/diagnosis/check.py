@@ -1,7 +1,7 @@
-"""What should be known before a run: settings that hold it down, hosts that differ, and what will not be seen.
+"""What to know before a run: settings that slow it down, hosts that differ, and what will not be seen.
 
 Pure: everything comes from snapshots, so that this host, others and those that a Prometheus knows are judged alike.
-What is looked at, and its words, are data: see `findings`.
+The checks and their texts are data: see `findings`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def check(
 ) -> tuple[Finding, ...]:
     """Return what is found, the worst first.
 
-    `unreachable` are hosts, and `servers` Prometheus servers, that did not answer, and why. A snapshot without
-    series of Pinchpoint may be of a Ceph manager; of anything else nothing is known.
+    `unreachable` are hosts, and `servers` Prometheus servers, that did not answer, with the reason. A snapshot without
+    series of Pinchpoint may come from a Ceph manager; any other is unknown.
     """
     own = {name: host for name, host in hosts.items() if _is_exporter(host)}
     strange = {name: NO_METRICS for name, host in hosts.items() if name not in own and HEALTH not in host.values}

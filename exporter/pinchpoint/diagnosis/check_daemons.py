@@ -1,4 +1,4 @@
-"""What is looked at on each host by itself: its Ceph daemons and clients, and what its exporter does not see.
+"""Checks of each single host: its Ceph daemons and clients, and what its exporter does not see.
 
 Each function is one check of ``check.toml``, by its name: it takes a snapshot of the host and yields what it found.
 """
@@ -41,9 +41,9 @@ __all__ = ["DAEMONS"]
 
 GIBIBYTE = 1 << 30
 MIN_DUE_SAMPLES = 20
-"""Samples that have to be due before a share of lost ones says something."""
+"""Number of due samples from which the share of lost ones is meaningful."""
 MIN_INODES = 1000
-"""Inodes from which on their mean size says how many more have room."""
+"""Number of inodes from which their mean size shows how many more fit."""
 ROOMY_FACTOR = 4
 """A host has memory for a larger cache if it could hold this many times the present limit."""
 

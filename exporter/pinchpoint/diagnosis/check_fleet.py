@@ -1,7 +1,7 @@
-"""What is looked at over all hosts: whether they agree with each other, and the cluster that they belong to.
+"""Checks across all hosts: whether they agree with each other, and the cluster they belong to.
 
 Each function is one check of ``check.toml``, by its name: it takes the snapshots of all hosts and yields what it found.
-What a Ceph manager tells comes in snapshots too: of the manager itself, or of the Prometheus that scrapes it.
+A Ceph manager's data comes in snapshots too: from the manager itself, or from the Prometheus that scrapes it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HEALTH = "ceph_health_status"
 STATUS = {0: "HEALTH_OK", 1: "HEALTH_WARN", 2: "HEALTH_ERR"}
 NETWORK = "network:"
 INCOMPARABLE = ("cpu_model", "cpus", "memory_gib", "mtu", "mtu_members")
-"""What was bought, and what has a check of its own."""
+"""Facts that are hardware, and facts with their own check."""
 
 
 def hosts_differ(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
@@ -69,7 +69,7 @@ def _differing(kind: str, group: Mapping[str, Mapping[str, str]]) -> Iterator[Ou
 
 
 def _spread(values: Mapping[str, str], **words: str) -> Outcome:
-    """Return that hosts have different values of something; it is about those that have not the most common one."""
+    """Return that hosts have different values of something; the finding names those without the most common one."""
     ranked = Counter(values.values()).most_common()
     common = ranked[0][0] if ranked[0][1] > ranked[1][1] else None
     text = "; ".join(
@@ -137,11 +137,11 @@ def versions_differ(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
 
 @dataclass(frozen=True, slots=True)
 class _Health:
-    """What a manager says of one cluster."""
+    """What a manager reports about one cluster."""
 
     status: int
     active: frozenset[str]
-    """Health checks that are raised."""
+    """Raised health checks."""
 
 
 def _clusters(hosts: Snapshots) -> dict[str, _Health]:
@@ -167,7 +167,7 @@ def health(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
         bad = cluster.active - set(check.words) - elsewhere
         status = STATUS[cluster.status]
         if cluster.status == 2 or bad or (cluster.status and not cluster.active):
-            # Releases before Pacific tell no checks.
+            # Releases before Pacific report no checks.
             why = listed(sorted(cluster.active)) or "ask `ceph health detail` why"
             yield found(status=status, checks=why)
         else:
@@ -220,11 +220,11 @@ class _Osd:
     """OSDs are compared with those of the same cluster and device class."""
     pgs: float
     size: float
-    """Bytes, or 1 where nobody knows."""
+    """Bytes, or 1 if not known."""
 
 
 def _osds(hosts: Snapshots) -> list[_Osd]:
-    """Return the OSDs that have placement groups: as a manager tells them, else as exporters see them."""
+    """Return the OSDs that have placement groups: as reported by a manager, else as seen by exporters."""
     told: dict[tuple[str, str], float] = {}
     sizes: dict[tuple[str, str], float] = {}
     classes: dict[tuple[str, str], str] = {}
@@ -238,7 +238,7 @@ def _osds(hosts: Snapshots) -> list[_Osd]:
             classes[key] = label(labels, "device_class")
         for labels, value in series(host, OSD_PGS):
             if label(labels, "role") != "stray":
-                # Names of daemons are unique on one host only.
+                # Daemon names are unique only on one host.
                 own = name, label(labels, "daemon")
                 seen[own] = seen.get(own, 0.0) + value
     if not told:
@@ -252,7 +252,7 @@ def _osds(hosts: Snapshots) -> list[_Osd]:
 
 
 def _threshold(hosts: Snapshots, check: Check) -> float:
-    """Return the threshold that is in force on the hosts: the largest, should they differ; else the check's own."""
+    """Return the hosts' threshold, the largest if they differ, or else the check's own."""
     known = [
         value
         for host in hosts.values()
@@ -281,7 +281,7 @@ def pgs_uneven(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
         kinds.setdefault(osd.kind, []).append(osd)
     for osds in kinds.values():
         fullest = max(osds, key=lambda osd: osd.pgs / osd.size)
-        # As many as an OSD of its size would have if all had the same for each byte.
+        # As many as an OSD of its size would have if all had the same number per byte.
         mean = fullest.size * sum(osd.pgs / osd.size for osd in osds) / len(osds)
         if len(osds) > 1 and fullest.pgs / mean - 1 > _threshold(hosts, check):
             share = f"{fullest.pgs / mean - 1:.0%}"

@@ -1,4 +1,4 @@
-"""What is looked at on each host by itself: settings of its CPUs, kernel, memory and mounts.
+"""Checks of each single host: settings of its CPUs, kernel, memory and mounts.
 
 Each function is one check of ``check.toml``, by its name: it takes a snapshot of the host and yields what it found.
 """
@@ -33,7 +33,7 @@ LookAtHost = Callable[[Snapshot, Check], Iterator[Outcome]]
 MICROSECOND = 1e-6
 GIGAHERTZ = 1e9
 CUT = "..."
-"""End of a fact that was too long."""
+"""End of a truncated fact."""
 
 
 def governor(host: Snapshot, check: Check) -> Iterator[Outcome]:
@@ -88,7 +88,7 @@ def idle_states_off(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 
 def _deep_states(host: Snapshot, check: Check) -> list[tuple[str, bool]] | None:
-    """Return the states that take long to leave, and whether each is off everywhere; None where there is no state."""
+    """Return the states that take long to leave, and whether each is off everywhere; None without states."""
     latencies = [(label(labels, "state"), value) for labels, value in series(host, CPU_IDLE_STATE_EXIT_LATENCY_SECONDS)]
     cpus = sum(1 for _ in series(host, CPU_IDLE_EXIT_SECONDS))
     off = {label(labels, "state"): value for labels, value in series(host, CPU_IDLE_STATE_DISABLED_CPUS)}
@@ -137,7 +137,7 @@ def platform_profile(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 
 def kernel_release(host: Snapshot) -> tuple[int, ...]:
-    """Return the numbers at the beginning of the kernel's release, none where it is not known."""
+    """Return the numbers at the beginning of the kernel's release, none if it is not known."""
     return _numbers(fact(host, "kernel"))
 
 
@@ -163,7 +163,7 @@ def cfs_fault(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 
 def kernel_instances(host: Snapshot) -> int:
-    """Return the number of instances of the kernel's CephFS client; RBD devices are none."""
+    """Return the number of instances of the kernel's CephFS client; RBD devices don't count."""
     return int(
         sum(
             number
@@ -215,7 +215,7 @@ def mount_secure(host: Snapshot, check: Check) -> Iterator[Outcome]:
 
 
 def _options(settings: Mapping[str, str], fstype: str) -> list[str]:
-    """Return the options of all mounts of a type, each once; one that may be cut off is left out."""
+    """Return the options of all mounts of a type, each once; a possibly truncated one is left out."""
     value = settings.get(f"mount:{fstype}", "")
     options = [option for mount in value.split(" | ") for option in mount.split(",") if option]
     return list(dict.fromkeys(options[:-1] if value.endswith(CUT) else options))

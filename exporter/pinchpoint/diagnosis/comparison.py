@@ -1,17 +1,17 @@
-"""What changed between two groups of runs, figure by figure, and whether that is more than repeats differ by.
+"""What changed between two groups of runs, figure by figure, and whether that exceeds the difference between repeats.
 
 A group holds repeats: runs with nothing changed between them. Its *spread* is the largest figure minus the smallest,
 over their mean. A third group may be the *reference*: repeats of any configuration, whose spread is taken as that of
 the others too. A difference of two means counts as noise unless it is larger than each of these:
 
 - the spread of either group and of the reference, as far as they have repeats;
-- the noise that the user knows of, as a share of the larger mean.
+- the noise known to the user, as a share of the larger mean.
 
-One that is larger is still not proved as long as it lies in the 95 % confidence interval around no difference
-(`pinchpoint.diagnosis.spread`): few repeats know little of their spread. A noise that the user knows of takes the place
-of that interval unless the repeats refute it.
+A larger one is still not proved while it lies in the 95 % confidence interval around no difference
+(`pinchpoint.diagnosis.spread`): few repeats say little about their spread. A noise known to the user replaces that
+interval unless the repeats refute it.
 
-Where no spread is known nothing is claimed. Which group is the base changes the sign and what shares are of, but
+If no spread is known nothing is claimed. Which group is the base changes the sign and what shares are of, but
 never whether there is a difference.
 """
 
@@ -47,24 +47,24 @@ __all__ = [
 SHORT_PHASE_SECONDS = 30.0
 """Seconds under which a phase is called short: it may end before caches are full and clocks have settled."""
 MAX_PHASE_SECONDS = 2.0**53
-"""Seconds from which on the length of a phase is none."""
+"""Seconds from which a phase's duration is implausible."""
 INCOMPLETE = (State.FAILED, State.STOPPED)
 
 
 class Assessment(StrEnum):
-    """What can be said of a difference."""
+    """The verdicts on a difference."""
 
     FASTER = "faster"
     SLOWER = "slower"
     BETTER = "better"
-    """Of a score."""
+    """For a score."""
     WORSE = "worse"
     MORE = "more"
     """For an amount or a share, where neither more nor less is better."""
     LESS = "less"
     NOISE = "inside the noise"
     UNPROVED = "not proved"
-    """More than the spread that was seen, but so few repeats don't exclude chance."""
+    """More than the observed spread, but so few repeats don't exclude chance."""
     UNKNOWN = "spread unknown"
     """There are no repeats, and no noise is known."""
     ONE_SIDED = "only one side"
@@ -93,11 +93,11 @@ class GroupFigure:
     values: tuple[float, ...]
     """Of each run that has it, in base units."""
     seconds: float | None = None
-    """How long the phase took on average; None for a score, and where it isn't known."""
+    """Mean duration of the phase in seconds; None for a score, and if not known."""
     invalid: int = 0
-    """Runs whose figure the benchmark calls invalid."""
+    """Number of runs whose figure the benchmark calls invalid."""
     failed: int = 0
-    """Runs that failed, or were stopped, in this phase."""
+    """Number of runs that failed, or were stopped, in this phase."""
 
     @property
     def mean(self) -> float:
@@ -106,12 +106,12 @@ class GroupFigure:
 
     @property
     def range(self) -> float | None:
-        """The largest minus the smallest; None of one run."""
+        """The largest minus the smallest; None for one run."""
         return max(self.values) - min(self.values) if len(self.values) > 1 else None
 
     @property
     def spread(self) -> float | None:
-        """The range over the mean; None of one run, and where the mean is 0."""
+        """The range over the mean; None for one run, and if the mean is 0."""
         return None if self.range is None else _ratio(self.range, abs(self.mean))
 
     @property
@@ -121,7 +121,7 @@ class GroupFigure:
 
 
 class PhasePlace(NamedTuple):
-    """What makes phases of different runs the same one."""
+    """Identifies the same phase in different runs."""
 
     benchmark: str
     phase: str
@@ -130,7 +130,7 @@ class PhasePlace(NamedTuple):
 
 
 class Key(NamedTuple):
-    """What makes figures of different runs the same one."""
+    """Identifies the same figure in different runs."""
 
     benchmark: str
     phase: str
@@ -141,12 +141,12 @@ class Key(NamedTuple):
 
     @property
     def score(self) -> bool:
-        """Whether it is a score, and of no phase."""
+        """Whether it is a score, not a figure of a phase."""
         return not self.phase
 
     @property
     def place(self) -> PhasePlace:
-        """The phase that it is of."""
+        """Its phase."""
         return PhasePlace(self.benchmark, self.phase, self.occurrence)
 
 
@@ -167,7 +167,7 @@ class ComparedFigure:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What a reader should know before he believes it: ``short``, ``base invalid``, ``both failed``."""
+        """Caveats for the reader: ``short``, ``base invalid``, ``both failed``."""
         found = []
         for word, holds in MARKS.items():
             base = self.base is not None and holds(self.base)
@@ -188,7 +188,7 @@ MARKS: dict[str, Callable[[GroupFigure], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What limited one phase in both groups; None where it was not judged."""
+    """What limited one phase in both groups; None if it was not judged."""
 
     place: PhasePlace
     base: Bottleneck | None
@@ -204,21 +204,21 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """A group beside the base."""
+    """A group compared with the base."""
 
     base: RunGroup
     other: RunGroup
     rows: tuple[ComparedFigure, ...]
     """Phases as the base has them, then those that only the other group has, then scores."""
     noise: float | None = None
-    """The spread that the user knows of, as a share."""
+    """The spread known to the user, as a share."""
     moves: tuple[Move, ...] = ()
-    """Of each phase that was judged in one of the groups at least, in the order of the rows."""
+    """For each phase that was judged in at least one group, in the order of the rows."""
     knobs: Knobs = field(default_factory=Knobs)
 
     @property
     def headline(self) -> ComparedFigure | None:
-        """The row that stands for the whole: the last score, else the only row; None where there is neither."""
+        """The row that stands for the whole: the last score, else the only row; None if there is neither."""
         both = [row for row in self.rows if row.base is not None and row.other is not None]
         scores = [row for row in both if row.key.score]
         if scores:
@@ -236,7 +236,7 @@ def compare(
 ) -> Comparison:
     """Compare a group with the base.
 
-    `noise` is a known spread as a share (0.05), `reference` a group of repeats that has it. Of each phase its main
+    `noise` is a known spread as a share (0.05), `reference` a group of repeats that has it. For each phase the main
     figure is compared, or `every` one.
     """
     before, after = _figures(base), _figures(other)
@@ -246,7 +246,7 @@ def compare(
     for key in keys:
         mains.setdefault(key.place, key)
     spreads = {key: spread(_repeats(before.get(key), after.get(key), known.get(key))) for key in keys}
-    # Scores and minor figures follow from the main ones, and would count these twice.
+    # Scores and minor figures follow from the main ones and would count them twice.
     others = prior(spreads[key] for key in keys if not key.score and mains[key.place] == key)
     shown = keys if every else [key for key in keys if key.score or mains[key.place] == key]
     rows = []
@@ -286,7 +286,7 @@ def _verdicts(group: RunGroup) -> dict[PhasePlace, list[VerdictMark]]:
 
 
 def _places(run: RunState) -> Iterator[tuple[PhasePlace, PhaseMark]]:
-    """Yield the phases of a run and what each is called."""
+    """Yield the phases of a run with their keys."""
     occurrences: dict[tuple[str, str], int] = {}
     for mark in run.phases:
         benchmark = mark.benchmark or run.benchmark
@@ -324,7 +324,7 @@ def _figure(entries: Sequence[tuple[Result, PhaseMark | None, bool]]) -> GroupFi
 
 
 def _length(mark: PhaseMark) -> float | None:
-    """Return how many seconds a phase took: as the benchmark says, else as it was seen."""
+    """Return how many seconds a phase took: as the benchmark reports, else as observed."""
     seconds = mark.seconds if mark.seconds is not None else (mark.end or mark.start) - mark.start
     return seconds if 0 < seconds < MAX_PHASE_SECONDS else None
 
@@ -344,7 +344,7 @@ def _row(
         return ComparedFigure(key, base, other, _ratio(difference, scale), verdict=Assessment.UNKNOWN)
     half = half_width(known, len(base.values), len(other.values))
     if noise is not None and noise * larger >= max(seen, default=0.0):
-        half = None  # whoever knows the noise from elsewhere need not learn it from these repeats
+        half = None  # a noise known from elsewhere need not be learned from these repeats
     ratio = math.log(other.mean / base.mean) if _has_logarithm(base, other) else None
     noises = [_ratio(max(bounds), scale)]
     interval = None
@@ -369,7 +369,7 @@ def _row(
 
 
 def _has_logarithm(base: GroupFigure, other: GroupFigure) -> bool:
-    """Return whether a ratio of two figures is more than 0, and finite."""
+    """Return whether a ratio of two figures is positive and finite."""
     return base.mean > 0 and other.mean > 0 and 0 < other.mean / base.mean < math.inf
 
 
@@ -390,6 +390,6 @@ def _verdict(key: Key, difference: float, bound: float, *, chance: bool) -> Asse
 
 
 def _ratio(value: float, scale: float) -> float | None:
-    """Return a share; None where it is of nothing."""
+    """Return a share; None if the whole is 0."""
     share = value / scale if scale else math.inf
     return share if math.isfinite(share) else None

@@ -1,4 +1,4 @@
-"""The words of a verdict: sentences with the numbers that it rests on."""
+"""The words of a verdict: sentences with the numbers behind it."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ MIN_SENTENCE_SHARE = 0.1
 MIN_PART_SHARE = 0.05
 """Share of the time under which a part of a resource's busy time is not worth a word."""
 MAX_LISTED = 3
-"""Sentences on wait classes, and on what comes nearest, at most."""
+"""Maximum number of sentences on wait classes, and on runners-up."""
 
 
 def owner(name: str, host: str) -> str:
-    """Return whose a resource is: what belongs to the whole host is the host's."""
+    """Return the owner of a resource: for what belongs to the whole host, the host."""
     return host if name == "host" else name
 
 
 def name(limit: Limit) -> str:
-    """Return what a resource is called: ``mds_lock of mds.a``, ``cpu of osd1:9748``."""
+    """Return the name of a resource: ``mds_lock of mds.a``, ``cpu of osd1:9748``."""
     if limit.resource == "stuck":
         return f"{limit.owner}, which is stuck"
     return f"{limit.resource} of {owner(limit.owner, limit.host)}"
@@ -54,7 +54,7 @@ def words(kind: str, limits: Sequence[Limit]) -> str:
 
 
 def _groups(limits: Sequence[Limit]) -> list[list[Limit]]:
-    """Return the limits, those together that are one answer."""
+    """Return the limits, grouped into answers."""
     groups: dict[tuple[str, str], list[Limit]] = {}
     for limit in limits:
         groups.setdefault(limit.kind, []).append(limit)
@@ -66,19 +66,19 @@ def _owners(group: Sequence[Limit]) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """Return the first names of a list, and how many more there are."""
+    """Return the first names of a list, and the number of the others."""
     return ", ".join(names[:MAX_LISTED]) + (f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else "")
 
 
 def evidence(kind: str, workload: BenchmarkWork, limits: Sequence[Limit], ranking: Sequence[Limit]) -> tuple[str, ...]:
-    """Return the sentences that tell what a verdict rests on."""
+    """Return the sentences with the evidence for a verdict."""
     return (*_waits(kind, workload), *_limits(limits), *_nearest(kind, limits, ranking))
 
 
 def _waits(kind: str, workload: BenchmarkWork) -> Iterator[str]:
     told = [(wait, share) for wait, share in workload.shares.items() if share >= MIN_SENTENCE_SHARE][:MAX_LISTED]
     for wait, share in told:
-        # A client's requests are counted when they are answered: until then it looks as if it had none.
+        # A client's requests are counted when they are answered: until then it seems to have none.
         what = UNANSWERED if (kind, wait) == ("stuck", "idle") else WAITS.get(wait, f"is spent on {wait}")
         line = f"{share:.0%} of {workload.benchmark or 'the benchmark'}'s time {what}"
         count = workload.seconds[wait]
@@ -86,7 +86,7 @@ def _waits(kind: str, workload: BenchmarkWork) -> Iterator[str]:
 
 
 def _limits(limits: Sequence[Limit]) -> Iterator[str]:
-    """Yield a sentence on each limit, of many alike on the first ones: a cluster has hundreds of OSDs."""
+    """Yield a sentence on each limit, or on the first of many similar ones: a cluster has hundreds of OSDs."""
     for group in _groups(limits):
         yield from map(_busy, group[:MAX_LISTED])
         if more := group[MAX_LISTED:]:
@@ -117,7 +117,7 @@ def _busy(limit: Limit) -> str:
 
 
 def _nearest(kind: str, limits: Sequence[Limit], ranking: Sequence[Limit]) -> Iterator[str]:
-    """Yield what comes next in the ranking, so that nobody has to wonder."""
+    """Yield the runners-up, so that readers need not wonder."""
     named = {id(limit) for limit in limits}
     rest = [limit for limit in ranking if limit.blame >= MIN_SENTENCE_SHARE and id(limit) not in named]
     for limit in rest[: 1 if limits else MAX_LISTED]:
@@ -128,7 +128,7 @@ def _nearest(kind: str, limits: Sequence[Limit], ranking: Sequence[Limit]) -> It
 
 
 def blind(shares: Mapping[str, float], unseen: Mapping[str, float]) -> tuple[str, ...]:
-    """Return what could not be seen, and the way out."""
+    """Return what could not be seen, and the remedy."""
     found = [
         f"{share:.0%} of the time waits for {'the MDS' if wait == 'mds' else 'OSDs'}, and no exporter is on "
         f"{'its host' if wait == 'mds' else 'their hosts'}, or it was not asked"

@@ -1,7 +1,6 @@
-"""The settings of each host, as a run keeps them: what may explain why two runs differ.
+"""The settings of each host, as saved with a run: what may explain why two runs differ.
 
-Only what somebody can set, or what a machine is made of. Counters, times and fill levels, which differ between any two
-runs, are none of it.
+Only settings and hardware. Counters, times and fill levels, which differ between any two runs, do not count.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ Facts = dict[str, dict[str, list[str]]]
 """Values by fact and by host: several where daemons, CPUs or devices of the host differ, sorted."""
 
 DAEMONS = ":daemons"
-"""Ends the fact that says how many daemons of a type run on the host."""
+"""Suffix of the fact with the number of daemons of a type on the host."""
 RANKS = "mds:ranks"
-"""How many MDSs on the host have a rank."""
+"""Number of MDSs on the host with a rank."""
 MAX_FACTS_PER_HOST = 1024
-"""Facts of one host that are kept; a host has 100."""
+"""Maximum number of facts kept per host; a host has 100."""
 MAX_VALUES_PER_FACT = 16
-"""Values of one fact that are kept."""
+"""Maximum number of values kept per fact."""
 MAX_VALUE_CHARACTERS = 128
-"""Characters of a value that are kept."""
+"""Longest value that is kept, in characters."""
 COUNTED = ("mds", "osd", "mon", "mgr")
 """Daemons whose number matters; clients come and go with the benchmark."""
 TELLING_PREFIXES = ("mount:", "cpu_quota:", "io_limit:")
@@ -57,16 +56,16 @@ def facts(snapshots: Snapshots) -> Facts:
 
 
 def merged(earlier: Facts, later: Facts) -> Facts:
-    """Return what two moments of a run show together.
+    """Return the combined settings of two moments of a run.
 
-    A setting that was changed in between has both values. Of how many daemons there are the larger number is kept: the
-    exporter needs seconds to find them all.
+    A setting that was changed in between has both values. For numbers of daemons the larger one is kept: the exporter
+    needs seconds to find them all.
     """
     return {host: _merged(earlier.get(host, {}), later.get(host, {})) for host in [*earlier, *(later.keys() - earlier)]}
 
 
 def absence_tells(fact: str) -> bool:
-    """Return whether a host without this fact is one without what it speaks of; else it only isn't known."""
+    """Return whether a host without this fact lacks its subject; otherwise it is only unknown."""
     return fact.startswith(TELLING_PREFIXES) or fact.endswith(DAEMONS) or fact == "cmdline"
 
 
@@ -113,7 +112,7 @@ def _clock(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 
 def _idle(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    """Yield each idle state, and whether the CPUs may use it."""
+    """Yield each idle state, and whether CPUs may use it."""
     cpus = {label(labels, "value") for labels, _ in series(snapshot, HOST_FACT_INFO)
             if label(labels, "fact") == "cpus"}  # fmt: skip
     for labels, disabled in series(snapshot, CPU_IDLE_STATE_DISABLED_CPUS):
@@ -125,7 +124,7 @@ def _idle(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 def _ceph(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     for labels, value in series(snapshot, CEPH_OPTION_DAEMONS):
         if value:
-            # An empty value is one too: the option's default may be to have none.
+            # An empty value counts: it may be the option's default.
             yield f"{label(labels, 'type')}:{label(labels, 'option')}", label(labels, "value") or "(empty)"
     for labels, _ in series(snapshot, CEPH_DAEMON_INFO):
         yield f"{_type(label(labels, 'daemon'))}:version", label(labels, "version")

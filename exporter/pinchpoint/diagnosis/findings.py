@@ -1,4 +1,4 @@
-"""What a check can find: the words of each, which are data (``check.toml`` beside this module), and what was found."""
+"""What a check can find: its texts, which are data (``check.toml`` beside this module), and the findings."""
 
 from __future__ import annotations
 
@@ -32,46 +32,46 @@ __all__ = [
 ]
 
 MAX_LISTED_NAMES = 6
-"""Names that a sentence lists; of more it says how many there are."""
+"""Maximum number of names in a sentence; the others are counted."""
 
 
 class Level(StrEnum):
-    """What a finding means for the run that is to come."""
+    """What a finding means for the coming run."""
 
     PROBLEM = "problem"
-    """The run would be void, slowed down, or not to be explained."""
+    """The run would be void, slowed down, or impossible to explain."""
     HINT = "hint"
     """Worth knowing; whether it matters depends on the phases that count."""
     OK = "ok"
     UNSEEN = "not seen"
-    """Nobody could look, which is not the same as being fine."""
+    """It could not be checked, which does not mean it is fine."""
 
 
 class Check(msgspec.Struct, forbid_unknown_fields=True):
-    """One thing that is looked at, and what is said of it. In texts, names in braces stand for what was found."""
+    """One check and its texts, in which names in braces are replaced by what was found."""
 
     what: str
-    """What it is about, in a few words."""
+    """Its subject, in a few words."""
     level: Level
-    """Of what it finds."""
+    """The level of its findings."""
     when: str
     """When it finds something, with the threshold."""
     source: list[str]
-    """The metrics that tell it."""
+    """The metrics it needs."""
     found: str
     matters: str = ""
     """Why it matters, in a sentence with a figure where there is one."""
     harmless: str = ""
     """When it does not matter."""
     ok: str = ""
-    """What is said where there is nothing to find; nothing where it is empty."""
+    """The text if all is well; none if empty."""
     unseen: str = ""
-    """What is said where nobody could look."""
+    """The text if it could not be checked."""
     runbook: str = ""
-    """The page in ``runbooks/`` that says more, without its ending; else docs/check.md does."""
+    """The page in ``runbooks/`` that says more, without its suffix; else docs/check.md does."""
     threshold: float | None = None
     alert: str = ""
-    """The alert whose threshold it has: the one that an exporter tells, else that of roles.toml."""
+    """The alert whose threshold it uses: the exporter's, else that of roles.toml."""
     words: list[str] = []
     """Values that it looks for."""
     since: str = ""
@@ -79,29 +79,29 @@ class Check(msgspec.Struct, forbid_unknown_fields=True):
     """Releases of Linux that have the fault: from `since` on, and before `before`."""
 
     def fields(self) -> dict[str, str]:
-        """Return what its texts can say of the check itself."""
+        """Return the values for its texts that come from the check itself."""
         threshold = "" if self.threshold is None else f"{self.threshold:g}"
         return {"threshold": threshold, "words": ", ".join(self.words), "since": self.since, "before": self.before}
 
     def page(self, name: str) -> str:
-        """Return the path of the page that says more; `name` is the check's."""
+        """Return the path of the page that says more; `name` is the check's name."""
         return f"runbooks/{self.runbook}.md" if self.runbook else f"docs/check.md#{name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one look at one thing gave: something found, nothing to find, or nothing to be seen."""
+    """The outcome of one check of one thing: something found, nothing found, or nothing visible."""
 
     level: Level | None
     """None: the level of the check."""
     fields: dict[str, str] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
-    """Whom it is about, where that is not the host that was looked at."""
+    """Its subject, if that is not the checked host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What is said to a person."""
+    """A finding as shown to people."""
 
     check: str
     what: str
@@ -125,7 +125,7 @@ def fine(**fields: object) -> Outcome:
 
 
 def unseen(**fields: object) -> Outcome:
-    """Return that nobody could look."""
+    """Return that it could not be checked."""
     return Outcome(Level.UNSEEN, {name: str(value) for name, value in fields.items()})
 
 
@@ -145,7 +145,7 @@ def all_checks() -> dict[str, Check]:
 
 
 def checked(name: str, outcome: Outcome, hosts: tuple[str, ...]) -> Finding | None:
-    """Return the words for an outcome, None where the check has none for it."""
+    """Return the text for an outcome, None if the check has none for it."""
     check = all_checks()[name]
     level = outcome.level or check.level
     text = {Level.OK: check.ok, Level.UNSEEN: check.unseen}.get(level, check.found)
@@ -171,12 +171,12 @@ def facts(snapshot: Snapshot) -> dict[str, str]:
 
 
 def fact(snapshot: Snapshot, name: str) -> str:
-    """Return one setting of a host, "" where it is not known."""
+    """Return one setting of a host, "" if it is not known."""
     return facts(snapshot).get(name, "")
 
 
 def alert_threshold(snapshot: Snapshot, check: Check) -> float:
-    """Return the threshold of a check, for one with an alert that which is in force on that host."""
+    """Return the threshold of a check; for a check with an alert, the one in force on that host."""
     for labels, value in series(snapshot, ALERT_THRESHOLD):
         if check.alert and label(labels, "alert") == check.alert:
             return value
@@ -184,7 +184,7 @@ def alert_threshold(snapshot: Snapshot, check: Check) -> float:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names as a sentence has them: all of a few, the first of many."""
+    """Return names for a sentence: all of a few, the first of many."""
     every = list(dict.fromkeys(names))
     return ", ".join(_shortened(every))
 

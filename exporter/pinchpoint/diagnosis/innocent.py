@@ -1,4 +1,4 @@
-"""What looks like the limit and is not: the famous suspects, each with the reason that clears it."""
+"""What looks like the limit and is not: the usual suspects, each with the reason that clears it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pinchpoint.resources import entry_of
 __all__ = ["innocent"]
 
 MIN_SUSPECT_BUSY_SHARE = 0.5
-"""Busy share from which a resource is looked at as a suspect."""
+"""Busy share from which a resource is a suspect."""
 MIN_SUSPECT_FILL_SHARE = 0.95
-"""Fill from which an MDS cache is: from here on the MDS trims (mds_cache_reservation)."""
+"""Fill from which an MDS cache is a suspect: from here on the MDS trims (mds_cache_reservation)."""
 MIN_SUSPECT_LINK_SHARE = 0.25
-"""Busy share from which a link is."""
+"""Busy share from which a link is a suspect."""
 MIN_GUILTY_BLAME = 0.1
-"""Blame from which nobody is cleared."""
+"""Blame from which a resource is not cleared."""
 MIN_OWED_SHARE = 0.5
-"""Share of its busy time from which what a resource waits for below it clears it."""
+"""Share of busy time spent waiting for something below it from which a resource is cleared."""
 MAX_CLEARED = 6
 
 
@@ -54,7 +54,7 @@ def _caches(host: str, after: Snapshot, guilty: Set[tuple[str, str, str]]) -> It
 
 
 def _owes(limit: Limit | None) -> str:
-    """Return why a resource is cleared that is full because of what is below it."""
+    """Return why a resource that is full because of something below it is cleared."""
     if limit is None or limit.reach < MIN_GUILTY_BLAME or limit.runqueue + limit.blocked < MIN_OWED_SHARE * limit.busy:
         return ""
     what = "a CPU" if limit.runqueue >= limit.blocked else "its disk"
@@ -62,14 +62,14 @@ def _owes(limit: Limit | None) -> str:
 
 
 def _reason(use: ResourceUse, host: Usage) -> str:
-    """Return why a busy resource is not the limit, empty where nobody would suspect it."""
+    """Return why a busy resource is not the limit, empty if it is not a suspect."""
     special = SUSPECTS.get(use.resource)
     if special is not None:
         return special(use, host)
     entry = entry_of(use.resource)
     if entry.harmless:
         return entry.harmless if use.busy >= MIN_SUSPECT_BUSY_SHARE else ""
-    # The whole stands for its part, and nobody knows what a thread without a role serves.
+    # The whole stands for its part, and what a thread without a role serves is unknown.
     unknown = entry.threshold is not None and not entry.serves
     return "" if entry.inside or unknown else _full(use)
 

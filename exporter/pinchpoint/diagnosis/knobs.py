@@ -1,4 +1,4 @@
-"""Which settings two groups of runs differ in: tags, command lines, and the facts of their hosts."""
+"""Settings that differ between two groups of runs: tags, command lines, and the facts of their hosts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Difference", "Knobs", "Origin", "Settings", "knobs"]
 OWN_TAGS = frozenset({"sha256"})
 """Tags that `pinchpoint import` sets by itself."""
 ONLY = ""
-"""Stands for the one host of runs that were measured on one host each, however their source called it."""
+"""Stands for the host of runs that were measured on one host each, whatever their source called it."""
 
 
 class Origin(StrEnum):
-    """How a setting is known."""
+    """The source of a setting."""
 
     TAG = "tag"
     COMMAND = "command"
@@ -29,7 +29,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is known of the settings of one run."""
+    """What is known about the settings of one run."""
 
     run: str
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -38,17 +38,17 @@ class Settings:
     facts: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     """See `pinchpoint.diagnosis.facts`."""
     note: str = ""
-    """What stood before it in the text that it was imported from."""
+    """The text before it in the file it was imported from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A setting in which the groups differ, or the runs of a group among themselves."""
+    """A setting that differs between the groups, or within one."""
 
     origin: Origin
     name: str
     base: tuple[str, ...]
-    """Each value that it has in a run of the base, in the order of the runs; empty text: it is not set."""
+    """Each value that it has in a run of the base, in the order of the runs; empty text: not set."""
     other: tuple[str, ...]
     hosts: tuple[str, ...] = ()
     """Hosts with this fact; empty for one host that needs no name, and for anything but a fact."""
@@ -57,13 +57,13 @@ class Difference:
 
     @property
     def varies(self) -> bool:
-        """Whether it has several values inside a group, so that the group's runs are not repeats in this."""
+        """Whether it has several values within a group, so that the group's runs are not repeats in this."""
         return len(self.base) > 1 or len(self.other) > 1
 
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
-    """Which settings two groups differ in, and of whom they are not known."""
+    """Settings that differ between two groups, and runs without known settings."""
 
     differences: tuple[Difference, ...] = ()
     """Tags, then the command line, then hosts and their facts."""
@@ -72,7 +72,7 @@ class Knobs:
 
 
 def knobs(base: Sequence[Settings], other: Sequence[Settings]) -> Knobs:
-    """Return which settings differ between two groups of runs, or inside of one."""
+    """Return which settings differ between two groups of runs, or within one."""
     unknown = tuple(dict.fromkeys(settings.run for settings in (*base, *other) if not settings.facts))
     return Knobs((*_tags(base, other), *_commands(base, other), *_hosts(base, other)), unknown)
 
@@ -92,7 +92,7 @@ def _commands(base: Sequence[Settings], other: Sequence[Settings]) -> Iterator[D
 
 
 def _hosts(base: Sequence[Settings], other: Sequence[Settings]) -> Iterator[Difference]:
-    """Yield what differs in the facts of hosts, each once for all hosts on which it differs in the same way."""
+    """Yield differing facts, each once for all hosts on which it differs in the same way."""
     runs = [[settings.facts for settings in side if settings.facts] for side in (base, other)]
     if not all(runs):
         return
@@ -121,7 +121,7 @@ def _hosts(base: Sequence[Settings], other: Sequence[Settings]) -> Iterator[Diff
 def _facts(
     base: Sequence[Mapping[str, Sequence[str]]], other: Sequence[Mapping[str, Sequence[str]]]
 ) -> Iterator[Difference]:
-    """Yield what differs in the facts of one host, one mapping a run."""
+    """Yield differing facts of one host, given one mapping per run."""
     for name in sorted(set().union(*base, *other)):
         sides = []
         for side in (base, other):

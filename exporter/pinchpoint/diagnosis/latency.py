@@ -1,8 +1,8 @@
-"""Where the time of a request goes, in a phase that is bound by latency.
+"""Where the time of a request goes in a latency-bound phase.
 
-Nothing that serves the benchmark is full then: what counts is how many requests it has in flight, and how long each of
-them takes on its way: in the daemon, in its commit, on the network, in CPUs that have to wake up or run slowly. A mean
-latency is what clients and daemons sum up themselves, so it covers every request; a TCP round trip is a sample.
+Nothing that serves the benchmark is full then. What counts is the number of requests in flight and how long each takes:
+in the daemon, in its commit, on the network, in CPUs that have to wake up or run slowly. Mean latencies come from sums
+of clients and daemons, so they cover every request; a TCP round trip is a sample.
 """
 
 from __future__ import annotations
@@ -36,38 +36,38 @@ from pinchpoint.model import Labels, Metric, Snapshot, Snapshots
 __all__ = ["Depth", "Inside", "LatencyBreakdown", "Path", "RoundTrip", "ShallowDisk", "Sleep", "SlowClock", "latency"]
 
 MAX_SERIAL_REQUESTS = 1.5
-"""Requests in flight per process up to which each waits for the one before it."""
+"""Requests in flight per process up to which each waits for the previous one."""
 MIN_REPORTED_SHARE = 0.05
 """Share of the benchmark's time from which a target is reported, and share of a request's time from which a part is."""
 MIN_SEEN_SHARE = 0.5
-"""Share of a client's requests that the daemons must have had, or most of these were not seen.
+"""Share of a client's requests that the daemons must have had; otherwise most daemons were not seen.
 
 Daemons are asked once a second: over 3 s both may cover 2 to 4 s.
 """
 MAX_DAEMON_REQUESTS_RATIO = 2.0
-"""Requests of daemons for one of the client's from which their mean is mostly of other clients."""
+"""Ratio of daemons' to client's requests from which the daemons' mean mostly covers other clients."""
 MAX_SHALLOW_QUEUE_SHARE = 0.3
-"""Share of the time in which a disk was busy with a queue up to which it has none worth the name."""
+"""Share of the time in which a disk was busy with a queue up to which the queue is negligible."""
 MIN_CLOCK_RATIO = 0.8
-"""Clock that work saw, against the maximum, under which it is reported (as for the alert GovernorPowersave)."""
+"""Clock that work saw, relative to the maximum, below which it is reported (as for the alert GovernorPowersave)."""
 MIN_IDLE_STATE_SHARE = 0.01
-"""Share of its time from which a CPU uses an idle state."""
+"""Share of its time from which a CPU counts as using an idle state."""
 MIN_IDLE_EXIT_SHARE = 0.005
-"""Share of a CPU's time lost in leaving idle states from which it is reported, whatever a request takes."""
+"""Share of a CPU's time lost leaving idle states from which it is reported, whatever a request takes."""
 MIN_RETRANSMITS_PER_SECOND = 0.1
-"""Segments sent again in a second from which they are reported: a sound network loses none."""
+"""Retransmitted segments per second from which they are reported: a healthy network loses none."""
 MAX_NAMED_HOSTS = 3
-"""Hosts that a sentence names at most."""
+"""Maximum number of hosts in a sentence."""
 KERNEL = "kernel"
 """Owner of the TCP connections of the kernel's own Ceph clients (probe tcp)."""
 NAMES = {"mds": "MDS", "osd": "OSD"}
 KERNEL_CLIENT = re.compile(r"ceph-(?:\d+|more)|krbd")
-"""What the kernel's mounts and RBD devices are called as clients (probe ceph_kernel)."""
+"""Client names of the kernel's mounts and RBD devices (probe ceph_kernel)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundTrip:
-    """TCP round trips in seconds; None where nobody measures it."""
+    """TCP round trips in seconds; None if not measured."""
 
     now: float
     least: float | None
@@ -76,22 +76,22 @@ class RoundTrip:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """What a request takes inside of the daemons, on average over all of their clients; times in seconds."""
+    """Mean time of a request inside the daemons over all their clients; times in seconds."""
 
     rate: float
-    """Requests of all clients in a second, over the daemons that were seen."""
+    """Requests of all clients per second, over the daemons that were seen."""
     seconds: float
     queue: float | None = None
-    """The part of it before a worker of the OSD had the request."""
+    """The part before a worker of the OSD had the request."""
     commit: float | None = None
-    """One commit of BlueStore; a write waits for one at least."""
+    """One commit of BlueStore; a write waits for at least one."""
     flush: float | None = None
     """The part of a commit in which the data device is flushed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How many requests are in flight at a time, on average, as the clients count them."""
+    """Mean number of requests in flight, as counted by the clients."""
 
     target: str
     requests: float
@@ -100,54 +100,54 @@ class Depth:
 
     @property
     def one_by_one(self) -> bool:
-        """Whether each process has one request in flight at most."""
+        """Whether each process has at most one request in flight."""
         return self.requests <= MAX_SERIAL_REQUESTS * max(1.0, self.processes)
 
 
 @dataclass(frozen=True, slots=True)
 class ShallowDisk:
-    """A disk of the benchmark that is waited for and never has much to do at a time."""
+    """A disk that the benchmark waits for but that never has much to do at a time."""
 
     host: str
     disk: str
     busy: float
     always: bool
-    """Whether it is busy up to its threshold: then it has next to no queue, else it has pauses."""
+    """Whether it is busy up to its threshold: if so it has almost no queue, otherwise it has pauses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """What requests to one kind of daemon take."""
+    """The time of requests to one kind of daemon."""
 
     target: str
     """``mds`` or ``osd``."""
     rate: float | None = None
-    """Requests of the benchmark's clients in a second."""
+    """Requests of the benchmark's clients per second."""
     seconds: float | None = None
-    """What one takes at the client, on average."""
+    """Mean time of one at the client."""
     unanswered: float | None = None
-    """Requests in flight on average, where none was answered."""
+    """Mean number of requests in flight, if none was answered."""
     inside: Inside | None = None
     round_trip: RoundTrip | None = None
     """Of the clients' connections; of those to other daemons too, as connections tell no target."""
 
     @property
     def outside(self) -> float | None:
-        """The part of `seconds` that is not inside of the daemon; None where it can't be known."""
+        """The part of `seconds` outside the daemon; None if not known."""
         if self.seconds is None or self.inside is None or not self.matching:
             return None
         return max(0.0, self.seconds - self.inside.seconds)
 
     @property
     def rest(self) -> float | None:
-        """The part of `outside` that one round trip does not explain: messengers, wake-ups, waiting in the client."""
+        """The part of `outside` not explained by one round trip: messengers, wake-ups, waiting in the client."""
         if self.outside is None or self.round_trip is None:
             return None
         return max(0.0, self.outside - self.round_trip.now)
 
     @property
     def matching(self) -> bool:
-        """Whether what the daemons did is, for the most part, what the clients asked for."""
+        """Whether the daemons worked mostly for these clients."""
         if self.rate is None or self.inside is None:
             return False
         return MIN_SEEN_SHARE * self.rate <= self.inside.rate <= MAX_DAEMON_REQUESTS_RATIO * self.rate
@@ -155,28 +155,28 @@ class Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sleep:
-    """What leaving idle states costs on one host."""
+    """The cost of leaving idle states on one host."""
 
     host: str
     state: str
     """The deepest that its CPUs use."""
     share: float
-    """Share of the time that they spend in it."""
+    """Share of the time spent in it."""
     exit_latency: float
-    """Seconds that it takes to leave it, at most."""
+    """Longest time to leave it, in seconds."""
     lost: float | None
-    """Share of the CPUs' time that is lost in leaving idle states, on average."""
+    """Mean share of the CPUs' time lost leaving idle states."""
     lost_worst: float | None
-    """The same of the CPU that lost most."""
+    """The same for the CPU that lost most."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlowClock:
-    """A host whose CPUs ran more slowly than they can."""
+    """A host whose CPUs ran below their speed."""
 
     host: str
     ratio: float
-    """Clock that work saw, against the maximum."""
+    """Clock that work saw, relative to the maximum."""
     governors: tuple[str, ...]
 
 
@@ -192,9 +192,9 @@ class LatencyBreakdown:
     clocks: tuple[SlowClock, ...] = ()
     """Hosts on the way whose clock is low, the slowest first."""
     retransmits: float | None = None
-    """Segments that the clients and the daemons sent again in a second; None where nobody counts them."""
+    """Segments retransmitted by the clients and the daemons per second; None if not counted."""
     unknown: tuple[str, ...] = ()
-    """What nobody measures."""
+    """What is not measured."""
     sentences: tuple[str, ...] = ()
     """The same in words, with numbers."""
 
@@ -208,7 +208,7 @@ def latency(
     run: str,
     waits: Mapping[str, float],
 ) -> LatencyBreakdown:
-    """Return where the time of a benchmark's requests goes; `waits` are the shares of its time by wait class.
+    """Return where the time of a benchmark's requests goes; `waits` are its time shares by wait class.
 
     `hosts` is what they did between the two moments (`usages`).
     """
@@ -234,7 +234,7 @@ def latency(
 
 
 class _HostSnapshots:
-    """The snapshots of all hosts, and who asks."""
+    """The snapshots of all hosts, and the workload."""
 
     def __init__(
         self, pairs: Mapping[str, tuple[Snapshot, Snapshot]], hosts: Mapping[str, Usage], work: BenchmarkWork
@@ -247,7 +247,7 @@ class _HostSnapshots:
         }
 
     def concerns(self, target: str, waits: Mapping[str, float]) -> bool:
-        """Return whether the benchmark waits for daemons of this kind, or its clients do for it."""
+        """Return whether the benchmark, or its clients on its behalf, waits for daemons of this kind."""
         if waits.get(target, 0.0) >= MIN_REPORTED_SHARE:
             return True
         return waits.get("client", 0.0) + waits.get("ceph", 0.0) >= MIN_REPORTED_SHARE and bool(self._client(target)[0])
@@ -258,7 +258,7 @@ class _HostSnapshots:
         return {host for host, (_, after) in self.pairs.items() if any(series(after, metric))}
 
     def path(self, target: str) -> Path:
-        """Return what requests to the daemons of one kind take."""
+        """Return the time of requests to daemons of one kind."""
         requests, waited = self._client(target)
         inside = self._mds() if target == "mds" else self._osd()
         round_trip = self._round_trip()
@@ -275,14 +275,14 @@ class _HostSnapshots:
         )
 
     def depths(self, paths: Iterable[Path]) -> Iterator[Depth]:
-        """Yield how many requests are in flight at a time, where a client tells."""
+        """Yield the number of requests in flight, where a client reports it."""
         working = self.work.total - self.work.seconds.get("idle", 0.0)
         for path in paths:
             if path.seconds is not None:
                 yield Depth(path.target, self._client(path.target)[1] / self.seconds, working)
 
     def _client(self, target: str) -> tuple[float, float]:
-        """Return the answered requests of the benchmark's clients, and the time that they were in flight."""
+        """Return the answered requests of the benchmark's clients, and their time in flight."""
         found = []
         for metric in (CEPH_CLIENT_REQUESTS, CEPH_CLIENT_INFLIGHT_SECONDS):
             found.append(
@@ -311,7 +311,7 @@ class _HostSnapshots:
         found = Inside(operations / self.seconds, seconds, self._mean(OSD_OP_QUEUE_SECONDS, operations))
         reads = self._sum(OSD_OPS, type="read") or 0.0
         if operations - reads < MIN_REPORTED_SHARE * operations:
-            return found  # nobody waits for commits
+            return found  # no request waits for commits
         commits = self._sum(OSD_KV_SYNCS)
         return replace(
             found,
@@ -320,7 +320,7 @@ class _HostSnapshots:
         )
 
     def _round_trip(self) -> RoundTrip | None:
-        """Return the round trips of the clients' connections, on average over the hosts that they are on."""
+        """Return the round trips of the clients' connections, averaged over their hosts."""
         found, least = [], []
         for host in self.work.owners:
             if host not in self.pairs:
@@ -335,7 +335,7 @@ class _HostSnapshots:
         return RoundTrip(sum(found) / len(found), min(least, default=None)) if found else None
 
     def retransmits(self, targets: Iterable[str]) -> float | None:
-        """Return the segments that the clients and their daemons sent again in a second."""
+        """Return the segments retransmitted per second by the clients and their daemons."""
         daemons = tuple(f"{target}." for target in targets)
         gains = [
             gain
@@ -347,12 +347,12 @@ class _HostSnapshots:
         return sum(gains) / self.seconds if gains else None
 
     def _connected(self) -> Collection[str]:
-        """Return the owners of the connections that the requests go through."""
+        """Return the owners of the connections that carry the requests."""
         mounted = any(KERNEL_CLIENT.fullmatch(client) for client in self.clients)
         return self.clients | {KERNEL} if mounted else self.clients
 
     def _sum(self, metric: Metric, **labels: str) -> float | None:
-        """Return by how much a counter rose, over all series with these labels; None where there are none."""
+        """Return by how much a counter rose, over all series with these labels; None if there are none."""
         gains = [
             gain
             for host in self.pairs
@@ -362,12 +362,12 @@ class _HostSnapshots:
         return sum(gains) if gains else None
 
     def _mean(self, total: Metric, number: float | None) -> float | None:
-        """Return what a counter of seconds rose for each of so many; None where it or they are not known."""
+        """Return by how much a counter of seconds rose per item; None if it or the number of items is not known."""
         seconds = self._sum(total)
         return None if seconds is None or number is None or number < 1 else seconds / number
 
     def _gains(self, host: str, metric: Metric) -> Iterator[tuple[Labels, float]]:
-        """Yield by how much each series rose that both snapshots have; one that began anew says nothing."""
+        """Yield by how much each series in both snapshots rose, except those that were reset."""
         if host not in self.pairs:
             return
         before, after = self.pairs[host]
@@ -394,7 +394,7 @@ def _shallow(hosts: Mapping[str, Usage], work: BenchmarkWork) -> Iterator[Shallo
 
 
 def _sleeps(way: Mapping[str, Usage], after: Snapshots, request: float | None) -> Iterator[Sleep]:
-    """Yield the hosts on which leaving an idle state is a part of a request's time, or of a CPU's, that matters."""
+    """Yield the hosts on which leaving an idle state takes a relevant part of a request's time, or a CPU's."""
     for name, use in way.items():
         if use.idle is None:
             continue
@@ -449,7 +449,7 @@ def _unknown(paths: Iterable[Path], way: Mapping[str, Usage]) -> Iterator[str]:
 
 
 def _sentences(found: LatencyBreakdown) -> Iterator[str]:
-    """Yield what is known in words: how many requests, what each takes and where, what makes the way long."""
+    """Yield the findings in words: how many requests, how long each takes and where, what makes the path slow."""
     for depth in found.depths:
         start = f"{depth.requests:.1f} {NAMES[depth.target]} requests in flight on average"
         if depth.one_by_one:
@@ -513,7 +513,7 @@ def _outside(path: Path) -> str:
 
 
 def _trip(trip: RoundTrip) -> str:
-    """Return a round trip, with the shortest where that is much shorter: the way is longer than it has to be then."""
+    """Return a round trip, with the shortest if that is much shorter: then the path is slower than necessary."""
     least = f", at best {_time(trip.least)}" if trip.least is not None and 2 * trip.least <= trip.now else ""
     return f"{_time(trip.now)}{least}"
 

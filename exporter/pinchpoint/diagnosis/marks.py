@@ -1,4 +1,4 @@
-"""Verdicts as they are kept with a run's phases, and what those of repeats have in common."""
+"""Verdicts as saved with a run's phases, and what those of repeats have in common."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ __all__ = ["Bottleneck", "bottleneck", "verdict_mark"]
 
 Identity = tuple[str, frozenset[tuple[str, str]]]
 MAX_KEPT_LIMITS = 4
-"""Resources that are kept of a verdict."""
+"""Maximum number of resources saved per verdict."""
 MOUNT = re.compile(r"ceph-\d+")
 """The writeback device of a CephFS mount."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """What limited a phase in a group of repeats: the verdict that most of them have."""
+    """What limited a phase in a group of repeats: the verdict of most of them."""
 
     kind: str
     """A `pinchpoint.diagnosis.verdict.Kind`."""
     limits: tuple[LimitMark, ...]
     """The most blamed first; blame is the mean over the runs that agree."""
     agreeing: int
-    """Runs that have this verdict."""
+    """Number of runs with this verdict."""
     runs: int
-    """Runs whose phase was judged."""
+    """Number of runs whose phase was judged."""
     dissent: tuple[VerdictMark, ...] = ()
     """Other verdicts of the group, each once, the more frequent first."""
 
     @property
     def identity(self) -> Identity:
-        """What makes verdicts of different runs the same."""
+        """Identifies the same verdict in different runs."""
         return _identity(VerdictMark(self.kind, self.limits))
 
 
 def verdict_mark(verdict: Verdict) -> VerdictMark:
-    """Return what is kept of a verdict: the resources that it names, of equal ones the most blamed."""
+    """Return the saved form of a verdict: the resources it names, of equal ones the most blamed."""
     limits: dict[tuple[str, str], LimitMark] = {}
     for limit in verdict.limits:
         mark = LimitMark(limit.resource, limit.owner, round(limit.blame, 3))
@@ -52,9 +52,9 @@ def verdict_mark(verdict: Verdict) -> VerdictMark:
 
 
 def bottleneck(marks: Sequence[VerdictMark]) -> Bottleneck | None:
-    """Return what limited a phase in the runs of a group; None where it was judged in none of them.
+    """Return what limited a phase in the runs of a group; None if it was not judged in any.
 
-    Where several verdicts are equally frequent, the earliest of them is taken.
+    If several verdicts are equally frequent, the earliest is taken.
     """
     if not marks:
         return None
@@ -74,16 +74,16 @@ def _identity(mark: VerdictMark) -> Identity:
 
 
 def _same(limit: LimitMark) -> tuple[str, str]:
-    """Return what makes resources of different runs the same one.
+    """Return what identifies the same resource in different runs.
 
-    Which of the MDSs or OSDs it is changes with every failover, and the number of a CephFS mount with every mount.
+    The MDS or OSD changes with every failover, and the number of a CephFS mount with every mount.
     """
     prefix = limit.owner.partition(".")[0]
     return limit.resource, prefix if prefix in DAEMONS else MOUNT.sub("ceph", limit.owner)
 
 
 def _mean_limits(marks: Sequence[VerdictMark]) -> tuple[LimitMark, ...]:
-    """Return each resource with its mean blame; the owner is the one that most often had it."""
+    """Return each resource with its mean blame and its most frequent owner."""
     found: dict[tuple[str, str], list[LimitMark]] = {}
     for mark in marks:
         for limit in mark.limits:

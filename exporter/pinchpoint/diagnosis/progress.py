@@ -1,4 +1,4 @@
-"""The benchmark runs in a snapshot, and how far they are."""
+"""The benchmark runs in a snapshot, and their progress."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RECENT_END_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ActivePhase:
-    """A phase of a benchmark run that goes on."""
+    """A phase of a benchmark run in progress."""
 
     benchmark: str
     run: str
@@ -43,22 +43,22 @@ class ActivePhase:
     start: float | None
     """Unix time in seconds."""
     number: int | None = None
-    """Its place among the run's phases, from 1."""
+    """Its position in the run, from 1."""
     total: int | None = None
     """Number of phases that the run will have."""
     progress: float | None = None
     """Share that is done, 0 to 1."""
     expected: float | None = None
-    """Seconds that it is meant to take."""
+    """Expected duration in seconds."""
     stalled: float | None = None
-    """Seconds for which it has done nothing; None where its work can't be seen."""
+    """Seconds without progress; None if its work can't be seen."""
     rates: tuple[Result, ...] = ()
-    """What it does now, as the benchmark printed it last."""
+    """Its current rate, as last printed by the benchmark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A benchmark run that goes on, or that ended a moment ago."""
+    """A benchmark run that is in progress or has just ended."""
 
     benchmark: str
     run: str
@@ -67,19 +67,19 @@ class Run:
     start: float | None
     """Unix time in seconds."""
     phases: tuple[ActivePhase, ...] = ()
-    """Those that go on."""
+    """The phases in progress."""
     results: tuple[tuple[str, Result], ...] = ()
-    """The phases that have ended with their main results, oldest first; then the score."""
+    """The ended phases with their main results, oldest first; then the score."""
     valid: bool = True
-    """False where the benchmark calls a result invalid."""
+    """False if the benchmark calls a result invalid."""
     blind: tuple[str, ...] = ()
-    """What the exporter has no right to see of it."""
+    """What the exporter lacks permission to read."""
     end: float | None = None
-    """Unix time in seconds; None while it goes on."""
+    """Unix time in seconds; None while in progress."""
 
 
 def active_phases(snapshot: Snapshot) -> tuple[ActivePhase, ...]:
-    """Return the phases that go on, oldest first."""
+    """Return the phases in progress, oldest first."""
 
     def figures(metric: Metric) -> dict[Labels, float]:
         return dict(series(snapshot, metric))
@@ -121,13 +121,13 @@ def _run(labels: Labels) -> str:
 
 
 def _main(result: Result) -> tuple[int, float, str]:
-    """Sort results by how much they say: throughput before operations before all others, the largest first."""
+    """Sort results by importance: throughput before operations before all others, the largest first."""
     units = ("bytes_per_second", "operations_per_second", "seconds")
     return units.index(result.unit) if result.unit in units else len(units), -result.value, result.operation
 
 
 def current_runs(snapshot: Snapshot, phases: Sequence[ActivePhase]) -> tuple[Run, ...]:
-    """Return the runs that go on or ended less than `RECENT_END_SECONDS` ago, oldest first; `phases` go on."""
+    """Return the runs in progress or ended less than `RECENT_END_SECONDS` ago, oldest first; `phases` are active."""
     starts = {_run(labels): start for labels, start in series(snapshot, RUN_START_TIMESTAMP_SECONDS)}
     valid = {_run(labels): bool(value) for labels, value in series(snapshot, RUN_VALID)}
     begins = dict(series(snapshot, PHASE_START_TIMESTAMP_SECONDS))

@@ -1,4 +1,4 @@
-"""What hosts do at present, and what limits the benchmarks on them: snapshots of the last seconds, as they come."""
+"""What hosts do now, and what limits the benchmarks on them: snapshots of the last seconds, as they come."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from pinchpoint.model import Snapshot
 __all__ = ["MIN_WINDOW_SECONDS", "Judged", "Recent", "RecentVerdicts"]
 
 MIN_WINDOW_SECONDS = 3.0
-"""Seconds that a picture covers at least: of windows of 2 s 3.3 % judge otherwise than the whole, of 3 s 2.2 %."""
+"""Minimum seconds covered by a picture: 3.3 % of 2 s windows and 2.2 % of 3 s windows differ from the whole."""
 MIN_JUDGED_SECONDS = 0.9
-"""Seconds of a phase that has just begun from which on it is judged, with a low confidence: one scrape."""
+"""Seconds after which a new phase is judged, with low confidence: one scrape."""
 MAX_JUDGED_BENCHMARKS = 3
-"""Benchmarks that are judged at once: the busiest ones."""
+"""Maximum number of benchmarks judged at once: the busiest ones."""
 
 
 class Recent:
-    """The snapshots of one host that a picture of its present is made of."""
+    """The recent snapshots of one host, for a picture of its present."""
 
     def __init__(self, seconds: float = MIN_WINDOW_SECONDS) -> None:
         self._seconds = seconds
@@ -37,12 +37,12 @@ class Recent:
         self._cost: float | None = None
 
     def add(self, snapshot: Snapshot) -> None:
-        """Take the next snapshot; one that was there already changes nothing."""
+        """Take the next snapshot; a known one changes nothing."""
         history = self._history
         if history and snapshot.time == history[-1].time:
             return
         if history and snapshot.time < history[-1].time:
-            history.clear()  # the clock was set back: nothing that came before can be compared
+            history.clear()  # the clock was set back: earlier snapshots cannot be compared
         history.append(snapshot)
         while len(history) > 2 and snapshot.time - history[1].time >= self._seconds:
             history.popleft()
@@ -55,14 +55,14 @@ class Recent:
 
     @property
     def span(self) -> tuple[Snapshot, Snapshot] | None:
-        """The first and the last snapshot, with what ended in between; None while there is only one."""
+        """The first and the last snapshot, with what ended in between; None until there are two."""
         if self._span is None and len(self._history) > 1:
             first, *others = self._history
             self._span = first, reduce(with_ended, others)
         return self._span
 
     def began(self, work: BenchmarkWork, phase: str) -> float | None:
-        """Return when work was first seen in a phase, in Unix seconds; None where it was there before, or never."""
+        """Return when work was first seen in a phase, in Unix seconds; None if it was there before, or never."""
         first, *others = self._history or [Snapshot(0.0)]
         if _goes_on(first, work, phase):
             return None
@@ -77,11 +77,11 @@ class Recent:
         return (history[first], reduce(with_ended, history[first:])) if first < len(history) - 1 else None
 
     def usage(self) -> Usage | None:
-        """Return what the host did between them; None while there is only one."""
+        """Return what the host did between them; None until there are two."""
         if self._usage is None and self.span is not None:
             self._usage = usage(*self.span)
             if self._usage.own.cpu is None:
-                # An exporter reads its own cost more rarely than we look: what it last was stays in sight.
+                # An exporter reads its own cost less often than we look: keep showing the last value.
                 self._usage = replace(self._usage, own=replace(self._usage.own, cpu=self._cost))
             self._cost = self._usage.own.cpu
         return self._usage
@@ -89,15 +89,15 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A benchmark that runs now, and what limits it."""
+    """A running benchmark, and what limits it."""
 
     benchmark: str
     run: str
     phase: str
-    """Empty where it is in none, or nobody knows."""
+    """Empty if it is in none, or not known."""
     verdict: Verdict
     since: float = 0.0
-    """Since when this is the answer, in the seconds that `RecentVerdicts.take` is given."""
+    """Since when this is the answer, in the seconds of `RecentVerdicts.take`."""
 
 
 @dataclass(slots=True)
@@ -105,11 +105,11 @@ class _FollowedRun:
     judge: Judge
     shown: Judged | None = None
     silent: float | None = None
-    """Since when not one request was answered, in the seconds of `RecentVerdicts.take`; None where one was."""
+    """Since when no request was answered, in the seconds of `RecentVerdicts.take`; None if one was."""
 
 
 class RecentVerdicts:
-    """The verdicts on what runs now, which don't flicker: see `Judge`."""
+    """The verdicts on running benchmarks, without flicker: see `Judge`."""
 
     def __init__(
         self,
@@ -119,8 +119,8 @@ class RecentVerdicts:
     ) -> None:
         """Judge `most` runs, the busiest ones.
 
-        Where it has taken more than `budget` seconds, as `elapsed` counts them, the others stay as they were judged
-        last, and come first the next time; `behind` says how many.
+        After more than `budget` seconds, counted by `elapsed`, the others keep their last verdicts and come first the
+        next time; `behind` is their number.
         """
         self.behind = 0
         self._most = most
@@ -146,7 +146,7 @@ class RecentVerdicts:
                 continue
             began = [time for recent in hosts.values() if (time := recent.began(works[key], key[2])) is not None]
             if began:
-                # What was before is of another phase, or of none.
+                # What came before belongs to another phase, or to none.
                 young = {name: span for name, recent in hosts.items() if (span := recent.since(max(began))) is not None}
                 seen = {name: usage(*span) for name, span in young.items()}
             else:
@@ -176,7 +176,7 @@ def _judged(
 
 
 def _goes_on(snapshot: Snapshot, work: BenchmarkWork, phase: str) -> bool:
-    """Return whether a run goes on in a phase, where there is one, as far as a host knows it by name."""
+    """Return whether a run is in a phase, if it has any, as far as a host knows it by name."""
     if phase:
         return any((one.run, one.phase) == (work.run, phase) for one in active_phases(snapshot))
     times = snapshot.values.get(WORKLOAD_SECONDS.name, {})

@@ -1,4 +1,4 @@
-"""What each phase did to a score that is a mean of the phases, as IO500's is.
+"""The contribution of each phase to a score that is a mean of the phases, such as IO500's.
 
 IO500's score is the geometric mean of a bandwidth and a rate of operations, each the geometric mean of its phases
 (``main``, src/main.c of io500). So the score's change is the product of one factor for each phase.
@@ -20,9 +20,9 @@ TOLERANCE_SHARE = 0.01
 
 
 def score_factors(comparison: Comparison) -> Mapping[Key, float]:
-    """Return by what each phase multiplied the score: 1.05 made it 5 % larger.
+    """Return the factor of each phase in the score: 1.05 made it 5 % larger.
 
-    Empty where the score is not such a mean of the phases, or where one is missing.
+    Empty if the score is not such a mean of the phases, or if one is missing.
     """
     score = comparison.headline
     if score is None or not score.key.score or (total := _log_ratio(score)) is None:
@@ -40,7 +40,7 @@ def score_factors(comparison: Comparison) -> Mapping[Key, float]:
 
 
 def _log_ratio(row: ComparedFigure) -> float | None:
-    """Return the logarithm of the ratio of two geometric means; None where a figure is not above 0."""
+    """Return the logarithm of the ratio of two geometric means; None if a figure is not above 0."""
     if row.base is None or row.other is None or min(*row.base.values, *row.other.values) <= 0:
         return None
     return fmean(map(math.log, row.other.values)) - fmean(map(math.log, row.base.values))

@@ -1,7 +1,7 @@
-"""The series of a snapshot, without what can't be true.
+"""The series of a snapshot, without impossible values.
 
-A snapshot may come from anybody's HTTP server: a value that no series of Pinchpoint can have (negative, infinite, not
-a number) is treated as missing.
+A snapshot may come from an untrusted HTTP server: a value that no series of Pinchpoint can have (negative, infinite,
+not a number) is treated as missing.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def finite(value: float | None) -> float | None:
 
 
 def label(labels: Labels, name: str) -> str:
-    """Return the value of one label, empty where the series has none of that name."""
-    for found, value in labels:  # a generator would take three times as long, and this is called most of all
+    """Return the value of one label, empty if the series does not have it."""
+    for found, value in labels:  # a generator would take three times as long, and this is the most frequent call
         if found == name:
             return value
     return ""
@@ -37,7 +37,7 @@ def picked(labels: Labels, *names: str) -> tuple[str, ...]:
 
 
 def series(snapshot: Snapshot, metric: Metric | str) -> Iterator[tuple[Labels, float]]:
-    """Yield labels and value of every series of one metric, which has only its name where it is not ours."""
+    """Yield labels and value of every series of one metric, given by name if it is not ours."""
     name = metric if isinstance(metric, str) else metric.name
     for labels, raw in snapshot.values.get(name, {}).items():
         if (value := finite(raw)) is not None:

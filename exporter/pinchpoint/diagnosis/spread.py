@@ -1,9 +1,9 @@
-"""How much repeats of a figure differ, as far as a few of them can tell.
+"""How much repeats of a figure differ, estimated from few of them.
 
-Two repeats know little of their own spread: alone they would have to differ from a third run by 11 times their distance
-before chance is left out. The other figures of the same runs know more. The variance of each figure is therefore
-moderated by those of all: G. K. Smyth, Linear models and empirical Bayes methods (2004), doi:10.2202/1544-6115.1027.
-The more alike the figures spread, the more one learns from the others.
+Two repeats say little about their spread: alone they would have to differ from a third run by 11 times their distance
+to exclude chance. The other figures of the same runs say more. The variance of each figure is therefore moderated by
+those of all: G. K. Smyth, Linear models and empirical Bayes methods (2004), doi:10.2202/1544-6115.1027. The more
+similar their spreads, the more one figure learns from the others.
 
 All of this is about logarithms: figures of different units and sizes have a common scale there, and a ratio is a
 difference.
@@ -27,18 +27,18 @@ QUANTILES = (
 )
 """0.975 quantiles of Student's t with 1, 2, ... degrees of freedom; with more the last one is taken, a bit too wide."""
 MIN_FIGURES = 4
-"""Figures from which on each learns from the others: of fewer nobody knows how alike they spread."""
+"""Number of figures from which each learns from the others: fewer do not show how similar their spreads are."""
 MIN_ASYMPTOTIC = 6.0
-"""From here on the asymptotic series below are exact to eight digits."""
+"""From here the asymptotic series below are exact to eight digits."""
 
 
 class Spread(NamedTuple):
-    """What is known of how a figure varies between repeats."""
+    """What is known about a figure's variation between repeats."""
 
     variance: float
-    """Of its logarithm; infinite where a figure is not above 0, and has none."""
+    """Variance of its logarithm; infinite if a figure is not above 0."""
     degrees: float
-    """Degrees of freedom that the variance stands on; 0: nothing is known."""
+    """Degrees of freedom of the variance; 0: nothing is known."""
 
 
 NOTHING = Spread(0.0, 0.0)
@@ -50,7 +50,7 @@ def spread(groups: Iterable[Sequence[float]]) -> Spread:
     for values in groups:
         if len(values) > 1:
             mean = fmean(values)
-            # Ratios, so that the unit changes nothing, not even in the last digit.
+            # Ratios, so that the unit has no effect, not even on the last digit.
             known = min(values) > 0 and min(values) / mean > 0
             own = variance([math.log(value / mean) for value in values]) if known else math.inf
             squares += own * (len(values) - 1)
@@ -59,21 +59,21 @@ def spread(groups: Iterable[Sequence[float]]) -> Spread:
 
 
 def prior(spreads: Iterable[Spread]) -> Spread:
-    """Return what the spreads of a run's figures say of any one of them (section 6.2 of the paper)."""
+    """Return what the spreads of a run's figures say about any one of them (section 6.2 of the paper)."""
     used = [found for found in spreads if found.degrees > 0 and 0 < found.variance < math.inf]
     if len(used) < MIN_FIGURES:
         return NOTHING
     logs = [math.log(found.variance) - _digamma(found.degrees / 2) + math.log(found.degrees / 2) for found in used]
     excess = variance(logs) - fmean(_trigamma(found.degrees / 2) for found in used)
     most = sum(found.degrees for found in used)
-    if excess <= _trigamma(most / 2):  # they differ no more than they would if all had one variance
+    if excess <= _trigamma(most / 2):  # they differ no more than if all had the same variance
         return Spread(math.exp(fmean(logs)), most)
     half = _inverse_trigamma(excess)
     return Spread(math.exp(fmean(logs) + _digamma(half) - math.log(half)), 2 * half)
 
 
 def moderated(own: Spread, others: Spread) -> Spread:
-    """Return a figure's spread, given what the figures of the same runs say of it."""
+    """Return a figure's spread, given what the figures of the same runs say about it."""
     degrees = own.degrees + others.degrees
     if not own.degrees:
         return NOTHING
@@ -83,7 +83,7 @@ def moderated(own: Spread, others: Spread) -> Spread:
 def half_width(found: Spread, first: int, second: int) -> float | None:
     """Return the half-width of the 95 % interval of the logarithm of a ratio of two means, of so many runs each.
 
-    None where nothing is known of the spread.
+    None if nothing is known about the spread.
     """
     if not found.degrees:
         return None
@@ -112,7 +112,7 @@ def _trigamma(x: float) -> float:
 
 
 def _inverse_trigamma(value: float) -> float:
-    """Return where `_trigamma`, which falls all the way, has a value above 0."""
+    """Return where `_trigamma`, which is decreasing, has a given value above 0."""
     low, high = 1e-3, 1e6
     while high / low > 1 + 1e-9:
         middle = math.sqrt(low * high)

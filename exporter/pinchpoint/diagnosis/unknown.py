@@ -1,4 +1,4 @@
-"""Threads that no role names, where they are hot: nobody knows whom they serve, so they are reported, never blamed."""
+"""Hot threads without a role: what they serve is unknown, so they are reported, never blamed."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ __all__ = ["full", "hot", "hot_threads", "sentences", "short"]
 MIN_HOT_SHARE = 0.5
 """Busy share of the named thread from which it is reported."""
 MIN_FULL_SHARE = 0.05
-"""Share of time that was full under which that is not worth a word."""
+"""Share of full time below which it is not worth mentioning."""
 MAX_NAMED_THREADS = 3
 
 
 def full(found: UnknownThread) -> bool:
-    """Return whether a thread without a role was full for as long as makes a resource full."""
+    """Return whether a thread without a role was full for long enough to make a resource full."""
     return found.saturated >= FULL_SAMPLES_SHARE
 
 
 def hot(found: UnknownThread) -> bool:
-    """Return whether it is worth telling of."""
+    """Return whether it is worth reporting."""
     return found.busy >= MIN_HOT_SHARE or full(found)
 
 
 def hot_threads(hosts: Mapping[str, Usage]) -> dict[str, UnknownThread]:
-    """Return the thread of each host that is worth telling of, the hottest first."""
+    """Return the thread of each host that is worth reporting, hottest first."""
     found = {name: use.unknown for name, use in hosts.items() if use.unknown is not None and hot(use.unknown)}
     return dict(sorted(found.items(), key=lambda item: (-item[1].saturated, -item[1].busy, item[0])))
 

@@ -1,10 +1,10 @@
 """What one host did between two snapshots: how full its resources were, and who used its CPUs.
 
-Everything is derived from the two snapshots alone, so that a live view, the table of a run and a verdict that is read
-from a recording say the same. A share is a fraction of the time between the snapshots, from 0 to 1.
+Everything is derived from the two snapshots alone, so that a live view, the table of a run and a verdict from a
+recording agree. A share is a fraction of the time between the snapshots, from 0 to 1.
 
-A snapshot may come from anybody's HTTP server: a value that no series of Pinchpoint can have (negative, infinite, not
-a number) is treated as missing, and what is missing is left out.
+A snapshot may come from an untrusted HTTP server: a value that no series of Pinchpoint can have (negative, infinite,
+not a number) is treated as missing, and missing values are left out.
 """
 
 from __future__ import annotations
@@ -82,25 +82,25 @@ __all__ = [
 ]
 
 MIN_SPAN_SECONDS = 1e-3
-"""Seconds: two snapshots that are closer together than this say nothing."""
+"""Minimum distance of two usable snapshots in seconds."""
 MAX_CPUS = 8192
-"""No host has more CPUs (the largest NR_CPUS of x86, arch/x86/Kconfig, Linux 6.1)."""
+"""Largest number of CPUs of a host (the largest NR_CPUS of x86, arch/x86/Kconfig, Linux 6.1)."""
 FULL_TIME_SHARE = 0.5
 """A resource that was saturated for this share of an interval was full in it."""
 NEAR_THRESHOLD_RATIO = 0.75
-"""A resource is near its threshold from this share of the threshold on."""
+"""A resource is near its threshold from this share of the threshold ..."""
 NEAR_SATURATED_SHARE = 0.05
-"""... or when it was saturated for this share of the interval, however idle it was in the rest."""
+"""... or when it was saturated for this share of the interval, however idle otherwise."""
 STALE_INTERVALS = 3.0
 """A probe is blind when its last success is older than this many of its intervals ..."""
 MIN_STALE_SECONDS = 2.0
-"""... and than this many seconds: a probe that samples 20 times a second is late on a full host, and not blind."""
+"""... and than this many seconds: a probe that samples 20 times a second is late on a full host, but not blind."""
 MAX_PROBE_INTERVAL_SECONDS = 60.0
-"""Interval in seconds that is assumed of a probe whose exporter does not tell it: none samples more rarely."""
+"""Assumed interval in seconds of a probe whose exporter does not report it: none is longer."""
 
 
 class Fullness(IntEnum):
-    """How a resource stands to its threshold, over one interval."""
+    """A resource's state relative to its threshold, over one interval."""
 
     NORMAL = 0
     NEAR = 1
@@ -116,18 +116,18 @@ class ResourceUse(msgspec.Struct, frozen=True):
     busy: float
     """Share of the time in which it could take no more work."""
     saturated: float
-    """Share of the time that it spent in samples at or above its threshold."""
+    """Share of the time in samples at or above its threshold."""
     runqueue: float | None
-    """The part of `busy`, as a share of it, that was waiting for a CPU; None where nobody measures it."""
+    """The share of `busy` spent waiting for a CPU; None if not measured."""
     threshold: float | None
-    """Busy share from which it counts as full; None where the exporter does not say."""
+    """Busy share from which it counts as full; None if the exporter does not say."""
 
     @property
     def level(self) -> Fullness:
         """Normal, near its threshold, or full.
 
         Fullness is judged by `saturated` and not by mean busy: a disk that is busy without a queue is not full, and a
-        thread that is full for a tenth of the time is worth a look while its mean is low.
+        thread that is full for a tenth of the time is worth a look although its mean is low.
         """
         if self.saturated >= FULL_TIME_SHARE:
             return Fullness.FULL
@@ -143,7 +143,7 @@ class RoleUse(msgspec.Struct, frozen=True):
     cpu: float
     """CPUs: seconds on a CPU per second."""
     runqueue: float | None
-    """Threads that waited for a CPU, on average; None where nobody measures it."""
+    """Mean number of threads waiting for a CPU; None if not measured."""
     threads: int
 
 
@@ -164,9 +164,9 @@ class Idle:
     states: tuple[IdleState, ...]
     """Shallowest first, as far as their exit latencies are known."""
     lost: float | None
-    """Share of the time that the CPUs lost in leaving idle states (entries x exit latency), on average."""
+    """Mean share of the CPUs' time lost leaving idle states (entries x exit latency)."""
     lost_worst: float | None
-    """The same of the CPU that lost most."""
+    """The same for the CPU that lost most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +178,15 @@ class Clock:
     max: float | None
     """The hardware's maximum in hertz, mean over the CPUs (they may differ)."""
     ratio: float | None
-    """`mean` against `max`."""
+    """`mean` divided by `max`."""
     busy_ratio: float | None
-    """The clock that work saw against the maximum: CPUs weighted by their busy time."""
+    """The clock that work saw divided by the maximum: CPUs weighted by their busy time."""
     governors: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """Page cache that waits for writeback, in bytes at the later snapshot, and stalls; None where it is not known."""
+    """Page cache that waits for writeback, in bytes at the later snapshot, and stalls; None if not known."""
 
     dirty: float | None
     writeback: float | None
@@ -197,23 +197,23 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True)
 class BlindProbe:
-    """A probe that sees nothing although its source is there."""
+    """A probe that sees nothing although its source exists."""
 
     probe: str
     failing: bool
     """Whether its last sample failed; else it has stopped sampling."""
     age: float | None
-    """Seconds since its last success; None where it never had one."""
+    """Seconds since its last success; None if it never had one."""
 
 
 @dataclass(frozen=True, slots=True)
 class SilentDaemon:
-    """A Ceph daemon whose admin socket gives no answers."""
+    """A Ceph daemon whose admin socket does not answer."""
 
     daemon: str
     reason: str
     stuck: bool
-    """Whether the daemon itself does nothing any more."""
+    """Whether the daemon itself is stuck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,18 +222,18 @@ class WorkloadUse:
 
     benchmark: str
     run: str
-    """Empty where it is not known here, as on hosts that only have ranks of it."""
+    """Empty if not known here, as on hosts that only have ranks of it."""
     waits: Mapping[str, float]
     """Processes in each wait class, on average."""
     owners: tuple[str, ...]
-    """What its processes are called as owners of resources."""
+    """The owner labels of its processes in resources."""
     clients: tuple[str, ...]
     """The Ceph clients that serve it."""
 
 
 @dataclass(frozen=True, slots=True)
 class StorageDevice:
-    """A disk under the files that somebody has open."""
+    """A disk under an owner's open files."""
 
     owner: str
     device: str
@@ -250,7 +250,7 @@ class Own:
     samples: float
     """Samples taken in the interval, by all probes."""
     lost: float
-    """Samples that were due in the interval and were not taken."""
+    """Samples that were due in the interval but not taken."""
     late: float
 
     @property
@@ -267,7 +267,7 @@ class UnknownThread:
     thread: str
     process: str
     busy: float
-    """Share of the last seconds (of a phase, of all of it) in which it ran or waited for a CPU."""
+    """Share of the last seconds (or of a whole phase) in which it ran or waited for a CPU."""
     saturated: float
     """Share of the time in samples in which a thread without a role, this one or another, was at its threshold."""
 
@@ -285,9 +285,9 @@ class Usage:
     roles: tuple[RoleUse, ...] = ()
     """Hottest first."""
     phases: tuple[ActivePhase, ...] = ()
-    """Those that go on, oldest first."""
+    """Those in progress, oldest first."""
     runs: tuple[Run, ...] = ()
-    """Those that go on, or ended less than `RECENT_END_SECONDS` ago; oldest first."""
+    """Those in progress, or ended less than `RECENT_END_SECONDS` ago; oldest first."""
     idle: Idle | None = None
     clock: Clock | None = None
     memory: MemoryUse = MemoryUse(None, None, None, None)
@@ -302,13 +302,13 @@ class Usage:
     """The Ceph clusters (fsid) of daemons and clients, by their names as owners of resources; of those that say it."""
     devices: tuple[StorageDevice, ...] = ()
     unknown: UnknownThread | None = None
-    """None where no thread without a role did much."""
+    """None if no thread without a role did much."""
     hidden: Mapping[str, str] = field(default_factory=dict)
-    """Owners whose links are in another network namespace and can't be seen, with the reason."""
+    """Owners whose links are in another network namespace and cannot be seen, with the reason."""
 
 
 def usage(before: Snapshot, after: Snapshot) -> Usage:
-    """Return what happened between two snapshots of one host; an empty Usage where `after` is not later."""
+    """Return what happened between two snapshots of one host; an empty Usage if `after` is not later."""
     seconds = after.time - before.time
     if not MIN_SPAN_SECONDS <= seconds < MAX_VALUE:
         return Usage(time=after.time, seconds=0.0)
@@ -344,8 +344,8 @@ def usages(
 ) -> dict[str, Usage]:
     """Return what happened on each host that both moments have.
 
-    `seen` has thread, process and busy share of the thread without a role that was hottest in between, by host; else
-    the one of the later snapshot counts.
+    `seen` has thread, process and busy share of the hottest thread without a role in between, by host; otherwise the
+    later snapshot's counts.
     """
     found = {host: usage(before[host], after[host]) for host in before.keys() & after.keys()}
     return found if seen is None else {host: _renamed(use, seen.get(host)) for host, use in found.items()}
@@ -393,18 +393,17 @@ class _SnapshotPair:
         return finite(self.after.value(metric.name, **labels))
 
     def gains(self, metric: Metric, most: float, *, born: bool) -> Iterator[tuple[Labels, float]]:
-        """Yield by how much each series of the counter `metric` rose, as far as that can be known.
+        """Yield by how much each series of the counter `metric` rose, as far as known.
 
-        A value that is smaller than before comes from an exporter (or a host) that was started in between, and counts
-        from zero. `born` tells that the counter is an integral of Pinchpoint's own, which begins at zero when its
-        thread or device is first seen: one that is new counts from zero too, unless the earlier snapshot has a gap.
-        A new counter of the kernel ran long before. What counts from zero can't have risen by more than `most`, or it
-        did not begin in this interval.
+        A smaller value than before comes from an exporter (or a host) that was started in between, and counts from
+        zero. `born` marks Pinchpoint's own integrals, which begin at zero when a thread or device is first seen: new
+        ones count from zero too, unless the earlier snapshot has a gap. A new counter of the kernel ran long before.
+        What counts from zero can't have risen by more than `most`, or it did not begin in this interval.
         """
         earlier = {} if born and self.restarted else self.before.values.get(metric.name, {})
         later = self.after.values.get(metric.name, {})
         from_zero = born and (self.restarted or not self._gap)
-        # The series of two scrapes are mostly the same ones: to look each of them up takes half of a judge's time.
+        # The series of two scrapes are mostly the same: looking each of them up takes half of a judge's time.
         same = list(earlier) == list(later)
         for (labels, value), old in zip(
             later.items(), earlier.values() if same else map(earlier.get, later), strict=True
@@ -420,9 +419,9 @@ class _SnapshotPair:
         return sum(gains) if gains else None
 
     def sampled(self, probe: str) -> float:
-        """Return the seconds between the probe's last samples of the two snapshots; 0 where there is no new one.
+        """Return the seconds between the probe's last samples of the two snapshots; 0 if there is no new one.
 
-        Two snapshots 1 s apart hold no, one or two samples of a probe that samples once a second: its counters rose
+        Two snapshots 1 s apart hold zero to two samples of a probe that samples once a second: its counters rose
         for the time between its samples, not for the time between the snapshots.
         """
         old = finite(self.before.value(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS.name, probe=probe))
@@ -433,7 +432,7 @@ class _SnapshotPair:
 
 
 def _resources(window: _SnapshotPair) -> tuple[ResourceUse, ...]:
-    # The first sample that a resource is in may have begun before the interval did.
+    # A resource's first sample may have begun before the interval.
     most = 2 * window.seconds
     saturated = dict(window.gains(RESOURCE_SATURATED_SECONDS, most, born=True))
     runqueue = {
@@ -540,8 +539,8 @@ def _memory(window: _SnapshotPair) -> MemoryUse:
 def _blind(window: _SnapshotPair) -> tuple[BlindProbe, ...]:
     last = dict(window.by(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS, "probe"))
     intervals = dict(window.by(PROBE_INTERVAL_SECONDS, "probe"))
-    # The times are of the exporter's clock, which need not be ours: its present is the newest of them, or, should all
-    # of its probes stand still, as much later than the earlier newest one as the snapshots are apart.
+    # The times are by the exporter's clock, not ours: its present is the newest of them, or, if all
+    # its probes stand still, the earlier newest one plus the time between the snapshots.
     earlier = [value for _, value in window.then(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS)]
     now = max([*last.values(), *(value + window.seconds for value in earlier)], default=0.0)
     found = []

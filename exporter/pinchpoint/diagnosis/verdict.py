@@ -1,7 +1,7 @@
-"""The verdict: what limits a phase, and how it is known.
+"""The verdict: what limits a phase, with the evidence.
 
-Everything is derived from two snapshots of each host, so that a live view, the table of a run, and a report that is
-read from a recording say the same.
+Everything is derived from two snapshots of each host, so that a live view, the table of a run, and a report from a
+recording agree.
 """
 
 from __future__ import annotations
@@ -24,48 +24,48 @@ from pinchpoint.model import Snapshots
 __all__ = ["Confidence", "Judge", "Kind", "Limit", "Verdict", "judge", "judge_phase", "verdict"]
 
 MIN_VERDICT_SECONDS = 2.0
-"""Seconds under which nothing is said: of windows of 1 s 5.5 % judge otherwise than the whole, of 2 s 3.3 %."""
+"""Minimum seconds for a verdict: 5.5 % of 1 s windows and 3.3 % of 2 s windows differ from the whole."""
 MIN_LEAD_BLAME = 0.4
 """Blame from which a full resource is the limit."""
 MIN_TIE_SHARE = 0.5
-"""Share of the first one's blame from which another limit counts beside it ..."""
+"""Share of the first limit's blame from which another one counts beside it ..."""
 MIN_KEPT_SHARE = 0.4
-"""... by its blame, or by its reach where it keeps this share of that: the rest is of what is full below it ..."""
+"""... by its blame, or by its reach if it keeps this share of it: the rest belongs to what is full below it ..."""
 MIN_TOGETHER_SHARE = 0.5
 """... if they answer for this share of the time together."""
 MIN_STUCK_SECONDS = 10.0
-"""Seconds in which not one request is answered from which something is stuck: no medium is as slow as that."""
+"""Seconds without any answered request from which something is stuck: no medium is that slow."""
 MIN_IDLE_SHARE = 0.7
 """Share of idle time from which a benchmark does nothing ..."""
 MAX_IDLE_BLAME = 0.2
 """... unless something that is full has this much blame."""
 MAJORITY_SHARE = 0.5
-"""Share of the time that waits for what can't be seen, or in kernel locks and unknown stacks, that settles it."""
+"""If more than this share is unobservable, or in kernel locks and unknown stacks, the verdict is BLIND or UNKNOWN."""
 MIN_HIDDEN_SHARE = 0.1
 """Share of the time that waits for daemons from which it matters that their links are not seen."""
 BORDER_MARGIN_SHARE = 0.05
-"""A border that is nearer than this might have been crossed as well."""
+"""A closer threshold than this might as well have been crossed."""
 MIN_TRUSTED_SECONDS = 3.0
-"""Seconds under which a verdict is not trusted much."""
+"""Seconds below which a verdict has low confidence."""
 MIN_PARTS = 3
-"""Parts of a phase from which on their answers count ..."""
+"""Number of parts of a phase from which their answers count ..."""
 MIN_DIFFERING_SHARE = 0.25
-"""... if so many of them are others than that on the whole."""
+"""... if this many of them differ from the whole."""
 MAX_LOST_SHARE = 0.05
-"""Share of samples that were lost from which it is trusted less."""
+"""Share of lost samples from which confidence is lower."""
 
 
 class Kind(StrEnum):
-    """What kind of answer a verdict is."""
+    """The kind of a verdict."""
 
     RESOURCE = "resource"
-    """One resource is full, and what the benchmark waits for is served by it."""
+    """One resource is full, and it serves what the benchmark waits for."""
     SEVERAL = "several"
     """Two or more different resources are full and share the blame."""
     LATENCY_BOUND = "latency-bound"
     """The benchmark waits, and nothing that serves it is full."""
     STUCK = "stuck"
-    """A daemon does nothing any more, or no daemon answers."""
+    """A daemon is stuck, or no daemon answers."""
     UNKNOWN = "unknown"
     """It waits for kernel locks, or in stacks that no rule knows."""
     BLIND = "blind"
@@ -94,13 +94,13 @@ class Verdict:
     waits: Mapping[str, float] = field(default_factory=dict)
     """Share of the time of the benchmark's processes by wait class, the largest first; they add up to 1."""
     limits: tuple[Limit, ...] = ()
-    """Those that the verdict names, the most blamed first; empty unless one is full or stuck."""
+    """The resources in the verdict, most blamed first; empty unless one is full or stuck."""
     ranking: tuple[Limit, ...] = ()
     """Every resource that serves what is waited for, the most blamed first."""
     margin: str = ""
-    """How near another verdict was, in words ("just over"); empty where it is clear.
+    """How near another verdict was, in words ("just over"); empty if it is clear.
 
-    Latency-bound is not clear where a resource that is not full answers for as much of the time as a limit does.
+    Latency-bound is not clear if a resource that is not full answers for as much of the time as a limit does.
     """
     confidence: Confidence = Confidence.HIGH
     doubts: tuple[str, ...] = ()
@@ -114,13 +114,13 @@ class Verdict:
     unanswered: bool = False
     """Whether the benchmark waits for daemons that answered not one of its requests."""
     latency: tuple[str, ...] = ()
-    """Where the latency of a latency-bound interval comes from, and which requests none is answered of."""
+    """Where the latency of a latency-bound interval comes from, and which kinds of request get no answer."""
     unknown: Mapping[str, UnknownThread] = field(default_factory=dict)
-    """The hottest thread without a role by host, where it was hot; the hottest host first."""
+    """The hottest thread without a role by host, if it was hot; the hottest host first."""
     no_role: tuple[str, ...] = ()
     """The same in sentences."""
     runbook: str = ""
-    """Name of the runbook's page that says what to do; empty where there is none."""
+    """Name of the runbook page; empty if there is none."""
     advice: str = ""
     """What to do, in a sentence."""
 
@@ -131,7 +131,7 @@ class Verdict:
 
     @property
     def answer(self) -> tuple[Kind, frozenset[tuple[str, str]]]:
-        """What makes two verdicts the same."""
+        """Identifies equal verdicts."""
         return _identity(self.kind, self.limits)
 
 
@@ -144,19 +144,19 @@ def judge_phase(
 ) -> tuple[Mapping[str, Usage], Verdict]:
     """Return what the hosts did in a phase, and what limited it; `benchmark`, `run` and `seen` are those of `verdict`.
 
-    It is trusted less where parts of the phase have other answers.
+    Confidence is lower if parts of the phase have other answers.
     """
     hosts = usages(window.before, window.after, seen)
     found = judge(hosts, window.before, window.after, benchmark=benchmark, run=run)
     borders = [window.before, *window.inner, window.after]
     if len(borders) <= MIN_PARTS or (found.kind is Kind.STUCK and not found.limits):
-        return hosts, found  # few parts say nothing, and short ones can't tell what is stuck from what is slow
+        return hosts, found  # few parts say nothing, and short ones cannot distinguish stuck from slow
     parts = [_answer(usages(before, after), benchmark, run) for before, after in pairwise(borders)]
     return hosts, _swayed(found, [part for part in parts if part is not None])
 
 
 def _answer(hosts: Mapping[str, Usage], benchmark: str, run: str) -> tuple[Kind, tuple[Limit, ...]] | None:
-    """Return the kind of answer on an interval and the limits that it names, None where nothing ran."""
+    """Return the kind of verdict on an interval and its limits, None if nothing ran."""
     hosts = {name: hosts[name] for name in sorted(hosts)}
     workload = _chosen(workloads(hosts), benchmark, run)
     if workload is None or workload.total <= 0:
@@ -165,7 +165,7 @@ def _answer(hosts: Mapping[str, Usage], benchmark: str, run: str) -> tuple[Kind,
 
 
 def _swayed(found: Verdict, parts: Sequence[tuple[Kind, tuple[Limit, ...]]]) -> Verdict:
-    """Return a verdict with a doubt where parts of its interval have other answers."""
+    """Return a verdict with a doubt if parts of its interval have other answers."""
     others = [part for part in parts if _identity(*part) != found.answer]
     if len(parts) < MIN_PARTS or len(others) < MIN_DIFFERING_SHARE * len(parts):
         return found
@@ -205,10 +205,10 @@ def judge(
     shortest: float = MIN_VERDICT_SECONDS,
     unanswered: float = 0.0,
 ) -> Verdict:
-    """Return what `verdict` does, of hosts whose usage is known already.
+    """Like `verdict`, for hosts whose usage is already known.
 
-    Under `shortest` seconds nothing is said. `unanswered` are the seconds up to the interval's end in which no request
-    was answered, as far as that is known of longer than the interval.
+    Below `shortest` seconds there is no verdict. `unanswered` are the seconds without an answered request up to the
+    interval's end, if known for longer than the interval.
     """
     hosts = {name: hosts[name] for name in sorted(hosts)}
     seconds = max((host.seconds for host in hosts.values()), default=0.0)
@@ -264,12 +264,12 @@ def _unseen(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> dict[str, fl
 
 
 def _hidden(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> float:
-    """Return the share of the time that waits for what can't be seen."""
+    """Return the share of the time spent in unobservable waits."""
     return workload.shares.get("ceph", 0.0) + sum(_unseen(hosts, workload).values())
 
 
 def _hidden_links(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> list[str]:
-    """Return whose links nobody sees, of the processes of a workload and of the daemons that it waits for."""
+    """Return the owners with unseen links among a workload's processes and the daemons it waits for."""
     whose: dict[str, list[str]] = {}
     for name, host in hosts.items():
         for owner, reason in sorted(host.hidden.items()):
@@ -285,7 +285,7 @@ def _hidden_links(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> list[s
 
 
 def _chosen(found: Sequence[BenchmarkWork], benchmark: str, run: str) -> BenchmarkWork | None:
-    """Return the run that is asked for; one that is known by its benchmark only is it too."""
+    """Return the requested run, or one known only by its benchmark."""
     ways: tuple[Callable[[BenchmarkWork], bool], ...] = (
         lambda work: bool(run) and work.run == run,
         lambda work: bool(benchmark) and work.benchmark == benchmark and (not run or not work.run),
@@ -297,7 +297,7 @@ def _chosen(found: Sequence[BenchmarkWork], benchmark: str, run: str) -> Benchma
 def _decide(
     shares: Mapping[str, float], ranking: Sequence[Limit], hidden: float
 ) -> tuple[Kind, tuple[Limit, ...], str]:
-    """Return the kind, the limits that it names, and how near another answer was."""
+    """Return the kind, the limits, and how near another answer was."""
     groups: dict[tuple[str, str], list[Limit]] = {}
     for limit in ranking:
         if limit.full and limit.blame > 0:
@@ -347,7 +347,7 @@ def _nearly(full: Sequence[Limit]) -> str:
 
 
 def _leading(group: Sequence[Limit]) -> tuple[Limit, ...]:
-    """Return the members of one answer that are about as guilty as the first."""
+    """Return the members of one answer with about as much blame as the first."""
     return tuple(limit for limit in group if limit.blame >= MIN_TIE_SHARE * group[0].blame)
 
 
@@ -420,13 +420,13 @@ def _advised(found: Verdict) -> Verdict:
 
 
 class Judge:
-    """The verdict of a live window, which must not flicker: another answer has to hold before it is shown.
+    """The verdict of a live window, without flicker: another answer has to hold before it is shown.
 
-    A change of phase is not a flicker: begin a new Judge.
+    Begin a new Judge when the phase changes.
     """
 
     HOLD = 2.0
-    """Seconds for which another answer has to hold, unless it is a daemon that is stuck, or the first one with data."""
+    """Seconds for which another answer has to hold, unless it is a stuck daemon or the first one with data."""
 
     def __init__(self) -> None:
         self.shown: Verdict | None = None

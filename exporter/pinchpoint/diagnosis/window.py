@@ -1,7 +1,6 @@
 """Windows: the two moments between which a phase is judged.
 
-Whoever judges a phase has its window cut here, out of snapshots that are taken now or read from a recording, so that
-all of them say the same.
+All windows are cut here, from live snapshots or from a recording, so that all verdicts on a phase agree.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ ENDING = (
     "pinchpoint_thread_",
     STORAGE_DEVICE_INFO.name,
 )
-"""Begin the names of series that go with their process: what it used belongs to the phase all the same."""
+"""Prefixes of series that end with their process: what it used still belongs to the phase."""
 MIN_PART_SECONDS = 3.0
-"""Seconds of a part of a phase at least: a verdict on less is not trusted much."""
+"""Minimum seconds of a part of a phase: a verdict on less has low confidence."""
 MAX_PARTED_PHASES = 8
-"""Phases that go on at once whose parts are kept: anybody may begin many, and each part is a moment of all hosts."""
+"""Maximum concurrent phases whose parts are kept: any user may begin many, and each part is a moment of all hosts."""
 MAX_PARTS = 5
-"""Parts of a phase at most; a long one has parts of 6, 12, 24 ... seconds."""
+"""Maximum parts of a phase; a long one has parts of 6, 12, 24 ... seconds."""
 MAX_MOMENTS = 4
-"""Moments that are kept for the ends of phases that are told late."""
+"""Moments kept for phase ends that are reported late."""
 MIN_SIGHTINGS = 100_000
-"""Sightings that are kept at least: those of one host over a day."""
+"""Minimum number of sightings kept: those of one host over a day."""
 
 
 class Stream:
@@ -57,7 +56,7 @@ class Stream:
         return found
 
     def forget(self) -> None:
-        """Forget who took part in what has ended; integrals stay, since who comes back goes on with them."""
+        """Forget hosts of what has ended; integrals stay, since hosts that return continue them."""
         for host, snapshot in self.fresh.items():
             self.latest[host] = with_ended(self.latest[host], snapshot, gauges=False)
 
@@ -70,7 +69,7 @@ def with_ended(earlier: Snapshot | None, later: Snapshot, *, gauges: bool = True
     for name, series in earlier.values.items():
         if name.startswith(ENDING) and (gauges or name.endswith("_total")):
             now = later.values.get(name, {})
-            # To compare lists of what are the same objects is cheap, to look each of them up is not.
+            # Comparing lists of identical objects is cheap; looking each of them up is not.
             if list(series) != list(now) and series.keys() - now.keys():
                 values[name] = {**series, **now}
     return Snapshot(later.time, values, later.lasts)
@@ -88,29 +87,29 @@ class _Moment:
 
 @dataclass(slots=True)
 class Window:
-    """A phase and the snapshots of each host around it; those are empty as long as there are none.
+    """A phase and the snapshots of each host around it; those are empty until there are any.
 
-    It lies between the moments that are nearest to its start and to its end, or, where one moment is nearest to both,
+    It lies between the moments nearest to its start and to its end, or, if one moment is nearest to both,
     between the last one before it and the first one after it. Nothing is interpolated.
     """
 
     start: float
     end: float | None = None
-    """Unix seconds; None of a phase whose end was not seen."""
+    """Unix seconds; None for a phase whose end was not seen."""
     before: dict[str, Snapshot] = field(default_factory=dict)
     """Each host at the start, or when it was first seen after it."""
     after: dict[str, Snapshot] = field(default_factory=dict)
     """Each host of `before` at the end, or when it was last seen before it, if it was seen again."""
     moments: tuple[float, float] | None = None
-    """When the two moments were, in Unix seconds."""
+    """The times of the two moments, in Unix seconds."""
     inner: list[dict[str, Snapshot]] = field(default_factory=list)
-    """The hosts at the moments in between that part the phase, oldest first; see `parting`."""
+    """The hosts at the moments that divide the phase, oldest first; see `parting`."""
     parted: tuple[float, ...] = ()
-    """When these were, in Unix seconds."""
+    """Their times, in Unix seconds."""
     hottest: Mapping[str, tuple[str, str, float]] | None = None
     """Thread, process and busy share of the thread without a role that was hottest in the phase, by host."""
     _around: list[_Moment] = field(default_factory=list)
-    """The last moment before the start, and the first one that is not, as far as there are such."""
+    """The last moment before the start, and the first one not before it, if there are any."""
     _later: dict[str, Snapshot] = field(default_factory=dict)
     """The hosts as they were first seen after these."""
     _grid: float = MIN_PART_SECONDS
@@ -123,7 +122,7 @@ class Window:
         return len(self._around) > 1
 
     def see(self, moment: _Moment, *, parted: bool = True) -> None:
-        """Take in the next moment; `parted` says whether to keep it where the phase may be parted at it."""
+        """Take in the next moment; `parted` says whether to keep it as a possible division of the phase."""
         if not self._around or moment.time < self.start:
             self._around, self._later = [moment], {}
             return
@@ -138,7 +137,7 @@ class Window:
                     self._later.setdefault(host, snapshot)
 
     def _keep(self, moment: _Moment) -> None:
-        """Keep a moment that the phase may be parted at; nobody knows yet how long it will be."""
+        """Keep a moment at which the phase may be divided; its duration is not known yet."""
         length = moment.time - self.start
         while length > 2 * MAX_PARTS * self._grid:
             self._grid *= 2
@@ -178,7 +177,7 @@ class Windows:
     def open(self, start: float, end: float | None = None) -> Window:
         """Return the window of a phase that began at `start`, in Unix seconds.
 
-        With an `end` that is known already it is cut as soon as a moment comes that is not before it.
+        If `end` is already known, it is cut at the first moment that is not before it.
         """
         window = Window(start, end)
         for moment in self._recent:
@@ -187,7 +186,7 @@ class Windows:
         return window
 
     def take(self, moment: Snapshots) -> None:
-        """Take the next moment; one in which no host answered says nothing."""
+        """Take the next moment; one in which no host answered is ignored."""
         if not moment:
             return
         now = time_of(moment)
@@ -202,7 +201,7 @@ class Windows:
             self.close(window, window.end)
 
     def close(self, window: Window, end: float | None) -> None:
-        """Cut the window of a phase that ended at `end`, in Unix seconds; None where that is not known."""
+        """Cut the window of a phase that ended at `end`, in Unix seconds; None if not known."""
         if window in self._open:
             self._open.remove(window)
         window.end = end
@@ -211,9 +210,9 @@ class Windows:
             window.cut(first, min(self._recent, key=lambda moment: abs(moment.time - last)))
 
     def finish(self, end: float | None = None) -> None:
-        """Cut what is open, since nothing comes any more.
+        """Cut all open windows: no more moments come.
 
-        `end`, in Unix seconds, is that of phases that have none, of a run that died; else the last moment is.
+        `end`, in Unix seconds, applies to phases without one, of a run that died; the default is the last moment.
         """
         for window in [*self._open]:
             self.close(window, window.end)
@@ -221,25 +220,25 @@ class Windows:
                 window.end = end if end is not None or window.moments is None else window.moments[1]
 
     def forget(self, before: float) -> None:
-        """Forget when moments before this Unix time were, which no phase that is still to be cut begins before."""
+        """Forget moments before this Unix time; no uncut phase begins earlier."""
         del self._times[: bisect_left(self._times, before)]
 
     def moments(self, start: float, end: float | None) -> tuple[float, float] | None:
-        """Return when the two moments were between which such a phase lies; None where there aren't two."""
+        """Return the times of the two moments around such a phase; None unless there are two."""
         places = _borders(self._times, start, end)
         return None if places is None else (self._times[places[0]], self._times[places[1]])
 
     def parted(self, start: float, end: float | None) -> tuple[float, ...]:
-        """Return when the moments were that part such a phase."""
+        """Return the times of the moments that divide such a phase."""
         moments = self.moments(start, end)
         return () if moments is None else tuple(parting(self._times, start, end, moments))
 
 
 def parting(times: Sequence[float], start: float, end: float | None, moments: tuple[float, float]) -> Iterator[float]:
-    """Yield when the moments were that part a phase, given the times of all, oldest first, and those of its window.
+    """Yield the times of the moments that divide a phase, given all times, oldest first, and those of its window.
 
-    Each is the first one after a multiple of so many seconds that the phase has at most `MAX_PARTS` parts. A part that
-    would be shorter than half of that is left out.
+    Each is the first one after a multiple of the part length, which gives at most `MAX_PARTS` parts. A part shorter
+    than half of that is left out.
     """
     before, last = moments
     length = (last if end is None else end) - start
@@ -252,7 +251,7 @@ def parting(times: Sequence[float], start: float, end: float | None, moments: tu
 
 
 def _grid(length: float) -> float:
-    """Return the seconds of a part of a phase of that length."""
+    """Return the part length in seconds of a phase of that duration."""
     grid = MIN_PART_SECONDS
     while length > MAX_PARTS * grid:
         grid *= 2
@@ -260,7 +259,7 @@ def _grid(length: float) -> float:
 
 
 def _firsts(times: Sequence[float], start: float, length: float) -> Iterator[int]:
-    """Yield the place of the first moment that is not before the start of each part but the first one."""
+    """Yield the index of the first moment not before the start of each part except the first."""
     for number in range(1, int(length / _grid(length)) + 1):
         place = bisect_left(times, start + number * _grid(length))
         if place < len(times):
@@ -268,7 +267,7 @@ def _firsts(times: Sequence[float], start: float, length: float) -> Iterator[int
 
 
 def _borders(times: Sequence[float], start: float, end: float | None) -> tuple[int, int] | None:
-    """Return the places of the moments between which a phase lies, given the times of all, oldest first."""
+    """Return the indexes of the moments around a phase, given all times, oldest first."""
     last = len(times) - 1
     first, final = _nearest(times, start), last if end is None else _nearest(times, end)
     if first >= final:
@@ -279,7 +278,7 @@ def _borders(times: Sequence[float], start: float, end: float | None) -> tuple[i
 
 
 def _nearest(times: Sequence[float], time: float) -> int:
-    """Return the place of the time that is nearest; of two the earlier one, and -1 where there is none."""
+    """Return the index of the nearest time, the earlier one of two; -1 if there is none."""
     place = bisect_left(times, time)
     beside = range(max(0, place - 1), min(len(times), place + 1))
     return min(beside, key=lambda near: abs(times[near] - time), default=-1)
@@ -288,10 +287,11 @@ def _nearest(times: Sequence[float], time: float) -> int:
 def needed(
     times: Sequence[float], changes: Collection[int], marks: Iterable[PhaseMark], step: float = float("inf")
 ) -> set[int]:
-    """Return which of a recording's moments have to be read, by their place, given their times, oldest first.
+    """Return the indexes of a recording's moments that have to be read, given their times, oldest first.
 
-    Those around each phase's start and end are, and those at which a host was seen first or last: `changes` has the
-    places at which other hosts answered than at the place before. Of the rest one in `step` seconds is, for pictures.
+    These are the moments around each phase's start and end, and those at which a host was first or last seen: `changes`
+    has the indexes at which the hosts differ from the previous moment. From the rest, charts need one per `step`
+    seconds.
     """
     found = set(_paced(times, step)) | {0, len(times) - 1}
     for mark in marks:
@@ -317,7 +317,7 @@ class Sighting(NamedTuple):
     """A thread without a role that was hot at one moment."""
 
     time: float
-    """Of the moment, in Unix seconds."""
+    """Time of the moment, in Unix seconds."""
     host: str
     thread: str
     process: str
@@ -325,11 +325,11 @@ class Sighting(NamedTuple):
 
 
 class Sightings:
-    """The threads without a role that were seen hot: any moment may have one, not only those of a window."""
+    """The threads without a role that were seen hot, at any moment, not only those of a window."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
-        """When each moment was, in Unix seconds, oldest first."""
+        """The time of each moment, in Unix seconds, oldest first."""
         self._found: list[Sighting] = []
 
     def __iter__(self) -> Iterator[Sighting]:
@@ -360,7 +360,7 @@ class Sightings:
 
         The end is the first moment after it.
         """
-        # What is seen before is a mean over the time before the phase, too.
+        # An earlier value also covers time before the phase.
         start += min(ROLELESS_WINDOW_SECONDS, (end - start) / 2)
         first, last = bisect_right(self.times, start), bisect_left(self.times, end)
         moments = len(self.times[first : last + 1])

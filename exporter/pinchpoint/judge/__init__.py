@@ -1,1 +1,1 @@
-"""The judge: a service that says what limits every run of every cluster, from the snapshots of all hosts."""
+"""The judge: a service that reports what limits every run of every cluster, from the snapshots of all hosts."""

@@ -1,4 +1,4 @@
-"""What a judge says, as anybody gets it over HTTP (docs/judge.md)."""
+"""A judge's verdicts over HTTP (docs/judge.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANSWER_SCHEMA = 1
 
 
 class JudgeError(Exception):
-    """There is no answer of a judge; the message says why."""
+    """There is no answer from a judge; the message says why."""
 
 
 class _Limit(Limit, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ DECODER = decoder(_JudgeDocument)
 
 
 def ask(fetcher: Fetcher, url: str) -> list[Judged]:
-    """Return what the judge at `url` says limits each run now. Raises JudgeError."""
+    """Return what limits each run now, according to the judge at `url`. Raises JudgeError."""
     try:
         return parse_verdicts(fetcher.get(f"{url.rstrip('/')}{PATH}"))
     except FetchError as error:
@@ -72,7 +72,7 @@ def ask(fetcher: Fetcher, url: str) -> list[Judged]:
 
 
 def parse_verdicts(body: bytes) -> list[Judged]:
-    """Return what a judge says limits each run now. Raises JudgeError."""
+    """Return what limits each run now, according to a judge. Raises JudgeError."""
     try:
         document = DECODER.decode(body)
     except (ValueError, RecursionError) as error:

@@ -1,6 +1,6 @@
-"""What limits every run now, and what limited each phase that has ended, out of the snapshots of all hosts.
+"""What limits every run now, and what limited each ended phase, from the snapshots of all hosts.
 
-It has no clock, no network and no thread of its own: whoever asks the hosts feeds it.
+It has no clock, network or thread of its own: the service that queries the hosts feeds it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pinchpoint.model import Snapshot, Snapshots, time_of
 __all__ = ["Engine", "PhaseVerdict"]
 
 MAX_PHASE_VERDICTS = 256
-"""Verdicts on phases that have ended which are kept: the last ones."""
+"""Maximum number of verdicts on ended phases: the last ones are kept."""
 MAX_OPEN_PHASES = 256
-"""Phases that are followed at once; a host that shows more of them than a benchmark has is not to be believed."""
+"""Maximum number of phases followed at once; a host that shows more than a benchmark has is not credible."""
 MAX_JUDGED_RUNS = 64
-"""Runs that are judged at once."""
+"""Maximum number of runs judged at once."""
 SETTINGS_INTERVAL_SECONDS = 15.0
-"""Seconds between two looks at settings: exporters read most of them more rarely."""
+"""Seconds between two looks at settings: exporters read most of them less often."""
 KEEP_ENDED_SECONDS = 900.0
-"""Seconds for which the verdict on a phase that has ended is kept, and what moments there were."""
+"""Seconds for which moments, and the verdict on an ended phase, are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class PhaseVerdict:
 
 
 _Key = tuple[str, str, str, float]
-"""Benchmark, run, name and start of a phase as its host's clock has it: what makes it one."""
+"""Identity of a phase: benchmark, run, name, and start by its host's clock."""
 
 
 @dataclass(slots=True)
@@ -55,30 +55,30 @@ class _Open:
     host: str
     """Where it is seen."""
     seen: float
-    """When it was seen last, in Unix seconds."""
+    """When it was last seen, in Unix seconds."""
 
 
 class Engine:
-    """Takes moments, oldest first, and judges what runs on all hosts."""
+    """Takes moments, oldest first, and judges the runs on all hosts."""
 
     def __init__(self, elapsed: Callable[[], float], budget: float) -> None:
         """Begin; `elapsed` gives monotonic seconds; each step may spend `budget` of them on active runs."""
         self.verdicts = RecentVerdicts(MAX_JUDGED_RUNS, budget, elapsed)
         self.phases: deque[PhaseVerdict] = deque(maxlen=MAX_PHASE_VERDICTS)
         self.facts: dict[str, Facts] = {}
-        """The settings of the hosts while each run that goes on did so."""
+        """The settings of the hosts during each active run."""
         self._recent: dict[str, Recent] = {}
         self._stream = Stream()
         self._windows = Windows()
         self._sightings = Sightings()
         self._open: dict[_Key, _Open] = {}
         self._settled = 0.0
-        """When settings were looked at last, in Unix seconds."""
+        """When settings were last read, in Unix seconds."""
         self._forgotten = 0.0
-        """When what is over was forgotten last, in Unix seconds."""
+        """When ended phases were last forgotten, in Unix seconds."""
 
     def take(self, moment: Snapshots) -> None:
-        """Take the hosts that have answered since the last moment."""
+        """Take in the hosts that have answered since the last moment."""
         moment = self._stream.take(moment)
         if not moment:
             return
@@ -93,7 +93,7 @@ class Engine:
         self._forget(time_of(moment))
 
     def _forget(self, now: float) -> None:
-        """Forget what is of no phase that goes on, now and then: the service runs for months."""
+        """Regularly forget what belongs to no active phase: the service runs for months."""
         if now - self._forgotten > KEEP_ENDED_SECONDS:
             self._forgotten = now
             oldest = min([now, *(phase.window.start for phase in self._open.values())]) - KEEP_ENDED_SECONDS
@@ -101,7 +101,7 @@ class Engine:
             self._sightings.forget(oldest)
 
     def _begin(self, moment: Snapshots) -> set[_Key]:
-        """Open the windows of phases that are seen for the first time, and return which those are."""
+        """Open the windows of phases that are seen for the first time, and return these phases."""
         began = set()
         for host, snapshot in moment.items():
             for phase in active_phases(snapshot):
@@ -109,7 +109,7 @@ class Engine:
                 if (known := self._open.get(key)) is not None:
                     known.seen = snapshot.time
                 elif len(self._open) < MAX_OPEN_PHASES:
-                    # By our clock: that of its host may be another.
+                    # By our clock: that of its host may differ.
                     start = snapshot.time - (_elapsed(snapshot, phase) or 0.0)
                     self._open[key] = _Open(self._windows.open(start), host, snapshot.time)
                     began.add(key)
@@ -144,7 +144,7 @@ class Engine:
             )
 
     def lose(self, host: str) -> None:
-        """Forget the present of a host that gives no answers: what it did last is not what it does."""
+        """Forget the recent data of a host that does not answer: it may do something else now."""
         self._recent.pop(host, None)
 
     def step(self, now: float) -> Sequence[Judged]:
@@ -156,7 +156,7 @@ class Engine:
         return found
 
     def _settle(self, now: float, runs: Set[str]) -> None:
-        """Look at the settings of the hosts: when a run begins, and then now and then."""
+        """Read the settings of the hosts when a run begins, and regularly after that."""
         if not runs:
             self.facts = {}
             return
@@ -170,6 +170,6 @@ class Engine:
 
 
 def _elapsed(snapshot: Snapshot, phase: ActivePhase) -> float | None:
-    """Return for how many seconds a phase has gone on, or went on, by the clock of its host."""
+    """Return the duration of a phase so far in seconds, by the clock of its host."""
     names = {"benchmark": phase.benchmark, "run": phase.run, "phase": phase.phase}
     return finite(snapshot.value(PHASE_ELAPSED_SECONDS.name, **names))

@@ -1,4 +1,4 @@
-"""The hosts that are asked for their series, each source in a thread of its own, so that none holds up another."""
+"""The hosts that are queried for their series, each source in its own thread, so that none delays another."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pinchpoint.wire.sources import Source
 __all__ = ["Hosts"]
 
 MAX_RETRY_INTERVAL_SECONDS = 30.0
-"""Seconds between two questions to a source that gives no answers, at most."""
+"""Maximum seconds between two queries to a source that does not answer."""
 MAX_ANSWER_OVERDUE_SECONDS = MAX_RETRY_INTERVAL_SECONDS / 3
-"""Seconds for which a question may be under way beyond the interval."""
+"""Seconds beyond the interval that a query may take."""
 
 
 class Hosts:
     """The hosts of all sources."""
 
     def __init__(self, interval: float) -> None:
-        """Begin; each source is asked every `interval` seconds."""
+        """Begin; each source is queried every `interval` seconds."""
         self._interval = interval
         self._pollers: dict[str, Poller] = {}
 
     def set(self, sources: Mapping[str, Callable[[], Source]]) -> None:
-        """Ask these sources from now on, by a name for each, and no others."""
+        """Query only these sources from now on, each given by name."""
         for name in self._pollers.keys() - sources.keys():
             self._pollers.pop(name).close()
         for name in sources.keys() - self._pollers.keys():
@@ -41,6 +41,6 @@ class Hosts:
         return {name: why for poller in self._pollers.values() for name, why in poller.problems(patience).items()}
 
     def stop(self) -> None:
-        """End all threads that are not in a question, and release the sources."""
+        """End all threads without a query in progress, and release the sources."""
         for poller in self._pollers.values():
             poller.close()

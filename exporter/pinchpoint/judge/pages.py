@@ -1,4 +1,4 @@
-"""Runbooks and documentation as pages of the judge: they are there also where no network leads outside."""
+"""Runbooks and documentation as pages of the judge: available even without internet access."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from markdown_it.token import Token
 __all__ = ["FOLDERS", "names", "page"]
 
 FOLDERS = {"runbooks": "Runbooks", "docs": "Documentation"}
-"""Where pages are in the package, and what each folder is called."""
+"""Folders of pages in the package, and their titles."""
 NAME = re.compile(r"[A-Za-z0-9]+")
 PLACE = re.compile(r"(?:\.\./)?(?:(runbooks|docs)/)?([A-Za-z0-9]+)\.md")
 
@@ -35,7 +35,7 @@ def names(folder: str) -> list[str]:
 
 @cache
 def page(folder: str, name: str) -> str | None:
-    """Return a page as HTML; None where there is none of that name."""
+    """Return a page as HTML; None if there is none of that name."""
     if folder not in FOLDERS or not NAME.fullmatch(name) or name not in names(folder):
         return None
     # Without HTML in the text: the pages are ours, and need none.
@@ -51,13 +51,13 @@ def page(folder: str, name: str) -> str | None:
 
 
 def _anchor(heading: Token) -> str:
-    """Return the anchor that links in a repository have for a heading."""
+    """Return the anchor of a heading as used by links in a repository."""
     words = "".join(token.content for token in heading.children or ()).lower()
     return "".join(letter for letter in words if letter.isalnum() or letter in "_- ").replace(" ", "-")
 
 
 def _relink(folder: str, tokens: Iterable[Token]) -> None:
-    """Let links lead to where pages are here; of pictures, and links to what is not here, leave the words."""
+    """Point links at the judge's pages; reduce pictures and links to anything else to their words."""
     gone = False
     for token in tokens:
         if token.type == "link_open":
@@ -69,7 +69,7 @@ def _relink(folder: str, tokens: Iterable[Token]) -> None:
 
 
 def _address(folder: str, target: str) -> str:
-    """Return where a link of a page of `folder` leads here; empty where that is not here."""
+    """Return the judge's address for a link in a page of `folder`; empty if there is none."""
     path, mark, anchor = target.partition("#")
     if not path or "://" in path:
         return target

@@ -1,4 +1,4 @@
-"""What the judge says, as points of its metrics."""
+"""The judge's verdicts, as points of its metrics."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from pinchpoint.wire.poller import Problem
 __all__ = ["fact_points", "judge_points", "phase_points", "run_points"]
 
 MAX_EXPORTED_BLAMED = 10
-"""Resources of a run that are exported: a cluster has hundreds that serve the OSDs."""
+"""Maximum number of resources exported per run: a cluster has hundreds that serve the OSDs."""
 MIN_BLAME = 0.001
-"""Blame under which a resource is left out."""
+"""Blame below which a resource is left out."""
 MAX_EXPORTED_LIMITS = 8
-"""Limits of one verdict that are exported: those of a cluster may be as many as its OSDs."""
+"""Maximum number of limits exported per verdict: a cluster may have as many as it has OSDs."""
 MAX_EXPORTED_PROBLEMS = 50
 MAX_LABEL_CHARACTERS = 128
-"""Characters of a name or a reason that others chose."""
+"""Maximum characters of a name or a reason from outside."""
 MAX_EXPORTED_FACTS = 512
-"""Settings that are exported."""
+"""Maximum number of settings exported."""
 
 
 def run_points(found: Sequence[Judged]) -> Iterator[Point]:
@@ -64,7 +64,7 @@ def _blamed(found: Verdict) -> list[Limit]:
 
 
 def phase_points(ended: Sequence[PhaseVerdict]) -> Iterator[Point]:
-    """Yield what limited the phases that have ended; of several with one name in a run, the last one."""
+    """Yield what limited the phases that have ended; for several with one name in a run, the last one."""
     last = {(one.benchmark, one.run, one.phase): one.verdict for one in ended}
     for names, found in last.items():
         for limit in _limits(found):
@@ -72,7 +72,7 @@ def phase_points(ended: Sequence[PhaseVerdict]) -> Iterator[Point]:
 
 
 def fact_points(known: Mapping[str, Facts]) -> Iterator[Point]:
-    """Yield on how many hosts each setting had each value, of each run."""
+    """Yield on how many hosts each setting had each value, for each run."""
     for run, facts in sorted(known.items()):
         found = Counter((fact, value) for host in facts.values() for fact, values in host.items() for value in values)
         for (fact, value), hosts in found.most_common(MAX_EXPORTED_FACTS):

@@ -1,4 +1,4 @@
-"""The service: asks the hosts, judges once a second, and keeps what it says for those who ask."""
+"""The service: queries the hosts, judges once a second, and keeps the answers for clients."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from pinchpoint.wire.sources import LOST_AFTER_SECONDS, PrometheusSource, Source
 __all__ = ["Judgement", "Service"]
 
 JUDGING_BUDGET_SECONDS = 0.5
-"""Seconds of a round that may be spent on judging: who asks for the answers needs the interpreter too."""
+"""Seconds of a round that may be spent on judging: serving the answers needs the interpreter too."""
 REREAD_INTERVAL_SECONDS = 5.0
-"""Seconds after which files of targets are looked at again."""
+"""Seconds after which target files are checked again."""
 PAGE_BYTES = resource.getpagesize()
 
 log = logging.getLogger(__name__)
@@ -50,14 +50,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What was said in one round."""
+    """The answers of one round."""
 
     time: float = 0.0
-    """When, in Unix seconds; 0 before the first one."""
+    """Its time in Unix seconds; 0 before the first one."""
     hosts: Mapping[str, float] = field(default_factory=dict)
-    """When each host that answers was seen last, in Unix seconds."""
+    """When each host that answers was last seen, in Unix seconds."""
     problems: Mapping[str, Problem] = field(default_factory=dict)
-    """Why hosts, sources or files of targets are not read."""
+    """Why hosts, sources or target files cannot be read."""
     runs: Sequence[Judged] = ()
     phases: Sequence[PhaseVerdict] = ()
     facts: Mapping[str, Facts] = field(default_factory=dict)
@@ -116,12 +116,12 @@ class Judgement:
 
 
 GC_THRESHOLDS = (200_000, 20, 20)
-"""Python's thresholds of garbage collection. Snapshots have no cycles and a million objects, which the usual ones look
-through several times a round: a third of the time that judging 100 hosts takes."""
+"""Python's garbage collection thresholds. Snapshots have no cycles and a million objects; the default thresholds scan
+these several times a round: a third of the time that judging 100 hosts takes."""
 
 
 class Service:
-    """Asks targets, those of files, and Prometheus servers, every `interval` seconds, and judges as often."""
+    """Queries targets, those in files, and Prometheus servers every `interval` seconds, and judges as often."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Service:
 
     @property
     def patience(self) -> float:
-        """Seconds without a round from which on it is not healthy."""
+        """Seconds without a round from which it is unhealthy."""
         return 5 * self._interval
 
     def run(self) -> None:
@@ -161,7 +161,7 @@ class Service:
                 reread = now + REREAD_INTERVAL_SECONDS
             try:
                 self.round()
-            except Exception:  # one host's nonsense must not silence the judge on all others
+            except Exception:  # one host's bad data must not silence the judge on all others
                 log.exception("a round failed; the next one begins anew")
                 self._engine = Engine(time.monotonic, JUDGING_BUDGET_SECONDS)
             due = max(due + self._interval, time.monotonic())
@@ -169,13 +169,13 @@ class Service:
         self._hosts.stop()
 
     def round(self) -> None:
-        """Take in what the hosts have said since the last round, and judge."""
+        """Take in the hosts' answers since the last round, and judge."""
         began = time.monotonic()
         now = self._wall()
         collected = self._hosts.collect()
         problems = self._hosts.problems()
         self._came.update(dict.fromkeys(collected, began))
-        # Of a host that several sources know, one may be behind the other.
+        # If several sources know a host, one may be behind the other.
         moment = {
             host: snapshot
             for host, snapshot in collected.items()
@@ -215,7 +215,7 @@ class Service:
         return found
 
     def points(self) -> Iterator[Point]:
-        """Yield the metrics of the last round, and what the judge itself costs."""
+        """Yield the metrics of the last round, and the judge's own cost."""
         yield from self.said.points()
         yield JUDGE_CPU_SECONDS.point(time.process_time())
         with open("/proc/self/statm", "rb") as file:
@@ -224,5 +224,5 @@ class Service:
         yield JUDGE_BUILD_INFO.point(1, __version__)
 
     def stop(self) -> None:
-        """End, after the round that is under way."""
+        """End after the current round."""
         self._stop.set()

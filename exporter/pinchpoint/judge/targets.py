@@ -1,4 +1,4 @@
-"""Which exporters there are: named one by one, or in files as Prometheus' file_sd_config has them.
+"""The exporters: named one by one, or in files in Prometheus' file_sd_config format.
 
 The files are lists of groups in YAML or JSON (https://prometheus.io/docs/prometheus/latest/configuration/configuration/,
 file_sd_config), read again when they change.
@@ -23,18 +23,18 @@ log = logging.getLogger(__name__)
 MAX_TARGETS_FILE_BYTES = 1 << 20
 """Longest file in bytes: 10,000 targets have 0.3 MB."""
 MAX_TARGETS = 10_000
-"""Targets of one file."""
+"""Maximum number of targets in one file."""
 
 
 class TargetsError(ValueError):
-    """A file that holds no targets; the message says where and why."""
+    """An invalid target file; the message says where and why."""
 
 
 class Target(NamedTuple):
     """An exporter."""
 
     host: str
-    """What it is called: its label ``instance``, as in Prometheus."""
+    """Its name: its label ``instance``, as in Prometheus."""
     url: str
 
 
@@ -44,7 +44,7 @@ class _TargetGroup(msgspec.Struct):
 
 
 def parse_targets(text: str, origin: str) -> list[Target]:
-    """Return the targets of a file; `origin` is what errors call it. Raises TargetsError."""
+    """Return the targets of a file; `origin` names it in errors. Raises TargetsError."""
     try:
         groups = msgspec.convert(yaml.safe_load(text) or [], list[_TargetGroup])
     except yaml.MarkedYAMLError as error:
@@ -69,7 +69,7 @@ def _targets(group: _TargetGroup) -> Iterator[Target]:
 
 
 class TargetFiles:
-    """The files that patterns name: one that is malformed keeps what it had, and says so."""
+    """The files matched by patterns: a malformed one keeps its last targets and logs that."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self.problems: dict[str, str] = {}
@@ -80,7 +80,7 @@ class TargetFiles:
     def read(self) -> list[Target]:
         """Return the targets of all files, each once."""
         names = sorted({name for pattern in self._patterns for name in glob(pattern) or [pattern]})
-        # A file that has gone takes its targets along only where a pattern found it: one that is named may come back.
+        # The targets of a deleted file are dropped only if a pattern matched it: a file given by name may come back.
         self._files = {name: known for name, known in self._files.items() if name in names}
         problems: dict[str, str] = {}
         for name in names:
@@ -90,7 +90,7 @@ class TargetFiles:
                 problems[name] = f"{name}: {error.strerror}" if isinstance(error, OSError) else str(error)
         for name, problem in problems.items():
             if self.problems.get(name) != problem:
-                log.warning("%s; its last targets stay", problem)
+                log.warning("%s; keeping its last targets", problem)
         self.problems = problems
         return list({target.host: target for _, targets in self._files.values() for target in targets}.values())
 

@@ -86,7 +86,7 @@ class _Html:
         )
 
     def page(self, path: str) -> str | None:
-        """Return the page of a runbook or of the documentation, or a list of them; None where there is none."""
+        """Return the page of a runbook or of the documentation, or a list of them; None if there is none."""
         folder, _, name = path.removeprefix("/").removesuffix(".md").partition("/")
         if folder not in pages.FOLDERS:
             return None

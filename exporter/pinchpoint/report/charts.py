@@ -1,7 +1,7 @@
-"""Pictures of a timeline: SVG that takes its inks from the page around it, so that it is at home in light and dark.
+"""Charts of a timeline: SVG that takes its colours from the page around it, so that it fits light and dark.
 
-Every picture has the same width and the same margins: below each other they share one axis of time. Colours of the page
-are drawn in stand-ins, which are not in the palette, and replaced in the text of the SVG by variables of CSS.
+All charts have the same width and margins: below each other they share one time axis. The page's colours are drawn as
+stand-ins, which are not in the palette, and replaced by CSS variables in the text of the SVG.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ __all__ = [
 logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it logs its font cache
 
 CHART_WIDTH_POINTS = 960.0
-"""Points. At this width a point is a pixel."""
+"""In points. At this width a point is a pixel."""
 LEFT_POINTS, RIGHT_POINTS = 48.0, 12.0
 TOP_POINTS, BOTTOM_POINTS = 8.0, 24.0
 TITLE_HEIGHT_POINTS = 18.0
-"""Height of a title above a small picture, in points."""
+"""Height of a title above a small chart, in points."""
 INK, FAINT, PAPER = "#fe0001", "#fe0002", "#fe0003"
-"""Stand-ins for colours of the page."""
+"""Stand-ins for the page's colours."""
 VARIABLES = {INK: "var(--ink, #1f2328)", FAINT: "var(--faint, #d0d7de)", PAPER: "var(--paper, #ffffff)"}
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -80,20 +80,20 @@ FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif
 MARK_STEPS_SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 """Seconds between two marks of the time axis."""
 MAX_MARKS = 9
-"""Marks of the time axis at most."""
+"""Maximum number of marks on the time axis."""
 LETTER_WIDTH_POINTS = 6.4
-"""Points that a character of 11 points is wide on average; a label that does not fit is left out."""
+"""Mean width of a character of 11 points, in points; a label that does not fit is left out."""
 FULL_OPACITY, BUSY_OPACITY = 0.75, 0.35
-"""How solid an area is where a resource is at its threshold, and below."""
+"""Opacity of an area where a resource is at its threshold, and below."""
 MIN_VISIBLE_SHARE = 0.005
-"""Share under which nobody sees a layer."""
+"""Share below which a layer is invisible."""
 MAX_CHARTED = 8
-"""Hosts, daemons and resources that one picture shows at most."""
+"""Maximum number of hosts, daemons and resources in one chart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The time that pictures show, in Unix seconds, and where phases begin and end in it."""
+    """The time range of charts, in Unix seconds, and where phases begin and end in it."""
 
     start: float
     end: float
@@ -115,7 +115,7 @@ class Bar:
     end: float
     """Unix seconds."""
     kind: str
-    """Of its verdict; empty where there is none."""
+    """Kind of its verdict; empty if there is none."""
 
 
 def phase_ribbon(bars: Sequence[Bar], span: Span) -> str:
@@ -143,7 +143,7 @@ def _rows(bars: Sequence[Bar]) -> list[int]:
     ends: list[float] = []
     found = []
     for bar in bars:
-        # Phases that follow each other may overlap by the resolution with which they are seen.
+        # Successive phases may overlap by the resolution with which they are seen.
         free = (row for row, end in enumerate(ends) if bar.start >= end - 0.3)
         row = next(free, len(ends))
         ends[row:] = [bar.end, *ends[row + 1 :]]
@@ -152,7 +152,7 @@ def _rows(bars: Sequence[Bar]) -> list[int]:
 
 
 def stacked_waits(timeline: RunLines) -> list[str]:
-    """Return the wait classes that can be seen in a picture, from below."""
+    """Return the wait classes that are visible in a chart, from the bottom."""
     seen = {wait for wait, line in timeline.waits.items() if any(value >= MIN_VISIBLE_SHARE for value in line.values)}
     return [wait for wait in WAITS if wait in seen] + sorted(seen - WAITS.keys())
 
@@ -168,7 +168,7 @@ def waits_chart(timeline: RunLines, span: Span) -> str:
 
 
 def busy_chart(timeline: RunLines, resources: Sequence[ResourceLine], span: Span) -> str:
-    """Return how busy each of these resources was, one small picture each."""
+    """Return how busy each of these resources was, one small chart each."""
     shown = [resource for resource in resources if resource in timeline.busy][:MAX_CHARTED]
     with _drawing():
         figure, frames = _figure([46.0] * len(shown), span, titles=True)
@@ -211,7 +211,7 @@ def clock_chart(timeline: RunLines, span: Span) -> str:
 
 
 def idle_chart(timeline: RunLines, span: Span) -> str:
-    """Return how much of the CPUs' time each idle state has, one small picture for each host."""
+    """Return the share of the CPUs' time in each idle state, one small chart per host."""
     hosts = sorted(timeline.idle)[:MAX_CHARTED]
     with _drawing():
         figure, frames = _figure([56.0] * len(hosts), span, titles=True)
@@ -224,7 +224,7 @@ def idle_chart(timeline: RunLines, span: Span) -> str:
 
 
 def idle_colour(place: int, count: int) -> str:
-    """Return the colour of an idle state, given its place from the shallowest on."""
+    """Return the colour of an idle state, given its index from the shallowest."""
     return IDLE_STATES[place * (len(IDLE_STATES) - 1) // max(1, count - 1) if count > 1 else -1]
 
 
@@ -257,7 +257,7 @@ BINARY = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
 
 @contextmanager
 def _drawing() -> Iterator[None]:
-    """Set how pictures are drawn; what the user's own matplotlibrc says (text.usetex) could break them."""
+    """Set the drawing style; the user's own matplotlibrc (text.usetex) could break charts."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(STYLE)
@@ -265,7 +265,7 @@ def _drawing() -> Iterator[None]:
 
 
 def _figure(heights: Sequence[float], span: Span, *, titles: bool = False) -> tuple[Figure, list[Axes]]:
-    """Return a figure with axes below each other, of these heights in points; only the last one's time is labelled."""
+    """Return a figure with stacked axes of these heights in points; only the last time axis is labelled."""
     above = TITLE_HEIGHT_POINTS if titles else 0.0
     total = TOP_POINTS + BOTTOM_POINTS + sum(heights) + above * len(heights) + 8 * max(0, len(heights) - 1)
     figure = Figure(figsize=(CHART_WIDTH_POINTS / 72, total / 72))
@@ -315,7 +315,7 @@ def _share_axis(axes: Axes, ticks: Sequence[float] = (0, 0.25, 0.5, 0.75, 1)) ->
 
 
 def _steps(timeline: RunLines, line: Line, span: Span) -> tuple[list[float], list[float]]:
-    """Return the corners of a line that is level over each step, broken where there are no samples."""
+    """Return the corners of a step line, broken where there are no samples."""
     times: list[float] = []
     values: list[float] = []
     steps = timeline.steps
@@ -331,7 +331,7 @@ def _steps(timeline: RunLines, line: Line, span: Span) -> tuple[list[float], lis
 def _stack(axes: Axes, timeline: RunLines, layers: Sequence[tuple[str, Line]], span: Span) -> None:
     floor: list[float] = []
     drawn = [_steps(timeline, line, span) for _, line in layers]
-    # Where nothing at all is known there is a gap; a layer that is missing beside others is 0.
+    # Without any data there is a gap; a layer that is missing beside others is 0.
     known = [any(not isnan(value) for value in column) for column in zip(*(values for _, values in drawn), strict=True)]
     floor = [0.0 if there else nan for there in known]
     for (colour, _), (times, values) in zip(layers, drawn, strict=True):
@@ -356,7 +356,7 @@ def _svg(figure: Figure, title: str) -> str:
 
 PATH = re.compile(r'(?<= d=")[^"]*')
 DECIMALS = re.compile(r"(?<=\d\.\d)\d+")
-"""A tenth of a pixel is as exact as a picture gets."""
+"""A tenth of a pixel is exact enough."""
 REWRITES: Sequence[tuple[re.Pattern[str], str]] = (
     (re.compile(r"<metadata>.*?</metadata>", re.DOTALL), ""),
     (re.compile(r"<!--.*?-->", re.DOTALL), ""),

@@ -1,7 +1,7 @@
 """A run as one document: what a terminal and a browser show, and what `pinchpoint report --json` prints of it.
 
-docs/report.md describes every key of the JSON. Adding one does not change `REPORT_SCHEMA`; removing one does, or giving
-it another meaning.
+docs/report.md describes every key of the JSON. Adding one does not change `REPORT_SCHEMA`; removing one or changing its
+meaning does.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ __all__ = [
 
 REPORT_SCHEMA = 1
 MAX_RANKED = 20
-"""Resources of a phase that are kept at most: a cluster has hundreds that serve the OSDs."""
+"""Maximum number of resources per phase: a cluster has hundreds that serve the OSDs."""
 MIN_BLAME = 0.001
-"""Blame under which a resource that is not full is left out."""
+"""Blame below which a resource that is not full is left out."""
 MAX_OFF_SECONDS = 2.0
-"""Seconds by which the samples may miss a phase's start or end before it is said."""
+"""Seconds of a phase's start or end that samples may miss without a warning."""
 SHARE_DECIMALS = 4
-"""Digits of a share that are kept: samples are not more exact than that."""
+"""Digits of a share: samples are not more exact."""
 NO_VERDICT: dict[str, Any] = {"waits": {}, "verdict": None, "ranking": [], "unknown": []}
 
 
@@ -54,7 +54,7 @@ class DocumentFigure(msgspec.Struct):
 
 
 class DocumentHost(msgspec.Struct):
-    """A host that was measured, and its settings."""
+    """A measured host and its settings."""
 
     host: str
     facts: dict[str, list[str]]
@@ -77,7 +77,7 @@ class DocumentPhase(msgspec.Struct, kw_only=True):
 
 
 class SettingChange(msgspec.Struct):
-    """A setting that differs from the run that this one is compared with."""
+    """A setting that differs from the run it is compared with."""
 
     origin: str
     name: str
@@ -124,8 +124,8 @@ def build(
     """Return the document of a run.
 
     `windows` has the snapshots around each of its phases, `known` the settings of its hosts, `earlier` those of the run
-    that it is compared with. `alerts` are those that fired in each phase, None where nobody was asked; without it, what
-    is kept with the run.
+    that it is compared with. `alerts` are those that fired in each phase, None if no server was asked; without it,
+    those saved with the run.
     """
     marker = record.marker
     kept = [mark.alerts for mark in marker.phases]
@@ -166,7 +166,7 @@ def build(
 
 
 def settings(record: RunRecord, known: Facts) -> Settings:
-    """Return what the settings of a run are compared by."""
+    """Return a run's settings for the comparison."""
     return Settings(record.marker.run, record.marker.tags, record.command, known)
 
 
@@ -198,7 +198,7 @@ def _phase(
 
 
 def _offsets(mark: PhaseMark, window: Window) -> list[str]:
-    """Return by how much the samples miss the phase, where that is much."""
+    """Return by how much the samples miss the phase, if that matters."""
     found = []
     for host in sorted(window.before.keys() & window.after.keys()):
         late = window.before[host].time - mark.start
@@ -229,7 +229,7 @@ def _phase_json(phase: DocumentPhase) -> dict[str, Any]:
 
 
 def verdict_json(found: Verdict) -> dict[str, Any]:
-    """Return a verdict as plain data, with the shares and the ranking that it rests on."""
+    """Return a verdict as plain data, with the shares and the ranking behind it."""
     return {
         "waits": {wait: round(share, SHARE_DECIMALS) for wait, share in found.waits.items()},
         "verdict": {
@@ -261,7 +261,7 @@ def verdict_json(found: Verdict) -> dict[str, Any]:
 
 
 def ranking(found: Verdict) -> list[tuple[Limit, bool]]:
-    """Return the resources of a verdict that are worth showing, the most blamed first, and whether it names them."""
+    """Return the resources of a verdict worth showing, most blamed first, and whether it names them."""
     named = set(found.limits)
     kept = [limit for limit in found.ranking if limit.full or limit in named or limit.blame >= MIN_BLAME]
     return [(limit, limit in named) for limit in kept[:MAX_RANKED]]

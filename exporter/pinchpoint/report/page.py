@@ -1,4 +1,4 @@
-"""The report as one page of HTML that needs nothing else: no script, no font, no picture from anywhere."""
+"""The report as one self-contained HTML page: no external script, font or picture."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pinchpoint.text import printable
 __all__ = ["important", "page"]
 
 MAX_DRAWN_RESOURCES = 8
-"""Resources whose busy time is drawn."""
+"""Maximum number of resources whose busy time is drawn."""
 MIN_DRAWN_BLAME = 0.05
 """Blame from which a resource that no verdict names is drawn."""
 MIN_LABELLED_SHARE = 0.08
@@ -29,14 +29,14 @@ MIN_LABELLED_SHARE = 0.08
 
 
 class Legend(NamedTuple):
-    """One colour of a picture, and what it means."""
+    """One colour of a chart, and its meaning."""
 
     colour: str
     text: str
 
 
 class Panel(NamedTuple):
-    """A picture with its title, what it shows, and its colours."""
+    """A chart with its title, description and colours."""
 
     title: str
     note: str
@@ -85,7 +85,7 @@ def page(document: Document, timeline: RunLines) -> str:
 
 
 def _printable(value: Any) -> Any:
-    """Return plain data without what no page can hold: control characters, and what writes in another direction."""
+    """Return plain data without control characters and those that change the writing direction."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, list | tuple):
@@ -96,7 +96,7 @@ def _printable(value: Any) -> Any:
 
 
 def important(document: Document) -> list[ResourceLine]:
-    """Return the resources that the verdicts name, the most blamed first, and then what else answers for something."""
+    """Return the resources that the verdicts name, most blamed first, then others with blame."""
     best: dict[ResourceLine, tuple[bool, float]] = {}
     for phase in document.phases:
         for found, named in ranking(phase.verdict) if phase.verdict else ():
@@ -127,7 +127,7 @@ def _bars(document: Document, span: charts.Span) -> list[charts.Bar]:
 
 
 def _shares(phase: DocumentPhase) -> Iterator[tuple[str, float, str, bool]]:
-    """Yield the parts of the bar of a phase: wait class, share, colour, and whether there is room for the name."""
+    """Yield the parts of a phase's bar: wait class, share, colour, and whether there is room for the name."""
     order = {wait: place for place, wait in enumerate(WAITS)}
     waits = phase.verdict.waits if phase.verdict else {}
     for wait, share in sorted(waits.items(), key=lambda item: order.get(item[0], len(order))):
@@ -199,7 +199,7 @@ def _legend(names: Sequence[str]) -> list[Legend]:
 
 
 def _facts(hosts: Sequence[DocumentHost]) -> Iterator[Fact]:
-    """Yield each setting once for all hosts that have it alike."""
+    """Yield each setting once for all hosts that share it."""
     for name in sorted({name for host in hosts for name in host.facts}):
         values: dict[str, list[str]] = {}
         for host in hosts:

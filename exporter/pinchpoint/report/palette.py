@@ -1,8 +1,8 @@
-"""Colours: one for each wait class, the same in every picture.
+"""Colours: one for each wait class, the same in every chart.
 
-They are for eyes of all kinds: any two of them stay apart with protanopia and deuteranopia too (a test computes it
-after Machado et al., IEEE TVCG 2009), and each stands out on white and on near-black, so that light and dark pages
-share them.
+They suit colour-blind readers: any two stay distinct with protanopia and deuteranopia too (a test computes it after
+Machado et al., IEEE TVCG 2009), and each stands out on white and on near-black, so that light and dark pages share
+them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WAITS = {
     "other": "#7A7A7A",
     "idle": "#C8C8C8",
 }
-"""Wait classes in the order in which they are stacked, from below."""
+"""Wait classes in stacking order, from the bottom."""
 WAIT_WORDS = {
     "cpu": "on a CPU",
     "runqueue": "ready, and no CPU is free",
@@ -54,9 +54,9 @@ KINDS = {
 IDLE_STATES = ("#BFD3E6", "#9EBCDA", "#8C96C6", "#8C6BB1", "#88419D", "#6E016B")
 """Idle states, from the shallowest to the deepest."""
 SERIES = ("#6254FF", "#C2410C", "#429800", "#B574C9", "#8C4F0C", "#9BB2FF", "#D4AD10", "#7A7A7A")
-"""What has no class of its own: hosts, daemons, one after the other."""
+"""Colours without a class, for hosts and daemons in turn."""
 
 
 def wait_colour(wait: str) -> str:
-    """Return the colour of a wait class; one that is not known has that of ``other``."""
+    """Return the colour of a wait class; unknown ones have that of ``other``."""
     return WAITS.get(wait, WAITS["other"])

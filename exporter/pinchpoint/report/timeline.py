@@ -1,4 +1,4 @@
-"""What went on over a run, as lines that can be drawn: means over equal steps of time."""
+"""The course of a run, as lines to draw: means over equal time steps."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pinchpoint.model import Snapshot, Snapshots, time_of
 __all__ = ["Line", "ResourceLine", "RunLines", "Tracer", "step_of"]
 
 MAX_STEPS = 1000
-"""Steps that a run of any length is divided into at most."""
+"""Maximum number of steps in a run of any length."""
 MIN_STEP_SECONDS = 1.5
-"""Seconds that a step has at least: probes that sample once a second say nothing of less."""
+"""Minimum length of a step in seconds: some probes sample only once a second."""
 MIN_STEP_SHARE = 0.99
-"""Share of a step after which it may end: moments come a bit early or late."""
+"""Share of a step after which it may end: moments come slightly early or late."""
 MIN_GAP_SECONDS = 10.0
-"""Seconds without samples (or three steps, if that is more) from which there is a gap, and not a long step."""
+"""Seconds without samples (or three steps, if that is more) that make a gap instead of a long step."""
 
 
 class ResourceLine(NamedTuple):
@@ -35,7 +35,7 @@ class ResourceLine(NamedTuple):
 
 
 class Line:
-    """One value for each step; nan where there is none."""
+    """One value for each step; nan if there is none."""
 
     def __init__(self) -> None:
         self.values: list[float] = []
@@ -52,7 +52,7 @@ class Line:
 
 @dataclass(slots=True)
 class RunLines:
-    """Lines over a run. The value of a step is a mean, of sizes and clocks the value at its end."""
+    """Lines over a run. The value of a step is a mean; for sizes and clocks it is the value at its end."""
 
     steps: list[tuple[float, float]] = field(default_factory=list)
     """Start and end of each, in Unix seconds."""
@@ -61,7 +61,7 @@ class RunLines:
     busy: dict[ResourceLine, Line] = field(default_factory=dict)
     serves: dict[ResourceLine, tuple[str, ...]] = field(default_factory=dict)
     thresholds: dict[str, float] = field(default_factory=dict)
-    """Of a resource, where its exporter says one."""
+    """Threshold of a resource, if its exporter reports one."""
     clocks: dict[str, Line] = field(default_factory=dict)
     """Hertz, by host: the clock that work saw, or else the mean over the CPUs."""
     top_clocks: dict[str, float] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class RunLines:
 
 
 def step_of(seconds: float) -> float:
-    """Return how long a step is in a run of so many seconds."""
+    """Return the length of a step in a run of so many seconds."""
     return max(MIN_STEP_SECONDS, seconds / MAX_STEPS)
 
 
@@ -88,10 +88,10 @@ class Tracer:
         self._step = step
         self._last: Snapshots = {}
         self._newest: Snapshots = {}
-        """What was seen last, with what ended since the step began."""
+        """The last snapshots, with what ended since the step began."""
 
     def take(self, moment: Snapshots) -> None:
-        """Take the next moment; one that comes before the step is over adds to the next one."""
+        """Take the next moment; one within the step adds to the next one."""
         if not moment or not self._last:
             self._last = self._newest = self._last or moment
             return

@@ -26,11 +26,11 @@ __all__ = [
 
 UNITLESS = frozenset({"", "ratio", "score"})
 HIDDEN_TAGS = frozenset({"sha256"})
-"""Tags that say nothing to a person."""
+"""Tags that are not shown to people."""
 MAX_TENTHS_SECONDS = 100.0
-"""Seconds from which on tenths don't matter."""
+"""Seconds from which tenths don't matter."""
 TOTAL = "total"
-"""What a benchmark calls the score that counts."""
+"""A benchmark's name for its main score."""
 NOT_SET = "not set"
 
 
@@ -57,12 +57,12 @@ def moment_text(seconds: float) -> str:
 
 
 def runbook_path(name: str) -> str:
-    """Return where a runbook's page stands in the project."""
+    """Return the path of a runbook's page in the project."""
     return f"runbooks/{name}.md"
 
 
 def phase_names(document: Document) -> list[str]:
-    """Return what each phase is called; of several with one name the later ones have a number."""
+    """Return the name of each phase; of several with one name the later ones have a number."""
     seen: dict[str, int] = {}
     found = []
     for phase in document.phases:
@@ -77,7 +77,7 @@ def verdict_text(phase: DocumentPhase) -> str:
 
 
 def standing_text(document: Document) -> str:
-    """Return how the run stands: ``io500 finished, INVALID``."""
+    """Return the state of the run: ``io500 finished, INVALID``."""
     words = [printable(f"{document.benchmark} {document.state}")]
     if document.exit_status:
         words.append(f"exit status {document.exit_status}")
@@ -88,21 +88,21 @@ def standing_text(document: Document) -> str:
 
 
 def score_texts(document: Document) -> Iterator[str]:
-    """Yield the run's scores, the one that counts first."""
+    """Yield the run's scores, the main one first."""
     for figure in reversed(document.scores):
         name = "" if figure.operation == TOTAL else f"{figure.operation} "
         yield printable(f"score {name}{figure_text(figure, bare=True)}")
 
 
 def shown_tags(document: Document) -> Iterator[str]:
-    """Yield the run's tags, but for those that we set ourselves."""
+    """Yield the run's tags, except those that we set ourselves."""
     for key, value in document.tags.items():
         if key not in HIDDEN_TAGS:
             yield printable(f"{key}={value}")
 
 
 def command_text(document: Document) -> str:
-    """Return the command line, empty where it isn't known."""
+    """Return the command line, empty if not known."""
     return printable(shlex.join(document.command))
 
 

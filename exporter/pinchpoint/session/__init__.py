@@ -1,1 +1,1 @@
-"""A run of `pinchpoint run`: followed, judged, and kept."""
+"""A run of `pinchpoint run`: followed, judged, and saved."""

@@ -18,19 +18,19 @@ from pinchpoint.runs import PhaseMark, RunState
 __all__ = ["CommandFollower"]
 
 WHOLE = "run"
-"""The only phase of a command that Pinchpoint does not know as a benchmark."""
+"""The only phase of a command that is not a known benchmark."""
 PIECE_BYTES = 64 << 10
-"""Bytes of the command's output that are read at once."""
+"""Bytes of the command's output read at once."""
 MAX_OUTPUT_CPU_SECONDS = 0.04
-"""Seconds of CPU that one look spends on the output: whoever copies it needs the interpreter too."""
+"""CPU seconds that one look spends on the output: copying it needs the interpreter too."""
 MAX_LAST_OUTPUT_CPU_SECONDS = 5.0
-"""Seconds of CPU that are spent at the end on what is left of it (measured: 1 MiB takes 0.03 to 0.9 s)."""
+"""CPU seconds spent at the end on the rest of it (measured: 1 MiB takes 0.03 to 0.9 s)."""
 MAX_BACKLOG_BYTES = 16 << 20
-"""When more bytes than this are unread, all but the last ones are left out."""
+"""If more bytes than this are unread, all but the last ones are skipped."""
 SUMMARY_BYTES = 1 << 20
-"""Bytes that are read in any case: a benchmark's summary stands at the end."""
+"""Bytes that are always read: a benchmark's summary comes last."""
 MAX_COMMAND_WORDS = 64
-"""Words of the command line among which a benchmark is looked for."""
+"""Words of the command line that are searched for a benchmark."""
 
 
 class CommandFollower:
@@ -57,7 +57,7 @@ class CommandFollower:
         self._pid = 0
         self._offset = 0
         self.whole: PhaseMark | None = None
-        """The phase of a command that has not turned out to be a benchmark."""
+        """The phase of a command that is not a benchmark so far."""
 
     def start(self, command: Sequence[str], pid: int, now: float) -> None:
         """Begin: the command runs as `pid` since `now`, in Unix seconds."""
@@ -66,7 +66,7 @@ class CommandFollower:
         self.whole = PhaseMark(WHOLE, now, vague=True)
 
     def look(self) -> None:
-        """See which processes there are, and read some of what was printed since the last look."""
+        """Look at the processes, and read some of the output since the last look."""
         self._detector.look(Tree.below(self._procfs, self._pid), time.monotonic(), self._wall())
         self._hear(MAX_OUTPUT_CPU_SECONDS)
 
@@ -82,21 +82,21 @@ class CommandFollower:
             self.whole.state = ended
 
     def state(self, run: str, start: float) -> RunState:
-        """Return what is known of the run, which began at `start`, in Unix seconds."""
+        """Return what is known about the run, which began at `start`, in Unix seconds."""
         followed = self._detector.followed
         state = merged(followed, run, start)
         if not followed:
             state.state = State.RUNNING
         if self.whole is not None:
             if any(found.pid for found in followed) or any(not mark.vague for mark in state.phases):
-                # The command turned out to be a benchmark: what went before was its start, not a phase.
+                # The command turned out to be a benchmark: the time before was its start, not a phase.
                 self.whole = None
             else:
                 state.phases = [self.whole]
         return state
 
     def without_results(self) -> list[str]:
-        """Return a line for each benchmark that ended well and printed no result that was understood."""
+        """Return a line for each benchmark that ended regularly without a result that was understood."""
         lines = []
         for followed in self._detector.followed:
             timeline = followed.timeline
@@ -110,7 +110,7 @@ class CommandFollower:
         return self._output.open("rb", buffering=0)
 
     def _hear(self, seconds: float) -> None:
-        """Read what the command has printed since the last time, for so many seconds of CPU; the rest waits."""
+        """Read the command's new output, for so many CPU seconds; the rest waits."""
         until = time.thread_time() + seconds
         with suppress(OSError), self._open() as file:
             self._skip(file, MAX_BACKLOG_BYTES)
@@ -120,7 +120,7 @@ class CommandFollower:
                 self._detector.hear(piece, self._wall(), named=self._named)
 
     def _skip(self, file: FileIO, limit: int) -> None:
-        """Leave out what comes before the last bytes where more than `limit` are unread."""
+        """Skip to the last bytes if more than `limit` are unread."""
         size = os.fstat(file.fileno()).st_size
         if size - self._offset > limit:
             self._offset = size - SUMMARY_BYTES

@@ -1,4 +1,4 @@
-"""What is kept of a run: its marker, from which exporters show the phases while it goes on, and its record."""
+"""The files of a run: its marker, from which exporters show its current phases, and its record."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pinchpoint.session import store
 __all__ = ["RunKeeper"]
 
 MARK_INTERVAL_SECONDS = 1.0
-"""Seconds between two markers of a phase that goes on."""
+"""Seconds between two markers during a phase."""
 MAX_MARKED_PHASES = 128
-"""Phases that the marker holds: the last ones; an exporter shows at most half of them."""
+"""Maximum number of phases in the marker: the last ones; an exporter shows at most half of them."""
 
 
 class RunKeeper:
     """Keeps the run `run`: its record in `directory`, its marker in `markers`.
 
-    `wall` gives Unix time in seconds; `warn` takes what could not be kept.
+    `wall` gives Unix time in seconds; `warn` takes what could not be saved.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class RunKeeper:
         self._markers.prune(marker.start)
         marker.pid_start = parse_stat(read_bytes(f"/proc/{own}/stat")).start
         self.record.command = [_text(word) for word in command]
-        self._mark()  # at once: what an exporter finds before, it takes for somebody else's
+        self._mark()  # at once: an exporter that finds the run earlier takes it for another user's
 
     def update(self, state: RunState) -> None:
-        """Take over what is known of the run; keep it where it changed, and show now and then that it goes on."""
+        """Take over what is known about the run; save it if it changed, and regularly show that it is in progress."""
         marker = self.marker
         marker.benchmark = state.benchmark or marker.benchmark
         marker.state, marker.phases = state.state, state.phases
@@ -72,7 +72,7 @@ class RunKeeper:
             self._mark()
 
     def save(self) -> None:
-        """Keep what is known."""
+        """Save what is known."""
         self._mark()
         try:
             store.save(self._directory, self.record)

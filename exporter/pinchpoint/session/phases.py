@@ -1,4 +1,4 @@
-"""What limited each phase of a run: the hosts' snapshots are taken, recorded, and judged where a phase ends."""
+"""What limited each phase of a run: takes the hosts' snapshots, records them, and judges each phase at its end."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ RECORD_INTERVAL_SECONDS = 1.0
 
 @dataclass(slots=True)
 class PhaseRecord:
-    """A phase and what the hosts did in it; `usage` is of this host, None where no snapshot of it could be taken."""
+    """A phase and what the hosts did in it; `usage` is of this host, None if no snapshot of it could be taken."""
 
     mark: PhaseMark
     usage: Usage | None = None
     verdict: Verdict | None = None
     window: Window | None = None
-    """Where its snapshots are cut out; None when it is judged."""
+    """Cuts out its snapshots; None once it is judged."""
     judged: _Basis | None = None
     """What it was judged by; None while its end has not been seen."""
 
 
 class _Basis(NamedTuple):
-    """What decides on the snapshots that a phase is judged by: times in Unix seconds."""
+    """What determines the snapshots of a phase: times in Unix seconds."""
 
     start: float
     end: float | None
     moments: tuple[float, float] | None
-    """Of the two moments around it; None where there aren't two."""
+    """Times of the two moments around it; None unless there are two."""
     parted: tuple[float, ...]
-    """Of those that part it."""
+    """Times of those that divide it."""
 
 
 class PhaseJudge:
     """Takes snapshots of all hosts of the run `run`, records them in `directory`, and judges its phases by them.
 
-    `source` gives this host under the name `host`, and others; without one nothing is judged. `wall` gives Unix time in
-    seconds; `warn` takes what could not be seen or kept.
+    `source` gives this host under the name `host`, and others; without a source nothing is judged. `wall` gives Unix
+    time in seconds; `warn` takes what could not be seen or saved.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class PhaseJudge:
     ) -> None:
         self.phases: list[PhaseRecord] = []
         self.facts: Facts = {}
-        """Settings of each host, as far as they were seen where a phase began or ended."""
+        """Settings of each host, as seen when phases began or ended."""
         self._path = directory / recording.FILE
         self._source = source
         self._run = run
@@ -86,8 +86,8 @@ class PhaseJudge:
     def update(self, marks: Iterable[PhaseMark], benchmark: str) -> tuple[list[PhaseRecord], list[PhaseRecord]]:
         """Bring the phases up to date, and return those that began and those that ended.
 
-        Those that began get a snapshot, those that ended are judged by what was used meanwhile. `benchmark` is that of
-        phases that have none of their own.
+        Those that began get a snapshot, those that ended are judged. `benchmark` applies to phases without one of their
+        own.
         """
         known = {id(record.mark): record for record in self.phases}
         self.phases = [known.get(id(mark)) or PhaseRecord(mark) for mark in marks]
@@ -110,7 +110,7 @@ class PhaseJudge:
             self.take()
 
     def take(self) -> None:
-        """Ask all hosts, and record what they say."""
+        """Query all hosts, and record their answers."""
         if self._source is None or self._recorder is None:
             return
         self._recorded = self._wall()
@@ -133,9 +133,9 @@ class PhaseJudge:
             self._warn(f"samples are not recorded: {error.strerror}")
 
     def judge_again(self, benchmark: str) -> None:
-        """Judge the phases whose start or end was told so late that other moments are nearer to it.
+        """Judge the phases whose start or end was reported so late that other moments are nearer to it.
 
-        They are in the recording, so that its report says the same.
+        These are in the recording, so that its report agrees.
         """
         late = []
         for record in self.phases:
@@ -148,7 +148,7 @@ class PhaseJudge:
         try:
             windows = Samples(self._path).windows([record.mark for record in late])
         except OSError as error:
-            self._warn(f"phases that were told late are not judged: {error.filename}: {error.strerror}")
+            self._warn(f"phases that were reported late are not judged: {error.filename}: {error.strerror}")
             return
         for record, window in zip(late, windows, strict=True):
             self._judge(record, window, benchmark)

@@ -1,7 +1,7 @@
-"""A kept run told again, as moments: what an exporter showed of its phases, results and score while it went on.
+"""A saved run as moments: what an exporter showed of its phases, results and score during the run.
 
-Imported runs have nothing else. Where there are samples too, it adds what they lack: what the benchmark prints last
-comes after the last sample, and verdicts are given when a phase is over.
+Imported runs have nothing else. For runs with samples, it adds what these lack: the benchmark's last output comes after
+the last sample, and verdicts after a phase.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from pinchpoint.session.store import RunRecord
 __all__ = ["NOWHERE", "TAIL_SECONDS", "end_of", "retold"]
 
 NOWHERE = ""
-"""The host of what was measured on none."""
+"""The host of runs that were measured on none."""
 MOMENT_INTERVAL_SECONDS = 15.0
 """Seconds between two moments: half of the time for which the stack's Prometheus shows a sample (compose/native.py)."""
 TAIL_SECONDS = 60.0
-"""Seconds for which a run is shown when it is over."""
+"""Seconds for which a run is shown after its end."""
 MAX_RUN_MOMENTS = 100_000
-"""Moments of a run, besides its phases' own: 17 days at that pace; a text may say anything."""
+"""Maximum moments of a run besides its phases' own: 17 days at that pace; a text may say anything."""
 MAX_VALUE_CHARACTERS = 128
-"""Characters of a tag or a note that are shown."""
+"""Longest tag or note that is shown, in characters."""
 
 
 def end_of(state: RunState) -> float:
-    """Return when a run ended; of one that has no end, the last that is known of it. In Unix seconds."""
+    """Return when a run ended, or the last known time of one without an end, in Unix seconds."""
     if state.end is not None:
         return state.end
     known = [time for mark in state.phases for time in (mark.start, mark.end, mark.moved) if time is not None]
@@ -56,7 +56,7 @@ def retold(record: RunRecord, final: str) -> Iterator[Snapshots]:
 
 
 def _known(state: RunState, now: float, last: float, final: str) -> RunState:
-    """Return what is known of a run at a moment."""
+    """Return what is known about a run at a moment."""
     phases = [_phase(mark, now, last) for mark in state.phases if mark.start <= now]
     if now >= last:
         stands = State(final) if final in FINAL_STATES else State.FAILED
@@ -86,7 +86,7 @@ def _end(mark: PhaseMark, last: float) -> float:
 
 
 def _verdicts(state: RunState, now: float, last: float) -> Iterator[Point]:
-    """Yield what limited the phases that have ended, as the judge says it."""
+    """Yield what limited the phases that have ended, as the judge's metrics."""
     ended = {(mark.benchmark, mark.name): mark for mark in state.phases if now >= _end(mark, last)}
     for mark in ended.values():
         if (found := mark.verdict) is None:
@@ -97,7 +97,7 @@ def _verdicts(state: RunState, now: float, last: float) -> Iterator[Point]:
 
 
 def _facts(record: RunRecord) -> Iterator[Point]:
-    """Yield on how many hosts a setting had a value; tags and the note are of the run itself."""
+    """Yield on how many hosts a setting had a value; tags and the note belong to the run itself."""
     run = record.marker.run
     hosts = Counter(
         (fact, value) for facts in record.facts.values() for fact, values in facts.items() for value in values

@@ -1,4 +1,4 @@
-"""The recording of a run, read as sparingly as phases allow: to unpack a moment is cheap, to parse it is not."""
+"""The recording of a run, read as sparingly as possible: unpacking a moment is cheap, parsing it is not."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ __all__ = ["Samples"]
 class Samples:
     """The moments of one recording.
 
-    One that is damaged has those before the damage, and says what is wrong in `damage`.
+    A damaged one has those before the damage, which `damage` describes.
     """
 
     def __init__(self, path: Path) -> None:
-        """Look through the recording. Raises OSError where it can't be read."""
+        """Scan the recording. Raises OSError if it can't be read."""
         self._path = path
         self.damage = ""
         self.sightings = Sightings()
         """The threads without a role that were seen hot."""
         self.changes: list[int] = []
-        """The places of moments in which other hosts answered than in the one before."""
+        """The indexes of moments in which the answering hosts differ from the previous one."""
         before: frozenset[str] | None = None
         try:
             for place, document in enumerate(read_documents(path, self._warn)):
@@ -43,7 +43,7 @@ class Samples:
 
     @property
     def times(self) -> list[float]:
-        """When each moment was, in Unix seconds."""
+        """The time of each moment, in Unix seconds."""
         return self.sightings.times
 
     def windows(
@@ -56,8 +56,8 @@ class Samples:
     ) -> list[Window]:
         """Return the windows of phases. Raises OSError.
 
-        `end` is that of `Windows.finish`. `also` is called with each moment that is read for them, and with one in
-        `step` seconds.
+        `end` is that of `Windows.finish`. `also` is called with each moment read for them, and with one per `step`
+        seconds.
         """
         windows = Windows()
         found = [windows.open(mark.start, mark.end) for mark in marks]
@@ -71,7 +71,7 @@ class Samples:
         return found
 
     def moments(self, wanted: Container[int]) -> Iterator[Snapshots]:
-        """Yield the moments at these places of `times`, oldest first. Raises OSError."""
+        """Yield the moments at these indexes of `times`, oldest first. Raises OSError."""
         try:
             yield from read_recording(self._path, self._warn, wanted)
         except ValueError as error:
@@ -82,7 +82,7 @@ class Samples:
 
 
 def _time(document: str, before: float) -> float:
-    """Return when a moment was: as `time_of` says, the time of its first sample; of one that is empty, of the last one.
+    """Return the time of a moment: like `time_of`, of its first sample; if it is empty, of the last one.
 
     Raises ValueError.
     """

@@ -1,4 +1,4 @@
-"""One run of a benchmark: its phases as they go, what the hosts did in each, and what is kept of it."""
+"""One run of a benchmark: its phases, what the hosts did in each, and what is saved."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["Session"]
 LOOK_INTERVAL_SECONDS = 0.2
 """Seconds between two looks at the command's processes: the resolution of a phase's start and end."""
 MAX_LOOK_WAIT_SECONDS = 2.0
-"""Seconds for which the end waits for a look that is under way: it may hang in a file system."""
+"""Seconds for which the end waits for a look in progress: it may hang in a file system."""
 
 
 class Session:
-    """Follows a command from its start to its end, judges its phases, and keeps the run.
+    """Follows a command from its start to its end, judges its phases, and saves the run.
 
     `source` gives this host under the name `host`, and others. `kinds` are the benchmarks that it may be. `wall` gives
-    Unix time in seconds; `say` takes a line for the person who looks on. Looks are made in a thread of their own: the
-    command's signals and output must not wait for a file system that hangs.
+    Unix time in seconds; `say` takes a line for the user. Looks run in a separate thread: the command's signals and
+    output must not wait for a file system that hangs.
     """
 
     def __init__(
@@ -74,19 +74,19 @@ class Session:
         while not self._stop.is_set():
             try:
                 self.look()
-            except Exception as error:  # whatever a foreign process or output makes us stumble on, the run goes on
+            except Exception as error:  # whatever a foreign process or output causes, the run continues
                 self._warn(f"a look at the command failed: {type(error).__name__}: {error}")
             self._stop.wait(LOOK_INTERVAL_SECONDS)
 
     def look(self) -> None:
-        """See which phase goes on, and take a snapshot for the recording when one is due."""
+        """Find the current phase, and take a snapshot for the recording when one is due."""
         with self._lock:
             self._follower.look()
             self._update()
             self._judge.take_when_due()
 
     def _update(self) -> None:
-        """Judge and keep what is new."""
+        """Judge and save what is new."""
         marker = self._keeper.marker
         state = self._follower.state(marker.run, marker.start)
         began, ended = self._judge.update(state.phases, state.benchmark or marker.benchmark)
@@ -100,7 +100,7 @@ class Session:
         self._keeper.update(state)
 
     def finish(self, exit_status: int, *, stopped: bool = False) -> None:
-        """End the run: read the rest of the output and keep what is known of it.
+        """End the run: read the rest of the output and save what is known.
 
         `exit_status` is negative for a signal; `stopped` says that we were asked to stop the command before its end.
         """
@@ -123,7 +123,7 @@ class Session:
         self._judge.close()
 
     def _conclude(self, now: float, ended: State) -> None:
-        """Take in the last that can be known."""
+        """Take in the last output."""
         marker = self._keeper.marker
         self._follower.end(now, ended)
         self._update()
@@ -138,7 +138,7 @@ class Session:
             self.warnings.append(message)
 
     def add_alerts(self, fired: Sequence[FiredAlert]) -> None:
-        """Keep which alerts fired for each phase."""
+        """Save which alerts fired for each phase."""
         for mark in (record.mark for record in self.phases):
             start, end = mark.start, mark.end or self.span[1]
             mark.alerts = sorted({alert.name for alert in fired if alert.in_phase(start, end)})
@@ -157,7 +157,7 @@ class Session:
 
     @property
     def valid(self) -> bool:
-        """False where the benchmark calls the run or one of its results invalid."""
+        """False if the benchmark calls the run or one of its results invalid."""
         return self._keeper.marker.valid and all(record.mark.valid for record in self.phases)
 
     @property

@@ -1,4 +1,4 @@
-"""Where runs are kept and read: one directory each, with ``run.json`` and whatever else was recorded of the run."""
+"""Saved runs: one directory each, with ``run.json`` and everything else recorded."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ FILE = "run.json"
 MAX_RUN_FILE_BYTES = 64 << 20
 """Longest ``run.json`` that is read, in bytes (4,096 phases with ten results each have 5 MiB)."""
 MAX_RUNS_PER_SECOND = 10_000
-"""Runs of one name that may begin in one second."""
+"""Maximum number of runs of one name that begin in the same second."""
 MAX_NAMED_RUNS = 5
-"""Runs that a message names at most."""
+"""Maximum number of runs named in a message."""
 LAST = "last"
 """The word for the newest run."""
 STAMP = re.compile(r"\d{8}T\d{6}Z-")
-"""What a run's id begins with: `pinchpoint.runs.run_id`."""
+"""The beginning of a run's id: `pinchpoint.runs.run_id`."""
 GLOB = re.compile(r"[*?\[]")
 
 
@@ -53,20 +53,20 @@ class RunRecord(msgspec.Struct):
     marker: Marker
     command: list[str]
     exit_status: int | None = None
-    """Exit status of the command, minus the signal's number where one ended it; None while it runs or after a crash."""
+    """Exit status of the command, or minus the signal that ended it; None while it runs or after a crash."""
     origin: str = ""
-    """The file that it was imported from; empty for a run that was ours."""
+    """The file it was imported from; empty for our own runs."""
     note: str = ""
-    """The last line before it in that file that was no benchmark's: mostly what was changed, or the command."""
+    """The last line before it in that file that no benchmark printed: mostly what was changed, or the command."""
     facts: dict[str, dict[str, list[str]]] = {}
-    """Settings of each host that it was measured on: see `pinchpoint.diagnosis.facts`."""
+    """Settings of each measured host: see `pinchpoint.diagnosis.facts`."""
 
 
 DECODER = decoder(RunRecord)
 
 
 def state_directory() -> Path:
-    """Return where runs are kept: ``$XDG_STATE_HOME/pinchpoint/runs``. Raises OSError where there is no such place."""
+    """Return where runs are saved: ``$XDG_STATE_HOME/pinchpoint/runs``. Raises OSError if there is no such place."""
     state = os.environ.get("XDG_STATE_HOME")
     try:
         return (Path(state) if state else Path.home() / ".local" / "state") / "pinchpoint" / "runs"
@@ -91,7 +91,7 @@ def new_run_directory(run: str) -> tuple[str, Path]:
 
 
 def save(directory: Path, record: RunRecord) -> None:
-    """Replace what is kept of a run, as a whole: a reader sees the old or the new. Raises OSError."""
+    """Replace the record of a run as a whole: a reader sees the old or the new one. Raises OSError."""
     whole = directory / FILE
     part = whole.with_suffix(".part")
     try:
@@ -104,14 +104,14 @@ def save(directory: Path, record: RunRecord) -> None:
 
 
 def load(directory: Path) -> RunRecord:
-    """Return what is kept of a run. Raises StoreError."""
+    """Return the record of a run. Raises StoreError."""
     path = directory / FILE
     try:
-        # A fifo or a device that somebody put there must not hold us up.
+        # A fifo or a device put there must not block us.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise StoreError(f"{path}: no regular file")
+                raise StoreError(f"{path}: not a regular file")
             raw = file.read(MAX_RUN_FILE_BYTES + 1)
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
@@ -119,15 +119,15 @@ def load(directory: Path) -> RunRecord:
         raise StoreError(f"{path}: longer than {MAX_RUN_FILE_BYTES >> 20} MiB")
     try:
         record = DECODER.decode(raw)
-    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, no run, nested without end
-        raise StoreError(f"{path}: no run: {error}") from error
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, not a run, nested without end
+        raise StoreError(f"{path}: not a run: {error}") from error
     if record.marker.run != directory.name:
         raise StoreError(f"{path}: holds the run {record.marker.run!r}: was the directory renamed?")
     return record
 
 
 def runs(warn: Callable[[str], None] = lambda message: None) -> list[RunRecord]:
-    """Return the kept runs, oldest first; `warn` is called for each that can't be read. Raises StoreError."""
+    """Return the saved runs, oldest first; `warn` is called for each that can't be read. Raises StoreError."""
     try:
         root = state_directory()
         directories = sorted(path for path in root.iterdir() if path.is_dir())
@@ -147,11 +147,11 @@ def runs(warn: Callable[[str], None] = lambda message: None) -> list[RunRecord]:
 def find(text: str, among: Sequence[RunRecord] | None = None) -> RunRecord:
     """Return the one run that `text` means: ``last``, an id, its beginning, its name, or a part of the name.
 
-    `among` are the runs to look in, oldest first. Raises StoreError where it is none or several.
+    `among` are the runs to look in, oldest first. Raises StoreError unless it is exactly one.
     """
     kept = runs() if among is None else among
     if not kept:
-        raise StoreError("no run is kept yet: `pinchpoint run` and `pinchpoint import` keep them")
+        raise StoreError("no run is saved yet: `pinchpoint run` and `pinchpoint import` save them")
     if text == LAST:
         return kept[-1]
     ways: tuple[Callable[[str], bool], ...] = (
@@ -174,9 +174,9 @@ def find(text: str, among: Sequence[RunRecord] | None = None) -> RunRecord:
 
 
 def select(text: str, among: Sequence[RunRecord] | None = None) -> list[RunRecord]:
-    """Return the runs of a group of repeats, oldest first: what `find` understands, or patterns, with commas between.
+    """Return the runs of a group of repeats, oldest first: what `find` understands, or patterns, separated by commas.
 
-    A pattern (``*``, ``?``, ``[...]``) is for the whole id or the whole name. Raises StoreError where one means none.
+    A pattern (``*``, ``?``, ``[...]``) matches the whole id or name. Raises StoreError if one matches none.
     """
     kept = runs() if among is None else among
     chosen: dict[str, RunRecord] = {}

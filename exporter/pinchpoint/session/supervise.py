@@ -1,4 +1,4 @@
-"""Runs a command as if nobody stood in between: its output, its signals and its exit status pass through unchanged."""
+"""Runs a command transparently: its output, its signals and its exit status pass through unchanged."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ HANDLED = {*FORWARDED, signal.SIGCHLD, signal.SIGWINCH}
 FAILURE_STATUS = 1 << 8
 """Wait status of a process that exits with 1."""
 IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
-"""What Python ignores from its start on. Whether our caller ignored them too nobody can tell any more: rare enough."""
+"""Signals that Python ignores from the start. Whether our caller ignored them too is unknown, but that is rare."""
 CHUNK_BYTES = 1 << 16
 STOP_WITHIN_SECONDS = 60.0
-"""Seconds in which a command that is asked to stop does so: a later end has another cause."""
+"""Seconds within which a command that is asked to stop does so: a later end has another cause."""
 OUTPUT_LINGER_SECONDS = 0.2
-"""Seconds for which output is still awaited after the command's end: a child that it left may hold the pipe open."""
+"""Seconds for which output is awaited after the command's end: a remaining child may hold the pipe open."""
 
 
 class CommandError(Exception):
@@ -44,29 +44,29 @@ class CommandError(Exception):
 
 
 class Command:
-    """A command whose standard output is copied to ours and to a file that keeps it.
+    """A command whose standard output is copied to ours and to a file.
 
-    Where our own standard output is a terminal the command gets a pseudo-terminal, else a pipe: so it buffers and
-    prints just as it would without us. Standard input and standard error are ours, untouched. Where our standard output
-    can't be written (a full disk) the command goes on, its output is still kept, and `failure` and `warnings` say so.
+    If our standard output is a terminal the command gets a pseudo-terminal, else a pipe, so it buffers and prints as it
+    would without us. Standard input and standard error are ours, untouched. If our standard output cannot be written (a
+    full disk) the command continues, its output is still saved, and `failure` and `warnings` say so.
     """
 
     pid: int
     failure = 0
-    """Wait status to end with where the command's own is 0."""
+    """Wait status to end with if the command's own is 0."""
 
     def __init__(self) -> None:
-        """Take note of what we were started with, for the command to find. Raises OSError.
+        """Record our initial state, so that the command inherits it. Raises OSError.
 
-        To be called before anything starts threads, opens files that stay open or raises limits. Signals wait from now
-        on for `wait`, in this thread and all that it starts: a thread that did not hold them would take them from the
-        command's hands.
+        Call this before anything starts threads, opens files that stay open or raises limits. From now on signals are
+        blocked until `wait`, in this thread and all it starts: a thread without the block would take the command's
+        signals.
         """
         self.warnings: list[str] = []
         self._asked = float("-inf")
-        """When somebody asked us last to stop the command, in monotonic seconds."""
+        """When we were last asked to stop the command, in monotonic seconds."""
         self.stopped = False
-        """Whether the command has ended soon after somebody asked us to stop it."""
+        """Whether the command ended soon after we were asked to stop it."""
         self._closing = Event()
         _fill_standard_streams()
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
@@ -97,7 +97,7 @@ class Command:
 
     def _spawn(self, argv: Sequence[str]) -> int:
         ours = resource.getrlimit(resource.RLIMIT_NOFILE)
-        # Files that are open stay so; a probe that opens one just now fails, and does it again at its next sample.
+        # Open files stay open; a probe that opens one just now fails, and tries again at its next sample.
         resource.setrlimit(resource.RLIMIT_NOFILE, self._files)
         try:
             return os.posix_spawnp(
@@ -106,7 +106,7 @@ class Command:
                 os.environ,
                 file_actions=[(os.POSIX_SPAWN_DUP2, self._write, 1)],
                 setsigmask=self._mask,
-                setsigdef=IGNORED,  # an ignored signal stays so over exec
+                setsigdef=IGNORED,  # an ignored signal stays ignored across exec
             )
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, ours)
@@ -125,7 +125,7 @@ class Command:
             pass
 
     def _copy(self) -> None:
-        """Copy the command's output until its end, or until nobody reads ours any more."""
+        """Copy the command's output until its end, or until our reader has gone."""
         passing = True
         poll = select.poll()
         poll.register(self._read, select.POLLIN | select.POLLHUP)
@@ -142,7 +142,7 @@ class Command:
                 return
             try:
                 _write(self._keep.fileno(), data)
-            except OSError as error:  # what the command prints still comes through
+            except OSError as error:  # the command's output still passes through
                 self._warn(f"{self._keep.name}: {error.strerror}: it lacks a part of the output")
             if not passing:
                 continue
@@ -150,11 +150,11 @@ class Command:
                 _write(1, data)
             except OSError as error:
                 if error.errno == errno.EPIPE or (error.errno == errno.EIO and self._pty):
-                    # Our reader has gone: the command learns it the same way, by its next write.
+                    # Our reader has gone: the command notices at its next write.
                     os.close(self._read)
                     self._read = -1
                     return
-                # A benchmark of hours must not end for its log's sake; but nobody may take what is there for the whole.
+                # A benchmark of hours must not end because of its log, but an incomplete log must be reported.
                 passing = False
                 self.failure = FAILURE_STATUS
                 self._warn(f"standard output: {error.strerror}: the rest of the output is only in {self._keep.name}")
@@ -166,16 +166,16 @@ class Command:
     def wait(self) -> int:
         """Wait for the end and return the wait status."""
         while True:
-            # Not for ever: a SIGCHLD that our caller ignored never comes.
+            # Not forever: if our caller ignored SIGCHLD, it never comes.
             info = signal.sigtimedwait(HANDLED, 1.0)
             if info is not None and info.si_signo == signal.SIGWINCH and self._pty:
                 self._resize()
             elif info is not None and info.si_signo in FORWARDED:
-                # A signal that we ignore, so the command does too, comes here all the same: it is blocked.
+                # A signal that we, and so the command, ignore still arrives here because it is blocked.
                 if info.si_signo in STOPPING and signal.getsignal(info.si_signo) is not signal.SIG_IGN:
                     self._asked = time.monotonic()
                 # The kernel sends a terminal's signals to the whole foreground group (si_code SI_KERNEL, above 0):
-                # the command has had those already.
+                # the command has already received those.
                 if info.si_code <= 0:
                     os.kill(self.pid, info.si_signo)
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -190,9 +190,9 @@ class Command:
 
 
 def _fill_standard_streams() -> None:
-    """Open /dev/null in place of the standard streams that our caller closed, lest another file get their numbers.
+    """Open /dev/null for standard streams that our caller closed, so that no other file gets their numbers.
 
-    The command still finds its standard input and error closed: os.open gives descriptors that exec closes.
+    The command still sees standard input and error closed: os.open gives descriptors that exec closes.
     """
     for descriptor in range(3):
         try:
@@ -204,7 +204,8 @@ def _fill_standard_streams() -> None:
 def _shell_script(name: str) -> str | None:
     """Return the path of a script without ``#!``, None for a foreign binary. Raises OSError.
 
-    execve(2) refuses both with ENOEXEC; shells run the first by sh, and tell it by the lack of NUL bytes as bash does.
+    execve(2) refuses both with ENOEXEC; shells run the first with sh, and, like bash, recognise it by the lack of NUL
+    bytes.
     """
     path = shutil.which(name) or name
     with open(path, "rb") as file:
@@ -212,7 +213,7 @@ def _shell_script(name: str) -> str | None:
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    """Write all of `data`, however long it takes, also where the caller gave us a non-blocking file. Raises OSError."""
+    """Write all of `data`, however long it takes, even to a non-blocking file. Raises OSError."""
     view = memoryview(data)
     while view:
         try:
@@ -224,9 +225,9 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def end_like(status: int) -> NoReturn:
-    """End this process as the command ended: with its exit status, or by the same signal."""
+    """End this process like the command: with its exit status, or by the same signal."""
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # where the caller closed it
+        if stream is not None:  # if the caller closed it
             with suppress(OSError):
                 stream.flush()
     if os.WIFSIGNALED(status):

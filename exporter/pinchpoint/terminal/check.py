@@ -1,4 +1,4 @@
-"""What was found before a run, the worst first: each with its value, why it matters, when it does not, what to read."""
+"""The findings before a run, worst first: each with its value, why it matters, when it does not, what to read."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pinchpoint.text import printable
 __all__ = ["check_parts"]
 
 MAX_LINE_COLUMNS = 80
-"""Columns that a line has at most."""
+"""Maximum width of a line in columns."""
 MIN_LINE_COLUMNS = 20
 HEADS = {Level.PROBLEM: ("PROBLEM", "bold red"), Level.HINT: ("hint", "yellow")}
 INDENT = "  "
 MAX_HEADING_HOSTS = 4
-"""Hosts that a heading names."""
+"""Maximum number of hosts in a heading."""
 
 
 def check_parts(findings: Sequence[Finding], hosts: Sequence[str], *, every: bool) -> Iterator[RenderableType]:
-    """Yield what is printed, from top to bottom; with `every`, also what was found to be fine."""
+    """Yield what is printed, from top to bottom; with `every`, also the checks that passed."""
     named = len(hosts) > 1
     for group in _groups(findings):
         yield _FindingGroup(group, named)
@@ -41,7 +41,7 @@ def check_parts(findings: Sequence[Finding], hosts: Sequence[str], *, every: boo
 
 
 def _groups(findings: Sequence[Finding]) -> list[list[Finding]]:
-    """Return problems and hints, those of one check together as far as the same is said of them."""
+    """Return problems and hints, grouped by check where their texts agree."""
     groups: dict[tuple[str, Level, str, str], list[Finding]] = {}
     for finding in findings:
         if finding.level in HEADS:
@@ -81,7 +81,7 @@ def _number(number: int, word: str) -> str:
 
 def _filled(text: str, options: ConsoleOptions, first: str, rest: str) -> str:
     width = max(MIN_LINE_COLUMNS, min(MAX_LINE_COLUMNS, options.max_width))
-    # A path or a name is never broken: whoever copies it wants it whole.
+    # A path or a name is never broken, so that it can be copied.
     return textwrap.fill(
         text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
     )
@@ -89,7 +89,7 @@ def _filled(text: str, options: ConsoleOptions, first: str, rest: str) -> str:
 
 @dataclass(frozen=True)
 class _FindingGroup:
-    """One thing that was found, maybe several times."""
+    """One kind of finding, possibly several times."""
 
     findings: Sequence[Finding]
     named: bool

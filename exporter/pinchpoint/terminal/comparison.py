@@ -1,4 +1,4 @@
-"""Two groups of runs side by side: each figure, how it changed, and whether that is more than noise."""
+"""Two groups of runs side by side: each figure, its change, and whether that exceeds the noise."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ NO_FACTS = "No settings of hosts are known of "
 SHORT = "short: under 30 s, so it may not repeat well."
 UNITLESS = frozenset({"", "ratio", "score"})
 MIN_PHASE_COLUMNS = 24
-"""Columns that the names of phases get at least, as far as they need them."""
+"""Minimum columns for the names of phases, as far as needed."""
 MIN_TABLE_COLUMNS = 76
-"""Columns from which on a figure is a row of a table; with fewer it is two lines."""
+"""Columns from which a figure is a table row; with fewer it takes two lines."""
 MAX_NOTE_COLUMNS = 90
-"""Columns that a note has at most."""
+"""Maximum width of a note in columns."""
 
 
 def bare_figure(value: float, unit: str) -> str:
-    """Return a figure without what it is of: ``1.21 GiB/s``, ``10.7`` for a score."""
+    """Return a figure without its operation: ``1.21 GiB/s``, ``10.7`` for a score."""
     return f"{value:.4g}" if unit in UNITLESS else format_figure(value, unit)
 
 
 def comparison_parts(comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
     """Yield what is printed, from top to bottom: for each comparison its groups and tables, then what words mean."""
-    # Where all figures are of one benchmark its name is said once, above the table.
+    # If all figures belong to one benchmark, its name appears once, above the table.
     named = len({row.key.benchmark for comparison in comparisons for row in comparison.rows}) > 1
     for comparison in comparisons:
         yield from _group("base", comparison.base)
@@ -66,7 +66,7 @@ def comparison_parts(comparisons: Sequence[Comparison]) -> Iterator[RenderableTy
 
 
 def notes(comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
-    """Yield what the words mean that the comparisons have."""
+    """Yield the meaning of the words in the comparisons."""
     rows = [row for comparison in comparisons for row in comparison.rows]
     verdicts = {row.verdict for row in rows}
     if Assessment.UNKNOWN in verdicts:
@@ -99,18 +99,18 @@ def _standing(run: RunState) -> str:
 
 @dataclass(frozen=True)
 class _Line:
-    """A text that is cut off at the end of the line."""
+    """A text that is truncated at the end of the line."""
 
     text: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the line; as a renderable of its own, since the console joins texts and wraps them."""
+        """Yield the line; it is a separate renderable, since the console joins texts and wraps them."""
         yield Text(self.text, style="dim", no_wrap=True, overflow="ellipsis")
 
 
 @dataclass(frozen=True)
 class _Note:
-    """What a word means."""
+    """The meaning of a word."""
 
     text: str
 
@@ -127,7 +127,7 @@ class _Rows:
     named: bool
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield a table, or where that does not fit two lines for each figure."""
+        """Yield a table, or, if that does not fit, two lines per figure."""
         labels = [row_label(row, self.rows, named=self.named) for row in self.rows]
         if options.max_width >= MIN_TABLE_COLUMNS:
             yield _table(self.rows, labels)
@@ -166,7 +166,7 @@ def _table(rows: Sequence[ComparedFigure], labels: Sequence[str]) -> Table:
 
 
 def row_label(row: ComparedFigure, rows: Sequence[ComparedFigure], *, named: bool) -> str:
-    """Return what a row is called among others; `named` puts its benchmark before it."""
+    """Return the name of a row; `named` puts its benchmark before it."""
     key = row.key
     words = [key.benchmark] if named else []
     words += ["score", key.operation] if key.score else [key.phase]
@@ -183,7 +183,7 @@ def _value(row: ComparedFigure, figure: GroupFigure | None) -> str:
 
 
 def share(value: float | None, *, sign: bool = False) -> str:
-    """Return a share as a percentage; from ten times as much on, a change (`sign`) is a factor."""
+    """Return a share as a percentage; a change (`sign`) from tenfold is a factor."""
     if value is None:
         return "-"
     percent = value * 100

@@ -1,4 +1,4 @@
-"""What the commands that print once and end have in common: tables of the right width, clear failures."""
+"""Shared by the commands that print once and end: tables of the right width, clear failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["fail", "say", "show", "warn", "width"]
 
 PIPE_COLUMNS = 400
-"""Columns where nobody's terminal sets a limit: a table is as wide as it needs, so that other programs can read it."""
+"""Columns without a terminal: a table is as wide as it needs, so that other programs can read it."""
 
 
 def say(text: str) -> None:
@@ -34,7 +34,7 @@ def warn(text: str) -> None:
 
 
 def fail(text: str, status: int = 1) -> NoReturn:
-    """Write why the command failed, and end it."""
+    """Write why the command failed, and exit."""
     warn(text)
     sys.exit(status)
 
@@ -58,7 +58,7 @@ def show(*parts: RenderableType) -> None:
 
 
 class _Page(StringIO):
-    """What will be standard output: a table is drawn in characters that it has."""
+    """The future standard output: a table is drawn in characters that its encoding has."""
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -72,9 +72,9 @@ def _write(text: str, *, err: bool) -> None:
         click.echo(text.encode(encoding, "replace").decode(encoding), err=err, nl=False)
     except OSError as error:
         if err:
-            return  # it is full or has no reader, and nobody can be told
+            return  # it is full or has no reader, so nothing can be reported
         if error.errno == errno.EPIPE:
-            raise  # a reader that went away is click's business
+            raise  # click handles a reader that went away
         with suppress(OSError):
             sys.stdout.close()
         fail(f"standard output: {error.strerror}")

@@ -1,4 +1,4 @@
-"""A run's report in a terminal: a table of its phases, then what limited each of them and how that is known."""
+"""A run's report in a terminal: a table of its phases, then what limited each of them, with the evidence."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pinchpoint.text import printable
 __all__ = ["report_parts"]
 
 MAX_TABLE_WAITS = 3
-"""Wait classes that the table names at most."""
+"""Maximum number of wait classes in the table."""
 MIN_TABLE_WAIT_SHARE = 0.05
-"""Share under which a wait class is not worth its name in the table."""
+"""Share below which a wait class is not named in the table."""
 MIN_PHASE_COLUMNS = 24
-"""Columns that the names of phases get at least, as far as they need them."""
+"""Minimum columns for the names of phases, as far as needed."""
 MIN_LABEL_COLUMNS = 13
 STYLES = {"resource": "bold", "several": "bold", "stuck": "bold red", "too short": "dim", "idle": "dim"}
 
@@ -87,7 +87,7 @@ def _waits(phase: DocumentPhase, most: int, least: float = 0.0) -> str:
 
 
 def _details(phase: DocumentPhase) -> list[tuple[str, list[str]]]:
-    """Return the lines on a phase, by what they are; empty where the table has said everything."""
+    """Return the lines on a phase, by kind; empty if the table has said everything."""
     found: list[tuple[str, Sequence[str]]] = []
     if (verdict := phase.verdict) is not None:
         doubts = f" ({'; '.join(verdict.doubts)})" if verdict.doubts else ""

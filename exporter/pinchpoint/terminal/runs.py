@@ -1,4 +1,4 @@
-"""Runs in one line each: how they stand, and the figure that a person would quote."""
+"""Runs in one line each: their state, and the figure that people quote."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from pinchpoint.text import printable
 __all__ = ["counted", "headline", "runs_table", "standing"]
 
 DIED = "died"
-"""The state of a run that ended without a word: its `pinchpoint run` was killed, or the host went down."""
+"""The state of a run without a recorded end: its `pinchpoint run` was killed, or the host went down."""
 MIN_TAGS_COLUMNS = 120
-"""Columns from which on tags have a column of their own."""
+"""Columns from which tags have their own column."""
 BESIDE_ID_COLUMNS = 52
-"""Columns that are kept for what stands beside the ids."""
+"""Columns reserved for what is beside the ids."""
 MIN_ID_COLUMNS = 16
-"""Columns that the ids get at least."""
+"""Minimum columns for the ids."""
 HIDDEN_TAGS = frozenset({"sha256"})
-"""Tags that say nothing to a person."""
+"""Tags that are not shown to people."""
 
 
 def standing(record: RunRecord) -> str:
-    """Return the state of a run that is kept: one that goes on no more and has no end died."""
+    """Return the state of a saved run: one without an end that is no longer running died."""
     marker = record.marker
     if marker.end is None:
         return marker.state if RunDirectory(Path()).alive(marker) else DIED
@@ -56,7 +56,7 @@ def counted(count: int, word: str) -> str:
 
 
 def runs_table(records: Sequence[RunRecord], width: int | None) -> Table:
-    """Return the table of kept runs; in less than `MIN_TAGS_COLUMNS` start and tags stand below the run's id."""
+    """Return the table of saved runs; in less than `MIN_TAGS_COLUMNS` start and tags are below the run's id."""
     wide = width is None or width >= MIN_TAGS_COLUMNS
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(

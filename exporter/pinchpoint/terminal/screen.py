@@ -1,4 +1,4 @@
-"""A picture of hosts that is drawn again and again: on the whole screen with keys, or as plain text."""
+"""A picture of hosts that is redrawn continuously: on the whole screen with keys, or as plain text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUIT = b"qQ\x03\x04"
 
 
 class Bell:
-    """A file descriptor that becomes readable when a thread or a signal has something to say to the main loop."""
+    """A file descriptor by which threads and signals wake the main loop."""
 
     def __init__(self) -> None:
         self.read_end, self._write_end = os.pipe()
@@ -47,7 +47,7 @@ class Bell:
 
 
 class _Signals:
-    """What signals have asked for; as a context, it catches them."""
+    """What signals have requested; as a context, it catches them."""
 
     def __init__(self, bell: Bell) -> None:
         self._bell = bell
@@ -75,7 +75,7 @@ class _Signals:
 
 @contextmanager
 def _keys() -> Iterator[tuple[int, ...]]:
-    """Give the descriptor that keys can be read from one by one, if there is a keyboard; restore it at the end."""
+    """Give the descriptor from which single keys can be read, if there is a keyboard; restore it at the end."""
     try:
         keyboard = sys.stdin.fileno()
         before = termios.tcgetattr(keyboard)
@@ -91,7 +91,7 @@ def _keys() -> Iterator[tuple[int, ...]]:
 
 
 def is_screen() -> bool:
-    """Return whether standard output is a terminal on which a picture can be drawn again in its place."""
+    """Return whether standard output is a terminal on which a picture can be redrawn in place."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
@@ -107,9 +107,9 @@ def show_live(
     *,
     press: Callable[[bytes], None] = _ignore,
 ) -> int | None:
-    """Show a picture on the whole screen until somebody ends it; return the signal that did, or None.
+    """Show a picture on the whole screen until a key or signal ends it; return the signal, or None.
 
-    It is drawn when the bell rings, when a key was pressed (which `press` is told), and every `interval` seconds.
+    It is drawn when the bell rings, when a key was pressed (passed to `press`), and every `interval` seconds.
     """
     console = Console(highlight=False)
     signals = _Signals(bell)
@@ -125,7 +125,7 @@ def show_live(
                         press(pressed)
             if signals.end is not None:
                 return signals.end
-            # The screen is as it was before: now stop for real, and go on here when the shell says so.
+            # The screen is restored: now stop for real, and continue here when the shell resumes us.
             signals.suspend = False
             os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -148,7 +148,7 @@ def show_plain(pictures: Iterator[tuple[str, Picture]]) -> None:
 def status_of(show: Callable[[], int | None]) -> int:
     """Return the exit status of a command that shows pictures until `show` returns: the signal that ended it, or None.
 
-    An interrupt from the keyboard is the way to end it, and no failure.
+    A keyboard interrupt is the normal way to end it, not a failure.
     """
     try:
         ended_by = show()

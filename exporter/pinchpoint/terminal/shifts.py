@@ -23,9 +23,9 @@ __all__ = ["bottleneck_words", "difference_words", "move_words", "phase_name", "
 NOT_JUDGED = "not judged"
 NOT_SET = "-"
 MAX_NAMED_HOSTS = 3
-"""Hosts that are named; of more their number is given."""
+"""Maximum number of named hosts; the others are counted."""
 NAMED = frozenset({Kind.RESOURCE, Kind.SEVERAL})
-"""Kinds that are said by naming resources alone."""
+"""Kinds for which naming the resources is enough."""
 
 
 def shift_parts(comparison: Comparison, *, named: bool) -> Iterator[RenderableType]:
@@ -54,7 +54,7 @@ def _knobs(knobs: Knobs) -> Iterator[RenderableType]:
 
 
 def phase_name(place: PhasePlace, *, named: bool) -> str:
-    """Return what a phase is called; `named` puts its benchmark before it."""
+    """Return the name of a phase; `named` puts its benchmark before it."""
     words = [place.benchmark] if named else []
     words.append(place.phase)
     if place.occurrence > 1:
@@ -68,7 +68,7 @@ def move_words(move: Move, *, named: bool) -> str:
 
 
 def bottleneck_words(found: Bottleneck | None) -> str:
-    """Return what limited a phase, and how many repeats say so where they don't all."""
+    """Return what limited a phase, and how many repeats say so if they disagree."""
     if found is None:
         return NOT_JUDGED
     words = _words(VerdictMark(found.kind, found.limits))
@@ -118,7 +118,7 @@ def _values(values: Sequence[str]) -> str:
 
 
 def _changed(base: str, other: str) -> tuple[tuple[str], tuple[str]]:
-    """Return the words in which two command lines differ, each after the option that it belongs to."""
+    """Return the words in which two command lines differ, each after its option."""
     before, after = shlex.split(base), shlex.split(other)
     first: list[str] = []
     second: list[str] = []

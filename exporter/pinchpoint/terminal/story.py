@@ -19,11 +19,11 @@ from pinchpoint.text import printable
 __all__ = ["story_parts"]
 
 MAX_SHOWN_PER_STEP = 3
-"""Phases, bottlenecks and settings that a step shows at most."""
+"""Maximum number of phases, bottlenecks and settings per step."""
 MAX_RUN_LABEL_COLUMNS = 28
-"""Columns that the names of runs are padded to at most."""
+"""Maximum columns to which names of runs are padded."""
 GROUPS = (("beyond noise", CLAIMS), ("changed", {Assessment.UNKNOWN}))
-"""What the phases of a step are listed under; those that may be noise are not worth a line."""
+"""Headings for the phases of a step; those that may be noise get no line."""
 
 
 def story_parts(comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
@@ -98,7 +98,7 @@ def _details(lines: Sequence[tuple[str, str]] | Iterator[tuple[str, str]]) -> It
     grid.add_column(no_wrap=True, min_width=16, justify="left")
     grid.add_column(overflow="fold")
     for word, text in lines:
-        # A note may be a page long: of it one line is enough to know the place again.
+        # A note may be a page long: one line is enough to recognise it.
         cut = word == "text"
         cell = Text(text, style="dim" if cut else "", no_wrap=cut, overflow="ellipsis" if cut else "fold")
         grid.add_row(Text(f"    {word}", style="dim"), cell)

@@ -16,21 +16,21 @@ from pinchpoint.session.phases import PhaseRecord
 __all__ = ["run_table"]
 
 MIN_WAIT_SHARE = 0.1
-"""Share of the time under which a wait class is not worth its name."""
+"""Share of the time below which a wait class is not named."""
 MAX_NAMED_RESOURCES = 3
-"""Resources that are named for one phase."""
+"""Maximum number of resources named per phase."""
 MIN_ALERTS_COLUMNS = 106
-"""Columns from which on alerts have a column of their own."""
+"""Columns from which alerts have their own column."""
 MIN_PHASE_COLUMNS = 24
-"""Columns that the names of phases get at least, as far as they need them."""
+"""Minimum columns for the names of phases, as far as needed."""
 MIN_BUSY_SHARE = 0.2
-"""Busy share under which a resource is not worth a line."""
+"""Busy share below which a resource gets no line."""
 
 
 def run_table(phases: Sequence[PhaseRecord], *, alerts: bool, width: int) -> Table:
-    """Return the table; `alerts` says whether anybody was asked for them.
+    """Return the table; `alerts` says whether a server was asked for them.
 
-    In fewer columns than `MIN_ALERTS_COLUMNS` the alerts stand below the resources, so that no name has to be broken.
+    In fewer columns than `MIN_ALERTS_COLUMNS` the alerts are below the resources, so that no name is broken.
     """
     beside = alerts and width >= MIN_ALERTS_COLUMNS
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
@@ -72,7 +72,7 @@ def _verdict(found: Verdict | None) -> Iterator[Text]:
 
 
 def _resources(found: Usage | None, verdict: Verdict | None) -> Text:
-    """Return the fullest resources of this host, those that the verdict names first."""
+    """Return the fullest resources of this host, those named by the verdict first."""
     if found is None:
         return Text("no samples")
     named = {(limit.resource, limit.owner) for limit in verdict.limits} if verdict is not None else set()

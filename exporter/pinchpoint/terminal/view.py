@@ -1,8 +1,8 @@
 """The live view: what is full on each host, as lines for a terminal of any size.
 
-It draws with three shades (normal, near the threshold, full) in the terminal's own colours, and says the same in
-characters, so that nothing is lost without colour. Names in it were chosen by whoever names a thread, a disk or a
-run: they are drawn as plain text and cut to their column.
+It draws three shades (normal, near the threshold, full) in the terminal's own colours, and shows the same in
+characters, so that nothing is lost without colour. Names of threads, disks and runs come from any user: they are drawn
+as plain text and cut to their column.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from pinchpoint.text import printable
 __all__ = ["Down", "HostView", "Picture", "View", "duration"]
 
 MAX_SCANNED_CHARACTERS = 1000
-"""Characters of a text that are looked at: no terminal is wider."""
+"""Maximum characters of a text: no terminal is wider."""
 MIN_SHOWN_SHARE = 0.005
-"""Share of the time, or CPUs, under which a resource or a role is not listed: it would be printed as 0 %."""
+"""Share of the time, or CPUs, below which a resource or a role is not listed: it would show as 0 %."""
 MIN_HOST_LINES = 9
-"""Lines that a host needs at least for its tables; with fewer it shows its fullest resources only."""
+"""Minimum lines for a host's tables; with fewer it shows only its fullest resources."""
 MIN_STALLED_SECONDS = 3.0
-"""Seconds without any work from which on a phase is shown as one that hangs."""
+"""Seconds without progress from which a phase is shown as hanging."""
 MAX_ENDED_RUNS = 3
-"""Runs that have ended which are shown."""
+"""Maximum number of ended runs shown."""
 MAX_TABLE_ROWS = 12
-"""Rows of each table where the height is not limited: text that is printed once."""
+"""Rows of each table if the height is not limited, in text that is printed once."""
 MAX_BAR_COLUMNS = 60
 MAX_VERDICT_LINES = 7
-"""Lines on each benchmark's verdict at most."""
+"""Maximum lines on each benchmark's verdict."""
 VERDICT_STYLES = {Kind.RESOURCE: "bold red", Kind.SEVERAL: "bold red", Kind.STUCK: "bold red", Kind.IDLE: "dim"}
 
 STYLES = {Fullness.NORMAL: "", Fullness.NEAR: "yellow", Fullness.FULL: "bold red"}
@@ -60,16 +60,16 @@ HEADING = "underline"
 
 @dataclass(frozen=True, slots=True)
 class Down:
-    """A host that gave no answer."""
+    """A host that did not answer."""
 
     reason: str
     seconds: float
-    """How long it has been so."""
+    """Seconds since its last answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """One host: its name, how its data was got, and what is known of it; None while there is only one sample."""
+    """One host: its name, how its data was obtained, and what is known about it; None until there are two samples."""
 
     name: str
     note: str
@@ -102,9 +102,9 @@ def duration(seconds: float) -> str:
 
 
 class View:
-    """The hosts below each other, in the width that the console gives.
+    """The hosts below each other, in the console's width.
 
-    With a `height` they fill just as many lines, the last of which is the `footer`, and say less where it is low;
+    With a `height` they fill exactly that many lines, including the `footer` at the end, and show less if it is low;
     without, each table has up to `MAX_TABLE_ROWS` rows.
     """
 
@@ -123,7 +123,7 @@ class View:
             lines = [*painter.verdicts(self._verdicts, MAX_VERDICT_LINES), *painter.hosts(self._hosts, None)]
         else:
             height = max(0, self._height - 1)
-            # The hosts need half of a low window, and what limits the benchmark is worth the rest.
+            # The hosts need half of a low window; what limits the benchmark gets the rest.
             most = max(1, min(MAX_VERDICT_LINES, height // 2 // max(1, len(self._verdicts)) - 1))
             lines = list(painter.verdicts(self._verdicts, most))[:height]
             lines += list(painter.hosts(self._hosts, height - len(lines)))[: height - len(lines)]
@@ -150,14 +150,14 @@ class _Painter:
         """Yield the lines on each benchmark, `most` of them at most, and a blank one below."""
         for one in judged:
             found = one.verdict
-            # Runs of one benchmark are told apart by their names.
+            # Runs of one benchmark are distinguished by their names.
             alike = sum(other.benchmark == one.benchmark for other in judged) > 1
             name = " ".join(filter(None, (one.benchmark, one.run if alike else "", one.phase)))
             style = VERDICT_STYLES.get(found.kind, "bold")
             margin = f"  ({found.margin})" if found.margin else ""
             yield self._line((f"{name}: ", "bold"), (found.words, style), (margin, "dim"))
             told = [*found.evidence, *found.blind, *(f"not the limit: {line}" for line in found.innocent)]
-            # Where a limit is known, the host's own line on such a thread is enough.
+            # If a limit is known, the host's own line on such a thread is enough.
             strange = [] if found.limits else [f"no role: {line}" for line in found.no_role[:1]]
             advice = [f"what to do: {_advice(found)}"] if found.advice else []
             told[2:2] = [*strange, *found.latency[:1], *advice]
@@ -167,7 +167,7 @@ class _Painter:
             yield Text()
 
     def hosts(self, hosts: Sequence[HostView], height: int | None) -> Iterator[Text]:
-        """Yield the lines of all hosts; with too little height, each host says less."""
+        """Yield the lines of all hosts; with too little height, each host shows less."""
         if height is None:
             for index, host in enumerate(hosts):
                 if index:
@@ -188,7 +188,7 @@ class _Painter:
             )
 
     def _share(self, hosts: Sequence[HostView], height: int) -> list[int]:
-        """Return how many of `height` lines each host gets: what one does not need is for the others."""
+        """Return how many of `height` lines each host gets: lines that one does not need go to the others."""
         needs = [_lines(host.state) if isinstance(host.state, Usage) else 1 for host in hosts]
         shares = [0] * len(hosts)
         waiting = len(hosts)
@@ -222,7 +222,7 @@ class _Painter:
             room = height - 1 - tables - len(foot)
             for_resources = max(1, min(len(busy), max((room + 1) // 2, room - len(hot))))
             for_roles = max(0, min(len(hot), room - for_resources))
-        # A blank line after each table is for where nothing else is left to show.
+        # Blank lines after tables come only if nothing else is left to show.
         gap = [Text()] if room - for_resources - for_roles >= tables else []
         yield self._resource_heading()
         yield from (self._resource(entry) for entry in busy[:for_resources])
@@ -236,14 +236,14 @@ class _Painter:
         yield from foot
 
     def fit(self, text: str, width: int) -> str:
-        """Return `text` in exactly `width` columns: filled up, or cut and marked as cut."""
+        """Return `text` in exactly `width` columns: padded, or cut and marked as cut."""
         text = self.clean(text)
         if cell_len(text) > width:
             text = set_cell_size(text, width - 1) + self._glyphs.cut if width > 0 else ""
         return text + " " * (width - cell_len(text))
 
     def clean(self, text: str) -> str:
-        """Return `text` without what the terminal can't show, would obey, or would write in another direction."""
+        """Return `text` without unprintable, control and direction-changing characters."""
         text = printable(text[:MAX_SCANNED_CHARACTERS])
         return text.encode("ascii", "replace").decode() if self._glyphs is ASCII else text
 
@@ -263,14 +263,14 @@ class _Painter:
         return self._line((host.name, "bold"), (f" ({host.note})  waiting for the second sample", ""))
 
     def _header(self, host: HostView, use: Usage, fullest: Sequence[ResourceUse]) -> Text:
-        """Return name and phases, or name and fullest resource, and on the right how well the host is sampled."""
+        """Return name and phases, or name and fullest resource, and on the right the sampling quality."""
         text = "  " + (", ".join(_phase(phase, use.time) for phase in use.phases) or "no benchmark runs")
         if fullest:
             first = fullest[0]
             text = f"  {first.resource} {first.owner} {_percent(first.busy)} {WORDS[first.level]}"
         health, cost, level = _health(use)
         name, note = self.clean(host.name), f" ({host.note})"
-        # What Pinchpoint costs is left out first, then how the host is sampled.
+        # Pinchpoint's cost is left out first, then the sampling quality.
         if cell_len(name + text + health + cost) + 2 <= self.width:
             health += cost
         room = max(0, self.width - cell_len(health) - 2)
@@ -282,7 +282,7 @@ class _Painter:
         return self._line((name, "bold"), (self.fit(text, room) + "  ", ""), (health, STYLES[level]))
 
     def _run(self, run: Run, now: float) -> Iterator[Text]:
-        """Yield a line for each phase that goes on, or for the run's state, and one with the results so far."""
+        """Yield a line for each phase in progress, or for the run's state, and one with the results so far."""
         name = f"{run.benchmark:<6} "
         for phase in run.phases:
             words, stalled = _progress(phase, run, now)
@@ -295,7 +295,7 @@ class _Painter:
                 (name, "bold"), (state, STYLES[Fullness.FULL if run.state == "failed" else Fullness.NORMAL])
             )
         if run.results:
-            # The newest comes first: what does not fit is what has been known for longest.
+            # The newest comes first, so that the oldest are cut.
             done = [f"{phase} {bare_figure(result.value, result.unit)}" for phase, result in run.results[::-1]]
             yield self._line((" " * len(name), ""), (f"so far: {', '.join(done)}", ""))
         if run.blind:
@@ -371,13 +371,13 @@ def _hot(use: Usage) -> list[RoleUse]:
 
 
 def _shown(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs that go on, oldest first, and after them those that ended last."""
+    """Return the runs in progress, oldest first, then those that ended last."""
     ended = sorted((run for run in runs if run.end is not None), key=lambda run: -(run.end or 0.0))
     return [*(run for run in runs if run.end is None), *ended[:MAX_ENDED_RUNS]]
 
 
 def _lines(use: Usage) -> int:
-    """Return how many lines a host fills that shows everything, blank ones included."""
+    """Return how many lines a host needs to show everything, including blank ones."""
     hot = len(_hot(use))
     runs = sum(max(1, len(run.phases)) + bool(run.results) + bool(run.blind) for run in _shown(use.runs))
     tables = max(1, len(_busy(use))) + hot + (4 if hot else 2)
@@ -391,7 +391,7 @@ def _phase(phase: ActivePhase, now: float) -> str:
 
 
 def _progress(phase: ActivePhase, run: Run, now: float) -> tuple[str, bool]:
-    """Return what is known of a phase that goes on, and whether it seems to hang."""
+    """Return what is known about a phase in progress, and whether it seems to hang."""
     words = [phase.phase]
     if phase.number is not None:
         words[0] += f" ({phase.number}{f' of {phase.total}' if phase.total else ''})"
@@ -462,7 +462,7 @@ def _silent(daemon: SilentDaemon) -> str:
 
 
 def _health(use: Usage) -> tuple[str, str, Fullness]:
-    """Return how well the host is sampled and what that costs, in a few words, and how bad it is."""
+    """Return sampling quality and cost in a few words, and how bad they are."""
     cost = "" if use.own.cpu is None else f", costs {use.own.cpu * 100:.1f}% CPU"
     if use.seconds <= 0:
         return "no time between samples", "", Fullness.NEAR

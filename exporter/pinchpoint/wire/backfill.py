@@ -1,7 +1,7 @@
-"""A recording turned over: from moments with all series to series with all their samples.
+"""A recording transposed: from moments with all series to series with all their samples.
 
-OpenMetrics wants each metric in one piece, each series in it in one piece, and its samples in their order (OpenMetrics
-1.0, sections 4.5 and 5.1). A recording has them the other way round, and may be larger than the memory.
+OpenMetrics requires each metric in one piece, each series in one piece, and its samples in order (OpenMetrics
+1.0, sections 4.5 and 5.1). A recording is ordered by time, and may be larger than memory.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pinchpoint.wire.sampletext import escaped, render_head, render_value
 __all__ = ["Backfill"]
 
 MAX_HELD_SAMPLES = 2_000_000
-"""Samples that are held in memory at most (16 bytes each); the others wait in a temporary file."""
+"""Maximum number of samples held in memory (16 bytes each); the others wait in a temporary file."""
 TIMES = "_timestamp_seconds"
-"""What names of metrics end with whose values are times."""
+"""Suffixes of metrics whose values are times."""
 NUMBERS_PER_SAMPLE = 2
-"""Numbers that a sample consists of: its time and its value."""
+"""Numbers in a sample: its time and its value."""
 
 
 class _SeriesSamples:
-    """The samples of one series: pieces that are in the file, and what came since."""
+    """The samples of one series: pieces in the file, and what came since."""
 
     __slots__ = ("held", "last", "pieces")
 
@@ -36,11 +36,11 @@ class _SeriesSamples:
         self.held = array("d")
         self.last = float("-inf")
         self.pieces: list[tuple[int, int]] = []
-        """Offset and length in bytes of what is in the file, in its order."""
+        """Offsets and lengths in bytes of its pieces in the file, in order."""
 
 
 class Backfill:
-    """Takes moments, oldest first, and gives one OpenMetrics text of them. As a context, it closes its file."""
+    """Takes moments, oldest first, and writes them as one OpenMetrics text. As a context, it closes its file."""
 
     def __init__(self) -> None:
         """Open the temporary file. Raises OSError."""
@@ -48,9 +48,9 @@ class Backfill:
         self._families: dict[str, dict[tuple[str, Labels], _SeriesSamples]] = {}
         self._held = 0
         self.samples = 0
-        """Samples that the text will have."""
+        """Number of samples in the text."""
         self.dropped = 0
-        """Samples that were older than what their series had already: Prometheus takes none out of order."""
+        """Number of samples older than the last one of their series: Prometheus takes none out of order."""
 
     def __enter__(self) -> Backfill:
         return self
@@ -61,7 +61,7 @@ class Backfill:
         self._file.close()
 
     def add(self, moment: Snapshots, shift: float = 0.0) -> None:
-        """Take the next moment, so many seconds later than it was. Raises OSError."""
+        """Take the next moment, shifted later by so many seconds. Raises OSError."""
         for host, snapshot in moment.items():
             # Prometheus' times are whole milliseconds.
             now = round((snapshot.time + shift) * 1000) / 1000
@@ -128,7 +128,7 @@ def _write(file: IO[bytes], raw: bytes) -> None:
 
 
 def _read(file: IO[bytes], length: int) -> bytes:
-    """Return so many bytes; those of a file that was cut off from outside are an error. Raises OSError."""
+    """Return so many bytes; a truncated file is an error. Raises OSError."""
     raw = file.read(length)
     if len(raw) < length:
         raise OSError(0, "the temporary file was cut off")

@@ -18,7 +18,7 @@ __all__ = ["PointsCollector", "families", "registry", "text"]
 def families(points: Iterable[Point]) -> Iterator[Family]:
     """Yield one family a metric, sorted by name.
 
-    A series that can't be written is left out: it would cost everybody all the others. `Sampler.points` counts it.
+    A series that cannot be written is omitted: otherwise all others would be lost. `Sampler.points` counts it.
     """
     found: dict[str, Family] = {}
     for metric, labels, value in filter(can_be_written, points):
@@ -43,13 +43,13 @@ class PointsCollector(Collector):
         return families(self._points())
 
     def describe(self) -> Iterator[Family]:
-        """Yield what there may be: by it the registry answers to ``name[]``."""
+        """Yield all possible metrics: the registry uses them to answer ``name[]``."""
         for metric in self._metrics:
             yield Family(metric.name.removesuffix("_total"), metric.help, metric.kind.value)
 
 
 def registry(points: Callable[[], Iterable[Point]], metrics: Iterable[Metric] = ()) -> CollectorRegistry:
-    """Return a registry whose only content are the points, which are of `metrics`."""
+    """Return a registry that contains only the points, which belong to `metrics`."""
     found = CollectorRegistry()
     found.register(PointsCollector(points, metrics))
     return found

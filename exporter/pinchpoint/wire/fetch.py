@@ -1,4 +1,4 @@
-"""Answers of HTTP servers that nobody may rely on: each has a limit of time and of length."""
+"""Answers of untrusted HTTP servers: each is limited in time and in length."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ MAX_REDIRECTS = 5
 TOO_LONG = f"answers with more than {MAX_BODY_BYTES >> 20} MiB"
 REDIRECTIONS = frozenset({301, 302, 303, 307, 308})
 UNRESERVED = "/:@!$&'()*+,;=~%?"
-"""What stands in a path or a query as it is (RFC 3986, section 3.3)."""
+"""Characters that need no escape in a path or a query (RFC 3986, section 3.3)."""
 
 
 class FetchError(Exception):
-    """There is no answer; the message says why, and leaves it to others to say whose."""
+    """There is no answer; the message says why, but not which server."""
 
     def __init__(self, reason: str, body: bytes = b"") -> None:
         super().__init__(reason)
         self.body = body
-        """What came with the status of an error."""
+        """The body of an error response."""
 
 
 class Fetcher:
-    """Gets documents over HTTP, each in `timeout` seconds for connecting and as many for its answer.
+    """Gets documents over HTTP, with `timeout` seconds for connecting and again for the answer.
 
-    Proxies of the environment are not asked: what is fetched stands in the cluster's own network, and they are for the
-    world outside. No compression is asked for: bytes on the wire are cheaper than CPU of a host that is measured.
+    The environment's proxies are not used: they are for the outside world, and documents come from the cluster's own
+    network. Compression is not requested: bytes on the wire are cheaper than the measured host's CPU.
 
     It is built on http.client, since a judge asks 100 hosts every second: a small document takes 0.4 ms of CPU, and 0.7
     to 1.1 ms with the libraries that are built on it or beside it.
@@ -49,7 +49,7 @@ class Fetcher:
         self.timeout = timeout
         self._connection: HTTPConnection | None = None
         self._server = ("", "")
-        """Scheme and address that the connection is for."""
+        """Scheme and address of the connection."""
 
     def get(self, url: str, parameters: Mapping[str, str] | None = None) -> bytes:
         """Return the body of an answer. Raises FetchError."""
@@ -76,7 +76,7 @@ class Fetcher:
             raise
         except HTTPException as error:
             self.close()
-            raise FetchError(f"no answer in HTTP: {str(error) or type(error).__name__}") from error
+            raise FetchError(f"not an HTTP response: {str(error) or type(error).__name__}") from error
         except (OSError, ValueError) as error:
             self.close()
             raise FetchError(_reason(error)) from error
@@ -94,7 +94,7 @@ class Fetcher:
         except (ConnectionError, HTTPException):
             if not kept:
                 raise
-            # The server has closed a connection that nobody used.
+            # The server has closed an idle connection.
             self._connection.close()
             return _request(self._connection, url, self.timeout)
 
@@ -106,7 +106,7 @@ class Fetcher:
 
 
 class _Answer(HTTPResponse):
-    """An answer that is read until a moment: a server that sends a byte at a time is not waited for any longer.
+    """An answer that is read until a deadline, even if the server sends one byte at a time.
 
     Its bytes are counted too, since http.client reads a chunk of a negative length to its end (Python 3.11,
     HTTPResponse._read_next_chunk_size).
@@ -149,7 +149,7 @@ class _Reader(io.RawIOBase):
 def _connection(url: SplitResult, timeout: float) -> HTTPConnection:
     """Return what will connect to a server. Raises ValueError."""
     if not url.hostname:
-        raise ValueError("no address of a server")
+        raise ValueError("not a server address")
     match url.scheme:
         case "http":
             connection = HTTPConnection(url.hostname, url.port, timeout=timeout)
@@ -162,7 +162,7 @@ def _connection(url: SplitResult, timeout: float) -> HTTPConnection:
 
 
 def _request(connection: HTTPConnection, url: SplitResult, timeout: float) -> HTTPResponse:
-    """Ask, and return the answer, before its body is read. Raises OSError, ValueError, HTTPException."""
+    """Send a request, and return the answer before its body is read. Raises OSError, ValueError, HTTPException."""
     if connection.sock is not None:
         connection.sock.settimeout(timeout)
     path = quote(url.path or "/", UNRESERVED)
@@ -172,7 +172,7 @@ def _request(connection: HTTPConnection, url: SplitResult, timeout: float) -> HT
 
 
 def _headers(url: SplitResult) -> dict[str, str]:
-    """Return who asks, as the URL has it (RFC 7617)."""
+    """Return the credentials in the URL (RFC 7617)."""
     if url.username is None:
         return {}
     user = f"{unquote(url.username)}:{unquote(url.password or '')}"
@@ -180,7 +180,7 @@ def _headers(url: SplitResult) -> dict[str, str]:
 
 
 def _reason(error: Exception) -> str:
-    """Return what the system says, where it does."""
+    """Return the system's message, if there is one."""
     if isinstance(error, OSError) and error.strerror and not isinstance(error, ssl.SSLError):
         return error.strerror
     return str(error) or type(error).__name__

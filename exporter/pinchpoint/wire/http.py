@@ -80,7 +80,7 @@ class Server(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
     request_queue_size = 128
-    """Connections that may wait to be accepted; with the default of 5 a sixth at once waits a second or more."""
+    """Connections that may wait to be accepted; with the default of 5, a sixth at a time waits a second or more."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log a connection that broke: a scraper that gives up is not an error here."""
@@ -88,7 +88,7 @@ class Server(ThreadingMixIn, WSGIServer):
 
     @property
     def address(self) -> str:
-        """Where it listens, with the port that the kernel chose for port 0."""
+        """Its address, with the port that the kernel chose for port 0."""
         host = f"[{self.server_name}]" if self.address_family == socket.AF_INET6 else self.server_name
         return f"{host}:{self.server_port}"
 
@@ -106,8 +106,8 @@ class Server(ThreadingMixIn, WSGIServer):
 def application(
     points: Callable[[], Iterable[Point]], telemetry_path: str, metrics: Iterable[Metric] = ()
 ) -> Application:
-    """Return the WSGI application that serves the points, which are of `metrics`."""
-    # Never compressed: bytes on the wire are cheaper than CPU of the host that is measured.
+    """Return the WSGI application that serves the points, which belong to `metrics`."""
+    # Never compressed: bytes on the wire are cheaper than the measured host's CPU.
     exposition = make_wsgi_app(registry(points, metrics), disable_compression=True)
     landing = LANDING.format(version=__version__, path=html.escape(telemetry_path, quote=True)).encode()
 
@@ -128,7 +128,7 @@ def application(
 
 
 def get_only(app: Application) -> Application:
-    """Return `app`, which answers GET, so that HEAD has the same headers, and all else is refused."""
+    """Return `app`, which answers GET, extended to HEAD with the same headers; all else is refused."""
 
     def wrapped(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] == "GET":
@@ -147,7 +147,7 @@ def get_only(app: Application) -> Application:
 
 
 def serve(address: tuple[str, int], app: Application) -> Server:
-    """Return a server that listens on `address`. Raises OSError where it can't."""
+    """Return a server that listens on `address`. Raises OSError if it can't."""
     host, port = address
     family = socket.AF_INET
     try:

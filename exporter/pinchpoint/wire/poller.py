@@ -1,6 +1,6 @@
-"""Who asks sources: each in a thread of its own, so that one that hangs holds up nobody else.
+"""Queries sources, each in a thread of its own, so that one that hangs does not delay the others.
 
-`Poller` asks one source, every so often or when it is told to; `Together` makes one source of several.
+`Poller` queries one source, periodically or on demand; `Together` makes one source of several.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POLL_TIMEOUT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a host, or a source, is not seen."""
+    """Why a host or a source is not seen."""
 
     reason: str
     since: float
@@ -30,11 +30,11 @@ class Problem:
 
 
 class Poller:
-    """A source and the thread that asks it: every `interval` seconds, or else when `ask` is called.
+    """A source and the thread that queries it: every `interval` seconds, or else when `ask` is called.
 
-    A source that fails is asked ever more rarely, down to once in `slowest` seconds. Hosts without a series of
-    Pinchpoint are a problem, unless there may be `others`, such as Ceph's managers. `ring` is called after each
-    question. `changed` guards what is kept, and says when something of it has changed; several pollers may share one.
+    A source that fails is queried less and less often, down to once in `slowest` seconds. Hosts without a series of
+    Pinchpoint are a problem, unless there may be `others`, such as Ceph's managers. `ring` is called after each query.
+    `changed` guards the state and signals its changes; several pollers may share one.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class Poller:
     ) -> None:
         self.source = source
         self.under_way = False
-        """Whether a question is."""
+        """Whether a query is in progress."""
         self.since = 0.0
-        """When it was asked last, in monotonic seconds."""
+        """When it was last queried, in monotonic seconds."""
         self.took = 0.0
-        """Seconds that the last answer took."""
+        """Duration of the last query in seconds."""
         self.rounds = 0
-        """Questions that have ended."""
+        """Number of queries that have ended."""
         self.failure: Problem | None = None
-        """Why the whole source gave no answer when it was asked last."""
+        """Why the whole source did not answer the last query."""
         self._interval = interval
         self._slowest = max(interval, slowest)
         self._others = others
@@ -71,7 +71,7 @@ class Poller:
         Thread(target=self._run, name="source", daemon=True).start()
 
     def ask(self) -> None:
-        """Have the source asked now, unless it is being asked."""
+        """Query the source now, unless a query is in progress."""
         with self._changed:
             if not self.under_way:
                 self.under_way, self.since = True, time.monotonic()
@@ -85,14 +85,14 @@ class Poller:
 
     @property
     def missing(self) -> Mapping[str, Problem]:
-        """Why hosts lack in the last answer."""
+        """Why hosts are missing from the last answer."""
         with self._changed:
             return self._missing
 
     def problems(self, patience: float) -> Mapping[str, Problem]:
-        """Return why hosts are not seen; all of a source that fails, or that has given no answer for so many seconds.
+        """Return why hosts are not seen; all hosts of a source that fails, or has not answered for so many seconds.
 
-        The look-up of a name has no time limit, so that no timeout of a source is a bound.
+        Name lookups have no time limit, so a source's own timeout is not a bound.
         """
         with self._changed:
             failure, waited = self.failure, self.waited
@@ -104,11 +104,11 @@ class Poller:
 
     @property
     def waited(self) -> float:
-        """Seconds since the question that is under way was asked; 0 where there is none."""
+        """Seconds since the current query began; 0 without one."""
         return time.monotonic() - self.since if self.under_way else 0.0
 
     def close(self) -> None:
-        """End the thread and release the source, as soon as it is back."""
+        """End the thread and release the source once its query returns."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -133,7 +133,7 @@ class Poller:
         self.source.close()
 
     def _wait(self) -> bool:
-        """Wait until the source is to be asked; return whether it still is."""
+        """Wait until the next query is due; return False at the end."""
         with self._changed:
             while not self._closed and not self.under_way:
                 left = self._due - time.monotonic()
@@ -149,7 +149,7 @@ class Poller:
             return self.source.snapshots(), ""
         except SourceError as error:
             return {}, error.reason
-        except Exception as error:  # whatever a foreign server makes a parser do, the others go on
+        except Exception as error:  # whatever an untrusted server does to a parser, the others continue
             return {}, f"not an exposition of metrics: {type(error).__name__}: {error}"
 
     def _take(self, found: Snapshots, reason: str) -> None:
@@ -170,9 +170,9 @@ class Poller:
 
 
 class Together:
-    """Several sources as one, all asked at the same time when its snapshots are.
+    """Several sources as one; all are queried at the same time.
 
-    A source that hangs holds up an answer once, for `patience` seconds; then it is not waited for until it is well.
+    A source that hangs delays one answer, by `patience` seconds; then it is not waited for until it recovers.
     """
 
     def __init__(self, sources: Iterable[Source], patience: float = POLL_TIMEOUT_SECONDS) -> None:
@@ -183,7 +183,7 @@ class Together:
         self.name = ", ".join(poller.source.name for poller in self._pollers)
 
     def snapshots(self) -> Snapshots:
-        """Return all hosts that answer in time. Raises SourceError where none does."""
+        """Return all hosts that answer in time. Raises SourceError if none does."""
         found: dict[str, Snapshot] = {}
         problems: dict[str, str] = {}
         deadline = time.monotonic() + self._patience
@@ -202,11 +202,11 @@ class Together:
                 problems |= {host: problem.reason for host, problem in poller.missing.items() if host not in found}
         self.problems = problems
         if not found:
-            raise SourceError(*next(iter(problems.items()), (self.name, "knows no host")))
+            raise SourceError(*next(iter(problems.items()), (self.name, "has no hosts")))
         return found
 
     def _is_awaited(self, poller: Poller) -> bool:
-        """Return whether it is being asked, and has kept nobody waiting so far."""
+        """Return whether a query is in progress that has not delayed an answer yet."""
         prompt = poller.failure is None and poller.took <= self._patience
         return poller.under_way and prompt and poller.waited < self._patience
 

@@ -1,4 +1,4 @@
-"""Questions to a Prometheus server, over its HTTP API."""
+"""Queries to a Prometheus server, over its HTTP API."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["Answer", "FiredAlert", "PrometheusError", "RawSeries", "ask", "fired
 
 Series = TypeVar("Series")
 ALERT_LINGER_SECONDS = 15.0
-"""Seconds for which an alert may go on after its cause has ended: the window that the rules look at."""
+"""Seconds for which an alert may outlast its cause: the window of the rules."""
 REFIRE_GAP_SECONDS = 10.0
-"""Seconds without a sample after which an alert fires anew: rules are evaluated every 2 s."""
+"""Seconds without a sample after which an alert counts as fired again: rules are evaluated every 2 s."""
 
 
 class PrometheusError(Exception):
@@ -36,7 +36,7 @@ class FiredAlert:
     def in_phase(self, start: float, end: float) -> bool:
         """Return whether it fired for what happened between two Unix times.
 
-        One that fires already at the start is of what was before, unless it goes on.
+        One that already fires at the start belongs to what was before, unless it lasts.
         """
         within = [time for time in self.times if start <= time <= end]
         began = [
@@ -49,7 +49,7 @@ class RawSeries(msgspec.Struct):
     """The samples of one series, oldest first: Unix times in seconds, and values as the server writes them."""
 
     metric: msgspec.Raw
-    """Its labels as they stand in the answer: the same each time, so whoever asks often reads them once."""
+    """Its labels as in the answer: the same each time, so frequent callers parse them once."""
     values: list[tuple[float, str]]
 
     def labels(self) -> dict[str, str]:
@@ -58,7 +58,7 @@ class RawSeries(msgspec.Struct):
 
 
 class Data(msgspec.Struct, Generic[Series]):
-    """What was found."""
+    """The data of an answer."""
 
     result: list[Series]
 
@@ -78,14 +78,14 @@ LABELS = decoder(dict[str, str])
 def ask(
     fetcher: Fetcher, url: str, parameters: Mapping[str, str], decoder: msgspec.json.Decoder[Answer[Series]]
 ) -> list[Series]:
-    """Return what the server at `url` finds for an instant query. Raises PrometheusError."""
+    """Return the server's result of an instant query. Raises PrometheusError."""
     try:
         answer = decoder.decode(fetcher.get(f"{url.rstrip('/')}/api/v1/query", parameters))
     except FetchError as error:
         raise PrometheusError(f"{url}: {_refusal(error.body) or error}") from error
     except RecursionError as error:
         raise PrometheusError(f"{url}: {error}") from error
-    except ValueError as error:  # not UTF-8, not JSON, no such answer
+    except ValueError as error:  # not UTF-8, not JSON, not such an answer
         raise PrometheusError(f"{url}: no answer of a Prometheus server: {error}") from error
     if answer.data is None:
         raise PrometheusError(f"{url}: {answer.error or 'an answer without data'}")
@@ -93,7 +93,7 @@ def ask(
 
 
 def _refusal(body: bytes) -> str:
-    """Return why the server refuses a query, which it says with the status of an error."""
+    """Return why the server refuses a query, from the body of its error response."""
     try:
         return DECODER.decode(body).error
     except (ValueError, RecursionError):
@@ -101,12 +101,12 @@ def _refusal(body: bytes) -> str:
 
 
 def raw_series(fetcher: Fetcher, url: str, selector: str, seconds: float, end: float | None = None) -> list[RawSeries]:
-    """Return the samples that the server at `url` has of the last `seconds` until `end` (Unix time, or now).
+    """Return the server's samples of the last `seconds` until `end` (Unix time, or now).
 
     Raises PrometheusError.
     """
-    # Raw samples: an instant query gives each value the time of the question, and a range query looks back five minutes
-    # at each step, which would show what was before where the server was restarted since.
+    # Raw samples: an instant query gives each value the time of the query, and a range query looks back five minutes
+    # at each step, which would show old values if the server was restarted since.
     parameters = {"query": f"{selector}[{max(1, round(seconds * 1000))}ms]"}
     if end is not None:
         parameters["time"] = f"{end:.3f}"
@@ -114,7 +114,7 @@ def raw_series(fetcher: Fetcher, url: str, selector: str, seconds: float, end: f
 
 
 def fired_alerts(url: str, run: str, start: float, end: float, timeout: float = 5.0) -> list[FiredAlert]:
-    """Return the alerts that fired between two Unix times, without those of other runs. Raises PrometheusError."""
+    """Return the alerts that fired between two Unix times, except those of other runs. Raises PrometheusError."""
     with closing(Fetcher(timeout)) as fetcher:
         found = raw_series(fetcher, url, 'ALERTS{alertstate="firing"}', end - start, end)
     try:
@@ -131,7 +131,7 @@ def fired_alerts(url: str, run: str, start: float, end: float, timeout: float = 
 def _may_be_of(run: str, named: str) -> bool:
     """Return whether an alert whose label ``run`` is `named` may be about this run.
 
-    Where a label's template comes to nothing, Prometheus' own series ALERTS has the template (2.42, rules/alerting.go:
-    `sample` begins with the labels of the rule).
+    If a label's template yields nothing, Prometheus' own series ALERTS has the template itself (2.42,
+    rules/alerting.go: `sample` begins with the labels of the rule).
     """
     return named in ("", run) or "{{" in named

@@ -20,7 +20,7 @@ OWN = "pinchpoint_"
 JOB = "pinchpoint"
 """Job of the exporters in compose/prometheus.yml."""
 MAX_QUERY_CHARACTERS = 6000
-"""Characters of a query, which goes into the address."""
+"""Longest query in characters: it is part of the address."""
 
 
 class Sample(NamedTuple):
@@ -28,19 +28,19 @@ class Sample(NamedTuple):
 
     labels: Mapping[str, str]
     time: float
-    """Unix time in seconds at which the server was asked."""
+    """Unix time in seconds of the query."""
     value: float
 
 
 class Known(NamedTuple):
-    """What a server knows."""
+    """The data of a server."""
 
     hosts: Snapshots
     """By the label ``instance`` of their exporters."""
     down: tuple[str, ...]
-    """Exporters that it can't scrape."""
+    """Exporters it cannot scrape."""
     cluster: Snapshot | None
-    """What Ceph's managers tell, of all clusters; None where they report nothing."""
+    """Data of Ceph's managers, for all clusters; None if they report nothing."""
 
 
 class _Series(msgspec.Struct):
@@ -52,7 +52,7 @@ DECODER = decoder(Answer[_Series])
 
 
 def ask_known(url: str, names: Collection[str], timeout: float = 5.0) -> Known:
-    """Return what the server at `url` knows of these metrics. Raises PrometheusError."""
+    """Return the server's data on these metrics. Raises PrometheusError."""
     wanted = sorted({*names, "up"})
     samples: list[Sample] = []
     with closing(Fetcher(timeout)) as fetcher:
@@ -66,10 +66,10 @@ def ask_known(url: str, names: Collection[str], timeout: float = 5.0) -> Known:
 
 
 def known(samples: Iterable[Sample]) -> Known:
-    """Return what samples of one moment tell.
+    """Return the data in the samples of one moment.
 
-    Labels that Prometheus added (job, group, ...) are dropped from series of exporters, which are told apart by their
-    ``instance``; those of Ceph's managers keep theirs, since that is how one cluster is told from another.
+    Labels that Prometheus added (job, group, ...) are dropped from exporters' series, as ``instance`` identifies these;
+    series of Ceph's managers keep theirs, since only these distinguish clusters.
     """
     labels_of = {metric.name: frozenset(metric.labels) for metric in EXPORTER}
     hosts: dict[str, dict[str, dict[Labels, float]]] = {}

@@ -1,8 +1,8 @@
 """The samples of a run, kept in a file.
 
 A recording is a gzip file of OpenMetrics documents. Each document is one moment: all hosts, each sample with the label
-``instance`` for its host and with that host's own time. Each is a gzip member of its own, so that what was written
-before a crash can be read, and any tool unpacks the whole.
+``instance`` for its host and with that host's own time. Each is a separate gzip member, so what was written before a
+crash can be read, and any tool unpacks the whole.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from pinchpoint.wire.sampletext import MAX_HEADS, escaped, parse_head, render_he
 __all__ = ["FILE", "INSTANCE", "Recorder", "hosts_of", "read_documents", "read_recording", "read_series"]
 
 FILE = "samples.om.gz"
-"""Name of the recording in a run's directory."""
+"""File name of the recording in a run's directory."""
 INSTANCE = "instance"
 """The label that names the host: what Prometheus calls a scraped target."""
 RECORDING_CHUNK_BYTES = 1 << 18
 MAX_DOCUMENT_BYTES = 64 << 20
 """Longest document in bytes (100 hosts with 2,000 series each have 25 MB): a few bytes can unpack to gigabytes."""
 GZIP_LEVEL = 6
-"""Of gzip: a sixth less than level 1, for half a millisecond."""
+"""Compression level of gzip: a sixth smaller than level 1, for half a millisecond."""
 VALUE_DECIMALS = 9
-"""Of a value, so nanoseconds: what sums of floats have behind them can't be compressed, and means nothing."""
+"""Decimals of a value (nanoseconds): the digits after them are rounding noise, which does not compress."""
 END = "# EOF"
 LASTS = "pinchpoint_recording_lasts_seconds"
-"""For how many seconds a snapshot stands, where that is longer than `STALE_SECONDS`: its host is scraped rarely."""
+"""For how many seconds a snapshot is valid, if longer than `STALE_SECONDS`: its host is scraped rarely."""
 MAX_LASTS_SECONDS = 3600.0
 HOST = re.compile(rf'[{{,]{INSTANCE}="((?:[^"\\]|\\.)*)"')
-"""The host of a series; a quotation mark within a value stands behind a backslash."""
+"""The host of a series; a backslash escapes quotation marks in the value."""
 
 
 class Recorder:
     """Appends moments to a recording.
 
-    It writes the text itself, every second on the host that is measured; prometheus_client takes ten times as long.
+    It formats the text itself, every second on the measured host; prometheus_client takes ten times as long.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +53,7 @@ class Recorder:
         self._heads: dict[tuple[str, str], dict[Labels, str]] = {}
 
     def add(self, snapshots: Snapshots, kinds: Mapping[str, tuple[str, str]]) -> None:
-        """Append a moment of all hosts; `kinds` has kind and help of each metric that is recorded. Raises OSError."""
+        """Append a moment of all hosts; `kinds` has kind and help of each recorded metric. Raises OSError."""
         document = "\n".join([*self._lines(snapshots, kinds), END, ""])
         self._append(gzip.compress(document.encode("utf-8", "replace"), GZIP_LEVEL))
 
@@ -63,7 +63,7 @@ class Recorder:
             kind, text = kinds[name]
             family = name.removesuffix("_total")
             if name not in self._helped:
-                # Once is enough for who unpacks the file; in each document it would be a third of it.
+                # Once is enough for readers of the file; in each document it would be a third of it.
                 self._helped.add(name)
                 yield f"# HELP {family} {escaped(text)}"
             yield f"# TYPE {family} {kind}"
@@ -87,7 +87,7 @@ class Recorder:
             while rest:
                 rest = rest[self._file.write(rest) :]
         except OSError:
-            # Half a member would hide all that may follow it when the disk has room again.
+            # Half a member would hide all that follows once the disk has room again.
             with suppress(OSError):
                 self._file.truncate(end)
             raise
@@ -104,11 +104,11 @@ def _ignore(message: str) -> None:
 def read_recording(
     path: Path, warn: Callable[[str], None] = _ignore, only: Container[int] | None = None
 ) -> Iterator[Snapshots]:
-    """Yield the moments of a recording, oldest first, or those at the places `only`: to parse one is what costs.
+    """Yield the moments of a recording, oldest first, or those at the indexes `only`: parsing is what costs.
 
-    The last one may be under way, or was cut off by a crash, and is left out. What stands before a damage (foreign
-    bytes) is given, and `warn` is called. Raises OSError if the file can't be read, ValueError if it is not a
-    recording from its first byte on.
+    A last one that is incomplete, or truncated by a crash, is left out. What comes before any damage (foreign bytes) is
+    given, and `warn` is called. Raises OSError if the file can't be read, ValueError if it is not a recording from its
+    first byte on.
     """
     reader = _MomentReader()
     for place, document in enumerate(read_documents(path, warn)):
@@ -137,7 +137,7 @@ def read_documents(path: Path, warn: Callable[[str], None] = _ignore) -> Iterato
 
 
 def read_series(document: str, name: str) -> Iterator[tuple[str, Labels, float]]:
-    """Yield host, labels and value of each series of one metric in a moment's text, and parse nothing else.
+    """Yield host, labels and value of each series of one metric in a moment's text, parsing nothing else.
 
     Raises ValueError.
     """
@@ -152,12 +152,12 @@ def read_series(document: str, name: str) -> Iterator[tuple[str, Labels, float]]
 
 
 def hosts_of(document: str) -> frozenset[str]:
-    """Return what tells the hosts of a moment's text apart: their names, with what escapes their characters."""
+    """Return the escaped names of the hosts in a moment's text."""
     return frozenset(HOST.findall(document))
 
 
 def _damaged(path: Path, whole: int, error: Exception, warn: Callable[[str], None]) -> None:
-    """Say that only the first moments are used. Raises ValueError where there is none."""
+    """Warn that only the first moments are used. Raises ValueError if there are none."""
     if not whole:
         raise ValueError(f"{path}: not a recording: {error}") from error
     warn(f"{path}: damaged behind its first {whole} moments, which are used: {error}")
@@ -179,7 +179,7 @@ def _members(path: Path) -> Iterator[str]:
 
 
 class _MomentReader:
-    """Turns documents of one recording into snapshots; a series that was seen before costs a look-up."""
+    """Turns documents of one recording into snapshots; a series seen before costs a look-up."""
 
     def __init__(self) -> None:
         self._heads: dict[str, tuple[str, str, Labels]] = {}
@@ -211,13 +211,13 @@ class _MomentReader:
 
 
 def _lasts(values: dict[str, dict[Labels, float]]) -> float:
-    """Take out of a host's series for how many seconds they stand."""
+    """Remove from a host's series for how many seconds they are valid."""
     (lasts,) = values.pop(LASTS, {}).values() or (STALE_SECONDS,)
     return min(lasts, MAX_LASTS_SECONDS) if lasts > STALE_SECONDS else STALE_SECONDS
 
 
 def _series(head: str) -> tuple[str, str, Labels]:
-    """Return host, name and labels of a series; recordings from before there were several hosts name none."""
+    """Return host, name and labels of a series; recordings from before multiple hosts were supported name none."""
     name, labels = parse_head(head)
     host = dict(labels).get(INSTANCE, THIS_HOST)
     return host, name, tuple(label for label in labels if label[0] != INSTANCE)

@@ -1,6 +1,6 @@
-"""Where snapshots come from: this process, exporters that are scraped, a Prometheus server, a recording.
+"""Sources of snapshots: this process, scraped exporters, a Prometheus server, a recording.
 
-All are one thing to whoever asks: `snapshots()` gives the hosts that there are, each with its series.
+All have the same interface: `snapshots()` returns the hosts, each with its series.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ __all__ = [
 ]
 
 OWN = "pinchpoint_"
-"""Begins the names of the metrics of Pinchpoint."""
+"""Prefix of Pinchpoint's metric names."""
 CLOCK = f"{OWN}sampler_priority_info"
 """One series of a host, which says when Prometheus scraped it: all series of a scrape have one time."""
 CLOCKS = f'{{__name__="{CLOCK}"}}'
 """Selects it."""
 MILLISECOND = 0.001
-"""What Prometheus counts time in."""
+"""Prometheus' unit of time."""
 SPARE_HEADS = 10_000
-"""Series of a server that are remembered besides twice those of its hosts."""
+"""Series of a server that are remembered in addition to twice those of its hosts."""
 MAX_GROUP_HOSTS, MAX_GROUP_CHARACTERS = 100, 4000
-"""Hosts that are asked for at once, and characters of their names."""
+"""Maximum number of hosts per query, and of characters in their names."""
 SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
-"""What is escaped in a regular expression of Prometheus."""
+"""Characters that are escaped in Prometheus' regular expressions."""
 LOST_AFTER_SECONDS = 15.0
-"""Seconds after which a host that Prometheus has no new sample of counts as lost ..."""
+"""Seconds without a new sample in Prometheus after which a host counts as lost ..."""
 LOST_AFTER_SCRAPES = 2.5
-"""... or so many of its scrapes, if these take longer."""
+"""... or this many of its scrapes, if these take longer."""
 COUNTED_SECONDS, COUNT_INTERVAL_SECONDS = 150.0, 60.0
 """Seconds in which scrapes are counted, so that one in a minute is known, and after which they are again."""
 
@@ -72,24 +72,24 @@ class SourceError(Exception):
 
 
 class Source(Protocol):
-    """Hosts, as they can be asked for their series."""
+    """Hosts that can be queried for their series."""
 
     name: str
-    """What a person calls it: ``this host``, ``HOST:PORT``, the URL of a server."""
+    """Its name for people: ``this host``, ``HOST:PORT``, the URL of a server."""
 
     @property
     def problems(self) -> Mapping[str, str]:
-        """Why hosts lack in the last answer, by their names (or a source's, whose hosts are not known)."""
+        """Why hosts are missing from the last answer, by name (or the source's name if its hosts are not known)."""
 
     def snapshots(self) -> Snapshots:
-        """Return the series now of each host that answers. Raises SourceError where there is no answer at all."""
+        """Return the current series of each host that answers. Raises SourceError if there is no answer at all."""
 
     def close(self) -> None:
-        """Release what the source keeps running or open."""
+        """Release the source's threads and files."""
 
 
 class _OneHost:
-    """What sources of one host have in common."""
+    """Base class of sources of one host."""
 
     name: str
     problems: Mapping[str, str] = {}
@@ -107,7 +107,7 @@ class TargetSource(_OneHost):
     """An exporter, scraped over HTTP at ``HOST:PORT`` (its path is /metrics) or at a whole URL."""
 
     def __init__(self, target: str, timeout: float = 2.0, name: str = "") -> None:
-        """Name the target; its host is called so too, unless it has a `name`."""
+        """Name the target; its host has the same name unless `name` is given."""
         self.name = name or target
         self.url = target_url(target)
         self._fetcher = Fetcher(timeout)
@@ -130,12 +130,12 @@ class TargetSource(_OneHost):
 
 
 def target_url(target: str) -> str:
-    """Return the URL of the metrics of ``HOST:PORT``, or of what is a URL already."""
+    """Return the URL of the metrics of ``HOST:PORT``, or the given URL."""
     return target if "://" in target else f"http://{target}/metrics"
 
 
 def parse_exposition(text: str, now: float, heads: dict[str, tuple[str, Labels]] | None = None) -> Snapshot:
-    """Return the snapshot that a text in Prometheus' format describes. Raises ValueError.
+    """Return the snapshot in a text in Prometheus' format. Raises ValueError.
 
     `heads` remembers the series from one text to the next.
     """
@@ -145,7 +145,7 @@ def parse_exposition(text: str, now: float, heads: dict[str, tuple[str, Labels]]
     for line in text.split("\n"):
         if not line or line[0] == "#":
             continue
-        # Nearly all lines are a head that is known, a space and a value.
+        # Nearly all lines are a known head, a space and a value.
         head, _, value = line.rpartition(" ")
         if (known := heads.get(head)) is None:
             if line.isspace():
@@ -165,8 +165,8 @@ def parse_exposition(text: str, now: float, heads: dict[str, tuple[str, Labels]]
 class PrometheusSource:
     """The hosts that a Prometheus server scrapes, each under its label ``instance``, with the times of its samples.
 
-    `leave_out` says which of them another source knows. Of `names` only these metrics are asked for; none means all.
-    Each sample is asked for once: when a host's `CLOCK` says that the server has scraped it again.
+    `leave_out` says which of them belong to another source. If `names` is given, only these metrics are queried. Each
+    sample is queried once: when a host's `CLOCK` shows that the server has scraped it again.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class PrometheusSource:
         self._intervals: dict[str, float] = {}
         """Seconds between the scrapes of each host."""
         self._counted: float | None = None
-        """When scrapes were counted last, as the clock has it."""
+        """When scrapes were last counted, by the clock."""
         self.problems: Mapping[str, str] = {}
         self._leave_out = leave_out
         self._fetcher = Fetcher(timeout)
@@ -192,10 +192,10 @@ class PrometheusSource:
         self._seen: dict[str, None] = {}
         self._hosts: dict[str, Snapshot] = {}
         self._partial: set[str] = set()
-        """Hosts that had fewer series than before when they were asked for last."""
+        """Hosts that had fewer series than before in the last query."""
         self._most = SPARE_HEADS
         self._heads: dict[bytes, tuple[str, str, Labels]] = {}
-        """Host, name and labels of a series, by what the server writes of it."""
+        """Host, name and labels of a series, by the server's text of it."""
 
     def snapshots(self) -> Snapshots:
         """Return the newest samples of each host. Raises SourceError."""
@@ -238,7 +238,7 @@ class PrometheusSource:
         found: dict[str, Snapshot] = {}
         for hosts in _groups(new):
             found |= self._scrapes(hosts, [new[host] for host in hosts])
-        # By remote write a scrape may come in parts: a host that seems to have lost series is asked for once more.
+        # With remote write a scrape may arrive in parts: a host that seems to have lost series is queried again.
         partial = {
             host
             for host, snapshot in found.items()
@@ -248,7 +248,7 @@ class PrometheusSource:
         return known | {host: snapshot for host, snapshot in found.items() if host in new and host not in partial}
 
     def _scrapes(self, hosts: Sequence[str], times: Sequence[float]) -> dict[str, Snapshot]:
-        """Return what hosts said when they were scraped at these Unix times, or since. Raises PrometheusError."""
+        """Return what hosts reported when they were scraped at these Unix times, or since. Raises PrometheusError."""
         newest: dict[str, float] = {}
         instances = json.dumps("|".join(SPECIAL.sub(r"\\\g<0>", host) for host in hosts), ensure_ascii=False)
         selector = f"{{{self._wanted},{INSTANCE}=~{instances}}}"
@@ -258,7 +258,7 @@ class PrometheusSource:
             host, name, labels = self._heads.get(bytes(series.metric)) or self._head(series)
             at, text = series.values[-1]
             if (known := newest.get(host)) != at:
-                # All series of one scrape have one time: an older one has ended since.
+                # All series of one scrape have the same time: an older one has ended since.
                 if known is not None and at < known:
                     continue
                 newest[host], found[host] = at, {}
@@ -274,7 +274,7 @@ class PrometheusSource:
         }
 
     def _count(self) -> None:
-        """Look how rarely each host is scraped. Raises PrometheusError."""
+        """Determine how often each host is scraped. Raises PrometheusError."""
         intervals = {}
         for host, samples in self._clocks(COUNTED_SECONDS):
             if len(samples) > 1:
@@ -283,12 +283,12 @@ class PrometheusSource:
         self._intervals, self._counted = intervals, self._clock()
 
     def _lasts(self, host: str, least: float) -> float:
-        """Return for how many seconds a scrape of a host counts, `least` or more; a new host is as slow as any."""
+        """Return for how many seconds a scrape of a host counts, `least` or more; a new host counts as the slowest."""
         return max(least, LOST_AFTER_SCRAPES * (self._intervals.get(host) or self._slowest))
 
     @property
     def _recent(self) -> float:
-        """Seconds in which each host that is well was scraped."""
+        """Seconds within which each healthy host was scraped."""
         return max(LOST_AFTER_SECONDS, LOST_AFTER_SCRAPES * self._slowest)
 
     @property
@@ -305,8 +305,8 @@ class PrometheusSource:
     def _head(self, series: RawSeries) -> tuple[str, str, Labels]:
         """Return the host of a series, its name, and the labels that the exporter gave; from now on it is remembered.
 
-        Prometheus adds labels, and renames those that they clash with: see ``honor_labels`` in its configuration.
-        Raises PrometheusError.
+        Prometheus adds labels, and renames conflicting ones: see ``honor_labels`` in its configuration. Raises
+        PrometheusError.
         """
         try:
             labels = series.labels()
@@ -329,7 +329,7 @@ class PrometheusSource:
 
 
 def _groups(hosts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the hosts of each question: it goes into an address, and its answer has a longest length."""
+    """Yield the hosts of each query: it is part of an address, and its answer has a maximum length."""
     some: list[str] = []
     for host in hosts:
         if len(some) == MAX_GROUP_HOSTS or sum(map(len, some)) + len(host) > MAX_GROUP_CHARACTERS:
@@ -345,13 +345,13 @@ def _size(snapshot: Snapshot) -> int:
 
 
 class RecordingSource:
-    """A recording, with a position in its time.
+    """A recording, with a current position in time.
 
-    `warn` is told where it is damaged.
+    `warn` is called if it is damaged.
     """
 
     def __init__(self, path: Path, warn: Callable[[str], None] = lambda message: None) -> None:
-        """Read the first moment. Raises SourceError where there is none."""
+        """Read the first moment. Raises SourceError if there is none."""
         self.name = str(path)
         self.problems: Mapping[str, str] = {}
         self._moments = read_recording(path, warn)
@@ -362,23 +362,23 @@ class RecordingSource:
 
     @property
     def time(self) -> float:
-        """The position: when the present moment was, or before the first one that one, in Unix seconds."""
+        """The position: the time of the current moment, or initially of the first one, in Unix seconds."""
         return time_of(self._present or self._next or {})
 
     @property
     def ended(self) -> bool:
-        """Whether the present moment is the last one."""
+        """Whether the current moment is the last one."""
         return self._next is None
 
     def advance(self, until: float) -> Iterator[Snapshots]:
-        """Move on, and yield each moment on the way, up to `until` in Unix seconds. Raises SourceError."""
+        """Advance to `until`, in Unix seconds, and yield each moment on the way. Raises SourceError."""
         while self._next is not None and time_of(self._next) <= until:
             self._present = self._next
             self._next = self._read()
             yield self._present
 
     def snapshots(self) -> Snapshots:
-        """Return the present moment. Raises SourceError before the first one."""
+        """Return the current moment. Raises SourceError before the first one."""
         if not self._present:
             raise SourceError(self.name, "has not been read yet")
         return self._present
@@ -398,9 +398,9 @@ class RecordingSource:
 
 @cache
 def is_here(target: str, server: str = "") -> bool:
-    """Return whether a target (``HOST:PORT`` or a URL) is on this machine: loopback, or the address we would call from.
+    """Return whether a target (``HOST:PORT`` or a URL) is on this machine: loopback, or the address we connect from.
 
-    Where it was named by a `server` (a URL), a loopback address is that machine's and not ours.
+    If it was named by a `server` (a URL), a loopback address belongs to that machine.
     """
     address = _address(target)
     if address is None:
@@ -411,7 +411,7 @@ def is_here(target: str, server: str = "") -> bool:
 
 
 def _address(target: str) -> str | None:
-    """Return the IP address of a target, or None where it has none."""
+    """Return the IP address of a target, or None if it has none."""
     try:
         host = urlsplit(target if "://" in target else f"//{target}").hostname
         if not host:
