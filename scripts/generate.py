@@ -20,9 +20,12 @@ import alert_delay
 import goldens
 import page
 from dashboards.boards import JSON, generated
+from pinchpoint.benchmarks.base import Benchmark, Documented
+from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.commands.metrics import table as metrics_table
 from pinchpoint.diagnosis.findings import all_checks
 from pinchpoint.metrics import EXPORTER, JUDGE
+from pinchpoint.probes.benchmark import EVERYDAY_AGE_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNBOOKS = ROOT / "runbooks"
@@ -45,6 +48,33 @@ def checks_table() -> str:
 
 def _plain(text: str) -> str:
     return text.replace("*", "\\*")
+
+
+def benchmarks_table() -> str:
+    """Return how each benchmark is seen, in the order of the registry."""
+    rows = []
+    for kind in BENCHMARKS:
+        later = f"; after {EVERYDAY_AGE_SECONDS:.0f} s, because it is an everyday program" if kind.everyday else ""
+        for told in _documented(kind):
+            rows.append([_title(told), told.phases, told.detected_from + later, told.results_from])
+    return page.table(["benchmark", "phases", "phase detected from", "results from"], rows)
+
+
+def imports_table() -> str:
+    """Return what is understood of each benchmark in a text."""
+    rows = [[_title(told), told.imported_from] for kind in BENCHMARKS for told in _documented(kind)]
+    return page.table(["benchmark", "texts"], rows)
+
+
+def _title(told: Documented) -> str:
+    return f"{told.title}, {told.variant}" if told.variant else told.title
+
+
+def _documented(kind: type[Benchmark]) -> tuple[Documented, ...]:
+    """Return what is said of a benchmark. Raises SystemExit where nothing is."""
+    if not kind.documented:
+        raise SystemExit(f"{kind.__module__}: {kind.__name__} needs `documented`: its row in docs/benchmarks.md")
+    return kind.documented
 
 
 def alerts_table() -> str:
@@ -90,6 +120,8 @@ SECTIONS: Mapping[tuple[Path, str], Callable[[], str]] = {
     (ROOT / "docs" / "metrics.md", "metrics"): lambda: metrics_table(EXPORTER),
     (ROOT / "docs" / "judge.md", "metrics"): lambda: metrics_table(JUDGE),
     (ROOT / "docs" / "check.md", "checks"): checks_table,
+    (ROOT / "docs" / "benchmarks.md", "benchmarks"): benchmarks_table,
+    (ROOT / "docs" / "results.md", "texts"): imports_table,
     (RUNBOOKS / "README.md", "alerts"): alerts_table,
 }
 """What makes the tables of a page, by page and section."""

@@ -8,6 +8,7 @@ import pytest
 
 import generate
 from generate import ROOT, made, stale
+from pinchpoint.benchmarks.ping import Ping
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,13 @@ def test_a_file_that_differs_or_that_nothing_makes_is_named(found: dict[Path, st
 
     assert stale({**found, page: "other"}) == [page]
     assert stale(rest) == goldens
+
+
+def test_a_benchmark_without_a_row_in_the_documentation_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ping, "documented", ())
+
+    with pytest.raises(SystemExit, match=r"pinchpoint.benchmarks.ping: Ping needs `documented`"):
+        generate.benchmarks_table()
 
 
 def test_an_alert_whose_page_does_not_say_what_it_says_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,18 +23,12 @@ from pinchpoint.wire.sources import SourceError, TargetSource
 from polling import until
 from ports import free_port
 
-LOADS = Path(__file__).parent / "loads"
+IOR, MDTEST = (str(Path(__file__).parent / "loads" / name) for name in ("ior.py", "mdtest.py"))
+"""What stands in for programs that need MPI."""
 POLL = 0.5
 """Seconds between two looks of the exporter."""
 TOLERANCE = 3 * POLL
 """Seconds of an idle machine by which two observers of one phase may differ: two looks and a scrape of ours."""
-
-
-def program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not installed")
-    return found
 
 
 @dataclass
@@ -135,68 +129,84 @@ def imported(text: Path) -> Any:
     return found
 
 
-def fio(tmp_path: Path) -> tuple[str, list[str]]:
-    job = tmp_path / "two.fio"
-    job.write_text(
-        f"[global]\ndirectory={tmp_path}\nsize=16m\ntime_based\nruntime=3\nrate=8m\nioengine=psync\n"
-        "[seq_write]\nrw=write\nbs=64k\n[rand_read]\nstonewall\nrw=randread\nbs=4k\n"
-    )
-    return "fio", [program("fio"), str(job)]
+FIO_JOB = """\
+[global]
+directory={directory}
+size=16m
+time_based
+runtime=3
+rate=8m
+ioengine=psync
+[seq_write]
+rw=write
+bs=64k
+[rand_read]
+stonewall
+rw=randread
+bs=4k
+"""
 
 
-def ior(tmp_path: Path) -> tuple[str, list[str]]:
-    words = ["-w", "-r", "-F", "-t", "64k", "-b", "80m", "-i", "1", "-o", str(tmp_path / "data")]
-    return "ior", [sys.executable, str(LOADS / "ior.py"), *words]
+@dataclass(frozen=True)
+class Load:
+    """A run of a real benchmark, of some seconds; {directory} and {port} stand for what a test gives it."""
+
+    command: Sequence[str]
+    job: str = ""
+    """What the file `job` of its directory has."""
+    server: Sequence[str] = ()
+    """The server that it needs, which listens on the port."""
+    phases: Sequence[str] = ()
+    """Phases that looks alone tell apart, in order; empty where they do not."""
+    prints_rates: bool = False
+
+    def prepared(self, stack: ExitStack, directory: Path) -> list[str]:
+        """Write the job, start the server and return the command."""
+        if shutil.which(self.command[0]) is None:
+            pytest.skip(f"{self.command[0]} is not installed")
+        (directory / "job").write_text(self.job.format(directory=directory))
+        port = free_port()
+        if self.server:
+            words = [word.format(port=port) for word in self.server]
+            server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            stack.callback(server.wait)
+            stack.callback(server.terminate)
+            assert until(10, lambda: listens(port))
+        return [word.format(directory=directory, port=port) for word in self.command]
 
 
-def mdtest(tmp_path: Path) -> tuple[str, list[str]]:
-    return "mdtest", [sys.executable, str(LOADS / "mdtest.py"), "-F", "-n", "2500", "-d", str(tmp_path / "md")]
+def listens(port: int) -> bool:
+    state = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
+    return f":{port:04X} " in state
 
 
-def ping(tmp_path: Path) -> tuple[str, list[str]]:
-    return "ping", [program("ping"), "-c", "15", "-i", "0.5", "127.0.0.1"]
+LIVE = {
+    "fio": Load(["fio", "{directory}/job"], job=FIO_JOB, phases=["seq_write", "rand_read"]),
+    "ior": Load(
+        [sys.executable, IOR, "-w", "-r", "-F", "-t", "64k", "-b", "80m", "-i", "1", "-o", "{directory}/data"],
+        phases=["write", "read"],
+    ),
+    "mdtest": Load([sys.executable, MDTEST, "-F", "-n", "2500", "-d", "{directory}/md"]),
+    "ping": Load(["ping", "-c", "15", "-i", "0.5", "127.0.0.1"], prints_rates=True),
+    "iperf2": Load(
+        ["iperf", "-c", "127.0.0.1", "-t", "4", "-i", "1", "-b", "200m", "-p", "{port}"],
+        server=["iperf", "-s", "-p", "{port}"],
+        prints_rates=True,
+    ),
+    "iperf3": Load(
+        ["iperf3", "-c", "127.0.0.1", "-t", "4", "-b", "200m", "-p", "{port}"],
+        server=["iperf3", "-s", "-p", "{port}"],
+    ),
+}
+"""By the name of the benchmark."""
 
 
-def iperf2(tmp_path: Path) -> tuple[str, list[str]]:
-    return "iperf2", [program("iperf"), "-c", "127.0.0.1", "-t", "4", "-i", "1", "-b", "200m", "-p", "{port}"]
-
-
-def iperf3(tmp_path: Path) -> tuple[str, list[str]]:
-    return "iperf3", [program("iperf3"), "-c", "127.0.0.1", "-t", "4", "-b", "200m", "-p", "{port}"]
-
-
-SERVERS = {"iperf2": ["iperf", "-s", "-p", "{port}"], "iperf3": ["iperf3", "-s", "-p", "{port}"]}
-LIVE = {"fio": ["seq_write", "rand_read"], "ior": ["write", "read"]}
-"""Phases that looks alone tell apart, in order."""
-PROGRAMS = {"fio": "fio", "ping": "ping", "iperf2": "iperf", "iperf3": "iperf3"}
-PRINTS_RATES = {"iperf2", "ping"}
-BENCHMARKS = [fio, ior, mdtest, ping, iperf2, iperf3]
-
-
-def with_server(stack: ExitStack, benchmark: str, command: list[str]) -> list[str]:
-    """Start the server that a benchmark needs and return the command with its port."""
-    if benchmark not in SERVERS:
-        return command
-    port = str(free_port())
-    server = subprocess.Popen([word.format(port=port) for word in SERVERS[benchmark]], stdout=-3, stderr=-3)
-    stack.callback(server.wait)
-    stack.callback(server.terminate)
-
-    def listens() -> bool:
-        state = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
-        return f":{int(port):04X} " in state
-
-    assert until(10, listens)
-    return [word.format(port=port) for word in command]
-
-
-@pytest.mark.parametrize("make", BENCHMARKS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("benchmark", LIVE)
 def test_a_run_and_an_exporter_that_knows_nothing_of_it_see_the_same(
-    make: Any, tmp_path: Path, observer: Observer
+    benchmark: str, tmp_path: Path, observer: Observer
 ) -> None:
-    benchmark, command = make(tmp_path)
     with ExitStack() as stack:
-        seen = observer.watch({benchmark: run(tmp_path, with_server(stack, benchmark, command))})[benchmark]
+        seen = observer.watch({benchmark: run(tmp_path, LIVE[benchmark].prepared(stack, tmp_path))})[benchmark]
     own = record(tmp_path)
     phases = [phase for phase in own["phases"] if phase["source"] != "stdout"]
 
@@ -204,8 +214,8 @@ def test_a_run_and_an_exporter_that_knows_nothing_of_it_see_the_same(
     assert own["state"] == seen.states[-1] == "finished"
     assert "running" in seen.states
     assert all(phase["results"] for phase in phases), phases
-    if benchmark in LIVE:
-        assert [phase["name"] for phase in own["phases"]] == list(seen.spans) == LIVE[benchmark]
+    if LIVE[benchmark].phases:
+        assert [phase["name"] for phase in own["phases"]] == list(seen.spans) == LIVE[benchmark].phases
     for phase in phases:
         if phase["name"] in seen.spans:
             first, last = seen.spans[phase["name"]]
@@ -222,26 +232,26 @@ def at_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tupl
     with ExitStack() as stack:
         stack.callback(observer.process.wait)
         stack.callback(observer.process.terminate)
-        for make in BENCHMARKS:
-            if PROGRAMS.get(make.__name__) and shutil.which(PROGRAMS[make.__name__]) is None:
+        for benchmark, load in LIVE.items():
+            if shutil.which(load.command[0]) is None:
                 continue
-            (own := directory / make.__name__).mkdir()
-            benchmark, command = make(own)
-            whole = with_server(stack, benchmark, command)
+            (own := directory / benchmark).mkdir()
+            command = load.prepared(stack, own)
             outputs[benchmark] = own / "output.txt"
             with outputs[benchmark].open("wb") as file:
-                loads[benchmark] = subprocess.Popen(whole, stdout=file, stderr=subprocess.DEVNULL, cwd=own)
-        hidden = {benchmark for benchmark, load in loads.items() if not os.access(f"/proc/{load.pid}/fd", os.R_OK)}
+                loads[benchmark] = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL, cwd=own)
+        hidden = {name for name, process in loads.items() if not os.access(f"/proc/{process.pid}/fd", os.R_OK)}
         seen = observer.watch(loads)
         yield {benchmark: (seen[benchmark], outputs[benchmark]) for benchmark in loads if benchmark not in hidden}
 
 
-@pytest.mark.parametrize("benchmark", [make.__name__ for make in BENCHMARKS])
+@pytest.mark.parametrize("benchmark", LIVE)
 def test_results_of_a_benchmark_that_somebody_else_started_are_known_when_it_has_ended(
     benchmark: str, at_once: dict[str, tuple[Seen, Path]]
 ) -> None:
     if benchmark not in at_once:
-        pytest.skip(f"{PROGRAMS[benchmark]} is not installed, or has privileges: its output is hidden, proc(5)")
+        program = LIVE[benchmark].command[0]
+        pytest.skip(f"{program} is not installed, or has privileges: its output is hidden, proc(5)")
     seen, output = at_once[benchmark]
     text = {
         (phase["phase"], result["operation"], result["unit"]): result["value"]
@@ -251,20 +261,20 @@ def test_results_of_a_benchmark_that_somebody_else_started_are_known_when_it_has
 
     assert seen.results == pytest.approx(text)
     assert text
-    assert bool(seen.rates) == (benchmark in PRINTS_RATES)
+    assert bool(seen.rates) == LIVE[benchmark].prints_rates
 
 
 @pytest.mark.parametrize(("number", "state"), [(signal.SIGKILL, "failed"), (signal.SIGTERM, "stopped")])
 def test_a_benchmark_that_is_killed_has_failed_and_one_that_is_stopped_has_not(
     tmp_path: Path, observer: Observer, number: signal.Signals, state: str
 ) -> None:
-    benchmark, command = mdtest(tmp_path)
-    load = subprocess.Popen(command, stdout=-3)
-    assert until(20, lambda: 1.0 in observer.active(benchmark))
+    with ExitStack() as stack:
+        load = subprocess.Popen(LIVE["mdtest"].prepared(stack, tmp_path), stdout=-3)
+    assert until(20, lambda: 1.0 in observer.active("mdtest"))
     load.send_signal(number)
     load.wait()
-    seen = observer.watch({benchmark: load})[benchmark]
+    seen = observer.watch({"mdtest": load})["mdtest"]
 
-    assert observer.active(benchmark) == {0.0}
+    assert observer.active("mdtest") == {0.0}
     if tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 15):
         assert seen.states[-1] == state

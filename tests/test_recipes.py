@@ -22,7 +22,7 @@ RECIPES = {
     "Add a probe": {"docs/metrics.md", "tests/golden/vm.prom"},
     "Add a role": {"dashboards/json/threads.json", "tests/golden/vm.prom"},
     "Add a resource or change a threshold": {"tests/golden/vm.prom"},
-    "Add a benchmark": set[str](),
+    "Add a benchmark": {"docs/benchmarks.md", "docs/results.md"},
     "Add an alert": {"runbooks/README.md", "tests/golden/vm.prom"},
     "Add a panel": {"dashboards/json/clients.json"},
 }

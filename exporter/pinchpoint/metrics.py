@@ -20,6 +20,11 @@ def _gauge(name: str, text: str, *labels: str) -> Metric:
     return Metric(name, text, MetricKind.GAUGE, labels)
 
 
+def _number(name: str, text: str, *labels: str) -> Metric:
+    """Return a gauge whose name has no unit: a count, yes or no, or a value whose unit is given elsewhere."""
+    return Metric(name, text, MetricKind.GAUGE, labels, unitless=True)
+
+
 def _counter(name: str, text: str, *labels: str) -> Metric:
     return Metric(name, text, MetricKind.COUNTER, labels)
 
@@ -33,7 +38,7 @@ THREAD_RUNQUEUE_SECONDS = _counter(
     "role",
     "owner",
 )
-THREADS = _gauge("pinchpoint_threads", "Number of threads of a role.", "role", "owner")
+THREADS = _number("pinchpoint_threads", "Number of threads of a role.", "role", "owner")
 RESOURCE_BUSY_SECONDS = _counter(
     "pinchpoint_resource_busy_seconds_total",
     "Time the resource could take no more work: on CPU, waiting for a CPU, or blocked below.",
@@ -75,8 +80,8 @@ TASK_SOURCE_INFO = _gauge(
     "file",
     "reason",
 )
-TASKS_FOLLOWED = _gauge("pinchpoint_tasks_followed", "Threads being sampled.")
-TASKS_UNREADABLE = _gauge(
+TASKS_FOLLOWED = _number("pinchpoint_tasks_followed", "Threads being sampled.")
+TASKS_UNREADABLE = _number(
     "pinchpoint_tasks_unreadable",
     "Processes and threads, of interest or unknown, that the exporter lacks permission to read (hidepid).",
 )
@@ -86,7 +91,7 @@ KWORKER_SOURCE_INFO = _gauge(
     "source",
     "reason",
 )
-PHASE_ACTIVE = _gauge("pinchpoint_phase_active", "1 while the phase of a benchmark run is in progress.", *PHASE)
+PHASE_ACTIVE = _number("pinchpoint_phase_active", "1 while the phase of a benchmark run is in progress.", *PHASE)
 PHASE_START_TIMESTAMP_SECONDS = _gauge(
     "pinchpoint_phase_start_timestamp_seconds", "Start of the phase, in Unix time.", *PHASE
 )
@@ -101,7 +106,7 @@ PHASE_PROGRESS_RATIO = _gauge(
     "Share of the phase that is complete; absent where progress is not visible.",
     *PHASE,
 )
-PHASE_NUMBER = _gauge("pinchpoint_phase_number", "Position of the phase in its run, starting from 1.", *PHASE)
+PHASE_NUMBER = _number("pinchpoint_phase_number", "Position of the phase in its run, starting from 1.", *PHASE)
 PHASE_STALLED_SECONDS = _gauge(
     "pinchpoint_phase_stalled_seconds",
     "Time since the active phase last made progress; absent where its work is not visible.",
@@ -113,16 +118,16 @@ PHASE_SECOND_HALF_RATIO = _gauge(
     "not visible.",
     *PHASE,
 )
-PHASE_VALID = _gauge("pinchpoint_phase_valid", "0 if the benchmark reports the phase's result as invalid.", *PHASE)
+PHASE_VALID = _number("pinchpoint_phase_valid", "0 if the benchmark reports the phase's result as invalid.", *PHASE)
 PHASE_SOURCE_INFO = _gauge("pinchpoint_phase_source_info", "Method used to detect the active phase.", *PHASE, "source")
-PHASE_RATE = _gauge(
+PHASE_RATE = _number(
     "pinchpoint_phase_rate",
     "Current rate of the active phase, as last printed by the benchmark, in base units.",
     *PHASE,
     "operation",
     "unit",
 )
-PHASE_RESULT = _gauge(
+PHASE_RESULT = _number(
     "pinchpoint_phase_result",
     "Result of the phase as reported by the benchmark, in base units.",
     *PHASE,
@@ -133,12 +138,14 @@ RUN_START_TIMESTAMP_SECONDS = _gauge("pinchpoint_run_start_timestamp_seconds", "
 RUN_END_TIMESTAMP_SECONDS = _gauge(
     "pinchpoint_run_end_timestamp_seconds", "End of the run, in Unix time; absent while the run is in progress.", *RUN
 )
-RUN_STATE = _gauge("pinchpoint_run_state", "1 for the current state of the run, 0 for all other states.", *RUN, "state")
-RUN_VALID = _gauge(
+RUN_STATE = _number(
+    "pinchpoint_run_state", "1 for the current state of the run, 0 for all other states.", *RUN, "state"
+)
+RUN_VALID = _number(
     "pinchpoint_run_valid", "0 if the benchmark reports the run, or one of its results, as invalid.", *RUN
 )
-RUN_SCORE = _gauge("pinchpoint_run_score", "Score of the run as reported by the benchmark.", *RUN, "operation", "unit")
-RUN_PHASES = _gauge("pinchpoint_run_phases", "Number of phases the run will have; absent where it is not known.", *RUN)
+RUN_SCORE = _number("pinchpoint_run_score", "Score of the run as reported by the benchmark.", *RUN, "operation", "unit")
+RUN_PHASES = _number("pinchpoint_run_phases", "Number of phases the run will have; absent where it is not known.", *RUN)
 RUN_BLIND_INFO = _gauge(
     "pinchpoint_run_blind_info", "What the exporter lacks permission to read about the run.", *RUN, "what"
 )
@@ -148,7 +155,7 @@ WORKLOAD_SECONDS = _counter(
     *RUN,
     "wait",
 )
-WORKLOAD_PROCESSES = _gauge("pinchpoint_workload_processes", "Benchmark processes, excluding idle helpers.", *RUN)
+WORKLOAD_PROCESSES = _number("pinchpoint_workload_processes", "Benchmark processes, excluding idle helpers.", *RUN)
 WORKLOAD_OWNER_INFO = _gauge(
     "pinchpoint_workload_owner_info",
     "Owner label of this run's processes in pinchpoint_resource_* series.",
@@ -167,7 +174,7 @@ WAITS_SOURCE_INFO = _gauge(
     "source",
     "reason",
 )
-WORKLOAD_UNKNOWN_STACKS = _gauge(
+WORKLOAD_UNKNOWN_STACKS = _number(
     "pinchpoint_workload_unknown_stacks", "Distinct recent kernel stacks that match no rule (listed by watch --stacks)."
 )
 CPU_IDLE_STATE_SECONDS = _counter(
@@ -205,7 +212,7 @@ CPU_GOVERNOR_INFO = _gauge(
     "governor",
     "epp",
 )
-CPU_TURBO_DISABLED = _gauge("pinchpoint_cpu_turbo_disabled", "1 if frequencies above the base clock are disabled.")
+CPU_TURBO_DISABLED = _number("pinchpoint_cpu_turbo_disabled", "1 if frequencies above the base clock are disabled.")
 CPU_PERFORMANCE_LIMIT_RATIO = _gauge(
     "pinchpoint_cpu_performance_limit_ratio", "Share of the hardware's performance that intel_pstate is allowed to use."
 )
@@ -256,14 +263,14 @@ CGROUP_CPU_THROTTLED_SECONDS = _counter(
 CGROUP_CPU_QUOTA_CPUS = _gauge(
     "pinchpoint_cgroup_cpu_quota_cpus", "Number of CPUs allowed by the owner's tightest CPU quota.", "owner"
 )
-CGROUP_IO_LIMIT = _gauge(
+CGROUP_IO_LIMIT = _number(
     "pinchpoint_cgroup_io_limit",
     "Tightest block I/O limit on the owner's cgroups, in the unit given by the limit label.",
     "owner",
     "device",
     "limit",
 )
-MDS_RANK_HELD = _gauge(
+MDS_RANK_HELD = _number(
     "pinchpoint_mds_rank_held",
     "1 if the MDS holds a rank (active) or follows one (standby-replay), 0 if it is a standby.",
     "daemon",
@@ -280,31 +287,31 @@ MDS_CACHE_WARN_BYTES = _gauge(
 MDS_CACHE_PEAK_BYTES = _gauge(
     "pinchpoint_mds_cache_peak_bytes", "Largest cache size since the exporter first saw this process.", "daemon"
 )
-MDS_LOG_SEGMENTS_LIMIT = _gauge(
+MDS_LOG_SEGMENTS_LIMIT = _number(
     "pinchpoint_mds_log_segments_limit",
     "mds_log_max_segments: the number of journal segments the MDS trims to, and at which it settles.",
     "daemon",
 )
-MDS_LOG_SEGMENTS_WARN = _gauge(
+MDS_LOG_SEGMENTS_WARN = _number(
     "pinchpoint_mds_log_segments_warn", "Number of journal segments at which Ceph raises MDS_TRIM.", "daemon"
 )
-MDS_LOG_SEGMENTS = _gauge("pinchpoint_mds_log_segments", "Journal segments.", "daemon")
+MDS_LOG_SEGMENTS = _number("pinchpoint_mds_log_segments", "Journal segments.", "daemon")
 MDS_LOG_SEGMENTS_ADDED = _counter("pinchpoint_mds_log_segments_added_total", "Segments added to the journal.", "daemon")
 MDS_LOG_SEGMENTS_TRIMMED = _counter(
     "pinchpoint_mds_log_segments_trimmed_total", "Segments trimmed from the journal.", "daemon"
 )
 MDS_LOG_EVENTS = _counter("pinchpoint_mds_log_events_total", "Events added to the journal.", "daemon")
-MDS_INODES = _gauge("pinchpoint_mds_inodes", "Inodes in the cache.", "daemon")
-MDS_INODES_WITH_CAPS = _gauge(
+MDS_INODES = _number("pinchpoint_mds_inodes", "Inodes in the cache.", "daemon")
+MDS_INODES_WITH_CAPS = _number(
     "pinchpoint_mds_inodes_with_caps", "Cached inodes for which a client holds a capability.", "daemon"
 )
-MDS_INODES_PINNED = _gauge("pinchpoint_mds_inodes_pinned", "Inodes that cannot be dropped from the cache.", "daemon")
-MDS_CAPS = _gauge("pinchpoint_mds_caps", "Capabilities held by clients.", "daemon")
-MDS_SESSIONS = _gauge("pinchpoint_mds_sessions", "Client sessions.", "daemon")
+MDS_INODES_PINNED = _number("pinchpoint_mds_inodes_pinned", "Inodes that cannot be dropped from the cache.", "daemon")
+MDS_CAPS = _number("pinchpoint_mds_caps", "Capabilities held by clients.", "daemon")
+MDS_SESSIONS = _number("pinchpoint_mds_sessions", "Client sessions.", "daemon")
 MDS_REQUESTS = _counter("pinchpoint_mds_requests_total", "Client requests.", "daemon")
 MDS_REPLIES = _counter("pinchpoint_mds_replies_total", "Replies to clients.", "daemon")
 MDS_CAPS_REVOKED = _counter("pinchpoint_mds_caps_revoked_total", "Messages sent to revoke capabilities.", "daemon")
-MDS_OSD_OPS_IN_FLIGHT = _gauge(
+MDS_OSD_OPS_IN_FLIGHT = _number(
     "pinchpoint_mds_osd_ops_in_flight", "Operations that the MDS itself has in flight to OSDs.", "daemon"
 )
 MDS_DIR_FETCHES = _counter(
@@ -322,12 +329,12 @@ MDS_JOURNAL_WRITES = _counter("pinchpoint_mds_journal_writes_total", "Journal fl
 MDS_REPLY_SECONDS = _counter(
     "pinchpoint_mds_reply_seconds_total", "Time from request to reply, summed over replies.", "daemon"
 )
-MDS_QUEUE_REQUESTS = _gauge(
+MDS_QUEUE_REQUESTS = _number(
     "pinchpoint_mds_queue_requests",
     "Messages in the dispatch queue when the balancer last ran (every 10 s); absent where the balancer does not run.",
     "daemon",
 )
-CEPH_OPTION_DAEMONS = _gauge(
+CEPH_OPTION_DAEMONS = _number(
     "pinchpoint_ceph_option_daemons",
     "Daemons of one type on this host that have this value of an option that affects benchmarks.",
     "type",
@@ -337,7 +344,7 @@ CEPH_OPTION_DAEMONS = _gauge(
 CEPH_MESSAGES = _counter(
     "pinchpoint_ceph_messages_total", "Messages handled by a daemon's network threads.", "daemon", "direction"
 )
-CEPH_SOCKET_UP = _gauge(
+CEPH_SOCKET_UP = _number(
     "pinchpoint_ceph_socket_up",
     "1 if the daemon's admin socket answered the latest queries in time; 0 if the daemon's internal state is unknown.",
     "daemon",
@@ -352,7 +359,7 @@ CEPH_SOCKET_PROBLEM_INFO = _gauge(
 CEPH_SOCKET_DURATION_SECONDS = _gauge(
     "pinchpoint_ceph_socket_duration_seconds", "Duration of the latest round of queries.", "daemon"
 )
-CEPH_DAEMON_STUCK = _gauge(
+CEPH_DAEMON_STUCK = _number(
     "pinchpoint_ceph_daemon_stuck",
     "1 if the process is stopped, or its admin socket is silent and none of its threads has run since.",
     "daemon",
@@ -372,8 +379,8 @@ OSD_OP_QUEUE_SECONDS = _counter(
     "Time from an operation's arrival until a worker has it and its placement group's lock, summed over operations.",
     "daemon",
 )
-OSD_OPS_IN_FLIGHT = _gauge("pinchpoint_osd_ops_in_flight", "Client operations in progress.", "daemon")
-OSD_SLOW_OPS = _gauge("pinchpoint_osd_slow_ops", "Operations older than osd_op_complaint_time.", "daemon")
+OSD_OPS_IN_FLIGHT = _number("pinchpoint_osd_ops_in_flight", "Client operations in progress.", "daemon")
+OSD_SLOW_OPS = _number("pinchpoint_osd_slow_ops", "Operations older than osd_op_complaint_time.", "daemon")
 OSD_KV_SYNCS = _counter("pinchpoint_osd_kv_syncs_total", "Commits by BlueStore's kv thread.", "daemon")
 OSD_KV_SYNC_SECONDS = _counter(
     "pinchpoint_osd_kv_sync_seconds_total",
@@ -398,17 +405,17 @@ OSD_THROTTLE_FILL_RATIO = _gauge(
     "daemon",
     "throttle",
 )
-OSD_FINISHER_QUEUE = _gauge("pinchpoint_osd_finisher_queue", "Completions waiting for a finisher thread.", "daemon")
-OSD_PGS = _gauge("pinchpoint_osd_pgs", "Placement groups on the OSD, by the OSD's role in them.", "daemon", "role")
-CEPH_CLIENT_INSTANCES = _gauge(
+OSD_FINISHER_QUEUE = _number("pinchpoint_osd_finisher_queue", "Completions waiting for a finisher thread.", "daemon")
+OSD_PGS = _number("pinchpoint_osd_pgs", "Placement groups on the OSD, by the OSD's role in them.", "daemon", "role")
+CEPH_CLIENT_INSTANCES = _number(
     "pinchpoint_ceph_client_instances", "Instances of a Ceph client: mounts or sessions.", "client"
 )
-CEPH_CLIENT_BLIND_INSTANCES = _gauge(
+CEPH_CLIENT_BLIND_INSTANCES = _number(
     "pinchpoint_ceph_client_blind_instances",
     "Ceph client instances without data: their admin socket is missing, unreadable or silent.",
     "client",
 )
-CEPH_CLIENT_INFLIGHT_REQUESTS = _gauge(
+CEPH_CLIENT_INFLIGHT_REQUESTS = _number(
     "pinchpoint_ceph_client_inflight_requests",
     "Ceph client requests waiting for a reply, summed over the readable instances.",
     "client",
@@ -437,7 +444,7 @@ CEPH_CLIENT_CLUSTER_INFO = _gauge(
     "client",
     "cluster",
 )
-CEPH_CLIENT_BLOCKLISTED = _gauge(
+CEPH_CLIENT_BLOCKLISTED = _number(
     "pinchpoint_ceph_client_blocklisted",
     "1 if the cluster has blocklisted a CephFS mount: its writes are lost.",
     "client",
@@ -453,7 +460,7 @@ TCP_RTT_MIN_SECONDS = _gauge(
     "Shortest TCP round-trip time in the last minutes among the owner's connections.",
     "owner",
 )
-TCP_CONNECTIONS = _gauge("pinchpoint_tcp_connections", "Established TCP connections of the owner.", "owner")
+TCP_CONNECTIONS = _number("pinchpoint_tcp_connections", "Established TCP connections of the owner.", "owner")
 TCP_RETRANSMITS = _counter(
     "pinchpoint_tcp_retransmits_total", "TCP segments retransmitted by the owner's connections.", "owner"
 )
@@ -465,19 +472,19 @@ BUILD_INFO = _gauge("pinchpoint_build_info", "Version of Pinchpoint and of Pytho
 RESOURCE_THRESHOLD_RATIO = _gauge(
     "pinchpoint_resource_threshold_ratio", "Busy share at which the resource counts as full.", "resource"
 )
-ALERT_THRESHOLD = _gauge(
+ALERT_THRESHOLD = _number(
     "pinchpoint_alert_threshold",
     "Threshold of an alert that does not compare a busy share: a ratio, or a value in the unit given in the roles "
     "file.",
     "alert",
 )
 PROBE_DURATION_SECONDS = _gauge("pinchpoint_probe_duration_seconds", "Duration of the probe's last sample.", "probe")
-PROBE_SUCCESS = _gauge(
+PROBE_SUCCESS = _number(
     "pinchpoint_probe_success",
     "1 if the probe's last sample succeeded, or there is nothing to read on this machine.",
     "probe",
 )
-PROBE_PRESENT = _gauge("pinchpoint_probe_present", "1 if this machine has what the probe reads.", "probe")
+PROBE_PRESENT = _number("pinchpoint_probe_present", "1 if this machine has what the probe reads.", "probe")
 PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS = _gauge(
     "pinchpoint_probe_last_success_timestamp_seconds",
     "Time of the probe's last successful sample, in Unix time.",
@@ -499,7 +506,7 @@ SAMPLER_PRIORITY_INFO = _gauge(
     "policy",
     "reason",
 )
-SELF_SERIES = _gauge("pinchpoint_self_series", "Series in the last exposition.")
+SELF_SERIES = _number("pinchpoint_self_series", "Series in the last exposition.")
 SELF_DROPPED_SERIES = _counter(
     "pinchpoint_self_dropped_series_total",
     "Series omitted because their value or a label cannot be written, counted at each exposition.",
@@ -547,15 +554,15 @@ PHASE_VERDICT_INFO = _gauge(
     "host",
     "confidence",
 )
-RUN_FACT_HOSTS = _gauge(
+RUN_FACT_HOSTS = _number(
     "pinchpoint_run_fact_hosts", "Hosts with this setting in a run that is in progress.", "run", "fact", "value"
 )
-JUDGE_HOSTS = _gauge("pinchpoint_judge_hosts", "Hosts known to the judge, by whether they answer.", "state")
+JUDGE_HOSTS = _number("pinchpoint_judge_hosts", "Hosts known to the judge, by whether they answer.", "state")
 JUDGE_PROBLEM_INFO = _gauge(
     "pinchpoint_judge_problem_info", "Why a host, a source or a target file cannot be read.", "source", "reason"
 )
-JUDGE_RUNS = _gauge("pinchpoint_judge_runs", "Runs in progress.")
-JUDGE_BEHIND_RUNS = _gauge("pinchpoint_judge_behind_runs", "Runs not judged in the last round because time ran out.")
+JUDGE_RUNS = _number("pinchpoint_judge_runs", "Runs in progress.")
+JUDGE_BEHIND_RUNS = _number("pinchpoint_judge_behind_runs", "Runs not judged in the last round because time ran out.")
 JUDGE_DATA_AGE_SECONDS = _gauge("pinchpoint_judge_data_age_seconds", "Age of the newest samples that were judged.")
 JUDGE_ROUND_SECONDS = _gauge(
     "pinchpoint_judge_round_seconds", "Duration of the last round: reading new data and judging."

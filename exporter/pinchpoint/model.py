@@ -31,6 +31,8 @@ class Metric:
     help: str
     kind: MetricKind = MetricKind.GAUGE
     labels: tuple[str, ...] = ()
+    unitless: bool = field(default=False, compare=False)
+    """Whether its name ends without a unit."""
 
     def point(self, value: float, *labels: str) -> Point:
         """Return a point of this metric; `labels` are the values, in the order of the metric's label names."""

@@ -224,6 +224,7 @@ def record(folder: Path, command: Sequence[str], watched: Sequence[Path]) -> int
         if child.returncode < 0
         else next(iter(asked), None),
         "uname": os.uname().release,
+        "note": "",
     }
     (folder / "meta.json").write_text(json.dumps(meta, indent=1) + "\n")
     (folder / "cmd.txt").write_text(shlex.join(command) + "\n")

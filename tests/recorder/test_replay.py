@@ -41,8 +41,11 @@ def phases(found: Replay) -> list[dict[str, Any]]:
     return [phase for phase, mark in seen if mark.name not in UNLISTED and (mark.results or not mark.vague)]
 
 
-def test_every_capture_is_expected() -> None:
-    assert set(EXPECTED) == {path.name for path in CAPTURES.iterdir() if path.is_dir()}
+def test_every_capture_is_expected_and_says_where_it_comes_from() -> None:
+    folders = {path.name for path in CAPTURES.iterdir() if path.is_dir()}
+
+    assert set(EXPECTED) == folders
+    assert [name for name in folders if not json.loads((CAPTURES / name / "meta.json").read_text()).get("note")] == []
 
 
 @pytest.mark.parametrize("name", EXPECTED)

@@ -5,13 +5,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from pinchpoint.benchmarks.events import Ended, Event, PhaseSource, Rate, State
 from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.tree import Tree
 
-__all__ = ["Benchmark", "Sight"]
+__all__ = ["Benchmark", "Documented", "Sight"]
+
+
+class Documented(NamedTuple):
+    """What the documentation says of a benchmark, in Markdown: a row of the tables in its pages."""
+
+    title: str
+    phases: str
+    detected_from: str
+    """How it is known which phase goes on."""
+    results_from: str
+    imported_from: str = "standard output"
+    """What `pinchpoint import` understands."""
+    variant: str = ""
+    """Which of several of the same title it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +64,8 @@ class Benchmark(ABC):
     """Names of processes that may be its leader (15 characters at most, as the kernel keeps them)."""
     reader: ClassVar[type[OutputReader]]
     """Reads its standard output."""
+    documented: ClassVar[tuple[Documented, ...]] = ()
+    """Its rows in the documentation; those of the registry have one at least."""
     stopped_codes: ClassVar[Collection[int]] = ()
     """Its own exit codes for having been stopped by a signal."""
     hint: ClassVar[str] = ""

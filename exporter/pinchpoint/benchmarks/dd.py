@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import msgspec
 
-from pinchpoint.benchmarks.base import Benchmark, Sight
+from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
 from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
@@ -155,6 +155,7 @@ class Dd(Benchmark):
     reader = DdReader
     everyday = True
     hint = "dd prints its figures on standard error, which is not read: `dd ... 2>&1`"
+    documented = (Documented("dd", "`write`, `read`, `copy`", "command line", "summary", "what it prints"),)
 
     def __init__(self, tree: Tree, leader: int) -> None:
         operands = dict(word.split("=", 1) for word in tree.argv(leader)[1:] if "=" in word)

@@ -20,7 +20,7 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import ClassVar
 
-from pinchpoint.benchmarks.base import Benchmark, Sight
+from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.events import Ended, Event, PhaseSource, Rate, State
 from pinchpoint.benchmarks.fio_output import FioOutput, group_name
 from pinchpoint.benchmarks.output import OutputReader
@@ -319,6 +319,15 @@ class Fio(Benchmark):
     stopped_codes: ClassVar[Collection[int]] = (128,)  # sig_int, backend.c, fio 3.33
     reader: ClassVar[type[OutputReader]] = FioOutput
     hint: ClassVar[str] = "let it print to standard output, or give --output a file that can be read here"
+    documented = (
+        Documented(
+            "fio",
+            "groups of jobs that run together",
+            "job processes or threads, their data files",
+            "every format, `--output`",
+            "standard output and `--output` files: normal, JSON, both, terse",
+        ),
+    )
 
     @classmethod
     def leads(cls, tree: Tree, pid: int) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from pinchpoint.benchmarks import mpi
-from pinchpoint.benchmarks.base import Benchmark, Sight
+from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.events import Began, Ended, Event, Failed, PhaseSource, Rate, State, phase_name
 from pinchpoint.benchmarks.io500_output import Io500Reader, bare_phase
 from pinchpoint.benchmarks.io500_plan import SHELL_PHASES, Io500Plan, ini_sections, phase_of_command, phases_of, plan_of
@@ -105,6 +105,24 @@ class Io500(Benchmark):
     name: ClassVar[str] = "io500"
     comms: ClassVar[Collection[str]] = frozenset({APP, *SCRIPTS, *SHELLS})
     reader: ClassVar[type[OutputReader]] = Io500Reader
+    documented = (
+        Documented(
+            "IO500",
+            "`ior_easy_write` ..., including unknown ones",
+            "the `<phase>.txt` that rank 0 holds open, otherwise `result.txt`",
+            "`result.txt`, as each phase ends; standard output",
+            "standard output, `result.txt`, `result_summary.txt`",
+            variant="C app from isc20 on",
+        ),
+        Documented(
+            "IO500",
+            "the same",
+            "output file and command line of the phase's program",
+            "standard output",
+            "standard output, `result_summary.txt`",
+            variant="shell driver",
+        ),
+    )
 
     @classmethod
     def leads(cls, tree: Tree, pid: int) -> bool:

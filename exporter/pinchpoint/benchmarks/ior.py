@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
-from pinchpoint.benchmarks.base import Benchmark, Sight
+from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.events import (
     Began,
     Completed,
@@ -438,6 +438,14 @@ class Ior(Benchmark):
     comms: ClassVar[Collection[str]] = frozenset({"ior", "IOR"})
     reader: ClassVar[type[OutputReader]] = IorReader
     hint: ClassVar[str] = "with -O summaryFile its results go into that file, which root can read"
+    documented = (
+        Documented(
+            "ior",
+            "`write`, `read`, `remove`",
+            "mode and position of the data file",
+            "its rows, JSON, CSV, `summaryFile`",
+        ),
+    )
 
     @classmethod
     def leads(cls, tree: Tree, pid: int) -> bool:

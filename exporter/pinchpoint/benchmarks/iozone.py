@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
-from pinchpoint.benchmarks.base import Benchmark, Sight
+from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.events import (
     Began,
     Completed,
@@ -333,6 +333,15 @@ class Iozone(Benchmark):
     comms: ClassVar = frozenset({"iozone"})
     reader = IozoneReader
     hint = "iozone prints its results to standard output as its tests end"
+    documented = (
+        Documented(
+            "iozone",
+            "`write`, `rewrite`, `read`, ...",
+            "standard output",
+            "standard output, `-R`, `-t`",
+            "what it prints",
+        ),
+    )
 
     def __init__(self, tree: Tree, leader: int) -> None:
         # Mapped files, and positional reads and writes, leave no trace in a descriptor's position.

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 
 from msgspec import structs
 
-from pinchpoint.benchmarks.base import Benchmark, Sight
+from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
 from pinchpoint.benchmarks.iperf import ROW, IperfFigure, bandwidth, options, transfer
 from pinchpoint.benchmarks.output import OutputReader, number
@@ -272,6 +272,15 @@ class Iperf2(Benchmark):
     comms: ClassVar = frozenset({"iperf"})
     reader = Iperf2Reader
     hint = "a client prints its result when it ends"
+    documented = (
+        Documented(
+            "iperf 2",
+            "`send`, `receive`, `bidirectional`",
+            "command line",
+            "rows, summary, CSV",
+            "what it prints",
+        ),
+    )
 
     @classmethod
     def leads(cls, tree: Tree, pid: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from msgspec import structs
 
-from pinchpoint.benchmarks.base import Benchmark, Sight
+from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
 from pinchpoint.benchmarks.iperf import ROW, IperfFigure, bandwidth, options, transfer
 from pinchpoint.benchmarks.output import Documents, OutputReader, number
@@ -305,6 +305,15 @@ class Iperf3(Benchmark):
     comms: ClassVar = frozenset({"iperf3"})
     reader = Iperf3Reader
     hint = "a client prints its result when it ends; --forceflush shows its rows at once"
+    documented = (
+        Documented(
+            "iperf 3",
+            "`send`, `receive`, `bidirectional`",
+            "command line",
+            "rows, summary, JSON",
+            "what it prints",
+        ),
+    )
 
     @classmethod
     def leads(cls, tree: Tree, pid: int) -> bool:

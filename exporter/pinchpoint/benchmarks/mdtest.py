@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from pinchpoint.benchmarks.base import Benchmark, Sight
+from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.events import (
     Began,
     Completed,
@@ -350,6 +350,14 @@ class Mdtest(Benchmark):
     name: ClassVar[str] = "mdtest"
     comms: ClassVar[Collection[str]] = frozenset({"mdtest", "MDTEST"})
     reader: ClassVar[type[OutputReader]] = MdtestReader
+    documented = (
+        Documented(
+            "mdtest",
+            "`file_creation`, `file_stat`, ...",
+            "options, number of the open file; `-v` lines",
+            "its tables",
+        ),
+    )
 
     @classmethod
     def leads(cls, tree: Tree, pid: int) -> bool:

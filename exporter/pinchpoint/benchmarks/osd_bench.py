@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pinchpoint.benchmarks.base import Benchmark, Sight
+from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.ceph_words import words
 from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, PhaseSource, RunBegan, State
 from pinchpoint.benchmarks.output import Documents, OutputReader, number
@@ -109,6 +109,7 @@ class OsdBench(Benchmark):
     comms = frozenset({"ceph", "python3"})
     """A script started through its ``#!`` line has its own name; ``python3 ceph`` has not."""
     reader = OsdBenchReader
+    documented = (Documented("`ceph tell osd.N bench`", "`write`", "command line", "JSON; old releases: a sentence"),)
 
     @classmethod
     def leads(cls, tree: Tree, pid: int) -> bool:

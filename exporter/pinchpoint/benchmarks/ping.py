@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from pinchpoint.benchmarks.base import Benchmark, Sight
+from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
 from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
@@ -134,6 +134,7 @@ class Ping(Benchmark):
     comms = frozenset({"ping", "ping4", "ping6"})
     reader = PingReader
     everyday = True
+    documented = (Documented("ping", "`ping`", "command line", "summary", "what it prints"),)
 
     def __init__(self, tree: Tree, leader: int) -> None:
         options = _options(tree.argv(leader))

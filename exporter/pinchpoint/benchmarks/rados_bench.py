@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from pinchpoint.benchmarks.base import Benchmark, Sight
+from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.ceph_words import words
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
 from pinchpoint.benchmarks.output import OutputReader, number
@@ -284,6 +284,15 @@ class RadosBench(Benchmark):
     name = "rados_bench"
     comms = frozenset({"rados"})
     reader = RadosReader
+    documented = (
+        Documented(
+            "rados bench",
+            "`write`, `seq`, `rand`, `cleanup`",
+            "names of its threads",
+            "rows each second, summary, JSON",
+            "standard output, also in JSON",
+        ),
+    )
 
     @classmethod
     def leads(cls, tree: Tree, pid: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from pinchpoint.benchmarks.base import Benchmark, Sight
+from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.ceph_words import words
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
 from pinchpoint.benchmarks.output import OutputReader, number
@@ -142,6 +142,7 @@ class RbdBench(Benchmark):
     name = "rbd_bench"
     comms = frozenset({"rbd"})
     reader = RbdReader
+    documented = (Documented("rbd bench", "`write`, `read`, `readwrite`", "command line", "rows and end"),)
 
     @classmethod
     def leads(cls, tree: Tree, pid: int) -> bool:

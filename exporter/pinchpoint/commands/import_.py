@@ -20,6 +20,7 @@ import msgspec
 from pinchpoint.benchmarks.document import run_document
 from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.benchmarks.reading import KINDS, FoundRun, TextReader
+from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.runs import MAX_TIME_SECONDS, RunState, run_id
 from pinchpoint.session import store
 from pinchpoint.session.store import RunRecord, StoreError
@@ -37,9 +38,9 @@ MAX_IMPORT_NAME_CHARACTERS = 40
 """Longest name of a run in characters, without its number."""
 HASH = "sha256"
 """The tag that identifies the text a run was read from."""
+TITLES = dict.fromkeys(told.title.strip("`") for kind in BENCHMARKS for told in kind.documented)
 UNDERSTOOD = (
-    "understood are IO500 (its output and its result.txt), ior, mdtest, fio (every format), rados bench, rbd bench, "
-    "ceph tell osd.N bench, iozone, iperf, iperf3, ping, dd"
+    f"understood are {', '.join(TITLES)}: what they print, IO500's result.txt, and fio's --output in any format"
 )
 
 
