@@ -90,7 +90,7 @@ def _check(type_: int, body: bytes) -> None:
     if number > 0:
         raise OSError(number, os.strerror(number))
     if type_ == NLMSG_ERROR:
-        raise FormatError("the kernel acknowledged the request but sent no list")
+        raise FormatError("the kernel acknowledges the request but refuses the list")
 
 
 def attributes(raw: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
