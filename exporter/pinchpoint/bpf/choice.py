@@ -1,4 +1,4 @@
-"""Chooses the source of thread times: the best that works here, which only trying can tell."""
+"""Chooses the source of thread times: the best that works here, found by trying."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["AUTO", "SOURCES", "UnusableSourceError", "choose_source"]
 AUTO = "auto"
 BPF = {source.name: source for source in (SyscallSource, IteratorSource)}
 SOURCES = (AUTO, *BPF, "kept", "plain")
-"""What may be asked for: the best that works, or one of them, the best first."""
+"""What may be wanted: the best that works, or one of them, the best first."""
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +25,9 @@ class UnusableSourceError(Exception):
 
 
 def choose_source(procfs: Path, period: Callable[[int, str], int], wanted: str = AUTO) -> TaskSource:
-    """Return the source that is `wanted`, or the best that this machine has.
+    """Return the `wanted` source, or the best that works here.
 
-    Raises SourceError where the one that is wanted does not work, OSError where there is no procfs.
+    Raises UnusableSourceError if the wanted one does not work, OSError if there is no procfs.
     """
     source = _best(procfs, period, wanted)
     if source.reason:
@@ -52,5 +52,5 @@ def _best(procfs: Path, period: Callable[[int, str], int], wanted: str) -> TaskS
 
 
 def _reason(missing: dict[str, list[str]]) -> str:
-    """Return what kept better sources from working, in one line."""
+    """Return in one line why better sources do not work."""
     return "; ".join(f"no {' and '.join(names)}: {error}" for error, names in missing.items())

@@ -1,8 +1,8 @@
 """Loads BPF objects through libbpf.so.1, by ctypes: no compiler and no headers are needed where the exporter runs.
 
-libbpf adapts an object to the running kernel (CO-RE) and loads it. What stays of it are descriptors, all with
-close-on-exec: once they are closed, by us or by the end of the process, however that comes, the kernel takes the
-programs and maps away. Nothing is pinned.
+libbpf adapts an object to the running kernel (CO-RE) and loads it. Only descriptors remain, all with close-on-exec:
+once they are closed, by us or by the end of the process, whatever ends it, the kernel removes the programs and maps.
+Nothing is pinned.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ __all__ = ["OBJECTS", "BpfError", "Loaded", "load"]
 OBJECTS = Path(__file__).parent
 """Where `make bpf` puts the objects."""
 LIBRARY = "libbpf.so.1"
-"""The ABI of libbpf 1.0 and later; functions of 0.x report errors in another way."""
+"""The ABI of libbpf 1.0 and later; functions of 0.x report errors differently."""
 MAX_MESSAGE_BYTES = 1 << 20
-"""Bytes of a message of libbpf. The verifier's log is one: it lists each instruction, and at its end the error;
-a longer one is cut, and the reason with it."""
+"""Bytes of a message of libbpf. The verifier's log is one: it lists each instruction, then the error; a longer one is
+cut and loses the reason."""
 MAX_PASSED_ON_CHARACTERS = 160
 """Characters of libbpf's own message that are passed on."""
 VALUE_ALIGNMENT_BYTES = 8
@@ -35,7 +35,7 @@ VALUE_ALIGNMENT_BYTES = 8
 M_MMAP_THRESHOLD = -3
 """malloc.h of glibc."""
 MMAP_THRESHOLD_BYTES = 128 << 10
-"""Bytes from which an allocation is a mapping of its own, which ends when it is freed: glibc's first value."""
+"""Bytes from which an allocation is a mapping of its own, unmapped when freed: glibc's initial value."""
 LIBBPF_WARN = 0
 """LIBBPF_WARN of enum libbpf_print_level (libbpf.h)."""
 
@@ -75,9 +75,9 @@ CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
 LOG = re.compile("-- (BEGIN|END) PROG LOAD LOG --")
 """What libbpf puts around the verifier's log (bpf_object_load_prog, libbpf.c)."""
 STATISTICS = ("processed ", "verification time ", "stack depth ", "max_states_per_insn ")
-"""How lines begin with which the log ends whatever happened (print_verification_stats, kernel/bpf/verifier.c)."""
+"""How the lines begin that end every log (print_verification_stats, kernel/bpf/verifier.c)."""
 NO_REASON = re.compile(r"Retrying without BTF\.$|^Failed to bump RLIMIT_MEMLOCK")
-"""What libbpf complains of before it goes on (bpf_object__create_map, libbpf.c; bump_rlimit_memlock, bpf.c)."""
+"""Complaints after which libbpf goes on (bpf_object__create_map, libbpf.c; bump_rlimit_memlock, bpf.c)."""
 
 _Printer = ctypes.CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
 _FUNCTIONS: Mapping[str, tuple[object, tuple[object, ...]]] = {
@@ -106,7 +106,7 @@ _FUNCTIONS: Mapping[str, tuple[object, tuple[object, ...]]] = {
 
 @cache
 def _library() -> ctypes.CDLL:
-    """Return libbpf with the prototypes of what is used of it. Raises BpfError."""
+    """Return libbpf with the prototypes that we use. Raises BpfError."""
     try:
         library = ctypes.CDLL(LIBRARY, use_errno=True)
         for name, (result, arguments) in _FUNCTIONS.items():
@@ -130,17 +130,17 @@ class _Messages:
         def keep(level: int, form: bytes, arguments: int) -> int:
             if level == LIBBPF_WARN:
                 buffer = ctypes.create_string_buffer(MAX_MESSAGE_BYTES)
-                # A va_list is passed on as the pointer as which it comes (x86-64, AArch64 and POWER ABIs).
+                # A va_list arrives and is passed on as a pointer (x86-64, AArch64 and POWER ABIs).
                 if vsnprintf(buffer, MAX_MESSAGE_BYTES, form, arguments) >= 0:
                     lines.extend(buffer.value.decode("utf-8", "replace").splitlines())
             return 0
 
         self.lines = lines
         self.printer = _Printer(keep)
-        """What libbpf is to call; it has to live as long as libbpf may."""
+        """libbpf's callback; it has to live while libbpf may call it."""
 
     def reason(self) -> str:
-        """Return what libbpf complained of, in one line: what the verifier said last, or else the first message."""
+        """Return libbpf's complaint in one line: the verifier's last line, or else the first message."""
         lines = [re.sub(r"\s+", " ", line.removeprefix("libbpf: ")).strip() for line in self.lines]
         log = [number for number, line in enumerate(lines) if LOG.search(line)]
         if len(log) >= 2:
@@ -150,11 +150,11 @@ class _Messages:
 
 
 _loading = Lock()
-"""libbpf has one place that it prints to."""
+"""libbpf has one print function for all."""
 
 
 class Loaded:
-    """The programs, maps and links of an object that the kernel has taken: descriptors, until `close`."""
+    """The programs, maps and links of a loaded object: descriptors, until `close`."""
 
     def __init__(self) -> None:
         self._library = _library()
@@ -181,8 +181,8 @@ class Loaded:
     def memory(self, name: str) -> mmap.mmap:
         """Return a map's memory, shared with the kernel: of an array with BPF_F_MMAPABLE, or of global variables.
 
-        `name` is the map's, or how it ends: that of global variables begins with the object's (``tasks.bss``). It is
-        mapped once, whoever asks. Raises BpfError.
+        `name` is the map's name or its end: that of global variables begins with the object's (``tasks.bss``). Each map
+        is mapped once. Raises BpfError.
         """
         if name in self._memory:
             return self._memory[name]
@@ -206,9 +206,9 @@ class Loaded:
         self._library.bpf_map_delete_elem(self._maps[name], key)
 
     def close(self) -> None:
-        """Give everything back; programs that are attached are detached by it."""
+        """Close everything, which detaches attached programs."""
         for memory in self._memory.values():
-            # Who still has a view of it keeps it until then.
+            # Remaining views keep it until they go.
             with suppress(BufferError):
                 memory.close()
         for descriptor in (*self._links, *self._programs.values(), *self._maps.values()):
@@ -223,7 +223,7 @@ def load(
     entries: Mapping[str, int] | None = None,
     folder: Path | None = None,
 ) -> Loaded:
-    """Load the object ``NAME.bpf.o``, of `folder` if not of `OBJECTS`, and attach the programs `attach`.
+    """Load the object ``NAME.bpf.o`` from `folder` or `OBJECTS`, and attach the programs `attach`.
 
     `entries` sets the number of entries of maps. Raises BpfError.
     """
@@ -232,8 +232,8 @@ def load(
         raise BpfError(f"no {path.name} in {path.parent}: it is made by `make bpf`, which needs clang and libbpf-dev")
     library = _library()
     with suppress(AttributeError):
-        # The kernel's types, 5 MB and more, are in memory for a moment. By itself glibc would put the second such piece
-        # where it can't give it back: onto the heap of this thread (man mallopt, "Note: Nowadays ...").
+        # The kernel's types, 5 MB and more, are in memory for a moment. By default glibc would put the second such
+        # block where it can't give it back: on this thread's heap (man mallopt, "Note: Nowadays ...").
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES)
     with _loading:
         messages = _Messages()
@@ -287,13 +287,13 @@ def _load(
         loaded.close()
         raise
     finally:
-        # With it goes all that libbpf keeps in memory of the object.
+        # This frees all that libbpf keeps of the object.
         library.bpf_object__close(opened)
     return loaded
 
 
 def _keep(descriptor: int) -> int:
-    """Return a descriptor of our own for what libbpf will close. Raises OSError."""
+    """Return our own descriptor for what libbpf will close. Raises OSError."""
     return os.dup(descriptor)
 
 
@@ -319,7 +319,7 @@ def _reason(number: int, message: str) -> str:
     if number == errno.ENOSYS:
         return "the kernel is built without it (CONFIG_BPF_SYSCALL)"
     if "bpf_probe_read" in message:
-        # The one helper that LOCKDOWN_BPF_READ_KERNEL takes away (bpf_base_func_proto, kernel/bpf/helpers.c).
+        # The one helper that LOCKDOWN_BPF_READ_KERNEL disables (bpf_base_func_proto, kernel/bpf/helpers.c).
         return f"the kernel is locked down (confidentiality): {message}"
     return message or os.strerror(number)
 

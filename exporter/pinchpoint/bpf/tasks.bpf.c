@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * One pass over all tasks of the host, as a program that user space runs when it likes: with the task iterator that a
+ * One pass over all tasks of the host, as a program that user space runs on demand: with the task iterator that a
  * program opens itself (bpf_iter_task_new, kernel/bpf/task_iter.c, Linux 6.7; it takes NULL for all tasks from the same
- * version on), each task's totals of the last pass in its own storage (Linux 5.11; outside of LSM programs 5.13), and the
- * results in memory that both sides see (BPF_F_MMAPABLE, Linux 5.5). SYSCALL programs came with Linux 5.14,
- * bpf_rcu_read_lock with 6.2: the iterator is what decides.
+ * version on), each task's totals of the last pass in its own storage (Linux 5.11; outside of LSM programs 5.13), and
+ * the results in shared memory (BPF_F_MMAPABLE, Linux 5.5). SYSCALL programs came with Linux 5.14, bpf_rcu_read_lock
+ * with 6.2: the iterator decides.
  */
 #include "tasks.h"
 
@@ -25,8 +25,8 @@ extern void *bpf_rdonly_cast(void *address, __u32 type) __ksym; /* Linux 6.2 */
 
 struct known {
 	struct totals totals;
-	__u32 met;    /* 0: nobody has looked at this task before */
-	__u32 listed; /* number of the listing that told of it last */
+	__u32 met;    /* 0: this task was not met before */
+	__u32 listed; /* number of the last listing that has it */
 };
 
 struct {
@@ -37,8 +37,8 @@ struct {
 } last SEC(".maps");
 
 /*
- * What is needed to see that a task did not run, packed: most never do, and then its storage, which is three cache lines
- * more, is not touched. By the last bits of its number; of two tasks with the same ones, one is looked for in its storage.
+ * What shows that a task did not run, packed: most never do, and then their storage, three more cache lines, is not
+ * touched. By the last bits of its number; of two tasks with the same bits, one is looked up in its storage.
  */
 struct glance {
 	__u64 task; /* its address */
@@ -71,7 +71,7 @@ static __always_inline struct record *next_record(void)
 	return number < pass.room ? bpf_map_lookup_elem(&records, &number) : 0;
 }
 
-/* Returns whether its totals are those of now, and told of as far as anybody wants to know. */
+/* Returns whether its totals are current, and reported as far as they are wanted. */
 static __always_inline int look(struct task_struct *task)
 {
 	struct totals now = {.run = task->se.sum_exec_runtime, .wait = waited(task)};
@@ -104,7 +104,7 @@ static __always_inline int look(struct task_struct *task)
 		sum = used.run + used.wait;
 		mine = bpf_map_lookup_elem(&followed, &tgid) != 0;
 		if (mine && !pass.listing && sum < pass.little)
-			return 0; /* all stays as it is: a later pass tells of it */
+			return 0; /* nothing changes: a later pass reports it */
 		if (mine || (!pass.listing && sum >= pass.much)) {
 			record = next_record();
 			if (!record)
@@ -125,9 +125,9 @@ static __always_inline int look(struct task_struct *task)
 }
 
 /*
- * The tasks are a chain, and at each link the walk would wait for memory: after 100 ms of other work no cache has them any
- * more. So the link of a task that most likely comes soon is fetched now, by the address that it had at the last pass. It
- * may have gone meanwhile: nothing is done with what is there, and no address can harm (BPF_PROBE_MEM loads).
+ * The tasks are a linked list, and the walk would wait for memory at each link: after 100 ms of other work no cache has
+ * them any more. So the link of a task that most likely comes soon is fetched now, from its address at the last pass.
+ * It may be gone by now: what is there is not used, and no address can do harm (BPF_PROBE_MEM loads).
  */
 static __always_inline void fetch(__u32 slot)
 {
@@ -140,7 +140,7 @@ static __always_inline void fetch(__u32 slot)
 	}
 }
 
-/* The kernel counts a wait when it is over (sched_info_arrive, kernel/sched/stats.h): who did not run has waited for nothing. */
+/* The kernel counts a wait when it is over (sched_info_arrive, kernel/sched/stats.h): what did not run has no new wait. */
 static __always_inline void look_if_it_ran(struct task_struct *task)
 {
 	__u32 slot = task->pid & (GLANCES - 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * What a task used since the last pass, and whether anybody wants to know. Shared by the two programs that walk over
+ * What a task used since the last pass, and whether to report it. Shared by the two programs that walk over
  * all tasks: tasks.bpf.c and tasks_iter.bpf.c.
  *
  * The structures name only what is read; libbpf finds where the running kernel has it (CO-RE).
@@ -77,13 +77,13 @@ struct totals {
 
 /* What user space asks for before a pass, and what the pass says after it. */
 struct {
-	__u64 since;      /* boot time of the last pass in ns: who was started later is new, and all that it used too */
-	__u64 much;       /* a task that nobody follows is told of if it used at least so many ns */
-	__u64 little;     /* a task that is followed waits to be told of until it has used so many ns */
+	__u64 since;      /* boot time of the last pass in ns: a task started later is new, and all that it used */
+	__u64 much;       /* an unfollowed task is reported if it used at least so many ns */
+	__u64 little;     /* a followed task is reported once it has used so many ns */
 	__u32 namespace;  /* inode number of the PID namespace whose numbers are wanted; 0: the first one's */
-	__u32 listing;    /* if not 0: tell of every task that is followed, once for each such number, and settle nothing */
+	__u32 listing;    /* if not 0: report every followed task, once for each such number, and settle nothing */
 	__u32 room;       /* records that there is room for */
-	__u32 level;      /* of the PID namespace; 0 as long as it was not seen */
+	__u32 level;      /* of the PID namespace; 0 until it is seen */
 	__u32 found;      /* records that the pass made, or would have made with more room */
 } pass;
 
@@ -104,7 +104,7 @@ static __always_inline __u32 number_in_namespace(struct pid *pid)
 	struct upid *number;
 
 	if (!pass.level) {
-		/* A task that is in the namespace itself, not in one below it, tells its level. */
+		/* A task that is in the namespace itself, not in one below it, shows its level. */
 		number = (void *)numbers + level * bpf_core_type_size(struct upid);
 		if (BPF_CORE_READ(number, ns, ns.inum) != pass.namespace)
 			return 0;
@@ -133,7 +133,7 @@ static __always_inline int identify(struct task_struct *task, __u32 *tid, __u32 
 
 static __always_inline __u64 waited(struct task_struct *task)
 {
-	/* Without CONFIG_SCHED_INFO nobody knows. */
+	/* Unknown without CONFIG_SCHED_INFO. */
 	if (bpf_core_field_exists(task->sched_info.run_delay))
 		return task->sched_info.run_delay;
 	return 0;

@@ -1,8 +1,8 @@
-"""Thread times from BPF: one pass over all tasks in the kernel, and only those that changed come to user space.
+"""Thread times from BPF: one pass over all tasks in the kernel, and only changed ones reach user space.
 
-There are two forms. `SyscallSource` runs a program that walks by itself whenever it is asked, and leaves what it finds
-in memory that both sides see (Linux 6.7). `IteratorSource` reads an iterator's output (Linux 5.8). Both see every
-thread of the host: beside those of the processes that are followed, they report threads of others that used much.
+There are two forms. `SyscallSource` runs a program that walks the tasks itself on request, and leaves its results in
+shared memory (Linux 6.7). `IteratorSource` reads an iterator's output (Linux 5.8). Both see every thread of the host:
+besides those of followed processes, they report threads of others that used much.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ from pinchpoint.units import TICKS_PER_SECOND
 __all__ = ["BpfSource", "IteratorSource", "SyscallSource", "pid_namespace"]
 
 MIN_UNFOLLOWED_SHARE = 0.05
-"""Share of an interval from which a thread that nobody follows is reported."""
+"""Share of an interval from which an unfollowed thread is reported."""
 MIN_FOLLOWED_SHARE = 0.002
-"""Share of an interval that a thread that is followed has used before it is reported, since daemons have dozens of
-threads that do no more than wake up; what is left is reported later."""
+"""Share of an interval that a followed thread has used before it is reported, since daemons have dozens of threads that
+only wake up; what is left is reported later."""
 MAX_INTERVAL_SECONDS = 60.0
-"""Seconds, however long the interval was."""
+"""Cap of the interval, in seconds."""
 RECORD = struct.Struct("=IIQQQII16s")
-"""``struct record`` of tasks.h: tid, tgid, start, run, wait, flags, nothing, comm."""
+"""``struct record`` of tasks.h: tid, tgid, start, run, wait, flags, unused, comm."""
 PASS = struct.Struct("=QQQIIIII")
 """``pass`` of tasks.h: since, much, little, namespace, listing, room, level, found."""
 LEVEL_FIELD, FOUND_FIELD = 6, 7
 MAX_PASS_RECORDS = 8192
 """Records of one pass, as many as ``records`` of tasks.bpf.c has."""
 MAX_PASSES = 16
-"""Passes of one sample, if more change than there is room for; what is left then is reported by the next sample."""
+"""Passes of one sample, if more threads change than there is room for; the next sample reports the rest."""
 READ_BYTES = 1024 * RECORD.size
 """Whole records, however large the kernel's own buffer is: eight of its pages (bpf_iter_seq, kernel/bpf/bpf_iter.c)."""
 MIN_REMEMBERED_TASKS = 1 << 16
-"""Tasks whose totals an iterator remembers, at least,"""
+"""Minimum number of tasks that an iterator remembers,"""
 REMEMBERED_PER_TASK = 2
-"""... and for each task that there is at its start, since more will come."""
+"""... and per task that exists at its start, since more will come."""
 MAX_ASKED_PROCESSES = 256
-"""Processes that are asked for their PID namespace, of the oldest."""
+"""Oldest processes that are asked for their PID namespace."""
 NEVER = (1 << 64) - 1
 FIRST_NAMESPACE = 0xEFFFFFFC
 """PROC_PID_INIT_INO, include/linux/proc_ns.h."""
 START_MARGIN_NANOSECONDS = 1_000_000_000
-"""Nanoseconds by which a thread may be older than the last pass and still be new: it is put on the list of tasks a
-while after its start (copy_process, kernel/fork.c)."""
+"""Nanoseconds by which a thread may be older than the last pass and still be new: it joins the list of tasks a while
+after its start (copy_process, kernel/fork.c)."""
 LISTING_SLACK_NANOSECONDS = 2 * 1_000_000_000 // TICKS_PER_SECOND
-"""Nanoseconds that may pass from the listing of processes to that of their threads: as many as `born_within` allows."""
+"""Nanoseconds that may pass between listing processes and their threads: as many as `born_within` allows."""
 KEEP_STRANGER_SECONDS = 10.0
-"""Seconds for which a stranger that is not hot any more is remembered."""
+"""Seconds for which a stranger is remembered after it cooled."""
 
 
 def pid_namespace(procfs: Path) -> int:
-    """Return the inode number of the PID namespace that a procfs shows. Raises BpfError where nothing there tells."""
+    """Return the inode number of the PID namespace that a procfs shows. Raises BpfError if nothing there shows it."""
     numbers = sorted(int(name) for name in os.listdir(procfs) if name.isdigit())
     for name in ("self", *map(str, numbers[:MAX_ASKED_PROCESSES])):
         try:
@@ -68,7 +68,7 @@ def pid_namespace(procfs: Path) -> int:
             if len(_field(read_bytes(procfs / name / "status"), b"NSpid")) == 1:
                 return os.stat(procfs / name / "ns" / "pid").st_ino
         except OSError:
-            continue  # it has gone, or has rights that we lack: the first process often does
+            continue  # it is gone, or has rights that we lack: the first process often does
     raise BpfError("no process in procfs tells its PID namespace: it is another kernel's, or needs CAP_SYS_PTRACE")
 
 
@@ -88,7 +88,7 @@ class _BpfTask(Task):
         self.start = start
         """Nanoseconds from boot to its start."""
         self.name = name
-        """Its comm as it came."""
+        """Its raw comm."""
         self.hot = born
         """Monotonic time in seconds at which it was last reported as a stranger."""
 
@@ -115,7 +115,7 @@ class BpfSource(ABC):
         self._last = 0.0
         try:
             self._pass = self._loaded.memory(".bss")
-            self.sample(0.0)  # what is new from here on is known to be
+            self.sample(0.0)  # threads that start from now on are new
             self.follow((), 0.0)
             if self._namespace and not self._state()[LEVEL_FIELD]:
                 raise BpfError("the PID namespace of the procfs can't be seen")
@@ -125,7 +125,7 @@ class BpfSource(ABC):
 
     @abstractmethod
     def _load(self, namespace: int) -> Loaded:
-        """Load the programs, which are to see the tasks of a PID namespace. Raises BpfError."""
+        """Load the programs for the tasks of a PID namespace. Raises BpfError."""
 
     @abstractmethod
     def _records(self) -> Iterator[bytes]:
@@ -137,7 +137,7 @@ class BpfSource(ABC):
     def _walk(
         self, *, much: int = 0, little: int = 0, listing: int = 0
     ) -> Iterator[tuple[int, int, int, int, int, int, int, bytes]]:
-        """Make a pass, or as many as it takes to report all, and yield the records."""
+        """Make as many passes as it takes to report all, and yield the records."""
         for made in count(1):
             began = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - START_MARGIN_NANOSECONDS
             level = self._state()[LEVEL_FIELD]
@@ -169,7 +169,7 @@ class BpfSource(ABC):
             else:
                 task = self._stranger(tgid, tid, start, flags, name, now)
                 if start > self._listed and (run or wait):
-                    # It was a stranger's until now, and all that it used is new.
+                    # It was a stranger until now, and all that it used is new.
                     self._pending.append(TaskUse(task, run, wait))
             tasks[tid] = task
         self._tasks, self._listed = tasks, began
@@ -180,9 +180,9 @@ class BpfSource(ABC):
         }
 
     def sample(self, now: float, *, all_tasks: bool = False) -> list[TaskUse]:
-        """Return what changed since the last call: of others what used much, of followed processes what used a little.
+        """Return the threads that changed since the last call: others that used much, followed ones that used a little.
 
-        With `all_tasks` that is everything of followed processes.
+        With `all_tasks`, any use of a followed one counts.
         """
         pending, self._pending = self._pending, []
         used = list(pending)
@@ -203,7 +203,7 @@ class BpfSource(ABC):
         return _summed(used) if pending or len(used) > MAX_PASS_RECORDS else used
 
     def _newcomer(self, tgid: int, tid: int, start: int, flags: int, name: bytes, now: float) -> _BpfTask:
-        """Return a thread that is not on the list of those that are followed."""
+        """Return a thread that is not on the list of followed ones."""
         task = self._stranger(tgid, tid, start, flags, name, now)
         if tgid in self._followed:
             self._tasks[tid] = task
@@ -220,7 +220,7 @@ class BpfSource(ABC):
         return _BpfTask(tgid, tid, self._comm(tgid, tid, flags, name), now, start, name)
 
     def _named(self, task: _BpfTask, flags: int, name: bytes) -> _BpfTask:
-        """Return a thread that is known, by its name of now: a worker's changes with its work, its comm does not."""
+        """Return a known thread with its current name: a worker's changes with its work, its comm does not."""
         if task.name != name or flags & PF_WQ_WORKER:
             task.name = name
             task.comm = self._comm(task.tgid, task.tid, flags, name)
@@ -229,8 +229,8 @@ class BpfSource(ABC):
     def _comm(self, tgid: int, tid: int, flags: int, name: bytes) -> str:
         """Return a thread's name.
 
-        In procfs only that of a kernel thread is whole (get_kthread_comm, since Linux 5.17), and that of a workqueue
-        worker says what it does (wq_worker_comm).
+        Only procfs has a kernel thread's whole name (get_kthread_comm, since Linux 5.17), and says what a workqueue
+        worker does (wq_worker_comm).
         """
         if flags & PF_KTHREAD:
             with suppress(OSError):
@@ -238,16 +238,16 @@ class BpfSource(ABC):
         return decode(name.partition(b"\0")[0])
 
     def tasks(self) -> Iterable[Task]:
-        """Return every thread of the processes that are followed, as of the last `follow` and what was met since."""
+        """Return every thread of the processes that are followed, as of the last `follow` and met since."""
         return list(self._tasks.values())
 
     def close(self) -> None:
-        """Take the programs and maps out of the kernel."""
+        """Remove the programs and maps from the kernel."""
         self._loaded.close()
 
 
 def _summed(uses: Iterable[TaskUse]) -> list[TaskUse]:
-    """Return one entry for each task: what makes a resource of a thread takes an entry for all that it used."""
+    """Return one entry per task: for a resource, an entry is all that its thread used."""
     found: dict[Task, TaskUse] = {}
     for task, run, wait in uses:
         before = found.get(task)
@@ -258,7 +258,7 @@ def _summed(uses: Iterable[TaskUse]) -> list[TaskUse]:
 
 
 class SyscallSource(BpfSource):
-    """The program walks by itself (tasks.bpf.c)."""
+    """The program itself walks (tasks.bpf.c)."""
 
     name = "bpf"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * One pass over all tasks for each descriptor that is read to its end: the form that older kernels have (iter/task and
+ * One pass over all tasks for each descriptor that is read to its end: the form for older kernels (iter/task and
  * bpf_seq_write, Linux 5.8). The iterator walks over the tasks of the reader's own PID namespace (task_seq_get_next,
  * kernel/bpf/task_iter.c).
  */
@@ -25,8 +25,8 @@ struct known {
 };
 
 /*
- * By the address of the task, which is its own as long as it lives; its number is not: a thread that calls exec takes that of
- * its leader (de_thread, fs/exec.c). Tasks that ended are forgotten when room is needed.
+ * By the address of the task, which is its own as long as it lives; its number is not: a thread that calls exec takes
+ * its leader's (de_thread, fs/exec.c). Tasks that ended are forgotten when room is needed.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -84,7 +84,7 @@ int tell(struct bpf_iter__task *context)
 		sum = record.run + record.wait;
 		mine = bpf_map_lookup_elem(&followed, &record.tgid) != 0;
 		if (mine && !pass.listing && sum < pass.little)
-			return 0; /* its totals stay: a later pass tells of it */
+			return 0; /* its totals stay: a later pass reports it */
 		if (mine || (!pass.listing && sum >= pass.much)) {
 			describe(&record, task);
 			/* Where the reader's buffer is full the kernel calls again for the same task (bpf_seq_read). */

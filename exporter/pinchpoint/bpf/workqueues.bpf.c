@@ -89,7 +89,7 @@ struct name {
 	char text[NAME_LENGTH];
 } __attribute__((aligned(8)));
 
-/* What a worker used for one queue and user space was not told of yet. It is free when both are zero. */
+/* What a worker used for one queue and user space has not collected. It is free when both are zero. */
 struct charge {
 	__u32 queue;
 	__u32 unused;
@@ -169,7 +169,7 @@ static const struct name nameless = {WRITEBACK};
 
 static __always_inline __u64 waited(struct task_struct *task)
 {
-	/* Without CONFIG_SCHED_INFO nobody knows. */
+	/* Unknown without CONFIG_SCHED_INFO. */
 	if (bpf_core_field_exists(task->sched_info.run_delay))
 		return BPF_CORE_READ(task, sched_info.run_delay);
 	return 0;
@@ -204,8 +204,9 @@ static __always_inline void read_name(struct name *name, struct worker *worker)
 }
 
 /*
- * Two works of a backing device are executed by the queue "writeback". That which writes back names the device itself, and
- * what has not done so by its end is the other one: it estimates the bandwidth (wb_update_bandwidth_workfn, Linux 5.16).
+ * Two works of a backing device are executed by the queue "writeback". The writeback names the device itself; a work
+ * that has not done so by its end is the other one, which estimates the bandwidth (wb_update_bandwidth_workfn, Linux
+ * 5.16).
  */
 static __always_inline void add_device(struct name *name, __u64 work)
 {
@@ -246,8 +247,7 @@ static __always_inline __u32 number_of(struct name *name)
 }
 
 /*
- * Takes what a total is more than what was charged of it. Only one of two CPUs, the worker's own and the one that collects,
- * gets it.
+ * Takes what was not yet charged of a total. Of two CPUs, the worker's own and the collecting one, only one gets it.
  */
 static __always_inline __u64 take(__u64 *charged, __u64 total)
 {
@@ -369,7 +369,7 @@ int BPF_PROG(end, struct work_struct *work)
 	return 0;
 }
 
-/* Meets the workers that are there before the first event tells of them. */
+/* Meets the workers that exist before their first event. */
 SEC("iter/task")
 int look(struct bpf_iter__task *context)
 {
@@ -407,7 +407,7 @@ static __always_inline void tell(struct known *known, __u32 queue, __u64 run, __
 	state.records++;
 }
 
-/* Tells what a work that goes on used until the last switch or tick. */
+/* Charges what an unfinished work used until the last switch or tick. */
 static __always_inline void catch_up(struct known *known, struct task_struct *task)
 {
 	__u64 run, wait, work = known->work;
@@ -417,7 +417,7 @@ static __always_inline void catch_up(struct known *known, struct task_struct *ta
 	run = BPF_CORE_READ(task, se.sum_exec_runtime);
 	wait = waited(task);
 	if (BPF_CORE_READ(task, start_boottime) != known->start) {
-		known->work = 0; /* the end of its last work was missed, and it has gone */
+		known->work = 0; /* the end of its last work was missed, and it is gone */
 		return;
 	}
 	read_name(&name, (void *)known->worker);
@@ -462,7 +462,7 @@ static long visit(void *map, __u64 *key, struct known *known, __u64 *begun)
 	return 0;
 }
 
-/* Makes the records of what was used since the last call; returns how many they are. */
+/* Makes the records of what was used since the last call; returns their number. */
 SEC("syscall")
 int collect(void *context)
 {

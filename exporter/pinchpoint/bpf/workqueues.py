@@ -26,7 +26,7 @@ MAX_IDLE_WORKERS_RATIO, kernel/workqueue.c)."""
 class TracedSource:
     """Exact at the end of every work, and at a tick for a work that goes on. Raises BpfError where it does not work.
 
-    The kernel keeps what each worker used for each queue until it is asked; a call costs what has worked since then.
+    The kernel keeps what each worker used for each queue until it is asked; a call costs what has run since then.
     """
 
     name = "bpf"
@@ -57,14 +57,14 @@ class TracedSource:
         ]
 
     def _name(self, queue: int) -> str:
-        """Return the name of a queue; its number is its own for ever."""
+        """Return the name of a queue; its number never changes."""
         if (name := self._names.get(queue)) is None:
             raw = bytes(self._queues[queue * NAME_BYTES : (queue + 1) * NAME_BYTES])
             name = self._names[queue] = decode(raw.partition(b"\0")[0])
         return name
 
     def close(self) -> None:
-        """Take the programs and maps out of the kernel."""
+        """Remove the programs and maps from the kernel."""
         for memory in ("_records", "_queues"):
             if hasattr(self, memory):
                 getattr(self, memory).release()

@@ -1,1 +1,1 @@
-"""What the probes of Ceph share: admin sockets, who has which, and what their answers say."""
+"""What the probes of Ceph share: admin sockets, their owners, and what their answers say."""

@@ -1,8 +1,8 @@
 """Ceph's admin sockets: one question, one answer, and nothing that could block the daemon or its operator.
 
 The protocol is that of ``AdminSocket::do_accept`` (src/common/admin_socket.cc, Ceph 14 to 20): a JSON object ended by
-NUL, answered by a 4-byte big-endian length and as many bytes; one question a connection. A daemon answers all of them
-in one thread, so a question that waits for a lock keeps everybody else waiting too: only those in `LOCK_FREE` are sent.
+NUL, answered by a 4-byte big-endian length and as many bytes; one question per connection. A daemon answers all of them
+in one thread, so one that waits for a lock delays all others: only those in `LOCK_FREE` are sent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOCK_FREE = frozenset({"perf dump", "config get", "dump_mempools", "dump_blocked
 
 Measured on Ceph 16.2.15 with the thread that holds mds_lock frozen: these answered in 0.3 to 5 ms; ``status``,
 ``cache status``, ``session ls``, ``dump loads``, ``get subtrees``, ``openfiles ls``, ``damage ls``, ``scrub status``
-and ``dump snaps`` hung, and every later question with them, the operator's ``ceph daemon`` included. Not here either:
+and ``dump snaps`` hung, and every later question with them, the operator's ``ceph daemon`` included. Also left out:
 ``mds_requests``, ``mds_sessions`` and ``status`` of a client, which take its client_lock (src/client/Client.cc).
 """
 
@@ -40,10 +40,10 @@ CREDENTIALS = struct.Struct("3i")
 
 
 class AdminSocketError(Exception):
-    """An admin socket gave no answer; `reason` is the short word for it that is exported.
+    """An admin socket gave no answer; `reason` is the word that is exported.
 
     denied: we may not connect; missing: there is no such socket; refused: nobody listens, or the connection was ended
-    without an answer; foreign: another process listens; too_large: longer than any answer that is asked for.
+    without an answer; foreign: another process listens; too_large: longer than any expected answer.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -72,7 +72,7 @@ class Question(NamedTuple):
     var: str = ""
     """The option of ``config get``."""
     every: float = 1.0
-    """Seconds between two askings."""
+    """Interval in seconds."""
     limit: int = MAX_ANSWER_BYTES
     """Longest answer in bytes."""
     logger: str = ""
@@ -112,7 +112,7 @@ class Conversation:
         self._received = bytearray()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # Without waiting: a local connection is there at once or, with a full queue, after who knows how long.
+            # Non-blocking: a local connection is made at once or, with a full queue, after an unknown time.
             self._socket.setblocking(False)
             _connect(self._socket, path)
             if pid and (peer := self._peer()) and peer != pid:
@@ -145,8 +145,8 @@ class Conversation:
     def answer(self, timeout: float) -> bytes:
         """Return the whole answer, waiting for it for at most `timeout` seconds altogether.
 
-        Raises SilentError when it did not come in that time, and then one may wait again; any other AdminSocketError
-        when it never will come.
+        Raises SilentError if it did not come in that time, and then one may wait again; any other AdminSocketError if
+        it never will.
         """
         deadline = time.monotonic() + timeout
         try:
@@ -157,19 +157,19 @@ class Conversation:
                     raise AdminSocketError("refused", "the connection was ended before the answer was complete")
                 self._received += piece
                 if time.monotonic() > deadline and len(self._received) < self._wanted():
-                    raise SilentError("the answer is not complete in time")
+                    raise SilentError("the answer is incomplete in time")
         except TimeoutError as error:
             raise SilentError("no answer in time") from error
         except OSError as error:
             raise AdminSocketError("refused", str(error)) from error
         answer = bytes(self._received[LENGTH.size :])
-        # Errors come as text in the place of the answer, without a status.
+        # Errors come as text in place of the answer, without a status.
         if answer.startswith(b"ERROR: ("):
             raise UnknownCommandError(answer[:200].decode("utf-8", "replace").strip())
         return answer
 
     def _wanted(self) -> int:
-        """Return how many bytes belong to what has begun to arrive."""
+        """Return how many bytes to expect in total."""
         if len(self._received) < LENGTH.size:
             return LENGTH.size
         (length,) = LENGTH.unpack_from(self._received)
@@ -188,7 +188,7 @@ def _connect(connection: socket.socket, path: Path) -> None:
     if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
         connection.connect(os.fspath(path))
         return
-    # A longer one, as that of a container seen through /proc/PID/root, is reached through a descriptor.
+    # A longer one, such as a container's seen through /proc/PID/root, is reached through a descriptor.
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:
         connection.connect(f"/proc/self/fd/{directory}/{path.name}")

@@ -1,8 +1,8 @@
 """Metrics of Ceph clients, wherever they are read: at admin sockets of processes, or in debugfs for the kernel's own.
 
 An instance is one connection to a cluster: a mount, a CephContext of a process. Instances come and go with the work, so
-that a client's counters are sums of what its instances have *added* since they were first seen: they never go back, and
-what an instance did before is not counted as if it happened now.
+a client's counters are sums of what its instances have *added* since they were first seen: they never go back, and what
+an instance did before that is not counted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ METRICS = (
 MAX_CLUSTERS = 8
 """Clusters of one client that are shown."""
 MAX_ANSWER_GAP_SECONDS = 5.0
-"""Seconds between two looks from which nothing is said of the time between them."""
+"""Seconds between two looks from which the time between them is not counted."""
 
 Series = tuple[Metric, str, str]
 """A counter of an instance: its metric, the value of its second label, and which part of the instance counts it."""
@@ -57,7 +57,7 @@ class Instance(NamedTuple):
     """One instance of a client at one time."""
 
     key: Hashable
-    """What tells it from every other instance, as long as it is there."""
+    """Identifies it among all instances that are there."""
     client: str
     reading: ClientReading | None
     """None where it is blind."""
@@ -66,10 +66,10 @@ class Instance(NamedTuple):
 
 
 class Integral:
-    """The integral over time of a number that is looked at now and then, by the trapezoidal rule.
+    """The integral over time of a number that is sampled now and then, by the trapezoidal rule.
 
-    The mean of n looks is off by about the number's standard deviation / sqrt(n): 15 looks at something that is 1 for
-    half of the time and else 0 tell 0.5 to within 0.13.
+    The mean of n looks is off by about the number's standard deviation / sqrt(n): 15 looks at a number that is 1 half
+    of the time and else 0 give 0.5 to within 0.13.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Clients:
         return client in self._clients
 
     def update(self, now: float, instances: Iterable[Instance]) -> None:
-        """Add what the instances that are there did since the last update; `now` is a monotonic time in seconds."""
+        """Add what the present instances did since the last update; `now` is a monotonic time in seconds."""
         for client in self._clients.values():
             client.clear()
         last: dict[Hashable, Mapping[Series, float]] = {}
@@ -153,7 +153,7 @@ class Clients:
 
 
 def _added(before: Mapping[Series, float] | None, series: Series, value: float) -> float:
-    """Return what a counter of an instance has gained, all of it where it began anew; nothing at the first look."""
+    """Return the increase of an instance's counter, all of it after a reset; nothing at the first look."""
     if before is None:
         return 0.0
     last = before.get(series, 0.0)

@@ -1,7 +1,7 @@
-"""Asks Ceph processes at a steady pace, each in a thread of its own: one that is stuck blinds nobody else.
+"""Asks Ceph processes at a steady pace, each in a thread of its own: a stuck one does not blind others.
 
-A question that is not answered in time stays where it is and is waited for: asking again would only lengthen the queue
-of a daemon that is late. Meanwhile it is looked whether the process still runs at all.
+A question that is not answered in time is still waited for: asking again would only lengthen the queue of a late
+daemon. Meanwhile we check that the process is still alive.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ ROUND_TIMEOUT_SECONDS = 1.0
 STUCK_AFTER_SECONDS = 2.0
 """Seconds without any CPU time after which a silent daemon counts as stuck."""
 LOOK_AGAIN_SECONDS = (0.5, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Seconds until a process without a socket is looked at again; a daemon opens its socket early, and a client may later
-open one more, so the last of them goes on for ever."""
+"""Seconds until a process without a socket is looked at again; a daemon opens its socket early, and a client may open
+one more later, so the last interval repeats."""
 MAX_SOCKETS = 128
 """Sockets that one probe follows at once; the processes of further ones are blind."""
 ROUND_INTERVAL_SECONDS = 1.0
@@ -66,9 +66,9 @@ class DaemonReader(ABC):
     """What a probe makes of the answers of one process."""
 
     questions: ClassVar[tuple[Question, ...]]
-    """The most important first: where a round is short of time the last ones wait for the next."""
+    """The most important first: if a round is short of time, the last ones wait for the next."""
     identity: ClassVar[tuple[Question, ...]] = (VERSION, FSID)
-    """Asked besides, to know the release and the cluster of a daemon."""
+    """Asked as well, for the release and the cluster of a daemon."""
     names: ClassVar[bool] = True
     """Whether its cluster is a part of the process' name where there are several."""
     options = Options(())
@@ -80,7 +80,7 @@ class DaemonReader(ABC):
     def take(self, now: float, answers: Mapping[str, bytes]) -> None:
         """Take the answers of one round, JSON by the question's key; `now` is a monotonic time in seconds.
 
-        Missing is what was not due, and what this release does not know. Raises FormatError.
+        What was not due or this release does not know is missing. Raises FormatError.
         """
 
     @abstractmethod
@@ -89,7 +89,7 @@ class DaemonReader(ABC):
 
 
 class Follower:
-    """One admin socket that is asked again and again."""
+    """One admin socket that is asked repeatedly."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Follower:
         self.path = path
         self.reader = reader
         self.lock = Lock()
-        """Held while the reader takes answers, and by whoever reads its points."""
+        """Held while the reader takes answers or its points are read."""
         self.problem = "new"
         """Why nothing is known of it, "" when it answers; see also `UNSEEN`."""
         self.stuck = False
@@ -140,10 +140,10 @@ class Follower:
         self.duration = time.monotonic() - now
 
     def _ask(self, now: float) -> None:
-        """Ask what is due. Answers of a round that is not complete are kept: most would be due again in a minute."""
+        """Ask what is due. Answers of an incomplete round are kept: most would be due again in a minute."""
         deadline = now + ROUND_TIMEOUT_SECONDS
         if self._waiting is not None:
-            # What was asked so long ago is asked again: its answer is of then.
+            # What was asked so long ago is asked again: its answer is old.
             self._finish(self._waiting, deadline)
         asked = False
         for question, due in self._due.items():
@@ -228,8 +228,8 @@ class ProcessTable(Protocol):
 class Followers:
     """The followers of all processes of some classes. `make` gives each its reader.
 
-    Processes that `accepts` refuses are left out until it accepts them: asked first, as it is cheaper than to look for
-    sockets, in a table that takes milliseconds on a busy host.
+    Processes that `accepts` refuses are left out until it accepts them: asked first, which is cheaper than looking for
+    sockets in a table that takes milliseconds on a busy host.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class Followers:
         self._found: dict[Identity, _Found] = {}
 
     def refresh(self, now: float) -> int:
-        """Look for new processes and sockets, and let go of those that went; return how many processes there are.
+        """Look for new processes and sockets, and drop those that are gone; return how many processes there are.
 
         `now` is a monotonic time in seconds.
         """
@@ -300,7 +300,7 @@ class Followers:
                 yield found.process, [follower for follower, _ in found.followers.values()]
 
     def readers(self) -> Iterator[DaemonReader]:
-        """Yield the readers of daemons that answer; none of them takes answers while whoever asks looks at it."""
+        """Yield the readers of daemons that answer; none of them takes answers while the caller looks at it."""
         for shown in self._daemons().values():
             if isinstance(shown, Follower):
                 with shown.lock:
@@ -329,10 +329,10 @@ class Followers:
                     yield CEPH_DAEMON_INFO.point(1, daemon, shown.cluster, shown.version)
 
     def _daemons(self) -> dict[str, Follower | _Found]:
-        """Return what is shown under each name: what answers, else what is stuck, else what says why, the oldest one.
+        """Return what is shown under each name: what answers, else what is stuck, else what has a reason; the oldest.
 
-        A name has several where a daemon has inherited a socket or has a child, where its predecessor is not reaped
-        yet, where two have the same path in different containers, or with two clusters that are not known yet.
+        A name has several if a daemon has inherited a socket or has a child, if its predecessor is not reaped yet, if
+        two have the same path in different containers, or with two clusters that are not known yet.
         """
         shown: dict[str, list[Follower | _Found]] = {}
         for found in self._found.values():
@@ -364,7 +364,7 @@ class _Found:
         self.lack = "missing"
         """Why it has no more of them."""
         self.problem, self.stuck = "new", False
-        """As of a follower, where it has none."""
+        """Those of a follower, if it has none."""
 
     def describe(self, procfs: Path) -> None:
         """Say what is known of a process without followers. The first look may be before it opens its socket."""
@@ -387,7 +387,7 @@ class _Found:
     def follow(self, path: Path, follower: Follower) -> None:
         stop = Event()
         Thread(target=follower.run, args=(stop,), name=f"ceph-{self.process.owner}"[:15], daemon=True).start()
-        self.followers[path] = follower, stop  # not before: a host that gives us no more threads will later
+        self.followers[path] = follower, stop  # only now: starting a thread may fail, and is tried again
 
     def drop(self, path: Path) -> None:
         self.followers.pop(path)[1].set()

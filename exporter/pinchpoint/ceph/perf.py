@@ -1,7 +1,7 @@
 """What admin sockets answer: performance counters and options.
 
-A release may lack any counter: asking for one that is not there is no error, and gives None. Only what is asked for is
-decoded: 4 MB of ``[],[],`` as objects kept every other thread waiting for a second and more.
+A release may lack any counter: asking for a missing one returns None, not an error. Only what is asked for is decoded:
+4 MB of ``[],[],`` as objects blocked every other thread for a second and more.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ __all__ = ["PERF", "Messages", "Options", "asked", "option_points"]
 
 PERF = Question("perf dump")
 OPTION_INTERVAL_SECONDS = 60.0
-"""Seconds between two askings for an option that nobody changes during a run."""
+"""Seconds between two reads of an option that does not change during a run."""
 MAX_OPTION = float(1 << 64)
 """No option is larger (src/common/options.h: TYPE_SIZE is 64 bits)."""
 MAX_VALUE_CHARACTERS = 128
@@ -28,7 +28,7 @@ def asked(names: tuple[str, ...], every: float = OPTION_INTERVAL_SECONDS) -> tup
 
 
 class Options:
-    """The options of one daemon, as it answered last; those that its release does not know are missing."""
+    """The options in a daemon's last answers, without those that its release does not know."""
 
     def __init__(self, questions: tuple[Question, ...]) -> None:
         self._questions = tuple(question for question in questions if question.prefix == "config get")
@@ -41,7 +41,7 @@ class Options:
                 self._values[question.var] = value
 
     def limit(self, name: str) -> float | None:
-        """Return an option that limits something; None where it is unknown, no number, or not above 0: no limit."""
+        """Return an option that limits something; None if it is unknown, not a number, or not above 0: no limit."""
         try:
             number = float(self._values.get(name, ""))
         except ValueError:
@@ -55,7 +55,7 @@ class Options:
 
 
 def option_points(type_: str, daemons: Iterable[Options]) -> Iterator[Point]:
-    """Yield how many daemons have each option at each value: a host's daemons mostly agree, and its series are few."""
+    """Yield how many daemons have each option at each value: a host's daemons mostly agree, so series are few."""
     for (option, value), number in Counter(item for options in daemons for item in options.items()).items():
         yield CEPH_OPTION_DAEMONS.point(number, type_, option, value)
 
@@ -69,7 +69,7 @@ class Messages:
         self._totals: dict[str, float] = {}
 
     def take(self, dump: PerfDump) -> None:
-        """Add the workers up."""
+        """Sum the workers."""
         workers = dump.loggers("AsyncMessenger::Worker-")
         for direction, counter in self.DIRECTIONS:
             counts = [count for worker in workers if (count := dump.value(worker, counter)) is not None]

@@ -33,8 +33,8 @@ def listening_sockets(raw: bytes) -> dict[int, str]:
     """Return the paths of the listening sockets in ``/proc/PID/net/unix`` by inode.
 
     Written by ``unix_seq_show`` (net/unix/af_unix.c) as they were bound, without any escaping. Abstract sockets have
-    no path; other lines are skipped. A path with a newline can pretend to be another line: whoever connects has
-    to check who listens.
+    no path; other lines are skipped. A path with a newline can imitate another line: check who listens after
+    connecting.
     """
     found: dict[int, str] = {}
     for line in raw.splitlines():
@@ -54,8 +54,8 @@ def admin_sockets(procfs: Path, rootfs: Path, process: Process) -> list[Path]:
     """Return the admin sockets of a process, as paths that we can connect to; none where it has none (yet).
 
     Without the right to see the process' descriptors they are looked for by the daemon's name in the usual directories;
-    whoever connects has to check who listens. Raises PermissionError where there is none of that name, and OSError
-    where it can't be known, as for want of descriptors of our own.
+    check who listens after connecting. Raises PermissionError if there is none of that name, and OSError if the search
+    fails, as for lack of descriptors of our own.
     """
     directory = procfs / str(process.pid)
     try:
@@ -105,11 +105,11 @@ def _by_name(rootfs: Path, process: Process) -> Iterator[Path]:
 
 
 def resolve_in_root(root: Path, path: str) -> Path:
-    """Return `path` of another root directory as we see it: links in it lead to where they lead for who lives there.
+    """Return `path` of another root directory as we see it, with links followed as processes there follow them.
 
     The kernel takes an absolute link below ``/proc/PID/root`` from *our* root: ``/var/run -> /run`` in a container
-    would lead to our sockets (path_resolution(7)). Raises OSError. Who may change the links meanwhile can mislead us:
-    whoever connects has to check who listens.
+    would lead to our sockets (path_resolution(7)). Raises OSError. Links may be changed meanwhile to mislead us: check
+    who listens after connecting.
     """
     parts = list(reversed(PurePosixPath(path).parts))
     inside: list[str] = []

@@ -1,7 +1,7 @@
-"""What Ceph clients in user space wait for, by a few counters of their admin sockets, looked at several times a second.
+"""What Ceph clients in user space wait for, by a few counters of their admin sockets, read several times a second.
 
 A program with a Ceph library waits in a futex for everything; a FUSE mount makes all its users wait for ceph-fuse.
-Their performance counters tell waits for MDSs from those for OSDs: ``client.lat`` sums up the seconds of requests to
+Their performance counters separate waits for MDSs and for OSDs: ``client.lat`` sums up the seconds of requests to
 MDSs (Client::make_request, src/client/Client.cc), ``objecter.op_active`` is the number of operations that OSDs have not
 answered yet. Asked for one counter, ``perf dump`` answers in 44 bytes.
 """
@@ -30,7 +30,7 @@ FIRST_NEGATIVE_GAUGE = 1 << 63
 GONE = frozenset({"foreign", "missing", "refused"})
 """Problems of sockets that are not, or no longer, the process' own: a child inherits those of its parent."""
 BLIND_AFTER_SECONDS = 1.5
-"""Seconds for which a client may have no socket that answers, before it counts as blind."""
+"""Seconds without an answering socket after which a client counts as blind."""
 STOPPED = frozenset({"silent", "stopped"})
 """Problems of a client that is stuck itself."""
 
@@ -51,7 +51,7 @@ class Looked(NamedTuple):
     """Whether it doesn't answer at all."""
 
     def since(self, before: Looked) -> Looked:
-        """Return what was added since `before`, nothing where it began anew."""
+        """Return what was added since `before`, nothing after a reset."""
         return Looked(
             looks=max(0, self.looks - before.looks),
             active=max(0, self.active - before.active),
@@ -62,7 +62,7 @@ class Looked(NamedTuple):
         )
 
     def __add__(self, other: object) -> Looked:
-        """Return both together."""
+        """Return the sum."""
         if not isinstance(other, Looked):
             return NotImplemented
         return Looked(
@@ -107,7 +107,7 @@ class WaitReader(DaemonReader):
         self.looked = Looked(looks, active, requests, data, blocked)
 
     def points(self, daemon: str) -> Iterator[Point]:
-        """Yield nothing: what is known here is used up by whoever asked for it."""
+        """Yield nothing: callers read `looked` instead."""
         return iter(())
 
 
@@ -116,7 +116,7 @@ class LibraryReader(WaitReader):
 
 
 class MountReader(WaitReader):
-    """ceph-fuse: what it did is in sums, and whether anything is in flight only matters when these stand still."""
+    """ceph-fuse: sums show what it did, and whether anything is in flight only matters when these stand still."""
 
     questions = (
         Question("perf dump", logger="client", every=0.5),
@@ -177,10 +177,10 @@ class ClientWaits:
                 if not shown and pid in self._last:
                     found[pid] = Looked()  # it has closed its socket: it is done with Ceph
                 elif shown or now - self._since.get(pid, now) >= BLIND_AFTER_SECONDS:
-                    found[pid] = None  # one that is blind makes all of the process blind
+                    found[pid] = None  # one blind socket makes all of the process blind
                 continue
             total = sum(known, Looked())
-            # What it did before anybody looked is not of now.
+            # What it did before the first look doesn't count.
             before, self._last[pid] = self._last.get(pid), total
             if before is not None:
                 found[pid] = total.since(before)

@@ -38,7 +38,7 @@ LIMIT_NAMES = {
     "riops": "read_operations_per_second",
     "wiops": "write_operations_per_second",
 }
-"""Keys of io.max (tg_prfill_limit, block/blk-throttle.c) and the label that stands for each."""
+"""Keys of io.max (tg_prfill_limit, block/blk-throttle.c) and the label of each."""
 THROTTLE_FILES = {
     "blkio.throttle.read_bps_device": "rbps",
     "blkio.throttle.write_bps_device": "wbps",
@@ -46,22 +46,22 @@ THROTTLE_FILES = {
     "blkio.throttle.write_iops_device": "wiops",
 }
 STAT_KEYS = {b"rbytes": "rbps", b"wbytes": "wbps", b"rios": "riops", b"wios": "wiops"}
-"""Keys of io.stat (blkcg_print_one_stat, block/blk-cgroup.c) and the limit that each is held against.
+"""Keys of io.stat (blkcg_print_one_stat, block/blk-cgroup.c) and the limit that applies to each.
 
-An I/O is counted when the throttle has let it go: blk_throtl_bio comes before blk_cgroup_bio_start (submit_bio_noacct,
+An I/O is counted after the throttle: blk_throtl_bio comes before blk_cgroup_bio_start (submit_bio_noacct,
 block/blk-core.c, Linux 5.10 to 6.18).
 """
 SERVICE_FILES = {
     "blkio.throttle.io_service_bytes": {b"Read": "rbps", b"Write": "wbps"},
     "blkio.throttle.io_serviced": {b"Read": "riops", b"Write": "wiops"},
 }
-"""The same of version 1 (throtl_legacy_files, block/blk-throttle.c).
+"""The same in version 1 (throtl_legacy_files, block/blk-throttle.c).
 
-There an I/O is counted as it comes (blk_throtl_bio): a burst at once, and from then on as much as is let go.
+It counts an I/O on arrival (blk_throtl_bio): a burst at once, then as much as the throttle lets through.
 """
 
 IoUse = dict[tuple[str, str], int]
-"""Bytes and operations since the cgroup was made, by MAJOR:MINOR and the key of the limit that holds them."""
+"""Bytes and operations since the cgroup was made, by MAJOR:MINOR and the key of their limit."""
 
 
 class Throttling(NamedTuple):
@@ -84,7 +84,7 @@ class IoLimit(NamedTuple):
 
 
 def parse_cgroup(raw: bytes) -> dict[str, str]:
-    """Return the path of a process' cgroup by controller, from ``/proc/PID/cgroup``; that of version 2 is under "".
+    """Return a process' cgroup paths by controller, from ``/proc/PID/cgroup``; version 2 has the key "".
 
     Lines are ID:CONTROLLERS:PATH (proc_cgroup_show, kernel/cgroup/cgroup.c); a path may hold colons.
     """
@@ -126,7 +126,7 @@ def parse_cpu_stat(raw: bytes) -> Throttling:
 
 
 def parse_io_max(raw: bytes) -> Iterator[IoLimit]:
-    """Yield the limits of an ``io.max``; what is "max", damaged or unknown is left out."""
+    """Yield the limits of an ``io.max``; "max", damaged and unknown ones are left out."""
     for line in raw.splitlines():
         device, *words = line.split() or (b"",)
         for word in words:
@@ -144,7 +144,7 @@ def parse_throttle(raw: bytes, key: str) -> Iterator[IoLimit]:
 
 
 def parse_io_stat(raw: bytes) -> IoUse:
-    """Return what an ``io.stat`` counts that may be limited; what is damaged or unknown is left out."""
+    """Return the counters of ``io.stat`` that can be limited; damaged and unknown ones are left out."""
     found: IoUse = {}
     for line in raw.splitlines():
         device, *words = line.split() or (b"",)
@@ -182,7 +182,7 @@ class Hierarchy:
     """One mounted tree of cgroups."""
 
     controllers: frozenset[str]
-    """What a line of ``/proc/PID/cgroup`` calls it: controllers of version 1, "" for version 2."""
+    """Its name in ``/proc/PID/cgroup``: the controllers in version 1, "" in version 2."""
     directory: Path
     root: PurePosixPath
     """The cgroup that is mounted there; inside a container it is the container's."""
@@ -196,7 +196,7 @@ class Hierarchy:
         """Return the directories of a process' cgroup and of all above it, the nearest first."""
         path = next((paths[name] for name in self.controllers if name in paths), None)
         if path is None or ".." in PurePosixPath(path).parts:
-            return []  # outside of what our cgroup namespace shows (cgroup_namespaces(7))
+            return []  # outside our cgroup namespace (cgroup_namespaces(7))
         try:
             inner = PurePosixPath(path).relative_to(self.root)
         except ValueError:
@@ -221,7 +221,7 @@ def find_hierarchies(procfs: Path, sysfs: Path, rootfs: Path) -> list[Hierarchy]
 
 
 def _visible(mount: Mount, sysfs: Path, rootfs: Path) -> Path:
-    """Return where we see what the host has mounted."""
+    """Return our path to a mount of the host."""
     inner = mount.point.removeprefix("/sys/")
     return rootfs / mount.point.lstrip("/") if inner == mount.point else sysfs / inner
 
@@ -254,7 +254,7 @@ def io_used(directory: Path) -> IoUse:
 
 
 def _read(path: Path) -> bytes:
-    """Return a file of a cgroup, empty where there is none: a controller may be off in any group."""
+    """Return a cgroup file's content, empty if missing: a controller may be off in any group."""
     try:
         return read_bytes(path)
     except OSError:

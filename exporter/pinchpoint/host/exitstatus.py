@@ -1,4 +1,4 @@
-"""How a process ended that is not our child, where the kernel tells."""
+"""How a process that is not our child ended, if the kernel says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 __all__ = ["STOPPING", "ExitWatch", "own_pids"]
 
 STOPPING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
-"""Signals by which people and schedulers stop a program; SIGKILL may also be the kernel's, for want of memory."""
+"""Signals with which people and schedulers stop a program; SIGKILL may also come from the OOM killer."""
 PIDFD_INFO_EXIT = 1 << 3
 """Asks for the exit status (include/uapi/linux/pidfd.h; since Linux 6.15)."""
 INFO = struct.Struct("=QQ11Ii")
@@ -32,17 +32,17 @@ def own_pids(procfs: Path) -> bool:
 
 
 class ExitWatch:
-    """Holds on to a process by a descriptor, so that its exit status can be asked for after its end."""
+    """Keeps a descriptor of a process, so that its exit status can be read after it ends."""
 
     def __init__(self, pid: int) -> None:
         self._descriptor: int | None
         try:
             self._descriptor = os.pidfd_open(pid)
-        except OSError:  # it has gone, or pid is of another namespace
+        except OSError:  # it is gone, or pid is of another namespace
             self._descriptor = None
 
     def close(self) -> int | None:
-        """Return the process' wait status, None where it still runs or the kernel doesn't tell."""
+        """Return the process' wait status, None if it still runs or the kernel doesn't say."""
         if self._descriptor is None:
             return None
         request = bytearray(INFO.pack(PIDFD_INFO_EXIT, *[0] * 13))

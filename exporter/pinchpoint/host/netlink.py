@@ -1,7 +1,7 @@
-"""Lists that the kernel tells over netlink (man 7 netlink, include/uapi/linux/netlink.h): one request, many answers.
+"""Lists that the kernel sends over netlink (man 7 netlink, include/uapi/linux/netlink.h): one request, many answers.
 
-An answer is a datagram of messages, and a message of the type NLMSG_DONE ends the list. What else is in them is the
-business of those who ask.
+An answer is a datagram of messages, and a message of the type NLMSG_DONE ends the list. The caller interprets the
+others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NLA_TYPE_MASK = 0x3FFF
 HEADER = struct.Struct("=IHHII")
 """struct nlmsghdr: length, type, flags, sequence number, port."""
 ERROR = struct.Struct("=i")
-"""What follows it in an error, and in the end of a list (netlink_dump_done, net/netlink/af_netlink.c): -errno or 0."""
+"""What follows it in an error and at the end of a list (netlink_dump_done, net/netlink/af_netlink.c): -errno or 0."""
 ATTRIBUTE = struct.Struct("=HH")
 """struct nlattr: length, type."""
 MAX_ERRNO = 4095
@@ -38,7 +38,7 @@ KERNEL_ADDRESS = (0, 0)
 RECEIVE_BYTES = 1 << 16
 """Bytes of one read: the kernel fills at most 32 KiB (netlink_recvmsg, net/netlink/af_netlink.c)."""
 MAX_READS = 1 << 12
-"""Reads of one list; a longer one is given up. One of 300,000 connections is not: 79 of them fill 32 KiB."""
+"""Reads of one list; a longer one is abandoned. 300,000 connections still fit: 79 of them fill 32 KiB."""
 ANSWER_TIMEOUT_SECONDS = 1.0
 """Seconds to wait for an answer; the kernel gives one before the request returns."""
 
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 
 class Message(NamedTuple):
-    """A message of those whom the kernel was asked for; what is netlink's own is none."""
+    """A message of the list that was asked for, not one of netlink's own."""
 
     type: int
     body: bytes
@@ -55,19 +55,19 @@ class Message(NamedTuple):
 def parse_messages(raw: bytes, sequence: int | None = None) -> tuple[list[Message], bool]:
     """Return the messages in one answer of the kernel, and whether it was the last one.
 
-    With `sequence`, messages that answer a request of another number are left out. Raises FormatError for what is cut,
-    and OSError with the kernel's number where it refuses or (ENOBUFS) has lost some of the list.
+    With `sequence`, answers to a request with another number are left out. Raises FormatError for truncated data, and
+    OSError with the kernel's errno if it refuses or (ENOBUFS) has lost part of the list.
     """
     found: list[Message] = []
     offset = 0
     while offset < len(raw):
         start = offset + HEADER.size
         if start > len(raw):
-            raise FormatError("a netlink header that is cut")
+            raise FormatError("truncated netlink header")
         length, type_, _, number, _ = HEADER.unpack_from(raw, offset)
         end = offset + length
         if end < start or end > len(raw):
-            raise FormatError("a netlink message that is cut")
+            raise FormatError("truncated netlink message")
         if sequence is None or number == sequence:
             if type_ >= NLMSG_MIN_TYPE:
                 found.append(Message(type_, raw[start:end]))
@@ -83,20 +83,20 @@ def parse_messages(raw: bytes, sequence: int | None = None) -> tuple[list[Messag
 def _check(type_: int, body: bytes) -> None:
     """Raise the error in the end of a list, or in an error message."""
     if len(body) < ERROR.size:
-        raise FormatError("a netlink error that is cut")
+        raise FormatError("truncated netlink error")
     number = -ERROR.unpack_from(body)[0]
     if number > MAX_ERRNO:
-        raise FormatError(f"a netlink error without meaning: {number}")
+        raise FormatError(f"invalid netlink error: {number}")
     if number > 0:
         raise OSError(number, os.strerror(number))
     if type_ == NLMSG_ERROR:
-        raise FormatError("the kernel acknowledges a request, and refuses the list that it asks for")
+        raise FormatError("the kernel acknowledges the request but refuses the list")
 
 
 def attributes(raw: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield the type of each attribute between two places, and where its value begins and ends.
 
-    Nothing is known of what follows a damaged one.
+    It stops at a damaged one.
     """
     while start + ATTRIBUTE.size <= end:
         length, type_ = ATTRIBUTE.unpack_from(raw, start)
@@ -116,10 +116,10 @@ def _socket(protocol: int) -> socket.socket:
 
 
 class Netlink:
-    """Asks the kernel for lists, of the network namespace that its socket is opened in; for one thread at a time.
+    """Asks the kernel for lists of the network namespace that its socket is opened in; for one thread at a time.
 
-    `open_socket` makes a socket of a protocol; without it, one of this process' namespace. A list that needs more than
-    `reads` is given up.
+    `open_socket` opens a socket for a protocol, by default in this process' namespace. A list that needs more than
+    `reads` is abandoned.
     """
 
     def __init__(
@@ -135,14 +135,14 @@ class Netlink:
         self._sequence = 0
 
     def dump(self, type_: int, body: bytes, parse: Callable[[bytes, int], tuple[list[T], bool]]) -> list[T]:
-        """Ask for a list, and return what `parse` makes of its answers: as `parse_messages` does, of such messages.
+        """Ask for a list and return what `parse`, which works like `parse_messages`, makes of its answers.
 
-        Raises OSError where the kernel does not tell or loses some of it, and FormatError.
+        Raises OSError if the kernel refuses or loses part of it, and FormatError.
         """
         try:
             return self._dump(type_, body, parse)
         except BaseException:
-            # Before it is told the rest of a list, a socket can't ask for another (EBUSY of __netlink_dump_start).
+            # Until a list is read to its end, its socket can't ask for another (EBUSY of __netlink_dump_start).
             self.close()
             raise
 
@@ -159,12 +159,12 @@ class Netlink:
             if sender != KERNEL_ADDRESS:
                 continue  # root may write to anybody's socket
             if flags & socket.MSG_TRUNC:
-                raise FormatError("a netlink answer that is longer than the kernel makes one")
+                raise FormatError("a netlink answer longer than the kernel makes them")
             part, last = parse(raw, self._sequence)
             found += part
             if last:
                 return found
-        raise FormatError("an endless list over netlink")
+        raise FormatError("an endless netlink list")
 
     def close(self) -> None:
         """Close the socket; the next request opens another one."""

@@ -1,4 +1,4 @@
-"""Network namespaces (man 7 network_namespaces): which one a process is in, and sockets that belong to another one."""
+"""Network namespaces (man 7 network_namespaces): which one a process is in, and sockets in another one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def namespace_file(procfs: Path, pid: int | str) -> Path:
 
 
 def namespace_of(procfs: Path, pid: int | str) -> int | None:
-    """Return the number of the network namespace of a process, None where nobody says it."""
+    """Return the number of the network namespace of a process, None if it is unknown."""
     try:
         return os.stat(namespace_file(procfs, pid)).st_ino
     except OSError:
@@ -29,10 +29,10 @@ def namespace_of(procfs: Path, pid: int | str) -> int | None:
 
 
 def opener_in(path: Path, number: int) -> Callable[[int], socket.socket]:
-    """Return what opens netlink sockets of a protocol in the network namespace that `path` stands for: that `number`.
+    """Return an opener of netlink sockets in the network namespace that `path` stands for, which has that `number`.
 
-    A socket belongs for ever to the namespace that it was made in (sock_net_set in sk_alloc, net/core/sock.c). It is
-    made by a thread that goes there (setns, man 2) and ends: no other call of this process is made there. The opener
+    A socket always belongs to the namespace that it was created in (sock_net_set in sk_alloc, net/core/sock.c). A
+    thread enters it (setns, man 2), creates the socket and ends: nothing else of this process runs there. The opener
     raises OSError, EPERM without CAP_SYS_ADMIN.
     """
 
@@ -58,7 +58,7 @@ def opener_in(path: Path, number: int) -> Callable[[int], socket.socket]:
 
 
 def _enter(path: Path, number: int) -> None:
-    """Move this thread into a network namespace. Raises OSError, also where a process is in another one by now."""
+    """Move this thread into a network namespace. Raises OSError, also if the process has moved to another."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if os.fstat(descriptor).st_ino != number:

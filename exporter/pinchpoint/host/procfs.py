@@ -1,7 +1,7 @@
 """Parsers of procfs' formats: pure functions over bytes, each with the kernel file that writes them.
 
-All of them take what another process may have put there: a thread can choose any name, so fields are found from the
-*last* closing parenthesis on, and text is decoded with replacement.
+Other processes can influence what they read: a thread can choose any name, so fields are counted from the *last*
+closing parenthesis, and text is decoded with replacement.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAX_CPU_NUMBERS = 1 << 14
 """More CPUs than any kernel can have (NR_CPUS, arch/*/Kconfig: at most 8192)."""
 
 MAX_READ_BYTES = 1 << 20
-"""No file that the kernel writes for us is longer than this, in bytes; anything longer is not what we think it is."""
+"""The kernel writes no longer file for us, in bytes; anything longer is not what we expect."""
 
 
 class FormatError(ValueError):
@@ -83,7 +83,7 @@ def read_bytes(path: Path | str, limit: int = MAX_READ_BYTES) -> bytes:
 
 
 def decode(raw: bytes) -> str:
-    """Return text for bytes that anybody may have chosen; what is not UTF-8 or not printable becomes U+FFFD."""
+    """Decode bytes that anybody may have chosen; what is not UTF-8 or not printable becomes U+FFFD."""
     return printable(raw.decode("utf-8", "replace"))
 
 
@@ -95,7 +95,7 @@ def parse_stat(raw: bytes) -> Stat:
     """
     begin, end = raw.find(b"("), raw.rfind(b")")
     fields = raw[end + 1 :].split()
-    if begin < 0 or end < begin or len(fields) < 21:  # one more than the last that is used, which could be cut
+    if begin < 0 or end < begin or len(fields) < 21:  # one more than is used, as the last could be cut
         raise FormatError(f"not a stat line: {raw[:80]!r}")
     try:
         return Stat(
@@ -118,7 +118,7 @@ def parse_schedstat(raw: bytes) -> tuple[int, int]:
     time in which a CFS quota kept the thread off the CPU. Raises FormatError.
     """
     fields = raw.split()
-    if len(fields) == 3:  # no loop: it is called some hundred times a second
+    if len(fields) == 3:  # no loop: it is called hundreds of times a second
         run, wait, slices = fields
         if run.isdigit() and wait.isdigit() and slices.isdigit() and max(len(run), len(wait), len(slices)) <= 20:
             return int(run), int(wait)
@@ -129,8 +129,8 @@ def kworker_work(comm: str) -> str:
     """Return what a worker does or did last, from its name: ``kworker/u8:1+flush-254:0`` gives ``flush-254:0``.
 
     ``wq_worker_comm`` (kernel/workqueue.c, since Linux 4.18) appends ``+WORK`` while the worker runs and ``-WORK``
-    afterwards. A rescuer (``kworker/R-QUEUE``, since Linux 6.8) works for its own queue alone, and says ``+WORK`` while
-    it does. Gives "" where there is no work in the name.
+    afterwards. A rescuer (``kworker/R-QUEUE``, since Linux 6.8) works only for its own queue, and shows ``+WORK``
+    meanwhile. Returns "" if the name contains no work.
     """
     head, _, tail = comm.partition(":")
     if not head.startswith("kworker/"):
@@ -155,7 +155,7 @@ class CpuTimes(NamedTuple):
     irq: int
     softirq: int
     steal: int
-    """Time in which the hypervisor ran somebody else while this CPU had work."""
+    """Time in which the hypervisor ran another guest while this CPU had work."""
 
     @property
     def busy(self) -> int:
@@ -163,17 +163,17 @@ class CpuTimes(NamedTuple):
         return self.user + self.nice + self.system + self.irq + self.softirq + self.steal
 
     def since(self, before: CpuTimes) -> CpuTimes:
-        """Return what was done since `before`, no part of it less than nothing.
+        """Return the times since `before`, none of them negative.
 
-        Idle time may be corrected backwards (get_cpu_idle_time_us), and a CPU that came back may count anew.
+        Idle time may be corrected backwards (get_cpu_idle_time_us), and a CPU that came back may begin at 0.
         """
         return CpuTimes(*(max(0, now - then) for then, now in zip(before, self, strict=True)))
 
 
 def parse_cpu_times(raw: bytes) -> dict[int, CpuTimes]:
-    """Return what each CPU that is online did, from ``/proc/stat``; lines that are cut or damaged are left out.
+    """Return the times of each online CPU, from ``/proc/stat``; truncated and damaged lines are left out.
 
-    Raises FormatError where no line of a CPU is left.
+    Raises FormatError if no CPU's line is left.
     """
     found: dict[int, CpuTimes] = {}
     for line in raw.splitlines():
@@ -248,7 +248,7 @@ class Mount(NamedTuple):
     options: tuple[str, ...]
     """The mount's and the file system's own options, in the kernel's order and each once."""
     number: int | None = None
-    """Id of the mount, where it is of ``mountinfo``."""
+    """Id of the mount, if read from ``mountinfo``."""
     device: str = ""
     """MAJOR:MINOR of the file system; major 0 belongs to no device (``get_anon_bdev``, fs/super.c)."""
     source: str = ""
@@ -297,7 +297,7 @@ def _unescape(raw: bytes) -> str:
 
 
 def read_mounts(procfs: Path) -> list[Mount]:
-    """Return the mounts of the host, as its first process sees them; where it may not be asked, as we see them."""
+    """Return the host's mounts as its first process sees them or, where that may not be read, as we do."""
     for name in ("1/mountinfo", "self/mountinfo", "mounts"):
         try:
             return parse_mounts(read_bytes(procfs / name))

@@ -1,7 +1,7 @@
 """Queues in front of network interfaces (qdiscs), as rtnetlink lists them.
 
-A packet that waits in a qdisc waits for its link: a backlog says that a link is full where its speed is unknown or a
-shaper is slower than the link. Messages: RTM_GETQDISC of linux/rtnetlink.h, statistics of linux/gen_stats.h.
+A packet in a qdisc waits for its link: a backlog shows that a link is full even if its speed is unknown or a shaper is
+slower than the link. Messages: RTM_GETQDISC of linux/rtnetlink.h, statistics of linux/gen_stats.h.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ QUEUE = struct.Struct("=II")
 """The beginning of struct gnet_stats_queue: packets, bytes."""
 
 MULTIQUEUE = frozenset({"mq", "mqprio"})
-"""Kinds that have one queue for each hardware queue, and only add up what is in these (net/sched/sch_mq.c)."""
+"""Kinds that have one queue per hardware queue, and only sum these up (net/sched/sch_mq.c)."""
 HOLDING = frozenset({"fq", "netem", "etf", "taprio"})
-"""Kinds that hold packets back until their time has come (pacing, delay): a backlog there says nothing of the link."""
+"""Kinds that hold packets back until they are due (pacing, delay): a backlog there says nothing about the link."""
 QUEUELESS = frozenset({"noqueue", "ingress", "clsact"})
 MAX_FOREIGN_READS = 32
 """Answers of 32 KiB that a list of another namespace may have: more than 500 interfaces."""
@@ -55,7 +55,7 @@ class Qdisc(NamedTuple):
 def parse_qdiscs(raw: bytes, sequence: int | None = None) -> tuple[list[Qdisc], bool]:
     """Return the queues in one answer of the kernel, and whether it was the last one.
 
-    `sequence` and what is raised are those of `parse_messages`.
+    `sequence` and the exceptions are those of `parse_messages`.
     """
     messages, last = parse_messages(raw, sequence)
     return [qdisc for message in messages if (qdisc := _qdisc(message)) is not None], last
@@ -80,7 +80,7 @@ def _qdisc(message: Message) -> Qdisc | None:
 def parse_links(raw: bytes, sequence: int | None = None) -> tuple[list[tuple[int, str]], bool]:
     """Return index and name of each interface in one answer of the kernel, and whether it was the last one.
 
-    `sequence` and what is raised are those of `parse_messages`.
+    `sequence` and the exceptions are those of `parse_messages`.
     """
     messages, last = parse_messages(raw, sequence)
     found = []
@@ -96,9 +96,9 @@ def parse_links(raw: bytes, sequence: int | None = None) -> tuple[list[tuple[int
 
 
 def backlogs(qdiscs: Iterable[Qdisc]) -> dict[int, int]:
-    """Return the bytes that wait for each interface, by its index; interfaces without a queue that can tell are not in.
+    """Return the bytes that wait for each interface, by its index, without interfaces whose queues can't show it.
 
-    What counts is the root queue, or every queue below it where the root stands for the queues of the hardware.
+    The root queue counts, or every queue below it if the root stands for the hardware's queues.
     """
     found: dict[int, int] = {}
     multiqueue: dict[int, int] = {}
@@ -120,26 +120,26 @@ def backlogs(qdiscs: Iterable[Qdisc]) -> dict[int, int]:
 
 
 class QdiscReader:
-    """Asks the kernel for the queues of a network namespace: this process' own, or that which `open_socket` opens in.
+    """Asks the kernel for the queues of a network namespace: this process' own, or that of `open_socket`.
 
-    A request waits for the rtnl mutex as long as anybody reconfigures an interface (rtnetlink_rcv_msg,
-    net/core/rtnetlink.c), so it belongs on no thread that must not block.
+    A request waits for the rtnl mutex while an interface is reconfigured (rtnetlink_rcv_msg, net/core/rtnetlink.c), so
+    don't send it on a thread that must not block.
     """
 
     def __init__(self, open_socket: Callable[[int], socket.socket] | None = None) -> None:
-        # A stranger's namespace may have any number of interfaces.
+        # A foreign namespace may have any number of interfaces.
         self._netlink = Netlink(socket.NETLINK_ROUTE, open_socket, MAX_FOREIGN_READS if open_socket else MAX_READS)
 
     @staticmethod
     def sees(procfs: Path) -> bool:
-        """Return whether `procfs` shows this process's own network namespace; it knows nothing about others."""
+        """Return whether `procfs` shows this process's own network namespace, the only one read by default."""
         try:
             return os.stat(procfs / "self" / "ns" / "net").st_ino == os.stat("/proc/self/ns/net").st_ino
         except OSError:
             return False
 
     def read(self) -> dict[int, int] | None:
-        """Return what `backlogs` makes of the queues now; None where the kernel does not tell."""
+        """Return what `backlogs` makes of the queues now; None if the kernel does not say."""
         try:
             return self.ask()
         except (OSError, FormatError):

@@ -1,9 +1,9 @@
-"""Files of other processes, opened so that nobody can lead us elsewhere or make us wait.
+"""Opens files of other processes so that nobody can redirect us or make us wait.
 
-A path in another process' root directory is walked one component at a time: an absolute link in it leads where it leads
-for who lives there, never to a file of ours. What is neither a regular file nor a directory is never opened: a fifo
-would block or be emptied, a device may act. Nor is anything opened that the process itself may not: who names a file
-in a command line must not learn from our metrics what stands in it.
+A path in another process' root directory is walked one component at a time: an absolute link leads where it leads for
+that process, never to a file of ours. Only regular files and directories are opened: a fifo would block or be emptied,
+a device may act. Nor is a file opened that the process itself may not open: naming a file in a command line must not
+reveal its content in our metrics.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Rights", "list_in_root", "open_in_root", "read_piece"]
 MAX_SYMLINKS = 40
 """Symbolic links that are followed in one path, as in the kernel (MAXSYMLINKS, include/linux/namei.h)."""
 MAX_DEPTH = 256
-"""Directories that are open at once on the way: a process may open 1024 files (ulimit -n)."""
+"""Directories open at once on the way: a process may open 1024 files (ulimit -n)."""
 MAX_PATH_CHARACTERS = 4096
 """Characters of a path, and of what a link puts in its place (PATH_MAX, include/uapi/linux/limits.h)."""
 PATH_ONLY = os.O_PATH | os.O_CLOEXEC
@@ -32,9 +32,9 @@ SEARCH_RIGHT = 0o1
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a process may open, by user and groups, as ``acl_permission_check`` (fs/namei.c) goes by the mode.
+    """What a process may open, by user, groups and mode, as in ``acl_permission_check`` (fs/namei.c).
 
-    A right that only an access control list gives is none here.
+    Rights that only an access control list grants don't count.
     """
 
     user: int
@@ -51,11 +51,10 @@ class Rights:
 
 @contextmanager
 def open_in_root(root: Path, path: str, rights: Rights | None = None) -> Iterator[int]:
-    """Give a descriptor of the regular file `path` as it is seen with the root directory `root`.
+    """Yield a descriptor of the regular file `path` as seen from the root directory `root`.
 
     Like ``openat2`` with RESOLVE_IN_ROOT (openat2(2)), which Python doesn't have: links in `path` can't lead out of
-    `root`, not even if somebody changes them meanwhile. With `rights` it is refused what they don't grant. Raises
-    OSError.
+    `root`, even if they change meanwhile. With `rights`, a file that they don't grant is refused. Raises OSError.
     """
     with _found(root, path, rights) as found, _reopened(found, stat.S_IFREG, path) as file:
         yield file
@@ -73,7 +72,7 @@ def list_in_root(root: Path, path: str, limit: int, rights: Rights | None = None
 
 @contextmanager
 def _found(root: Path, path: str, rights: Rights | None) -> Iterator[int]:
-    """Give a descriptor that stands for what `path` leads to, and opens nothing."""
+    """Yield a descriptor of what `path` leads to, without opening it."""
     inside: list[int] = []
     try:
         inside.append(os.open(root, PATH_ONLY | os.O_DIRECTORY))
@@ -118,7 +117,7 @@ def _parts(path: str) -> list[str]:
 def _entered(name: str, where: int, path: str) -> int:
     try:
         return os.open(name, PATH_ONLY | os.O_NOFOLLOW, dir_fd=where)
-    except ValueError as error:  # a null character, or what UTF-8 can't say
+    except ValueError as error:  # a null or unencodable character
         raise _error(errno.EINVAL, path) from error
 
 

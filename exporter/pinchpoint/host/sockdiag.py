@@ -1,8 +1,8 @@
-"""TCP connections as the kernel knows them: their round trips and retransmissions, by sock_diag (man 7 sock_diag).
+"""Round trips and retransmissions of TCP connections, from the kernel's sock_diag (man 7 sock_diag).
 
 A connection is struct inet_diag_msg (linux/inet_diag.h), with struct tcp_info (linux/tcp.h) as an attribute that only
-ever grew at its end. What is needed of 500 of them is read in 2 ms; pyroute2, which decodes all of it, takes 30 ms and
-16 MB. Tests compare with it.
+ever grew at its end. Reading what we need of 500 takes 2 ms; pyroute2, which decodes all of it, takes 30 ms and 16 MB.
+Tests compare with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ESTABLISHED_MASK = 1 << 1
 """The state TCP_ESTABLISHED (include/net/tcp_states.h) in a mask of states."""
 
 REQUEST = struct.Struct("=4BI48x")
-"""struct inet_diag_req_v2: family, protocol, extensions, a pad, states, and what a connection has to be: anything."""
+"""struct inet_diag_req_v2: family, protocol, extensions, a pad, states, and an empty filter of connections."""
 MESSAGE = struct.Struct("=4BHH16s16sIQ5I")
 """struct inet_diag_msg: family, state, timer, retransmissions of the timer, both ports (big-endian), both addresses,
 interface, cookie, expiry, receive and send queue, uid, inode."""
@@ -42,7 +42,7 @@ class Connection(NamedTuple):
     """One end of an established connection. Times are in seconds."""
 
     cookie: int
-    """What tells it from every other one since boot."""
+    """Identifies it among all since boot."""
     inode: int
     """Inode of its socket; 0 until a process has accepted it."""
     remote_port: int
@@ -57,13 +57,13 @@ class Connection(NamedTuple):
     sent: int | None
     """Segments of data that it has sent, modulo 2^32; None where the kernel does not have it."""
     retransmits: int
-    """Segments that it has sent again, ever."""
+    """Segments that it has retransmitted."""
 
 
 def parse_connections(raw: bytes, sequence: int | None = None) -> tuple[list[Connection], bool]:
     """Return the connections in one answer of the kernel, and whether it was the last one; damaged ones are left out.
 
-    `sequence` and what is raised are those of `parse_messages`.
+    `sequence` and the exceptions are those of `parse_messages`.
     """
     messages, last = parse_messages(raw, sequence)
     return [connection for message in messages if (connection := _connection(message)) is not None], last
@@ -99,7 +99,7 @@ def _connection(message: Message) -> Connection | None:
 def read_connections() -> list[Connection]:
     """Return the established TCP connections of the network namespace that this process is in.
 
-    Raises FormatError, and OSError where the kernel does not tell, with ENOENT where it has no sock_diag for TCP.
+    Raises FormatError, and OSError if the kernel refuses, with ENOENT if it has no sock_diag for TCP.
     """
     with Netlink(NETLINK_SOCK_DIAG) as netlink:
         found = netlink.dump(SOCK_DIAG_BY_FAMILY, _request(socket.AF_INET), parse_connections)

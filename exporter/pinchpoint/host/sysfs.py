@@ -1,4 +1,4 @@
-"""Reading sysfs: short files, each one value, any of which may be missing or go away."""
+"""Reading sysfs: short files with one value each, any of which may be missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The probes: one file a source. Adding one is its file, and its line here."""
+"""The probes: one file per source. To add one, add a file, and a line here."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""CPU sets: the CPUs that processes of interest may use, where these are fewer than all, and how busy these are.
+"""CPU sets: the CPUs that processes of interest may use, if fewer than all, and how busy these are.
 
 An MPI library pins ranks, an operator pins a daemon to a NUMA node, a cpuset holds a container: such a set can be full
-while the host is not. Whose threads are pinned one by one (ranks to a core each) has several sets, and the busiest of
-them speaks for the owner.
+while the host is not. An owner whose threads are pinned one by one (ranks to a core each) has several sets, and the
+busiest of them counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pinchpoint.threads.processes import Process
 __all__ = ["Affinity"]
 
 AFFINITY_LOOK_INTERVAL_SECONDS = 5.0
-"""Seconds between two looks at who may run where; a new process is looked at at once."""
+"""Seconds between two looks at who may run where; a new process is checked at once."""
 MAX_THREADS_PER_LOOK = 256
 """Threads that are read at one look, each about 15 us: the processes whose threads were read longest ago come first."""
 
@@ -164,7 +164,7 @@ class Affinity(Probe):
 
 
 def _busy_shares(before: Mapping[int, CpuTimes], now: Mapping[int, CpuTimes]) -> dict[int, float]:
-    """Return the share of its time in which each CPU was busy, of those that were there before and passed any time."""
+    """Return the busy share of each CPU that was there before and passed any time since."""
     shares = {}
     for cpu in before.keys() & now.keys():
         spent = now[cpu].since(before[cpu])

@@ -67,7 +67,7 @@ class Probe(ABC):
     fast: ClassVar[bool] = False
     """Whether it belongs on the sampling thread (microseconds, never blocks); the others share another one."""
     urgent: ClassVar[bool] = False
-    """Whether it gets a thread of its own, of the sampling thread's priority, since lost samples make it say less."""
+    """Whether it gets a thread of its own, of the sampling thread's priority, since lost samples cost it accuracy."""
 
     lasting: ClassVar[bool] = False
     """Whether `points` may also be called during a sample that hangs, and then returns what the last one found."""

@@ -1,4 +1,4 @@
-"""The benchmarks of this host: those that `pinchpoint run` marks, and those that somebody else started."""
+"""The benchmarks of this host: those that `pinchpoint run` marks, and those started without it."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ MAX_EXPORTED_RESULTS = 32
 MAX_LABEL_BYTES = 255
 """Bytes of a name that are exported."""
 MAX_GIVEN_NAMES = 240
-"""Names of runs that are given in an hour: each begins some twenty series, and anybody may start processes."""
+"""Names given to runs in an hour: each begins about twenty series, and anybody may start processes."""
 NAME_INTERVAL_SECONDS = 3600.0
 NAMED_ANYHOW_SECONDS = 60.0
-"""Seconds from which on a run gets a name however many there were."""
+"""Seconds after which a run gets a name even above that limit."""
 EVERYDAY_AGE_SECONDS = 5.0
-"""Seconds from which on a program that also runs every day (ping, dd) is shown as a benchmark."""
+"""Seconds after which an everyday program (ping, dd) is shown as a benchmark."""
 
 
 class BenchmarkProbe(Probe):
@@ -106,12 +106,12 @@ class BenchmarkProbe(Probe):
         self._detector.look(Tree(self.host.procfs, self._processes(now)), now, wall)
         self._detector.forget(wall - KEEP_ENDED_SECONDS)
         runs = [*self._marked(wall), *self._found(now, wall)]
-        # A long run is not to be forgotten for short ones that came and went beside it, nor for a few pings.
+        # Short runs that came and went, or a few pings, must not displace a long run.
         runs.sort(key=lambda run: (run.state in FINAL_STATES, run.benchmark in self._everyday, -(run.end or run.start)))
         self._runs = runs[:MAX_EXPORTED_RUNS]
 
     def _processes(self, now: float) -> Mapping[int, Stat]:
-        """Return all processes but those of marked runs; those of benchmarks as they are just now."""
+        """Return all processes but those of marked runs; those of benchmarks read afresh."""
         everything = self.host.processes.everything(now)
         tree = Tree(self.host.procfs, everything)
         commands = self.host.runs.command_pids(self._wall())
@@ -243,5 +243,5 @@ def _figures(metric: Metric, labels: tuple[str, ...], results: Iterable[Result])
 
 
 def _label(text: str) -> str:
-    """Return what a marker or a benchmark says in the form of a label: anybody may have written it."""
+    """Return the text of a marker or a benchmark as a label: anybody may have written it."""
     return decode(text.encode("utf-8", "replace")[:MAX_LABEL_BYTES])

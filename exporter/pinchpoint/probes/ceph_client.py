@@ -1,14 +1,14 @@
-"""Ceph clients in user space, by their admin sockets: ceph-fuse, libcephfs, librbd, librados in whatever process.
+"""Ceph clients in user space, by their admin sockets: ceph-fuse, libcephfs, librbd, librados in any process.
 
-Only ``perf dump`` is asked. ``mds_requests``, ``mds_sessions`` and ``status`` would tell more, and take the client_lock
-of libcephfs (src/client/Client.cc): a busy client would be slowed down by being watched, and one that is stuck would
-not answer. So it is known how many requests are in flight to OSDs (objecter.op_active), and
-not how many to MDSs: of these, client.lat sums up the seconds as they end. By Little's law what it gains in a second is
-the mean number in flight, but a request that waits for a minute shows as 60 when it is over, and as nothing before.
+Only ``perf dump`` is asked. ``mds_requests``, ``mds_sessions`` and ``status`` would show more but take the client_lock
+of libcephfs (src/client/Client.cc): watching would slow down a busy client, and a stuck one would not answer. So the
+number of requests in flight is known for OSDs (objecter.op_active), but not for MDSs: client.lat sums up their seconds
+as they end. By Little's law its gain in a second is the mean number in flight, but a request that waits for a minute
+shows as 60 when it is over, and as nothing before.
 
 Libraries open an admin socket only where the configuration names one, for instance
 ``admin_socket = /run/ceph/$cluster-$name.$pid.$cctid.asok`` under ``[client]``; ceph-fuse, a daemon, always does. A
-process that has the threads of a Ceph library and no socket is blind.
+process that has the threads of a Ceph library but no socket is blind.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _loggers(dump: PerfDump, kind: str) -> list[str]:
 
 
 def requests_in_flight(dump: PerfDump) -> float | None:
-    """Return the requests in flight to OSDs, None where the process does not say."""
+    """Return the requests in flight to OSDs, None if the process does not say."""
     found = [dump.value(name, "op_active") for name in _loggers(dump, "objecter")]
     known = [value for value in found if value is not None]
     return sum(value for value in known if value < FIRST_NEGATIVE_GAUGE) if known else None
@@ -166,7 +166,7 @@ class CephClient(Probe):
                 with follower.lock:
                     problem, reading, cluster = follower.problem, follower.reader.reading, follower.cluster
                 own = own or problem not in GONE
-                if problem == "new":  # neither blind nor known: what it did until now is of before
+                if problem == "new":  # neither blind nor known: what it did so far doesn't count
                     yield Instance((follower, problem), process.owner, ClientReading({}, {}))
                 elif problem not in GONE | UNSEEN:
                     yield Instance(follower, process.owner, None if problem else reading, cluster)

@@ -1,4 +1,4 @@
-"""Ceph's monitors and managers: whether they answer. What they know is their own exporter's business."""
+"""Ceph's monitors and managers: whether they answer. Ceph's own exporter covers the rest."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CephDaemons(DaemonProbe):
 
 
 class _Alive(DaemonReader):
-    """Asks the cheapest question there is, only to have an answer."""
+    """Asks the cheapest question, only to get an answer."""
 
     questions = (Question("version", every=2.0),)
 

@@ -6,12 +6,12 @@ Files and the kernel sources that write them:
 - ``mdsc``: requests to MDSs, one a line (mdsc_show, fs/ceph/debugfs.c; CephFS only);
 - ``metrics/latency`` since Linux 5.16, a table of ``metrics`` since 5.8: number and mean latency of requests;
 - ``status`` since Linux 5.11: whether the cluster has shut this client out;
-- ``bdi``: a link whose last part is the name of the mount's backing device, by which writeback threads are named too.
+- ``bdi``: a link whose last part is the name of the mount's backing device, which also names writeback threads.
 
 ``caps`` is never read: it walks every capability of the mount under the mutexes of its sessions (caps_show). ``osdc``
-and ``mdsc`` take locks for as long as it takes to print the requests in flight; none of these has an age. All of it is
-for root alone, and debugfs may not be mounted. ``/sys/class/bdi`` and ``/sys/bus/rbd`` still tell that there are
-clients then, and these are blind.
+and ``mdsc`` hold locks while they print the requests in flight, which have no age. Only root may read all this, and
+debugfs may not be mounted. Then ``/sys/class/bdi`` and ``/sys/bus/rbd`` still show that there are clients, which are
+blind.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from pinchpoint.units import MICROSECONDS_PER_SECOND
 __all__ = ["CephKernel", "KernelLatency", "RunningSum", "parse_latency", "parse_mdsc", "parse_osdc", "parse_status"]
 
 DIRECTORY = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.client\d{1,19}")
-"""Name of a client's directory (ceph_debugfs_client_init, net/ceph/debugfs.c); ``meta`` beside them is none."""
+"""Name of a client's directory (ceph_debugfs_client_init, net/ceph/debugfs.c); ``meta`` is not one."""
 BDI = re.compile(r"ceph-\d{1,10}")
 """Name of a CephFS mount's backing device (ceph_setup_bdi, fs/ceph/super.c)."""
 RBD = "krbd"
@@ -78,8 +78,8 @@ def parse_osdc(raw: bytes) -> int:
 def parse_mdsc(raw: bytes) -> int:
     """Return the requests in flight to MDSs from ``mdsc``, without those whose caller has its answer already.
 
-    These are marked "(unsafe)": the MDS has answered and yet has to write its journal. A line is TID, MDS or why there
-    is none, operation, and paths, in which a newline may stand. Raises FormatError.
+    These are marked "(unsafe)": the MDS has answered but not yet written its journal. A line is TID, MDS or why there
+    is none, operation, and paths, which may contain a newline. Raises FormatError.
     """
     count = 0
     for number, line in enumerate(raw.split(b"\n")):
@@ -123,7 +123,7 @@ def parse_status(raw: bytes) -> bool:
 class RunningSum:
     """The seconds that all requests took, from their number and their mean.
 
-    The mean is cut to microseconds, so that number x mean jumps up and down, by up to a microsecond for each request
+    The mean is cut to microseconds, so number x mean jumps up and down, by up to a microsecond for each request
     ever made. What was added since the last look can't be less than the shortest latency allows, nor more than the
     longest: within these bounds the sum follows number x mean. Since Linux 5.18 the mean is a running one in whole
     nanoseconds (__update_mean_and_stdev, fs/ceph/metric.c): after n requests it does not see that one took up to n ns
@@ -171,7 +171,7 @@ class _ClientDirectory:
         return ClientReading(inflight, counters)
 
     def blocklisted(self) -> bool | None:
-        """Return whether the cluster has shut it out, None where the kernel does not say. Raises FormatError."""
+        """Return whether the cluster has shut it out, None if the kernel does not say. Raises FormatError."""
         try:
             raw = self._optional("status")
         except OSError:
@@ -236,7 +236,7 @@ class CephKernel(Probe):
     def _instances(self, now: float) -> Iterator[Instance]:
         devices = {name for name in _entries(self._bdi) if BDI.fullmatch(name)}
         images = set(self._images())
-        # Every mount gets a new number: labels are free again when nothing is shown under them any more.
+        # Every mount gets a new number: labels are free again once nothing is shown under them.
         self._labels = {name: self._labels[name] for name in self._labels if name in devices or name in self._clients}
         names = [name for name in _entries(self._debugfs) if DIRECTORY.fullmatch(name)]
         self._found = {name: self._found.get(name) or _ClientDirectory(self._debugfs / name) for name in names}
@@ -247,7 +247,7 @@ class CephKernel(Probe):
             elif name in images:
                 label = RBD
             else:
-                continue  # a mount that is not complete yet, or an RBD device that is just going
+                continue  # an incomplete mount, or an RBD device that is being removed
             devices.discard(device)
             images.discard(name)
             yield from self._read(now, name, label)

@@ -1,9 +1,9 @@
 """Limits that cgroups put on processes of interest: CPU quotas and how often they bite, limits of block I/O in use.
 
 The time that a quota takes from a thread is part of its run-queue wait, which blames the host's CPUs. Only the count of
-throttled periods tells the two apart. What a limit of block I/O holds back is in no statistics of the disk, which looks
-idle: only what the group used of the limit shows it. A limit binds everything below it, so every ancestor of a process'
-cgroup counts.
+throttled periods tells the two apart. I/O that a limit holds back is in no statistics of the disk, which looks idle:
+only the group's use of the limit shows it. A limit binds everything below it, so every ancestor of a process' cgroup
+counts.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from pinchpoint.resources import Resource
 __all__ = ["Cgroups"]
 
 CGROUP_LOOK_INTERVAL_SECONDS = 5.0
-"""Seconds between two looks at where processes are and at what is limited; a new process is looked at at once."""
+"""Seconds between two looks at the cgroups of processes and at limits; a new process is checked at once."""
 MAX_FEW_PROCESSES, FEW_INTERVAL_SECONDS = 64, 1.0
-"""The same where there are only so many processes, which take a millisecond to look at."""
+"""The same with at most so many processes, which take a millisecond to look at."""
 WHOLE = PurePosixPath("/")
 MAX_IO_LIMITS = 256
-"""Limits of block I/O that are shown at most."""
+"""Maximum number of block I/O limits shown."""
 
 NOTHING = Throttling(0, 0, 0.0)
 
@@ -63,7 +63,7 @@ class _LimitedCgroup:
     def __init__(self) -> None:
         self.cpus = 0.0
         self.new = NOTHING
-        """The throttling since the sample before."""
+        """The throttling since the last sample."""
         self._last: Throttling | None = None
 
     def read(self, directory: Path) -> None:
@@ -94,7 +94,7 @@ class _IoGroup:
 
     def __init__(self) -> None:
         self.new: IoUse = {}
-        """What was read and written since the sample before."""
+        """What was read and written since the last sample."""
         self._last: IoUse = {}
 
     def read(self, directory: Path) -> None:
@@ -221,7 +221,7 @@ class Cgroups(Probe):
                 quotas += [directory for directory in chain if self._has_quota(directory, hierarchy)]
             if hierarchy.unified or "blkio" in hierarchy.controllers:
                 # Version 1 has no tree of limits: only the group itself counts (throtl_pd_init, block/blk-throttle.c).
-                # A limit of its root holds all who are in no group: it is the speed of the device, and nobody's quota.
+                # A limit of its root holds for processes in no group: it is the speed of the device, not a quota.
                 own = chain[:1] if len(chain) > 1 or hierarchy.root != WHOLE else []
                 for directory in chain if hierarchy.unified else own:
                     if limits := io_limits(directory, hierarchy):
@@ -238,7 +238,7 @@ class Cgroups(Probe):
         return known
 
     def _gather(self) -> None:
-        """Join the limits of each owner's processes, and forget what limits nobody any more."""
+        """Join the limits of each owner's processes, and forget limits that no longer apply."""
         self._quotas = {}
         self._io_limits = {}
         shown: dict[tuple[str, str, str], int] = {}

@@ -17,7 +17,7 @@ __all__ = ["Cpu"]
 class Cpu(Probe):
     """The share of the CPUs that is not idle, and the largest share of one CPU that interrupts take.
 
-    Time that a hypervisor gave to somebody else counts as busy: the CPU could take no more work.
+    Time that a hypervisor gave to another guest counts as busy: the CPU could take no more work.
     """
 
     name = "cpu"

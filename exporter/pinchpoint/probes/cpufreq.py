@@ -88,7 +88,7 @@ class CpuFreq(Probe):
             driver = read_text(policy / "scaling_driver") or ""
             preference = read_text(policy / "energy_performance_preference") or ""
             self._governors.add((driver, governor, preference))
-        # What can't be told is the text <unknown> (show_scaling_cur_freq and others, drivers/cpufreq/cpufreq.c).
+        # An unknown value is the text <unknown> (show_scaling_cur_freq and others, drivers/cpufreq/cpufreq.c).
         clock = _Clock(
             *(_hertz(policy / name) for name in ("scaling_cur_freq", "cpuinfo_max_freq", "scaling_max_freq"))
         )

@@ -1,7 +1,7 @@
 """Idle states of each CPU: how long, how often, and what the way out of them costs.
 
-Files: /sys/devices/system/cpu/cpuN/cpuidle/stateM (Documentation/admin-guide/pm/cpuidle.rst). The time is the one that
-was asked for: hardware may stay in a shallower state.
+Files: /sys/devices/system/cpu/cpuN/cpuidle/stateM (Documentation/admin-guide/pm/cpuidle.rst). The time is that of the
+requested state: hardware may stay in a shallower one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["CpuIdle"]
 CPU_LOOK_INTERVAL_SECONDS = 10.0
 """Seconds between two looks at which CPUs there are and what is switched off."""
 MAX_NUMBER_BYTES = 32
-"""Bytes that are enough of a number."""
+"""Bytes that suffice for a number."""
 MAX_STATE_NAME_CHARACTERS = 32
 """Longest name of a state (the kernel's own limit is 16: CPUIDLE_NAME_LEN, include/linux/cpuidle.h)."""
 
@@ -87,7 +87,7 @@ class _State:
             self._raw_usage, self._raw_time = usage, time
 
     def close(self) -> None:
-        """Give the kept descriptors back."""
+        """Close the kept descriptors."""
         for file in self._files or ():
             file.close()
         self._files = None
@@ -157,7 +157,7 @@ class CpuIdle(Probe):
             yield CPU_IDLE_STATE_DISABLED_CPUS.point(disabled[name], name)
 
     def close(self) -> None:
-        """Give the kept descriptors back."""
+        """Close the kept descriptors."""
         for states in self._cpus.values():
             for state in states.values():
                 state.close()

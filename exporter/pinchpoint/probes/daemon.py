@@ -39,5 +39,5 @@ class DaemonProbe(Probe):
         yield from option_points(self.name, (reader.options for reader in self._followers.readers()))
 
     def close(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         self._followers.close()

@@ -1,6 +1,6 @@
 """Disks and network links: how busy, and whether work waits in front of them.
 
-Both have counters that do not rise smoothly, so busy time is added at each sample but fullness is judged over a window.
+Their counters do not rise smoothly, so busy time is added at each sample but fullness is judged over a window.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ __all__ = [
 DISK_WINDOW_SECONDS = 0.5
 """Seconds over which a disk is judged: io_ticks moves in jiffies, and on some kernels only when an I/O ends."""
 FULL_QUEUE = 1.5
-"""Mean I/Os in a disk from which on a busy one counts as full: a busy disk without a queue limits nothing."""
+"""Mean I/Os in a disk from which a busy one counts as full: a busy disk without a queue limits nothing."""
 LINK_WINDOW_SECONDS = 1.0
-"""Seconds over which a link is judged: some cards hand their counters over once a second (BNXT_DEF_STATS_COAL_TICKS,
+"""Seconds over which a link is judged: some cards update their counters once a second (BNXT_DEF_STATS_COAL_TICKS,
 drivers/net/ethernet/broadcom/bnxt/bnxt.h)."""
 MAX_CARRY_SECONDS = 1.0
-"""Seconds of busy time that a counter may show late, all at once; more is not believed."""
+"""Seconds of busy time that a counter may show late, all at once; more is ignored."""
 LINK_LOOK_INTERVAL_SECONDS = 10.0
 """Seconds between two looks at which links there are, and how fast."""
 FRESH_QUEUE_SECONDS = 1.0
-"""Seconds for which what was seen of queues counts."""
+"""Seconds for which a look at queues counts."""
 MAX_DEVICE_OWNERS = 64
-"""Disks, and links, that are told apart; the rest are one owner, "more", as busy as the busiest of them."""
+"""Disks, and links, with an owner each; the rest have one, "more", as busy as the busiest of them."""
 MORE = "more"
 COUNTER_WRAP = 1 << 32
 """The millisecond counters of diskstats are 32 bits wide: a queue of 100 wraps the weighted time in 12 hours."""
@@ -111,7 +111,7 @@ def parse_link(line: bytes) -> LinkCounts:
 
 
 class _DeviceFile(Generic[T]):
-    """A file of procfs with a line a device, read through one kept descriptor; a line that stays the same parses once.
+    """A procfs file with one line per device, read through a kept descriptor; an unchanged line is parsed once.
 
     One read gives a page of it (seq_read_iter, fs/seq_file.c). Lines without a device are left out.
     """
@@ -148,17 +148,17 @@ class _DeviceFile(Generic[T]):
 
 
 class Link(NamedTuple):
-    """What seldom changes of an interface that is up."""
+    """What seldom changes in an interface that is up."""
 
     ifindex: int
     speed: float | None
-    """Bytes per second in each direction; None where nobody knows."""
+    """Bytes per second in each direction; None if unknown."""
 
 
 def find_links(sysfs: Path) -> dict[str, Link]:
-    """Return the interfaces that are up, by name. A speed may take long: it waits for the rtnl mutex (speed_show).
+    """Return the interfaces that are up, by name. Reading a speed may wait for the rtnl mutex (speed_show).
 
-    Only hardware and bonds have a speed: veth, tun and bridges state a constant that limits nothing.
+    Only hardware and bonds have a speed: veth, tun and bridges show a constant that limits nothing.
     """
     found: dict[str, Link] = {}
     for path in (sysfs / "class" / "net").glob("*"):
@@ -183,21 +183,21 @@ class Seen(NamedTuple):
     time: float
     links: Mapping[str, Link]
     waiting: Mapping[int, int] | None
-    """Bytes that wait in front of a link, by interface index; None where the kernel does not tell."""
+    """Bytes that wait in front of a link, by interface index; None if the kernel does not say."""
 
 
 class Queues(Protocol):
-    """Whoever knows what waits in front of links."""
+    """A source of what waits in front of links."""
 
     def read(self) -> Mapping[int, int] | None:
-        """Return the bytes that wait, by interface index; None where nobody tells."""
+        """Return the bytes that wait, by interface index; None if unknown."""
 
     def close(self) -> None:
         """Release what is kept open."""
 
 
 class Lookout:
-    """Looks at what may block for as long as somebody reconfigures an interface: speeds and queues."""
+    """Looks at what may block while an interface is reconfigured: speeds and queues."""
 
     def __init__(self, sysfs: Path, queues: Queues | None = None) -> None:
         self.seen = Seen(float("-inf"), {}, None)
@@ -206,7 +206,7 @@ class Lookout:
         self._next_links = float("-inf")
 
     def ask(self, now: float) -> None:
-        """Have `seen` brought up to date."""
+        """Request an update of `seen`."""
         if self.due(now):
             self.look(now)
 
@@ -229,7 +229,7 @@ class Lookout:
 
 
 class ThreadedLookout(Lookout):
-    """A lookout that keeps nobody waiting: it looks on a thread of its own, so its answer is a sample old.
+    """A lookout that does not block: it looks on a thread of its own, so its answer is a sample old.
 
     Only the first look is waited for, when nothing is late yet.
     """
@@ -240,7 +240,7 @@ class ThreadedLookout(Lookout):
         self._thread: Thread | None = None
 
     def ask(self, now: float) -> None:
-        """Ask the thread to look; one that still waits for the kernel is not asked twice."""
+        """Ask the thread to look, unless it still waits for the kernel."""
         if self._thread is None:
             self.look(now)
             self._thread = Thread(target=self._run, name="probe-links", daemon=True)
@@ -295,8 +295,8 @@ class _Device:
     def spread(self, elapsed: float, shown: float) -> float:
         """Return the busy seconds of the last `elapsed`, given the `shown` ones of the counter.
 
-        What is more than the time that has passed is of the time before, and is added to the samples that follow: so
-        no interval is busier than it is long, and nothing is lost.
+        What exceeds the elapsed time belongs to earlier time, and is added to the samples that follow: so no interval
+        is busier than it is long, and nothing is lost.
         """
         self._owed = min(self._owed + shown, elapsed + MAX_CARRY_SECONDS)
         busy = min(self._owed, elapsed)
@@ -316,12 +316,12 @@ class _Kind:
         self._rest: tuple[float, bool] | None = None
 
     def forget(self, present: Iterable[str]) -> None:
-        """Follow none but the devices `present` any more; what was added up for the others stays."""
+        """Follow only the devices that are still `present`; the sums of the others stay."""
         for name in self.devices.keys() - present:
             del self.devices[name]
 
     def follow(self, name: str, device: _Device) -> None:
-        """Follow a device, in its own name as long as there is room."""
+        """Follow a device, under its own name while there is room."""
         self.devices[name] = device
         if name in self.resources:
             return
@@ -399,7 +399,7 @@ class Devices(Probe):
         except OSError:
             self._link_table.close()
         if self._last is not None:
-            self._lookout.ask(now)  # at last, since whoever looks needs the interpreter too
+            self._lookout.ask(now)  # last, since the lookout needs the interpreter too
         if not tables:
             raise NotPresent(f"neither diskstats nor net/dev in {self.host.procfs}")
         self._last = now
@@ -445,7 +445,7 @@ class Devices(Probe):
         new = [counts for counts in links.values() if counts.name not in kind.devices]
         for counts in sorted(new, key=lambda counts: -max(counts.received, counts.sent)):
             link = seen.links[counts.name]
-            # Without a speed and without a queue nothing can be said, and a constant 0 would say "never busy".
+            # Without a speed and a queue nothing is known, and a constant 0 would say "never busy".
             if link.speed is not None or link.ifindex in waiting:
                 kind.follow(counts.name, _Device(LINK_WINDOW_SECONDS))
         for counts in links.values() if elapsed > 0 else ():
@@ -470,7 +470,7 @@ class Devices(Probe):
         yield from resources.points(self._links.resources.values())
 
     def close(self) -> None:
-        """Give the kept descriptors back."""
+        """Close the kept descriptors."""
         self._disk_table.close()
         self._link_table.close()
         self._lookout.close()
@@ -479,8 +479,8 @@ class Devices(Probe):
 def _disk_is_full(span: float, busy: float, weighted: float, ended: float, in_flight: int, threshold: float) -> bool:
     """Return whether a disk that was busy for `busy` of `span` seconds had a queue too.
 
-    An I/O that ended counts for the time that it spent in the window at most. While none ends there is only the number
-    that is in flight.
+    An I/O that ended counts at most for the time that it spent in the window. While none ends, only the number in
+    flight is known.
     """
     queue = min(weighted, round(ended) * span) / span if round(ended) else in_flight
     return busy >= threshold * span and queue >= FULL_QUEUE

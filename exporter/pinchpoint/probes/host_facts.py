@@ -1,7 +1,7 @@
 """Settings of the host that change benchmark results: so that two hosts, or two runs, can be compared.
 
-Each fact is an info metric with a short value. Nothing here names a host or tells one good host from another: no
-names, addresses of hosts, serial numbers or times. Networks are named, since only hosts of one network have to agree.
+Each fact is an info metric with a short value. Nothing here identifies a host or differs between equal hosts: no names,
+addresses of hosts, serial numbers or times. Networks are named, since only hosts of one network have to agree.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Network = IPv4Network | IPv6Network
 MAX_VALUE_CHARACTERS = 128
 """Longest value, in characters; a longer one is cut and ends in three dots."""
 HEAD_BYTES = 4096
-"""Bytes of cpuinfo and meminfo that are read: what is wanted stands at the beginning."""
+"""Bytes of cpuinfo and meminfo that are read: what is wanted is at the beginning."""
 KIB_PER_GIB = 1 << 20
 MAX_NETWORKS = 16
-"""Networks of a host that are told."""
+"""Networks that are shown."""
 MAX_STACKED_INTERFACES = 4
-"""Interfaces that may lie on each other: a bridge on a VLAN on a bond on hardware."""
+"""Interfaces stacked on each other: a bridge on a VLAN on a bond on hardware."""
 RTF_UP, RTF_GATEWAY, RTF_REJECT = 0x1, 0x2, 0x200
 """Flags of a route (include/uapi/linux/route.h)."""
 
@@ -129,7 +129,7 @@ MOUNT_OPTIONS = frozenset(
         "softerr", "softreval", "timeo", "trunkdiscovery", "vers", "write",
     }
 )  # fmt: skip
-"""Options that are shown: a list of those that may be, since others hold names, keys, addresses and ids."""
+"""Options that are shown: an allowlist, since others hold names, keys, addresses and ids."""
 
 
 def parse_cpu_list(text: str) -> int:
@@ -145,7 +145,7 @@ def parse_cpu_list(text: str) -> int:
 
 
 def cmdline_facts(text: str) -> str:
-    """Return the parameters of a kernel command line that change results, sorted; all else stays unsaid.
+    """Return the parameters of a kernel command line that change results, sorted; the rest is left out.
 
     What follows ``--`` belongs to init.
     """
@@ -204,7 +204,7 @@ def swap_kinds(raw: bytes) -> str:
 
 
 def mount_facts(mounts: Iterable[Mount]) -> Iterator[tuple[str, str]]:
-    """Yield for each type of network file system that is mounted the options of interest, sorted, and how many mounts.
+    """Yield, for each type of mounted network file system, the options of interest, sorted, and how many mounts.
 
     Mounts of one type that differ in their options are separated by " | ". Bind mounts of a part are not counted.
     """
@@ -235,7 +235,7 @@ class HostFacts(Probe):
         self._facts: dict[str, str] = {}
 
     def sample(self, now: float) -> None:
-        """Read every fact anew; one that this host does not have is left out."""
+        """Read every fact anew; those that this host lacks are left out."""
         facts: dict[str, str] = {}
         for fact, value in self._read():
             if value:
@@ -254,7 +254,7 @@ class HostFacts(Probe):
         yield "kernel", read_text(procfs / "sys" / "kernel" / "osrelease")
         cmdline = read_text(procfs / "cmdline") or ""
         yield "cmdline", cmdline_facts(cmdline)
-        # On its own too: of a long command line the end is cut off.
+        # On its own too: a long command line is cut.
         yield "numa_fake", fake_nodes(cmdline)
         yield "cpu_model", self._cpu_model()
         yield "cpus", _count(self._cpu / "online")
@@ -268,7 +268,7 @@ class HostFacts(Probe):
         yield "idle_states", self._idle_states()
         clocksource = sysfs / "devices" / "system" / "clocksource" / "clocksource0" / "current_clocksource"
         yield "clocksource", read_text(clocksource)
-        # The mode in use stands in brackets (enabled_show, mm/huge_memory.c).
+        # The mode in use is in brackets (enabled_show, mm/huge_memory.c).
         huge_pages = read_text(sysfs / "kernel" / "mm" / "transparent_hugepage" / "enabled") or ""
         yield "transparent_hugepage", huge_pages.partition("[")[2].partition("]")[0]
         yield "platform_profile", read_text(sysfs / "firmware" / "acpi" / "platform_profile")
@@ -316,14 +316,14 @@ class HostFacts(Probe):
             return None
 
     def _networks(self) -> Iterator[tuple[str, str]]:
-        """Yield for each network that this host is in the MTUs of its interfaces there.
+        """Yield, for each network of this host, the MTUs of its interfaces there.
 
-        Only hardware counts, and what lies on it: every host has the same network of containers for itself.
+        Only hardware and what is stacked on it counts: every host has the same private container network.
         """
         net = self.host.sysfs / "class" / "net"
         mtus: dict[Network, set[int]] = {}
         for name, network in (*self._table("route", parse_routes), *self._table("if_inet6", parse_inet6)):
-            # Neither the default route, nor one address, nor a name that leads elsewhere.
+            # No default route, no single address, no name that leads elsewhere.
             if 0 < network.prefixlen < network.max_prefixlen and not network.is_link_local and "/" not in name:
                 mtu = read_int(net / name / "mtu")
                 if mtu is not None and _is_hardware(net, name):
@@ -344,7 +344,7 @@ class HostFacts(Probe):
     def _smaller_members(self) -> str:
         """Return the bonds and bridges that have hardware with a smaller MTU than their own: ``bond0 9000: eth1 1500``.
 
-        It drops the large frames that it is given.
+        Such hardware drops large frames.
         """
         net = self.host.sysfs / "class" / "net"
         found = []
@@ -360,7 +360,7 @@ class HostFacts(Probe):
 
 
 def _lower(interface: Path) -> list[str]:
-    """Return the interfaces that one lies on (netdev_adjacent_sysfs_add, net/core/dev.c, since Linux 3.14)."""
+    """Return the interfaces below one (netdev_adjacent_sysfs_add, net/core/dev.c, since Linux 3.14)."""
     return sorted(path.name.removeprefix("lower_") for path in interface.glob("lower_*"))
 
 

@@ -21,7 +21,7 @@ from pinchpoint.threads.work_source import CommSource, WorkSource
 __all__ = ["SOURCES", "Kworkers", "choose_source"]
 
 SOURCES = (AUTO, TracedSource.name, CommSource.name)
-"""What may be asked for: the best that works, or one of them, the best first."""
+"""What may be wanted: the best that works, or one of them, the best first."""
 NO_BDI = "unknown"
 """Owner of writeback that was charged before its worker ever named a backing device."""
 MAX_REMEMBERED_WORKERS = 4096
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def choose_source(procfs: Path, processes: Processes, wanted: str = AUTO) -> WorkSource:
-    """Return the source that is `wanted`, or the best that works here. Raises SourceError where that one does not."""
+    """Return the `wanted` source, or the best that works here. Raises UnusableSourceError if it does not work."""
     if wanted == CommSource.name:
         return CommSource(procfs, processes)
     try:
@@ -91,5 +91,5 @@ class Kworkers(Probe):
         yield KWORKER_SOURCE_INFO.point(1, self._source.name, self._source.reason)
 
     def close(self) -> None:
-        """Give back what the source keeps open."""
+        """Close what the source keeps open."""
         self._source.close()

@@ -1,8 +1,8 @@
 """The inside of the CephFS metadata servers of this host: cache, journal, requests.
 
-Counters are exported as the daemon has them: those of a restarted daemon, or after ``perf reset``, begin again at 0,
-which is what Prometheus expects of a counter. Names were read in perf dumps of Ceph 14.2.21, 16.2.15, 18.2.7 and
-20.2.4, and in the sources of the last two.
+Counters are exported as the daemon has them: after a restart or ``perf reset`` they begin again at 0, as Prometheus
+expects of a counter. Names were read in perf dumps of Ceph 14.2.21, 16.2.15, 18.2.7 and 20.2.4, and in the sources of
+the last two.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ VALUES = (
 SUMS = (
     # All fetches up to 17; later those of whole directories and those of single keys (src/mds/MDSRank.cc).
     (MDS_DIR_FETCHES, (("mds", "dir_fetch"), ("mds", "dir_fetch_complete"), ("mds", "dir_fetch_keys"))),
-    # Late in giving up capabilities (src/mds/Server.cc); too large in the session table (src/mds/SessionMap.cc).
+    # Late in releasing capabilities (src/mds/Server.cc); too large in the session table (src/mds/SessionMap.cc).
     (MDS_EVICTIONS, (("mds_server", "cap_revoke_eviction"), ("mds_sessions", "mdthresh_evicted"))),
 )
 
@@ -158,7 +158,7 @@ def parse_cache_bytes(raw: bytes) -> int | None:
 
 
 class MdsReader(DaemonReader):
-    """What one MDS says of itself."""
+    """What one MDS reports."""
 
     questions = (PERF, MEMPOOLS, *OPTIONS)
 
@@ -201,7 +201,7 @@ class MdsReader(DaemonReader):
         if (flush := dump.average("mds_log", "jlat")) is not None:
             values[MDS_JOURNAL_WRITES], values[MDS_JOURNAL_WRITE_SECONDS] = flush
         # Only the balancer's heartbeat sets it (MDBalancer::send_heartbeat), and since Reef there is none without
-        # balance_automate: while it has always been 0, that may mean that nobody looks.
+        # balance_automate: if it was always 0, perhaps nothing sets it.
         queue = dump.value("mds", "q")
         self._queued = self._queued or bool(queue)
         if queue is not None and self._queued:
@@ -214,10 +214,10 @@ class MdsReader(DaemonReader):
             self._peak = self._values[MDS_CACHE_PEAK_BYTES] = max(self._peak, size)
 
     def _look(self, now: float) -> None:
-        """Charge the time since the last look to the cache, if it is the cache that requests wait for.
+        """Charge the time since the last look to the cache, if requests wait for the cache.
 
         Fill alone costs nothing: a cache at 8 times its limit that never read a directory did 1,030 operations a
-        second. Nor do the reads of a cache that still fills: they have to be. A full one reads again what it dropped.
+        second. Reads of a filling cache don't count: they are necessary. A full one reads again what it dropped.
         """
         fetches = self._values.get(MDS_DIR_FETCHES)
         before, self._looked = self._looked, None if fetches is None else (now, fetches)

@@ -1,4 +1,4 @@
-"""Dirty pages on their way to disk, and stalls for want of memory."""
+"""Dirty pages on their way to disk, and stalls for lack of memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def parse_vmstat(raw: bytes) -> dict[str, int]:
     """Return the fields of ``/proc/vmstat`` that Pinchpoint uses; damaged lines are left out.
 
     Stalls are counted by zone as ``allocstall_ZONE`` since Linux 4.10 and as one ``allocstall`` before: they are added
-    up under that name. Raises FormatError where the file has no field that is known.
+    up under that name. Raises FormatError if the file has no known field.
     """
     found: dict[str, int] = {}
     for line in raw.splitlines():
@@ -100,7 +100,7 @@ class MemoryProbe(Probe):
         try:
             total = parse_pressure(read_bytes(self.host.procfs / "pressure" / "memory"))
         except (OSError, FormatError):
-            # No PSI before Linux 4.20 or without CONFIG_PSI; switched off by psi=0 a read gives EOPNOTSUPP.
+            # No PSI before Linux 4.20 or without CONFIG_PSI; with psi=0 a read gives EOPNOTSUPP.
             self._stalled = None
             return
         if self._resource is None:

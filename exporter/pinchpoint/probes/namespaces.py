@@ -1,7 +1,7 @@
 """Links in other network namespaces: those of daemons and benchmarks in containers.
 
-The probe devices reads the links of the exporter's own namespace. In another one neither procfs nor sysfs is ours, so
-only queues in front of links are seen, over netlink sockets that are opened there: a shaper, or a link that is full.
+The probe devices reads the links of the exporter's own namespace. Procfs and sysfs do not show another one, so only
+queues in front of links are seen, over netlink sockets opened there: a shaper, or a link that is full.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from pinchpoint.threads.processes import Process
 __all__ = ["Namespaces"]
 
 MAX_NAMESPACES = 16
-"""Other namespaces that are looked into: any user may make some."""
+"""Other namespaces that are read: any user may create some."""
 MAX_LINKS = 64
-"""Links of all of them that are told apart."""
+"""Links shown of all of them."""
 NAMESPACE_INTERVAL_SECONDS = 1.0
 """Seconds between two looks at who is where."""
 RARE_INTERVAL_SECONDS = 10.0
@@ -47,7 +47,7 @@ OWN = Path("/proc")
 
 
 class _Namespace:
-    """A network namespace that somebody of interest is in."""
+    """A network namespace with a process of interest."""
 
     def __init__(self) -> None:
         self.owners: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ class Namespaces(Probe):
     help = "queues in front of links in other network namespaces (netlink sockets opened there)"
     metrics = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS, NETWORK_NAMESPACE_HIDDEN_INFO)
     interval = 0.2
-    # A request waits as long as anybody reconfigures an interface (see QdiscReader).
+    # A request waits while an interface is reconfigured (see QdiscReader).
     urgent = True
 
     def __init__(self, host: Host) -> None:
@@ -144,7 +144,7 @@ class Namespaces(Probe):
             raise NotPresent("no process of interest is in another network namespace")
 
     def _find(self, processes: Iterable[Process]) -> None:
-        """Find the namespaces that processes are in: they may go to another one at any time (setns)."""
+        """Find the namespaces that processes are in: they may move to another at any time (setns)."""
         self._members, self._hidden = {}, {}
         for process in processes:
             number = namespace_of(self.host.procfs, process.pid)

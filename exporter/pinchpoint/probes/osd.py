@@ -1,8 +1,8 @@
 """The inside of the OSDs of this host: operations, BlueStore's commits, throttles, placement groups.
 
-Counters are exported as the daemon has them: those of a restarted daemon, or after ``perf reset``, begin again at 0,
-which is what Prometheus expects of a counter. Names were read in perf dumps of Ceph 14.2.21, 16.2.15, 18.2.7 and
-20.2.4, and in the sources of the last two.
+Counters are exported as the daemon has them: after a restart or ``perf reset`` they begin again at 0, as Prometheus
+expects of a counter. Names were read in perf dumps of Ceph 14.2.21, 16.2.15, 18.2.7 and 20.2.4, and in the sources of
+the last two.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ OPTIONS = asked(
 )
 
 MAX_OWED_SECONDS = 60.0
-"""Seconds of commits that are remembered until there is time to charge them to."""
+"""Seconds of commits that are kept until they can be charged."""
 
 
 class _BlockedOps(msgspec.Struct):
@@ -148,12 +148,12 @@ def parse_blocked_ops(raw: bytes) -> int | None:
 
 
 def throttle_name(logger: str) -> str:
-    """Return the name of a throttle without the address that tells several in one process apart."""
+    """Return the name of a throttle without the address that distinguishes several in a process."""
     return ADDRESS.sub("", logger.removeprefix("throttle-"))
 
 
 class OsdReader(DaemonReader):
-    """What one OSD says of itself."""
+    """What one OSD reports."""
 
     questions = (PERF, BLOCKED, *OPTIONS)
 
@@ -225,9 +225,9 @@ class OsdReader(DaemonReader):
         """Charge the time inside commits since the last look to the one thread that does them.
 
         A commit is counted when it ends: one of 3 s is nothing in two looks and 3 s in the third. No look can be busy
-        for longer than it lasted, so what is above that is owed, and charged to the next looks. On a disk where every
-        commit takes 3 s the sum is right, a third of it would be lost otherwise; after a single one the thread shows
-        as busy for as long as the commit took, that much too late.
+        for longer than it lasted, so the excess is owed, and charged to the next looks. On a disk where every commit
+        takes 3 s the sum is right; otherwise a third of it would be lost. After a single one the thread shows as busy
+        for as long as the commit took, that much too late.
         """
         before, self._synced = self._synced, (now, total)
         if before is None or now <= before[0]:

@@ -45,6 +45,6 @@ class SelfCost(Probe):
 
 
 def _open_files() -> int:
-    """Return how many descriptors this process has: since Linux 6.2 that is the size of the folder of them."""
-    # proc_fd_getattr (fs/proc/fd.c); to list hundreds takes a millisecond, and one more.
+    """Return how many descriptors this process has: since Linux 6.2 that is the size of their directory."""
+    # proc_fd_getattr (fs/proc/fd.c); listing hundreds takes a millisecond, and one more.
     return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1

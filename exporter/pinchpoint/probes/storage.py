@@ -1,8 +1,8 @@
 """The disks under the files that benchmarks and OSDs have open: which of a host's disks a benchmark waits for.
 
-No file system is asked, since one that hangs would keep us waiting: the path of an open file, its mount and the device
-of the mount are what the kernel itself knows (``/proc/PID/fd``, ``fdinfo``, ``mountinfo``). Only device nodes are
-looked at, on file systems that live in memory.
+No file system is asked, since one that hangs would block us: the kernel itself knows the path of an open file, its
+mount and the mount's device (``/proc/PID/fd``, ``fdinfo``, ``mountinfo``). Only device nodes are looked at, on file
+systems in memory.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ OSD = "ceph-osd"
 OSD_FILES_INTERVAL_SECONDS = 10.0
 """Seconds between two looks at an OSD's files: it keeps its devices, and may have thousands of sockets."""
 MAX_FILES_PER_SAMPLE = 2048
-"""Open files that are looked at in one sample, 1 to 5 us each; the rest has its turn in the next ones."""
+"""Open files that are looked at in one sample, 1 to 5 us each; the rest follows in the next ones."""
 KEEP_DISK_SECONDS = 20.0
-"""Seconds for which a disk counts after the last look that saw it: a process may open files for moments only."""
+"""Seconds for which a disk counts after the last look that saw it: a process may open files only briefly."""
 MAX_DEVICES = 256
 """Disks by owner that are shown."""
 IN_MEMORY = frozenset({"devtmpfs", "tmpfs", "ramfs"})
 """File systems on which device nodes are looked for: these answer from memory."""
 MAX_OVERLAYS = 3
-"""Overlays that are followed to what is below them."""
+"""Nested overlays that are followed."""
 ANONYMOUS = "0:"
 """How the device number of a file system without a block device begins (``get_anon_bdev``, fs/super.c)."""
 
@@ -48,7 +48,7 @@ class Backing(NamedTuple):
     device: str
     """Name of a whole disk, as in ``/proc/diskstats``; empty where there is none."""
     bdi: str
-    """The backing device in the words of `writeback_worker`; empty where that is not known."""
+    """The backing device as `writeback_worker` names it; empty if that is not known."""
 
 
 def whole_disk(sysfs: Path, number: str) -> str:
@@ -89,8 +89,8 @@ class _MountTable:
 class Storage(Probe):
     """Whole disks, and backing devices, under the open files of benchmarks and OSDs.
 
-    Loop, device mapper and md devices stand for themselves. What is opened to append, or is the standard error, is a
-    log and does not count. `stat_file` is ``os.stat``.
+    Loop, device mapper and md devices stand for themselves. Files opened to append, and the standard error, are logs
+    and do not count. `stat_file` is ``os.stat``.
     """
 
     name = "storage"
@@ -105,7 +105,7 @@ class Storage(Probe):
         self._seen: dict[tuple[str, Backing], float] = {}
 
     def sample(self, now: float) -> None:
-        """Look at the files of every process whose turn it is. Raises PermissionError where it may look at none."""
+        """Look at the files of every process that is due. Raises PermissionError if it may look at none."""
         processes = {
             (process.pid, process.start): process
             for process in self.host.processes.current(now).values()
@@ -146,7 +146,7 @@ class Storage(Probe):
         table = None
         for name in names:
             path = _link(f"{directory}/fd/{name}")
-            # Sockets and pipes have no path. What goes where the errors go is not data; dd has its data at 0 and 1.
+            # Sockets and pipes have no path. The file of standard error is not data; dd has its data at 0 and 1.
             if not path.startswith("/") or name == "2" or (path == log and name in ("0", "1")):
                 continue
             try:
@@ -177,7 +177,7 @@ class Storage(Probe):
     def _backings(self, table: _MountTable, number: int, file: str) -> frozenset[Backing]:
         mount = table.mounts.get(number)
         if mount is None:
-            return frozenset()  # it was opened in another namespace, or what it is on is mounted no more
+            return frozenset()  # it was opened in another namespace, or its file system was unmounted
         if mount.fstype in IN_MEMORY:
             return frozenset(self._of_node(file))
         known = table.backings.get(number)
@@ -212,15 +212,15 @@ class Storage(Probe):
         return below
 
     def _of_source(self, mount: Mount) -> Iterator[Backing]:
-        """Yield the disk that a file system names as its source: btrfs, of several devices one.
+        """Yield the disk that a file system names as its source; btrfs names one of several.
 
-        What a FUSE server calls its source is any text that its user chose.
+        A FUSE server's source is any text that its user chose.
         """
         if re.fullmatch(r"/dev/(mapper/)?[^/]+", mount.source) and not mount.fstype.startswith("fuse"):
             yield from self._of_node(f"{self.host.rootfs}{mount.source}")
 
     def _of_node(self, path: str) -> Iterator[Backing]:
-        """Yield the disk whose device node this is; nothing where it is none."""
+        """Yield the disk whose device node this is; nothing if it isn't one."""
         try:
             found = self._stat_file(path)
         except OSError:
@@ -239,7 +239,7 @@ class Storage(Probe):
 
         NFS and FUSE call theirs by its device number (nfs_fill_super in fs/nfs/super.c, fuse_bdi_init in
         fs/fuse/inode.c), CephFS ceph-N (ceph_setup_bdi, fs/ceph/super.c), btrfs and others TYPE-N (super_setup_bdi,
-        fs/super.c). Which N belongs to which mount nobody tells: so all of the type.
+        fs/super.c). No file shows which N a mount has: so all of the type.
         """
         try:
             names = os.listdir(self.host.sysfs / "class" / "bdi")

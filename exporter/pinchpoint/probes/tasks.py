@@ -23,19 +23,19 @@ from pinchpoint.units import NANOSECONDS_PER_SECOND
 __all__ = ["Tasks"]
 
 SLOW_EVERY_SAMPLES = 10
-"""Samples from one read to the next of a thread whose role can't be full."""
+"""A thread whose role can't be full is read once in so many samples."""
 CLOSE_INTERVAL_SECONDS = 5.0
 """Seconds between two comparisons of what was charged with what each process used."""
 MIN_CLOSE_TICKS = 2
 """Clock ticks that a difference has to reach: the totals of a process are rounded to ticks."""
 SHARED = ("lock", "pool")
-"""Units whose busy time includes threads that nobody saw."""
+"""Units whose busy time includes unseen threads."""
 TICK_NANOSECONDS = NANOSECONDS_PER_SECOND // os.sysconf("SC_CLK_TCK")
 """Nanoseconds of a clock tick, the unit of times in stat."""
 KERNEL = "kernel"
-"""What the process of a kernel thread is called: it has none."""
+"""Process name of a kernel thread, which has none."""
 NO_NAME = "?"
-"""... and of a thread whose process was gone before anybody asked."""
+"""... and of a thread whose process was gone before the look."""
 RECOUNT_INTERVAL_SECONDS = 5.0
 """Seconds after which the threads of known processes are listed even if nothing seems to have been forked."""
 
@@ -126,7 +126,7 @@ class Tasks(Probe):
         return use
 
     def _charge_unknown(self, unknown: Sequence[TaskUse]) -> None:
-        """Charge threads without a role; one that is hot is not left out of any sample from now on."""
+        """Charge threads without a role; a hot one is read at every sample from now on."""
         for task, run, wait in hottest(unknown):
             period = task.sampled_every
             if (thread := self._unknown_thread(task)) is not None:
@@ -143,7 +143,7 @@ class Tasks(Probe):
         return Hot(task, work) if self.host.roles.thread_role(KWORKER, work).role.fallback else None
 
     def _slow_down(self) -> None:
-        """Read threads without a role that have cooled as rarely as before."""
+        """Read cooled threads without a role as rarely as before."""
         hot = []
         for task in self._quick:
             if self._hottest.recent(Hot(task)):
@@ -153,7 +153,7 @@ class Tasks(Probe):
         self._quick = hot
 
     def _work(self, worker: Task) -> str:
-        """Return what a worker does; its comm as the kernel's tasks have it lacks that, and is cut."""
+        """Return what a worker does; its comm in the kernel's tasks lacks that, and is cut."""
         if work := kworker_work(worker.comm):
             return work
         try:
@@ -163,7 +163,7 @@ class Tasks(Probe):
         return kworker_work(decode(comm.removesuffix(b"\n")))
 
     def _name(self, thread: Hot) -> Name | None:
-        """Return what a thread without a role is called; None where it will have one at the next look."""
+        """Return the name of a thread without a role; None if it will have one at the next look."""
         task, work = thread
         if work:
             return Name(work, KWORKER)
@@ -197,12 +197,12 @@ class Tasks(Probe):
         ]
 
     def _close_sums(self, *, all_processes: bool) -> None:
-        """Charge what the threads of a process used and nobody saw: those that lived between two looks.
+        """Charge what unseen threads of a process used: those that lived between two looks.
 
         ceph-fuse went through 91 worker threads in 10 s; counting those that are seen twice finds a tenth of its CPU.
-        The difference to the process' own total goes to the role of its leader's name. Where that is a lock or a pool
-        it is looked at in each sample, and is busy time of it. Else it is not busy time, since nobody knows when it was
-        used and by how many.
+        The difference from the process' own total goes to the role of its leader's name. If that is a lock or a pool,
+        it is charged at each sample, as busy time. Otherwise it is not busy time, since it is unknown when and by how
+        many it was used.
         """
         for pid in self._processes if all_processes else self._shared:
             if (process := self._processes.get(pid)) is None:
@@ -220,7 +220,7 @@ class Tasks(Probe):
                 continue
             lost = left - before[1]
             if lost < MIN_CLOSE_TICKS * TICK_NANOSECONDS:
-                continue  # or it is of threads that are only read once in `SLOW_EVERY_SAMPLES`
+                continue  # or it belongs to threads only read once in `SLOW_EVERY_SAMPLES`
             self._unknown[pid] = process, left
             use = self._table.use(role, process.owner)
             if role.unit in SHARED:
@@ -241,7 +241,7 @@ class Tasks(Probe):
             yield TASKS_UNREADABLE.point(self._source.unreadable + self.host.processes.unreadable)
 
     def close(self) -> None:
-        """Give the kept descriptors back."""
+        """Close the kept descriptors."""
         if self._source is not None:
             self._source.close()
             self._source = None

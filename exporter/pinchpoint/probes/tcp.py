@@ -1,9 +1,9 @@
 """Round trips and retransmissions of the TCP connections of Ceph's daemons, of its clients and of benchmarks.
 
 A socket belongs to the process that has its inode among its descriptors. So a daemon's connections are known whatever
-ports it has; all of them are to other daemons and to clients. A client or a benchmark has others too (a Samba server,
+its ports; all of them are to other daemons and to clients. A client or a benchmark has others too (a Samba server,
 MPI): where some of its connections lead to ports of Ceph, only these count. Sockets of the kernel's own Ceph clients
-belong to no process; what leads to a port of Ceph and is nobody's is theirs, on a host that has such clients.
+belong to no process: on a host that has such clients, ownerless connections to a port of Ceph are theirs.
 
 Connections of another network namespace (pods with a network of their own) can't be seen from here.
 """
@@ -33,20 +33,20 @@ __all__ = ["KERNEL", "Tcp", "weighted_median"]
 KERNEL = "kernel"
 """Owner of the connections of the kernel's own Ceph clients, of all mounts and RBD devices together."""
 DAEMONS = frozenset({"ceph-mds", "ceph-osd", "ceph-mon", "ceph-mgr", "sheepdog"})
-"""Process classes all of whose connections count."""
+"""Process classes whose connections all count."""
 MONITOR_PORTS = frozenset({3300, 6789})
 DAEMON_PORTS = range(6800, 7569)
 """ms_bind_port_min to ms_bind_port_max (src/common/options); up to Ceph 17 the last one was 7300."""
 SEARCH_INTERVAL_SECONDS = 4.0
-"""Seconds between two searches for whose new connections are: each reads the descriptors of processes."""
+"""Seconds between searches for owners of new connections: each reads the descriptors of processes."""
 MAX_OWNER_SEARCHES = 2
-"""Searches that pass before a connection is nobody's: at the first its process may be too young to be known."""
+"""Searches before a connection counts as ownerless: at the first its process may be too young to be known."""
 RECENTLY_SENT_SECONDS = 2.0
-"""Seconds since it last sent data up to which a connection counts where its segments aren't known (yet)."""
+"""Seconds after its last data up to which a connection counts if its segments aren't known (yet)."""
 MAX_COST_SHARE = 0.02
-"""Share of its time that this probe takes at most: on a host with very many connections it looks more rarely."""
+"""Largest share of time that this probe takes: on a host with very many connections it looks more rarely."""
 ABSENT = frozenset({errno.ENOENT, errno.EPROTONOSUPPORT, errno.EAFNOSUPPORT, errno.EPERM, errno.EACCES})
-"""What a kernel says that has no sock_diag, or does not let us use it."""
+"""Errors of a kernel without sock_diag, or that denies it."""
 SOCKET = "socket:["
 
 Key = tuple[int, int]
@@ -54,7 +54,7 @@ Key = tuple[int, int]
 
 
 def weighted_median(values: Iterable[tuple[float, int]]) -> float | None:
-    """Return the value below and above which lies half of the weight; None where nothing has any."""
+    """Return the value with half of the weight on either side; None if nothing has any."""
     ordered = sorted((value, weight) for value, weight in values if weight > 0)
     half = sum(weight for _, weight in ordered) / 2
     passed = 0
@@ -72,7 +72,7 @@ class _Seen:
 
     def __init__(self, retransmits: int) -> None:
         self.holder: Key | str | None = None
-        """Whose it is: a process', or `KERNEL`; None as long as that is not known."""
+        """Its owner: a process, or `KERNEL`; None while that is not known."""
         self.looks = 0
         """How often its holder was looked for among all processes of interest."""
         self.retransmits = retransmits
@@ -119,7 +119,7 @@ class Tcp(Probe):
         self._denied = False
 
     def sample(self, now: float) -> None:
-        """Read every connection. Raises NotPresent where the kernel does not tell, or not whose they are."""
+        """Read every connection. Raises NotPresent if these or their owners can't be read."""
         if not QdiscReader.sees(self.host.procfs):
             raise NotPresent("procfs is of another network namespace")
         if now < self._rest_until:
@@ -134,10 +134,10 @@ class Tcp(Probe):
         finally:
             self._rest_until = now + (time.thread_time() - began) / MAX_COST_SHARE
         if self._denied and not self._owners:
-            raise NotPresent("the descriptors of processes may not be read, which tell whose a connection is")
+            raise NotPresent("no right to read processes' descriptors, which show who owns a connection")
 
     def _add_up(self, now: float, connections: Sequence[Connection]) -> None:
-        # What connections did before the first look is not of now; those that are new since then count from zero.
+        # What connections did before the first look does not count; new ones since then count from zero.
         seen = {
             connection.cookie: self._seen.get(connection.cookie) or _Seen(0 if self._began else connection.retransmits)
             for connection in connections
@@ -164,7 +164,7 @@ class Tcp(Probe):
     def _held(
         self, connections: Iterable[Connection], processes: Mapping[int, Process]
     ) -> Mapping[str, list[Connection]]:
-        """Return the connections that count, by owner; a connection whose process has gone is nobody's again."""
+        """Return the connections that count, by owner; a connection whose process is gone has no owner again."""
         found: dict[str, list[Connection]] = {}
         chosen: set[str] = set()
         for connection in connections:
@@ -188,7 +188,7 @@ class Tcp(Probe):
         return found
 
     def _where(self, processes: Mapping[int, Process]) -> set[Key] | None:
-        """Return the processes that may hold what nobody is known to hold: all, if some of it is new; None: no need."""
+        """Return the processes that may hold ownerless connections: all, if some are new; None: no need."""
         keys = {(process.pid, process.start) for process in processes.values()}
         unheld = [seen.looks for seen in self._seen.values() if seen.holder is None]
         if not unheld:
@@ -226,7 +226,7 @@ class Tcp(Probe):
             self._give_to_kernel(last_looks, everything)
 
     def _give_to_kernel(self, connections: dict[int, _Seen], everything: Iterable[int]) -> None:
-        """Give to the kernel what no process at all has."""
+        """Give to the kernel what no process has."""
         for pid in everything:
             try:
                 for inode in self._inodes(pid) & connections.keys():
@@ -263,7 +263,7 @@ class Tcp(Probe):
             seen = self._seen[connection.cookie]
             owner.retransmits += max(0, connection.retransmits - seen.retransmits)
             seen.retransmits = connection.retransmits
-        # To a daemon on the same host there is no network; where there are only such ones, they are what there is.
+        # Connections within the host use no network; they only count if there are no others.
         apart = [connection for connection in connections if not connection.inside] or connections
         owner.rtt = weighted_median(
             (connection.rtt, self._seen[connection.cookie].weigh(connection))

@@ -39,13 +39,13 @@ __all__ = ["Waits"]
 RUN = ("benchmark", "run")
 
 BLOCK_SECONDS = 0.5
-"""Seconds after which times are settled: what was waited for is known better than at a single look."""
+"""Seconds after which times are settled: by then more is known than at a single look."""
 MAX_LOOK_GAP_SECONDS = 2.0
-"""Seconds between two looks from which nothing is said of the time between them."""
+"""Seconds between two looks from which the time between them is not counted."""
 RECOUNT_INTERVAL_SECONDS = 5.0
 """Seconds after which threads are listed even if nothing seems to have been forked."""
 MIN_WAITED_SHARE = 0.1
-"""Share of a look below which it doesn't matter what a thread that ran has waited for."""
+"""Share of a look below which the wait of a thread that ran doesn't matter."""
 FILES_INTERVAL_SECONDS = 3.0
 """Seconds between two looks at the open files of a process that waits for data."""
 KEEP_STACK_SECONDS = 300.0
@@ -81,7 +81,7 @@ class _BenchmarkProcess:
         self.time = ProcessTime()
         self.history = worktime.History()
         self.block: dict[str, float] = {}
-        """What the last block was."""
+        """Times of the last block."""
         self.threads: dict[Task, _Thread] = {}
         self.library = False
         """Whether it has the threads of a Ceph library."""
@@ -89,11 +89,11 @@ class _BenchmarkProcess:
         self.mount: int | None = None
         """The ceph-fuse that it waits for, by pid."""
         self.looked = float("-inf")
-        """When its files were looked at."""
+        """When its files were read."""
         self.spin = Spin()
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         for thread in self.threads.values():
             thread.stack.close()
 
@@ -129,7 +129,7 @@ class Waits(Probe):
     def __init__(self, host: Host, workloads: Workloads | None = None) -> None:
         super().__init__(host)
         self.stacks = Stacks(host.waits)
-        """The stacks that were seen, for whoever writes rules."""
+        """The stacks that were seen, for writers of rules."""
         self._workloads = workloads or Workloads(host.procfs, host.processes, host.runs, host.benchmarks, host.found)
         self._files = DataFiles(host.procfs, host.waits)
         self._libraries = ClientWaits(host.procfs, host.rootfs, LibraryReader)
@@ -231,7 +231,7 @@ class Waits(Probe):
         if thread.main and worker.rank:
             worker.spin.saw(stack.wait, empty=not stack.frames)
         wait = self._wait(worker, thread, stack, now)
-        # What could run and does not is late for want of a CPU; before, it waited for what it waited for last.
+        # A thread that could run and does not waits for a CPU; before, it waited for the same as last time.
         thread.wait = "runqueue" if wait is None else wait
         thread.last = thread.last if wait is None else wait
 
@@ -249,10 +249,10 @@ class Waits(Probe):
         return "other" if stack.frames or thread.stack.source != "stack" else thread.last
 
     def _by_place(self, worker: _BenchmarkProcess, wait: str, now: float) -> str:
-        """Return what a wait for data is, by the file system that the process works on."""
+        """Return the class of a wait for data, by the file system that the process works on."""
         if now - worker.looked >= FILES_INTERVAL_SECONDS:
             worker.looked = now
-            # Files of a metadata benchmark are open for moments only: the last one that was seen counts.
+            # Files of a metadata benchmark are open only briefly: the last one that was seen counts.
             worker.place = self._files.place(worker.process.pid, now) or worker.place
             if wait == FUSE and (worker.place is None or worker.place.wait != FUSE):
                 worker.place = self._files.fuse_mount(worker.process.pid, now) or worker.place
@@ -285,7 +285,7 @@ class Waits(Probe):
         for worker in workers:
             new_mount = worker.mount is not None and worker.mount not in mounts and FUSE in worker.time.times
             if new_mount or (worker.library and worker.process.pid not in libraries):
-                worker.time.take()  # what it waited for nobody saw; from the next block on it will be known
+                worker.time.take()  # its waits were not seen; from the next block on they are
                 continue
             if (span := worker.time.span) > 0:
                 self._resolve(worker, libraries.get(worker.process.pid), mounts.get(worker.mount or 0))
@@ -302,7 +302,7 @@ class Waits(Probe):
         self.stacks.forget(now - KEEP_STACK_SECONDS)
 
     def _resolve(self, worker: _BenchmarkProcess, looked: Looked | None, mount: Mapping[str, float] | None) -> None:
-        """Put the times of a process' block into wait classes alone."""
+        """Put all times of a process' block into wait classes."""
         span = worker.time.span
         times, parked = worker.time.take()
         if worker.rank and worker.spin.judge(f"{self.host.procfs}/{worker.process.pid}", span):
@@ -349,7 +349,7 @@ class Waits(Probe):
             yield CEPH_FUSE
         elif worker.place is not None and worker.place.wait == "osd":
             yield "kernel"
-            # Which backing device belongs to which mount nobody tells (ceph_setup_bdi, fs/ceph/super.c).
+            # No file shows which backing device a mount has (ceph_setup_bdi, fs/ceph/super.c).
             try:
                 yield from (name for name in os.listdir(self.host.sysfs / "class" / "bdi") if name.startswith("ceph-"))
             except OSError:
@@ -370,7 +370,7 @@ class Waits(Probe):
         yield WORKLOAD_UNKNOWN_STACKS.point(self.stacks.unknown)
 
     def close(self) -> None:
-        """Give the kept descriptors back, and end the threads that ask."""
+        """Close the kept descriptors, and end the threads that ask."""
         for worker in self._workers.values():
             worker.close()
         self._workers.clear()

@@ -1,1 +1,1 @@
-"""Threads and processes: what each is for (the roles file), what it used, and what of it can be full."""
+"""Threads and processes: what each is for (the roles file), what it used, and which can be full."""

@@ -1,4 +1,4 @@
-"""Reads what threads wait for: their kernel stacks, or ``wchan`` where stacks are not for us."""
+"""Reads what threads wait for: their kernel stacks, or ``wchan`` where stacks are denied."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pinchpoint.threads.task_source import KeptFile
 __all__ = ["SOURCES", "StackFile", "state"]
 
 SOURCES = ("stack", "wchan")
-"""Files of a thread's directory, the best first: ``stack`` is for root (CAP_SYS_ADMIN, proc_pid_stack), ``wchan`` for
-who may trace the process (proc_pid_wchan, fs/proc/base.c)."""
+"""Files of a thread's directory, best first: ``stack`` needs root (CAP_SYS_ADMIN, proc_pid_stack), ``wchan`` the right
+to trace the process (proc_pid_wchan, fs/proc/base.c)."""
 MAX_FILE_BYTES = 4096
 
 
@@ -57,7 +57,7 @@ class StackFile:
         self.source = "none"
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self._file is not None:
             with suppress(OSError):
                 self._file.close()
@@ -65,7 +65,7 @@ class StackFile:
 
 
 def state(directory: str) -> str:
-    """Return the state of the thread whose directory it is (man 5 proc); X where it is gone."""
+    """Return the state of the thread with that directory (man 5 proc); X if it is gone."""
     try:
         return parse_stat(read_bytes(os.path.join(directory, "stat"), MAX_FILE_BYTES)).state
     except (OSError, FormatError):

@@ -17,15 +17,15 @@ __all__ = ["Process", "Processes", "ceph_id"]
 SCAN_INTERVAL_SECONDS = 0.25
 """Seconds between two looks for new processes, while some are being forked."""
 MAX_SCAN_WAIT_SECONDS = 0.1
-"""Seconds for which a scan that somebody else makes is waited for: it takes milliseconds, or it hangs."""
+"""Seconds to wait for another thread's scan: it takes milliseconds, or it hangs."""
 FULL_SCAN_INTERVAL_SECONDS = 5.0
 """Seconds between two passes that read every process again: an exec changes a name without a new pid."""
 YOUNG_SECONDS = 2.0
 """Seconds for which a new process is read again at each scan."""
 CLUSTER_ID_CHARACTERS = 8
-"""Characters of a cluster's fsid that tell its daemons from another's on the same host."""
+"""Characters of the fsid that distinguish two clusters' daemons on one host."""
 MAX_OWNERS_PER_CLASS = 128
-"""Owners per process class; a host with more instances has the rest under the owner ``more``."""
+"""Owners per process class; further instances have the owner ``more``."""
 MAX_ID_CHARACTERS = 64
 """Characters of a daemon's id that are shown: any process may have any command line."""
 
@@ -62,7 +62,7 @@ def ceph_id(argv: list[str]) -> str:
 
 
 class Processes:
-    """The table of processes of interest, refreshed by whoever asks and at most every `SCAN_INTERVAL_SECONDS`.
+    """The table of processes of interest, refreshed on request, at most every `SCAN_INTERVAL_SECONDS`.
 
     `adopted` gives pids whose process trees count as benchmarks whatever they are called: the commands of runs.
     """
@@ -80,7 +80,7 @@ class Processes:
         self._last_pid = b""
         self._scanned = self._read_all = self._newcomer = float("-inf")
         self.unreadable = 0
-        """Processes that are listed and can't be read (hidepid, another user's)."""
+        """Processes that are listed but can't be read (hidepid, another user's)."""
         self.kworkers: frozenset[int] = frozenset()
         """Pids of the workqueue workers."""
         self.generation = 0
@@ -98,8 +98,8 @@ class Processes:
     def everything(self, now: float) -> Mapping[int, Stat]:
         """Return all processes by pid; `now` is a monotonic time in seconds.
 
-        New ones are there within `SCAN_INTERVAL_SECONDS`. One that has ended may stay until the next scan. Where a scan
-        hangs for somebody else they are as they were before it.
+        New ones appear within `SCAN_INTERVAL_SECONDS`. One that has ended may stay until the next scan. While another
+        thread's scan hangs, the last result is returned.
         """
         if self._lock.acquire(timeout=MAX_SCAN_WAIT_SECONDS):
             try:
@@ -115,14 +115,14 @@ class Processes:
         return self._benchmarks.keys()
 
     def assign_cluster(self, process: Process, cluster: str) -> None:
-        """Say which cluster (fsid) a Ceph daemon belongs to.
+        """Set the cluster (fsid) of a Ceph daemon.
 
-        Where there are daemons of several, their owners get its first characters: two clusters both have an osd.0.
+        With several clusters, owners get its first characters: two clusters both have an osd.0.
         """
         with self._lock:
             if self._clusters.get((process.pid, process.start)) != cluster:
                 self._clusters[process.pid, process.start] = cluster
-                # For good: another name begins new series, and every rate and alert anew.
+                # For good: a new name begins new series and resets rates and alerts.
                 self._several |= len(set(self._clusters.values())) > 1
                 self._renamed |= self._several
 
@@ -194,7 +194,7 @@ class Processes:
         return None
 
     def _descendants(self, roots: frozenset[int]) -> dict[int, int]:
-        """Return pid and start of `roots` and all below; one found once stays, also when its parent has gone."""
+        """Return pid and start of `roots` and their descendants, which stay when a parent ends."""
         if not roots:
             return {}
         found = {pid for pid, start in self._benchmarks.items() if pid in self._seen and self._seen[pid].start == start}

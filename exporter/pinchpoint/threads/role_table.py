@@ -20,7 +20,7 @@ __all__ = ["METRICS", "RoleTable", "RoleTotals"]
 METRICS = (THREAD_CPU_SECONDS, THREAD_RUNQUEUE_SECONDS, THREADS, *resources.METRICS)
 
 MAX_OWNERS_PER_ROLE = 128
-"""Owners per role; what comes later is charged to the owner ``more``."""
+"""Owners per role; later ones are charged to the owner ``more``."""
 
 
 class RoleTotals:
@@ -36,9 +36,9 @@ class RoleTotals:
         self.threads: dict[int, int] = {}
         """Number of threads by group (a process, or a worker): the divisor of a pool."""
         self.alive: float | None = None
-        """Monotonic time in seconds at which it was last seen to have a thread; None where nobody looked yet."""
+        """Monotonic time in seconds at which it last had a thread; None before the first look."""
         self.counted = False
-        """Whether anybody counts them: a worker has no role between two works."""
+        """Whether threads are counted: a worker has no role between two works."""
         self._groups: dict[int, tuple[int, int]] = {}
 
     def count(self, group: int) -> None:
@@ -50,7 +50,7 @@ class RoleTotals:
         """Charge nanoseconds that one thread of `group` used.
 
         A group is what has one lock or one pool: a process. Two processes with the same owner (two ceph-fuse) are
-        two groups, and the busiest speaks for the owner.
+        two groups, and the busiest stands for the owner.
         """
         self.cpu += run
         self.wait += wait
@@ -85,7 +85,7 @@ class RoleTotals:
 
 
 class RoleTable:
-    """Every role and owner that was ever seen on this host."""
+    """Every role and owner ever seen on this host."""
 
     def __init__(self) -> None:
         self._uses: dict[tuple[str, str], RoleTotals] = {}
@@ -110,7 +110,7 @@ class RoleTable:
         return use
 
     def _make_room(self, role: str) -> bool:
-        """Forget the owner that has been without a thread for longest; return whether there was one."""
+        """Forget the owner that has had no thread for longest; return whether there was one."""
         gone = [
             (use.alive or 0.0, owner)
             for (name, owner), use in self._uses.items()

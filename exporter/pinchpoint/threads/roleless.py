@@ -1,7 +1,7 @@
-"""The busiest thread without a role: how a limit is found that nobody thought of.
+"""The busiest thread without a role: how to find a limit that no rule foresees.
 
-Anything may come here, from any process: what is kept is bounded by the hottest threads of the last seconds, and what
-is exported by one name at a time.
+It may be any thread of any process: memory is bounded by the hottest threads of the last seconds, the export by one
+name at a time.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ METRICS = (UNKNOWN_THREAD_BUSY_RATIO,)
 
 RESOURCE = "unknown_thread"
 MIN_THREAD_SHARE = 0.05
-"""Share of a sample's time from which on a thread is looked at: what sources give of threads that nobody follows."""
+"""Share of a sample's time from which a thread is looked at, as for unfollowed threads in sources."""
 ROLELESS_WINDOW_SECONDS = 3.0
-"""Seconds over which the named thread's share is a mean; a verdict covers as many."""
+"""Seconds of averaging the named thread's share; a verdict covers as many."""
 MIN_SEEN_SECONDS = 0.95
-"""No thread is named in this first time, in seconds: too short a window to mean anything."""
+"""No thread is named in these first seconds: too short a window to mean anything."""
 MIN_NAMED_SHARE = 0.1
 """Share under which no thread is named: 300 ms in every 3 s are just enough."""
 MIN_LEAD_SHARE = 0.2
 """Share by which another thread has to be busier to be named instead: threads of a pool are about equally busy."""
 MIN_RENAME_INTERVAL_SECONDS = 5.0
-"""Seconds between two changes of the name at least: each name is a series."""
+"""Minimum seconds between two changes of the name: each is a series."""
 MAX_THREADS_PER_SAMPLE = 64
-"""Threads of a sample that are looked at: where all of ten thousand wait for a CPU, all are hot."""
+"""Threads looked at per sample: if ten thousand wait for a CPU, all are hot."""
 
 
 class Hot(NamedTuple):
-    """A thread that is charged for."""
+    """A thread that is charged."""
 
     task: Task
     work: str = ""
-    """What it does, of a workqueue worker: that one changes, and its role with it."""
+    """A workqueue worker's work: it changes, and the role with it."""
 
 
 class Name(NamedTuple):
-    """What a thread is called, and its process."""
+    """The name of a thread, and its process."""
 
     thread: str
     process: str
 
 
 def hottest(uses: Sequence[TaskUse]) -> Sequence[TaskUse]:
-    """Return the threads of a sample that used most, as many as are looked at."""
+    """Return the `MAX_THREADS_PER_SAMPLE` threads of a sample that used most."""
     return uses if len(uses) <= MAX_THREADS_PER_SAMPLE else nlargest(MAX_THREADS_PER_SAMPLE, uses, key=_used)
 
 
@@ -64,9 +64,9 @@ def _used(use: TaskUse) -> int:
 
 
 class UnknownThreads:
-    """Threads without a role, sample by sample: those that `hottest` leaves.
+    """Threads without a role, sample by sample, from `hottest`.
 
-    `name` says what a thread is called, or None where it turns out to have a role; it is asked of the busiest only.
+    `name` returns a thread's name, or None if it turns out to have a role; it is called for the busiest only.
     """
 
     def __init__(self, threshold: float, name: Callable[[Hot], Name | None]) -> None:
@@ -78,7 +78,7 @@ class UnknownThreads:
         self._totals: dict[Hot, int] = {}
         """Nanoseconds by thread, over `_samples`."""
         self._names: dict[Hot, tuple[str, Name]] = {}
-        """Names that were asked for, each with the thread's own name at that time: a young one may change it."""
+        """Names found so far, each with the thread's own name at that time: a young one may change it."""
         self._shown: Hot | None = None
         self._name: Name | None = None
         self._changed = float("-inf")
@@ -88,7 +88,7 @@ class UnknownThreads:
         self._used[thread] = run, wait
 
     def recent(self, thread: Hot) -> bool:
-        """Return whether a thread was charged for in the last seconds."""
+        """Return whether a thread was charged in the last seconds."""
         return thread in self._totals
 
     def settle(self, now: float, elapsed: float) -> None:
@@ -109,7 +109,7 @@ class UnknownThreads:
             self._span = 0.0
 
     def _remember(self, elapsed: float, sums: dict[Hot, int]) -> None:
-        """Put a sample into the window, and take out what is older."""
+        """Add a sample to the window, and drop what is older."""
         self._samples.append((elapsed, sums))
         self._span += elapsed
         for thread, used in sums.items():
@@ -127,7 +127,7 @@ class UnknownThreads:
         self._names.pop(thread, None)
 
     def _busiest(self, used: Mapping[Hot, int]) -> Hot | None:
-        """Return the thread that used most and has no role; those that have one are taken out of everything."""
+        """Return the busiest thread without a role; threads that have one are forgotten."""
         left = dict(used)
         while left:
             thread = max(left, key=left.__getitem__)
@@ -155,7 +155,7 @@ class UnknownThreads:
             return
         name = self._named(best)
         if name == self._name:
-            self._shown = best  # of two with one name the busier one speaks
+            self._shown = best  # of two with one name the busier one counts
         elif now - self._changed >= MIN_RENAME_INTERVAL_SECONDS:
             mine = self._share(self._shown)
             if mine < MIN_NAMED_SHARE or self._share(best) >= mine + MIN_LEAD_SHARE:
@@ -163,7 +163,7 @@ class UnknownThreads:
 
     def _share(self, thread: Hot | None) -> float:
         used = self._totals.get(thread, 0) if thread is not None else 0
-        # What was before the first sample nobody knows: it is not taken for idle.
+        # The time before the first sample is unknown, not idle.
         covered = max(self._span, min(ROLELESS_WINDOW_SECONDS, self._seen))
         return min(1.0, used * SECONDS_PER_NANOSECOND / covered) if covered else 0.0
 

@@ -1,7 +1,7 @@
-"""The roles file: which threads do what, how full is too full, and when an alert speaks.
+"""The roles file: which threads do what, how full is too full, and when an alert fires.
 
-The rules are data (``roles.toml`` beside this module, and a second file of the user's, whose rules come first), so
-that a new Ceph release or a new benchmark is a few lines of TOML.
+The rules are data (``roles.toml`` beside this module, and an optional file of the user's, whose rules come first), so a
+new Ceph release or benchmark takes a few lines of TOML.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Role:
     serves: tuple[str, ...]
     threshold: float
     fallback: bool = False
-    """Whether it is ``CLASS_other``: of a thread that no rule names."""
+    """Whether it is ``CLASS_other``: for threads without a rule."""
 
 
 class Match(NamedTuple):
@@ -99,7 +99,7 @@ class Match(NamedTuple):
 
 
 class Roles:
-    """The rules of the built-in file and of the user's, ready to be asked."""
+    """The compiled rules of the built-in file and of the user's."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Roles:
         self.serves = serves
         """Wait classes that each resource serves."""
         self.alerts = alerts
-        """Thresholds of alerts that compare something else than a resource's busy share."""
+        """Thresholds of alerts that do not compare a resource's busy share."""
         self._by_class: dict[str, tuple[Role, ...]] = {}
         self.process = lru_cache(maxsize=8192)(self._process)
         self.thread_role = lru_cache(maxsize=8192)(self._thread_role)
@@ -129,7 +129,7 @@ class Roles:
         return None
 
     def _thread_role(self, class_: str, comm: str) -> Match:
-        """Return the role of a thread named `comm` in a process of `class_`; ``CLASS_other`` where no rule knows it."""
+        """Return the role of a thread named `comm` in a process of `class_`; ``CLASS_other`` if no rule matches."""
         roles = self._by_class.get(class_)
         if roles is None:
             roles = self._by_class[class_] = tuple(role for role in self.roles if class_ in role.classes)
@@ -184,7 +184,7 @@ def _merge(files: list[tuple[_File, str]], default: float | None) -> Roles:
                 serves.setdefault(name, tuple(entry.serves))
         for name, value in file.alert.items():
             if not 0 <= value < math.inf:
-                raise ConfigError(f"{origin}: alert.{name}: must be a number that is not negative, is {value}")
+                raise ConfigError(f"{origin}: alert.{name}: must be finite and not negative, is {value}")
             alerts.setdefault(name, value)
         for index, role in enumerate(file.role):
             if role.threshold is not None:

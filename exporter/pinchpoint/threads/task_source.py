@@ -1,9 +1,8 @@
 """Sources of per-thread CPU time and run-queue wait.
 
-A `TaskSource` gives, at each call, the threads that ran or waited since the last one. Every implementation says the
-same things about the same threads; they differ in what they cost. This module holds the one that every kernel has:
-kept file descriptors on procfs, read with ``pread``: a tenth of the cost of opening the files each time.
-`pinchpoint.bpf.choice` chooses.
+At each call a `TaskSource` returns the threads that ran or waited since the last one. All implementations report the
+same; they differ in cost. This module has the source for every kernel: kept descriptors of procfs files, read with
+``pread`` at a tenth of the cost of opening the files each time. `pinchpoint.bpf.choice` chooses.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ __all__ = [
 RESERVED_DESCRIPTORS = 256
 """Descriptors that stay free for sockets and for files that are opened for a moment."""
 NAME_SETTLED_SECONDS = 10.0
-"""Seconds after which a thread is taken to have its final name; before, it is read again whenever the thread ran."""
+"""Seconds after which a thread's name is taken as final; before, it is read again whenever the thread ran."""
 
 
 class Task:
@@ -49,11 +48,11 @@ class Task:
         self.born = born
         """Monotonic time in seconds at which it was found."""
         self.sampled_every = 1
-        """Samples from one read of it to the next, where reading it costs anything."""
+        """It is read once in so many samples, if reading it costs anything."""
 
 
 class _ProcfsTask(Task):
-    """A thread, and what was read of it last."""
+    """A thread, and the last reading of it."""
 
     __slots__ = ("file", "raw", "run", "wait")
 
@@ -83,7 +82,7 @@ class TaskSource(Protocol):
     reason: str
     """Why it was chosen and not a better one; "" for the best."""
     unreadable: int
-    """Threads that exist and can't be read."""
+    """Threads that exist but can't be read."""
 
     def follow(self, tgids: Iterable[int], now: float) -> None:
         """Follow the threads of these processes and of no others; newborn threads count from zero."""
@@ -91,8 +90,8 @@ class TaskSource(Protocol):
     def sample(self, now: float, *, all_tasks: bool = False) -> list[TaskUse]:
         """Return the threads that ran or waited since the last call; `now` is a monotonic time in seconds.
 
-        A source may leave out threads whose turn it is not; with `all_tasks` it leaves out none. One that sees the
-        whole host also reports threads of processes that are not followed, if they used 5 % of the time or more.
+        A source may leave out threads that are not due; with `all_tasks` it leaves out none. One that sees the whole
+        host also reports threads of other processes that used 5 % of the time or more.
         """
 
     def tasks(self) -> Iterable[Task]:
@@ -115,13 +114,13 @@ class KeptFile:
     kept = 0
     """Descriptors that all objects of this class keep open."""
     counting = Lock()
-    """Probes on several threads count."""
+    """Held to change `kept`."""
     limit = 512
     """How many they may keep: see `raise_file_limit`."""
 
     read: Callable[[], bytes]
     """Returns the beginning of the file as it is now; raises OSError. It is called thousands of times a second, and a
-    frame of Python would be a tenth of what that costs."""
+    Python frame would add a tenth to its cost."""
 
     def __init__(self, path: str, size: int = 512, *, keep: bool = True) -> None:
         self._path, self._size = path, size
@@ -134,7 +133,7 @@ class KeptFile:
                 KeptFile.kept += 1
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self._fd >= 0:
             self.read = partial(read_bytes, self._path, self._size)
             os.close(self._fd)
@@ -144,7 +143,7 @@ class KeptFile:
 
 
 def raise_file_limit() -> int:
-    """Raise this process' limit of open files as far as it may, and return how many files may be kept open."""
+    """Raise this process' limit of open files as far as allowed; return how many files may be kept open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -165,7 +164,7 @@ class Times(NamedTuple):
     parse: Callable[[bytes], tuple[int, int]]
     """Gives nanoseconds on a CPU and nanoseconds of run-queue wait; raises FormatError."""
     size: int
-    """Bytes that are enough of it: what is read is allocated first."""
+    """Bytes to read of it: the buffer is allocated first."""
     reason: str = ""
     """Why there is no better file; "" for the best."""
 
@@ -176,14 +175,14 @@ SCHEDSTAT = Times("schedstat", parse_schedstat, 64)
 def born_within(procfs: str, task: str, seconds: float) -> bool:
     """Return whether the thread whose directory is `task` was created in the last `seconds`.
 
-    False where nobody says: what a thread used before anybody looked is never taken for new.
+    False if unknown: what a thread used before the first look is never taken for new.
     """
     try:
         uptime = float(read_bytes(f"{procfs}/uptime").split()[0])
         age = uptime - parse_stat(read_bytes(f"{task}/stat")).start / TICKS_PER_SECOND
     except (OSError, ValueError, IndexError):
         return False
-    # Both are cut to a tick. Less than no age means that uptime is another machine's (LXCFS shows a container's).
+    # Both are cut to a tick. A negative age means that uptime is another machine's (LXCFS shows a container's).
     return abs(age) <= seconds + 2 / TICKS_PER_SECOND
 
 
@@ -191,8 +190,8 @@ class ProcfsSource:
     """Threads of chosen processes, read from ``/proc/PID/task/TID/FILE``.
 
     `period` returns a thread's `Task.sampled_every`, by its process and name: threads that can't be full need not be
-    read ten times a second. `settled` is for how many seconds a thread's name is read again. Without `keep` each file
-    is opened at each read.
+    read ten times a second. A thread's name is read again for its first `settled` seconds. Without `keep` each file is
+    opened at each read.
     """
 
     def __init__(
@@ -242,7 +241,7 @@ class ProcfsSource:
                 known[tid] = task
 
     def _meet(self, tgid: int, tid: int, now: float) -> _ProcfsTask | None:
-        """Return a thread that was not there at the last look; None where it has gone again."""
+        """Return a thread that was not there at the last look; None if it is gone again."""
         path = f"{self._procfs}/{tgid}/task/{tid}"
         file = None
         try:
@@ -257,7 +256,7 @@ class ProcfsSource:
             return None
         task.sampled_every = self._period(tgid, task.comm)
         if self._followed_at is not None and born_within(self._procfs, path, now - self._followed_at):
-            # All that it used is new. Another one only became interesting now: by an exec in an old process.
+            # All that it used is new. An older one only became interesting now: by an exec.
             task.raw, task.run, task.wait = b"", 0, 0
         return task
 
@@ -281,7 +280,7 @@ class ProcfsSource:
                     continue
                 task.raw = raw
                 if run < task.run or wait < task.wait:
-                    # Another thread under a reused id, which only a file that is opened anew can show.
+                    # Another thread with a reused id; only a newly opened file can show it.
                     task.run, task.wait, task.born = 0, 0, now
                 if now - task.born < self._settled:
                     self._rename(task)
@@ -292,7 +291,7 @@ class ProcfsSource:
         return used
 
     def _rename(self, task: _ProcfsTask) -> None:
-        """Read the name of a young thread again: it starts with its creator's and gives itself its own later."""
+        """Read the name of a young thread again: it starts with its creator's and sets its own later."""
         try:
             comm = _comm(f"{self._procfs}/{task.tgid}/task/{task.tid}")
         except OSError:
@@ -311,7 +310,7 @@ class ProcfsSource:
 
 
 def _comm(task: str) -> str:
-    """Return the name of the thread whose directory is `task`: all but the newline that the kernel adds."""
+    """Return the name of the thread whose directory is `task`: without the kernel's final newline."""
     return decode(read_bytes(f"{task}/comm").removesuffix(b"\n"))
 
 
@@ -323,7 +322,7 @@ def choose_times(procfs: Path) -> Times:
 
 
 def _parse_stat_times(raw: bytes) -> tuple[int, int]:
-    """Return what `parse_schedstat` does, in whole ticks; without CONFIG_SCHED_INFO nobody knows the wait."""
+    """Return what `parse_schedstat` does, in whole ticks; without CONFIG_SCHED_INFO the wait is unknown."""
     stat = parse_stat(raw)
     return (stat.utime + stat.stime) * NANOSECONDS_PER_SECOND // TICKS_PER_SECOND, 0
 

@@ -1,8 +1,8 @@
 """Sources of the time of workqueue workers, by the work they did.
 
 A worker's name does not identify it: one ran five to seven workqueues and changed its name 60 to 159 times in 20 s. A
-`WorkSource` says what each worker used for each work since the last call. This module holds the one that every kernel
-has; `pinchpoint.bpf.workqueues` is the exact one.
+`WorkSource` says what each worker used for each work since the last call. This module has the source for every kernel;
+`pinchpoint.bpf.workqueues` has the exact one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class WorkUse(NamedTuple):
     worker: int
     """Its pid."""
     work: str
-    """As its name says it: a workqueue, ``flush-MAJOR:MINOR`` where it writes back, "" where nobody knows."""
+    """From its name: a workqueue, ``flush-MAJOR:MINOR`` for writeback, "" if unknown."""
     run: int
     wait: int
 
@@ -134,7 +134,7 @@ class CommSource:
         self._followed = now
 
     def close(self) -> None:
-        """Give the kept descriptors back."""
+        """Close the kept descriptors."""
         for worker in self._workers.values():
             worker.close()
         self._workers.clear()

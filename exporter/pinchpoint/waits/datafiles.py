@@ -1,7 +1,7 @@
-"""On which file system a process works, by the files that it has open.
+"""The file system that a process works on, by its open files.
 
-No file system is asked, since one that hangs would keep us waiting: the path of an open file and its mount are what the
-kernel itself knows. Only device nodes are looked at, on file systems that live in memory.
+No file system is asked, since one that hangs would block us: the kernel itself knows the path and the mount of an open
+file. Only device nodes are looked at, on file systems in memory.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["DataFiles", "DataPlace"]
 MAX_DATA_FILES = 64
 """Open files of a process that are looked at, 1 to 5 us each."""
 MOUNTS_INTERVAL_SECONDS = 5.0
-"""Seconds for which a mount table counts."""
+"""Seconds to keep a mount table."""
 STANDARD = frozenset({0, 1, 2})
-"""Descriptors of input and output: where a benchmark's words go, its data does not."""
+"""Standard input, output and error: a benchmark's text goes there, not its data."""
 IN_MEMORY = frozenset({"devtmpfs", "tmpfs", "ramfs"})
 """File systems on which device nodes are looked for: these answer from memory."""
 
@@ -31,14 +31,14 @@ class DataPlace(NamedTuple):
     """Where a process has its data."""
 
     wait: str
-    """What a wait for data is there: see `WaitRules.filesystem`."""
+    """The wait class of data there: see `WaitRules.filesystem`."""
     fstype: str
     point: str
     """Where it is mounted."""
 
 
 class DataFiles:
-    """Looks at open files, with mount tables that are read now and then."""
+    """Looks at open files, with cached mount tables."""
 
     def __init__(self, procfs: Path, rules: WaitRules) -> None:
         self._procfs = procfs
@@ -46,10 +46,10 @@ class DataFiles:
         self._tables: dict[str, tuple[float, list[Mount]]] = {}
 
     def place(self, pid: int, now: float) -> DataPlace | None:
-        """Return where a process has its data, None where no open file tells; `now` is a monotonic time in seconds.
+        """Return where a process has its data, None if no open file shows it; `now` is a monotonic time in seconds.
 
         Files that bypass the page cache come first, as aio needs them; then those on network file systems, since a
-        benchmark of these keeps its logs on a disk.
+        benchmark of one keeps its logs on a disk.
         """
         mounts = {mount.number: mount for mount in self._mounts(pid, now)}
         best: tuple[tuple[bool, bool], DataPlace] | None = None
@@ -60,9 +60,9 @@ class DataFiles:
         return None if best is None else best[1]
 
     def fuse_mount(self, pid: int, now: float) -> DataPlace | None:
-        """Return the FUSE mount of Ceph that a process sees; None where it sees none, or other FUSE mounts as well.
+        """Return the FUSE mount of Ceph that a process sees; None if it sees none, or other FUSE mounts as well.
 
-        Where there are several of Ceph it is nobody knows which: one without a place. `now` is a monotonic time.
+        With several of Ceph, the result has no mount point. `now` is a monotonic time.
         """
         fuse = [mount for mount in self._mounts(pid, now) if mount.fstype.partition(".")[0] in ("fuse", "fuseblk")]
         places = [

@@ -1,7 +1,7 @@
 """How the time of benchmark processes is divided: pure arithmetic over what was seen of their threads.
 
-The unit is the process: what all of its threads do counts together, and only the time in which none of them did
-anything is its own waiting. All times are in seconds.
+The unit is the process: all its threads count together, and only the time in which none of them did anything is its own
+waiting. All times are in seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEFT_OUT_IDLE_SHARE = 0.8
 """Share of idle time from which a process is left out while another one of its workload works: fio's parent wakes every
 10 ms and would halve all shares."""
 MIN_WORKING_CPUS = 0.05
-"""CPUs below which a FUSE daemon that answers nobody is itself waiting."""
+"""CPUs below which a FUSE daemon that answers nothing itself waits."""
 
 
 class ThreadTime:
@@ -42,9 +42,9 @@ class ThreadTime:
         self.wait = PARKED
         """What it waits for as long as it does not run."""
         self.unsure = True
-        """Whether its stack was not looked at since it ran last."""
+        """Whether its stack was not read since it last ran."""
         self.pending = 0.0
-        """Time that it was charged since it ran last."""
+        """Time charged to it since it last ran."""
 
 
 class ProcessTime:
@@ -69,10 +69,10 @@ class ProcessTime:
         self.charge(thread.wait, elapsed)
 
     def ran(self, thread: ThreadTime, elapsed: float, run: float, late: float) -> float:
-        """Charge what a thread ran and was late for want of a CPU; return what is left of `elapsed`.
+        """Charge a thread's CPU time and run-queue wait; return what is left of `elapsed`.
 
-        The kernel counts run-queue wait when it is over (sched_info_arrive, kernel/sched/stats.h): what is more than
-        has elapsed was charged as something else meanwhile, and is taken back there.
+        The kernel counts run-queue wait when it is over (sched_info_arrive, kernel/sched/stats.h): what exceeds
+        `elapsed` was charged as something else before, and is taken back there.
         """
         self.charge("cpu", run)
         self.charge("runqueue", late)
@@ -85,7 +85,7 @@ class ProcessTime:
         return max(0.0, elapsed - run - late)
 
     def end_look(self, elapsed: float) -> None:
-        """End a look: what no thread was active for, the process was parked."""
+        """End a look: time without an active thread is parked time."""
         self.parked += max(0.0, elapsed - self._active)
         self.span += elapsed
         self._active = 0.0
@@ -93,7 +93,7 @@ class ProcessTime:
     def take(self) -> tuple[dict[str, float], float]:
         """Return the times by class and the parked time of the block, and begin the next one.
 
-        What was taken back from a class and had been settled before is taken from its next blocks.
+        What is taken back from a class after settling is subtracted from its next blocks.
         """
         found = {wait: seconds for wait, seconds in self.times.items() if seconds > 0}, self.parked
         self.times = {wait: seconds for wait, seconds in self.times.items() if seconds < 0}
@@ -102,7 +102,7 @@ class ProcessTime:
 
 
 def parked_shares(span: float, requests: float, looks: int, active: int) -> dict[str, float]:
-    """Return what the parked time of a Ceph client is, as shares; what is left is idle.
+    """Return how a Ceph client's parked time divides, as shares; the rest is idle.
 
     `requests` is the time that its requests to MDSs took in `span`, `active` how many of `looks` found operations in
     flight to OSDs.
@@ -134,7 +134,7 @@ class MountUse:
     """Whether it can't be asked."""
 
     def __add__(self, other: MountUse) -> MountUse:
-        """Return both together."""
+        """Return the sum."""
         return MountUse(
             waited=self.waited + other.waited,
             span=self.span + other.span,
@@ -151,17 +151,17 @@ class MountUse:
 
 
 def fuse_shares(use: MountUse) -> dict[str, float]:
-    """Return what waiting for a mount of ceph-fuse is, as shares of it: ``mds``, ``osd`` and ``client``.
+    """Return how the wait for a ceph-fuse mount divides, as shares: ``mds``, ``osd`` and ``client``.
 
-    Requests to MDSs are summed up by the client itself. Its reads, writes and fsyncs are waits for OSDs as far as its
-    workers did not use the time themselves. The rest is the client's: locks, queues, the way through the kernel.
+    The client itself sums up requests to MDSs. Its reads, writes and fsyncs are waits for OSDs, less the time that its
+    workers used themselves. The rest is the client's: locks, queues, the way through the kernel.
     """
     if use.blind:
         return {"ceph": 1.0}
     if use.waited <= 0 or use.stuck:
         return {"client": 1.0}
     if use.requests + use.data + use.blocked <= 0 and use.working < MIN_WORKING_CPUS * use.span:
-        # Nothing is answered and ceph-fuse does nothing: it waits for somebody who is stuck.
+        # Nothing is answered and ceph-fuse does nothing: it waits for a stuck daemon.
         return {"osd": 1.0} if use.active else {"mds": 1.0}
     mds = min(1.0, use.requests / use.waited)
     osd = min(1.0 - mds, max(use.blocked, use.data - use.workers, 0.0) / use.waited)
@@ -197,10 +197,10 @@ def counting(idle: Sequence[float]) -> list[bool]:
 
 
 def share_out_locks(times: Mapping[str, float], span: float) -> dict[str, float]:
-    """Return a workload's times with what its processes waited for each other's kernel locks shared out over the rest.
+    """Return a workload's times with its waits for kernel locks shared out over the rest.
 
-    Whoever holds the lock does something: as far as others of the workload were at work in a block of `span`, that is
-    what the lock was waited for. Where nobody was, it is held by a stranger, or by nobody, and stays a lock.
+    A lock's holder does something: as far as others of the workload were at work in a block of `span`, the wait was for
+    their work. If none was, an outsider or nobody holds the lock, and the wait stays a lock.
     """
     locked = times.get("lock", 0.0)
     working = {wait: seconds for wait, seconds in times.items() if wait not in ("lock", "idle") and seconds > 0}
@@ -215,7 +215,7 @@ def share_out_locks(times: Mapping[str, float], span: float) -> dict[str, float]
 
 
 def resolve(times: Mapping[str, float], parked: float, shares: Mapping[str, float], rest: str) -> dict[str, float]:
-    """Return times with the parked time put into its classes: `shares` of it, and what is left into `rest`."""
+    """Return times with the parked time divided: `shares` of it to their classes, the rest to `rest`."""
     found = dict(times)
     left = parked
     for wait, share in shares.items():

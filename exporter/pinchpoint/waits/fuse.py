@@ -1,4 +1,4 @@
-"""Mounts of ceph-fuse: which process serves a benchmark, and what waiting for it is."""
+"""Mounts of ceph-fuse: which process serves a benchmark, and how to divide waits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["CEPH_FUSE", "FuseMounts"]
 CEPH_FUSE = "ceph-fuse"
 """Name of the process, of its owner label, and of the threads that serve its users."""
 MAX_BLOCKS = 4
-"""Blocks over which it is reckoned what waiting for a mount is: requests count when they end."""
+"""Blocks over which the wait for a mount is divided: requests count when they end."""
 
 
 class FuseMounts:
@@ -34,7 +34,7 @@ class FuseMounts:
         self._blocks: dict[int, deque[MountUse]] = {}
 
     def serving(self, place: DataPlace, now: float) -> int | None:
-        """Return the ceph-fuse behind a mount; None where there is none here, or it can't be told from others.
+        """Return the ceph-fuse behind a mount; None if none runs here, or it can't be identified.
 
         `now` is a monotonic time in seconds.
         """
@@ -52,7 +52,7 @@ class FuseMounts:
         self._clients.follow(known, now)
 
     def ran(self, use: TaskUse) -> None:
-        """Take in what a thread of such a process used."""
+        """Add what a thread of such a process used."""
         mount = self._used.setdefault(use.task.tgid, MountUse())
         seconds = (use.run + use.wait) * SECONDS_PER_NANOSECOND
         mount.working += seconds
@@ -60,10 +60,10 @@ class FuseMounts:
             mount.workers += seconds
 
     def shares(self, waited: Mapping[int, float], span: float, now: float) -> dict[int, dict[str, float]]:
-        """Return what waiting for each mount is, as shares by wait class.
+        """Return how the wait for each mount divides, as shares by class.
 
         `waited` is the time that processes waited for each in this block, `span` its length; `now` is a monotonic time.
-        A mount that is followed for a moment only is left out: nothing is known of it yet.
+        A newly followed mount is left out: nothing is known of it yet.
         """
         shares: dict[int, dict[str, float]] = {}
         blocks: dict[int, deque[MountUse]] = {}

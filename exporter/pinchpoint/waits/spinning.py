@@ -1,8 +1,8 @@
-"""Ranks of a parallel program that wait for the others with all their CPU: that is not work.
+"""Ranks of a parallel program that busy-wait for the others: that is not work.
 
-MPI libraries poll in a barrier. A rank that polls moves no data, and either makes no system calls to speak of, or none
-but sched_yield. Seen with Open MPI 4.1: 100 % user time, or, with mpi_yield_when_idle, sched_yield in 13 of 15 stacks;
-a rank that opens, stats and unlinks files on tmpfs, which no counter of I/O shows, had 10 % user time.
+MPI libraries poll in a barrier. A rank that polls moves no data, and makes hardly any system calls, or none but
+sched_yield. Seen with Open MPI 4.1: 100 % user time, or, with mpi_yield_when_idle, sched_yield in 13 of 15 stacks; a
+rank that opens, stats and unlinks files on tmpfs, which no counter of I/O shows, had 10 % user time.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pinchpoint.waits.stack_rules import RUNNING, YIELDS
 __all__ = ["Spin"]
 
 MIN_SPINNING_SHARE = 0.9
-"""CPU and run-queue wait of its main thread from which on a rank may be spinning."""
+"""CPU and run-queue wait of its main thread from which a rank may be spinning."""
 MIN_USER_SHARE = 0.95
-"""Share of user time from which on a rank makes no system calls to speak of."""
+"""Share of user time from which a rank makes hardly any system calls."""
 IO_COUNTER_LINES = 4
-"""Lines of ``/proc/PID/io`` that tell what was read and written in any way: rchar, wchar, syscr, syscw."""
+"""Lines of ``/proc/PID/io`` that count all that was read and written: rchar, wchar, syscr, syscw."""
 
 
 class Spin:
-    """What tells a rank that spins from one that works, gathered in blocks."""
+    """Evidence that a rank spins rather than works, gathered in blocks."""
 
     def __init__(self) -> None:
         self._busy = 0.0
@@ -31,11 +31,11 @@ class Spin:
         self._suspected = False
 
     def ran(self, seconds: float) -> None:
-        """Take in what its main thread ran, or waited for a CPU."""
+        """Add CPU time or run-queue wait of its main thread."""
         self._busy += seconds
 
     def saw(self, wait: str | None, *, empty: bool) -> None:
-        """Take in what a stack of its main thread was by the rules; one without functions means nothing."""
+        """Add the wait of a stack of its main thread by the rules; one without functions means nothing."""
         if wait == YIELDS:
             self._yields += 1
         elif wait != RUNNING:
@@ -44,7 +44,7 @@ class Spin:
             self._running += 1
 
     def judge(self, directory: str, span: float) -> bool:
-        """Return whether the process did nothing but spin in this block, which was `span` seconds, and in the last one.
+        """Return whether the process did nothing but spin in this block, of `span` seconds, and in the last one.
 
         `directory` is the process' in procfs. One block alone may be a long computation between two requests.
         """

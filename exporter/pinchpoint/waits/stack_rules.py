@@ -1,9 +1,9 @@
 """What a thread waits for, from its kernel stack.
 
-The rules are data (``waits.toml`` beside this module, and a second file of the user's, whose rules come first): kernels
-rename functions, and file systems bring their own. A rule knows functions; the first rule that finds one of its
-functions anywhere in the stack decides. The innermost function alone says little: whoever waits for a page is in
-``folio_wait_bit``, whether a disk, an OSD or an NFS server has to deliver it.
+The rules are data (``waits.toml`` beside this module, and a file of the user's, whose rules come first): kernels
+rename functions, and file systems bring their own. A rule lists functions; the first rule that finds one of them
+anywhere in the stack decides. The innermost function alone says little: a wait for a page is in ``folio_wait_bit``,
+whether a disk, an OSD or an NFS server has to deliver it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WAITS = (
 """The wait classes. ``ceph`` is a wait for an unknown part of Ceph."""
 
 PARKED = "parked"
-"""It waits for another thread, for a message or for a time: what for, no stack says."""
+"""It waits for another thread, a message or a time: no stack shows what for."""
 RUNNING = "running"
 """It runs, or could."""
 YIELDS = "yields"
@@ -63,7 +63,7 @@ MAX_FRAMES = 64
 MAX_FRAME_CHARACTERS = 128
 """Characters of a function's name that are kept (KSYM_NAME_LEN was 128, and is 512 since Linux 6.1)."""
 MAX_RAW_STACKS = 4096
-"""Stacks that are recognised byte by byte."""
+"""Raw stacks that are remembered."""
 MAX_KNOWN_STACKS = 512
 """Different stacks that are remembered."""
 FRAME = re.compile(rb"(?:\[<[0-9a-fA-Fx]+>\] )?([A-Za-z_.$][\w.$]*)(?:\+0x[0-9a-f]+/0x[0-9a-f]+)?(?: \[[\w-]+\])?")
@@ -105,7 +105,7 @@ class _Rule(NamedTuple):
     innermost: bool
 
     def matches(self, frames: tuple[str, ...]) -> bool:
-        """Return whether the rule knows one of the functions, and another one that it asks for."""
+        """Return whether the rule matches one of the functions, and `with_` another one."""
         found = any(self.frames.fullmatch(frame) for frame in (frames[:1] if self.innermost else frames))
         return found and (not self.with_.pattern or any(self.with_.fullmatch(frame) for frame in frames))
 
@@ -113,7 +113,7 @@ class _Rule(NamedTuple):
 def parse_stack(raw: bytes) -> tuple[str, ...]:
     """Return the functions of ``/proc/PID/task/TID/stack`` or of ``wchan``, innermost first.
 
-    Names are without what the compiler added. A thread that runs has none, and its ``wchan`` is 0. Lines without a
+    Compiler suffixes are removed. A thread that runs has no functions, and its ``wchan`` is 0. Lines without a
     function are left out: up to Linux 4.x the last one was an address.
     """
     frames = []
@@ -124,7 +124,7 @@ def parse_stack(raw: bytes) -> tuple[str, ...]:
 
 
 class WaitRules:
-    """The rules of the built-in file and of the user's, ready to be asked."""
+    """The compiled rules of the built-in file and of the user's."""
 
     def __init__(
         self,
@@ -137,13 +137,13 @@ class WaitRules:
         self._programs = tuple(programs)
 
     def decide(self, frames: tuple[str, ...]) -> str | None:
-        """Return what a thread with this stack waits for; None where no rule knows it."""
+        """Return what a thread with this stack waits for; None if no rule matches."""
         if not frames:
             return RUNNING
         return next((rule.wait for rule in self._rules if rule.matches(frames)), None)
 
     def filesystem(self, fstype: str, source: str) -> str | None:
-        """Return what a wait for data of a file system is, by its type and what was mounted; None: it has no data."""
+        """Return the wait class of a file system's data, by its type and what was mounted; None: it has no data."""
         for wait, types, sources in self._filesystems:
             if types.fullmatch(fstype) and sources.fullmatch(source):
                 return wait
@@ -162,10 +162,10 @@ class Stack:
     def __init__(self, frames: tuple[str, ...], wait: str | None) -> None:
         self.frames = frames
         self.wait = wait
-        """What the rules say; None where they say nothing."""
+        """What the rules say; None if none matches."""
         self.times = 0
         self.slept = False
-        """Whether a thread slept in it; where no rule knows it, it is known only then that something was waited for."""
+        """Whether a thread slept in it; without a rule, only that shows that something was waited for."""
         self.seen = 0.0
         """When it was seen last, in monotonic seconds."""
 
@@ -206,7 +206,7 @@ class Stacks:
 
     @property
     def unknown(self) -> int:
-        """How many stacks were waited in that no rule knows."""
+        """How many stacks of waits match no rule."""
         return sum(stack.wait is None and stack.slept for stack in self._known.values())
 
     def forget(self, before: float) -> None:
