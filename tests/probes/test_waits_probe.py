@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from patience import Load
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.benchmarks.workloads import Leader, Workload
 from pinchpoint.ceph import follower
+from pinchpoint.ceph.waiting import Looked
 from pinchpoint.metrics import KEEP_ENDED_SECONDS
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
@@ -453,6 +455,35 @@ def test_a_library_that_waits_for_osds_says_so_by_its_operations_in_flight(bench
     looks_until(bench, lambda: bench.seconds().get("osd", 0) > 1)
     assert bench.seconds()["osd"] > 0.8 * sum(bench.seconds().values())
     assert bench.snapshot().value("pinchpoint_workload_client_info", **RUN, client="fio") == 1
+
+
+def test_time_in_which_nobody_looked_at_a_client_is_divided_by_the_next_look(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With many clients on a host each is looked at every few seconds."""
+    bench.process(threads={10: "fio", 11: "msgr-worker-0"})
+    for tid in (10, 11):
+        bench.in_stack(FUTEX, tid=tid)
+    blocks = itertools.count()
+    libraries = bench.probe._libraries
+    libraries.interval = 2.0
+    monkeypatch.setattr(
+        libraries, "looked", lambda now: {10: Looked(looks=1, active=1) if next(blocks) % 4 == 3 else Looked()}
+    )
+    bench.spend(8.0)
+
+    assert bench.shares() == {"osd": 1.0}
+    assert sum(bench.seconds().values()) > 5.0
+
+
+def test_a_client_that_nobody_looks_at_any_more_is_idle(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.process(threads={10: "fio", 11: "msgr-worker-0"})
+    for tid in (10, 11):
+        bench.in_stack(FUTEX, tid=tid)
+    monkeypatch.setattr(bench.probe._libraries, "looked", lambda now: {10: Looked()})
+    bench.spend(4.0)
+
+    assert bench.shares() == {"idle": 1.0}
 
 
 def test_a_library_without_a_socket_is_blind(bench: Bench) -> None:

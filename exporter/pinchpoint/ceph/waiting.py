@@ -19,7 +19,7 @@ from pinchpoint.model import Point
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roles import BENCHMARK
 
-__all__ = ["ClientWaits", "LibraryReader", "Looked", "MountReader", "WaitReader"]
+__all__ = ["BLIND_AFTER_SECONDS", "ClientWaits", "LibraryReader", "Looked", "MountReader", "WaitReader"]
 
 MIN_LOOK_INTERVAL_SECONDS = 0.2
 """Seconds between two looks at the operations in flight of one client."""
@@ -30,7 +30,8 @@ FIRST_NEGATIVE_GAUGE = 1 << 63
 GONE = frozenset({"foreign", "missing", "refused"})
 """Problems of sockets that are not, or no longer, the process' own: a child inherits those of its parent."""
 BLIND_AFTER_SECONDS = 1.5
-"""Seconds without an answering socket after which a client counts as blind."""
+"""Seconds without an answering socket after which a client counts as blind; looks that are overdue as long are not
+waited for."""
 STOPPED = frozenset({"silent", "stopped"})
 """Problems of a client that is stuck itself."""
 
@@ -148,6 +149,8 @@ class ClientWaits:
         self._followers = Followers(procfs, rootfs, self._chosen, {BENCHMARK}, make)
         self._last: dict[int, Looked] = {}
         self._since: dict[int, float] = {}
+        self.interval = make.interval
+        """Seconds between two looks at one client."""
 
     def follow(self, processes: Collection[Process], now: float) -> None:
         """Follow the clients in these processes and no others; `now` is a monotonic time in seconds."""
@@ -158,10 +161,10 @@ class ClientWaits:
         self._followers.refresh(now)
         self._since = {pid: self._since.get(pid, now) for pid in self._chosen.processes}
         self._last = {pid: looked for pid, looked in self._last.items() if pid in self._since}
-        interval = max(self._make.interval, len(processes) / MAX_LOOKS_PER_SECOND)
+        self.interval = max(self._make.interval, len(processes) / MAX_LOOKS_PER_SECOND)
         for _, followers in self._followers:
             for follower in followers:
-                follower.reader.interval = interval
+                follower.reader.interval = self.interval
 
     def looked(self, now: float) -> dict[int, Looked | None]:
         """Return what each client did since the last call, by pid; None where it can't be seen.

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pinchpoint.benchmarks.mpi import rank
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.workloads import Member, Workload, Workloads, launcher
-from pinchpoint.ceph.waiting import ClientWaits, LibraryReader, Looked
+from pinchpoint.ceph.waiting import BLIND_AFTER_SECONDS, ClientWaits, LibraryReader, Looked
 from pinchpoint.metrics import (
     KEEP_ENDED_SECONDS,
     WAITS_SOURCE_INFO,
@@ -287,6 +287,8 @@ class Waits(Probe):
             if new_mount or (worker.library and worker.process.pid not in libraries):
                 worker.time.take()  # its waits were not seen; from the next block on they are
                 continue
+            if worker.library and self._is_unseen(libraries[worker.process.pid], worker.time.span):
+                continue  # the next look says what it waited for
             if (span := worker.time.span) > 0:
                 self._resolve(worker, libraries.get(worker.process.pid), mounts.get(worker.mount or 0))
                 groups.setdefault(worker.member.workload, []).append(worker)
@@ -300,6 +302,12 @@ class Waits(Probe):
                 if now - work.seen > KEEP_ENDED_SECONDS:
                     del self._work[workload]
         self.stacks.forget(now - KEEP_STACK_SECONDS)
+
+    def _is_unseen(self, looked: Looked | None, span: float) -> bool:
+        """Return whether nobody has looked at a Ceph client in its block, and somebody still will."""
+        if looked is None or looked.stuck or looked.looks or looked.requests:
+            return False
+        return span < self._libraries.interval + BLIND_AFTER_SECONDS
 
     def _resolve(self, worker: _BenchmarkProcess, looked: Looked | None, mount: Mapping[str, float] | None) -> None:
         """Put all times of a process' block into wait classes."""
