@@ -1,4 +1,4 @@
-"""What the documents say is what the code does."""
+"""The documents describe what the code does."""
 
 from __future__ import annotations
 
@@ -170,4 +170,4 @@ COUNTS = {
     "pinchpoint_workload_processes",
     "pinchpoint_workload_unknown_stacks",
 }
-"""Numbers of things, yes or no, and those whose unit is a label or stands in the roles file."""
+"""Numbers of things, yes or no, and values whose unit is a label or is defined in the roles file."""

@@ -1,4 +1,4 @@
-"""Real benchmarks, seen while they run: by `pinchpoint run`, and by an exporter that knows nothing of that run."""
+"""Real benchmarks, observed while they run: by `pinchpoint run`, and by an exporter that knows nothing of that run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Seen:
 
 
 class Observer:
-    """An exporter with a run directory of its own, scraped again and again."""
+    """An exporter with its own run directory, scraped again and again."""
 
     def __init__(self, directory: Path) -> None:
         port = free_port()
@@ -66,12 +66,12 @@ class Observer:
             return None
 
     def active(self, benchmark: str) -> set[float]:
-        """Return what is said of the phases of a benchmark: 1 for those that go on."""
+        """Return the values that are reported for the phases of a benchmark: 1 for active ones."""
         phases = (self._snapshot() or Snapshot(0)).series("pinchpoint_phase_active")
         return {active for labels, active in phases if labels["benchmark"] == benchmark}
 
     def watch(self, commands: Mapping[str, subprocess.Popen[bytes]]) -> dict[str, Seen]:
-        """Look on until all commands have ended, and the run of each one's benchmark with them."""
+        """Observe until all commands have ended, and the run of each one's benchmark with them."""
         seen = {benchmark: Seen() for benchmark in commands}
         deadline = Deadline(90)
         ended = False
@@ -121,13 +121,13 @@ def run(tmp_path: Path, command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def record(tmp_path: Path) -> Any:
-    """Return what the run has kept."""
+    """Return the kept record of the run."""
     (directory,) = (tmp_path / "state" / "pinchpoint" / "runs").iterdir()
     return json.loads((directory / "run.json").read_text())["marker"]
 
 
 def imported(text: Path) -> Any:
-    """Return what `pinchpoint import` reads in an output."""
+    """Return what `pinchpoint import` reads from an output."""
     done = subprocess.run(
         [sys.executable, "-m", "pinchpoint", "import", "--json", str(text)], capture_output=True, check=True, timeout=60
     )
@@ -167,7 +167,7 @@ def iperf3(tmp_path: Path) -> tuple[str, list[str]]:
 
 SERVERS = {"iperf2": ["iperf", "-s", "-p", "{port}"], "iperf3": ["iperf3", "-s", "-p", "{port}"]}
 LIVE = {"fio": ["seq_write", "rand_read"], "ior": ["write", "read"]}
-"""Phases that looks alone tell apart, in order."""
+"""Phases that an exporter can tell apart without reading the output, in order."""
 PROGRAMS = {"fio": "fio", "ping": "ping", "iperf2": "iperf", "iperf3": "iperf3"}
 PRINTS_RATES = {"iperf2", "ping"}
 BENCHMARKS = [fio, ior, mdtest, ping, iperf2, iperf3]
@@ -215,7 +215,7 @@ def test_a_run_and_an_exporter_that_knows_nothing_of_it_see_the_same(
 
 @pytest.fixture(scope="module")
 def at_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[Seen, Path]]]:
-    """What an exporter has seen of all of them, started at once, and the file into which each one printed."""
+    """What one exporter has seen of all benchmarks, started at once, and each one's output file."""
     directory = tmp_path_factory.mktemp("at-once")
     observer = Observer(directory / "runs")
     outputs, loads = {}, {}
