@@ -1,4 +1,4 @@
-"""Fixtures that every test may use, and how tests share a machine: where they run, how long they wait."""
+"""Fixtures for every test, and how tests share a machine: in which process they run, and how long they wait."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from polling import WAITS
 from puppet import Puppet
 from scratch import scratch_directory
 
-# How long an example takes says nothing on a machine that is busy with something else. A quarter of hypothesis' own
-# number of examples, the same ones each time: a change is not to fail by what chance finds in the rest of the code.
-# `--hypothesis-profile thorough` looks forty times as hard, elsewhere each time.
+# The duration of an example means nothing on a machine that is busy with something else. Examples are a quarter of
+# hypothesis' default number, and the same each time, so that a change does not fail by chance in unrelated code.
+# `--hypothesis-profile thorough` runs forty times as many, different ones each time.
 hypothesis.settings.register_profile("pinchpoint", deadline=None, max_examples=25, derandomize=True)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("pinchpoint")
 
-# A shell starts what it runs in the background with SIGINT ignored, and so would be every process that a test starts.
+# A shell ignores SIGINT in what it runs in the background, and every process that a test starts would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["lab.fixtures"]
 
 HERE = Path(__file__).parent
 LOOKED_AT, OWN = "looked_at", "clusters"
-"""Fixtures of tests that share a cluster, and of those that start their own: the former run in one process, the latter
-in another, one after the other, so that no more than two clusters are there at a time."""
+"""Fixtures of tests that share a cluster, and of those that start their own. The former run in one process, the latter
+one after the other in another, so that at most two clusters exist at a time."""
 FIRST = (
     *(OWN, LOOKED_AT, "tests/dashboards/test_cost.py", "tests/compose/test_native.py", "tests/compose/test_scale.py"),
     *("tests/rules/test_alerts.py", "tests/bpf/test_choice.py", "tests/benchmarks/test_io500.py"),
 )
-"""What takes long has to begin early."""
+"""Long tests, which have to start early."""
 HANG = 300.0
-"""Seconds of an idle machine after which a test hangs; what it waits for ends earlier, with a better message."""
+"""Seconds of an idle machine after which a test counts as hanging; its own waits end earlier, with a better message."""
 APART = ("commands", "compose", "lab", "dashboards/test_queries.py", "dashboards/test_cost.py", "test_live.py")
-"""Tests whose exporters take every daemon and benchmark that they see for their own."""
+"""Tests whose exporters count every daemon and benchmark that they see as their own."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let scripts/test run a part of the tests."""
+    """Allow scripts/test to run a part of the tests."""
     parser.addoption("--part", choices=["apart", "others"], help="only tests that need a PID namespace, or only others")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Collect the files of the chosen part only: to collect all of them takes 12 s of a CPU."""
+    """Collect only the files of the chosen part: collecting all of them takes 12 s of CPU time."""
     part = config.getoption("part")
     if part is None or not collection_path.is_relative_to(HERE):
         return None
@@ -62,7 +62,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let everything temporary go to a directory that has room."""
+    """Send everything temporary to a directory that has room."""
     problem, directory = scratch_directory()
     if directory is None:
         pytest.exit(problem, returncode=4)
@@ -70,13 +70,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> str:
-    """Say what patience the tests have."""
+    """Report the patience of the tests."""
     return f"patience: a CPU of this machine is {calibrated():.1f} times slower than the reference (tests/patience.py)"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say which tests share a process, which come first, and when one hangs."""
+    """Decide which tests share a process, which come first, and when one counts as hanging."""
     limit = HANG * patience(1.0)
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
@@ -86,7 +86,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _group(item: pytest.Item) -> str:
-    """Return what a test shares a process with: a cluster, others that start one, or else its file."""
+    """Return what a test shares a process with: a cluster, others that start one, or the rest of its file."""
     fixtures = getattr(item, "fixturenames", ())
     if OWN in fixtures or item.get_closest_marker(OWN):
         return OWN
@@ -94,13 +94,13 @@ def _group(item: pytest.Item) -> str:
 
 
 def pytest_runtest_logstart() -> None:
-    """Look at the machine as a test begins."""
+    """Read the state of the machine when a test begins."""
     WAITS.begin()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Say of a test that failed what it waited for, and what the machine did meanwhile."""
+    """Report what a failed test waited for, and what the machine did meanwhile."""
     report = yield
     if report.failed:
         report.sections.extend(WAITS.report().items())
@@ -108,7 +108,7 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in a line for each reason what was left out."""
+    """Report what was skipped, in one line for each reason."""
     reasons: Counter[tuple[str, str]] = Counter()
     for report in terminalreporter.getreports("skipped"):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

@@ -1,4 +1,4 @@
-"""An admin socket for tests: answers as Ceph does, or misbehaves as told."""
+"""An admin socket for tests: it answers as Ceph does, or misbehaves as told."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from threading import Event, Thread
 from typing import Any, Self
 
 Answer = bytes | Callable[[socket.socket], None]
-"""The payload of an answer, or what is done with the connection instead."""
+"""The payload of an answer, or what to do with the connection instead."""
 
 
 def framed(payload: bytes) -> bytes:
-    """Return an answer as it goes over the wire."""
+    """Return an answer as it is sent on the socket."""
     return struct.pack(">I", len(payload)) + payload
 
 
 def filtered(dump: bytes, logger: str, counter: str) -> bytes:
-    """Return a ``perf dump`` of one logger, or of one of its counters, as dump_formatted_generic gives it."""
+    """Return a ``perf dump`` of one logger, or of one of its counters, as dump_formatted_generic writes it."""
     counters = {name: value for name, value in json.loads(dump).get(logger, {}).items() if counter in ("", name)}
     return json.dumps({logger: counters} if counters else {}).encode()
 
 
 class DaemonSocket:
-    """Listens at a path in a thread that, like Ceph's, serves one connection after the other."""
+    """Listens at a path in a thread that, like Ceph's, serves one connection at a time."""
 
     def __init__(self, path: Path, answers: dict[str, Any] | None = None, *, backlog: int = 5) -> None:
         self.path = path
@@ -53,14 +53,14 @@ class DaemonSocket:
         self._socket.close()
 
     def freeze(self) -> None:
-        """Answer nobody until `thaw`; the kernel still accepts connections up to the backlog."""
+        """Answer nothing until `thaw`; the kernel still accepts connections up to the backlog."""
         self._thawed.clear()
 
     def thaw(self) -> None:
         self._thawed.set()
 
     def hang(self) -> None:
-        """Freeze in the middle of a question."""
+        """Freeze in the middle of a request."""
         self.freeze()
         self._thawed.wait()
 
@@ -76,7 +76,7 @@ class DaemonSocket:
                 try:
                     self._answer(connection)
                 except OSError:
-                    pass  # whoever asked has hung up
+                    pass  # the client has hung up
 
     def _answer(self, connection: socket.socket) -> None:
         request = b""

@@ -1,4 +1,4 @@
-"""In what a demo runs that disturbs nothing and is disturbed by nothing."""
+"""The environment of a demo that does not disturb anything and is not disturbed by anything."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["surroundings"]
 
 @contextmanager
 def surroundings(directory: Path) -> Iterator[dict[str, str]]:
-    """Give an environment with free ports, and with places of its own for what is kept of a run and for a cluster."""
+    """Give an environment with free ports, and with its own directories for kept runs and for a cluster."""
     ports = {part.variable: str(port) for part, port in zip(PARTS.values(), stack_ports().values(), strict=True)}
-    # Not below the directory: the path of a Unix socket has 107 bytes.
+    # Not below the directory: the path of a Unix socket is limited to 107 bytes.
     with TemporaryDirectory(prefix="demo-") as temporary:
         paths = {
             "PYTHONPATH": f"{TREE / 'compose'}:{TREE / 'tests'}",

@@ -1,4 +1,4 @@
-"""What processes have open, above all of BPF."""
+"""What processes have open, BPF objects above all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def open_files() -> dict[str, str]:
         try:
             found[descriptor] = os.readlink(f"/proc/self/fd/{descriptor}")
         except OSError:
-            continue  # it was the one by which they are listed
+            continue  # it was the descriptor that listed the others
     return found
 
 
@@ -29,7 +29,7 @@ def bpf_ids(pid: int | str = "self") -> dict[str, set[int]]:
         except OSError:
             continue
         values = {name: value for name, _, value in (line.partition(":") for line in lines)}
-        # The description of a link has the id of its program too.
+        # The description of a link also has the id of its program.
         for kind in ("link", "map", "prog"):
             if f"{kind}_id" in values:
                 found[kind].add(int(values[f"{kind}_id"]))
@@ -38,7 +38,7 @@ def bpf_ids(pid: int | str = "self") -> dict[str, set[int]]:
 
 
 def exist(ids: dict[str, set[int]]) -> bool:
-    """Return whether the kernel has any of these still."""
+    """Return whether any of these still exist in the kernel."""
     library = ctypes.CDLL(libbpf.LIBRARY)
     for kind, numbers in ids.items():
         for number in numbers:

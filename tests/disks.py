@@ -11,7 +11,7 @@ __all__ = ["device_of"]
 
 
 def device_of(path: Path) -> str:
-    """Return MAJOR:MINOR of the whole disk that a file is on: a partition has no throttle (blkg_conf_open_bdev)."""
+    """Return MAJOR:MINOR of the whole disk that holds a file: a partition has no throttle (blkg_conf_open_bdev)."""
     number = path.stat().st_dev
     entry = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     if not entry.exists():

@@ -1,4 +1,4 @@
-"""The whole exposition of each fixture machine, as a file that is reviewed: what a change does to it is seen there."""
+"""The whole exposition of each fixture machine, as a reviewed file that shows the effect of a change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TICK = 1 / 16
 
 
 class Clock:
-    """A clock that stands still until somebody moves it."""
+    """A clock that stands still until it is moved."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -27,9 +27,9 @@ class Clock:
 
 
 def exposition(host: Host, at: At = lambda time: None, *, seconds: float = 1.0, interval: float = 2 * TICK) -> str:
-    """Return what the exporter says of the machine after `seconds`.
+    """Return the exposition of the machine after `seconds`.
 
-    What it costs itself is left out: it is of the machine that the test runs on.
+    The exporter's own cost is left out: it depends on the machine that runs the test.
     """
     clock = Clock()
     probes = [probe(host) for probe in PROBES if probe is not SelfCost]
@@ -51,7 +51,7 @@ def expositions(folder: Path) -> dict[str, str]:
     for name, build in MACHINES.items():
         machine = Machine(folder / name)
         at = build(machine)
-        if name == "vm":  # there are two states of it, a second apart: it can't be sampled more often
+        if name == "vm":  # it has two states, a second apart, so it cannot be sampled more often
             found[name] = exposition(machine.host(), at, interval=1.0)
         elif name == "xeon":  # clocks are read every 5 s
             found[name] = exposition(machine.host(), at, seconds=5.0)

@@ -1,4 +1,4 @@
-"""Runs with recordings, made up for tests of the commands that read them."""
+"""Kept runs with made-up recordings, for tests of the commands that read them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Texts that make a regular expression backtrack, and what it costs: who may write a text may not hold everybody up.
+"""Texts that make a regular expression backtrack, and their cost: the author of a text must not block anything else.
 
-Python's engine holds the interpreter's lock for as long as it searches, so an expression whose cost grows with the
-square of a text stops the whole exporter. Where that can be, it is where a part of the expression repeats: the texts
-are a beginning that fits, one part of the expression again and again, and an end that fits nothing.
+Python's engine holds the interpreter's lock for the whole search, so an expression whose cost grows with the square of
+a text stops the whole exporter. That can happen only where a part of the expression repeats. The texts therefore
+consist of a beginning that matches, one part of the expression again and again, and an end that matches nothing.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from typing import Any
 __all__ = ["costs_more_than_its_length", "hostile"]
 
 LENGTH = 1000
-"""Characters of the shorter text."""
+"""Length of the shorter text in characters."""
 TIMES = 4
-"""How much longer the other one is; what is quadratic costs 16 times as much."""
+"""How many times longer the other text is; quadratic work costs 16 times as much."""
 BOUND = 8.0
 """Between 4, which is linear, and 16."""
 NOTHING = 0.002
-"""Seconds that tell nothing of how the cost grows: to go through the longer text once takes a tenth of that."""
+"""Seconds too short to show how the cost grows: one pass over the longer text takes a tenth of that."""
 ENOUGH = 0.05
-"""Seconds that tell enough if the shorter text takes them: what is cubic would take minutes for the longer one."""
+"""Seconds for the shorter text that are proof enough: with a cubic cost the longer one would take minutes."""
 REPEATS = 7
 END = "\x02"
 
-# The names of what an expression consists of are public only as `sre_constants`, which warns of its age.
+# The names of an expression's parts are public only as `sre_constants`, which is deprecated and warns.
 _parser: Any = importlib.import_module("re._parser")
 _names: Any = importlib.import_module("re._constants")
 REPEAT = (_names.MAX_REPEAT, _names.MIN_REPEAT, _names.POSSESSIVE_REPEAT)
@@ -45,7 +45,7 @@ INNOCENT = "a1 x.:-[(<'\""
 
 
 def hostile(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str]]:
-    """Yield what texts begin with, and what is repeated in them."""
+    """Yield beginnings of texts, each with the part to repeat after it."""
     source = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
     flags = pattern.flags if isinstance(pattern.pattern, str) else pattern.flags & ~re.UNICODE
     items = _opened(_parser.parse(source, flags))
@@ -57,17 +57,17 @@ def hostile(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str]]:
         parts = [*near, *(f"{char} " for char in near), *("".join(examples[at:end]) for end in sorted(ends))]
         for part in filter(None, parts):
             found["".join(examples[:at]), part] = None
-        # What an expression begins with, again and again, is where a search begins again and again.
+        # A repeated beginning of the expression makes the search begin again and again.
         if beginning := "".join(examples[:at]):
             found["", beginning] = None
     yield from found
 
 
 def costs_more_than_its_length(work: Callable[[str], object], start: str, part: str) -> bool:
-    """Return whether the time that a text takes grows faster than its length.
+    """Return whether the time for a text grows faster than its length.
 
-    What is measured is the CPU time of this thread, and the least of several: others that keep the machine busy make it
-    greater, never less.
+    It compares the CPU time of this thread, the lowest of several measurements: other load on the machine can only
+    increase it.
     """
     text, longer = (start + part * (length // len(part)) + END for length in (LENGTH, TIMES * LENGTH))
     if _seconds(work, text, 1) > ENOUGH:
@@ -80,7 +80,7 @@ def costs_more_than_its_length(work: Callable[[str], object], start: str, part: 
 def _seconds(work: Callable[[str], object], text: str, repeats: int = REPEATS) -> float:
     times = []
     collects = gc.isenabled()
-    gc.disable()  # what it goes through is what the whole test run has made
+    gc.disable()  # it would go through everything that the whole test run has created
     try:
         for _ in range(repeats):
             began = time.thread_time()
@@ -93,7 +93,7 @@ def _seconds(work: Callable[[str], object], text: str, repeats: int = REPEATS) -
 
 
 def _opened(items: Any) -> list[Any]:
-    """Return the items of an expression, with those of its groups and of its longest alternatives in their place."""
+    """Return the items of an expression, with groups and alternatives (the longest) replaced by their items."""
     found: list[Any] = []
     for name, value in items:
         if name is _names.SUBPATTERN:
@@ -110,7 +110,7 @@ def _opened(items: Any) -> list[Any]:
 
 
 def _example(item: Any) -> str:
-    """Return a text that fits an item, with one of what repeats."""
+    """Return a text that matches an item, with one repetition of what repeats."""
     name, value = item
     if name is _names.LITERAL:
         return chr(value)
@@ -126,7 +126,7 @@ def _example(item: Any) -> str:
 
 
 def _chars(item: Any) -> Sequence[str]:
-    """Return characters that fit an item that takes one at a time."""
+    """Return characters that match an item of a single character."""
     name, value = item
     if name in REPEAT and len(value[2]) == 1:
         return _chars(value[2][0])

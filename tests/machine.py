@@ -1,4 +1,4 @@
-"""A machine as a folder: builds the files that probes read from a few lines that say what is on it."""
+"""A fake machine in a folder: builds the files that probes read from a few lines that describe it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stat_line(
     children: int = 0,
     start: int = 100,
 ) -> bytes:
-    """Return a line as ``do_task_stat`` (fs/proc/array.c, Linux 6.1) writes it, with zeros where nobody looks."""
+    """Return a line as ``do_task_stat`` (fs/proc/array.c, Linux 6.1) writes it, with zeros in unread fields."""
     name = comm if isinstance(comm, bytes) else comm.encode()
     times = [utime, stime, children, 0]
     fields = [state, ppid, pid, pid, 0, -1, flags, 0, 0, 0, 0, *times, 20, 0, 1, 0, start] + [0] * 30
@@ -52,7 +52,7 @@ class Machine:
         self.loadavg()
 
     def loadavg(self) -> None:
-        """Write /proc/loadavg with the newest pid in its last field."""
+        """Write /proc/loadavg with the newest PID in its last field."""
         self.write("proc/loadavg", f"0.10 0.20 0.30 1/100 {self._newest}\n")
 
     def write(self, path: str, content: str | bytes) -> Path:
@@ -63,7 +63,7 @@ class Machine:
         return file
 
     def load(self, archive: str) -> None:
-        """Write the files of an archive that `record_machine.py` made."""
+        """Write the files of an archive made by `record_machine.py`."""
         for entry in archive.split(SEPARATOR)[1:]:
             path, _, content = entry.partition("\n")
             target = content.removeprefix(LINK).rstrip("\n")
@@ -86,7 +86,7 @@ class Machine:
         flags: int = 0,
         start: int = 100,
     ) -> None:
-        """Add a process; `threads` has the names of its threads by tid (its leader alone where it is left out)."""
+        """Add a process; `threads` gives the names of its threads by TID (only its leader by default)."""
         self._newest = max(self._newest, pid, *(threads or {0: ""}))
         self.write(f"proc/{pid}/stat", stat_line(pid, comm, ppid=ppid, flags=flags, start=start))
         self.write(f"proc/{pid}/comm", (comm if isinstance(comm, bytes) else comm.encode()) + b"\n")
@@ -101,7 +101,7 @@ class Machine:
         self.loadavg()
 
     def opens(self, pid: int, descriptor: int, path: str, *, position: int = 0, flags: int = 0, mount: int = 1) -> None:
-        """Have a process hold a file open; `path` is what procfs says it is, `mount` the id of the mount it is on."""
+        """Have a process hold a file open; `path` is its name in procfs, `mount` the id of its mount."""
         link = self.procfs / str(pid) / "fd" / str(descriptor)
         link.parent.mkdir(exist_ok=True)
         link.unlink(missing_ok=True)
@@ -110,13 +110,13 @@ class Machine:
         self.write(f"proc/{pid}/fdinfo/{descriptor}", text)
 
     def lives_in(self, pid: int, root: Path, cwd: str = "/") -> None:
-        """Give a process a root directory, and a working directory as it sees it."""
+        """Give a process a root directory, and a working directory as the process sees it."""
         for name, target in (("root", str(root)), ("cwd", cwd)):
             (self.procfs / str(pid) / name).unlink(missing_ok=True)
             (self.procfs / str(pid) / name).symlink_to(target)
 
     def uptime(self, seconds: float) -> None:
-        """Set the seconds since boot, which the age of a thread is reckoned from."""
+        """Set the seconds since boot, from which the age of a thread is calculated."""
         self.write("proc/uptime", f"{seconds:.2f} 0.00\n")
 
     def end(self, pid: int, tid: int | None = None) -> None:
@@ -124,7 +124,7 @@ class Machine:
         shutil.rmtree(self.procfs / str(pid) / ("" if tid is None else f"task/{tid}"))
 
     def ran(self, pid: int, tid: int, run: float, wait: float = 0.0) -> None:
-        """Set what a thread has used in its life: seconds on a CPU and seconds of run-queue wait."""
+        """Set the total use of a thread: seconds on a CPU and seconds of run-queue wait."""
         line = f"{int(run * 1e9)} {int(wait * 1e9)} 7\n"
         self.write(f"proc/{pid}/task/{tid}/schedstat", line)
         if pid == tid:
@@ -136,7 +136,7 @@ class Machine:
         return Tree(self.procfs, {pid: parse_stat(read_bytes(self.procfs / str(pid) / "stat")) for pid in pids})
 
     def host(self, roles: Roles | None = None) -> Host:
-        """Return what a probe gets."""
+        """Return the host that a probe gets."""
         roles = roles or load_roles()
         processes = Processes(self.procfs, roles)
         runs = RunDirectory(self.runs, self.procfs)
@@ -145,7 +145,7 @@ class Machine:
         )
 
     def host_with_runs(self, now: float) -> Host:
-        """Return a host whose processes are also those of its runs at the Unix time `now`."""
+        """Return a host whose processes also belong to its runs at the Unix time `now`."""
         host = self.host()
         adopting = Processes(self.procfs, host.roles, adopted=lambda: host.runs.command_pids(now))
         return replace(host, processes=adopting)

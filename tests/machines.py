@@ -1,7 +1,7 @@
 """The machines of the golden expositions, and what each does in one second.
 
-Only `vm` was recorded. The other two are built, since nobody let us record such a host: their formats are those of the
-kernel's documentation and sources, their names and figures those of the sources that each one gives.
+Only `vm` was recorded. The other two are built, since no such host was available for a recording: their formats follow
+the kernel's documentation and sources, their names and figures the sources that each one cites.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from workload import MDS, OSD
 
 FIXTURES = Path(__file__).parent / "fixtures" / "machines"
 At = Callable[[float], None]
-"""Brings a machine to its state at a time, in seconds."""
+"""Sets a machine to its state at a time, in seconds."""
 
 IDLE_STATES = (("POLL", 0), ("C1", 2), ("C1E", 10), ("C6", 133))
-"""Name and exit latency in microseconds of the states of a Xeon Gold 6252 (cpupower idle-info in the IO500 tuning diary
-of a 5-node Ceph 14.2.9 cluster, croit.io, 2020; intel_idle's table for Skylake-X agrees)."""
+"""Names and exit latencies in microseconds of the idle states of a Xeon Gold 6252 (cpupower idle-info in the IO500
+tuning diary of a 5-node Ceph 14.2.9 cluster, croit.io, 2020; intel_idle's table for Skylake-X agrees)."""
 
 
 def threads(first: int, counted: str) -> dict[int, str]:
-    """Return names by tid for a text of NAME=NUMBER."""
+    """Return thread names by TID for a text of NAME=NUMBER."""
     names = [name for word in counted.split() for name, _, count in [word.rpartition("=")] for _ in range(int(count))]
     return dict(enumerate(names, first))
 
@@ -63,7 +63,7 @@ def slept(machine: Machine, cpu: int, state: int, entries: int, microseconds: in
 def xeon(machine: Machine) -> At:
     """Add a bare-metal client of the diary in ior_easy_write, with four of its CPUs.
 
-    kswapd and the flush worker run as the diary reports them (100 % and 70 to 80 %), one ior process is full. MPI has
+    kswapd and the flush worker run as the diary reports (100 % and 70 to 80 %), and one ior process is full. MPI has
     pinned each of its two processes to a core.
     """
     add_xeon_cpus(machine, 4)
@@ -138,9 +138,9 @@ def network(machine: Machine, sent: int) -> None:
 
 
 def ceph_host(machine: Machine) -> At:
-    """Add a host with 16 OSDs, 4 MDSs and 2,000 threads, named as those of Ceph 16.2.15 were counted on a real cluster.
+    """Add a host with 16 OSDs, 4 MDSs and 2,000 threads, named as counted on a real cluster of Ceph 16.2.15.
 
-    One MDS is full by its lock and not by any thread; one OSD is full by kv_sync.
+    One MDS is full because of its lock, not because of any thread; one OSD is full because of kv_sync.
     """
     machine.write("proc/vmstat", "nr_dirty 0\nnr_writeback 0\n")
     machine.process(1, "systemd")

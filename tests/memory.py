@@ -1,4 +1,4 @@
-"""Memory that programs can have here; as a script, in MiB, for scripts/test."""
+"""Memory available to programs here; as a script, in MiB, for scripts/test."""
 
 from __future__ import annotations
 

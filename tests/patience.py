@@ -1,9 +1,8 @@
-"""How long a test waits: the longer, the slower this machine is, and the more others want its CPUs meanwhile.
+"""How long a test waits: longer on a slow machine, and longer while other programs use its CPUs.
 
-The seconds that a test names are those of an idle machine as fast as `REFERENCE`. What a wait here may take follows
-from a short calibration and from what the machine does during the wait, so that a busy machine is not taken for a
-broken change. Where the patience ends all the same, the report of the test says what was waited for, for how long, and
-what the machine did.
+The seconds that a test names are those of an idle machine as fast as `REFERENCE`. The limit of a wait here follows from
+a short calibration and from the load during the wait, so that a busy machine is not mistaken for a broken change. If
+the patience runs out nevertheless, the test's report says what it waited for, for how long, and what the machine did.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ REFERENCE = 0.010
 """CPU seconds of `_work` on the machine for which the tests' seconds were chosen: a Xeon of 2.1 GHz, Python 3.11."""
 ROUNDS = 5
 MARGIN = 4.0
-"""By how much a limit that can't be extended later, such as that of a subprocess, is wider than a wait that can."""
+"""How much wider a limit that cannot be extended later, such as that of a subprocess, is than a wait that can."""
 TICK = 0.1
-"""Seconds between two looks at the machine."""
+"""Seconds between two readings of the machine's state."""
 MAX_SLOWNESS = 20.0
-"""Nobody waits longer than that many times the seconds that a test names: something else is wrong then."""
+"""Longest wait as a multiple of the seconds that a test names: beyond that, something else is wrong."""
 
 
 def _work() -> int:
@@ -50,7 +49,7 @@ def calibrated() -> float:
 
 
 class Load(NamedTuple):
-    """One reading of what a machine has done since it was started."""
+    """One reading of what a machine has done since boot."""
 
     time: float
     """Seconds of the monotonic clock."""
@@ -58,9 +57,9 @@ class Load(NamedTuple):
     """CPU time of all CPUs, in ticks."""
     idle: float
     stolen: float
-    """What the hypervisor gave to others (proc(5), "steal")."""
+    """Time that the hypervisor gave to others (proc(5), "steal")."""
     runnable: int
-    """Threads that run or wait for a CPU now (/proc/loadavg, fourth field), this one among them."""
+    """Threads that run or wait for a CPU now (/proc/loadavg, fourth field), including this one."""
     disk: float = 0.0
     """Seconds in which some thread waited for a disk (PSI, since Linux 4.20) ..."""
     disk_lately: float = 0.0
@@ -85,11 +84,11 @@ class Load(NamedTuple):
         )
 
     def stolen_share(self, since: Load) -> float:
-        """Return the share of the CPUs' time since an earlier reading that a hypervisor took, 0 to 1."""
+        """Return the share of CPU time that the hypervisor has taken since an earlier reading, 0 to 1."""
         return (self.stolen - since.stolen) / max(1, self.total - since.total)
 
     def slowness(self, since: Load | None = None) -> float:
-        """Return by how much longer everything takes now: 1 where nobody waits for a CPU of this machine or a disk."""
+        """Return by what factor everything is slower now: 1 if nothing waits for a CPU of this machine or a disk."""
         cpu = max(1.0, self.runnable / (os.cpu_count() or 1))
         disk = self.disk_lately
         if since is not None:
@@ -98,7 +97,7 @@ class Load(NamedTuple):
         return max(cpu, 1 / max(0.1, 1 - disk))
 
     def words(self, since: Load) -> str:
-        """Return what the machine did since an earlier reading."""
+        """Describe what the machine did since an earlier reading."""
         ticks = max(1.0, self.total - since.total)
         load = " ".join(f"{load:.1f}" for load in os.getloadavg())
         pressure = [f"{what} {found['avg10']}%" for what in ("cpu", "memory", "io") if (found := _pressure(what))]
@@ -111,7 +110,7 @@ class Load(NamedTuple):
 
 
 def _pressure(what: str, procfs: Path = Path("/proc")) -> dict[str, str]:
-    """Return what the kernel says of a shortage that some thread has (``avg10``, ``total``), where it does."""
+    """Return the kernel's pressure figures for a resource (``avg10``, ``total`` of "some"), if it has any."""
     try:
         words = (procfs / "pressure" / what).read_text().split("\n", 1)[0].split()[1:]
     except OSError:
@@ -120,7 +119,7 @@ def _pressure(what: str, procfs: Path = Path("/proc")) -> dict[str, str]:
 
 
 class Stopwatch:
-    """Counts seconds of an idle reference machine, of which a second here is a part."""
+    """Counts seconds of an idle reference machine; a second here is a fraction of one."""
 
     def __init__(self) -> None:
         self.began = self._last = Load.read()
@@ -139,12 +138,12 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """Seconds that have passed here."""
+        """Seconds that have passed on this machine."""
         return self._last.time - self.began.time
 
 
 class Deadline:
-    """The end of the patience for some seconds of an idle reference machine."""
+    """The end of the patience for a number of seconds of an idle reference machine."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -157,19 +156,19 @@ class Deadline:
 
     @property
     def waited(self) -> float:
-        """Seconds that have passed here."""
+        """Seconds that have passed on this machine."""
         return self._clock.seconds
 
 
 @dataclass(frozen=True)
 class Wait:
-    """A wait that was in vain."""
+    """A wait whose condition never became true."""
 
     what: str
     seconds: float
-    """As the test named them."""
+    """Seconds as the test named them."""
     waited: float
-    """As they passed here."""
+    """Seconds that passed on this machine."""
 
     def __str__(self) -> str:
         return f"waited {self.waited:.1f} s (patience for {self.seconds:g} s on an idle machine) for: {self.what}"
@@ -177,18 +176,18 @@ class Wait:
 
 @dataclass
 class Waits:
-    """What the test that runs now waited for in vain, and how the machine was when it began."""
+    """The failed waits of the current test, and the state of the machine at its start."""
 
     began: Load = field(default_factory=Load.read)
     vain: list[Wait] = field(default_factory=list)
 
     def begin(self) -> None:
-        """Forget what an earlier test waited for."""
+        """Forget the waits of an earlier test."""
         self.began = Load.read()
         self.vain.clear()
 
     def report(self) -> Mapping[str, str]:
-        """Return the sections that the report of a test that failed gets."""
+        """Return the sections for the report of a failed test."""
         sections = {"this machine meanwhile": Load.read().words(self.began)}
         if self.vain:
             sections["waited in vain"] = "\n".join(map(str, self.vain))
@@ -196,5 +195,5 @@ class Waits:
 
 
 def patience(seconds: float = 60.0) -> float:
-    """Return a limit for what takes some of these seconds on an idle machine and can't be extended later."""
+    """Return a limit for what takes this many seconds on an idle machine, and cannot be extended later."""
     return seconds * MARGIN * min(MAX_SLOWNESS / MARGIN, calibrated() * Load.read().slowness())

@@ -1,4 +1,4 @@
-"""Waiting for what others do."""
+"""Waiting for conditions."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from patience import Deadline, Wait, Waits, patience
 __all__ = ["WAITS", "get_json", "processes_of", "until"]
 
 WAITS = Waits()
-"""Of the test that runs now; conftest.py begins and reports it."""
+"""Of the current test; conftest.py begins and reports it."""
 
 
 def until(seconds: float, condition: Callable[[], Any], pause: float = 0.05) -> Any:
-    """Return the first true answer of `condition`, or its last one when the patience for `seconds` is over.
+    """Return the first true result of `condition`, or the last one when the patience for `seconds` is over.
 
-    They are seconds of an idle machine: see patience.py.
+    These are seconds of an idle machine: see patience.py.
     """
     deadline = Deadline(seconds)
     while not (answer := condition()) and not deadline.over:
@@ -34,7 +34,7 @@ def until(seconds: float, condition: Callable[[], Any], pause: float = 0.05) -> 
 
 
 def _caller() -> str:
-    """Return the statement that waits: file, line and text."""
+    """Return the waiting statement: file, line and text."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back

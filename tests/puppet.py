@@ -1,4 +1,4 @@
-"""A real process that runs, waits, forks and renames itself when it is told to."""
+"""A real process that runs, waits, forks and renames itself on command."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ for line in sys.stdin:
 
 
 class Puppet:
-    """The process; a context in which it lives."""
+    """The process; as a context manager, one that ends with the block."""
 
     def __init__(self, comm: bytes = b"puppet", *, before: tuple[str, ...] = ()) -> None:
         self._process = subprocess.Popen(
@@ -98,34 +98,34 @@ class Puppet:
         self._process.communicate()
 
     def begin(self, order: str) -> None:
-        """Tell it to do something: an expression."""
+        """Start something in it: an expression."""
         assert self._process.stdin is not None
         self._process.stdin.write(order + "\n")
         self._process.stdin.flush()
 
     def done(self) -> Any:
-        """Wait until it is done, and has nothing to do; return what came of it."""
+        """Wait until it is done and idle; return the result."""
         assert self._process.stdout is not None
         answer = json.loads(self._process.stdout.readline())
         self.used()
         return answer
 
     def busy(self) -> bool:
-        """Return whether it has not done yet what it was told."""
+        """Return whether its last order is still in progress."""
         assert self._process.stdout is not None
         return not select.select([self._process.stdout], [], [], 0)[0]
 
     def do(self, order: str) -> Any:
-        """Have it do something and wait for that."""
+        """Run an expression in it and wait for the result."""
         self.begin(order)
         return self.done()
 
     def on(self, tid: int, order: str) -> Any:
-        """Have one of its threads do something and wait for that."""
+        """Run an expression in one of its threads and wait for the result."""
         return self.do(f"on({tid}, {order!r})")
 
     def used(self) -> dict[int, tuple[int, int]]:
-        """Return what each of its threads has used in its life, nanoseconds of run and wait, once they all sleep."""
+        """Return the total use of each of its threads, nanoseconds of run and wait, once they all sleep."""
         while True:
             tasks = list(Path(f"/proc/{self.pid}/task").iterdir())
             try:
@@ -134,11 +134,11 @@ class Puppet:
                 if asleep and before == {int(task.name): schedstat(task) for task in tasks}:
                     return before
             except OSError:
-                pass  # a thread was just about to end
+                pass  # a thread was about to end
             time.sleep(0.001)
 
     def whole(self) -> tuple[int, int]:
-        """Return the clock ticks of CPU that the process has used, with its threads that ended, and its children."""
+        """Return the clock ticks of CPU used by the process, including its ended threads, and by its children."""
         fields = stat(Path(f"/proc/{self.pid}"))
         return int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
 
@@ -149,5 +149,5 @@ def schedstat(task: Path) -> tuple[int, int]:
 
 
 def stat(task: Path) -> list[bytes]:
-    """Return the fields of stat from the state on: what is before can be anything."""
+    """Return the fields of stat from the state on: what comes before can contain anything."""
     return (task / "stat").read_bytes().rpartition(b")")[2].split()

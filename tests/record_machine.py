@@ -1,7 +1,7 @@
 """Records what the probes read of this machine, twice, a second apart: ``record_machine.py NAME [COMM...]``.
 
-It writes NAME-0.txt and NAME-1.txt. Of processes it records names and times alone, and only those of kernel threads and
-of processes that are called COMM: no command line, no environment. Read both before you give them away.
+It writes NAME-0.txt and NAME-1.txt. Of processes it records only names and times, and only those of kernel threads and
+of processes called COMM: no command lines, no environment. Read both files before you share them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FILES = (
 
 
 def entry(path: Path) -> str:
-    """Return the record of one file or link; nothing where it can't be read."""
+    """Return the record of one file or link; nothing if it cannot be read."""
     try:
         content = f"{LINK}{os.readlink(path)}\n" if path.is_symlink() else path.read_text(errors="replace")
     except OSError:

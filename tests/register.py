@@ -1,4 +1,4 @@
-"""Which metrics a module of the package reads: those that it imports from the register."""
+"""The metrics that a module of the package reads: those that it imports from the register."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where tests put what is temporary; as a script, for scripts/setup and scripts/test."""
+"""Where tests put temporary files; as a script, for scripts/setup and scripts/test."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 __all__ = ["NEEDED", "scratch_directory"]
 
 NEEDED = 1 << 30
-"""Bytes: a cluster with BlueStore and a stack write some hundred MB."""
+"""Bytes: a cluster with BlueStore and a stack write several hundred MB."""
 TREE = Path(__file__).resolve().parents[1]
 
 
 def scratch_directory(needed: int = NEEDED) -> tuple[str, Path | None]:
-    """Return what is wrong, or the first directory of the usual ones that has room; "" and the directory then."""
+    """Return "" and the first of the usual directories that has room, or the reason why there is none."""
     tried = []
     for directory in dict.fromkeys(
         Path(name) for name in (os.environ.get("TMPDIR", ""), tempfile.gettempdir(), "/var/tmp", TREE) if name

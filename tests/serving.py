@@ -1,4 +1,4 @@
-"""A server on loopback that says what a test lets it say: an exporter, or a Prometheus."""
+"""A server on loopback whose answers a test sets: an exporter, or a Prometheus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from threading import Thread
 
 @contextmanager
 def serving(answer: Callable[[str], str | bytes], status: int = 200) -> Iterator[str]:
-    """Serve what `answer` makes of the path that is asked for; give HOST:PORT."""
+    """Serve the result of `answer` for each requested path; give HOST:PORT."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -25,7 +25,7 @@ def serving(answer: Callable[[str], str | bytes], status: int = 200) -> Iterator
 
     class Server(ThreadingHTTPServer):
         def handle_error(self, request: object, client_address: object) -> None:
-            """Say nothing of a client that has gone while it was answered."""
+            """Ignore a client that left before the end of its answer."""
             if not isinstance(sys.exception(), ConnectionError):
                 super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -43,7 +43,7 @@ def serving(answer: Callable[[str], str | bytes], status: int = 200) -> Iterator
 
 @contextmanager
 def answering(body: bytes, status: int = 200) -> Iterator[tuple[str, list[str]]]:
-    """Serve one answer to every question, and give the URL and the paths that were asked for."""
+    """Serve one answer to every request, and give the URL and the requested paths."""
     asked: list[str] = []
 
     def note(path: str) -> bytes:

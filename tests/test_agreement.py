@@ -1,4 +1,4 @@
-"""Whoever tells what limited a phase says the same: the run itself, its report, what is kept of it, and the judge."""
+"""All reports of what limited a phase agree: the run itself, its report, the kept run, and the judge."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pinchpoint.session.session import Session
 from report.made import CLIENT, MDS, RUN, START, made_record
 
 END = START + 112.0
-"""Unix time until which the made-up run is looked at: two of its phases."""
+"""Unix time until which the made-up run is observed: it has had two phases by then."""
 MARKS = [mark for mark in made_record().marker.phases if (mark.end or 0) < END]
 
 
@@ -48,8 +48,8 @@ class Played:
 def played(begin: float, end: float, silent: range) -> Session:
     """Keep the run as `pinchpoint run` does, and return its session.
 
-    The benchmark's output tells of a phase's start and end so many seconds late, and the MDS's host does not answer in
-    `silent` seconds of the run.
+    The benchmark's output reports the start and end of a phase `begin` and `end` seconds late, and the MDS's host does
+    not answer in `silent` seconds of the run.
     """
     source = Played()
     now = START

@@ -1,4 +1,4 @@
-"""What memory tests can have."""
+"""The memory available to tests."""
 
 from __future__ import annotations
 

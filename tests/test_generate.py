@@ -1,4 +1,4 @@
-"""What is committed is what the code and its data make."""
+"""The committed files equal what the code and its data generate."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def test_a_host_with_10000_threads_8_osds_and_4_mdss_stays_under_2000_series(mac
     for index in range(8):
         pid = 10_000 + 100 * index
         machine.process(pid, "ceph-osd", argv=("ceph-osd", "-i", str(index)), threads=threads(pid + 1, OSD))
-        # Each with two disks, half of the CPUs and limits of its own.
+        # Each with two disks, half of the CPUs, and its own limits.
         machine.write(f"proc/{pid}/task/{pid}/status", "Cpus_allowed_list:\t0-47\n")
         machine.write(f"proc/{pid}/mountinfo", f"5 1 259:{index} / /a rw - xfs a rw\n6 1 259:99 / /b rw - xfs b rw\n")
         machine.write(f"proc/{pid}/cgroup", f"0::/osd{index}\n")

@@ -1,4 +1,4 @@
-"""No expression that is applied to what others write takes longer than the text is long."""
+"""Every expression applied to foreign text takes time at most proportional to its length."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from linear import costs_more_than_its_length, hostile
 
 SOURCES = Path(pinchpoint.__file__).parent
 OWN = {"charts"}
-"""Modules whose expressions are applied to what this process itself has written."""
+"""Modules whose expressions are applied only to text that this process itself has written."""
 parser: Any = importlib.import_module("re._parser")
 constants: Any = importlib.import_module("re._constants")
 ONE_CHARACTER = {constants.LITERAL, constants.NOT_LITERAL, constants.ANY, constants.IN, constants.CATEGORY}
@@ -25,7 +25,7 @@ METHODS = ("match", "search", "fullmatch", "sub", "findall", "finditer")
 
 
 Uses = dict[tuple[str, str], set[str]]
-"""How expressions are applied, by the module and the name that they have there."""
+"""How expressions are applied, by their module and their name there."""
 
 
 def trees() -> Iterator[tuple[str, ast.Module]]:
@@ -51,13 +51,13 @@ def uses() -> Uses:
 
 
 def expressions() -> Iterator[tuple[str, str, re.Pattern[Any]]]:
-    """Yield where an expression stands, how it is applied, and the expression."""
+    """Yield the location of an expression, how it is applied, and the expression."""
     applied = uses()
     for module, tree in trees():
         for name, value in vars(importlib.import_module(module)).items():
             for number, pattern in enumerate(value if isinstance(value, tuple | list) else [value]):
                 if isinstance(pattern, re.Pattern):
-                    # Those of a sequence are applied in a loop, under another name.
+                    # Those in a sequence are applied in a loop, under another name.
                     for method in sorted(applied.get((module, name), set() if pattern is value else {"search"})):
                         yield f"{module}.{name}[{number}]", method, pattern
         for node in ast.walk(tree):
@@ -70,7 +70,7 @@ def expressions() -> Iterator[tuple[str, str, re.Pattern[Any]]]:
 
 
 def possessive_groups(pattern: re.Pattern[Any]) -> Iterator[Any]:
-    """Yield what a possessive quantifier of `pattern` repeats where that is more than one character."""
+    """Yield what each possessive quantifier of `pattern` repeats, if that is more than one character."""
     todo: list[Any] = [parser.parse(pattern.pattern, pattern.flags & ~re.UNICODE)]
     while todo:
         node = todo.pop()
@@ -109,12 +109,12 @@ def test_an_expression_takes_no_longer_than_the_text_is_long(method: str, patter
         else:
             getattr(pattern, method)(subject)
 
-    # The first one is enough: where there is one there are many, and each takes its time.
+    # The first one is enough: where there is one there are many, and each takes time.
     assert next((text for text in hostile(pattern) if costs_more_than_its_length(apply, *text)), None) is None
 
 
 def test_no_expression_repeats_a_group_possessively() -> None:
-    """Before 3.11.5 a repetition that fits in part is not undone (gh-106052), and Debian 12 has 3.11.2."""
+    """Before Python 3.11.5 a partly matched repetition is not undone (gh-106052), and Debian 12 has 3.11.2."""
     assert {where for where, _, pattern in UNIQUE.values() if any(possessive_groups(pattern))} == set()
 
 

@@ -1,4 +1,4 @@
-"""The constants of the package say in their names what they count, and one name stands for one value."""
+"""The names of the package's constants say their units, and one name stands for one value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNITS = {
     )
     for unit in ("nanoseconds", "seconds", "bytes", "characters", "columns", "lines")
 }
-"""How a docstring or a comment says a unit: in its first two words, or as `in seconds` or `this many seconds`."""
+"""How a docstring or a comment gives a unit: in its first two words, or as `in seconds` or `this many seconds`."""
 Number = int | float
 OPERATORS: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
     ast.Add: operator.add,
@@ -36,16 +36,16 @@ OPERATORS: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
 
 
 class Constant(NamedTuple):
-    """A number, or a tuple of them, that a module gives a name."""
+    """A number, or a tuple of numbers, that a module gives a name."""
 
     name: str
     value: Number | tuple[Number, ...]
     said: str
-    """Its docstring, and its comments."""
+    """Its docstring and its comments."""
 
 
 def number(node: ast.expr, known: dict[str, Number]) -> Number | None:
-    """Return the value of an expression of numbers and of constants before it; None of any other."""
+    """Return the value of an expression of numbers and of earlier constants; None for any other."""
     match node:
         case ast.Constant(value=bool()):
             return None
@@ -101,7 +101,7 @@ def constants(source: str) -> Iterator[Constant]:
 
 
 def without_unit(constant: Constant) -> str | None:
-    """Return the unit that a constant's docstring or comment gives it, and its name does not."""
+    """Return the unit that a constant's docstring or comment gives it, if its name does not have it."""
     for unit, (first, inside) in UNITS.items():
         if any(first.match(line) for line in constant.said.split("\n")) or inside.search(constant.said):
             return None if unit.upper() in constant.name.upper() or "_PER_" in constant.name else unit

@@ -26,7 +26,7 @@ SDIST = "from setuptools import build_meta; print(build_meta.build_sdist('.'))"
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Return a copy of what the package is made from, as of a fresh clone."""
+    """Return a copy of the files that the package is built from, as in a fresh clone."""
     made = shutil.ignore_patterns("*.egg-info", "__pycache__", "*.bpf.o")
     shutil.copytree(ROOT / "exporter", tmp_path / "copy" / "exporter", ignore=made)
     for name in ("setup.cfg", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
@@ -35,7 +35,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def install(source: Path, **environment: str) -> Path:
-    """Install from a folder or an archive and return where `pinchpoint` is."""
+    """Install from a folder or an archive and return the path of `pinchpoint`."""
     target = source.parent / "site"
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--target", str(target)]
     subprocess.run(
@@ -59,7 +59,7 @@ def compiler() -> None:
 
 
 def test_an_installed_package_has_every_module_and_its_data(copy: Path, tmp_path: Path) -> None:
-    """The tree's own .venv has links to the sources, in which nothing can be missing."""
+    """The tree's own .venv links to the sources, where nothing can be missing."""
     package = install(copy)
     listed = subprocess.run(
         [sys.executable, "-c", LIST], env={"PYTHONPATH": str(package.parent)}, cwd=tmp_path, check=True,

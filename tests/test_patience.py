@@ -1,4 +1,4 @@
-"""How long tests wait, and what they say when it was in vain."""
+"""How long tests wait, and what they report when a wait fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TICKS = 100
 
 
 def load(seconds: float, *, runnable: int = 1, busy: float = 0, stolen: float = 0, disk: float = 0) -> Load:
-    """What a machine says after so many seconds since its start, with one CPU's time shared out."""
+    """Return the load of a machine so many seconds after its start, with the time of one CPU divided up."""
     total = seconds * TICKS
     return Load(
         time=seconds,

@@ -1,4 +1,4 @@
-"""The prose of pages, comments, docstrings and messages does without phrases that read like a translation."""
+"""The prose of pages, comments, docstrings and messages has no phrases that read like a translation."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ STRINGS = {tokenize.STRING} | {getattr(tokenize, name) for name in ("FSTRING_MID
 BETWEEN = {tokenize.NL} | {
     getattr(tokenize, name) for name in ("FSTRING_START", "FSTRING_END") if hasattr(tokenize, name)
 }
-"""Tokens that may come between the parts of a string that goes over several lines."""
+"""Tokens that may come between the parts of a string that spans several lines."""
 
 
 class Phrase(NamedTuple):
-    """A phrase that is not wanted."""
+    """An unwanted phrase."""
 
     pattern: re.Pattern[str]
     instead: str
@@ -57,7 +57,7 @@ def phrases() -> list[Phrase]:
 
 
 def joined(lines: list[tuple[int, str]]) -> Text:
-    """Return numbered lines as one text, as a phrase may go over the end of a line."""
+    """Return numbered lines as one text: a phrase may continue on the next line."""
     words, starts, numbers = "", [], []
     for number, line in lines:
         starts.append(len(words))
@@ -67,7 +67,7 @@ def joined(lines: list[tuple[int, str]]) -> Text:
 
 
 def unmarked(line: str) -> str:
-    """Return a line without the signs of a comment and of a string."""
+    """Return a line without the markers of a comment or a string."""
     return re.sub(r"""^\s*#+:?\s?|^\s*[rbfRBF]{0,2}(?:\"{3}|["'])|(?:\"{3}|["'])\s*$""", "", line)
 
 

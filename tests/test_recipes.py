@@ -15,7 +15,7 @@ from patience import patience
 
 ROOT = Path(__file__).parents[1]
 PART = re.compile(r"^## ([^\n]+)$|^( *)(`{3,4})(\w+)\n(.*?)^\2\3$", re.MULTILINE | re.DOTALL)
-"""A heading, or a block with its language and its text, which may have headings too."""
+"""A heading, or a block with its language and its text, which may contain headings too."""
 FILE = re.compile(r"(?:#|<!--) (\S+)(?: -->)?\n")
 """The first line of a block: the file that it changes."""
 RECIPES = {
@@ -26,7 +26,7 @@ RECIPES = {
     "Add an alert": {"runbooks/README.md", "tests/golden/vm.prom"},
     "Add a panel": {"dashboards/json/clients.json"},
 }
-"""What each recipe writes anew, among other files."""
+"""Files that each recipe generates anew, among others."""
 
 
 def blocks(recipe: str) -> list[tuple[str, str]]:
@@ -41,7 +41,7 @@ def blocks(recipe: str) -> list[tuple[str, str]]:
 
 
 def change(tree: Path, language: str, text: str) -> None:
-    """Do to a file what a block says: a hunk of a ``diff`` is found by its lines, anything else goes to the end."""
+    """Apply a block to a file: a hunk of a ``diff`` is found by its lines, anything else is appended."""
     match = FILE.match(text)
     assert match, text
     file, rest = tree / match[1], text[match.end() :]
@@ -62,7 +62,7 @@ def change(tree: Path, language: str, text: str) -> None:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Return a copy of what is committed or would be, with the environment of this tree."""
+    """Return a copy of all tracked files and those not ignored, with the environment of this tree."""
     tracked = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     try:
         files = subprocess.run(tracked, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
@@ -82,7 +82,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 def run(tree: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in a copy, whose own package comes before the installed one."""
+    """Run a command in a copy, whose own package takes precedence over the installed one."""
     environment = {**os.environ, "PYTHONPATH": str(tree / "exporter")}
     return subprocess.run(
         command, cwd=tree, env=environment, capture_output=True, text=True, check=False, timeout=patience(120)
@@ -113,7 +113,7 @@ def test_every_recipe_that_adds_something_is_followed() -> None:
 
 
 def test_an_entry_that_is_not_generated_anew_is_seen(copy: Path) -> None:
-    """Else the recipe would be green whatever it says."""
+    """Otherwise a recipe would pass whatever it says."""
     with (copy / "exporter/pinchpoint/resources.toml").open("a") as file:
         file.write('\n[other]\nwhat = "x"\ndo = "X."\nrunbook = "DiskSaturated"\n')
     done = run(copy, sys.executable, "-m", "pytest", "-q", "tests/test_generate.py")

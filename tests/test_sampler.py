@@ -26,7 +26,7 @@ VALUE = Metric("test_value", "A test's value.", labels=("probe",))
 
 
 class Fake(Probe):
-    """A probe that counts its samples, and does what `work` does at each."""
+    """A probe that counts its samples, and calls `work` at each."""
 
     name: ClassVar[str] = "fake"
     help: ClassVar[str] = "a test's probe"
@@ -51,13 +51,13 @@ class Fake(Probe):
 
 
 def fake(machine: Machine, name: str, work: Callable[[], None] = lambda: None, **attributes: object) -> Fake:
-    """Return a probe of a class of its own."""
+    """Return a probe of its own class."""
     made: Fake = type(name, (Fake,), {"name": name, **attributes})(machine.host(), work)
     return made
 
 
 class Clock:
-    """A clock that moves when it is told to."""
+    """A clock that moves on command."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -220,7 +220,7 @@ def test_the_number_of_series_counts_itself(machine: Machine, clock: Clock) -> N
 
 
 class Foreign(Fake):
-    """A probe whose values and labels are what strangers wrote."""
+    """A probe whose values and labels come from foreign text."""
 
     def points(self) -> Iterable[Point]:
         yield VALUE.point(10**400, "number")
@@ -273,7 +273,7 @@ def test_the_number_of_series_counts_the_thresholds_too() -> None:
 
 @pytest.fixture
 def hanging(machine: Machine) -> Iterator[list[Fake]]:
-    """Four probes that hang for ever, as far as anybody can tell who waits for them."""
+    """Four probes that hang for ever, as far as the sampler can tell."""
     release = threading.Event()
 
     def hang() -> None:
@@ -387,7 +387,7 @@ def test_an_exposition_waits_for_a_first_sample_that_ends_soon_and_is_a_success(
     sampler.stop()
 
     assert snapshot.value("test_value", probe="slow") == 1
-    # Else the probe seems to have worked and then failed, and nothing that began since would count from zero.
+    # Otherwise the probe seems to have worked and then failed, and nothing that began since would count from zero.
     assert snapshot.value("pinchpoint_probe_success", probe="slow") == 1
     assert snapshot.value("pinchpoint_probe_last_success_timestamp_seconds", probe="slow") is not None
 

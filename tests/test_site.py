@@ -21,7 +21,7 @@ PLACES = [path.relative_to(ROOT).as_posix() for path in [*ROOT.glob("docs/*.md")
 OUTSIDE = re.compile(
     r"""(?:\bsrc|\bsrcset|\bposter|\bdata)=["']?(?:https?:)?//|<link\b[^>]*\bhref=["']?(?:https?:)?//"""
 )
-"""What makes a browser ask another host for a script, a style, a font or a picture; a link that is clicked does not."""
+"""What makes a browser request a script, style, font or picture from another host; a clickable link does not."""
 SHEET = re.compile(r"""url\(["']?(?:https?:)?//|@import\s+["'](?:https?:)?//""")
 """The same in a style sheet."""
 
@@ -34,13 +34,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def html(site: Path, place: str) -> str:
-    """Return the text of the page that a file of the repository became, without what surrounds it on each page."""
+    """Return the text of the page for a file of the repository, without the frame that every page has."""
     path = site / re.sub(r"README\.md$", "index.html", place).replace(".md", ".html")
     return path.read_text().partition("<article")[2].partition("</article>")[0]
 
 
 def listed(nav: Any) -> Iterator[str]:
-    """Yield the places in a navigation."""
+    """Yield the paths in a navigation."""
     if isinstance(nav, str):
         yield nav
     else:
@@ -60,7 +60,7 @@ def test_every_page_of_the_navigation_is_built(site: Path) -> None:
 
 @pytest.mark.parametrize("place", [*PLACES, *website.OUTSIDE])
 def test_a_page_has_the_parts_that_it_has_in_the_repository(site: Path, place: str) -> None:
-    """Python-Markdown and CommonMark differ: a list may need an empty line before it, or four spaces in it."""
+    """Python-Markdown and CommonMark differ: a list may need an empty line before it, or four spaces of indent."""
     plain = MarkdownIt("commonmark").enable("table").render((ROOT / place).read_text())
     built = html(site, place)
 

@@ -1,4 +1,4 @@
-"""A benchmark that does what a test tells it to."""
+"""A benchmark that a test controls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ToyReader(OutputReader):
     """Reads lines such as ``end write 5``."""
 
     def line(self, line: str) -> Iterable[Event]:
-        """Return what one line tells."""
+        """Return the event that a line reports."""
         match line.split():
             case ["start"]:
                 yield RunBegan()
@@ -56,9 +56,9 @@ class Toy(Benchmark):
         return Sight(State.RUNNING, argv[-1], PhaseSource.ARGV, vague=argv[-1] == "toy")
 
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
-        """Leave alone what is called another's."""
+        """Leave alone an event of a phase called "foreign"."""
         return None if event.phase == "foreign" else event
 
     def last_words(self) -> tuple[Event, ...]:
-        """Return what the test wants."""
+        """Return what the test has set."""
         return self.words

@@ -1,4 +1,4 @@
-"""What is true of a fault, as it was made, and whether a verdict says so."""
+"""The truth about a fault, by how it was made, and whether a verdict agrees."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["Truth"]
 
 @dataclass(frozen=True)
 class Truth:
-    """What is true of a scenario, as it was built; the suite is judged by this, not the other way round."""
+    """The truth about a scenario, by how it was built; the suite is judged by this, not the other way round."""
 
     kind: Sequence[Kind]
-    """Kinds of verdict that are right, the likeliest first."""
+    """The correct kinds of verdict, the likeliest first."""
     first: str = ""
-    """Regular expression for ``RESOURCE OWNER`` of the first limit; "" where none may be named."""
+    """Regular expression for ``RESOURCE OWNER`` of the first limit; "" if no limit may be named."""
     cleared: str = ""
-    """Regular expression that one of the sentences on innocent suspects has to have."""
+    """Regular expression that one of the sentences on innocent suspects must match."""
 
     def fits(self, found: Verdict) -> bool:
         """Return whether the verdict is right."""
@@ -32,5 +32,5 @@ class Truth:
         return bool(re.fullmatch(self.first, names[0])) if names else True
 
     def words(self) -> str:
-        """Return what is true in words."""
+        """Return the truth in words."""
         return f"{' or '.join(self.kind)}{f': {self.first}' if self.first else ''}"

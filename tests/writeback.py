@@ -1,4 +1,4 @@
-"""Real writeback on this machine's disk, and what the kernel's workers say that they used."""
+"""Real writeback to this machine's disk, and the times that the kernel reports for its workers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["device_number", "dirtying", "worker_times"]
 
 
 def device_number(path: Path) -> str:
-    """Return MAJOR:MINOR of the file system that a file is on; skip where workers don't write it back."""
+    """Return MAJOR:MINOR of the file system that holds a file; skip if workers don't write it back."""
     command = ["stat", "-f", "-c", "%T", str(path)]
     kind = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     if kind not in ("ext2/ext3", "ext4", "xfs"):
@@ -29,7 +29,7 @@ def device_number(path: Path) -> str:
 
 @contextmanager
 def dirtying(path: Path) -> Iterator[None]:
-    """Have every other page of a file written, then the worker write them back (fsync would do that by itself)."""
+    """Write every other page of a file, then have the worker write them back (fsync would write them itself)."""
     stop = threading.Event()
 
     def work() -> None:
@@ -51,7 +51,7 @@ def dirtying(path: Path) -> Iterator[None]:
 
 
 def worker_times() -> dict[int, int]:
-    """Return the nanoseconds that every worker has used in its life."""
+    """Return the total nanoseconds that every worker has used."""
     found = {}
     for name in os.listdir("/proc"):
         try:
