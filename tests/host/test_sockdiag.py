@@ -29,7 +29,7 @@ def message(type_: int, body: bytes = b"") -> bytes:
 
 
 def tcp_info(*, rtt: int = 90, min_rtt: int = 50, sent: int = 7, again: int = 0, idle: int = 40) -> bytes:
-    """Return a struct tcp_info as Linux 4.6 has it; times in microseconds, `idle` in milliseconds."""
+    """Return a struct tcp_info as in Linux 4.6; times in microseconds, `idle` in milliseconds."""
     numbers = [0] * 24
     numbers[9], numbers[15], numbers[23] = idle, rtt, again
     return bytes(8) + struct.pack("=24I4Q6I", *numbers, 0, 0, 0, 0, 0, 0, 0, min_rtt, 0, sent)
@@ -100,7 +100,7 @@ def test_a_damaged_message_costs_no_other_one() -> None:
 
 
 def test_an_answer_that_is_cut_is_no_list_of_fewer_connections() -> None:
-    """Those that came back afterwards would be new ones, with everything that they ever sent again."""
+    """Otherwise the missing ones would look new when they come back, with all their retransmissions so far."""
     with pytest.raises(FormatError, match="cut"):
         parse_connections(answer(tcp_info()) + answer(tcp_info())[:-8])
 
