@@ -361,7 +361,7 @@ def test_ports_come_from_the_environment() -> None:
     assert ports_from({"GRAFANA_PORT": "13000"}, "grafana")["grafana"] == 13000
 
 
-@pytest.mark.parametrize("text", ["0", "65536", "-1", "x", "9 090", "９０９０"])  # noqa: RUF001 - digits that are no port
+@pytest.mark.parametrize("text", ["0", "65536", "-1", "x", "9 090", "９０９０"])  # noqa: RUF001 - digits that are not a port
 def test_what_is_no_port_is_refused_by_name(text: str) -> None:
     with pytest.raises(StackError, match="PROMETHEUS_PORT: must be a port"):
         ports_from({"PROMETHEUS_PORT": text})
