@@ -79,7 +79,7 @@ def section(trials: Sequence[Trial], name: str) -> str:
 
 
 def many(right: int, wrong: int) -> list[Trial]:
-    """Return verdicts of which no proof has more than one that is wrong."""
+    """Return verdicts of proofs with at most one wrong trial each."""
     return [scenario(f"right_{n}") for n in range(right)] + [scenario(f"wrong_{n}", WRONG) for n in range(wrong)]
 
 

@@ -33,7 +33,7 @@ def test_a_loss_is_by_how_much_the_second_of_each_pair_is_less() -> None:
 
 
 def test_what_both_of_a_pair_share_is_no_loss() -> None:
-    # The machine gets slower and slower; each pair is at one time.
+    # The machine gets slower and slower; both values of a pair have the same time.
     found = difference([100.0, 80.0, 60.0, 40.0], [100.0, 80.0, 60.0, 40.0])
 
     assert found == Spread(0.0, 0.0, 0.0)

@@ -42,7 +42,7 @@ def has(
     children: float = 0.0,
     start: int = OLD,
 ) -> None:
-    """Write a process of procfs; what it used is in seconds."""
+    """Write a process of procfs; its use is in seconds."""
     used, system, waited = (round(seconds * TICKS) for seconds in (utime, stime, children))
     line = stat_line(
         pid, name, state=state, ppid=ppid, flags=flags, utime=used, stime=system, children=waited, start=start
@@ -53,7 +53,7 @@ def has(
 
 @pytest.fixture
 def host(machine: Machine) -> Machine:
-    """A machine with init, a kernel thread, the shell that started us, and us."""
+    """A machine with init, a kernel thread, the shell that started the tests, and the tests."""
     has(machine, 1, "init", ppid=0)
     has(machine, 2, "kthreadd", ppid=0, flags=KERNEL_THREAD)
     has(machine, 50, "bash")
@@ -302,7 +302,7 @@ os.close(1)
 
 @contextlib.contextmanager
 def orphan(environment: Mapping[str, str]) -> Iterator[int]:
-    """Run a process that computes, has no parent of ours, and ends by itself after a minute."""
+    """Run a process that computes, whose parent is not one of ours, and that ends by itself after a minute."""
     done = subprocess.run([sys.executable, "-c", ORPHAN], env=environment, stdout=subprocess.PIPE, check=True)
     pid = int(done.stdout)
     try:

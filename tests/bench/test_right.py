@@ -1,4 +1,4 @@
-"""How a source's figures are compared with the files: of threads 1 to 3, each with its times on a CPU and waiting."""
+"""How a source's figures are compared with the files: threads 1 to 3, with their times on a CPU and waiting."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ IDLE = {1: (5, 0)}
 
 
 def one(used: Times, *files: Times) -> Agreement:
-    """Compare what was said of a thread with its file in the four readings."""
+    """Compare the figures for a thread with its file in the four readings."""
     early, late, first, last = ({1: times} for times in files)
     return agreement({1: used}, {1}, (early, late), (first, last))
 

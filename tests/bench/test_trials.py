@@ -151,7 +151,7 @@ def test_one_wrong_trial_each_is_never_enough(wrong: int, right: int) -> None:
 
 
 def test_the_level_is_divided_among_those_that_are_left() -> None:
-    # Of 20 rates: a chance of 0.05 ** 2 is no less than 0.05 / 20, and is less than 0.05 / 19.
+    # Of 20 rates: a chance of 0.05 ** 2 is not below 0.05 / 20, but is below 0.05 / 19.
     good = {f"good {number}": Rate(2, 2) for number in range(19)}
 
     assert significantly_below({**good, "twice": Rate(0, 2)}, GOAL) == []

@@ -31,7 +31,7 @@ def used(process: psutil.Process) -> dict[str, int]:
 
 @pytest.fixture(params=["in C", "in Python"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways of being a process of the workload."""
+    """Both implementations of a process of the workload."""
     if request.param == "in Python":
 
         def no_compiler(name: str) -> Path:
@@ -62,7 +62,7 @@ def test_so_many_threads_wake_up_and_the_others_sleep() -> None:
     with running(FEW):
         process, awake = ours()[0], -1
         deadline = Deadline(10)
-        # The first look may meet some that have just been started.
+        # The first reading may include some that have just been started.
         while awake != 2 and not deadline.over:
             before = used(process)
             time.sleep(0.2)

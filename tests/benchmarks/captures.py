@@ -5,8 +5,8 @@ The first line has the benchmark, the state in which its run ends, and optionall
 recorded bytes don't tell), figures with ``;`` between as they were printed, the main one first, and optionally
 ``invalid``.
 
-Times and figures were taken from the recorded bytes by hand: a phase ends when its result arrived, and began as long
-before as it says that it took, or when its section of result.txt or its files appeared.
+Times and figures were read from the recorded bytes by hand: a phase ends when its result arrives. It begins as long
+before as the result says that it took, or when its section of result.txt or its files appeared.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FACTORS = {
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase: times in seconds from the begin, None where the recorded bytes don't tell."""
+    """One phase: times in seconds since the start of the capture, None if the recorded bytes don't show them."""
 
     name: str
     start: float | None
@@ -51,7 +51,7 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What is to be seen of a capture."""
+    """What a replay of a capture has to show."""
 
     benchmark: str
     state: str
@@ -59,7 +59,7 @@ class Expected:
     score: float | None
     phases: tuple[Phase, ...]
     unordered: bool
-    """Whether all results come at once, in no order of time."""
+    """Whether all results come at once, in no particular order."""
 
 
 def _phase(line: str) -> Phase:

@@ -23,7 +23,7 @@ from toy import Toy, rate
 
 
 class Died(ExitWatch):
-    """Tells that a process was killed."""
+    """Reports that a process was killed."""
 
     def __init__(self, pid: int) -> None:
         pass
@@ -322,7 +322,7 @@ def test_ended_runs_are_forgotten(machine: Machine, detector: Detector) -> None:
 
 
 class Bad(Toy):
-    """Trips over whatever it is asked."""
+    """Fails at every call."""
 
     name = "bad"
     comms = ("bad",)
@@ -369,7 +369,7 @@ def test_a_benchmark_that_trips_does_no_harm_to_the_others(
 
 
 def zombie(machine: Machine, pid: int, comm: str, status: int = 0) -> None:
-    """Have a process that has ended, and whose parent doesn't ask for its exit status."""
+    """Add a process that has ended, and whose parent has not reaped it."""
     line = stat_line(pid, comm).replace(b") S ", b") Z ").rsplit(b" ", 1)[0]
     machine.write(f"proc/{pid}/stat", line + b" %d\n" % status)
 
@@ -399,7 +399,7 @@ def test_a_process_whose_main_thread_alone_has_ended_goes_on(machine: Machine, d
 
 
 def owners(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have processes of user 1 below pid 1000, of user 2 from there on."""
+    """Make user 1 own the processes below PID 1000, and user 2 the others."""
     monkeypatch.setattr(Tree, "owner", lambda tree, pid: 1 if pid < 1000 else 2)
 
 

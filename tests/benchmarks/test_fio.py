@@ -1,4 +1,4 @@
-"""fio as its processes show it: the plan, the group that runs, and whose a result is."""
+"""fio as its processes show it: the plan, the running group, and the phase that a result belongs to."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures" / "fio"
 LEADER = 959
 LAYOUT, READ, WRITE = os.O_WRONLY | os.O_CREAT, os.O_RDONLY, os.O_RDWR
 
-# The options of the recorded run, as far as they matter here.
+# The relevant options of the recorded run.
 STEPS = """
 ; four steps, one after the other
 [global]
@@ -83,7 +83,7 @@ class Host:
             (tasks / str(tid)).mkdir(parents=True)
 
     def jobs(self, *pids: int, files: Sequence[tuple[str, int]] = (), hidden: bool = False) -> None:
-        """Let these be the jobs that live; the last one has the files open."""
+        """Set the living jobs; the last one has the files open."""
         for pid in self._jobs - {*pids}:
             self.stage.change(Change(self.time, pid, gone=True))
         for pid in pids:
@@ -109,7 +109,7 @@ class Host:
 
 
 def recorded(directory: Path, *, plan: str = STEPS, with_files: bool = True) -> list[tuple[float, Sight]]:
-    """Return the looks, every 0.2 s, at the recorded run at which what is seen changed."""
+    """Return those looks at the recorded run, taken every 0.2 s, whose result changed."""
     capture = read_capture(CAPTURES / "fio-jobs-stonewall")
     stage = Stage(directory, capture.start)
     stage.write(Written(0.0, "/scratch/fio/steps.fio", plan.encode(), appended=False))
@@ -238,7 +238,7 @@ def test_open_files_place_a_run_that_is_met_in_the_middle(tmp_path: Path) -> Non
 
 
 def looks(host: Host, *alive: Sequence[int]) -> list[str | None]:
-    """Return the phases that a leader with these threads shows, look by look."""
+    """Return the phases of a leader with these threads, look by look."""
     found = []
     for tids in alive:
         host.leader(tids=tids)
@@ -249,7 +249,7 @@ def looks(host: Host, *alive: Sequence[int]) -> list[str | None]:
 def test_jobs_that_are_threads_are_seen_by_their_births(tmp_path: Path) -> None:
     host = Host(tmp_path, "--thread", "--name=a", "--name=b", "--stonewall", "--numjobs=2")
 
-    # As fio 3.33 has them: the leader, its helper, then the jobs.
+    # As in fio 3.33: the leader, its helper, then the jobs.
     main, helper = LEADER, LEADER + 3
     alive = [[main], [main, helper], [main, helper, 974], [main, helper], [main, helper, 984, 985], [main, helper]]
     assert looks(host, *alive) == [None, None, "a", None, "b", None]
@@ -403,7 +403,7 @@ def test_a_value_may_be_the_next_word_but_never_of_a_flag() -> None:
         ("/a/${}b", "/a/b"),
         ("/a/$X", "/a/$X"),
         ("/a/$${X}}", "/a/$x}"),
-        # The name goes to the next brace that closes, whatever stands between.
+        # The name extends to the next closing brace, whatever stands between.
         ("/a/${Y${X}", "/a/inner"),
         ("/a/${X", "/a/${X"),
         ("/${X}/${X", "/x/${X"),
@@ -519,14 +519,14 @@ def test_times() -> None:
     assert [parse_time(text) for text in ("30", " 500ms", "7us", "1d", "x", "")] == [30, 0.5, 7e-6, 86400, None, None]
 
 
-# Whose a result is
+# Phases of results
 
 
 def test_results_meet_the_phases_of_the_plan(tmp_path: Path) -> None:
     fio = Host(tmp_path, "--name=Seq-Write", "--name=b", "--stonewall", "--name=c").fio
 
     assert fio.claim(Ended("seq_write")) == Ended("seq_write")
-    # With group_reporting the status has the first job's name alone.
+    # With group_reporting the status has only the first job's name.
     assert fio.claim(Ended("b")) == Ended("b+c")
     assert fio.claim(Ended("b+c")) == Ended("b+c")
     assert fio.claim(Ended("seq_write+d")) is None

@@ -1,4 +1,4 @@
-"""What fio prints, in every format that it has."""
+"""fio's output, in each of its formats."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def of(name: str) -> list[Event]:
 
 
 def outline(events: Iterable[Event]) -> list[str]:
-    """Return the events but for rates, in words: phases with their operations, the main one first."""
+    """Return the events except rates, in words: phases with their operations, the main one first."""
     words = []
     for event in events:
         match event:
@@ -60,7 +60,7 @@ def ended(events: Iterable[Event]) -> dict[str, Ended]:
     return {event.phase: event for event in events if isinstance(event, Ended)}
 
 
-# Status for people
+# Status in the normal format
 
 
 def test_status_for_people_has_each_group_with_its_figures_as_printed() -> None:
@@ -377,7 +377,7 @@ def test_jobs_that_stand_still_have_a_rate_of_zero() -> None:
 
 
 def test_rates_alone_promise_no_status() -> None:
-    """With --output they are all that standard output has."""
+    """With --output, standard output has nothing but rates."""
     assert outline(read("Jobs: 1 (f=1): [w(1)][10.0%][w=1MiB/s][w=9 IOPS][eta 00m:09s]\r")) == ["began"]
 
 

@@ -42,7 +42,7 @@ STANDARD = [
     *("mdtest-hard-delete", "ior-rnd4K-easy-read"),
 ]
 BOOT = 1_700_000_000
-"""When the machine booted; processes start a second later."""
+"""Boot time of the machine; processes start a second later."""
 
 E = TypeVar("E", bound=Event)
 
@@ -53,7 +53,7 @@ def section(phase: str, exe: str = "./ior -w -D 30", *, over: bool = False) -> s
 
 
 class Host:
-    """A host with one IO500 on it: two ranks and their launcher, and what is in the files that they have."""
+    """A host with one IO500: two ranks and their launcher, and the contents of their open files."""
 
     launcher, rank, other = 10, 11, 12
 
@@ -84,7 +84,7 @@ class Host:
         return file
 
     def result(self, text: str) -> None:
-        """Have rank 0 write result.txt, and nothing else open."""
+        """Have rank 0 write result.txt, with no other file open."""
         self.write(f"{RESULTS}/result.txt", f"[run]\nprocs           = 2\nmode            = standard\n{text}")
         self.write(f"{RESULTS}/config-orig.ini", INI)
         self.opens(self.rank, result=f"{RESULTS}/result.txt")
@@ -109,7 +109,7 @@ class Host:
 
 
 class Blind(Tree):
-    """Processes that are another user's."""
+    """Processes of another user."""
 
     def open_files(self, pid: int) -> list[OpenFile]:
         raise PermissionError(13, "no right")
@@ -141,7 +141,7 @@ def leaders(tree: Tree) -> list[int]:
     [
         (name, interval)
         for name in sorted(name for name in EXPECTED if name.startswith("io500"))
-        # Phases of two drivers or runs have the same names: those that no look meets can't be told apart.
+        # Phases of two drivers or runs have the same names: those that no look meets cannot be told apart.
         for interval in ((0.2,) if name.endswith(("-both", "-at-once")) else (0.2, 1.0))
     ],
 )

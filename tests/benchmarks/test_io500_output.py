@@ -339,7 +339,7 @@ def test_what_is_kept_does_not_grow_with_the_output() -> None:
 
 @pytest.mark.parametrize("line", ["[" + " " * 60_000, "[ ]" * 20_000, "[ ]" + "[1]" * 20_000, "[ ] a" + "-a" * 30_000])
 def test_a_hostile_line_takes_no_time(line: str) -> None:
-    # A pattern that tries every way of reading such a line would not end within the test's time limit.
+    # A pattern that tried every way to read such a line would exceed the test's time limit.
     for _ in range(20):
         events(line)
 

@@ -1,4 +1,4 @@
-"""IOR's outputs of all versions, and what its processes show. Texts are what the version that they name printed."""
+"""IOR's outputs of all versions, and what its processes show. Each text was printed by the version that it names."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ access,bw(MiB/s),IOPS,Latency,block(KiB),xfer(KiB),open(s),wr/rd(s),close(s),tot
 write,4534.3827,23464.6378,0.0001,1024.0000,256.0000,0.0002,0.0003,0.0001,0.0004,2,0
 read,23497.5014,98689.5059,0.0000,1024.0000,256.0000,0.0000,0.0001,0.0000,0.0001,2,0
 """
-# 3.2.0 has a list in an object, and a warning that stands where it was printed: no JSON parser takes it.
+# 3.2.0 has a list in an object, and a warning in the middle of its JSON: no parser accepts it.
 JSON_3_2 = """\
 IOR-3.2.0: MPI Coordinated Test of Parallel I/O
 {
@@ -168,7 +168,7 @@ def capture(name: str) -> str:
     return (CAPTURES / name / "stdout.txt").read_text()
 
 
-# What it prints.
+# Its output.
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_launchers_may_put_ranks_before_lines(text: str, prefix: str) -> None:
 
 
 def test_ranks_may_stand_inside_of_lines() -> None:
-    """As with mpiexec.mpich -prepend-rank, where each piece that is written has one."""
+    """As with mpiexec.mpich -prepend-rank, where every written piece begins with its rank."""
     text = capture("ior-wr-v1-mpirun")
     assert read(re.sub(r"(?m)^(write|read|remove)( +)(\S+) +", r"[0] \1\2[0] \3 [0] ", text)) == read(text)
 
@@ -273,7 +273,7 @@ def test_lines_of_other_ranks_may_stand_inside_of_a_row(at: int, count: int) -> 
     others = "".join(f"task {number} reading /scratch/f.0000000{number}\n" for number in range(1, count + 1))
     text = HEADER + ROW[:at] + others + ROW[at:] + "\n" + FINISHED
     found = phases(read(text))
-    # What is broken in its first word or just behind it is lost; nothing becomes another row.
+    # A row that is broken in or just after its first word is lost; nothing turns into another row.
     row = [("write", 480.44, 0.532842)]
     assert found == row if at > len("write") else found in ([], row)
 
@@ -298,7 +298,7 @@ def test_figures_that_are_none_are_left_out() -> None:
     assert phases(read(HEADER + row + "\n" + FINISHED)) == [("write", None, None)]
 
 
-# The environment is nobody's business.
+# Environments are never read.
 
 
 def test_the_environment_is_not_read() -> None:
@@ -317,7 +317,7 @@ def test_an_environment_without_end_ends_with_the_table() -> None:
     assert len(phases(read(f"{text}{ROW}\n{FINISHED}"))) == 1
 
 
-# How it ends.
+# Its end.
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_runs_may_follow_one_another() -> None:
 
 
 def test_a_timeline_has_each_phase_once() -> None:
-    """A removal too, of which each repetition has one."""
+    """Including removal, which happens in each repetition."""
     timeline = Timeline("ior")
     for number, event in enumerate(read(capture("ior-old-isc20"))):
         timeline.hear([event], 100.0 + number, PhaseSource.STDOUT)
@@ -420,7 +420,7 @@ def test_long_lines_take_no_time(piece: str) -> None:
     read(HEADER + (piece * 65536)[:65536] + "\n" + (piece * 65536)[:65536])
 
 
-# What is asked for.
+# The options.
 
 
 @pytest.mark.parametrize(
@@ -500,7 +500,7 @@ def test_any_command_line_is_taken(argv: list[str], script: str) -> None:
     assert plans(argv, f"IOR START\n{script}")
 
 
-# What it does.
+# Its processes.
 
 WRITES, READS = 0o100002, 0o100000
 

@@ -18,7 +18,7 @@ SINGLE, SWEEP, FAILED, SEVERAL = (
 )
 PID = 100
 
-# Formats and rows of iozone 3.487, which are those of 3.471 (CONTROL_STRING2 and 3); the old one is of 3.398.
+# Formats and rows of iozone 3.487, the same as in 3.471 (CONTROL_STRING2 and 3); the old one is of 3.398.
 PLAIN = "%16s%8s%9s%9s%8s%10s%8s %9s%9s %9s %9s%9s%9s%9s%9s"
 NAMES = "kB reclen write rewrite read reread read write read rewrite read fwrite frewrite fread freread"
 HEADER = PLAIN % tuple(NAMES.split()) + "\n"
@@ -29,7 +29,7 @@ OLD_HEADER = OLD % tuple(NAMES.split()) + "\n"
 
 
 def run(row: str, options: str, *, header: str = HEADER, output: str = "Output is in kBytes/sec") -> str:
-    """Return what iozone prints with one row, a stroke at the end of which keeps its blanks from an editor."""
+    """Return iozone's output with one row; a bar at its end protects trailing blanks from editors."""
     return (
         "\tIozone: Performance Test of File I/O\n"
         f"\tCommand line used: ./iozone {options} -s 4m -r 64k\n\t{output}\n"
@@ -155,7 +155,7 @@ def test_a_test_took_what_its_rate_and_its_file_say() -> None:
 
 
 def test_a_value_counts_as_soon_as_it_is_printed() -> None:
-    """The line ends only when the last test has ended."""
+    """The line is complete only after the last test."""
     reader = IozoneReader()
     start = SINGLE.index("           65536")
 

@@ -18,7 +18,7 @@ PLAIN, PARALLEL, REFUSED = (
 )
 PID = 100
 
-# iperf 2.1.8, but for the one that says otherwise.
+# iperf 2.1.8, unless stated otherwise.
 REVERSE = """\
 Client connecting to 127.0.0.1, TCP port 5001
 [  1] local 127.0.0.1 port 40850 connected with 127.0.0.1 port 5001 (reverse) (icwnd/mss/irtt=319/32741/20)

@@ -19,7 +19,7 @@ DOCUMENT, REFUSED = (
 )
 PID = 100
 
-# iperf 3.12, but for what says otherwise.
+# iperf 3.12, unless stated otherwise.
 PLAIN = """\
 Connecting to host 127.0.0.1, port 5201
 [  5] local 127.0.0.1 port 54172 connected to 127.0.0.1 port 5201

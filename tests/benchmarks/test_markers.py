@@ -39,7 +39,7 @@ def names(runs: RunDirectory, now: float = NOW) -> list[str]:
 
 
 def put(runs: RunDirectory, name: str, content: str | bytes) -> Path:
-    """Write a file as a stranger would."""
+    """Write a file as another program would."""
     file = runs.path / name
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     return file

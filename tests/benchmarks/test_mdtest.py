@@ -1,4 +1,4 @@
-"""mdtest's outputs of all versions, and what its processes show. Texts are what the version that they name printed."""
+"""mdtest's outputs of all versions, and what its processes show. Each text was printed by the version that it names."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def capture(name: str) -> str:
     return (CAPTURES / name / "stdout.txt").read_text()
 
 
-# What it prints.
+# Its output.
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_with_v_phases_begin_and_end() -> None:
         "tree_removal",
     ]
     told = ended(found)
-    # What the lines had is not counted again; what they didn't have is in the summary.
+    # Values of the lines are not counted again; those that the lines lack are in the summary.
     assert told["file_removal"].results[0].value == 777863.349
     assert told["file_creation"].seconds == 0.542
     assert told["file_stat"].seconds == pytest.approx(12000 / 2016411.522)
@@ -324,7 +324,7 @@ def test_launchers_may_put_ranks_before_lines(prefix: str) -> None:
     assert read("".join(prefix + line for line in text.splitlines(keepends=True))) == read(text)
 
 
-# How it ends.
+# Its end.
 
 
 @pytest.mark.parametrize(
@@ -422,7 +422,7 @@ def test_long_lines_take_no_time(piece: str) -> None:
     read(header() + "SUMMARY: (of 1 iterations)\n" + "File creation" + (piece * 65536)[:65536] + "\n")
 
 
-# What is asked for.
+# The options.
 
 
 @pytest.mark.parametrize(
@@ -454,7 +454,7 @@ def test_any_command_line_is_taken(argv: list[str]) -> None:
     assert MdtestPlan.of(argv).operations
 
 
-# What it does.
+# Its processes.
 
 WRITES, READS = 0o100002, 0o100000
 
@@ -512,12 +512,12 @@ def test_a_phase_without_files_is_not_known(tmp_path: Path) -> None:
     found = [rig.look()[:2] for _ in range(6)]
     assert found[0] == ("file_creation", False)
     assert found[-1] == ("mdtest", True)
-    # Reading is known for what it is, though creation was lost sight of.
+    # Reading is recognised, even though creation was lost from view.
     assert rig.look((data(3), WRITES))[0] == "file_read"
 
 
 def test_creation_goes_on_while_files_are_left_at_its_pace(tmp_path: Path) -> None:
-    """Most of the time a file of a slow file system is still being opened."""
+    """On a slow file system, most of the time a file is still being opened."""
     rig = Rig(tmp_path, "mdtest -F -n 200")
     early = [rig.look()[1] for _ in range(20)]
     rig.look((data(19), WRITES))  # 20 files in 10 s: 90 s are left

@@ -15,7 +15,7 @@ COMMS = {"ior"}
 
 
 def tree(directory: Path, parent: str = "mpirun", environment: dict[int, bytes] | None = None) -> Tree:
-    """Return a launcher (1) with three ranks (10, 11, 12), the second of which has a child (20) of the same name."""
+    """Return a launcher (1) with three ranks (10, 11, 12); the second has a child (20) of the same name."""
     stage = Stage(directory, 1e9)
     stage.change(Change(0.0, 1, 0, parent))
     for pid, ppid in ((10, 1), (11, 1), (12, 1), (20, 11)):

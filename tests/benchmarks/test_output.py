@@ -38,7 +38,7 @@ def documents(given: str) -> list[object]:
 
 
 class Shouter(OutputReader):
-    """Takes each line for a phase."""
+    """Reads each line as a phase."""
 
     def line(self, line: str) -> Iterable[Event]:
         yield Began(line)

@@ -33,7 +33,7 @@ Average Latency:        0.412811
 Max latency:            1.234567
 Min latency:            0.037912
 """
-"""As it was before Ceph 10: no IOPS, other words for latencies, no objects' size."""
+"""The format before Ceph 10: no IOPS, other words for latencies, no object size."""
 
 
 def capture(name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""What every reader of the registry has to do with any output, its own and others'."""
+"""Requirements for every reader of the registry, on any output: its own and others'."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pinchpoint.benchmarks.registry import BENCHMARKS
 
 OUTPUTS = {path.parent.name: path.read_bytes() for path in sorted(CAPTURES.glob("*/stdout.txt"))}
 SILENT = {
-    # What has no result in its output: it failed before one, or prints it elsewhere.
+    # Outputs without a result: the run failed before one, or prints it elsewhere.
     name: data
     for name, data in OUTPUTS.items()
     if not data or name.rpartition("-")[2] in ("fail", "sigint", "baddir", "segv", "json") or "fail" in name
@@ -116,7 +116,7 @@ def test_nothing_raises(kind: type[Benchmark]) -> None:
 
 
 def long_output(kind: type[Benchmark], what: str) -> bytes:
-    """Return a piece of an output that goes on like this for ever."""
+    """Return a piece of an output that continues like this for ever."""
     texts = [OUTPUTS[name] for name in own(kind)] or [b"1+0 records in\n"]
     plain = [text for text in texts if b"{" not in text]
     piece = {

@@ -40,7 +40,7 @@ def figures(results: Iterable[Result]) -> list[tuple[str, float]]:
 
 
 class Words(OutputReader):
-    """A benchmark whose output is a word a line: what happens."""
+    """A benchmark whose output has one word per line, which says what happens."""
 
     def line(self, line: str) -> Iterator[Event]:
         word, _, name = line.strip().partition(" ")
@@ -203,7 +203,7 @@ def test_old_objects_that_are_removed_between_two_runs_are_no_run() -> None:
 
 
 ELSEWHERE = {"fio-output-file"}
-"""Whose results stand in another file."""
+"""Captures whose results are in another file."""
 PRINTED = [name for name in EXPECTED if (CAPTURES / name / "stdout.txt").exists() and name not in ELSEWHERE]
 
 
@@ -217,7 +217,7 @@ def test_the_output_of_a_capture_is_the_run_that_was_captured(name: str) -> None
     found = [result for reading in readings for mark in reading.state.phases for result in mark.results]
     for phase in expected.phases:
         for unit, value in phase.figures[:1]:
-            # Some of the expected figures are quotients that were rounded.
+            # Some of the expected figures are rounded quotients.
             assert any(result.unit == unit and result.value == pytest.approx(value, rel=1e-6) for result in found)
     if expected.score is not None:
         assert readings[-1].state.scores[-1].value == expected.score
@@ -233,7 +233,7 @@ def test_the_result_file_of_io500_is_one_run(name: str) -> None:
 
     (reading,) = read((CAPTURES / name / "resultdir" / "result.txt").read_bytes())
 
-    # Why it ends before the score it does not say.
+    # It does not say why it ends before the score.
     assert (reading.state.benchmark, reading.state.state) == ("io500", expected.state.replace("stopped", "failed"))
     assert [(mark.name, *figures(mark.results)) for mark in reading.state.phases if mark.results] == [
         (phase.name, *phase.figures) for phase in expected.phases if phase.figures
@@ -397,7 +397,7 @@ def test_of_very_many_runs_the_first_are_kept_and_the_others_counted() -> None:
     assert (len(reader.close(START)), reader.left_out) == (MAX_RUNS, 3)
 
 
-# Where a run stands, and when it was.
+# Location and time of a run.
 
 
 def test_lines_are_counted_as_an_editor_does() -> None:

@@ -296,7 +296,7 @@ def test_a_result_is_not_of_the_repetition_that_has_just_begun() -> None:
 
 
 def test_a_file_of_results_does_not_tell_of_a_phase_of_long_ago() -> None:
-    """It is of the run before, as with a script that runs a benchmark twice."""
+    """It belongs to the previous run, as in a script that runs a benchmark twice."""
     timeline = Timeline("toy")
     for now, phase in ((0.0, "find"), (5.0, "write"), (10.0, "write"), (15.0, "read")):
         timeline.see(seen(phase), now)
@@ -445,7 +445,7 @@ def test_a_phase_that_was_held_for_going_on_too_long_gives_way_to_those_that_nob
 
 
 def test_phases_stay_in_the_order_in_which_files_and_output_tell_of_them() -> None:
-    """The output is heard right after a look at the file of results: both tell of the same moments."""
+    """The output is read right after the file of results: both report the same moments."""
     timeline = Timeline("toy")
     timeline.see(seen("write"), 1.0)
     timeline.see(seen("write"), 2.0)

@@ -95,7 +95,7 @@ def test_files_that_we_have_no_right_to_see_are_told_from_none() -> None:
 def test_one_variable_of_the_environment_can_be_read() -> None:
     child = subprocess.Popen(["sleep", "60"], env={"PMI_RANK": "3", "SECRET": "x"})
     try:
-        # Within execve it has none for a moment.
+        # During execve it briefly has none.
         assert until(10, lambda: Tree(PROC, {}).variable(child.pid, "PMI_RANK") == "3")
         assert Tree(PROC, {}).variable(child.pid, "RANK") == ""
     finally:
@@ -129,7 +129,7 @@ def test_a_file_is_read_by_its_path_as_the_process_sees_it(machine: Machine, tmp
 
 @pytest.fixture
 def public() -> Iterator[Path]:
-    """Return a directory that every user can reach, as those of pytest are not."""
+    """Return a directory that every user can reach; those of pytest are private."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         Path(name).chmod(0o755)
         yield Path(name)

@@ -16,7 +16,7 @@ IOR = frozenset({"ior"})
 
 
 class Look:
-    """Asks who works for what, later and later."""
+    """Asks which processes work for which run, later at each call."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -30,12 +30,12 @@ class Look:
         return {pid: member.workload for pid, member in self.workloads.current(self.now).items()}
 
     def mark(self, run: str = "ours", benchmark: str = "io500", *, pid: int = 10, command: int = 20) -> None:
-        """Have `pinchpoint run` say what it runs."""
+        """Have `pinchpoint run` report its command."""
         marker = Marker(run, benchmark, NOW, pid=pid, pid_start=100, command_pid=command)
         self.host.runs.write(marker)
 
     def find(self, *leaders: tuple[int, Workload]) -> None:
-        """Have runs be found by these leaders."""
+        """Report found runs with these leaders."""
         self.host.found.tell(Leader(pid, 100, IOR, workload) for pid, workload in leaders)
 
 
@@ -45,7 +45,7 @@ def look(machine: Machine) -> Look:
     return Look(machine)
 
 
-# ---- Runs that are marked.
+# ---- Marked runs.
 
 
 def test_the_tree_below_the_command_of_a_marked_run_is_its_workload(machine: Machine, look: Look) -> None:
@@ -133,7 +133,7 @@ def test_names_that_a_marker_gives_are_printable_and_short(machine: Machine, loo
     assert look()[20].benchmark == ("a\ufffdb" * 300)[:MAX_LABEL_BYTES]
 
 
-# ---- Runs that were found.
+# ---- Found runs.
 
 
 def test_the_tree_below_a_leader_is_the_run_that_was_found_by_it(machine: Machine, look: Look) -> None:
@@ -206,7 +206,7 @@ def test_a_marked_run_takes_over_what_was_found_before_it_was_marked(machine: Ma
     assert look() == {20: OURS, 30: OURS}
 
 
-# ---- Nobody's.
+# ---- Processes of no run.
 
 
 def test_a_rank_whose_run_is_on_another_host_has_its_benchmarks_name_alone(machine: Machine, look: Look) -> None:

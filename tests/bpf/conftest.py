@@ -1,4 +1,4 @@
-"""What every test of BPF is checked for."""
+"""Checks for every test of BPF."""
 
 from __future__ import annotations
 

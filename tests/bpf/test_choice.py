@@ -1,4 +1,4 @@
-"""Every source of thread times says the same of the same threads: those of real processes."""
+"""All sources of thread times report the same about the same threads: those of real processes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def source(request: pytest.FixtureRequest) -> Iterator[TaskSource]:
 
 
 class Account:
-    """What a source has told of threads so far, by id, nanoseconds of run and wait."""
+    """What a source has reported about threads so far: by TID, nanoseconds of run and wait."""
 
     def __init__(self, source: TaskSource) -> None:
         self.source = source
@@ -64,7 +64,7 @@ class Account:
         self.tasks: dict[int, set[Task]] = {}
 
     def begin(self, *tgids: int) -> None:
-        """Follow processes and leave out what they have used so far."""
+        """Follow processes and ignore their use up to now."""
         self.follow(*tgids)
         self.sample()
         self.used.clear()
@@ -82,7 +82,7 @@ class Account:
         return {task.tid: task.comm for task in self.source.tasks()}
 
     def of(self, puppet: Puppet) -> dict[int, tuple[int, int]]:
-        """Return what it told of a puppet's threads, with those of which it told nothing."""
+        """Return what it reported about a puppet's threads, including those without a report."""
         return {tid: self.used.get(tid, (0, 0)) for tid in puppet.used()}
 
 
@@ -147,11 +147,11 @@ def test_time_in_which_a_thread_waits_for_a_cpu_is_told_too(source: TaskSource) 
         used = {**account.of(one), **account.of(other)}
 
         assert used == differences({**one.used(), **other.used()}, before)
-        # While one ran, the other waited: all of the time but the end of the one that ended last.
+        # While one ran, the other waited, except at the end of the last one.
         assert sum(wait for run, wait in used.values()) >= 80 * MILLISECOND
 
 
-# ---- Who is new, and who is not.
+# ---- New and known threads.
 
 
 def test_a_newborn_process_counts_from_zero_though_it_is_followed_only_later(source: TaskSource) -> None:
@@ -219,7 +219,7 @@ def test_a_thread_that_takes_the_place_of_its_leader_brings_no_past_with_it(sour
         account = Account(source)
         account.begin(puppet.pid)
         before = sum(run for run, wait in puppet.used().values())
-        # de_thread (fs/exec.c) gives the thread the id of its leader, which is no more.
+        # de_thread (fs/exec.c) gives the thread the id of its leader, which has ended.
         puppet.begin(f'on({tid}, \'os.execv("/bin/sleep", ["sleep", "60"])\')')
         comm = PROC / str(puppet.pid) / "comm"
         while comm.read_text() != "sleep\n" or len(puppet.used()) > 1:
@@ -322,7 +322,7 @@ def test_the_name_of_a_kernel_thread_is_whole(source: TaskSource) -> None:
             comm = decode((process / "comm").read_bytes().removesuffix(b"\n"))
         except OSError:
             continue
-        # A worker's name changes with its work; a rescuer's too, but that seldom has any.
+        # A worker's name changes with its work; so does a rescuer's, but a rescuer seldom has any.
         works = comm.startswith("kworker/") and not comm.startswith("kworker/R-")
         if process.name.isdigit() and len(comm) > 15 and not works:
             long[int(process.name)] = comm
@@ -347,14 +347,14 @@ def test_hundreds_of_threads_are_told_of_all_and_once(source: TaskSource, puppet
 
     assert account.names().keys() == {puppet.pid, *threads}
     uses = {task.tid: (run, wait) for task, run, wait in told}
-    # A source may say nothing of a thread that ran for no time: what a hypervisor takes of a CPU is taken off the clock
-    # of tasks (update_rq_clock_task, kernel/sched/core.c).
+    # A source may omit a thread that ran for no time: stolen time is subtracted from the clock of tasks
+    # (update_rq_clock_task, kernel/sched/core.c).
     assert {tid: uses.get(tid, (0, 0)) for tid in [puppet.pid, *threads]} == differences(puppet.used(), before)
     assert len(told) == len(uses)
 
 
 STORM = 300
-"""Threads and processes that each of a storm begins and ends."""
+"""Threads and processes that each storm begins and ends."""
 
 
 @pytest.fixture
@@ -389,18 +389,18 @@ def test_totals_stay_right_while_threads_and_processes_come_and_go(name: str, th
             probe.sample(time.monotonic())
             time.sleep(0.02)
         puppet.done()
-        # What nobody saw is looked for at every fifth second.
+        # Unseen use is looked for every five seconds.
         for later in (6.0, 12.0):
             probe.sample(time.monotonic() + later)
         own, children, told = map(sub, (*puppet.whole(), charged(probe, "smbd")), before)
     probe.close()
 
     assert own >= STORM * 0.0005 * TICKS_PER_SECOND
-    # Totals of a process are in ticks, and two of them are let pass; children have its name, if they are seen.
+    # Totals of a process are in ticks, and two are tolerated; children have its name, if they are seen.
     assert own - 4 <= told <= own + children + 4
 
 
-# ---- Which one is chosen.
+# ---- Choice of a source.
 
 CHOOSE = """
 import json, logging, os, sys
@@ -437,7 +437,7 @@ os.setgid(65534)
 os.setuid(65534)
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE, which a change of user takes away
 """
-# A filter that answers bpf() with an error and lets all else pass; seccomp_data begins with the number of the call.
+# A filter that answers bpf() with an error and permits everything else; seccomp_data begins with the call's number.
 FILTERED = """
 import ctypes, platform, struct
 call = {{"x86_64": 321, "aarch64": 280}}[platform.machine()]
@@ -451,7 +451,7 @@ KEEP = "--bounding-set=-all{0}", "--inh-caps=-all{0}"
 
 
 def choose(*before: str, wanted: str = "auto", first: str = "") -> tuple[str, str, list[str]]:
-    """Have a source chosen in a process of its own; return its name, its reason and what was logged."""
+    """Choose a source in a separate process; return its name, its reason and the log."""
     if before and os.geteuid():
         pytest.skip("needs root")
     made("bpf-iter").close()
@@ -518,7 +518,7 @@ def test_one_that_is_insisted_on_and_refused_is_an_error(wanted: str) -> None:
 
 @pytest.fixture
 def refused(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Have sources refused, with a reason each."""
+    """Make sources fail, each with a reason."""
 
     def refuse(**reasons: str) -> None:
         for name, reason in reasons.items():

@@ -1,4 +1,4 @@
-"""Loading BPF objects: what is there afterwards, and what is said and left behind where it does not work."""
+"""Loading BPF objects: the result, and on failure the message and whatever is left behind."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SEC("tp_btf/no_such_event") int event(void *context) { return 0; }
 
 @pytest.fixture
 def fresh_library() -> Iterator[None]:
-    """Have the library looked for anew."""
+    """Look for the library again."""
     libbpf._library.cache_clear()
     yield
     libbpf._library.cache_clear()
@@ -68,7 +68,7 @@ def fresh_library() -> Iterator[None]:
 
 @pytest.fixture
 def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compile:
-    """Compile programs of the test's own, which are the ones that are there then."""
+    """Compile the test's own programs, which replace the package's."""
     if shutil.which("clang") is None or not Path("/usr/include/bpf/bpf_helpers.h").exists():
         pytest.skip("needs clang and libbpf-dev")
     shutil.copy(OBJECTS / "Makefile", tmp_path)
@@ -83,7 +83,7 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compile:
 
 @pytest.fixture
 def allowed() -> None:
-    """Skip where the kernel takes no program from us."""
+    """Skip if the kernel does not accept programs from this process."""
     try:
         load("tasks_iter").close()
     except BpfError as error:
@@ -91,7 +91,7 @@ def allowed() -> None:
 
 
 def why(name: str = "tasks", attach: tuple[str, ...] = ()) -> str:
-    """Return what is said of an object that can't be loaded."""
+    """Return the message about an object that cannot be loaded."""
     with pytest.raises(BpfError) as raised:
         load(name, attach=attach)
     assert "\n" not in str(raised.value)
@@ -111,7 +111,7 @@ def entries(loaded: Loaded, name: str) -> dict[bytes, bytes]:
     return found
 
 
-# ---- What works.
+# ---- Success.
 
 
 @pytest.mark.usefixtures("allowed")
@@ -184,7 +184,7 @@ def test_what_libbpf_prints_goes_where_it_went_before_and_keeps_nothing_alive(
     assert "libbpf: " in capfd.readouterr().err
 
 
-# ---- What does not work.
+# ---- Failure.
 
 
 @pytest.mark.usefixtures("fresh_library")
@@ -344,7 +344,7 @@ def test_a_long_log_of_the_verifier_is_told_by_its_end() -> None:
     assert messages.reason() == ""
 
 
-# ---- What is made of the sources.
+# ---- Compiled sources.
 
 
 def test_objects_are_compiled_again_when_a_header_changes(compiled: Compile, tmp_path: Path) -> None:

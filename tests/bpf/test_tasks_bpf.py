@@ -1,4 +1,4 @@
-"""What only the sources have that read threads by BPF; what all have in common is in test_choice.py."""
+"""Properties of only the sources that read threads by BPF; the common ones are in test_choice.py."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def differences(puppet: Puppet, before: dict[int, tuple[int, int]]) -> dict[int,
 
 
 def test_bpf_works_where_it_should() -> None:
-    """Every other test here is skipped where it does not."""
+    """All other tests here are skipped if it does not."""
     words = [line.partition(":") for line in (PROC / "self" / "status").read_text().splitlines()]
     status = {name: value.strip() for name, _, value in words}
     rights = int(status["CapEff"], 16)
@@ -74,7 +74,7 @@ def test_bpf_works_where_it_should() -> None:
     assert source.file == ""
 
 
-# ---- Threads that are followed.
+# ---- Followed threads.
 
 
 def test_a_thread_is_told_of_once_it_has_used_two_thousandths_of_the_time_and_of_all_that_it_used(
@@ -166,7 +166,7 @@ def test_a_stranger_becomes_one_that_is_followed(source: BpfSource, puppet: Pupp
 
 
 def test_a_worker_is_told_of_by_what_it_does(source: BpfSource, monkeypatch: pytest.MonkeyPatch) -> None:
-    """BPF has its comm, which is that of its pool: kworker/0:1."""
+    """BPF reads its comm, which is that of its pool: kworker/0:1."""
     if os.stat(PROC / "self" / "ns" / "pid").st_ino != tasks.FIRST_NAMESPACE:
         pytest.skip("kernel threads are seen outside of PID namespaces only")
     monkeypatch.setattr(tasks, "MIN_UNFOLLOWED_SHARE", 0.0)
@@ -189,7 +189,7 @@ def test_a_worker_is_told_of_by_what_it_does(source: BpfSource, monkeypatch: pyt
             return ""
 
     assert until(20, works)
-    # A worker that got other work between the three looks has a third name.
+    # A worker that got other work between the three readings has a third name.
     assert any(name in now for name, now in seen.items())
 
 
@@ -254,7 +254,7 @@ def test_more_threads_that_changed_than_there_is_room_for_are_told_of_all_and_on
     for turn in range(1, 101):
         if len(told) == len(threads):
             break
-        # At such a pace no stranger is told of, who would take some of the room.
+        # At such a pace no unfollowed thread is reported, which would take some of the room.
         for task, run, wait in of(puppet, source.sample(turn * 1e6, all_tasks=True)):
             assert task.tid not in told
             told[task.tid] = run, wait
@@ -356,15 +356,15 @@ def test_the_procfs_of_the_host_seen_from_a_namespace_shows_the_host(puppet: Pup
     listed, refused = done.stdout.splitlines()
 
     assert listed == str(sorted([puppet.pid, *threads]))
-    # It would see the namespace that it is in, and nothing of the host.
+    # It would see its own namespace, and nothing of the host.
     assert refused.startswith("an iterator sees its reader's own PID namespace only")
 
 
-# ---- What goes wrong.
+# ---- Failures.
 
 
 class Refusing:
-    """A library of which one function fails."""
+    """A library with one failing function."""
 
     def __init__(self, name: str, answer: int) -> None:
         self._real = libbpf._library()

@@ -1,4 +1,4 @@
-"""Times of workqueue workers from BPF, on this kernel: what each is charged is what it used, while it works too."""
+"""Times of workqueue workers from BPF, on this kernel: each is charged what it used, even while it works."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ def test_every_worker_is_charged_what_it_used_and_writeback_belongs_to_its_devic
     assert sum(used.values()) > 50 * MILLISECOND, "the load was too small to be measured"
     assert sum(by_worker.values()) == pytest.approx(sum(used.values()), rel=0.05)
     for worker in sorted(used, key=lambda worker: -used[worker])[:3]:
-        # Less than a tick: what it used to go to sleep, and what other work began meanwhile.
+        # Less than a tick: the time for going to sleep, and for other work that began meanwhile.
         assert by_worker[worker] == pytest.approx(used[worker], rel=0.05, abs=4 * MILLISECOND)
     assert by_work[f"flush-{number}"] > 0
-    # Only what is written back as its device goes away has none, and other tests unmount theirs meanwhile.
+    # Only work for a device that is going away has no device, and other tests unmount theirs meanwhile.
     assert by_work["writeback"] < by_work[f"flush-{number}"]
 
 
 def test_a_work_that_goes_on_is_charged_while_it_does(source: TracedSource) -> None:
-    """The kernel takes a tenth of a second to release a large map, in one work."""
+    """The kernel takes a tenth of a second to release a large map, in one work item."""
     library = ctypes.CDLL(libbpf.LIBRARY)
     entries = min(2_000_000, 8_000_000 // (os.cpu_count() or 1))
     if (large := library.bpf_map_create(PERCPU_HASH, b"large", 4, 8, entries, None)) < 0:

@@ -22,7 +22,7 @@ from pinchpoint.threads.processes import Process
 from polling import until
 
 PID = os.getpid()
-"""Of whoever listens in these tests."""
+"""Of the listening process in these tests."""
 SEEN = Metric("seen", "Rounds.", labels=("daemon",))
 ANSWERS = {"version": {"version": "16.2.15"}, "config get fsid": {"fsid": "aaaaaaaa-1"}, "perf dump": {"mds": {}}}
 
@@ -62,7 +62,7 @@ def follow(machine: Machine, path: Path) -> tuple[Follower, Rounds]:
 
 
 def step(follower: Follower, patience: float = 30.0) -> None:
-    """Take a step with all the time that it needs."""
+    """Take a step with unlimited time."""
     module.ROUND_TIMEOUT_SECONDS, before = patience, module.ROUND_TIMEOUT_SECONDS
     try:
         follower.step(time.monotonic())

@@ -28,7 +28,7 @@ CLIENT = Process(10, 100, "ceph-fuse", "ceph-client", "ceph-fuse")
 
 
 def listens(machine: Machine, pid: int, table: bytes, *inodes: int) -> None:
-    """Let a process listen on sockets of a table."""
+    """Make a process listen on sockets of a table."""
     machine.write(f"proc/{pid}/net/unix", table)
     directory = machine.procfs / str(pid) / "fd"
     directory.mkdir(exist_ok=True)

@@ -28,7 +28,7 @@ def counter(total: float, number: int = 1) -> dict[str, float]:
 
 
 def dump(*, active: int = 0, lat: float = 0.0, data: float = 0.0, blocked: float = 0.0) -> dict[str, Any]:
-    """Return a ``perf dump`` as a client with libcephfs has it."""
+    """Return a ``perf dump`` as from a client with libcephfs."""
     return {
         "objecter": {"op_active": active, "op_reply": 3},
         "client": {"lat": counter(lat), "wrlat": counter(data / 2), "rdlat": counter(data / 2), "fsync": counter(0.0)},
@@ -37,12 +37,12 @@ def dump(*, active: int = 0, lat: float = 0.0, data: float = 0.0, blocked: float
 
 
 def take(reader: WaitReader, *answers: dict[str, Any]) -> Looked:
-    """Let a reader take answers that came in one round."""
+    """Have a reader take answers of one round."""
     reader.take(0.0, {str(index): json.dumps(answer).encode() for index, answer in enumerate(answers)})
     return reader.looked
 
 
-# ---- What an answer says.
+# ---- Answers.
 
 
 def test_looks_are_counted_and_those_that_found_operations_in_flight() -> None:
@@ -93,7 +93,7 @@ def test_no_answer_breaks_a_reader(answer: bytes) -> None:
     assert reader.looked.looks <= 1
 
 
-# ---- What is known of a process.
+# ---- Knowledge about a process.
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def keep(
 
 
 def total(run: str, document: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of the score of a run, out of JSON."""
+    """Return the row for the score of a run from the JSON."""
     (rows,) = [found["rows"] for found in document["comparisons"] if found["other"]["label"].endswith(run)]
     row: dict[str, Any] = next(row for row in rows if row["operation"] == "total")
     return row
@@ -101,7 +101,7 @@ def test_groups_of_repeats_are_compared_by_their_spread() -> None:
 
 
 REPEATED = "diary-09,diary-13"
-"""The two results of the diary between which nothing was changed."""
+"""The two results of the diary with no change between them."""
 
 
 @pytest.mark.usefixtures("diary")
@@ -115,8 +115,8 @@ def test_the_diary_tells_which_steps_helped_and_which_were_noise() -> None:
         "04": "inside the noise",  # C6 off, four processes
         "05": "worse",  # 300 s: the MDS cache is too small
         "06": "better",  # MDS cache of 12 GB
-        "07": "better",  # four containers a client
-        "08": "inside the noise",  # four processes a container
+        "07": "better",  # four containers per client
+        "08": "inside the noise",  # four processes per container
         "09": "better",  # 16 active MDSs
     }
 
@@ -151,7 +151,7 @@ def test_no_score_of_the_diarys_further_tuning_is_proved_to_differ_and_some_phas
     assert set(found.values()) == {"inside the noise", "not proved"}
     assert [run for run in runs if found[run] == "inside the noise"] == ["diary-14", "diary-16", "diary-17"]
     slower = [[row["phase"] for row in step["rows"] if row["verdict"] == "slower"] for step in document["comparisons"]]
-    assert "ior_easy_write" in slower[4]  # four OSDs a node
+    assert "ior_easy_write" in slower[4]  # four OSDs per node
     assert slower[3] == []  # eight instead of six
 
 

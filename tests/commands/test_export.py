@@ -1,4 +1,4 @@
-"""`pinchpoint export` as a user calls it, and what Prometheus makes of it."""
+"""`pinchpoint export` as a user calls it, and how Prometheus reads the result."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_file_has_what_standard_output_would_have(tmp_path: Path) -> None:
 
 @contextmanager
 def served(tmp_path: Path, text: Path) -> Iterator[Callable[[str, float], list[dict[str, Any]] | None]]:
-    """Give a function that asks a Prometheus that has blocks made of the text; None: it does not answer yet."""
+    """Give a function that queries a Prometheus with blocks made from the text; None: it does not answer yet."""
     promtool, prometheus = program("promtool"), program("prometheus")
     blocks = tmp_path / "blocks"
     subprocess.run(
@@ -115,7 +115,7 @@ def test_prometheus_makes_blocks_of_it_and_answers_from_them(tmp_path: Path) -> 
 
 
 def test_prometheus_answers_from_the_results_of_imported_runs(tmp_path: Path) -> None:
-    """The 18 runs have one time, that of the file; laid one after the other they end when it was asked for."""
+    """The 18 runs have one time, that of the file; laid end to end, the last one ends at the requested time."""
     end = 1_750_000_000.0
     imported = subprocess.run(
         [sys.executable, "-m", "pinchpoint", "import", str(DIARY)], capture_output=True, text=True, check=False
@@ -136,7 +136,7 @@ def test_prometheus_answers_from_the_results_of_imported_runs(tmp_path: Path) ->
         assert set(state.values()) == {1.0}
         assert stat[runs[4], "operations_per_second"] == 866.0
         assert len(noted or []) == 18
-        # No two of them at once, and the last one to the end.
+        # Never two of them at once, and the last one to the end.
         going = values(ask("max_over_time(count(pinchpoint_phase_active == 1)[1d:15s])", end))
         assert going == {(): 1.0}
         assert ask(f'pinchpoint_run_state{{run="{runs[-1]}", state="finished"}} == 1', end)
@@ -178,7 +178,7 @@ def test_verdicts_and_settings_that_are_kept_with_a_run_are_told_as_the_judge_do
 
 
 def keep_judged() -> None:
-    """Keep a run without samples, of two phases, of which the first was judged."""
+    """Keep a run without samples that has two phases; only the first was judged."""
     run, directory = store.new_run_directory(RUN)
     write = PhaseMark(
         "write",

@@ -50,7 +50,7 @@ main(sys.argv[2:])
 
 
 class Exporter:
-    """An exporter that runs as a process of its own."""
+    """An exporter that runs as a separate process."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
@@ -63,11 +63,11 @@ class Exporter:
 
     @property
     def log(self) -> str:
-        """What it has said so far."""
+        """Its log so far."""
         return self._log.read_text()
 
     def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
-        """Send one request; a header's name has underscores for its hyphens."""
+        """Send one request; underscores in a header's name stand for hyphens."""
         with closing(http.client.HTTPConnection(self.host, self.port, timeout=patience(20))) as connection:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, headers=named)
@@ -78,13 +78,13 @@ class Exporter:
         return parse_exposition(self.ask("/metrics")[1].decode(), time.time())
 
     def connect(self, sent: bytes) -> socket.socket:
-        """Return a connection on which `sent` was sent, and no more."""
+        """Return a connection on which only `sent` was sent."""
         connection = socket.create_connection((self.host, self.port), timeout=patience(20))
         connection.sendall(sent)
         return connection
 
     def end(self, number: int = signal.SIGTERM) -> float:
-        """Send a signal and return the seconds of an idle machine (patience.py) that its end took."""
+        """Send a signal and return how long its end took, in seconds of an idle machine (patience.py)."""
         clock = Stopwatch()
         self.process.send_signal(number)
         self.process.wait(patience(20))
@@ -93,11 +93,11 @@ class Exporter:
 
 Start = Callable[..., Exporter]
 PROMPT = 5.0
-"""Seconds of an idle machine: less than what any client, probe or thread may hang for."""
+"""Seconds of an idle machine: less than any client, probe or thread may hang."""
 
 
 def sampled(exporter: Exporter, *probes: str) -> Snapshot:
-    """Return what is exported once these probes have seen something."""
+    """Return the exported series once these probes have succeeded."""
 
     def found() -> Snapshot | None:
         snapshot = exporter.scrape()
@@ -110,7 +110,7 @@ def sampled(exporter: Exporter, *probes: str) -> Snapshot:
 
 
 def resent(connection: socket.socket) -> int:
-    """Return how many packets of a connection were sent again (tcpi_total_retrans in linux/tcp.h)."""
+    """Return the number of retransmitted packets of a connection (tcpi_total_retrans in linux/tcp.h)."""
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
     (number,) = struct.unpack_from("I", info, 100)
     return int(number)
@@ -118,7 +118,7 @@ def resent(connection: socket.socket) -> int:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start exporters on a free port of the loopback interface; what is left of them is killed at the end."""
+    """Start exporters on a free port of the loopback interface; those still running are killed at the end."""
     started: list[subprocess.Popen[bytes]] = []
 
     def run(*flags: str, address: str = "127.0.0.1:0", user: int | None = None) -> Exporter:
@@ -140,7 +140,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Exporter]:
-    """One exporter of this host for all tests that only ask it something."""
+    """One exporter of this host for all tests that only query it."""
     directory = tmp_path_factory.mktemp("exporter")
     command = [sys.executable, "-m", "pinchpoint", "exporter", "--web.listen-address=127.0.0.1:0"]
     with (directory / "log").open("wb") as stderr:
@@ -522,7 +522,7 @@ def test_no_program_and_no_map_stays_in_the_kernel_however_it_ends(start: Start,
 
 
 def skip_without(name: str) -> None:
-    """Skip where a source does not work."""
+    """Skip if a source does not work."""
     try:
         choose_source(Path("/proc"), lambda tgid, comm: 1, name).close()
     except UnusableSourceError as error:
@@ -550,7 +550,7 @@ def test_a_probe_that_hangs_is_blind_alone_and_does_not_hold_up_the_end(
 ) -> None:
     machine.process(10, "fio")
     (machine.procfs / file).unlink(missing_ok=True)
-    os.mkfifo(machine.procfs / file)  # nobody writes: whoever opens it waits for ever
+    os.mkfifo(machine.procfs / file)  # without a writer, opening it blocks for ever
     exporter = start(f"--path.procfs={machine.procfs}", f"--path.sysfs={machine.sysfs}")
     found = sampled(exporter, "self", "cpu")
 
@@ -597,7 +597,7 @@ def test_scrapes_that_are_under_way_do_not_hold_up_the_end(start: Start) -> None
 
 @pytest.fixture
 def public() -> Iterator[Path]:
-    """Return a folder that every user may enter; skip where another user can't be tried."""
+    """Return a folder that every user may enter; skip if the test cannot run as another user."""
     if os.geteuid() != 0:
         pytest.skip("only root can start a process as another user")
     code = f"import os, sys; os.setuid({NOBODY}); open(sys.argv[1])"

@@ -24,11 +24,11 @@ from polling import until
 from serving import serving
 
 PROMPT = 5.0
-"""Seconds of an idle machine: less than what a source may hang for."""
+"""Seconds of an idle machine: less than a source may hang."""
 
 
 class Judge:
-    """A judge that runs as a process of its own."""
+    """A judge that runs as a separate process."""
 
     def __init__(self, log: Path, *arguments: str) -> None:
         self._log = log
@@ -56,7 +56,7 @@ class Judge:
         return {run["run"]: run["verdict"]["words"] for run in self.said()["runs"]}
 
     def end(self, number: int = signal.SIGTERM) -> float:
-        """Send a signal and return the seconds of an idle machine that its end took."""
+        """Send a signal and return how long its end took, in seconds of an idle machine."""
         clock = Stopwatch()
         self.process.send_signal(number)
         self.process.wait(patience(20))
@@ -82,13 +82,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 class Exporters:
-    """Servers of what made-up hosts do, second by second."""
+    """Servers of made-up hosts whose counters grow every second."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
 
     def add(self, host: MadeHost) -> str:
-        """Serve what a host goes on doing; return HOST:PORT."""
+        """Serve a host whose counters keep growing at its rate; return HOST:PORT."""
         began = time.time()
         return self._stack.enter_context(serving(lambda path: exposition(host, time.time() - began)))
 
@@ -103,7 +103,7 @@ def exporters() -> Iterator[Exporters]:
 
 
 def exposition(host: MadeHost, seconds: float) -> str:
-    """Return what the host's exporter shows after so many seconds."""
+    """Return the exposition of the host's exporter after so many seconds."""
     before, after = host.pair()
     lines = []
     for name, series in after.values.items():

@@ -33,7 +33,7 @@ def invoke(*args: str, columns: int = 100) -> Result:
 
 
 def document(*args: str) -> Any:
-    """Return what is printed as JSON, its objects' keys as attributes."""
+    """Return the printed JSON, with the keys of its objects as attributes."""
     result = invoke("report", "--json", *args)
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout, object_hook=lambda found: SimpleNamespace(**found))
@@ -41,7 +41,7 @@ def document(*args: str) -> Any:
 
 @pytest.fixture
 def kept() -> Path:
-    """The made-up run, and the same a day before with other tags and settings; the later one's directory."""
+    """The made-up run, and the same a day earlier with other tags and settings; the later one's directory."""
     keep(EARLIER, START - DAY, governor="performance", c6="off")
     return keep(made_record().marker.run, START, c6="on")
 
@@ -65,7 +65,7 @@ def test_a_recorded_run_is_judged_phase_by_phase() -> None:
 
 @pytest.mark.usefixtures("kept")
 def test_a_thread_that_no_role_names_is_told_of_in_the_phase_that_it_was_hot_in(tmp_path: Path) -> None:
-    """In a terminal, as JSON and on the page; nothing in that phase that has a role is full."""
+    """In a terminal, as JSON and on the page; nothing with a role is full in that phase."""
     page = tmp_path / "report.html"
     invoke("report", "last", "--html", str(page))
     text = " ".join(invoke("report", "last").stdout.split())

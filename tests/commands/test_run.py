@@ -1,4 +1,4 @@
-"""`pinchpoint run` as a user calls it: a process of its own, with a real command below it."""
+"""`pinchpoint run` as a user calls it: a separate process, with a real command below it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Run = Callable[..., "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Start `pinchpoint run` with its own state and markers."""
+    """Start `pinchpoint run` with its own state and marker directories."""
 
     def start(*argv: str, **options: Any) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "COLUMNS": "120"}
@@ -41,7 +41,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def no_exporter() -> None:
-    """Leave a test out where `pinchpoint run` would find an exporter of this host."""
+    """Skip a test if `pinchpoint run` would find an exporter of this host."""
     with socket.socket() as connection:
         if connection.connect_ex(("127.0.0.1", 9748)) == 0:
             pytest.skip("something listens on port 9748, and `pinchpoint run` would ask it")
@@ -53,7 +53,7 @@ def kept(tmp_path: Path) -> Path:
 
 
 def benchmark_busy(tmp_path: Path, host: str) -> float:
-    """Return for how many seconds threads of the benchmark were seen busy on a host, up to its last recorded sample."""
+    """Return the busy seconds of the benchmark's threads on a host, up to its last recorded sample."""
     *_, last = (moment[host] for moment in read_recording(kept(tmp_path) / "samples.om.gz") if host in moment)
     series = last.series("pinchpoint_resource_busy_seconds_total")
     return sum(value for labels, value in series if labels["resource"] == "benchmark")
@@ -111,7 +111,7 @@ def test_a_signal_to_us_reaches_the_command_and_its_end_is_reported(
 ) -> None:
     handle = f"import signal, sys; signal.signal({int(number)}, lambda *_: sys.exit(9))"
     script = f"{handle}; print('ready', flush=True); signal.pause()"
-    obeyed = partial(signal.signal, number, signal.SIG_DFL)  # `nohup make test` has the tests ignore SIGHUP
+    obeyed = partial(signal.signal, number, signal.SIG_DFL)  # under `nohup make test` the tests ignore SIGHUP
     process = run("--", sys.executable, "-c", script, preexec_fn=obeyed)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
@@ -125,7 +125,7 @@ def test_a_signal_to_us_reaches_the_command_and_its_end_is_reported(
 
 
 def test_a_signal_that_nobody_obeys_stops_no_run(run: Run, tmp_path: Path) -> None:
-    """`nohup pinchpoint run` goes on when its terminal is closed, and may fail hours later."""
+    """`nohup pinchpoint run` continues when its terminal is closed, and may fail hours later."""
     script = "import sys; print('ready', flush=True); sys.stdin.read(); sys.exit(1)"
     ignored = partial(signal.signal, signal.SIGHUP, signal.SIG_IGN)
     process = run("--", sys.executable, "-c", script, stdin=subprocess.PIPE, preexec_fn=ignored)
@@ -140,7 +140,7 @@ def test_a_signal_that_nobody_obeys_stops_no_run(run: Run, tmp_path: Path) -> No
 
 def test_ctrl_c_of_a_terminal_reaches_the_command_once(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    # The second SIGINT would end it with another status.
+    # A second SIGINT would end it with another status.
     script = (
         "import signal, sys, time\n"
         "def stop(*_):\n"
@@ -207,7 +207,7 @@ def test_any_command_is_one_phase_with_what_was_full_in_it(run: Run, tmp_path: P
     assert record["marker"]["tags"] == {"knob": "1"}
     assert record["marker"]["run"].endswith("-spin-it")
     assert record["command"][0] == sys.executable
-    # Whatever the command is called, its processes are the benchmark; what limits it others decide too.
+    # Whatever the command's name, its processes are the benchmark; its limit depends on other load too.
     assert "waits: " in stderr
     assert len(list(read_recording(kept(tmp_path) / "samples.om.gz"))) >= 3
     assert benchmark_busy(tmp_path, "this host") > 1
@@ -289,7 +289,7 @@ def test_a_bad_call_says_so_and_starts_nothing(run: Run, tmp_path: Path, argumen
 
 @contextmanager
 def exporting(tmp_path: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Run an exporter that sees the runs of the test; give its address and its process."""
+    """Run an exporter that sees the test's runs; give its address and its process."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     flags = [f"--web.listen-address={address}", f"--path.runs={tmp_path / 'runs'}"]
@@ -353,7 +353,7 @@ def test_other_hosts_come_from_prometheus_where_no_target_is_named(run: Run, tmp
     moments = list(read_recording(kept(tmp_path) / "samples.om.gz"))
 
     assert f"samples from this host, {url}" in stderr
-    # The exporter on this machine is this host, which is known already.
+    # The exporter on this machine is this host, which is already known.
     assert list(moments[-1]) == ["this host", "192.0.2.1:9748"]
     assert moments[-1]["192.0.2.1:9748"].time == 5.5
     assert "no alerts" not in stderr

@@ -9,7 +9,7 @@ from pinchpoint.waits.stack_rules import Stacks, load_waits
 
 
 def seen(*stacks: tuple[str, int, bool]) -> Stacks:
-    """Return stacks that were seen so often, and whether a thread slept in them."""
+    """Return stacks with the number of times each was seen, and whether a thread slept in it."""
     found = Stacks(load_waits())
     for frames, times, slept in stacks:
         raw = "".join(f"[<0>] {frame}+0x1/0x9\n" for frame in frames.split(" < ")).encode()

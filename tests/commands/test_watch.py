@@ -26,11 +26,11 @@ from pinchpoint.probes import PROBES
 from serving import serving
 
 PATIENCE = 30.0
-"""Seconds after which a test gives up waiting for what must come."""
+"""Seconds after which a test gives up waiting."""
 
 
 def exposition(path: str) -> str:
-    """Return what an exporter says whose kswapd is always full, however late its answer is read."""
+    """Return the exposition of an exporter whose kswapd is always full, however late it is read."""
     busy = 10 * time.time()  # A share of time is at most 1.
     return (
         f'pinchpoint_resource_busy_seconds_total{{resource="kswapd",owner="node0",serves="memory"}} {busy}\n'
@@ -157,7 +157,7 @@ def test_a_target_whose_answer_never_ends_is_down_and_holds_up_nobody(exporter: 
 
 
 def test_every_host_of_a_prometheus_server_is_watched() -> None:
-    """The server has scraped both once more between the first question and each later one."""
+    """The server has scraped both once more between the first query and each later one."""
     asked = count(1)
 
     def answer(path: str) -> str:
@@ -286,11 +286,11 @@ class Terminal:
         assert text in self.seen
 
     def end(self) -> int:
-        """Wait for its end and return the status; what it left of the terminal must be as it was."""
+        """Wait for its end and return the status; the terminal's settings must be as before."""
         self.read_until(b"\x1b[?1049l")
         status = self.process.wait(PATIENCE)
         assert self._settings() == self.settings
-        assert b"\x1b[?25h" in self.seen  # the cursor is shown again
+        assert b"\x1b[?25h" in self.seen  # the cursor is visible again
         assert b"Traceback" not in self.seen
         return status
 

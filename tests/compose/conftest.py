@@ -11,7 +11,7 @@ from ports import stack_ports
 
 @pytest.fixture(scope="session")
 def programs() -> None:
-    """Everything that a stack needs, or the reason why there can be none."""
+    """Everything that a stack needs, or the reason why it cannot run."""
     for part in PARTS.values():
         if part.programs and not any(map(shutil.which, part.programs)):
             pytest.skip(f"{part.programs[0]} is not installed (`make setup` as root installs it)")

@@ -1,4 +1,4 @@
-"""The stack in containers, as far as it can be tested without an engine that runs them."""
+"""The stack in containers, as far as it can be tested without a container engine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def settings() -> dict[str, str]:
 
 
 def services() -> dict[str, dict[str, Any]]:
-    """Return the services with the settings in place, which have to have a value for every variable."""
+    """Return the services with their settings filled in; every variable must have a value."""
     model = yaml.safe_load(Template(FILE.read_text()).substitute(settings()))
     return dict(model["services"])
 
@@ -210,7 +210,7 @@ class TestTheExporter:
 
     def test_understands_its_options(self, tmp_path: Path) -> None:
         program = str(Path(sys.executable).with_name("pinchpoint"))
-        # It starts with these, and complains of the first folder that this host does not have.
+        # It begins with these, and complains about the first folder that this host lacks.
         arguments = [word.replace("/host", str(tmp_path)) for word in SERVICES["pinchpoint"]["command"]]
         done = subprocess.run([program, *arguments], capture_output=True, text=True)
 
@@ -219,7 +219,7 @@ class TestTheExporter:
 
 class TestPrometheus:
     def start(self, folder: Path, environment: dict[str, str]) -> list[str]:
-        """Run what its container runs, with a Prometheus that shows its arguments; return them."""
+        """Run the command of its container, with a Prometheus that prints its arguments; return them."""
         service = yaml.safe_load(Template(FILE.read_text()).substitute(settings() | environment))["services"]
         (folder / "local").mkdir()
         (folder / "prometheus").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')

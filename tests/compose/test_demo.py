@@ -51,7 +51,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Free ports, and a place of its own for what is kept of a run."""
+    """Free ports, and separate directories for kept runs."""
     ports = {part.variable: str(port) for part, port in zip(PARTS.values(), stack_ports().values(), strict=True)}
     return os.environ | ports | {"XDG_STATE_HOME": str(tmp_path / "kept")}
 
@@ -124,13 +124,13 @@ def test_it_says_what_still_works_without_fio(tmp_path: Path, environment: dict[
 
 
 def trial(kib: int, depth: int, mib: float, busy: float = 1.0, queue: float = 0.0, **others: Any) -> Trial:
-    """What a load did on a disk; its queue is what is in flight, unless it is given."""
+    """The result of a load on a disk; its queue is the I/O in flight by default."""
     values: dict[str, Any] = {"cpu": 0.2, "host": 0.3, "disk": "sda"} | others
     return Trial(Load(kib, depth), mib * MIB, busy=busy, queue=queue or depth * busy, **values)
 
 
 def tried(*answers: Trial) -> tuple[list[Load], Choice]:
-    """Return the loads that are tried on a disk that answers so, and the choice."""
+    """Return the loads that are tried on a disk with these answers, and the choice."""
     trials: list[Trial] = []
     by_load = {answer.load: answer for answer in answers}
     while (load := next_load(trials)) is not None:

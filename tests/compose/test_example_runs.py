@@ -1,4 +1,4 @@
-"""`make example-runs`, as a user calls it, with a real Prometheus that goes on collecting."""
+"""`make example-runs`, as a user calls it, with a real Prometheus that keeps collecting."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_diary_is_in_prometheus_once_and_what_was_collected_is_still_there(s
     assert ask(stack, SCORES) == scores
     assert max(blocks().values()) == max(made.values())
     assert list(stack.state.glob("examples-*")) == []
-    # A server that starts drops from memory what is older than its newest block.
+    # When a server starts, it drops from memory everything older than its newest block.
     assert max(made.values()) < since == collected_since()
 
 

@@ -64,7 +64,7 @@ class TestARunningStack:
     def test_scrapes_another_host_as_soon_as_its_list_names_it(self, stack: Stack) -> None:
         named = stack.state / "targets" / "pinchpoint.yml"
         before = named.readlink()
-        # The other host is this one by another name.
+        # The other host is this one under another name.
         other = f"localhost:{stack.ports['pinchpoint']}"
 
         def up() -> set[str]:
@@ -143,7 +143,7 @@ class TestTheEndOfAStack:
             "native.exit_on_sigterm()\n"
             "with native.Stack(pathlib.Path(sys.argv[1]), ports.stack_ports()):\n"
             "    print('up', flush=True)\n"
-            # A signal that comes just before a sleep begins is handled when it ends.
+            # A signal just before a sleep is handled after the sleep.
             "    while True: time.sleep(0.1)\n"
         )
         with subprocess.Popen(
@@ -157,7 +157,7 @@ class TestTheEndOfAStack:
             process.send_signal(number)
             process.wait(timeout=patience(30))
 
-        # After SIGKILL nobody waits: the kernel tells supervisord, which stops the rest.
+        # After SIGKILL no parent waits: the kernel notifies supervisord, which stops the rest.
         assert until(30, lambda: not processes_of(tmp_path))
 
 
@@ -219,12 +219,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 http.server.HTTPServer(("127.0.0.1", int(os.environ["GRAFANA_PORT"])), Handler).serve_forever()
 """
-"""Answers as Grafana does, and writes down how it was started."""
+"""Answers as Grafana does, and records how it was started."""
 
 
 @dataclass(frozen=True)
 class Unpacked:
-    """A folder like that of Grafana's archive, and what was seen of its start."""
+    """A folder like that of Grafana's archive, and the record of its start."""
 
     home: Path
     seen: Path
@@ -244,7 +244,7 @@ class Unpacked:
 
 @pytest.fixture
 def grafana(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Unpacked:
-    """Grafana's folder, without a program so far, whose programs are the first in PATH."""
+    """Grafana's folder, still without a program; its programs are the first in PATH."""
     home = tmp_path / "grafana-12"
     (home / "conf").mkdir(parents=True)
     (home / "conf" / "defaults.ini").touch()
@@ -361,7 +361,7 @@ def test_ports_come_from_the_environment() -> None:
     assert ports_from({"GRAFANA_PORT": "13000"}, "grafana")["grafana"] == 13000
 
 
-@pytest.mark.parametrize("text", ["0", "65536", "-1", "x", "9 090", "９０９０"])  # noqa: RUF001 - digits that are no port
+@pytest.mark.parametrize("text", ["0", "65536", "-1", "x", "9 090", "９０９０"])  # noqa: RUF001 - digits that are not a port
 def test_what_is_no_port_is_refused_by_name(text: str) -> None:
     with pytest.raises(StackError, match="PROMETHEUS_PORT: must be a port"):
         ports_from({"PROMETHEUS_PORT": text})

@@ -1,4 +1,4 @@
-"""The set-up of compose/scale: shards that scrape, a ruler, a judge beside it, VictoriaMetrics that keeps."""
+"""The set-up of compose/scale: shards that scrape, a ruler, a judge beside it, and VictoriaMetrics as the store."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from scaled import TREE, Server, Sharded, shard_config, sharded
 SCALE = TREE / "compose" / "scale"
 NAME = re.compile(r"\b(?:ALERTS(?:_FOR_STATE)?|up(?=\{)|(?:pinchpoint|ceph|node)[:_][a-z0-9_:]+)\b")
 PER_HOST = {"pinchpoint", "node", "ceph-exporter"}
-"""Jobs whose targets are hosts: as many as there are."""
+"""Jobs with one target per host."""
 NOT_KEPT = {"Blame"}
-"""Panels of Bottleneck that read a series of every resource: the store has the blame, not how busy each was."""
+"""Panels of Bottleneck that read a series of every resource: the store has the blame, not the busy time of each."""
 
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 
@@ -34,7 +34,7 @@ def config(name: str) -> dict[str, Any]:
 
 
 def shipped(name: str, relabeling: list[dict[str, Any]]) -> bool:
-    """Return whether a metric gets through write_relabel_configs that look at names only."""
+    """Return whether a metric passes write_relabel_configs that check only names."""
     for step in relabeling:
         assert step["source_labels"] == ["__name__"]
         fits = re.fullmatch(step["regex"], name) is not None
@@ -44,7 +44,7 @@ def shipped(name: str, relabeling: list[dict[str, Any]]) -> bool:
 
 
 def read_by(dashboard: str) -> Iterator[str]:
-    """Yield every metric that a dashboard asks for and that is asked for after months as well."""
+    """Yield every metric that a dashboard queries and that is still queried after months."""
     board = json.loads((TREE / "dashboards" / "json" / f"{dashboard}.json").read_text())
     kept = [panel for panel in board["panels"] if panel.get("title") not in NOT_KEPT]
     asked = [kept, board["templating"], board["annotations"]]
@@ -200,7 +200,7 @@ class TestTheContainers:
 @needs_promtool
 class TestAlertsAboutTheParts:
     def check(self, folder: Path, name: str, series: dict[str, str], expected: list[dict[str, str]]) -> None:
-        """Let promtool look whether, after two minutes, the alert fires for `expected` and for nothing else."""
+        """Have promtool check that after two minutes the alert fires for `expected` and for nothing else."""
         rules = [rule for group in config("scale/rules.yml")["groups"] for rule in group["rules"]]
         (fixed,) = (rule["labels"] for rule in rules if rule["alert"] == name)
         firing = [{"alertname": name, "alertstate": "firing", **fixed, **labels} for labels in expected]
@@ -281,7 +281,7 @@ def store(running: Sharded) -> Server:
 
 @pytest.fixture(scope="module")
 def limit(fleet: Fleet, running: Sharded) -> tuple[str, str]:
-    """The one full resource: an OSD's commit thread, on a host that another shard scrapes than the run's own."""
+    """The one full resource: an OSD's commit thread, on a host that is not scraped by the run's own shard."""
     (other,) = (shard for shard in running.shards if fleet.clients[0].partition(":")[0] not in shard.hosts())
     host = next(host for host in fleet.storage if host.partition(":")[0] in other.hosts())
     owner = fleet.owners(host, "kv_sync")[3]
@@ -290,7 +290,7 @@ def limit(fleet: Fleet, running: Sharded) -> tuple[str, str]:
 
 
 def labels(server: Server, expr: str, *names: str) -> set[tuple[str, ...]]:
-    """Return what an expression finds, as the values of some labels."""
+    """Return the result of an expression, as the values of some labels."""
     return {tuple(dict(found).get(name, "") for name in names) for found in server.query(expr)}
 
 

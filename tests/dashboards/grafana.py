@@ -1,4 +1,4 @@
-"""Asks Prometheus what a dashboard asks, with what Grafana puts in for variables, steps and windows.
+"""Sends a dashboard's queries to Prometheus, with Grafana's values for variables, steps and windows.
 
 The arithmetic is that of Grafana 12.3: calculatePrometheusInterval, calculateRateInterval and AlignTimeRange
 (pkg/promlib/models/query.go), RoundInterval (grafana-plugin-sdk-go, backend/gtime/interval.go), interpolateQueryExpr
@@ -36,11 +36,11 @@ COLUMNS, PIXELS = 24, 1880
 ANNOTATION_POINTS = 100
 STEPS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 Choice = Mapping[str, str]
-"""What a query has in place of each variable."""
+"""The replacement for each variable in a query."""
 
 
 class AskError(Exception):
-    """Prometheus refuses a query; the message is its own."""
+    """Prometheus refuses a query; the message is Prometheus' own."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class Asked:
 
 
 def title_of(panel: Mapping[str, Any], found: Mapping[str, Any]) -> str:
-    """Return what a panel is called, with its type where another one has the same title."""
+    """Return the title of a panel, with its type if another panel has the same title."""
     alike = [one for one in panels_of(found) if one["title"] == panel["title"]]
     return str(panel["title"] if len(alike) == 1 else f"{panel['title']} ({panel['type']})")
 
 
 def asked_of(board: str, found: Mapping[str, Any]) -> Iterator[Asked]:
-    """Yield all queries of a dashboard but those of its variables."""
+    """Yield all queries of a dashboard except those of its variables."""
     for panel in panels_of(found):
         for target in panel.get("targets") or []:
             scrape = float(target.get("interval", f"{SCRAPE_SECONDS}s").removesuffix("s"))
@@ -94,7 +94,7 @@ def values_of(variable: Mapping[str, Any]) -> tuple[str, str]:
     return matched[1], matched[2]
 
 
-# ---- What Grafana puts in
+# ---- Grafana's replacements
 
 
 def step(seconds: float, points: int, least: float) -> float:
@@ -111,22 +111,22 @@ def rate_interval(step: float, scrape: float) -> float:
 
 
 def several(values: Sequence[str]) -> str:
-    """Return a regular expression for the values that are chosen, as it stands inside of a PromQL string."""
+    """Return a regular expression for the chosen values, quoted for a PromQL string."""
     escaped = [re.sub(r"[$^*{}\[\]'+?.()|]", r"\\\\\g<0>", value.replace("\\", r"\\\\")) for value in values]
     return escaped[0] if len(escaped) == 1 else f"({'|'.join(escaped)})"
 
 
 def filled(expr: str, values: Mapping[str, str]) -> str:
-    """Return an expression with values in place of its variables; an unknown one stays, and Prometheus refuses it."""
+    """Return an expression with its variables replaced; an unknown one stays, and Prometheus refuses it."""
     return re.sub(r"\$(\w+)|\$\{(\w+)(?::\w+)?\}", lambda found: values.get(found[1] or found[2], found[0]), expr)
 
 
-# ---- Asking
+# ---- Queries
 
 
 @dataclass(frozen=True)
 class Client:
-    """A Prometheus at a time: what a dashboard shows that ends at `end` and goes back for `seconds`."""
+    """A Prometheus at one time: the data of a dashboard that ends at `end` and spans `seconds`."""
 
     url: str
     end: float
@@ -157,7 +157,7 @@ class Client:
         return step(self.seconds, asked.points, asked.scrape)
 
     def values(self, selector: str, label: str, choice: Choice) -> list[str]:
-        """Return the values of a label, as a variable asks for them. Raises AskError."""
+        """Return the values of a label, as a variable queries them. Raises AskError."""
         times = {"start": f"{self.end - self.seconds:.3f}", "end": f"{self.end:.3f}"}
         parameters = {"match[]": filled(selector, choice), **times}
         return list(_data(self.http.get(f"{self.url}/api/v1/label/{label}/values", params=parameters)))

@@ -1,6 +1,6 @@
-"""What every dashboard has to be, as functions over its JSON: each yields what is wrong, in words.
+"""Requirements for every dashboard, as functions over its JSON: each yields what is wrong, in words.
 
-A rule is pure: it takes a dashboard and a `World`, which is what dashboards are compared with.
+A rule is pure: it takes a dashboard and a `World`, with which dashboards are compared.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ Problems = Iterator[str]
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 COLUMNS = 24
 SERIES_PANELS = ("timeseries", "bargauge", "state-timeline", "stat")
-"""Types of panels that draw each series, by its name."""
+"""Types of panels that draw each series under its name."""
 PALETTE = {colour.lower() for colour in [*WAITS.values(), *KINDS.values(), *SERIES, *IDLE_STATES]}
 THEME = {"text", "transparent"}
-"""Colours that Grafana has in a light and in a dark version."""
+"""Colours with a light and a dark version in Grafana."""
 MODES = {"fixed", "shades"}
-"""Where colours come from: all others are gradients, Grafana's own palette, or thresholds that are numbers."""
+"""Modes with fixed colours: all others are gradients, Grafana's own palette, or numeric thresholds."""
 SLOW_METRICS = ("ceph_", "node_")
 SLOW_SCRAPES = {"5s", "15s"}
-"""compose/prometheus.yml scrapes them every 5 s; a mgr renews what it answers every 15 s."""
+"""compose/prometheus.yml scrapes them every 5 s; a mgr renews its answer every 15 s."""
 RATE_WINDOWS = {"$__rate_interval"}
 INCREASE_WINDOWS = {"$__rate_interval", "$__range"}
 RATES = {"rate", "increase", "irate", "resets", "changes"}
-"""What may be shown of a counter."""
+"""Functions through which a counter may be shown."""
 UNITS = re.compile(r"[_:](seconds|bytes|hertz|ratio|bytes_total)$")
 """Metrics whose values mean nothing without a unit. (Seconds in a second are a number, of CPUs for example.)"""
 CLASSES = re.compile(r"\{\{(wait|resource|role|limit)\}\}")
-"""Legends whose series are named by wait classes, resources or what is limited."""
+"""Legends whose series are named after wait classes, resources or limits."""
 COMPARISONS = {"==", "!=", "<", "<=", ">", ">="}
 
 
 @dataclass(frozen=True)
 class World:
-    """What there is besides a dashboard: the tree of files, the metrics, the uids of all dashboards."""
+    """The surroundings of a dashboard: the tree of files, the metrics, the uids of all dashboards."""
 
     tree: Path
     metrics: Mapping[str, Known]
@@ -74,7 +74,7 @@ class World:
         object.__setattr__(self, "labels", {name: known.labels for name, known in self.metrics.items()})
 
 
-# ---- What a dashboard is made of
+# ---- Parts of a dashboard
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _trees(found: Dashboard) -> Iterator[tuple[Asked, Node]]:
         try:
             yield asked, parse(asked.expr)
         except PromqlError:
-            pass  # says a rule of its own
+            pass  # it has its own rule
 
 
 def _strings(part: Any) -> Iterator[str]:
@@ -140,19 +140,19 @@ def _overrides(panel: Panel) -> Iterator[tuple[Mapping[str, Any], dict[str, Any]
 
 @dataclass(frozen=True)
 class Table:
-    """What a table does with the fields of its queries."""
+    """How a table treats the fields of its queries."""
 
     fields: tuple[str, ...]
-    """Those that it shows; of a matrix, whose other columns are values of a label, the one with the names of rows."""
+    """Shown fields; of a matrix, whose other columns are values of a label, the field with the names of rows."""
     matrix: bool
     columns: Mapping[str, str]
-    """What a field is called, where it is not called what it is."""
+    """New names of renamed fields."""
     properties: Mapping[str, Mapping[str, Any]]
-    """Properties of columns by what they are called."""
+    """Properties of columns by their displayed names."""
 
     @classmethod
     def of(cls, panel: Panel) -> Table:
-        """Return it as the transformations and overrides say."""
+        """Return the table that the transformations and overrides describe."""
         options = {step["id"]: step["options"] for step in panel.get("transformations") or []}
         fields = options.get("filterFieldsByName", {}).get("include", {}).get("names", [])
         columns = options.get("organize", {}).get("renameByName", {})
@@ -174,7 +174,7 @@ class Table:
 
 
 def panels_say_what_they_answer(found: Dashboard, world: World) -> Problems:
-    """Titles, and descriptions that say what good and bad look like, and where to read on."""
+    """Titles, and descriptions that say what good and bad look like, and where to read more."""
     for panel in panels_of(found):
         if not panel.get("title"):
             yield f"{_name(panel)} has no title"
@@ -197,7 +197,7 @@ def panels_have_queries(found: Dashboard, world: World) -> Problems:
 
 
 def values_have_units(found: Dashboard, world: World) -> Problems:
-    """Panels have a unit; so have values, in columns too, that are times, bytes, clocks or shares."""
+    """Panels have a unit; so have values (also in columns) that are times, bytes, clocks or shares."""
     for panel in _shown(found):
         unit = panel.get("fieldConfig", {}).get("defaults", {}).get("unit")
         table = Table.of(panel)
@@ -215,7 +215,7 @@ def values_have_units(found: Dashboard, world: World) -> Problems:
 
 
 def _measured(expr: str) -> set[str]:
-    """Return the metrics with a unit that are shown by a query, and not divided by each other."""
+    """Return the metrics with a unit that a query shows, and does not divide by each other."""
     try:
         tree = parse(expr)
     except PromqlError:
@@ -226,14 +226,14 @@ def _measured(expr: str) -> set[str]:
 
 
 def panels_have_ids(found: Dashboard, world: World) -> Problems:
-    """Ids are there, and none twice."""
+    """Every panel has an id, and no id occurs twice."""
     ids = [panel.get("id") for panel in panels_of(found)]
     if None in ids or len(ids) != len(set(ids)):
         yield f"panel ids are {ids}"
 
 
 def the_grid_has_no_overlap(found: Dashboard, world: World) -> Problems:
-    """Panels are inside of 24 columns, and none is on another."""
+    """Panels are within 24 columns, and none overlaps another."""
     panels = panels_of(found)
     taken: dict[tuple[int, int], int] = {}
     for number, panel in enumerate(panels):
@@ -263,7 +263,7 @@ def tables_show_labels_that_exist(found: Dashboard, world: World) -> Problems:
 
 
 def legends_name_labels_that_exist(found: Dashboard, world: World) -> Problems:
-    """Legends are templates over labels of the result; series that are drawn have one."""
+    """Legends are templates over labels of the result; drawn series have one."""
     for panel in _shown(found):
         named = panel["type"] in SERIES_PANELS and panel.get("options", {}).get("textMode") != "value"
         for target in panel.get("targets") or []:
@@ -277,7 +277,7 @@ def legends_name_labels_that_exist(found: Dashboard, world: World) -> Problems:
 
 
 def _given(expr: str, world: World) -> frozenset[str]:
-    """Return the labels of a query; nothing where it is wrong, which other rules say."""
+    """Return the labels of a query; nothing if the query is wrong, which other rules report."""
     try:
         return labels_of(parse(expr), world.labels)
     except (PromqlError, KeyError):
@@ -288,7 +288,7 @@ def _given(expr: str, world: World) -> frozenset[str]:
 
 
 def queries_are_promql(found: Dashboard, world: World) -> Problems:
-    """Every query has a grammar that we can read."""
+    """Every query can be parsed by our grammar."""
     for variable in _variables(found):
         if variable["type"] == "query":
             try:
@@ -304,7 +304,7 @@ def queries_are_promql(found: Dashboard, world: World) -> Problems:
 
 
 def metrics_and_labels_exist(found: Dashboard, world: World) -> Problems:
-    """Queries read metrics that somebody exports or records, and match and group by labels that these have."""
+    """Queries read metrics that are exported or recorded, and match and group by labels that these have."""
     for asked, tree in _trees(found):
         unknown = {
             str(node.name or node.matchers)
@@ -343,7 +343,7 @@ def _wrong_labels(node: Node, world: World) -> Problems:
 
 
 def no_counter_is_raw(found: Dashboard, world: World) -> Problems:
-    """What is shown of a counter is its rate."""
+    """Counters are shown only as rates."""
     for asked, tree in _trees(found):
         for selector, inside in shown(tree):
             if not asked.where.startswith("variable") and not (isinstance(inside, Call) and inside.name in RATES):
@@ -372,7 +372,7 @@ def rates_look_back_as_far_as_they_have_to(found: Dashboard, world: World) -> Pr
 
 
 def slow_scrapes_are_known(found: Dashboard, world: World) -> Problems:
-    """Queries of series that are scraped every 5 s say so, else their rates have windows of one sample or two."""
+    """Queries of series that are scraped every 5 s declare it; otherwise rate windows have 1 or 2 samples."""
     for asked, tree in _trees(found):
         slow = any(isinstance(node, Selector) and node.name.startswith(SLOW_METRICS) for node, _ in walk(tree))
         if slow and asked.where.startswith("panel") and asked.interval not in SLOW_SCRAPES:
@@ -380,7 +380,7 @@ def slow_scrapes_are_known(found: Dashboard, world: World) -> Problems:
 
 
 def thresholds_are_series(found: Dashboard, world: World) -> Problems:
-    """No threshold of a resource is repeated in a query, and no panel has thresholds of its own."""
+    """No query repeats the threshold of a resource, and no panel has its own thresholds."""
     numbers = {f"{threshold:g}" for threshold in load_roles().thresholds.values()}
     for asked, tree in _trees(found):
         for node, _ in walk(tree):
@@ -397,7 +397,7 @@ def thresholds_are_series(found: Dashboard, world: World) -> Problems:
 
 
 def the_data_source_is_the_variable(found: Dashboard, world: World) -> Problems:
-    """Nothing names a data source but the variable does."""
+    """Only the variable names a data source."""
     variables = _variables(found)
     if not any(one["type"] == "datasource" and one["name"] == "datasource" for one in variables):
         yield "there is no variable 'datasource'"
@@ -414,11 +414,11 @@ def the_data_source_is_the_variable(found: Dashboard, world: World) -> Problems:
 
 
 def variables_are_defined_and_used(found: Dashboard, world: World) -> Problems:
-    """Each variable that is used is defined, each that is defined is used, and those of many values are matched so."""
+    """Each used variable is defined, each defined one is used, and those with many values are matched accordingly."""
     defined = {variable["name"]: variable for variable in _variables(found)}
     used: set[str] = set()
     for text in _strings([found["panels"], found["annotations"], found["templating"], found["title"]]):
-        # A "$" at the end of a regular expression and the "$1" of a label_replace are none.
+        # A "$" at the end of a regular expression and the "$1" of a label_replace are not variables.
         used |= {name for pair in re.findall(r"\$([a-zA-Z_]\w*)|\$\{([a-zA-Z_]\w*)", text) for name in pair if name}
     used = {name for name in used if not name.startswith("__")}
     for name in sorted(used - defined.keys()):
@@ -440,7 +440,7 @@ def variables_are_defined_and_used(found: Dashboard, world: World) -> Problems:
 
 
 def links_resolve(found: Dashboard, world: World) -> Problems:
-    """Pages are in this tree, dashboards are ours, and columns that an address is made of are there."""
+    """Pages are in this tree, dashboards are ours, and columns that are part of an address exist."""
     for link in found.get("links") or []:
         if link.get("url"):
             yield from _unresolved(link["url"], world)
@@ -508,7 +508,7 @@ def _places(url: str, panel: Panel, world: World) -> Iterator[str]:
 
 
 def _values_of(expr: str, label: str) -> Iterator[str]:
-    """Yield the values that a query gives a label with `label_replace`, where they are no part of another label."""
+    """Yield the values that a query gives a label with `label_replace`, unless they are part of another label."""
     for node, _ in walk(parse(expr)):
         match node:
             case Call("label_replace", (_, Literal(target), Literal(value), _, _)) if target[1:-1] == label:
@@ -526,7 +526,7 @@ def _is_page(url: str, world: World) -> bool:
 
 
 def the_frame_is_shared(found: Dashboard, world: World) -> Problems:
-    """Crosshair, refresh, time and links are those of all dashboards, and the phases are regions on each."""
+    """Crosshair, refresh, time and links are the same on all dashboards, and the phases are regions on each."""
     wanted = {"graphTooltip": 1, "editable": False, "timezone": "browser"}
     for key, value in wanted.items():
         if found.get(key) != value:
@@ -554,7 +554,7 @@ def the_frame_is_shared(found: Dashboard, world: World) -> Problems:
 
 
 def colours_are_of_the_palette(found: Dashboard, world: World) -> Problems:
-    """Every colour is one of report/palette.py or the theme's, and none comes from a palette of Grafana's."""
+    """Every colour is from report/palette.py or the theme, and none from a palette of Grafana's."""
     for annotation in found["annotations"]["list"]:
         if annotation["iconColor"].lower() not in PALETTE | THEME:
             yield f"annotation {annotation['name']!r} has the colour {annotation['iconColor']}"
@@ -579,7 +579,7 @@ def _colours(part: Any) -> Iterator[str]:
 
 
 def a_class_has_one_colour(found: Dashboard, world: World) -> Problems:
-    """A series that is named like a wait class, a resource or a kind of verdict has its colour, here as everywhere."""
+    """A series named after a wait class, a resource or a kind of verdict has its colour, here as everywhere."""
     right: dict[str, set[str]] = {}
     for colours in (WAITS, KINDS, {resource: class_colour(resource) for resource in load_roles().serves}):
         for name, colour in colours.items():
@@ -590,7 +590,7 @@ def a_class_has_one_colour(found: Dashboard, world: World) -> Problems:
         seen: dict[str, str] = {}
         for matcher, properties in _overrides(panel):
             fixed = (properties.get("color") or {}).get("fixedColor")
-            # A pattern that fits anything is about no class.
+            # A pattern that matches anything is not specific to a class.
             if (
                 fixed
                 and panel["type"] != "table"
@@ -613,7 +613,7 @@ def _matches(matcher: Mapping[str, Any], name: str) -> bool:
 
 
 def limits_are_dashed(found: Dashboard, world: World) -> Problems:
-    """A threshold among loads looks like one."""
+    """A threshold among loads is drawn as one."""
     for panel in _shown(found):
         limits = [one for one in panel.get("targets") or [] if one.get("legendFormat", "").startswith(FULL)]
         if panel["type"] == "timeseries" and limits:

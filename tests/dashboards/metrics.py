@@ -1,4 +1,4 @@
-"""The metrics that a dashboard can read: whose kind they are of, and the labels that they can have."""
+"""The metrics that a dashboard can read, with their origins and their possible labels."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["FOREIGN", "TARGET", "TREE", "Known", "known_metrics"]
 TREE = Path(__file__).resolve().parents[2]
 FOREIGN = Path(__file__).with_name("foreign.toml")
 TARGET = frozenset({"job", "instance", "cluster", "group"})
-"""Labels of a target: its own two, and those that lists of targets give (compose/targets)."""
+"""Labels of a target: its own two, and those from lists of targets (compose/targets)."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """A metric; `source` is who exports it: pinchpoint, rules, or a table of foreign.toml."""
+    """A metric; `source` is its exporter: pinchpoint, rules, or a table of foreign.toml."""
 
     source: str
     kind: str
@@ -32,7 +32,7 @@ class Known:
 
 @cache
 def known_metrics() -> dict[str, Known]:
-    """Return every metric by its name: Pinchpoint's, those of others in foreign.toml, and what the rules record."""
+    """Return every metric by its name: Pinchpoint's, those of other exporters in foreign.toml, and recorded ones."""
     found = {
         metric.name: Known("pinchpoint", metric.kind.value, frozenset(metric.labels) | TARGET)
         for metric in (*EXPORTER, *JUDGE)

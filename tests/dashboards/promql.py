@@ -1,6 +1,7 @@
-"""PromQL as a tree, with Grafana's variables in it: what a query reads, through which functions, its labels.
+"""PromQL as a tree, with Grafana's variables in it: what a query reads, through which functions, and its labels.
 
-The grammar is that of Prometheus 2.42 (promql/parser), without its types: Prometheus says whether a query is valid.
+The grammar is that of Prometheus 2.42 (promql/parser), without its types: Prometheus itself checks whether a query is
+valid.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ AGGREGATIONS = {
     *("topk", "bottomk", "quantile", "count_values"),
 }
 KEEPING = {"topk", "bottomk"}
-"""Aggregations that choose series and leave their labels."""
+"""Aggregations that select series and keep their labels."""
 LEVELS = (
     ("or",),
     ("and", "unless"),
@@ -48,36 +49,36 @@ LEVELS = (
     ("+", "-"),
     ("*", "/", "%", "atan2"),
 )
-"""Binary operators, those that bind the least first; ``^`` is above them and from the right."""
+"""Binary operators in order of increasing precedence; ``^`` is above them and right-associative."""
 SETS = {"and", "or", "unless"}
 VALUELESS = {"count", "group", "absent", "absent_over_time", "present_over_time", "count_over_time", "timestamp"}
-"""Functions that look at no value."""
+"""Functions that ignore values."""
 KEEPS_NAME = {"last_over_time", "sort", "sort_desc", "label_replace", "label_join"}
-"""Functions whose result has the name of the metric still."""
+"""Functions whose result keeps the name of the metric."""
 NAME = "__name__"
 
 
 class PromqlError(ValueError):
-    """The text is no PromQL; the message says where."""
+    """Invalid PromQL; the message says where."""
 
 
 @dataclass(frozen=True)
 class Literal:
-    """A number, a string or a variable that stands for one."""
+    """A number, a string, or a variable in place of one."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Selector:
-    """Series by name and matchers (label, operator, value); `range` is what stands in brackets, without them."""
+    """Series by name and matchers (label, operator, value); `range` is the text in brackets, without them."""
 
     name: str
     matchers: tuple[tuple[str, str, str], ...] = ()
     range: str = ""
 
     def names(self, known: Iterable[str]) -> list[str]:
-        """Return the metrics that it reads: one, or those of `known` that its matchers for a name fit."""
+        """Return the metrics that it reads: one, or those of `known` that match its matchers for the name."""
         if self.name:
             return [self.name]
         patterns = [
@@ -121,7 +122,7 @@ class Binary:
 
 @dataclass(frozen=True)
 class Subquery:
-    """What is in parentheses before a range."""
+    """The part in parentheses before a range."""
 
     inner: Node
     range: str
@@ -140,7 +141,7 @@ def parse(text: str) -> Node:
 
 
 def walk(node: Node, above: tuple[Node, ...] = ()) -> Iterator[tuple[Node, tuple[Node, ...]]]:
-    """Yield each part of a tree, with what it stands in, the innermost last."""
+    """Yield each part of a tree with the parts that enclose it, the innermost last."""
     yield node, above
     for child in _children(node):
         yield from walk(child, (*above, node))
@@ -160,9 +161,10 @@ def _children(node: Node) -> Sequence[Node]:
 
 
 def shown(node: Node) -> Iterator[tuple[Selector, Node | None]]:
-    """Yield each selector whose values can be in a result, with what it stands in.
+    """Yield each selector whose values can be in a result, with the parts that enclose it.
 
-    What is only counted or made 0 is not, nor what only says which series stay (the right of ``and`` and ``unless``).
+    Values that are only counted or made 0 are not, nor those that only select series (the right of ``and`` and
+    ``unless``).
     """
     if isinstance(node, Selector):
         yield node, None
@@ -229,13 +231,13 @@ def _labels_of_binary(node: Binary, known: Mapping[str, frozenset[str]]) -> froz
         found = (left | right) & set(node.labels)
     else:
         found = (left | right) - set(node.labels)
-    # A comparison that filters leaves the name of what it filters (promql/engine.go, shouldDropMetricName).
+    # A comparison that filters keeps the name of its operand (promql/engine.go, shouldDropMetricName).
     filters = node.operator in LEVELS[2] and not node.bool
     return found if filters else found - {NAME}
 
 
 def is_number(node: Node) -> bool:
-    """Return whether it is a number and no series."""
+    """Return whether it is a number rather than a series."""
     match node:
         case Literal():
             return True

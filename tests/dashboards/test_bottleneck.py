@@ -28,5 +28,5 @@ WRITES, READS, LOOKS, REMOVES, OTHER = list(PHASE_COLOURS.values())[1:]
     ],
 )
 def test_a_phase_has_the_colour_of_what_it_does(phase: str, colour: str) -> None:
-    """The first pattern that fits counts, as in Grafana."""
+    """The first matching pattern counts, as in Grafana."""
     assert next(found for pattern, found in PHASE_COLOURS.items() if re.search(pattern.strip("/"), phase)) == colour

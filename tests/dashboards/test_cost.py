@@ -1,9 +1,9 @@
-"""What each query of each dashboard costs at 100 hosts with 480 OSDs: samples that Prometheus reads, never times.
+"""The cost of each query of each dashboard at 100 hosts with 480 OSDs: samples that Prometheus reads, never times.
 
-A tenth of the hosts is simulated (bench/fleet.py), with what a real exporter says of an OSD, an MDS and a client for
-each of them (daemons.prom, recorded on a real cluster), more CPUs, node_exporter's metrics and Ceph's own. A real
-Prometheus scrapes them for half a minute and evaluates all rules; a real judge asks it. A query is asked for a few
-points of an hour, with the steps and windows of an hour, and what it read is multiplied: each point costs the same.
+A tenth of the hosts is simulated (bench/fleet.py), with the series of a real exporter for each OSD, MDS and client
+(daemons.prom, recorded on a real cluster), more CPUs, node_exporter's metrics and Ceph's own. A real Prometheus scrapes
+them for half a minute and evaluates all rules; a real judge queries it. Each query runs for a few points of an hour,
+with the steps and windows of an hour, and the samples that it read are multiplied: each point costs the same.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from polling import until
 from scaled import Server, single
 
 SCALE = 10
-"""How many times more hosts there are than are simulated here: what a query reads grows with them."""
+"""How many times more hosts there are than simulated ones: the samples that a query reads grow with them."""
 CLIENTS, STORAGE = 70 // SCALE, 30 // SCALE
 SHOWN = 3600.0
 """Seconds that the dashboards show."""
 POINTS = 2
-"""Points of an hour that are asked for."""
+"""Queried points of an hour."""
 SCRAPED = 20
-"""Seconds of data that have to be there: the longest window of a rate, 4 x 5 s."""
+"""Seconds of data that are needed: the longest window of a rate, 4 x 5 s."""
 READ = 20_000_000
 """Samples that a query may read: 7,000 series for each of 720 points, with four samples in each window."""
 HELD = 10_000_000
@@ -42,13 +42,13 @@ CPUS, DEVICES, POOLS = 32, 8, 10
 """CPUs of a client; disks or interfaces of a host; pools of the cluster."""
 DAEMONS = Path(__file__).with_name("daemons.prom").read_text().splitlines()
 LAST_CPU = [line for line in (GOLDEN / "xeon.prom").read_text().splitlines() if 'cpu="3"' in line]
-"""What a client says of the last of the four CPUs that it has in the fleet."""
+"""Series of a client for the last of its four CPUs in the fleet."""
 BOARDS = {name.removesuffix(".json"): json.loads(text) for name, text in generated().items()}
 ASKED = [asked for name, board in BOARDS.items() for asked in asked_of(name, board)]
 
 
 class Cluster(Fleet):
-    """A fleet that says all that dashboards ask for: as exporter, as node_exporter, and as the manager of Ceph."""
+    """A fleet with all series that dashboards query: as exporter, as node_exporter, and as the manager of Ceph."""
 
     def __init__(self, clients: int, storage: int) -> None:
         super().__init__(clients, storage)
@@ -67,16 +67,16 @@ class Cluster(Fleet):
             self._more[node(host)] = devices
 
     def exposition(self, host: str) -> bytes:
-        """Return what a host says now. Raises KeyError."""
+        """Return the current exposition of a host. Raises KeyError."""
         elapsed = time.time() - self._began
         more = "".join(f"{text} {value + gain * elapsed:.9f}\n" for text, value, gain in self._more[host])
         return more.encode() + (super().exposition(host) if host in self.hosts else b"")
 
 
 Line = tuple[str, float, float]
-"""Name and labels; value at the beginning; gain in a second."""
+"""Name and labels; initial value; gain per second."""
 MANAGER = ""
-"""The address of the proxy itself, as it sees it."""
+"""The proxy's own address, as it sees it."""
 
 
 def node(host: str) -> str:
@@ -110,20 +110,20 @@ def device_lines(name: str) -> Iterator[Line]:
 
 
 def cpu_lines(text: str) -> Iterator[Line]:
-    """Yield a line about the last CPU for each one that the fleet's clients do not have."""
+    """Yield a line about the last CPU for each CPU that the fleet's clients lack."""
     series, _, value = text.rpartition(" ")
     for number in range(4, CPUS):
         yield series.replace('cpu="3"', f'cpu="{number}"'), float(value), gain_of(series)
 
 
 def gain_of(series: str) -> float:
-    """Return the gain of a series in a second."""
+    """Return the gain of a series per second."""
     name = series.partition("{")[0]
     return 0.0 if not name.endswith("_total") else 0.3 if "_seconds_" in name else 20.0
 
 
 def own_lines(text: str, daemons: dict[str, list[str]]) -> Iterator[Line]:
-    """Yield a line of daemons.prom for each daemon of a host that it is about, or once if it is about none."""
+    """Yield a line of daemons.prom for each matching daemon of a host, or once if it is not about a daemon."""
     series, _, value = text.rpartition(" ")
     about = next((daemon for daemon in daemons if f'"{daemon}"' in series), None)
     for name in [about] if about is None else daemons[about]:
@@ -132,7 +132,7 @@ def own_lines(text: str, daemons: dict[str, list[str]]) -> Iterator[Line]:
 
 @dataclass(frozen=True)
 class Cost:
-    """Samples that a query reads, and has in memory at a time, for an hour."""
+    """Samples that a query reads for an hour, and holds in memory at a time."""
 
     read: float
     held: float
@@ -140,14 +140,14 @@ class Cost:
 
 @dataclass
 class Costs:
-    """Asks what queries cost."""
+    """Measures the cost of queries."""
 
     client: Client
     covered: float
-    """Seconds for which there is data."""
+    """Seconds covered by data."""
 
     def of(self, asked: Asked) -> Cost:
-        """Return what a query costs where all is chosen. Raises AskError."""
+        """Return the cost of a query with everything selected. Raises AskError."""
         answer = self.client.ask(asked, ALL[asked.board], points=POINTS, stats="all")
         samples = answer["stats"]["samples"]
         times = 1.0 if asked.instant else (SHOWN / self.client.step(asked) + 1) / POINTS
@@ -182,7 +182,7 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Costs]:
 
 
 def is_seen(server: Server, hosts: int) -> bool:
-    """Return whether all is there that dashboards ask for, for as long as their windows look back."""
+    """Return whether all data of the dashboards is there, for as long as their windows look back."""
     signs = {
         f"count(count_over_time(pinchpoint_build_info[{SCRAPED}s]) >= {SCRAPED // 2 - 1})": hosts,
         f"count(count_over_time(scrape_duration_seconds{{job='node'}}[{SCRAPED}s]) >= {SCRAPED // 5})": hosts,

@@ -1,4 +1,4 @@
-"""What is committed is what the code makes."""
+"""The committed dashboards equal the generated ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from dashboards.boards import BOARDS, generated
 
 NAMES = ["bottleneck", "threads", "power", "mds", "osd", "clients", "runs"]
-"""In the order in which a reader asks."""
+"""In a reader's order of questions."""
 
 
 @pytest.fixture(scope="module")

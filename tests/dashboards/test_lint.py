@@ -1,4 +1,4 @@
-"""Every dashboard follows the rules in lint.py, and each rule sees what it is there for."""
+"""Every dashboard follows the rules in lint.py, and each rule finds the mistakes that it is for."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_dashboard_follows_the_rules(name: str, rule: Rule) -> None:
     assert not problems, "\n".join(problems)
 
 
-# ---- The rules see what they are there for
+# ---- The rules find the mistakes that they are for
 
 
 @cache
@@ -77,7 +77,7 @@ def panel(number: int, change: Callable[[dict[str, Any]], object]) -> Callable[[
 
 
 def asks(expr: str, number: int = LINES) -> Callable[[dict[str, Any]], object]:
-    """Return what makes a panel ask for something else."""
+    """Return a change that makes a panel query something else."""
     return panel(number, lambda found: found["targets"][0].update(expr=expr))
 
 

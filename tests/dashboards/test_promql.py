@@ -1,4 +1,4 @@
-"""The tree of a query is the one that Prometheus would see."""
+"""The tree of a query is as Prometheus parses it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Every query of every dashboard, asked as Grafana asks it, of a Prometheus that has seen real runs on a real cluster.
+"""Every query of every dashboard, sent as Grafana sends it, to a Prometheus that has seen real runs on a real cluster.
 
-No query may be refused, whatever is chosen, and each has to give something: for all hosts and runs, or else for one of
-them. (What stands in for an exporter where there is none gives something for hosts that are no part of the cluster.)
-The exceptions and their reasons are in empty.toml.
+No query may be refused, whatever is selected, and each has to return something: for all hosts and runs, or else for one
+of them. (Queries that stand in for a missing exporter return something for hosts outside of the cluster.) The
+exceptions and their reasons are in empty.toml.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from ports import free_port, stack_ports
 
 PINCHPOINT = str(Path(sys.executable).with_name("pinchpoint"))
 SHOWN = 300.0
-"""Seconds that the dashboards show, all of them at the end of the test's own time."""
+"""Seconds that the dashboards show, ending at the end of the test."""
 THIN = 5
-"""One point in so many is asked for, and all where that gives nothing: whether a query gives something is asked."""
+"""One point in so many is queried, and all if these return nothing: only that counts."""
 CACHE = 8 << 20
-"""Bytes of the MDS cache, which clients hold more open files in than it has room for."""
+"""Bytes of the MDS cache; clients hold more open files than fit in it."""
 OPEN_FILES = 8_000
 DELAY, SLOW_SECONDS = 0.05, 0.01
-"""Seconds that an OSD waits before each operation, and from which age on one is slow to it. Without a delay the loads
-would take all CPUs that other tests need, too."""
+"""Seconds that an OSD waits before each operation, and the age at which it calls one slow. Without the delay the loads
+would take all CPUs, which other tests also need."""
 
 BOARDS: dict[str, dict[str, Any]] = {name.removesuffix(".json"): json.loads(text) for name, text in generated().items()}
 ASKED = [asked for name, board in BOARDS.items() for asked in asked_of(name, board)]
@@ -66,16 +66,16 @@ pytestmark = pytest.mark.clusters
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen until the end of the runs."""
+    """What was seen up to the end of the runs."""
 
     client: Client
     values: Mapping[str, Mapping[str, list[str]]]
     """The values of each dashboard's variables."""
     kinds: Mapping[str, str]
-    """What Prometheus was told of metrics: counter, gauge and so on."""
+    """The types of metrics that Prometheus knows: counter, gauge and so on."""
 
     def choices(self, board: str) -> Iterator[tuple[str, Choice]]:
-        """Yield what one can choose, and the variable of which it is one value: all, each value, all values by name."""
+        """Yield possible selections, and the variable with only one value: all, each value, all values by name."""
         everything = {one["name"]: one["allValue"] for one in variables(board)}
         yield "", everything
         for name, values in self.values[board].items():
@@ -84,7 +84,7 @@ class Seen:
         yield "", everything | {name: several(values) for name, values in self.values[board].items()}
 
     def series(self, asked: Asked, choice: Choice) -> list[dict[str, str]]:
-        """Return the labels of what a query gives. Raises AskError."""
+        """Return the labels of a query's result. Raises AskError."""
         thin = self.client.ask(asked, choice, thin=THIN)["result"]
         return [series["metric"] for series in thin or self.client.ask(asked, choice)["result"]]
 
@@ -95,7 +95,7 @@ def variables(board: str) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    """Let a run, a benchmark that is found, and clients of the file system go on; then stop all but Prometheus."""
+    """Keep a run, a found benchmark, and clients of the file system going; then stop all but Prometheus."""
     if reason := lacking():
         pytest.skip(reason)
     for part in PARTS.values():
@@ -152,11 +152,11 @@ SIGNS = (
     'rate(pinchpoint_ceph_client_requests_total{target="mds"}[8s]) > 0 and on () count(up{job="pinchpoint"} == 1) == 3 '
     "and on () count(ceph_pg_total) and on () count(rate(pinchpoint_ceph_client_io_seconds_total[8s]) > 0)",
 )
-"""What has to be there before the dashboards are looked at. The last one comes and goes: they show that moment."""
+"""Needed before the dashboards are queried. The last one comes and goes: the dashboards show that moment."""
 
 
 def name(file: Path, targets: list[str]) -> None:
-    """Write a list of targets in place of the repository's, which it is a link to."""
+    """Write a list of targets, replacing the link to the repository's."""
     file.unlink()
     file.write_text(json.dumps([{"targets": targets}]))
 
@@ -166,7 +166,7 @@ def limit_cache(cluster: Cluster, limit: int) -> None:
 
 
 def slow_down(cluster: Cluster) -> None:
-    """Let each operation take long enough to be a slow one."""
+    """Make each operation slow enough for a slow op."""
     for option, value in {
         "osd_op_complaint_time": SLOW_SECONDS,
         "osd_debug_inject_dispatch_delay_duration": DELAY,
@@ -176,7 +176,7 @@ def slow_down(cluster: Cluster) -> None:
 
 
 def small_files(mount: Mount) -> list[str]:
-    """Return a fio that makes, writes and removes small files all the time."""
+    """Return a fio that creates, writes and removes small files all the time."""
     return [
         "fio", "--name=small", f"--directory={mount.path}", "--rw=write", "--bs=4k", "--size=1M", "--nrfiles=64",
         "--create_on_open=1", "--unlink_each_loop=1", "--loops=1000000", "--rate_iops=20",
@@ -184,7 +184,7 @@ def small_files(mount: Mount) -> list[str]:
 
 
 def run(cluster: Cluster, stack: Stack, folder: Path, name: str, seconds: int) -> subprocess.Popen[bytes]:
-    """Start `rados bench` under `pinchpoint run`, which says in NAME.log what is wrong."""
+    """Start `rados bench` under `pinchpoint run`, which logs problems in NAME.log."""
     command = [PINCHPOINT, "run", f"--name={name}", "--quiet", f"--path.runs={folder / 'runs'}"]
     command += [f"--target=127.0.0.1:{stack.ports['pinchpoint']}", f"--prometheus={stack.urls['prometheus']}", "--"]
     command += ["rados", "bench", "-p", "rbd", str(seconds), "write", "-b", "4096", "--no-cleanup"]
@@ -197,7 +197,7 @@ def run(cluster: Cluster, stack: Stack, folder: Path, name: str, seconds: int) -
 
 @contextlib.contextmanager
 def simulated_host(folder: Path, governor: str) -> Iterator[str]:
-    """Run an exporter on a made-up host with idle states and clocks, and give its address."""
+    """Run an exporter on a fake host with idle states and clocks, and give its address."""
     machine = Machine(folder)
     at = MACHINES["xeon"](machine)
     for policy in (machine.sysfs / "devices/system/cpu/cpufreq").iterdir():
@@ -230,7 +230,7 @@ def test_a_query_gives_something_unless_there_is_a_reason(seen: Seen, asked: Ask
     everything = False
     for number, (variable, choice) in enumerate(seen.choices(asked.board)):
         if variable and variable in full:
-            continue  # one value of it that gives something is enough
+            continue  # one value with a result is enough
         if seen.series(asked, choice):
             full.append(variable)
             everything |= number == 0
@@ -248,7 +248,7 @@ def test_a_query_gives_something_unless_there_is_a_reason(seen: Seen, asked: Ask
 
 @pytest.mark.parametrize(("board", "panel"), TABLES)
 def test_a_row_of_a_table_is_one_series_of_each_query(seen: Seen, board: str, panel: str) -> None:
-    """Else Grafana can't merge them: what two queries share would name several rows of one of them."""
+    """Otherwise Grafana cannot merge them: labels shared by two queries would match several rows of one."""
     _, everything = next(seen.choices(board))
     queries = [asked for asked in ASKED if (asked.board, asked.panel) == (board, panel)]
     given = {asked.ref: found for asked in queries if (found := seen.series(asked, everything))}

@@ -1,4 +1,4 @@
-"""Snapshots of made-up hosts, in the words of a verdict: shares of an interval."""
+"""Snapshots of made-up hosts, in the terms of a verdict: shares of an interval."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ THRESHOLDS = {"writeback_worker": 0.7, "link": 0.9, "memory": 0.1, "cpu_quota": 
 
 
 class MadeHost:
-    """A host that did the same for `seconds`: each method adds what it did, and returns the host."""
+    """A host with constant activity for `seconds`: each method adds some, and returns the host."""
 
     def __init__(self, seconds: float = 10.0) -> None:
         self.seconds = seconds
@@ -23,14 +23,14 @@ class MadeHost:
         self._after: dict[str, dict[Labels, float]] = {}
 
     def counter(self, name: str, share: float, **labels: str) -> Self:
-        """Let a counter rise by so much in a second."""
+        """Make a counter rise by so much per second."""
         key = tuple(sorted(labels.items()))
         self._before.setdefault(name, {})[key] = 100.0
         self._after.setdefault(name, {})[key] = 100.0 + share * self.seconds
         return self
 
     def gauge(self, name: str, value: float, **labels: str) -> Self:
-        """Let a gauge be constant."""
+        """Set a constant gauge."""
         for values in (self._before, self._after):
             values.setdefault(name, {})[tuple(sorted(labels.items()))] = value
         return self
@@ -45,7 +45,7 @@ class MadeHost:
         runqueue: float | None = None,
         saturated: float | None = None,
     ) -> Self:
-        """Let a resource be busy for a share of the time; it is saturated all the time if it is above its threshold."""
+        """Make a resource busy for a share of the time; it is saturated all the time if that is above its threshold."""
         threshold = THRESHOLDS.get(name, 0.8)
         full = (1.0 if busy >= threshold else 0.0) if saturated is None else saturated
         self.counter(f"{RESOURCE}busy_seconds_total", busy, resource=name, owner=owner, serves=serves)
@@ -55,11 +55,11 @@ class MadeHost:
         return self.gauge(f"{RESOURCE}threshold_ratio", threshold, resource=name)
 
     def cpu(self, busy: float) -> Self:
-        """Let the host's CPUs be busy."""
+        """Make the host's CPUs busy."""
         return self.resource("cpu", "host", busy, "cpu,runqueue")
 
     def threads(self, owner: str, cpu: float, runqueue: float, role: str = "all") -> Self:
-        """Let all threads of an owner use CPUs and wait for them."""
+        """Make all threads of an owner use CPUs and wait for them."""
         self.counter("pinchpoint_thread_cpu_seconds_total", cpu, role=role, owner=owner)
         return self.counter("pinchpoint_thread_runqueue_seconds_total", runqueue, role=role, owner=owner)
 
@@ -73,7 +73,7 @@ class MadeHost:
         device: str = "",
         bdi: str = "",
     ) -> Self:
-        """Let a benchmark's processes spend their time: processes in each wait class."""
+        """Add a benchmark's processes: a number of them in each wait class."""
         names = {"benchmark": benchmark, "run": run}
         for wait, share in waits.items():
             self.counter("pinchpoint_workload_seconds_total", share, **names, wait=wait)
@@ -85,11 +85,11 @@ class MadeHost:
         return self
 
     def device(self, owner: str, device: str, bdi: str = "") -> Self:
-        """Let an owner have files open on a disk."""
+        """Make an owner hold files open on a disk."""
         return self.gauge("pinchpoint_storage_device_info", 1, owner=owner, device=device, bdi=bdi)
 
     def stuck(self, daemon: str) -> Self:
-        """Let a daemon do nothing any more."""
+        """Make a daemon stuck."""
         self.gauge("pinchpoint_ceph_socket_problem_info", 1, daemon=daemon, reason="stopped")
         return self.gauge("pinchpoint_ceph_daemon_stuck", 1, daemon=daemon)
 

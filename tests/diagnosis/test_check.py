@@ -50,12 +50,12 @@ def fact(name: str, value: str) -> Series:
 
 
 def one(*series: Series) -> list[Finding]:
-    """Return what is found on one host with these series."""
+    """Return the findings on one host with these series."""
     return list(check({"a": snapshot(*series)}, {}))
 
 
 def text(name: str, findings: list[Finding]) -> str:
-    """Return what the check of that name says: it speaks once."""
+    """Return the one finding of the check of that name."""
     (finding,) = (finding for finding in findings if finding.check == name)
     return finding.text
 
@@ -201,7 +201,7 @@ FOUND: dict[str, tuple[list[Series], str]] = {
     "pgs_many": (numpg(0, 300), "osd.0 has 300"),
     "pgs_uneven": ([*numpg(0, 80), *numpg(1, 80), *numpg(2, 140)], "osd.2 has 140 placement groups, 40% more"),
 }  # fmt: skip
-"""For each check of one host or of a manager: series in which it finds something, and a part of what it says."""
+"""For each check of one host or of a manager: series that it reports, and a part of its text."""
 
 
 @pytest.mark.parametrize("name", FOUND)
@@ -267,7 +267,7 @@ HARMLESS: dict[str, list[Series]] = {
     "pgs_many": numpg(0, 250),
     "pgs_uneven": [*numpg(0, 80), *numpg(1, 160, size=2), *numpg(2, 10, kind="hdd")],
 }
-"""For each of them, series in which there is nothing to find."""
+"""For each of them, series without a finding."""
 
 
 @pytest.mark.parametrize("name", HARMLESS)
@@ -313,7 +313,7 @@ def test_a_golden_virtual_machine_has_clocks_and_stacks_that_nobody_sees_and_no_
     findings = looked_at(machine, "vm")
 
     assert {finding.check for finding in findings if finding.level is Level.UNSEEN} == {"governor", "idle_states"}
-    # It was recorded without stacks, as a kernel without CONFIG_STACKTRACE and CONFIG_KALLSYMS would be.
+    # Recorded without stacks, as on a kernel without CONFIG_STACKTRACE and CONFIG_KALLSYMS.
     assert [finding.check for finding in findings if finding.level is Level.PROBLEM] == ["stacks"]
 
 
@@ -325,14 +325,14 @@ def looked_at(machine: Machine, name: str) -> list[Finding]:
     sampler = HostSampler(probes, clock=lambda: next(clock) / 64, wall=lambda: NOW)
     sampler.host = host
     at(0.0)
-    for _ in range(20):  # a socket that is missing is looked for again
+    for _ in range(20):  # a missing socket is looked for again
         sampler.step()
     findings = check({"a": Snapshot.of(NOW, sampler.points())}, {})
     sampler.stop()
     return list(findings)
 
 
-# ---- Hosts beside each other.
+# ---- Comparisons of hosts.
 
 
 def fleet(**hosts: list[Series]) -> list[Finding]:
@@ -430,7 +430,7 @@ def test_what_is_the_same_on_several_hosts_is_said_once() -> None:
     assert finding.hosts == ("a", "b")
 
 
-# ---- What does not answer, and what managers tell.
+# ---- Missing answers, and reports of managers.
 
 
 def test_a_host_that_does_not_answer_is_a_problem_and_the_others_are_checked() -> None:
@@ -551,7 +551,7 @@ def test_nothing_is_advised_that_helped_nobody() -> None:
 
 
 def test_the_texts_have_no_field_that_their_check_does_not_fill() -> None:
-    """What a check finds is filled in by its case above; the other texts know what the check itself says."""
+    """The cases above cover what a check finds; its other texts may use only the fields that the check itself gives."""
     for name, entry in all_checks().items():
         for template in (entry.when, entry.matters, entry.harmless, entry.unseen):
             fields = {field for _, field, _, _ in string.Formatter().parse(template) if field}

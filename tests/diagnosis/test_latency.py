@@ -27,7 +27,7 @@ def about(value: float) -> Any:
 def client(
     host: MadeHost, rate: float, seconds: float, target: str = "osd", name: str = "ceph-fuse", **waits: float
 ) -> MadeHost:
-    """Let one process wait for requests of a client, `rate` in a second that take `seconds` each."""
+    """Make one process wait for requests of a client, `rate` per second that take `seconds` each."""
     host.works(waits or {target: 0.9, "cpu": 0.1}, client=name)
     host.counter(f"{CLIENT}requests_total", rate, client=name, target=target)
     return host.counter(f"{CLIENT}inflight_seconds_total", rate * seconds, client=name, target=target)
@@ -312,7 +312,7 @@ def test_a_benchmark_that_nobody_saw_has_no_breakdown() -> None:
 def test_a_verdict_that_is_bound_by_latency_has_the_sentences() -> None:
     found = verdict(*snapshots(a=client(MadeHost(), 500, 1.9e-3), b=osd(MadeHost(), 500, 0.6e-3)))
 
-    # Without a resource of an OSD nothing is known of what serves the requests.
+    # Without a resource of an OSD it is unknown what serves the requests.
     assert found.kind in (Kind.LATENCY_BOUND, Kind.BLIND)
     host = osd(MadeHost(), 500, 0.6e-3).resource("kv_sync", "osd.0", 0.2, "osd", runqueue=0.0)
     found = verdict(*snapshots(a=client(MadeHost(), 500, 1.9e-3), b=host))

@@ -69,7 +69,7 @@ def test_one_snapshot_is_no_verdict() -> None:
 
 
 def second(number: int, began: int, *, full: float = 0.97, before: float = 0.0) -> Snapshot:
-    """Return a host after so many seconds, of which a lock was busy, and a run went on, from the one `began` on."""
+    """Return a host after so many seconds; a lock was busy for a share of them, and a run is active from `began` on."""
     after = max(0, number - began)
     busy = before * min(number, began) + full * after
     values: dict[str, dict[Labels, float]] = {
@@ -87,7 +87,7 @@ def second(number: int, began: int, *, full: float = 0.97, before: float = 0.0) 
 
 
 def test_a_phase_that_has_just_begun_is_judged_by_what_it_did_alone() -> None:
-    """Over the last three seconds the lock was busy for a third of the time when the first answer is given."""
+    """At the first answer, the lock was busy for a third of the last three seconds."""
     verdicts, host, shown = RecentVerdicts(), Recent(), []
     for number in range(9):
         host.add(second(number, began=4))
@@ -105,7 +105,7 @@ def test_a_phase_that_has_just_begun_is_judged_by_what_it_did_alone() -> None:
 def test_a_poor_first_answer_gives_way_to_a_better_one_at_once() -> None:
     verdicts, host, shown = RecentVerdicts(), Recent(), []
     for number in range(8):
-        # What the lock does first is none of its later work.
+        # The lock's first work is not part of its later work.
         host.add(second(number, began=2, full=0.97 if number > 3 else 0.1))
         shown += [one.verdict.kind for one in verdicts.take(START + number, {"a": host})]
 
@@ -114,7 +114,7 @@ def test_a_poor_first_answer_gives_way_to_a_better_one_at_once() -> None:
 
 
 def test_a_host_that_answers_just_before_the_others_is_judged_with_them() -> None:
-    """Hosts are asked at times of their own: what serves a phase was last seen a moment before the phase was."""
+    """Hosts are queried at different times: the host that serves a phase may be read just before the phase."""
     verdicts, client, server = RecentVerdicts(), Recent(), Recent()
     shown = []
     for number in range(8):

@@ -1,7 +1,7 @@
-"""The verdict on faults that were made for real: recordings of `make prove`, judged without a machine.
+"""The verdict on real faults: recordings of `make prove`, judged without a machine.
 
-Each file of tests/fixtures/faults has the two moments between which a scenario of tests/proofs was judged there, and
-what is true of it.
+Each file of tests/fixtures/faults has the two moments between which a scenario of tests/proofs was judged, and the
+truth about it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAMES = sorted(path.stem for path in FAULTS.glob("*.json"))
 
 
 def recorded(name: str, metrics: Callable[[str], bool] = lambda name: True) -> tuple[Truth, Verdict]:
-    """Return what is true of a fault, and the verdict on it by these metrics."""
+    """Return the truth about a fault, and the verdict on it by these metrics."""
     facts = json.loads((FAULTS / f"{name}.json").read_bytes())
     run = facts.pop("run")
     facts["kind"] = [Kind(kind) for kind in facts["kind"]]

@@ -77,7 +77,7 @@ def test_a_moderated_spread_lies_between_its_own_and_the_others() -> None:
     assert found == Spread(3.0, 3.0)
 
 
-# SciPy takes a second to import, and only these two tests need it: not every process that collects tests.
+# SciPy takes a second to import and only these two tests need it, so the import is not at collection time.
 def test_the_quantiles_are_students() -> None:
     from scipy.stats import t
 

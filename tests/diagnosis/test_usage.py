@@ -26,7 +26,7 @@ SAMPLES = "pinchpoint_sampler_samples_total"
 IDLE = "pinchpoint_cpu_idle_state_seconds_total"
 
 READ = read_by(usage_module, progress_module)
-"""Every metric that the modules name."""
+"""Every metric that the modules refer to."""
 
 Series = tuple[str, dict[str, str], float]
 
@@ -125,7 +125,7 @@ def test_after_a_restart_of_the_exporter_everything_of_its_own_counts_from_zero(
 
     assert found.resources[0].busy == 0.8
     assert found.idle is not None
-    assert found.idle.states == (IdleState("C6", 0.5, 0),)  # the kernel's counter went on
+    assert found.idle.states == (IdleState("C6", 0.5, 0),)  # the kernel's counter continued
 
 
 def test_a_newborn_resource_or_role_counts_from_zero() -> None:
@@ -275,7 +275,7 @@ def test_a_probe_is_blind_when_it_fails_or_has_stopped_and_not_when_it_has_nothi
         found: list[Series] = [(SUCCESS, labels, success), (interval, labels, every)]
         return found if last is None else [*found, (LAST, labels, last)]
 
-    # The exporter's clock is an hour behind ours: ages are told by its clock alone.
+    # The exporter's clock is an hour behind ours: ages are computed from its clock alone.
     series = [
         *probe("tasks", 1, 6399.9, 0.1),
         *probe("devices", 0, 6390),

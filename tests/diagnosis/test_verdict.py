@@ -24,7 +24,7 @@ def named(found: Verdict) -> list[tuple[str, str]]:
 
 
 def mds(lock: float, runqueue: float, host_cpu: float = 0.5) -> MadeHost:
-    """A host with an MDS and a benchmark that waits for it for 90 % of its time."""
+    """A host with an MDS, and a benchmark that waits for it for 90 % of its time."""
     return (
         MadeHost()
         .works({"mds": 3.6, "cpu": 0.4})
@@ -323,7 +323,7 @@ def test_a_limit_that_hardly_does_not_count_beside_the_first_is_told() -> None:
 
 
 def held(seconds: float) -> MadeHost:
-    """Return a host whose benchmark has requests in flight of which none is answered."""
+    """Return a host whose benchmark has unanswered requests in flight."""
     requests = {"client": "rados", "target": "osd"}
     return (
         MadeHost(seconds)
@@ -344,7 +344,7 @@ def test_requests_of_which_none_is_answered_are_stuck_and_not_slow() -> None:
 
 
 def test_a_quota_takes_what_a_stage_of_its_daemon_waits_for_below_it() -> None:
-    """A commit waits for other threads of its OSD, which the quota holds as well."""
+    """A commit waits for other threads of its OSD, which the quota also stops."""
     host = (
         MadeHost()
         .works({"osd": 1.0})
@@ -512,7 +512,7 @@ def test_a_frozen_daemon_of_another_cluster_holds_nobody_up() -> None:
 
 
 def after(*locks: float) -> Snapshots:
-    """Return a host after parts of 10 s, in each of which a lock that all wait for was busy for such a share."""
+    """Return a host after parts of 10 s; in each, the lock that everything waits for was busy for such a share."""
     busy = 10.0 * sum(locks)
     full = 10.0 * sum(lock >= 0.8 for lock in locks)
     resource = (("owner", "mds.a"), ("resource", "mds_lock"), ("serves", "mds"))
@@ -562,7 +562,7 @@ def test_a_phase_that_is_stuck_for_all_of_it_has_no_other_answer_in_its_parts() 
 
 
 def test_a_link_in_somebodys_own_network_is_no_limit_of_others() -> None:
-    """Anybody may make a network namespace, and shape its link until it is full."""
+    """Any user may make a network namespace, and shape its link until it is full."""
 
     def found(link: str) -> Verdict:
         osd = MadeHost().resource("osd_op", "osd.3", 0.1, "osd", runqueue=0.0)

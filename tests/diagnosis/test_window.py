@@ -29,7 +29,7 @@ def seconds(first: int, last: int) -> list[Snapshots]:
 
 
 def window(start: float, end: float | None, moments: Iterable[Snapshots]) -> Window:
-    """Return the window of a phase as it is cut out of a recording."""
+    """Return the window of a phase as cut from a recording."""
     windows = Windows()
     found = windows.open(start, end)
     for taken in moments:
@@ -130,7 +130,7 @@ def test_a_moment_in_which_no_host_answered_says_nothing() -> None:
 
 
 def live(start: float, end: float, moments: Iterable[Snapshots], late: float) -> tuple[Window, Windows]:
-    """Return the window of a phase whose start and end are told so many seconds late, as moments come."""
+    """Return the window of a phase whose start and end are reported so many seconds late, as moments come."""
     windows = Windows()
     found: Window | None = None
     for taken in moments:
@@ -242,7 +242,7 @@ def test_an_exporter_that_was_started_anew_has_nothing_of_before() -> None:
 
 
 def named(sightings: Iterable[Sighting], start: float, end: float, moments: int = 30) -> dict[str, tuple[str, float]]:
-    """Return the thread that speaks for each host from `start` to `end`, of moments one a second."""
+    """Return the hottest thread of each host from `start` to `end`, with one moment per second."""
     known = Sightings()
     for second in range(moments):
         known.times.append(float(second))
@@ -263,7 +263,7 @@ def test_the_thread_without_a_role_that_was_seen_most_speaks_for_a_phase() -> No
     ]
     sightings += [seen(18, "two", 1.0), seen(20, "end", 0.5), *(seen(time, "after", 1.0) for time in range(21, 29))]
 
-    # A moment tells of the 3 s before it: of the seven that tell of nothing but the phase it was there at four.
+    # A moment describes the 3 s before it: seven describe only the phase, and the thread is in four of them.
     assert named(sightings, 10, 20) == {"a": ("one", round(0.8 * 4 / 7, 6))}
 
 

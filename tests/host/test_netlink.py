@@ -137,7 +137,7 @@ def test_what_is_written_is_read_again(written: list[tuple[int, bytes]]) -> None
 
 
 class Kernel:
-    """A netlink socket whose answers are prepared; each is bytes, or an error that the read of it raises."""
+    """A netlink socket with prepared answers; each is bytes, or an error that reading it raises."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[bytes | OSError, int, tuple[int, int]]] = []

@@ -174,7 +174,7 @@ def test_the_cpus_of_a_thread_are_in_its_status() -> None:
 
 def test_the_mount_of_an_open_file_is_in_its_fdinfo() -> None:
     assert parse_file_info(b"pos:\t2108\nflags:\t0100001\nmnt_id:\t27\nino:\t13181000\n") == (27, 0o100001)
-    # A lock or a driver adds lines, none of which comes before the first three.
+    # A lock or a driver adds lines, but only after the first three.
     raw = b"pos:\t0\nflags:\t02\nmnt_id:\t15\nlock:\t1: FLOCK  ADVISORY  WRITE 7 00:1f:2 0 EOF\nmnt_id:\t99\n"
     assert parse_file_info(raw) == (15, 2)
     with pytest.raises(FormatError):

@@ -15,7 +15,7 @@ from pinchpoint.host.rootfs import Rights, list_in_root, open_in_root, read_piec
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A root directory with a file, beside a file that nobody in it may reach."""
+    """A root directory with a file, beside a file that must not be reachable from inside."""
     (tmp_path / "secret").write_text("ours")
     root = tmp_path / "root"
     (root / "etc").mkdir(parents=True)
@@ -89,7 +89,7 @@ def test_a_fifo_is_neither_waited_for_nor_opened(root: Path) -> None:
     os.mkfifo(root / "fifo")
 
     assert refusal(root, "fifo") == errno.EINVAL
-    with pytest.raises(OSError, match="No such device"):  # as long as nobody reads it
+    with pytest.raises(OSError, match="No such device"):  # until it is read
         os.open(root / "fifo", os.O_WRONLY | os.O_NONBLOCK)
 
 

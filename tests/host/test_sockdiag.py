@@ -29,7 +29,7 @@ def message(type_: int, body: bytes = b"") -> bytes:
 
 
 def tcp_info(*, rtt: int = 90, min_rtt: int = 50, sent: int = 7, again: int = 0, idle: int = 40) -> bytes:
-    """Return a struct tcp_info as Linux 4.6 has it; times in microseconds, `idle` in milliseconds."""
+    """Return a struct tcp_info as in Linux 4.6; times in microseconds, `idle` in milliseconds."""
     numbers = [0] * 24
     numbers[9], numbers[15], numbers[23] = idle, rtt, again
     return bytes(8) + struct.pack("=24I4Q6I", *numbers, 0, 0, 0, 0, 0, 0, 0, min_rtt, 0, sent)

@@ -142,7 +142,7 @@ def test_a_host_that_shows_phases_without_end_is_followed_in_some_of_them(monkey
 
 
 def test_runs_for_which_no_time_is_left_wait_for_the_next_round() -> None:
-    """Each judgement takes a second, and there is one second for a round: two runs are judged before it is over."""
+    """Each judgement takes a second, and a round has one second: two runs are judged before it is over."""
     clock = iter(range(1000))
     found = Engine(lambda: float(next(clock)), 1.0)
     for pair in zip(*(_busy(name).pair() for name in "abcd"), strict=True):

@@ -13,7 +13,7 @@ OWN: Mapping[str, Mapping[tuple[tuple[str, str], ...], float]] = {"pinchpoint_a"
 
 
 class Answers:
-    """A source that says what a test lets it say, and counts the questions."""
+    """A source with a test's answers, which counts the queries."""
 
     def __init__(self, name: str = "a") -> None:
         self.name = name

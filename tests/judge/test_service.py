@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def judged(until: float = START + 116) -> Judgement:
-    """Return what is said of the made-up run at a time of it, with a host that is not seen."""
+    """Return the judge's verdict on the made-up run at one time, with a host that is not seen."""
     engine = Engine(lambda: 0.0, 1.0)
     runs: tuple[Judged, ...] = ()
     for moment in watched():
@@ -114,7 +114,7 @@ def test_the_document_has_what_the_report_has(service: Service) -> None:
 
 
 class Links(HTMLParser):
-    """Gathers the links of a page, and the elements that it has."""
+    """Collects the links and the element names of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The made-up run as exporters show it, with what the client's says of its phases."""
+"""The made-up run as exporters show it, including the phase series of its client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Ceph cluster for people: ``python -m lab up``, ``down`` and ``status``, behind `make lab-up` and `make lab-down`.
+"""A Ceph cluster to use by hand: ``python -m lab up``, ``down`` and ``status``, behind `make lab-up` and `lab-down`.
 
 It runs until ``down``. `.lab` at the root of the repository is a link to its directory.
 """
@@ -21,12 +21,12 @@ from lab.cluster import Cluster, LabError, processes, remove
 TREE = Path(__file__).resolve().parents[2]
 STATE = TREE / ".lab"
 RECORD = "lab.json"
-"""File in the cluster's directory that says where things are."""
+"""File in the cluster's directory that records its addresses and paths."""
 LARGEST = 16
 
 
 def running(state: Path) -> dict[str, Any] | None:
-    """Return the record of the cluster that `state` is a link to, or None where none runs."""
+    """Return the record of the cluster that `state` links to, or None if none runs."""
     try:
         record: dict[str, Any] = json.loads((state / RECORD).read_bytes())
     except (OSError, ValueError):
@@ -38,7 +38,7 @@ def up(state: Path) -> int:
     """Start a cluster, unless one runs."""
     if record := running(state):
         if broken := _broken(state, record):
-            # Whoever keeps it may look at it, or have killed a daemon to see what follows.
+            # Its user may be inspecting it, or may have killed a daemon on purpose.
             raise LabError(f"{broken}\n`make lab-down` removes it; `make lab-up` starts another one then.")
         print(f"A lab cluster already runs:\n{_described(state, record)}")
         return 0
@@ -83,7 +83,7 @@ def status(state: Path) -> int:
 
 
 def remove_left(state: Path) -> bool:
-    """End and remove the cluster that `state` is a link to; return whether anything ran."""
+    """End and remove the cluster that `state` links to; return whether anything ran."""
     if not state.is_symlink():
         return False
     directory = state.readlink()
@@ -100,7 +100,7 @@ def _broken(state: Path, record: Mapping[str, Any]) -> str:
     wanted = ["mon.a", "mgr.a", *(f"osd.{number}" for number in osds), *(f"mds.{chr(ord('a') + n)}" for n in mdss)]
     found = processes_by_daemon(processes(directory))
     states = {name: state_of(found.get(name)) for name in [*wanted, "ceph-fuse"]}
-    # One that waits for a disk works.
+    # A daemon that waits for a disk works.
     if not (broken := {name: what for name, what in states.items() if what and "state D" not in what}):
         return ""
     lines = [
@@ -141,7 +141,7 @@ def main() -> int:
     parser.add_argument("command", choices=commands)
     parser.add_argument("--state", type=Path, default=STATE, metavar="LINK", help="by default .lab")
     options = parser.parse_args()
-    # As an exception, so that half a cluster is removed.
+    # Raised as an exception, so that half a cluster is removed.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         return commands[options.command](options.state)

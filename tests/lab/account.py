@@ -1,6 +1,6 @@
-"""Why a cluster does not become healthy, in words: what its monitor says, its daemons, their logs, and what to do.
+"""Why a cluster does not become healthy, in words: the state of its monitor and daemons, their logs, and what to do.
 
-It is put together while something is wrong, so each part has its time and may be missing, and none of them raises.
+It is collected while something is wrong, so each part has a time limit and may be missing, and none of them raises.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ import psutil
 __all__ = ["Circumstances", "account", "ask", "of_daemons", "of_the_monitor", "processes_by_daemon", "tails", "told"]
 
 ASK_SECONDS = 6.0
-"""Seconds for all questions to the monitor together; one that is healthy answers in a tenth of one."""
+"""Seconds for all questions to the monitor together; a healthy one needs a tenth of one second."""
 QUESTIONS = ("status", "osd dump", "fs dump")
 TAILS = 2
-"""Daemons whose logs are shown: the first that fails drags the others along."""
+"""Number of daemons whose logs are shown: the first failure causes the others."""
 TAIL_LINES = 8
 AUDIT = "[DBG] from="
-"""In lines of logs about the lab's own questions (LogEntry.cc, audit channel)."""
+"""Text in log lines about the lab's own questions (LogEntry.cc, audit channel)."""
 ENOUGH_BYTES, ENOUGH_SHARE = 256 << 20, 0.03
-"""Free space below which a lack of it is suspected. mon_data_avail_warn is 2 % of the file system in the lab."""
+"""Below this much free space, a lack of it is suspected. mon_data_avail_warn is 2 % of the file system in the lab."""
 BUSY_LOAD = 2
-"""Load for each CPU from which the host is called busy."""
+"""Load per CPU from which the host is called busy."""
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What an account is made of."""
+    """The input of an account."""
 
     directory: Path
     questions: Callable[[], Mapping[str, Any]]
     """Asks the monitor."""
     daemons: Mapping[str, int]
-    """Process IDs of the daemons that were started, by name."""
+    """Process IDs of the started daemons, by name."""
     expected_pgs: int
     metrics_port: int | None = None
     silent_metrics: Callable[[], bool] = field(default=lambda: False)
-    """Returns whether the manager's metrics do not say that the cluster is healthy."""
+    """Returns whether the manager's metrics fail to report a healthy cluster."""
 
 
 def account(reason: str, about: Circumstances) -> str:
-    """Return the reason, and below it what is known of it."""
+    """Return the reason, followed by what is known about it."""
     answers = _guarded(about.questions, {})
     states = _guarded(lambda: {name: state_of(pid) for name, pid in about.daemons.items()}, {})
     monitor = _guarded(lambda: of_the_monitor(answers, about.expected_pgs), [])
-    # A daemon that ended is in the reason already, with its log.
+    # The reason already includes a daemon that ended, with its log.
     wrong = _guarded(lambda: of_daemons(answers, states), {})
     found = {name: problem for name, problem in wrong.items() if f"{name} " not in reason}
     lines = [reason, *monitor, *(f"{name} {problem}." for name, problem in found.items())]
@@ -69,9 +69,9 @@ def account(reason: str, about: Circumstances) -> str:
 
 
 def ask(command: Sequence[str], environment: Mapping[str, str], seconds: float = ASK_SECONDS) -> dict[str, Any]:
-    """Return what the monitor answers to `QUESTIONS` within that time, by question.
+    """Return the monitor's answers to `QUESTIONS` within that time, by question.
 
-    `command` runs admin.py: a process of its own, since the cluster's own connection may be what hangs.
+    `command` runs admin.py in a process of its own, since the cluster's own connection may be what hangs.
     """
     requests = "".join(
         json.dumps({"to": "mon", "command": {"prefix": prefix, "format": "json"}}) + "\n" for prefix in QUESTIONS
@@ -99,7 +99,7 @@ def ask(command: Sequence[str], environment: Mapping[str, str], seconds: float =
 
 
 def of_the_monitor(answers: Mapping[str, Any], expected_pgs: int) -> list[str]:
-    """Return in words what the monitor says of the whole cluster."""
+    """Describe the state of the whole cluster as the monitor reports it."""
     status = answers.get("status")
     if status is None:
         return [f"The monitor does not answer within {ASK_SECONDS:.0f} s."]
@@ -113,7 +113,7 @@ def of_the_monitor(answers: Mapping[str, Any], expected_pgs: int) -> list[str]:
 
 
 def of_daemons(answers: Mapping[str, Any], states: Mapping[str, str]) -> dict[str, str]:
-    """Return what is wrong with daemons, by name: their processes first, then what the monitor knows of them."""
+    """Return what is wrong with daemons, by name: first the state of their processes, then what the monitor knows."""
     found = {name: state for name, state in states.items() if state}
     osds = {f"osd.{entry['osd']}": entry for entry in answers.get("osd dump", {}).get("osds", ())}
     mdss = _mds_states(answers["fs dump"]) if "fs dump" in answers else {}
@@ -145,7 +145,7 @@ def state_of(pid: int | None) -> str:
 
 
 def advice(directory: Path, states: Mapping[str, str], port_taken: bool) -> str:
-    """Return what a reader can do about it."""
+    """Return what the reader can do about it."""
     steps = []
     space = shutil.disk_usage(directory)
     if space.free < max(ENOUGH_BYTES, ENOUGH_SHARE * space.total):
@@ -166,7 +166,7 @@ def advice(directory: Path, states: Mapping[str, str], port_taken: bool) -> str:
 
 
 def tails(*paths: Path, without: str | None = None) -> str:
-    """Return the last lines of log files, but those with a text; a file that is not there or empty is left out."""
+    """Return the last lines of log files, without those that contain a text; a missing or empty file is left out."""
     ends = []
     for path in paths:
         try:
@@ -180,7 +180,7 @@ def tails(*paths: Path, without: str | None = None) -> str:
 
 
 def told(error: BaseException) -> str:
-    """Return an error with its notes, such as what went wrong with its clean-up."""
+    """Return an error with its notes, such as a failure of its clean-up."""
     return "\n".join([str(error), *getattr(error, "__notes__", ())])
 
 
@@ -220,5 +220,5 @@ def _taken_port(about: Circumstances) -> str:
 def _guarded(function: Callable[[], Any], otherwise: Any) -> Any:
     try:
         return function()
-    except Exception:  # whatever is wrong here must not replace the reason
+    except Exception:  # a failure here must not replace the reason
         return otherwise

@@ -1,8 +1,8 @@
 """Commands for the monitors and the manager, over one librados connection; run by Debian's Python, which has librados.
 
-A call of the `ceph` program costs 0.2 s of CPU. Reads a JSON object a line on standard input, with ``to`` (mon or mgr)
-and ``command``; answers with one a line: ``code``, ``output`` and ``status``, as librados gives them. Ends with its
-input.
+A call of the `ceph` program costs 0.2 s of CPU. This program reads one JSON object per line on standard input, with
+``to`` (mon or mgr) and ``command``, and answers each with one line: ``code``, ``output`` and ``status``, as librados
+returns them. It ends at the end of its input.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Loads on a CephFS, from libcephfs clients without a mount; run by Debian's Python, which has its module.
 
-Each of `--processes` is a client of its own, in a directory of its own. Prints ``ready`` when all of them are at what
-their mode is for, and from then on, once a second, the sum of their operations. Ends on SIGTERM: the clients unmount,
-and so give their capabilities back, which a killed client keeps for session_autoclose (300 s).
+Each of `--processes` is its own client, in its own directory. Prints ``ready`` when all of them have reached the state
+that their mode is for, and from then on, once a second, the sum of their operations. Ends on SIGTERM: the clients
+unmount and so return their capabilities, which a killed client keeps for session_autoclose (300 s).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ READY = 1
 
 
 class Ended(BaseException):
-    """SIGTERM came."""
+    """SIGTERM has arrived."""
 
 
 class Client:
@@ -52,7 +52,7 @@ class Client:
         self._shared[self._operations] += operations
 
     def pace(self, rate: float) -> None:
-        """Wait so that the calls come at `rate` a second; 0 for as fast as possible."""
+        """Wait so that there are `rate` calls a second; 0 means as fast as possible."""
         if rate:
             if self._paced == 0:
                 self._started = time.monotonic()
@@ -80,7 +80,7 @@ def hold(client: Client) -> None:
 
 
 def create(client: Client) -> None:
-    """Create and unlink one file after the other; with --keep, do not unlink."""
+    """Create and unlink one file after another; with --keep, do not unlink."""
     client.ready()
     for number in itertools.count():
         client.pace(client.options.rate)
@@ -105,7 +105,7 @@ def storm(client: Client) -> None:
 
 
 def scan(client: Client) -> None:
-    """List directories of --files files in all, over and over, more than the MDS may keep in its cache."""
+    """List directories with --files files in total, over and over: more than the MDS may keep in its cache."""
     options = client.options
     directories = [f"{client.directory}/{number}" for number in range(max(1, options.files // options.per_directory))]
     for directory in directories:
@@ -162,7 +162,7 @@ def end(number: int, frame: object) -> None:
 
 def run(options: argparse.Namespace, number: int, shared: memoryview) -> None:
     """Be one client until SIGTERM."""
-    # A client that is ended while it mounts would not unmount.
+    # A client that is ended during the mount would not unmount.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     client = Client(options, number, shared)
     try:

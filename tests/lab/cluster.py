@@ -1,8 +1,8 @@
 """A real Ceph cluster from Debian's packages: plain child processes on loopback, in a directory of its own.
 
-It is thrown away at its end and never started on old state. Whatever happens to the process that owns it, nothing is
-left: the daemons die with their parent (PR_SET_PDEATHSIG, prctl(2)), a janitor that waits for the end of a pipe
-unmounts and removes the directory, and the next cluster sweeps away what even that left.
+It is removed at its end and never started on old state. Whatever happens to the process that owns it, nothing is left:
+the daemons die with their parent (PR_SET_PDEATHSIG, prctl(2)), a janitor that waits for the end of a pipe unmounts and
+removes the directory, and the next cluster sweeps away anything that still remains.
 
 Options and their traps are those of Ceph 16.2 (Debian 12).
 """
@@ -42,9 +42,9 @@ __all__ = ["MARK", "PROGRAMS", "PYTHON", "Cluster", "Daemon", "LabError", "Mount
 MARK = "PINCHPOINT_LAB"
 """Environment variable of every process of a cluster: the cluster's directory."""
 NEEDED = 3 << 30
-"""Bytes: an OSD on memstore that is written to has 1.5 GiB."""
+"""Bytes: an OSD on memstore uses 1.5 GiB under a write load."""
 PYTHON = "/usr/bin/python3"
-"""Debian's own Python: the one that its modules rados and cephfs are for."""
+"""Debian's own Python: its modules rados and cephfs are built for it."""
 PREFIX = "pinchpoint-lab-"
 START_SECONDS = 60.0
 STOP_SECONDS = 15.0
@@ -53,9 +53,9 @@ COMMAND_SECONDS = 60.0
 """Seconds for an answer to a command: longer than admin.py needs to connect and librados to give up."""
 STATUS_SECONDS = 5.0
 HEALTHY = "ceph_health_status 0.0"
-"""What the manager's metrics say of a healthy cluster."""
+"""What the manager's metrics contain for a healthy cluster."""
 SOCKET_PATH_LIMIT = 107
-"""Bytes of a Unix socket's path, unix(7)."""
+"""Maximum length in bytes of a Unix socket's path, unix(7)."""
 LONGEST_SOCKET = "/run/ceph-client.admin.4194304.140737488355327.asok"
 HERE = Path(__file__).resolve().parent
 
@@ -70,7 +70,7 @@ PROGRAMS: Mapping[str, str] = {
     "/usr/lib/python3/dist-packages/cephfs.*.so": "python3-cephfs",
     "/usr/share/ceph/mgr/prometheus/module.py": "ceph-mgr-modules-core",
 }
-"""Program, or file that is no program, and the Debian package that has it."""
+"""Program, or other file, and the Debian package that contains it."""
 
 POOLS = ("cephfs.meta", "cephfs.data", "rbd")
 MODULES = ("balancer", "crash", "devicehealth", "orchestrator", "pg_autoscaler", "progress", "rbd_support", "status",
@@ -97,7 +97,7 @@ class LabError(Exception):
 
 
 class LabTimeoutError(LabError):
-    """What was waited for did not come."""
+    """A wait timed out."""
 
 
 class Daemon:
@@ -130,9 +130,9 @@ class Daemon:
         self._process = self._cluster.spawn(command, self.name)
 
     def ask(self, prefix: str, *, timeout: float | None = None, **arguments: Any) -> Any:
-        """Return what the admin socket answers: JSON decoded, other text as it is.
+        """Return the answer of the admin socket: JSON decoded, other text unchanged.
 
-        Raises LabError for an error that it answers, and OSError (TimeoutError too) where it does not answer.
+        Raises LabError if the answer is an error, and OSError (including TimeoutError) if there is none.
         """
         request = {"prefix": prefix, "format": "json"} | arguments
         with socket.socket(socket.AF_UNIX) as connection:
@@ -159,19 +159,19 @@ class Daemon:
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill the process, and return when it is gone. A socket of its stays, as it does anywhere."""
+        """Kill the process, and return when it is gone. A socket of it stays, as on any host."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def restart(self) -> None:
-        """Kill it and start it again. An OSD on memstore has lost its objects then."""
+        """Kill it and start it again. An OSD on memstore loses its objects."""
         self.kill()
         self.start()
 
     def ended(self) -> str:
-        """Return why it does not run, with the end of its log, or nothing if it does."""
+        """Return why it does not run, with the end of its log, or "" if it runs."""
         if self._process is None or self._process.poll() is None:
             return ""
         how = self._process.returncode
@@ -197,9 +197,9 @@ class Mount:
         self.unmount()
 
     def unmount(self, timeout: float = 5.0) -> None:
-        """Unmount, so that the client gives its capabilities back; by force where that takes longer than `timeout`.
+        """Unmount, so that the client returns its capabilities; by force if that takes longer than `timeout`.
 
-        It does under a stopped daemon.
+        Under a stopped daemon it does.
         """
         with subprocess.Popen(["umount", self.path], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
@@ -216,14 +216,14 @@ class Mount:
 
 
 class Cluster:
-    """A cluster in a directory of its own under $TMPDIR; as a context manager, one that ends with the block.
+    """A cluster in its own directory under $TMPDIR; as a context manager, one that ends with the block.
 
-    It has one monitor (mon.a), one manager (mgr.a), `osds` OSDs from osd.0, `mdss` MDSs from mds.a, of which `max_mds`
-    become active, the file system ``cephfs`` (pools cephfs.meta and cephfs.data) and the pool ``rbd``, each pool with
-    `pgs` placement groups and `replicas` copies. `options` are sections of ceph.conf with options that are added to
-    the lab's own or replace them: ``{"mds": {"mds_cache_memory_limit": "8Mi"}}``. `mgr_port` is the port of the
-    manager's Prometheus module, a free one by default. A cluster that is `kept` outlives the process that started it;
-    any other ends with the thread that started it (prctl(2)).
+    It has one monitor (mon.a), one manager (mgr.a), `osds` OSDs from osd.0, `mdss` MDSs from mds.a (`max_mds` of them
+    become active), the file system ``cephfs`` (pools cephfs.meta and cephfs.data) and the pool ``rbd``, each pool with
+    `pgs` placement groups and `replicas` copies. `options` are sections of ceph.conf with options that are added to the
+    lab's own or replace them: ``{"mds": {"mds_cache_memory_limit": "8Mi"}}``. `mgr_port` is the port of the manager's
+    Prometheus module, a free one by default. A cluster that is `kept` outlives the process that started it; any other
+    ends with the thread that started it (prctl(2)).
     """
 
     def __init__(
@@ -280,7 +280,7 @@ class Cluster:
         return f"http://127.0.0.1:{self._mgr_port}"
 
     def environment(self) -> dict[str, str]:
-        """Return the environment in which Ceph's programs find the cluster. What is started with it ends with it."""
+        """Return the environment in which Ceph's programs find the cluster. Such processes end with it."""
         variables = {"CEPH_CONF": str(self.conf), MARK: str(self.directory)}
         return {name: value for name, value in os.environ.items() if name != "CEPH_ARGS"} | variables
 
@@ -299,8 +299,8 @@ class Cluster:
         except LabTimeoutError as first:
             if hasattr(first, "__notes__"):  # its clean-up failed
                 raise
-            # Now and then a placement group is `laggy` from its first second on, and its operations stay blocked
-            # (16.2.15): the next cluster's do not.
+            # Occasionally a placement group is `laggy` from its first second on, and its operations stay blocked
+            # (16.2.15); those of the next cluster do not.
             try:
                 self._try_to_start(START_SECONDS)
             except LabError as second:
@@ -308,7 +308,7 @@ class Cluster:
                 raise
 
     def _try_to_start(self, seconds: float) -> None:
-        """Start all daemons, and leave nothing where that fails; LabTimeoutError: `seconds` were not enough."""
+        """Start all daemons, and leave nothing on failure; LabTimeoutError: `seconds` were not enough."""
         failure: BaseException | None = None
         try:
             self._make_directory()
@@ -326,14 +326,14 @@ class Cluster:
             raise failure from error
 
     def _explained(self, error: LabError | OSError) -> LabError:
-        """Return the error with what is known of its cause. Neither raises nor waits for long."""
+        """Return the error with what is known about its cause. Neither raises nor waits for long."""
         if isinstance(error, LabError):
             reason = str(error)
         else:
             reason = f"{error.filename or self._directory or tempfile.gettempdir()}: {error.strerror or error}"
         if self._directory is None:
             return error if isinstance(error, LabError) else LabError(reason)
-        # What a daemon says that has ended is the cause of what was waited for.
+        # The last words of a daemon that ended explain the failed wait.
         if (problem := self._problem()) and problem not in reason:
             reason = f"{reason}\n{problem}"
         about = Circumstances(
@@ -351,7 +351,7 @@ class Cluster:
         return ask(self._admin_command(), self.environment()) if self.daemons and self.daemons["mon.a"].started else {}
 
     def give_up(self, reason: BaseException) -> None:
-        """Stop because of an error, which stays what is raised: what fails here is added to it."""
+        """Stop because of an error, which remains the one raised: a failure here is added to it as a note."""
         directory = self._directory
         try:
             self.stop()
@@ -361,7 +361,7 @@ class Cluster:
                 reason.add_note(note)
 
     def stop(self) -> None:
-        """Kill all processes, unmount and remove the directory. Does nothing where nothing is left."""
+        """Kill all processes, unmount and remove the directory. Does nothing if nothing is left."""
         if self._directory is not None:
             with interrupts_ignored():
                 remove(self._directory)
@@ -375,9 +375,9 @@ class Cluster:
     def command(
         self, prefix: str, *, to: Literal["mon", "mgr"] = "mon", timeout: float = COMMAND_SECONDS, **arguments: Any
     ) -> Any:
-        """Return the answer to a command: JSON decoded, other text as it is.
+        """Return the answer to a command: JSON decoded, other text unchanged.
 
-        Raises LabError for an error, and LabTimeoutError where no answer comes.
+        Raises LabError for an error, and LabTimeoutError if no answer comes.
         """
         request = {"to": to, "command": {"prefix": prefix, "format": "json"} | arguments}
         line: bytes | None = None
@@ -396,7 +396,7 @@ class Cluster:
                 line = b""
             finally:
                 if line is None:
-                    self._admin.kill()  # else its answer, if it comes late, is taken for that to the next command
+                    self._admin.kill()  # otherwise a late answer is taken for that of the next command
                     self._admin.wait()
         if line is None:
             raise LabTimeoutError(f"Waited {limit:.0f} s for an answer to {prefix}.")
@@ -415,15 +415,15 @@ class Cluster:
         return [PYTHON, str(HERE / "admin.py"), str(self.conf)]
 
     def tell(self, daemon: str, prefix: str, **arguments: Any) -> Any:
-        """Return what a daemon answers to a command, as `ceph tell` would; through its admin socket."""
+        """Return a daemon's answer to a command, as `ceph tell` would, through its admin socket."""
         return self.daemon(daemon).ask(prefix, **arguments)
 
     def set_option(self, daemon: str, option: str, value: str | float) -> None:
-        """Change an option of a running daemon; it is in force when this returns."""
+        """Change an option of a running daemon; it is in effect when this returns."""
         self.tell(daemon, "config set", var=option, val=[str(value)])
 
     def health(self) -> set[str]:
-        """Return the names of the health checks that are raised, for example MDS_TRIM."""
+        """Return the names of the raised health checks, for example MDS_TRIM."""
         return set(self.command("health", detail="detail")["checks"])
 
     def start_mds(self, name: str) -> Daemon:
@@ -433,7 +433,7 @@ class Cluster:
         return daemon
 
     def evict(self, pid: int) -> None:
-        """End the sessions of a client that was killed: it would keep its capabilities for 300 s."""
+        """End the sessions of a killed client: it would keep its capabilities for 300 s."""
         for name, daemon in self.daemons.items():
             if not name.startswith("mds.") or not daemon.running:
                 continue
@@ -445,7 +445,7 @@ class Cluster:
                 pass  # a standby has no sessions, and a stopped MDS does not answer
 
     def mount(self) -> Mount:
-        """Mount the file system; the cluster unmounts it at its end."""
+        """Mount the file system; the cluster unmounts it when it ends."""
         path = self.directory / "mnt" / str(len(self.mounts))
         path.mkdir()
         process = self.spawn(["ceph-fuse", "-f", "-c", str(self.conf), str(path)], f"fuse.{path.name}")
@@ -462,7 +462,7 @@ class Cluster:
         """Start a process that finds the cluster and ends with it; its output goes to a file, or to `pipes`."""
         held: tuple[int, ...] = ()
         if self.kept:
-            held = (self._lock.fileno(),)  # a daemon that runs keeps the directory from being swept
+            held = (self._lock.fileno(),)  # a running daemon keeps the directory from being swept
         else:
             command = ["setpriv", "--pdeathsig", "KILL", "--", *command]
         with self._output(name).open("ab") as output:
@@ -486,7 +486,7 @@ class Cluster:
         base = Path(tempfile.gettempdir())
         if len(os.fsencode(base)) + len(f"/{PREFIX}12345678{LONGEST_SOCKET}") > SOCKET_PATH_LIMIT:
             base = Path("/tmp")
-        # Nobody takes a directory that is being made for one that was left.
+        # The lock keeps others from sweeping the directory while it is being created.
         with _locked(base):
             sweep(base)
             directory = self._directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=base))
@@ -520,9 +520,9 @@ class Cluster:
             ("mgr/prometheus/server_addr", "127.0.0.1"),
             ("mgr/prometheus/server_port", str(self._mgr_port)),
             ("mgr/prometheus/scrape_interval", "1"),
-            ("mgr/devicehealth/enable_monitoring", "false"),  # it would make a pool of its own
+            ("mgr/devicehealth/enable_monitoring", "false"),  # it would create its own pool
         ):
-            # The manager is not there yet to say what options its modules have.
+            # The manager does not run yet, so it cannot say which options its modules have.
             self.command("config set", who="mgr", name=option, value=value, force=True)
         self.daemon("mgr.a").start()
         for name, identity in uuids.items():
@@ -575,7 +575,7 @@ class Cluster:
             status["health"]["status"] == "HEALTH_OK"
             and status["mgrmap"]["available"]
             and osds["num_up_osds"] == osds["num_in_osds"] == self.osds
-            # The monitor is content before the manager has told it of placement groups.
+            # The monitor reports health before the manager has told it about placement groups.
             and pgs == {"active+clean": self._expected_pgs}
             and len(ranks) == self.max_mds
             and mdss["up:standby"] == self.mdss - self.max_mds
@@ -602,7 +602,7 @@ def missing() -> list[str]:
 
 
 def lacking() -> str:
-    """Return what a cluster and a load need and this machine does not have; empty where there can be one."""
+    """Return what this machine lacks for a cluster and a load; empty if it lacks nothing."""
     if os.geteuid():
         return "needs root, for ceph-fuse"
     if packages := missing():
@@ -624,7 +624,7 @@ def processes(directory: Path) -> list[psutil.Process]:
 def remove(directory: Path) -> None:
     """Kill the processes of the cluster in `directory`, unmount its file systems and remove it.
 
-    A cluster that nobody uses again may be killed, and SIGKILL ends a stopped process too.
+    A cluster that will not be used again may be killed, and SIGKILL also ends a stopped process.
     """
     deadline = Deadline(STOP_SECONDS)
     while found := processes(directory):
@@ -640,9 +640,9 @@ def remove(directory: Path) -> None:
 
 
 def sweep(base: Path) -> None:
-    """Remove clusters whose lock nobody holds: neither their owner nor, of those that are kept, a daemon.
+    """Remove clusters whose lock is free: neither their owner holds it nor, if they are kept, a daemon.
 
-    A lock is seen from other PID namespaces too, where processes are not.
+    Locks are visible from other PID namespaces too, processes are not.
     """
     for directory in base.glob(f"{PREFIX}*"):
         with contextlib.ExitStack() as stack:
@@ -675,11 +675,11 @@ def _configuration(directory: Path, fsid: str, port: int, cluster: Cluster) -> s
             "mgr_data": f"{directory}/data/$name",
             "osd_data": f"{directory}/data/$name",
             "mds_data": f"{directory}/data/$name",
-            # With one copy of everything, and a full disk under it, a cluster is never HEALTH_OK otherwise.
+            # Otherwise a cluster with one copy of everything, on a full disk, is never HEALTH_OK.
             "osd_pool_default_size": str(cluster.replicas),
             "osd_pool_default_min_size": "1",
-            # A placement group with one copy whose lease (0.8 x osd_heartbeat_grace) ran out, since its OSD stood still
-            # for 16 s, can keep operations "waiting for readable" for good: no other OSD acknowledges the next lease.
+            # If the OSD of a placement group with one copy stands still for 16 s, its lease (0.8 x osd_heartbeat_grace)
+            # expires and its operations can stay "waiting for readable" for good: no other OSD acknowledges the next.
             "osd_pool_default_read_lease_ratio": "30",
             "osd_pool_default_pg_autoscale_mode": "off",
             "osd_crush_chooseleaf_type": "0",
@@ -690,7 +690,7 @@ def _configuration(directory: Path, fsid: str, port: int, cluster: Cluster) -> s
             "mon_data_avail_warn": "2",
             "mon_data_avail_crit": "1",
             "mon_allow_pool_delete": "true",
-            # Changes show within a second.
+            # Changes become visible within a second.
             "paxos_propose_interval": "0.1",
             "mgr_stats_period": "1",
             "mgr_tick_period": "1",
@@ -717,7 +717,7 @@ def _configuration(directory: Path, fsid: str, port: int, cluster: Cluster) -> s
             "osd_pg_log_dups_tracked": "100",
         },
         "mds": {"public_addr": "127.0.0.1"},
-        # Clients on one host with one name would fight over the default.
+        # Clients on one host with the same name would compete for the default path.
         "client": {"admin_socket": f"{directory}/run/$cluster-$name.$pid.$cctid.asok", "pid_file": ""},
     }
     for section, values in cluster._options.items():
@@ -737,7 +737,7 @@ def _is_there(thing: str) -> bool:
 def _wait_for(
     condition: Callable[[], bool], what: str, seconds: float = 10.0, problem: Callable[[], str] = str
 ) -> None:
-    """Return when `condition` holds. Raises LabError when a `problem` comes up, or patience ends."""
+    """Return when `condition` holds. Raises LabError when a `problem` occurs or the patience runs out."""
     deadline = Deadline(seconds)
     while not condition():
         if text := problem():

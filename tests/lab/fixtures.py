@@ -1,4 +1,4 @@
-"""Fixtures of tests on a real Ceph cluster, which are skipped where there can be none: a plugin of pytest."""
+"""Fixtures for tests on a real Ceph cluster, which are skipped if there cannot be one: a pytest plugin."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Clusters = Callable[..., Cluster]
 
 
 def each_cluster() -> Iterator[Clusters]:
-    """Yield what starts clusters, with the parameters of `Cluster`; they end when this is resumed."""
+    """Yield a function that starts clusters, with the parameters of `Cluster`; they end when this is resumed."""
     if reason := lacking():
         pytest.skip(reason)
     with contextlib.ExitStack() as stack:
@@ -32,7 +32,7 @@ def clusters() -> Iterator[Clusters]:
 
 @pytest.fixture(scope="module")
 def module_clusters() -> Iterator[Clusters]:
-    """Start clusters that end with the module: for tests that leave them as they were."""
+    """Start clusters that end with the module: for tests that leave them unchanged."""
     yield from each_cluster()
 
 

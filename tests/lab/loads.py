@@ -1,4 +1,4 @@
-"""Loads on a cluster of the lab: context managers that start them and end them with the block."""
+"""Loads on a cluster of the lab: context managers that start a load and end it with the block."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Load:
     def __init__(self, cluster: Cluster, program: str, command: Sequence[str]) -> None:
         self.name = f"{program}.{next(_numbers)}"
         self.output = cluster.directory / "log" / f"ceph-{self.name}.out"
-        """What it writes."""
+        """Its output file."""
         self._cluster = cluster
         self._process = cluster.spawn(command, self.name)
 
@@ -64,7 +64,7 @@ class Load:
         return self
 
     def operations(self) -> int:
-        """Return how many operations a load of clients.py has done since its start; it says so once a second."""
+        """Return how many operations a load of clients.py has done since its start; it reports them once a second."""
         counts = [line for line in self._lines() if line.isdecimal()]
         return int(counts[-1]) if counts else 0
 
@@ -73,7 +73,7 @@ class Load:
         return self._process.wait(seconds)
 
     def stop(self) -> None:
-        """End it, so that its clients unmount; by force where that takes long, as under a stopped daemon."""
+        """End it, so that its clients unmount; by force if that takes long, as under a stopped daemon."""
         self._process.terminate()
         try:
             self._process.wait(STOP_SECONDS)
@@ -120,13 +120,13 @@ class Ganesha(Load):
         return self
 
     def load(self) -> Load:
-        """List the directory and copy a file of 6 bytes into it, over and over; larger copies of nfs-cp fail."""
+        """List the directory and copy a file of 6 bytes into it, over and over; nfs-cp fails with larger files."""
         script = 'echo ready; printf 6bytes >"$0"; while :; do nfs-ls "$1" && nfs-cp "$0" "$2"; done >/dev/null 2>&1'
         source = str(self._cluster.directory / f"ganesha.{self.port}" / "source")
         return Load(self._cluster, "nfs", ["/bin/sh", "-c", script, source, self.url(), self.url("copied")])
 
     def stop(self) -> None:
-        """End it, and evict its client: its session would keep its capabilities until it is reclaimed."""
+        """End it, and evict its client: otherwise its session keeps its capabilities until they are reclaimed."""
         super().stop()
         self._cluster.evict(self.pid)
 
@@ -146,9 +146,9 @@ def metadata_command(
     """Return the command of libcephfs clients (clients.py), which finds the cluster by its environment.
 
     hold: create `files` files, the first `ramp` of them at `rate` a second, and keep them open. create: create and
-    unlink, or `keep`. storm: create, stat, unlink. scan: list directories of `files` files in all. read, write: blocks
-    of a file of `size` bytes. `rate` limits the operations a second of each of the `processes`. `options` are for
-    their ceph.conf.
+    unlink, or `keep`. storm: create, stat, unlink. scan: list directories of `files` files in total. read, write:
+    blocks of a file of `size` bytes. `rate` limits the operations per second of each of the `processes`. `options` are
+    for their ceph.conf.
     """
     numbers = {"processes": processes, "rate": rate, "files": files, "ramp": ramp, "size": size, "block": block}
     command = [PYTHON, str(HERE / "clients.py"), mode, *(f"--{name}={value}" for name, value in numbers.items())]
@@ -170,7 +170,7 @@ def rados_bench(
     threads: int = 16,
     pool: str = "rbd",
 ) -> Load:
-    """Start `rados bench`; reads need what a write has left."""
+    """Start `rados bench`; reads need the objects of an earlier write."""
     command = ["rados", "bench", "-p", pool, str(seconds), mode, "-t", str(threads)]
     if mode == "write":
         command += ["-b", str(block), "--no-cleanup"]
@@ -188,7 +188,7 @@ def fio_rbd(
     image: str = "image",
     extra: Sequence[str] = (),
 ) -> Load:
-    """Start fio with its engine for RBD on an image, which is made if it is not there."""
+    """Start fio with its RBD engine on an image, which is created if it does not exist."""
     if shutil.which("fio") is None:
         raise LabError("Not installed: fio. `make setup` as root installs it.")
     environment = cluster.environment()
@@ -201,7 +201,7 @@ def fio_rbd(
 
 
 def has_ganesha() -> bool:
-    """Return whether all that `ganesha` needs is installed."""
+    """Return whether everything that `ganesha` needs is installed."""
     return not _absent()
 
 

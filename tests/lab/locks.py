@@ -1,9 +1,9 @@
-"""Looks at the mds_lock of an MDS, and stops exactly the thread that holds it: all others run and the lock stays taken.
+"""Observes the mds_lock of an MDS, and stops exactly the thread that holds it: all others run and the lock stays taken.
 
 The lock is a ceph::fair_mutex (ceph 16.2.15, src/common/fair_mutex.h): the next ticket, the ticket whose turn it is,
-and a condition variable on which the threads wait for their turn. What waits on that shows in
-/proc/PID/task/TID/syscall (proc(5)), so under load its address is the one on which threads of several names wait. The
-holder is the thread that, once stopped, leaves a waiter waiting.
+and a condition variable on which the threads wait for their turn. The address that a thread waits on is in
+/proc/PID/task/TID/syscall (proc(5)), so under load the lock's address is the one on which threads of several names
+wait. The holder is the thread that, while stopped, leaves a waiter waiting.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TAKERS = {"ms_dispatch", "MR_Finisher", "PQ_Finisher", "safe_timer", "mds_rank_p
 """Names of the threads that take mds_lock."""
 SYS_FUTEX = {"x86_64": 202, "aarch64": 98}
 CONDITION_BYTES = 48
-"""sizeof(pthread_cond_t) of glibc: its waiters are on one of two words inside."""
+"""sizeof(pthread_cond_t) of glibc: its waiters wait on one of two words inside."""
 TICKETS = struct.Struct("=II")
 MOST_WAITERS = 32
 SEARCH_SECONDS = 30.0
@@ -45,19 +45,19 @@ _libc.ptrace.restype = ctypes.c_long
 def freeze_lock_holder(mds: Daemon) -> Iterator[int]:
     """Keep mds_lock taken during the block, by stopping the thread that holds it; give its TID.
 
-    The MDS must be under a load of several clients. The thread goes on after the block, which the thread that entered
-    it must leave (ptrace(2)), and when that ends.
+    The MDS must be under a load of several clients. The stopped thread resumes after the block, or when the thread that
+    entered the block ends; only that thread may leave the block (ptrace(2)).
     """
     deadline = Deadline(SEARCH_SECONDS)
     lock = _find_lock(mds.pid, deadline)
     while not deadline.over:
-        # What waits on a futex waits for the lock, or for work.
+        # A thread that waits on a futex waits for the lock, or for work.
         takers = [tid for tid, name in _takers(mds.pid) if name != "safe_timer" and _futex(mds.pid, tid) is None]
         if not takers:
             continue
         tid = random.choice(takers)
         with _stopped(tid):
-            # It may hold another lock besides just now, such as the allocator's, which everybody needs.
+            # It may hold another lock at the moment, such as the allocator's, which all threads need.
             if _is_kept_waiting(mds.pid, tid, lock) and _answers(mds):
                 yield tid
                 return
@@ -73,7 +73,7 @@ def _answers(mds: Daemon) -> bool:
 
 @contextlib.contextmanager
 def lock_watch(mds: Daemon) -> Iterator[Callable[[], bool]]:
-    """Give a function that says whether mds_lock is held now, read from the memory of the MDS without stopping it.
+    """Give a function that returns whether mds_lock is held now, read from the MDS's memory without stopping it.
 
     The MDS must be under a load of several clients.
     """
@@ -86,7 +86,7 @@ def lock_watch(mds: Daemon) -> Iterator[Callable[[], bool]]:
             return following, turn
 
         def are_tickets(address: int) -> bool:
-            """Return whether two numbers are there that grow, the second behind the first by a few waiters."""
+            """Return whether there are two growing numbers here, the second behind the first by a few waiters."""
             seen = []
             for _ in range(10):
                 seen.append(tickets(address))
@@ -94,7 +94,7 @@ def lock_watch(mds: Daemon) -> Iterator[Callable[[], bool]]:
             few = all((following - turn) % 2**32 <= MOST_WAITERS for following, turn in seen)
             return few and seen[0] < seen[-1]
 
-        # They are in front of the condition variable, of which only an address somewhere inside is known.
+        # They precede the condition variable; only some address inside that is known.
         near = range(condition - TICKETS.size - CONDITION_BYTES, condition, TICKETS.size // 2)
         while (address := next(filter(are_tickets, near), None)) is None:
             if deadline.over:
@@ -125,7 +125,7 @@ def _find_lock(pid: int, deadline: Deadline) -> int:
 
 
 def _is_kept_waiting(pid: int, holder: int, lock: int) -> bool:
-    """Return whether some thread waits for the lock and is not woken, for much longer than any holder keeps it."""
+    """Return whether some thread waits for the lock without being woken, for much longer than any holder keeps it."""
     time.sleep(0.01)
     before = _waiters(pid, holder, lock)
     if not before:
@@ -139,7 +139,7 @@ def _is_kept_waiting(pid: int, holder: int, lock: int) -> bool:
 
 
 def _waiters(pid: int, holder: int, lock: int) -> dict[int, str]:
-    """Return the threads that wait for the lock, with how often each has been switched."""
+    """Return the threads that wait for the lock, with the number of context switches of each."""
     found = {}
     for tid, _ in _takers(pid):
         address = _futex(pid, tid) if tid != holder else None
@@ -169,7 +169,7 @@ def _futex(pid: int, tid: int) -> int | None:
 
 @contextlib.contextmanager
 def _stopped(tid: int) -> Iterator[None]:
-    """Stop one thread, for its tracer, which is the calling thread."""
+    """Stop one thread; the calling thread becomes its tracer."""
     _ptrace(PTRACE_SEIZE, tid)
     try:
         _ptrace(PTRACE_INTERRUPT, tid)
@@ -177,7 +177,7 @@ def _stopped(tid: int) -> Iterator[None]:
             _, status = os.waitpid(tid, WALL)
             if status >> 16 or not os.WIFSTOPPED(status) or os.WSTOPSIG(status) == signal.SIGTRAP:
                 break
-            _ptrace(PTRACE_CONT, tid, os.WSTOPSIG(status))  # a signal of its own came first
+            _ptrace(PTRACE_CONT, tid, os.WSTOPSIG(status))  # another signal came first
         yield
     finally:
         with contextlib.suppress(OSError):

@@ -18,23 +18,23 @@ __all__ = ["Observer", "started"]
 
 
 class Observer:
-    """Asks the servers of a stack. Raises LabError where something does not come in time."""
+    """Queries the servers of a stack. Raises LabError if an expected result does not come in time."""
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
         self._client = httpx.Client(timeout=patience(5.0), trust_env=False)
 
     def watch(self, cluster: Cluster) -> None:
-        """Let Prometheus scrape the manager of a cluster, and no other one; wait until it has."""
+        """Make Prometheus scrape the manager of a cluster, and no other; wait until it has."""
         address = httpx.URL(cluster.prometheus_url).netloc.decode()
         targets = self.stack.state / "targets" / "ceph.yml"
         fresh = targets.with_suffix(".new")
         fresh.write_text(f'- targets: ["{address}"]\n')
-        fresh.replace(targets)  # it may be a link to the file of the repository, which stays as it is
+        fresh.replace(targets)  # it may link to the file in the repository, which must not change
         self.wait_for(f'ceph_health_status{{instance="{address}"}}')
 
     def daemon(self, cluster: Cluster, name: str) -> str:
-        """Return how the exporter calls a daemon: "mds.a", and with other clusters on this host "mds.a@0123abcd"."""
+        """Return the exporter's name for a daemon: "mds.a", and with other clusters on this host "mds.a@0123abcd"."""
         selector = f"{{cluster='{cluster.fsid}',daemon=~`{re.escape(name)}(@.*)?`}}"
         return str(self.wait_for(f"pinchpoint_ceph_daemon_info{selector}")[0]["metric"]["daemon"])
 
@@ -49,7 +49,7 @@ class Observer:
         return float(found[0]["value"][1]) if found else None
 
     def number(self, expr: str) -> float:
-        """Return the value of the first series of an instant query that has to have one."""
+        """Return the value of the first series of an instant query that must have one."""
         value = self.value(expr)
         if value is None:
             raise LabError(f"Prometheus has nothing for {expr}.")
@@ -63,7 +63,7 @@ class Observer:
         return list(found)
 
     def first(self, expr: str, since: float) -> float | None:
-        """Return the Unix time from which on a query had a result, to 1 s, looking at what happened after `since`."""
+        """Return the first Unix time after `since` at which a query had a result, to 1 s."""
         answer = self._client.get(
             f"{self.stack.urls['prometheus']}/api/v1/query_range",
             params={"query": expr, "start": since, "end": time.time(), "step": 1},
@@ -72,7 +72,7 @@ class Observer:
         return min((float(series["values"][0][0]) for series in found), default=None)
 
     def alerts(self, **labels: str) -> list[dict[str, Any]]:
-        """Return the alerts with these labels that Alertmanager has now, inhibited ones among them."""
+        """Return the alerts with these labels that Alertmanager has now, including inhibited ones."""
         answer = self._client.get(f"{self.stack.urls['alertmanager']}/api/v2/alerts", params={"active": "true"})
         found = answer.raise_for_status().json()
         return [alert for alert in found if labels.items() <= alert["labels"].items()]
@@ -85,7 +85,7 @@ class Observer:
         return dict(found[0])
 
     def wait_until_gone(self, name: str, seconds: float = 60.0, **labels: str) -> None:
-        """Wait until Alertmanager has an alert no more."""
+        """Wait until Alertmanager no longer has an alert."""
         if not until(seconds, lambda: not self.alerts(alertname=name, **labels), pause=0.5):
             raise LabError(f"{name} {labels or ''} is still there after {seconds:.0f} s.")
 

@@ -1,4 +1,4 @@
-"""Ceph's own benchmarks on a real cluster: what `pinchpoint run`, looks alone and the printed text say."""
+"""Ceph's own benchmarks on a real cluster: `pinchpoint run`, looks alone and the printed text agree."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATIENCE = 90.0
 PROGRAM = str(Path(sys.executable).with_name("pinchpoint"))
 IMAGE = "benchmarked"
 KEPT = "kept"
-"""The objects that are read: other writes must not replace the record of theirs."""
+"""Run name of the objects to read: other writes must not replace their record."""
 MIB = 1 << 20
 FIGURE = r":?\s+([\d.]+)"
 UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": MIB, "GiB": 1 << 30}
@@ -38,7 +38,7 @@ Figures = dict[tuple[str, str, str], float]
 
 @dataclass(frozen=True)
 class Command:
-    """A benchmark: its command, the phases that it has, and what its own words say of them."""
+    """A benchmark: its command, its phases, and the figures that it prints for them."""
 
     benchmark: str
     argv: list[str]
@@ -47,7 +47,7 @@ class Command:
 
 
 def rados_figures(phase: str) -> Callable[[str], Figures]:
-    """Return a reader of rados' words that is as simple as possible."""
+    """Return a reader of rados' output that is as simple as possible."""
     operation = "write" if phase == "write" else "read"
 
     def printed(text: str) -> Figures:
@@ -90,7 +90,7 @@ def first(pattern: str, text: str) -> float:
 
 
 RADOS = ["rados", "bench", "-p", "rbd", "6", "-t", "1"]
-"""One operation at a time, which leaves a CPU to others."""
+"""One operation at a time, which leaves one CPU to others."""
 READ = ["--run-name", KEPT]
 COMMANDS = {
     "rados write": Command(
@@ -104,7 +104,7 @@ COMMANDS = {
         rbd_figures,
     ),
     "osd": Command(
-        # 15,000 blocks of 4 KiB in four objects, which take some seconds.
+        # 15,000 blocks of 4 KiB in four objects, which take several seconds.
         "ceph_osd_bench",
         ["ceph", "tell", "osd.0", "bench", str(15_000 * 4096), "4096", str(4 * MIB), "4"],
         ["write"],
@@ -160,9 +160,9 @@ def ids_of(found: Snapshot, benchmark: str) -> set[str]:
 def watched(
     exporter: Exporter, command: Command, process: subprocess.Popen[bytes], before: set[str]
 ) -> tuple[str, list[str], Snapshot]:
-    """Return the run that the exporter sees while a process runs, its active phases in order, and the end of it.
+    """Return the run that the exporter sees while a process runs, its active phases in order, and the last snapshot.
 
-    `before` are the ids that it showed already when the process was started.
+    `before` are the run ids that it showed before the process was started.
     """
     active: list[str] = []
     run = ""
@@ -179,7 +179,7 @@ def watched(
 
     def ended() -> tuple[str, Snapshot] | None:
         found = exporter.scrape()
-        # On a host that is very busy an exposition may take longer than the whole benchmark.
+        # On a very busy host an exposition may take longer than the whole benchmark.
         name = run or max(ids_of(found, command.benchmark) - before, default="")
         over = found.value("pinchpoint_run_state", benchmark=command.benchmark, run=name, state=State.FINISHED)
         return (name, found) if over else None
@@ -202,7 +202,7 @@ def figures(found: Snapshot, run: str) -> Figures:
 
 
 def phases(found: Snapshot, run: str) -> list[str]:
-    """Return the phases that a run had, by their start."""
+    """Return the phases of a run, ordered by start."""
     starts = found.series("pinchpoint_phase_start_timestamp_seconds")
     return [phase for _, phase in sorted((start, labels["phase"]) for labels, start in starts if labels["run"] == run)]
 

@@ -1,4 +1,4 @@
-"""Clients of a real cluster in user space: their threads, their requests, and what is said where they are blind."""
+"""Clients of a real cluster in user space: their threads, their requests, and what is reported where they are blind."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from polling import until
 PATIENCE = 120.0
 DEPTH = 32
 LIBRARY = {"flusher", "fn_anonymous", "io_context_pool", "ms_dispatch", "safe_timer", "taskfin_librbd"}
-"""Threads of librados, librbd and libcephfs that work."""
+"""Working threads of librados, librbd and libcephfs."""
 LOCKED = frozenset({"flusher", "fn_anonymous", "ms_dispatch", "safe_timer"})
 """Those of them that take the client_lock of a CephFS client."""
 HELPERS = {"admin_socket", "ceph_timer", "log", "ms_local", "service", "signal_handler", "write_stat"}
-"""Threads that need no role of their own: they keep house, or print."""
+"""Threads that need no role of their own: they do housekeeping, or print."""
 
 COMMANDED = """
 import os, sys, cephfs
@@ -42,14 +42,14 @@ for line in sys.stdin:
     print("done", flush=True)
 fs.shutdown()
 """
-"""A libcephfs client that does as many rounds as it is told on its standard input."""
+"""A libcephfs client that does as many rounds as its standard input says."""
 
 Work = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class Program:
-    """A client: how it is called, what its own threads are, and how to start it under a load."""
+    """A client: its name, its own threads, and how to start it under a load."""
 
     owner: str
     own: frozenset[str]
@@ -59,10 +59,10 @@ class Program:
     locked: frozenset[str] = frozenset()
     """Threads that count for its client_lock."""
     known: bool = True
-    """Whether the exporter knows it by its name: then it sees those of other clusters on this host too."""
+    """Whether the exporter knows it by its name: then the exporter also sees those of other clusters on this host."""
 
     def all(self, pids: list[int]) -> list[int]:
-        """Return what the exporter sees as this client, when `pids` are ours."""
+        """Return the processes that the exporter sees as this client, when `pids` are ours."""
         others = [process.pid for process in psutil.process_iter(["name"]) if process.info["name"] == self.owner]
         return others if self.known else pids
 
@@ -90,7 +90,7 @@ def thread_names(pids: list[int]) -> Iterator[str]:
 
 
 def in_a_run(observer: Observer, command: list[str]) -> list[str]:
-    """Return the command of `pinchpoint run` that tells the observer's exporter of its phase."""
+    """Return the command of `pinchpoint run` that reports its phase to the observer's exporter."""
     state = observer.stack.state
     program = str(Path(sys.executable).with_name("pinchpoint"))
     target = observer.stack.urls["pinchpoint"].removeprefix("http://")
@@ -171,7 +171,7 @@ def wait_for_instances(observer: Observer, program: Program, pids: list[int]) ->
 
 
 def wait_until_alone(observer: Observer, program: Program) -> None:
-    """Wait until all that the exporter sees of a client is one instance."""
+    """Wait until the exporter sees only one instance of a client."""
     observer.wait_for(f'pinchpoint_ceph_client_instances{{client="{program.owner}"}} == 1', PATIENCE)
     observer.wait_for(f'pinchpoint_ceph_client_blind_instances{{client="{program.owner}"}} == 0', PATIENCE)
 
@@ -185,7 +185,7 @@ def cpu_seconds(pids: list[int]) -> float:
 
 
 def counted(cluster: Cluster, pids: list[int], counter: str) -> tuple[float, float]:
-    """Return number and seconds of what clients count themselves, asked at their admin sockets as an operator would."""
+    """Return number and seconds as counted by the clients, read from their admin sockets as an operator would."""
     number = seconds = 0.0
     for pid in pids:
         for path in cluster.directory.glob(f"run/ceph-client.admin.{pid}.*.asok"):
@@ -211,13 +211,13 @@ def test_every_thread_of_a_client_has_the_role_of_its_work_and_its_cpu_time_is_c
 
     with program.start(looked_at, observer) as pids:
         wait_for_instances(observer, program, pids)
-        # Workers of ceph-fuse come and go, and Prometheus looks every 2 s.
+        # Workers of ceph-fuse come and go, and Prometheus scrapes every 2 s.
         same = until(PATIENCE, lambda: by_role(observer, threads) == program.roles(program.all(pids)), pause=0.2)
         assert same, (by_role(observer, threads), Counter(thread_names(program.all(pids))))
 
         exported, used = by_role(observer, cpu), cpu_seconds(pids)
         gained = until(PATIENCE, lambda: (now := cpu_seconds(pids)) - used > 0.8 and now - used, pause=0.5)
-        # What a scrape later has: the same time, a little late or early.
+        # A later scrape has the same time, a little late or early.
         charged = until(PATIENCE, lambda: (now := total(observer, cpu, exported)) > 0.7 * gained and now)
 
     assert charged, f"{program.owner} used {gained:.2f} s of CPU"
@@ -237,7 +237,7 @@ def commanded_ganesha(cluster: Cluster, observer: Observer) -> Iterator[tuple[in
         source.write_text("6bytes")
 
         def work(rounds: int) -> None:
-            # What was looked up once, Ganesha answers from its own cache.
+            # Ganesha answers repeated lookups from its own cache.
             for number in range(rounds // 5):
                 copy = server.url(f"{rounds}.{number}")
                 subprocess.run(["nfs-cp", source, copy], check=True, capture_output=True)
@@ -303,7 +303,7 @@ def test_requests_to_the_mds_are_counted_as_the_client_itself_counts_them(
             return counted(looked_at, program.all([pid]), "lat")[0] - (observer.value(requests) or 0.0)
 
         def looks() -> float:
-            """Return how often the exporter had asked the clients when Prometheus last scraped it."""
+            """Return how often the exporter had queried the clients when Prometheus last scraped it."""
             return observer.number('pinchpoint_sampler_samples_total{probe="ceph_client"}')
 
         def idle() -> tuple[float] | None:
@@ -324,7 +324,7 @@ def test_requests_to_the_mds_are_counted_as_the_client_itself_counts_them(
     assert seconds is not None
     assert count
     mean = (after[1] - before[1]) / (after[0] - before[0])
-    # The window may hold requests before `before` too: this is about units.
+    # The window may also hold requests from before `before`: this checks the units.
     assert 0.1 * mean < seconds / count < 10 * mean
 
 
@@ -337,7 +337,7 @@ def test_nfs_writes_of_ganesha_show_as_operations_of_its_client(
 
     with loads.ganesha(looked_at) as server:
         wait_for_instances(observer, GANESHA, [server.pid])
-        # It is there before it has answered for the first time, and what it did until then is not told.
+        # The client is listed before its first answer, and what it did until then is not reported.
         observer.wait_for('pinchpoint_ceph_client_cluster_info{client="ganesha.nfsd"}')
         before = float(observer.wait_for(writes)[0]["value"][1])
         for number in range(10):
@@ -361,13 +361,13 @@ def test_fio_without_a_cache_has_as_many_requests_in_flight_as_its_depth(
         wait_until_alone(observer, FIO)
         for what in (f"max_over_time({inflight}[10s])", seconds):
             observer.wait_for(f"{what} >= {0.5 * DEPTH} < {1.1 * DEPTH}", PATIENCE)
-        # An application's write of one block is one request, and waits for little else than its answer.
+        # An application's write of one block is one request, and waits for little besides its answer.
         observer.wait_for(f"abs({writes} - on (client) {requests}) < on (client) 0.2 * {requests}", PATIENCE)
         observer.wait_for(f"{write_seconds} >= on (client) 0.8 * {seconds}", PATIENCE)
 
 
 def test_rados_bench_is_seen_to_do_what_it_says_it_did(looked_at: Cluster, observer: Observer) -> None:
-    # In a run every program is a client of its own name: this one is not added up with rados of other clusters.
+    # In a run every program is a client with its own name: this one is not added to rados of other clusters.
     program = looked_at.directory / "proof.rados"
     program.symlink_to(shutil.which("rados") or "rados")
     command = [str(program), "bench", "-p", "rbd", "15", "write", "-t", "16", "-b", "4096", "--no-cleanup"]

@@ -294,17 +294,17 @@ def test_a_cluster_for_people_runs_until_it_is_stopped(clusters: Callable[..., C
 
 @dataclass
 class Attempt:
-    """What `lab up` did."""
+    """The result of `lab up`."""
 
     code: int
     said: str
     directories: set[str]
-    """Directories of clusters that it left."""
+    """Directories of clusters that it left behind."""
 
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:
-    """A directory in which a cluster's sockets have room: their paths are short."""
+    """A directory with room for a cluster, and with a path short enough for its sockets."""
     parent = next((name for name in ("/tmp", "/var/tmp") if shutil.disk_usage(name).free >= NEEDED), None)
     if parent is None:
         pytest.skip(f"neither /tmp nor /var/tmp has {NEEDED >> 20} MiB")
@@ -314,7 +314,7 @@ def short_path() -> Iterator[Path]:
 
 @pytest.fixture
 def lab_up(clusters: Callable[..., Cluster], tmp_path: Path, short_path: Path) -> Callable[..., Attempt]:
-    """Run `lab up` for a small cluster in a process of its own, after some Python that breaks it."""
+    """Run `lab up` for a small cluster in its own process, after some Python that breaks it."""
 
     def run(breaking: str, number: signal.Signals | None = None) -> Attempt:
         command = [sys.executable, "-c", UP.format(breaking=breaking), "up", "--state", str(tmp_path / "state")]
@@ -331,7 +331,7 @@ def lab_up(clusters: Callable[..., Cluster], tmp_path: Path, short_path: Path) -
             process.kill()
             process.wait()
             left = {path.name for path in short_path.glob("pinchpoint-lab-*")}
-            # A cluster that came up in spite of all would stay.
+            # A cluster that came up in spite of everything would stay.
             remove_left(tmp_path / "state")
             for name in left:
                 remove(short_path / name)
@@ -418,7 +418,7 @@ def test_a_command_that_a_stopped_monitor_does_not_answer_is_given_up(clusters: 
         cluster.command("status", timeout=0.2)
     cluster.daemon("mon.a").thaw()
 
-    # The late answer is not taken for this one's.
+    # The late answer is not mistaken for that of this command.
     assert cluster.command("fsid")["fsid"] == cluster.fsid
 
 

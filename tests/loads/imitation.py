@@ -1,4 +1,4 @@
-"""Stand-ins for benchmarks that Debian has no package of: real files, the real program's name, arguments and output."""
+"""Stand-ins for benchmarks that Debian does not package: real files, the real program's name, arguments and output."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ARG_START, ARG_END = 48, 49
 def become(name: str) -> list[str]:
     """Take the name and show the arguments of `name`; return the arguments.
 
-    The command line of an interpreter, `python LONG-PATH-OF-A-SCRIPT ARGUMENT...`, is written over with that of the
-    program that we stand for; the last argument has to be a path, which fills the rest with slashes.
+    The command line of an interpreter, `python LONG-PATH-OF-A-SCRIPT ARGUMENT...`, is overwritten with that of the
+    imitated program; the last argument has to be a path, which fills the rest with slashes.
     """
     arguments = sys.argv[1:]
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""Does what IOR does with one rank, no faster than 32 MiB a second, so that its phases can be seen.
+"""Does what IOR does with one rank, limited to 32 MiB/s so that its phases can be seen.
 
 It takes `-w -r -F -t 64k -b SIZE -i N -o FILE` and prints what IOR 4.1.0+dev does (src/ior-output.c).
 """

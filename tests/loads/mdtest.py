@@ -1,4 +1,4 @@
-"""Does what mdtest does with one rank, no faster than 1,000 operations a second, so that its phases can be seen.
+"""Does what mdtest does with one rank, limited to 1,000 operations a second so that its phases can be seen.
 
 It takes `-F -n N -d DIRECTORY` and prints what mdtest 4.1.0+dev does (src/mdtest.c).
 """
@@ -14,7 +14,7 @@ from imitation import become, say
 
 RATE = 1000
 HELD = 0.8
-"""Share of an operation's time for which its file is open: looks twice a second are to meet it."""
+"""Share of an operation's time for which its file is open: looks twice a second have to meet it."""
 
 
 def rate_of(items: int, operation: Callable[[int], None]) -> float:

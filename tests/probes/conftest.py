@@ -1,4 +1,4 @@
-"""Fixtures of the tests that look at the machine they run on."""
+"""Fixtures for the tests that read the machine they run on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pinchpoint.threads.processes import Processes
 
 @pytest.fixture
 def this_host(machine: Machine) -> Host:
-    """Return the machine that the tests run on, with runs of its own."""
+    """Return the machine that the tests run on, with the tests' own runs."""
     procfs = Path("/proc")
     if not (procfs / "self" / "stat").exists():
         pytest.skip("this machine has no procfs")

@@ -22,7 +22,7 @@ SATURATED = "pinchpoint_resource_saturated_seconds_total"
 
 
 class Pinned:
-    """A machine with CPUs, and threads that may run on some of them."""
+    """A machine with CPUs, and threads that are pinned to some of them."""
 
     def __init__(self, machine: Machine, cpus: int = 4) -> None:
         self.machine = machine
@@ -32,13 +32,13 @@ class Pinned:
         self._write()
 
     def allow(self, pid: int, cpus: str, *tids: int) -> None:
-        """Say where a process, or threads of it, may run."""
+        """Set where a process, or some of its threads, may run."""
         for tid in tids or (pid,):
             status = f"Name:\tfio\nUmask:\t0022\nCpus_allowed:\tff\nCpus_allowed_list:\t{cpus}\nMems_allowed_list:\t0\n"
             self.machine.write(f"proc/{pid}/task/{tid}/status", status)
 
     def passes(self, *busy: float, seconds: float = 1.0) -> None:
-        """Let time pass in which each CPU was busy for a share of it, and sample."""
+        """Advance the clock, with each CPU busy for a share of that time, and sample."""
         self.now += seconds
         self._ticks = [
             (run + round(100 * seconds * share), idle + round(100 * seconds * (1 - share)))
@@ -75,7 +75,7 @@ def test_who_may_use_all_cpus_that_are_online_has_no_set(machine: Machine) -> No
     machine.process(50, "fio")
     machine.process(51, "ior")
     pinned.allow(50, "0-3")
-    pinned.allow(51, "0-191")  # CPUs that could be plugged in count as allowed
+    pinned.allow(51, "0-191")  # CPUs that could be hot-plugged count as allowed
     pinned.passes(1, 1, 1, 1)
     pinned.passes(1, 1, 1, 1)
 

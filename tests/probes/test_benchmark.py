@@ -37,7 +37,7 @@ def probe(machine: Machine) -> BenchmarkProbe:
 
 
 def written(probe: BenchmarkProbe, *phases: PhaseMark, **changes: object) -> Snapshot:
-    """Write a run's marker, have it read, and return the series."""
+    """Write a run's marker, have the probe read it, and return the series."""
     fields: dict[str, object] = {"benchmark": "fio", "pid": 10, "pid_start": 77, "command_pid": 11, "start": NOW}
     probe.host.runs.write(Marker("r", **{**fields, **changes}, phases=list(phases)))  # type: ignore[arg-type]
     return read(probe)
@@ -153,7 +153,7 @@ def test_a_run_that_goes_on_is_not_forgotten_for_newer_ones_that_have_ended(mach
 
 @pytest.fixture
 def finder(machine: Machine) -> BenchmarkProbe:
-    """Return a probe that looks for toys, which are no run of ours."""
+    """Return a probe that looks for toys, without a run of ours."""
     return BenchmarkProbe(replace(machine.host(), benchmarks=(Toy,)), wall=lambda: NOW)
 
 
@@ -233,7 +233,7 @@ def test_a_program_of_every_day_is_a_benchmark_when_it_runs_for_a_while(
 
 
 class Everyday(Toy):
-    """Runs every day, too."""
+    """An everyday program."""
 
     name = "everyday"
     comms = ("everyday",)

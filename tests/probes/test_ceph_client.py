@@ -40,14 +40,14 @@ def latency(number: int, total: float) -> dict[str, float]:
 
 
 class Session:
-    """Readers of several sockets, whose answers a test gives, and what comes of them."""
+    """Readers of several sockets, whose answers a test sets, and their series."""
 
     def __init__(self) -> None:
         self.clients = Clients()
         self.readers: dict[str, ClientReader] = {}
 
     def round(self, now: float, **answers: dict[str, Any] | None) -> Snapshot:
-        """Return the series after all sockets have given these answers; None means that one is blind."""
+        """Return the series after all sockets have given these answers; None stands for a blind one."""
         instances = []
         for name, answer in answers.items():
             reader = self.readers.setdefault(name, ClientReader())
@@ -70,7 +70,7 @@ def test_requests_in_flight_to_osds_are_those_of_all_objecters_of_a_process(sess
     answer = dump("rados")
     assert session.round(0.0, a=answer).value(INFLIGHT, client="fio", target="osd") == 16
 
-    # A second librados handle in one CephContext (src/common/perf_counters.cc); throttle-objecter_ops is no objecter.
+    # A second librados handle in one CephContext (src/common/perf_counters.cc); throttle-objecter_ops is not one.
     answer["objecter-0x55f5b2525910"] = {"op_active": 5, "op_reply": 1}
     answer["objectcacher"] = {"op_active": 1000}
     assert session.round(1.0, a=answer).value(INFLIGHT, client="fio", target="osd") == 21
@@ -279,7 +279,7 @@ class Host:
 @pytest.fixture
 def host(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     monkeypatch.setattr(follower, "ROUND_TIMEOUT_SECONDS", 30.0)
-    # The listening process is the test itself, not the one that the machine pretends to have.
+    # The listening process is the test itself, not the one of the fake machine.
     monkeypatch.setattr(follower, "Conversation", lambda path, question, pid: Conversation(path, question))
     found = Host(machine)
     yield found

@@ -61,7 +61,7 @@ class Kernel:
         self.machine.write(f"sys/class/bdi/ceph-{number}/read_ahead_kb", "8192\n")
 
     def latency(self, item: str, *numbers: int) -> None:
-        """Replace a line of the mount's table of latencies."""
+        """Replace a line of the mount's latency table."""
         path = self.machine.procfs.parent / MOUNT / "metrics" / "latency"
         lines = [line for line in path.read_text().splitlines() if not line.startswith(item)]
         path.write_text("\n".join([*lines, " ".join(map(str, (item, *numbers)))]) + "\n")
@@ -290,7 +290,7 @@ def test_a_table_of_sizes_is_not_taken_for_one_of_latencies() -> None:
 
 
 def test_a_sum_does_not_follow_the_rounding_of_a_mean() -> None:
-    # A million requests of 100.6 us, then ten more a second; the mean is shown as 100 or 101.
+    # A million requests of 100.6 us, then ten more per second; the mean is shown as 100 or 101.
     total = RunningSum(KernelLatency(10**6, 100e-6, 90e-6, 200e-6))
     for step, mean in enumerate((101e-6, 100e-6, 101e-6, 100e-6), 1):
         before = total.seconds

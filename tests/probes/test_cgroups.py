@@ -38,7 +38,7 @@ class Groups:
         self.probe = Cgroups(machine.host())
 
     def v1(self, path: str, *, quota: int, periods: int, throttled: int, seconds: float = 0.0) -> None:
-        """Write a cgroup of version 1; its quota in us per 100 ms."""
+        """Write a cgroup of version 1; its quota is in us per 100 ms."""
         directory = f"sys/fs/cgroup/cpu,cpuacct{path}"
         self.machine.write(f"{directory}/cpu.cfs_quota_us", f"{quota}\n")
         self.machine.write(f"{directory}/cpu.cfs_period_us", "100000\n")
@@ -46,7 +46,7 @@ class Groups:
         self.machine.write(f"{directory}/cpu.stat", stat)
 
     def v2(self, path: str, *, quota: str, periods: int, throttled: int, seconds: float = 0.0) -> None:
-        """Write a cgroup of version 2; its quota as the first word of cpu.max."""
+        """Write a cgroup of version 2; its quota is the first word of cpu.max."""
         directory = f"sys/fs/cgroup{path}"
         self.machine.write(f"{directory}/cpu.max", f"{quota} 100000\n")
         stat = f"usage_usec 9\nnr_periods {periods}\nnr_throttled {throttled}\nthrottled_usec {int(seconds * 1e6)}\n"
@@ -57,13 +57,13 @@ class Groups:
         self.machine.write(f"proc/{pid}/cgroup", cgroup)
 
     def io_v1(self, path: str, read_bytes: int = 0, write_bytes: int = 0, reads: int = 0, writes: int = 0) -> None:
-        """Write what the processes of a cgroup of version 1 have read and written on 254:0."""
+        """Write what the processes of a version 1 cgroup have read and written on 254:0."""
         directory = f"sys/fs/cgroup/blkio{path}/blkio.throttle"
         self.machine.write(f"{directory}.io_service_bytes", f"254:0 Read {read_bytes}\n254:0 Write {write_bytes}\n")
         self.machine.write(f"{directory}.io_serviced", f"254:0 Read {reads}\n254:0 Write {writes}\nTotal 1\n")
 
     def io_used(self, owner: str) -> float | None:
-        """Return the busy seconds of an owner's limit of block I/O."""
+        """Return the busy seconds of an owner's block I/O limit."""
         found = Snapshot.of(0, self.probe.points())
         labels = {"resource": "io_quota", "serves": "disk,writeback", "owner": owner}
         return found.value("pinchpoint_resource_busy_seconds_total", **labels)
@@ -256,7 +256,7 @@ def test_a_limit_of_block_io_of_version_1_is_busy_by_what_its_group_uses_of_it(m
     groups.io_v1("/job", write_bytes=51_400, writes=16)  # within two seconds
     groups.probe.sample(4.0)
     assert groups.io_used("fio") == pytest.approx(0.9 + 2 * 0.4)
-    groups.io_v1("/job", write_bytes=60_000, writes=16)  # a burst that has to wait
+    groups.io_v1("/job", write_bytes=60_000, writes=16)  # a burst that exceeds the limit
     groups.probe.sample(5.0)
 
     assert groups.io_used("fio") == pytest.approx(0.9 + 0.8 + 1.0)
@@ -293,7 +293,7 @@ def test_the_tightest_of_all_limits_of_version_2_above_a_process_counts(machine:
     machine.write("sys/fs/cgroup/a/io.max", "8:16 rbps=1000 wbps=max riops=max wiops=max\n8:0 rbps=5 wiops=max\n")
     machine.write("sys/fs/cgroup/a/b/io.max", "8:16 rbps=4000 wbps=max riops=max wiops=100\n")
     for step in (0, 1):
-        # The group above counts what all below it do.
+        # The group above also counts the I/O of all groups below it.
         machine.write("sys/fs/cgroup/a/io.stat", f"8:16 rbytes={700 * step} wbytes=0 rios={step} wios={60 * step}\n")
         machine.write("sys/fs/cgroup/a/b/io.stat", f"8:16 rbytes={400 * step} wbytes=0 rios={step} wios={20 * step}\n")
         groups.probe.sample(1.0 + step)
@@ -367,7 +367,7 @@ def limited_group(this_host: Host) -> Iterator[Path]:
             directory.rmdir()
             continue
         yield directory
-        # A process leaves its cgroup a moment after it has ended.
+        # A process leaves its cgroup shortly after its end.
         deadline = Deadline(5)
         while directory.exists() and not deadline.over:
             with suppress(OSError):

@@ -17,7 +17,7 @@ SATURATED = "pinchpoint_resource_saturated_seconds_total"
 
 
 def stat(*cpus: tuple[int, ...]) -> str:
-    """Return /proc/stat: for each CPU user, nice, system, idle, iowait, irq, softirq, steal and guests."""
+    """Return /proc/stat with user, nice, system, idle, iowait, irq, softirq, steal and guest times of each CPU."""
     lines = [f"cpu{number} {' '.join(map(str, fields))}" for number, fields in enumerate(cpus)]
     return "\n".join(["cpu  1 2 3 4 5 6 7 8 0 0", *lines, "intr 5 0 0", "ctxt 6\n"])
 

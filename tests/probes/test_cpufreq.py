@@ -24,7 +24,7 @@ def policy(
     governor: str = "powersave",
     directory: str | None = None,
 ) -> None:
-    """Write the policy of some CPUs; clocks in kHz."""
+    """Write the policy of some CPUs, with frequencies in kHz."""
     files = {
         "affected_cpus": cpus,
         "scaling_cur_freq": current,

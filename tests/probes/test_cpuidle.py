@@ -14,11 +14,11 @@ from pinchpoint.probes.cpuidle import CpuIdle
 from pinchpoint.threads.task_source import KeptFile
 
 STATES = (("POLL", 0), ("C1", 2), ("C6", 133))
-"""Names and exit latencies in microseconds, as intel_idle has them for Cascade Lake (skx_cstates)."""
+"""Names and exit latencies in microseconds from intel_idle for Cascade Lake (skx_cstates)."""
 
 
 def idle(machine: Machine, cpu: int, state: int, *, usage: int, time: int, disable: int = 0) -> None:
-    """Write one idle state of a CPU; `time` in microseconds."""
+    """Write one idle state of a CPU, with `time` in microseconds."""
     name, latency = STATES[state]
     files = {"name": name, "latency": latency, "usage": usage, "time": time, "disable": disable}
     for file, content in files.items():

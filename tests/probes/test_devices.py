@@ -37,7 +37,7 @@ HEAD = (
 
 
 class Waiting:
-    """Queues of links as a test says."""
+    """Queues of links that a test sets."""
 
     def __init__(self, waiting: Mapping[int, int] | None = None) -> None:
         self.waiting = waiting
@@ -60,7 +60,7 @@ class Bench:
         self.now = 100.0
 
     def disks(self, **disks: tuple[int, int, int, int]) -> None:
-        """Write the ended I/Os, I/Os in flight, busy ms and weighted ms of disks."""
+        """Write the completed I/Os, I/Os in flight, busy ms and weighted ms of disks."""
         lines = []
         for name, (ios, in_flight, ticks, weighted) in disks.items():
             (self.machine.sysfs / "block" / name).mkdir(parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ class Bench:
         self.machine.write("proc/diskstats", "".join(lines))
 
     def link(self, name: str, index: int, speed: int | None, *, state: str = "up", real: bool = True) -> None:
-        """Add an interface; its speed in Mbit/s."""
+        """Add an interface with a speed in Mbit/s."""
         files: dict[str, object] = {"ifindex": index, "flags": "0x1003", "operstate": state}
         if speed is not None:
             files["speed"] = speed
@@ -78,7 +78,7 @@ class Bench:
             self.machine.write(f"sys/class/net/{name}/{file}", f"{content}\n")
 
     def bytes(self, **links: tuple[int, int]) -> None:
-        """Write the bytes that links have received and sent."""
+        """Write the received and sent bytes of links."""
         lines = [f"  {name}: {rx} 1 0 0 0 0 0 0 {tx} 1 0 0 0 0 0 0\n" for name, (rx, tx) in links.items()]
         self.machine.write("proc/net/dev", HEAD + "".join(lines))
 
@@ -111,7 +111,7 @@ def test_a_busy_disk_with_a_queue_is_full_after_half_a_second(bench: Bench) -> N
         bench.sample()
 
     assert bench.value("disk", "sda") == pytest.approx(0.95)
-    assert bench.value("disk", "sda", "saturated") == pytest.approx(0.6)  # the window is filled at its fifth sample
+    assert bench.value("disk", "sda", "saturated") == pytest.approx(0.6)  # the window is full at its fifth sample
 
 
 def test_a_busy_disk_without_a_queue_is_not_full(bench: Bench) -> None:
@@ -146,7 +146,7 @@ def test_busy_time_that_shows_late_is_added_and_no_interval_is_busier_than_it_is
 
 def test_long_single_ios_are_no_queue(bench: Bench) -> None:
     for n in range(50):
-        ended = n // 20  # one I/O of 2 s after the other: the kernel adds its time when it ends
+        ended = n // 20  # one I/O of 2 s after another: the kernel adds its time when it ends
         bench.disks(sda=(5 + ended, 1, n * 100, ended * 2000))
         bench.sample()
 
@@ -178,9 +178,7 @@ def test_partitions_ram_disks_and_unused_disks_are_left_out(bench: Bench) -> Non
 
     bench.disks(nvme0n1=(5, 0, 1, 1), md0=(5, 0, 1, 1), loop0=(1, 0, 30, 30))
     bench.sample()
-    assert bench.value("disk", "loop0") == pytest.approx(
-        0.03
-    )  # a device that was idle before counts from its first I/O
+    assert bench.value("disk", "loop0") == pytest.approx(0.03)  # a previously idle device counts from its first I/O
 
 
 def test_a_disk_that_went_and_came_back_counts_from_zero(bench: Bench) -> None:

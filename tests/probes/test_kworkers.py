@@ -27,7 +27,7 @@ BOOTED = 1000.0
 @pytest.fixture(params=["kept descriptors", "no kept descriptors"])
 def probe(machine: Machine, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Kworkers]:
     monkeypatch.setattr(KeptFile, "limit", 512 if request.param == "kept descriptors" else 0)
-    # Somebody must have run, or schedstat is taken to be switched off.
+    # Some process must have run, or the probe assumes that schedstat is off.
     machine.process(1, "systemd")
     machine.ran(1, 1, 1.0)
     machine.uptime(BOOTED)
@@ -44,13 +44,13 @@ def worker(machine: Machine, pid: int, comm: str, run: float = 0.0, wait: float 
 
 
 def worked(machine: Machine, pid: int, comm: str, run: float, wait: float = 0.0) -> None:
-    """Set what a worker has used in its life, and its name now."""
+    """Set the total use of a worker, and its current name."""
     machine.write(f"proc/{pid}/comm", f"{comm}\n")
     machine.ran(pid, pid, run, wait)
 
 
 def cpu(probe: Kworkers) -> dict[tuple[str, str], float]:
-    """Return the seconds that were charged, to a nanosecond."""
+    """Return the charged seconds, rounded to a nanosecond."""
     series = Snapshot.of(0, probe.points()).series("pinchpoint_thread_cpu_seconds_total")
     return {(labels["role"], labels["owner"]): round(value, 9) for labels, value in series if value}
 
@@ -183,7 +183,7 @@ def test_without_schedstat_workers_are_read_by_stat(machine: Machine) -> None:
 
 
 class Told:
-    """A source that tells what it is told to."""
+    """A source that reports what a test sets."""
 
     name = "told"
     reason = "a test wants it"
@@ -201,7 +201,7 @@ class Told:
 
 
 def tell(probe: Kworkers, source: Told, *uses: tuple[int, str, float, float]) -> None:
-    """Have a sample of 0.1 s with these uses: worker, work, seconds on a CPU, seconds of wait."""
+    """Take a sample of 0.1 s with these uses: worker, work, seconds on a CPU, seconds of wait."""
     probe.sample(1.0)
     source.uses = [WorkUse(worker, work, round(run * 1e9), round(wait * 1e9)) for worker, work, run, wait in uses]
     probe.sample(1.1)
@@ -278,7 +278,7 @@ def test_a_missing_object_is_said_and_names_are_used(
 
 
 class Witness:
-    """Reads what every worker used, and its name, by its own means: without kept files, parsers or roles of ours."""
+    """Reads the use and name of every worker on its own: without the package's kept files, parsers or roles."""
 
     def __init__(self) -> None:
         self.total = 0.0
@@ -308,7 +308,7 @@ class Witness:
 
     @property
     def flushed(self) -> float:
-        """Seconds of writeback."""
+        """Seconds of CPU time spent on writeback."""
         return sum(used for work, used in self.by_work.items() if work.startswith("flush-") or work == "writeback")
 
 
@@ -327,9 +327,9 @@ def test_real_writeback_is_charged_to_its_device(this_host: Host, tmp_path: Path
     witness.look()
     with dirtying(tmp_path / "file"):
         end, deadline = time.monotonic() + 3, Deadline(60)
-        # A slow disk takes little of a worker's time: what is compared has to be many looks long.
+        # A slow disk takes little of a worker's time, so the compared span must contain many looks.
         while (due := time.monotonic() + 0.05) < end or (witness.flushed < 0.1 and not deadline.over):
-            # In turn, so that neither sees a name before the other every time.
+            # Alternately, so that neither always sees a name first.
             probe.sample(time.monotonic())
             witness.look()
             time.sleep(max(0.0, due - time.monotonic()))
@@ -339,7 +339,7 @@ def test_real_writeback_is_charged_to_its_device(this_host: Host, tmp_path: Path
     charged = cpu(probe)
 
     assert witness.total > 0.05, "the load was too small to be measured"
-    # How exact it is depends on how often both look: bench/workqueue_cost.py measures that.
+    # The accuracy depends on how often both look: bench/workqueue_cost.py measures it.
     assert sum(charged.values()) == pytest.approx(witness.total, rel=0.5)
     assert witness.flushed > 0
     assert charged["writeback_worker", device] > 0.5 * witness.flushed

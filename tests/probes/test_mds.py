@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 
 class Daemon:
-    """A reader, and the answers that it gets."""
+    """A reader, and its answers."""
 
     def __init__(self, release: str = "16.2.15", state: str = "idle") -> None:
         self.reader = MdsReader(ROLES)
@@ -47,7 +47,7 @@ class Daemon:
         self.answers["dump_mempools"]["mempool"]["by_pool"]["mds_co"]["bytes"] = size
 
     def look(self, now: float = 1.0) -> Snapshot:
-        """Let the reader take the answers, and return every series."""
+        """Have the reader take the answers, and return every series."""
         self.reader.take(now, encoded(self.answers))
         return Snapshot.of(now, self.reader.points("mds.a"))
 
@@ -229,7 +229,7 @@ def test_counters_are_those_of_the_daemon_also_after_a_reset() -> None:
 
 
 class FullCache(Daemon):
-    """A cache of 95 % of its limit that reads a directory before every look, with an operation in flight."""
+    """A cache at 95 % of its limit that reads a directory before every look, with an operation in flight."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -33,13 +33,13 @@ for line in sys.stdin:
 
 @pytest.fixture
 def here(machine: Machine) -> Host:
-    """The real host, with no process of interest but those that a test names."""
+    """The real host, with only the processes of interest that a test names."""
     return replace(machine.host(), procfs=PROC, processes=Processes(PROC, machine.host().roles))
 
 
 @pytest.fixture
 def elsewhere() -> Iterator[subprocess.Popen[str]]:
-    """A benchmark in another network namespace, whose link is shaped; it sends for each line that it is given."""
+    """A benchmark in another network namespace, whose link is shaped; it sends once per line of input."""
     for tool in ("unshare", "ip", "tc"):
         if shutil.which(tool) is None:
             pytest.skip(f"no {tool} on this machine")
@@ -63,7 +63,7 @@ def busy(probe: Namespaces, kind: str = "busy") -> dict[str, float]:
 
 
 def sampled(probe: Namespaces, now: float) -> bool:
-    """Take a sample, and return whether anybody is in another namespace."""
+    """Take a sample, and return whether any process is in another namespace."""
     try:
         probe.sample(now)
     except NotPresent:
@@ -80,7 +80,7 @@ def test_the_link_of_a_container_is_full_while_packets_wait_in_front_of_it(
     assert busy(probe)["lo/ior"] == 0.0
     elsewhere.stdin.write("send\n")
     elsewhere.stdin.flush()
-    # The queue holds six seconds of packets.
+    # The queue holds packets for six seconds.
     assert until(30, lambda: sampled(probe, time.monotonic()) and busy(probe, "saturated")["lo/ior"] > 0, pause=0.1)
     assert busy(probe)["lo/ior"] > 0
     probe.close()
@@ -94,7 +94,7 @@ def test_this_process_stays_in_its_own_namespace(here: Host, elsewhere: subproce
     assert namespace_of(PROC, f"self/task/{os.getpid()}") == before
     assert namespace_of(PROC, elsewhere.pid) != before
     probe.close()
-    # The thread that reads there ends when it has read.
+    # The thread that reads there ends after the read.
     tasks = Path("/proc/self/task")
     assert until(30, lambda: {namespace_of(PROC, f"self/task/{task.name}") for task in tasks.iterdir()} == {before})
 
@@ -111,7 +111,7 @@ def test_a_host_whose_processes_are_all_in_one_namespace_has_no_such_links(machi
 
 def test_whose_links_can_not_be_seen_is_told_with_the_reason(machine: Machine) -> None:
     machine.process(10, "ceph-osd", argv=("ceph-osd", "-i", "3"))
-    link(machine, 10, "container")  # a file that is no namespace
+    link(machine, 10, "container")  # a file that is not a namespace
     probe = Namespaces(machine.host())
     probe.sample(0.0)
 
@@ -123,7 +123,7 @@ def test_whose_links_can_not_be_seen_is_told_with_the_reason(machine: Machine) -
 
 
 def test_only_so_many_namespaces_are_looked_into(machine: Machine) -> None:
-    """Any user may make one, and a process of any name in it."""
+    """Any user may make one, and give a process in it any name."""
     for pid in range(10, 10 + 2 * MAX_NAMESPACES):
         machine.process(pid, "ceph-osd", argv=("ceph-osd", "-i", str(pid)))
         link(machine, pid, f"container{pid}")
@@ -136,6 +136,6 @@ def test_only_so_many_namespaces_are_looked_into(machine: Machine) -> None:
 
 
 def link(machine: Machine, pid: int, name: str) -> None:
-    """Put a process into a namespace of the made-up machine."""
+    """Put a process into a namespace of the fake machine."""
     machine.write(f"proc/{pid}/ns/{name}", "")
     os.link(machine.procfs / str(pid) / "ns" / name, machine.procfs / str(pid) / "ns" / "net")

@@ -27,7 +27,7 @@ STATES = {"14.2.21": "load", "16.2.15": "idle", "18.2.7": "load", "20.2.4": "loa
 
 
 class Daemon:
-    """A reader, and the answers that it gets."""
+    """A reader, and its answers."""
 
     def __init__(self, release: str = "16.2.15", state: str = "idle") -> None:
         self.reader = OsdReader(ROLES)
@@ -40,11 +40,11 @@ class Daemon:
         return found
 
     def syncs(self, number: int, seconds: float) -> None:
-        """Let all commits so far be that many, of that time."""
+        """Set the number of commits so far, and their total time."""
         self.counters["bluestore"]["kv_sync_lat"] = {"avgcount": number, "sum": seconds, "avgtime": 0.0}
 
     def look(self, now: float = 1.0) -> Snapshot:
-        """Let the reader take the answers, and return every series."""
+        """Have the reader take the answers, and return every series."""
         self.reader.take(now, encoded(self.answers))
         return Snapshot.of(now, self.reader.points("osd.0"))
 
@@ -104,7 +104,7 @@ def test_every_release_has_every_series(release: str) -> None:
     assert declared <= found.values.keys()
     assert found.value("pinchpoint_ceph_messages_total", daemon="osd.0", direction="sent")
     options = dict(daemon.reader.options.items())
-    assert options["osd_op_num_shards"] == "0"  # by the kind of device: _hdd or _ssd
+    assert options["osd_op_num_shards"] == "0"  # depends on the kind of device: _hdd or _ssd
     assert options["osd_op_num_shards_hdd"] in ("5", "1")
     assert ("osd_mclock_profile" in options) == (release != "14.2.21")
 

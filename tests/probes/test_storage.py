@@ -73,7 +73,7 @@ class Files:
         self.probe = Storage(machine.host(), self.stat)
 
     def stat(self, path: str) -> os.stat_result:
-        """Answer for device nodes, which a test may not make."""
+        """Answer for device nodes, which a test may not create."""
         self.asked.append(path)
         target = os.readlink(path) if os.path.islink(path) else path.removeprefix(str(self.machine.procfs.parent))
         if target not in self.nodes:
@@ -275,7 +275,7 @@ def test_a_host_without_benchmarks_and_osds_has_nothing_to_show(files: Files) ->
 
 
 class Refusing(Storage):
-    """Another user's: the files of the processes in `others` may not be listed."""
+    """The files of the processes in `others`, as of another user, may not be listed."""
 
     others: frozenset[int] = frozenset()
 
@@ -342,7 +342,7 @@ def test_any_mount_table_gives_disks_or_nothing(files: Files, mounts: bytes) -> 
 
 @pytest.fixture
 def open_file(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """Give a process that has a file in the temporary directory open for direct I/O, where that can be had."""
+    """Give a process that has a file in the temporary directory open, for direct I/O if possible."""
     path = tmp_path / "data"
     script = (
         "import os, sys\n"

@@ -22,7 +22,7 @@ BOOTED = 1000.0
 
 
 class Clock:
-    """Takes samples of a probe at a pace, and tells the fake machine how late it is."""
+    """Takes samples of a probe at a pace, and sets the time of the fake machine."""
 
     def __init__(self, machine: Machine, probe: Tasks, interval: float = 0.1) -> None:
         self.machine = machine
@@ -39,7 +39,7 @@ class Clock:
 
 @pytest.fixture
 def clock(machine: Machine) -> Iterator[Clock]:
-    # Somebody must have run, or schedstat is taken to be switched off.
+    # Some process must have run, or the probe assumes that schedstat is off.
     machine.process(1, "systemd")
     machine.ran(1, 1, 1.0)
     probe = Tasks(machine.host())
@@ -52,7 +52,7 @@ def read(probe: Tasks) -> Snapshot:
 
 
 def seconds(probe: Tasks, resource: str, owner: str, what: str = "busy") -> float:
-    """Return an integral of a resource, whatever it serves."""
+    """Return an integral of a resource, whichever waits it serves."""
     found = [
         value
         for labels, value in read(probe).series(f"pinchpoint_resource_{what}_seconds_total")
@@ -124,7 +124,7 @@ def test_a_thread_that_takes_its_name_after_its_birth_is_charged_under_it(machin
     clock.tick()
     machine.write("proc/10/task/11/comm", "bstore_kv_sync\n")
     machine.ran(10, 11, 0.1)
-    clock.tick(11)  # until then it was a thread of no unit, which is read once a second
+    clock.tick(11)  # until then it was a thread without a unit, which is read once a second
 
     assert seconds(clock.probe, "kv_sync", "osd.3") == pytest.approx(0.1)
 
@@ -207,7 +207,7 @@ sys.stdin.readline()
 
 @pytest.fixture
 def ior() -> Iterator[subprocess.Popen[str]]:
-    """Start a real process called ior, which spins on one thread from the first line it is sent to the next."""
+    """Start a real process called ior, which spins on one thread from the first line that it receives to the next."""
     with subprocess.Popen(
         [sys.executable, "-c", SPIN], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
@@ -253,10 +253,10 @@ def test_a_real_spinning_thread_is_busy_by_its_own_cpu_time_and_stops_counting_a
     assert 0.9 * (least - used) <= cpu(probe, "benchmark", "ior") - counted <= 1.1 * (most - used)
     busy = seconds(probe, "benchmark", "ior")
     waited = read(probe).value("pinchpoint_thread_runqueue_seconds_total", role="benchmark", owner="ior") or 0
-    # The busiest thread of each sample: at least the one that spins, at most all together.
+    # The busiest thread of each sample: at least the spinning one, at most all together.
     assert 0.9 * spun <= busy <= 1.01 * (cpu(probe, "benchmark", "ior") + waited)
-    # It spins all the time, on a CPU or waiting for one: nearly all samples are full. What a hypervisor takes of a CPU
-    # is neither.
+    # It spins all the time, on a CPU or waiting for one, so nearly all samples are full. CPU time stolen by a
+    # hypervisor counts as neither.
     assert seconds(probe, "benchmark", "ior", "saturated") > 0.6 * busy or stolen > 0.02
 
     ior.kill()
@@ -280,7 +280,7 @@ def test_cpu_of_threads_that_lived_between_two_looks_is_charged_to_the_leaders_r
     clock.tick(51)
 
     assert cpu(clock.probe, "ganesha", "ganesha.nfsd") == pytest.approx(3.0)
-    # Nobody knows when the other 2 s were used.
+    # It is not known when the other 2 s were used.
     assert seconds(clock.probe, "ganesha", "ganesha.nfsd") == pytest.approx(1.0)
 
 
@@ -288,7 +288,7 @@ def test_a_lock_is_full_of_threads_that_are_born_and_end_between_two_looks(machi
     machine.process(700, "ceph-fuse", threads={701: "ms_dispatch"})
     clock.tick(3)
     ticks = os.sysconf("SC_CLK_TCK")
-    # 100 workers in 10 s, each of which lives for one sample and works for 85 ms of it: three in four are never seen.
+    # 100 workers in 10 s, each of which lives for one sample and works for 85 ms: three in four are never seen.
     for turn in range(100):
         worker, start = 1000 + turn, int((BOOTED + clock.now) * ticks)
         machine.write(f"proc/700/task/{worker}/comm", "ceph-fuse\n")
@@ -315,7 +315,7 @@ def test_what_slow_threads_used_is_not_charged_to_the_lock_again_and_again(machi
         clock.tick()
 
     assert cpu(clock.probe, "cephfs_client_other", "ceph-fuse") == pytest.approx(10.0, rel=0.1)
-    # Up to a second of it was not read yet when it was looked for, once.
+    # Once, up to a second of it had not been read yet.
     assert seconds(clock.probe, "client_lock", "ceph-fuse") <= 0.5
 
 

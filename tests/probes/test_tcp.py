@@ -68,7 +68,7 @@ class Bench:
         self.process(pid, "ceph-osd", *inodes, argv=("ceph-osd", "-i", str(name)))
 
     def sample(self, *connections: Connection) -> None:
-        """Sample once; each sample is late enough for the probe to look for holders."""
+        """Sample once; samples are far enough apart for the probe to look for holders each time."""
         self.connections = list(connections)
         self.probe.sample(self.now)
         self.now += 5.0
@@ -189,7 +189,7 @@ def test_a_socket_that_is_connected_anew_takes_nothing_back(bench: Bench) -> Non
 def test_what_a_connection_sent_again_before_its_holder_was_found_counts(bench: Bench) -> None:
     bench.osd(10, 0)
     bench.sample()
-    bench.sample(connection(0, cookie=7, retransmits=2))  # nobody has accepted it yet
+    bench.sample(connection(0, cookie=7, retransmits=2))  # no process has accepted it yet
     assert bench.owners() == set()
 
     bench.machine.opens(10, 0, "socket:[31]")
@@ -260,7 +260,7 @@ def test_descriptors_are_searched_only_for_new_connections_and_not_at_each_sampl
 
     for _ in range(5):
         bench.sample(connection(1), connection(2), connection(3))
-    assert looks == [10, 10, 10, 10]  # twice for what is nobody's
+    assert looks == [10, 10, 10, 10]  # twice for sockets without a holder
 
 
 def test_what_leads_to_ceph_and_is_nobodys_is_the_kernels_on_a_host_with_a_mount(bench: Bench) -> None:
@@ -268,7 +268,7 @@ def test_what_leads_to_ceph_and_is_nobodys_is_the_kernels_on_a_host_with_a_mount
     bench.process(12, "python3", 7)
     connections = (connection(6, port=6789), connection(7, port=6800), connection(8, port=443))
     bench.sample(*connections)
-    assert bench.owners() == set()  # a process may be too young to be known
+    assert bench.owners() == set()  # the holder may be too young to be known
 
     bench.sample(*connections)
     assert bench.owners() == {"kernel"}
@@ -288,7 +288,7 @@ def test_without_a_mount_or_rbd_device_nothing_is_the_kernels(bench: Bench) -> N
 
 
 def test_an_owner_may_get_another_name(bench: Bench) -> None:
-    """Daemons of two clusters are renamed as soon as both are known."""
+    """Daemons of two clusters are renamed as soon as both clusters are known."""
     bench.osd(10, 0, 1)
     bench.osd(11, 0, 2)
     bench.sample(connection(1), connection(2))
@@ -372,7 +372,7 @@ def test_half_of_the_weight_is_on_either_side_of_the_median(values: list[tuple[f
 
 
 class Table(Processes):
-    """This process alone, as if it were somebody."""
+    """A table of only this process, with a given class and owner."""
 
     def __init__(self, host: Host, class_: str, owner: str) -> None:
         super().__init__(host.procfs, host.roles)
@@ -387,7 +387,7 @@ class Table(Processes):
 
 @pytest.fixture
 def mine(this_host: Host) -> Callable[[str, str], Tcp]:
-    """Return a function that makes a probe to which this process is what it says."""
+    """Return a function that makes a probe to which this process has the given class and owner."""
 
     def probe(class_: str, owner: str) -> Tcp:
         found = Tcp(replace(this_host, processes=Table(this_host, class_, owner)))
@@ -419,13 +419,13 @@ def test_connections_of_this_process_are_found_in_this_machines_kernel(mine: Cal
     assert found.value("pinchpoint_tcp_connections", owner="osd.7") == before + 2
     rtt = found.value("pinchpoint_tcp_rtt_seconds", owner="osd.7")
     least = found.value("pinchpoint_tcp_rtt_min_seconds", owner="osd.7")
-    assert rtt is None or 0 < rtt < 1  # a round trip of less than a microsecond is none
+    assert rtt is None or 0 < rtt < 1  # a round trip of less than a microsecond is not reported
     assert least is None or 0 < least < 1
     assert Snapshot.of(0, probe.points()).value("pinchpoint_tcp_connections", owner="osd.7") == before
 
 
 def test_two_hundred_connections_of_this_process_are_all_found(mine: Callable[[str, str], Tcp]) -> None:
-    """More than fit into one answer of the kernel."""
+    """More than fit in one answer of the kernel."""
     probe = mine("benchmark", "iperf3")
     before = Snapshot.of(0, probe.points()).value("pinchpoint_tcp_connections", owner="iperf3") or 0
     ends: list[socket.socket] = []

@@ -1,4 +1,4 @@
-"""The hottest thread that has no role: what the probe `tasks` says of it."""
+"""The hottest thread without a role, as the probe `tasks` reports it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TICK = 0.1
 
 
 class WholeHost:
-    """A source that sees the whole host: it gives what a test tells it to."""
+    """A source that sees the whole host, with uses set by a test."""
 
     name = "fake"
     file = ""
@@ -32,7 +32,7 @@ class WholeHost:
     def __init__(self) -> None:
         self.followed: set[int] = set()
         self.running: dict[Task, tuple[float, float]] = {}
-        """Shares of each sample that threads run and wait."""
+        """Run and wait time of threads as shares of each sample."""
 
     def thread(self, tgid: int, tid: int, comm: str, run: float = 1.0, wait: float = 0.0) -> Task:
         """Have a thread run from now on."""
@@ -57,7 +57,7 @@ class WholeHost:
 
 
 class Watched:
-    """A machine, and the probe that looks at it through such a source."""
+    """A machine, and a probe that observes it through such a source."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -73,7 +73,7 @@ class Watched:
 
     @property
     def named(self) -> dict[tuple[str, str], float]:
-        """The share of the thread that is named, by its name and its process'."""
+        """The share of the named thread, by its name and the name of its process."""
         return named(self.probe)
 
     def seconds(self, what: str) -> float:
@@ -139,7 +139,7 @@ def test_threads_with_a_role_are_not_unknown_even_where_it_can_not_be_full(watch
 
 
 def test_a_process_of_interest_that_was_just_started_is_not_unknown(watched: Watched) -> None:
-    """For a quarter of a second nobody has looked for new processes."""
+    """New processes are looked for only every quarter of a second."""
     watched.machine.process(20, "fio")
     watched.source.thread(20, 20, "fio")
     watched.tick()
@@ -221,7 +221,7 @@ def test_a_hostile_name_stays_one_line_of_the_exposition(watched: Watched) -> No
 
 
 def test_without_a_source_that_sees_the_whole_host_threads_of_known_processes_are_seen(machine: Machine) -> None:
-    """Threads that can't be full are read once a second; a hot one without a role is from then on at each sample."""
+    """Threads that cannot be full are read once a second; a hot one without a role is then read at each sample."""
     machine.process(1, "systemd")
     machine.ran(1, 1, 1.0)
     machine.process(10, "ceph-mds", threads={10: "ceph-mds", 11: "my_thread"}, argv=("ceph-mds", "-i", "a"))

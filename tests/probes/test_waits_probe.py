@@ -51,7 +51,7 @@ STORED = "20 1 254:0 / / rw - ext4 /dev/vda rw\n21 20 0:30 / /mnt/c rw - ceph x:
 
 
 class Bench:
-    """A machine whose benchmark a test lets do things, a look at a time."""
+    """A machine whose benchmark a test controls, one look at a time."""
 
     def __init__(self, machine: Machine, host: Host | None = None) -> None:
         self.machine = machine
@@ -72,13 +72,13 @@ class Bench:
         self.host.found.tell(Leader(pid, 100, {"fio"}, Workload("fio", "r")) for pid in pids)
 
     def in_stack(self, frames: tuple[str, ...], pid: int = 10, tid: int | None = None, *, state: str = "S") -> None:
-        """Say where a thread is."""
+        """Set the kernel stack of a thread."""
         task = f"proc/{pid}/task/{tid or pid}"
         self.machine.write(f"{task}/stack", "".join(f"[<0>] {frame}+0x1/0x9\n" for frame in frames))
         self.machine.write(f"{task}/stat", stat_line(tid or pid, "fio").replace(b") S ", f") {state} ".encode()))
 
     def ran(self, run: float, late: float = 0.0, pid: int = 10, tid: int | None = None) -> None:
-        """Let a thread have run, and been late for want of a CPU, for these seconds more."""
+        """Add these seconds to the time that a thread has run, and has waited for a CPU."""
         times = self.used.setdefault((pid, tid or pid), [0.0, 0.0])
         times[0] += run
         times[1] += late
@@ -92,7 +92,7 @@ class Bench:
             self.now += LOOK
 
     def spend(self, seconds: float, before: Callable[[], None] = lambda: None) -> None:
-        """Let time go by; the first look is where it begins."""
+        """Let time pass; it begins with the first look."""
         if not self.begun:
             self.begun = True
             self.look()
@@ -102,7 +102,7 @@ class Bench:
         return Snapshot.of(0, self.probe.points())
 
     def seconds(self, **labels: str) -> dict[str, float]:
-        """Return what the run did, the classes that have any time."""
+        """Return the seconds of the run by class, without classes that have none."""
         wanted = labels or RUN
         return {
             found["wait"]: value
@@ -111,7 +111,7 @@ class Bench:
         }
 
     def shares(self, **labels: str) -> dict[str, Any]:
-        """Return the shares of the classes, to be compared with what they are about."""
+        """Return the shares of the classes, as approximate values to compare with."""
         seconds = self.seconds(**labels)
         return {wait: pytest.approx(value / sum(seconds.values()), abs=0.03) for wait, value in seconds.items()}
 
@@ -120,7 +120,7 @@ class Bench:
 def bench(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setattr(KeptFile, "kept", 0)
     machine.process(1, "systemd", ppid=0)
-    machine.ran(1, 1, 1.0)  # somebody must have run, or schedstat is taken to be switched off
+    machine.ran(1, 1, 1.0)  # some process must have run, or the probe assumes that schedstat is off
     found = Bench(machine)
     yield found
     found.probe.close()
@@ -185,7 +185,7 @@ def test_a_thread_that_could_run_and_does_not_waits_for_a_cpu(bench: Bench, stac
     bench.spend(1.875)
     assert bench.seconds() == {"runqueue": 1.5}, "as far as it is settled"
 
-    bench.ran(LOOK, 1.875)  # the kernel tells it when it is over
+    bench.ran(LOOK, 1.875)  # the kernel reports it when it is over
     bench.spend(LOOK)
     assert bench.seconds() == {"runqueue": 1.875, "cpu": LOOK}
 
@@ -430,12 +430,12 @@ def socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonSo
 
 
 def client(bench: Bench, socket: DaemonSocket, comm: str) -> None:
-    """Have this very process be a client on the machine, which listens at the socket."""
+    """Make this test process a client on the machine that listens at the socket."""
     run_daemon(bench.machine, comm, "x", socket.path)
 
 
 def looks_until(bench: Bench, condition: Callable[[], object]) -> None:
-    """Take looks while the client's own thread asks it, which takes real time."""
+    """Take looks while the client's own thread queries it, which takes real time."""
 
     def look() -> object:
         bench.look(4)
@@ -535,7 +535,7 @@ class Real:
         self.runs, self.waits = BenchmarkProbe(self.host), Waits(self.host)
 
     def shares(self, benchmark: str, seconds: float, *, pid: int) -> dict[str, float]:
-        """Watch until there are this many seconds of a benchmark's processes; return the shares of its classes."""
+        """Observe a benchmark's processes for this many seconds in total; return the shares of its classes."""
         workload = Workload(benchmark, "test")
         start = self.host.processes.everything(time.monotonic())[pid].start
         self.host.found.tell([Leader(pid, start, (), workload)])
@@ -563,7 +563,7 @@ def stacks_can_be_read() -> bool:
     """Return whether a sleeping process' stack may be read here."""
     with subprocess.Popen(["sleep", "60"]) as process:
         try:
-            # One that runs has no stack; a moment later it sleeps.
+            # A running process has no stack; a moment later it sleeps.
             return bool(until(2, lambda: "+0x" in Path(f"/proc/{process.pid}/stack").read_text()))
         except OSError:
             return False
@@ -576,7 +576,7 @@ def load(tmp_path: Path) -> Iterator[Callable[..., int]]:
     running: list[subprocess.Popen[bytes]] = []
 
     def start(*command: str, ready: bool = False) -> int:
-        """Start a load that ends in any case, and wait until it says that it is ready if it does so."""
+        """Start a load that ends in any case; wait for its first output if it is to report that it is `ready`."""
         process = subprocess.Popen(
             ["timeout", "-s", "KILL", "180", *command],
             stdout=subprocess.PIPE,
@@ -591,7 +591,7 @@ def load(tmp_path: Path) -> Iterator[Callable[..., int]]:
 
     yield start
     for process in running:
-        os.killpg(process.pid, signal.SIGKILL)  # with all that it has started
+        os.killpg(process.pid, signal.SIGKILL)  # including all its children
         process.communicate()
 
 
@@ -601,7 +601,7 @@ def test_a_process_that_computes_spends_its_time_on_cpus_or_waiting_for_one(
     began = Load.read()
     shares = real.shares("compute", 2.0, pid=load(sys.executable, "-uc", "print()\nwhile True: pass", ready=True))
 
-    # What a hypervisor takes of a CPU is on no clock of a thread, and looks idle; it may take all of it from this one.
+    # CPU time stolen by a hypervisor is on no thread's clock, and looks idle; all of it may come from this thread.
     stolen = Load.read().stolen_share(began) * (os.cpu_count() or 1)
     assert shares["cpu"] + shares["runqueue"] > 0.9 - stolen, shares
     assert shares["cpu"] + shares["runqueue"] > 0.9 * (1 - shares["idle"]), shares
@@ -626,6 +626,6 @@ def test_dd_that_syncs_each_block_waits_for_its_disk(real: Real, load: Callable[
     shares = real.shares("dd", 3.0, pid=pid)
     left = {wait: share for wait, share in shares.items() if wait not in ("cpu", "runqueue")}
 
-    # How much that is, depends on who else wants the CPUs: for most of the time it may wait for one.
+    # The share depends on the other load on the CPUs: for most of the time it may wait for one.
     assert left.pop("disk") > max(left.values()), shares
     assert sum(left.values()) < 0.1, left

@@ -1,1 +1,1 @@
-"""Faults with a known truth: real loads, and what the verdict makes of them."""
+"""Faults with a known truth: real loads, and the verdicts on them."""

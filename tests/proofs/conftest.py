@@ -1,8 +1,9 @@
 """Proofs in real time: each is repeated, and other load on the machine is measured meanwhile.
 
-A proof is a test of this folder; one run of it is a trial. A trial during which others took CPUs or memory is not
-judged, and made again a bounded number of times; nothing else is. The session fails only where a proof is right
-significantly more rarely than its goal: see bench/trials.py. `make prove` runs it; bench/accuracy.py makes the page.
+A proof is a test of this folder; one run of it is a trial. A trial is not judged if other programs took CPUs or memory
+during it; it is then repeated, a limited number of times. All others are judged. The session fails only if a proof is
+right significantly less often than its goal: see bench/trials.py. `make prove` runs it; bench/accuracy.py makes the
+page.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from truth import Truth
 HERE = Path(__file__).parent
 TREE = HERE.parents[1]
 RESULTS = TREE / ".prove" / "trials.jsonl"
-"""One line a trial; bench/accuracy.py reads it."""
+"""One line per trial; bench/accuracy.py reads it."""
 KEEP = os.environ.get("KEEP", "")
-"""Directory for recordings of scenarios that were judged right: tests/fixtures/faults has such."""
+"""Directory for recordings of scenarios that were judged right, such as those in tests/fixtures/faults."""
 WRONG = TREE / ".prove" / "wrong"
-"""Directory for recordings of those that were judged wrongly: what a change of the verdict has to be tried on."""
+"""Directory for recordings of those that were judged wrong: a change of the verdict has to be tried on them."""
 REPEATS = int(os.environ.get("REPEATS") or 3)
 SPARE = min(REPEATS, 2)
-"""How often a proof is made again where others disturbed it."""
+"""How often a proof is repeated after other load disturbed it."""
 OURS = str(os.getpid())
-"""Mark of everything that is started here."""
+"""Mark of every process that is started here."""
 ENOUGH = "judged often enough"
 SECONDS = 600.0
-"""Longest trial: something hangs then."""
+"""Longest trial: one that takes longer hangs."""
 
 Check = Callable[[Truth, Observed], None]
 
@@ -53,7 +54,7 @@ class Proofs:
         self.begin("", "")
 
     def begin(self, proof: str, group: str, story: str = "") -> None:
-        """Begin a trial. Trials of one `story` look at the same events: what disturbed one of them disturbed all."""
+        """Begin a trial. Trials of one `story` observe the same events, so a disturbance of one disturbs them all."""
         self.proof, self.group = proof, group
         self.facts: dict[str, Any] = {}
         self.measured: dict[str, str] = {}
@@ -67,7 +68,7 @@ class Proofs:
         return sum(trial.ending is not Ending.NOT_JUDGED for trial in mine) >= REPEATS
 
     def end(self, reason: str) -> Trial:
-        """End the trial, which is right where there is no reason why it is wrong."""
+        """End the trial, which is right if there is no reason to call it wrong."""
         disturbance = Disturbance.between(self.look, look(OURS, os.getpid()))
         ending = Ending.WRONG if reason else Ending.RIGHT
         if disturbed := disturbance.reason():
@@ -93,7 +94,7 @@ PROOFS = Proofs()
 
 
 def name_of(item: pytest.Item) -> str:
-    """Return the name of the proof that an item is a trial of."""
+    """Return the name of the proof that a test item is a trial of."""
     assert isinstance(item, pytest.Function)
     others = [str(value) for name, value in item.callspec.params.items() if name != "trial"]
     return " ".join([item.name.partition("[")[0].removeprefix("test_"), *others])
@@ -105,27 +106,27 @@ def is_proof(item: pytest.Item) -> bool:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Repeat each proof; all of a file once, then all again, so that what drifts meets each of them."""
+    """Repeat each proof; all of a file once, then all again, so that slow changes affect each of them."""
     metafunc.fixturenames.append("trial")
     metafunc.parametrize("trial", range(1, REPEATS + SPARE + 1), scope="module")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the proofs, which run only where they are asked for."""
+    """Mark the proofs, which run only on request."""
     for item in filter(is_proof, items):
         item.add_marker("proof")
         item.add_marker(pytest.mark.timeout(SECONDS))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Mark everything that is started from here on as ours."""
+    """Mark every process that is started from here on as ours."""
     os.environ[MARK] = OURS
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Look at the machine before a trial."""
+    """Read the state of the machine before a trial."""
     assert isinstance(item, pytest.Function)
     module = item.module
     story = f"{module.__name__} {item.callspec.params['trial']}" if getattr(module, "ONE_STORY", False) else ""
@@ -135,14 +136,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Leave out what was judged often enough, before anything is set up for it."""
+    """Skip a proof that was judged often enough, before anything is set up for it."""
     if PROOFS.enough(name_of(item)):
         pytest.skip(ENOUGH)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Make a trial of what pytest would call a test that passed or failed."""
+    """Turn what pytest would call a passed or failed test into a trial."""
     report: Any = yield
     if report.skipped:
         reason = report.longrepr[2].removeprefix("Skipped: ")
@@ -164,7 +165,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """Show a trial by how it ended."""
+    """Show a trial by its ending."""
     trial: Trial | None = getattr(report, "trial", None)
     if trial is None:
         hidden = report.skipped and isinstance(report.longrepr, tuple) and ENOUGH in report.longrepr[2]
@@ -175,13 +176,13 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail where a proof is significantly below its goal, and nowhere else."""
+    """Fail if a proof is significantly below its goal, and only then."""
     if PROOFS.trials and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED if accuracy.missed(PROOFS.trials) else pytest.ExitCode.OK
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what is known of wrong trials, and the rates."""
+    """Print the details of wrong trials, and the rates."""
     for story in PROOFS.stories:
         terminalreporter.section("wrong")
         terminalreporter.write_line(story)
@@ -201,13 +202,13 @@ def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
 
 @pytest.fixture
 def measured() -> MutableMapping[str, str]:
-    """What a trial measured, with units, by name: the page shows it."""
+    """Measurements of a trial, with units, by name: the page shows them."""
     return PROOFS.measured
 
 
 @pytest.fixture
 def check() -> Check:
-    """Compare the verdict on a scenario with what is true of it."""
+    """Compare the verdict on a scenario with the truth about it."""
 
     def compare(truth: Truth, seen: Observed) -> None:
         found = seen.verdict

@@ -33,7 +33,7 @@ __all__ = [
 
 HIERARCHIES = Path("/sys/fs/cgroup")
 PERIOD = 100_000
-"""Microseconds of a period of a CPU quota, the kernel's default (sched-bwc.rst)."""
+"""Period of a CPU quota in microseconds, the kernel's default (sched-bwc.rst)."""
 SIZE = 256 << 20
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 
@@ -49,7 +49,7 @@ def _run(*command: str | Path) -> str:
 
 @contextlib.contextmanager
 def cgroup(controller: str, settings: Mapping[str, str]) -> Iterator[Path]:
-    """Make a group of a hierarchy of cgroup v1 with these settings; what is in it at the end goes back to the root."""
+    """Make a group in a cgroup v1 hierarchy with these settings; its processes return to the root at the end."""
     root = HIERARCHIES / controller
     group = root / f"pinchpoint-scenario-{os.getpid()}-{next(_numbers)}"
     try:
@@ -69,7 +69,7 @@ def cgroup(controller: str, settings: Mapping[str, str]) -> Iterator[Path]:
 
 
 def quota(cpus: float) -> Mapping[str, str]:
-    """Return the settings of a group of the hierarchy cpu that may use so many CPUs."""
+    """Return the settings for a group of the hierarchy cpu that may use so many CPUs."""
     return {"cpu.cfs_period_us": str(PERIOD), "cpu.cfs_quota_us": str(round(cpus * PERIOD))}
 
 
@@ -80,7 +80,7 @@ def entering(group: Path) -> Sequence[str]:
 
 @contextlib.contextmanager
 def hogs(number: int, cpus: str = "") -> Iterator[None]:
-    """Keep CPUs busy with processes that nobody takes for a benchmark."""
+    """Keep CPUs busy with processes that are not taken for a benchmark."""
     command = ["/bin/sh", "-c", "while :; do :; done"]
     started = [subprocess.Popen(["taskset", "-c", cpus, *command] if cpus else command) for _ in range(number)]
     try:
@@ -93,11 +93,11 @@ def hogs(number: int, cpus: str = "") -> Iterator[None]:
 
 @dataclass(frozen=True)
 class SlowDisk:
-    """A file system on a disk that is as slow as it was made."""
+    """A file system on a disk that is artificially slow."""
 
     mount: Path
     name: str
-    """What the exporter calls the disk: ``loop3``."""
+    """The exporter's name for the disk: ``loop3``."""
     number: str
     """MAJOR:MINOR."""
 
@@ -106,8 +106,8 @@ class SlowDisk:
 def slow_disk(directory: Path, limits: Mapping[str, int]) -> Iterator[SlowDisk]:
     """Make a disk with limits such as ``{"write_bps": 20 << 20}``.
 
-    It is a loop device on a loop device, of which the lower one is limited in the root group: the upper one's worker is
-    there, and so the upper one looks like a slow disk, with a queue in its statistics.
+    It is a loop device on another loop device, and the lower one is limited in the root group. The upper one's worker
+    is in that group, and so the upper one looks like a slow disk, with a queue in its statistics.
     """
     memory = Path("/dev/shm")
     lower_file = (memory if memory.is_dir() else directory) / f"pinchpoint-disk-{os.getpid()}-{next(_numbers)}"
@@ -142,9 +142,9 @@ def _limit(stack: contextlib.ExitStack, device: str, key: str, value: int) -> No
 
 @contextlib.contextmanager
 def shaped_namespace(rate: str, *, within: bool = False) -> Iterator[tuple[str, str, str]]:
-    """Make a network namespace behind a link; give its name, an address in it, and the end that has this rate.
+    """Make a network namespace behind a link; give its name, an address in it, and the link's end that has this rate.
 
-    That is ours, or the one `within` the namespace.
+    That end is ours, or the one `within` the namespace.
     """
     name = f"pinch{os.getpid() % 10000}n{next(_numbers)}"
     inside, outside = f"{name}i"[-15:], f"{name}o"[-15:]
@@ -169,7 +169,7 @@ def shaped_namespace(rate: str, *, within: bool = False) -> Iterator[tuple[str, 
 
 @contextlib.contextmanager
 def compressed_disk(directory: Path) -> Iterator[SlowDisk]:
-    """Make a file system on a zram device: its flush worker compresses, which costs CPU and no disk."""
+    """Make a file system on a zram device: its flush worker compresses, which costs CPU time but no disk time."""
     control = Path("/sys/class/zram-control")
     with contextlib.ExitStack() as stack:
         try:
@@ -187,7 +187,7 @@ def compressed_disk(directory: Path) -> Iterator[SlowDisk]:
 
 
 def limit_dirty(disk: SlowDisk, size: int) -> None:
-    """Let writers to a disk wait when so many bytes of it are dirty: without that gigabytes have to be first."""
+    """Make writers to a disk wait at so many dirty bytes of it: otherwise they wait only after gigabytes."""
     bdi = Path(f"/sys/class/bdi/{disk.number}")
     try:
         (bdi / "strict_limit").write_text("1")
@@ -197,7 +197,7 @@ def limit_dirty(disk: SlowDisk, size: int) -> None:
 
 
 def listens(namespace: str, port: int) -> bool:
-    """Return whether somebody listens on a TCP port in a namespace, ours without a name."""
+    """Return whether a process listens on a TCP port in a namespace; an empty name means ours."""
     there = ["ip", "netns", "exec", namespace] if namespace else []
     found = subprocess.run(
         [*there, "ss", "-Hltn", f"sport = :{port}"],
@@ -210,7 +210,7 @@ def listens(namespace: str, port: int) -> bool:
 
 @contextlib.contextmanager
 def own_network() -> Iterator[None]:
-    """Move the calling thread, and all that it starts, into a network of its own that has nothing but loopback."""
+    """Move the calling thread, and all that it starts, into its own network namespace that has only loopback."""
     libc = ctypes.CDLL(None, use_errno=True)
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
@@ -228,8 +228,8 @@ def own_network() -> Iterator[None]:
 
 @contextlib.contextmanager
 def shaped_loopback(rate: str) -> Iterator[None]:
-    """Limit the rate of the loopback link; to be used in a network of one's own."""
-    # A bucket takes a packet of lo's 64 KiB whole (tc-tbf(8)).
+    """Limit the rate of the loopback link; for use within `own_network`."""
+    # The bucket must hold a whole packet of lo, 64 KiB (tc-tbf(8)).
     _run("tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", rate, "burst", "256kb", "latency", "200ms")
     try:
         yield

@@ -1,4 +1,4 @@
-"""Runs a load as a user would, beside an exporter, and gives the verdict on it."""
+"""Runs a load as a user would, beside an exporter, and returns the verdict on it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from truth import Truth
 __all__ = ["SETTLE", "Observed", "Watch", "watching"]
 
 SETTLE = 2.0
-"""Seconds at the beginning of a load that are left out: it starts, and its threads are found."""
+"""Seconds at the start of a load that are left out: it is still starting, and its threads are being found."""
 TAIL = 0.5
 """Seconds at its end that are left out."""
 PATIENCE = 60.0
@@ -36,12 +36,12 @@ KINDS = {metric.name: (metric.kind.value, metric.help) for metric in EXPORTER}
 
 @dataclass(frozen=True)
 class Observed:
-    """A load that was run, the recording of it, and the verdict on all but its ends."""
+    """A load that was run, its recording, and the verdict on all but its ends."""
 
     run: str
     moments: Sequence[Snapshots]
     span: tuple[int, int]
-    """First and last moment that are judged."""
+    """First and last judged moment."""
 
     @functools.cached_property
     def verdict(self) -> Verdict:
@@ -50,7 +50,7 @@ class Observed:
         return verdict(self.moments[first], self.moments[last], run=self.run)
 
     def first_right(self, truth: Truth) -> float | None:
-        """Return the seconds from the first moment to that at which `watch` would show the right verdict."""
+        """Return the seconds from the first moment until `watch` would show the right verdict."""
         hosts: dict[str, Recent] = {}
         recent = RecentVerdicts()
         for moment in self.moments:
@@ -62,7 +62,7 @@ class Observed:
         return None
 
     def story(self) -> str:
-        """Return all that is known, for the one who looks at a failure."""
+        """Return all that is known, for the reader of a failure."""
         found = self.verdict
         waits = ", ".join(f"{wait} {share:.0%}" for wait, share in found.waits.items())
         ranking = [
@@ -84,7 +84,7 @@ class Observed:
         )
 
     def keep(self, directory: Path, name: str, truth: Truth) -> None:
-        """Keep what was judged, with what is true of it, as a fixture: see tests/fixtures/faults."""
+        """Keep what was judged, with the truth about it, as a fixture: see tests/fixtures/faults."""
         directory.mkdir(parents=True, exist_ok=True)
         (directory / f"{name}.om.gz").unlink(missing_ok=True)
         recorder = Recorder(directory / f"{name}.om.gz")
@@ -115,7 +115,7 @@ class Watch:
     ) -> Observed:
         """Run a command that ends by itself under ``pinchpoint run`` and return what was seen of it.
 
-        `prefix` is what starts ``pinchpoint run`` (to enter a cgroup, a namespace).
+        `prefix` starts ``pinchpoint run`` (to enter a cgroup, a namespace).
         """
         self._number += 1
         name = f"scenario-{self._number}"
@@ -146,7 +146,7 @@ def _middle(moments: Sequence[Snapshots]) -> tuple[int, int]:
 
 @contextmanager
 def watching(directory: Path, *arguments: str, prefix: Sequence[str] = ()) -> Iterator[Watch]:
-    """Run an exporter as a process of its own, with the priority that it asks for."""
+    """Run an exporter as a separate process, with the priority that it asks for."""
     port = free_port()
     command = [*prefix, sys.executable, "-m", "pinchpoint", "exporter", "--web.listen-address", f"127.0.0.1:{port}"]
     log = directory / "exporter.log"

@@ -1,4 +1,4 @@
-"""An alert comes in the time that its rule says, and goes."""
+"""An alert fires within the time that its rule says, and resolves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = "BenchmarkThreadSaturated"
 
 
 def pending() -> float:
-    """Return the seconds for which the alert's expression has to hold."""
+    """Return the `for` of the alert's rule in seconds."""
     groups = yaml.safe_load((TREE / "alerts" / "host.yml").read_text())["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     return next(float(rule["for"].removesuffix("s")) for rule in rules if rule.get("alert") == NAME)
@@ -54,7 +54,7 @@ def test_a_full_thread_shows_within_a_second_alerts_in_time_and_stops_alerting(
 
     def saturated() -> float:
         series = source.snapshot().series("pinchpoint_resource_saturated_seconds_total")
-        # Something else on this host may be called a benchmark too.
+        # Other processes on this host may look like a benchmark too.
         return sum(value for labels, value in series if (labels["resource"], labels["owner"]) == ("benchmark", "fio"))
 
     before = saturated()

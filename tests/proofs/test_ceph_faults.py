@@ -1,4 +1,4 @@
-"""Faults on a real Ceph cluster. What is true of each follows from how it is made.
+"""Faults on a real Ceph cluster. The truth about each follows from how it is made.
 
 All but one share a cluster and leave it as it was.
 """
@@ -35,9 +35,9 @@ PATIENCE = 30.0
 RESOURCE = (Kind.RESOURCE,)
 LATENCY = Truth((Kind.LATENCY_BOUND,), "")
 FEW_CPUS = len(os.sched_getaffinity(0)) < 4
-"""Where a load that fills the lock of an MDS fills the CPUs too: then both are true."""
+"""Whether a load that fills the lock of an MDS also fills the CPUs: then both are true."""
 SLOW = 0.02
-"""Seconds that an OSD or a message waits for nothing."""
+"""Seconds of delay injected into an OSD operation or a message."""
 CACHE = 4 << 20
 """Bytes: the cache of an MDS with about 1,400 files in it."""
 PER_DIRECTORY = 20
@@ -51,7 +51,7 @@ fs.mount()
 while True:
     fs.stat(f"{sys.argv[1]}/{random.randrange(int(sys.argv[2]))}/{random.randrange(int(sys.argv[3]))}")
 """
-"""A libcephfs client that asks for files in random directories, and keeps hardly any of what it learns."""
+"""A libcephfs client that queries files in random directories, and caches hardly any of the answers."""
 
 pytestmark = pytest.mark.usefixtures("rested")
 
@@ -66,10 +66,10 @@ def shared(watch: Watch) -> Iterator[Cluster]:
 
 @pytest.fixture
 def rested(shared: Cluster) -> Iterator[None]:
-    """After a scenario, end the sessions of clients that were killed: they would keep their capabilities for 300 s."""
+    """After a scenario, end the sessions of killed clients: they would keep their capabilities for 300 s."""
     yield
     quiet = 0
-    while quiet < 2:  # a daemon that was frozen still finds requests of the dead
+    while quiet < 2:  # a daemon that was frozen still finds requests of dead clients
         sessions = shared.tell("mds.a", "session ls", timeout=PATIENCE)
         dead = [pid for one in sessions if not runs(pid := int(one["client_metadata"].get("pid", 0)))]
         for pid in dead:
@@ -79,7 +79,7 @@ def rested(shared: Cluster) -> Iterator[None]:
 
 
 def runs(pid: int) -> bool:
-    """Return whether a process has not ended; a zombie, of whose end its new parent does not know yet, has."""
+    """Return whether a process is still running; a zombie that its new parent has not reaped yet is not."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -87,7 +87,7 @@ def runs(pid: int) -> bool:
 
 
 def name_of(watch: Watch, cluster: Cluster, daemon: str) -> str:
-    """Return how the exporter calls a daemon: "mds.a", and with other clusters on this host "mds.a@0123abcd"."""
+    """Return the exporter's name for a daemon: "mds.a", and with other clusters on this host "mds.a@0123abcd"."""
 
     def known() -> str:
         for labels, _ in source.snapshot().series("pinchpoint_ceph_daemon_info"):
@@ -137,7 +137,7 @@ def options(cluster: Cluster, daemon: str, **values: str | float) -> Iterator[No
 
 
 def slow_osd(cluster: Cluster, seconds: float) -> contextlib.AbstractContextManager[None]:
-    """Let the OSD wait before each operation."""
+    """Make the OSD wait before each operation."""
     return options(
         cluster,
         "osd.0",
@@ -148,7 +148,7 @@ def slow_osd(cluster: Cluster, seconds: float) -> contextlib.AbstractContextMana
 
 @contextlib.contextmanager
 def quotas(watch: Watch, cluster: Cluster, cpus: Mapping[str, float]) -> Iterator[list[str]]:
-    """Give each of these daemons a CPU quota; give how the exporter calls them once it knows."""
+    """Give each of these daemons a CPU quota; give the exporter's names for them once it has some."""
     owners = [name_of(watch, cluster, daemon) for daemon in cpus]
     with contextlib.ExitStack() as stack:
         for daemon, number in cpus.items():
@@ -159,7 +159,7 @@ def quotas(watch: Watch, cluster: Cluster, cpus: Mapping[str, float]) -> Iterato
 
 @contextlib.contextmanager
 def frozen_under_load(daemon: Daemon, logger: str, counter: str) -> Iterator[None]:
-    """Freeze a daemon as soon as it works for the load that the block starts, until the block ends."""
+    """Freeze a daemon once it works for the load that the block starts, until the block ends."""
 
     def count() -> int:
         return int(daemon.ask("perf dump")[logger][counter])
@@ -182,7 +182,7 @@ def frozen_under_load(daemon: Daemon, logger: str, counter: str) -> Iterator[Non
 
 def test_many_clients_on_one_mds_lock(watch: Watch, shared: Cluster, check: Check) -> None:
     mds = name_of(watch, shared, "mds.a")
-    with options(shared, "mds.a", debug_mds="0/20"):  # what the MDS does under its lock takes longer then
+    with options(shared, "mds.a", debug_mds="0/20"):  # this makes the MDS's work under its lock take longer
         found = watch.judge(storm(processes=8), environment=shared.environment())
     lock = f"mds_lock {mds}"
     check(Truth((Kind.RESOURCE, Kind.SEVERAL), f"{lock}|cpu host" if FEW_CPUS else lock), found)
@@ -200,9 +200,9 @@ def test_an_mds_cache_that_reads_again_what_it_dropped(watch: Watch, shared: Clu
     with loads.Load(shared, "tree", [*tree, f"--per-directory={PER_DIRECTORY}"]) as load:
         load.wait_ready()
         (client,) = psutil.Process(load.pid).children()
-        # Its directory has the number of the process that made it.
+        # Its directory is named after the PID of the process that made it.
         root = f"/scan.{client.pid}"
-    mds.ask("flush journal")  # a directory that is dirty in the journal can't be dropped
+    mds.ask("flush journal")  # a directory that is dirty in the journal cannot be dropped
 
     def dropped() -> bool:
         return bool(mds.ask("dump_mempools")["mempool"]["by_pool"]["mds_co"]["bytes"] < CACHE)
@@ -248,7 +248,7 @@ def test_an_mds_that_is_frozen(watch: Watch, shared: Cluster, check: Check) -> N
 
 
 def test_a_metadata_pool_that_takes_its_time(watch: Watch, shared: Cluster, check: Check) -> None:
-    # Else the MDS answers before the change is in its journal, and it is long until somebody waits for that.
+    # Otherwise the MDS answers before the change is in its journal, and a client waits for that only much later.
     with options(shared, "mds.a", mds_early_reply="false"), slow_osd(shared, SLOW):
         found = watch.judge(storm(processes=2), environment=shared.environment())
     check(LATENCY, found)
@@ -323,7 +323,7 @@ def test_a_benchmark_that_idles_while_its_neighbours_load_the_mds(watch: Watch, 
 
 
 def test_an_osd_on_a_host_without_an_exporter(shared: Cluster, check: Check, tmp_path: Path) -> None:
-    # In a PID namespace of its own an exporter sees the benchmark, and none of the daemons.
+    # In its own PID namespace an exporter sees the benchmark, but none of the daemons.
     apart = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
         pytest.skip("may not make a PID namespace")
@@ -338,7 +338,7 @@ def test_an_osd_on_a_host_without_an_exporter(shared: Cluster, check: Check, tmp
             with slow_osd(shared, SLOW):
                 found = watch.judge(rados(), environment=shared.environment(), prefix=enter)
         finally:
-            exporter.terminate()  # unshare keeps the signal to itself
+            exporter.terminate()  # unshare does not pass the signal on
     check(Truth((Kind.BLIND,), ""), found)
 
 

@@ -35,7 +35,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def said(script: str, state: Path, environment: dict[str, str]) -> str:
-    """Return what a demo prints that passes."""
+    """Return the output of a demo, which has to pass."""
     command = [sys.executable, str(TREE / "compose" / script), "--state", str(state)]
     done = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -1,4 +1,4 @@
-"""An MDS that is killed under load: what is seen of it, who takes over, which alerts come and go, and what it costs."""
+"""An MDS that is killed under load: what is seen of it, what takes over, which alerts come and go, and the cost."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ ONE_STORY = True
 PATIENCE = 150.0
 DEGRADED, STANDBY = "MdsReadOnlyOrDamaged", "NoStandbyMds"
 OPTIONS = {
-    # A monitor that is younger than this lets no standby take over (MDSMonitor::tick, "deferring removal").
+    # A monitor that has run for less than this lets no standby take over (MDSMonitor::tick, "deferring removal").
     "mon": {"mds_beacon_mon_down_grace": "0"},
-    # So long it waits for a client that died too; 45 s by default. Clients that live are back in a moment.
+    # How long the new MDS waits for dead clients; 45 s by default. Live clients reconnect in a moment.
     "global": {"mds_reconnect_timeout": "12"},
 }
 DAEMONS = 14
-"""Daemons of a large host that the limit of cost is made for: 8 OSDs, 4 MDSs, a monitor and a manager."""
+"""Daemons of the large host that the cost limit is made for: 8 OSDs, 4 MDSs, a monitor and a manager."""
 
 
 @dataclass
 class Failover:
-    """What was seen, with Unix times."""
+    """Observations, with Unix times."""
 
     began: float
     killed: float = 0.0
     gone: float = 0.0
-    """When Prometheus had no series of the killed MDS any more."""
+    """When Prometheus no longer had a series of the killed MDS."""
     taken: float = 0.0
-    """When the standby was seen to have the rank."""
+    """When the standby was first seen with the rank."""
     ended: float = 0.0
     checks: set[str] = field(default_factory=set)
-    """What Ceph raised meanwhile."""
+    """Health checks that Ceph raised meanwhile."""
     held: list[float] = field(default_factory=list)
     """Values of rank_held of the standby, in order."""
     threadless: float = 0.0
-    """When Prometheus had no thread of the killed MDS any more."""
+    """When Prometheus no longer had a thread of the killed MDS."""
     alerts: dict[str, float] = field(default_factory=dict)
-    """When alerts began to fire."""
+    """When each alert began to fire."""
     requests: float = 0.0
     """Requests that the standby answered after it had taken over."""
 
 
 def of(cluster: Cluster, metric: str, daemon: str) -> str:
-    """Return a query for a daemon of a cluster, whatever it is called among those of other clusters."""
+    """Return a query for a daemon of a cluster, with or without the suffix that its name gets beside other clusters."""
     name = f"{re.escape(daemon)}(@.*)?".replace("\\", "\\\\")
     info = f'pinchpoint_ceph_daemon_info{{cluster="{cluster.fsid}",daemon=~"{name}"}}'
     return f"{metric} * on (instance, daemon) group_left () {info}"
@@ -60,7 +60,7 @@ def of(cluster: Cluster, metric: str, daemon: str) -> str:
 
 @pytest.fixture(scope="module")
 def failover(trial: int, observer: Observer) -> Iterator[Failover]:
-    """What was seen of a cluster whose active MDS was killed; another one for each trial."""
+    """Observations of a cluster whose active MDS was killed; a new cluster for each trial."""
     if reason := lacking():
         pytest.skip(reason)
     with Cluster(mdss=2, options=OPTIONS) as cluster:
@@ -68,7 +68,7 @@ def failover(trial: int, observer: Observer) -> Iterator[Failover]:
 
 
 def killed(cluster: Cluster, observer: Observer) -> Failover:
-    """Kill the active MDS under load, and start a new standby when all alerts are there; return the story."""
+    """Kill the active MDS under load, start a new standby once all alerts fire, and return the observations."""
     observer.watch(cluster)
     (rank,) = cluster.command("status")["fsmap"]["by_rank"]
     active = f"mds.{rank['name']}"
@@ -147,7 +147,7 @@ def test_the_exporter_is_below_its_limit_of_cost_in_every_window_of_a_failover(
     assert limit is not None
     assert daemons is not None
     measured["most in any 15 s"] = f"{most:.3f} CPUs, limit {limit:g}, {daemons:.0f} daemons"
-    # Clusters of others on this host are followed too: then they may be more than the limit is made for.
+    # The exporter also follows other clusters on this host: these may be more daemons than the limit is made for.
     if daemons <= DAEMONS:
         assert most < limit
         assert not observer.query(f'max_over_time(ALERTS{{alertname="PinchpointCostHigh"}}[{seconds}s])')

@@ -1,4 +1,4 @@
-"""Alerts about a daemon that stands still, on a real cluster under real load."""
+"""Alerts about a frozen daemon, on a real cluster under real load."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SECONDS = 90.0
 def test_a_frozen_osd_is_named_and_blinds_nobody_else(
     clusters: Clusters, observer: Observer, measured: MutableMapping[str, str]
 ) -> None:
-    # Ceph's own default is 30 s: the same, 10 s later.
+    # Ceph's default is 30 s: the effect is the same, 10 s later.
     cluster = clusters(osds=2, options={"mds": {"osd_op_complaint_time": "20"}})
     observer.watch(cluster)
-    # Of two OSDs the one with the journal. The other one on the same host is no witness enough for the monitor to call
-    # it down (mon_osd_min_down_reporters, mon_osd_reporter_subtree_level).
+    # Freezes the one of the two OSDs that has the journal. The other, on the same host, is not enough of a witness for
+    # the monitor to mark it down (mon_osd_min_down_reporters, mon_osd_reporter_subtree_level).
     identity = int(cluster.command("osd map", pool="cephfs.meta", object="200.00000001")["acting_primary"])
     osd = cluster.daemon(f"osd.{identity}")
     frozen = observer.daemon(cluster, osd.name)
@@ -42,7 +42,7 @@ def test_a_frozen_osd_is_named_and_blinds_nobody_else(
         measured["DaemonStuck after"] = f"{started(stuck) - began:.1f} s"
         measured["before MdsSlowMetadataIO by"] = f"{started(slow) - started(stuck):.1f} s"
 
-        # Itself: blind, and nothing old is passed off as new.
+        # The frozen OSD: blind, and no old data is passed off as new.
         frozen = observer.daemon(cluster, osd.name)
         others = [observer.daemon(cluster, name) for name in (f"osd.{1 - identity}", "mds.a")]
         named = observer.alerts(alertname="DaemonStuck", cluster=cluster.fsid)
@@ -51,7 +51,7 @@ def test_a_frozen_osd_is_named_and_blinds_nobody_else(
         assert observer.query(f'pinchpoint_ceph_socket_problem_info{{daemon="{frozen}",reason="stopped"}} == 1')
         assert observer.query(f'{{__name__=~"pinchpoint_osd_.+",daemon="{frozen}"}}') == []
 
-        # The others: how long their answers took is another number after each round, and each scrape saw a new one.
+        # The others: the duration of their answers changes with each round, and each scrape saw a new value.
         for daemon in others:
             seen = f'pinchpoint_ceph_socket_duration_seconds{{daemon="{daemon}"}}[{window}]'
             share = observer.number(f"changes({seen}) / (count_over_time({seen}) - 1)")
@@ -64,12 +64,12 @@ def test_a_frozen_osd_is_named_and_blinds_nobody_else(
         scrape = observer.number(f'quantile_over_time(0.5, scrape_duration_seconds{{job="pinchpoint"}}[{window}])')
         measured["samples lost"] = f"{share:.1%}"
         assert share < 0.2
-        assert scrape < follower.ROUND_TIMEOUT_SECONDS  # it waits for no daemon
+        assert scrape < follower.ROUND_TIMEOUT_SECONDS  # no scrape waits for a daemon
         assert observer.number(f'min_over_time(up{{job="pinchpoint"}}[{window}])') == 1
 
         osd.thaw()
         observer.wait_until_gone("DaemonStuck", SECONDS, cluster=cluster.fsid)
         observer.wait_for(f'pinchpoint_osd_ops_total{{daemon="{observer.daemon(cluster, osd.name)}"}}')
         observer.wait_until_gone("MdsSlowMetadataIO", SECONDS)
-        # Ceph goes on to tell of slow pings between OSDs: it looks at means of up to 15 minutes.
+        # Ceph keeps reporting slow pings between OSDs: it uses means over up to 15 minutes.
         assert until(SECONDS, lambda: not any(check.startswith("MDS_") for check in cluster.health()), pause=0.5)

@@ -1,4 +1,4 @@
-"""Pinchpoint on a cluster that is in trouble: it keeps its pace, blocks nobody, and does not grow."""
+"""Pinchpoint on a cluster in trouble: it keeps its pace, blocks nothing else, and does not grow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GROUP = "Harmlessness"
 PATIENCE = 120.0
 SERIES = 2000
 WINDOW = 12.0
-"""Seconds for which something is watched; the MDS may not be frozen for longer than mds_heartbeat_grace, 15 s."""
+"""Seconds of each observation; the MDS must not be frozen for longer than mds_heartbeat_grace, 15 s."""
 SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 COMMAND = re.compile(r"execute_command cmdvec='\[(.*)\]'$", re.MULTILINE)
 
@@ -32,7 +32,7 @@ Measured = MutableMapping[str, str]
 
 
 class Probes(NamedTuple):
-    """What the exporter says of its own pace, by probe."""
+    """What the exporter reports about its own pace, by probe."""
 
     when: float
     interval: dict[str, float]
@@ -41,7 +41,7 @@ class Probes(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """Samples of a probe between two looks."""
+    """Samples of a probe between two readings."""
 
     due: float
     taken: float
@@ -54,7 +54,7 @@ def exposition(observer: Observer) -> str:
 
 
 def probes(observer: Observer) -> Probes:
-    """Ask the exporter itself, since Prometheus knows to 2 s only when it did."""
+    """Query the exporter itself: through Prometheus the time of a value is known only to 2 s."""
     text = exposition(observer)
 
     def by_probe(metric: str) -> dict[str, float]:
@@ -84,7 +84,7 @@ def paces(before: Probes, after: Probes) -> dict[str, Pace]:
 
 @pytest.fixture(scope="module")
 def shared(module_clusters: Callable[..., Cluster]) -> Cluster:
-    # The lock is frozen for the exporter's sake: nobody is to take the rank away meanwhile.
+    # The tests freeze the lock to observe the exporter: the rank must not be taken away meanwhile.
     return module_clusters(options={"global": {"mds_beacon_grace": "60", "mds_heartbeat_grace": "60"}})
 
 
@@ -140,7 +140,7 @@ def test_a_frozen_mds_lock_delays_no_probe_and_blocks_no_operator(
             done = load.operations() - began
             lowest = observer.value(f"min_over_time({up}[{WINDOW:.0f}s])")
             scraped = observer.value(f'min_over_time(up{{job="pinchpoint"}}[{WINDOW:.0f}s])')
-            # What Pinchpoint never asks does hang, and everybody's next question behind it.
+            # A command that Pinchpoint never sends does hang, and so does every later command to the socket.
             with pytest.raises(TimeoutError):
                 mds.ask("session ls", timeout=1.0)
             with pytest.raises(TimeoutError):
@@ -149,19 +149,19 @@ def test_a_frozen_mds_lock_delays_no_probe_and_blocks_no_operator(
 
     measured["slowest answer of the MDS"] = f"{max(answers) * 1000:.1f} ms of {len(answers)}"
     measured["samples lost"] = f"{sum(pace.lost for pace in during.values()):.0f}"
-    assert done < 0.5 * usual  # what was done in the last second before is counted a second later
+    assert done < 0.5 * usual  # operations of the second before the freeze are counted a second later
     assert lowest == 1
     assert scraped == 1
     assert max(answers) < 1.0
     for probe, pace in during.items():
-        # On a host that is full for other reasons samples are lost in both windows.
+        # On a host that is busy for other reasons samples are lost in both windows.
         assert pace.taken + 1 >= 0.8 * pace.due * min(1.0, before[probe].taken / before[probe].due), probe
         assert pace.lost <= before[probe].lost + 0.1 * pace.due, probe
     observer.wait_for(f"{up} == 1", PATIENCE)
 
 
 def commands(log: str) -> list[str]:
-    """Return the commands that a daemon's log names, the option of `config get` left out."""
+    """Return the commands in a daemon's log, without the option of `config get`."""
     return [json.loads(text)["prefix"] for text in COMMAND.findall(log)]
 
 

@@ -1,4 +1,4 @@
-"""Local faults: CPU, disk, writeback, cgroups, a link. What is true of each follows from how it is made."""
+"""Local faults: CPU, disk, writeback, cgroups, a link. The truth about each follows from how it is made."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def on(directory: Path, *options: str, size: str = "64m") -> list[str]:
 
 @contextlib.contextmanager
 def beside(command: Sequence[str]) -> Iterator[None]:
-    """Run a neighbour."""
+    """Run a neighbour during the block."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield
@@ -95,7 +95,7 @@ def test_buffered_writes_that_wait_for_writeback_to_a_slow_disk(watch: Watch, ch
 
 
 def test_writeback_whose_worker_is_full(watch: Watch, check: Check, tmp_path: Path) -> None:
-    # Small random pages cost the worker, which compresses each, more than those who write them.
+    # The worker compresses each page, so small random pages cost it more than they cost the writers.
     with faults.compressed_disk(tmp_path) as disk:
         faults.limit_dirty(disk, 16 << 20)
         writes = on(disk.mount, "--rw=randwrite", "--ioengine=psync", "--bs=4k", "--numjobs=2", size="32m")

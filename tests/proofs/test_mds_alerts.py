@@ -28,7 +28,7 @@ SLOW = 0.05
 
 
 def wait_for_check(cluster: Cluster, check: str) -> float:
-    """Return the Unix time at which the monitor said so, to the pace of asking."""
+    """Return the Unix time at which the monitor first reported the check, to the polling interval."""
     assert until(SECONDS, lambda: check in cluster.health(), pause=0.2), f"no {check}: {cluster.health()}"
     return time.time()
 
@@ -36,9 +36,9 @@ def wait_for_check(cluster: Cluster, check: str) -> float:
 def test_a_full_cache_is_told_before_ceph_warns_and_the_command_of_the_alert_ends_it(
     clusters: Clusters, observer: Observer, measured: Measured
 ) -> None:
-    # The default before 2021; the one since, 262144, is reached by the same load, only later.
+    # The default before 2021; the same load also reaches the current one, 262144, only later.
     cluster = clusters(options={"mds": {"mds_recall_warning_threshold": "32768"}})
-    # By the monitor: a limit that was set through the admin socket would win over the alert's command.
+    # Set through the monitor: a limit set through the admin socket would override the alert's command.
     cluster.command("config set", who="mds", name="mds_cache_memory_limit", value=str(CACHE_LIMIT))
     observer.watch(cluster)
     observer.daemon(cluster, "mds.a")
@@ -76,9 +76,9 @@ def test_a_full_cache_is_told_before_ceph_warns_and_the_command_of_the_alert_end
         observer.wait_until_gone("MdsCacheNearLimit", SECONDS, cluster=cluster.fsid)
         measured["gone after the command"] = f"{time.time() - raised:.1f} s"
         mds = observer.daemon(cluster, "mds.a")
-        assert observer.number(f'pinchpoint_mds_caps{{daemon="{mds}"}}') > 17_000  # all files still are open
+        assert observer.number(f'pinchpoint_mds_caps{{daemon="{mds}"}}') > 17_000  # all files are still open
 
-    # What was recalled is forgotten by half in 60 s (mds_recall_max_decay_rate), or with the session.
+    # The counter of recalled capabilities halves in 60 s (mds_recall_max_decay_rate), or ends with the session.
     observer.wait_until_gone("MdsClientRecall", SECONDS)
     assert until(SECONDS, lambda: not cluster.health(), pause=0.5), cluster.health()
 
@@ -86,8 +86,8 @@ def test_a_full_cache_is_told_before_ceph_warns_and_the_command_of_the_alert_end
 def test_a_journal_that_grows_is_told_before_ceph_warns_and_ends_with_its_cause(
     clusters: Clusters, observer: Observer, measured: Measured
 ) -> None:
-    # Ceph's own limits: 128 segments, and a warning from 256 on. Only the segments are smaller than 1024 events, so
-    # that a few clients fill them; the first one as many as the journal may keep, with an event for each file.
+    # Ceph's own limits: 128 segments, and a warning from 256 on. Only the segments have fewer than 1024 events, so that
+    # a few clients fill them. The first load creates as many as the journal may keep, with an event for each file.
     cluster = clusters(options={"mds": {"mds_log_events_per_segment": "16"}})
     observer.watch(cluster)
     observer.daemon(cluster, "mds.a")

@@ -1,4 +1,4 @@
-"""An MDS whose one lock is full while every one of its threads, and the process, look idle."""
+"""An MDS whose one lock is full while each of its threads, and the process, look idle."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from polling import until
 GROUP = "Alerts"
 CLIENTS = 12
 LOOKS = 50
-"""Looks at the lock between two at the alert."""
+"""Readings of the lock between two queries for the alert."""
 ERROR = 0.1
-"""What the share of some hundred looks may be off: when a look comes depends on who has the CPUs."""
+"""Tolerated error of a share of several hundred readings: their timing depends on the load of the CPUs."""
 BUSY = "pinchpoint_resource_busy_seconds_total"
 
 
 @pytest.fixture(scope="module")
 def two_cpus(observer: Observer) -> Iterator[None]:
-    """Let what is started from here on share two CPUs: the lock fills when its takers wait for one."""
+    """Make everything that is started from here on share two CPUs: the lock fills when its takers wait for a CPU."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(before)[:2])
     yield
@@ -42,11 +42,11 @@ def shared(two_cpus: None, module_clusters: Callable[..., Cluster]) -> Cluster:
 
 
 class Look(NamedTuple):
-    """What the kernel and the exporter say of an MDS at one time, in seconds since it began."""
+    """What the kernel and the exporter report about an MDS at one time, in seconds since it began."""
 
     time: float
     used: dict[tuple[int, str], float]
-    """CPU time by number and name of the thread."""
+    """CPU time by TID and name of the thread."""
     busy: float
     """Busy time of the lock."""
 
@@ -57,7 +57,7 @@ def look(observer: Observer, cluster: Cluster) -> Look:
         comm, times = ((task / name).read_text() for name in ("comm", "schedstat"))
         used[int(task.name), comm.strip()] = int(times.split()[0]) / 1e9
     series = TargetSource(f"{observer.stack.urls['pinchpoint']}/metrics", timeout=patience(10)).snapshot().series(BUSY)
-    owners = {"mds.a", f"mds.a@{cluster.fsid[:8]}"}  # its name changes where a second cluster comes
+    owners = {"mds.a", f"mds.a@{cluster.fsid[:8]}"}  # its name changes when a second cluster appears
     busy = sum(value for labels, value in series if labels["resource"] == "mds_lock" and labels["owner"] in owners)
     return Look(time.monotonic(), used, busy)
 

@@ -1,4 +1,4 @@
-"""An OSD on a real disk: threads and commits against what the test itself measures, and a disk that is too slow."""
+"""An OSD on a real disk: threads and commits compared with the test's own measurements, and a disk that is too slow."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ GROUP = "Threads and disks of an OSD"
 SHARDS, THREADS = 3, 2
 COMPLAINT_SECONDS = 3
 SLOW, QUICK = 128 << 10, 8 << 20
-"""Bytes a second that the OSD may write: 16 writes of 64 KiB take 8 s, and an eighth of a second."""
+"""Bytes per second that the OSD may write: 16 writes of 64 KiB take 8 s, or an eighth of a second."""
 TIMES = 3
-"""Ceph's check is to be raised so often. With a constant 256 KiB/s it was in 30 s, as batch after batch completed."""
+"""How often Ceph's check must be raised. With a constant 256 KiB/s it took 30 s, as batch after batch completed."""
 
 ROLES = {
     "osd_op": ("tp_osd_tp",),
@@ -40,9 +40,9 @@ ROLES = {
 }
 """The roles of an OSD that can be full, and the names of their threads in Ceph 16.2.15."""
 CPU_SECONDS = 4.0
-"""CPU time of an OSD in the window that is compared: long against the exporter's interval of 0.1 s."""
+"""CPU time of an OSD in the compared window: long relative to the exporter's interval of 0.1 s."""
 RELATIVE, ABSOLUTE = 0.12, 0.03
-"""How far the two may be apart: a window has two ends, and at each the exporter is up to a sample behind."""
+"""Tolerated difference: a window has two ends, and at each the exporter is up to one sample behind."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def shared(module_clusters: Callable[..., Cluster]) -> Cluster:
 
 
 class Look(NamedTuple):
-    """What the exporter and the kernel say of an OSD at one time."""
+    """What the exporter and the kernel report about an OSD at one time."""
 
     time: float
     exported: Snapshot
@@ -67,7 +67,7 @@ class Look(NamedTuple):
 
 
 def look(observer: Observer, osd: Daemon, daemon: str) -> Look:
-    """Look at both just after the exporter has asked the OSD, which it does once a second."""
+    """Read both just after the exporter has queried the OSD, which it does once a second."""
     source = TargetSource(f"{observer.stack.urls['pinchpoint']}/metrics", timeout=patience(10))
     metric = "pinchpoint_osd_kv_syncs_total"
     before = source.snapshot().value(metric, daemon=daemon)
@@ -101,7 +101,7 @@ def by_cpu(seconds: Mapping[str, float]) -> list[str]:
 
 @contextlib.contextmanager
 def blkio(directory: Path) -> Iterator[Path]:
-    """Give the hierarchy blkio of cgroup v1, mounted in `directory` where it is not mounted anywhere."""
+    """Give the cgroup v1 hierarchy blkio, mounted in `directory` if it is not mounted elsewhere."""
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, point, kind, options, *_ = line.split()
         if kind == "cgroup" and "blkio" in options.split(","):
@@ -120,7 +120,7 @@ def blkio(directory: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def throttled(pid: int, device: str, directory: Path) -> Iterator[Callable[[int], None]]:
-    """Give a function that sets how many bytes a second a process may write to a disk past the page cache."""
+    """Give a function that limits how many bytes per second a process may write to a disk past the page cache."""
     with blkio(directory) as hierarchy:
         line = re.search(r"^\d+:(?:.*,)?blkio(?:,.*)?:(/.*)$", Path(f"/proc/{pid}/cgroup").read_text(), re.MULTILINE)
         assert line, "with a hierarchy, every process is in a group of it"
@@ -183,7 +183,7 @@ def test_writes_behind_a_disk_that_is_slow_again_and_again_are_one_alert_where_c
     disk = Path(f"/sys/dev/block/{device}").resolve().name
     observer.watch(shared)
     observer.wait_until_gone("OsdSlowOps")
-    # A benchmark that has just ended is still one of two runs: the label `run` would come when it is forgotten.
+    # A benchmark that has just ended still counts as one of two runs: the label `run` would come when it is gone.
     until(30, lambda: not observer.query("max_over_time(pinchpoint_phase_active[15s]) == 1"), pause=0.5)
     began = time.time()
     raised = [False]
@@ -195,12 +195,12 @@ def test_writes_behind_a_disk_that_is_slow_again_and_again_are_one_alert_where_c
         return {float(series["value"][1]) for series in observer.query(selector)}
 
     def was_raised_again() -> bool:
-        """Let the disk be slow until Ceph says so, and quick until it does not; look at what comes of it."""
+        """Keep the disk slow until Ceph raises the check, and fast until it clears; collect the effects."""
         if ("SLOW_OPS" in shared.health()) != raised[-1]:
             raised.append(not raised[-1])
             limit(QUICK if raised[-1] else SLOW)
         starts.update(started(alert) for alert in observer.alerts(alertname="OsdSlowOps"))
-        daemon = observer.daemon(shared, "osd.0")  # it changes where a second cluster comes
+        daemon = observer.daemon(shared, "osd.0")  # it changes when a second cluster appears
         slow_ops.update(values(f'pinchpoint_osd_slow_ops{{daemon="{daemon}"}}'))
         limits.update(
             values(f'pinchpoint_cgroup_io_limit{{owner="{daemon}",device="{disk}",limit="write_bytes_per_second"}}')
@@ -221,7 +221,7 @@ def test_writes_behind_a_disk_that_is_slow_again_and_again_are_one_alert_where_c
     measured["checks of Ceph"] = f"{raised.count(True)} in {ended - began:.0f} s"
     measured["alerts"] = str(len(starts))
 
-    # The alert may get the label `run` when it is there already, and is then another series; never are there two.
+    # The alert may get the label `run` when it exists already, and is then another series; there are never two.
     window = f"{ended - began:.0f}s"
     changes = observer.query(f'changes(ALERTS_FOR_STATE{{alertname="OsdSlowOps"}}[{window}] @ {ended:.3f})')
     at_once = observer.query(f'max_over_time(count(ALERTS{{alertname="OsdSlowOps"}})[{window}:1s] @ {ended:.3f})')

@@ -1,7 +1,7 @@
-"""What the sources cost beside each other, on 1,500 threads that sleep: ratios of CPU time, taken in turns.
+"""The costs of the sources relative to each other, with 1,500 sleeping threads: ratios of CPU time, measured in turns.
 
-The least of several samples is compared, since another load can only add to one. The bounds are generous; figures are
-in docs/performance.md.
+The lowest of several samples is compared, since other load can only add to one. The bounds are generous; figures are in
+docs/performance.md.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ GROUP = "Cost of a sample"
 THREADS = 1_500
 SAMPLES = 8
 PSUTIL, KEPT, PLAIN = 20.0, 4.0, 1.5
-"""How much cheaper, at least: BPF than psutil and than kept descriptors, and these than opening files each time."""
+"""Minimum factors by which BPF is cheaper than psutil and kept descriptors, and these than opening files each time."""
 OVER_C = {"bpf": 5.0, "bpf-iter": 5.0, "kept": 3.0}
-"""How much dearer than a loop in C we are at most. That in BPF takes 30 us, as long as a few calls in Python."""
+"""Maximum cost relative to a loop in C. The loop in BPF takes 30 us, as long as a few calls in Python."""
 
 
 def ratio(kind: str, of: str) -> float:
-    """Return the cost of a sample in shares of that by another way; skips the test where one does not work here."""
+    """Return the cost of a sample divided by that of another method; skip the test if one does not work here."""
     try:
         with sampler(kind) as one, sampler(of) as other:
             costs = [(one.sample().cpu, other.sample().cpu) for _ in range(SAMPLES)]

@@ -1,1 +1,1 @@
-"""Captures: benchmarks recorded with all that Pinchpoint would see of them, and told again."""
+"""Captures: benchmarks recorded with everything that Pinchpoint would see of them, and replayed."""

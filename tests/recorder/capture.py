@@ -1,7 +1,7 @@
-"""Captures: what one run of a benchmark showed, kept as a folder of text files (docs/captures.md has the format).
+"""Captures: the visible traces of one run of a benchmark, kept as a folder of text files (format: docs/captures.md).
 
-A capture comes from anybody. Its rows are checked one by one, and what it says is only ever kept as data: see
-`recorder.stage` for what is made of it.
+A capture is untrusted. Its rows are checked one by one, and its content is only kept as data: see `recorder.stage` for
+how it is used.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ FILE_LIMIT = 256 << 20
 LONGEST = 7 * 86400.0
 """Longest capture that is replayed, in seconds."""
 OLDEST = 946684800.0
-"""A start before the year 2000 is none, in Unix seconds."""
+"""An earlier start, before the year 2000, is invalid; in Unix seconds."""
 STREAMS = ("out", "pty")
-"""What `arrivals.tsv` calls the standard output, be it a pipe or a terminal; ``err`` is the other."""
+"""The standard output in `arrivals.tsv`, be it a pipe or a terminal; ``err`` is the other stream."""
 PID_LIMIT = 1 << 22
-"""No pid is above this (PID_MAX_LIMIT, include/linux/threads.h)."""
+"""Highest possible PID (PID_MAX_LIMIT, include/linux/threads.h)."""
 DESCRIPTOR_LIMIT = 1 << 20
 NAMES = ("cmd.txt", "meta.json", "stdout.txt", "arrivals.tsv", "procs.tsv", "files.tsv")
 LITERAL = re.compile(r"""b?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""", re.DOTALL)
-"""One string or bytes of Python: what `repr` gives."""
+"""One string or bytes literal of Python, as `repr` writes it."""
 DESCRIPTOR = re.compile(r"(?<!\d)(\d++):(.+)", re.DOTALL)
 POSITION = re.compile(r"@(\d+):([0-7]+)(?: |$)")
 QUOTED = "cmdline (quoted)"
-"""In the header of a procs.tsv whose command lines are quoted as for a shell; without it words are split at blanks."""
+"""In the header of a procs.tsv whose command lines are quoted for a shell; without it words are split at blanks."""
 PROCS_HEADER = f"# t_rel_s\tpid\tppid\tcomm\tevent\tcwd\t{QUOTED} | open files (fd:path@pos:flags)\tthreads\n"
 FILES_HEADER = "# t_rel_s\tpath\tevent\tsize\tappended (python repr)\n"
 
 
 class CaptureError(Exception):
-    """A folder is no capture, or a file of it is damaged; the text says which and where, in one line."""
+    """A folder is not a capture, or a file of it is damaged; the text says which and where, in one line."""
 
 
 class Arrival(NamedTuple):
-    """Bytes of the standard output, as one read gave them."""
+    """Bytes of the standard output, as returned by one read."""
 
     time: float
-    """Seconds since the capture began, as all times here."""
+    """Seconds since the capture began, like all times here."""
     data: bytes
 
 
@@ -63,12 +63,12 @@ class OpenedFile(NamedTuple):
     path: str
     position: int
     flags: int
-    """Those of open(2)."""
+    """As in open(2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A process is new, has changed, or has gone."""
+    """A process that is new, has changed, or is gone."""
 
     time: float
     pid: int
@@ -80,12 +80,12 @@ class Change:
     files: tuple[OpenedFile, ...] | None = ()
     """None: they were not recorded."""
     threads: tuple[str, ...] = ()
-    """Names of its threads, oldest first; empty where they were not recorded."""
+    """Names of its threads, oldest first; empty if they were not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file is new, has grown, or holds something else."""
+    """A file that is new, has grown, or has other content."""
 
     time: float
     path: str
@@ -99,7 +99,7 @@ class Capture:
 
     name: str
     command: list[str] = field(default_factory=list)
-    """The command line; empty where it isn't known."""
+    """The command line; empty if it is unknown."""
     cwd: str = "/"
     start: float = OLDEST
     """Unix seconds."""
@@ -111,11 +111,11 @@ class Capture:
     """None: they were not recorded."""
     files: list[Written] = field(default_factory=list)
     results: dict[str, bytes] = field(default_factory=dict)
-    """Files of the directories of results as they were after the end, by ``DIRECTORY/NAME``."""
+    """Final files of the directories of results, by ``DIRECTORY/NAME``."""
 
 
 def read_capture(path: Path) -> Capture:
-    """Return the capture in a folder, of which any file may be missing, or one whose output is all there is: a file.
+    """Return the capture in a folder, where any file may be missing, or in a single file that has only the output.
 
     Raises CaptureError.
     """
@@ -140,7 +140,7 @@ def read_capture(path: Path) -> Capture:
         raise CaptureError(f"{path}: it lasts {capture.duration:.0f} s: at most {LONGEST:.0f} s are replayed")
     capture.output = arrivals
     if arrivals and math.isinf(arrivals[0].time):
-        # When they came isn't known: only at the end is it certain that they had come.
+        # Their arrival times are unknown: only at the end is it certain that they had arrived.
         capture.output = [Arrival(capture.duration, arrivals[0].data)]
     for file in sorted(path.glob("resultdir*/*")):
         if file.is_file() and not file.parent.is_symlink():
@@ -149,7 +149,7 @@ def read_capture(path: Path) -> Capture:
 
 
 def _read(path: Path) -> bytes:
-    """Return a regular file; a link would lead out of the capture. Raises CaptureError."""
+    """Return a regular file; a link could lead out of the capture. Raises CaptureError."""
     try:
         if path.is_symlink() or (path.exists() and not path.is_file()):
             raise CaptureError(f"{path}: not a regular file")
@@ -171,7 +171,7 @@ def _ended(meta: Mapping[str, Any]) -> State:
 
 
 def _seconds(value: object) -> float:
-    """Return a time of meta.json, 0 where it is none."""
+    """Return a time of meta.json, 0 if it is invalid."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
     try:
@@ -202,14 +202,14 @@ def _command(meta: dict[str, Any], path: Path) -> list[str]:
     text = _read(path).decode("utf-8", "replace").strip()
     try:
         return shlex.split(text)
-    except ValueError:  # a quote that isn't closed
+    except ValueError:  # an unclosed quote
         return text.split()
 
 
 def _rows(path: Path, fewest: int, most: int) -> Iterator[tuple[int, float, list[str]]]:
-    """Yield the number, the time and the other fields of each row; a last line that was cut off is left out.
+    """Yield the number, the time and the other fields of each row; an incomplete last line is left out.
 
-    `fewest` and `most` are numbers of fields: what follows the last tab that counts is one field.
+    `fewest` and `most` are numbers of fields: everything after the last significant tab is one field.
     """
     if not path.is_file():
         return
@@ -232,7 +232,7 @@ def _damaged(path: Path, number: int) -> CaptureError:
 
 
 def _literal(text: str) -> bytes | None:
-    """Return the bytes of a string as `repr` writes it, None where it is none."""
+    """Return the bytes of a string as `repr` writes it, None if it is not one."""
     if LITERAL.fullmatch(text) is None:
         return None
     try:
@@ -247,9 +247,9 @@ def _whole(text: str, limit: int = 1 << 62) -> int | None:
 
 
 def _arrivals(path: Path, stdout: Path) -> tuple[list[Arrival], float]:
-    """Return what came when on standard output, and when the last bytes came on any stream.
+    """Return the bytes on standard output with their times, and the time of the last bytes on any stream.
 
-    A row that has no bytes names a piece of stdout.txt. The time is infinite where there are no rows.
+    A row without bytes refers to a piece of stdout.txt. The time is infinite if there are no rows.
     """
     text = _read(stdout) if stdout.is_file() else b""
     found: list[Arrival] = []
@@ -272,7 +272,7 @@ def _changes(path: Path, command: list[str]) -> list[Change] | None:
     if not path.is_file():
         return None
     quoted = QUOTED.encode() in _read(path).split(b"\n", 1)[0]
-    # A command line that is the command's own, or its tail after a wrapper, has words that are known.
+    # If a command line is the command's own, or its tail after a wrapper, its words are known.
     known = {" ".join(command[index:]): tuple(command[index:]) for index in range(len(command))}
     changes = []
     for number, time, fields in _rows(path, 5, 8):
@@ -311,12 +311,12 @@ def _quoted(line: str) -> tuple[str, ...]:
 
 
 def _opened(text: str) -> tuple[str, tuple[OpenedFile, ...] | None]:
-    """Return the command line of a process and its open files; ``?`` in their place: they were not seen."""
+    """Return the command line of a process and its open files; ``?`` in their place means that they were not seen."""
     line, _, rest = (text + " ").rpartition(" | ")
     files = []
     rest, at = rest.rstrip(" "), 0
     for ends in POSITION.finditer(rest):
-        # A path may hold anything: a file goes on until a position follows.
+        # A path may contain anything: it extends to the next position.
         begins = DESCRIPTOR.search(rest, at, ends.start())
         at = ends.end()
         number, offset = _whole(begins[1], DESCRIPTOR_LIMIT) if begins else None, _whole(ends[1])

@@ -1,7 +1,7 @@
 """Records a benchmark run as a capture: ``python -m recorder.record FOLDER -- COMMAND...``.
 
-What the command prints, when it came, which processes there were and which files they had open are kept, so that the
-run can be replayed (`recorder.replay`). Environments are never read.
+It records the command's output with its arrival times, the processes, and their open files, so that the run can be
+replayed (`recorder.replay`). Environments are never read.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ INTERVAL = 0.1
 """Seconds between two looks."""
 PIECE = 1 << 16
 LINGER = 1.0
-"""Seconds for which output is awaited from what the command left behind."""
+"""Seconds to wait for output of processes that the command left behind."""
 TEXT_LIMIT = 1 << 20
 """Longest file that is recorded, in bytes."""
 TOTAL_LIMIT = 16 << 20
-"""Bytes of files that are recorded in all."""
+"""Maximum number of bytes recorded from all files."""
 TAIL = 64
-"""Bytes by whose being there a file that has grown is told from one that was made anew."""
+"""Number of last bytes that distinguish a file that has grown from a new one."""
 WATCHED_LIMIT = 4096
-"""Files of one directory that are looked at."""
+"""Maximum number of files watched in one directory."""
 SLOWER = 1024
-"""Rows of mere progress after which such rows become half as frequent."""
+"""Rows that show only progress after which such rows become half as frequent."""
 PLANS = (".ini", ".fio", ".ior", ".conf", ".cfg")
-"""Files that a command line names and that say what the benchmark will do."""
+"""Suffixes of files on a command line that describe what the benchmark will do."""
 CONTENTS = "the output, command lines and paths of the command"
 DIGITS = re.compile(r"\d+")
 
@@ -54,7 +54,7 @@ State = tuple[str, ...]
 
 
 class ProcessRecorder:
-    """Writes a row for each process that is new, has changed or has gone (``procs.tsv``)."""
+    """Writes a row for each process that is new, has changed or is gone (``procs.tsv``)."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -63,13 +63,13 @@ class ProcessRecorder:
         file.write(PROCS_HEADER)
 
     def look(self, tree: Tree, time: float) -> None:
-        """Write what has changed; `time` is in seconds from the begin."""
+        """Write the changes; `time` is in seconds since the start."""
         for pid in self._last.keys() - tree.processes.keys():
             del self._last[pid]
             self._file.write(f"{time:.3f}\t{pid}\t-\t-\tgone\t-\t-\n")
         for pid in tree.processes:
             state, last = _state(tree, pid), self._last.get(pid)
-            # Other positions and other numbers in names are progress; all else tells of phases.
+            # Other positions and other numbers in names are progress; everything else indicates phases.
             kind = tuple(DIGITS.sub("#", column) for column in state)
             if last is not None and state == last[0]:
                 continue
@@ -117,22 +117,22 @@ class FileRecorder:
         self._directories = directories
         self._seen: dict[str, tuple[int, int]] = {}
         self._recorded: dict[str, tuple[int, bytes]] = {}
-        """Length of what was recorded of a file, and its last bytes."""
+        """Length of the recorded part of a file, and its last bytes."""
         self._left = TOTAL_LIMIT
         file.write(FILES_HEADER)
         for path, found in self._found():
-            # What is there already is of other runs, as long as it stays as it is.
+            # Files that already exist belong to other runs, as long as they do not change.
             self._seen[path] = (found.st_size, found.st_mtime_ns)
 
     def plan(self, command: Sequence[str]) -> None:
-        """Write the files that the command line names."""
+        """Write the files named on the command line."""
         for word in command:
             path = os.path.abspath(word)
             if word.endswith(PLANS) and os.path.isfile(path):
                 self._record(path, 0.0)
 
     def look(self, time: float) -> None:
-        """Write what has changed; `time` is in seconds from the begin."""
+        """Write the changes; `time` is in seconds since the start."""
         for path, found in self._found():
             stamp = (found.st_size, found.st_mtime_ns)
             if self._seen.get(path) != stamp:
@@ -232,10 +232,10 @@ def record(folder: Path, command: Sequence[str], watched: Sequence[Path]) -> int
 
 
 def _hold_signals(stack: ExitStack) -> list[str]:
-    """Let signals of the terminal end the command alone, which gets them too; return those that come."""
+    """Let signals of the terminal end only the command, which also gets them; return those that come."""
     asked: list[str] = []
     for number in (signal.SIGINT, signal.SIGQUIT):
-        # A handler, other than SIG_IGN, isn't inherited by the command (execve(2)).
+        # Unlike SIG_IGN, a handler is not inherited by the command (execve(2)).
         before = signal.signal(number, lambda number, _: asked.append(signal.Signals(number).name.removeprefix("SIG")))
         stack.callback(signal.signal, number, before)
     return asked
@@ -249,7 +249,7 @@ def _look(pid: int, processes: ProcessRecorder, files: FileRecorder, now: float)
 def _follow(
     child: subprocess.Popen[bytes], outputs: dict[int, _Output], look: Callable[[float], None], begin: float
 ) -> None:
-    """Look and take output until the command has ended and its output with it."""
+    """Look and collect output until the command and its output have ended."""
     ended: float | None = None
     due = 0.0
     with selectors.DefaultSelector() as selector:

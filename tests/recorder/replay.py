@@ -1,7 +1,7 @@
 """Replays a capture: ``python -m recorder.replay CAPTURE`` prints what Pinchpoint sees of a recorded run.
 
-A /proc and a root directory are played in a temporary directory, and the detector of `pinchpoint run` looks at them as
-it does at a host. Nothing of a capture is run, and none of its paths is used outside of that directory.
+A /proc and a root directory are replayed in a temporary directory, and the detector of `pinchpoint run` reads them like
+those of a host. Nothing in a capture is run, and none of its paths is used outside of that directory.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from recorder.stage import Stage
 __all__ = ["Replay", "Span", "replay"]
 
 INTERVAL = 0.2
-"""Seconds between two looks: as `pinchpoint run` looks."""
+"""Seconds between two looks, as in `pinchpoint run`."""
 FIRST_PID = 1000
-"""Of the processes that are assumed where none were recorded."""
+"""Of the processes that are assumed if none were recorded."""
 WORDS = 64
-"""Words of the command line among which a benchmark is looked for."""
+"""Words of the command line that are searched for a benchmark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a run was seen to do from one look to another, in seconds from the capture's begin."""
+    """What a run was seen doing from one look to another, in seconds since the start of the capture."""
 
     start: float
     end: float
@@ -54,13 +54,13 @@ class Replay:
 
     capture: Capture
     state: RunState
-    """As it is after the end; times in Unix seconds."""
+    """The state after the end; times in Unix seconds."""
     spans: list[Span] = field(default_factory=list)
-    """What was seen while it ran, without a gap."""
+    """Spans of the run, without gaps."""
 
     @property
     def document(self) -> dict[str, Any]:
-        """The run as plain JSON data: times are in seconds from the capture's begin."""
+        """The run as plain JSON data: times are in seconds since the start of the capture."""
         spans = [
             {"state": span.state, "phase": span.phase, "start": round(span.start, 3), "end": round(span.end, 3)}
             for span in self.spans
@@ -77,13 +77,13 @@ def replay(
 ) -> Replay:
     """Return what is seen of a capture with a look every `interval` seconds.
 
-    Without `output` only its processes and files are seen, as the exporter sees a run that somebody else started.
+    Without `output` only its processes and files are seen, as the exporter sees a run that it did not start.
     """
     detector = Detector(kinds, watch=None)
     processes = capture.processes if capture.processes is not None else list(_assumed(capture, kinds))
     named = _named(capture, kinds)
     if capture.processes is None and not named:
-        # Nothing says what it was: any of them may have written the output.
+        # The benchmark is unknown: any of them may have written the output.
         named = list(kinds)
     changes = iter([*processes, None])
     files = iter([*sorted(_files(capture), key=lambda written: written.time), None])
@@ -143,7 +143,7 @@ def _named(capture: Capture, kinds: Sequence[type[Benchmark]]) -> list[type[Benc
 
 
 def _assumed(capture: Capture, kinds: Sequence[type[Benchmark]]) -> Iterator[Change]:
-    """Yield the processes that the command line tells of: of what they did nothing is known."""
+    """Yield the processes that the command line implies: their activity is unknown."""
     comms = {comm for kind in kinds for comm in kind.comms}
     lines = programs(capture.command)
     if not lines:
@@ -164,7 +164,7 @@ def _process(capture: Capture, pid: int, ppid: int, line: Sequence[str]) -> Chan
 
 
 def _files(capture: Capture) -> Iterator[Written]:
-    """Yield all that is known of the files: what was recorded, and what follows from that."""
+    """Yield all known files: the recorded ones, and those that follow from them."""
     yield from capture.files
     paths = {written.path for written in capture.files}
     yield from _grown(capture, paths)
@@ -177,22 +177,22 @@ def _files(capture: Capture) -> Iterator[Written]:
 
 
 def _plan(capture: Capture) -> bytes | None:
-    """Return the ini of an IO500 run, of which it keeps a copy (``config-orig.ini``)."""
+    """Return the ini of an IO500 run, from its own copy (``config-orig.ini``)."""
     copies = [written for written in capture.files if os.path.basename(written.path) == "config-orig.ini"]
-    # What was there at the begin is another run's, unless there is nothing else.
+    # A copy that existed at the start belongs to another run, unless there is no other.
     kept = [data for path, data in capture.results.items() if path.endswith("/config-orig.ini")]
     return kept[-1] if kept else max(copies, key=lambda written: written.time).data if copies else None
 
 
 def _grown(capture: Capture, known: set[str]) -> Iterator[Written]:
-    """Yield files of results of which only the end was kept, as they grew: up to where their writer was by then."""
+    """Yield files of results with only their end kept, as they grew: up to their writer's position each time."""
     final = {path.rpartition("/")[2]: data for path, data in capture.results.items()}
     reached: dict[str, int] = {}
     held: dict[int, dict[str, int]] = {}
     for change in capture.processes or ():
         before = held.pop(change.pid, {})
         if not change.gone:
-            # A child that was just forked has them too.
+            # A child that was just forked has the same files.
             held[change.pid] = {
                 file.path: file.position
                 for file in change.files or ()
@@ -228,7 +228,7 @@ def main(path: Path, as_json: bool, interval: float, without_output: bool) -> No
         found = replay(read_capture(path), interval=interval, output=not without_output)
     except CaptureError as error:
         _fail(str(error))
-    except OSError as error:  # no right to look into the folder, no room for what is played
+    except OSError as error:  # no permission to read the folder, or no room for the replay
         _fail(f"{error.filename or path}: {error.strerror}")
     if as_json:
         click.echo(json.dumps(found.document, indent=1))

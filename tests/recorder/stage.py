@@ -1,7 +1,8 @@
-"""A stage for a capture: a /proc and a root directory that hold what was recorded, at one moment after another.
+"""A stage for a capture: a /proc and a root directory with the recorded content, at one moment after another.
 
-All of it is made below one directory of ours. Paths of the capture become names below it, checked one by one, and links
-only where a /proc has them; nothing follows those. What was not recorded can't be seen, as if we had no right to.
+Everything is created below one directory of ours. Paths of the capture become names below it, checked one by one, and
+links exist only where a /proc has them; nothing follows those.
+Anything that was not recorded is invisible, as without permission.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from recorder.capture import Change, OpenedFile, Written
 __all__ = ["Stage"]
 
 BOOT = 1000.0
-"""Seconds from the boot of the machine that is played to the begin of the capture."""
+"""Seconds from the boot of the replayed machine to the start of the capture."""
 BEFORE = 0.05
-"""A file that is there so soon was there before the run, in seconds."""
+"""A file that appears within this many seconds existed before the run."""
 AGE = 60.0
-"""How old such a file is, in seconds."""
+"""Age of such a file in seconds."""
 TICKS = os.sysconf("SC_CLK_TCK")
 NAME_LIMIT = 255
 PATH_LIMIT = 4095
 DEPTH_LIMIT = 64
-"""Directories of one path that are made."""
+"""Maximum number of directories created for one path."""
 
 
 @dataclass
 class _Tree(Tree):
-    """Processes of which some show no descriptors."""
+    """Processes, some without visible descriptors."""
 
     hidden: frozenset[int] = field(default_factory=frozenset)
 
@@ -49,7 +50,7 @@ class _Tree(Tree):
 
 
 class Stage:
-    """A /proc and a root directory below `directory`, which has to be empty; `start` is the begin in Unix seconds."""
+    """A /proc and a root directory below `directory`, which has to be empty; `start` is in Unix seconds."""
 
     def __init__(self, directory: Path, start: float) -> None:
         self.procfs = directory / "proc"
@@ -62,7 +63,7 @@ class Stage:
         (self.procfs / "stat").write_text(f"cpu  0 0 0 0 0 0 0 0 0 0\nbtime {max(0, int(start - BOOT))}\n")
 
     def tree(self, time: float) -> Tree:
-        """Return the processes as they are `time` seconds after the begin, those that were born first first."""
+        """Return the processes `time` seconds after the start, in order of birth."""
         (self.procfs / "uptime").write_text(f"{BOOT + time:.2f} 0.00\n")
         found: dict[int, Stat] = {}
         for pid in self._births:
@@ -73,7 +74,7 @@ class Stage:
         return _Tree(self.procfs, found, frozenset(self._hidden))
 
     def change(self, change: Change) -> None:
-        """Let a process be born, change or go."""
+        """Make a process start, change or end."""
         pid, directory = change.pid, self.procfs / str(change.pid)
         if change.gone:
             self._births.pop(pid, None)
@@ -85,7 +86,7 @@ class Stage:
             (directory / name).mkdir(parents=True)
         comm = _name(change.comm)
         ticks = int((BOOT + born) * TICKS)
-        # do_task_stat (fs/proc/array.c): pid, name, state, parent, 17 more, start; what follows isn't read.
+        # do_task_stat (fs/proc/array.c): pid, name, state, parent, 17 more, start; the rest is not read.
         fields = f"S {change.ppid} {pid} {pid} 0 -1 0 {'0 ' * 12}{ticks} 0 0\n"
         (directory / "stat").write_bytes(b"%d (%b) %b" % (pid, comm, fields.encode()))
         (directory / "comm").write_bytes(comm + b"\n")
@@ -111,7 +112,7 @@ class Stage:
             )
 
     def write(self, written: Written) -> None:
-        """Let a file be written; a path that can't be one below the root, or that another file bars, is left out."""
+        """Write a file; a path that is invalid below the root, or blocked by another file, is left out."""
         path = PurePosixPath(written.path)
         parts = path.parts[1:]
         if (
@@ -123,7 +124,7 @@ class Stage:
         ):
             return
         target = Path(os.fsdecode(_bytes(str(self.root.joinpath(*parts)))))
-        # Nothing below the root is a link: only what is written here is there.
+        # There are no links below the root, since only this method writes there.
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("ab" if written.appended else "wb") as file:
@@ -136,7 +137,7 @@ class Stage:
 
 
 def _bytes(text: str) -> bytes:
-    """Return text as it stands in /proc: without a NUL, and with the bytes that were not UTF-8."""
+    """Return text as it appears in /proc: without a NUL, and with the bytes that were not UTF-8."""
     try:
         return text.replace("\0", "").encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

@@ -82,7 +82,7 @@ def test_processes_have_their_open_files(recorded: Recorded) -> None:
     _, folder, watched = recorded
     changes = read_capture(folder).processes or []
     shell = changes[0].pid
-    # Until execve has set its memory up a process has no command line.
+    # Until execve has set up its memory, a process has no command line.
     assert next(change.argv for change in changes if change.argv) == (
         "sh",
         "-c",
@@ -161,7 +161,7 @@ def test_threads_are_recorded_by_name(tmp_path: Path) -> None:
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8")).map(lambda text: text[:50])))
 def test_any_command_line_can_be_recorded(argv: list[str]) -> None:
-    """It comes back as the tree shows it: what is not printable is replaced."""
+    """It is replayed as the tree shows it: unprintable characters are replaced."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         stage, file = Stage(folder, 1e9), io.StringIO()

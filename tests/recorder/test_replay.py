@@ -25,9 +25,9 @@ from recorder.replay import INTERVAL, Replay, main, replay, table
 from recorder.stage import Stage
 
 TOLERANCE = INTERVAL + 0.1
-"""Seconds: what can pass until the next look, and what passed between two looks of the recording."""
+"""Seconds: the time until the next look, plus the time between two looks of the recording."""
 UNLISTED = frozenset({"timestamp"})
-"""Phases that are over at once: one look of many may meet them."""
+"""Phases that end at once: only one look of many may meet them."""
 
 
 @cache
@@ -36,7 +36,7 @@ def replayed(name: str, *, output: bool = True) -> Replay:
 
 
 def phases(found: Replay) -> list[dict[str, Any]]:
-    """Return the phases that were told apart; one that stands for the whole of a failed run is none."""
+    """Return the distinct phases; one that stands for the whole of a failed run does not count."""
     seen = zip(found.document["phases"], found.state.phases, strict=True)
     return [phase for phase, mark in seen if mark.name not in UNLISTED and (mark.results or not mark.vague)]
 
@@ -116,7 +116,7 @@ RECORDED = ["io500-main-openmpi-pipe", "io500-main-mpich-pipe", "io500-sc20-open
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_phases_are_seen_without_the_output_too(name: str) -> None:
-    """What is in the file of results is enough; only the results of a file that was not recorded are missing."""
+    """The file of results is enough; only results in a file that was not recorded are missing."""
     seen = {phase["phase"]: phase for phase in phases(replayed(name, output=False))}
     for expected in EXPECTED[name].phases:
         if expected.end is not None and expected.start is not None and expected.end - expected.start > 2 * TOLERANCE:
@@ -132,7 +132,7 @@ def test_pause_is_seen() -> None:
     assert paused[0]["end"] == pytest.approx(8.37, abs=TOLERANCE)
 
 
-# Readers on the outputs of all.
+# Readers on all outputs.
 
 
 @cache
@@ -161,7 +161,7 @@ def test_pieces_of_any_size_say_the_same(name: str, cuts: list[int]) -> None:
             assert [*events, *parts.close()] == [*whole.feed(data), *whole.close()]
 
 
-# What may be missing, and what may be there.
+# Optional and missing content.
 
 
 def copy(name: str, to: Path, *files: str) -> Path:
@@ -172,7 +172,7 @@ def copy(name: str, to: Path, *files: str) -> Path:
 
 
 def test_bytes_may_stand_in_the_rows(tmp_path: Path) -> None:
-    """As in captures that other tools record, where stdout.txt may be missing too."""
+    """As in captures that other tools record, where stdout.txt may also be missing."""
     name = "io500-main-openmpi-pipe"
     copy(name, tmp_path)
     text = (CAPTURES / name / "stdout.txt").read_text()
@@ -266,7 +266,7 @@ ESCAPES = """\
 
 
 def test_nothing_outside_is_read_or_written(tmp_path: Path) -> None:
-    """Paths and links of a capture lead nowhere but below the temporary directory."""
+    """Paths and links of a capture never lead out of the temporary directory."""
     outside, capture = tmp_path / "outside", tmp_path / "capture"
     outside.mkdir()
     capture.mkdir()
@@ -297,7 +297,7 @@ def test_nothing_outside_is_read_or_written(tmp_path: Path) -> None:
 
 
 def test_links_of_a_stage_lead_nowhere(tmp_path: Path) -> None:
-    """They are text; the tree reads files through the root that is played."""
+    """They are text; the tree reads files through the replayed root."""
     (tmp_path / "stage").mkdir()
     (tmp_path / "secret").write_text("secret")
     stage = Stage(tmp_path / "stage", 1e9)

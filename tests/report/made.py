@@ -1,4 +1,4 @@
-"""A made-up run of IO500 on two hosts, second by second: a recording of it, and what is kept of the run."""
+"""A made-up run of IO500 on two hosts, second by second: a recording, and the kept record of the run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GIB = 2.0**30
 
 
 class Act(NamedTuple):
-    """What goes on in a phase, in each second of it."""
+    """The activity of a phase, in each second of it."""
 
     name: str
     seconds: float
@@ -91,7 +91,7 @@ FACTS = {
 
 
 class _Host:
-    """Counters of one host, which only rise."""
+    """Counters of one host, which only increase."""
 
     def __init__(self) -> None:
         self.values: dict[str, dict[Labels, float]] = {}
@@ -109,7 +109,7 @@ class _Host:
 
 
 def made_record(run: str = RUN, start: float = START, **tags: str) -> RunRecord:
-    """Return what is kept of the run."""
+    """Return the kept record of the run."""
     marks = []
     began = start + GAP
     for number, act in enumerate(PHASES, 1):
@@ -146,7 +146,7 @@ def made_record(run: str = RUN, start: float = START, **tags: str) -> RunRecord:
 
 
 def moments(run: str = RUN, start: float = START, interval: float = 1.0) -> Iterator[Snapshots]:
-    """Yield what was recorded of the run, one moment in `interval` seconds."""
+    """Yield the recorded moments of the run, one every `interval` seconds."""
     hosts = {CLIENT: _Host(), MDS: _Host()}
     marks = made_record(run, start).marker.phases
     end = marks[-1].end or start

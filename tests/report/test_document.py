@@ -93,7 +93,7 @@ def test_a_phase_that_goes_on_is_as_long_as_it_was_seen() -> None:
 
     assert (found.end, found.seconds) == (None, 33.0)
     assert found.verdict is not None
-    assert found.verdict.kind == "blind"  # the samples are of another run
+    assert found.verdict.kind == "blind"  # the samples belong to another run
 
 
 def test_alerts_are_those_that_were_kept_or_those_that_are_given() -> None:
@@ -143,11 +143,11 @@ def test_shares_are_printed_as_exactly_as_they_are_known() -> None:
 
 
 NAMED_FREELY = {"tags", "facts", "waits"}
-"""Objects whose keys are somebody else's."""
+"""Objects with foreign keys."""
 
 
 def keys(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the keys of an object and of all that it has, each with the name of what it is in."""
+    """Yield the keys of an object and of everything in it, each with the name of its parent."""
     for item in value if isinstance(value, list) else [value]:
         for key, below in item.items() if isinstance(item, dict) else ():
             if name not in NAMED_FREELY:

@@ -24,7 +24,7 @@ HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}$x_
 
 
 def made(skip: str = "nothing") -> tuple[Document, RunLines]:
-    """Return the made-up run; metrics whose name begins with `skip` are left out."""
+    """Return the made-up run without metrics whose names begin with `skip`."""
     record = made_record(c6="on")
     tracer, known, kept = Tracer(RUN, ["io500"], 2.0), dict[str, dict[str, list[str]]](), []
     for moment in moments():
@@ -44,7 +44,7 @@ def shown() -> str:
 
 
 class Elements(HTMLParser):
-    """Gathers the elements of a page, and what it says."""
+    """Collects the elements and the text of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -15,7 +15,7 @@ VISION = {
     "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
 }
 NOTICED = 2.0
-"""Distance in hundredths of Oklab from which two colours beside each other are seen to differ."""
+"""Distance in hundredths of Oklab above which two adjacent colours look different."""
 Colour = tuple[float, float, float]
 
 
@@ -31,7 +31,7 @@ def luminance(colour: str) -> float:
 
 
 def oklab(colour: Colour) -> Colour:
-    """Return a colour as Björn Ottosson's Oklab has it: distances are as eyes see them."""
+    """Return a colour in Björn Ottosson's Oklab, where distances correspond to perceived differences."""
     red, green, blue = colour
     long = (0.4122214708 * red + 0.5363325363 * green + 0.0514459929 * blue) ** (1 / 3)
     middle = (0.2119034982 * red + 0.6806995451 * green + 0.1073969566 * blue) ** (1 / 3)

@@ -39,7 +39,7 @@ SATURATION = re.compile(
     r'rate\(pinchpoint_resource_saturated_seconds_total\{resource="(?P<resource>\w+)"\}\[15s\]\) > 0\.5'
 )
 HALF = 0.5
-"""Rules ask whether something holds for more than half of a window: no threshold, though one may have this value."""
+"""Rules test whether something holds for more than half of a window: not a threshold, even if one has this value."""
 FOREIGN: dict[str, set[str]] = {
     "up": set(),
     "scrape_duration_seconds": set(),
@@ -54,7 +54,7 @@ OTHER_RELEASES: dict[str, set[str]] = {
     # src/pybind/mgr/prometheus/module.py, 17.2.6
     "ceph_cluster_osd_blocklist_count": set(),
 }
-"""Ceph's metrics that the recorded release does not have: where they come from, and since when."""
+"""Ceph's metrics that the recorded release lacks: their origin, and since when."""
 OTHER_CHECKS = {
     # src/messages/MMDSBeacon.h, mds_metric_name; _MANY is added by src/mds/MDSMap.cc, get_health_checks
     "MDS_CLIENT_RECALL_MANY",
@@ -74,10 +74,10 @@ OTHER_CHECKS = {
 }
 """Health checks that were not raised in the recorded states."""
 SPOILING = {"ClusterDegradedDuringRun", "MdsReadOnlyOrDamaged", "ClientBlocklisted", "DaemonStuck"}
-"""What makes the result of a run void, whatever the run itself says."""
+"""Alerts that make the result of a run void, whatever the run itself reports."""
 VOID = SPOILING | {"RunInvalid", "BenchmarkFailed"}
 UNSEEN = {"ExporterDown", "CephMetricsAbsent"}
-"""What is critical: the result is void, or nobody sees what it comes from."""
+"""Critical alerts: the result is void, or its cause is not visible."""
 LONG = {
     "HostsDiffer": "settings do not change during a run",
     "ScrapeTooSlow": "a new target has to collect its first minute",
@@ -88,13 +88,13 @@ RECORDED_LABELS = {
     *("source", "cause"),
     *("benchmark", "run", "slot", "wait", "part", "owner", "resource", "serves", "device", "bdi", "whose", "kind"),
 }
-"""Labels by which a rule asks for what another rule recorded."""
+"""Labels with which a rule selects recorded series."""
 TARGET_LABELS = {"job", "instance", "group", "cluster"}
 
 promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 amtool = pytest.mark.skipif(shutil.which("amtool") is None, reason="amtool is not installed")
 ALERTMANAGER = shutil.which("prometheus-alertmanager") or shutil.which("alertmanager")
-"""Debian's name of the server, and its own."""
+"""The server's name in Debian, and its upstream name."""
 alertmanager = pytest.mark.skipif(ALERTMANAGER is None, reason="Alertmanager is not installed")
 
 T = TypeVar("T")
@@ -114,13 +114,13 @@ class Rule:
 
     @property
     def resource(self) -> str | None:
-        """The resource of a rule that says "full more than half of the last 15 s", and maybe more."""
+        """The resource of a rule that says "full more than half of the last 15 s", perhaps with more conditions."""
         found = SATURATION.match(self.expr)
         return found["resource"] if found else None
 
 
 def read_groups() -> list[tuple[Path, dict[str, Any]]]:
-    """Return each rule, recording rules too, with its file."""
+    """Return each rule, including recording rules, with its file."""
     return [
         (file, rule)
         for file in sorted(ALERTS.glob("*.yml"))
@@ -167,7 +167,7 @@ def run(*command: str | Path) -> str:
     return done.stdout
 
 
-# ---- What an expression is made of: enough of PromQL's grammar for names, labels and numbers.
+# ---- Parts of an expression: enough of PromQL's grammar for names, labels and numbers.
 
 KEYWORDS = {"and", "or", "unless", "on", "ignoring", "by", "without", "group_left", "group_right", "bool", "offset"}
 
@@ -184,9 +184,9 @@ def metric_names(expr: str) -> set[str]:
 
 
 def selectors(expr: str) -> list[tuple[str, dict[str, str]]]:
-    """Return each metric that is selected by labels, with what its matchers compare with."""
+    """Return each metric that is selected by labels, with the values in its matchers."""
     matcher = r'(\w+)\s*(?:=~|!~|!=|=)\s*"((?:[^"\\]|\\.)*)"'
-    # A brace may stand inside a string, so strings are part of what is skipped.
+    # A brace may be part of a string, so strings are skipped too.
     found = re.findall(r'([a-zA-Z_:][\w:]*)\{((?:"(?:[^"\\]|\\.)*"|[^}"])*)\}', expr)
     return [(name, dict(re.findall(matcher, inside))) for name, inside in found]
 
@@ -202,7 +202,7 @@ def code_blocks(page: Path, language: str) -> list[str]:
 
 @cache
 def known_labels() -> dict[str, set[str]]:
-    """Return the labels of every metric that a rule or a page may ask for."""
+    """Return the labels of every metric that a rule or a page may query."""
     metrics = (*EXPORTER, *JUDGE)
     own = {metric.name: set(metric.labels) for metric in metrics}
     rules = {"ALERTS": {"alertname", "alertstate", "severity"}} | dict.fromkeys(RECORDED, RECORDED_LABELS)
@@ -211,7 +211,7 @@ def known_labels() -> dict[str, set[str]]:
 
 @cache
 def recorded_series() -> list[tuple[str, dict[str, str]]]:
-    """Return the series that Ceph's mgr had when it was recorded."""
+    """Return the series that Ceph's mgr had in the recording."""
     text = "".join(file.read_text() for file in sorted(SCRAPES.glob("*.prom")))
     return [
         (sample.name, sample.labels) for family in text_string_to_metric_families(text) for sample in family.samples
@@ -226,7 +226,7 @@ def recorded_labels() -> dict[str, set[str]]:
 
 
 def unknown_parts(expr: str) -> set[str]:
-    """Return the metrics of an expression that nobody exports, and the labels that a metric does not have."""
+    """Return the metrics of an expression that are not exported, and the labels that a metric does not have."""
     known = known_labels()
     names = {name for name in metric_names(expr) if name not in known}
     return names | {
@@ -245,7 +245,7 @@ def own_thresholds(rule: Rule) -> set[float]:
 
 
 def text_queries(rule: Rule) -> list[str]:
-    """Return the queries in labels and annotations, with a word where a template puts one in."""
+    """Return the queries in labels and annotations, with a word in place of each template value."""
     texts = " ".join([*rule.labels.values(), *rule.annotations.values()])
     return [query.replace("%q", '"x"') for query in re.findall(r"`([^`]+)`", texts)]
 
@@ -353,7 +353,7 @@ def test_every_threshold_of_the_roles_file_belongs_to_an_alert_that_uses_it() ->
 @promtool
 def test_saturation_reaches_an_alert_within_15_s_and_its_waiting_time(tmp_path: Path) -> None:
     """The load starts between two scrapes at 20 s and ends at 90 s."""
-    # The load of the warning about kswapd is two series: see the promtool tests.
+    # The load in the kswapd warning consists of two series: see the promtool tests.
     rules = [rule for rule in RULES if rule.resource and str(rule) != "KswapdSaturated-warning"]
     alone = [{"alert": rule.alert, "expr": rule.expr, "for": f"{rule.wait}s", "labels": rule.labels} for rule in rules]
     (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "alone", "rules": alone}]}))
@@ -451,7 +451,7 @@ def is_latency_phase(phase: str) -> bool:
 
 @cache
 def promtool_tests() -> list[dict[str, Any]]:
-    """Return what all files of tests say; to read them takes a second."""
+    """Return the content of all test files; reading them takes a second."""
     return [test for file in PROMTOOL_TESTS for test in yaml.safe_load(file.read_text())["tests"]]
 
 
@@ -608,7 +608,7 @@ def test_prometheus_scrapes_as_often_as_the_rules_need_and_every_targets_file_ex
     ]
     files = {file for discovery in discoveries for file in discovery["files"]}
     named = {f"targets/{file.name}" for file in (COMPOSE / "targets").iterdir()}
-    # The local stack writes the others, for its own parts.
+    # The local stack writes the others, for its own components.
     parts = ("pinchpoint", "judge", "node", "prometheus", "alertmanager")
     assert files - named == {f"local/{name}.yml" for name in parts}
     assert named <= files
@@ -617,7 +617,7 @@ def test_prometheus_scrapes_as_often_as_the_rules_need_and_every_targets_file_ex
 
 
 def with_cephadm() -> str:
-    """Return Prometheus' configuration with what its comments offer: discovery by cephadm."""
+    """Return Prometheus' configuration with the option from its comments: discovery by cephadm."""
     return re.sub(r"^(    )# ( *(?:- )?\w+:.*)$", r"\1\2", (COMPOSE / "prometheus.yml").read_text(), flags=re.MULTILINE)
 
 
@@ -658,7 +658,7 @@ def test_the_discovery_that_the_configuration_offers_finds_managers_exporters_an
 
         assert found("ceph") == {("mgr1:9283", "mgr1:9283")}
         assert found("ceph-exporter") == {("10.0.0.1:9926", "osd1")}
-        # What the file names keeps its port.
+        # The targets in the file keep their port.
         assert found("pinchpoint") == {("10.0.0.1:9748", "osd1"), ("client1:19748", "client1:19748")}
         server.shutdown()
 
@@ -677,7 +677,7 @@ def test_every_alert_is_routed_to_the_screen(rule: Rule) -> None:
 
 
 def inhibitions() -> list[tuple[set[str], set[str], dict[str, Any]]]:
-    """Return the names of causes and of symptoms of each inhibition; no name stands for all alerts."""
+    """Return the names of causes and of symptoms of each inhibition; an absent name stands for all alerts."""
 
     def names(matchers: list[str]) -> set[str]:
         found = re.findall(r"^alertname\s*=~?\s*\"?([\w|]+)\"?$", "\n".join(matchers), re.MULTILINE)
@@ -744,8 +744,8 @@ def send(url: str, alerts: list[dict[str, str]], end: datetime) -> None:
 
 
 def suppressed(url: str, alerts: list[dict[str, str]]) -> set[str]:
-    """Send alerts to Alertmanager; return which of them it inhibits. They end, so that the next ones are alone."""
-    # Inhibition learns of alerts in the order in which they were sent: when it knows the last pair, it knows all.
+    """Send alerts to Alertmanager; return those that it inhibits. They then end, so as not to affect later ones."""
+    # Inhibition processes alerts in the order of sending: once it knows the last pair, it knows all.
     host = uuid.uuid4().hex
     last = [{"alertname": name, "instance": host} for name in ("ExporterDown", "DiskSaturated")]
     now = datetime.now(UTC)
@@ -927,7 +927,7 @@ def suppressed(url: str, alerts: list[dict[str, str]]) -> set[str]:
     ],
 )
 def test_causes_inhibit_their_symptoms(alertmanager_url: str, alerts: list[str], hidden: set[str]) -> None:
-    """All are of one host, except where `instance` says otherwise: what a cluster is about has none."""
+    """All are from one host, except where `instance` says otherwise: alerts about a cluster have no instance."""
     labels = []
     for alert in alerts:
         name, *pairs = alert.split()

@@ -1,4 +1,4 @@
-"""The rules that `pinchpoint rules` makes for other scrape intervals."""
+"""The rules that `pinchpoint rules` generates for other scrape intervals."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ STAGED = pattern("staged", ["staged"], re.compile(r"stage (\w+)"))
 
 
 class Stage:
-    """A follower whose clock and output are the test's; the command has no process."""
+    """A follower with the test's clock and output; its command has no process."""
 
     def __init__(self, folder: Path, *kinds: type[Benchmark]) -> None:
         self.now = 1000.0

@@ -11,7 +11,7 @@ RUN = "r"
 
 
 class Stage:
-    """A keeper whose clock is the test's."""
+    """A keeper with the test's clock."""
 
     def __init__(self, folder: Path, markers: Path) -> None:
         self.now = 1000.0

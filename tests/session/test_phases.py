@@ -20,7 +20,7 @@ RUN = "r"
 
 
 class Hosts:
-    """A source whose hosts are set by the test."""
+    """A source whose hosts the test sets."""
 
     def __init__(self) -> None:
         self.name = "hosts"
@@ -37,7 +37,7 @@ class Hosts:
 
 
 class Stage:
-    """A judge of phases whose clock, hosts and phases are the test's."""
+    """A judge of phases with the test's clock, hosts and phases."""
 
     def __init__(self, directory: Path) -> None:
         self.now = 1000.0
@@ -48,7 +48,7 @@ class Stage:
             directory, self.source, run=RUN, host="here", wall=lambda: self.now, warn=self.warnings.append
         )
         self.windows: dict[str, Window] = {}
-        """Those that phases were judged by, by the phase's name; the judge gives their snapshots up."""
+        """Windows in which phases were judged, by the phase's name; the judge drops their snapshots."""
         judge = self.judge._judge
 
         def spy(record: PhaseRecord, window: Window, benchmark: str) -> None:
@@ -58,7 +58,7 @@ class Stage:
         self.judge._judge = spy  # type: ignore[method-assign]
 
     def set(self, host: str, busy: float, **workload: float) -> None:
-        """Say what a host has now: seconds that its benchmark was busy, and that a workload spent by wait."""
+        """Set a host's values: busy seconds of its benchmark, and seconds that a workload spent, by wait."""
         values: dict[str, dict[Labels, float]] = {}
         if busy:
             values[BUSY] = {(("owner", "fio"), ("resource", "benchmark"), ("serves", "cpu")): busy}
@@ -72,7 +72,7 @@ class Stage:
         return PhaseMark(name, self.now, vague=True)
 
     def look(self, *marks: PhaseMark) -> list[PhaseRecord]:
-        """Look while these are the phases of the run."""
+        """Update while these are the phases of the run."""
         self.judge.update(marks, "fio")
         return self.judge.phases
 

@@ -1,4 +1,4 @@
-"""What a command below `pinchpoint run` finds, and what comes through, is what it would be without us."""
+"""A command below `pinchpoint run` has the same environment and the same output as without it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Run = Callable[..., "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    """Start `pinchpoint run` by a shell, after `before` and with the redirections `redirect`."""
+    """Start `pinchpoint run` from a shell, after `before` and with the redirections `redirect`."""
 
     def start(*argv: str, before: str = ":", redirect: str = "", **options: Any) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "COLUMNS": "120"}
@@ -116,7 +116,7 @@ def test_a_non_blocking_standard_output_that_is_full_for_a_while_loses_nothing(r
     os.set_blocking(write, False)
     process = run("sh", "-c", "head -c 1000000 /dev/zero; exit 3", stdout=write)
     os.close(write)
-    # More is kept than the pipe holds (64 KiB): the write that comes next finds it full.
+    # More is kept than the pipe holds (64 KiB): the next write finds it full.
     deadline = Deadline(30)
     while sum(file.stat().st_size for file in tmp_path.glob("state/pinchpoint/runs/*/stdout")) <= 1 << 16:
         assert process.poll() is None
@@ -173,7 +173,7 @@ def test_a_standard_stream_that_the_caller_closed_is_no_trouble(run: Run, tmp_pa
     lines = kept(tmp_path).read_text().splitlines()
     assert process.returncode == 5
     assert lines[0] == "out"
-    # The command itself has open what the caller left open.
+    # The command has the same descriptors open as the caller.
     assert len(lines) == 1 + ("<&-" not in redirect) + ("2>&-" not in redirect)
     assert stdout == (b"" if ">&-" in redirect.split() else kept(tmp_path).read_bytes())
     assert b"Traceback" not in stderr

@@ -15,7 +15,7 @@ BYTES = "bytes_per_second"
 
 
 def group(label: str, *values: float, note: str = "", verdict: VerdictMark | None = None, **tags: str) -> RunGroup:
-    """Return a run with a phase for each value; two runs of a value and of a slightly larger one."""
+    """Return two runs with a phase for each value; the values of the second are slightly larger."""
     runs = []
     for factor in (1.0, 1.001):
         run = RunState(label, "fio", 0.0, 1.0, "finished")

@@ -26,7 +26,7 @@ def found(processes: Processes, now: float = 0.0) -> dict[int, tuple[str, str]]:
 
 
 def renamed(machine: Machine, pid: int, comm: str, *, start: int = 100, flags: int = 0, ppid: int = 1) -> None:
-    """Change the name of a process as exec does: under the same pid, and with no fork."""
+    """Change the name of a process as exec does: with the same PID, and without a fork."""
     machine.write(f"proc/{pid}/stat", stat_line(pid, comm, start=start, flags=flags, ppid=ppid))
 
 
@@ -247,7 +247,7 @@ def test_owners_beyond_the_limit_share_one(machine: Machine) -> None:
 
 
 def test_processes_that_are_hidden_show_by_the_missing_first_one(machine: Machine) -> None:
-    machine.process(10, "fio")  # all that hidepid=2 leaves: our own
+    machine.process(10, "fio")  # all that hidepid=2 leaves: our own processes
     processes = table(machine)
 
     assert found(processes) == {10: (BENCHMARK, "fio")}
@@ -344,7 +344,7 @@ def test_daemons_of_two_clusters_get_the_beginning_of_their_fsid(machine: Machin
 
 
 def test_a_scan_waits_for_no_file_system_that_markers_may_be_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All probes wait for a scan: the probe that reads the markers of runs tells it what it found."""
+    """All probes wait for a scan: the probe that reads the markers of runs passes on what it found."""
     host = build_host(Config())
     monkeypatch.setattr(host.runs, "command_pids", lambda now: pytest.fail("a scan reads markers"))
     host.runs.commands = frozenset({os.getpid()})

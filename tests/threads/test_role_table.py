@@ -200,7 +200,7 @@ def test_an_owner_whose_threads_have_ended_is_forgotten_after_a_quarter_of_an_ho
 
     name = "pinchpoint_thread_cpu_seconds_total"
     owners = [{labels["owner"] for labels, _ in snapshot.series(name)} for snapshot in (before, after)]
-    # Nobody counts workers: they have a role only while they work.
+    # Workers are not counted: they have a role only while they work.
     assert owners == [{"gone", "alive", "worker"}, {"alive", "worker"}]
     assert entry(table, "thread", "gone") is not gone
     assert entry(table, "thread", "worker") is worker

@@ -27,7 +27,7 @@ def task(tid: int, comm: str) -> Task:
 
 
 class Sampled:
-    """Takes samples of threads by their names; those whose name begins with "known" have a role after all."""
+    """Takes samples of threads by their names; those whose name begins with "known" have a role."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -89,7 +89,7 @@ def test_what_it_waited_for_a_cpu_is_busy_too_and_told_apart(sampled: Sampled) -
 
 def test_what_was_before_the_first_sample_is_not_taken_for_idle(sampled: Sampled) -> None:
     sampled.take({"my_thread": 1.0}, samples=5)
-    assert sampled.named == {}  # it is too early to name anybody
+    assert sampled.named == {}  # it is too early to name a thread
 
     sampled.take({"my_thread": 1.0}, samples=5)
     assert sampled.named == {"my_thread": pytest.approx(1.0)}

@@ -72,7 +72,7 @@ def test_a_thread_has_the_role_of_its_name_in_its_class(
 
 
 MDS_THREADS = {
-    # Of a running MDS that is active, with those that are only there while it starts (from strings and sources).
+    # Of a running, active MDS, and those that exist only while it starts (from strings and sources).
     "14.2.21": (
         "ms_dispatch fn_anonymous PQ_Finisher safe_timer mds_rank_progr admin_socket md_log_replay md_recov_open "
         "md_recov_reopen",

@@ -18,7 +18,7 @@ from polling import until
 
 SECOND = 1_000_000_000
 BOOTED = 1000.0
-"""Seconds since boot at the beginning of a test."""
+"""Seconds since boot at the start of a test."""
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def every_descriptor_is_given_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 @pytest.fixture(params=["kept", "opened each time"])
 def descriptors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run a test with kept descriptors, and with none."""
+    """Run a test with kept descriptors, and without."""
     monkeypatch.setattr(KeptFile, "limit", 512 if request.param == "kept" else 0)
 
 
@@ -299,7 +299,7 @@ def test_this_kernels_own_source_sees_this_process_run() -> None:
     times = choose_times(Path("/proc"))
     source = ProcfsSource(Path("/proc"), times)
     source.follow([os.getpid()], 0.0)
-    # The times are those of the last tick or switch.
+    # The times are from the last tick or switch.
     found = until(10, lambda: {task.tgid: run for task, run, wait in source.sample(1.0)})
     source.close()
 
@@ -371,7 +371,7 @@ def test_every_thread_is_seen_under_a_low_limit_of_open_files() -> None:
 def test_ten_thousand_threads_are_followed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KeptFile, "limit", 64)
     machine.process(1, "ceph-osd", threads=dict.fromkeys(range(1, 51), "tp_osd_tp"))
-    # The other tids are links to the same fifty threads' files: what counts here is that they are many.
+    # The other TIDs are links to the files of the same fifty threads: only the number matters here.
     task = machine.procfs / "1" / "task"
     for tid in range(51, 10_001):
         (task / str(tid)).symlink_to(str(tid % 50 + 1))

@@ -58,7 +58,7 @@ def test_only_the_time_in_which_no_thread_is_active_is_the_process_own_waiting()
 
 
 def test_run_queue_wait_that_comes_late_replaces_what_was_taken_for_a_wait() -> None:
-    """A thread that was woken shows its old stack until it gets a CPU, and only then the kernel counts its lateness."""
+    """A woken thread shows its old stack until it gets a CPU, and only then does the kernel count its delay."""
     process = ProcessTime()
     worker = thread("disk")
     for _ in range(4):
@@ -230,7 +230,7 @@ def test_locks_between_processes_are_shared_out_over_what_the_others_do() -> Non
 
 def test_a_lock_that_nobody_of_the_workload_can_hold_stays_a_lock() -> None:
     assert share_out_locks({"lock": 2.0, "idle": 1.0}, 1.0) == {"lock": 2.0, "idle": 1.0}
-    # One that is at work for a hundredth of the time does not hold it for all of it.
+    # A process that works for a hundredth of the time does not hold the lock for all of it.
     assert share_out_locks({"lock": 2.0, "cpu": 0.01}, 1.0)["lock"] == pytest.approx(1.98)
 
 

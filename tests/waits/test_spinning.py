@@ -12,7 +12,7 @@ BLOCK = 0.5
 
 
 class Rank:
-    """A rank that a test lets do things, a block at a time."""
+    """A rank that a test controls, one block at a time."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -30,7 +30,7 @@ class Rank:
         busy: float = BLOCK,
         stacks: tuple[str | None, ...] = (),
     ) -> bool:
-        """Let a block go by in which it used these clock ticks; return whether it spun."""
+        """Pass a block in which it used these clock ticks; return whether it spun."""
         self.user += user
         self.system += system
         self.characters += moved

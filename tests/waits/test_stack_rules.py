@@ -31,7 +31,7 @@ def raw(*frames: str) -> bytes:
 
 
 def decided(text: str) -> str | None:
-    """Return what the rules say of a stack that is written as ``innermost < caller < ...``."""
+    """Return the decision of the rules on a stack that is written as ``innermost < caller < ...``."""
     return load_waits().decide((*text.split(" < "), *SYSCALL))
 
 
@@ -80,7 +80,7 @@ def test_whatever_the_functions_are_called_a_rule_gives_a_class_or_none(names: l
     assert load_waits().decide(tuple(names)) in {None, *WAITS, *special}
 
 
-# ---- The rules, on stacks that were seen on Linux 6.18.
+# ---- The rules, on stacks seen on Linux 6.18.
 
 SEEN = {
     # mdtest, ior and dd on ceph-fuse
@@ -97,11 +97,11 @@ SEEN = {
     # fio: libaio, psync
     "read_events < do_io_getevents < __x64_sys_io_getevents": DATA,
     "__iomap_dio_rw < iomap_dio_rw < ext4_file_read_iter < vfs_read": "disk",
-    # writers that are throttled, and the journal that they wait for meanwhile
+    # throttled writers, and the journal that they wait for meanwhile
     "balance_dirty_pages < balance_dirty_pages_ratelimited_flags < generic_perform_write < ext4_buffered_write_iter": (
         "writeback"
     ),
-    # fio that lets go of a file whose pages the flush worker holds
+    # fio releasing a file whose pages the flush worker holds
     "__folio_lock < mpage_prepare_extent_to_map < ext4_do_writepages < ext4_writepages < do_writepages": "writeback",
     "do_get_write_access < jbd2_journal_get_write_access < __ext4_journal_get_write_access": ("disk"),
     # exec
@@ -123,7 +123,7 @@ SEEN = {
     "exit_to_user_mode_loop": RUNNING,
     # a rank in a barrier
     "__do_sys_sched_yield": YIELDS,
-    # no wait: seen in a thread that ran
+    # not a wait: seen in a thread that ran
     "shmem_undo_range < shmem_evict_inode < evict < do_unlinkat < __x64_sys_unlink": None,
 }
 
@@ -133,7 +133,7 @@ def test_a_stack_that_was_seen_has_its_class(stack: str) -> None:
     assert decided(stack) == SEEN[stack]
 
 
-# ---- The rules, on stacks that sources make likely.
+# ---- The rules, on stacks that are likely from the sources.
 
 READ = {
     # fs/ceph
@@ -155,12 +155,12 @@ READ = {
     "rpc_wait_bit_killable < __rpc_wait_for_completion_task < nfs4_run_open_task < nfs4_do_open": "network",
     "nfs_wait_on_request < nfs_direct_wait < nfs_file_direct_read": "network",
     "wait_on_commit < nfs_wb_all < nfs_file_fsync": "network",
-    # reclaim inside of whatever called for memory
+    # reclaim inside whatever allocated memory
     "shrink_lruvec < shrink_node < do_try_to_free_pages < try_to_free_pages < filemap_alloc_folio < ext4_write_begin": (
         "memory"
     ),
     "throttle_direct_reclaim < try_to_free_pages < ceph_write_begin": "memory",
-    # locks, and the journal's own mutex, which is held by whoever waits for the disk
+    # locks, and the journal's own mutex, which is held by a task that waits for the disk
     "rwsem_down_write_slowpath < down_write < ext4_buffered_write_iter": "lock",
     "down_read < xfs_ilock < xfs_file_buffered_read": "lock",
     "__mutex_lock < mutex_lock_io_nested < __jbd2_log_wait_for_space < add_transaction_credits": "disk",
@@ -253,7 +253,7 @@ def test_a_file_that_cannot_be_used_is_refused_with_the_place_and_the_reason(
     assert reason in str(error.value)
 
 
-# ---- What was seen.
+# ---- Seen stacks.
 
 
 def test_stacks_that_differ_in_offsets_alone_are_one() -> None:

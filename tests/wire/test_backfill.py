@@ -79,7 +79,7 @@ def test_it_is_openmetrics_with_every_sample_however_little_is_held_in_memory(
         patch.setattr(backfill, "MAX_HELD_SAMPLES", held)
         found = text(*(moment(float(second), **hosts) for second, hosts in enumerate(moments, 1)))
 
-    # Its parser refuses series and families in pieces, and times that go back.
+    # Its parser refuses series and families in pieces, and decreasing times.
     families = list(text_string_to_metric_families(found))  # type: ignore[no-untyped-call]
     samples = {
         (sample.name, sample.labels["instance"], float(sample.timestamp), sample.labels.get("owner")): sample.value

@@ -35,7 +35,7 @@ def test_series_of_one_metric_stand_together_wherever_they_came_from() -> None:
 
 
 def as_openmetrics(points: list[Point]) -> str:
-    """Return what a Prometheus is served that asks for OpenMetrics."""
+    """Return what a Prometheus that asks for OpenMetrics is served."""
     document: bytes = openmetrics(registry(lambda: points))  # type: ignore[no-untyped-call]
     return document.decode()
 

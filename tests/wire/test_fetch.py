@@ -16,7 +16,7 @@ from pinchpoint.wire import fetch
 from pinchpoint.wire.fetch import Fetcher, FetchError
 
 Answer = Callable[[bytes], bytes]
-"""Gives the bytes for those of a request; empty ones close the connection."""
+"""Returns the response to a request, both as bytes; an empty response closes the connection."""
 
 
 class Server:
@@ -68,12 +68,12 @@ def redirect(location: str) -> bytes:
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 URL = "http://127.0.0.1:9/"
-"""Where nobody listens (the discard protocol)."""
+"""A port without a listener (the discard protocol)."""
 
 
 @contextmanager
 def connected(said: bytes) -> Iterator[Fetcher]:
-    """Give a fetcher that is connected to a server of `URL` that says this and closes."""
+    """Give a fetcher connected to a server of `URL` that sends this and closes."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(said)

@@ -14,7 +14,7 @@ from polling import until
 
 
 class Fake:
-    """A source that says what it is told, and waits for `open` before."""
+    """A source that answers as a test says, once `open` is set."""
 
     def __init__(self, name: str, *answers: Snapshots | SourceError) -> None:
         self.name = name
@@ -75,7 +75,7 @@ def test_a_source_that_is_down_is_named_and_the_others_are_heard() -> None:
     with together(Fake("a", host("a")), down) as source:
         assert source.snapshots().keys() == {"a"}
         assert source.problems == {"b": "refused"}
-        # It is asked again, and waited for again once it is well.
+        # It is queried again, and waited for again once it works.
         assert until(20, lambda: "b" in source.snapshots())
         assert source.problems == {"c": "not scraped"}
 
@@ -89,7 +89,7 @@ def test_a_source_that_hangs_holds_up_the_others_once() -> None:
         for _ in range(50):
             assert source.snapshots().keys() == {"a"}
 
-        assert clock.tick() < 20  # 50 if it were waited for each time
+        assert clock.tick() < 20  # 50 if every call waited for it
         assert hanging.asked == 1
         assert source.problems["b"].startswith("no answer for ")
         hanging.open.set()
@@ -155,7 +155,7 @@ def test_a_source_that_fails_is_asked_ever_more_rarely() -> None:
     source = Fake("a", SourceError("a", "refused"))
     poller = Poller(source, 0.001, slowest=60.0)
 
-    # After 2 + 4 + ... + 2**n ms: a few questions, where one that works would be asked hundreds of times.
+    # After 2 + 4 + ... + 2**n ms: a few queries, where a working source would get hundreds.
     assert until(20, lambda: poller.rounds >= 8)
     assert poller.problems(60)["a"].reason == "refused"
     assert source.asked < 20

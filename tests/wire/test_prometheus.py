@@ -72,8 +72,8 @@ def test_a_server_that_cannot_be_asked_is_one_error(url: str) -> None:
     ("times", "expected"),
     [
         ([102, 104], True),  # it began in the phase
-        ([90, 92, 94, 96, 98, 100, 102, 104, 106], False),  # the tail of what was before
-        (list(range(90, 120, 2)), True),  # it went on
+        ([90, 92, 94, 96, 98, 100, 102, 104, 106], False),  # the tail of an earlier alert
+        (list(range(90, 120, 2)), True),  # it continued
         ([80, 82, 84, 108], True),  # it came again
         ([90, 98], False),
         ([], False),

@@ -225,7 +225,7 @@ def test_a_disk_that_is_full_for_a_while_costs_only_what_came_meanwhile(tmp_path
     recorder = Recorder(path)
     try:
         recorder.add(moment(1.0), KINDS)
-        # The next one fits for a part only.
+        # Only part of the next one fits.
         resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, before[1]))
         with pytest.raises(OSError, match="too large"):
             recorder.add(moment(2.0), KINDS)

@@ -40,7 +40,7 @@ METRIC = Metric("a_bytes", "Bytes.", labels=("owner",))
 
 @contextmanager
 def answering(answer: bytes, *, pause: float = 0.0, pieces: int = 1) -> Iterator[str]:
-    """Serve `answer`, whole or a piece at a time, to whoever connects; gives HOST:PORT."""
+    """Serve `answer`, whole or in pieces, to every client; give HOST:PORT."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def run() -> None:
@@ -313,11 +313,11 @@ def test_a_prometheus_server_that_cannot_be_asked_is_told_with_the_way_out(url: 
 
 
 class Server:
-    """A Prometheus whose hosts have been scraped once or more; it notes the instances that it is asked for."""
+    """A Prometheus whose hosts have been scraped at least once; it records the requested instances."""
 
     def __init__(self) -> None:
         self.scrapes: dict[str, list[tuple[float, dict[str, str]]]] = {}
-        """Times and values by series name, by instance."""
+        """By instance: times, and values by series name."""
         self.asked: list[list[str]] = []
 
     def scrape(self, instance: str, at: float, **values: str) -> None:
@@ -397,7 +397,7 @@ def test_a_host_that_is_scraped_rarely_is_lost_after_some_scrapes(server: tuple[
 
 
 def test_a_scrape_that_has_come_in_part_is_taken_when_it_is_whole(server: tuple[Server, PrometheusSource]) -> None:
-    """By remote write a scrape is sent in several pieces."""
+    """Remote write sends a scrape in several pieces."""
     prometheus, source = server
     prometheus.scrape("a:1", 990.0, pinchpoint_x="1", pinchpoint_y="1")
     source.snapshots()
