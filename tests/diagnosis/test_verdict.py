@@ -404,6 +404,30 @@ def test_it_is_not_sure_to_be_latency_bound_where_something_works_for_most_of_th
     assert (resting.kind, resting.confidence) == (Kind.LATENCY_BOUND, Confidence.HIGH)
 
 
+@pytest.mark.parametrize(
+    ("share", "confidence", "margin"),
+    [
+        (0.38, Confidence.MEDIUM, "just under: mds_lock of mds.a is full and answers for 36% of the time"),
+        (0.3, Confidence.MEDIUM, "mds_lock of mds.a is full and answers for 28% of the time"),
+        (0.15, Confidence.HIGH, ""),
+    ],
+)
+def test_it_is_not_sure_to_be_latency_bound_where_a_full_resource_answers_for_a_fifth_of_the_time(
+    share: float, confidence: Confidence, margin: str
+) -> None:
+    host = (
+        MadeHost()
+        .works({"mds": share, "osd": 1 - share})
+        .resource("mds_lock", "mds.a", 0.95, "mds", runqueue=0.0)
+        .resource("kv_sync", "osd.0", 0.1, "osd", runqueue=0.0)
+    )
+
+    found = judged(a=host)
+
+    assert (found.kind, found.confidence) == (Kind.LATENCY_BOUND, confidence)
+    assert found.margin == (f"{margin}, 40% is the border" if margin else "")
+
+
 def test_lost_samples_make_a_verdict_doubtful() -> None:
     host = mds(0.95, 0.0)
     host.counter("pinchpoint_sampler_samples_total", 5, probe="tasks")

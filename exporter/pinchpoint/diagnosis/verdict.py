@@ -27,6 +27,8 @@ MIN_VERDICT_SECONDS = 2.0
 """Minimum seconds for a verdict: 5.5 % of 1 s windows and 3.3 % of 2 s windows differ from the whole."""
 MIN_LEAD_BLAME = 0.4
 """Blame from which a full resource is the limit."""
+MIN_DOUBT_BLAME = 0.2
+"""Blame or reach of a full resource from which a latency-bound verdict is in doubt."""
 MIN_TIE_SHARE = 0.5
 """Share of the first limit's blame from which another one counts beside it ..."""
 MIN_KEPT_SHARE = 0.4
@@ -100,7 +102,8 @@ class Verdict:
     margin: str = ""
     """How near another verdict was, in words ("just over"); empty if it is clear.
 
-    Latency-bound is not clear if a resource that is not full answers for as much of the time as a limit does.
+    Latency-bound is not clear if a full resource answers for a fifth of the time, or one that is not full for about as
+    much as a limit does.
     """
     confidence: Confidence = Confidence.HIGH
     doubts: tuple[str, ...] = ()
@@ -365,13 +368,17 @@ def _over(limit: Limit) -> str:
 
 
 def _under(ranking: Sequence[Limit]) -> str:
+    """Return which resource speaks against a latency-bound verdict: a full one first."""
     for limit in ranking:
-        name = evidence.name(limit)
-        if not limit.full and limit.reach >= MIN_LEAD_BLAME and limit.busy <= limit.threshold:
+        share = max(limit.blame, limit.reach)
+        if limit.full and share >= MIN_DOUBT_BLAME:
+            near = "just under: " if MIN_LEAD_BLAME - share < BORDER_MARGIN_SHARE else ""
+            words = f"{evidence.name(limit)} is full and answers for {share:.0%} of the time"
+            return f"{near}{words}, {MIN_LEAD_BLAME:.0%} is the border"
+    for limit in ranking:
+        if not limit.full and limit.reach >= MIN_LEAD_BLAME - BORDER_MARGIN_SHARE and limit.busy <= limit.threshold:
             near = "just under: " if limit.threshold - limit.busy < BORDER_MARGIN_SHARE else ""
-            return f"{near}{name} is {limit.busy:.0%} busy, and full from {limit.threshold:.0%} on"
-        if limit.full and 0 <= MIN_LEAD_BLAME - max(limit.blame, limit.reach) < BORDER_MARGIN_SHARE:
-            return f"just under: {name} answers for {limit.blame:.0%} of the time, {MIN_LEAD_BLAME:.0%} is the border"
+            return f"{near}{evidence.name(limit)} is {limit.busy:.0%} busy, and full from {limit.threshold:.0%} on"
     return ""
 
 
