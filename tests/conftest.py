@@ -39,6 +39,8 @@ FIRST = (
     *("tests/rules/test_alerts.py", "tests/bpf/test_choice.py", "tests/benchmarks/test_io500.py"),
 )
 """Long tests, which have to start early."""
+DISK = "PINCHPOINT_TESTS_DISK"
+"""Environment variable: the directory on a disk for tests that need one, where other temporary files are in memory."""
 HANG = 300.0
 """Seconds of an idle machine after which a test counts as hanging; its own waits end earlier, with a better message."""
 APART = ("commands", "compose", "lab", "dashboards/test_queries.py", "dashboards/test_cost.py", "test_live.py")
@@ -117,6 +119,20 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("left out")
     for (path, reason), number in sorted(reasons.items()):
         terminalreporter.write_line(f"{path}: {number} left out: {reason}")
+
+
+@pytest.fixture(scope="session")
+def disk() -> Iterator[Path]:
+    """Return a directory for tests that need a disk: other temporary files may be in memory."""
+    with tempfile.TemporaryDirectory(dir=os.environ.get(DISK)) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def disk_path(disk: Path) -> Iterator[Path]:
+    """Return a directory like `tmp_path`, but on a disk."""
+    with tempfile.TemporaryDirectory(dir=disk) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

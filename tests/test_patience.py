@@ -121,3 +121,16 @@ class TestTheScratchDirectory:
         assert found is None
         assert f"{tmp_path}: " in problem
         assert problem.endswith("set TMPDIR")
+
+
+class TestTheDirectoryInMemory:
+    def test_is_one_with_room(self) -> None:
+        if not scratch.MEMORY.is_mount():
+            pytest.skip("/dev/shm is not mounted here")
+
+        assert scratch.memory_directory(needed=0) == scratch.MEMORY
+        assert scratch.memory_directory(needed=1 << 60) is None
+
+    def test_is_not_a_directory_of_a_disk_or_one_that_is_missing(self, tmp_path: Path, disk_path: Path) -> None:
+        assert scratch.memory_directory(tmp_path, 0) is None
+        assert scratch.memory_directory(disk_path / "missing", 0) is None

@@ -21,11 +21,12 @@ def test_a_command_with_all_below_it_is_found() -> None:
     command.stdout.readline()
     tree = Tree.below(PROC, command.pid)
     try:
-        while [tree.comm(child) for child in tree.children(command.pid)] != ["sleep"]:  # it is forked, then it execs
+        # It is forked, then it execs; until execve has set up its memory, a process has no command line.
+        while [tree.argv(child) for child in tree.descendants(command.pid)] != [["sleep", "60"]]:
             tree = Tree.below(PROC, command.pid)
 
         assert tree.comm(command.pid) == "sh"
-        assert [tree.argv(child) for child in tree.descendants(command.pid)] == [["sleep", "60"]]
+        assert [tree.comm(child) for child in tree.children(command.pid)] == ["sleep"]
     finally:
         for pid in (*tree.descendants(command.pid), command.pid):
             os.kill(pid, 9)

@@ -39,9 +39,9 @@ def source() -> Iterator[TracedSource]:
 
 
 def test_every_worker_is_charged_what_it_used_and_writeback_belongs_to_its_device(
-    source: TracedSource, tmp_path: Path
+    source: TracedSource, disk_path: Path
 ) -> None:
-    number = device_number(tmp_path)
+    number = device_number(disk_path)
     source.sample(0.0)
     before = worker_times()
     by_worker: dict[int, int] = defaultdict(int)
@@ -52,7 +52,7 @@ def test_every_worker_is_charged_what_it_used_and_writeback_belongs_to_its_devic
             by_worker[worker] += run
             by_work[work] += run
 
-    with dirtying(tmp_path / "file"):
+    with dirtying(disk_path / "file"):
         end = time.monotonic() + 3
         while time.monotonic() < end:
             time.sleep(0.1)

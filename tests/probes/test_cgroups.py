@@ -401,16 +401,16 @@ def test_a_busy_loop_in_a_real_group_with_a_fifth_of_a_cpu_is_throttled(limited_
 
 
 @pytest.fixture
-def slow_group(this_host: Host, tmp_path: Path) -> Iterator[Path]:
+def slow_group(this_host: Host, disk_path: Path) -> Iterator[Path]:
     """Make a cgroup on this machine that may write 2 MiB/s to the disk under the temporary directory."""
     if os.geteuid() != 0:
         pytest.skip("only root may make a cgroup with a limit")
-    number = os.stat(tmp_path).st_dev
+    number = os.stat(disk_path).st_dev
     disk = whole_disk(this_host.sysfs, f"{os.major(number)}:{os.minor(number)}")
     try:
         device = (this_host.sysfs / "block" / disk / "dev").read_text().strip()
     except OSError:
-        pytest.skip(f"{tmp_path} is on no disk")
+        pytest.skip(f"{disk_path} is on no disk")
     for mount in read_mounts(this_host.procfs):
         directory = Path(mount.point, f"pinchpoint-test-io-{os.getpid()}")
         unified = mount.fstype == "cgroup2"
@@ -438,7 +438,7 @@ def slow_group(this_host: Host, tmp_path: Path) -> Iterator[Path]:
 
 
 def test_direct_writes_in_a_real_group_with_a_limit_use_all_of_it(
-    slow_group: Path, this_host: Host, tmp_path: Path
+    slow_group: Path, this_host: Host, disk_path: Path
 ) -> None:
     script = (
         "import mmap, os, sys\n"
@@ -447,7 +447,7 @@ def test_direct_writes_in_a_real_group_with_a_limit_use_all_of_it(
         "block = mmap.mmap(-1, 1 << 16)\n"
         "while True: os.pwrite(file, block, 0)\n"
     )
-    file = tmp_path / "direct"
+    file = disk_path / "direct"
     writer = subprocess.Popen([sys.executable, "-c", script, str(slow_group / "cgroup.procs"), str(file)])
     try:
         host = replace(

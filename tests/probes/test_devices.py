@@ -383,8 +383,8 @@ def test_whatever_a_disk_counts_it_is_busy_for_no_more_time_than_has_passed(
     bench.probe.close()
 
 
-def test_a_disk_of_this_machine_gets_busy_by_writing_and_syncing(this_host: Host, tmp_path: Path) -> None:
-    number = os.stat(tmp_path).st_dev
+def test_a_disk_of_this_machine_gets_busy_by_writing_and_syncing(this_host: Host, disk_path: Path) -> None:
+    number = os.stat(disk_path).st_dev
     block = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     if not block.exists():
         pytest.skip("the temporary directory is on no block device of its own")
@@ -400,7 +400,7 @@ def test_a_disk_of_this_machine_gets_busy_by_writing_and_syncing(this_host: Host
 
     probe.sample(time.monotonic())
     before, deadline = busy(), Deadline(20)
-    with open(tmp_path / "data", "wb", buffering=0) as file:
+    with open(disk_path / "data", "wb", buffering=0) as file:
         while busy() <= before and not deadline.over:
             file.write(bytes(1 << 20))
             os.fsync(file.fileno())

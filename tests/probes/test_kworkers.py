@@ -313,8 +313,8 @@ class Witness:
 
 
 @pytest.mark.parametrize("name", SOURCES[1:])
-def test_real_writeback_is_charged_to_its_device(this_host: Host, tmp_path: Path, name: str) -> None:
-    number = device_number(tmp_path)
+def test_real_writeback_is_charged_to_its_device(this_host: Host, disk_path: Path, name: str) -> None:
+    number = device_number(disk_path)
     if os.geteuid() != 0:
         pytest.skip("only root sees the kernel's workers where procfs is mounted with hidepid")
     device = os.path.basename(os.readlink(f"/sys/dev/block/{number}"))
@@ -325,7 +325,7 @@ def test_real_writeback_is_charged_to_its_device(this_host: Host, tmp_path: Path
     witness = Witness()
     probe.sample(time.monotonic())
     witness.look()
-    with dirtying(tmp_path / "file"):
+    with dirtying(disk_path / "file"):
         end, deadline = time.monotonic() + 3, Deadline(60)
         # A slow disk takes little of a worker's time, so the compared span must contain many looks.
         while (due := time.monotonic() + 0.05) < end or (witness.flushed < 0.1 and not deadline.over):

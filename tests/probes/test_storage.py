@@ -341,9 +341,9 @@ def test_any_mount_table_gives_disks_or_nothing(files: Files, mounts: bytes) -> 
 
 
 @pytest.fixture
-def open_file(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+def open_file(disk_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """Give a process that has a file in the temporary directory open, for direct I/O if possible."""
-    path = tmp_path / "data"
+    path = disk_path / "data"
     script = (
         "import os, sys\n"
         "try: file = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR | os.O_DIRECT)\n"
@@ -378,10 +378,10 @@ def test_the_disk_of_a_real_file_is_that_of_its_device_number(
     assert disk in {line.split()[2] for line in (this_host.procfs / "diskstats").read_text().splitlines()}
 
 
-def test_children_that_live_for_a_moment_leave_their_disk(this_host: Host, tmp_path: Path) -> None:
-    number = os.stat(tmp_path).st_dev
+def test_children_that_live_for_a_moment_leave_their_disk(this_host: Host, disk_path: Path) -> None:
+    number = os.stat(disk_path).st_dev
     if not os.major(number):
-        pytest.skip(f"{tmp_path} is on no disk")
+        pytest.skip(f"{disk_path} is on no disk")
     # One process that forks a child for each short job, as fio does.
     script = (
         "import os, sys, time\n"
@@ -390,7 +390,7 @@ def test_children_that_live_for_a_moment_leave_their_disk(this_host: Host, tmp_p
         "        file = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR); time.sleep(0.1); os._exit(0)\n"
         "    os.waitpid(pid, 0)\n"
     )
-    parent = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "job")], start_new_session=True)
+    parent = subprocess.Popen([sys.executable, "-c", script, str(disk_path / "job")], start_new_session=True)
     try:
         processes = Processes(this_host.procfs, this_host.roles, adopted=lambda: (parent.pid,))
         probe = Storage(replace(this_host, processes=processes))

@@ -572,7 +572,7 @@ def stacks_can_be_read() -> bool:
 
 
 @pytest.fixture
-def load(tmp_path: Path) -> Iterator[Callable[..., int]]:
+def load() -> Iterator[Callable[..., int]]:
     running: list[subprocess.Popen[bytes]] = []
 
     def start(*command: str, ready: bool = False) -> int:
@@ -581,7 +581,6 @@ def load(tmp_path: Path) -> Iterator[Callable[..., int]]:
             ["timeout", "-s", "KILL", "180", *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            cwd=tmp_path,
             start_new_session=True,
         )
         running.append(process)
@@ -618,11 +617,11 @@ def test_a_process_that_sleeps_is_idle(real: Real, load: Callable[..., int]) -> 
     assert real.shares("sleep", 1.0, pid=load("sleep", "600"))["idle"] > 0.95
 
 
-def test_dd_that_syncs_each_block_waits_for_its_disk(real: Real, load: Callable[..., int], tmp_path: Path) -> None:
-    filesystem = subprocess.run(["stat", "-fc%T", tmp_path], capture_output=True, text=True, check=True).stdout.strip()
+def test_dd_that_syncs_each_block_waits_for_its_disk(real: Real, load: Callable[..., int], disk_path: Path) -> None:
+    filesystem = subprocess.run(["stat", "-fc%T", disk_path], capture_output=True, text=True, check=True).stdout.strip()
     if filesystem not in ("ext2/ext3", "xfs", "btrfs") or not stacks_can_be_read():
-        pytest.skip(f"needs a disk under {tmp_path} (it is {filesystem}), and the right to read stacks")
-    pid = load("dd", "if=/dev/zero", "of=file", "bs=4k", "count=1000000", "oflag=dsync")
+        pytest.skip(f"needs a disk under {disk_path} (it is {filesystem}), and the right to read stacks")
+    pid = load("dd", "if=/dev/zero", f"of={disk_path / 'file'}", "bs=4k", "count=1000000", "oflag=dsync")
     shares = real.shares("dd", 3.0, pid=pid)
     left = {wait: share for wait, share in shares.items() if wait not in ("cpu", "runqueue")}
 

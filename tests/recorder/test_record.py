@@ -43,8 +43,11 @@ def record(folder: Path, watched: Path, *command: str) -> subprocess.CompletedPr
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path, Path]:
-    watched = tmp_path_factory.mktemp("watched")
+def recorded(
+    tmp_path_factory: pytest.TempPathFactory, disk: Path
+) -> tuple[subprocess.CompletedProcess[str], Path, Path]:
+    watched = disk / "watched"  # not below /dev, where open files are not a benchmark's
+    watched.mkdir()
     (watched / "before.txt").write_text("of another run\n")
     plan = watched / "plan.ini"
     plan.write_text("[global]\n")
