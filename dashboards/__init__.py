@@ -1,1 +1,1 @@
-"""Pinchpoint's Grafana dashboards, from code: one module a dashboard. `make generated` writes them to ``json/``."""
+"""Pinchpoint's Grafana dashboards as code, one module each. `make generated` writes their JSON to ``json/``."""

@@ -8,10 +8,10 @@ from dashboards import bottleneck, clients, mds, osd, power, runs, threads
 from dashboards.kit import encoded
 
 BOARDS = (bottleneck, threads, power, mds, osd, clients, runs)
-"""One module a dashboard, in the order in which a reader asks."""
+"""One module per dashboard, in the order of a reader's questions."""
 JSON = Path(__file__).parent / "json"
 
 
 def generated() -> dict[str, str]:
-    """Return the text of each dashboard by its file's name."""
+    """Return the JSON text of each dashboard by file name."""
     return {f"{module.__name__.rpartition('.')[2]}.json": encoded(module.dashboard()) for module in BOARDS}

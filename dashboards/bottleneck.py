@@ -36,7 +36,7 @@ PHASE_COLOURS = {
     "/delete|remov|clean/": WAIT_COLOURS["lock"],
     "/.*/": WAIT_COLOURS["other"],
 }
-"""What a phase does, by its name; the first that fits."""
+"""Colours by the kind of work that the name of a phase suggests; the first match counts."""
 
 
 def dashboard() -> Dashboard:
@@ -61,13 +61,13 @@ def limits() -> str:
         found = f"max by ({labels}) (pinchpoint_verdict_info{{{JUDGED}, {owner}}})"
         return f'label_join({found}, "limit", " of ", "resource", "{whose}")'
 
-    # What belongs to a whole host is called by the host's name.
+    # A resource of a whole host is named after the host.
     others, hosts = named('owner!="host"', "owner"), named('owner="host"', "host")
     return nothing_named(f"({others} or {hosts})")
 
 
 def otherwise(words: str) -> str:
-    """Return a query that says `words` in ``limit`` while there is no verdict."""
+    """Return a query with `words` as the label ``limit`` while there is no verdict."""
     return f'label_replace(vector(1) unless on () ({limits()}), "limit", "{words}", "", "")'
 
 
@@ -93,11 +93,11 @@ def phases() -> Panel:
 
 
 def phase() -> Panel:
-    """Return the phase that runs, to be read from afar."""
+    """Return the current phase in large type."""
     about = About(
         "The current phase, and how long it has been running.",
         "The phase that you expect, with about the same duration as in the previous run.",
-        "A phase that takes far longer: check whether it makes progress (without work), and what limits it.",
+        "A phase that takes far longer: check in Running whether it makes progress, and what limits it.",
         ("PhaseStalled", "PhaseOverrun"),
     )
     elapsed = f"max by (run, phase) (pinchpoint_phase_elapsed_seconds{{{RUN}}} and on (run, phase) {ACTIVE})"
@@ -107,7 +107,7 @@ def phase() -> Panel:
 
 
 def verdict() -> Panel:
-    """Return the verdict in one line, to be read from afar."""
+    """Return the verdict in one line of large type."""
     about = About(
         "What limits the current phase, judged over the last 3 s and all hosts, regardless of the selection.",
         "A limit that you meant to reach: the disks, or the network.",
@@ -127,7 +127,7 @@ def verdict() -> Panel:
 
 
 def progress() -> Panel:
-    """Return what runs, for how long, how far it is and whether it moves."""
+    """Return the current phases: for how long, how far, and whether they make progress."""
     about = About(
         "The current phases: elapsed time, progress, expected duration, and time without progress.",
         "Progress grows, and the time without work stays below a few seconds.",
@@ -202,7 +202,7 @@ def advice() -> Panel:
 
 
 def results() -> Panel:
-    """Return what the benchmark has printed."""
+    """Return the results that the benchmark has printed."""
     about = About(
         "Results of each phase as soon as the benchmark prints them, and the benchmark's own figures for the "
         "current phase.",
@@ -262,7 +262,7 @@ def waits() -> Panel:
 
 
 def ranking() -> Panel:
-    """Return what answers for the waiting, the guiltiest first."""
+    """Return the resources that are blamed for the waiting, the most blamed first."""
     about = About(
         "Evidence: for each resource of the selected hosts, its share of the benchmark's waiting, how busy it is, "
         "how much of the time it is full, and the busy share at which it counts as full.",
@@ -305,14 +305,14 @@ def ranking() -> Panel:
 
 
 def since() -> Panel:
-    """Return since when each limit has been one."""
+    """Return the verdict over time."""
     about = About(
         "The verdict over time: since when the limit has been in force, and what came before it.",
         "One limit for a whole phase.",
         "Alternating limits: two are about equal, or the load comes in waves.",
         ("docs/verdict.md",),
     )
-    # Without any series the panel would complain of a missing time.
+    # Without any series the panel would complain about a missing time field.
     query = Query(f"max by (limit) ({limits()} or {otherwise('no verdict')})", "{{limit}}")
     colours = {**class_colours(), "/^no verdict$/": "transparent"}
     return states("Since when", about, query, size=(12, 6), colours=colours, show_value=False)
@@ -348,12 +348,12 @@ def alerts() -> Panel:
         size=(8, 6),
         sort="rank",
         ascending=True,
-        nothing="none fires",
+        nothing="no alert fires",
     )
 
 
 def blind() -> Panel:
-    """Return what is not seen."""
+    """Return what is not visible."""
     about = About(
         "What is not visible on the selected hosts: hosts without data, daemons and clients that do not answer, "
         "failing probes.",

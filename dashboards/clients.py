@@ -1,4 +1,4 @@
-"""The hosts that run the benchmark: what they wait for, and whether the wait is of their own making."""
+"""The hosts that run the benchmark: what they wait for, and whether they cause the wait themselves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dashboards.kit import (
 from pinchpoint.report.palette import SERIES, WAIT_WORDS
 
 OURS = f"{HOST}, {JUDGED}"
-"""Hosts on which only ranks run do not know the run; they count for each."""
+"""Hosts that run only ranks do not know the run, so they count for every run."""
 LEAST = 0.005
 """Share of the time below which a wait class is left out of a table."""
 NODE_SCRAPE = 5
@@ -39,7 +39,7 @@ def dashboard() -> Dashboard:
     made = board(
         "pinchpoint-clients",
         "Pinchpoint / Clients",
-        "What the hosts wait for that run the benchmark, and whether the wait is of their own making.",
+        "What the hosts that run the benchmark wait for, and whether they cause the wait themselves.",
         variables=("host", "run"),
     )
     panels = (
@@ -64,7 +64,7 @@ def rate(metric: str, labels: str, selector: str = "") -> str:
 
 
 def share(metric: str, selector: str) -> str:
-    """Return a query for the share of the time for which resources are busy, or saturated."""
+    """Return a query for the share of the time in which resources are busy, or saturated."""
     used = f"rate(pinchpoint_resource_{metric}_seconds_total{{{HOST}, {selector}}}[$__rate_interval])"
     return f"max by (instance, resource, owner) ({used})"
 
@@ -82,15 +82,15 @@ def wait_seconds(labels: str) -> str:
 
 
 def mean_latency(labels: str, selector: str = "") -> str:
-    """Return a query for the mean time of requests, by what they are sent to."""
+    """Return a query for the mean time of requests, by `labels`."""
     requests = f"({rate('requests', labels, selector)} > 0)"
     return f"{rate('inflight_seconds', labels, selector)} / {requests}"
 
 
 def of_node(metric: str, resource: str) -> str:
-    """Return a query for bytes of node_exporter, of the devices that are such a resource of the chosen hosts.
+    """Return a query for node_exporter's bytes per second, for those devices of the chosen hosts that are a `resource`.
 
-    node_exporter has a port of its own, so hosts are matched without it.
+    node_exporter has a port of its own, so hosts are matched without the port.
     """
     ours = f'group by (instance, owner) (pinchpoint_resource_busy_seconds_total{{{HOST}, resource="{resource}"}})'
     ours = f'label_replace({_host(ours)}, "device", "$1", "owner", "(.*)")'
@@ -119,7 +119,7 @@ def instances() -> Panel:
 
 
 def blind() -> Panel:
-    """Return how many instances say nothing."""
+    """Return how many instances have no data."""
     about = About(
         "Instances without data: no admin socket, no permission to read debugfs, or no answer.",
         "0.",
@@ -131,7 +131,7 @@ def blind() -> Panel:
 
 
 def shut_out() -> Panel:
-    """Return how many mounts the cluster has shut out."""
+    """Return how many mounts the cluster has blocklisted."""
     about = About(
         "Kernel mounts that are blocklisted, or were in the last 30 s: what they wrote is lost.",
         "0.",
@@ -269,7 +269,7 @@ def latency() -> Panel:
         ("ClientOverloaded", "OsdSlowOps", "MdsSlowRequest"),
     )
     found = mean_latency("instance, client, target")
-    # Drawn always, it would press the lines of a healthy cluster flat.
+    # If it were always drawn, it would flatten the lines of a healthy cluster.
     threshold = limit_of_alert("ClientOverloaded")
     limit = f"{threshold} < 10 * max({found})"
     return lines(
@@ -307,7 +307,7 @@ def operations() -> Panel:
         },
         shade=WAIT_COLOURS["mds"],
         size=(8, 7),
-        nothing="no client that tells",
+        nothing="no client reports this",
     )
 
 
@@ -475,7 +475,7 @@ def round_trip() -> Panel:
 
 
 def hosts() -> Panel:
-    """Return the hosts beside each other."""
+    """Return the hosts side by side."""
     about = About(
         "What each host that runs the benchmark, or has a Ceph client, contributes.",
         "All hosts contribute alike.",
@@ -492,7 +492,7 @@ def hosts() -> Panel:
     )
     ours = f"and on (instance) ({processes} > 0 or {mounts})"
     return rows(
-        "Hosts beside each other",
+        "Hosts side by side",
         about,
         {
             "processes": Query(f"{processes} {ours}"),

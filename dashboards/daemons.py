@@ -1,7 +1,7 @@
-"""Queries for Ceph's daemons: what the exporter knows of those on the chosen hosts, and what Ceph says elsewhere.
+"""Queries for Ceph's daemons: the exporter's series on the chosen hosts, and Ceph's own series elsewhere.
 
 Ceph's own performance counters have the same names in the manager (up to Quincy) and in ceph-exporter (since Reef), and
-come from both where ``mgr/prometheus/exclude_perf_counters`` is false: `ceph` counts a daemon once.
+come from both if ``mgr/prometheus/exclude_perf_counters`` is false: `ceph` counts each daemon once.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = [
 ]
 
 MANAGER = 15
-"""Seconds between two answers of a manager (mgr/prometheus/scrape_interval): it is scraped more often, to no avail."""
+"""Seconds between two updates of a manager's answer (mgr/prometheus/scrape_interval); more scrapes add nothing."""
 HEALTH_WORDS = {"0": "ok", "1": "warning", "2": "error"}
 ELSEWHERE = 'pinchpoint_ceph_daemon_info{cluster!~"$cluster"}'
 ALIVE = 'pinchpoint_threads{role="messenger"} > 0'
-"""Owners with a running process: the counters of one that has ended stay."""
+"""Owners with a running process; the counters of a process that has ended remain."""
 
 
 def rate(metric: str, *selectors: str) -> str:
@@ -36,15 +36,15 @@ def rate(metric: str, *selectors: str) -> str:
 
 
 def of_cluster(expr: str) -> str:
-    """Return the series of `expr` whose label ``daemon`` is of the chosen cluster."""
+    """Return the series of `expr` whose label ``daemon`` names a daemon of the chosen cluster."""
     return f"({expr}) * {DAEMON_CLUSTER}"
 
 
 def daemon_of_owner(expr: str) -> str:
-    """Return the series of `expr`, which know a daemon as ``owner``, with the label ``daemon``.
+    """Return the series of `expr`, which name a daemon in the label ``owner``, with the label ``daemon`` added.
 
-    Those that have ended and those of other clusters are left out. A daemon whose socket is silent is of no known
-    cluster, and stays.
+    Daemons that have ended and those of other clusters are left out. The cluster of a daemon whose socket is silent is
+    unknown; such a daemon is kept.
     """
     named = f'label_replace({expr} and on (instance, owner) {ALIVE}, "daemon", "$1", "owner", "(.*)")'
     return f"({named} unless on (instance, daemon) {ELSEWHERE})"
@@ -85,8 +85,8 @@ def ceph(metric: str, selector: str = CLUSTER) -> str:
 
 
 def instead(expr: str, own: str, legend: str, *, scrape: int = MANAGER) -> Query:
-    """Return a query of Ceph's own series, for where the chosen hosts have no series `own`.
+    """Return a query of Ceph's own series that has a result only if the chosen hosts have no series `own`.
 
-    It stands beside the query that it replaces: what is scraped less often has to be looked at over a longer time.
+    It is a query of its own, beside the one that it replaces: series that are scraped less often need longer windows.
     """
     return Query(f"({expr}) unless on () ({of_cluster(f'{own}{{{HOST}}}')})", legend, scrape)

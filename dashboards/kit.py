@@ -1,7 +1,7 @@
-"""What the dashboards are made of: variables, annotations, links, and panels that look alike.
+"""Building blocks of the dashboards: variables, annotations, links, and panels with a common look.
 
-A panel answers a question. `About` says what good and bad look like and where to read on, and every panel has one.
-Facts about Grafana are of 12.3, its schema's version 42.
+Each panel answers a question, and has an `About` that says what good and bad look like and where to read more.
+Statements about Grafana are true of version 12.3 (dashboard schema version 42).
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 RUN = 'run=~"$run"'
 JUDGED = 'run=~"($run)|"'
-"""Matches verdicts on processes, too, whose run no host knows: their label ``run`` is empty."""
+"""Also matches verdicts on processes whose run no host knows: their label ``run`` is empty."""
 HOST = 'instance=~"$host"'
 JUDGED_HOST = 'host=~"$host"'
-"""Matches the host that a series of the judge is about: `instance` is the judge itself."""
+"""Matches the host that a series of the judge describes; the `instance` of such a series is the judge itself."""
 CLUSTER = 'cluster=~"($cluster)|"'
-"""Matches Ceph's own series, which have a label ``cluster`` only where the scrape configuration gives them one."""
+"""Matches Ceph's own series, which have a label ``cluster`` only if the scrape configuration adds it."""
 DAEMON_CLUSTER = 'on (instance, daemon) group_left () pinchpoint_ceph_daemon_info{cluster=~"$cluster"}'
 """After ``*``: keeps the daemons of the chosen cluster."""
 
 FULL = "full from"
-"""Name of the series that is the threshold of a resource; drawn as a dashed line."""
+"""Name of the series with the threshold of a resource, drawn as a dashed line."""
 FULL_COLOUR = "#C2410C"
 
 ROLES = load_roles()
@@ -82,9 +82,9 @@ SCRAPE_SECONDS = 2
 
 @dataclass(frozen=True)
 class About:
-    """What a panel shows, how good and bad look, and the pages that say more.
+    """What a panel shows, what good and bad look like, and which pages to read next.
 
-    `pages` are names of runbooks, or paths of pages from the root of this repository.
+    `pages` are names of runbooks, or paths of other pages from the root of this repository.
     """
 
     shows: str
@@ -95,7 +95,7 @@ class About:
 
 @dataclass(frozen=True)
 class Query:
-    """A PromQL expression; `legend` is Grafana's template, `scrape` the seconds between samples of what is read."""
+    """A PromQL expression; `legend` is Grafana's template, `scrape` the seconds between samples of the series."""
 
     expr: str
     legend: str = ""
@@ -103,7 +103,7 @@ class Query:
 
 
 def page(name: str) -> str:
-    """Return the address of a page: of a runbook by its name, of any other by its path."""
+    """Return the URL of a page, given the name of a runbook or the path of any other page."""
     return PAGES + (name if "/" in name else f"runbooks/{name}.md")
 
 
@@ -119,7 +119,7 @@ def board_link(name: str, host: str = "${host:queryparam}") -> str:
 
 
 def nothing_named(limits: str) -> str:
-    """Return a query for limits whose label ``limit`` is the kind of the verdict where it names no resource."""
+    """Return a query for `limits`; if a verdict names no resource, its label ``limit`` is the kind of the verdict."""
     both = f'label_join({limits}, "named", ":", "kind", "resource")'
     return f'label_replace(label_replace({both}, "limit", "$1", "named", "([^:]*):"), "named", "", "", "")'
 
@@ -130,7 +130,7 @@ def limit_of_alert(alert: str) -> str:
 
 
 def class_colour(resource: str) -> str:
-    """Return the colour of a resource: that of the wait class that it serves, everywhere the same."""
+    """Return the colour of a resource on all dashboards: the colour of the first wait class that it serves."""
     serves = ROLES.serves.get(resource) or ("other",)
     return WAIT_COLOURS[serves[0]]
 
@@ -147,9 +147,9 @@ def class_colours() -> dict[str, str]:
 
 
 def board(uid: str, title: str, question: str, *, variables: Sequence[str] = ("host", "run")) -> builders.Dashboard:
-    """Return an empty dashboard that answers `question`; `variables` are those of `VARIABLES` that it uses.
+    """Return an empty dashboard that answers `question`; `variables` names the entries of `VARIABLES` that it uses.
 
-    Every dashboard has the variable ``datasource`` and the phases of ``run`` as regions.
+    Every dashboard also has the variables ``datasource`` and ``run``, and shows the phases of ``run`` as regions.
     """
     made = (
         builders.Dashboard(title)
@@ -199,7 +199,7 @@ def _choice(name: str, label: str, query: str, *, all_value: str = ".+", sort: d
 
 
 def _run() -> Any:
-    # An id begins with the time of its run: the newest first.
+    # A run's id begins with its start time, so this order puts the newest first.
     query = "label_values(pinchpoint_phase_active, run)"
     return _choice("run", "Run", query, sort=dashboard.VariableSort.ALPHABETICAL_DESC)
 
@@ -210,7 +210,7 @@ def _host() -> Any:
 
 
 def _cluster() -> Any:
-    # An empty label is a cluster too: `.*`, where other variables have `.+`.
+    # An empty label is a cluster too, hence `.*`; other variables use `.+`.
     query = "label_values(pinchpoint_ceph_daemon_info, cluster)"
     return _choice("cluster", "Cluster", query, all_value=".*", sort=dashboard.VariableSort.ALPHABETICAL_ASC)
 
@@ -250,11 +250,11 @@ def _alerts() -> builders.AnnotationQuery:
 
 
 def encoded(made: builders.Dashboard) -> str:
-    """Return a dashboard as Grafana imports it: panels numbered, keys in order."""
+    """Return a dashboard as JSON for Grafana, with numbered panels and sorted keys."""
     found = json.loads(JSONEncoder().encode(made.build()))
     for number, panel in enumerate(panels_of(found), 1):
         panel["id"] = number
-        # The builder wants 1 or more, and then there is a page control below rows that all fit.
+        # The builder requires at least 1, but then Grafana shows a page control even if all rows fit.
         panel.get("options", {}).pop("perPage", None)
     for annotation in found["annotations"]["list"]:
         annotation.update(EVENTS.get(annotation["name"], {}))
@@ -262,7 +262,7 @@ def encoded(made: builders.Dashboard) -> str:
 
 
 def panels_of(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return all panels of a dashboard or a row, those inside of rows after their row."""
+    """Return all panels of a dashboard or row; the panels inside a row come after it."""
     every: list[dict[str, Any]] = []
     for panel in found.get("panels") or []:
         every += [panel, *panels_of(panel)]
@@ -329,9 +329,9 @@ def lines(
 ) -> timeseries.Panel:
     """Return lines over time.
 
-    `colours` are by series name or, in slashes, by a regular expression for it; what has none gets a shade of `shade`.
+    The keys of `colours` are names of series, or regular expressions in slashes; other series get a shade of `shade`.
     `stack` draws areas on top of each other. Series whose name begins with `limit` are dashed: a limit, not a load.
-    Those whose name matches `mirrored` are drawn downwards. `nothing` is said where there is no series.
+    Those whose name matches `mirrored` are drawn downwards. The panel shows the text `nothing` if there is no series.
     """
     panel = _panel(timeseries.Panel(), title, about, size).targets(_refs(queries)).unit(unit)
     panel.color_scheme(builders.FieldColor().mode(dashboard.FieldColorModeId.SHADES).fixed_color(shade))
@@ -384,11 +384,11 @@ def _colour(panel: Coloured, colours: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: `label` is what it is called above it.
+    """A column of a table with the heading `label`.
 
-    `unit` is Grafana's. `bar` draws a share as a bar of this colour; `words` replace values; `link` is an address,
-    in which ``${__data.fields.NAME}`` is another column of the row; `width` is in pixels; `wrap` lets long text have
-    more than one line.
+    `unit` is one of Grafana's units. `bar` draws a share as a bar of this colour. `words` maps values to the text shown
+    in their place. In the URL `link`, ``${__data.fields.NAME}`` is another column of the row. `width` is in pixels.
+    `wrap` breaks long text into lines.
     """
 
     label: str
@@ -416,8 +416,8 @@ def rows(
 ) -> table.Panel:
     """Return a table of instant queries, one row for each set of labels.
 
-    `values` are queries by the name of their column: all of them have to give the same labels, which are columns too.
-    What stands in `columns` is shown, in this order; everything else is left out.
+    `values` maps names of columns to queries. All queries have to return the same labels, which are columns too.
+    The table shows only `columns`, in this order.
     """
     refs = {name: chr(ord("A") + index) for index, name in enumerate(values)}
     panel = _panel(table.Panel(), title, about, size).targets(_refs(values.values(), instant=True, as_table=True))
@@ -460,16 +460,16 @@ def matrix(
 ) -> table.Panel:
     """Return a table with a row for each value of the label `row` and a column for each of the label `column`.
 
-    Cells hold the values of `query`, or those of its label `cell`. Rows are in the order of the values of `order`, a
-    query with some of the same labels, or else of their names; columns in that of the label `column_order`. `first` is
-    the column of the rows' names; `others` are columns that look different from the rest, by their value of `column`.
+    Cells hold the values of `query`, or those of its label `cell`. Rows are sorted by the values of `order`, a query
+    with some of the same labels, otherwise by name; columns by the label `column_order`, otherwise by name. `first` is
+    the column with the names of the rows; `others` maps values of `column` to columns that look different.
     """
     queries = [query] if order is None else [query, order]
     panel = _panel(table.Panel(), title, about, size).targets(_refs(queries, instant=True, as_table=True))
     panel.no_value(nothing)
     value, rank = ("Value", row) if order is None else ("Value #A", "Value #B")
     steps: list[tuple[str, dict[str, object]]] = [("merge", {})] if order else []
-    # Rows and columns come in the order in which their names are first met; sorting is stable.
+    # Rows and columns appear in the order in which Grafana first meets their names; its sorting is stable.
     for name in (rank, column_order or column):
         steps.append(("sortBy", {"sort": [{"field": name}], "fields": {}}))
     made: dict[str, object] = {
@@ -479,7 +479,7 @@ def matrix(
         "emptyValue": "null",
     }
     steps.append(("groupingToMatrix", made))
-    # Without any series there is no matrix, and `nothing` is only said where there are no fields either.
+    # Without any series there is no matrix, and Grafana shows `nothing` only if there are no fields either.
     steps.append(("filterFieldsByName", {"exclude": {"pattern": "^(Time|Value( #[AB])?)$"}}))
     steps.append(("organize", {"renameByName": {f"{row}\\{column}": first.label}, "excludeByName": {}}))
     panel.transformations([dashboard.DataTransformerConfig(id_val=step, options=options) for step, options in steps])
@@ -496,7 +496,7 @@ def matrix(
 
 
 def _no_value_in_cells() -> dashboard.SpecialValueMap:
-    """Return what an empty cell shows: else it would say why the table is empty."""
+    """Return the mapping for empty cells: without it, each would show the text for an empty table."""
     return dashboard.SpecialValueMap(
         options=dashboard.DashboardSpecialValueMapOptions(
             match=dashboard.SpecialValueMatch.NULL, result=dashboard.ValueMappingResult(text="-", index=0)
@@ -505,7 +505,7 @@ def _no_value_in_cells() -> dashboard.SpecialValueMap:
 
 
 def _column(column: Column) -> list[dashboard.DynamicConfigValue]:
-    # What is said of an empty table would otherwise stand in every empty cell, too.
+    # Otherwise every empty cell would show the text for an empty table.
     properties = [_property("noValue", "-")]
     if column.unit:
         properties.append(_property("unit", column.unit))
@@ -551,7 +551,7 @@ def numbers(
     nothing: str = "-",
     decimals: int | None = None,
 ) -> stat.Panel:
-    """Return the last values as large figures; with `name` what they are called, with `value` false only that."""
+    """Return the last values as large figures; `name` shows the names of series too, without `value` only them."""
     modes = {
         (True, True): common.BigValueTextMode.VALUE_AND_NAME,
         (True, False): common.BigValueTextMode.NAME,
@@ -610,10 +610,10 @@ def states(
     words: Mapping[str, str] | None = None,
     show_value: bool = True,
 ) -> statetimeline.Panel:
-    """Return states over time, a row each.
+    """Return states over time.
 
-    Without `text_of` a row is a series, there while it has a value. With it there is one row, whose states are the
-    values of that label; `colours`, and `words` for them, are by regular expression, in slashes, of the state then.
+    Without `text_of`, each series is a row, drawn while it has a value. With it, there is a single row whose states are
+    the values of that label; the keys of `colours` and `words` are then regular expressions for states, in slashes.
     """
     panel = _panel(statetimeline.Panel(), title, about, size)
     panel.targets(_refs(queries, as_table=bool(text_of))).row_height(0.85).line_width(0).fill_opacity(85)

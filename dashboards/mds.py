@@ -1,4 +1,4 @@
-"""The metadata servers of CephFS: whether one limits, by its lock, its cache, its journal or its clients."""
+"""The metadata servers of CephFS: whether one is the limit, by its lock, its cache, its journal or its clients."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SEEN = "pinchpoint_mds_rank_held"
 """A series of every MDS that the exporter sees."""
 COLOUR = class_colour("mds_lock")
 SHADE = SERIES[3]
-"""Of servers side by side: shades of the colour of the class are too dark to tell apart."""
+"""Colour of servers side by side; shades of the class's own colour are too dark to tell apart."""
 OPERATIONS = (
     "create",
     "open",
@@ -57,7 +57,7 @@ OPERATIONS = (
     "link",
     "symlink",
 )
-"""Requests of clients that benchmarks make; locks, layouts, snapshots and attributes of users are left out."""
+"""Client requests that benchmarks make; those for locks, layouts, snapshots and user attributes are left out."""
 OPERATION_COLOURS = {
     "create": WAIT_COLOURS["osd"],
     "open": WAIT_COLOURS["network"],
@@ -69,7 +69,7 @@ OPERATION_COLOURS = {
     "rename": WAIT_COLOURS["mds"],
     "/^(mkdir|rmdir|link|symlink)$/": WAIT_COLOURS["other"],
 }
-"""As phases are coloured: what creates is blue, what looks is yellow, what removes is brown."""
+"""The colours match those of phases: creating is blue, looking up is yellow, removing is brown."""
 CHECKS = "MDS_.+|FS_.+"
 """Health checks of the file system (src/mds/FSMap.cc, MDSMap.cc, messages/MMDSBeacon.h)."""
 WARNED = KINDS["resource"]
@@ -80,7 +80,7 @@ def dashboard() -> Dashboard:
     made = board(
         "pinchpoint-mds",
         "Pinchpoint / MDS",
-        "Does a metadata server limit: by its lock, its cache, its journal, or clients that keep capabilities? "
+        "Is a metadata server the limit: its lock, its cache, its journal, or clients that keep capabilities? "
         "Figures come from the exporter on the servers' hosts; where the chosen hosts have none, from Ceph itself.",
         variables=("cluster", "host", "run"),
     )
@@ -385,7 +385,7 @@ def latency() -> Panel:
 
 
 def by_operation(expr: str) -> str:
-    """Return `expr` for each operation, which stands in it as OPERATION; the label ``operation`` names it."""
+    """Return `expr` with each operation in place of OPERATION; the label ``operation`` names it."""
     parts = (f'label_replace({expr.replace("OPERATION", name)}, "operation", "{name}", "", "")' for name in OPERATIONS)
     return " or ".join(parts)
 
@@ -570,7 +570,7 @@ def journal_writes() -> Panel:
 
 
 def balance() -> Panel:
-    """Return the share of the busiest rank, against an even one."""
+    """Return the share of the busiest rank, compared with an even share."""
     about = About(
         "Share of all requests that the busiest rank of a cluster gets, and its share if all active ranks got the "
         "same. Dashed: share at which MdsRankImbalance fires.",
@@ -615,7 +615,7 @@ def balance() -> Panel:
 
 
 def queue() -> Panel:
-    """Return what waits in front of a server, and what the server waits for."""
+    """Return the messages that wait for a server, and the operations that the server waits for."""
     about = About(
         "Messages that wait for each MDS, as last counted by its balancer (every 10 s, and since Reef only with "
         "balance_automate), and operations that the MDS itself has in flight to OSDs.",
@@ -636,7 +636,7 @@ def queue() -> Panel:
 
 
 def ranks() -> Panel:
-    """Return who holds which rank."""
+    """Return which server holds which rank."""
     about = About(
         "Which MDS held which rank over time. If no manager answers, only whether it held one.",
         "One bar for each rank, from end to end.",

@@ -1,4 +1,4 @@
-"""The OSDs and RADOS: whether they limit, by their workers, their commits, their disks, or one of them alone."""
+"""The OSDs and RADOS: whether they are the limit, by their workers, their commits, their disks, or one OSD alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SEEN = "pinchpoint_osd_ops_in_flight"
 """A series of every OSD that the exporter sees."""
 SHADE = class_colour("osd_op")
 TYPES = {"read": "r", "write": "w", "rw": "rw"}
-"""Kinds of operations, and what Ceph's counters call them. An rw reads what it changes."""
+"""Kinds of operations, and what Ceph's counters call them. An rw operation reads what it changes."""
 TYPE_COLOURS = {
     "/read/": WAIT_COLOURS["network"],
     "/write/": WAIT_COLOURS["osd"],
@@ -55,9 +55,9 @@ PG_STATES = (
 OTHER_CHECKS = "MDS_.+|FS_.+"
 """Health checks that the dashboard MDS shows."""
 ROLES = 'role!="stray"'
-"""A stray group is on its way to be deleted."""
+"""A stray group is about to be deleted."""
 THROTTLES = 'throttle!~".*objecter.*"'
-"""Throttles of what clients and other OSDs send; those of an OSD's own requests to others play no part."""
+"""Throttles on what clients and other OSDs send; those on an OSD's own requests to others are left out."""
 HOTTEST = 12
 WARNED = KINDS["resource"]
 
@@ -67,7 +67,7 @@ def dashboard() -> Dashboard:
     made = board(
         "pinchpoint-osd",
         "Pinchpoint / OSD and RADOS",
-        "Do the OSDs limit: by their workers, their commits, their disks, or one that is slower than all others? "
+        "Are the OSDs the limit: their workers, their commits, their disks, or one that is slower than all others? "
         "Figures come from the exporter on the OSDs' hosts; where the chosen hosts have none, from Ceph itself.",
         variables=("cluster", "host", "run"),
     )
@@ -118,7 +118,7 @@ def latency(*selectors: str) -> str:
 
 
 def by_type(expr: str) -> str:
-    """Return `expr` for each kind of operation, which stands in it as TYPE; the label ``type`` names it."""
+    """Return `expr` with each kind of operation in place of TYPE; the label ``type`` names it."""
     parts = (f'label_replace({expr.replace("TYPE", short)}, "type", "{name}", "", "")' for name, short in TYPES.items())
     return " or ".join(parts)
 
@@ -455,7 +455,7 @@ def commits() -> Panel:
 
 
 def commit_time() -> Panel:
-    """Return how long a commit takes, and what in it takes so long."""
+    """Return how long a commit takes, and how much of that is the flush of the device."""
     about = About(
         "Mean time of a BlueStore commit on the slowest OSD and over all OSDs, and the part of the latter spent "
         "flushing the data device (the rest is the RocksDB write).",
@@ -631,7 +631,7 @@ def slow() -> Panel:
 
 
 def groups() -> Panel:
-    """Return the states of placement groups that are not as they should be."""
+    """Return the states of placement groups that are not clean."""
     about = About(
         "Placement groups that are not clean, and their states; one group can have several. From the manager, up "
         "to 20 s old.",

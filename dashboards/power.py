@@ -33,10 +33,10 @@ STATE_COLOURS = {
     "/^C6/": IDLE_STATES[4],
     "/^(C[7-9]|C10|cluster-sleep.*)/": IDLE_STATES[5],
 }
-"""By the names that drivers give (intel_idle, acpi_idle, haltpoll, psci_idle, powernv), the deeper the darker."""
+"""Keyed by the names that drivers use (intel_idle, acpi_idle, haltpoll, psci_idle, powernv); deeper is darker."""
 
-NO_IDLE = "no idle states to see: a virtual machine, or cpuidle is off"
-NO_CLOCK = "no clock to see: a virtual machine, or the firmware decides"
+NO_IDLE = "no idle states visible: a virtual machine, or cpuidle is off"
+NO_CLOCK = "no clock visible: a virtual machine, or the firmware decides"
 
 
 def dashboard() -> Dashboard:
@@ -63,7 +63,7 @@ def dashboard() -> Dashboard:
 
 
 def ratio(cpus: str) -> str:
-    """Return a query for the clock against the maximum, of CPUs that are ``busy`` or ``full``."""
+    """Return a query for the clock of ``busy`` or ``full`` CPUs, relative to the maximum."""
     return f'max by (instance) (pinchpoint_cpu_clock_ratio{{{HOST}, cpus="{cpus}"}})'
 
 
@@ -82,20 +82,20 @@ TIME = f"pinchpoint:idle_state:rate{{{HOST}}}"
 ENTRIES = f"pinchpoint:idle_entries:rate{{{HOST}}}"
 CPUS = f"pinchpoint:idle_cpus:count{{{HOST}}}"
 LOST = f"{ENTRIES} * on (instance, state) group_left () {LATENCY}"
-"""Time that the CPUs of a host lose in leaving each state."""
+"""Time that the CPUs of a host lose leaving each state."""
 EXIT = f"pinchpoint:idle_exit:rate{{{HOST}}}"
-"""Time that the CPU of a host that loses most of it loses in leaving idle states."""
+"""Time that a CPU loses leaving idle states, for the CPU of each host that loses most."""
 
 
 def settings() -> str:
-    """Return a query for driver, governor and preference of each host; a host without says so."""
+    """Return a query for driver, governor and preference of each host; without any, its governor is ``not seen``."""
     found = f"max by (instance, driver, governor, epp) (pinchpoint_cpu_governor_info{{{HOST}}})"
     seen = f"group by (instance) (pinchpoint_build_info{{{HOST}}})"
     return f'({found} or label_replace({seen} unless on (instance) {found}, "governor", "not seen", "", ""))'
 
 
 def caps() -> dict[str, str]:
-    """Return queries for the hosts whose clock something holds down, by what that is; the value is what is left."""
+    """Return queries for the hosts whose clock is limited, by kind of limit; ratios are the part that remains."""
     limit = (
         f"min by (instance) (pinchpoint_cpu_frequency_limit_hertz{{{HOST}}}"
         f" / on (instance, cpu) pinchpoint_cpu_frequency_max_hertz{{{HOST}}})"
@@ -111,7 +111,7 @@ def caps() -> dict[str, str]:
 
 
 def slowest() -> Panel:
-    """Return the slowest clock that work sees."""
+    """Return the host whose work gets the lowest clock."""
     about = About(
         "The host whose work gets the lowest clock, relative to the maximum of its CPUs.",
         "Above 80 %.",
@@ -127,12 +127,12 @@ def slowest() -> Panel:
         decimals=0,
         name=True,
         size=(6, 3),
-        nothing="no clock to see",
+        nothing="no clock visible",
     )
 
 
 def dearest() -> Panel:
-    """Return what wake-ups cost where they cost most."""
+    """Return the cost of wake-ups on the host where it is highest."""
     about = About(
         "The host with the CPU that loses most time leaving idle states: entries x exit latency.",
         "Below 1 %, or any value in a bandwidth phase: sleeping CPUs leave turbo to the others.",
@@ -147,12 +147,12 @@ def dearest() -> Panel:
         decimals=1,
         name=True,
         size=(6, 3),
-        nothing="no idle states to see",
+        nothing="no idle states visible",
     )
 
 
 def not_performance() -> Panel:
-    """Return how many hosts have another governor than performance."""
+    """Return how many hosts have a governor other than performance."""
     about = About(
         "Hosts with a CPU under a governor other than `performance`, among hosts whose governor is visible.",
         "0, or the hosts are fast anyway (clock of busy CPUs, below).",
@@ -166,12 +166,12 @@ def not_performance() -> Panel:
         about,
         Query(f"count({other}) or count({seen}) * 0", "hosts"),
         size=(6, 3),
-        nothing="no governor to see",
+        nothing="no governor visible",
     )
 
 
 def capped() -> Panel:
-    """Return how many hosts can't reach their clock."""
+    """Return how many hosts cannot reach their maximum clock."""
     about = About(
         "Hosts that cannot reach their maximum clock: turbo is off, or the driver or the governor has a limit.",
         "0, or the same limit on all hosts, on purpose, so that reruns are comparable.",
@@ -184,7 +184,7 @@ def capped() -> Panel:
         about,
         Query(f"count({found}) or count({hertz('max_', 'max')}) * 0", "hosts"),
         size=(6, 3),
-        nothing="no clock to see",
+        nothing="no clock visible",
     )
 
 
@@ -230,7 +230,7 @@ def hosts() -> Panel:
         size=(14, 7),
         sort="busy",
         ascending=True,
-        nothing="no host is chosen",
+        nothing="no host is selected",
     )
 
 
@@ -276,7 +276,7 @@ def odd() -> Panel:
 
 
 def clock_of(cpus: str, alert: str, title: str, about: About) -> Panel:
-    """Return the clock of CPUs against their maximum, and from where on an alert calls it slow."""
+    """Return the clock of CPUs relative to their maximum, and the ratio below which an alert calls it slow."""
     slow = f'max(pinchpoint_alert_threshold{{{HOST}, alert="{alert}"}} and on (instance) {ratio(cpus)})'
     return lines(
         title,
@@ -293,7 +293,7 @@ def clock_of(cpus: str, alert: str, title: str, about: About) -> Panel:
 
 
 def busy_clock() -> Panel:
-    """Return the clock that work sees."""
+    """Return the clock that the work of each host gets."""
     about = About(
         "Clock relative to the maximum, over all CPUs weighted by busy time: the clock that the work got. The "
         "slowest hosts.",
@@ -378,7 +378,7 @@ def entries() -> Panel:
         ("DeepIdleInLatencyPhase",),
     )
     return lines(
-        "Sleeps a second of a CPU",
+        "Sleeps per second and CPU",
         about,
         Query(f"sum by (state) ({ENTRIES}) / on () group_left () sum({CPUS})", "{{state}}"),
         unit="cps",
@@ -399,7 +399,7 @@ def lost() -> Panel:
         ("DeepIdleInLatencyPhase",),
     )
     return lines(
-        "Lost in leaving each state",
+        "Lost leaving each state",
         about,
         Query(f"sum by (state) ({LOST}) / on () group_left () sum({CPUS})", "{{state}}"),
         unit="percentunit",

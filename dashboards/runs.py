@@ -1,4 +1,4 @@
-"""Two runs or more beside each other: what they reached, what limited them, what differed."""
+"""Two or more runs side by side: what they reached, what limited them, what differed."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard
 from dashboards.kit import PAGES, RUN, About, Column, Panel, Query, bars, board, matrix, nothing_named, rows
 
 MOST = 6
-"""Runs that are shown beside each other: the newest runs of the benchmark that last began a second one."""
+"""How many runs are shown side by side: the newest of the benchmark that ran last, among those with two or more."""
 BEST = 8
-"""Scores that are shown."""
+"""How many scores are shown."""
 EVALUATED = 2
 """Seconds between two evaluations of the alerts in alerts/."""
 OPERATIONS = ("write", "read", "stat", "delete", "find")
-"""What the name of a phase ends with where it says what is measured."""
+"""Last words of the names of phases, if they say what is measured."""
 CHANGE = "change"
-"""The column behind those of the runs, whose names begin with digits; so it is the last one."""
+"""Name of the column after those of the runs: their names begin with digits, so it is sorted last."""
 
 
 def dashboard() -> Dashboard:
@@ -23,7 +23,7 @@ def dashboard() -> Dashboard:
     made = board(
         "pinchpoint-runs",
         "Pinchpoint / Runs",
-        "Two runs or more beside each other: what they reached, what limited each phase, what differed.",
+        "Two or more runs side by side: what they reached, what limited each phase, what differed.",
         variables=("run",),
     )
     made.time("now-24h", "now").refresh("1m")
@@ -48,7 +48,7 @@ SHOWN = f"on (run) topk({MOST}, {STARTS} and on (benchmark) topk(1, {REPEATED} o
 
 
 def named(expr: str) -> str:
-    """Return a query with a label ``name``: that of the run, then when it began, since columns are narrow."""
+    """Return a query with a label ``name``: the run's name, then its start time, because columns are narrow."""
     named = f'label_replace({expr}, "name", "$1", "run", "(.*)")'
     return f'label_replace({named}, "name", "$2 $1", "run", "([0-9]{{8}}T[0-9]{{6}}Z)-(.+)")'
 
@@ -59,7 +59,7 @@ def figures(selector: str) -> str:
 
 
 def changed(expr: str) -> str:
-    """Return a query for how much each figure of the last run that has it is above that of the run before, as a share.
+    """Return a query for the change of each figure between the last two runs that have it, as a share.
 
     Its label ``run`` is `CHANGE`.
     """
@@ -163,7 +163,7 @@ def scores() -> Panel:
 
 
 def compared(title: str, about: About, unit: str, grafana: str) -> Panel:
-    """Return the results in a unit, a row each, a column for each run and one for the change."""
+    """Return the results in one unit: a row for each, a column for each run and one for the change."""
     found = figures(f', unit="{unit}"')
     return matrix(
         title,
@@ -184,7 +184,7 @@ def compared(title: str, about: About, unit: str, grafana: str) -> Panel:
 def operations() -> Panel:
     """Return the rates of operations."""
     about = About(
-        "Operations per second of each phase. `change` is the last run that has the figure against the one before it.",
+        "Operations per second of each phase. `change` compares the last two runs that have the figure.",
         "All phases rise, or the intended ones rise while the others stay the same.",
         "One phase rises at the cost of another. Without repeats a change of a few per cent means nothing.",
         ("docs/results.md", "PhaseTooShort", "ThroughputDecay"),
@@ -195,7 +195,7 @@ def operations() -> Panel:
 def bandwidth() -> Panel:
     """Return the bandwidths."""
     about = About(
-        "Bytes per second of each phase. `change` is the last run that has the figure against the one before it.",
+        "Bytes per second of each phase. `change` compares the last two runs that have the figure.",
         "All phases rise, or the intended ones rise while the others stay the same.",
         "`easy` falls where `hard` rises: without deep idle states ior_hard_write gained 49 %, ior_easy lost 7 %.",
         ("docs/results.md", "DeepIdleInLatencyPhase"),
@@ -310,7 +310,7 @@ def differences() -> Panel:
         first=Column("setting", width=300),
         unit="none",
         size=(12, 9),
-        nothing="nothing that is known",
+        nothing="no known difference",
     )
 
 

@@ -1,4 +1,4 @@
-"""What threads, locks and kernel workers are busy with, the busiest first, and what they wait for a CPU."""
+"""How busy threads, locks and kernel workers are, the busiest first, and how long they wait for a CPU."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from pinchpoint.resources import all_resources
 LABELS = "(instance, resource, owner)"
 UNKNOWN = 'resource="unknown_thread"'
 OF_THREADS = 'resource!~"disk|link|memory|mds_cache|io_quota|unknown_thread"'
-"""All but what neither is a thread nor gives threads a CPU, which other dashboards show, and what has no role."""
+"""All except resources that are neither threads nor CPUs (other dashboards show them), and threads without a role."""
 OF_PROCESSES = 'resource!~"disk|link|memory|mds_cache|io_quota|unknown_thread|cpu|cpu_set|cpu_quota|softirq_cpu"'
-"""What can be full inside of a process."""
+"""Resources that can be full inside a process."""
 CLUSTERED = frozenset({"mds", "osd"})
 KERNEL = frozenset({"kworker", "ksoftirqd", "journal", "block"})
 """Process classes of kernel threads that have no panel of their own."""
@@ -81,7 +81,7 @@ def used(metric: str) -> str:
 
 
 def linked(expr: str) -> str:
-    """Return a query whose series say in ``page`` what they are about, and in ``board`` which dashboard has more."""
+    """Return a query with two more labels: ``page`` names the resource, ``board`` the dashboard with more about it."""
     expr = f'label_replace({expr}, "page", "$1", "resource", "(.*)")'
     expr = f'label_replace({expr}, "board", "clients", "", "")'
     for kind in sorted(CLUSTERED):
@@ -97,12 +97,12 @@ def pages() -> dict[str, str]:
 
 
 def unit_of(unit: str) -> str:
-    """Return a matcher of the resources that are full in one way: ``thread``, ``lock`` or ``pool``."""
+    """Return a matcher of the resources with a unit: ``thread``, ``lock`` or ``pool``."""
     return f'resource=~"{"|".join(sorted({role.name for role in ROLES.roles if role.unit == unit}))}"'
 
 
 def links() -> dict[str, Column]:
-    """Return the hidden columns that links are made of."""
+    """Return the hidden columns that links are built from."""
     return {"page": Column("page", words=pages(), hidden=True), "board": Column("board", hidden=True)}
 
 
@@ -213,7 +213,7 @@ def processes() -> Panel:
         },
         size=(11, 11),
         sort="cpus",
-        nothing="no thread that is followed works",
+        nothing="no followed thread is busy",
     )
 
 
@@ -238,7 +238,7 @@ def on_cpu() -> Panel:
         shade=WAIT_COLOURS["cpu"],
         stack=True,
         size=(6, 8),
-        nothing="no thread that is followed works",
+        nothing="no followed thread is busy",
     )
 
 
@@ -264,7 +264,7 @@ def no_cpu() -> Panel:
     )
 
 
-# ---- What can be full, a kind a panel
+# ---- What can be full, one panel per kind
 
 
 def kind(
@@ -276,12 +276,13 @@ def kind(
     size: tuple[int, int] = (6, 7),
     nothing: str,
 ) -> Panel:
-    """Return the fullest of some resources over time, and from where on they are full.
+    """Return the fullest of some resources over time, and the share from which they count as full.
 
-    `resources` is a regular expression; where it names several, which share a threshold, `legend` names the resource.
+    `resources` is a regular expression. If it matches several resources, they share a threshold, and `legend` names
+    the resource.
     """
     matcher = f'resource=~"{resources}"'
-    # Counters of owners that have ended stay for a while.
+    # The counters of owners that have ended remain for a while.
     ended = f'sum by (instance, owner) (pinchpoint_threads{{{HOST}, role=~"{resources}"}}) == 0'
     busy = f"({share('busy', matcher)} unless on (instance, owner) {ended})"
     return lines(
@@ -456,7 +457,7 @@ def stalls() -> Panel:
         unit="cps",
         shade=WAIT_COLOURS["memory"],
         size=(6, 7),
-        nothing="no host tells its allocation stalls",
+        nothing="no host reports its allocation stalls",
     )
 
 
@@ -536,7 +537,7 @@ def lost() -> Panel:
 
 
 def seen() -> Panel:
-    """Return how threads are read, and what can't be."""
+    """Return how threads are read, and how many cannot be read."""
     about = About(
         "How each host reads its threads, how many it reads, and how many it lacks permission to read. "
         "`schedstat` has run-queue time; `stat` does not, and rounds to 10 ms.",

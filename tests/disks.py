@@ -15,6 +15,6 @@ def device_of(path: Path) -> str:
     number = path.stat().st_dev
     entry = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     if not entry.exists():
-        pytest.skip(f"{path} is on no disk of its own; TMPDIR may name a directory on one")
+        pytest.skip(f"{path} is not on a disk; set TMPDIR to a directory on one")
     entry = entry.resolve()
     return ((entry.parent if (entry / "partition").exists() else entry) / "dev").read_text().strip()

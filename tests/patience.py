@@ -190,7 +190,7 @@ class Waits:
         """Return the sections for the report of a failed test."""
         sections = {"this machine meanwhile": Load.read().words(self.began)}
         if self.vain:
-            sections["waited in vain"] = "\n".join(map(str, self.vain))
+            sections["waits that timed out"] = "\n".join(map(str, self.vain))
         return sections
 
 

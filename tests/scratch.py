@@ -42,9 +42,9 @@ def scratch_directory(needed: int = NEEDED) -> tuple[str, Path | None]:
 def memory_directory(directory: Path = MEMORY, needed: int = NEEDED) -> Path | None:
     """Return a directory of a file system in memory that has room, None if there is none.
 
-    The tests create and delete 100,000 files. On ext4 without a journal, which many virtual machines have, that takes a
-    tenth of their CPU time: it does not reuse an inode for 60 to 300 s, and looks at each of those on its way to a free
-    one (recently_deleted, fs/ext4/ialloc.c, Linux 6.1).
+    The tests create and delete tens of thousands of files. On ext4 without a journal, which many virtual machines have,
+    that takes a tenth of their CPU time: it does not reuse an inode for 60 to 300 s, and looks at each of those on its
+    way to a free one (recently_deleted, fs/ext4/ialloc.c, Linux 6.1).
     """
     try:
         usable = directory.is_mount() and not os.major(directory.stat().st_dev)

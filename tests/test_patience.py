@@ -91,11 +91,11 @@ def test_patience_ends_and_says_what_was_waited_for() -> None:
     assert until(0.0, lambda: 1 > 2) is False
     report = WAITS.report()
 
-    assert "until(0.0, lambda: 1 > 2)" in report["waited in vain"]
-    assert "patience for 0 s on an idle machine" in report["waited in vain"]
+    assert "until(0.0, lambda: 1 > 2)" in report["waits that timed out"]
+    assert "patience for 0 s on an idle machine" in report["waits that timed out"]
     assert "MiB available" in report["this machine meanwhile"]
     WAITS.begin()
-    assert "waited in vain" not in Waits().report()
+    assert "waits that timed out" not in Waits().report()
 
 
 class TestTheScratchDirectory:

@@ -67,7 +67,7 @@ def copy(tmp_path: Path) -> Path:
     try:
         files = subprocess.run(tracked, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
     except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no git, or no repository: what belongs to the tree is not known")
+        pytest.skip("no git, or no repository: the files of the tree are unknown")
     copied = "".join(f"{name}\0" for name in files if name and os.path.lexists(ROOT / name))
     tree = tmp_path / "tree"
     tree.mkdir()

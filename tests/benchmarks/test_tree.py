@@ -104,7 +104,7 @@ def test_one_variable_of_the_environment_can_be_read() -> None:
         child.wait()
 
 
-@pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="the numbers of other machines differ")
+@pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="system call numbers differ elsewhere")
 def test_a_process_inside_of_fsync_writes_back(machine: Machine) -> None:
     machine.process(10, "ior")
     fsync = {"x86_64": 74, "aarch64": 82}[os.uname().machine]

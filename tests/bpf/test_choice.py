@@ -211,7 +211,7 @@ def test_an_old_process_that_becomes_interesting_brings_no_past_with_it(source: 
 
 def test_a_thread_that_takes_the_place_of_its_leader_brings_no_past_with_it(source: TaskSource) -> None:
     if source.file:
-        pytest.skip("procfs shows the exec's thread under the leader's id and nothing of the change")
+        pytest.skip("procfs shows the exec's thread under the leader's id, without a sign of the change")
     with Puppet() as puppet:
         (tid,) = puppet.do("start()")
         puppet.do("spin(0.05)")
@@ -458,7 +458,7 @@ def choose(*before: str, wanted: str = "auto", first: str = "") -> tuple[str, st
     command = [*before, sys.executable, "-c", CHOOSE, wanted, first]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 77:
-        pytest.skip(f"can't be tried here: {done.stderr}")
+        pytest.skip(f"cannot be tried here: {done.stderr}")
     assert done.returncode == 0, done.stderr
     name, reason, itself, left = json.loads(done.stdout)
 

@@ -168,7 +168,7 @@ def test_a_stranger_becomes_one_that_is_followed(source: BpfSource, puppet: Pupp
 def test_a_worker_is_told_of_by_what_it_does(source: BpfSource, monkeypatch: pytest.MonkeyPatch) -> None:
     """BPF reads its comm, which is that of its pool: kworker/0:1."""
     if os.stat(PROC / "self" / "ns" / "pid").st_ino != tasks.FIRST_NAMESPACE:
-        pytest.skip("kernel threads are seen outside of PID namespaces only")
+        pytest.skip("kernel threads are visible only outside PID namespaces")
     monkeypatch.setattr(tasks, "MIN_UNFOLLOWED_SHARE", 0.0)
     seen: dict[str, set[str]] = {}
 

@@ -81,7 +81,7 @@ def test_each_question_is_asked_at_its_own_pace(machine: Machine, daemon: Daemon
         ["perf dump"]
     ] * 2
     assert len([asked for asked in daemon.asked if asked.get("var") == "slow"]) == 1, (
-        "a release without it is no failure"
+        "a release without it is not a failure"
     )
     assert (follower.problem, follower.version, follower.cluster) == ("", "16.2.15", "aaaaaaaa-1")
 
@@ -331,7 +331,7 @@ def test_a_blind_daemon_has_no_series_but_those_that_say_so(
     listening(machine, daemon)
     monkeypatch.setattr(module, "ROUND_TIMEOUT_SECONDS", 1.0)
     followers.refresh(0.0)
-    assert not values(followers).values, "the first questions are on their way"
+    assert not values(followers).values, "the first requests are not answered yet"
     assert until(30, lambda: values(followers).values)
 
     found = values(followers)
@@ -345,7 +345,7 @@ def test_a_daemon_without_a_socket_is_blind_and_looked_at_again(
 ) -> None:
     machine.process(PID, "ceph-mds", argv=("ceph-mds", "-i", "a"))
     followers.refresh(0.0)
-    assert not values(followers).values, "it may not have come to opening one"
+    assert not values(followers).values, "it may not have opened one yet"
     followers.refresh(1.0)
     assert values(followers).value("pinchpoint_ceph_socket_problem_info", daemon="mds.a", reason="missing") == 1
 

@@ -273,7 +273,7 @@ def test_clients_that_never_end_their_request_hold_up_nobody(running: Exporter) 
         connection.close()
 
     assert found.value("pinchpoint_probe_success", probe="self") == 1
-    assert clock.tick() < 10, "somebody waited for the timeout of a slow client"
+    assert clock.tick() < 10, "a request waited for the timeout of a slow client"
 
 
 @pytest.mark.parametrize(

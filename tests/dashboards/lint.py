@@ -118,7 +118,7 @@ def _trees(found: Dashboard) -> Iterator[tuple[Asked, Node]]:
         try:
             yield asked, parse(asked.expr)
         except PromqlError:
-            pass  # it has its own rule
+            pass  # queries_are_promql reports it
 
 
 def _strings(part: Any) -> Iterator[str]:
@@ -312,7 +312,7 @@ def metrics_and_labels_exist(found: Dashboard, world: World) -> Problems:
             if isinstance(node, Selector) and not world.metrics.keys() & node.names(world.metrics)
         }
         for name in sorted(unknown):
-            yield f"{asked.where} reads {name}, which nobody exports"
+            yield f"{asked.where} reads {name}, which no exporter or rule provides"
         if not unknown:
             for node, _ in walk(tree):
                 for wrong in _wrong_labels(node, world):
@@ -332,14 +332,14 @@ def _wrong_labels(node: Node, world: World) -> Problems:
                     yield f"{name or matchers} has no label {label!r}"
         case Aggregate(labels=labels, inner=inner):
             for label in sorted(set(labels) - labels_of(inner, world.labels)):
-                yield f"{node.name} {node.grouping} {label!r}, which is no label of what it is of"
+                yield f"{node.name} {node.grouping} {label!r}, a label that its operand does not have"
         case Binary(matching="on", labels=labels, left=left, right=right):
             for side in (left, right):
                 for label in sorted(set(labels) - labels_of(side, world.labels)):
                     yield f"{node.operator} on {label!r}, which one side does not have"
         case Call(name="label_replace", arguments=(inner, _, _, Literal(text=source), _)):
             if source[1:-1] and source[1:-1] not in labels_of(inner, world.labels):
-                yield f"label_replace from {source}, which is no label of what it is of"
+                yield f"label_replace from {source}, a label that its operand does not have"
 
 
 def no_counter_is_raw(found: Dashboard, world: World) -> Problems:
@@ -368,7 +368,7 @@ def rates_look_back_as_far_as_they_have_to(found: Dashboard, world: World) -> Pr
                 if window not in wanted:
                     yield f"{asked.where}: {node.name} over [{window}], not {' or '.join(sorted(wanted))}"
                 if isinstance(over, Selector) and over.name in world.metrics and not _is_counter(over.name, world):
-                    yield f"{asked.where}: {node.name} of {over.name}, which is no counter"
+                    yield f"{asked.where}: {node.name} of {over.name}, which is not a counter"
 
 
 def slow_scrapes_are_known(found: Dashboard, world: World) -> Problems:
@@ -447,7 +447,7 @@ def links_resolve(found: Dashboard, world: World) -> Problems:
     for panel, url in _links(found):
         places = list(_places(url, panel, world))
         if not places:
-            yield f"{_name(panel)}: nobody knows where {url} leads"
+            yield f"{_name(panel)}: no page or dashboard is known for {url}"
         for place in places:
             yield from (f"{_name(panel)}: {problem}" for problem in _unresolved(place, world))
 
@@ -541,7 +541,7 @@ def the_frame_is_shared(found: Dashboard, world: World) -> Problems:
         yield "no link leads to the other dashboards with time and variables"
     phases = [one for one in found["annotations"]["list"] if one["name"] == "Phases"]
     if not any(one["enable"] and not one.get("hide") and one.get("titleFormat") == "{{phase}}" for one in phases):
-        yield "the phases are no annotation"
+        yield "the phases are not shown as annotations"
     for annotation in found["annotations"]["list"]:
         for key in ("titleFormat", "textFormat", "tagKeys"):
             text = annotation.get(key, "")
@@ -622,7 +622,7 @@ def limits_are_dashed(found: Dashboard, world: World) -> Problems:
                 for matcher, properties in _overrides(panel)
             )
             if not dashed:
-                yield f"the limit of {_name(panel)} is drawn like a load"
+                yield f"the limit of {_name(panel)} is not dashed, so it looks like a load"
 
 
 Rule = Callable[[Dashboard, World], Problems]

@@ -107,7 +107,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         with contextlib.ExitStack() as running:
             observer.wait_for("pinchpoint_build_info")
             if others := observer.query("pinchpoint_phase_active == 1"):
-                pytest.fail(f"alerts name a run only where it is the only one, and there are others: {others}")
+                pytest.fail(f"alerts name a run only if it is the only one, but others are active: {others}")
             hosts = [running.enter_context(simulated_host(folder / one, one)) for one in ("powersave", "performance")]
             name(stack.state / "targets" / "pinchpoint.yml", [*hosts, f"127.0.0.1:{free_port()}"])
             cluster = running.enter_context(Cluster(osds=2, mdss=2, max_mds=2, store="bluestore"))
@@ -236,11 +236,11 @@ def test_a_query_gives_something_unless_there_is_a_reason(seen: Seen, asked: Ask
             everything |= number == 0
 
     if str(asked) in EMPTY["always"]:
-        assert not full, f"{asked} gives something: it has to go from empty.toml"
+        assert not full, f"{asked} has a result: remove it from empty.toml"
         return
     if str(asked) in EMPTY["sometimes"]:
         return
-    assert full, f"{asked} gives nothing:\n{asked.expr}"
+    assert full, f"{asked} has no result:\n{asked.expr}"
     for name in seen.values[asked.board] if everything else ():
         given = name in full or f"${name}" not in asked.expr
         assert given != (EMPTY["alone"].get(str(asked), "").startswith(f"{name}: ")), f"{asked} for any {name} alone"
@@ -252,7 +252,7 @@ def test_a_row_of_a_table_is_one_series_of_each_query(seen: Seen, board: str, pa
     _, everything = next(seen.choices(board))
     queries = [asked for asked in ASKED if (asked.board, asked.panel) == (board, panel)]
     given = {asked.ref: found for asked in queries if (found := seen.series(asked, everything))}
-    assert given, "it has no row"
+    assert given, "the table has no row"
     shared = frozenset.intersection(*(frozenset().union(*found) for found in given.values()))
     for ref, found in given.items():
         rows = Counter(tuple((label, series.get(label)) for label in sorted(shared)) for series in found)

@@ -515,7 +515,7 @@ def test_a_full_daemon_of_another_cluster_is_never_blamed() -> None:
     assert judged(client("two")) == {"there"}
     assert judged(client("one")) == set()
     assert judged(client("one", "two")) == {"there"}
-    assert judged(client()) == {"there"}, "nobody says which cluster it is: any may be it"
+    assert judged(client()) == {"there"}, "its cluster is unknown, so it may be any"
 
 
 def test_a_frozen_daemon_of_another_cluster_holds_nobody_up() -> None:

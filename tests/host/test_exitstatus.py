@@ -17,7 +17,7 @@ def tells() -> bool:
     return watch.close() is not None
 
 
-needs_kernel = pytest.mark.skipif(not tells(), reason="this kernel doesn't tell (it needs Linux 6.15)")
+needs_kernel = pytest.mark.skipif(not tells(), reason="this kernel does not report it (needs Linux 6.15)")
 
 
 @needs_kernel

@@ -278,7 +278,7 @@ def test_this_kernel_tells_of_its_interfaces_again_and_again() -> None:
         try:
             found = names(asker)
         except OSError as error:
-            pytest.skip(f"this kernel tells nothing over netlink: {error}")
+            pytest.skip(f"this kernel does not answer over netlink: {error}")
         assert names(asker) == found == {name for _, name in socket.if_nameindex()}
 
 
@@ -288,7 +288,7 @@ def test_this_kernel_refuses_with_its_number() -> None:
         try:
             names(asker)
         except OSError as error:
-            pytest.skip(f"this kernel tells nothing over netlink: {error}")
+            pytest.skip(f"this kernel does not answer over netlink: {error}")
         with pytest.raises(OSError, match=os.strerror(errno.EOPNOTSUPP)) as raised:
             asker.dump(unknown, bytes(16), parse_messages)
         assert raised.value.errno == errno.EOPNOTSUPP

@@ -124,7 +124,7 @@ def test_what_the_kernel_refuses_is_an_error_with_its_number() -> None:
 def test_this_kernel_tells_of_its_queues() -> None:
     reader = QdiscReader()
     if not QdiscReader.sees(Path("/proc")) or (found := reader.read()) is None:
-        pytest.skip("this kernel tells nothing of queues over netlink")
+        pytest.skip("this kernel does not report queues over netlink")
     assert reader.read() is not None
     reader.close()
     assert all(backlog >= 0 for backlog in found.values())

@@ -144,7 +144,7 @@ def test_this_machines_connections_are_read_as_pyroute2_itself_decodes_them() ->
             try:
                 found = {connection.inode: connection for connection in read_connections()}
             except OSError as error:
-                pytest.skip(f"this kernel does not tell of connections: {error}")
+                pytest.skip(f"this kernel does not report connections: {error}")
             oracle = decoded(inode)
 
     ours = found[inode]
@@ -167,5 +167,5 @@ def test_connections_of_ipv6_are_told_too() -> None:
         try:
             found = read_connections()
         except OSError as error:
-            pytest.skip(f"this kernel does not tell of connections: {error}")
+            pytest.skip(f"this kernel does not report connections: {error}")
         assert inode_of(here) in {connection.inode for connection in found}

@@ -116,7 +116,7 @@ def _broken(state: Path, record: Mapping[str, Any]) -> str:
 def _described(state: Path, record: Mapping[str, Any]) -> str:
     conf = state / "ceph.conf"
     lines = {
-        "Daemons": f"1 monitor, 1 manager, {record['OSDS']} OSDs, {record['MDSS']} MDSs, of which 1 is active",
+        "Daemons": f"1 monitor, 1 manager, {record['OSDS']} OSDs, {record['MDSS']} MDSs (1 active)",
         "Ask it": f"CEPH_CONF={conf} ceph -s",
         "File system": f"{record['mount']} (ceph-fuse)",
         "Load": f"CEPH_CONF={conf} rados bench -p rbd 60 write",

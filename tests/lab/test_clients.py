@@ -77,7 +77,7 @@ class Program:
             elif name.startswith("msgr-worker-"):
                 found["messenger"] += 1
             else:
-                assert name in LIBRARY | HELPERS, f"a thread {name} of {self.owner} that nobody expected"
+                assert name in LIBRARY | HELPERS, f"an unexpected thread {name} of {self.owner}"
                 found["rados_client" if name in LIBRARY else self.helper] += 1
         return dict(found)
 

@@ -195,7 +195,7 @@ def spinning(cpus: Iterable[int]) -> subprocess.Popen[bytes]:
 def test_a_real_process_that_is_pinned_to_a_cpu_keeps_it_busy(this_host: Host) -> None:
     cpus = sorted(os.sched_getaffinity(0))
     if len(cpus) < 2:
-        pytest.skip("one CPU is all that there is")
+        pytest.skip("this process may use only one CPU")
     loop = spinning(cpus[:1])
     try:
         assert loop.stdout is not None

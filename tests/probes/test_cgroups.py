@@ -373,7 +373,7 @@ def limited_group(this_host: Host) -> Iterator[Path]:
             with suppress(OSError):
                 directory.rmdir()
         return
-    pytest.skip("no cgroup hierarchy with the cpu controller may be written here")
+    pytest.skip("no cgroup hierarchy with the cpu controller is writable here")
 
 
 def test_a_busy_loop_in_a_real_group_with_a_fifth_of_a_cpu_is_throttled(limited_group: Path, this_host: Host) -> None:
@@ -410,7 +410,7 @@ def slow_group(this_host: Host, disk_path: Path) -> Iterator[Path]:
     try:
         device = (this_host.sysfs / "block" / disk / "dev").read_text().strip()
     except OSError:
-        pytest.skip(f"{disk_path} is on no disk")
+        pytest.skip(f"{disk_path} is not on a disk")
     for mount in read_mounts(this_host.procfs):
         directory = Path(mount.point, f"pinchpoint-test-io-{os.getpid()}")
         unified = mount.fstype == "cgroup2"
@@ -434,7 +434,7 @@ def slow_group(this_host: Host, disk_path: Path) -> Iterator[Path]:
             with suppress(OSError):
                 directory.rmdir()
         return
-    pytest.skip("no cgroup hierarchy with limits of block I/O may be written here")
+    pytest.skip("no cgroup hierarchy with limits of block I/O is writable here")
 
 
 def test_direct_writes_in_a_real_group_with_a_limit_use_all_of_it(

@@ -387,7 +387,7 @@ def test_a_disk_of_this_machine_gets_busy_by_writing_and_syncing(this_host: Host
     number = os.stat(disk_path).st_dev
     block = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
     if not block.exists():
-        pytest.skip("the temporary directory is on no block device of its own")
+        pytest.skip("the temporary directory is not on a block device of its own")
     block = block.resolve()
     name = block.parent.name if (block / "partition").exists() else block.name
     probe = Devices(this_host)

@@ -365,7 +365,7 @@ def test_the_disk_of_a_real_file_is_that_of_its_device_number(
     process, path = open_file
     number = os.stat(path).st_dev
     if not os.major(number):
-        pytest.skip(f"{path} is on no disk")
+        pytest.skip(f"{path} is not on a disk")
     disk = whole_disk(this_host.sysfs, f"{os.major(number)}:{os.minor(number)}")
     host = replace(this_host, processes=Processes(this_host.procfs, this_host.roles, adopted=lambda: (process.pid,)))
     probe = Storage(host)
@@ -381,7 +381,7 @@ def test_the_disk_of_a_real_file_is_that_of_its_device_number(
 def test_children_that_live_for_a_moment_leave_their_disk(this_host: Host, disk_path: Path) -> None:
     number = os.stat(disk_path).st_dev
     if not os.major(number):
-        pytest.skip(f"{disk_path} is on no disk")
+        pytest.skip(f"{disk_path} is not on a disk")
     # One process that forks a child for each short job, as fio does.
     script = (
         "import os, sys, time\n"

@@ -394,7 +394,7 @@ def mine(this_host: Host) -> Callable[[str, str], Tcp]:
         try:
             found.sample(0.0)
         except NotPresent as absence:
-            pytest.skip(f"this machine does not tell of connections: {absence}")
+            pytest.skip(f"this machine does not report connections: {absence}")
         return found
 
     return probe

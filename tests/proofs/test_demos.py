@@ -89,7 +89,7 @@ def test_the_demo_tries_loads_on_the_first_directory_that_has_a_disk_and_leaves_
 ) -> None:
     memory = Path("/dev/shm")
     if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("no memory file system beside the one of the tests")
+        pytest.skip("no memory file system besides that of the tests")
     with calibrated([Path("/nowhere"), Path("/proc"), memory, tmp_path]) as (directory, choice, words):
         assert directory.parent == tmp_path or not choice.disk
 

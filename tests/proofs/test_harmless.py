@@ -145,7 +145,7 @@ def test_a_frozen_mds_lock_delays_no_probe_and_blocks_no_operator(
                 mds.ask("session ls", timeout=1.0)
             with pytest.raises(TimeoutError):
                 mds.ask("perf dump", timeout=1.0)
-        assert until(PATIENCE, lambda: load.operations() > began + done, pause=0.5), "the MDS does not go on"
+        assert until(PATIENCE, lambda: load.operations() > began + done, pause=0.5), "the MDS does not continue"
 
     measured["slowest answer of the MDS"] = f"{max(answers) * 1000:.1f} ms of {len(answers)}"
     measured["samples lost"] = f"{sum(pace.lost for pace in during.values()):.0f}"

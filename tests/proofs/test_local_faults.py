@@ -140,7 +140,7 @@ def test_a_link_of_100_megabits(watch: Watch, check: Check) -> None:
     with faults.shaped_namespace("100mbit") as (namespace, address, link), contextlib.ExitStack() as stack:
         stack.enter_context(beside(["ip", "netns", "exec", namespace, "iperf3", "--server"]))
         assert until(10, lambda: faults.listens(namespace, 5201))
-        assert until(20, lambda: watch.shows("pinchpoint_resource_busy_seconds_total", owner=link)), "nobody sees it"
+        assert until(20, lambda: watch.shows("pinchpoint_resource_busy_seconds_total", owner=link)), "it has no series"
         found = watch.judge(["iperf3", "--client", address, "--time", str(SECONDS)])
     check(Truth(RESOURCE, f"link {link}"), found)
 

@@ -124,7 +124,7 @@ def read_capture(path: Path) -> Capture:
         capture.output = [Arrival(0.0, _read(path.resolve()))]
         return capture
     if not any((path / name).is_file() for name in NAMES):
-        raise CaptureError(f"{path}: no capture: it has none of {', '.join(NAMES)}")
+        raise CaptureError(f"{path}: not a capture: it has none of {', '.join(NAMES)}")
     meta = _meta(path / "meta.json")
     capture.command = _command(meta, path / "cmd.txt")
     capture.cwd = cwd if isinstance(cwd := meta.get("cwd"), str) and cwd.startswith("/") else "/"

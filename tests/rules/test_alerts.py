@@ -146,7 +146,7 @@ def read_rules() -> list[Rule]:
 
 def seconds(text: str) -> int:
     found = re.fullmatch(r"(\d+)(s|m)", text)
-    assert found, f"{text!r} is no duration"
+    assert found, f"{text!r} is not a duration"
     return int(found[1]) * (60 if found[2] == "m" else 1)
 
 
@@ -286,7 +286,7 @@ def test_a_rule_says_who_why_and_what_to_read(rule: Rule) -> None:
     assert rule.labels["severity"] in ("info", "warning", "critical")
     assert rule.labels["layer"] == rule.file.stem
     if rule.file.stem == "benchmark":
-        assert rule.labels["run"] == "{{ $labels.run }}", "it is about one run, whichever others go on"
+        assert rule.labels["run"] == "{{ $labels.run }}", "it is about one run, regardless of other runs"
     else:
         assert "pinchpoint_phase_active" in rule.labels["run"]
     assert set(rule.annotations) == {"summary", "description", "phases", "runbook_url"}
@@ -342,7 +342,7 @@ def test_a_rule_names_resources_and_thresholds_that_the_roles_file_has(rule: Rul
 @each_rule
 def test_no_rule_repeats_a_threshold(rule: Rule) -> None:
     assert not numbers(rule.expr) & (own_thresholds(rule) - {HALF})
-    assert "pinchpoint_resource_threshold_ratio" not in rule.expr, "the exporter has compared already"
+    assert "pinchpoint_resource_threshold_ratio" not in rule.expr, "the exporter has already compared"
 
 
 def test_every_threshold_of_the_roles_file_belongs_to_an_alert_that_uses_it() -> None:
@@ -613,7 +613,7 @@ def test_prometheus_scrapes_as_often_as_the_rules_need_and_every_targets_file_ex
     assert files - named == {f"local/{name}.yml" for name in parts}
     assert named <= files
     for file in named:
-        assert yaml.safe_load((COMPOSE / file).read_text()) == [], "no host and no cluster is there by itself"
+        assert yaml.safe_load((COMPOSE / file).read_text()) == [], "a list has no hosts or clusters by default"
 
 
 def with_cephadm() -> str:
@@ -755,7 +755,7 @@ def suppressed(url: str, alerts: list[dict[str, str]]) -> set[str]:
         with urllib.request.urlopen(f"{url}/api/v2/alerts", timeout=patience(10)) as answer:
             return [alert["labels"] for alert in json.load(answer) if alert["status"]["inhibitedBy"]]
 
-    assert until(20, lambda: last[1] in inhibited()), "Alertmanager did not inhibit what it has to"
+    assert until(20, lambda: last[1] in inhibited()), "Alertmanager did not inhibit what it should"
     found = [labels for labels in inhibited() if labels in alerts]
     send(url, alerts + last, now)
     return {
