@@ -16,7 +16,7 @@ __all__ = ["surroundings"]
 
 @contextmanager
 def surroundings(directory: Path) -> Iterator[dict[str, str]]:
-    """Give an environment with free ports, and with its own directories for kept runs and for a cluster."""
+    """Give an environment with free ports, and with its own directories for saved runs and for a cluster."""
     ports = {part.variable: str(port) for part, port in zip(PARTS.values(), stack_ports().values(), strict=True)}
     # Not below the directory: the path of a Unix socket is limited to 107 bytes.
     with TemporaryDirectory(prefix="demo-") as temporary:

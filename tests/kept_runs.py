@@ -1,4 +1,4 @@
-"""Kept runs with made-up recordings, for tests of the commands that read them."""
+"""Saved runs with made-up recordings, for tests of the commands that read them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def second(number: int, *, full: bool, hosts: Iterable[str] = ("here", "there"))
 
 
 def keep(moments: Iterable[Snapshots] | None, *, ended: bool = True, origin: str = "") -> Path:
-    """Keep a run of 20 s with two phases, and these moments; return its recording."""
+    """Save a run of 20 s with two phases, and these moments; return its recording."""
     run, directory = store.new_run_directory(RUN)
     marks = [PhaseMark("write", START, START + 10), PhaseMark("read", START + 10, START + 20 if ended else None)]
     marker = Marker(run, "fio", START, START + 20 if ended else None, phases=marks, pid=0, pid_start=0, command_pid=0)

@@ -1,4 +1,4 @@
-"""All reports of what limited a phase agree: the run itself, its report, the kept run, and the judge."""
+"""All reports of what limited a phase agree: the run itself, its report, the saved run, and the judge."""
 
 from __future__ import annotations
 

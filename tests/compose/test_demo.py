@@ -51,7 +51,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Free ports, and separate directories for kept runs."""
+    """Free ports, and separate directories for saved runs."""
     ports = {part.variable: str(port) for part, port in zip(PARTS.values(), stack_ports().values(), strict=True)}
     return os.environ | ports | {"XDG_STATE_HOME": str(tmp_path / "kept")}
 

@@ -19,7 +19,7 @@ from polling import processes_of, until
 
 @pytest.fixture
 def environment(programs: None, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Free ports, and separate directories for kept runs and for the cluster."""
+    """Free ports, and separate directories for saved runs and for the cluster."""
     if reason := lacking():
         pytest.skip(reason)
     with surroundings(tmp_path) as environment:
