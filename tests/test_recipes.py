@@ -68,6 +68,8 @@ def copy(tmp_path: Path) -> Path:
         files = subprocess.run(tracked, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no git, or no repository: the files of the tree are unknown")
+    # Compiled modules as well: each copy would need 4 s of a CPU to compile them.
+    files += [str(path.relative_to(ROOT)) for path in ROOT.glob("exporter/**/*.pyc")]
     copied = "".join(f"{name}\0" for name in files if name and os.path.lexists(ROOT / name))
     tree = tmp_path / "tree"
     tree.mkdir()

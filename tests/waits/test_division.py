@@ -48,7 +48,7 @@ def test_only_the_time_in_which_no_thread_is_active_is_the_process_own_waiting()
     worker = thread()
     for _ in range(10):
         rest = process.ran(worker, LOOK, 0.02, 0.01)
-        process.charge(worker.last, rest)
+        process.rests(worker, rest)
         process.still(thread(), LOOK)
         process.end_look(LOOK)
     times, parked = process.take()
@@ -64,7 +64,7 @@ def test_run_queue_wait_that_comes_late_replaces_what_was_taken_for_a_wait() -> 
     for _ in range(4):
         process.still(worker, LOOK)
         process.end_look(LOOK)
-    process.charge("disk", process.ran(worker, LOOK, 0.05, 0.45))
+    process.rests(worker, process.ran(worker, LOOK, 0.05, 0.45))
     process.end_look(LOOK)
     times, parked = process.take()
 
@@ -98,12 +98,77 @@ def test_lateness_of_a_parked_thread_is_not_parked_time() -> None:
     for _ in range(4):
         process.still(worker, LOOK)
         process.end_look(LOOK)
-    process.charge(worker.last, process.ran(worker, LOOK, 0.1, 0.4))
+    process.rests(worker, process.ran(worker, LOOK, 0.1, 0.4))
     process.end_look(LOOK)
     times, parked = process.take()
 
     assert sum(times.values()) + parked == pytest.approx(0.5)
     assert times["runqueue"] == 0.4
+
+
+def test_run_queue_wait_that_a_look_interrupts_is_not_counted_as_parked_too() -> None:
+    process = ProcessTime()
+    worker = thread()
+    for _ in range(10):  # at every other look it waits for a CPU, for 30 ms so far
+        process.rests(worker, process.ran(worker, LOOK, 0.05, 0.02))
+        process.end_look(LOOK)
+        process.rests(worker, process.ran(worker, LOOK, 0.05, 0.08))
+        process.end_look(LOOK)
+    times, parked = process.take()
+
+    assert times == {"cpu": pytest.approx(1.0), "runqueue": pytest.approx(1.0)}
+    assert parked == pytest.approx(0.0)
+
+
+def test_parked_time_of_a_settled_block_is_taken_from_the_next_one() -> None:
+    process = ProcessTime()
+    worker = thread()
+    process.rests(worker, process.ran(worker, LOOK, 0.05, 0.02))
+    process.end_look(LOOK)
+    _, before = process.take()
+    process.rests(worker, process.ran(worker, LOOK, 0.05, 0.08))
+    process.end_look(LOOK)
+    process.take()
+    process.still(worker, LOOK)
+    process.end_look(LOOK)
+    _, after = process.take()
+
+    assert (before, after) == (pytest.approx(0.03), pytest.approx(0.07))
+
+
+class Timeline:
+    """A thread that runs and waits for a CPU, and the times that the kernel shows of it."""
+
+    def __init__(self, spells: list[tuple[str, float]]) -> None:
+        self.spells = spells
+        self.length = sum(seconds for _, seconds in spells)
+
+    def between(self, begin: float, end: float) -> tuple[float, float]:
+        """Return its CPU time from `begin` to `end`, and the length of the waits for a CPU that ended then."""
+        run = late = at = 0.0
+        for doing, seconds in self.spells:
+            until = at + seconds
+            if doing == "run":
+                run += max(0.0, min(until, end) - max(at, begin))
+            elif doing == "runqueue" and begin < until <= end:
+                late += seconds
+            at = until
+        return run, late
+
+
+@given(st.lists(st.tuples(st.floats(0.005, 0.15), st.floats(0.005, LOOK)), min_size=1, max_size=60))
+def test_a_thread_that_always_runs_or_waits_for_a_cpu_is_hardly_ever_parked(spells: list[tuple[float, float]]) -> None:
+    timeline = Timeline([part for run, late in spells for part in (("run", run), ("runqueue", late))])
+    process, worker = ProcessTime(), thread()
+    looks = int(timeline.length / LOOK)
+    for look in range(looks):
+        run, late = timeline.between(look * LOOK, (look + 1) * LOOK)
+        process.rests(worker, process.ran(worker, LOOK, run, late))
+        process.end_look(LOOK)
+    times, parked = process.take()
+
+    assert sum(times.values()) + parked == pytest.approx(looks * LOOK)
+    assert parked <= LOOK + 1e-9  # the last wait, which is not over
 
 
 @given(
@@ -119,7 +184,7 @@ def test_a_process_has_at_least_the_time_that_went_by_and_no_class_is_negative(
     worker = thread()
     for ran, run, late, wait in looks:
         if ran:
-            process.charge(worker.last, process.ran(worker, LOOK, run, late))
+            process.rests(worker, process.ran(worker, LOOK, run, late))
             worker.wait = worker.last = wait
         else:
             process.still(worker, LOOK)

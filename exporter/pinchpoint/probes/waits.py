@@ -216,7 +216,7 @@ class Waits(Probe):
             self._see(worker, thread, now)
         else:
             thread.unsure = True
-        worker.time.charge(thread.last, rest)
+        worker.time.rests(thread, rest)
 
     def _see(self, worker: _BenchmarkProcess, thread: _Thread, now: float) -> None:
         """Read a thread's stack: what it waits for now, and what it waited for last."""

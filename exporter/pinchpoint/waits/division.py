@@ -34,7 +34,7 @@ MIN_WORKING_CPUS = 0.05
 class ThreadTime:
     """What is known of one thread between two looks."""
 
-    __slots__ = ("last", "pending", "unsure", "wait")
+    __slots__ = ("last", "mark", "pending", "rest", "rested", "unsure", "wait")
 
     def __init__(self) -> None:
         self.last = PARKED
@@ -43,8 +43,12 @@ class ThreadTime:
         """What it waits for as long as it does not run."""
         self.unsure = True
         """Whether its stack was not read since it last ran."""
+        self.rest, self.rested = 0.0, PARKED
+        """What was left of the looks in which it ran and was not taken back, and the class that it was charged to."""
         self.pending = 0.0
         """Time charged to it since it last ran."""
+        self.mark = 0.0
+        """Its process' parked time before these looks."""
 
 
 class ProcessTime:
@@ -56,6 +60,8 @@ class ProcessTime:
         self.span = 0.0
         """Length of the block so far."""
         self._active = 0.0
+        self._all_parked = 0.0
+        """Parked time of all blocks."""
 
     def charge(self, wait: str, seconds: float) -> None:
         """Charge what one thread did in this look."""
@@ -69,24 +75,45 @@ class ProcessTime:
         self.charge(thread.wait, elapsed)
 
     def ran(self, thread: ThreadTime, elapsed: float, run: float, late: float) -> float:
-        """Charge a thread's CPU time and run-queue wait; return what is left of `elapsed`.
+        """Charge a thread's CPU time and run-queue wait; return what is left of `elapsed`, for `rests`.
 
         The kernel counts run-queue wait when it is over (sched_info_arrive, kernel/sched/stats.h): what exceeds
-        `elapsed` was charged as something else before, and is taken back there.
+        `elapsed` was charged as something else before, and is taken back there, the latest first.
         """
         self.charge("cpu", run)
         self.charge("runqueue", late)
-        if (excess := min(run + late - elapsed, thread.pending)) > 0:
-            if thread.wait == PARKED:
-                self.parked -= min(self.parked, excess)
-            else:
-                self.times[thread.wait] = self.times.get(thread.wait, 0.0) - excess
+        excess = max(0.0, run + late - elapsed)
+        back = min(excess, thread.pending)
+        self._take_back(thread, thread.wait, back)
         thread.pending = 0.0
+        back = min(excess - back, thread.rest)
+        self._take_back(thread, thread.rested, back)
+        thread.rest -= back
+        if not thread.rest:
+            thread.mark = self._all_parked
         return max(0.0, elapsed - run - late)
+
+    def rests(self, thread: ThreadTime, rest: float) -> None:
+        """Charge what `ran` returned to the thread's last class: perhaps a wait for a CPU that is not over."""
+        self.charge(thread.last, rest)
+        thread.rest = rest + (thread.rest if thread.rested == thread.last else 0.0)
+        thread.rested = thread.last
+
+    def _take_back(self, thread: ThreadTime, wait: str, seconds: float) -> None:
+        """Take back what was charged to a thread since it last ran."""
+        if wait != PARKED:
+            self.times[wait] = self.times.get(wait, 0.0) - seconds
+            return
+        # As far as no other thread was active: else that time was not parked.
+        parked = max(0.0, min(seconds, self._all_parked - thread.mark))
+        self.parked -= parked
+        self._all_parked -= parked
 
     def end_look(self, elapsed: float) -> None:
         """End a look: time without an active thread is parked time."""
-        self.parked += max(0.0, elapsed - self._active)
+        parked = max(0.0, elapsed - self._active)
+        self.parked += parked
+        self._all_parked += parked
         self.span += elapsed
         self._active = 0.0
 
@@ -95,9 +122,10 @@ class ProcessTime:
 
         What is taken back from a class after settling is subtracted from its next blocks.
         """
-        found = {wait: seconds for wait, seconds in self.times.items() if seconds > 0}, self.parked
+        found = {wait: seconds for wait, seconds in self.times.items() if seconds > 0}, max(0.0, self.parked)
         self.times = {wait: seconds for wait, seconds in self.times.items() if seconds < 0}
-        self.parked = self.span = 0.0
+        self.parked = min(0.0, self.parked)
+        self.span = 0.0
         return found
 
 
