@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-__all__ = ["LIMITS", "is_limit", "reason"]
+__all__ = ["LIMITS", "is_limit", "reason", "words"]
 
 LIMITS = (OSError, MemoryError, RuntimeError)
 """The errors that a limit raises; the last one also has other causes: see `is_limit`."""
@@ -23,10 +23,16 @@ def is_limit(error: Exception) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """Return what went wrong, in a few words for a message."""
+    """Return what went wrong, and with which file, in a few words for a message."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {words(error)}"
+    return words(error)
+
+
+def words(error: Exception) -> str:
+    """Return what went wrong, without the file."""
     if isinstance(error, OSError):
-        words = error.strerror or str(error) or type(error).__name__
-        return words if error.filename is None else f"{error.filename}: {words}"
+        return error.strerror or str(error) or type(error).__name__
     if isinstance(error, MemoryError):
         return "out of memory"
     return str(error) if is_limit(error) else f"{type(error).__name__}: {error}"

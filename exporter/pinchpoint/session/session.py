@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import BinaryIO
@@ -12,6 +13,7 @@ from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.events import State, ended_as
 from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.figures import format_result
+from pinchpoint.limits import reason
 from pinchpoint.runs import Result
 from pinchpoint.session.follow import CommandFollower
 from pinchpoint.session.keep import RunKeeper
@@ -60,23 +62,40 @@ class Session:
         self._stop = Event()
         self._thread = Thread(target=self._follow, name="looks", daemon=True)
 
-    def open_stdout(self) -> BinaryIO:
-        """Return the file that keeps the command's output. Raises OSError."""
-        return self._output.open("wb")
+    def open_stdout(self) -> BinaryIO | None:
+        """Return the file that keeps the command's output, None if it cannot be made."""
+        try:
+            return self._output.open("wb")
+        except OSError as error:
+            self._warn(f"{self._output}: {error.strerror}: the output is not kept, and phases that only it shows lack")
+            return None
 
     def start(self, command: Sequence[str], pid: int) -> None:
         """Begin: the command runs as `pid`."""
-        self._keeper.start(command, pid)
-        self._follower.start(command, pid, self._keeper.marker.start)
-        self._thread.start()
+        with self._tolerated("exporters do not show the run"):
+            self._keeper.start(command, pid)
+        with self._tolerated("the command is not followed"):
+            self._follower.start(command, pid, self._keeper.marker.start)
+            self._thread.start()
+
+    @contextmanager
+    def _tolerated(self, consequence: str) -> Iterator[None]:
+        """Turn any error into a warning: whatever the host refuses or a foreign process causes, the run continues."""
+        try:
+            yield
+        except Exception as error:
+            self._warn(f"{consequence}: {reason(error)}")
 
     def _follow(self) -> None:
         while not self._stop.is_set():
-            try:
+            with self._tolerated("a look at the command failed"):
                 self.look()
-            except Exception as error:  # whatever a foreign process or output causes, the run continues
-                self._warn(f"a look at the command failed: {type(error).__name__}: {error}")
             self._stop.wait(LOOK_INTERVAL_SECONDS)
+
+    def release(self) -> None:
+        """End the threads that measure, because the host has no room for the command beside them."""
+        self._judge.release()
+        self._warn("no samples: the host refused another process, so ours gave way")
 
     def look(self) -> None:
         """Find the current phase, and take a snapshot for the recording when one is due."""
@@ -106,21 +125,21 @@ class Session:
         """
         ended = State.STOPPED if stopped and exit_status else ended_as(exit_status)
         self._stop.set()
-        self._thread.join(MAX_LOOK_WAIT_SECONDS)
+        if self._thread.is_alive():
+            self._thread.join(MAX_LOOK_WAIT_SECONDS)
         marker = self._keeper.marker
         self._keeper.record.exit_status = exit_status
         marker.end = self._wall()
         if self._lock.acquire(timeout=MAX_LOOK_WAIT_SECONDS):
-            try:
+            with self._tolerated("phases may lack, or their verdicts"):
                 self._conclude(marker.end, ended)
-            except Exception as error:  # as in _follow
-                self._warn(f"the command's output could not be read: {type(error).__name__}: {error}")
         else:
             self._warn("a look at the command's files hangs: what they hold is not known")
         if exit_status and marker.state != State.STOPPED:
             marker.state = ended
-        self._keeper.save()
+        self._keeper.close()
         self._judge.close()
+        self._judge.release()
 
     def _conclude(self, now: float, ended: State) -> None:
         """Take in the last output."""
@@ -159,6 +178,11 @@ class Session:
     def valid(self) -> bool:
         """False if the benchmark calls the run or one of its results invalid."""
         return self._keeper.marker.valid and all(record.mark.valid for record in self.phases)
+
+    @property
+    def kept(self) -> bool:
+        """Whether the record on disk has all that is known."""
+        return self._keeper.kept
 
     @property
     def run(self) -> str:

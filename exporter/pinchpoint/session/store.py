@@ -23,6 +23,8 @@ __all__ = [
     "load",
     "name_of",
     "new_run_directory",
+    "release",
+    "reserve",
     "runs",
     "save",
     "select",
@@ -30,6 +32,9 @@ __all__ = [
 ]
 
 FILE = "run.json"
+RESERVE = "reserve"
+RESERVE_BYTES = 256 << 10
+"""Room for a record of 200 phases, in bytes; it is there while the run lasts."""
 MAX_RUN_FILE_BYTES = 64 << 20
 """Longest ``run.json`` that is read, in bytes (4,096 phases with ten results each have 5 MiB)."""
 MAX_RUNS_PER_SECOND = 10_000
@@ -90,12 +95,36 @@ def new_run_directory(run: str) -> tuple[str, Path]:
     raise FileExistsError(errno.EEXIST, "too many runs with this name in one second", str(state_directory() / run))
 
 
+def reserve(directory: Path) -> None:
+    """Take room on the disk for a last `save`, in case the run fills it. Raises OSError."""
+    with (directory / RESERVE).open("wb", buffering=0) as file:
+        os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+
+
+def release(directory: Path) -> bool:
+    """Give up the room that `reserve` took; return whether there was any."""
+    try:
+        (directory / RESERVE).unlink()
+    except OSError:
+        return False
+    return True
+
+
 def save(directory: Path, record: RunRecord) -> None:
     """Replace the record of a run as a whole: a reader sees the old or the new one. Raises OSError."""
-    whole = directory / FILE
+    raw = msgspec.json.format(msgspec.json.encode(record))
+    try:
+        _replace(directory / FILE, raw)
+    except OSError:
+        if not release(directory):
+            raise
+        _replace(directory / FILE, raw)
+
+
+def _replace(whole: Path, raw: bytes) -> None:
     part = whole.with_suffix(".part")
     try:
-        part.write_bytes(msgspec.json.format(msgspec.json.encode(record)))
+        part.write_bytes(raw)
         part.replace(whole)
     except OSError:
         with suppress(OSError):
