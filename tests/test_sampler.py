@@ -355,7 +355,7 @@ def test_probes_whose_new_thread_is_refused_go_on_later(
 ) -> None:
     good = fake(machine, "good")
     sampler = Sampler([hanging[0], good])
-    refused = []
+    refused: list[threading.Thread] = []
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:

@@ -429,10 +429,10 @@ MAIN = "from pinchpoint.cli import main; main()"
 SEVEN = "import sys; print('printed', flush=True); sys.exit(7)"
 
 
-def limited(tmp_path: Path, limit: str, *argv: str) -> subprocess.CompletedProcess[bytes]:
+def limited(tmp_path: Path, limit: str, *argv: str, command: str = SEVEN) -> subprocess.CompletedProcess[bytes]:
     """Run a command that prints a line and exits with 7, after Python code that sets a limit."""
     return subprocess.run(
-        [sys.executable, "-c", f"{limit}\n{MAIN}", "run", *argv, "--", sys.executable, "-c", SEVEN],
+        [sys.executable, "-c", f"{limit}\n{MAIN}", "run", *argv, "--", sys.executable, "-c", command],
         env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "XDG_RUNTIME_DIR": str(tmp_path)},
         cwd=tmp_path,
         capture_output=True,
@@ -517,3 +517,28 @@ def test_a_limit_of_file_sizes_cuts_what_is_kept_and_no_output(no_exporter: None
     assert (done.returncode, done.stdout) == (7, b"printed\n")
     assert b"warning: samples are not recorded: File too large" in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+def test_a_clock_that_is_set_back_meanwhile_is_one_line_and_a_note(no_exporter: None, tmp_path: Path) -> None:
+    flag = tmp_path / "set back"
+    limit = f"import os, time\ntime.time = lambda real=time.time: real() - 3600 * os.path.exists({str(flag)!r})\n"
+    command = f"open({str(flag)!r}, 'w'); print('printed', flush=True); import time; time.sleep(1.5)"
+    done = limited(tmp_path, limit, command=command)
+    record = json.loads((kept(tmp_path) / "run.json").read_text())
+    (phase,) = record["marker"]["phases"]
+    moments = [moment["this host"].time for moment in read_recording(kept(tmp_path) / "samples.om.gz")]
+    report = subprocess.run(
+        [sys.executable, "-m", "pinchpoint", "report", "last"],
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=patience(60),
+        check=False,
+    )
+
+    assert done.returncode == 0
+    assert done.stderr.count(b"the clock of this host was set back by 3600 s") == 1
+    assert 1.0 < phase["end"] - phase["start"] < 3000
+    assert moments == sorted(moments)
+    assert len(record["steps"]) == 1
+    assert "the clock of this host was set back by 3600 s" in report.stdout.decode().replace("\n", " ")

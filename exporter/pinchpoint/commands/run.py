@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -15,6 +14,7 @@ from rich.console import Console
 from pinchpoint.benchmarks.markers import RunDirectory, default_run_directory
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.build import LocalSource, benchmark_kinds, local_sampler
+from pinchpoint.clock import STEADY
 from pinchpoint.commands.options import targets_option
 from pinchpoint.config import Config, load_config, phase_pattern
 from pinchpoint.limits import LIMITS, is_limit, reason
@@ -185,7 +185,7 @@ def _this_host(config: Config) -> Source:
 
 def _directory(name: str | None, argv: tuple[str, ...]) -> tuple[str, Path]:
     try:
-        return new_run_directory(run_id(name, argv, time.time()))
+        return new_run_directory(run_id(name, argv, STEADY.now()))
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}; set XDG_STATE_HOME to a directory that can be written", 2)
 

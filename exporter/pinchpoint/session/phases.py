@@ -67,6 +67,8 @@ class PhaseJudge:
         warn: Callable[[str], None],
     ) -> None:
         self.phases: list[PhaseRecord] = []
+        self.ahead = 0.0
+        """By how many seconds the wall clock is ahead of all times, because it was set."""
         self.facts: Facts = {}
         """Settings of each host, as seen when phases began or ended."""
         self._path = directory / recording.FILE
@@ -134,7 +136,7 @@ class PhaseJudge:
         self._sightings.take(moment)
         if self._recorder is not None:
             try:
-                self._recorder.add(moment, self._kinds)
+                self._recorder.add(moment, self._kinds, self.ahead)
             except OSError as error:
                 self._warn(f"samples are not recorded: {error.strerror}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,12 +11,14 @@ from typing import BinaryIO
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.events import State, ended_as
 from pinchpoint.benchmarks.markers import RunDirectory
+from pinchpoint.clock import STEADY, Clock
 from pinchpoint.figures import format_result
 from pinchpoint.limits import reason
 from pinchpoint.runs import Result
 from pinchpoint.session.follow import CommandFollower
 from pinchpoint.session.keep import RunKeeper
 from pinchpoint.session.phases import PhaseJudge, PhaseRecord
+from pinchpoint.session.store import ClockStep, step_words
 from pinchpoint.wire.prometheus import FiredAlert
 from pinchpoint.wire.sources import Source
 
@@ -25,6 +26,8 @@ __all__ = ["Session"]
 
 LOOK_INTERVAL_SECONDS = 0.2
 """Seconds between two looks at the command's processes: the resolution of a phase's start and end."""
+MAX_CLOCK_STEPS = 100
+"""Maximum number of steps of the wall clock that are saved: the last ones."""
 MAX_LOOK_WAIT_SECONDS = 2.0
 """Seconds for which the end waits for a look in progress: it may hang in a file system."""
 
@@ -32,8 +35,8 @@ MAX_LOOK_WAIT_SECONDS = 2.0
 class Session:
     """Follows a command from its start to its end, judges its phases, and saves the run.
 
-    `source` gives this host under the name `host`, and others. `kinds` are the benchmarks that it may be. `wall` gives
-    Unix time in seconds; `say` takes a line for the user. Looks run in a separate thread: the command's signals and
+    `source` gives this host under the name `host`, and others. `kinds` are the benchmarks that it may be. All times
+    are those of `clock`; `say` takes a line for the user. Looks run in a separate thread: the command's signals and
     output must not wait for a file system that hangs.
     """
 
@@ -48,16 +51,19 @@ class Session:
         kinds: Sequence[type[Benchmark]],
         tags: Mapping[str, str],
         procfs: Path = Path("/proc"),
-        wall: Callable[[], float] = time.time,
+        clock: Clock = STEADY,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.warnings: list[str] = []
         self._output = directory / "stdout"
-        self._wall = wall
+        self._clock = clock
+        self._ahead = clock.ahead()
         self._say = say
+        wall = clock.now
         self._follower = CommandFollower(self._output, kinds, procfs=procfs, wall=wall, warn=self._warn)
         self._judge = PhaseJudge(directory, source, run=run, host=host, wall=wall, warn=self._warn)
         self._keeper = RunKeeper(run, directory, markers, tags=tags, wall=wall, warn=self._warn)
+        self._keeper.marker.offset = clock.offset
         self._lock = Lock()
         self._stop = Event()
         self._thread = Thread(target=self._follow, name="looks", daemon=True)
@@ -100,9 +106,19 @@ class Session:
     def look(self) -> None:
         """Find the current phase, and take a snapshot for the recording when one is due."""
         with self._lock:
+            self._note_step()
             self._follower.look()
             self._update()
             self._judge.take_when_due()
+
+    def _note_step(self) -> None:
+        """Report and save that somebody has set the wall clock."""
+        if (ahead := self._clock.ahead()) != self._ahead:
+            step = ClockStep(self._clock.now(), ahead - self._ahead)
+            self._ahead = self._judge.ahead = ahead
+            self._keeper.record.steps = [*self._keeper.record.steps, step][-MAX_CLOCK_STEPS:]
+            self._keeper.save()
+            self._warn(f"{step_words(step.seconds)}: times of this run continue as if it had not been")
 
     def _update(self) -> None:
         """Judge and save what is new."""
@@ -129,7 +145,7 @@ class Session:
             self._thread.join(MAX_LOOK_WAIT_SECONDS)
         marker = self._keeper.marker
         self._keeper.record.exit_status = exit_status
-        marker.end = self._wall()
+        marker.end = self._clock.now()
         if self._lock.acquire(timeout=MAX_LOOK_WAIT_SECONDS):
             with self._tolerated("phases may lack, or their verdicts"):
                 self._conclude(marker.end, ended)
@@ -144,6 +160,7 @@ class Session:
     def _conclude(self, now: float, ended: State) -> None:
         """Take in the last output."""
         marker = self._keeper.marker
+        self._note_step()
         self._follower.end(now, ended)
         self._update()
         self._judge.judge_again(marker.benchmark)
@@ -193,4 +210,4 @@ class Session:
     def span(self) -> tuple[float, float]:
         """Start and end of the run in Unix seconds."""
         marker = self._keeper.marker
-        return marker.start, marker.end or self._wall()
+        return marker.start, marker.end or self._clock.now()

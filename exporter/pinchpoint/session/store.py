@@ -14,9 +14,11 @@ from pathlib import Path
 import msgspec
 
 from pinchpoint.benchmarks.markers import Marker
+from pinchpoint.runs import Step, Time
 from pinchpoint.typedjson import decoder
 
 __all__ = [
+    "ClockStep",
     "RunRecord",
     "StoreError",
     "find",
@@ -29,6 +31,7 @@ __all__ = [
     "save",
     "select",
     "state_directory",
+    "step_words",
 ]
 
 FILE = "run.json"
@@ -52,6 +55,22 @@ class StoreError(Exception):
     """A run that cannot be loaded; the message says why, and what to do."""
 
 
+class ClockStep(msgspec.Struct, frozen=True):
+    """A change of the host's wall clock during a run, whose times are as if there had been none."""
+
+    time: Time
+    """Unix seconds, as in the rest of the run."""
+    seconds: Step
+    """How far it was set forward; negative if back."""
+
+
+def step_words(seconds: float) -> str:
+    """Return a step of the wall clock in words."""
+    if seconds < 0:
+        return f"the clock of this host was set back by {-seconds:.0f} s"
+    return f"the clock of this host was set forward by {seconds:.0f} s, or the host was suspended"
+
+
 class RunRecord(msgspec.Struct):
     """What ``run.json`` in a run's directory holds."""
 
@@ -65,6 +84,8 @@ class RunRecord(msgspec.Struct):
     """The last line before it in that file that no benchmark printed: mostly what was changed, or the command."""
     facts: dict[str, dict[str, list[str]]] = {}
     """Settings of each measured host: see `pinchpoint.diagnosis.facts`."""
+    steps: list[ClockStep] = []
+    """Changes of the wall clock; what it showed at a time of the run is that time and all steps up to it."""
 
 
 DECODER = decoder(RunRecord)
