@@ -8,7 +8,6 @@ member, so what was written before a crash can be read, and any tool unpacks the
 from __future__ import annotations
 
 import gzip
-import math
 import os
 import re
 import zlib
@@ -17,9 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from pinchpoint.model import STALE_SECONDS, THIS_HOST, Labels, Snapshot, Snapshots
+from pinchpoint.runs import MAX_TIME_SECONDS
 from pinchpoint.wire.sampletext import MAX_HEADS, escaped, parse_head, render_head, render_value, split_sample
 
-__all__ = ["FILE", "INSTANCE", "Recorder", "hosts_of", "read_documents", "read_recording", "read_series"]
+__all__ = ["FILE", "INSTANCE", "Recorder", "hosts_of", "read_documents", "read_recording", "read_series", "sample_time"]
 
 FILE = "samples.om.gz"
 """File name of the recording in a run's directory."""
@@ -219,7 +219,7 @@ class _MomentReader:
             times[host] = fields[1]
         for of in values.values():
             of.pop(AHEAD, None)
-        return {host: Snapshot(_time(times[host]), of, _lasts(of)) for host, of in values.items()}
+        return {host: Snapshot(sample_time(times[host]), of, _lasts(of)) for host, of in values.items()}
 
 
 def _lasts(values: dict[str, dict[Labels, float]]) -> float:
@@ -235,8 +235,9 @@ def _series(head: str) -> tuple[str, str, Labels]:
     return host, name, tuple(label for label in labels if label[0] != INSTANCE)
 
 
-def _time(text: str) -> float:
+def sample_time(text: str) -> float:
+    """Return the Unix time at the end of a sample's line. Raises ValueError for what is not a plausible one."""
     time = float(text)
-    if not math.isfinite(time):
+    if not 0 <= time <= MAX_TIME_SECONDS:
         raise ValueError(f"no time: {text}")
     return time
