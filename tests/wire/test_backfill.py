@@ -103,7 +103,7 @@ def test_values_that_openmetrics_refuses_are_left_out_and_counted(value: float) 
         text = "".join(backfill.text())
 
     assert backfill.impossible == 1
-    assert [sample.value for family in text_string_to_metric_families(text) for sample in family.samples] == [1.0, 3.0]
+    assert [sample.value for family in text_string_to_metric_families(text) for sample in family.samples] == [1.0, 3.0]  # type: ignore[no-untyped-call]
 
 
 def test_of_names_that_clash_the_first_counts() -> None:
@@ -113,4 +113,4 @@ def test_of_names_that_clash_the_first_counts() -> None:
         text = "".join(backfill.text())
 
     assert backfill.impossible == 1
-    assert [family.name for family in text_string_to_metric_families(text)] == ["pinchpoint_a"]
+    assert [family.name for family in text_string_to_metric_families(text)] == ["pinchpoint_a"]  # type: ignore[no-untyped-call]
