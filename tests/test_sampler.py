@@ -331,6 +331,47 @@ def test_probes_that_are_not_fast_and_not_urgent_share_a_thread(machine: Machine
     assert names == {"a": {"probes"}, "b": {"probes"}, "quick": {"sampler"}, "hasty": {"probe-hasty"}}
 
 
+def test_a_sampler_that_gets_no_thread_leaves_none_behind(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast, other = fake(machine, "fast", fast=True), fake(machine, "other")
+    sampler = Sampler([fast, other])
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "probes":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError):
+        sampler.start()
+
+    assert not any(thread.is_alive() for thread in sampler._threads)
+    assert fast.closed
+    assert other.closed
+
+
+def test_probes_whose_new_thread_is_refused_go_on_later(
+    machine: Machine, hanging: list[Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = fake(machine, "good")
+    sampler = Sampler([hanging[0], good])
+    refused: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "probes" and hanging[0].times and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    sampler.start()
+    try:
+        assert until(10, lambda: refused and good.times)
+    finally:
+        sampler.stop()
+
+
 def test_a_probe_that_hung_and_goes_on_is_sampled_again_and_no_other_is_sampled_twice_at_once(
     machine: Machine,
 ) -> None:

@@ -11,6 +11,7 @@ from pinchpoint.benchmarks.markers import RunDirectory, default_run_directory
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.bpf.choice import AUTO, UnusableSourceError, choose_source
+from pinchpoint.clock import STEADY
 from pinchpoint.config import Config, ConfigError, phase_pattern
 from pinchpoint.model import THIS_HOST, Point, Snapshot, Snapshots
 from pinchpoint.probes import PROBES, Host, benchmark, kworkers
@@ -47,7 +48,7 @@ class LocalSource:
 
     def snapshot(self) -> Snapshot:
         """Return the sampler's series now."""
-        return Snapshot.of(time.time(), self._sampler.points())
+        return Snapshot.of(STEADY.now(), self._sampler.points())
 
     def snapshots(self) -> Snapshots:
         """Return the host under its name."""

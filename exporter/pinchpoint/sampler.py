@@ -115,19 +115,26 @@ class Sampler:
         self._entries = [_Entry(probe, probe.interval or interval, now) for probe in probes]
 
     def start(self) -> None:
-        """Sample in threads until `stop`; each probe has its first sample at once."""
+        """Sample in threads until `stop`; each probe has its first sample at once.
+
+        Raises RuntimeError if the host refuses a thread; then none is left.
+        """
         fast = [entry for entry in self._entries if entry.probe.fast]
         urgent = [entry for entry in self._entries if entry.probe.urgent and not entry.probe.fast]
         shared = [entry for entry in self._entries if not entry.probe.urgent and not entry.probe.fast]
         lanes = [("sampler", fast), *((f"probe-{entry.probe.name}"[:15], [entry]) for entry in urgent)]
-        for place, (name, entries) in enumerate([*lanes, ("probes", shared)]):
-            if entries:
-                self._begin(name, self._run, _Lane(entries), place * THREAD_OFFSET_SECONDS)
+        try:
+            for place, (name, entries) in enumerate([*lanes, ("probes", shared)]):
+                if entries:
+                    self._begin(name, self._run, _Lane(entries), place * THREAD_OFFSET_SECONDS)
+        except RuntimeError:
+            self.stop()
+            raise
 
     def _begin(self, name: str, target: Callable[..., None], *arguments: object) -> None:
         thread = Thread(target=target, args=arguments, name=name, daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
 
     def stop(self) -> None:
         """End the threads; one that hangs in the kernel is left behind and ends with the process."""
@@ -146,7 +153,10 @@ class Sampler:
         elif lane.entries[0].probe.urgent:
             self._ask_priority()
         elif len(lane.entries) > 1:
-            self._begin("probes-watch", self._watch, lane)
+            try:
+                self._begin("probes-watch", self._watch, lane)
+            except RuntimeError as error:
+                log.warning("%s: a probe that hangs will hold up the others", error)
         self._step(lane)
         for entry in lane.entries:
             entry.due += behind
@@ -161,8 +171,12 @@ class Sampler:
                 hangs = [entry for entry in lane.entries if now - entry.began >= MAX_BLOCKING_SECONDS]
                 if hangs:
                     others = _Lane([entry for entry in lane.entries if entry not in hangs])
+                    try:
+                        self._begin("probes", self._run, others, 0.0)
+                    except RuntimeError as error:
+                        log.warning("%s: probes wait for %s", error, hangs[0].probe.name)
+                        continue
                     lane.entries = hangs
-                    self._begin("probes", self._run, others, 0.0)
                     return
 
     def step(self) -> float:

@@ -43,7 +43,7 @@ def application(service: Service) -> Application:
             kind, body = "application/json", json.dumps(said.to_json())
         elif path == "/-/healthy":
             kind = "text/plain"
-            if abs(time.time() - said.time) > service.patience:
+            if not service.healthy:
                 status, body = "503 Service Unavailable", f"no round for {service.patience:g} s\n"
             else:
                 body = "The judge is healthy.\n"
