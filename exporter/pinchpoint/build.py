@@ -22,6 +22,7 @@ from pinchpoint.threads.processes import Processes
 from pinchpoint.threads.roles import load_roles
 from pinchpoint.threads.task_source import raise_file_limit
 from pinchpoint.waits.stack_rules import load_waits
+from pinchpoint.wire.connections import Refusals
 
 __all__ = ["Host", "HostSampler", "LocalSource", "benchmark_kinds", "build_host", "local_sampler"]
 
@@ -30,10 +31,14 @@ class HostSampler(Sampler):
     """The sampler of one host: its probes' points, and the thresholds they are judged by."""
 
     host: Host
+    refusals: Refusals | None = None
+    """What the HTTP server of this process refused, if it has one."""
 
     def constants(self) -> Iterable[Point]:
-        """Return the thresholds."""
-        return thresholds.points(self.host.roles)
+        """Yield the thresholds, and what the HTTP server refused."""
+        yield from thresholds.points(self.host.roles)
+        if self.refusals is not None:
+            yield from self.refusals.points()
 
 
 class LocalSource:

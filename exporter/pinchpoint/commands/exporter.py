@@ -18,9 +18,10 @@ from pinchpoint import __version__
 from pinchpoint.bpf import choice as tasksources
 from pinchpoint.build import local_sampler
 from pinchpoint.config import LOG_LEVELS, Config, ConfigError, check_config, load_config
-from pinchpoint.metrics import EXPORTER
+from pinchpoint.metrics import EXPORTER, HTTP_REFUSED_CONNECTIONS
 from pinchpoint.probes import PROBES, kworkers
 from pinchpoint.terminal.plain import fail
+from pinchpoint.wire.connections import Refusals
 from pinchpoint.wire.http import AddressError, application, parse_address, serve
 
 __all__ = ["command"]
@@ -86,8 +87,11 @@ def command(config_file: Path | None, **flags: Any) -> None:
         sampler = local_sampler(config)
     except (ConfigError, AddressError) as error:
         fail(str(error), 2)
+    sampler.refusals = Refusals(HTTP_REFUSED_CONNECTIONS)
     try:
-        server = serve(address, application(sampler.points, config.web.telemetry_path, list(EXPORTER)))
+        server = serve(
+            address, application(sampler.points, config.web.telemetry_path, list(EXPORTER)), sampler.refusals
+        )
     except OSError as error:
         fail(f"can't listen on {config.web.listen_address}: {error.strerror}; choose another --web.listen-address", 2)
     try:

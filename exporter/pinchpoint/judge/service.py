@@ -27,6 +27,7 @@ from pinchpoint.metrics import (
     JUDGE_BUILD_INFO,
     JUDGE_CPU_SECONDS,
     JUDGE_DATA_AGE_SECONDS,
+    JUDGE_HTTP_REFUSED_CONNECTIONS,
     JUDGE_INTERVAL_SECONDS,
     JUDGE_RESIDENT_MEMORY_BYTES,
     JUDGE_ROUND_SECONDS,
@@ -35,6 +36,7 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import STALE_SECONDS, Point
 from pinchpoint.report.document import verdict_json
+from pinchpoint.wire.connections import Refusals
 from pinchpoint.wire.poller import Problem
 from pinchpoint.wire.sources import LOST_AFTER_SECONDS, PrometheusSource, Source, TargetSource
 
@@ -135,6 +137,7 @@ class Service:
         self.said = Judgement()
         self._rounded: float | None = None
         """When the last round began, in monotonic seconds; None before the first."""
+        self.refusals = Refusals(JUDGE_HTTP_REFUSED_CONNECTIONS)
         self._targets = targets
         self._files = files
         self._servers = servers
@@ -226,13 +229,14 @@ class Service:
         return found
 
     def points(self) -> Iterator[Point]:
-        """Yield the metrics of the last round, and the judge's own cost."""
+        """Yield the metrics of the last round, the judge's own cost, and what its HTTP server refused."""
         yield from self.said.points()
         yield JUDGE_CPU_SECONDS.point(time.process_time())
         with open("/proc/self/statm", "rb") as file:
             yield JUDGE_RESIDENT_MEMORY_BYTES.point(int(file.read().split()[1]) * PAGE_BYTES)
         yield JUDGE_INTERVAL_SECONDS.point(self._interval)
         yield JUDGE_BUILD_INFO.point(1, __version__)
+        yield from self.refusals.points()
 
     def stop(self) -> None:
         """End after the current round."""
