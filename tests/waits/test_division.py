@@ -133,7 +133,8 @@ def test_parked_time_of_a_settled_block_is_taken_from_the_next_one() -> None:
     process.end_look(LOOK)
     _, after = process.take()
 
-    assert (before, after) == (pytest.approx(0.03), pytest.approx(0.07))
+    assert before == pytest.approx(0.03)
+    assert after == pytest.approx(0.07)
 
 
 class Timeline:
