@@ -485,6 +485,12 @@ PROBE_SUCCESS = _number(
     "probe",
 )
 PROBE_PRESENT = _number("pinchpoint_probe_present", "1 if this machine has what the probe reads.", "probe")
+PROBE_MISSING_CAPABILITY_INFO = _gauge(
+    "pinchpoint_probe_missing_capability_info",
+    "Capability that the exporter lacks and the probe needs to see everything.",
+    "probe",
+    "capability",
+)
 PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS = _gauge(
     "pinchpoint_probe_last_success_timestamp_seconds",
     "Time of the probe's last successful sample, in Unix time.",

@@ -79,6 +79,13 @@ def test_output_passes_through_unchanged_and_is_kept(run: Run, tmp_path: Path) -
     assert b"to stderr\n" in stderr
 
 
+def test_the_command_has_every_right_of_its_caller(run: Run) -> None:
+    show = ["grep", "-E", "^(Cap|NoNewPrivs)", "/proc/self/status"]
+    stdout, _ = run("--quiet", "--", *show).communicate(timeout=patience(60))
+
+    assert stdout == subprocess.run(show, capture_output=True, check=True).stdout
+
+
 @pytest.mark.parametrize("status", [1, 7, 255])
 def test_the_exit_status_passes_through(run: Run, status: int) -> None:
     process = run("--", "sh", "-c", f"exit {status}")

@@ -11,6 +11,7 @@ from pinchpoint.benchmarks.markers import MAX_EXPORTED_RUNS
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.workloads import Leader, Workload
 from pinchpoint.clock import STEADY, Clock
+from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.exitstatus import ExitWatch, own_pids
 from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, read_bytes
 from pinchpoint.metrics import (
@@ -87,6 +88,7 @@ class BenchmarkProbe(Probe):
         RUN_PHASES,
         RUN_BLIND_INFO,
     )
+    capabilities = (Capability.DAC_READ_SEARCH, Capability.SYS_PTRACE)
     interval = 0.5
     lasting = True  # a benchmark's files are on the file system that hangs: its phase must be seen to stall
 
