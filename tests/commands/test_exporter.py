@@ -622,8 +622,9 @@ def rights(exporter: Exporter) -> set[frozenset[int]]:
     """Return the different sets of capabilities, effective, permitted and bounding, of all threads."""
     found = set()
     for status in Path(f"/proc/{exporter.process.pid}/task").glob("*/status"):
-        for mask in re.findall(r"^Cap(?:Eff|Prm|Bnd):\s*(\w+)$", status.read_text(), re.MULTILINE):
-            found.add(frozenset(number for number in range(64) if int(mask, 16) >> number & 1))
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread may end meanwhile
+            for mask in re.findall(r"^Cap(?:Eff|Prm|Bnd):\s*(\w+)$", status.read_text(), re.MULTILINE):
+                found.add(frozenset(number for number in range(64) if int(mask, 16) >> number & 1))
     return found
 
 
