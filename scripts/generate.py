@@ -24,7 +24,9 @@ from pinchpoint.benchmarks.base import Benchmark, Documented
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.commands.metrics import table as metrics_table
 from pinchpoint.diagnosis.findings import all_checks
+from pinchpoint.host.capabilities import Capability, names
 from pinchpoint.metrics import EXPORTER, JUDGE
+from pinchpoint.probes import PROBES
 from pinchpoint.probes.benchmark import EVERYDAY_AGE_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -77,6 +79,16 @@ def _documented(kind: type[Benchmark]) -> tuple[Documented, ...]:
     return kind.documented
 
 
+def capabilities_table() -> str:
+    """Return the capabilities that each probe needs, a column for each."""
+    rows = [
+        [f"`{probe.name}`", *("x" if capability in probe.capabilities else "" for capability in Capability)]
+        for probe in PROBES
+        if probe.capabilities
+    ]
+    return page.table(["probe", *(names([capability]).removeprefix("CAP_") for capability in Capability)], rows)
+
+
 def alerts_table() -> str:
     """Return the alerts with the sentence under the title of each one's page."""
     severities: dict[str, set[str]] = {}
@@ -118,6 +130,7 @@ def _meaning(alert: str) -> str:
 SECTIONS: Mapping[tuple[Path, str], Callable[[], str]] = {
     (ROOT / "README.md", "costs"): lambda: page.readme_table(page.PAGE.read_text()),
     (ROOT / "docs" / "metrics.md", "metrics"): lambda: metrics_table(EXPORTER),
+    (ROOT / "docs" / "install.md", "capabilities"): capabilities_table,
     (ROOT / "docs" / "judge.md", "metrics"): lambda: metrics_table(JUDGE),
     (ROOT / "docs" / "check.md", "checks"): checks_table,
     (ROOT / "docs" / "benchmarks.md", "benchmarks"): benchmarks_table,

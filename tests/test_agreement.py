@@ -18,6 +18,7 @@ from pinchpoint.benchmarks.events import State
 from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.cli import main
+from pinchpoint.clock import Clock
 from pinchpoint.judge.engine import Engine
 from pinchpoint.model import Snapshots
 from pinchpoint.runs import PhaseMark, RunState
@@ -56,7 +57,7 @@ def played(begin: float, end: float, silent: range) -> Session:
     run, directory = store.new_run_directory(RUN)
     markers = RunDirectory(directory / "markers")
     session = Session(
-        run, directory, source, markers, host=CLIENT, kinds=BENCHMARKS, tags={}, wall=lambda: now
+        run, directory, source, markers, host=CLIENT, kinds=BENCHMARKS, tags={}, clock=Clock(lambda: now, lambda: now)
     )  # fmt: skip
     marks = [PhaseMark(mark.name, mark.start, benchmark="io500") for mark in MARKS]
 

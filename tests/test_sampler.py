@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +16,8 @@ import pytest
 from machine import Machine
 from patience import Stopwatch, patience
 from pinchpoint.build import local_sampler
+from pinchpoint.config import Config
+from pinchpoint.host.capabilities import Capability
 from pinchpoint.metrics import EXPORTER, PROBE_SUCCESS
 from pinchpoint.model import Metric, Point, Snapshot
 from pinchpoint.probes import Host, NotPresent, Probe
@@ -271,6 +274,19 @@ def test_the_number_of_series_counts_the_thresholds_too() -> None:
     assert Snapshot.of(0, found).value("pinchpoint_alert_threshold", alert="SamplerLate") is not None
 
 
+def test_what_a_probe_lacks_is_exported_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pinchpoint.build.effective", lambda: frozenset({Capability.SYS_PTRACE, Capability.SYS_NICE}))
+    found = Snapshot.of(0, local_sampler(Config(probe={"osd": False})).points())
+    lacking = {
+        (labels["probe"], labels["capability"])
+        for labels, _ in found.series("pinchpoint_probe_missing_capability_info")
+    }
+
+    assert {("tasks", "CAP_BPF"), ("tasks", "CAP_PERFMON"), ("storage", "CAP_DAC_READ_SEARCH")} < lacking
+    assert not {probe for probe, _ in lacking} & {"osd", "cpu", "devices"}
+    assert not {capability for _, capability in lacking} & {"CAP_SYS_PTRACE", "CAP_SYS_NICE"}
+
+
 @pytest.fixture
 def hanging(machine: Machine) -> Iterator[list[Fake]]:
     """Four probes that hang for ever, as far as the sampler can tell."""
@@ -311,6 +327,48 @@ def test_probes_that_hang_make_only_themselves_blind(machine: Machine, hanging: 
     assert not any(probe.closed for probe in hanging)
 
 
+@contextmanager
+def beats_of(*probes: Fake) -> Iterator[list[int]]:
+    """Yield the beats of a sampler that runs these probes: a list that grows."""
+    beats: list[int] = []
+    sampler = Sampler(probes, beat=lambda: beats.append(1))
+    sampler.start()
+    yield beats
+    sampler.stop()
+
+
+def test_the_fast_thread_says_that_it_is_alive_whatever_hangs_beside_it(machine: Machine, hanging: list[Fake]) -> None:
+    with beats_of(*hanging, fake(machine, "quick", interval=0.02, fast=True)) as beats:
+        assert until(10, lambda: all(probe.times for probe in hanging))
+        before = len(beats)
+        assert until(10, lambda: len(beats) > before + 10, 0.01)
+
+
+def test_a_sampler_whose_fast_thread_hangs_says_nothing_although_others_go_on(
+    machine: Machine, hanging: list[Fake]
+) -> None:
+    stuck = fake(machine, "stuck", hanging[0].work, fast=True)
+    good = fake(machine, "good", interval=0.02)
+    with beats_of(stuck, good) as beats:
+        assert until(10, lambda: len(good.times) > 10, 0.01)
+        assert beats == []
+
+
+def test_without_a_fast_probe_the_shared_thread_says_it_also_after_one_of_its_probes_hangs(
+    machine: Machine, hanging: list[Fake]
+) -> None:
+    good = fake(machine, "good", interval=0.02)
+    with beats_of(good, hanging[0]) as beats:
+        assert until(10, lambda: hanging[0].times and len(good.times) > 10, 0.01)
+        before = len(beats)
+        assert until(10, lambda: len(beats) > before + 10, 0.01)
+
+
+def test_a_sampler_with_nothing_to_do_for_a_minute_says_that_it_is_alive(machine: Machine) -> None:
+    with beats_of(fake(machine, "rare", interval=60.0)) as beats:
+        assert until(10, lambda: len(beats) > 1)
+
+
 def test_probes_that_are_not_fast_and_not_urgent_share_a_thread(machine: Machine) -> None:
     names: dict[str, set[str]] = {}
 
@@ -329,6 +387,47 @@ def test_probes_that_are_not_fast_and_not_urgent_share_a_thread(machine: Machine
     sampler.stop()
 
     assert names == {"a": {"probes"}, "b": {"probes"}, "quick": {"sampler"}, "hasty": {"probe-hasty"}}
+
+
+def test_a_sampler_that_gets_no_thread_leaves_none_behind(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast, other = fake(machine, "fast", fast=True), fake(machine, "other")
+    sampler = Sampler([fast, other])
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "probes":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError):
+        sampler.start()
+
+    assert not any(thread.is_alive() for thread in sampler._threads)
+    assert fast.closed
+    assert other.closed
+
+
+def test_probes_whose_new_thread_is_refused_go_on_later(
+    machine: Machine, hanging: list[Fake], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = fake(machine, "good")
+    sampler = Sampler([hanging[0], good])
+    refused: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "probes" and hanging[0].times and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    sampler.start()
+    try:
+        assert until(10, lambda: refused and good.times)
+    finally:
+        sampler.stop()
 
 
 def test_a_probe_that_hung_and_goes_on_is_sampled_again_and_no_other_is_sampled_twice_at_once(

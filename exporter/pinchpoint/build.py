@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from pinchpoint.benchmarks.base import Benchmark
@@ -11,9 +11,12 @@ from pinchpoint.benchmarks.markers import RunDirectory, default_run_directory
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.bpf.choice import AUTO, UnusableSourceError, choose_source
+from pinchpoint.clock import STEADY
 from pinchpoint.config import Config, ConfigError, phase_pattern
+from pinchpoint.host.capabilities import Capability, effective, missing, names
+from pinchpoint.metrics import PROBE_MISSING_CAPABILITY_INFO
 from pinchpoint.model import THIS_HOST, Point, Snapshot, Snapshots
-from pinchpoint.probes import PROBES, Host, benchmark, kworkers
+from pinchpoint.probes import PROBES, Host, Probe, benchmark, kworkers
 from pinchpoint.probes.tasks import Tasks
 from pinchpoint.sampler import Sampler, raise_priority
 from pinchpoint.threads import thresholds
@@ -21,18 +24,36 @@ from pinchpoint.threads.processes import Processes
 from pinchpoint.threads.roles import load_roles
 from pinchpoint.threads.task_source import raise_file_limit
 from pinchpoint.waits.stack_rules import load_waits
+from pinchpoint.wire.connections import Refusals
 
-__all__ = ["Host", "HostSampler", "LocalSource", "benchmark_kinds", "build_host", "local_sampler"]
+__all__ = [
+    "Host",
+    "HostSampler",
+    "LocalSource",
+    "benchmark_kinds",
+    "build_host",
+    "enabled_probes",
+    "local_sampler",
+]
 
 
 class HostSampler(Sampler):
     """The sampler of one host: its probes' points, and the thresholds they are judged by."""
 
     host: Host
+    refusals: Refusals | None = None
+    """What the HTTP server of this process refused, if it has one."""
+    lacks: Mapping[str, list[Capability]] = {}
+    """The capabilities that each probe needs and this process lacked at its start."""
 
     def constants(self) -> Iterable[Point]:
-        """Return the thresholds."""
-        return thresholds.points(self.host.roles)
+        """Yield the thresholds, what the probes lack, and what the HTTP server refused."""
+        yield from thresholds.points(self.host.roles)
+        for probe, capabilities in self.lacks.items():
+            for capability in capabilities:
+                yield PROBE_MISSING_CAPABILITY_INFO.point(1, probe, names([capability]))
+        if self.refusals is not None:
+            yield from self.refusals.points()
 
 
 class LocalSource:
@@ -47,7 +68,7 @@ class LocalSource:
 
     def snapshot(self) -> Snapshot:
         """Return the sampler's series now."""
-        return Snapshot.of(time.time(), self._sampler.points())
+        return Snapshot.of(STEADY.now(), self._sampler.points())
 
     def snapshots(self) -> Snapshots:
         """Return the host under its name."""
@@ -95,18 +116,26 @@ def build_host(config: Config) -> Host:
     )
 
 
-def local_sampler(config: Config | None = None) -> HostSampler:
-    """Return a sampler of this host, not started yet. Raises ConfigError."""
+def enabled_probes(config: Config) -> list[type[Probe]]:
+    """Return the probes that the configuration does not switch off."""
+    return [probe for probe in PROBES if config.probe.get(probe.name, True)]
+
+
+def local_sampler(config: Config | None = None, *, beat: Callable[[], None] = lambda: None) -> HostSampler:
+    """Return a sampler of this host, not started yet; `beat` is that of `Sampler`. Raises ConfigError."""
     config = config or Config()
     host = build_host(config)
     raise_file_limit()
     _try_sources(config, host)
     sampler = HostSampler(
-        [probe(host) for probe in PROBES if config.probe.get(probe.name, True)],
+        [probe(host) for probe in enabled_probes(config)],
         config.sample_interval,
         priority=raise_priority,
+        beat=beat,
     )
     sampler.host = host
+    held = effective()
+    sampler.lacks = {probe.name: missing(probe.capabilities, held) for probe in enabled_probes(config)}
     return sampler
 
 

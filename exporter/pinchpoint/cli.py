@@ -6,10 +6,12 @@ An exporter that imports the live view's libraries would carry them in memory fo
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 import click
 
 from pinchpoint import __version__
+from pinchpoint.terminal.plain import limits_reported
 
 __all__ = ["main"]
 
@@ -33,6 +35,10 @@ MODULES = {"import": "import_"}
 
 
 class _Commands(click.Group):
+    def main(self, *args: Any, **options: Any) -> Any:
+        with limits_reported():
+            return super().main(*args, **options)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 

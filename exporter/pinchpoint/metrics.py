@@ -485,6 +485,12 @@ PROBE_SUCCESS = _number(
     "probe",
 )
 PROBE_PRESENT = _number("pinchpoint_probe_present", "1 if this machine has what the probe reads.", "probe")
+PROBE_MISSING_CAPABILITY_INFO = _gauge(
+    "pinchpoint_probe_missing_capability_info",
+    "Capability that the exporter lacks and the probe needs to see everything.",
+    "probe",
+    "capability",
+)
 PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS = _gauge(
     "pinchpoint_probe_last_success_timestamp_seconds",
     "Time of the probe's last successful sample, in Unix time.",
@@ -510,6 +516,12 @@ SELF_SERIES = _number("pinchpoint_self_series", "Series in the last exposition."
 SELF_DROPPED_SERIES = _counter(
     "pinchpoint_self_dropped_series_total",
     "Series omitted because their value or a label cannot be written, counted at each exposition.",
+)
+HTTP_REFUSED_CONNECTIONS = _counter(
+    "pinchpoint_http_refused_connections_total",
+    "Connections that the exporter refused or closed early: full (too many), peer (too many from one address), "
+    "headers (too large), timeout (not answered in time), browser (a web page of another site).",
+    "reason",
 )
 
 EXPORTER = tuple(metric for metric in list(vars().values()) if isinstance(metric, Metric))
@@ -573,6 +585,11 @@ JUDGE_ROUNDS = _counter(
 JUDGE_INTERVAL_SECONDS = _gauge("pinchpoint_judge_interval_seconds", "Intended time between two rounds.")
 JUDGE_CPU_SECONDS = _counter("pinchpoint_judge_cpu_seconds_total", "CPU time used by the judge.")
 JUDGE_RESIDENT_MEMORY_BYTES = _gauge("pinchpoint_judge_resident_memory_bytes", "Resident memory of the judge.")
+JUDGE_HTTP_REFUSED_CONNECTIONS = _counter(
+    "pinchpoint_judge_http_refused_connections_total",
+    "Connections that the judge refused or closed early, by the same reasons as the exporter.",
+    "reason",
+)
 JUDGE_BUILD_INFO = _gauge("pinchpoint_judge_build_info", "Version of the judge.", "version")
 
 JUDGE = tuple(metric for metric in list(vars().values()) if isinstance(metric, Metric) and metric not in EXPORTER)

@@ -60,7 +60,7 @@ class Snapshot:
     """
 
     time: float
-    """Unix time in seconds."""
+    """Unix time in seconds; one source's times are of one clock, that of `pinchpoint.clock` except for a server's."""
     values: Mapping[str, Mapping[Labels, float]] = field(default_factory=dict)
     lasts: float = STALE_SECONDS
     """Seconds for which it is valid if no newer one comes; longer if they are rare."""

@@ -11,7 +11,19 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-__all__ = ["MAX_FIGURE", "MAX_TIME_SECONDS", "LimitMark", "PhaseMark", "Result", "RunState", "VerdictMark", "run_id"]
+__all__ = [
+    "MAX_FIGURE",
+    "MAX_TIME_SECONDS",
+    "LimitMark",
+    "PhaseMark",
+    "Result",
+    "RunState",
+    "Step",
+    "Time",
+    "VerdictMark",
+    "run_id",
+    "shifted",
+]
 
 MAX_RUN_NAME_CHARACTERS = 48
 """Longest name in a run's id, in characters."""
@@ -23,6 +35,7 @@ MAX_FIGURE = 2.0**63
 
 # JSON has integers of any length, and any user may write a marker: what is read fits in a float and in a date.
 Time = Annotated[float, Meta(ge=0.0, le=MAX_TIME_SECONDS)]
+Step = Annotated[float, Meta(ge=-MAX_TIME_SECONDS, le=MAX_TIME_SECONDS)]
 Figure = Annotated[float, Meta(ge=0.0, le=MAX_FIGURE)]
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Count = Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
@@ -115,6 +128,23 @@ class RunState(msgspec.Struct):
     """Why it failed, in the program's own words."""
     blind: list[str] = []
     """What we lack permission to read."""
+
+
+def shifted(state: RunState, seconds: float) -> RunState:
+    """Return a run with all its times later by so many seconds."""
+    if not seconds:
+        return state
+    phases = [
+        msgspec.structs.replace(
+            mark,
+            start=max(0.0, mark.start + seconds),
+            end=None if mark.end is None else max(0.0, mark.end + seconds),
+            moved=None if mark.moved is None else max(0.0, mark.moved + seconds),
+        )
+        for mark in state.phases
+    ]
+    end = None if state.end is None else max(0.0, state.end + seconds)
+    return msgspec.structs.replace(state, start=max(0.0, state.start + seconds), end=end, phases=phases)
 
 
 def run_id(name: str | None, command: Sequence[str], now: float) -> str:

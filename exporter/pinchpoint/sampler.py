@@ -47,6 +47,9 @@ THREAD_OFFSET_SECONDS = 0.004
 
 At once they would pass the interpreter's lock back and forth at each read; much later, CPU caches would be cold.
 """
+MAX_PAUSE_SECONDS = 1.0
+"""Longest pause of a thread between two looks at what is due, in seconds: even if all its probes are rare, the service
+manager learns in time that it is alive."""
 LOG_AGAIN_SECONDS = 300.0
 """Seconds after which a continuing failure is logged again."""
 
@@ -81,6 +84,8 @@ class _Lane:
     entries: list[_Entry]
     lock: Lock = field(default_factory=Lock)
     """Held while an entry is sampled or moved to another lane."""
+    beats: bool = False
+    """Whether its thread is the one that says that the sampler is alive."""
 
     @property
     def due(self) -> float:
@@ -89,7 +94,11 @@ class _Lane:
 
 
 class Sampler:
-    """Runs probes. `clock` is monotonic and `wall` Unix time, both in seconds."""
+    """Runs probes. `clock` is monotonic and `wall` Unix time, both in seconds.
+
+    `beat` is called at least every `MAX_PAUSE_SECONDS` while the most important thread takes samples: the one of the
+    fast probes, if there are any. A slow probe that hangs does not stop it.
+    """
 
     def __init__(
         self,
@@ -99,10 +108,12 @@ class Sampler:
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         priority: Callable[[], tuple[str, str]] = lambda: ("other", "not asked for"),
+        beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._clock = clock
         self._wall = wall
         self._ask_priority = priority
+        self._beat = beat
         self._priority = ("other", "not started")
         self._stop = Event()
         self._threads: list[Thread] = []
@@ -115,19 +126,28 @@ class Sampler:
         self._entries = [_Entry(probe, probe.interval or interval, now) for probe in probes]
 
     def start(self) -> None:
-        """Sample in threads until `stop`; each probe has its first sample at once."""
+        """Sample in threads until `stop`; each probe has its first sample at once.
+
+        Raises RuntimeError if the host refuses a thread; then none is left.
+        """
         fast = [entry for entry in self._entries if entry.probe.fast]
         urgent = [entry for entry in self._entries if entry.probe.urgent and not entry.probe.fast]
         shared = [entry for entry in self._entries if not entry.probe.urgent and not entry.probe.fast]
         lanes = [("sampler", fast), *((f"probe-{entry.probe.name}"[:15], [entry]) for entry in urgent)]
-        for place, (name, entries) in enumerate([*lanes, ("probes", shared)]):
-            if entries:
-                self._begin(name, self._run, _Lane(entries), place * THREAD_OFFSET_SECONDS)
+        beats = True
+        try:
+            for place, (name, entries) in enumerate([*lanes, ("probes", shared)]):
+                if entries:
+                    self._begin(name, self._run, _Lane(entries, beats=beats), place * THREAD_OFFSET_SECONDS)
+                    beats = False
+        except RuntimeError:
+            self.stop()
+            raise
 
     def _begin(self, name: str, target: Callable[..., None], *arguments: object) -> None:
         thread = Thread(target=target, args=arguments, name=name, daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
 
     def stop(self) -> None:
         """End the threads; one that hangs in the kernel is left behind and ends with the process."""
@@ -146,12 +166,17 @@ class Sampler:
         elif lane.entries[0].probe.urgent:
             self._ask_priority()
         elif len(lane.entries) > 1:
-            self._begin("probes-watch", self._watch, lane)
+            try:
+                self._begin("probes-watch", self._watch, lane)
+            except RuntimeError as error:
+                log.warning("%s: a probe that hangs will hold up the others", error)
         self._step(lane)
         for entry in lane.entries:
             entry.due += behind
-        while not self._stop.wait(max(0.0, lane.due - self._clock())):
+        while not self._stop.wait(min(MAX_PAUSE_SECONDS, max(0.0, lane.due - self._clock()))):
             self._step(lane)
+            if lane.beats:
+                self._beat()
 
     def _watch(self, lane: _Lane) -> None:
         """Leave a lane to a probe that hangs, and move the others to a new one."""
@@ -160,9 +185,13 @@ class Sampler:
                 now = self._clock()
                 hangs = [entry for entry in lane.entries if now - entry.began >= MAX_BLOCKING_SECONDS]
                 if hangs:
-                    others = _Lane([entry for entry in lane.entries if entry not in hangs])
-                    lane.entries = hangs
-                    self._begin("probes", self._run, others, 0.0)
+                    others = _Lane([entry for entry in lane.entries if entry not in hangs], beats=lane.beats)
+                    try:
+                        self._begin("probes", self._run, others, 0.0)
+                    except RuntimeError as error:
+                        log.warning("%s: probes wait for %s", error, hangs[0].probe.name)
+                        continue
+                    lane.entries, lane.beats = hangs, False
                     return
 
     def step(self) -> float:

@@ -192,6 +192,7 @@ def test_a_prefix_in_the_middle_of_an_unscored_phase() -> None:
         ("[RESULT]       ior-easy-write        0.000000 GiB/s : time 0.000 seconds [INVALID]", False),
         ("[RESULT]     mdtest-easy-stat        0.000000 kIOPS : time 1.000 seconds [INVALID]", True),
         ("[RESULT] IOPS phase 4          mdtest_easy_stat              900.170 kiops : time   0.00 seconds", True),
+        ("[RESULT]       ior-easy-write       -2.000000 GiB/s : time -300.5 seconds", True),
     ],
 )
 def test_a_phase_that_was_left_out_did_not_run(line: str, ran: bool) -> None:

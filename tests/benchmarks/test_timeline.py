@@ -206,6 +206,34 @@ def test_score_and_validity_are_kept() -> None:
     assert (timeline.scores[-1].value, timeline.valid) == (3.2, False)
 
 
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        Ended("write", (rate(-5.0),)),
+        Ended("write", (rate(5.0),), seconds=-1.0),
+        Ended("write", (rate(5.0),), seconds=float("nan")),
+    ],
+)
+def test_a_result_with_an_impossible_number_is_invalid(impossible: Ended) -> None:
+    timeline = Timeline("toy")
+    timeline.hear([impossible], 3.0, PhaseSource.STDOUT)
+
+    (mark,) = timeline.phases
+
+    assert not mark.valid
+    assert mark.seconds is None
+    assert all(result.value >= 0 for result in mark.results)
+
+
+def test_no_other_score_is_taken_for_an_impossible_total() -> None:
+    timeline = Timeline("toy")
+    total = Result("total", "score", -4.9)
+    timeline.hear([Scored((Result("iops", "operations_per_second", 12.0), total))], 3.0, PhaseSource.STDOUT)
+
+    assert timeline.scores == ()
+    assert not timeline.valid
+
+
 def test_a_paused_run_has_no_phase_and_says_so() -> None:
     timeline = Timeline("toy")
     timeline.see(seen("write"), 0.0)
@@ -536,6 +564,7 @@ def test_a_figure_that_cannot_be_one_is_left_out_and_the_phase_kept() -> None:
             benchmark="toy",
             state=State.FINISHED,
             source=PhaseSource.STDOUT,
+            valid=False,
         )
     ]
 

@@ -22,7 +22,9 @@ def test_a_command_with_all_below_it_is_found() -> None:
     tree = Tree.below(PROC, command.pid)
     try:
         # It is forked, then it execs; until execve has set up its memory, a process has no command line.
-        while [tree.argv(child) for child in tree.descendants(command.pid)] != [["sleep", "60"]]:
+        while [(tree.comm(child), *tree.argv(child)) for child in tree.descendants(command.pid)] != [
+            ("sleep", "sleep", "60")
+        ]:
             tree = Tree.below(PROC, command.pid)
 
         assert tree.comm(command.pid) == "sh"
@@ -49,6 +51,21 @@ def test_a_circle_of_parents_is_no_endless_one(machine: Machine) -> None:
     machine.process(11, "b", ppid=10)
 
     assert list(machine.tree().ancestors(10)) == [11]
+    assert list(machine.tree().descendants(10)) == [11]
+
+
+def test_a_process_that_is_its_own_parent_has_no_descendants(machine: Machine) -> None:
+    machine.process(10, "a", ppid=10)
+
+    assert list(machine.tree().descendants(10)) == []
+
+
+def test_a_circle_of_children_is_read_once(machine: Machine) -> None:
+    for pid, child in ((10, 11), (11, 10)):
+        machine.process(pid, "a")
+        machine.write(f"proc/{pid}/task/{pid}/children", f"{child} ")
+
+    assert list(Tree.below(machine.procfs, 10).processes) == [10, 11]
 
 
 def test_open_files_have_positions_and_access_modes(machine: Machine) -> None:

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from importlib import resources
 from pathlib import Path
 
@@ -26,8 +26,11 @@ from patience import Stopwatch, patience
 from pinchpoint import __version__
 from pinchpoint.bpf.choice import BPF, SOURCES, UnusableSourceError, choose_source
 from pinchpoint.cli import main
+from pinchpoint.host.capabilities import Capability, effective, names
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import PROBES
+from pinchpoint.probes.cpu import Cpu
+from pinchpoint.wire.connections import MAX_PEER_CONNECTIONS
 from pinchpoint.wire.sources import parse_exposition
 from polling import until
 
@@ -266,13 +269,15 @@ def test_clients_that_never_end_their_request_hold_up_nobody(running: Exporter) 
         slow.append(running.connect(b"GET /metrics HTTP/1.0\r\nX-Slow: "))
         assert resent(slow[-1]) == 0, "its first packet was dropped, and sent again a second later"
     for connection in slow:
-        connection.sendall(b"x")
+        with suppress(ConnectionError):  # those that gave way to later ones are closed
+            connection.sendall(b"x")
         assert running.ask("/-/healthy")[0].status == 200
     found = running.scrape()
     for connection in slow:
         connection.close()
 
     assert found.value("pinchpoint_probe_success", probe="self") == 1
+    assert (found.value("pinchpoint_http_refused_connections_total", reason="peer") or 0) >= 50 - MAX_PEER_CONNECTIONS
     assert clock.tick() < 10, "a request waited for the timeout of a slow client"
 
 
@@ -590,6 +595,52 @@ def test_scrapes_that_are_under_way_do_not_hold_up_the_end(start: Start) -> None
     assert took < PROMPT
     assert exporter.process.returncode == 0
     assert "Traceback" not in exporter.log
+
+
+# ---- As a service.
+
+
+def test_a_service_manager_learns_that_it_is_ready_alive_and_ending(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(patience(20))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("WATCHDOG_USEC", "200000")
+        exporter = start()
+        states = {manager.recv(100), manager.recv(100)}
+        exporter.process.send_signal(signal.SIGTERM)
+        while (last := manager.recv(100)) == b"WATCHDOG=1":
+            pass
+
+    assert states == {b"READY=1", b"WATCHDOG=1"}
+    assert last == b"STOPPING=1"
+
+
+def rights(exporter: Exporter) -> set[frozenset[int]]:
+    """Return the different sets of capabilities, effective, permitted and bounding, of all threads."""
+    found = set()
+    for status in Path(f"/proc/{exporter.process.pid}/task").glob("*/status"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread may end meanwhile
+            for mask in re.findall(r"^Cap(?:Eff|Prm|Bnd):\s*(\w+)$", status.read_text(), re.MULTILINE):
+                found.add(frozenset(number for number in range(64) if int(mask, 16) >> number & 1))
+    return found
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities to drop")
+@pytest.mark.parametrize("off", [[], ["waits", "namespaces"], [probe.name for probe in PROBES if probe is not Cpu]])
+def test_root_keeps_the_capabilities_of_enabled_probes_alone_in_every_thread(start: Start, off: list[str]) -> None:
+    exporter = start(*(f"--no-probe.{name}" for name in off))
+    needed = {number for probe in PROBES if probe.name not in off for number in probe.capabilities}
+    snapshot = sampled(exporter, "cpu")
+    held = frozenset(needed & effective())
+
+    assert rights(exporter) == {held}
+    assert f"INFO pinchpoint.commands.exporter: capabilities: keeps {names(held)}; dropped CAP_CHOWN" in exporter.log
+    assert (Capability.SYS_ADMIN in held) == (not off)
+    if needed == held:
+        assert not list(snapshot.series("pinchpoint_probe_missing_capability_info"))
 
 
 # ---- As a user without rights.

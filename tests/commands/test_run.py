@@ -79,6 +79,13 @@ def test_output_passes_through_unchanged_and_is_kept(run: Run, tmp_path: Path) -
     assert b"to stderr\n" in stderr
 
 
+def test_the_command_has_every_right_of_its_caller(run: Run) -> None:
+    show = ["grep", "-E", "^(Cap|NoNewPrivs)", "/proc/self/status"]
+    stdout, _ = run("--quiet", "--", *show).communicate(timeout=patience(60))
+
+    assert stdout == subprocess.run(show, capture_output=True, check=True).stdout
+
+
 @pytest.mark.parametrize("status", [1, 7, 255])
 def test_the_exit_status_passes_through(run: Run, status: int) -> None:
     process = run("--", "sh", "-c", f"exit {status}")
@@ -396,3 +403,149 @@ def test_output_that_comes_faster_than_it_can_be_read_does_not_hold_up_the_comma
     assert process.returncode == 0
     assert results == [5 * 2**20]
     assert b"more than could be read" in stderr
+
+
+NO_THREAD = """
+import threading
+def refuse(thread, left=[{left}], start=threading.Thread.start):
+    if not left[0]:
+        raise RuntimeError("can't start new thread")
+    left[0] -= 1
+    start(thread)
+threading.Thread.start = refuse
+"""
+NO_PROCESS = """
+import os
+def refuse(*arguments, left=[{left}], spawn=os.posix_spawnp, **options):
+    if left[0]:
+        left[0] -= 1
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return spawn(*arguments, **options)
+os.posix_spawnp = refuse
+"""
+REFUSED = """
+import errno, importlib
+def refuse(*arguments, **options):
+    raise {error}
+place = importlib.import_module("pinchpoint.{module}")
+*owner, name = "{name}".split(".")
+setattr(getattr(place, *owner) if owner else place, name, refuse)
+"""
+NO_ROOM = "OSError(errno.ENOSPC, 'No space left on device')"
+MAIN = "from pinchpoint.cli import main; main()"
+SEVEN = "import sys; print('printed', flush=True); sys.exit(7)"
+
+
+def limited(tmp_path: Path, limit: str, *argv: str, command: str = SEVEN) -> subprocess.CompletedProcess[bytes]:
+    """Run a command that prints a line and exits with 7, after Python code that sets a limit."""
+    return subprocess.run(
+        [sys.executable, "-c", f"{limit}\n{MAIN}", "run", *argv, "--", sys.executable, "-c", command],
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state"), "XDG_RUNTIME_DIR": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=patience(60),
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("left", [0, 1, 2, 3, 5])
+def test_without_threads_the_command_runs_and_what_is_not_kept_is_said(
+    no_exporter: None, tmp_path: Path, left: int
+) -> None:
+    done = limited(tmp_path, NO_THREAD.format(left=left))
+
+    assert (done.returncode, done.stdout) == (7, b"printed\n")
+    assert b"can't start new thread" in done.stderr
+    assert b"Traceback" not in done.stderr
+    assert json.loads((kept(tmp_path) / "run.json").read_text())["exit_status"] == 7
+
+
+def test_if_the_host_refuses_another_process_ours_give_way(no_exporter: None, tmp_path: Path) -> None:
+    done = limited(tmp_path, NO_PROCESS.format(left=1))
+
+    assert (done.returncode, done.stdout) == (7, b"printed\n")
+    assert b"warning: no samples: the host refused another process" in done.stderr
+    assert (kept(tmp_path) / "stdout").read_bytes() == b"printed\n"
+
+
+def test_a_host_without_any_room_for_a_process_is_one_line(no_exporter: None, tmp_path: Path) -> None:
+    done = limited(tmp_path, NO_PROCESS.format(left=2), "--quiet")
+
+    assert (done.returncode, done.stdout) == (126, b"")
+    assert done.stderr.decode() == f"pinchpoint: {sys.executable}: Resource temporarily unavailable\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "error", "words"),
+    [
+        ("session.phases", "judge_phase", "MemoryError", "phases may lack, or their verdicts: out of memory"),
+        ("session.keep", "read_bytes", "OSError(errno.EMFILE, 'Too many open files')", "Too many open files"),
+        ("session.follow", "CommandFollower.look", "MemoryError", "a look at the command failed: out of memory"),
+        ("session.phases", "Recorder", NO_ROOM, "samples are not recorded: No space left on device"),
+        ("wire.recording", "Recorder.add", NO_ROOM, "samples are not recorded: No space left on device"),
+        ("session.store", "save", NO_ROOM, "run.json: No space left on device: the run is not kept"),
+        ("session.store", "save", "MemoryError", "run.json: out of memory: the run is not kept"),
+        ("session.session", "Session.finish", "MemoryError", "the report ends here: out of memory"),
+        ("commands.run", "run_table", "MemoryError", "the report ends here: out of memory"),
+    ],
+)
+def test_whatever_is_refused_the_command_is_not_disturbed(
+    no_exporter: None, tmp_path: Path, module: str, name: str, error: str, words: str
+) -> None:
+    done = limited(tmp_path, REFUSED.format(module=module, name=name, error=error))
+
+    assert (done.returncode, done.stdout) == (7, b"printed\n")
+    assert words in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_run_whose_record_is_lost_is_not_said_to_be_kept(no_exporter: None, tmp_path: Path) -> None:
+    done = limited(tmp_path, REFUSED.format(module="session.store", name="save", error=NO_ROOM))
+
+    assert b"kept in" not in done.stderr
+    assert f"pinchpoint: not kept; what could be written is in {kept(tmp_path)}\n".encode() in done.stderr
+
+
+@pytest.mark.parametrize("descriptors", [10, 16, 24, 40])
+def test_under_any_limit_of_descriptors_the_command_runs(no_exporter: None, tmp_path: Path, descriptors: int) -> None:
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({descriptors}, {descriptors}))"
+
+    done = limited(tmp_path, limit)
+
+    assert (done.returncode, done.stdout) == (7, b"printed\n")
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_limit_of_file_sizes_cuts_what_is_kept_and_no_output(no_exporter: None, tmp_path: Path) -> None:
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
+
+    done = limited(tmp_path, limit)
+
+    assert (done.returncode, done.stdout) == (7, b"printed\n")
+    assert b"warning: samples are not recorded: File too large" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_clock_that_is_set_back_meanwhile_is_one_line_and_a_note(no_exporter: None, tmp_path: Path) -> None:
+    flag = tmp_path / "set back"
+    limit = f"import os, time\ntime.time = lambda real=time.time: real() - 3600 * os.path.exists({str(flag)!r})\n"
+    command = f"open({str(flag)!r}, 'w'); print('printed', flush=True); import time; time.sleep(1.5)"
+    done = limited(tmp_path, limit, command=command)
+    record = json.loads((kept(tmp_path) / "run.json").read_text())
+    (phase,) = record["marker"]["phases"]
+    moments = [moment["this host"].time for moment in read_recording(kept(tmp_path) / "samples.om.gz")]
+    report = subprocess.run(
+        [sys.executable, "-m", "pinchpoint", "report", "last"],
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=patience(60),
+        check=False,
+    )
+
+    assert done.returncode == 0
+    assert done.stderr.count(b"the clock of this host was set back by 3600 s") == 1
+    assert 1.0 < phase["end"] - phase["start"] < 3000
+    assert moments == sorted(moments)
+    assert len(record["steps"]) == 1
+    assert "the clock of this host was set back by 3600 s" in report.stdout.decode().replace("\n", " ")

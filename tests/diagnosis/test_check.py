@@ -145,6 +145,16 @@ FOUND: dict[str, tuple[list[Series], str]] = {
     "mtu_members": ([fact("mtu_members", "bond0 9000: eth1 1500")], "bond0 9000: eth1 1500"),
     "probe_failing": ([probe("probe_success", "osd", 0), probe("probe_success", "cpu", 1)], "osd."),
     "unreadable": ([("tasks_unreadable", {}, 3)], "3 processes"),
+    "capabilities": (
+        [
+            probe("probe_present", "tasks", 1),
+            ("probe_missing_capability_info", {"probe": "tasks", "capability": "CAP_PERFMON"}, 1),
+            ("probe_missing_capability_info", {"probe": "tasks", "capability": "CAP_BPF"}, 1),
+            probe("probe_present", "mds", 0),
+            ("probe_missing_capability_info", {"probe": "mds", "capability": "CAP_DAC_OVERRIDE"}, 1),
+        ],
+        "capabilities: tasks (CAP_PERFMON, CAP_BPF).",
+    ),
     "schedstat": ([("task_source_info", {"file": "stat", "reason": "no schedstat"}, 1)], "(no schedstat)"),
     "stacks": ([("waits_source_info", {"source": "wchan", "reason": "not root"}, 1)], "from wchan: not root."),
     "sampler_priority": (
@@ -241,6 +251,10 @@ HARMLESS: dict[str, list[Series]] = {
     "mtu_members": [fact("mtu", "1500,9000")],
     "probe_failing": [probe("probe_success", "osd", 1)],
     "unreadable": [("tasks_unreadable", {}, 0)],
+    "capabilities": [
+        probe("probe_present", "mds", 0),
+        ("probe_missing_capability_info", {"probe": "mds", "capability": "CAP_DAC_OVERRIDE"}, 1),
+    ],
     "schedstat": [("task_source_info", {"file": "schedstat", "reason": ""}, 1)],
     "stacks": [("waits_source_info", {"source": "stack", "reason": ""}, 1)],
     "sampler_priority": [("sampler_priority_info", {"policy": "fifo", "reason": ""}, 1)],

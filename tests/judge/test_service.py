@@ -205,7 +205,18 @@ def test_only_get_and_head_are_answered(service: Service) -> None:
 
 def test_a_judge_that_has_had_no_round_for_long_is_not_healthy(service: Service) -> None:
     assert ask(service, "/-/healthy")[0] == "503 Service Unavailable"
-    service.said = Judgement(time.time())
+    service.round()
+    assert ask(service, "/-/healthy")[0] == "200 OK"
+
+
+@pytest.mark.parametrize("step", [-3600.0, 86_400.0])
+def test_a_clock_that_is_set_makes_no_judge_unhealthy(
+    service: Service, monkeypatch: pytest.MonkeyPatch, step: float
+) -> None:
+    service.round()
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + step)
+
     assert ask(service, "/-/healthy")[0] == "200 OK"
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from machine import Machine
 from pinchpoint.benchmarks.markers import MAX_EXPORTED_RUNS, Marker
+from pinchpoint.clock import Clock
 from pinchpoint.model import Snapshot
 from pinchpoint.probes.benchmark import (
     EVERYDAY_AGE_SECONDS,
@@ -30,10 +32,15 @@ NOW = 1_700_000_000.0
 RUN = {"benchmark": "fio", "run": "r"}
 
 
+def at(wall: Callable[[], float]) -> Clock:
+    """Return a clock that shows the test's time, as the wall clock does."""
+    return Clock(wall, wall)
+
+
 @pytest.fixture
 def probe(machine: Machine) -> BenchmarkProbe:
     machine.process(10, "pinchpoint", start=77)
-    return BenchmarkProbe(machine.host(), wall=lambda: NOW)
+    return BenchmarkProbe(machine.host(), at(lambda: NOW))
 
 
 def written(probe: BenchmarkProbe, *phases: PhaseMark, **changes: object) -> Snapshot:
@@ -137,7 +144,7 @@ def test_a_run_that_died_has_failed(probe: BenchmarkProbe, machine: Machine) -> 
 
 def test_a_run_that_goes_on_is_not_forgotten_for_newer_ones_that_have_ended(machine: Machine) -> None:
     machine.process(10, "pinchpoint", start=77)
-    probe = BenchmarkProbe(replace(machine.host(), benchmarks=(Toy,)), wall=lambda: NOW)
+    probe = BenchmarkProbe(replace(machine.host(), benchmarks=(Toy,)), at(lambda: NOW))
     written(probe, PhaseMark("write", NOW - 20), start=NOW - 20)
     for number in range(20, 20 + 2 * MAX_EXPORTED_RUNS):
         machine.process(number, "toy", argv=("toy", "write"))
@@ -154,7 +161,7 @@ def test_a_run_that_goes_on_is_not_forgotten_for_newer_ones_that_have_ended(mach
 @pytest.fixture
 def finder(machine: Machine) -> BenchmarkProbe:
     """Return a probe that looks for toys, without a run of ours."""
-    return BenchmarkProbe(replace(machine.host(), benchmarks=(Toy,)), wall=lambda: NOW)
+    return BenchmarkProbe(replace(machine.host(), benchmarks=(Toy,)), at(lambda: NOW))
 
 
 def test_a_benchmark_that_somebody_else_started_is_found(finder: BenchmarkProbe, machine: Machine) -> None:
@@ -196,7 +203,7 @@ def test_two_that_began_at_once_have_two_names(finder: BenchmarkProbe, machine: 
 def test_the_benchmark_of_a_run_of_ours_is_not_found_a_second_time(machine: Machine) -> None:
     machine.process(10, "pinchpoint", start=77)
     machine.process(20, "toy", argv=("toy", "write"), ppid=10)
-    probe = BenchmarkProbe(replace(machine.host_with_runs(NOW), benchmarks=(Toy,)), wall=lambda: NOW)
+    probe = BenchmarkProbe(replace(machine.host_with_runs(NOW), benchmarks=(Toy,)), at(lambda: NOW))
     fields = {"pid": 10, "pid_start": 77, "command_pid": 20}
     probe.host.runs.write(Marker("r", "toy", NOW, phases=[PhaseMark("write", NOW)], **fields))  # type: ignore[arg-type]
     probe.sample(1.0)
@@ -207,7 +214,7 @@ def test_the_benchmark_of_a_run_of_ours_is_not_found_a_second_time(machine: Mach
 def test_a_benchmark_that_was_found_before_its_run_was_marked_is_the_run_alone(machine: Machine) -> None:
     machine.process(10, "pinchpoint", start=77)
     machine.process(20, "toy", argv=("toy", "write"), ppid=10)
-    probe = BenchmarkProbe(replace(machine.host_with_runs(NOW), benchmarks=(Toy,)), wall=lambda: NOW)
+    probe = BenchmarkProbe(replace(machine.host_with_runs(NOW), benchmarks=(Toy,)), at(lambda: NOW))
     probe.sample(1.0)
     before = {labels["run"] for labels, _ in Snapshot.of(0, probe.points()).series("pinchpoint_run_state")}
     fields = {"pid": 10, "pid_start": 77, "command_pid": 20}
@@ -225,7 +232,7 @@ def test_a_program_of_every_day_is_a_benchmark_when_it_runs_for_a_while(
     machine.process(20, "toy", argv=("toy", "write"))
     finder.sample(1.0)
     early = list(finder.points())
-    monkeypatch.setattr(finder, "_wall", lambda: NOW + EVERYDAY_AGE_SECONDS)
+    monkeypatch.setattr(finder, "_clock", at(lambda: NOW + EVERYDAY_AGE_SECONDS))
     finder.sample(6.0)
 
     assert early == []
@@ -242,7 +249,7 @@ class Everyday(Toy):
 
 def test_programs_of_every_day_do_not_displace_a_benchmark(machine: Machine) -> None:
     walls = [NOW]
-    probe = BenchmarkProbe(replace(machine.host(), benchmarks=(Toy, Everyday)), wall=lambda: walls[-1])
+    probe = BenchmarkProbe(replace(machine.host(), benchmarks=(Toy, Everyday)), at(lambda: walls[-1]))
     machine.process(20, "toy", argv=("toy", "write"))
     probe.sample(1.0)
     walls.append(NOW + 10)
@@ -258,7 +265,7 @@ def test_programs_of_every_day_do_not_displace_a_benchmark(machine: Machine) -> 
 
 def test_names_of_runs_are_bounded_however_many_processes_somebody_starts(machine: Machine) -> None:
     clock = [0.0]
-    probe = BenchmarkProbe(replace(machine.host(), benchmarks=(Toy,)), wall=lambda: NOW + clock[-1])
+    probe = BenchmarkProbe(replace(machine.host(), benchmarks=(Toy,)), at(lambda: NOW + clock[-1]))
     runs: set[str] = set()
 
     def sample(seconds: float) -> None:
@@ -336,7 +343,7 @@ def test_whatever_numbers_a_stranger_writes_into_a_marker_everything_else_is_ser
     machine.process(10, "pinchpoint", start=77)
     marker = {"run": "hostile", "benchmark": "fio", "pid": 10, "pid_start": 77, "command_pid": 11, "start": NOW}
     machine.write("runs/hostile.json", json.dumps({**marker, **changes}))
-    probe = BenchmarkProbe(machine.host(), wall=lambda: NOW)
+    probe = BenchmarkProbe(machine.host(), at(lambda: NOW))
     probe.host.runs.write(
         Marker("own", "fio", NOW, phases=[PhaseMark("write", NOW)], pid=10, pid_start=77, command_pid=11)
     )
@@ -346,3 +353,27 @@ def test_whatever_numbers_a_stranger_writes_into_a_marker_everything_else_is_ser
 
     assert 'pinchpoint_phase_active{benchmark="fio",phase="write",run="own"} 1.0\n' in exposition
     assert 'pinchpoint_probe_success{probe="benchmark"} 1.0\n' in exposition
+
+
+def test_a_clock_that_is_set_changes_the_labels_of_a_run_and_no_duration(machine: Machine) -> None:
+    machine.process(10, "pinchpoint", start=77)
+    machine.process(20, "toy", argv=("toy", "write"))
+    time = [NOW, 100.0]
+    probe = BenchmarkProbe(
+        replace(machine.host_with_runs(NOW), benchmarks=(Toy,)), Clock(lambda: time[0], lambda: time[1])
+    )
+    # `pinchpoint run` began 50 s before, with a wall clock that was an hour slow.
+    offset = NOW - 3600.0 - 100.0
+    phases = [PhaseMark("read", NOW - 3600.0 - 50.0)]
+    marker = Marker("r", "fio", NOW - 3650.0, phases=phases, pid=10, pid_start=77, command_pid=11, offset=offset)
+    probe.host.runs.write(marker)
+    probe.sample(1.0)
+    time[:] = [NOW + 86_400.0, 110.0]
+    probe.sample(2.0)
+    found = Snapshot.of(0, probe.points())
+
+    def values(name: str) -> dict[str, float]:
+        return {labels["phase"]: value for labels, value in found.series(f"pinchpoint_phase_{name}")}
+
+    assert values("elapsed_seconds") == {"read": 60.0, "write": pytest.approx(10.0)}
+    assert values("start_timestamp_seconds") == {"read": NOW + 86_340.0, "write": pytest.approx(NOW + 86_390.0)}

@@ -299,6 +299,20 @@ def test_a_probe_that_may_see_no_process_fails_and_one_that_sees_some_does_not(f
     assert files.found(2.0) == {("ior", "nvme0n1", "nvme0n1")}
 
 
+def test_descriptors_that_may_be_listed_but_not_followed_are_a_failure_too(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.process(50, "fio")
+    files.machine.opens(50, 5, "/data/file", mount=30)
+
+    def refuse(path: str) -> str:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("os.readlink", refuse)
+    with pytest.raises(PermissionError):
+        files.probe.sample(1.0)
+
+
 @pytest.mark.parametrize(
     ("number", "disk"),
     [(SDA1, "sda"), (SDA, "sda"), (NVME, "nvme0n1"), ("104:0", "cciss/c0d0"), ("9:9", "9:9")],

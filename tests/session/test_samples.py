@@ -69,3 +69,14 @@ def test_any_bytes_are_moments_or_damage(tmp_path_factory: pytest.TempPathFactor
 
     assert len(found) <= len(samples.times)
     assert samples.damage == "" or "not a recording" in samples.damage
+
+
+@pytest.mark.parametrize("time", ["nan", "1e300", "-1"])
+def test_a_moment_with_an_impossible_time_is_damage(tmp_path: Path, time: str) -> None:
+    path = tmp_path / "samples.om.gz"
+    path.write_bytes(b"".join(gzip.compress(f"a 1 {at}\n# EOF\n".encode()) for at in ("5", time)))
+
+    samples = Samples(path)
+
+    assert samples.times == [5.0]
+    assert "no time" in samples.damage or "has no time" in samples.damage

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import stat
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -216,3 +220,40 @@ def test_a_group_is_several_ids_or_a_pattern_and_has_no_run_twice(diary: None, t
 def test_a_part_of_a_group_that_means_no_run_is_an_error(diary: None, text: str) -> None:
     with pytest.raises(StoreError, match="no run"):
         store.select(text)
+
+
+def test_a_disk_that_a_run_has_filled_still_takes_its_last_record(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no right to mount a small file system")
+    try:
+        directory = disk / "r"
+        directory.mkdir()
+        store.reserve(directory)
+        with suppress(OSError), (disk / "output").open("wb", buffering=0) as file:
+            while file.write(b"x" * 4096):
+                pass
+        store.save(directory, record("r"))
+
+        assert store.load(directory) == record("r")
+        assert not store.release(directory)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_disk_without_a_reserve_keeps_the_record_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "r"
+    directory.mkdir()
+    store.save(directory, record("r"))
+
+    def refuse(path: Path, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with pytest.raises(OSError, match="No space"):
+        store.save(directory, record("r"))
+
+    assert store.load(directory) == record("r")
+    assert [path.name for path in directory.iterdir()] == [store.FILE]

@@ -93,3 +93,24 @@ def test_it_is_openmetrics_with_every_sample_however_little_is_held_in_memory(
         for labels, value in values.items()
         for name in (CPU, THREADS)
     }
+
+
+@pytest.mark.parametrize("value", [float("nan"), -1.0, float("inf")])
+def test_values_that_openmetrics_refuses_are_left_out_and_counted(value: float) -> None:
+    with Backfill() as backfill:
+        for time, number in ((1.0, 1.0), (2.0, value), (3.0, 3.0)):
+            backfill.add({"h": Snapshot(time, {"pinchpoint_resource_busy_seconds_total": {(): number}})})
+        text = "".join(backfill.text())
+
+    assert backfill.impossible == 1
+    assert [sample.value for family in text_string_to_metric_families(text) for sample in family.samples] == [1.0, 3.0]  # type: ignore[no-untyped-call]
+
+
+def test_of_names_that_clash_the_first_counts() -> None:
+    with Backfill() as backfill:
+        for name in ("pinchpoint_a_total", "pinchpoint_a"):
+            backfill.add({"h": Snapshot(1.0, {name: {(): 1.0}})})
+        text = "".join(backfill.text())
+
+    assert backfill.impossible == 1
+    assert [family.name for family in text_string_to_metric_families(text)] == ["pinchpoint_a"]  # type: ignore[no-untyped-call]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pinchpoint.model import THIS_HOST, Labels, Snapshot, Snapshots, time_of
-from pinchpoint.wire.recording import Recorder, read_documents, read_recording, read_series
+from pinchpoint.wire.recording import FILE, Recorder, read_documents, read_recording, read_series
 
 KINDS = {"a_seconds_total": ("counter", "Seconds."), "b_bytes": ("gauge", "Bytes.")}
 
@@ -294,3 +294,18 @@ def test_any_bytes_are_moments_or_a_value_error(tmp_path_factory: pytest.TempPat
         if reason
         else all(isinstance(taken, Snapshot) for hosts in found for taken in hosts.values())
     )
+
+
+def test_a_recording_has_the_wall_clock_too_once_it_was_set(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    recorder = Recorder(path)
+    series: dict[str, dict[Labels, float]] = {"a_total": {(): 1.0}}
+    recorder.add({"h": Snapshot(1000.0, series)}, {"a_total": ("counter", "A.")})
+    recorder.add({"h": Snapshot(1001.0, series)}, {"a_total": ("counter", "A.")}, -3600.0)
+    recorder.close()
+
+    first, second = read_documents(path)
+
+    assert "ahead" not in first
+    assert 'pinchpoint_recording_clock_ahead_seconds{instance="h"} -3600.0 1001.0' in second
+    assert [moment["h"].values for moment in read_recording(path)] == [series, series]

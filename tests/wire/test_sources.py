@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 from machine import Machine
 from patience import Stopwatch
 from pinchpoint.build import LocalSource
+from pinchpoint.metrics import HTTP_REFUSED_CONNECTIONS
 from pinchpoint.model import Labels, Metric, Snapshot, Snapshots
 from pinchpoint.probes.self_cost import SelfCost
 from pinchpoint.sampler import Sampler
+from pinchpoint.wire.connections import Refusals
 from pinchpoint.wire.http import application, serve
 from pinchpoint.wire.recording import Recorder
 from pinchpoint.wire.sources import (
@@ -68,7 +70,8 @@ def http(body: bytes, status: str = "200 OK", headers: str = "") -> bytes:
 
 
 def test_an_exporter_is_scraped_at_its_address(machine: Machine) -> None:
-    server = serve(("127.0.0.1", 0), application(lambda: [METRIC.point(5, "x")], "/metrics"))
+    app = application(lambda: [METRIC.point(5, "x")], "/metrics")
+    server = serve(("127.0.0.1", 0), app, Refusals(HTTP_REFUSED_CONNECTIONS))
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     before = time.time()
     found = TargetSource(server.address).snapshot()

@@ -165,7 +165,10 @@ def as_share(value: float | None) -> float | None:
 
 
 def bounded(event: Event) -> Event:
-    """Return an event without the numbers that a marker can't hold (`pinchpoint.runs`): the text is not trusted."""
+    """Return an event without the numbers that a marker can't hold (`pinchpoint.runs`): the text is not trusted.
+
+    A result or score that loses one (a negative figure or duration) is invalid.
+    """
     match event:
         case Began():
             return replace(event, expected=as_seconds(event.expected))
@@ -174,9 +177,13 @@ def bounded(event: Event) -> Event:
                 event, results=_figures(event.results), progress=as_share(event.progress), work=as_figure(event.work)
             )
         case Ended():
-            return replace(event, results=_figures(event.results), seconds=as_seconds(event.seconds))
+            results, seconds = _figures(event.results), as_seconds(event.seconds)
+            whole = len(results) == len(event.results) and seconds == event.seconds
+            return event if whole else replace(event, results=results, seconds=seconds, valid=False)
         case Scored():
-            return replace(event, scores=_figures(event.scores))
+            # The others would be taken for the total, which comes last.
+            whole = len(_figures(event.scores)) == len(event.scores)
+            return event if whole else Scored((), valid=False)
     return event
 
 

@@ -212,10 +212,10 @@ class Io500Reader(OutputReader):
         run.ended[phase] = printed
         value, seconds = map(float, printed)
         # The shell driver prints two decimals of a second: a shorter phase still has a result.
-        ran = value > 0 or (seconds >= MIN_PHASE_SECONDS and not bare_phase(phase))
+        ran = abs(value) > 0 or (seconds >= MIN_PHASE_SECONDS and not bare_phase(phase))
         valid = not found["invalid"] and not found["label"].endswith("invalid")
         run.invalid |= not valid
-        results = results_of(phase, found["value"], found["unit"] or "") if scored or value > 0 else ()
+        results = results_of(phase, found["value"], found["unit"] or "") if scored or abs(value) > 0 else ()
         yield Ended(phase, results, seconds if math.isfinite(seconds) else None, valid=valid, ran=ran)
 
     def _score(self, found: re.Match[str]) -> Iterator[Event]:
@@ -358,7 +358,7 @@ class ResultFile(OutputReader):
         self.state = State.BETWEEN
         seconds = seconds if seconds is not None and math.isfinite(seconds) else None
         value = float(self._value or 0)
-        ran = value > 0 or (seconds is not None and seconds >= MIN_PHASE_SECONDS and not bare_phase(phase))
+        ran = abs(value) > 0 or (seconds is not None and seconds >= MIN_PHASE_SECONDS and not bare_phase(phase))
         short = phase.endswith("_write") and seconds is not None and seconds < self._shortest_write
         results = results_of(phase, self._value) if self._value else ()
         if len(self.phases) < MAX_IO500_PHASES:

@@ -19,7 +19,7 @@ import msgspec
 
 from pinchpoint.host.procfs import FormatError, parse_stat, read_bytes
 from pinchpoint.metrics import KEEP_ENDED_SECONDS
-from pinchpoint.runs import Pid, RunState, Ticks
+from pinchpoint.runs import Pid, RunState, Step, Ticks
 from pinchpoint.typedjson import decoder
 from pinchpoint.units import NANOSECONDS_PER_SECOND
 
@@ -44,6 +44,8 @@ class Marker(RunState, kw_only=True):
     command_pid: Pid
     """The command's process: its whole tree is the benchmark."""
     tags: dict[str, str] = msgspec.field(default_factory=dict)
+    offset: Step | None = None
+    """Its times minus those of the host's monotonic clock, in seconds; None if they are the wall clock's."""
 
 
 DECODER = decoder(Marker)

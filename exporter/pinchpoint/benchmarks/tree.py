@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -88,9 +88,10 @@ class Tree:
     def below(cls, procfs: Path, root: int) -> Tree:
         """Return a process and all below it."""
         found: dict[int, ProcessStat] = {}
-        waiting = [root]
-        while waiting and len(found) < MAX_PROCESSES:
-            pid = waiting.pop(0)
+        seen, waiting = {root}, [root]
+        for pid in waiting:
+            if len(found) >= MAX_PROCESSES:
+                break
             try:
                 stat = parse_stat(read_bytes(procfs / str(pid) / "stat"))
                 tids = os.listdir(procfs / str(pid) / "task")
@@ -100,10 +101,10 @@ class Tree:
             for tid in tids:
                 # children_seq_show (fs/proc/array.c): the pids whose parent is this very thread.
                 try:
-                    children = read_bytes(procfs / str(pid) / "task" / tid / "children").split()
-                except OSError:
+                    children = list(map(int, read_bytes(procfs / str(pid) / "task" / tid / "children").split()))
+                except (OSError, ValueError):
                     continue
-                waiting.extend(int(child) for child in children)
+                waiting.extend(_unseen(children, seen))
         return cls(procfs, found)
 
     @cached_property
@@ -124,10 +125,11 @@ class Tree:
 
     def descendants(self, pid: int) -> Iterator[int]:
         """Yield all processes below one, those nearest to it first."""
-        waiting = list(self.children(pid))
+        seen = {pid}
+        waiting = list(_unseen(self.children(pid), seen))
         for child in waiting:
             yield child
-            waiting.extend(self.children(child))
+            waiting.extend(_unseen(self.children(child), seen))
 
     def ancestors(self, pid: int) -> Iterator[int]:
         """Yield parent, grandparent and so on, while they are among these processes."""
@@ -261,3 +263,11 @@ class Tree:
     def list_directory(self, pid: int, path: str, limit: int = MAX_DIRECTORY_NAMES) -> list[str]:
         """Return names in a directory by its path as the process sees it, in no order. Raises OSError."""
         return list_in_root(self.procfs / str(pid) / "root", os.path.join(self.cwd(pid), path), limit, self.rights(pid))
+
+
+def _unseen(pids: Iterable[int], seen: set[int]) -> Iterator[int]:
+    """Yield the pids that are not in `seen`, and add them: a pid that is reused while we read may close a circle."""
+    for pid in pids:
+        if pid not in seen:
+            seen.add(pid)
+            yield pid

@@ -19,6 +19,8 @@ from functools import cache
 from pathlib import Path
 from threading import Lock
 
+from pinchpoint.host.capabilities import Capability, effective, missing
+
 __all__ = ["OBJECTS", "BpfError", "Loaded", "load"]
 
 OBJECTS = Path(__file__).parent
@@ -70,8 +72,6 @@ NOT_PERMITTED = (
     "not permitted: needs CAP_BPF and CAP_PERFMON, or root, and no seccomp filter against it; "
     "before Linux 5.11 also a higher limit of locked memory"
 )
-CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
-"""include/uapi/linux/capability.h."""
 LOG = re.compile("-- (BEGIN|END) PROG LOAD LOG --")
 """What libbpf puts around the verifier's log (bpf_object_load_prog, libbpf.c)."""
 STATISTICS = ("processed ", "verification time ", "stack depth ", "max_states_per_insn ")
@@ -326,9 +326,4 @@ def _reason(number: int, message: str) -> str:
 
 def _may_trace() -> bool:
     """Return whether this process has CAP_PERFMON, or CAP_SYS_ADMIN, which included it before Linux 5.8."""
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        return True
-    found = re.search(r"^CapEff:\s*(\w+)$", status, re.MULTILINE)
-    return found is None or bool(int(found[1], 16) & (1 << CAP_PERFMON | 1 << CAP_SYS_ADMIN))
+    return not missing([Capability.PERFMON], effective())

@@ -66,6 +66,10 @@ def command(output: Path | None, until: str | None, runs: tuple[str, ...]) -> No
                     f"{backfill.dropped} samples are left out: their host's clock had been set back, "
                     "or another run has their time"
                 )
+            if backfill.impossible:
+                warn(
+                    f"{backfill.impossible} samples are left out: no exporter gives such values; was the file changed?"
+                )
     except ValueError as error:
         fail(str(error))
     except OSError as error:

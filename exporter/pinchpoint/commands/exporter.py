@@ -16,11 +16,14 @@ import click
 
 from pinchpoint import __version__
 from pinchpoint.bpf import choice as tasksources
-from pinchpoint.build import local_sampler
+from pinchpoint.build import enabled_probes, local_sampler
 from pinchpoint.config import LOG_LEVELS, Config, ConfigError, check_config, load_config
-from pinchpoint.metrics import EXPORTER
+from pinchpoint.host.capabilities import drop_all_but, effective, names
+from pinchpoint.host.systemd import Watchdog, notify
+from pinchpoint.metrics import EXPORTER, HTTP_REFUSED_CONNECTIONS
 from pinchpoint.probes import PROBES, kworkers
 from pinchpoint.terminal.plain import fail
+from pinchpoint.wire.connections import Refusals
 from pinchpoint.wire.http import AddressError, application, parse_address, serve
 
 __all__ = ["command"]
@@ -83,11 +86,14 @@ def command(config_file: Path | None, **flags: Any) -> None:
         logging.basicConfig(
             level=config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
         )
-        sampler = local_sampler(config)
+        sampler = local_sampler(config, beat=Watchdog().beat)
     except (ConfigError, AddressError) as error:
         fail(str(error), 2)
+    sampler.refusals = Refusals(HTTP_REFUSED_CONNECTIONS)
     try:
-        server = serve(address, application(sampler.points, config.web.telemetry_path, list(EXPORTER)))
+        server = serve(
+            address, application(sampler.points, config.web.telemetry_path, list(EXPORTER)), sampler.refusals
+        )
     except OSError as error:
         fail(f"can't listen on {config.web.listen_address}: {error.strerror}; choose another --web.listen-address", 2)
     try:
@@ -96,18 +102,35 @@ def command(config_file: Path | None, **flags: Any) -> None:
         logging.getLogger(__name__).warning(
             "%s: %s: runs will not show their phases", sampler.host.runs.path, error.strerror
         )
+    _drop_capabilities(config)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: Thread(target=server.shutdown).start())
     sampler.start()
     # What exists now lives as long as the process: the garbage collector need not scan it again.
     gc.freeze()
     log.info("Pinchpoint %s listens on %s", __version__, server.address)
+    notify("READY=1")
     server.serve_forever(poll_interval=0.2)
+    notify("STOPPING=1")
     sampler.stop()
     server.server_close()
     # A thread that hangs in the kernel must not keep the process from ending.
     sys.stderr.flush()
     os._exit(0)
+
+
+def _drop_capabilities(config: Config) -> None:
+    """Keep the capabilities that an enabled probe needs, and no others; every thread is started after this.
+
+    What is opened once is open by now, such as a port below 1024.
+    """
+    try:
+        before = drop_all_but({capability for probe in enabled_probes(config) for capability in probe.capabilities})
+        kept = effective()
+    except OSError as error:
+        log.warning("capabilities cannot be dropped: %s: %s", error.filename, error.strerror)
+        return
+    log.info("capabilities: keeps %s; dropped %s", names(kept), names(before.permitted - kept))
 
 
 def _with_flags(config: Config, flags: dict[str, Any]) -> Config:

@@ -82,7 +82,7 @@ def command(
     logging.basicConfig(level=log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     service = Service([Target(target, target_url(target)) for target in targets], TargetFiles(files), servers, interval)
     try:
-        server = serve(parse_address(listen), application(service))
+        server = serve(parse_address(listen), application(service), service.refusals)
     except AddressError as error:
         fail(str(error), 2)
     except OSError as error:

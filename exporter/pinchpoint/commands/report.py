@@ -22,6 +22,7 @@ from pinchpoint.session.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import fail, say, show, warn
 from pinchpoint.terminal.report import report_parts
 from pinchpoint.terminal.runs import standing
+from pinchpoint.terminal.view import duration
 from pinchpoint.wire.prometheus import PrometheusError, fired_alerts
 
 __all__ = ["command"]
@@ -56,7 +57,11 @@ def command(as_json: bool, html: Path | None, against: str | None, prometheus: s
         earlier = store.find(against, kept) if against is not None else _before(record, kept)
     except StoreError as error:
         fail(str(error))
-    warnings: list[str] = []
+    warnings = [
+        f"{store.step_words(step.seconds)}, {duration(max(0.0, step.time - record.marker.start))} after the start: "
+        "times are as if it had not been"
+        for step in record.steps
+    ]
     alerts = _alerts(record, prometheus, warnings) if prometheus is not None else []
     read = _read(record, warnings, pictures=html is not None)
     document = build(

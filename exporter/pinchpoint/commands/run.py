@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
@@ -15,8 +14,10 @@ from rich.console import Console
 from pinchpoint.benchmarks.markers import RunDirectory, default_run_directory
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.build import LocalSource, benchmark_kinds, local_sampler
+from pinchpoint.clock import STEADY
 from pinchpoint.commands.options import targets_option
 from pinchpoint.config import Config, load_config, phase_pattern
+from pinchpoint.limits import LIMITS, is_limit, reason
 from pinchpoint.metrics import BUILD_INFO
 from pinchpoint.model import Snapshot
 from pinchpoint.runs import run_id
@@ -85,6 +86,8 @@ def command(
         if not key or not equals:
             fail(f"--tag {tag!r} is not KEY=VALUE", 2)
         pairs[key] = value
+    source: Source | None = None
+    host = refused = ""
     try:
         config = load_config(config_file)
         config.path.runs = str(runs or config.path.runs or default_run_directory())
@@ -92,24 +95,39 @@ def command(
         if phase_regex is not None:
             program = os.path.basename(argv[0])
             kinds = (pattern(program, [program], phase_pattern(phase_regex, "--phase-pattern")),)
-        source, host = _sources(targets, prometheus, config)
+        try:
+            source, host = _sources(targets, prometheus, config)
+        except LIMITS as error:
+            if not is_limit(error):
+                raise
+            refused = f"no samples: {reason(error)}"
     except (ConfigError, SourceError) as error:
         fail(str(error), 2)
     run, directory = _directory(name, argv)
     markers = RunDirectory(Path(config.path.runs))
     session = Session(run, directory, source, markers, host=host, kinds=kinds, tags=pairs, say=say)
-    say(f"run {run}, samples from {source.name}")
-    with session.open_stdout() as keep:
-        try:
-            child.start(argv, keep)
-        except CommandError as error:
-            directory.joinpath("stdout").unlink(missing_ok=True)
-            fail(str(error), error.status)
-        session.start(argv, child.pid)
-        status = child.wait()
+    say(f"run {run}, samples from {source.name}" if source is not None else f"run {run}, {refused}")
+    if refused:
+        session.warnings.append(refused)
+    keep = session.open_stdout()
+    try:
+        child.start(argv, keep, session.release)
+    except CommandError as error:
+        directory.joinpath("stdout").unlink(missing_ok=True)
+        fail(str(error), error.status)
+    session.start(argv, child.pid)
+    status = child.wait()
     session.warnings += child.warnings
-    session.finish(os.waitstatus_to_exitcode(status), stopped=child.stopped)
-    source.close()
+    try:
+        session.finish(os.waitstatus_to_exitcode(status), stopped=child.stopped)
+        _report(session, directory, prometheus, console)
+    except Exception as error:  # whatever fails here, the command's status counts
+        _tell(f"pinchpoint: warning: the report ends here: {reason(error)}\n")
+    end_like(status or child.failure)
+
+
+def _report(session: Session, directory: Path, prometheus: str | None, console: Console) -> None:
+    """Print the table and what the user has to know."""
     if prometheus is not None:
         try:
             session.add_alerts(fired_alerts(prometheus, session.run, *session.span))
@@ -125,8 +143,10 @@ def command(
         _tell("pinchpoint: the benchmark calls this run invalid\n")
     for warning in session.warnings:
         _tell(f"pinchpoint: warning: {warning}\n")
-    _tell(f"pinchpoint: kept in {directory}; `pinchpoint report {run}` says how the verdicts are known\n")
-    end_like(status or child.failure)
+    if session.kept:
+        _tell(f"pinchpoint: kept in {directory}; `pinchpoint report {session.run}` says how the verdicts are known\n")
+    else:
+        _tell(f"pinchpoint: not kept; what could be written is in {directory}\n")
 
 
 def _sources(targets: Sequence[str], prometheus: str | None, config: Config) -> tuple[Source, str]:
@@ -165,7 +185,7 @@ def _this_host(config: Config) -> Source:
 
 def _directory(name: str | None, argv: tuple[str, ...]) -> tuple[str, Path]:
     try:
-        return new_run_directory(run_id(name, argv, time.time()))
+        return new_run_directory(run_id(name, argv, STEADY.now()))
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}; set XDG_STATE_HOME to a directory that can be written", 2)
 

@@ -13,6 +13,7 @@ from threading import Event, Thread
 import click
 
 from pinchpoint.build import LocalSource, local_sampler
+from pinchpoint.clock import STEADY
 from pinchpoint.commands.options import targets_option
 from pinchpoint.commands.stacks import show as show_stacks
 from pinchpoint.config import Config, ConfigError, load_config
@@ -116,7 +117,7 @@ class Watched:
         rounds = self._poller.rounds
         for host, snapshot in self._poller.collect().items():
             self._recent.setdefault(host, Recent()).add(snapshot)
-        now = time.time()
+        now = STEADY.now()
         problems = self._poller.problems(self._patience)
         self._down = {host: Down(problem.reason, max(0.0, now - problem.since)) for host, problem in problems.items()}
         for host in self._down.keys() & self._recent.keys():

@@ -27,6 +27,8 @@ from pinchpoint.metrics import (
     MDS_INODES,
     OSD_SLOW_OPS,
     PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS,
+    PROBE_MISSING_CAPABILITY_INFO,
+    PROBE_PRESENT,
     PROBE_SUCCESS,
     SAMPLER_LOST_SAMPLES,
     SAMPLER_PRIORITY_INFO,
@@ -64,6 +66,18 @@ def probe_failing(host: Snapshot, check: Check) -> Iterator[Outcome]:
 def unreadable(host: Snapshot, check: Check) -> Iterator[Outcome]:
     for _, number in series(host, TASKS_UNREADABLE):
         yield found(number=f"{number:.0f}") if number else fine()
+
+
+def capabilities(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    present = _by(host, PROBE_PRESENT, "probe")
+    lacking: dict[str, list[str]] = {}
+    for labels, _ in series(host, PROBE_MISSING_CAPABILITY_INFO):
+        if present.get(probe := label(labels, "probe")):
+            lacking.setdefault(probe, []).append(label(labels, "capability"))
+    if lacking:
+        yield found(probes=listed(f"{probe} ({', '.join(needed)})" for probe, needed in lacking.items()))
+    elif present:
+        yield fine()
 
 
 def schedstat(host: Snapshot, check: Check) -> Iterator[Outcome]:
@@ -227,8 +241,8 @@ def io_limit(host: Snapshot, check: Check) -> Iterator[Outcome]:
 DAEMONS: Mapping[str, LookAtHost] = {
     look.__name__: look
     for look in (
-        probe_failing, unreadable, schedstat, stacks, sampler_priority, lost_samples, clock_skew, daemon_stuck,
-        socket_silent, client_blind, blocklisted, slow_ops, mds_cache_ram, mds_cache_peak, mds_cache_small, quota,
-        io_limit,
+        probe_failing, unreadable, capabilities, schedstat, stacks, sampler_priority, lost_samples, clock_skew,
+        daemon_stuck, socket_silent, client_blind, blocklisted, slow_ops, mds_cache_ram, mds_cache_peak,
+        mds_cache_small, quota, io_limit,
     )
 }  # fmt: skip

@@ -7,12 +7,13 @@ import logging
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event
 from typing import Any
 
 from pinchpoint import __version__
+from pinchpoint.clock import STEADY
 from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.inputs import INPUTS
 from pinchpoint.diagnosis.recent import Judged
@@ -26,6 +27,7 @@ from pinchpoint.metrics import (
     JUDGE_BUILD_INFO,
     JUDGE_CPU_SECONDS,
     JUDGE_DATA_AGE_SECONDS,
+    JUDGE_HTTP_REFUSED_CONNECTIONS,
     JUDGE_INTERVAL_SECONDS,
     JUDGE_RESIDENT_MEMORY_BYTES,
     JUDGE_ROUND_SECONDS,
@@ -34,6 +36,7 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import STALE_SECONDS, Point
 from pinchpoint.report.document import verdict_json
+from pinchpoint.wire.connections import Refusals
 from pinchpoint.wire.poller import Problem
 from pinchpoint.wire.sources import LOST_AFTER_SECONDS, PrometheusSource, Source, TargetSource
 
@@ -132,6 +135,9 @@ class Service:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.said = Judgement()
+        self._rounded: float | None = None
+        """When the last round began, in monotonic seconds; None before the first."""
+        self.refusals = Refusals(JUDGE_HTTP_REFUSED_CONNECTIONS)
         self._targets = targets
         self._files = files
         self._servers = servers
@@ -149,6 +155,11 @@ class Service:
     def patience(self) -> float:
         """Seconds without a round from which it is unhealthy."""
         return 5 * self._interval
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the last round ended lately."""
+        return self._rounded is not None and time.monotonic() - self._rounded <= self.patience
 
     def run(self) -> None:
         """Judge until `stop`."""
@@ -187,11 +198,13 @@ class Service:
             del self._seen[host], self._came[host]
             self._engine.lose(host)
         self._engine.take(moment)
-        runs = self._engine.step(now)
+        ahead = STEADY.ahead()
+        runs = [replace(run, since=run.since + ahead) for run in self._engine.step(STEADY.now())]
         for source, problem in problems.items():
             if source not in self._told:
                 log.warning("%s: %s", source, problem.reason)
         self._told = set(problems)
+        problems = {name: replace(problem, since=problem.since + ahead) for name, problem in problems.items()}
         problems |= {name: Problem(reason, now) for name, reason in self._files.problems.items()}
         self.said = Judgement(
             time=now,
@@ -204,24 +217,26 @@ class Service:
             seconds=time.monotonic() - began,
             rounds=self.said.rounds + 1,
         )
+        self._rounded = began
 
     def _sources(self) -> dict[str, Callable[[], Source]]:
         found: dict[str, Callable[[], Source]] = {}
         for target in [*self._targets, *self._files.read()]:
-            found[f"{target.host} {target.url}"] = partial(TargetSource, target.url, name=target.host)
+            found[f"{target.host} {target.url}"] = partial(TargetSource, target.url, name=target.host, clock=self._wall)
         for url in self._servers:
             direct = {target.host for target in self._targets}
             found[url] = partial(PrometheusSource, url, direct.__contains__, 10.0, names=INPUTS)
         return found
 
     def points(self) -> Iterator[Point]:
-        """Yield the metrics of the last round, and the judge's own cost."""
+        """Yield the metrics of the last round, the judge's own cost, and what its HTTP server refused."""
         yield from self.said.points()
         yield JUDGE_CPU_SECONDS.point(time.process_time())
         with open("/proc/self/statm", "rb") as file:
             yield JUDGE_RESIDENT_MEMORY_BYTES.point(int(file.read().split()[1]) * PAGE_BYTES)
         yield JUDGE_INTERVAL_SECONDS.point(self._interval)
         yield JUDGE_BUILD_INFO.point(1, __version__)
+        yield from self.refusals.points()
 
     def stop(self) -> None:
         """End after the current round."""

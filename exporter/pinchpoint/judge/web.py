@@ -9,7 +9,6 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from prometheus_client import make_wsgi_app
 
 from pinchpoint import __version__
 from pinchpoint.judge import pages
@@ -18,7 +17,7 @@ from pinchpoint.metrics import JUDGE
 from pinchpoint.report.palette import KINDS, WAIT_WORDS, wait_colour
 from pinchpoint.text import printable
 from pinchpoint.wire.exposition import registry
-from pinchpoint.wire.http import Application, StartResponse, get_only
+from pinchpoint.wire.http import Application, StartResponse, exposition, get_only
 
 __all__ = ["application"]
 
@@ -28,13 +27,13 @@ NOWHERE = "not here: see /, /metrics, /api/v1/verdicts, /runbooks/, /docs/\n"
 
 def application(service: Service) -> Application:
     """Return the WSGI application."""
-    exposition = make_wsgi_app(registry(service.points, JUDGE), disable_compression=True)
+    exposed = exposition(registry(service.points, JUDGE))
     html = _Html()
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "/")
         if path == "/metrics":
-            return exposition(environ, start_response)  # type: ignore[no-any-return]
+            return exposed(environ, start_response)
         status, kind, body = "200 OK", HTML, ""
         said = service.said
         if path == "/":
@@ -43,7 +42,7 @@ def application(service: Service) -> Application:
             kind, body = "application/json", json.dumps(said.to_json())
         elif path == "/-/healthy":
             kind = "text/plain"
-            if abs(time.time() - said.time) > service.patience:
+            if not service.healthy:
                 status, body = "503 Service Unavailable", f"no round for {service.patience:g} s\n"
             else:
                 body = "The judge is healthy.\n"

@@ -12,6 +12,7 @@ from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.benchmarks.workloads import FoundRuns
 from pinchpoint.bpf.choice import AUTO
+from pinchpoint.host.capabilities import Capability
 from pinchpoint.model import Metric, Point
 from pinchpoint.threads.processes import Processes
 from pinchpoint.threads.roles import Roles
@@ -62,6 +63,8 @@ class Probe(ABC):
     """One line that says what it reads, for ``--help``."""
     metrics: ClassVar[tuple[Metric, ...]]
     """Every metric that `points` may yield."""
+    capabilities: ClassVar[tuple[Capability, ...]] = ()
+    """What it needs to see everything, with uid 0 too. Without one of them it sees less, and its series say so."""
     interval: float | None = 1.0
     """Seconds between two samples; None means the sampler's own ``--sample-interval``."""
     fast: ClassVar[bool] = False

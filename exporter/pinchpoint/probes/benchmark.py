@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pinchpoint.benchmarks.detector import Detector, Followed, merged
 from pinchpoint.benchmarks.events import FINAL_STATES, State
 from pinchpoint.benchmarks.markers import MAX_EXPORTED_RUNS
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.workloads import Leader, Workload
+from pinchpoint.clock import STEADY, Clock
+from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.exitstatus import ExitWatch, own_pids
 from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, read_bytes
 from pinchpoint.metrics import (
@@ -37,7 +38,7 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Metric, Point
 from pinchpoint.probes.base import Host, Probe
-from pinchpoint.runs import PhaseMark, Result, RunState, run_id
+from pinchpoint.runs import PhaseMark, Result, RunState, run_id, shifted
 
 __all__ = ["BenchmarkProbe", "run_points"]
 
@@ -87,22 +88,24 @@ class BenchmarkProbe(Probe):
         RUN_PHASES,
         RUN_BLIND_INFO,
     )
+    capabilities = (Capability.DAC_READ_SEARCH, Capability.SYS_PTRACE)
     interval = 0.5
     lasting = True  # a benchmark's files are on the file system that hangs: its phase must be seen to stall
 
-    def __init__(self, host: Host, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, host: Host, clock: Clock = STEADY) -> None:
         super().__init__(host)
-        self._wall = wall
+        self._clock = clock
         self._detector = Detector(host.benchmarks, watch=ExitWatch if own_pids(host.procfs) else None)
         self._everyday = {kind.name for kind in host.benchmarks if kind.everyday}
         self._names: dict[int, str] = {}
         self._named: deque[float] = deque()
         """When the last names were given, in monotonic seconds."""
         self._runs: list[RunState] = []
+        """By `_clock`."""
 
     def sample(self, now: float) -> None:
         """Read the run directory, and look at the benchmarks among the processes."""
-        wall = self._wall()
+        wall = self._clock.now()
         self._detector.look(Tree(self.host.procfs, self._processes(now)), now, wall)
         self._detector.forget(wall - KEEP_ENDED_SECONDS)
         runs = [*self._marked(wall), *self._found(now, wall)]
@@ -114,7 +117,7 @@ class BenchmarkProbe(Probe):
         """Return all processes but those of marked runs; those of benchmarks read afresh."""
         everything = self.host.processes.everything(now)
         tree = Tree(self.host.procfs, everything)
-        commands = self.host.runs.command_pids(self._wall())
+        commands = self.host.runs.command_pids(self._clock.now() + self._clock.ahead())
         adopted = {
             *self.host.processes.adopted,
             *commands,
@@ -138,13 +141,16 @@ class BenchmarkProbe(Probe):
 
     def _marked(self, wall: float) -> Iterator[RunState]:
         runs = self.host.runs
-        for marker in runs.markers(wall):
+        ahead = self._clock.ahead()
+        for marker in runs.markers(wall + ahead):
+            # The monotonic clock is the same for all processes of the host.
+            shift = -ahead if marker.offset is None else self._clock.offset - marker.offset
             if marker.end is None and not runs.alive(marker):
                 marker.state = State.FAILED
                 for phase in marker.phases:
                     if phase.end is None:
-                        phase.end, phase.state = wall, State.FAILED
-            yield marker
+                        phase.end, phase.state = wall - shift, State.FAILED
+            yield shifted(marker, shift)
 
     def _found(self, now: float, wall: float) -> Iterator[RunState]:
         while self._named and now - self._named[0] > NAME_INTERVAL_SECONDS:
@@ -174,7 +180,7 @@ class BenchmarkProbe(Probe):
         )  # fmt: skip
 
     def _name(self, followed: Followed) -> str:
-        name = run_id(None, [followed.kind.name], followed.began)
+        name = run_id(None, [followed.kind.name], max(0.0, followed.began + self._clock.ahead()))
         number = 1
         while (unique := name if number == 1 else f"{name}-{number}") in self._names.values():
             number += 1
@@ -183,11 +189,11 @@ class BenchmarkProbe(Probe):
     def points(self) -> Iterable[Point]:
         """Return the phases of each run; a phase that is repeated shows its last time."""
         # Two names may become one label.
-        return {point[:2]: point for point in self._points(self._wall())}.values()
+        return {point[:2]: point for point in self._points(self._clock.now(), self._clock.ahead())}.values()
 
-    def _points(self, wall: float) -> Iterator[Point]:
+    def _points(self, now: float, ahead: float) -> Iterator[Point]:
         for run in self._runs:
-            yield from run_points(run, wall)
+            yield from run_points(shifted(run, ahead), now + ahead)
 
 
 def run_points(run: RunState, wall: float) -> Iterator[Point]:

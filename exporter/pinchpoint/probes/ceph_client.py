@@ -22,6 +22,7 @@ from pinchpoint.ceph.follower import FSID, UNSEEN, DaemonReader, Followers
 from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.ceph.sockets import is_ceph_client
 from pinchpoint.ceph.waiting import FIRST_NEGATIVE_GAUGE
+from pinchpoint.host.capabilities import Capability
 from pinchpoint.metrics import (
     CEPH_CLIENT_INFLIGHT_SECONDS,
     CEPH_CLIENT_IO_SECONDS,
@@ -130,6 +131,7 @@ class CephClient(Probe):
     name = "ceph_client"
     help = "Ceph clients in user space: requests in flight, latency, operations (their admin sockets)"
     metrics = clients.METRICS
+    capabilities = (Capability.DAC_OVERRIDE, Capability.SYS_PTRACE)
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from pinchpoint.ceph import clients
 from pinchpoint.ceph.clients import ClientReading, Clients, Instance, Integral, Series
+from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.procfs import FormatError, decode, read_bytes
 from pinchpoint.host.sysfs import read_text
 from pinchpoint.metrics import (
@@ -206,6 +207,7 @@ class CephKernel(Probe):
     name = "ceph_kernel"
     help = "the kernel's CephFS and RBD clients: requests in flight, latency, blocklisting (debugfs)"
     metrics = (*clients.METRICS, CEPH_CLIENT_BLOCKLISTED)
+    capabilities = (Capability.DAC_READ_SEARCH,)
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

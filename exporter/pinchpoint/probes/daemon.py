@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from pinchpoint.ceph.follower import DaemonReader, Followers
 from pinchpoint.ceph.readings import option_points
+from pinchpoint.host.capabilities import Capability
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 
@@ -17,6 +18,7 @@ __all__ = ["DaemonProbe"]
 class DaemonProbe(Probe):
     """The daemons of some classes on this host. They are asked in threads of their own, not by a sample."""
 
+    capabilities = (Capability.DAC_OVERRIDE, Capability.SYS_PTRACE)
     classes: ClassVar[tuple[str, ...]]
     """Classes of their processes in the roles file."""
 

@@ -14,6 +14,7 @@ from threading import Thread
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pinchpoint import resources
+from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.procfs import FormatError, decode
 from pinchpoint.host.qdisc import QdiscReader
 from pinchpoint.host.sysfs import read_int, read_text
@@ -365,6 +366,7 @@ class Devices(Probe):
     name = "devices"
     help = "disks and network links: busy and saturated time (procfs diskstats and net/dev, qdiscs)"
     metrics = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS)
+    capabilities = (Capability.SYS_NICE,)
     interval = None
     fast = True
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from pinchpoint.bpf.choice import AUTO, UnusableSourceError
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.workqueues import TracedSource
+from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.sysfs import block_device_name
 from pinchpoint.metrics import KWORKER_SOURCE_INFO
 from pinchpoint.model import Point
@@ -50,6 +51,7 @@ class Kworkers(Probe):
     name = "kworkers"
     help = "kernel workers by what they do, writeback by backing device (BPF, or procfs comm and schedstat at 20 Hz)"
     metrics = (*METRICS, KWORKER_SOURCE_INFO)
+    capabilities = (Capability.BPF, Capability.PERFMON, Capability.SYS_NICE)
     fast = True
 
     def __init__(self, host: Host, source: WorkSource | None = None) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pinchpoint import resources
+from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.netns import namespace_file, namespace_of, opener_in
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.host.qdisc import QdiscReader
@@ -108,6 +109,7 @@ class Namespaces(Probe):
     name = "namespaces"
     help = "queues in front of links in other network namespaces (netlink sockets opened there)"
     metrics = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS, NETWORK_NAMESPACE_HIDDEN_INFO)
+    capabilities = (Capability.SYS_PTRACE, Capability.SYS_ADMIN, Capability.SYS_NICE)
     interval = 0.2
     # A request waits while an interface is reconfigured (see QdiscReader).
     urgent = True

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.procfs import FormatError, Mount, parse_file_info, parse_mounts, read_bytes
 from pinchpoint.host.sysfs import block_device_name
 from pinchpoint.metrics import STORAGE_DEVICE_INFO
@@ -96,6 +97,7 @@ class Storage(Probe):
     name = "storage"
     help = "disks under the open files of benchmarks and OSDs (procfs fd, fdinfo and mountinfo)"
     metrics = (STORAGE_DEVICE_INFO,)
+    capabilities = (Capability.DAC_READ_SEARCH, Capability.SYS_PTRACE)
 
     def __init__(self, host: Host, stat_file: Callable[[str], os.stat_result] = os.stat) -> None:
         super().__init__(host)
@@ -256,8 +258,10 @@ class Storage(Probe):
 
 
 def _link(path: str) -> str:
-    """Return where a symbolic link leads; empty where there is none."""
+    """Return where a symbolic link leads; empty where there is none. Raises PermissionError."""
     try:
         return os.readlink(path)
+    except PermissionError:
+        raise  # without CAP_SYS_PTRACE the names of others' descriptors may be listed, and nothing else
     except OSError:
         return ""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pinchpoint.bpf.choice import choose_source
 from pinchpoint.bpf.libbpf import BpfError
+from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.procfs import FormatError, decode, kworker_work, parse_stat, read_bytes
 from pinchpoint.metrics import TASK_SOURCE_INFO, TASKS_FOLLOWED, TASKS_UNREADABLE
 from pinchpoint.model import Point
@@ -46,6 +47,7 @@ class Tasks(Probe):
     name = "tasks"
     help = "CPU and run-queue wait of threads by role (BPF, or procfs schedstat)"
     metrics = (*METRICS, *UNKNOWN_METRICS, TASK_SOURCE_INFO, TASKS_FOLLOWED, TASKS_UNREADABLE)
+    capabilities = (Capability.BPF, Capability.PERFMON, Capability.SYS_NICE)
     interval = None
     fast = True
 

@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.qdisc import QdiscReader
 from pinchpoint.host.sockdiag import Connection, read_connections
 from pinchpoint.metrics import (
@@ -106,6 +107,7 @@ class Tcp(Probe):
     name = "tcp"
     help = "TCP round-trip times and retransmissions of Ceph daemons, Ceph clients and benchmarks (sock_diag)"
     metrics = (TCP_RTT_SECONDS, TCP_RTT_MIN_SECONDS, TCP_CONNECTIONS, TCP_RETRANSMITS)
+    capabilities = (Capability.DAC_READ_SEARCH, Capability.SYS_PTRACE)
     interval = 2.0
 
     def __init__(self, host: Host, read: Callable[[], Sequence[Connection]] = read_connections) -> None:

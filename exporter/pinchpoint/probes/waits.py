@@ -13,6 +13,7 @@ from pinchpoint.benchmarks.mpi import rank
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.workloads import Member, Workload, Workloads, launcher
 from pinchpoint.ceph.waiting import BLIND_AFTER_SECONDS, ClientWaits, LibraryReader, Looked
+from pinchpoint.host.capabilities import Capability
 from pinchpoint.metrics import (
     KEEP_ENDED_SECONDS,
     WAITS_SOURCE_INFO,
@@ -122,6 +123,7 @@ class Waits(Probe):
         WAITS_SOURCE_INFO,
         WORKLOAD_UNKNOWN_STACKS,
     )
+    capabilities = (Capability.DAC_OVERRIDE, Capability.SYS_PTRACE, Capability.SYS_ADMIN, Capability.SYS_NICE)
     interval = None
     # Not fast: reading a stack waits for a process that closes files in execve (exec_update_lock, fs/exec.c).
     urgent = True

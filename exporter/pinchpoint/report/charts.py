@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import StringIO
 from itertools import cycle
-from math import isnan, nan
+from math import ceil, isnan, nan
 from typing import Any
 
 import matplotlib as mpl
@@ -270,8 +270,7 @@ def _figure(heights: Sequence[float], span: Span, *, titles: bool = False) -> tu
     total = TOP_POINTS + BOTTOM_POINTS + sum(heights) + above * len(heights) + 8 * max(0, len(heights) - 1)
     figure = Figure(figsize=(CHART_WIDTH_POINTS / 72, total / 72))
     FigureCanvasSVG(figure)
-    step = next((step for step in MARK_STEPS_SECONDS if span.seconds / step <= MAX_MARKS), MARK_STEPS_SECONDS[-1])
-    marks = [step * mark for mark in range(int(span.seconds / step) + 1)]
+    marks = _marks(span.seconds)
     found = []
     top = total - TOP_POINTS
     for number, height in enumerate(heights):
@@ -292,6 +291,14 @@ def _figure(heights: Sequence[float], span: Span, *, titles: bool = False) -> tu
             axes.axvline(border - span.start, color=FAINT, linewidth=0.8)
         found.append(axes)
     return figure, found
+
+
+def _marks(seconds: float) -> list[float]:
+    """Return the seconds at which the time axis of a run of any length is marked."""
+    longest = MARK_STEPS_SECONDS[-1]
+    fitting = (step for step in MARK_STEPS_SECONDS if seconds / step <= MAX_MARKS)
+    step = next(fitting, longest * ceil(seconds / longest / MAX_MARKS))
+    return [step * mark for mark in range(int(seconds / step) + 1)]
 
 
 def _clock(seconds: float) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from pinchpoint.benchmarks.markers import Marker, RunDirectory
 from pinchpoint.host.procfs import parse_stat, read_bytes
+from pinchpoint.limits import LIMITS, words
 from pinchpoint.runs import RunState
 from pinchpoint.session import store
 
@@ -43,6 +45,8 @@ class RunKeeper:
         self._warn = warn
         self._marked = float("-inf")
         self._signature: object = None
+        self.kept = False
+        """Whether the record on disk has all that is known."""
         known = {_text(key): _text(value) for key, value in tags.items()}
         self.marker = Marker(run, "command", wall(), pid=0, pid_start=0, command_pid=0, tags=known)
         self.record = store.RunRecord(self.marker, [])
@@ -52,9 +56,11 @@ class RunKeeper:
         own = os.getpid()
         marker = self.marker
         marker.pid, marker.command_pid, marker.start = own, pid, self._wall()
+        self.record.command = [_text(word) for word in command]
+        with suppress(OSError):
+            store.reserve(self._directory)
         self._markers.prune(marker.start)
         marker.pid_start = parse_stat(read_bytes(f"/proc/{own}/stat")).start
-        self.record.command = [_text(word) for word in command]
         self._mark()  # at once: an exporter that finds the run earlier takes it for another user's
 
     def update(self, state: RunState) -> None:
@@ -76,15 +82,22 @@ class RunKeeper:
         self._mark()
         try:
             store.save(self._directory, self.record)
-        except OSError as error:
-            self._warn(f"{self._directory / store.FILE}: {error.strerror}: the run is not kept")
+            self.kept = True
+        except LIMITS as error:
+            self.kept = False
+            self._warn(f"{self._directory / store.FILE}: {words(error)}: the run is not kept")
+
+    def close(self) -> None:
+        """Save for the last time."""
+        self.save()
+        store.release(self._directory)
 
     def _mark(self) -> None:
         self._marked = self._wall()
         try:
             self._markers.write(msgspec.structs.replace(self.marker, phases=self.marker.phases[-MAX_MARKED_PHASES:]))
-        except OSError as error:
-            self._warn(f"{self._markers.path}: {error.strerror}: an exporter will not show the phases")
+        except LIMITS as error:
+            self._warn(f"{self._markers.path}: {words(error)}: an exporter will not show the phases")
 
 
 def _text(word: str) -> str:

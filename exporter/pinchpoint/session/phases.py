@@ -67,6 +67,8 @@ class PhaseJudge:
         warn: Callable[[str], None],
     ) -> None:
         self.phases: list[PhaseRecord] = []
+        self.ahead = 0.0
+        """By how many seconds the wall clock is ahead of all times, because it was set."""
         self.facts: Facts = {}
         """Settings of each host, as seen when phases began or ended."""
         self._path = directory / recording.FILE
@@ -80,7 +82,12 @@ class PhaseJudge:
         self._sightings = Sightings()
         self._silent: set[str] = set()
         self._recorded = float("-inf")
-        self._recorder = Recorder(self._path) if source is not None else None
+        self._recorder: Recorder | None = None
+        if source is not None:
+            try:
+                self._recorder = Recorder(self._path)
+            except OSError as error:
+                warn(f"samples are not recorded: {error.strerror}")
         self._kinds = {metric.name: (metric.kind.value, metric.help) for metric in EXPORTER}
 
     def update(self, marks: Iterable[PhaseMark], benchmark: str) -> tuple[list[PhaseRecord], list[PhaseRecord]]:
@@ -111,7 +118,7 @@ class PhaseJudge:
 
     def take(self) -> None:
         """Query all hosts, and record their answers."""
-        if self._source is None or self._recorder is None:
+        if self._source is None:
             return
         self._recorded = self._wall()
         try:
@@ -127,10 +134,17 @@ class PhaseJudge:
             return
         self._windows.take(moment)
         self._sightings.take(moment)
-        try:
-            self._recorder.add(moment, self._kinds)
-        except OSError as error:
-            self._warn(f"samples are not recorded: {error.strerror}")
+        if self._recorder is not None:
+            try:
+                self._recorder.add(moment, self._kinds, self.ahead)
+            except OSError as error:
+                self._warn(f"samples are not recorded: {error.strerror}")
+
+    def release(self) -> None:
+        """Take no more snapshots, and end the threads of the source."""
+        if self._source is not None:
+            self._source.close()
+            self._source = None
 
     def judge_again(self, benchmark: str) -> None:
         """Judge the phases whose start or end was reported so late that other moments are nearer to it.
@@ -143,7 +157,7 @@ class PhaseJudge:
             basis = _Basis(*span, self._windows.moments(*span), self._windows.parted(*span))
             if record.judged is not None and record.judged != basis:
                 late.append(record)
-        if not late:
+        if not late or self._recorder is None:
             return
         try:
             windows = Samples(self._path).windows([record.mark for record in late])

@@ -10,7 +10,7 @@ from pinchpoint.diagnosis.window import Sightings, Window, Windows, needed
 from pinchpoint.metrics import UNKNOWN_THREAD_BUSY_RATIO
 from pinchpoint.model import Snapshots
 from pinchpoint.runs import PhaseMark
-from pinchpoint.wire.recording import hosts_of, read_documents, read_recording, read_series
+from pinchpoint.wire.recording import hosts_of, read_documents, read_recording, read_series, sample_time
 
 __all__ = ["Samples"]
 
@@ -89,7 +89,7 @@ def _time(document: str, before: float) -> float:
     for line in document.split("\n"):
         if line and line[0] != "#":
             try:
-                return float(line.rpartition(" ")[2])
+                return sample_time(line.rpartition(" ")[2])
             except ValueError:
                 raise ValueError(f"not a recording: {line[:80]!r} has no time") from None
     return before

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import BinaryIO
@@ -11,11 +11,14 @@ from typing import BinaryIO
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.events import State, ended_as
 from pinchpoint.benchmarks.markers import RunDirectory
+from pinchpoint.clock import STEADY, Clock
 from pinchpoint.figures import format_result
+from pinchpoint.limits import reason
 from pinchpoint.runs import Result
 from pinchpoint.session.follow import CommandFollower
 from pinchpoint.session.keep import RunKeeper
 from pinchpoint.session.phases import PhaseJudge, PhaseRecord
+from pinchpoint.session.store import ClockStep, step_words
 from pinchpoint.wire.prometheus import FiredAlert
 from pinchpoint.wire.sources import Source
 
@@ -23,6 +26,8 @@ __all__ = ["Session"]
 
 LOOK_INTERVAL_SECONDS = 0.2
 """Seconds between two looks at the command's processes: the resolution of a phase's start and end."""
+MAX_CLOCK_STEPS = 100
+"""Maximum number of steps of the wall clock that are saved: the last ones."""
 MAX_LOOK_WAIT_SECONDS = 2.0
 """Seconds for which the end waits for a look in progress: it may hang in a file system."""
 
@@ -30,8 +35,8 @@ MAX_LOOK_WAIT_SECONDS = 2.0
 class Session:
     """Follows a command from its start to its end, judges its phases, and saves the run.
 
-    `source` gives this host under the name `host`, and others. `kinds` are the benchmarks that it may be. `wall` gives
-    Unix time in seconds; `say` takes a line for the user. Looks run in a separate thread: the command's signals and
+    `source` gives this host under the name `host`, and others. `kinds` are the benchmarks that it may be. All times
+    are those of `clock`; `say` takes a line for the user. Looks run in a separate thread: the command's signals and
     output must not wait for a file system that hangs.
     """
 
@@ -46,44 +51,74 @@ class Session:
         kinds: Sequence[type[Benchmark]],
         tags: Mapping[str, str],
         procfs: Path = Path("/proc"),
-        wall: Callable[[], float] = time.time,
+        clock: Clock = STEADY,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.warnings: list[str] = []
         self._output = directory / "stdout"
-        self._wall = wall
+        self._clock = clock
+        self._ahead = clock.ahead()
         self._say = say
+        wall = clock.now
         self._follower = CommandFollower(self._output, kinds, procfs=procfs, wall=wall, warn=self._warn)
         self._judge = PhaseJudge(directory, source, run=run, host=host, wall=wall, warn=self._warn)
         self._keeper = RunKeeper(run, directory, markers, tags=tags, wall=wall, warn=self._warn)
+        self._keeper.marker.offset = clock.offset
         self._lock = Lock()
         self._stop = Event()
         self._thread = Thread(target=self._follow, name="looks", daemon=True)
 
-    def open_stdout(self) -> BinaryIO:
-        """Return the file that keeps the command's output. Raises OSError."""
-        return self._output.open("wb")
+    def open_stdout(self) -> BinaryIO | None:
+        """Return the file that keeps the command's output, None if it cannot be made."""
+        try:
+            return self._output.open("wb")
+        except OSError as error:
+            self._warn(f"{self._output}: {error.strerror}: the output is not kept, and phases that only it shows lack")
+            return None
 
     def start(self, command: Sequence[str], pid: int) -> None:
         """Begin: the command runs as `pid`."""
-        self._keeper.start(command, pid)
-        self._follower.start(command, pid, self._keeper.marker.start)
-        self._thread.start()
+        with self._tolerated("exporters do not show the run"):
+            self._keeper.start(command, pid)
+        with self._tolerated("the command is not followed"):
+            self._follower.start(command, pid, self._keeper.marker.start)
+            self._thread.start()
+
+    @contextmanager
+    def _tolerated(self, consequence: str) -> Iterator[None]:
+        """Turn any error into a warning: whatever the host refuses or a foreign process causes, the run continues."""
+        try:
+            yield
+        except Exception as error:
+            self._warn(f"{consequence}: {reason(error)}")
 
     def _follow(self) -> None:
         while not self._stop.is_set():
-            try:
+            with self._tolerated("a look at the command failed"):
                 self.look()
-            except Exception as error:  # whatever a foreign process or output causes, the run continues
-                self._warn(f"a look at the command failed: {type(error).__name__}: {error}")
             self._stop.wait(LOOK_INTERVAL_SECONDS)
+
+    def release(self) -> None:
+        """End the threads that measure, because the host has no room for the command beside them."""
+        self._judge.release()
+        self._warn("no samples: the host refused another process, so ours gave way")
 
     def look(self) -> None:
         """Find the current phase, and take a snapshot for the recording when one is due."""
         with self._lock:
+            self._note_step()
             self._follower.look()
             self._update()
             self._judge.take_when_due()
+
+    def _note_step(self) -> None:
+        """Report and save that somebody has set the wall clock."""
+        if (ahead := self._clock.ahead()) != self._ahead:
+            step = ClockStep(self._clock.now(), ahead - self._ahead)
+            self._ahead = self._judge.ahead = ahead
+            self._keeper.record.steps = [*self._keeper.record.steps, step][-MAX_CLOCK_STEPS:]
+            self._keeper.save()
+            self._warn(f"{step_words(step.seconds)}: times of this run continue as if it had not been")
 
     def _update(self) -> None:
         """Judge and save what is new."""
@@ -106,25 +141,26 @@ class Session:
         """
         ended = State.STOPPED if stopped and exit_status else ended_as(exit_status)
         self._stop.set()
-        self._thread.join(MAX_LOOK_WAIT_SECONDS)
+        if self._thread.is_alive():
+            self._thread.join(MAX_LOOK_WAIT_SECONDS)
         marker = self._keeper.marker
         self._keeper.record.exit_status = exit_status
-        marker.end = self._wall()
+        marker.end = self._clock.now()
         if self._lock.acquire(timeout=MAX_LOOK_WAIT_SECONDS):
-            try:
+            with self._tolerated("phases may lack, or their verdicts"):
                 self._conclude(marker.end, ended)
-            except Exception as error:  # as in _follow
-                self._warn(f"the command's output could not be read: {type(error).__name__}: {error}")
         else:
             self._warn("a look at the command's files hangs: what they hold is not known")
         if exit_status and marker.state != State.STOPPED:
             marker.state = ended
-        self._keeper.save()
+        self._keeper.close()
         self._judge.close()
+        self._judge.release()
 
     def _conclude(self, now: float, ended: State) -> None:
         """Take in the last output."""
         marker = self._keeper.marker
+        self._note_step()
         self._follower.end(now, ended)
         self._update()
         self._judge.judge_again(marker.benchmark)
@@ -161,6 +197,11 @@ class Session:
         return self._keeper.marker.valid and all(record.mark.valid for record in self.phases)
 
     @property
+    def kept(self) -> bool:
+        """Whether the record on disk has all that is known."""
+        return self._keeper.kept
+
+    @property
     def run(self) -> str:
         """The run's id."""
         return self._keeper.marker.run
@@ -169,4 +210,4 @@ class Session:
     def span(self) -> tuple[float, float]:
         """Start and end of the run in Unix seconds."""
         marker = self._keeper.marker
-        return marker.start, marker.end or self._wall()
+        return marker.start, marker.end or self._clock.now()

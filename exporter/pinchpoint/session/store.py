@@ -14,22 +14,30 @@ from pathlib import Path
 import msgspec
 
 from pinchpoint.benchmarks.markers import Marker
+from pinchpoint.runs import Step, Time
 from pinchpoint.typedjson import decoder
 
 __all__ = [
+    "ClockStep",
     "RunRecord",
     "StoreError",
     "find",
     "load",
     "name_of",
     "new_run_directory",
+    "release",
+    "reserve",
     "runs",
     "save",
     "select",
     "state_directory",
+    "step_words",
 ]
 
 FILE = "run.json"
+RESERVE = "reserve"
+RESERVE_BYTES = 256 << 10
+"""Room for a record of 200 phases, in bytes; it is there while the run lasts."""
 MAX_RUN_FILE_BYTES = 64 << 20
 """Longest ``run.json`` that is read, in bytes (4,096 phases with ten results each have 5 MiB)."""
 MAX_RUNS_PER_SECOND = 10_000
@@ -47,6 +55,22 @@ class StoreError(Exception):
     """A run that cannot be loaded; the message says why, and what to do."""
 
 
+class ClockStep(msgspec.Struct, frozen=True):
+    """A change of the host's wall clock during a run, whose times are as if there had been none."""
+
+    time: Time
+    """Unix seconds, as in the rest of the run."""
+    seconds: Step
+    """How far it was set forward; negative if back."""
+
+
+def step_words(seconds: float) -> str:
+    """Return a step of the wall clock in words."""
+    if seconds < 0:
+        return f"the clock of this host was set back by {-seconds:.0f} s"
+    return f"the clock of this host was set forward by {seconds:.0f} s, or the host was suspended"
+
+
 class RunRecord(msgspec.Struct):
     """What ``run.json`` in a run's directory holds."""
 
@@ -60,6 +84,8 @@ class RunRecord(msgspec.Struct):
     """The last line before it in that file that no benchmark printed: mostly what was changed, or the command."""
     facts: dict[str, dict[str, list[str]]] = {}
     """Settings of each measured host: see `pinchpoint.diagnosis.facts`."""
+    steps: list[ClockStep] = []
+    """Changes of the wall clock; what it showed at a time of the run is that time and all steps up to it."""
 
 
 DECODER = decoder(RunRecord)
@@ -90,12 +116,36 @@ def new_run_directory(run: str) -> tuple[str, Path]:
     raise FileExistsError(errno.EEXIST, "too many runs with this name in one second", str(state_directory() / run))
 
 
+def reserve(directory: Path) -> None:
+    """Take room on the disk for a last `save`, in case the run fills it. Raises OSError."""
+    with (directory / RESERVE).open("wb", buffering=0) as file:
+        os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES)
+
+
+def release(directory: Path) -> bool:
+    """Give up the room that `reserve` took; return whether there was any."""
+    try:
+        (directory / RESERVE).unlink()
+    except OSError:
+        return False
+    return True
+
+
 def save(directory: Path, record: RunRecord) -> None:
     """Replace the record of a run as a whole: a reader sees the old or the new one. Raises OSError."""
-    whole = directory / FILE
+    raw = msgspec.json.format(msgspec.json.encode(record))
+    try:
+        _replace(directory / FILE, raw)
+    except OSError:
+        if not release(directory):
+            raise
+        _replace(directory / FILE, raw)
+
+
+def _replace(whole: Path, raw: bytes) -> None:
     part = whole.with_suffix(".part")
     try:
-        part.write_bytes(msgspec.json.format(msgspec.json.encode(record)))
+        part.write_bytes(raw)
         part.replace(whole)
     except OSError:
         with suppress(OSError):

@@ -13,12 +13,13 @@ import signal
 import sys
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Event, Thread
 from typing import BinaryIO, NoReturn
 
 from pinchpoint.host.exitstatus import STOPPING
+from pinchpoint.limits import LIMITS, reason
 
 __all__ = ["Command", "CommandError", "end_like"]
 
@@ -28,6 +29,8 @@ FAILURE_STATUS = 1 << 8
 """Wait status of a process that exits with 1."""
 IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores from the start. Whether our caller ignored them too is unknown, but that is rare."""
+NO_ROOM = (errno.EAGAIN, errno.ENOMEM)
+"""Errors with which a host refuses another process (fork(2))."""
 CHUNK_BYTES = 1 << 16
 STOP_WITHIN_SECONDS = 60.0
 """Seconds within which a command that is asked to stop does so: a later end has another cause."""
@@ -48,7 +51,8 @@ class Command:
 
     If our standard output is a terminal the command gets a pseudo-terminal, else a pipe, so it buffers and prints as it
     would without us. Standard input and standard error are ours, untouched. If our standard output cannot be written (a
-    full disk) the command continues, its output is still saved, and `failure` and `warnings` say so.
+    full disk) the command continues, its output is still saved, and `failure` and `warnings` say so. If its output
+    cannot be saved, it has our standard output itself.
     """
 
     pid: int
@@ -68,6 +72,9 @@ class Command:
         self.stopped = False
         """Whether the command ended soon after we were asked to stop it."""
         self._closing = Event()
+        self._pump: Thread | None = None
+        """Copies the output; None if the command has our standard output."""
+        self._buffer = bytearray(CHUNK_BYTES)
         _fill_standard_streams()
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
         self._files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -77,25 +84,50 @@ class Command:
         if self._pty:
             self._as_our_terminal(self._write)
 
-    def start(self, argv: Sequence[str], keep: BinaryIO) -> None:
-        """Start the command; its output is copied to `keep`. Raises CommandError."""
-        self._keep = keep
+    def start(self, argv: Sequence[str], keep: BinaryIO | None, release: Callable[[], None] = lambda: None) -> None:
+        """Start the command; its output is copied to `keep`, if there is such a file. Raises CommandError.
+
+        `release` is called, once, if the host refuses another process: it ends what we can do without.
+        """
+        if keep is not None:
+            self._start_pump(keep)
         try:
             try:
                 self.pid = self._spawn(argv)
             except OSError as error:
-                if error.errno != errno.ENOEXEC or (script := _shell_script(argv[0])) is None:
+                if error.errno not in NO_ROOM:
                     raise
-                self.pid = self._spawn(["/bin/sh", script, *argv[1:]])
+                release()
+                self.pid = self._spawn(argv)
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             raise CommandError(f"{argv[0]}: {error.strerror}", 127 if missing else 126) from error
         finally:
             os.close(self._write)
-        self._pump = Thread(target=self._copy, name="output", daemon=True)
-        self._pump.start()
+            if self._pump is None:
+                os.close(self._read)
+                self._read = -1
+
+    def _start_pump(self, keep: BinaryIO) -> None:
+        """Begin to copy output, before there is any: afterwards it would be too late to do without."""
+        self._keep = keep
+        pump = Thread(target=self._copy, name="output", daemon=True)
+        try:
+            pump.start()
+        except LIMITS as error:
+            self._warn(f"{keep.name}: {reason(error)}: the output is not kept, and phases that only it shows lack")
+        else:
+            self._pump = pump
 
     def _spawn(self, argv: Sequence[str]) -> int:
+        try:
+            return self._execute(argv)
+        except OSError as error:
+            if error.errno != errno.ENOEXEC or (script := _shell_script(argv[0])) is None:
+                raise
+            return self._execute(["/bin/sh", script, *argv[1:]])
+
+    def _execute(self, argv: Sequence[str]) -> int:
         ours = resource.getrlimit(resource.RLIMIT_NOFILE)
         # Open files stay open; a probe that opens one just now fails, and tries again at its next sample.
         resource.setrlimit(resource.RLIMIT_NOFILE, self._files)
@@ -104,7 +136,7 @@ class Command:
                 argv[0],
                 list(argv),
                 os.environ,
-                file_actions=[(os.POSIX_SPAWN_DUP2, self._write, 1)],
+                file_actions=[] if self._pump is None else [(os.POSIX_SPAWN_DUP2, self._write, 1)],
                 setsigmask=self._mask,
                 setsigdef=IGNORED,  # an ignored signal stays ignored across exec
             )
@@ -135,7 +167,8 @@ class Command:
                     return
                 continue
             try:
-                data = os.read(self._read, CHUNK_BYTES)
+                # Into memory that is there: whoever ceases to read here would stop the command.
+                data = memoryview(self._buffer)[: os.readv(self._read, [self._buffer])]
             except OSError:  # EIO: the last user of a pseudo-terminal has closed it
                 return
             if not data:
@@ -169,7 +202,8 @@ class Command:
             # Not forever: if our caller ignored SIGCHLD, it never comes.
             info = signal.sigtimedwait(HANDLED, 1.0)
             if info is not None and info.si_signo == signal.SIGWINCH and self._pty:
-                self._resize()
+                if self._read >= 0:
+                    self._resize()
             elif info is not None and info.si_signo in FORWARDED:
                 # A signal that we, and so the command, ignore still arrives here because it is blocked.
                 if info.si_signo in STOPPING and signal.getsignal(info.si_signo) is not signal.SIG_IGN:
@@ -177,16 +211,23 @@ class Command:
                 # The kernel sends a terminal's signals to the whole foreground group (si_code SI_KERNEL, above 0):
                 # the command has already received those.
                 if info.si_code <= 0:
-                    os.kill(self.pid, info.si_signo)
+                    self._forward(info.si_signo)
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 break
         self.stopped = time.monotonic() - self._asked <= STOP_WITHIN_SECONDS
         self._closing.set()
-        self._pump.join()
+        if self._pump is not None:
+            self._pump.join()
         if self._read >= 0:
             os.close(self._read)
         return status
+
+    def _forward(self, number: int) -> None:
+        try:
+            os.kill(self.pid, number)
+        except OSError as error:  # it has another user's rights, as sudo has
+            self._warn(f"the command did not get {signal.Signals(number).name}: {error.strerror}")
 
 
 def _fill_standard_streams() -> None:
@@ -212,9 +253,8 @@ def _shell_script(name: str) -> str | None:
         return None if b"\0" in file.read(80) else path
 
 
-def _write(descriptor: int, data: bytes) -> None:
-    """Write all of `data`, however long it takes, even to a non-blocking file. Raises OSError."""
-    view = memoryview(data)
+def _write(descriptor: int, view: memoryview) -> None:
+    """Write all of it, however long it takes, even to a non-blocking file. Raises OSError."""
     while view:
         try:
             view = view[os.write(descriptor, view) :]

@@ -1,4 +1,4 @@
-"""Shared by the commands that print once and end: tables of the right width, clear failures."""
+"""Shared by the commands: tables of the right width, clear failures."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ import errno
 import os
 import shutil
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from io import StringIO
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from pinchpoint.limits import LIMITS, is_limit, reason
 from pinchpoint.text import printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["fail", "say", "show", "warn", "width"]
+__all__ = ["fail", "limits_reported", "say", "show", "warn", "width"]
 
+UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of write(2) that say that an open file takes no more."""
 PIPE_COLUMNS = 400
 """Columns without a terminal: a table is as wide as it needs, so that other programs can read it."""
 
@@ -70,11 +74,20 @@ def _write(text: str, *, err: bool) -> None:
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         click.echo(text.encode(encoding, "replace").decode(encoding), err=err, nl=False)
-    except OSError as error:
-        if err:
-            return  # it is full or has no reader, so nothing can be reported
-        if error.errno == errno.EPIPE:
-            raise  # click handles a reader that went away
+    except OSError:
+        if not err:  # what is full or has no reader can report nothing
+            raise
+
+
+@contextmanager
+def limits_reported() -> Iterator[None]:
+    """End the command with one line if its output cannot be written or a limit of this host stops it."""
+    try:
+        yield
+    except LIMITS as error:
+        if not is_limit(error):
+            raise
         with suppress(OSError):
-            sys.stdout.close()
-        fail(f"standard output: {error.strerror}")
+            sys.stdout.close()  # what is left in its buffer would fail again at the interpreter's end
+        refused = isinstance(error, OSError) and error.filename is None and error.errno in UNWRITTEN
+        fail(f"standard output: {reason(error)}" if refused else reason(error))

@@ -6,6 +6,7 @@ OpenMetrics requires each metric in one piece, each series in one piece, and its
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterator
 from tempfile import TemporaryFile
@@ -51,6 +52,10 @@ class Backfill:
         """Number of samples in the text."""
         self.dropped = 0
         """Number of samples older than the last one of their series: Prometheus takes none out of order."""
+        self.impossible = 0
+        """Number of samples that no exporter writes and OpenMetrics refuses: NaN, negative, of a clashing name."""
+        self._names: dict[str, str] = {}
+        """The metric of each family."""
 
     def __enter__(self) -> Backfill:
         return self
@@ -66,10 +71,16 @@ class Backfill:
             # Prometheus' times are whole milliseconds.
             now = round((snapshot.time + shift) * 1000) / 1000
             for name, values in snapshot.values.items():
+                if self._names.setdefault(name.removesuffix("_total"), name) != name:
+                    self.impossible += len(values)
+                    continue
                 family = self._families.setdefault(name, {})
                 later = shift if name.endswith(TIMES) else 0.0
                 for labels, given in values.items():
                     value = given + later
+                    if not 0 <= value < math.inf:
+                        self.impossible += 1
+                        continue
                     if (series := family.get((host, labels))) is None:
                         series = family[host, labels] = _SeriesSamples()
                     if now > series.last:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Condition, Thread
 
+from pinchpoint.clock import STEADY
 from pinchpoint.model import Snapshot, Snapshots
 from pinchpoint.wire.sources import OWN, Source, SourceError
 
@@ -26,7 +27,7 @@ class Problem:
 
     reason: str
     since: float
-    """Unix seconds."""
+    """Unix seconds by `pinchpoint.clock`."""
 
 
 class Poller:
@@ -97,7 +98,7 @@ class Poller:
         with self._changed:
             failure, waited = self.failure, self.waited
         if failure is None and waited > patience:
-            failure = Problem("no answer", time.time() - waited)
+            failure = Problem("no answer", STEADY.now() - waited)
         if failure is None:
             return self.missing
         return dict.fromkeys(self._known or {self.source.name: None}, failure)
@@ -153,7 +154,7 @@ class Poller:
             return {}, f"not an exposition of metrics: {type(error).__name__}: {error}"
 
     def _take(self, found: Snapshots, reason: str) -> None:
-        now = time.time()
+        now = STEADY.now()
         if reason:
             self.failure = Problem(reason, self.failure.since if self.failure else now)
             return

@@ -1,14 +1,13 @@
 """The samples of a run, kept in a file.
 
 A recording is a gzip file of OpenMetrics documents. Each document is one moment: all hosts, each sample with the label
-``instance`` for its host and with that host's own time. Each is a separate gzip member, so what was written before a
-crash can be read, and any tool unpacks the whole.
+``instance`` for its host and with the time at which it was taken, by `pinchpoint.clock`. Each is a separate gzip
+member, so what was written before a crash can be read, and any tool unpacks the whole.
 """
 
 from __future__ import annotations
 
 import gzip
-import math
 import os
 import re
 import zlib
@@ -17,9 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from pinchpoint.model import STALE_SECONDS, THIS_HOST, Labels, Snapshot, Snapshots
+from pinchpoint.runs import MAX_TIME_SECONDS
 from pinchpoint.wire.sampletext import MAX_HEADS, escaped, parse_head, render_head, render_value, split_sample
 
-__all__ = ["FILE", "INSTANCE", "Recorder", "hosts_of", "read_documents", "read_recording", "read_series"]
+__all__ = ["FILE", "INSTANCE", "Recorder", "hosts_of", "read_documents", "read_recording", "read_series", "sample_time"]
 
 FILE = "samples.om.gz"
 """File name of the recording in a run's directory."""
@@ -35,6 +35,8 @@ VALUE_DECIMALS = 9
 END = "# EOF"
 LASTS = "pinchpoint_recording_lasts_seconds"
 """For how many seconds a snapshot is valid, if longer than `STALE_SECONDS`: its host is scraped rarely."""
+AHEAD = "pinchpoint_recording_clock_ahead_seconds"
+"""By how many seconds the wall clock of the recording host is ahead of a moment's times, if it was set meanwhile."""
 MAX_LASTS_SECONDS = 3600.0
 HOST = re.compile(rf'[{{,]{INSTANCE}="((?:[^"\\]|\\.)*)"')
 """The host of a series; a backslash escapes quotation marks in the value."""
@@ -52,9 +54,17 @@ class Recorder:
         self._helped: set[str] = set()
         self._heads: dict[tuple[str, str], dict[Labels, str]] = {}
 
-    def add(self, snapshots: Snapshots, kinds: Mapping[str, tuple[str, str]]) -> None:
-        """Append a moment of all hosts; `kinds` has kind and help of each recorded metric. Raises OSError."""
-        document = "\n".join([*self._lines(snapshots, kinds), END, ""])
+    def add(self, snapshots: Snapshots, kinds: Mapping[str, tuple[str, str]], ahead: float = 0.0) -> None:
+        """Append a moment of all hosts; `kinds` has kind and help of each recorded metric. Raises OSError.
+
+        The wall clock is `ahead` of the times by so many seconds.
+        """
+        lines = [*self._lines(snapshots, kinds)]
+        if ahead and snapshots:
+            host, snapshot = next(iter(snapshots.items()))
+            head = render_head(AHEAD, ((INSTANCE, host),))
+            lines += [f"# TYPE {AHEAD} gauge", f"{head} {render_value(ahead)} {render_value(snapshot.time)}"]
+        document = "\n".join([*lines, END, ""])
         self._append(gzip.compress(document.encode("utf-8", "replace"), GZIP_LEVEL))
 
     def _lines(self, snapshots: Snapshots, kinds: Mapping[str, tuple[str, str]]) -> Iterator[str]:
@@ -207,7 +217,9 @@ class _MomentReader:
                 of[name] = {}
             of[name][labels] = float(fields[0])
             times[host] = fields[1]
-        return {host: Snapshot(_time(times[host]), of, _lasts(of)) for host, of in values.items()}
+        for of in values.values():
+            of.pop(AHEAD, None)
+        return {host: Snapshot(sample_time(times[host]), of, _lasts(of)) for host, of in values.items()}
 
 
 def _lasts(values: dict[str, dict[Labels, float]]) -> float:
@@ -223,8 +235,9 @@ def _series(head: str) -> tuple[str, str, Labels]:
     return host, name, tuple(label for label in labels if label[0] != INSTANCE)
 
 
-def _time(text: str) -> float:
+def sample_time(text: str) -> float:
+    """Return the Unix time at the end of a sample's line. Raises ValueError for what is not a plausible one."""
     time = float(text)
-    if not math.isfinite(time):
+    if not 0 <= time <= MAX_TIME_SECONDS:
         raise ValueError(f"no time: {text}")
     return time

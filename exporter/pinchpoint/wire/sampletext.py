@@ -52,7 +52,7 @@ def parse_head(head: str) -> tuple[str, Labels]:
     at = 0
     while inside[at:].strip(" \t"):
         found = LABEL.match(inside, at)
-        if found is None or found[1] in labels:
+        if found is None or found[1] in labels or found[1] == "__name__":
             raise ValueError(f"no labels: {head[:MAX_QUOTED_CHARACTERS]!r}")
         labels[found[1]] = ESCAPE.sub(lambda escape: MEANS[escape[1]], found[2])
         at = found.end()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from pinchpoint.clock import STEADY
 from pinchpoint.metrics import EXPORTER
 from pinchpoint.model import STALE_SECONDS, Labels, Snapshot, Snapshots, time_of
 from pinchpoint.wire.fetch import Fetcher, FetchError
@@ -104,13 +105,19 @@ class _OneHost:
 
 
 class TargetSource(_OneHost):
-    """An exporter, scraped over HTTP at ``HOST:PORT`` (its path is /metrics) or at a whole URL."""
+    """An exporter, scraped over HTTP at ``HOST:PORT`` (its path is /metrics) or at a whole URL.
 
-    def __init__(self, target: str, timeout: float = 2.0, name: str = "") -> None:
-        """Name the target; its host has the same name unless `name` is given."""
+    Snapshots have our times, of when its answer came: clocks of several hosts cannot be compared.
+    """
+
+    def __init__(
+        self, target: str, timeout: float = 2.0, name: str = "", clock: Callable[[], float] = STEADY.now
+    ) -> None:
+        """Name the target; its host has the same name unless `name` is given. `clock` gives Unix time in seconds."""
         self.name = name or target
         self.url = target_url(target)
         self._fetcher = Fetcher(timeout)
+        self._clock = clock
         self._heads: dict[str, tuple[str, Labels]] = {}
 
     def snapshot(self) -> Snapshot:
@@ -120,7 +127,7 @@ class TargetSource(_OneHost):
         except FetchError as error:
             raise SourceError(self.name, str(error)) from error
         try:
-            return parse_exposition(text, time.time(), self._heads)
+            return parse_exposition(text, self._clock(), self._heads)
         except ValueError as error:
             raise SourceError(self.name, f"not an exposition of metrics: {error}") from error
 
