@@ -140,15 +140,21 @@ static __always_inline void fetch(__u32 slot)
 	}
 }
 
-/* The kernel counts a wait when it is over (sched_info_arrive, kernel/sched/stats.h): what did not run has no new wait. */
-static __always_inline void look_if_it_ran(struct task_struct *task)
+/*
+ * The kernel counts a wait when it is over (sched_info_arrive, kernel/sched/stats.h): what did not run has no new wait.
+ *
+ * look() is here once: with a second copy for listings the verifier follows 208,000 instructions instead of 16,000, which
+ * takes 0.4 s at each start (Linux 6.18). It cannot be a function of its own: before Linux 6.9 one may not return while
+ * its caller holds bpf_rcu_read_lock.
+ */
+static __always_inline void look_if_needed(struct task_struct *task)
 {
 	__u32 slot = task->pid & (GLANCES - 1);
 	__u64 run = task->se.sum_exec_runtime;
 	struct glance *glance = bpf_map_lookup_elem(&glances, &slot);
 
 	fetch((slot + AHEAD) & (GLANCES - 1));
-	if (!glance || (glance->task == (__u64)task && glance->run == run))
+	if (!glance || (!pass.listing && glance->task == (__u64)task && glance->run == run))
 		return;
 	if (look(task)) {
 		glance->task = (__u64)task;
@@ -165,12 +171,8 @@ int walk(void *context)
 	pass.found = 0;
 	bpf_rcu_read_lock();
 	bpf_iter_task_new(&it, 0, ALL_THREADS);
-	while ((task = bpf_iter_task_next(&it))) {
-		if (pass.listing)
-			look(task);
-		else
-			look_if_it_ran(task);
-	}
+	while ((task = bpf_iter_task_next(&it)))
+		look_if_needed(task);
 	bpf_iter_task_destroy(&it);
 	bpf_rcu_read_unlock();
 	return 0;

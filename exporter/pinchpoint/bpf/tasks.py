@@ -54,7 +54,7 @@ START_MARGIN_NANOSECONDS = 1_000_000_000
 """Nanoseconds by which a thread may be older than the last pass and still be new: it joins the list of tasks a while
 after its start (copy_process, kernel/fork.c)."""
 LISTING_SLACK_NANOSECONDS = 2 * 1_000_000_000 // TICKS_PER_SECOND
-"""Nanoseconds that may pass between listing processes and their threads: as many as `born_within` allows."""
+"""Nanoseconds that may pass between listing processes and their threads: as many as `born_since` allows."""
 KEEP_STRANGER_SECONDS = 10.0
 """Seconds for which a stranger is remembered after it cooled."""
 
