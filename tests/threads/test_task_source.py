@@ -84,6 +84,18 @@ def test_a_newborn_thread_counts_from_zero(machine: Machine, source: ProcfsSourc
     assert used(source, 0.2) == {11: (0.06, 0.01)}
 
 
+def test_so_does_one_that_is_met_long_after_the_look_began(machine: Machine, source: ProcfsSource) -> None:
+    """On a busy machine seconds may pass between two lines."""
+    machine.process(10, "fio", start=100)
+    source.follow([10], 0.0)
+    machine.process(10, "fio", threads={10: "fio", 11: "worker"}, start=int(BOOTED * 100) + 5)
+    machine.ran(10, 11, 0.06, 0.01)
+    machine.uptime(BOOTED + 5.0)
+    source.follow([10], 0.2)
+
+    assert used(source, 0.2) == {11: (0.06, 0.01)}
+
+
 def test_an_old_process_that_became_interesting_does_not_count_with_its_past(
     machine: Machine, source: ProcfsSource
 ) -> None:

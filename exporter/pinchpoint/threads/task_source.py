@@ -7,6 +7,7 @@ same; they differ in cost. This module has the source for every kernel: kept des
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 from collections.abc import Callable, Iterable
@@ -25,15 +26,18 @@ __all__ = [
     "TaskSource",
     "TaskUse",
     "Times",
-    "born_within",
+    "born_since",
     "choose_times",
     "raise_file_limit",
+    "uptime",
 ]
 
 RESERVED_DESCRIPTORS = 256
 """Descriptors that stay free for sockets and for files that are opened for a moment."""
 NAME_SETTLED_SECONDS = 10.0
 """Seconds after which a thread's name is taken as final; before, it is read again whenever the thread ran."""
+BORN_SLACK_SECONDS = 2 / TICKS_PER_SECOND
+"""Seconds by which a thread's start and the uptime may differ: both are cut to a tick."""
 
 
 class Task:
@@ -172,18 +176,25 @@ class Times(NamedTuple):
 SCHEDSTAT = Times("schedstat", parse_schedstat, 64)
 
 
-def born_within(procfs: str, task: str, seconds: float) -> bool:
-    """Return whether the thread whose directory is `task` was created in the last `seconds`.
+def uptime(procfs: str) -> float:
+    """Return the seconds since boot that a procfs shows, NaN if it shows none."""
+    try:
+        return float(read_bytes(f"{procfs}/uptime").split()[0])
+    except (OSError, ValueError, IndexError):
+        return math.nan
+
+
+def born_since(procfs: str, task: str, earlier: float) -> bool:
+    """Return whether the thread whose directory is `task` was created after `uptime` returned `earlier`.
 
     False if unknown: what a thread used before the first look is never taken for new.
     """
     try:
-        uptime = float(read_bytes(f"{procfs}/uptime").split()[0])
-        age = uptime - parse_stat(read_bytes(f"{task}/stat")).start / TICKS_PER_SECOND
-    except (OSError, ValueError, IndexError):
+        start = parse_stat(read_bytes(f"{task}/stat")).start / TICKS_PER_SECOND
+    except (OSError, FormatError):
         return False
-    # Both are cut to a tick. A negative age means that uptime is another machine's (LXCFS shows a container's).
-    return abs(age) <= seconds + 2 / TICKS_PER_SECOND
+    # A start in the future means that uptime is another machine's (LXCFS shows a container's).
+    return earlier - BORN_SLACK_SECONDS <= start <= uptime(procfs) + BORN_SLACK_SECONDS
 
 
 class ProcfsSource:
@@ -212,7 +223,8 @@ class ProcfsSource:
         self._settled = settled
         self._tasks: dict[int, dict[int, _ProcfsTask]] = {}
         self._turn = 0
-        self._followed_at: float | None = None
+        self._followed_at = math.nan
+        """Uptime before the last listing, in seconds."""
 
     def follow(self, tgids: Iterable[int], now: float) -> None:
         """Follow the threads of these processes and of no others."""
@@ -221,9 +233,10 @@ class ProcfsSource:
             for task in self._tasks.pop(tgid).values():
                 task.file.close()
         self.unreadable = 0
+        before = uptime(self._procfs)
         for tgid in wanted:
             self._follow(tgid, now)
-        self._followed_at = now
+        self._followed_at = before
 
     def _follow(self, tgid: int, now: float) -> None:
         known = self._tasks.setdefault(tgid, {})
@@ -255,7 +268,7 @@ class ProcfsSource:
                 file.close()
             return None
         task.sampled_every = self._period(tgid, task.comm)
-        if self._followed_at is not None and born_within(self._procfs, path, now - self._followed_at):
+        if born_since(self._procfs, path, self._followed_at):
             # All that it used is new. An older one only became interesting now: by an exec.
             task.raw, task.run, task.wait = b"", 0, 0
         return task

@@ -7,6 +7,7 @@ A worker's name does not identify it: one ran five to seven workqueues and chang
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from pinchpoint.host.procfs import FormatError, decode, kworker_work
 from pinchpoint.threads.processes import Processes
-from pinchpoint.threads.task_source import KeptFile, Times, born_within, choose_times
+from pinchpoint.threads.task_source import KeptFile, Times, born_since, choose_times, uptime
 
 __all__ = ["CommSource", "WorkSource", "WorkUse"]
 
@@ -86,15 +87,18 @@ class CommSource:
         self._workers: dict[int, _Kworker] = {}
         self._times: Times | None = None
         self._generation = -1
-        self._followed = float("nan")
+        self._followed = math.nan
+        """Uptime before the last listing of workers, in seconds."""
 
     def sample(self, now: float) -> Iterable[WorkUse]:
         """Read every worker."""
+        before = uptime(os.fspath(self._procfs))
         self._processes.current(now)
         times = self._times = self._times or choose_times(self._procfs)
         if self._processes.generation != self._generation:
             self._generation = self._processes.generation
-            self._follow(times, now)
+            self._follow(times)
+            self._followed = before
         used = []
         gone = []
         for pid, worker in self._workers.items():
@@ -118,7 +122,7 @@ class CommSource:
             self._workers.pop(pid).close()
         return used
 
-    def _follow(self, times: Times, now: float) -> None:
+    def _follow(self, times: Times) -> None:
         pids = self._processes.kworkers
         for pid in self._workers.keys() - pids:
             self._workers.pop(pid).close()
@@ -129,9 +133,8 @@ class CommSource:
                 worker = self._workers[pid] = _Kworker(directory, times)
             except (OSError, FormatError):
                 continue
-            if born_within(procfs, directory, now - self._followed):
+            if born_since(procfs, directory, self._followed):
                 worker.raw, worker.run, worker.wait = b"", 0, 0  # all that it used is new
-        self._followed = now
 
     def close(self) -> None:
         """Close the kept descriptors."""
