@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import subprocess
 import sys
@@ -28,6 +29,10 @@ PERCPU_HASH = 5
 """BPF_MAP_TYPE_PERCPU_HASH, include/uapi/linux/bpf.h."""
 
 
+def differences(after: dict[int, int], before: dict[int, int]) -> dict[int, int]:
+    return {worker: run - before.get(worker, 0) for worker, run in after.items()}
+
+
 @pytest.fixture
 def source() -> Iterator[TracedSource]:
     try:
@@ -42,8 +47,9 @@ def test_every_worker_is_charged_what_it_used_and_writeback_belongs_to_its_devic
     source: TracedSource, disk_path: Path
 ) -> None:
     number = device_number(disk_path)
+    longest_before = worker_times()
     source.sample(0.0)
-    before = worker_times()
+    shortest_before = worker_times()
     by_worker: dict[int, int] = defaultdict(int)
     by_work: dict[str, int] = defaultdict(int)
 
@@ -57,14 +63,16 @@ def test_every_worker_is_charged_what_it_used_and_writeback_belongs_to_its_devic
         while time.monotonic() < end:
             time.sleep(0.1)
             look()
+    least = differences(worker_times(), shortest_before)
     look()
-    used = {worker: run - before.get(worker, 0) for worker, run in worker_times().items()}
+    most = differences(worker_times(), longest_before)
 
-    assert sum(used.values()) > 50 * MILLISECOND, "the load was too small to be measured"
-    assert sum(by_worker.values()) == pytest.approx(sum(used.values()), rel=0.05)
-    for worker in sorted(used, key=lambda worker: -used[worker])[:3]:
+    assert sum(least.values()) > 50 * MILLISECOND, "the load was too small to be measured"
+    assert 0.95 * sum(least.values()) <= sum(by_worker.values()) <= 1.05 * sum(most.values())
+    for worker in sorted(least, key=lambda worker: -least[worker])[:3]:
         # Less than a tick: the time for going to sleep, and for other work that began meanwhile.
-        assert by_worker[worker] == pytest.approx(used[worker], rel=0.05, abs=4 * MILLISECOND)
+        tick = 4 * MILLISECOND
+        assert 0.95 * least[worker] - tick <= by_worker[worker] <= 1.05 * most.get(worker, math.inf) + tick
     assert by_work[f"flush-{number}"] > 0
     # Only work for a device that is going away has no device, and other tests unmount theirs meanwhile.
     assert by_work["writeback"] < by_work[f"flush-{number}"]
@@ -99,15 +107,19 @@ def test_what_happened_before_is_nobodys(source: TracedSource) -> None:
 
 
 def test_nothing_is_told_twice(source: TracedSource) -> None:
+    before = 0
+
     def sampled() -> list[WorkUse]:
+        nonlocal before
+        before = sum(worker_times().values())
         return list(source.sample(0.0))
 
     assert until(20, sampled), "no worker has worked in 20 s"
-    before = sum(worker_times().values())
+    earlier = before
     told = sum(use.run for use in sampled())
     told += sum(use.run for use in sampled())
 
-    assert told <= sum(worker_times().values()) - before + 50 * MILLISECOND
+    assert told <= sum(worker_times().values()) - earlier + 50 * MILLISECOND
 
 
 def test_nothing_stays_in_the_kernel(source: TracedSource) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -100,14 +101,14 @@ def test_a_host_that_hangs_keeps_nobody_waiting_for_long(monkeypatch: pytest.Mon
         go_on.wait(60)
         return ""
 
-    monkeypatch.setattr(check_command, "TARGETS_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr(check_command, "TARGETS_TIMEOUT_SECONDS", 3.0)
     with serving(hang) as slow, exporter(SOUND) as target:
         status, found = document("--target", f"{slow},{target}")
         go_on.set()
 
     assert status == 2
     assert found["unreachable"] == [slow]
-    assert "no answer for 0.5 s" in found["findings"][0]["found"]
+    assert re.search(r"no answer for \d\.\d s|timed out", found["findings"][0]["found"])
 
 
 def prometheus(*series: tuple[Mapping[str, str], float]) -> Any:
