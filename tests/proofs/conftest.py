@@ -172,7 +172,8 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
         return ("", "", "") if hidden else None
     letter = {Ending.RIGHT: ".", Ending.WRONG: "W", Ending.NOT_JUDGED: "d"}[trial.ending]
     what = "; ".join(filter(None, (trial.said, trial.reason if trial.ending is not Ending.RIGHT else "")))
-    return str(trial.ending), letter, f"{trial.ending} ({trial.seconds:.0f} s) {what}"
+    category = "passed" if trial.ending is Ending.RIGHT else str(trial.ending)  # what reads pytest's summary counts it
+    return category, letter, f"{trial.ending} ({trial.seconds:.0f} s) {what}"
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
