@@ -1,9 +1,10 @@
-# The work is done in scripts/ and compose/; `make` alone lists what there is.
+# The work is done in scripts/ and compose/; `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench generated site picture clean
+.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak generated site picture clean
 
 python := .venv/bin/python
 REPEATS ?= 3
+MINUTES ?= 30
 
 help: ## show this list
 	@echo "Pinchpoint: says, live, what limits a storage benchmark run"
@@ -27,13 +28,15 @@ demo: setup ## run a real fio workload, see its alerts arrive in Alertmanager
 demo-ceph: setup ## start a real Ceph cluster with a small MDS cache: see the alert come, help and go
 	@PYTHONPATH=compose:tests $(python) compose/demo_ceph.py
 
-test: setup ## do what lint does and run all tests that other load on the machine can't fail
+test: setup ## run the linters and all tests that other load on the machine can't fail
 	@scripts/test
 
-prove: setup ## show on real faults, in real time, that it is right; 20 minutes a repeat; writes docs/accuracy.md; REPEATS=3
+prove: setup ## try it on real faults, in real time; 20 minutes a repeat, then soak; writes docs/accuracy.md; REPEATS=3
 	@rm -f .prove/trials.jsonl
 	@REPEATS=$(REPEATS) $(python) -m pytest tests/proofs -m proof -v; status=$$?; \
-	    [ $(REPEATS) -lt 3 ] || $(python) bench/accuracy.py .prove/trials.jsonl >/dev/null; exit $$status
+	    [ $(REPEATS) -lt 3 ] && exit $$status; \
+	    $(python) bench/accuracy.py .prove/trials.jsonl >/dev/null; \
+	    $(MAKE) --no-print-directory soak && exit $$status
 
 lint: setup ## check style, types, the direction of imports, links of pages, and alert rules
 	$(python) -m ruff check .
@@ -62,7 +65,7 @@ lab-down: ## stop what `make lab-up` started, remove its data
 	@PYTHONPATH=compose:tests $(python) -m lab down
 
 bench: export PYTHONPATH = bench:compose:tests
-bench: setup ## measure what it costs beside its peers, and what benchmarks lose; 14 minutes; writes docs/performance.md
+bench: setup ## measure its cost beside its peers, and what benchmarks lose; 14 minutes; writes docs/performance.md
 	@$(python) bench/peers.py
 	@$(python) bench/right.py
 	@$(python) bench/cost.py
@@ -76,16 +79,20 @@ bench: setup ## measure what it costs beside its peers, and what benchmarks lose
 	@$(python) bench/judge_cost.py
 	@$(python) scripts/tables.py
 
-generated: setup ## write all that is made from the code and its data: expositions, dashboards, tables of pages
+soak: export PYTHONPATH = bench:compose:tests
+soak: setup ## measure whether exporter and judge grow; MINUTES=30 after 20 of warm-up; writes docs/performance.md
+	@$(python) bench/soak.py --check --minutes $(MINUTES)
+
+generated: setup ## write all files made from the code and its data: expositions, dashboards, tables of pages
 	PYTHONPATH=exporter:bench:tests:. $(python) scripts/generate.py
 
-site: setup ## build the documentation as a site, into site/; to read it needs no network
+site: setup ## build the documentation as a site in site/, which needs no network
 	$(python) scripts/website.py site
 
 picture: setup ## draw docs/watch.svg, the live view, from a real fio run
 	$(python) scripts/picture.py
 
-clean: ## stop the local stack and the lab, remove everything that make made in this tree
+clean: ## stop the local stack and the lab, remove everything that make created in this tree
 	-@[ ! -x $(python) ] || $(python) compose/native.py down
 	-@[ ! -x $(python) ] || PYTHONPATH=compose:tests $(python) -m lab down
 	rm -rf site .venv .stack .prove .tmp .mypy_cache .ruff_cache .pytest_cache .hypothesis exporter/*.egg-info

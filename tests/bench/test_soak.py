@@ -1,0 +1,67 @@
+"""Growth of a process, and what excludes it."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from soak import BLOCKS, HOUR, growth, repeated, size
+
+TIMES = [2.0 * number for number in range(900)]
+"""Seconds of half an hour."""
+
+
+def walk(steps: Sequence[float]) -> list[float]:
+    """Return values that begin at 36 MB and change at some of the times."""
+    found = [36.0]
+    for number in range(1, len(TIMES)):
+        found.append(found[-1] + (steps[number // 60 % len(steps)] if number % 60 == 0 else 0.0))
+    return found
+
+
+def test_a_process_that_never_changes_does_not_grow() -> None:
+    assert growth(TIMES, [7.0] * len(TIMES)) == (0.0, 0.0)
+
+
+def test_a_leak_is_found_with_its_rate() -> None:
+    found = growth(TIMES, [36.0 + 0.5 * seconds / HOUR for seconds in TIMES])
+
+    assert [found.slope, found.upper] == pytest.approx([0.5, 0.5])
+
+
+def test_noise_is_not_growth() -> None:
+    generator = random.Random(1)
+
+    assert growth(TIMES, [36.0 + generator.gauss(0, 0.05) for _ in TIMES]).upper < 0.1
+
+
+def test_memory_that_comes_and_goes_slowly_leaves_growth_possible() -> None:
+    """Its readings depend on each other: 900 of them say no more than a few."""
+    assert growth(TIMES, walk([0.2, -0.2, -0.2, 0.2])).upper > 0.1
+
+
+def test_as_many_readings_as_parts_are_enough() -> None:
+    assert growth(TIMES[:BLOCKS], [float(number) for number in range(BLOCKS)]).slope == pytest.approx(HOUR / 2)
+
+
+def test_the_size_of_a_process_is_what_the_kernel_says() -> None:
+    before = size(os.getpid())
+    ballast = bytearray(os.urandom(8_000_000))
+    read, write = os.pipe()
+    after = size(os.getpid())
+    os.close(read)
+    os.close(write)
+
+    assert after.descriptors == before.descriptors + 2
+    assert after.memory - before.memory > 0.9 * len(ballast) / 1e6
+
+
+def test_what_goes_wrong_beside_a_measurement_ends_it() -> None:
+    def fail(number: int) -> None:
+        raise OSError(f"no {number}")
+
+    with pytest.raises(OSError, match="no 0"), repeated(fail):
+        pass
