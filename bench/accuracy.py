@@ -1,6 +1,6 @@
-"""How often proofs end well: the page docs/accuracy.md, from the trials that `make prove` made.
+"""How often proofs are right: the page docs/accuracy.md, from the trials of `make prove`.
 
-The file of results has a trial in each line (`trials.Trial.to_json`).
+The file of results has one trial per line (`trials.Trial.to_json`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = ["BY", "PAGE", "missed", "read", "summary", "written"]
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 BY = "make prove"
 LONGEST = 240
-"""Characters of a reason that the page has."""
+"""Characters of a reason that the page shows."""
 VALUES = 3
-"""Different words that were measured of one proof which the page has."""
+"""Different words measured for one proof that the page shows."""
 FIGURES = {
     "others": "other processes, CPUs",
     "steal": "hypervisor, CPUs",
@@ -47,7 +47,7 @@ SHARES = ("memory", "cpu", "io")
 
 
 def read(path: Path) -> list[Trial]:
-    """Return the trials of a file. Raises OSError, and ValueError with the number of the line that has none."""
+    """Return the trials of a file. Raises OSError, and ValueError with the number of a line that is not a trial."""
     found = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if line.strip():
@@ -71,7 +71,7 @@ def missed(trials: Sequence[Trial]) -> list[str]:
 
 
 def summary(trials: Sequence[Trial]) -> str:
-    """Return what matters of the trials, in a few lines for a terminal."""
+    """Summarise the trials in a few lines for a terminal."""
     lines = [_headline(trials).replace("**", ""), *_others_headline(trials)]
     if lost := sum(not trial.judged for trial in trials):
         lines.append(f"not judged, since other load disturbed them: {lost} of {_trials(len(trials))}")
@@ -85,7 +85,7 @@ def summary(trials: Sequence[Trial]) -> str:
 
 
 def written(text: str, trials: Sequence[Trial], where: str) -> str:
-    """Return the text of the page with sections made anew. Raises ValueError where it lacks one."""
+    """Return the text of the page with new sections. Raises ValueError if it lacks one."""
     for name, section in SECTIONS.items():
         text = replaced(text, name, section(trials) if name != "summary" else f"{where}.\n\n{section(trials)}", BY)
     return text
@@ -172,13 +172,13 @@ SECTIONS: Mapping[str, Callable[[Sequence[Trial]], str]] = {
     "wrong": _wrong_section,
     "disturbance": _disturbance_section,
 }
-"""What makes each section of the page."""
+"""The function that makes each section of the page."""
 
 MET, UNCERTAIN, MISSED = "met", "not significantly below", "missed"
 
 
 def _state(rate: Rate) -> str:
-    """Return whether one rate meets the goal, misses it, or is below it by what may be chance."""
+    """Return whether a rate meets the goal, misses it, or is below it by an amount that may be chance."""
     if not rate.judged:
         return "not measured"
     if rate.share >= GOAL:
@@ -209,7 +209,7 @@ def _wrong(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def _filled(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table without the columns that are empty, and "" where it has no row."""
+    """Return a table without its empty columns, and "" if it has no row."""
     if not rows:
         return ""
     kept = [index for index in range(len(head)) if any(row[index] for row in rows)]
@@ -224,7 +224,7 @@ def _highest(trials: Iterable[Trial], figure: str) -> str:
 
 
 def _measured(trials: Iterable[Trial]) -> str:
-    """Return what was measured in the trials that were judged: medians with their range, and words as they are."""
+    """Return the measurements of the judged trials: medians with their range, and words unchanged."""
     found: dict[str, list[str]] = {}
     for trial in trials:
         if trial.judged:
@@ -271,13 +271,13 @@ def _words(name: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Return the first line of a text that anybody may have written, and not too much of it."""
+    """Return the beginning of the first line of a text that anybody may have written."""
     first = next((" ".join(line.split()) for line in text.splitlines() if line.strip()), "")
     return first if len(first) <= LONGEST else f"{first[: LONGEST - 3]}..."
 
 
 def _cell(text: str) -> str:
-    """Return the same for the page, where it must mean nothing in Markdown or HTML."""
+    """Return the same for the page, escaped for Markdown and HTML."""
     return re.sub(r"[<>*`\[\]\\]", lambda found: {"<": "&lt;", ">": "&gt;"}.get(found[0], f"\\{found[0]}"), _line(text))
 
 

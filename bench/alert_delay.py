@@ -1,7 +1,7 @@
 """How long alerts take at different scrape intervals: the table of docs/rules.md, computed by promtool.
 
-A resource becomes full at some moment between two scrapes, and the generated rules are evaluated at the pace of the
-scrapes, as promtool does it (no clock is involved, so the table is the same everywhere).
+A resource becomes full at some moment between two scrapes, and promtool evaluates the generated rules at the pace of
+the scrapes. No clock is involved, so the table is the same everywhere.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ INTERVALS = (2, 5, 10, 15, 30)
 OFFSETS = 5
 """Moments between two scrapes at which the load begins."""
 QUIET = 300
-"""Seconds before the load, and for which it lasts, and for which it is looked at afterwards."""
+"""Seconds before the load, of the load, and of the observation after it."""
 ALERT = "WritebackWorkerSaturated"
 SERIES = "pinchpoint_resource_saturated_seconds_total"
 
 
 def delays(interval: int) -> tuple[list[float], list[float]]:
-    """Return after how many seconds the alert fires, and ends, by the moment at which the load begins and ends."""
+    """Return the seconds after which the alert fires, and ends, by the moment at which the load begins and ends."""
     begins = [QUIET + interval * number / OFFSETS for number in range(OFFSETS)]
     seen = _firing(interval, begins)
     fires = [min(times) - begin for begin, times in zip(begins, seen, strict=True)]
@@ -43,7 +43,7 @@ def delays(interval: int) -> tuple[list[float], list[float]]:
 def _firing(interval: int, begins: Sequence[float]) -> list[list[int]]:
     """Return the seconds at which the alert fires on hosts on which a resource is full for `QUIET` seconds.
 
-    Each host has a time of its own in `begins` at which that begins.
+    Each host has its own time in `begins` at which that begins.
     """
     times = range(0, 3 * QUIET + 1, interval)
     groups = yaml.safe_load(rules(interval))["groups"]
@@ -57,7 +57,7 @@ def _firing(interval: int, begins: Sequence[float]) -> list[list[int]]:
             }
             for number, begin in enumerate(begins)
         ],
-        # Nothing is expected at any time: what promtool complains of is when it fires.
+        # No alert is expected at any time, so promtool's complaints say when it fires.
         "alert_rule_test": [{"alertname": ALERT, "eval_time": f"{time}s"} for time in times],
     }
     document = {"rule_files": ["rules.yml"], "evaluation_interval": f"{interval}s", "tests": [test]}
@@ -92,7 +92,7 @@ def delay_table() -> str:
 
 
 def span(values: list[float]) -> str:
-    """Return the shortest and the longest of some times in seconds."""
+    """Return the shortest and the longest of some times, in seconds."""
     return f"{min(values):.0f} to {max(values):.0f} s"
 
 

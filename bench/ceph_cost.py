@@ -1,8 +1,8 @@
 """What reading Ceph's admin sockets costs on a host with 8 OSDs and 4 MDSs: the section "ceph" of the page.
 
-The daemons are real ones, of a cluster that is started for it and left idle: what is asked does not depend on load.
-Rounds with and without the probes that ask alternate. The price that the daemons pay is the CPU time of their threads
-named ``admin_socket``, which do nothing else.
+The daemons belong to a real cluster that is started for this and left idle: the questions do not depend on load. Rounds
+with and without the probes alternate. The daemons' cost is the CPU time of their threads named ``admin_socket``, which
+do nothing else.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def answering_seconds(names: list[str], cluster: Cluster) -> float:
 
 @contextmanager
 def counted(names: list[str], cluster: Cluster, found: list[float]) -> Iterator[None]:
-    """Add to `found` how many per cent of a core the daemons used for answering while the block ran."""
+    """Add to `found` the per cent of a core that the daemons used for answering while the block ran."""
     before, begin = answering_seconds(names, cluster), time.monotonic()
     yield
     found.append(100 * (answering_seconds(names, cluster) - before) / (time.monotonic() - begin))

@@ -1,4 +1,4 @@
-"""Programs in C that stand beside the scripts, compiled when they are needed."""
+"""C programs beside the scripts, compiled when they are needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class MissingError(Exception):
-    """This machine lacks something that a measurement needs; the message says what, for the page."""
+    """This machine lacks something that a measurement needs; the message says what, and the page quotes it."""
 
 
 @functools.cache
@@ -24,7 +24,7 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
 
 @functools.cache
 def compiled(name: str, *flags: str) -> Path:
-    """Return the program of ``NAME.c``, which lasts until this process ends. Raises MissingError."""
+    """Return the program compiled from ``NAME.c``, which exists until this process ends. Raises MissingError."""
     compiler = shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise MissingError("no C compiler")

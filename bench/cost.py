@@ -1,7 +1,7 @@
 """What the whole exporter costs on a host with 10,000 threads: the section "exporter" of the page.
 
-All probes run at their own pace, threads are sampled at 10 Hz, and somebody scrapes it every 5 s. Its CPU time and
-memory are those of its process. The host is workload.py's, whose daemons and bystanders wake up 50 times a second.
+All probes run at their own pace, threads are sampled at 10 Hz, and it is scraped every 5 s. CPU time and memory are
+those of its process. The host is workload.py's, whose daemons and bystanders wake up 50 times a second.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from workload import ceph_host, running
 
 SCRAPE_INTERVAL = 5.0
 IDLE = 1.5
-"""Seconds between a scrape and the next that tell what the exporter uses without one."""
+"""Seconds without a scrape in which the exporter's own use is measured."""
 WARM_UP = 10.0
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one measurement found."""
+    """The result of one measurement."""
 
     followed: int
     """Threads that have a role."""
@@ -40,7 +40,7 @@ class Cost:
     latency: float
     """Milliseconds that the scraper waits."""
     lost: float
-    """Samples that were lost, of those that were due."""
+    """Share of due samples that were lost."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Case:
     source: str
     flags: Sequence[str]
     limits: tuple[tuple[str, str, float, str], ...] = ()
-    """Field of `Cost`, what it is, at most so much, unit."""
+    """Field of `Cost`, its meaning, its upper limit, its unit."""
 
 
 BPF = ("--task-source=bpf", "--kworker-source=bpf")
@@ -67,7 +67,7 @@ CASES = (
 
 
 def measure(seconds: float, flags: Sequence[str]) -> Cost:
-    """Run an exporter for `seconds` beside what is running and return its cost. Raises MissingError."""
+    """Run an exporter for `seconds` beside the present workload and return its cost. Raises MissingError."""
     port = free_port()
     command = [sys.executable, "-m", "pinchpoint", "exporter", f"--web.listen-address=127.0.0.1:{port}", *flags]
     with serving(command, port) as served:

@@ -1,7 +1,7 @@
-"""What others on the machine did during a trial, so that a trial that they disturbed is not judged.
+"""What other processes did during a trial, so that a trial that they disturbed is not judged.
 
-Ours are the processes that descend from one that the caller names, those with a mark in their environment, and what
-descends from these. Every other process is somebody else's, except for threads of the kernel, which work for all.
+Ours are the descendants of a process that the caller names, the processes with a mark in their environment, and their
+descendants. All others are somebody else's, except kernel threads, which work for everybody.
 """
 
 from __future__ import annotations
@@ -21,50 +21,50 @@ from pinchpoint.host.procfs import FormatError, Stat, parse_cpu_times, parse_sta
 __all__ = ["LIMITS", "MARK", "Disturbance", "Limits", "Look", "Process", "look"]
 
 MARK = "PINCHPOINT_PROOF"
-"""Variable of the environment by which our processes are known after their parents ended."""
+"""Environment variable that identifies our processes after their parents have ended."""
 TICKS = os.sysconf("SC_CLK_TCK")
-"""Clock ticks of a second in procfs (USER_HZ)."""
+"""Clock ticks per second in procfs (USER_HZ)."""
 MOST_PROCESSES = 1 << 16
-"""Processes that are looked at; a host with more of them is not one to measure on."""
+"""Maximum number of processes that are looked at; nobody should measure on a host with more."""
 NAMED = 3
-"""Names of other processes that a reason has at most."""
+"""Maximum number of other processes named in a reason."""
 WORTH_NAMING = 0.01
-"""CPUs from which one is named."""
+"""CPUs that a process must use to be named."""
 RESOURCES = ("cpu", "memory", "io")
 
 Key = tuple[int, int]
-"""Pid and start time in clock ticks: pids are used again."""
+"""Pid and start time in clock ticks: pids are reused."""
 
 
 class Limits(NamedTuple):
-    """From how much on a trial is disturbed.
+    """Limits above which a trial is disturbed.
 
-    Pressure on CPUs and I/O has no limit: the loads of the trials themselves wait for CPUs and disks, many of them on
-    purpose, and /proc/pressure does not say who waited. It is shown only. No load fills the memory, so that pressure
-    there comes from others.
+    Pressure on CPUs and I/O has no limit and is only shown: the trials' own loads wait for CPUs and disks, many of them
+    on purpose, and /proc/pressure does not say who waited. No load fills the memory, so pressure there comes from
+    others.
     """
 
     others: float = 0.15
-    """CPUs that other processes use. A verdict's threshold is 0.8 of a CPU: what takes more than about 0.15 from a
-    thread that would be full makes it look as if it was not."""
+    """CPUs that other processes use. A verdict's threshold is 0.8 of a CPU: a full thread that loses more than
+    about 0.15 to others looks as if it were not full."""
     steal: float = 0.05
-    """The part of its CPUs that the hypervisor gives to somebody else."""
+    """Share of the CPUs that the hypervisor gives to others."""
     memory: float = 0.1
-    """The part of the time in which some process waits for memory."""
+    """Share of the time in which some process waits for memory."""
 
 
 LIMITS = Limits()
 
 
 class Process(NamedTuple):
-    """What one process of somebody else had used when it was looked at."""
+    """What another's process had used when it was looked at."""
 
     name: str
     parent: int
     used: float
-    """CPU seconds of its threads, those included that ended."""
+    """CPU seconds of its threads, including those that have ended."""
     waited: float | None = 0.0
-    """CPU seconds of its children that ended and that it waited for, and of theirs; None where ours are among them."""
+    """CPU seconds of its ended children that it waited for, and of theirs; None if ours are among them."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Look:
     """One reading of procfs."""
 
     time: float
-    """Seconds since boot, suspended time included, as start times count."""
+    """Seconds since boot including suspended time, as in start times."""
     others: Mapping[Key, Process] = field(default_factory=dict)
     ours: frozenset[Key] = frozenset()
     steal: float = 0.0
@@ -80,7 +80,7 @@ class Look:
     cpus: int = 1
     """CPUs that are online."""
     pressure: Mapping[str, float] = field(default_factory=dict)
-    """Seconds since boot in which some process waited, by what it waited for; without what the kernel does not say."""
+    """Seconds since boot in which some process waited, by what it waited for, as far as the kernel reports it."""
 
 
 @dataclass(frozen=True)
@@ -96,23 +96,23 @@ class Disturbance:
     """CPUs that the hypervisor took, on average."""
     cpus: int = 1
     memory: float | None = None
-    """The part of the time in which some process waited for memory; nothing where the kernel does not say."""
+    """Share of the time in which some process waited for memory; 0 if the kernel does not report it."""
     cpu: float | None = None
     io: float | None = None
 
     @classmethod
     def between(cls, before: Look, after: Look) -> Disturbance:
-        """Return what others did between two looks. Raises ValueError where the second is not the later one.
+        """Return what others did between two looks. Raises ValueError if the second is not the later one.
 
-        A process that was born in between counts from zero. One that is older and was not among the others before has
-        lost its mark or its parents: what it used meanwhile is not known, and it doesn't count.
+        A process that started in between counts from zero. An older one that was not among the others before has lost
+        its mark or its parents: its use in between is unknown, and it doesn't count.
 
-        What a process used that ended in between is found in its parent, if that waited for it (wait_task_zombie,
-        kernel/exit.c): all of its life, of which the part before the first look is subtracted. It is subtracted from
-        the nearest of its ancestors that is still there, as far as that one's children used anything, the rest from
-        those above: one of them waited for it, or adopted it. What is used by a process for which nobody waits (its
-        parent ignores SIGCHLD) is lost with it, and the subtraction then takes away time of others that ended. So the
-        result may be too small, but counts nothing twice.
+        The use of a process that ended in between is found in its parent, if that waited for it (wait_task_zombie,
+        kernel/exit.c). It covers the whole life of the process, so its use before the first look is subtracted: from
+        the nearest ancestor that still exists, up to what that one's children used, and the rest from those above,
+        since one of them waited for it or adopted it. The use of a process for which nobody waits (its parent ignores
+        SIGCHLD) is lost, and the subtraction then takes time of others that ended. So the result may be too small,
+        but nothing counts twice.
         """
         seconds = after.time - before.time
         if seconds <= 0:
@@ -131,18 +131,18 @@ class Disturbance:
             seconds,
             sum(amount for _, amount in cpus),
             tuple((name, amount) for name, amount in cpus[:NAMED] if amount >= WORTH_NAMING),
-            max(0.0, after.steal - before.steal) / seconds,  # a CPU that went offline takes its sum along
+            max(0.0, after.steal - before.steal) / seconds,  # the sum of a CPU that went offline disappears with it
             after.cpus,
             **some,
         )
 
     def numbers(self) -> dict[str, float]:
-        """Return its figures by name, without those that are not known."""
+        """Return its known figures by name."""
         found = {"others": self.others, "steal": self.steal, "memory": self.memory, "cpu": self.cpu, "io": self.io}
         return {name: round(value, 4) for name, value in found.items() if value is not None}
 
     def reason(self, limits: Limits = LIMITS) -> str:
-        """Return in words which limits were passed, and "" where none was."""
+        """Return in words which limits were exceeded, "" if none was."""
         found = []
         if self.others > limits.others:
             named = ", ".join(f"{name} {amount:.2f}" for name, amount in self.most)
@@ -168,7 +168,7 @@ def _newborn(before: Look, key: Key) -> bool:
 
 
 def _waited(before: Look, after: Look) -> dict[Key, float]:
-    """Return the CPU seconds that the children which each process waited for used between two looks."""
+    """Return, for each process, the CPU seconds that the children it waited for used between two looks."""
     spare = {}
     for key, process in after.others.items():
         then = before.others.get(key)
@@ -191,11 +191,11 @@ def _waited(before: Look, after: Look) -> dict[Key, float]:
 
 
 def look(mark: str, pid: int, procfs: Path = Path("/proc"), now: float | None = None) -> Look:
-    """Return what is on the machine: ours are the descendants of `pid` and of whoever has ``PINCHPOINT_PROOF=mark``.
+    """Look at the machine: ours are the descendants of `pid` and of processes with ``PINCHPOINT_PROOF=mark``.
 
-    What an ancestor of ours gets of its children is left out: it adopts processes of ours whose parents ended
-    (find_new_reaper, kernel/exit.c), and what they used must not count as somebody else's. So processes that init
-    adopted and that ended between two looks are not seen, nor is what procfs hides (hidepid).
+    The children's use of our ancestors is left out: they adopt processes of ours whose parents ended (find_new_reaper,
+    kernel/exit.c), and that use must not count as somebody else's. So processes that init adopted and that ended
+    between two looks are not seen, nor are those that procfs hides (hidepid).
     """
     moment = time.clock_gettime(time.CLOCK_BOOTTIME) if now is None else now
     found = {number: (stat, waited) for number, stat, waited in _processes(procfs)}
@@ -208,7 +208,7 @@ def look(mark: str, pid: int, procfs: Path = Path("/proc"), now: float | None = 
         if number in mine:
             ours.add(key)
         elif stat.kernel_thread or (stat.state in "ZX" and stat.ppid in above):
-            continue  # a zombie has no environment any more: one that was adopted may be ours
+            continue  # a zombie no longer has an environment: one that was adopted may be ours
         else:
             used = (stat.utime + stat.stime) / TICKS
             others[key] = Process(stat.comm, stat.ppid, used, None if number in above else waited / TICKS)
@@ -217,7 +217,7 @@ def look(mark: str, pid: int, procfs: Path = Path("/proc"), now: float | None = 
 
 
 def _processes(procfs: Path) -> Iterator[tuple[int, Stat, int]]:
-    """Yield the pid of each process, what its stat says, and the ticks of its children (fields 16 and 17)."""
+    """Yield the pid of each process, its stat, and the ticks of its children (fields 16 and 17)."""
     for name in islice((name for name in os.listdir(procfs) if name.isdecimal()), MOST_PROCESSES):
         try:
             raw = read_bytes(procfs / name / "stat")
@@ -228,7 +228,7 @@ def _processes(procfs: Path) -> Iterator[tuple[int, Stat, int]]:
 
 
 def _ancestors(pid: int, parents: Mapping[int, int]) -> Iterator[int]:
-    """Yield the parent of a process, its parent and so on; what was read at different times may go in circles."""
+    """Yield the parent of a process, its parent and so on; read at different times, they may form a circle."""
     seen = {pid}
     while (pid := parents.get(pid, 0)) and pid not in seen:
         seen.add(pid)
@@ -238,7 +238,7 @@ def _ancestors(pid: int, parents: Mapping[int, int]) -> Iterator[int]:
 def _family(pid: int, mark: str, procfs: Path, parents: Mapping[int, int]) -> set[int]:
     """Return the processes that are ours.
 
-    An ancestor of `pid` with the mark is one, and what else descends from it is not: it might be init of a container.
+    An ancestor of `pid` with the mark is one, but its other descendants are not: it might be the init of a container.
     """
     children = defaultdict(list)
     for number, parent in parents.items():
@@ -266,12 +266,12 @@ def _family(pid: int, mark: str, procfs: Path, parents: Mapping[int, int]) -> se
 def _has(environ: Path, wanted: bytes) -> bool:
     try:
         return wanted in read_bytes(environ).split(b"\0")
-    except OSError:  # it is gone, or somebody's whom we may not look at
+    except OSError:  # it is gone, or we may not look at it
         return False
 
 
 def _steal(procfs: Path) -> tuple[float, int]:
-    """Return the seconds that the hypervisor took from all CPUs, and how many there are."""
+    """Return the seconds that the hypervisor took from all CPUs, and the number of CPUs."""
     try:
         times = parse_cpu_times(read_bytes(procfs / "stat"))
     except (OSError, FormatError):
@@ -282,8 +282,8 @@ def _steal(procfs: Path) -> tuple[float, int]:
 def _pressure(procfs: Path) -> dict[str, float]:
     """Return the seconds in which some process waited, of each file of /proc/pressure that can be read.
 
-    ``psi_show`` (kernel/sched/psi.c, since Linux 4.20) writes microseconds. Where it was switched off at boot (psi=0),
-    there are files that fail with EOPNOTSUPP.
+    ``psi_show`` (kernel/sched/psi.c, since Linux 4.20) writes microseconds. With psi=0 at boot the
+    files exist and fail with EOPNOTSUPP.
     """
     found = {}
     for name in RESOURCES:

@@ -1,11 +1,10 @@
-"""Exporters of hosts that do not exist, for tests and measurements of what scrapes them.
+"""Exporters of simulated hosts, for tests and measurements of their scrapers.
 
-Each host says what a golden exposition says (tests/golden), and goes on from there: its counters grow and its times are
-present. All of them run a benchmark that waits for OSDs; the first client alone knows the run and its phase, as the
-host of rank 0 does.
+Each host starts from a golden exposition (tests/golden): its counters grow and its times are current. All of them run a
+benchmark that waits for OSDs; only the first client knows the run and its phase, as the host of rank 0 does.
 
-One HTTP proxy on loopback answers for all of them, so that targets have names of their own: its URL is the
-``proxy_url`` of a scrape job. Who has no such thing asks it for ``/HOST:PORT``.
+One HTTP proxy on loopback answers for all of them, so that each target has its own name: its URL is the ``proxy_url``
+of a scrape job. Clients without proxies ask it for ``/HOST:PORT``.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ RATES = (
     (re.compile(r"idle_state_entries"), 400.0),
     (re.compile(r""), 0.1),
 )
-"""Gain of a counter in a second, by its name and labels; the first that fits. Two processes wait for 2 s in each."""
+"""Increase of a counter per second, by its name and labels; the first match applies. Two processes wait."""
 FULL = ((re.compile(r"resource_busy"), 0.97), (re.compile(r"resource_saturated"), 0.9))
 """The same for a resource that is full."""
 
 Line = tuple[str, float, float | None]
-"""Name and labels; value at the beginning; gain in a second, or None for what stays."""
+"""Name and labels; initial value; increase per second, None for a constant."""
 
 
 class Fleet:
@@ -82,12 +81,12 @@ class Fleet:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def owners(self, host: str, resource: str) -> list[str]:
-        """Return whose the resources of one kind are on a host."""
+        """Return the owners of the resources of one kind on a host."""
         found = re.compile(f'resource_busy.*owner="([^"]+)",resource="{resource}"')
         return [match[1] for text, _, _ in self._lines[host] if (match := found.search(text))]
 
     def fill(self, host: str, resource: str, owner: str = "") -> None:
-        """Make a resource of a host full from the beginning on, of one owner or of all."""
+        """Make a resource of a host full from the beginning, for one owner or all."""
         whose = f'owner="{owner}",resource="{resource}"' if owner else f'resource="{resource}"'
         self._lines[host] = [
             (text, value, next((rate for name, rate in FULL if name.search(text)), gain)) if whose in text else line
@@ -96,7 +95,7 @@ class Fleet:
         ]
 
     def exposition(self, host: str) -> bytes:
-        """Return what the exporter of a host says now. Raises KeyError."""
+        """Return the present exposition of a host. Raises KeyError."""
         elapsed = time.time() - self._begin
         return "".join(
             text if gain is None else f"{text} {value + gain * elapsed:.9f}\n"
@@ -115,7 +114,7 @@ class Fleet:
             return text, self._begin, 1.0
         if name.endswith("_elapsed_seconds"):
             return text, 0.0, 1.0
-        # Daemons of which nothing is known would be what every alert is about.
+        # Otherwise every alert would be about daemons of which nothing is known.
         return f"{text} {1.0 if name == 'pinchpoint_ceph_socket_up' else value}\n", 0.0, None
 
     def __enter__(self) -> Self:
@@ -136,7 +135,7 @@ class _Proxy(ThreadingHTTPServer):
         self.fleet = fleet
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of a server that was stopped while it scraped."""
+        """Keep quiet about a server that was stopped while it scraped."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -158,11 +157,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Keep quiet."""
 
 
 def _lines(machine: str) -> list[tuple[str, str]]:
-    """Return the lines of a golden exposition: name and labels, and value, which comments have none of."""
+    """Return the lines of a golden exposition: name and labels, and value; comments have no value."""
     lines = (GOLDEN / f"{machine}.prom").read_text().splitlines()
     return [
         (line, "") if line.startswith("#") else (line.rpartition(" ")[0], line.rpartition(" ")[2]) for line in lines
@@ -170,7 +169,7 @@ def _lines(machine: str) -> list[tuple[str, str]]:
 
 
 def _renumbered(text: str, number: int) -> str:
-    """Return a line of a storage host with names of daemons that no other host has."""
+    """Return a line of a storage host with daemons' names that are unique to it."""
     text = re.sub(r'"osd\.(\d+)"', lambda match: f'"osd.{int(match[1]) + OSDS * number}"', text)
     return re.sub(r'"mds\.([a-z])"', rf'"mds.{number}\1"', text)
 

@@ -1,8 +1,8 @@
 """What the judge costs for many hosts: the section "judge" of the page.
 
-The hosts are simulated (fleet.py), and all of them are busy: the limit is the commit thread of every OSD. First the
-judge asks them itself, then it asks a Prometheus that scrapes them every 2 s. What its questions cost that server is
-the server's cost with the judge beside it less that without.
+The hosts are simulated (fleet.py) and all busy: the limit is the commit thread of every OSD. First the judge reads them
+itself, then it queries a Prometheus that scrapes them every 2 s. The queries' cost for that server is the difference of
+its cost with and without the judge.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from scaled import Server, free_addresses, judging, single
 WARM_UP = 15.0
 """Seconds until the judge has seen every host more than once."""
 GOALS = {"direct": 25.0, "through Prometheus": 10.0}
-"""Per cent of one core for 100 hosts, by how they are asked."""
+"""Per cent of one core for 100 hosts, by how they are read."""
 HOSTS = 100
-"""How many hosts the goals are for."""
+"""Number of hosts that the goals are for."""
 
 
 class Cost(NamedTuple):
-    """What one measurement found."""
+    """The result of one measurement."""
 
     cpu: float
     """Per cent of one core that the judge used."""
     rss: float
     """MB."""
     rounds: float
-    """In a second; one is meant."""
+    """Judgements per second; the goal is one."""
     hosts: float
-    """Hosts that it saw."""
+    """Number of hosts that it saw."""
     runs: float
     server: float
-    """Per cent of one core that its questions cost Prometheus; NaN where it asks none."""
+    """Per cent of one core that its queries cost Prometheus; NaN if it makes none."""
 
 
 def cpu_seconds(server: Server) -> float:
@@ -52,14 +52,14 @@ def cpu_seconds(server: Server) -> float:
 
 
 def cpu(server: Server, seconds: float) -> float:
-    """Return what a server uses from now on, in per cent of one core."""
+    """Measure what a server uses from now on, in per cent of one core."""
     before, begin = cpu_seconds(server), time.monotonic()
     time.sleep(seconds)
     return 100 * (cpu_seconds(server) - before) / (time.monotonic() - begin)
 
 
 def measure(judge: Server, seconds: float, server: Server | None = None, alone: float = 0.0) -> Cost:
-    """Return what the judge costs from now on, and `server` more than `alone`."""
+    """Measure what the judge costs from now on, and how much more than `alone` it costs `server`."""
     rounds, begin = internal(judge, "pinchpoint_judge_rounds_total"), time.monotonic()
     asked = cpu_seconds(server) if server is not None else 0.0
     used = cpu(judge, seconds)
@@ -75,7 +75,7 @@ def measure(judge: Server, seconds: float, server: Server | None = None, alone: 
 
 
 def direct(hosts: int, seconds: float) -> Cost:
-    """Measure a judge that asks every host itself."""
+    """Measure a judge that reads every host itself."""
     (address,) = free_addresses(1)
     with fleet_of(hosts) as (fleet, folder):
         targets = folder / "targets.json"
@@ -86,13 +86,13 @@ def direct(hosts: int, seconds: float) -> Cost:
 
 
 def groups(fleet: Fleet) -> list[dict[str, object]]:
-    """Return a list of targets with each host, whose path tells the proxy which of them is meant."""
+    """Return a list of targets, one per host, whose path tells the proxy which host is meant."""
     proxy = fleet.url.removeprefix("http://")
     return [{"targets": [proxy], "labels": {"instance": host, "__metrics_path__": f"/{host}"}} for host in fleet.hosts]
 
 
 def through_prometheus(hosts: int, seconds: float) -> Cost:
-    """Measure a judge that asks a Prometheus, which has no rules."""
+    """Measure a judge that queries a Prometheus without rules."""
     (address,) = free_addresses(1)
     with fleet_of(hosts) as (fleet, folder), single(folder, fleet, rules=False) as server:
         time.sleep(START)

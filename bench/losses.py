@@ -1,8 +1,8 @@
 """What a benchmark loses to an exporter that watches it: the section "losses" of the page.
 
-Loads run with and without the exporter, in pairs whose order alternates, on a host with 10,000 threads that sleep. The
-loss is the median difference of the pairs, with its 95 % interval. Beside it stands how much runs without the exporter
-differ from each other. What is compared is work done in a fixed time.
+Loads run with and without the exporter, in pairs of alternating order, on a host with 10,000 sleeping threads. The
+result is work done in a fixed time. The loss is the median difference of the pairs, with its 95 % interval; beside it
+stands the spread of the runs without the exporter.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LIMIT = 1.0
 SCRAPE_INTERVAL = 5.0
 WARM_UP = 2.0
 MEMORY, DISK = Path("/dev/shm"), Path("/var/tmp")
-"""Metadata in memory: those of a journal on a disk differ by a factor of two from run to run, whoever watches."""
+"""Metadata in memory: with a journal on a disk, runs differ by a factor of two even without an exporter."""
 
 
 class Load(NamedTuple):
@@ -48,7 +48,7 @@ class Load(NamedTuple):
 
 
 def fio(jobs: int, *flags: str) -> Callable[[Path, float], float]:
-    """Return what runs fio."""
+    """Return a function that runs fio."""
 
     def run(folder: Path, seconds: float) -> float:
         if shutil.which("fio") is None:
@@ -66,7 +66,7 @@ def fio(jobs: int, *flags: str) -> Callable[[Path, float], float]:
 
 
 def metadata(jobs: int) -> Callable[[Path, float], float]:
-    """Return what runs the load that is like mdtest."""
+    """Return a function that runs the mdtest-like load."""
 
     def run(folder: Path, seconds: float) -> float:
         command = [str(compiled("metadata")), str(folder), str(jobs), f"{seconds:g}"]
@@ -89,7 +89,7 @@ LOADS = (
 
 @contextmanager
 def exporter(flags: Sequence[str]) -> Iterator[str]:
-    """Run the exporter and scrape it now and then; give the source of thread times that it uses."""
+    """Run the exporter and scrape it at intervals; yield the source of its thread times."""
     port = free_port()
     command = [sys.executable, "-m", "pinchpoint", "exporter", f"--web.listen-address=127.0.0.1:{port}", *flags]
     end = threading.Event()
@@ -125,7 +125,7 @@ def paired(load: Load, pairs: int, seconds: float, flags: Sequence[str]) -> Pair
     source = ""
     with tempfile.TemporaryDirectory(dir=load.place) as name:
         folder = Path(name)
-        load.run(folder, 1.0)  # makes the files, and finds the caches
+        load.run(folder, 1.0)  # creates the files and fills the caches
         while len(without) < pairs:
             without.append(load.run(folder, seconds))
             with exporter(flags) as source:
@@ -142,7 +142,7 @@ def variation(values: Sequence[float]) -> float:
 
 
 def goal(name: str, loss: Spread, noise: float) -> Goal:
-    """Return what is promised of a load's loss."""
+    """Return the goal for a load's loss."""
     return Goal(f"loss of {name}", LIMIT, "%", max(0.0, loss.median), inside=loss.median <= noise)
 
 

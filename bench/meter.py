@@ -1,4 +1,4 @@
-"""What processes use: their CPU time to the nanosecond, their memory, and what a scrape of them takes."""
+"""Measures processes: CPU time to the nanosecond, memory, and the cost of a scrape."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ __all__ = ["Scrape", "Served", "cpu_ms", "run_cpu", "scrape", "series", "serving
 START_SECONDS = 20.0
 CPUCLOCK_SCHED = 2
 SETTLE = 0.25
-"""Seconds that a collector of garbage may work on after an answer; they belong to the scrape."""
+"""Seconds for which a garbage collector may work after an answer; they belong to the scrape."""
 
 
 def cpu_ms(pid: int) -> float:
     """Return the CPU time of a process in milliseconds, with that of its threads that have ended, without children.
 
-    The process' own CPU clock is named as in include/linux/posix-timers.h; it counts nanoseconds where stat has ticks.
+    The id of a process' CPU clock is made as in include/linux/posix-timers.h; it counts nanoseconds, stat only ticks.
     """
     return time.clock_gettime_ns((~pid << 3) | CPUCLOCK_SCHED) / 1e6
 
 
 def run_cpu(command: Sequence[str]) -> tuple[float, float]:
-    """Run a program to its end; return its milliseconds of CPU, those of its children included, and its RSS in MB."""
+    """Run a program to its end; return its milliseconds of CPU, including its children's, and its RSS in MB."""
     with tempfile.TemporaryFile() as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -51,7 +51,7 @@ def scrape(port: int, timeout: float = 60.0) -> str:
 
 
 def series(text: str) -> int:
-    """Return how many series an exposition has."""
+    """Return the number of series in an exposition."""
     return sum(not line.startswith("#") for line in text.splitlines())
 
 
@@ -65,7 +65,7 @@ class Scrape(NamedTuple):
     """One scrape of an exporter."""
 
     cpu: float
-    """Milliseconds, beside what the exporter uses anyway."""
+    """Milliseconds of CPU on top of what the exporter uses anyway."""
     latency: float
     """Milliseconds."""
     text: str
@@ -73,7 +73,7 @@ class Scrape(NamedTuple):
 
 @dataclass(frozen=True)
 class Served:
-    """An exporter that runs."""
+    """A running exporter."""
 
     pid: int
     port: int
@@ -87,7 +87,7 @@ class Served:
         return float(psutil.Process(self.pid).memory_info().rss) / 1e6
 
     def scrape(self, rate: float = 0.0) -> Scrape:
-        """Scrape it; `rate` is how many milliseconds of CPU it uses in a second without that."""
+        """Scrape it; `rate` is the milliseconds of CPU that it uses per second without scrapes."""
         before, begin = self.cpu_ms(), time.monotonic()
         text = scrape(self.port)
         latency = time.monotonic() - begin
@@ -96,7 +96,7 @@ class Served:
         return Scrape(max(0.0, self.cpu_ms() - before - rate * took), 1e3 * latency, text)
 
     def rate(self, seconds: float) -> float:
-        """Return how many milliseconds of CPU it uses in a second when nobody scrapes it."""
+        """Return the milliseconds of CPU that it uses per second without scrapes."""
         before, begin = self.cpu_ms(), time.monotonic()
         time.sleep(seconds)
         return (self.cpu_ms() - before) / (time.monotonic() - begin)
@@ -104,7 +104,7 @@ class Served:
 
 @contextmanager
 def serving(command: Sequence[str], port: int) -> Iterator[Served]:
-    """Run an exporter that listens on `port` of loopback. Raises MissingError with the last that it said."""
+    """Run an exporter that listens on `port` of loopback. Raises MissingError with the exporter's last line."""
     with tempfile.TemporaryFile() as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
         try:
             deadline = time.monotonic() + START_SECONDS

@@ -1,7 +1,7 @@
-"""A process that takes a sample of all threads of the host whenever it is asked, and says what that cost.
+"""Takes a sample of all threads of the host whenever it is asked, and prints its cost.
 
-``one_sample.py bpf|bpf-iter|kept|plain|psutil|psutil-names``. For each byte of its standard input it prints the
-nanoseconds of CPU of a sample, and how many threads had changed, as the loops in C do.
+``one_sample.py bpf|bpf-iter|kept|plain|psutil|psutil-names``. For each byte of standard input it prints the nanoseconds
+of CPU of a sample and the number of threads that had changed, as the loops in C do.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ PROC = Path("/proc")
 
 
 def source_sampler(kind: str) -> Callable[[], int]:
-    """Return what takes a sample with one of the exporter's own sources; all processes are followed.
+    """Return a function that samples with one of the exporter's own sources; all processes are followed.
 
-    It does so as some time after its start, when it takes threads to have their final names.
+    It samples as it does some time after its start, when threads count as having their final names.
     """
     from pinchpoint.bpf.choice import choose_source
     from pinchpoint.threads.task_source import NAME_SETTLED_SECONDS, raise_file_limit
@@ -33,7 +33,7 @@ def source_sampler(kind: str) -> Callable[[], int]:
 
 
 def psutil_sampler(*, names: bool) -> Callable[[], int]:
-    """Return what takes a sample as the author of a small exporter would; psutil gives no names of threads itself."""
+    """Return a function that samples as a small exporter would; psutil itself does not give names of threads."""
     import psutil
 
     before: dict[int, float] = {}
@@ -62,7 +62,7 @@ def psutil_sampler(*, names: bool) -> Callable[[], int]:
 
 
 def main() -> None:
-    """Answer until nobody asks any more."""
+    """Answer until standard input ends."""
     kind = sys.argv[1]
     try:
         sample = psutil_sampler(names=kind == "psutil-names") if "psutil" in kind else source_sampler(kind)

@@ -1,7 +1,7 @@
-"""Pages of results. Of docs/performance.md each script owns a section, and can be run again alone.
+"""Pages of results. Each script owns a section of docs/performance.md and can be run again alone.
 
-A section stands between two comments of Markdown; the prose around them is written by hand. What is promised of it is a
-table of goals at its end, whose rows the README repeats.
+A section stands between two Markdown comments; the prose around them is written by hand. A section ends with a table of
+goals, whose rows the README repeats.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ __all__ = ["FRACTION", "PAGE", "Goal", "goal_rows", "machine", "parser", "publis
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
 LOAD = os.getloadavg()[0]
-"""Before this script measured anything: its own load comes on top."""
+"""The load before this script measures anything: its own load adds to it."""
 GOALS = ("goal", "at most", "measured", "")
 FRACTION = "1/n"
-"""The unit of what is a small part of something else."""
+"""The unit of a small part of something else."""
 IN_README = ("whole exporter", "a sample by `bpf`, of", "loss of")
 
 
 class Goal(NamedTuple):
-    """A limit, and what was measured of it."""
+    """A limit, and the value measured for it."""
 
     what: str
     limit: float
     unit: str
     measured: float | str
-    """Why it was not measured, where it wasn't."""
+    """The value, or the reason why there is none."""
     inside: bool = False
-    """Whether it is met all the same, since it is not more than the spread."""
+    """Whether it counts as met although it is missed, by less than the spread."""
 
     @property
     def broken(self) -> bool:
-        """Whether it was measured and is not met."""
+        """Whether it was measured and missed."""
         return not isinstance(self.measured, str) and not self.inside and self.measured > self.limit
 
     def row(self) -> tuple[str, ...]:
@@ -68,7 +68,7 @@ def goal_table(goals: Iterable[Goal]) -> str:
 
 
 def goal_rows(text: str) -> list[list[str]]:
-    """Return the cells of the goals that the sections of a page have, in their order."""
+    """Return the cells of the goals in the sections of a page, in their order."""
     head = f"| {' | '.join(GOALS)} |\n"
     return [
         [cell.strip() for cell in line.split("|")[1:-1]]
@@ -78,7 +78,7 @@ def goal_rows(text: str) -> list[list[str]]:
 
 
 def readme_table(text: str) -> str:
-    """Return the table of goals that the README has of a page: what matters to who asks whether to run it at all."""
+    """Return the README's table of a page's goals: those that matter to somebody who decides whether to run it."""
     return table(GOALS, (row for row in goal_rows(text) if row[0].startswith(IN_README)))
 
 
@@ -94,7 +94,7 @@ def machine() -> str:
 
 
 def replaced(text: str, name: str, body: str, by: str = "make bench") -> str:
-    """Return the text of a page with another section of that name. Raises ValueError where it has none.
+    """Return the text of a page with its section of that name replaced. Raises ValueError if it has none.
 
     `by` is the command that makes the section.
     """
@@ -106,20 +106,22 @@ def replaced(text: str, name: str, body: str, by: str = "make bench") -> str:
 
 
 def parser(text: str | None) -> argparse.ArgumentParser:
-    """Return a parser of a script's command line, with the options that all of them have."""
+    """Return a parser of a script's command line, with the options of all scripts."""
     found = argparse.ArgumentParser(description=text)
     found.add_argument("--page", type=Path, default=PAGE, help="file with the section; /dev/null only prints it")
     found.add_argument("--check", action="store_true", help="fail where a goal is not met")
     return found
 
 
-def publish(name: str, body: str, arguments: argparse.Namespace, goals: Sequence[Goal] = ()) -> None:
-    """Print a section and write it into its page; exit 1 where a goal is not met and ``--check`` was given."""
+def publish(
+    name: str, body: str, arguments: argparse.Namespace, goals: Sequence[Goal] = (), by: str = "make bench"
+) -> None:
+    """Print a section and write it into its page; with ``--check``, exit with 1 if a goal is missed."""
     if goals:
         body = f"{body.strip()}\n\n{goal_table(goals)}"
     print(body)
     if arguments.page.is_file():
-        arguments.page.write_text(replaced(arguments.page.read_text(), name, body))
+        arguments.page.write_text(replaced(arguments.page.read_text(), name, body, by))
     broken = [goal.what for goal in goals if goal.broken]
     if arguments.check and broken:
         sys.exit(f"missed: {'; '.join(broken)}")

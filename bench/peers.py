@@ -1,7 +1,7 @@
-"""What one sample of all threads costs, ours and others', and how it grows: the section "samples" of the page.
+"""What one sample of all threads costs, ours and our peers', and how the cost grows: the section "samples" of the page.
 
-Ways that take a sample when they are asked are in samplers.py. Beside them stand programs from Debian: top and pidstat,
-whose cost is that of several passes less that of one, and two exporters, which take a sample when they are scraped.
+samplers.py has the ways that sample on request. Beside them stand programs from Debian: top and pidstat, whose cost is
+that of several passes less that of one, and two exporters, which sample at a scrape.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from workload import ceph_host, running
 
 SIZES = (1_000, 4_000, 10_000)
 AWAKE = 10
-"""Threads that run between two samples, where nothing else is said."""
+"""Threads that run between two samples, unless stated otherwise."""
 GROWTH = (0, 10, 100, 1_000, SIZES[-1])
 GROWING = ("bpf", "kept")
 PSUTIL, PROCESS_EXPORTER, LIMIT = 1 / 50, 1 / 500, 1.3
-"""At most so much of a sample by psutil, of a scrape of process-exporter, of a loop in C that reads in the same way."""
+"""Upper limits relative to a sample by psutil, a scrape of process-exporter, a loop in C that reads the same way."""
 
 NAMES = {
     "bpf": "Pinchpoint, `bpf`",
@@ -50,9 +50,9 @@ NAMES = {
 }
 PASSES = {"top": lambda passes: ["top", "-H", "-b", "-d", "0.1", "-n", str(passes)],
           "pidstat": lambda passes: ["pidstat", "-t", "1", str(passes)]}  # fmt: skip
-"""Programs that make so many passes and end."""
+"""Programs that make a given number of passes and end."""
 MORE_PASSES = {"top": 5, "pidstat": 1}
-"""Passes of the second run beside the one of the first. That of top is told from its start by several only."""
+"""Passes of the second run; the first makes one. A pass of top differs from its start only over several of them."""
 SLOW_ROUNDS = 2
 """Rounds in which they take part: pidstat needs seconds for a pass over 10,000 threads."""
 PROCESS_EXPORTER_CONFIG = 'process_names:\n  - name: "{{.Comm}}"\n    cmdline: [".+"]\n'
@@ -63,7 +63,7 @@ EXPORTERS = {
 
 
 class Size:
-    """All that was measured beside one workload."""
+    """All results beside one workload."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -73,7 +73,7 @@ class Size:
         self.missing: dict[str, str] = {}
 
     def add(self, kind: str, cpu: Sequence[float], rss: float) -> None:
-        """Note what a way cost in each round."""
+        """Record what a way cost in each round."""
         self.cost[kind] = spread(cpu)
         self.rss[kind] = rss
 
@@ -88,7 +88,7 @@ def pass_cost(kind: str) -> tuple[float, float]:
 
 
 def exporter_command(kind: str, port: int, folder: Path) -> list[str]:
-    """Return how a peer's exporter is started. Raises MissingError."""
+    """Return the command that starts a peer's exporter. Raises MissingError."""
     program, *flags = EXPORTERS[kind]
     if shutil.which(program) is None:
         raise MissingError(f"no {program}")
@@ -98,7 +98,7 @@ def exporter_command(kind: str, port: int, folder: Path) -> list[str]:
 
 
 def measured(threads: int, rounds: int, samples: int) -> Size:
-    """Return what each way costs beside a workload of so many threads."""
+    """Measure what each way costs beside a workload of that many threads."""
     with running(ceph_host(threads, AWAKE)) as count, ExitStack() as stack:
         size = Size(count)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -181,7 +181,7 @@ def growth_table(threads: int, rounds: int, samples: int) -> str:
 
 
 def goals(size: Size) -> list[Goal]:
-    """Return what is promised of one sample with the most threads."""
+    """Return the goals for one sample with the most threads."""
     return [
         _ratio("one by psutil", PSUTIL, size, "bpf", "psutil", FRACTION),
         _ratio("a scrape of process-exporter", PROCESS_EXPORTER, size, "bpf", "process-exporter", FRACTION),
@@ -196,7 +196,7 @@ def _ratio(what: str, limit: float, size: Size, kind: str, of: str, unit: str) -
 
 
 def versions() -> str:
-    """Return the versions of the peers that are here."""
+    """Return the versions of the installed peers."""
     import psutil
 
     asked: Mapping[str, Sequence[str]] = {

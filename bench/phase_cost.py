@@ -1,7 +1,7 @@
 """What it costs to find and follow a benchmark among the processes: the section "phases" of the page.
 
 The figures are CPU time of the thread that looks (CLOCK_THREAD_CPUTIME_ID), so that a busy machine does not change
-them. The pass over all processes is made by the exporter anyway, for its threads: the last column is without it.
+them. The exporter makes the pass over all processes anyway, for its threads: the last column is without it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ time.sleep(3600)
 
 @contextmanager
 def processes(count: int) -> Iterator[None]:
-    """Have `count` processes that do nothing, below one shell."""
+    """Run `count` processes that do nothing, below one shell."""
     shell = subprocess.Popen(
         ["sh", "-c", f"for i in $(seq {count}); do sleep 3600 & done; echo; wait"],
         stdout=subprocess.PIPE,
@@ -55,7 +55,7 @@ def processes(count: int) -> Iterator[None]:
 
 @contextmanager
 def io500() -> Iterator[None]:
-    """Have a process that looks like rank 0 of IO500 in its first phase."""
+    """Run a process that looks like rank 0 of IO500 in its first phase."""
     with tempfile.TemporaryDirectory() as directory:
         rank = subprocess.Popen([sys.executable, "-c", IO500, directory], stdout=subprocess.PIPE)
         assert rank.stdout is not None
@@ -73,7 +73,7 @@ def looks(count: int) -> tuple[int, float, float, bool]:
     Return the number of processes, ms of CPU per look in all and without the pass, and whether a phase was found.
     """
     config = Config()
-    config.path.runs = os.devnull  # no directory of markers: nothing but what is found counts
+    config.path.runs = os.devnull  # no directory of markers: only what is found counts
     host = build_host(config)
     probe = BenchmarkProbe(host)
     whole, own = [], []
@@ -93,7 +93,7 @@ def looks(count: int) -> tuple[int, float, float, bool]:
 
 
 def measure(count: int) -> tuple[list[list[str]], float]:
-    """Return the table's rows for `count` looks, without a benchmark and with one, and the dearest look in ms."""
+    """Return the table's rows for `count` looks, without a benchmark and with one, and the costliest look in ms."""
     rows, dearest = [], 0.0
     for name, running in (("none", None), ("IO500", io500)):
         with running() if running is not None else nullcontext():

@@ -1,10 +1,10 @@
-"""Whether each source says what ``/proc/PID/task/TID/schedstat`` does: the section "right" of the page.
+"""Whether each source agrees with ``/proc/PID/task/TID/schedstat``: the section "right" of the page.
 
-A source adds up what each thread used in an interval, at 10 samples a second. Right before and right after its first
-and its last sample every thread's file is read. Of a thread that was idle meanwhile both have to say the same, to the
-nanosecond; of one that ran, the source's figure has to lie between the least and the most that the files allow.
+A source adds up each thread's use in an interval, at 10 samples a second. Every thread's file is read right before and
+right after the first and the last sample. For a thread that was idle meanwhile both must agree to the nanosecond; for
+one that ran, the source's figure must lie between the least and the most that the files allow.
 
-Each source is asked in a process of its own: ``right.py --source KIND``.
+Each source runs in its own process: ``right.py --source KIND``.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ Times = tuple[int, int]
 
 
 class Agreement(NamedTuple):
-    """How a source agrees with the files, over all threads that ran."""
+    """How well a source agrees with the files, over all threads that ran."""
 
     ran: int
     """Threads that ran in the interval."""
     quiet: int
-    """Those of them that were idle while the files were read."""
+    """Those that were idle while the files were read."""
     equal: int
-    """Those of the quiet ones for which both numbers are the same."""
+    """Idle ones for which both numbers are the same."""
     largest: int
-    """The largest difference of a quiet one in nanoseconds."""
+    """Largest difference of an idle one, in nanoseconds."""
     outside: int
-    """Threads, quiet or not, whose numbers the files rule out."""
+    """Threads, idle or not, whose numbers the files rule out."""
     unseen: int
-    """Threads that the source does not know at all; they are in no other number."""
+    """Threads that the source does not know at all; no other number includes them."""
 
 
 def agreement(
@@ -61,7 +61,7 @@ def agreement(
     begin: tuple[Mapping[int, Times], ...],
     end: tuple[Mapping[int, Times], ...],
 ) -> Agreement:
-    """Compare what a source said of each thread with the files before and after its first and its last sample."""
+    """Compare a source's figure for each thread with the files before and after its first and its last sample."""
     ran = quiet = equal = largest = outside = 0
     there = set.intersection(*(set(files) for files in (*begin, *end)))
     for tid in there & known:
@@ -93,7 +93,7 @@ class Files:
                 continue
 
     def read(self) -> dict[int, Times]:
-        """Return the times of every thread that is still there."""
+        """Return the times of every thread that still exists."""
         found = {}
         for tid, file in self._files.items():
             try:
@@ -129,7 +129,7 @@ def compare(source: TaskSource) -> Agreement:
 
 
 def asked(kind: str) -> Agreement:
-    """Return what a process of its own finds. Raises MissingError."""
+    """Return the findings of a separate process. Raises MissingError."""
     done = subprocess.run([sys.executable, __file__, "--source", kind], capture_output=True, text=True)
     if done.returncode:
         raise MissingError((done.stderr.strip().splitlines() or ["no answer"])[-1])

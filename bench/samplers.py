@@ -1,7 +1,7 @@
 """Ways of taking one sample of all threads of a host: ours, psutil, and a bare loop in C as the limit of each method.
 
-Each is a process of its own that is asked again and again. They are measured in turns, so that whatever else the
-machine does meets all of them.
+Each is a separate process that samples on request. They are measured in turns, so that other load on the machine
+affects all of them alike.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["COMMANDS", "LIMIT_OF", "OURS", "Found", "Sampler", "in_turns", "samp
 INTERVAL = 0.1
 """Seconds between two samples."""
 WARM = 1
-"""Samples of a turn that are not counted: the first is about another interval."""
+"""Samples of a turn that do not count: the first covers another interval."""
 OURS = ("bpf", "bpf-iter", "kept", "plain")
 LIMIT_OF = {kind: f"C, {kind}" for kind in OURS}
-"""The loop in C that reads in the same way."""
+"""The loop in C that reads the same way."""
 
 
 def _ours(kind: str) -> list[str]:
@@ -54,7 +54,7 @@ COMMANDS: Mapping[str, Callable[[], list[str]]] = {
 
 
 class Found(NamedTuple):
-    """What a sample cost, or what the samples of a turn did."""
+    """The cost of a sample, or of the samples of a turn."""
 
     cpu: float
     """Milliseconds of CPU."""
@@ -65,13 +65,13 @@ class Found(NamedTuple):
 
 
 class Sampler:
-    """A process that samples when it is asked."""
+    """A process that samples on request."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
     def sample(self) -> Found:
-        """Have a sample taken."""
+        """Take a sample."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(b".")
@@ -80,7 +80,7 @@ class Sampler:
         return Found(int(cpu) / 1e6, int(changed), psutil.Process(self._process.pid).memory_info().rss / 1e6)
 
     def turn(self, samples: int) -> Found:
-        """Have some samples taken at their interval, and return their medians."""
+        """Take some samples at their interval, and return their medians."""
         found = []
         due = time.monotonic()
         for _ in range(WARM + samples):
@@ -92,7 +92,7 @@ class Sampler:
 
 @contextmanager
 def sampler(kind: str) -> Iterator[Sampler]:
-    """Run a sampler. Raises MissingError where it does not work here."""
+    """Run a sampler. Raises MissingError if it does not work here."""
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(COMMANDS[kind](), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
         try:
@@ -108,10 +108,10 @@ def sampler(kind: str) -> Iterator[Sampler]:
 
 
 def in_turns(kinds: Sequence[str], rounds: int, samples: int) -> tuple[dict[str, list[Found]], dict[str, str]]:
-    """Return what each sampler found in each round, and why others found nothing.
+    """Return the results of each sampler in each round, and why others have none.
 
-    One runs at a time: descriptors and BPF maps of another would make the kernel's own structures larger. The order
-    turns around from round to round.
+    One runs at a time: descriptors and BPF maps of another would enlarge the kernel's own structures. The order
+    alternates from round to round.
     """
     found: dict[str, list[Found]] = {}
     missing: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What Prometheus costs for many hosts: the section "scale" of the page; docs/scale.md says what follows from it.
+"""What Prometheus costs for many hosts: the section "scale" of the page; docs/scale.md draws the conclusions.
 
 The hosts are simulated (fleet.py): four clients for each storage host with 16 OSDs, in a run whose limit is the commit
 thread of every OSD, so that hundreds of alerts fire. First one server scrapes all of them, without rules and then with
@@ -31,17 +31,17 @@ from scaled import Server, sharded, single
 CLIENTS_PER_STORAGE_HOST = 4
 LIMIT = "kv_sync"
 WARM_UP = 45.0
-"""Seconds until the rules have what they look at: a run of 30 s, windows of 15 s."""
+"""Seconds until the rules have their data: a run of 30 s, windows of 15 s."""
 START = 10.0
 """Seconds until a server without rules scrapes all of them steadily."""
 AGENTS = 2
 MEMORY = Path("/dev/shm")
-"""Where servers write, so that nobody else's load on a disk slows the rules down: each of them ends with a write."""
+"""Where servers write: in memory, so that no other load on a disk slows the rules, each of which ends with a write."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What one measurement found of one server."""
+    """The result of one measurement of one server."""
 
     cpu: float
     """Per cent of one core."""
@@ -49,13 +49,13 @@ class Cost:
     """MB."""
     series: float
     samples: float
-    """Samples that it stored or sent in a second."""
+    """Samples that it stored or sent per second."""
     rules: float
     """Median seconds that the slowest group of rules took."""
     sent: float
-    """KB that it wrote to another server in a second."""
+    """KB per second that it wrote to another server."""
     missed: float
-    """Evaluations of rules that were left out, because the one before was not finished."""
+    """Evaluations of rules that were skipped because the previous one was not finished."""
 
 
 def internal(server: Server, name: str) -> float:
@@ -66,7 +66,7 @@ def internal(server: Server, name: str) -> float:
 
 
 def measure(servers: Sequence[Server], seconds: float, *, counter: str, series: str) -> list[Cost]:
-    """Return what each of `servers` costs from now on; `counter` and `series` are metrics of theirs."""
+    """Measure what each of `servers` costs from now on; `counter` and `series` are metrics of theirs."""
     processes = [psutil.Process(server.process.pid) for server in servers]
     before = [process.cpu_times() for process in processes]
     stored = [internal(server, counter) for server in servers]
@@ -92,7 +92,7 @@ def measure(servers: Sequence[Server], seconds: float, *, counter: str, series: 
 
 
 def slowest_group(server: Server) -> float:
-    """Return the seconds that the slowest group of rules took last; 0 where there are none."""
+    """Return the seconds that the slowest group of rules took last; 0 if there are none."""
     with urllib.request.urlopen(f"http://{server.address}/metrics", timeout=10) as answer:
         found = re.findall(r"rule_group_last_duration_seconds\{[^}]*\} (\S+)", answer.read().decode())
     return max(map(float, found), default=0.0)
@@ -105,7 +105,7 @@ STORED = {"counter": "vm_rows_inserted_total", "series": "vm_cache_entries{type=
 
 @contextmanager
 def fleet_of(hosts: int) -> Iterator[tuple[Fleet, Path]]:
-    """Have a fleet, and a directory."""
+    """Run a fleet, and make a directory."""
     storage = max(1, hosts // (CLIENTS_PER_STORAGE_HOST + 1))
     with (
         tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder,
@@ -115,7 +115,7 @@ def fleet_of(hosts: int) -> Iterator[tuple[Fleet, Path]]:
 
 
 def with_rules(server: Server, *files: str) -> None:
-    """Let a server that has none evaluate rules from now on, and wait until they have what they look at."""
+    """Give rules to a server without any, and wait until they have their data."""
     config = yaml.safe_load(server.config.read_text()) | {"rule_files": files}
     server.config.write_text(yaml.safe_dump(config))
     server.process.send_signal(signal.SIGHUP)
@@ -123,7 +123,7 @@ def with_rules(server: Server, *files: str) -> None:
 
 
 def one_server(hosts: int, seconds: float) -> Iterator[tuple[str, Cost]]:
-    """Yield what one server costs without rules and with them."""
+    """Yield the cost of one server without rules and with them."""
     with fleet_of(hosts) as (fleet, folder), single(folder, fleet, rules=False) as server:
         time.sleep(START)
         yield "no", measure([server], seconds, **HEAD)[0]
@@ -132,7 +132,7 @@ def one_server(hosts: int, seconds: float) -> Iterator[tuple[str, Cost]]:
 
 
 def parts(hosts: int, seconds: float) -> Iterator[tuple[str, Cost]]:
-    """Yield what each part of compose/scale costs."""
+    """Yield the cost of each part of compose/scale."""
     store = shutil.which("victoria-metrics") is not None
     with (
         fleet_of(hosts) as (fleet, folder),
@@ -154,7 +154,7 @@ def version() -> str:
 
 
 def exposition_rows() -> list[list[str]]:
-    """Return what a scrape of each kind of host is like."""
+    """Describe a scrape of each kind of host."""
     with fleet_of(5) as (fleet, _):
         texts = {host: fleet.exposition(host) for host in (fleet.clients[-1], fleet.storage[0])}
     return [

@@ -1,6 +1,6 @@
 """Prometheus servers, a judge and a long-term store for a simulated fleet, by the configuration in compose/.
 
-What differs from the files is where things are: ports on loopback, and the proxy that answers for the fleet.
+Only the places differ from those files: ports on loopback, and the proxy that answers for the fleet.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ START_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Server:
-    """A server that runs: Prometheus, a store that answers as Prometheus does, or the judge."""
+    """A running server: Prometheus, a store with Prometheus' API, or the judge."""
 
     address: str
     process: subprocess.Popen[bytes]
@@ -50,7 +50,7 @@ class Server:
         return {frozenset(series["metric"].items()): float(series["value"][1]) for series in found}
 
     def value(self, expr: str) -> float:
-        """Return the value of the only series that an expression gives, or 0 where there is none."""
+        """Return the value of the only series that an expression gives, or 0 if there is none."""
         return next(iter(self.query(expr).values()), 0.0)
 
     def hosts(self, job: str = "pinchpoint") -> set[str]:
@@ -61,7 +61,7 @@ class Server:
 
 @dataclass(frozen=True)
 class Sharded:
-    """What compose/scale makes of a fleet."""
+    """The servers of compose/scale for a fleet."""
 
     shards: list[Server]
     ruler: Server
@@ -86,7 +86,7 @@ def single(folder: Path, fleet: Fleet, *, rules: bool) -> Iterator[Server]:
 
 @contextmanager
 def judging(folder: Path, address: str, *flags: str) -> Iterator[Server]:
-    """Run the judge; `flags` say whom it asks."""
+    """Run the judge; `flags` name its sources."""
     program = str(Path(sys.executable).with_name("pinchpoint"))
     command = [program, "judge", f"--web.listen-address={address}", "--interval=1", *flags]
     with _running(command, folder, f"http://{address}/-/healthy") as process:
@@ -141,7 +141,7 @@ def shard_config(number: int, shards: int, ruler: str) -> dict[str, Any]:
 
 
 def free_addresses(count: int) -> list[str]:
-    """Return addresses on loopback that nobody listens on now."""
+    """Return free addresses on loopback."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [f"127.0.0.1:{server.getsockname()[1]}" for server in sockets]
@@ -154,7 +154,7 @@ def _through(fleet: Fleet, config: dict[str, Any]) -> None:
 
 
 def _write_targets(folder: Path, targets: Mapping[str, list[str]]) -> None:
-    """Write the lists of targets; what nobody names is empty."""
+    """Write the lists of targets; those that are not named are empty."""
     (folder / "targets").mkdir(parents=True)
     for name in ("pinchpoint", "judge", "node", "ceph", "ceph-exporter", "prometheus", "alertmanager"):
         found = [{"targets": targets[name]}] if name in targets else []
@@ -169,7 +169,7 @@ def _prometheus(
     file.write_text(yaml.safe_dump(config))
     (folder / "rules").symlink_to(TREE / "alerts")
     (folder / "scale").symlink_to(SCALE)
-    # An agent has no database, and neither of the two takes the other's options.
+    # An agent has no database, and neither accepts the other's options.
     storage = ["--storage.agent.path=data"] if agent else ["--storage.tsdb.path=data", LOOKBACK]
     command = ["prometheus", f"--config.file={file.name}", f"--web.listen-address={address}", *storage, *flags]
     with _running(command, folder, f"http://{address}/-/ready") as process:
@@ -187,7 +187,7 @@ def _victoria_metrics(folder: Path, address: str) -> Iterator[Server]:
 
 @contextmanager
 def _running(command: list[str], folder: Path, health: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server until the block ends. Raises RuntimeError with its log where it does not start."""
+    """Run a server until the block ends. Raises RuntimeError with its log if it does not start."""
     log = folder / f"{Path(command[0]).name}.log"
     with log.open("wb") as output, subprocess.Popen(command, cwd=folder, stdout=output, stderr=output) as process:
         try:

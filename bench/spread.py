@@ -1,4 +1,4 @@
-"""Medians with their spread, of measurements that were taken in turns."""
+"""Medians with their spread, of measurements taken in turns."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ DRAWS = 2000
 
 
 class Spread(NamedTuple):
-    """A median and where it may lie, or where its measurements do."""
+    """A median and the range in which it, or its measurements, may lie."""
 
     median: float
     low: float
     high: float
 
     def text(self, form: str = ".2f") -> str:
-        """Return it as a table shows it."""
+        """Return it as a cell of a table."""
         return f"{self.median:{form}} ({self.low:{form}} to {self.high:{form}})"
 
 
@@ -34,10 +34,10 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def difference(without: Sequence[float], with_: Sequence[float]) -> Spread:
-    """Return by how many per cent the second of each pair is less than the first: the median, and its 95 % interval.
+    """Return by what per cent the second of each pair is less than the first: the median, and its 95 % interval.
 
-    The interval is a bootstrap over the pairs, since the differences of loads are not normal: one in ten runs meets a
-    commit of the journal. The generator starts from the same seed, so that the same measurements give the same page.
+    The interval is a bootstrap over the pairs, since the differences are not normally distributed: one in ten runs
+    meets a commit of the journal. The generator's seed is fixed, so that the same measurements give the same page.
     """
     losses = [100 * (1 - after / before) for before, after in zip(without, with_, strict=True)]
     generator = random.Random(0)

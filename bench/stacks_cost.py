@@ -1,9 +1,9 @@
 """What kernel stacks would cost the waits probe through BPF, beside the files that it reads: the section "stacks".
 
 Both ways look in turns at the same threads of a process that counts as a benchmark: what each used since the last look,
-and the stacks of those that ran. BPF here is the least that such a program can do (stacks.bpf.c), without what a source
-would need besides: new threads, reused ids, PID namespaces. Whether the stacks are the same is tried with threads in
-known waits. Costs are CPU time of the thread that looks.
+and the stacks of those that ran. The BPF program does the minimum (stacks.bpf.c), without what a source would need: new
+threads, reused ids, PID namespaces. Threads in known waits show whether the stacks agree. Costs are CPU time of the
+looking thread.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ for again and again until then."""
 THREAD = struct.Struct("=IiQQ512x")
 """``struct thread`` of stacks.bpf.c: tid, size, run, wait, frames."""
 FRAMES = 24
-"""Where the frames begin."""
+"""Offset of the frames."""
 NUMBER = struct.Struct("=II")
 ADDRESS = struct.Struct("=Q")
 NAME = NUMBER.size + ADDRESS.size
-"""Where the name of an address begins."""
+"""Offset of the name of an address."""
 ENTRIES = 1024
-"""Threads that there is room for."""
+"""Maximum number of threads."""
 KINDS = """
 import ctypes, mmap, os, select, sys, threading, time
 directory = sys.argv[1]
@@ -100,7 +100,7 @@ class BpfStacks:
             THREAD.pack_into(self._threads, number * THREAD.size, tid, -1, 0, 0)
 
     def look(self, *, every: bool = False) -> Iterator[tuple[int, int, int, bytes]]:
-        """Yield what the threads that ran have used so far, and their stacks as procfs writes them."""
+        """Yield the use so far of the threads that ran, and their stacks as procfs writes them."""
         NUMBER.pack_into(self._asked, 0, self._number, every)
         self._loaded.run("look")
         at = FRAMES
@@ -126,7 +126,7 @@ class BpfStacks:
 
 @contextmanager
 def bpf() -> Iterator[BpfStacks]:
-    """Have stacks by BPF. Raises MissingError, BpfError."""
+    """Load the BPF program for stacks. Raises MissingError, BpfError."""
     if shutil.which("clang") is None:
         raise MissingError("no clang")
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
@@ -190,7 +190,7 @@ def costs(found: BpfStacks, pid: int, seconds: float) -> dict[str, float]:
 
 @contextmanager
 def kinds() -> Iterator[dict[str, tuple[int, int]]]:
-    """Have a thread in each of some waits: process and thread by the kind of wait."""
+    """Run a thread in each of some waits: process and thread by the kind of wait."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:  # a disk: /tmp may be in memory
         processes = [
             subprocess.Popen([sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -214,7 +214,7 @@ def kinds() -> Iterator[dict[str, tuple[int, int]]]:
 
 
 def compare(found: BpfStacks, looks: int) -> list[list[str]]:
-    """Return, by the kind of wait, how often both ways said the same of threads that had not run in between."""
+    """Return, by the kind of wait, how often both ways agreed on threads that had not run in between."""
     rules = load_waits()
     counts: dict[str, Counter[str]] = {}
     with kinds() as threads:

@@ -1,4 +1,4 @@
-"""Trials of what is claimed, how often they end well, and which of these rates are too low to be bad luck.
+"""Trials of claims, the rates at which they are right, and which of these rates are too low to be bad luck.
 
 A *proof* is a claim that can be tried on a real machine: that the verdict on a fault is right, that an alert comes
 before Ceph's own. A *trial* is one attempt. Nothing here reads a file or a clock.
@@ -33,7 +33,7 @@ __all__ = [
 GOAL = 0.95
 """Share of judged trials that has to be right: of all verdicts together, and of each proof."""
 ALPHA = 0.05
-"""Chance with which a run of all proofs may call something too low that meets its goal."""
+"""Probability with which a run of all proofs may call a rate too low that meets its goal."""
 
 
 class Ending(StrEnum):
@@ -42,41 +42,41 @@ class Ending(StrEnum):
     RIGHT = "right"
     WRONG = "wrong"
     NOT_JUDGED = "not judged"
-    """Other load disturbed it, so that it says nothing about what was tried."""
+    """Other load disturbed it, so that it says nothing about the claim."""
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One attempt at a proof."""
 
     proof: str
-    """Name of what was tried; it is one proof for all of its trials."""
+    """Name of the proof, the same for all of its trials."""
     group: str
     """Heading under which the proof is shown."""
     ending: Ending
     seconds: float
-    """Wall time that it took."""
+    """Duration in wall time, in seconds."""
     reason: str = ""
     """Why it is wrong or was not judged."""
     truth: str = ""
-    """What is true, in words."""
+    """The truth, in words."""
     expected: str = ""
-    """The kind of verdict that is true, or several with ``, `` between them; "" if the proof is not a scenario."""
+    """The right kind of verdict, or several separated by ``, ``; "" if the proof is not a scenario."""
     found: str = ""
-    """The kind of verdict that was found."""
+    """The kind of verdict that was given."""
     said: str = ""
     """The verdict in words."""
     confidence: str = ""
-    """How sure the verdict was: ``high``, ``medium`` or ``low``."""
+    """Confidence of the verdict: ``high``, ``medium`` or ``low``."""
     first_right: float | None = None
-    """Seconds from the start of the load to the first verdict that was right."""
+    """Seconds from the start of the load to the first right verdict."""
     measured: Mapping[str, str] = {}
-    """What else was measured, by its name, with the unit: ``{"lead over Ceph": "12.3 s"}``."""
+    """Other measurements by name, with their unit: ``{"lead over Ceph": "12.3 s"}``."""
     disturbance: Mapping[str, float] = {}
-    """What others on the machine did meanwhile: `disturbance.Disturbance.numbers`."""
+    """What other processes did meanwhile: `disturbance.Disturbance.numbers`."""
 
     @property
     def judged(self) -> bool:
-        """Whether it says something about what was tried."""
+        """Whether it says something about the claim."""
         return self.ending is not Ending.NOT_JUDGED
 
     def to_json(self) -> str:
@@ -90,14 +90,14 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
 
 
 class Rate(NamedTuple):
-    """How many of the trials that were judged are right."""
+    """The number of judged trials and of right ones among them."""
 
     right: int
     judged: int
 
     @property
     def share(self) -> float:
-        """The part that is right; not a number where none was judged."""
+        """Share of right trials; NaN if none was judged."""
         return self.right / self.judged if self.judged else math.nan
 
     @property
@@ -111,16 +111,16 @@ class Rate(NamedTuple):
         """
         if not self.judged:
             return 0.0, 1.0
-        # It takes a second to import, and most who import this module ask for no interval.
+        # Its import takes a second, and most users of this module need no interval.
         from scipy.stats import binomtest
 
         found = binomtest(self.right, self.judged).proportion_ci(method="wilson")
         return float(found.low), float(found.high)
 
     def p_below(self, goal: float) -> float:
-        """Return how likely so few are right, or fewer, if each trial is right with a probability of `goal`.
+        """Return the probability that so few are right, or fewer, if each trial is right with a probability of `goal`.
 
-        It is the exact sum of the binomial distribution, in whole numbers: rounding decides no tie with a level.
+        It is the exact sum of the binomial distribution in integers, so that rounding never decides a tie with a level.
         """
         exact = Fraction(str(goal))
         if not 0 <= exact <= 1:
@@ -131,14 +131,14 @@ class Rate(NamedTuple):
 
 
 def significantly_below(rates: Mapping[str, Rate], goal: float, alpha: float = ALPHA) -> list[str]:
-    """Return the names whose rate is so far below the goal that it is hardly chance, the clearest first.
+    """Return the names whose rate is significantly below the goal, the clearest first.
 
-    With many rates some look bad by chance, so that the level is divided among those that are left (S. Holm, A simple
+    With many rates some look bad by chance, so the level is divided among those that are left (S. Holm, A simple
     sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6 (1979), 65-70): if every rate
-    met the goal, this would name one in at most `alpha` of the cases. A rate over all trials is a test of its own, and
-    is not to be among them.
+    met the goal, this would name one in at most `alpha` of the cases. The rate of all trials is a separate test and
+    must not be among them.
 
-    For a goal of 0.95, one trial that is wrong is never enough: that happens in 5 % of the cases anyway. Among 31
+    For a goal of 0.95, one wrong trial is never enough: that happens in 5 % of the cases anyway. Among 31
     proofs the first one is named when 3 of 3 trials are wrong, 3 of 4 or 3 of 5; 2 of 2 is not enough, nor is 3 of 6.
     """
     chances = sorted(
@@ -172,16 +172,16 @@ def rates(trials: Iterable[Trial]) -> dict[str, Rate]:
 
 
 def verdicts(trials: Iterable[Trial]) -> list[Trial]:
-    """Return the trials of scenarios: those that a verdict was asked for."""
+    """Return the trials of scenarios: those that ask for a verdict."""
     return [trial for trial in trials if trial.expected]
 
 
 def confusion(trials: Iterable[Trial]) -> dict[tuple[str, str], int]:
-    """Return how many verdicts that were judged found which kind where which was true, sorted by both."""
+    """Count the judged verdicts by true kind and given kind, sorted by both."""
     pairs = Counter((trial.expected, trial.found) for trial in verdicts(trials) if trial.judged)
     return dict(sorted(pairs.items()))
 
 
 def confidently_wrong(trials: Iterable[Trial]) -> list[Trial]:
-    """Return the trials in which a wrong verdict was said with high confidence: those that mislead."""
+    """Return the trials with a wrong verdict at high confidence: those that mislead."""
     return [trial for trial in trials if trial.ending is Ending.WRONG and trial.confidence == "high"]

@@ -1,9 +1,9 @@
 """What it costs to know what a benchmark waits for: the section "waits" of the page.
 
-The load is one process with many threads that write synchronously, now and then, so that each of them has run and waits
-at each look: every stack has to be read. The figures are CPU time of the thread that looks
-(CLOCK_THREAD_CPUTIME_ID), so that a busy machine does not change them, and what the load did meanwhile. The pass over
-all processes is made by the exporter anyway and is left out.
+The load is one process with many threads that write synchronously at intervals, so that at each look each of them has
+run and waits: every stack has to be read. The figures are CPU time of the looking thread (CLOCK_THREAD_CPUTIME_ID),
+which a busy machine does not change, and the work of the load meanwhile. They leave out the pass over all processes,
+which the exporter makes anyway.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Load:
         self._questions = questions
 
     def done(self) -> int:
-        """Return how many writes it has done."""
+        """Return the number of its writes so far."""
         self._questions.write("\n")
         self._questions.flush()
         return int(self._answers.readline())
@@ -61,7 +61,7 @@ class Load:
 
 @contextmanager
 def load(threads: int) -> Iterator[Load]:
-    """Have a load of `threads` threads."""
+    """Run a load of `threads` threads."""
     with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:  # a disk: /tmp may be in memory
         process = subprocess.Popen(
             [sys.executable, "-c", LOAD, directory, str(threads)],
@@ -81,7 +81,7 @@ def load(threads: int) -> Iterator[Load]:
 
 
 def look(seconds: float, found: Load, probe: Waits | None) -> tuple[float, float]:
-    """Look at the load for some time; return the CPUs that looking used, and the load's writes in a second."""
+    """Look at the load for some time; return the CPUs that looking used, and the load's writes per second."""
     used = 0.0
     began, before = time.monotonic(), found.done()
     due = began
@@ -108,7 +108,7 @@ def main() -> None:
     with load(chosen.threads) as found:
         _, alone = look(chosen.seconds, found, None)
         probe = Waits(build_host(config))
-        look(2.0, found, probe)  # it waits for a second to be told which run the processes belong to
+        look(2.0, found, probe)  # it waits a second until it knows the run of the processes
         cost, watched = look(chosen.seconds, found, probe)
         snapshot = Snapshot.of(0.0, probe.points())
         probe.close()

@@ -1,7 +1,7 @@
-"""A host full of threads: processes that are named like Ceph's daemons, a benchmark and bystanders, and do little.
+"""A host full of threads: processes named like Ceph's daemons, a benchmark and bystanders, which do little.
 
-Every process is ``threads.c``, whose threads sleep, but for some that wake up often, as messengers do. Where there is
-no compiler it is a Python interpreter that does the same, and can do it for a few hundred wake-ups in a sample only.
+Every process is ``threads.c``, whose threads sleep, except for some that wake up often, as messengers do. Without a
+compiler it is a Python interpreter that does the same, for only a few hundred wake-ups in a sample.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ __all__ = ["CEPH_HOST", "EVERY_SAMPLE", "Group", "ceph_host", "running"]
 
 
 class Group(NamedTuple):
-    """Processes that are alike."""
+    """A number of equal processes."""
 
     processes: int
     name: str
     threads: str
-    """NAME=NUMBER of the threads of each, beside its leader."""
+    """NAME=NUMBER of the threads of each, apart from its leader."""
     active: int = 0
-    """How many of these wake up."""
+    """Number of these that wake up."""
     hz: float = 50.0
-    """How often an active one does, in a second."""
+    """Wake-ups of each of those per second."""
     duty: float = 0.0
-    """Share of a CPU that it uses, beside what waking up costs."""
+    """Share of a CPU that it uses, apart from the cost of waking up."""
 
     @property
     def size(self) -> int:
@@ -57,9 +57,9 @@ MDS = (
 CEPH_HOST = [Group(8, "ceph-osd", OSD, 6), Group(4, "ceph-mds", MDS, 4), Group(4, "ior", "ior=1", 1)]
 """8 OSDs, 4 MDSs and 4 benchmark processes: 584 threads."""
 CROWD = 100
-"""Threads of a process that is nobody's concern."""
+"""Threads of a process that belongs to no role."""
 EVERY_SAMPLE = 12.5
-"""Wake-ups in a second with which a thread has run between any two samples at 10 Hz."""
+"""Wake-ups per second with which a thread runs between any two samples at 10 Hz."""
 
 PR_SET_NAME = 15
 
@@ -67,8 +67,8 @@ PR_SET_NAME = 15
 def ceph_host(threads: int, awake: int | None = None, *, hz: float = EVERY_SAMPLE, duty: float = 0.0) -> list[Group]:
     """Return a host of about that many threads: `CEPH_HOST`, and bystanders in processes of a hundred threads.
 
-    Two bystanders of each process wake up 50 times a second, and so do some threads of the daemons. With `awake` it is
-    that many threads of the host instead, at `hz` and `duty`, and nobody else; the leaders of processes always sleep.
+    Two bystanders of each process wake up 50 times a second, and so do some threads of the daemons. With `awake`
+    it is that many threads of the host instead, at `hz` and `duty`; the leaders of processes always sleep.
     """
     missing = threads - sum(group.processes * group.size for group in CEPH_HOST)
     if missing < 0:
@@ -80,7 +80,7 @@ def ceph_host(threads: int, awake: int | None = None, *, hz: float = EVERY_SAMPL
     if awake is None:
         return groups
     chosen = []
-    # What a thread is called does not matter to who reads all of them: bystanders first.
+    # The names do not matter to programs that read all threads: bystanders first.
     for group in reversed(groups):
         for _ in range(group.processes):
             active = min(awake, group.size - 1)
@@ -94,7 +94,7 @@ def _name(name: str) -> None:
 
 
 def _main(name: str, active: int, hz: float, duty: float, *threads: str) -> None:
-    """Be one process of the workload, as threads.c is."""
+    """Act as one process of the workload, as threads.c does."""
     threading.stack_size(64 << 10)
     wake = threading.Event()
     there = threading.Barrier(1 + sum(int(word.rpartition("=")[2]) for word in threads))
@@ -122,7 +122,7 @@ def _main(name: str, active: int, hz: float, duty: float, *threads: str) -> None
 
 @contextmanager
 def running(groups: Sequence[Group]) -> Iterator[int]:
-    """Run the workload and give its number of threads."""
+    """Run the workload and yield its number of threads."""
     try:
         program = [str(compiled("threads"))]
     except MissingError:
@@ -132,7 +132,7 @@ def running(groups: Sequence[Group]) -> Iterator[int]:
         for group in groups:
             words = [group.name, *map(str, (group.active, group.hz, group.duty)), *group.threads.split()]
             for index in range(group.processes):
-                # The index is where a Ceph daemon has its id.
+                # The index stands where a Ceph daemon has its id.
                 command = [*program, *words, "-i", str(index)]
                 processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         for process in processes:

@@ -1,8 +1,8 @@
-"""Who used the CPU of the kernel's workers: by BPF and by the workers' names, beside the truth, and what each costs.
+"""Which workqueues used the CPU of the kernel's workers: by BPF and by name, beside the truth, and the cost of each.
 
-The load is writeback of a file on a disk: large pieces in a row, then pages here and there, each time written back by
-the flush worker. The truth is of every work and every switch of a worker (workqueue_trace.bpf.c). All three look at the
-same run; what they cost is measured in another one, without the truth.
+The load is writeback of a file on a disk: large pieces in a row, then scattered pages, each time written back by the
+flush worker. The truth is a trace of every work and every switch of a worker (workqueue_trace.bpf.c). All three look at
+the same run; their cost is measured in another one, without the trace.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EVENT = struct.Struct("=QQII32s")
 WORTH = 0.01
 """Share of all workers' time from which a queue is shown."""
 CLOSE = 5.0
-"""Percent by which the busiest queue may differ."""
+"""Per cent by which the busiest queue may differ."""
 LOAD = """
 import ctypes, os, random, sys
 syncfs = ctypes.CDLL(None).syncfs
@@ -55,13 +55,13 @@ while True:
 
 
 def queue_of(work: str) -> str:
-    """Return the workqueue of a work: that of writeback calls itself after its device as well."""
+    """Return the workqueue of a work: that of writeback has its device in its name."""
     return "writeback" if work.startswith("flush-") else work
 
 
 @contextmanager
 def writing(directory: str | None) -> Iterator[None]:
-    """Have a file written back all the time."""
+    """Keep a file being written back."""
     with tempfile.TemporaryDirectory(dir=directory or "/var/tmp") as folder:  # a disk: /tmp may be in memory
         process = subprocess.Popen([sys.executable, "-c", LOAD, f"{folder}/file"])
         try:
@@ -73,7 +73,7 @@ def writing(directory: str | None) -> Iterator[None]:
 
 
 def workers() -> dict[int, int]:
-    """Return what every worker has used in its life, in nanoseconds."""
+    """Return the total use of every worker in nanoseconds."""
     found = {}
     for name in os.listdir(PROC):
         try:
@@ -85,7 +85,7 @@ def workers() -> dict[int, int]:
 
 
 class Tracer:
-    """Keeps every event of workers."""
+    """Records every event of workers."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
@@ -109,7 +109,7 @@ class Tracer:
                 if leaves:
                     left = when, run
                 else:
-                    # It has run since: what it had used then is less by that.
+                    # It has run since: its use at that time was less by that.
                     ends.append((when, queue, max(run, left[1] - (left[0] - when))))
             before = self._before.get(worker, 0)
             for when, queue, run in reversed(ends):
@@ -139,7 +139,7 @@ def tracer() -> Iterator[Tracer]:
 
 
 class Watch:
-    """Looks by one source, at its interval, and sums what it says."""
+    """Reads one source at its interval and sums its answers."""
 
     def __init__(self, source: WorkSource) -> None:
         self._source = source
@@ -147,11 +147,11 @@ class Watch:
         self.queues: dict[str, float] = defaultdict(float)
         """Milliseconds that each queue used."""
         self.cost = 0.0
-        """Milliseconds of CPU that looking took."""
+        """Milliseconds of CPU that reading took."""
         source.sample(time.monotonic())
 
     def look(self, *, last: bool = False) -> float:
-        """Look if it is time, or for the last time; return when it will be."""
+        """Read it if it is due, or for the last time; return when it is due next."""
         now = time.monotonic()
         if now >= self._due or last:
             self._due = max(now, self._due + (self._source.interval or INTERVAL))
@@ -168,7 +168,7 @@ class Watch:
 
 
 def watch(seconds: float, *sources: WorkSource) -> list[Watch]:
-    """Look for some time by all of these at once."""
+    """Read all of these at once for some time."""
     watches = [Watch(source) for source in sources]
     end = time.monotonic() + seconds
     while (now := time.monotonic()) < end:
@@ -180,7 +180,7 @@ def watch(seconds: float, *sources: WorkSource) -> list[Watch]:
 
 
 def programs(loaded: set[str]) -> dict[str, tuple[int, int]]:
-    """Return how long each program of that name ran, in nanoseconds, and how often."""
+    """Return for each program of that name the nanoseconds that it ran, and how often."""
     listed = subprocess.run(["bpftool", "prog", "show", "-j"], capture_output=True, check=True)
     return {
         program["name"]: (program.get("run_time_ns", 0), program.get("run_cnt", 0))
@@ -190,7 +190,7 @@ def programs(loaded: set[str]) -> dict[str, tuple[int, int]]:
 
 
 def work_cost(source: TracedSource, seconds: float) -> tuple[float, float]:
-    """Return the nanoseconds that the kernel pays for each work, and how many works there are in a second."""
+    """Return the nanoseconds that each work costs the kernel, and the number of works per second."""
     names = {"begin", "end"}
     before = programs(names)
     STATISTICS.write_text("1")
@@ -205,7 +205,7 @@ def work_cost(source: TracedSource, seconds: float) -> tuple[float, float]:
 
 
 def deviation(used: float, truth: float) -> float:
-    """Return by how many per cent it is more."""
+    """Return by what per cent it is more."""
     return 100 * (used / truth - 1)
 
 

@@ -1,7 +1,7 @@
 """The demo: a real fio workload in two phases under `pinchpoint run`, and the alerts that a real Alertmanager received.
 
-Ends with 0 only if Alertmanager received the alert about the benchmark's one full thread, and that about the disk where
-the disk really was full.
+Exits with 0 only if Alertmanager received the alert for the benchmark's saturated thread and, where the disk really was
+full, the one for the disk.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from native import STATE, TREE, Stack, StackError, exit_on_sigterm, ports_from
 
 EXPECTED = "BenchmarkThreadSaturated"
 OWNER = "fio"
-"""Alert of the first phase, on any host."""
+"""The alert that is due in the first phase, on any host."""
 DISK_ALERT = "DiskSaturated"
-"""Alert of the second phase, due where a disk was full for long enough."""
+"""The alert that is due in the second phase if a disk was full for long enough."""
 BLIND_ALERT = "SamplerLate"
-"""Alert that says that the exporter got too little CPU to see what was full."""
+"""The alert that fires if the exporter got too little CPU to see what was full."""
 DISK_SECONDS = 20.0
-"""Seconds for which a disk has to be full until its alert is due: half of the window, `for`, and some scrapes."""
+"""How long a disk has to be full before its alert is due, in seconds: half of the window, `for`, and some scrapes."""
 PHASE_SECONDS = 25
 """Length of each phase: half of the rules' window of 15 s, their `for` of 10 s, and some scrapes."""
 GRACE_SECONDS = 10.0
@@ -49,14 +49,14 @@ class Alert:
 
     name: str
     owner: str
-    """Whose thread or device it is about."""
+    """Who owns the thread or device that it is about."""
     summary: str
     started: float
     """Unix time in seconds."""
 
 
 class Watcher:
-    """Asks Prometheus and Alertmanager again and again: an alert that is resolved disappears from their answers."""
+    """Polls Prometheus and Alertmanager: a resolved alert disappears from their answers."""
 
     def __init__(self, urls: dict[str, str], since: float) -> None:
         self.received: list[Alert] = []
@@ -64,11 +64,11 @@ class Watcher:
         self._urls = urls
         self._since = since
         self._pending: set[str] = set()
-        # No proxy of the environment: everything is on this host.
+        # No proxy from the environment: everything is on this host.
         self._client = httpx.Client(timeout=2.0, trust_env=False)
 
     def look(self) -> None:
-        """Ask once, and say what is new."""
+        """Ask once, and print what is new."""
         now = time.time()
         for name in sorted(self._ask_prometheus() - self._pending):
             self._pending.add(name)
@@ -93,7 +93,7 @@ class Watcher:
         return {
             alert["labels"]["alertname"]
             for alert in answer["data"]["alerts"]
-            # Those about Pinchpoint itself may be pending while Prometheus has only a few samples.
+            # Pinchpoint's own alerts may be pending while Prometheus has only a few samples.
             if alert["state"] == "pending" and alert["labels"].get("layer") != "pinchpoint"
         }
 
@@ -115,7 +115,7 @@ class Watcher:
 
 @contextmanager
 def stack_for_demo(state: Path) -> Iterator[Stack]:
-    """Yield the stack that runs in `state`, else one that is stopped at the end. Raises StackError."""
+    """Yield the stack that runs in `state`, or a new one that is stopped at the end. Raises StackError."""
     if (stack := Stack.running(state)) is not None:
         if not stack.kept:
             raise StackError("A demo runs in this directory already.")
@@ -131,7 +131,7 @@ def stack_for_demo(state: Path) -> Iterator[Stack]:
 def wait_for_scrape(stack: Stack) -> None:
     """Wait until Prometheus has the exporter's metrics: it reads its targets up to 5 s after its start.
 
-    Raises StackError when it does not get there.
+    Raises StackError if it never gets them.
     """
     url = stack.urls["prometheus"]
     deadline = time.monotonic() + SCRAPE_SECONDS
@@ -145,7 +145,7 @@ def wait_for_scrape(stack: Stack) -> None:
 
 
 def page(prometheus: str, name: str) -> str:
-    """Return the URL of a page of Prometheus: Debian's package has the classic pages alone, upstream's 3.0 has none."""
+    """Return the URL of a page of Prometheus: Debian's package has only the classic pages, 3.0 dropped them."""
     classic = f"{prometheus}/classic/{name}"
     with suppress(httpx.HTTPError):
         if httpx.get(classic, timeout=2.0, trust_env=False).is_success:
@@ -154,11 +154,11 @@ def page(prometheus: str, name: str) -> str:
 
 
 def run(stack: Stack, cpu_seconds: int, disk_seconds: int) -> int:
-    """Run the workload on a running stack and say what arrived; return the exit status.
+    """Run the workload on a running stack and report what arrived; return the exit status.
 
     Raises StackError and LoadError.
     """
-    # First the state directory: it is where `make demo` is expected to write.
+    # The state directory first: people expect `make demo` to write there.
     with calibrated([stack.state, TREE, Path(tempfile.gettempdir()), Path("/var/tmp")]) as (directory, choice, said):
         for line in said:
             say(line)
@@ -202,7 +202,7 @@ def _run(stack: Stack, directory: Path, choice: Choice, cpu_seconds: int, disk_s
 def missing_alert(watcher: Watcher, disk: str, full_seconds: float) -> str:
     """Return the alert that is due and was not received, or "".
 
-    A disk that was not full owes none, nor does an exporter that had no CPU to see it.
+    None is due for a disk that was not full, or from an exporter that had no CPU to see it.
     """
     if not watcher.has(EXPECTED, OWNER):
         return EXPECTED
@@ -211,13 +211,13 @@ def missing_alert(watcher: Watcher, disk: str, full_seconds: float) -> str:
 
 
 def say(text: str) -> None:
-    """Print a line of progress at once, since `pinchpoint run` and fio print to the same place."""
+    """Print a line of progress and flush it, since `pinchpoint run` and fio print to the same place."""
     print(f"demo: {text}", flush=True)
 
 
 @contextmanager
 def _workload(stack: Stack, directory: Path, settings: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield the running `pinchpoint run`; whatever ends the block early ends it and its fio too."""
+    """Yield the running `pinchpoint run`; if the block ends early, it and its fio are stopped too."""
     command = [
         str(Path(sys.executable).with_name("pinchpoint")),
         "run",

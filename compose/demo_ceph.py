@@ -1,7 +1,7 @@
 """The demo on a real Ceph cluster: a small MDS cache, the alert, Ceph's own warning, the runbook's command, the end.
 
-A benchmark creates files and keeps them open, so that it can give no capability back. Ends with 0 only if Pinchpoint's
-alert came before Ceph's warning, the command that the alert names was run as it stands there, and both were gone then.
+A benchmark creates files and keeps them open, so that it cannot release capabilities. Exits with 0 only if Pinchpoint's
+alert came before Ceph's warning, and running the command that the alert names, unchanged, cleared both.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from lab.observer import Observer
 from native import STATE, Stack, StackError, exit_on_sigterm
 
 LIMIT = 8 << 20
-"""The MDS cache's limit in bytes: about 2,000 open files. The default is 4 GiB, about a million."""
+"""Limit of the MDS cache in bytes, enough for about 2,000 open files. The default of 4 GiB holds about a million."""
 BEFORE = 1_700
-"""Files that are open before the benchmark begins: as on any cluster at work, the cache is nearly full."""
+"""Files that are open before the benchmark begins: on any cluster in use the cache is nearly full."""
 FILES, RAMP, RATE = 13_300, 1_900, 50
-"""Files that the benchmark opens; so many of them at this rate per second, the others as fast as it can."""
+"""Files that the benchmark opens; the first so many at this rate per second, the others as fast as it can."""
 EARLY, LATE, CHECK = "MdsCacheNearLimit", "MdsCacheOversized", "MDS_CACHE_OVERSIZED"
 POLL_SECONDS = 0.5
 STEP_SECONDS = 90.0
-"""Longest wait for any single step."""
+"""Longest wait for one step."""
 
 
 class FailedError(Exception):
@@ -44,7 +44,7 @@ class FailedError(Exception):
 
 
 class Story:
-    """Waits for one step after the other, and says when each happened."""
+    """Waits for one step after another, and prints when each happened."""
 
     def __init__(self, observer: Observer, cluster: Cluster) -> None:
         self._observer = observer
@@ -57,7 +57,7 @@ class Story:
         return time.monotonic() - self._began
 
     def wait(self, what: str, happened: Callable[[], Any]) -> Any:
-        """Return the first true answer of `happened`; meanwhile say what else is new. Raises FailedError."""
+        """Return the first true answer of `happened`; meanwhile print what else is new. Raises FailedError."""
         deadline = time.monotonic() + STEP_SECONDS
         while not (answer := happened()):
             if time.monotonic() > deadline:
@@ -68,11 +68,11 @@ class Story:
         return answer
 
     def alert(self, name: str) -> dict[str, Any] | None:
-        """Return an alert that Alertmanager has."""
+        """Return the alert if Alertmanager has it."""
         return next(iter(self._observer.alerts(alertname=name)), None)
 
     def warned(self) -> bool:
-        """Return whether Ceph warns of the cache."""
+        """Return whether Ceph warns about the cache."""
         return CHECK in self._cluster.health()
 
     def tell(self, text: str) -> None:
@@ -80,7 +80,7 @@ class Story:
         say(f"{self.seconds():3.0f} s  {text}")
 
     def _look(self) -> None:
-        """Say which alerts and checks have come and gone since the last look."""
+        """Print which alerts and health checks have come and gone since the last look."""
         now = {f"Ceph warns: {check}" for check in self._cluster.health()}
         now |= {
             f"{alert['labels']['alertname']} received by Alertmanager" for alert in self._observer.alerts(layer="mds")
@@ -123,7 +123,7 @@ def run(stack: Stack, cluster: Cluster) -> None:
 
 
 def command_in(description: str) -> list[str]:
-    """Return the command that an alert tells to run."""
+    """Return the command that an alert recommends."""
     found = re.search(r"ceph config set mds mds_cache_memory_limit \d+", description)
     if found is None:
         raise FailedError(f"the alert names no command: {description}")
@@ -132,7 +132,7 @@ def command_in(description: str) -> list[str]:
 
 @contextmanager
 def _workload(stack: Stack, cluster: Cluster) -> Iterator[None]:
-    """Run the benchmark under `pinchpoint run`; it ends with the block."""
+    """Run the benchmark under `pinchpoint run` until the block ends."""
     load = metadata_command("hold", files=FILES, ramp=RAMP, rate=RATE)
     command = [
         str(Path(sys.executable).with_name("pinchpoint")), "run", "--name=demo-ceph", "--quiet",
@@ -143,7 +143,7 @@ def _workload(stack: Stack, cluster: Cluster) -> Iterator[None]:
         try:
             yield
         finally:
-            process.terminate()  # passed on to the client, which lets go of its files; the run then prints its table
+            process.terminate()  # `run` passes it on to the client, which closes its files; then `run` prints its table
 
 
 def main() -> int:

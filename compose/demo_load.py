@@ -1,7 +1,7 @@
 """The load of the demo's second phase: writes that fill the disk, as large and as many at a time as that takes.
 
-Which load fills a disk is known of the disk alone, so loads are tried on it for a second each, with fio and the job of
-the demo itself. A disk is full as the exporter sees it (probes/devices.py): it is never idle and requests queue in it.
+Only the disk itself shows which load fills it, so loads are tried on it for a second each, with fio and the demo's own
+job. A disk is full in the exporter's sense (probes/devices.py): it is never idle and requests queue in it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ JOB = Path(__file__).with_name("demo.fio")
 SECTION = "disk_random_write"
 """Section of the job file that writes."""
 SIZES = (16, 64, 256, 1024)
-"""Sizes of writes in KiB, small ones first: they fill a slow disk, and a fast one is written no more than it takes."""
+"""Sizes of writes in KiB, small ones first: those fill a slow disk, and a fast disk is not written more than needed."""
 SHALLOW, DEEP = 16, 128
 """Fewest and most writes in flight that are tried with each size."""
 TRIAL_SECONDS = 1
 TRIAL_LIMIT = 60.0
-"""Seconds after which a trial is given up: the last writes of a slow disk may take long."""
+"""Seconds after which a trial is abandoned: the last writes of a slow disk may take long."""
 POLL_SECONDS = 0.1
 
 ENOUGH_BUSY, ENOUGH_QUEUE = 0.9, 3.0
@@ -39,13 +39,13 @@ ENOUGH_BUSY, ENOUGH_QUEUE = 0.9, 3.0
 MOST_CPU = 0.6
 """Share of a CPU above which the load's thread is too close to its own limit to show that of a disk."""
 FULL_CPU = 0.8
-"""Share from which a CPU, or all of them, are named as what limits."""
+"""Share from which one CPU, or all of them, are called the limit."""
 GAIN = 1.2
-"""A disk that writes less than this much more with twice as many writes in flight is the limit."""
+"""A disk is the limit if it writes less than this much more with twice as many writes in flight."""
 MOST_OF_BYTES = 0.5
-"""Share of fio's bytes that a device below its directory gets at least. Journals and others' writes come on top."""
+"""Minimum share of fio's bytes that a device below its directory gets. Journals and other writers add to them."""
 DELAY = 0.02
-"""Seconds for which fio's thread may wait for a CPU: so much work is in flight that the disk does not run out of it."""
+"""Seconds for which fio's thread may wait for a CPU: enough work is in flight that the disk does not run out of it."""
 EDGE = 0.02
 """Share of a trial's bytes at either end that is left out: the disk waits while fio starts and ends."""
 SECTOR = 512
@@ -72,7 +72,7 @@ class Load(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """What the kernel has counted of a disk."""
+    """The kernel's counters of a disk."""
 
     written: int
     """Bytes."""
@@ -84,7 +84,7 @@ class Counts(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The counters of all disks at a time."""
+    """The counters of all disks at one moment."""
 
     time: float
     disks: Mapping[str, Counts]
@@ -102,7 +102,7 @@ class Trial:
     host: float
     """Share of the host's CPUs that was in use, by anybody."""
     disk: str = ""
-    """The disk that wrote it; "" where none did."""
+    """The disk that wrote it; "" if none did."""
     busy: float = 0.0
     queue: float = 0.0
 
@@ -118,7 +118,7 @@ class Choice:
 
     load: Load
     disk: str
-    """The disk that it goes to; "" where there is none."""
+    """The disk that it goes to; "" if there is none."""
     fills: bool
     """Whether it fills the disk, so that the alert about the disk is due."""
     reason: str
@@ -127,7 +127,7 @@ class Choice:
 
 
 def next_load(trials: Sequence[Trial]) -> Load | None:
-    """Return the load to try after these, or None when they are enough to choose from.
+    """Return the load to try after these, or None if they are enough to choose from.
 
     A disk is the limit when it is full and deeper queues bring no more. One that is not full gets larger writes, which
     cost the host's CPUs less for each byte.
@@ -169,10 +169,10 @@ def choose(trials: Sequence[Trial]) -> Choice:
 
 
 def find_disk(samples: Sequence[Sample], wrote: float) -> tuple[str, float, float] | None:
-    """Return the disk that wrote most of `wrote` bytes, its busy share and its mean queue, or None where none did.
+    """Return the disk that wrote most of `wrote` bytes, its busy share and its mean queue, or None if no disk did.
 
-    A file system may lie on a stack of devices, or on one that its device number does not tell (overlay, btrfs); all of
-    them count the bytes. The fullest of them is the one that limits.
+    A file system may lie on a stack of devices, or on one that its device number does not show (overlay, btrfs); all of
+    them count the bytes. The fullest of them is the limit.
     """
     found = []
     for name, last in samples[-1].disks.items() if samples else ():
@@ -215,7 +215,7 @@ def read_disks() -> Sample:
 
 
 class FullTime:
-    """Adds up for how long a disk is full, by what the kernel says and not by what the exporter made of it."""
+    """Adds up how long a disk is full by the kernel's counters, independently of the exporter."""
 
     busy, queue = 0.8, 1.5  # as in resources.toml and probes/devices.py
 
@@ -238,10 +238,10 @@ class FullTime:
 
 @contextmanager
 def calibrated(candidates: Iterable[Path]) -> Iterator[tuple[Path, Choice, list[str]]]:
-    """Yield a directory below the first of the candidates that is on a disk, the load for it, and what to say.
+    """Yield a directory below the first candidate that is on a disk, the load for it, and what to print.
 
-    Without a disk anywhere it is below the first that can be written. The directory is removed at the end.
-    Raises LoadError where nothing can be written.
+    If no candidate is on a disk, it is below the first that can be written. The directory is removed at the end.
+    Raises LoadError if none can be written.
     """
     said: list[str] = []
     with ExitStack() as kept:
@@ -311,7 +311,7 @@ def _try(load: Load, directory: Path) -> Trial:
     command = ["fio", f"--section={SECTION}", "--eta=never", "--output-format=json", f"--output={output}", str(JOB)]
     environment = os.environ | variables(directory, load, 1, TRIAL_SECONDS)
     psutil.cpu_percent()
-    # Under another name the exporter of a stack that runs does not take a trial for a benchmark.
+    # Under another name, so that the exporter of a running stack does not take a trial for a benchmark.
     program = directory / "trial"
     program.unlink(missing_ok=True)
     program.symlink_to(shutil.which("fio") or "fio")
@@ -354,7 +354,7 @@ def _try(load: Load, directory: Path) -> Trial:
 
 
 def _is_settled(trials: Sequence[Trial]) -> bool:
-    """Return whether the last trial showed that the one before it filled the disk: twice as deep, and no faster."""
+    """Return whether the last trial, twice as deep and no faster, showed that the one before it filled the disk."""
     if len(trials) < 2:
         return False
     before, last = trials[-2:]
@@ -384,7 +384,7 @@ def _can_bypass_cache(directory: Path) -> bool:
 
 
 def _enough_for(trial: Trial) -> Load:
-    """Return the smallest load, from that of the trial on, that the disk needs `DELAY` for."""
+    """Return the smallest load, starting with the trial's, that takes the disk `DELAY` to write."""
     loads = [Load(kib, depth) for kib in SIZES if kib >= trial.load.kib for depth in _depths(trial.load.depth)]
     needed = trial.rate * DELAY
     return next((load for load in loads if load.kib * load.depth << 10 >= needed), loads[-1])

@@ -1,6 +1,6 @@
-"""Puts example runs into the Prometheus of the local stack, for the dashboard Runs: behind ``make example-runs``.
+"""Puts example runs into the Prometheus of the local stack, for the dashboard Runs. ``make example-runs`` runs it.
 
-They are the 18 IO500 results of a public diary (tests/fixtures/seeds), imported and exported as anybody's would be.
+They are the 18 IO500 results of a public diary (tests/fixtures/seeds), imported and exported like any others.
 A server opens blocks that appear among its own within a minute (reloadBlocks, tsdb/db.go). They must be older than what
 it still collects in memory: it drops what is older than the newest block when it starts.
 """
@@ -24,23 +24,23 @@ from native import STATE, TREE, Stack, StackError
 DIARY = TREE / "tests" / "fixtures" / "seeds" / "io500-diary.txt"
 NAME = "io500-diary"
 MARGIN = 60.0
-"""Seconds between the examples and what the server collects."""
+"""Seconds between the examples and the server's own samples."""
 KEPT = "3d"
 """How long the server keeps data (native.py)."""
 LOAD_SECONDS = 150.0
-"""How long it may take to open the blocks: it looks each minute."""
+"""How long it may take to open the blocks: it looks every minute."""
 POLL_SECONDS = 1.0
 
 
 def load(stack: Stack) -> list[str]:
-    """Put the examples into the stack's Prometheus; return the runs that it has then. Raises StackError."""
+    """Put the examples into the stack's Prometheus; return the runs that it has afterwards. Raises StackError."""
     prometheus = stack.urls["prometheus"]
     if found := _examples(prometheus):
         return found
     promtool = shutil.which("promtool")
     if promtool is None:
         raise StackError("Not installed: promtool. It comes with Prometheus.")
-    # In the state directory, so that blocks are renamed and never seen in part.
+    # In the state directory, so that a rename puts each block in place as a whole.
     with tempfile.TemporaryDirectory(prefix="examples-", dir=stack.state) as directory:
         text, blocks = Path(directory, "runs.om"), Path(directory, "blocks")
         pinchpoint = str(Path(sys.executable).with_name("pinchpoint"))
@@ -71,7 +71,7 @@ def _examples(prometheus: str) -> list[str]:
 
 
 def _oldest(prometheus: str) -> float:
-    """Return the Unix time from which on a server has its data in memory only; of an empty one the present time."""
+    """Return the Unix time since which a server has data only in memory; for an empty one, the present time."""
     milliseconds = _get(f"{prometheus}/api/v1/status/tsdb")["headStats"]["minTime"]
     return min(time.time(), float(milliseconds) / 1000)
 

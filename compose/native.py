@@ -1,6 +1,6 @@
 """The local stack without containers: exporter, judge, Prometheus, Alertmanager, node_exporter on this host's loopback.
 
-Grafana is a part of it where it is installed. supervisord starts them and keeps them running. `Stack` prepares a state
+Grafana is a part of it if it is installed. supervisord starts them and keeps them running. `Stack` prepares a state
 directory for them from the configuration in this directory and in alerts/, and is what ``make up``, the demo and the
 tests use.
 """
@@ -50,9 +50,9 @@ STATE = TREE / ".stack"
 WITHOUT_STACK = "`.venv/bin/pinchpoint run` and `.venv/bin/pinchpoint watch` work without the stack."
 
 MARK = "PINCHPOINT_STACK"
-"""Environment variable of every process of a stack: its state directory. It survives what a pid file does not."""
+"""Environment variable of every process of a stack: its state directory. Unlike a pid file it cannot get lost."""
 START_SECONDS = 120.0
-"""How long a part may take to be healthy. Grafana makes its database at its first start."""
+"""How long a part may take to become healthy. Grafana creates its database at its first start."""
 STOP_SECONDS = 15.0
 POLL_SECONDS = 0.1
 SOCKET_PATH_LIMIT = 107 - len(".2147483647")
@@ -68,9 +68,9 @@ class Part:
     variable: str
     """Environment variable that replaces the default port."""
     health: str
-    """Path that answers 200 when the part works."""
+    """Path that returns 200 if the part works."""
     programs: tuple[str, ...]
-    """Debian's name of the program, then upstream's; none for Pinchpoint itself."""
+    """Debian's name of the program, then upstream's; empty for Pinchpoint itself."""
     arguments: tuple[str, ...] = ()
     """Arguments besides the listen address; paths are relative to the state directory, in which it runs."""
 
@@ -118,14 +118,14 @@ PARTS: Mapping[str, Part] = {
 OPTIONAL: Mapping[str, Part] = {
     "grafana": Part("Grafana", 3000, "GRAFANA_PORT", "/api/health", ("grafana", "grafana-server")),
 }
-"""What is started as well where it is installed."""
+"""Parts that are started as well if they are installed."""
 WITHOUT_GRAFANA = "not installed (no grafana in PATH, no GRAFANA_HOME); any Grafana takes dashboards/json"
 
 _KNOWN = {**PARTS, **OPTIONAL}
 
 
 class StackError(Exception):
-    """The stack cannot be started or stopped; the message is written for the person who asked for it."""
+    """The stack cannot be started or stopped; the message is for the user."""
 
 
 class Stack:
@@ -139,7 +139,7 @@ class Stack:
         self.state = state.resolve()
         self.ports = dict(ports)
         self.kept = False
-        """Whether it outlives the process that started it."""
+        """Whether it keeps running after the process that started it."""
         self._runs = runs
         self._socket = self.state / "supervisor.sock"
         self._child: subprocess.Popen[bytes] | None = None
@@ -162,7 +162,7 @@ class Stack:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What compose/grafana leaves open: ports and paths."""
+        """Ports and paths, which compose/grafana leaves open."""
         folder = self.state / "grafana"
         return {
             **{_KNOWN[name].variable: str(port) for name, port in self.ports.items()},
@@ -185,7 +185,7 @@ class Stack:
     def start(self, *, keep: bool) -> None:
         """Start all parts and wait until each is healthy; `keep` lets them outlive this process.
 
-        Raises StackError, and leaves nothing running, when a program is missing, a port is in use or a part fails.
+        Raises StackError, and leaves nothing running, if a program is missing, a port is in use or a part fails.
         """
         self.state.mkdir(parents=True, exist_ok=True)
         with (self.state / "lock").open("w") as lock:
@@ -207,11 +207,11 @@ class Stack:
     def stop(self) -> bool:
         """Stop all parts and wait for their end; return whether anything ran.
 
-        Raises StackError when a process could not be stopped.
+        Raises StackError if a process could not be stopped.
         """
         with interrupts_ignored():
             supervisors, processes = self._supervisors(), self._processes()
-            # supervisord stops its processes; those that it left behind, or that were left without it, end here.
+            # supervisord stops its processes; any that it left behind, or that lost it, are stopped here.
             _end(supervisors or processes, processes)
             _end(self._processes())
             if self._child is not None:
@@ -241,7 +241,7 @@ class Stack:
         return answer.status_code == httpx.codes.OK
 
     def _supervisors(self) -> list[psutil.Process]:
-        """Return the supervisord of this state directory, whoever runs it: arguments are public, environments not."""
+        """Return the supervisord of this state directory, of any user: arguments are public, environments are not."""
         config = str(self.state / "supervisord.conf")
         return [
             process
@@ -259,7 +259,7 @@ class Stack:
         ]
 
     def commands(self) -> dict[str, list[str]]:
-        """Return the command of each part, of the optional ones only where they are installed. Raises StackError."""
+        """Return the command of each part, of the optional ones only if they are installed. Raises StackError."""
         commands: dict[str, list[str]] = {}
         missing = []
         for name, part in PARTS.items():
@@ -328,12 +328,12 @@ class Stack:
             if done.returncode:
                 raise StackError(f"supervisord did not start:\n{done.stdout}{done.stderr}")
             return
-        # In the foreground it can be told to end when this process is killed and can clean up nothing.
+        # In the foreground it can be made to end if this process is killed and cannot clean up.
         if setpriv := shutil.which("setpriv"):
             command = [setpriv, "--pdeathsig", "TERM", "--", *command]
         with (self.state / "log" / "supervisord.log").open("ab") as output:
             self._child = subprocess.Popen(
-                [*command, "-n", "-s"],  # in the foreground; its log goes to the file only
+                [*command, "-n", "-s"],  # in the foreground; its log goes only to the file
                 cwd=self.state,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -392,7 +392,7 @@ def ports_from(environment: Mapping[str, str], *optional: str) -> dict[str, int]
 
 
 def exit_on_sigterm() -> None:
-    """Let SIGTERM and SIGHUP end this process as an exception does, so that its stacks are stopped."""
+    """Turn SIGTERM and SIGHUP into an exception, so that this process stops its stacks."""
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
@@ -402,7 +402,7 @@ def exit_on_sigterm() -> None:
 
 
 def _grafana(environment: Mapping[str, str]) -> list[str] | None:
-    """Return the command that starts Grafana's server, with its home directory; None where it is not installed.
+    """Return the command that starts Grafana's server, with its home directory; None if it is not installed.
 
     Its home has conf/defaults.ini: GRAFANA_HOME, else what the program was unpacked with, else that of its packages.
     These have scripts in PATH, which add a configuration of their own (packaging/wrappers, 12.3): the program itself is
@@ -425,13 +425,13 @@ def _grafana(environment: Mapping[str, str]) -> list[str] | None:
 def _supervisor_config(control: Path, commands: Mapping[str, list[str]]) -> str:
     """Return a configuration for a supervisord that works in the state directory, as its processes then do.
 
-    Relative paths, since supervisord expands a ``%`` in some of its options twice.
+    Paths are relative, since supervisord expands a ``%`` in some of its options twice.
     """
     lines = [
         "[supervisord]",
         "logfile=log/supervisord.log",
         "pidfile=supervisord.pid",
-        # Without it supervisord warns root that it keeps root's rights, which the exporter needs.
+        # Otherwise supervisord warns root that it keeps root's rights, which the exporter needs.
         *(["user=root"] if os.geteuid() == 0 else []),
         "[unix_http_server]",
         f"file={_literal(str(control))}",
@@ -464,7 +464,7 @@ def _is_free(port: int) -> bool:
 
 
 def _user(port: int) -> str:
-    """Return " by ..." for the process that listens on `port`, or nothing where the kernel does not tell us."""
+    """Return " by ..." for the process that listens on `port`, or nothing if the kernel does not show it to us."""
     with contextlib.suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):
             if connection.status == psutil.CONN_LISTEN and connection.pid and connection.laddr[1:] == (port,):
@@ -482,7 +482,7 @@ def _describe(process: psutil.Process) -> str:
 def _end(processes: list[psutil.Process], dependents: Sequence[psutil.Process] = ()) -> None:
     """Ask `processes` to end, wait for them and their `dependents`, and kill what is left then.
 
-    Raises StackError when one belongs to another user.
+    Raises StackError if one belongs to another user.
     """
     for send in (psutil.Process.terminate, psutil.Process.kill):
         for process in processes:
@@ -499,7 +499,7 @@ def _end(processes: list[psutil.Process], dependents: Sequence[psutil.Process] =
 
 @contextlib.contextmanager
 def interrupts_ignored() -> Iterator[None]:
-    """Keep a second, impatient Ctrl-C from leaving half a stack behind. Only the main thread may do so."""
+    """Keep a second, impatient Ctrl-C from leaving half a stack behind. Only the main thread may call it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,8 +1,8 @@
-"""Writes what is made from the code and its data: expositions, dashboards, tables of pages. `make generated` runs it.
+"""Writes expositions, dashboards and tables of pages from code and data. `make generated` runs it.
 
     python scripts/generate.py --check      # only say what is not up to date
 
-Read the difference as carefully as the code.
+Review the difference as carefully as code.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _plain(text: str) -> str:
 
 
 def benchmarks_table() -> str:
-    """Return how each benchmark is seen, in the order of the registry."""
+    """Return how each benchmark is recognised, in the order of the registry."""
     rows = []
     for kind in BENCHMARKS:
         later = f"; after {EVERYDAY_AGE_SECONDS:.0f} s, because it is an everyday program" if kind.everyday else ""
@@ -73,7 +73,7 @@ def _title(told: Documented) -> str:
 
 
 def _documented(kind: type[Benchmark]) -> tuple[Documented, ...]:
-    """Return what is said of a benchmark. Raises SystemExit where nothing is."""
+    """Return the documentation of a benchmark. Raises SystemExit if it has none."""
     if not kind.documented:
         raise SystemExit(f"{kind.__module__}: {kind.__name__} needs `documented`: its row in docs/benchmarks.md")
     return kind.documented
@@ -90,7 +90,7 @@ def capabilities_table() -> str:
 
 
 def alerts_table() -> str:
-    """Return the alerts with the sentence under the title of each one's page."""
+    """Return the alerts with the sentence under the title of each one's runbook."""
     severities: dict[str, set[str]] = {}
     waits: dict[str, dict[str, None]] = {}
     for path in sorted((ROOT / "alerts").glob("*.yml")):
@@ -116,7 +116,7 @@ def _seconds(text: str) -> int:
 
 
 def _meaning(alert: str) -> str:
-    """Return what an alert says: the sentence under the title of its page. Raises SystemExit where there is none."""
+    """Return an alert's meaning: the sentence under the title of its runbook. Raises SystemExit if there is none."""
     path = RUNBOOKS / f"{alert}.md"
     try:
         _, _, line, *_ = path.read_text().split("\n")
@@ -137,11 +137,11 @@ SECTIONS: Mapping[tuple[Path, str], Callable[[], str]] = {
     (ROOT / "docs" / "results.md", "texts"): imports_table,
     (RUNBOOKS / "README.md", "alerts"): alerts_table,
 }
-"""What makes the tables of a page, by page and section."""
+"""The functions that make the tables of pages, by page and section."""
 
 
 def made() -> dict[Path, str]:
-    """Return the text of each file that is made, or has a part that is. Raises SystemExit where it can't be made."""
+    """Return the text of each file that is generated as a whole or in part. Raises SystemExit if it can't be."""
     found = {JSON / name: text for name, text in generated().items()}
     with tempfile.TemporaryDirectory() as folder:
         found |= {goldens.FOLDER / f"{name}.prom": text for name, text in goldens.expositions(Path(folder)).items()}
@@ -157,7 +157,7 @@ def made() -> dict[Path, str]:
 
 
 def stale(found: Mapping[Path, str]) -> list[Path]:
-    """Return the files that differ from what is made, and those that nothing makes any more."""
+    """Return the files that are out of date, and those that are no longer generated."""
     differ = [path for path, text in found.items() if not path.is_file() or path.read_text() != text]
     orphans = {*JSON.glob("*.json"), *goldens.FOLDER.glob("*.prom")} - found.keys()
     return sorted([*differ, *orphans])

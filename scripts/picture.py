@@ -1,4 +1,4 @@
-"""Draws docs/watch.svg, the picture of docs/use.md: the live view of this host in the middle of a real fio run.
+"""Draws docs/watch.svg, the picture in docs/use.md: the live view of this host during a real fio run.
 
 ``make picture`` runs it; fio has to be installed. It takes ten seconds.
 """
@@ -42,7 +42,7 @@ numjobs=4
 
 
 def main() -> None:
-    """Run fio, wait until it is at work, and draw what the view shows then."""
+    """Run fio, wait until it is at work, and draw the live view."""
     if shutil.which("fio") is None:
         raise SystemExit("fio is not installed: make setup as root installs it")
     with tempfile.TemporaryDirectory(dir=Path(__file__).parent.parent) as directory:
@@ -64,7 +64,7 @@ def main() -> None:
     picture = Picture([HostView(HOST, "sampled here", recent.usage())], RecentVerdicts().take(0, {HOST: recent}))
     console.print(View(picture))
     svg = console.export_svg(title="pinchpoint watch", theme=MONOKAI)
-    # rich links fonts of a server: a picture asks nobody for anything, the viewer's own monospace font will do.
+    # rich links fonts on a server: a picture must need no network, and the viewer's monospace font will do.
     PICTURE.write_text(re.sub(r"@font-face \{.*?\}\n?", "", svg, flags=re.DOTALL))
 
 

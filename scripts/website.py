@@ -1,4 +1,4 @@
-"""Builds the documentation as a site, and is mkdocs' hook that brings in what lies outside of docs/.
+"""Builds the documentation as a site; as mkdocs' hook it adds the pages outside of docs/.
 
 ``python scripts/website.py DIR`` builds it into a directory; without one it is built only to check it. Places in the
 site are those of the repository, so that one link is right in both. `mkdocs.yml` has the rest.
@@ -28,7 +28,7 @@ LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
 
 
 def runbooks() -> list[str]:
-    """Return the places of all runbooks; the overview is not one."""
+    """Return the paths of all runbooks, without their overview."""
     return sorted(f"runbooks/{path.name}" for path in (ROOT / "runbooks").glob("*.md") if path.name != "README.md")
 
 
@@ -41,7 +41,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Put everything where it lies in the repository: docs/ below `docs/`, and the pages outside of it."""
+    """Give each page its path in the repository: docs/ below `docs/`, and the pages outside of it."""
     documents = [file for file in files if file.src_dir == config.docs_dir]
     for file in documents:
         files.remove(file)
@@ -52,7 +52,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links to source files lead to the repository if it is known; else leave their words."""
+    """Point links to source files to the repository if its address is known; else leave only their words."""
 
     def linked(found: re.Match[str]) -> str:
         text, target = found.groups()
