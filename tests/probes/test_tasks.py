@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from machine import KERNEL_THREAD, Machine, stat_line
-from patience import Load
 from pinchpoint.host.procfs import parse_stat
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
@@ -243,21 +242,25 @@ def test_a_real_spinning_thread_is_busy_by_its_own_cpu_time_and_stops_counting_a
     counted, used = cpu(probe, "benchmark", "ior"), own_cpu()
     ior.stdin.write("spin\n")
     ior.stdin.flush()
-    began = Load.read()
-    assert until(30, lambda: (sample(), own_cpu() - used > 1.0 and seconds(probe, "benchmark", "ior", "saturated"))[1])
+    # It spins all the time, on a CPU or waiting for one, so most of its time is full. The rest: its first sample, and
+    # waits that were not over at the end of one.
+    assert until(
+        30,
+        lambda: (
+            sample(),
+            own_cpu() - used > 1.0
+            and seconds(probe, "benchmark", "ior", "saturated") > 0.6 * seconds(probe, "benchmark", "ior"),
+        )[1],
+    )
     least, spun = own_cpu(), spinning_thread()
     sample()
     most = own_cpu()
-    stolen = Load.read().stolen_share(began)
 
     assert 0.9 * (least - used) <= cpu(probe, "benchmark", "ior") - counted <= 1.1 * (most - used)
     busy = seconds(probe, "benchmark", "ior")
     waited = read(probe).value("pinchpoint_thread_runqueue_seconds_total", role="benchmark", owner="ior") or 0
     # The busiest thread of each sample: at least the spinning one, at most all together.
     assert 0.9 * spun <= busy <= 1.01 * (cpu(probe, "benchmark", "ior") + waited)
-    # It spins all the time, on a CPU or waiting for one, so nearly all samples are full. CPU time stolen by a
-    # hypervisor counts as neither.
-    assert seconds(probe, "benchmark", "ior", "saturated") > 0.6 * busy or stolen > 0.02
 
     ior.kill()
     ior.wait()
