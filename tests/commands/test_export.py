@@ -328,4 +328,4 @@ def test_a_run_that_is_not_there_is_told_in_one_line() -> None:
     done = export("nosuch")
 
     assert done.returncode == 1
-    assert done.stderr == "pinchpoint: no run is 'nosuch': `pinchpoint runs` lists those that are kept\n"
+    assert done.stderr == "pinchpoint: no run is 'nosuch': `pinchpoint runs` lists the saved runs\n"

@@ -97,7 +97,7 @@ def test_what_was_imported_before_is_not_kept_twice_wherever_it_is_read_from(sta
     assert again.exit_code == 0
     assert len(kept()) == 18
     assert again.stdout.count("imported before as") == 3
-    assert "nothing is kept twice" in again.stdout
+    assert "nothing is saved twice" in again.stdout
 
 
 def test_of_a_diary_that_grew_only_the_new_runs_are_kept(state: Path, tmp_path: Path) -> None:

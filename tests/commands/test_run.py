@@ -127,7 +127,7 @@ def test_a_signal_to_us_reaches_the_command_and_its_end_is_reported(
     stderr = process.communicate(timeout=patience(60))[1].decode()
 
     assert process.returncode == 9
-    assert "kept in" in stderr
+    assert "saved in" in stderr
     assert json.loads((kept(tmp_path) / "run.json").read_text())["marker"]["state"] == "stopped"
 
 
@@ -483,8 +483,8 @@ def test_a_host_without_any_room_for_a_process_is_one_line(no_exporter: None, tm
         ("session.follow", "CommandFollower.look", "MemoryError", "a look at the command failed: out of memory"),
         ("session.phases", "Recorder", NO_ROOM, "samples are not recorded: No space left on device"),
         ("wire.recording", "Recorder.add", NO_ROOM, "samples are not recorded: No space left on device"),
-        ("session.store", "save", NO_ROOM, "run.json: No space left on device: the run is not kept"),
-        ("session.store", "save", "MemoryError", "run.json: out of memory: the run is not kept"),
+        ("session.store", "save", NO_ROOM, "run.json: No space left on device: the run is not saved"),
+        ("session.store", "save", "MemoryError", "run.json: out of memory: the run is not saved"),
         ("session.session", "Session.finish", "MemoryError", "the report ends here: out of memory"),
         ("commands.run", "run_table", "MemoryError", "the report ends here: out of memory"),
     ],
@@ -502,8 +502,8 @@ def test_whatever_is_refused_the_command_is_not_disturbed(
 def test_a_run_whose_record_is_lost_is_not_said_to_be_kept(no_exporter: None, tmp_path: Path) -> None:
     done = limited(tmp_path, REFUSED.format(module="session.store", name="save", error=NO_ROOM))
 
-    assert b"kept in" not in done.stderr
-    assert f"pinchpoint: not kept; what could be written is in {kept(tmp_path)}\n".encode() in done.stderr
+    assert b"saved in" not in done.stderr
+    assert f"pinchpoint: not saved; what could be written is in {kept(tmp_path)}\n".encode() in done.stderr
 
 
 @pytest.mark.parametrize("descriptors", [10, 16, 24, 40])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +14,25 @@ from pinchpoint.judge import targets
 from pinchpoint.judge.targets import Target, TargetFiles, TargetsError, parse_targets
 
 GROUPS = [{"targets": ["client1:9748", "client2:9748"], "labels": {"group": "clients"}}, {"targets": ["osd1:9748"]}]
+
+
+def test_groups_may_share_their_labels() -> None:
+    assert len(parse_targets("- {targets: [a], labels: &l {job: x}}\n- {targets: [b], labels: *l}\n", "t")) == 2
+
+
+def test_what_aliases_multiply_is_counted_before_it_is_copied() -> None:
+    """Else a line would cost as much as the list that it repeats."""
+    many = ", ".join("a" for _ in range(1200))
+
+    def memory(lines: int) -> int:
+        tracemalloc.start()
+        with suppress(TargetsError):
+            parse_targets(f"- targets: &a [{many}]\n" + "- targets: *a\n" * lines, "t")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    assert memory(300) < 2 * memory(9)
 
 
 @pytest.mark.parametrize("text", [yaml.safe_dump(GROUPS), json.dumps(GROUPS)])
@@ -38,9 +58,11 @@ def test_labels_of_prometheus_say_how_a_target_is_asked_and_called() -> None:
         ("a: b\n", "t: top level: Expected `array`, got `object`"),
         ("- labels: {}\n", r"t: \[0\]: Object missing required field `targets`"),
         ("!!python/object/apply:os.system [ls]", r"t:1: not YAML: could not determine a constructor .+"),
-        ("- targets: [{}]".format(", ".join("a" for _ in range(10_001))), "t: has 10001 targets, 10000 are the most"),
+        ("- targets: [{}]".format(", ".join("a" for _ in range(10_001))), r"t: \[0\]\.targets: Expected .+ <= 10000"),
+        ("- &a {targets: [a, b]}\n" + "- *a\n" * 5000, "t: has more than 10000 targets"),
+        ("- &a {targets: []}\n- {<<: *a}\n", "t:2: not YAML: could not determine a constructor .+"),
     ],
-    ids=["yaml", "targets", "list", "none", "tag", "many"],
+    ids=["yaml", "targets", "list", "none", "tag", "long", "many", "merge"],
 )
 def test_what_is_no_list_of_targets_is_refused_with_its_place(text: str, message: str) -> None:
     with pytest.raises(TargetsError, match=f"^{message}$"):

@@ -81,5 +81,5 @@ def test_what_can_not_be_written_is_said_and_stops_nothing(tmp_path: Path) -> No
 
     assert [warning.rpartition(": ")[2] for warning in stage.warnings] == [
         "an exporter will not show the phases",
-        "the run is not kept",
+        "the run is not saved",
     ]

@@ -177,7 +177,7 @@ def test_a_standard_stream_that_the_caller_closed_is_no_trouble(run: Run, tmp_pa
     assert len(lines) == 1 + ("<&-" not in redirect) + ("2>&-" not in redirect)
     assert stdout == (b"" if ">&-" in redirect.split() else kept(tmp_path).read_bytes())
     assert b"Traceback" not in stderr
-    assert (b"kept in" in stderr) == ("2>&-" not in redirect)
+    assert (b"saved in" in stderr) == ("2>&-" not in redirect)
 
 
 def test_a_standard_error_that_is_full_does_not_change_the_exit_status(run: Run) -> None:

@@ -156,7 +156,7 @@ def _keep(text: _Text, file: str, name: str | None, tags: dict[str, str]) -> Non
     before = [record.marker.run for record in kept if record.marker.tags.get(HASH) == text.digest]
     if before:
         last = f" to {before[-1]}" if len(before) > 1 else ""
-        say(f"{file}: imported before as {before[0]}{last}; nothing is kept twice")
+        say(f"{file}: imported before as {before[0]}{last}; nothing is saved twice")
         return
     # A diary grows: only runs not imported from the same file before are saved.
     known = Counter(_figures(record.marker) for record in kept if record.origin == text.origin)
@@ -179,7 +179,7 @@ def _keep(text: _Text, file: str, name: str | None, tags: dict[str, str]) -> Non
             ) from error
         say(f"{run}  {state.benchmark}  {counted(len(state.phases), 'phase')}  {headline(state)}  {_end(state)}")
     if again:
-        say(f"{file}: {counted(again, 'run')} imported before; nothing is kept twice")
+        say(f"{file}: {counted(again, 'run')} imported before; nothing is saved twice")
 
 
 def _figures(state: RunState) -> bytes:

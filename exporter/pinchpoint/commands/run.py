@@ -144,9 +144,11 @@ def _report(session: Session, directory: Path, prometheus: str | None, console: 
     for warning in session.warnings:
         _tell(f"pinchpoint: warning: {warning}\n")
     if session.kept:
-        _tell(f"pinchpoint: kept in {directory}; `pinchpoint report {session.run}` says how the verdicts are known\n")
+        _tell(
+            f"pinchpoint: saved in {directory}; `pinchpoint report {session.run}` shows the evidence for the verdicts\n"
+        )
     else:
-        _tell(f"pinchpoint: not kept; what could be written is in {directory}\n")
+        _tell(f"pinchpoint: not saved; what could be written is in {directory}\n")
 
 
 def _sources(targets: Sequence[str], prometheus: str | None, config: Config) -> tuple[Source, str]:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from glob import glob
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import yaml
@@ -24,6 +24,8 @@ MAX_TARGETS_FILE_BYTES = 1 << 20
 """Longest file in bytes: 10,000 targets have 0.3 MB."""
 MAX_TARGETS = 10_000
 """Maximum number of targets in one file."""
+MAX_LABELS = 100
+"""Maximum number of labels of one group."""
 
 
 class TargetsError(ValueError):
@@ -39,25 +41,36 @@ class Target(NamedTuple):
 
 
 class _TargetGroup(msgspec.Struct):
-    targets: list[str]
-    labels: dict[str, str] = {}
+    targets: Annotated[list[str], msgspec.Meta(max_length=MAX_TARGETS)]
+    labels: Annotated[dict[str, str], msgspec.Meta(max_length=MAX_LABELS)] = {}
+
+
+class _Loader(yaml.SafeLoader):
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Refuse merge keys (``<<``): ten lines of them can stand for any number of entries."""
 
 
 def parse_targets(text: str, origin: str) -> list[Target]:
     """Return the targets of a file; `origin` names it in errors. Raises TargetsError."""
     try:
-        groups = msgspec.convert(yaml.safe_load(text) or [], list[_TargetGroup])
+        groups = msgspec.convert(yaml.load(text, _Loader) or [], list)
     except yaml.MarkedYAMLError as error:
         line = "" if error.problem_mark is None else f":{error.problem_mark.line + 1}"
         raise TargetsError(f"{origin}{line}: not YAML: {error.problem}") from error
     except msgspec.ValidationError as error:
-        reason, _, where = str(error).partition(" - at ")
-        raise TargetsError(f"{origin}: {where.strip('`$') or 'top level'}: {reason}") from error
+        raise TargetsError(f"{origin}: top level: {error}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise TargetsError(f"{origin}: not YAML: {error}") from error
-    found = [target for group in groups for target in _targets(group)]
-    if len(found) > MAX_TARGETS:
-        raise TargetsError(f"{origin}: has {len(found)} targets, {MAX_TARGETS} are the most")
+    found: list[Target] = []
+    for number, group in enumerate(groups):
+        # One at a time: by aliases a short file may have the same long list in each of many groups.
+        try:
+            found += _targets(msgspec.convert(group, _TargetGroup))
+        except msgspec.ValidationError as error:
+            reason, _, where = str(error).partition(" - at ")
+            raise TargetsError(f"{origin}: [{number}]{where.strip('`$')}: {reason}") from error
+        if len(found) > MAX_TARGETS:
+            raise TargetsError(f"{origin}: has more than {MAX_TARGETS} targets")
     return found
 
 

@@ -85,7 +85,7 @@ class RunKeeper:
             self.kept = True
         except LIMITS as error:
             self.kept = False
-            self._warn(f"{self._directory / store.FILE}: {words(error)}: the run is not kept")
+            self._warn(f"{self._directory / store.FILE}: {words(error)}: the run is not saved")
 
     def close(self) -> None:
         """Save for the last time."""

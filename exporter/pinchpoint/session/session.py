@@ -73,7 +73,9 @@ class Session:
         try:
             return self._output.open("wb")
         except OSError as error:
-            self._warn(f"{self._output}: {error.strerror}: the output is not kept, and phases that only it shows lack")
+            self._warn(
+                f"{self._output}: {error.strerror}: the output is not saved, and phases that only it shows are missing"
+            )
             return None
 
     def start(self, command: Sequence[str], pid: int) -> None:

@@ -220,7 +220,7 @@ def find(text: str, among: Sequence[RunRecord] | None = None) -> RunRecord:
             )
         if found:
             return found[0]
-    raise StoreError(f"no run is {text!r}: `pinchpoint runs` lists those that are kept")
+    raise StoreError(f"no run is {text!r}: `pinchpoint runs` lists the saved runs")
 
 
 def select(text: str, among: Sequence[RunRecord] | None = None) -> list[RunRecord]:
@@ -238,7 +238,7 @@ def select(text: str, among: Sequence[RunRecord] | None = None) -> list[RunRecor
                 if fnmatchcase(record.marker.run, part) or fnmatchcase(name_of(record.marker.run), part)
             ]
             if not found:
-                raise StoreError(f"no run fits the pattern {part!r}: `pinchpoint runs` lists those that are kept")
+                raise StoreError(f"no run fits the pattern {part!r}: `pinchpoint runs` lists the saved runs")
         else:
             found = [find(part, kept)]
         chosen |= {record.marker.run: record for record in found}

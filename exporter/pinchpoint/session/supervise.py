@@ -115,7 +115,9 @@ class Command:
         try:
             pump.start()
         except LIMITS as error:
-            self._warn(f"{keep.name}: {reason(error)}: the output is not kept, and phases that only it shows lack")
+            self._warn(
+                f"{keep.name}: {reason(error)}: the output is not saved, and phases that only it shows are missing"
+            )
         else:
             self._pump = pump
 
