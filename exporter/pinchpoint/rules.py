@@ -46,7 +46,7 @@ RANGE = re.compile(r"\[(\d+)(s|m)\]")
 INTERVAL = re.compile(r"^(    interval: )2s$", re.MULTILINE)
 LAST = re.compile(r"\blast(\s+)(\d+) s\b")
 SLOW = re.compile(r'count_over_time\(up\{job="pinchpoint"\}\[1m\]\) < 12')
-SLOW_WORDS = re.compile(r"in the last minute\. The rules look at windows\n( +)of 15 s .*?made for\.", re.DOTALL)
+SLOW_WORDS = re.compile(r"in the last minute\. The rules look at windows\n( +)of 15 s .{0,200}?made for\.", re.DOTALL)
 
 
 class ScrapePace:
