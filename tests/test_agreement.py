@@ -130,7 +130,7 @@ def test_the_run_its_report_and_what_is_kept_of_it_say_the_same(
 @pytest.mark.usefixtures("state")
 def test_a_judge_says_of_each_phase_what_the_run_says() -> None:
     session = played(0.0, 0.0, range(0))
-    engine = Engine(lambda: 0.0, 1.0)
+    engine = Engine(lambda: 0.0)
     for moment in watched():
         if moment[CLIENT].time <= END:
             engine.take(moment)

@@ -13,7 +13,7 @@ from report.made import CLIENT, GAP, MDS, PHASES, made_record
 
 
 def engine() -> Engine:
-    return Engine(lambda: 0.0, 1.0)
+    return Engine(lambda: 0.0)
 
 
 def test_every_phase_is_judged_over_all_of_it_when_it_has_ended() -> None:
@@ -144,14 +144,24 @@ def test_a_host_that_shows_phases_without_end_is_followed_in_some_of_them(monkey
 def test_runs_for_which_no_time_is_left_wait_for_the_next_round() -> None:
     """Each judgement takes a second, and a round has one second: two runs are judged before it is over."""
     clock = iter(range(1000))
-    found = Engine(lambda: float(next(clock)), 1.0)
+    found = Engine(lambda: float(next(clock)))
     for pair in zip(*(_busy(name).pair() for name in "abcd"), strict=True):
         found.take(dict(zip("abcd", pair, strict=True)))
 
-    first = {one.run for one in found.step(START + 10)}
+    first = {one.run for one in found.step(START + 10, 1.0)}
     assert found.verdicts.behind == 4 - len(first) > 0
-    both = {one.run for one in found.step(START + 11)}
+    both = {one.run for one in found.step(START + 11, 1.0)}
     assert both > first
+
+
+def test_a_run_is_judged_even_if_no_time_is_left_for_it() -> None:
+    clock = iter(range(1000))
+    found = Engine(lambda: float(next(clock)))
+    for snapshot in _busy("a").pair():
+        found.take({"a": snapshot})
+
+    assert [one.run for one in found.step(START + 10, 0.0)] == ["a"]
+    assert found.verdicts.behind == 0
 
 
 def _busy(run: str) -> MadeHost:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from threading import Event
 
 from pinchpoint.judge.hosts import Hosts
-from pinchpoint.model import Snapshot, Snapshots
+from pinchpoint.judge.pace import MAX_READING_INTERVAL_SECONDS, Pace
+from pinchpoint.model import STALE_SECONDS, Snapshot, Snapshots
 from pinchpoint.wire.sources import SourceError
 from polling import until
 
-PACE = 0.02
+ASKED = 0.02
 OWN: Mapping[str, Mapping[tuple[tuple[str, str], ...], float]] = {"pinchpoint_a": {(): 1.0}}
 
 
@@ -37,7 +39,7 @@ class Answers:
 
 
 def asking(*sources: Answers) -> Hosts:
-    hosts = Hosts(PACE)
+    hosts = Hosts(Pace(ASKED))
     hosts.set({source.name: lambda source=source: source for source in sources})  # type: ignore[misc]
     return hosts
 
@@ -112,4 +114,30 @@ def test_sources_that_are_not_wanted_any_more_are_released() -> None:
 
     assert until(20, lambda: first.closed and second.asked)
     assert not second.closed
+    hosts.stop()
+
+
+def test_hosts_that_are_read_less_often_last_longer() -> None:
+    source = Answers()
+    pace = Pace(ASKED)
+    hosts = Hosts(pace)
+    hosts.set({"a": lambda: source})
+
+    assert until(20, hosts.collect)["a"].lasts == STALE_SECONDS
+    pace.interval = 10.0
+    assert until(20, hosts.collect)["a"].lasts == 25.0
+    hosts.stop()
+
+
+def test_all_sources_are_queried_at_the_new_pace() -> None:
+    """At each look its clock has gone on by a second, and its CPU time by many."""
+    now = count()
+    sources = Answers("a"), Answers("b")
+    pace = Pace(ASKED, clock=lambda: float(next(now)), cpu=lambda: 1000.0 * next(now))
+    hosts = Hosts(pace)
+    hosts.set({source.name: lambda source=source: source for source in sources})  # type: ignore[misc]
+
+    assert until(20, lambda: pace.interval == MAX_READING_INTERVAL_SECONDS)
+    asked = [source.asked for source in sources]
+    assert not any(source.asked > before + 1 for source, before in zip(sources, asked, strict=True))
     hosts.stop()

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 def judged(until: float = START + 116) -> Judgement:
     """Return the judge's verdict on the made-up run at one time, with a host that is not seen."""
-    engine = Engine(lambda: 0.0, 1.0)
+    engine = Engine(lambda: 0.0)
     runs: tuple[Judged, ...] = ()
     for moment in watched():
         now = moment[CLIENT].time
@@ -145,7 +145,7 @@ def test_without_a_run_the_page_says_so(service: Service) -> None:
 
 
 def test_names_of_others_are_text_and_nothing_else(service: Service) -> None:
-    engine = Engine(lambda: 0.0, 1.0)
+    engine = Engine(lambda: 0.0)
     labels = (("benchmark", HOSTILE), ("run", HOSTILE))
     for second in range(5):
         values: dict[str, dict[Labels, float]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -111,27 +112,22 @@ class _FollowedRun:
 class RecentVerdicts:
     """The verdicts on running benchmarks, without flicker: see `Judge`."""
 
-    def __init__(
-        self,
-        most: int = MAX_JUDGED_BENCHMARKS,
-        budget: float = float("inf"),
-        elapsed: Callable[[], float] = lambda: 0.0,
-    ) -> None:
-        """Judge `most` runs, the busiest ones.
-
-        After more than `budget` seconds, counted by `elapsed`, the others keep their last verdicts and come first the
-        next time; `behind` is their number.
-        """
+    def __init__(self, most: int = MAX_JUDGED_BENCHMARKS, elapsed: Callable[[], float] = lambda: 0.0) -> None:
+        """Judge `most` runs, the busiest ones; `elapsed` gives monotonic seconds."""
         self.behind = 0
+        """Runs that the last `take` left out."""
         self._most = most
-        self._budget = budget
         self._elapsed = elapsed
         self._runs: dict[tuple[str, str, str], _FollowedRun] = {}
         self._waiting: list[tuple[str, str, str]] = []
 
-    def take(self, now: float, hosts: Mapping[str, Recent]) -> list[Judged]:
-        """Return what limits the busiest benchmarks; `now` is a time in seconds, and `hosts` are those that answer."""
-        until = self._elapsed() + self._budget
+    def take(self, now: float, hosts: Mapping[str, Recent], budget: float = math.inf) -> list[Judged]:
+        """Return what limits the busiest benchmarks; `now` is a time in seconds, and `hosts` are those that answer.
+
+        At least one run is judged. After `budget` seconds the others keep their last verdicts and come first the next
+        time.
+        """
+        until = self._elapsed() + budget
         spans = {name: recent.span for name, recent in hosts.items()}
         uses = {name: use for name, recent in hosts.items() if (use := recent.usage()) is not None}
         present = {name: span for name, span in spans.items() if span is not None}
@@ -139,9 +135,9 @@ class RecentVerdicts:
         self._runs = {key: self._runs.get(key) or _FollowedRun(Judge()) for key in works}
         waiting = [key for key in self._waiting if key in works]
         self._waiting = []
-        for key in [*waiting, *(key for key in works if key not in waiting)]:
+        for place, key in enumerate([*waiting, *(key for key in works if key not in waiting)]):
             run = self._runs[key]
-            if self._elapsed() > until:
+            if place and self._elapsed() > until:
                 self._waiting.append(key)
                 continue
             began = [time for recent in hosts.values() if (time := recent.began(works[key], key[2])) is not None]

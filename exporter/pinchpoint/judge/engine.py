@@ -5,6 +5,7 @@ It has no clock, network or thread of its own: the service that queries the host
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
@@ -61,9 +62,9 @@ class _Open:
 class Engine:
     """Takes moments, oldest first, and judges the runs on all hosts."""
 
-    def __init__(self, elapsed: Callable[[], float], budget: float) -> None:
-        """Begin; `elapsed` gives monotonic seconds; each step may spend `budget` of them on active runs."""
-        self.verdicts = RecentVerdicts(MAX_JUDGED_RUNS, budget, elapsed)
+    def __init__(self, elapsed: Callable[[], float]) -> None:
+        """Begin; `elapsed` gives monotonic seconds."""
+        self.verdicts = RecentVerdicts(MAX_JUDGED_RUNS, elapsed)
         self.phases: deque[PhaseVerdict] = deque(maxlen=MAX_PHASE_VERDICTS)
         self.facts: dict[str, Facts] = {}
         """The settings of the hosts during each active run."""
@@ -147,11 +148,14 @@ class Engine:
         """Forget the recent data of a host that does not answer: it may do something else now."""
         self._recent.pop(host, None)
 
-    def step(self, now: float) -> Sequence[Judged]:
-        """Return what limits each run at `now`, in Unix seconds, the one with the most processes first."""
+    def step(self, now: float, budget: float = math.inf) -> Sequence[Judged]:
+        """Return what limits each run at `now`, in Unix seconds, the one with the most processes first.
+
+        It spends `budget` seconds on them: see `RecentVerdicts.take`.
+        """
         while self.phases and self.phases[0].end < now - KEEP_ENDED_SECONDS:
             self.phases.popleft()
-        found = self.verdicts.take(now, self._recent)
+        found = self.verdicts.take(now, self._recent, budget)
         self._settle(now, {one.run for one in found if one.run})
         return found
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from pinchpoint.judge.pace import MAX_READING_INTERVAL_SECONDS, Pace
 from pinchpoint.model import Snapshot
 from pinchpoint.wire.poller import Poller, Problem
-from pinchpoint.wire.sources import Source
+from pinchpoint.wire.sources import LOST_AFTER_SCRAPES, Source
 
 __all__ = ["Hosts"]
 
-MAX_RETRY_INTERVAL_SECONDS = 30.0
-"""Maximum seconds between two queries to a source that does not answer."""
-MAX_ANSWER_OVERDUE_SECONDS = MAX_RETRY_INTERVAL_SECONDS / 3
+MAX_ANSWER_OVERDUE_SECONDS = MAX_READING_INTERVAL_SECONDS / 3
 """Seconds beyond the interval that a query may take."""
 
 
 class Hosts:
     """The hosts of all sources."""
 
-    def __init__(self, interval: float) -> None:
-        """Begin; each source is queried every `interval` seconds."""
-        self._interval = interval
+    def __init__(self, pace: Pace) -> None:
+        """Begin; each source is queried at this pace."""
+        self._pace = pace
         self._pollers: dict[str, Poller] = {}
 
     def set(self, sources: Mapping[str, Callable[[], Source]]) -> None:
@@ -29,15 +29,27 @@ class Hosts:
         for name in self._pollers.keys() - sources.keys():
             self._pollers.pop(name).close()
         for name in sources.keys() - self._pollers.keys():
-            self._pollers[name] = Poller(sources[name](), self._interval, slowest=MAX_RETRY_INTERVAL_SECONDS)
+            self._pollers[name] = Poller(
+                sources[name](), self._pace.interval, slowest=MAX_READING_INTERVAL_SECONDS, ring=self._adapt
+            )
+
+    def _adapt(self) -> None:
+        if self._pace.check():
+            for poller in [*self._pollers.values()]:
+                poller.interval = self._pace.interval
 
     def collect(self) -> dict[str, Snapshot]:
         """Return the hosts that have answered since the last time, with their newest series."""
-        return {host: snapshot for poller in self._pollers.values() for host, snapshot in poller.collect().items()}
+        least = LOST_AFTER_SCRAPES * self._pace.interval
+        return {
+            host: snapshot if snapshot.lasts >= least else replace(snapshot, lasts=least)
+            for poller in self._pollers.values()
+            for host, snapshot in poller.collect().items()
+        }
 
     def problems(self) -> dict[str, Problem]:
         """Return why hosts or sources are not seen, by name."""
-        patience = self._interval + MAX_ANSWER_OVERDUE_SECONDS
+        patience = self._pace.interval + MAX_ANSWER_OVERDUE_SECONDS
         return {name: why for poller in self._pollers.values() for name, why in poller.problems(patience).items()}
 
     def stop(self) -> None:

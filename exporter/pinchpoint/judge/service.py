@@ -20,6 +20,7 @@ from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.judge.client import ANSWER_SCHEMA
 from pinchpoint.judge.engine import Engine, PhaseVerdict
 from pinchpoint.judge.hosts import Hosts
+from pinchpoint.judge.pace import Pace
 from pinchpoint.judge.points import fact_points, judge_points, phase_points, run_points
 from pinchpoint.judge.targets import Target, TargetFiles
 from pinchpoint.metrics import (
@@ -42,10 +43,11 @@ from pinchpoint.wire.sources import LOST_AFTER_SECONDS, PrometheusSource, Source
 
 __all__ = ["Judgement", "Service"]
 
-JUDGING_BUDGET_SECONDS = 0.5
-"""Seconds of a round that may be spent on judging: serving the answers needs the interpreter too."""
+JUDGING_SHARE = 0.5
+"""Share of the interval that may be spent on judging: serving the answers needs the interpreter too."""
 REREAD_INTERVAL_SECONDS = 5.0
 """Seconds after which target files are checked again."""
+SLOWED = ": more often would fill a core"
 PAGE_BYTES = resource.getpagesize()
 
 log = logging.getLogger(__name__)
@@ -65,6 +67,10 @@ class Judgement:
     phases: Sequence[PhaseVerdict] = ()
     facts: Mapping[str, Facts] = field(default_factory=dict)
     behind: int = 0
+    interval: float = 0.0
+    """Seconds between two rounds."""
+    slowed: bool = False
+    """Whether that is more than asked."""
     seconds: float = 0.0
     rounds: int = 0
 
@@ -80,6 +86,7 @@ class Judgement:
                 for source, problem in sorted(self.problems.items())
             ],
             "behind": self.behind,
+            "interval": round(self.interval, 3),
             "runs": [
                 {
                     "benchmark": one.benchmark,
@@ -124,7 +131,10 @@ these several times a round: a third of the time that judging 100 hosts takes.""
 
 
 class Service:
-    """Queries targets, those in files, and Prometheus servers every `interval` seconds, and judges as often."""
+    """Queries targets, those in files, and Prometheus servers every `interval` seconds, and judges as often.
+
+    Both happen less often if they would fill a core: see `Pace`.
+    """
 
     def __init__(
         self,
@@ -141,10 +151,10 @@ class Service:
         self._targets = targets
         self._files = files
         self._servers = servers
-        self._interval = interval
+        self._pace = Pace(interval)
         self._wall = wall
-        self._hosts = Hosts(interval)
-        self._engine = Engine(time.monotonic, JUDGING_BUDGET_SECONDS)
+        self._hosts = Hosts(self._pace)
+        self._engine = Engine(time.monotonic)
         self._seen: dict[str, float] = {}
         self._came: dict[str, float] = {}
         """When each host answered last, in monotonic seconds."""
@@ -154,7 +164,7 @@ class Service:
     @property
     def patience(self) -> float:
         """Seconds without a round from which it is unhealthy."""
-        return 5 * self._interval
+        return 5 * self._pace.interval
 
     @property
     def healthy(self) -> bool:
@@ -174,8 +184,8 @@ class Service:
                 self.round()
             except Exception:  # one host's bad data must not silence the judge on all others
                 log.exception("a round failed; the next one begins anew")
-                self._engine = Engine(time.monotonic, JUDGING_BUDGET_SECONDS)
-            due = max(due + self._interval, time.monotonic())
+                self._engine = Engine(time.monotonic)
+            due = max(due + self._pace.interval, time.monotonic())
             self._stop.wait(due - time.monotonic())
         self._hosts.stop()
 
@@ -193,17 +203,20 @@ class Service:
             if not 0 <= self._seen.get(host, 0.0) - snapshot.time < LOST_AFTER_SECONDS
         }
         self._seen.update((host, snapshot.time) for host, snapshot in moment.items())
-        lost = STALE_SECONDS + self._interval
+        lost = STALE_SECONDS + self._pace.interval
         for host in [host for host, came in self._came.items() if host in problems or began - came > lost]:
             del self._seen[host], self._came[host]
             self._engine.lose(host)
         self._engine.take(moment)
         ahead = STEADY.ahead()
-        runs = [replace(run, since=run.since + ahead) for run in self._engine.step(STEADY.now())]
+        judged = self._engine.step(STEADY.now(), JUDGING_SHARE * self._pace.interval)
+        runs = [replace(run, since=run.since + ahead) for run in judged]
         for source, problem in problems.items():
             if source not in self._told:
                 log.warning("%s: %s", source, problem.reason)
         self._told = set(problems)
+        if self._pace.slowed != self.said.slowed:
+            log.warning("hosts are read every %.1f s%s", self._pace.interval, SLOWED if self._pace.slowed else "")
         problems = {name: replace(problem, since=problem.since + ahead) for name, problem in problems.items()}
         problems |= {name: Problem(reason, now) for name, reason in self._files.problems.items()}
         self.said = Judgement(
@@ -214,6 +227,8 @@ class Service:
             phases=tuple(self._engine.phases),
             facts=self._engine.facts,
             behind=self._engine.verdicts.behind,
+            interval=self._pace.interval,
+            slowed=self._pace.slowed,
             seconds=time.monotonic() - began,
             rounds=self.said.rounds + 1,
         )
@@ -234,7 +249,7 @@ class Service:
         yield JUDGE_CPU_SECONDS.point(time.process_time())
         with open("/proc/self/statm", "rb") as file:
             yield JUDGE_RESIDENT_MEMORY_BYTES.point(int(file.read().split()[1]) * PAGE_BYTES)
-        yield JUDGE_INTERVAL_SECONDS.point(self._interval)
+        yield JUDGE_INTERVAL_SECONDS.point(self._pace.asked)
         yield JUDGE_BUILD_INFO.point(1, __version__)
         yield from self.refusals.points()
 

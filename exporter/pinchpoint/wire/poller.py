@@ -59,7 +59,8 @@ class Poller:
         """Number of queries that have ended."""
         self.failure: Problem | None = None
         """Why the whole source did not answer the last query."""
-        self._interval = interval
+        self.interval = interval
+        """Seconds between two queries; may be changed."""
         self._slowest = max(interval, slowest)
         self._others = others
         self._due = math.inf if interval == math.inf else time.monotonic()
@@ -115,7 +116,7 @@ class Poller:
             self._changed.notify_all()
 
     def _run(self) -> None:
-        pause = self._interval
+        pause = self.interval
         while self._wait():
             found, reason = self._answer()
             now = time.monotonic()
@@ -124,7 +125,7 @@ class Poller:
                 self.took, self.under_way = now - self.since, False
                 self.rounds += 1
                 if not reason:
-                    pause = self._interval
+                    pause = self.interval
                     self._due = max(self._due + pause, now)
                 else:
                     self._due = now + pause
