@@ -463,3 +463,15 @@ def test_a_run_that_starts_something_by_a_daemons_name_makes_no_daemon_of_it(mac
 
     assert found(processes) == {11: (BENCHMARK, "script")}
     assert processes.followed(0.0)[12].owner == "ceph-fuse@uid1000"
+
+
+def test_a_rule_of_the_administrators_own_counts_a_cluster_that_a_user_started(
+    machine: Machine, tmp_path: Path
+) -> None:
+    file = tmp_path / "roles.toml"
+    file.write_text('[[process]]\nmatch = "ceph-osd"\nclass = "ceph-osd"\nowner = "osd.{ceph_id}"\n')
+    machine.process(10, "ceph-osd", argv=("ceph-osd", "-i", "0"), uid=1000)
+
+    processes = Processes(machine.procfs, load_roles(file), rootfs=machine.procfs.parent)
+
+    assert found(processes) == {10: ("ceph-osd", "osd.0")}
