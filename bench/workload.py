@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from compiled import MissingError, compiled
@@ -123,17 +126,24 @@ def _main(name: str, active: int, hz: float, duty: float, *threads: str) -> None
 @contextmanager
 def running(groups: Sequence[Group]) -> Iterator[int]:
     """Run the workload and yield its number of threads."""
+    arguments: list[str] = []
     try:
-        program = [str(compiled("threads"))]
+        program = compiled("threads")
     except MissingError:
-        program = [sys.executable, "-S", "-E", __file__]
+        program, arguments = Path(sys.executable).resolve(), ["-S", "-E", __file__]
     processes = []
+    folder = tempfile.mkdtemp(prefix="bench-")
     try:
         for group in groups:
+            # What does not run a program of a daemon's name is not taken for that daemon.
+            named = Path(folder, group.name)
+            if not named.exists():
+                shutil.copyfile(program, named)
+                named.chmod(0o755)
             words = [group.name, *map(str, (group.active, group.hz, group.duty)), *group.threads.split()]
             for index in range(group.processes):
                 # The index stands where a Ceph daemon has its id.
-                command = [*program, *words, "-i", str(index)]
+                command = [str(named), *arguments, *words, "-i", str(index)]
                 processes.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         for process in processes:
             assert process.stdout is not None
@@ -145,6 +155,7 @@ def running(groups: Sequence[Group]) -> Iterator[int]:
             process.kill()
         for process in processes:
             process.communicate()
+        shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

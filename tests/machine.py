@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,8 +18,11 @@ from pinchpoint.threads.roles import Roles, load_roles
 
 KERNEL_THREAD = PF_KTHREAD
 KWORKER = PF_KTHREAD | PF_WQ_WORKER
+NAME = re.compile(r"[\w.-]+")
 SEPARATOR = "==> "
 LINK = "-> "
+CEPH = 64045
+"""The uid of Ceph's daemons (Debian's packages)."""
 
 
 def stat_line(
@@ -50,6 +55,8 @@ class Machine:
         self.sysfs.mkdir()
         self._newest = 0
         self.loadavg()
+        # Whoever runs the tests owns the programs of the machine.
+        self.write("etc/passwd", f"root:x:0:0::/root:/bin/sh\nceph:x:{os.geteuid() or CEPH}:{CEPH}::/:/bin/false\n")
 
     def loadavg(self) -> None:
         """Write /proc/loadavg with the newest PID in its last field."""
@@ -85,13 +92,22 @@ class Machine:
         ppid: int = 1,
         flags: int = 0,
         start: int = 100,
+        uid: int = 0,
+        program: str = "",
     ) -> None:
-        """Add a process; `threads` gives the names of its threads by TID (only its leader by default)."""
+        """Add a process; `threads` gives the names of its threads by TID (only its leader by default).
+
+        `program` is the file that it runs, by default one of its name.
+        """
         self._newest = max(self._newest, pid, *(threads or {0: ""}))
         self.write(f"proc/{pid}/stat", stat_line(pid, comm, ppid=ppid, flags=flags, start=start))
         self.write(f"proc/{pid}/comm", (comm if isinstance(comm, bytes) else comm.encode()) + b"\n")
         self.write(f"proc/{pid}/cmdline", "".join(f"{word}\0" for word in argv))
         self.write(f"proc/{pid}/schedstat", "0 0 0\n")
+        if not flags:
+            self.runs_as(
+                pid, uid, program or f"usr/bin/{comm if isinstance(comm, str) and NAME.fullmatch(comm) else 'x'}"
+            )
         for tid, name in {pid: comm, **(threads or {})}.items():
             task = f"proc/{pid}/task/{tid}"
             raw = name if isinstance(name, bytes) else name.encode()
@@ -99,6 +115,18 @@ class Machine:
             self.write(f"{task}/stat", stat_line(tid, name, ppid=ppid, flags=flags, start=start))
             self.ran(pid, tid, 0, 0)
         self.loadavg()
+
+    def runs_as(self, pid: int, uid: int, program: str) -> Path:
+        """Give a process a real uid and the file that it runs, in the machine's root directory; return that file."""
+        status = f"Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t0\t0\t0\t0\nGroups:\t0 \n"
+        self.write(f"proc/{pid}/status", status)
+        file = self.procfs.parent / program
+        if not file.exists():
+            self.write(program, "").chmod(0o755)
+        link = self.procfs / str(pid) / "exe"
+        link.unlink(missing_ok=True)
+        link.symlink_to(file)
+        return file
 
     def opens(self, pid: int, descriptor: int, path: str, *, position: int = 0, flags: int = 0, mount: int = 1) -> None:
         """Have a process hold a file open; `path` is its name in procfs, `mount` the id of its mount."""
@@ -138,7 +166,7 @@ class Machine:
     def host(self, roles: Roles | None = None) -> Host:
         """Return the host that a probe gets."""
         roles = roles or load_roles()
-        processes = Processes(self.procfs, roles)
+        processes = Processes(self.procfs, roles, rootfs=self.procfs.parent)
         runs = RunDirectory(self.runs, self.procfs)
         return Host(
             procfs=self.procfs, sysfs=self.sysfs, rootfs=self.procfs.parent, roles=roles, processes=processes, runs=runs
@@ -147,5 +175,10 @@ class Machine:
     def host_with_runs(self, now: float) -> Host:
         """Return a host whose processes also belong to its runs at the Unix time `now`."""
         host = self.host()
-        adopting = Processes(self.procfs, host.roles, adopted=lambda: host.runs.command_pids(now))
+        adopting = Processes(
+            self.procfs,
+            host.roles,
+            adopted=lambda: host.runs.command_pids(now),
+            rootfs=self.procfs.parent,
+        )
         return replace(host, processes=adopting)

@@ -101,11 +101,12 @@ def build_host(config: Config) -> Host:
             runs.commands if config.probe.get(benchmark.BenchmarkProbe.name, True) else runs.command_pids(time.time())
         )
 
-    processes = Processes(procfs, roles, adopted)
+    rootfs = Path(config.path.rootfs)
+    processes = Processes(procfs, roles, adopted, rootfs=rootfs)
     return Host(
         procfs=procfs,
         sysfs=Path(config.path.sysfs),
-        rootfs=Path(config.path.rootfs),
+        rootfs=rootfs,
         roles=roles,
         processes=processes,
         runs=runs,

@@ -85,6 +85,11 @@ TASKS_UNREADABLE = _number(
     "pinchpoint_tasks_unreadable",
     "Processes and threads, of interest or unknown, that the exporter lacks permission to read (hidepid).",
 )
+UNVERIFIED_PROCESSES = _number(
+    "pinchpoint_unverified_processes",
+    "Processes that have the name of a daemon, but not its user or its executable; absent where there are none.",
+    "class",
+)
 KWORKER_SOURCE_INFO = _gauge(
     "pinchpoint_kworker_source_info",
     "Method used to attribute the time of workqueue workers to their work, and why nothing better was available.",

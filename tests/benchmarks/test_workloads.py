@@ -99,6 +99,7 @@ def test_daemons_and_mounts_that_a_run_starts_are_not_its_own_work_but_rados_is(
     machine.process(21, "ceph-fuse", ppid=20)
     machine.process(22, "ceph-osd", ppid=20, argv=("ceph-osd", "-i", "0"))
     machine.process(23, "rados", ppid=20)
+    machine.process(24, "ceph-fuse", ppid=20, uid=1000)
     look.mark()
 
     assert sorted(look()) == [20, 23]

@@ -145,6 +145,7 @@ FOUND: dict[str, tuple[list[Series], str]] = {
     "mtu_members": ([fact("mtu_members", "bond0 9000: eth1 1500")], "bond0 9000: eth1 1500"),
     "probe_failing": ([probe("probe_success", "osd", 0), probe("probe_success", "cpu", 1)], "osd."),
     "unreadable": ([("tasks_unreadable", {}, 3)], "3 processes"),
+    "unverified": ([("unverified_processes", {"class": "ceph-osd"}, 300)], "300 of ceph-osd."),
     "capabilities": (
         [
             probe("probe_present", "tasks", 1),
@@ -251,6 +252,7 @@ HARMLESS: dict[str, list[Series]] = {
     "mtu_members": [fact("mtu", "1500,9000")],
     "probe_failing": [probe("probe_success", "osd", 1)],
     "unreadable": [("tasks_unreadable", {}, 0)],
+    "unverified": [],
     "capabilities": [
         probe("probe_present", "mds", 0),
         ("probe_missing_capability_info", {"probe": "mds", "capability": "CAP_DAC_OVERRIDE"}, 1),

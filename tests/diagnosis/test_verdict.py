@@ -228,6 +228,32 @@ def test_links_in_another_network_namespace_that_nobody_sees_are_a_doubt() -> No
     assert words not in works.blind
 
 
+def waits_for_osds() -> MadeHost:
+    """A host with full CPUs and an OSD that hardly uses them."""
+    host = MadeHost().works({"osd": 1.0}).resource("kv_sync", "osd.0", 0.1, "osd", runqueue=0.0)
+    return host.threads("osd.0", 0.1, 0.0).cpu(1.0)
+
+
+def test_threads_that_only_have_the_name_of_a_daemon_change_no_verdict() -> None:
+    def beside(role: str) -> Verdict:
+        return judged(a=waits_for_osds().threads("osd.1@uid1000", 1.0, 9.0, role=role))
+
+    assert beside("unverified_other") == judged(a=waits_for_osds())
+    assert named(beside("osd_op")) == [("cpu", "host")], "a daemon that waits for a CPU would"
+
+
+def test_a_verdict_says_which_processes_by_a_daemons_name_it_leaves_out() -> None:
+    def beside(number: float, waits: str) -> Verdict:
+        host = waits_for_osds() if waits == "osd" else mds(0.9, 0.1)
+        return judged(a=host.gauge("pinchpoint_unverified_processes", number, **{"class": "ceph-osd"}))
+
+    words = "processes named ceph-osd whose user or program is not that of a daemon are left out: 300 on a"
+    found = beside(300, "osd")
+    assert found.blind == (words,)
+    assert found.confidence is judged(a=waits_for_osds()).confidence
+    assert beside(0, "osd").blind == beside(300, "mds").blind == ()
+
+
 def test_kernel_locks_alone_are_unknown() -> None:
     assert judged(a=MadeHost().works({"lock": 1.0})).kind is Kind.UNKNOWN
 

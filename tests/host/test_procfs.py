@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from pinchpoint.host.procfs import (
     parse_cpus_allowed,
     parse_file_info,
     parse_mounts,
+    parse_real_uid,
     parse_schedstat,
     parse_stat,
     read_bytes,
@@ -170,6 +172,26 @@ def test_the_cpus_of_a_thread_are_in_its_status() -> None:
     assert parse_cpus_allowed(raw) == {0, 1, 3}
     with pytest.raises(FormatError):
         parse_cpus_allowed(raw[:60])
+
+
+def test_the_user_who_started_a_process_is_the_first_of_its_uids() -> None:
+    assert parse_real_uid(b"Name:\tsu\nState:\tS (sleeping)\nUid:\t1000\t0\t0\t0\nGid:\t5\t5\t5\t5\n") == 1000
+    assert parse_real_uid(Path("/proc/self/status").read_bytes()) == os.getuid()
+
+
+def test_a_name_imitates_no_uid() -> None:
+    # proc_task_name (fs/proc/array.c) writes a newline as a backslash and n.
+    assert parse_real_uid(b"Name:\ta\\nUid:\t0\t0\nState:\tS\nUid:\t1000\t1000\t1000\t1000\n") == 1000
+
+
+@given(
+    st.binary(max_size=40) | st.lists(st.sampled_from([b"\nUid:\t", b"0", b"9" * 12, b"\t", b"-", b"\n"])).map(b"".join)
+)
+def test_any_bytes_give_a_uid_or_a_format_error(raw: bytes) -> None:
+    try:
+        assert 0 <= parse_real_uid(raw) < 10**10
+    except FormatError:
+        pass
 
 
 def test_the_mount_of_an_open_file_is_in_its_fdinfo() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -331,3 +332,98 @@ def test_rounding_of_a_process_total_is_no_lost_thread(machine: Machine, clock: 
     clock.tick(51)
 
     assert cpu(clock.probe, "client_lock", "ceph-fuse") == pytest.approx(1.0)
+
+
+# ---- Processes that only have the name of a daemon.
+
+OSD_THREADS = {1: "tp_osd_tp", 2: "bstore_kv_sync", 3: "msgr-worker-0"}
+
+
+def osd(machine: Machine, pid: int, *, uid: int = 0) -> None:
+    threads = {pid + tid: name for tid, name in OSD_THREADS.items()}
+    machine.process(pid, "ceph-osd", argv=("ceph-osd", "-i", "0"), threads=threads, uid=uid)
+
+
+def test_a_users_busy_process_by_a_daemons_name_changes_nothing_of_the_daemon(machine: Machine, clock: Clock) -> None:
+    osd(machine, 10)
+    osd(machine, 20, uid=65534)
+    clock.tick()
+    before = {labels: value for labels, value in series(clock.probe).items() if "osd.0" in labels}
+    for turn in range(1, 51):
+        for tid in OSD_THREADS:
+            machine.ran(20, 20 + tid, turn * 0.1)
+        clock.tick()
+    after = series(clock.probe)
+
+    assert {labels: value for labels, value in after.items() if "osd.0" in labels} == before
+    assert {labels[:2] for labels in after if labels[-1] == "osd.0@uid65534" and "unverified_other" in labels} == {
+        ("pinchpoint_thread_cpu_seconds_total", "unverified_other"),
+        ("pinchpoint_thread_runqueue_seconds_total", "unverified_other"),
+        ("pinchpoint_threads", "unverified_other"),
+    }
+    assert not any("osd.0@uid65534" in labels for labels in after if labels[0].startswith("pinchpoint_resource"))
+    assert cpu(clock.probe, "unverified_other", "osd.0@uid65534") == pytest.approx(3 * 5.0)
+    assert read(clock.probe).value("pinchpoint_unverified_processes", **{"class": "ceph-osd"}) == 1
+
+
+def series(probe: Tasks) -> dict[tuple[str, ...], float]:
+    return {(point.metric.name, *point.labels): point.value for point in probe.points()}
+
+
+def test_300_of_them_add_few_series_and_hide_no_daemon_that_comes_later(machine: Machine, clock: Clock) -> None:
+    clock.tick()
+    before = len(series(clock.probe))
+    for number in range(300):
+        machine.process(1000 + number, "ceph-osd", argv=("ceph-osd", "-i", str(number)), uid=65534)
+    clock.tick(10)
+    assert len(series(clock.probe)) - before == 4 * 3 + 1
+    osd(machine, 10)
+    clock.tick(10)
+    machine.ran(10, 12, 0.1)
+    clock.tick()
+
+    assert seconds(clock.probe, "kv_sync", "osd.0") == pytest.approx(0.1)
+
+
+def test_a_hot_thread_of_such_a_process_is_not_reported_as_a_daemons(machine: Machine, clock: Clock) -> None:
+    osd(machine, 20, uid=65534)
+    clock.tick()
+    for turn in range(1, 31):
+        machine.ran(20, 21, turn * 0.1)
+        clock.tick()
+
+    (labels, _), *others = read(clock.probe).series("pinchpoint_unknown_thread_busy_ratio")
+    assert (labels, others) == ({"thread": "tp_osd_tp", "process": "osd.0@uid65534"}, [])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="starts processes of other users")
+def test_a_real_process_of_another_user_leaves_the_seconds_of_a_real_daemon_alone(
+    this_host: Host, tmp_path: Path
+) -> None:
+    name = f"t{os.getpid()}"
+    program = tmp_path / "ceph-osd"
+    shutil.copyfile("/bin/sh", program)
+    program.chmod(0o755)
+    spin = "printf ceph-osd >/proc/$$/comm; while :; do :; done"
+    probe = Tasks(this_host)
+
+    def used(role: str, owner: str) -> float | None:
+        probe.sample(time.monotonic())
+        return read(probe).value("pinchpoint_thread_cpu_seconds_total", role=role, owner=owner)
+
+    daemon = subprocess.Popen(["ceph-osd", "-c", "read line", "-i", name], executable=program, stdin=subprocess.PIPE)
+    other = None
+    try:
+        assert until(20, lambda: used("ceph_osd_other", f"osd.{name}") is not None)
+        other = subprocess.Popen(["sh", "-c", spin, "-i", name], user=65534, group=65534, extra_groups=[], cwd="/")
+        assert until(20, lambda: used("unverified_other", f"osd.{name}@uid65534"))
+        before = used("ceph_osd_other", f"osd.{name}")
+        spent = used("unverified_other", f"osd.{name}@uid65534") or 0.0
+        assert until(20, lambda: (used("unverified_other", f"osd.{name}@uid65534") or 0.0) > spent + 0.3)
+
+        assert used("ceph_osd_other", f"osd.{name}") == before
+    finally:
+        probe.close()
+        for process in filter(None, (daemon, other)):
+            process.kill()
+            process.communicate()

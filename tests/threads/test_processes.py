@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,12 +14,13 @@ from machine import KERNEL_THREAD, KWORKER, Machine, stat_line
 from pinchpoint.build import build_host
 from pinchpoint.config import Config
 from pinchpoint.host.procfs import read_bytes
-from pinchpoint.threads.processes import MAX_OWNERS_PER_CLASS, Process, Processes, ceph_id
-from pinchpoint.threads.roles import BENCHMARK, load_roles
+from pinchpoint.threads.identity import mark
+from pinchpoint.threads.processes import MAX_OWNERS_PER_CLASS, MAX_UNVERIFIED, Process, Processes, ceph_id
+from pinchpoint.threads.roles import BENCHMARK, UNVERIFIED, load_roles
 
 
 def table(machine: Machine, adopted: Callable[[], Collection[int]] = set) -> Processes:
-    return Processes(machine.procfs, load_roles(), adopted)
+    return Processes(machine.procfs, load_roles(), adopted, rootfs=machine.procfs.parent)
 
 
 def found(processes: Processes, now: float = 0.0) -> dict[int, tuple[str, str]]:
@@ -357,3 +359,119 @@ def test_without_that_probe_markers_are_read_for_the_scan(monkeypatch: pytest.Mo
     monkeypatch.setattr(host.runs, "command_pids", lambda now: frozenset({os.getpid()}))
 
     assert host.processes.current(time.monotonic())[os.getpid()].class_ == BENCHMARK
+
+
+# ---- Processes that only have the name of a daemon.
+
+
+def fakes(machine: Machine, count: int, comm: str = "ceph-osd", uid: int = 65534, first: int = 1000) -> None:
+    for index in range(count):
+        machine.process(first + index, comm, argv=(comm, "-i", str(index)), uid=uid)
+
+
+def test_a_users_process_by_a_daemons_name_is_another_owner_and_no_daemon(machine: Machine) -> None:
+    machine.process(10, "ceph-osd", argv=("ceph-osd", "-i", "0"))
+    machine.process(11, "ceph-osd", argv=("ceph-osd", "-i", "0"), uid=65534)
+    machine.process(12, "ganesha.nfsd", program="usr/bin/python3")
+    processes = table(machine)
+
+    assert found(processes) == {10: ("ceph-osd", "osd.0")}
+    assert {pid: (process.class_, process.owner) for pid, process in processes.followed(0.0).items()} == {
+        10: ("ceph-osd", "osd.0"),
+        11: (UNVERIFIED, "osd.0@uid65534"),
+        12: (UNVERIFIED, "ganesha.nfsd@unverified"),
+    }
+    assert processes.unverified == {"ceph-osd": 1, "cephfs-client": 1}
+
+
+def test_300_of_them_hide_no_daemon_that_comes_later(machine: Machine) -> None:
+    fakes(machine, 300)
+    processes = table(machine)
+    processes.current(0.0)
+    machine.process(10, "ceph-osd", argv=("ceph-osd", "-i", "0"))
+
+    assert found(processes, 1.0) == {10: ("ceph-osd", "osd.0")}
+    assert processes.unverified == {"ceph-osd": 300}
+
+
+def test_few_of_them_are_followed(machine: Machine) -> None:
+    fakes(machine, 300)
+    for index in range(60):
+        machine.process(2000 + index, "ceph-mds", argv=("ceph-mds", "-i", "a"), uid=7)
+    followed = table(machine).followed(0.0)
+
+    assert len(followed) == MAX_UNVERIFIED
+    assert {process.owner for process in followed.values()} == {*(f"osd.{n}@uid65534" for n in range(4)), "mds.a@uid7"}
+
+
+def test_a_users_process_is_looked_at_once_and_not_at_every_scan(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+
+    def counted(procfs: Path, pid: int, *rest: Any) -> str:
+        looks.append(pid)
+        return mark(procfs, pid, *rest)
+
+    monkeypatch.setattr("pinchpoint.threads.processes.mark", counted)
+    machine.process(10, "ceph-osd", argv=("ceph-osd", "-i", "0"))
+    fakes(machine, 2)
+    processes = table(machine)
+    for second in range(20):
+        machine.process(100 + second, "true")
+        processes.current(float(second))
+
+    assert sorted(looks) == [10, 1000, 1001]
+
+
+def test_a_script_by_a_daemons_name_that_ends_in_the_daemon_becomes_it(machine: Machine) -> None:
+    machine.process(10, "ceph-osd", argv=("/bin/sh", "ceph-osd", "-i", "0"), program="usr/bin/dash")
+    processes = table(machine)
+    assert found(processes) == {}
+    machine.process(10, "ceph-osd", argv=("ceph-osd", "-i", "0"))
+
+    assert found(processes, 6.0) == {10: ("ceph-osd", "osd.0")}
+    assert processes.unverified == {}
+
+
+def test_ceph_of_the_hosts_list_of_users_may_run_a_daemon(machine: Machine) -> None:
+    machine.process(10, "ceph-osd", argv=("ceph-osd", "-i", "0"), uid=64045)
+    machine.process(11, "ceph-osd", argv=("ceph-osd", "-i", "1"), uid=167)
+    machine.write("etc/passwd", "ceph:x:64045:64045::/:/bin/false\nbackup:x:167:167::/:/bin/sh\n")
+    processes = table(machine)
+
+    assert found(processes) == {10: ("ceph-osd", "osd.0")}
+    assert processes.followed(0.0)[11].owner == "osd.1@uid167"
+
+
+def test_anybody_may_run_what_is_no_daemon(machine: Machine) -> None:
+    machine.process(10, "fio", uid=1000)
+    machine.process(11, "qemu-system-x86", uid=64055)
+    machine.process(12, "rados", uid=1000, program="home/me/rados")
+
+    assert found(table(machine)) == {
+        10: (BENCHMARK, "fio"),
+        11: ("ceph-client", "qemu-system-x86"),
+        12: ("ceph-client", "rados"),
+    }
+
+
+def test_a_run_that_starts_something_by_a_daemons_name_makes_no_daemon_of_it(machine: Machine) -> None:
+    machine.process(11, "script", uid=1000)
+    machine.process(12, "ceph-fuse", ppid=11, uid=1000)
+    processes = table(machine, lambda: {11})
+
+    assert found(processes) == {11: (BENCHMARK, "script")}
+    assert processes.followed(0.0)[12].owner == "ceph-fuse@uid1000"
+
+
+def test_a_rule_of_the_administrators_own_counts_a_cluster_that_a_user_started(
+    machine: Machine, tmp_path: Path
+) -> None:
+    file = tmp_path / "roles.toml"
+    file.write_text('[[process]]\nmatch = "ceph-osd"\nclass = "ceph-osd"\nowner = "osd.{ceph_id}"\n')
+    machine.process(10, "ceph-osd", argv=("ceph-osd", "-i", "0"), uid=1000)
+
+    processes = Processes(machine.procfs, load_roles(file), rootfs=machine.procfs.parent)
+
+    assert found(processes) == {10: ("ceph-osd", "osd.0")}

@@ -45,6 +45,16 @@ def test_one_of_several_is_not_guessed(machine: Machine, mounts: FuseMounts) -> 
     assert mounts.serving(at(""), 1.0) is None
 
 
+def test_a_users_process_of_that_name_serves_no_mount_and_hides_none_that_does(
+    machine: Machine, mounts: FuseMounts
+) -> None:
+    machine.process(11, "ceph-fuse", argv=("ceph-fuse", "/mnt/a"), uid=1000)
+    assert mounts.serving(at("/mnt/a"), 1.0) is None
+    machine.process(10, "ceph-fuse", argv=("ceph-fuse", "/mnt/a"))
+
+    assert mounts.serving(at("/mnt/a"), 2.0) == 10
+
+
 def test_a_mount_of_another_host_is_served_by_nobody_here(mounts: FuseMounts) -> None:
     assert mounts.serving(at("/mnt/a"), 1.0) is None
 

@@ -107,7 +107,7 @@ class Workloads:
 
     def current(self, now: float) -> Mapping[int, Member]:
         """Return the processes that work for a benchmark, by pid; `now` is a monotonic time in seconds."""
-        classes = self._processes.current(now)
+        classes = self._processes.followed(now)
         if now - self._looked >= RUN_LOOK_INTERVAL_SECONDS:
             self._looked = now
             self._marked = tuple(self._commands())

@@ -14,6 +14,7 @@ import msgspec
 
 from pinchpoint.diagnosis.usage import ResourceUse, Usage
 from pinchpoint.resources import ELSEWHERE, all_resources, entry_of
+from pinchpoint.threads.roles import UNVERIFIED_ROLE
 
 __all__ = ["FULL_SAMPLES_SHARE", "BenchmarkWork", "Limit", "blame", "is_full", "serving", "workloads"]
 
@@ -159,6 +160,8 @@ class _Host:
         self.uses = {(found.resource, found.owner): found for found in use.resources}
         self.threads: dict[str, tuple[float, float]] = {}
         for role in use.roles:
+            if role.role == UNVERIFIED_ROLE:
+                continue  # its owner is a name that anybody may choose
             cpu, waited = self.threads.get(role.owner, (0.0, 0.0))
             self.threads[role.owner] = cpu + role.cpu, waited + (role.runqueue or 0.0)
         self._cpus: dict[str, tuple[_Key, float]] = {}

@@ -35,6 +35,7 @@ from pinchpoint.metrics import (
     SAMPLER_SAMPLES,
     TASK_SOURCE_INFO,
     TASKS_UNREADABLE,
+    UNVERIFIED_PROCESSES,
     WAITS_SOURCE_INFO,
 )
 from pinchpoint.model import Metric, Snapshot
@@ -66,6 +67,11 @@ def probe_failing(host: Snapshot, check: Check) -> Iterator[Outcome]:
 def unreadable(host: Snapshot, check: Check) -> Iterator[Outcome]:
     for _, number in series(host, TASKS_UNREADABLE):
         yield found(number=f"{number:.0f}") if number else fine()
+
+
+def unverified(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    if numbers := _by(host, UNVERIFIED_PROCESSES, "class"):
+        yield found(processes=listed(f"{number:.0f} of {class_}" for class_, number in sorted(numbers.items())))
 
 
 def capabilities(host: Snapshot, check: Check) -> Iterator[Outcome]:
@@ -241,8 +247,8 @@ def io_limit(host: Snapshot, check: Check) -> Iterator[Outcome]:
 DAEMONS: Mapping[str, LookAtHost] = {
     look.__name__: look
     for look in (
-        probe_failing, unreadable, capabilities, schedstat, stacks, sampler_priority, lost_samples, clock_skew,
-        daemon_stuck, socket_silent, client_blind, blocklisted, slow_ops, mds_cache_ram, mds_cache_peak,
+        probe_failing, unreadable, unverified, capabilities, schedstat, stacks, sampler_priority, lost_samples,
+        clock_skew, daemon_stuck, socket_silent, client_blind, blocklisted, slow_ops, mds_cache_ram, mds_cache_peak,
         mds_cache_small, quota, io_limit,
     )
 }  # fmt: skip

@@ -53,6 +53,7 @@ from pinchpoint.metrics import (
     THREAD_RUNQUEUE_SECONDS,
     THREADS,
     UNKNOWN_THREAD_BUSY_RATIO,
+    UNVERIFIED_PROCESSES,
     WORKLOAD_CLIENT_INFO,
     WORKLOAD_OWNER_INFO,
     WORKLOAD_SECONDS,
@@ -305,6 +306,8 @@ class Usage:
     """None if no thread without a role did much."""
     hidden: Mapping[str, str] = field(default_factory=dict)
     """Owners whose links are in another network namespace and cannot be seen, with the reason."""
+    unverified: Mapping[str, float] = field(default_factory=dict)
+    """Processes at the later snapshot that only have the name of a daemon, by the class that this would have."""
 
 
 def usage(before: Snapshot, after: Snapshot) -> Usage:
@@ -336,6 +339,7 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
         hidden={
             label(labels, "owner"): label(labels, "reason") for labels, _ in window.now(NETWORK_NAMESPACE_HIDDEN_INFO)
         },
+        unverified=dict(window.by(UNVERIFIED_PROCESSES, "class")),
     )
 
 

@@ -235,7 +235,7 @@ def judge(
     if held and silent >= MIN_STUCK_SECONDS:
         kind = Kind.STUCK
     hidden_links = _hidden_links(hosts, workload) if kind is Kind.LATENCY_BOUND else []
-    blind = (*evidence.blind(shares, unseen), *hidden_links, *missing)
+    blind = (*evidence.blind(shares, unseen), *hidden_links, *_unverified(hosts, workload), *missing)
     hot = unknown.hot_threads(hosts)
     strange = not limits and any(map(unknown.full, hot.values()))
     early = silent if held and kind is not Kind.STUCK else 0.0
@@ -285,6 +285,19 @@ def _hidden_links(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> list[s
         f"links of {evidence.some(names)} are in another network namespace, which is not seen: {reason}"
         for reason, names in sorted(whose.items())
     ][: evidence.MAX_LISTED]
+
+
+def _unverified(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> list[str]:
+    """Return what is left out because it only has the name of a daemon that a workload waits for."""
+    found = []
+    for wait in DAEMONS:
+        numbers = {name: host.unverified.get(f"ceph-{wait}", 0.0) for name, host in hosts.items()}
+        if workload.shares.get(wait, 0.0) > MIN_HIDDEN_SHARE and (named := {n: v for n, v in numbers.items() if v}):
+            found.append(
+                f"processes named ceph-{wait} whose user or program is not that of a daemon are left out: "
+                + evidence.some([f"{number:.0f} on {name}" for name, number in named.items()])
+            )
+    return found
 
 
 def _chosen(found: Sequence[BenchmarkWork], benchmark: str, run: str) -> BenchmarkWork | None:

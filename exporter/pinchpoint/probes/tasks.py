@@ -9,7 +9,7 @@ from pinchpoint.bpf.choice import choose_source
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.procfs import FormatError, decode, kworker_work, parse_stat, read_bytes
-from pinchpoint.metrics import TASK_SOURCE_INFO, TASKS_FOLLOWED, TASKS_UNREADABLE
+from pinchpoint.metrics import TASK_SOURCE_INFO, TASKS_FOLLOWED, TASKS_UNREADABLE, UNVERIFIED_PROCESSES
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
 from pinchpoint.threads.processes import Process
@@ -17,7 +17,7 @@ from pinchpoint.threads.role_table import METRICS, RoleTable, RoleTotals
 from pinchpoint.threads.roleless import METRICS as UNKNOWN_METRICS
 from pinchpoint.threads.roleless import MIN_THREAD_SHARE, Hot, Name, UnknownThreads, hottest
 from pinchpoint.threads.roleless import RESOURCE as UNKNOWN
-from pinchpoint.threads.roles import KWORKER
+from pinchpoint.threads.roles import KWORKER, UNVERIFIED
 from pinchpoint.threads.task_source import Task, TaskSource, TaskUse
 from pinchpoint.units import NANOSECONDS_PER_SECOND
 
@@ -46,7 +46,7 @@ class Tasks(Probe):
 
     name = "tasks"
     help = "CPU and run-queue wait of threads by role (BPF, or procfs schedstat)"
-    metrics = (*METRICS, *UNKNOWN_METRICS, TASK_SOURCE_INFO, TASKS_FOLLOWED, TASKS_UNREADABLE)
+    metrics = (*METRICS, *UNKNOWN_METRICS, TASK_SOURCE_INFO, TASKS_FOLLOWED, TASKS_UNREADABLE, UNVERIFIED_PROCESSES)
     capabilities = (Capability.BPF, Capability.PERFMON, Capability.SYS_NICE)
     interval = None
     fast = True
@@ -77,7 +77,7 @@ class Tasks(Probe):
             raise
 
     def _sample(self, now: float) -> None:
-        self._processes = self.host.processes.current(now)
+        self._processes = self.host.processes.followed(now)
         if self._source is None:
             self._source = choose_source(self.host.procfs, self._period, self.host.task_source)
         source = self._source
@@ -171,7 +171,8 @@ class Tasks(Probe):
             return Name(work, KWORKER)
         if (process := self._processes.get(task.tgid)) is not None:
             role = self.host.roles.thread_role(process.class_, task.comm).role
-            return Name(task.comm, process.comm) if role.fallback else None
+            named = process.owner if process.class_ == UNVERIFIED else process.comm
+            return Name(task.comm, named) if role.fallback else None
         try:
             leader = parse_stat(read_bytes(f"{self.host.procfs}/{task.tgid}/stat"))
         except (OSError, FormatError):
@@ -241,6 +242,8 @@ class Tasks(Probe):
             yield TASK_SOURCE_INFO.point(1, self._source.name, self._source.file, self._source.reason)
             yield TASKS_FOLLOWED.point(len(self._uses))
             yield TASKS_UNREADABLE.point(self._source.unreadable + self.host.processes.unreadable)
+        for class_, number in sorted(self.host.processes.unverified.items()):
+            yield UNVERIFIED_PROCESSES.point(number, class_)
 
     def close(self) -> None:
         """Close the kept descriptors."""

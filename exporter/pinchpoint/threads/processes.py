@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from threading import Lock
 
 from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, read_bytes
-from pinchpoint.threads.roles import BENCHMARK, ProcessRule, Roles
+from pinchpoint.host.users import ceph_uids
+from pinchpoint.threads.identity import NOT_THE_PROGRAM, ShownOwners, mark
+from pinchpoint.threads.roles import BENCHMARK, UNVERIFIED, ProcessRule, Roles
 
 __all__ = ["Process", "Processes", "ceph_id"]
 
@@ -26,8 +30,11 @@ CLUSTER_ID_CHARACTERS = 8
 """Characters of the fsid that distinguish two clusters' daemons on one host."""
 MAX_OWNERS_PER_CLASS = 128
 """Owners per process class; further instances have the owner ``more``."""
+MAX_UNVERIFIED = 32
+"""Unverified processes whose threads are read; the others are only counted."""
 MAX_ID_CHARACTERS = 64
 """Characters of a daemon's id that are shown: any process may have any command line."""
+ROOT = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +71,37 @@ def ceph_id(argv: list[str]) -> str:
 class Processes:
     """The table of processes of interest, refreshed on request, at most every `SCAN_INTERVAL_SECONDS`.
 
-    `adopted` gives pids whose process trees count as benchmarks whatever they are called: the commands of runs.
+    `adopted` gives pids whose process trees count as benchmarks whatever they are called: the commands of runs. Below
+    `rootfs` the host says which uids Ceph's daemons have.
     """
 
-    def __init__(self, procfs: Path, roles: Roles, adopted: Callable[[], Collection[int]] = tuple) -> None:
+    def __init__(
+        self,
+        procfs: Path,
+        roles: Roles,
+        adopted: Callable[[], Collection[int]] = tuple,
+        *,
+        rootfs: Path = Path("/"),
+    ) -> None:
         self._procfs = procfs
+        self._rootfs = rootfs
         self._roles = roles
         self._adopted = adopted
         self._lock = Lock()
         self._seen: dict[int, Stat] = {}
         self._first_seen: dict[int, float] = {}
-        self._current: dict[int, Process] = {}
+        self._classified: dict[int, Process] = {}
+        self._current: Mapping[int, Process] = {}
+        self._followed: Mapping[int, Process] = {}
+        self._shown = ShownOwners()
         self._benchmarks: dict[int, int] = {}
         self._roots: frozenset[int] = frozenset()
         self._last_pid = b""
         self._scanned = self._read_all = self._newcomer = float("-inf")
         self.unreadable = 0
         """Processes that are listed but can't be read (hidepid, another user's)."""
+        self.unverified: Mapping[str, int] = {}
+        """Processes that only have the name of a daemon, by the class that this would have."""
         self.kworkers: frozenset[int] = frozenset()
         """Pids of the workqueue workers."""
         self.generation = 0
@@ -89,11 +110,18 @@ class Processes:
         self._several = self._renamed = False
 
     def current(self, now: float) -> Mapping[int, Process]:
-        """Return the processes of interest by pid; `now` is a monotonic time in seconds."""
+        """Return the processes of interest by pid, without unverified ones; `now` is a monotonic time in seconds."""
         with self._lock:
             if now - self._scanned >= SCAN_INTERVAL_SECONDS:
                 self._scan(now)
             return self._current
+
+    def followed(self, now: float) -> Mapping[int, Process]:
+        """Return the processes of interest by pid, with some unverified ones; `now` is a monotonic time in seconds."""
+        with self._lock:
+            if now - self._scanned >= SCAN_INTERVAL_SECONDS:
+                self._scan(now)
+            return self._followed
 
     def everything(self, now: float) -> Mapping[int, Stat]:
         """Return all processes by pid; `now` is a monotonic time in seconds.
@@ -160,22 +188,40 @@ class Processes:
             if pid in seen and seen[pid].start == start
         }
         renamed, self._renamed = self._renamed, False
-        current: dict[int, Process] = {}
+        classified: dict[int, Process] = {}
         newcomers = []
         for pid, stat in seen.items():
-            old = self._current.get(pid)
+            old = self._classified.get(pid)
             same = old is not None and (old.start, old.comm) == (stat.start, stat.comm)
             same = same and not (renamed and (pid, stat.start) in self._clusters)
-            if old is not None and same and (pid in before) == (pid in self._benchmarks):
-                current[pid] = old
+            if (
+                old is not None
+                and same
+                and (pid in before) == (pid in self._benchmarks)
+                and not (full and _doubtful(old))
+            ):
+                classified[pid] = old
             else:
                 newcomers.append(pid)
+        users = cache(lambda: ceph_uids(self._rootfs) | {ROOT})
         for pid in sorted(newcomers):
-            if (process := self._classify(pid, seen[pid], current)) is not None:
-                current[pid] = process
+            if (process := self._classify(pid, seen[pid], classified, users)) is not None:
+                old = self._classified.get(pid)
+                classified[pid] = old if old == process else process
+        self._classified = classified
         self.kworkers = frozenset(pid for pid, stat in seen.items() if stat.kworker and stat.kernel_thread)
-        self._current = current
+        self._current = {pid: process for pid, process in classified.items() if process.class_ != UNVERIFIED}
+        self._followed = self._current | self._show(now)
         self.generation += 1
+
+    def _show(self, now: float) -> dict[int, Process]:
+        """Count the unverified processes; return those whose threads are read."""
+        unverified = [process for process in self._classified.values() if process.class_ == UNVERIFIED]
+        rules = [self._roles.process(process.comm, kernel=False) for process in unverified]
+        self.unverified = Counter(match[0].class_ for match in rules if match is not None)
+        owners = self._shown.choose((process.owner for process in unverified), now)
+        shown = [process for process in unverified if process.owner in owners]
+        return {process.pid: process for process in shown[:MAX_UNVERIFIED]}
 
     def _newest_pid(self) -> bytes:
         """Return the last field of ``/proc/loadavg``, which changes with every fork (loadavg_proc_show)."""
@@ -206,18 +252,22 @@ class Processes:
             found |= children
         return {pid: self._seen[pid].start for pid in found}
 
-    def _classify(self, pid: int, stat: Stat, current: Mapping[int, Process]) -> Process | None:
+    def _classify(
+        self, pid: int, stat: Stat, classified: Mapping[int, Process], users: Callable[[], Collection[int]]
+    ) -> Process | None:
         if stat.kernel_thread and stat.kworker:
             return None
         match = self._roles.process(stat.comm, kernel=stat.kernel_thread)
         if match is not None:
             rule, groups = match
             class_, owner = rule.class_, self._owner(pid, stat, rule, groups)
+            if rule.daemon and (end := mark(self._procfs, pid, rule.pattern, users())):
+                return Process(pid, stat.start, stat.comm, UNVERIFIED, f"{owner}{end}")
         elif pid in self._benchmarks:
             class_, owner = BENCHMARK, stat.comm
         else:
             return None
-        owners = {process.owner for process in current.values() if process.class_ == class_}
+        owners = {process.owner for process in classified.values() if process.class_ == class_}
         if owner not in owners and len(owners) >= MAX_OWNERS_PER_CLASS:
             owner = "more"
         return Process(pid, stat.start, stat.comm, class_, owner)
@@ -233,3 +283,8 @@ class Processes:
             if (cluster := self._clusters.get((pid, stat.start))) and self._several:
                 fields["ceph_id"] += f"@{cluster[:CLUSTER_ID_CHARACTERS]}"
         return re.sub(r"\{([^{}]*)\}", lambda found: fields[found[1]], rule.owner)
+
+
+def _doubtful(process: Process) -> bool:
+    """Return whether a process may still become the daemon that it is named after: a script that starts it last."""
+    return process.class_ == UNVERIFIED and process.owner.endswith(NOT_THE_PROGRAM)

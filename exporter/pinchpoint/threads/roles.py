@@ -20,7 +20,17 @@ import msgspec
 from pinchpoint.resources import all_resources
 from pinchpoint.tomlfile import ConfigError, decode_toml, read_toml
 
-__all__ = ["BENCHMARK", "CEPH_CLIENTS", "KWORKER", "ProcessRule", "Role", "Roles", "load_roles"]
+__all__ = [
+    "BENCHMARK",
+    "CEPH_CLIENTS",
+    "KWORKER",
+    "UNVERIFIED",
+    "UNVERIFIED_ROLE",
+    "ProcessRule",
+    "Role",
+    "Roles",
+    "load_roles",
+]
 
 Unit = Literal["thread", "lock", "pool"]
 BENCHMARK = "benchmark"
@@ -29,6 +39,12 @@ CEPH_CLIENTS = frozenset({"ceph-client", "cephfs-client"})
 """The process classes of Ceph clients in user space."""
 KWORKER = "kworker"
 """The process class whose "thread names" are the work of a workqueue worker."""
+UNVERIFIED = "unverified"
+"""The process class of everything that only has the name of a daemon. No role applies to it, so it is never full."""
+OTHER = "_other"
+"""How the names of roles for threads without a rule end."""
+UNVERIFIED_ROLE = f"{UNVERIFIED}{OTHER}"
+"""The role of all of its threads."""
 
 
 class _ProcessEntry(msgspec.Struct, forbid_unknown_fields=True):
@@ -36,6 +52,7 @@ class _ProcessEntry(msgspec.Struct, forbid_unknown_fields=True):
     in_: str = msgspec.field(name="class")
     owner: str = "{comm}"
     kernel: bool = False
+    daemon: bool = False
 
 
 class _RoleEntry(msgspec.Struct, forbid_unknown_fields=True):
@@ -70,6 +87,8 @@ class ProcessRule(NamedTuple):
     owner: str
     """Template of the owner: ``{comm}``, ``{ceph_id}``, or ``{1}`` for a group of the pattern."""
     kernel: bool
+    daemon: bool
+    """Whether only a daemon counts: see `pinchpoint.threads.identity`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +155,7 @@ class Roles:
         for role in roles:
             if found := role.pattern.fullmatch(comm):
                 return Match(role, tuple(group or "" for group in found.groups()))
-        other = f"{class_.replace('-', '_')}_other"
+        other = f"{class_.replace('-', '_')}{OTHER}"
         return Match(
             Role(
                 name=other,
@@ -195,7 +214,7 @@ def _merge(files: list[tuple[_File, str]], default: float | None) -> Roles:
             where = f"process[{index}]"
             pattern = _compile(process.match, origin, f"{where}.match")
             _check_owner(process.owner, pattern, origin, f"{where}.owner")
-            processes.append(ProcessRule(pattern, process.in_, process.owner, process.kernel))
+            processes.append(ProcessRule(pattern, process.in_, process.owner, process.kernel, process.daemon))
         for index, role in enumerate(file.role):
             where = f"role[{index}] ({role.name})"
             pattern = _compile(role.threads, origin, f"{where}.threads")

@@ -39,7 +39,7 @@ class FuseMounts:
         `now` is a monotonic time in seconds.
         """
         tree = Tree(self._procfs, self._processes.everything(now))
-        found = [pid for pid, task in tree.processes.items() if task.comm == CEPH_FUSE]
+        found = [pid for pid, process in self._processes.current(now).items() if process.comm == CEPH_FUSE]
         if len(found) > 1:
             point = os.path.normpath(place.point)
             found = [pid for pid in found if any(os.path.normpath(word) == point for word in tree.argv(pid)[1:])]
