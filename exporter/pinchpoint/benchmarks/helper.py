@@ -8,23 +8,35 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.detector import Detector, Followed
-from pinchpoint.benchmarks.talk import MAX_SAID_BYTES, Ask, Done, Found, Reading, Said, Task, answers, ask_in, message
+from pinchpoint.benchmarks.talk import (
+    MAX_SAID_BYTES,
+    MAX_TOLD_PHASES,
+    Ask,
+    Done,
+    Found,
+    Reading,
+    Said,
+    Task,
+    answers,
+    ask_in,
+    message,
+)
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.host.confine import allow_cpu_seconds
 from pinchpoint.host.exitstatus import ExitWatch
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.runs import RunState
 
-__all__ = ["helper"]
+__all__ = ["UserTree", "answer", "helper"]
 
 MAX_HELPER_CPU_SECONDS = 5
 """CPU time of one look, after which the kernel ends the helper."""
 MAX_RUNS_BYTES = MAX_SAID_BYTES // 2
 """Length of all runs of one look; the other half is for what else is said."""
-MAX_TOLD_PHASES = 64
-"""Phases of a run that are told: the newest ones; no more are exported."""
 MAX_SAID_LINES = 64
 """Most that a helper says for the log in its life."""
 MAX_SAID_CHARACTERS = 400
@@ -59,10 +71,10 @@ def _serve(connection: socket.socket, detector: Detector, procfs: Path) -> None:
         buffer += piece
         if (ask := ask_in(buffer)) is not None:
             allow_cpu_seconds(MAX_HELPER_CPU_SECONDS)
-            connection.sendall(_answer(detector, procfs, ask))
+            connection.sendall(answer(detector, procfs, ask))
 
 
-def _answer(detector: Detector, procfs: Path, ask: Ask) -> bytes:
+def answer(detector: Detector, procfs: Path, ask: Ask) -> bytes:
     """Take a look, and return what it shows; a benchmark that has ended is told once."""
     detector.disown(ask.disowned)
     detector.look(UserTree(procfs, {task.pid: task for task in ask.tasks}), ask.now, ask.wall)
@@ -75,8 +87,7 @@ def _answer(detector: Detector, procfs: Path, ask: Ask) -> bytes:
 
 def _found(followed: Followed, limit: int) -> bytes:
     """Return a message about a benchmark that has at most `limit` bytes: without its first phases if necessary."""
-    run = followed.state("")
-    run.phases = run.phases[-MAX_TOLD_PHASES:]
+    run = _shortened(followed.state(""))
     while len(raw := message(_told(followed, run))) > limit and run.phases:
         run.phases = run.phases[len(run.phases) // 2 + 1 :]
     try:
@@ -85,6 +96,12 @@ def _found(followed: Followed, limit: int) -> bytes:
         logging.getLogger(__name__).warning("benchmark %s: %s", followed.kind.name, error)
         return b""
     return raw if len(raw) <= limit else b""
+
+
+def _shortened(run: RunState) -> RunState:
+    """Return a run with the phases that can be exported: the last one of each name."""
+    phases = list({mark.name: mark for mark in run.phases}.values())[-MAX_TOLD_PHASES:]
+    return msgspec.structs.replace(run, phases=phases, valid=run.valid and all(mark.valid for mark in run.phases))
 
 
 def _told(followed: Followed, run: RunState) -> Found:

@@ -14,11 +14,26 @@ from pinchpoint.host.procfs import FormatError
 from pinchpoint.runs import Count, Pid, RunState, Ticks, Time
 from pinchpoint.typedjson import decoder
 
-__all__ = ["MAX_SAID_BYTES", "MAX_TOLD_PROCESSES", "Answer", "Ask", "Done", "Found", "Reading", "Said", "Task"]
-__all__ += ["answers", "ask_in", "message", "pieces"]
+__all__ = [
+    "MAX_SAID_BYTES",
+    "MAX_TOLD_PHASES",
+    "MAX_TOLD_PROCESSES",
+    "Answer",
+    "Ask",
+    "Done",
+    "Found",
+    "Reading",
+    "Said",
+    "Task",
+    "answers",
+    "ask_in",
+    "message",
+]
 
 MAX_TOLD_PROCESSES = 1024
 """Processes of one user that a helper is told of: a message about them fits into the buffer of a socket."""
+MAX_TOLD_PHASES = 64
+"""Phases of one run that are told: no more are exported."""
 MAX_SAID_BYTES = 256 << 10
 """Length of all that a helper says at one look."""
 MAX_ASK_BYTES = 1 << 20
@@ -94,7 +109,7 @@ def message(said: Ask | Answer) -> bytes:
     return LENGTH.pack(len(raw)) + raw
 
 
-def pieces(buffer: bytearray, limit: int) -> Iterator[bytes]:
+def _pieces(buffer: bytearray, limit: int) -> Iterator[bytes]:
     """Take the complete messages out of a buffer. Raises FormatError for one that is longer than `limit`."""
     while len(buffer) >= LENGTH.size:
         (length,) = LENGTH.unpack_from(buffer)
@@ -110,12 +125,12 @@ def pieces(buffer: bytearray, limit: int) -> Iterator[bytes]:
 
 def ask_in(buffer: bytearray) -> Ask | None:
     """Take what the exporter asks out of a buffer, None while it is not complete. Raises FormatError."""
-    return next((ASKS.decode(raw) for raw in pieces(buffer, MAX_ASK_BYTES)), None)
+    return next((ASKS.decode(raw) for raw in _pieces(buffer, MAX_ASK_BYTES)), None)
 
 
 def answers(buffer: bytearray) -> Iterator[Answer]:
     """Take what a helper says out of a buffer. Raises FormatError for anything else."""
-    for raw in pieces(buffer, MAX_SAID_BYTES):
+    for raw in _pieces(buffer, MAX_SAID_BYTES):
         try:
             yield ANSWERS.decode(raw)
         except (ValueError, RecursionError) as error:

@@ -116,8 +116,10 @@ class UserHelper:
                 case Found():
                     self._found.append(said)
                 case Done():
-                    if said.number != self._looks or self._buffer:
+                    if said.number != self._looks:
                         raise FormatError("an answer to another question")
+                    if self._buffer:
+                        raise FormatError("more than an answer")
                     self.asked = self.reading = None
                     return True
         return False

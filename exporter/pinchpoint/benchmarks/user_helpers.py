@@ -228,7 +228,7 @@ class UserHelpers:
     def _start(self, account: _Account, now: float) -> UserHelper | None:
         if now < account.resumes or len(account.dying) >= MAX_DYING:
             return None
-        if len(self.helpers) >= MAX_HELPERS:
+        if len(self.helpers) >= MAX_HELPERS and not self._retire():
             self._tell(f"more than {MAX_HELPERS} users run benchmarks: those of the others are not followed")
             return None
         try:
@@ -239,6 +239,15 @@ class UserHelpers:
             return None
         account.helper = UserHelper(number, account.user, connection, now)
         return account.helper
+
+    def _retire(self) -> bool:
+        """End a helper that has nothing to do; return whether there was one."""
+        for account in self._accounts.values():
+            if account.helper is not None and not account.tasks and not account.runs:
+                account.helper.close()
+                account.helper = None
+                return True
+        return False
 
     def _wait(self, asked: Sequence[_Account], now: float, wall: float) -> None:
         """Take the answers that come soon."""

@@ -6,7 +6,7 @@ import msgspec
 
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.events import State
-from pinchpoint.benchmarks.talk import Found
+from pinchpoint.benchmarks.talk import MAX_TOLD_PHASES, Found
 from pinchpoint.runs import PhaseMark, RunState
 
 __all__ = ["UserRun", "continued"]
@@ -63,7 +63,7 @@ def continued(earlier: RunState, later: RunState) -> RunState:
             first = msgspec.structs.replace(first, start=min(mark.start, first.start))
         else:
             before.append(_closed(mark, first.start))
-    return msgspec.structs.replace(later, phases=[*before, first, *others])
+    return msgspec.structs.replace(later, phases=[*before, first, *others][-MAX_TOLD_PHASES:])
 
 
 def _closed(mark: PhaseMark, wall: float) -> PhaseMark:

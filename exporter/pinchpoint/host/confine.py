@@ -143,8 +143,8 @@ def confine(user: User, keep: Iterable[Capability] = (), *, memory: int = MAX_ME
 
 def allow_cpu_seconds(seconds: int) -> None:
     """Have the kernel end this process when it has used so much more CPU time."""
-    limit = int(time.process_time()) + 1 + seconds
-    resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+    limit, hard = int(time.process_time()) + 1 + seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def _limit(memory: int) -> None:
