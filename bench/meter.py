@@ -17,21 +17,33 @@ from typing import NamedTuple
 import psutil
 
 from compiled import MissingError
+from pinchpoint.host.process_cost import cpu_seconds, private_bytes
 
-__all__ = ["Scrape", "Served", "cpu_ms", "run_cpu", "scrape", "series", "serving", "total"]
+__all__ = ["Scrape", "Served", "cpu_ms", "memory_mb", "run_cpu", "scrape", "series", "serving", "total"]
 
 START_SECONDS = 20.0
-CPUCLOCK_SCHED = 2
 SETTLE = 0.25
 """Seconds for which a garbage collector may work after an answer; they belong to the scrape."""
 
 
 def cpu_ms(pid: int) -> float:
-    """Return the CPU time of a process in milliseconds, with that of its threads that have ended, without children.
+    """Return the CPU time of a process in milliseconds, and of the processes that work for it."""
+    found = 0.0
+    for process in _working(pid):
+        ended = process.cpu_times()
+        found += cpu_seconds(process.pid) + ended.children_user + ended.children_system
+    return 1e3 * found
 
-    The id of a process' CPU clock is made as in include/linux/posix-timers.h; it counts nanoseconds, stat only ticks.
-    """
-    return time.clock_gettime_ns((~pid << 3) | CPUCLOCK_SCHED) / 1e6
+
+def memory_mb(pid: int) -> float:
+    """Return the resident memory of a process in MB, and what those that work for it do not share with it."""
+    process, *others = _working(pid)
+    return (process.memory_info().rss + sum(private_bytes(other.pid) for other in others)) / 1e6
+
+
+def _working(pid: int) -> list[psutil.Process]:
+    process = psutil.Process(pid)
+    return [process, *process.children(recursive=True)]
 
 
 def run_cpu(command: Sequence[str]) -> tuple[float, float]:
@@ -79,12 +91,12 @@ class Served:
     port: int
 
     def cpu_ms(self) -> float:
-        """Return its CPU time so far."""
+        """Return its CPU time so far, in milliseconds."""
         return cpu_ms(self.pid)
 
     def rss(self) -> float:
         """Return its resident memory in MB."""
-        return float(psutil.Process(self.pid).memory_info().rss) / 1e6
+        return memory_mb(self.pid)
 
     def scrape(self, rate: float = 0.0) -> Scrape:
         """Scrape it; `rate` is the milliseconds of CPU that it uses per second without scrapes."""

@@ -27,6 +27,7 @@ from pinchpoint.diagnosis.findings import all_checks
 from pinchpoint.host.capabilities import Capability, names
 from pinchpoint.metrics import EXPORTER, JUDGE
 from pinchpoint.probes import PROBES
+from pinchpoint.probes.base import Probe
 from pinchpoint.probes.benchmark import EVERYDAY_AGE_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,11 +83,17 @@ def _documented(kind: type[Benchmark]) -> tuple[Documented, ...]:
 def capabilities_table() -> str:
     """Return the capabilities that each probe needs, a column for each."""
     rows = [
-        [f"`{probe.name}`", *("x" if capability in probe.capabilities else "" for capability in Capability)]
+        [f"`{probe.name}`", *(_need(probe, capability) for capability in Capability)]
         for probe in PROBES
         if probe.capabilities
     ]
     return page.table(["probe", *(names([capability]).removeprefix("CAP_") for capability in Capability)], rows)
+
+
+def _need(probe: type[Probe], capability: Capability) -> str:
+    if capability in probe.capabilities:
+        return "x"
+    return "helpers" if capability in probe.helper_capabilities else ""
 
 
 def alerts_table() -> str:

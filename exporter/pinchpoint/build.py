@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from pinchpoint.benchmarks.base import Benchmark
+from pinchpoint.benchmarks.finder import find_in_helpers
 from pinchpoint.benchmarks.markers import RunDirectory, default_run_directory
+from pinchpoint.benchmarks.nursery import Nursery
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.bpf.choice import AUTO, UnusableSourceError, choose_source
@@ -33,6 +35,7 @@ __all__ = [
     "benchmark_kinds",
     "build_host",
     "enabled_probes",
+    "fork_nursery",
     "local_sampler",
 ]
 
@@ -88,8 +91,8 @@ def benchmark_kinds(config: Config) -> tuple[type[Benchmark], ...]:
     return (*own, *BENCHMARKS)
 
 
-def build_host(config: Config) -> Host:
-    """Return the host that the configuration describes. Raises ConfigError."""
+def build_host(config: Config, nursery: Nursery | None = None) -> Host:
+    """Return the host that the configuration describes; `nursery` is that of `Host`. Raises ConfigError."""
     procfs = Path(config.path.procfs)
     roles = load_roles(Path(config.roles_file) if config.roles_file else None)
     runs = RunDirectory(Path(config.path.runs) if config.path.runs else default_run_directory(), procfs)
@@ -114,6 +117,7 @@ def build_host(config: Config) -> Host:
         waits=load_waits(Path(config.waits_file) if config.waits_file else None),
         task_source=config.task_source,
         kworker_source=config.kworker_source,
+        nursery=nursery,
     )
 
 
@@ -122,10 +126,23 @@ def enabled_probes(config: Config) -> list[type[Probe]]:
     return [probe for probe in PROBES if config.probe.get(probe.name, True)]
 
 
-def local_sampler(config: Config | None = None, *, beat: Callable[[], None] = lambda: None) -> HostSampler:
+def fork_nursery(config: Config) -> Nursery | None:
+    """Fork the process that starts helpers, None where there can be none. Raises ConfigError.
+
+    This process must have a single thread, and what it has read by now is in the memory of each helper.
+    """
+    kinds = benchmark_kinds(config)
+    if not config.probe.get(benchmark.BenchmarkProbe.name, True):
+        return None
+    return find_in_helpers(kinds, Path(config.path.procfs))
+
+
+def local_sampler(
+    config: Config | None = None, *, beat: Callable[[], None] = lambda: None, nursery: Nursery | None = None
+) -> HostSampler:
     """Return a sampler of this host, not started yet; `beat` is that of `Sampler`. Raises ConfigError."""
     config = config or Config()
-    host = build_host(config)
+    host = build_host(config, nursery)
     raise_file_limit()
     _try_sources(config, host)
     sampler = HostSampler(
@@ -136,7 +153,9 @@ def local_sampler(config: Config | None = None, *, beat: Callable[[], None] = la
     )
     sampler.host = host
     held = effective()
-    sampler.lacks = {probe.name: missing(probe.capabilities, held) for probe in enabled_probes(config)}
+    sampler.lacks = {
+        probe.name: missing((*probe.capabilities, *probe.helper_capabilities), held) for probe in enabled_probes(config)
+    }
     return sampler
 
 

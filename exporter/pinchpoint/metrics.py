@@ -152,7 +152,22 @@ RUN_VALID = _number(
 RUN_SCORE = _number("pinchpoint_run_score", "Score of the run as reported by the benchmark.", *RUN, "operation", "unit")
 RUN_PHASES = _number("pinchpoint_run_phases", "Number of phases the run will have; absent where it is not known.", *RUN)
 RUN_BLIND_INFO = _gauge(
-    "pinchpoint_run_blind_info", "What the exporter lacks permission to read about the run.", *RUN, "what"
+    "pinchpoint_run_blind_info",
+    "What the exporter cannot read about the run: it lacks permission, reading hangs (hung), or the user has no helper "
+    "process at the moment (helper).",
+    *RUN,
+    "what",
+)
+BENCHMARK_HELPERS = _number(
+    "pinchpoint_benchmark_helpers",
+    "Helper processes that read the files of benchmarks, one for each user who runs one; absent where the exporter "
+    "itself reads them.",
+)
+BENCHMARK_HELPER_RESTARTS = _counter(
+    "pinchpoint_benchmark_helper_restarts_total",
+    "Helper processes that were replaced: hung (no answer for 10 s), invalid (an answer that cannot be), ended (killed "
+    "or beyond a limit).",
+    "reason",
 )
 WORKLOAD_SECONDS = _counter(
     "pinchpoint_workload_seconds_total",
@@ -470,8 +485,13 @@ TCP_RETRANSMITS = _counter(
     "pinchpoint_tcp_retransmits_total", "TCP segments retransmitted by the owner's connections.", "owner"
 )
 HOST_FACT_INFO = _gauge("pinchpoint_host_fact_info", "Host setting that affects benchmark results.", "fact", "value")
-SELF_CPU_SECONDS = _counter("pinchpoint_self_cpu_seconds_total", "CPU time used by the exporter process.")
-SELF_RESIDENT_BYTES = _gauge("pinchpoint_self_resident_bytes", "Resident memory of the exporter process.")
+SELF_CPU_SECONDS = _counter(
+    "pinchpoint_self_cpu_seconds_total", "CPU time used by the exporter and its helper processes."
+)
+SELF_RESIDENT_BYTES = _gauge(
+    "pinchpoint_self_resident_bytes",
+    "Resident memory of the exporter, and what its helper processes do not share with it.",
+)
 SELF_OPEN_FILES = _gauge("pinchpoint_self_open_files", "File descriptors held open by the exporter.")
 BUILD_INFO = _gauge("pinchpoint_build_info", "Version of Pinchpoint and of Python.", "version", "python")
 RESOURCE_THRESHOLD_RATIO = _gauge(

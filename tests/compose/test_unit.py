@@ -15,7 +15,7 @@ from pinchpoint.probes import PROBES
 UNIT, USERS = TREE / "compose" / "pinchpoint.service", TREE / "compose" / "pinchpoint.sysusers"
 MAX_EXPOSURE_TENTHS = 40
 """Exposure level of `systemd-analyze security` in tenths; root without a sandbox has 96."""
-NEEDED = {capability for probe in PROBES for capability in probe.capabilities}
+NEEDED = {capability for probe in PROBES for capability in (*probe.capabilities, *probe.helper_capabilities)}
 
 
 def setting(name: str) -> str:

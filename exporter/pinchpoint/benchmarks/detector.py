@@ -24,7 +24,7 @@ from pinchpoint.host.procfs import read_bytes
 from pinchpoint.runs import RunState
 from pinchpoint.units import TICKS_PER_SECOND
 
-__all__ = ["Detector", "Followed", "merged"]
+__all__ = ["Detector", "Followed", "began", "merged"]
 
 MAX_EARLY_BYTES = 1 << 20
 """Bytes of a command's output that are kept for benchmarks that have not been seen yet."""
@@ -154,6 +154,10 @@ class Followed:
             self._work = sight.work
             self.timeline.see(sight, wall)
 
+    def state(self, run: str) -> RunState:
+        """Return what is known about the run under this name."""
+        return merged([self], run, self.began)
+
     def end(self, wall: float, ended: State = State.FINISHED) -> None:
         """Record that the leader has gone; `ended` is how it ended according to another source."""
         self.ended = wall
@@ -186,16 +190,24 @@ class Detector:
     """The benchmarks among some processes: those of a command, or all on a host.
 
     What they print is read where it goes into files; what a command under ``pinchpoint run`` prints comes by `hear`.
-    `watch` learns how a process ended; None where pids aren't of this host.
+    `watch` learns how a process ended; None where pids aren't of this host. `about` is called with a process before
+    anything of it is read, which may hang.
     """
 
-    def __init__(self, kinds: Iterable[type[Benchmark]], *, watch: Watch | None = ExitWatch) -> None:
+    def __init__(
+        self,
+        kinds: Iterable[type[Benchmark]],
+        *,
+        watch: Watch | None = ExitWatch,
+        about: Callable[[int], None] = lambda pid: None,
+    ) -> None:
         self._kinds = tuple(kinds)
         self._by_comm: dict[str, list[type[Benchmark]]] = {}
         for kind in self._kinds:
             for comm in kind.comms:
                 self._by_comm.setdefault(comm, []).append(kind)
         self._watch = watch
+        self._about = about
         self._followed: list[Followed] = []
         self._others: dict[tuple[int, int, str], float] = {}
         self._readers: dict[type[Benchmark], OutputReader] = {}
@@ -223,7 +235,7 @@ class Detector:
         for followed, code in gone.items():
             # What is left in the files of many that end at once is read one after another, at the next looks.
             if time.thread_time() <= until:
-                with _guarded(followed.kind, self._told):
+                with self._reading(followed.kind, followed.pid):
                     followed.end(wall, followed.ended_as(code))
         self._find(tree, now, wall)
         self._look(tree, now, wall, gone)
@@ -240,7 +252,7 @@ class Detector:
             if time.thread_time() > until:
                 left.append(followed.pid)
                 continue
-            with _guarded(followed.kind, self._told):
+            with self._reading(followed.kind, followed.pid):
                 followed.look(tree, now, wall)
         self._left = left
 
@@ -264,7 +276,7 @@ class Detector:
     def disown(self, pids: Container[int]) -> None:
         """Forget the benchmarks that these processes lead: they are followed elsewhere."""
         for followed in [found for found in self._alive() if found.pid in pids]:
-            with _guarded(followed.kind, self._told):
+            with self._reading(followed.kind, followed.pid):
                 followed.end(followed.began)
             self._followed.remove(followed)
 
@@ -281,7 +293,7 @@ class Detector:
         others: dict[tuple[int, int, str], float] = {}
         by_comm = self._by_comm
         for pid in sorted(pid for pid, task in tree.processes.items() if task.comm in by_comm):
-            if pid in leaders:
+            if pid in leaders or not tree.readable(pid):
                 continue
             task = tree.processes[pid]
             key = (pid, task.start, task.comm)
@@ -303,20 +315,26 @@ class Detector:
                 leaders.add(pid)
                 owners[owner] += 1
                 everyday += kind.everyday
-                with _guarded(kind, self._told):
+                with self._reading(kind, pid):
                     self._follow(kind, tree, pid, wall)
             elif any(tree.comm(pid) in found.kind.comms and found.parent == task.ppid for found in self._alive()):
                 others[key] = float("-inf")  # another rank of that run: it doesn't lead when rank 0 has ended
         self._others = others
 
     def _leads(self, kind: type[Benchmark], tree: Tree, pid: int) -> bool:
-        with _guarded(kind, self._told):
+        with self._reading(kind, pid):
             return kind.leads(tree, pid)
         return False
 
+    @contextmanager
+    def _reading(self, kind: type[Benchmark], pid: int) -> Iterator[None]:
+        self._about(pid)
+        with _guarded(kind, self._told):
+            yield
+
     def _follow(self, kind: type[Benchmark], tree: Tree, pid: int, wall: float) -> None:
         heard = next((found for found in self._followed if found.kind is kind and not found.pid), None)
-        followed = heard or Followed(kind, min(wall, _began(tree, pid, wall)))
+        followed = heard or Followed(kind, min(wall, began(tree, pid, wall)))
         followed.lead(tree, pid, self._watch)
         followed.seen = wall
         if heard is None:
@@ -402,7 +420,7 @@ def _whose(own: Sequence[Followed], event: Event, shares: Mapping[int, Sequence[
     return claims[-1] if claims else newest
 
 
-def _began(tree: Tree, pid: int, wall: float) -> float:
+def began(tree: Tree, pid: int, wall: float) -> float:
     """Return when a process began, in Unix seconds; the time of the look where /proc/uptime can't be read."""
     try:
         uptime = float(read_bytes(Path(tree.procfs) / "uptime").split()[0])

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from pinchpoint.host.confine import User
 from pinchpoint.host.procfs import FormatError, decode, parse_stat, read_bytes
 from pinchpoint.host.rootfs import Rights, list_in_root, open_in_root, read_piece
 
@@ -113,6 +114,10 @@ class Tree:
         for pid, task in self.processes.items():
             found.setdefault(task.ppid, []).append(pid)
         return found
+
+    def readable(self, pid: int) -> bool:
+        """Return whether more of a process may be read than its name."""
+        return pid in self.processes
 
     def comm(self, pid: int) -> str:
         """Return the name of a process; empty if it isn't one of these."""
@@ -235,21 +240,26 @@ class Tree:
         except (OSError, ValueError, IndexError):
             return 0
 
-    def rights(self, pid: int) -> Rights | None:
-        """Return what a process may open; None if these are not a kernel's processes. Raises OSError."""
-        try:
-            lines = read_bytes(self.procfs / str(pid) / "status").splitlines()
-        except FileNotFoundError:
-            if os.path.lexists(self.procfs / "self"):
-                raise
-            return None
+    def user(self, pid: int) -> User:
+        """Return whose files a process opens. Raises OSError."""
+        lines = read_bytes(self.procfs / str(pid) / "status").splitlines()
         fields = dict(line.split(b":", 1) for line in lines if b":" in line)
         try:
             # proc_pid_status (fs/proc/array.c): real, effective, saved and file system ids.
             user, group = (int(fields[name].split()[3]) for name in (b"Uid", b"Gid"))
-            return Rights(user, frozenset([group, *map(int, fields[b"Groups"].split())]))
+            return User(user, group, tuple(map(int, fields[b"Groups"].split())))
         except (KeyError, IndexError, ValueError) as error:
             raise OSError(errno.EIO, "no ids", f"{self.procfs}/{pid}/status") from error
+
+    def rights(self, pid: int) -> Rights | None:
+        """Return what a process may open; None if these are not a kernel's processes. Raises OSError."""
+        try:
+            user = self.user(pid)
+        except FileNotFoundError:
+            if os.path.lexists(self.procfs / "self"):
+                raise
+            return None
+        return Rights(user.uid, frozenset([user.gid, *user.groups]))
 
     def open_path(self, pid: int, path: str) -> AbstractContextManager[int]:
         """Give a descriptor of a regular file that the process may read, by its path as it sees it. Raises OSError."""

@@ -16,7 +16,7 @@ import click
 
 from pinchpoint import __version__
 from pinchpoint.bpf import choice as tasksources
-from pinchpoint.build import enabled_probes, local_sampler
+from pinchpoint.build import enabled_probes, fork_nursery, local_sampler
 from pinchpoint.config import LOG_LEVELS, Config, ConfigError, check_config, load_config
 from pinchpoint.host.capabilities import drop_all_but, effective, names
 from pinchpoint.host.systemd import Watchdog, notify
@@ -86,7 +86,7 @@ def command(config_file: Path | None, **flags: Any) -> None:
         logging.basicConfig(
             level=config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
         )
-        sampler = local_sampler(config, beat=Watchdog().beat)
+        sampler = local_sampler(config, beat=Watchdog().beat, nursery=fork_nursery(config))
     except (ConfigError, AddressError) as error:
         fail(str(error), 2)
     sampler.refusals = Refusals(HTTP_REFUSED_CONNECTIONS)

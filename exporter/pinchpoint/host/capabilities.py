@@ -18,6 +18,9 @@ class Capability(IntEnum):
 
     DAC_OVERRIDE = 1
     DAC_READ_SEARCH = 2
+    KILL = 5
+    SETGID = 6
+    SETUID = 7
     SYS_PTRACE = 19
     SYS_ADMIN = 21
     SYS_NICE = 23

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.markers import RunDirectory
+from pinchpoint.benchmarks.nursery import Nursery
 from pinchpoint.benchmarks.workloads import FoundRuns
 from pinchpoint.bpf.choice import AUTO
 from pinchpoint.host.capabilities import Capability
@@ -48,6 +49,8 @@ class Host:
     """How threads are read, one of `pinchpoint.bpf.choice.SOURCES`."""
     kworker_source: str = AUTO
     """How the time of workqueue workers is attributed, one of `pinchpoint.probes.kworkers.SOURCES`."""
+    nursery: Nursery | None = None
+    """Starts the helper processes that read users' files; None where this process reads them."""
 
 
 class Probe(ABC):
@@ -65,6 +68,8 @@ class Probe(ABC):
     """Every metric that `points` may yield."""
     capabilities: ClassVar[tuple[Capability, ...]] = ()
     """What it needs to see everything, with uid 0 too. Without one of them it sees less, and its series say so."""
+    helper_capabilities: ClassVar[tuple[Capability, ...]] = ()
+    """What only the processes need that work for it: they have it before this process drops it."""
     interval: float | None = 1.0
     """Seconds between two samples; None means the sampler's own ``--sample-interval``."""
     fast: ClassVar[bool] = False

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
-from pinchpoint.benchmarks.detector import Detector, Followed, merged
 from pinchpoint.benchmarks.events import FINAL_STATES, State
+from pinchpoint.benchmarks.finder import FoundBenchmark, finder
 from pinchpoint.benchmarks.markers import MAX_EXPORTED_RUNS
+from pinchpoint.benchmarks.nursery import CAPABILITIES
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.benchmarks.user_helpers import UserHelpers
 from pinchpoint.benchmarks.workloads import Leader, Workload
 from pinchpoint.clock import STEADY, Clock
 from pinchpoint.host.capabilities import Capability
-from pinchpoint.host.exitstatus import ExitWatch, own_pids
 from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, read_bytes
 from pinchpoint.metrics import (
+    BENCHMARK_HELPER_RESTARTS,
+    BENCHMARK_HELPERS,
     KEEP_ENDED_SECONDS,
     PHASE_ACTIVE,
     PHASE_ELAPSED_SECONDS,
@@ -87,15 +90,18 @@ class BenchmarkProbe(Probe):
         RUN_SCORE,
         RUN_PHASES,
         RUN_BLIND_INFO,
+        BENCHMARK_HELPERS,
+        BENCHMARK_HELPER_RESTARTS,
     )
     capabilities = (Capability.DAC_READ_SEARCH, Capability.SYS_PTRACE)
+    helper_capabilities = CAPABILITIES
     interval = 0.5
     lasting = True  # a benchmark's files are on the file system that hangs: its phase must be seen to stall
 
     def __init__(self, host: Host, clock: Clock = STEADY) -> None:
         super().__init__(host)
         self._clock = clock
-        self._detector = Detector(host.benchmarks, watch=ExitWatch if own_pids(host.procfs) else None)
+        self._finder = finder(host.benchmarks, host.procfs, host.nursery)
         self._everyday = {kind.name for kind in host.benchmarks if kind.everyday}
         self._names: dict[int, str] = {}
         self._named: deque[float] = deque()
@@ -106,8 +112,8 @@ class BenchmarkProbe(Probe):
     def sample(self, now: float) -> None:
         """Read the run directory, and look at the benchmarks among the processes."""
         wall = self._clock.now()
-        self._detector.look(Tree(self.host.procfs, self._processes(now)), now, wall)
-        self._detector.forget(wall - KEEP_ENDED_SECONDS)
+        self._finder.look(Tree(self.host.procfs, self._processes(now)), now, wall)
+        self._finder.forget(wall - KEEP_ENDED_SECONDS)
         runs = [*self._marked(wall), *self._found(now, wall)]
         # Short runs that came and went, or a few pings, must not displace a long run.
         runs.sort(key=lambda run: (run.state in FINAL_STATES, run.benchmark in self._everyday, -(run.end or run.start)))
@@ -123,9 +129,9 @@ class BenchmarkProbe(Probe):
             *commands,
             *(pid for root in commands for pid in tree.descendants(root)),
         }
-        self._detector.disown(adopted)
+        self._finder.disown(adopted)
         found = {pid: stat for pid, stat in everything.items() if pid not in adopted}
-        for leader in [followed.pid for followed in self._detector.followed if followed.ended is None]:
+        for leader in [followed.pid for followed in self._finder.followed if followed.ended is None]:
             for pid in (leader, *tree.descendants(leader)):
                 if (stat := self._stat(pid)) is None:
                     found.pop(pid, None)
@@ -156,7 +162,7 @@ class BenchmarkProbe(Probe):
         while self._named and now - self._named[0] > NAME_INTERVAL_SECONDS:
             self._named.popleft()
         names: dict[int, str] = {}
-        for followed in self._detector.followed:
+        for followed in self._finder.followed:
             if followed.kind.everyday and (followed.ended or wall) - followed.began < EVERYDAY_AGE_SECONDS:
                 continue
             name = self._names.get(id(followed))
@@ -169,17 +175,17 @@ class BenchmarkProbe(Probe):
                 name = self._names[id(followed)] = self._name(followed)
                 self._named.append(now)
             names[id(followed)] = name
-            yield merged([followed], name, followed.began)
+            yield followed.state(name)
         self._names = names
         self.host.found.tell(
             Leader(
                 followed.pid, followed.start, followed.kind.comms, Workload(followed.kind.name, names[id(followed)])
             )
-            for followed in self._detector.followed
+            for followed in self._finder.followed
             if followed.ended is None and followed.pid and id(followed) in names
         )  # fmt: skip
 
-    def _name(self, followed: Followed) -> str:
+    def _name(self, followed: FoundBenchmark) -> str:
         name = run_id(None, [followed.kind.name], max(0.0, followed.began + self._clock.ahead()))
         number = 1
         while (unique := name if number == 1 else f"{name}-{number}") in self._names.values():
@@ -189,7 +195,9 @@ class BenchmarkProbe(Probe):
     def points(self) -> Iterable[Point]:
         """Return the phases of each run; a phase that is repeated shows its last time."""
         # Two names may become one label.
-        return {point[:2]: point for point in self._points(self._clock.now(), self._clock.ahead())}.values()
+        yield from {point[:2]: point for point in self._points(self._clock.now(), self._clock.ahead())}.values()
+        if isinstance(self._finder, UserHelpers):
+            yield from self._finder.points()
 
     def _points(self, now: float, ahead: float) -> Iterator[Point]:
         for run in self._runs:

@@ -6,8 +6,13 @@ import os
 import platform
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 from pinchpoint import __version__
+from pinchpoint.benchmarks.nursery import Nursery
+from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.host.process_cost import cpu_seconds, private_bytes
 from pinchpoint.host.procfs import read_bytes
 from pinchpoint.metrics import BUILD_INFO, SELF_CPU_SECONDS, SELF_OPEN_FILES, SELF_RESIDENT_BYTES
 from pinchpoint.model import Point
@@ -16,8 +21,12 @@ from pinchpoint.probes.base import Host, Probe
 __all__ = ["SelfCost"]
 
 
+MEMORY_INTERVAL_SECONDS = 10.0
+"""Seconds between two readings of the helpers' memory: the kernel goes through all their pages."""
+
+
 class SelfCost(Probe):
-    """CPU, memory and descriptors of this process."""
+    """CPU, memory and descriptors of this process; CPU and memory of its helper processes."""
 
     name = "self"
     help = "Pinchpoint's own cost"
@@ -26,14 +35,20 @@ class SelfCost(Probe):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._page = os.sysconf("SC_PAGE_SIZE")
+        self._helpers = None if host.nursery is None else _Helpers(host.nursery)
         self._points: tuple[Point, ...] = ()
 
     def sample(self, now: float) -> None:
         """Read this process."""
         # Never the observed host's procfs: in a container that is another one, where this process has another pid.
         resident = int(read_bytes("/proc/self/statm").split()[1]) * self._page
+        used = time.process_time()
+        if self._helpers is not None:
+            self._helpers.read(now)
+            used += self._helpers.cpu
+            resident += self._helpers.memory
         self._points = (
-            SELF_CPU_SECONDS.point(time.process_time()),
+            SELF_CPU_SECONDS.point(used),
             SELF_RESIDENT_BYTES.point(resident),
             SELF_OPEN_FILES.point(_open_files()),
             BUILD_INFO.point(1, __version__, platform.python_version()),
@@ -42,6 +57,44 @@ class SelfCost(Probe):
     def points(self) -> Iterator[Point]:
         """Yield the cost at the last sample."""
         yield from self._points
+
+
+class _Helpers:
+    """The nursery and the helpers that it has started."""
+
+    def __init__(self, nursery: Nursery) -> None:
+        self._nursery = nursery.pid
+        self._seconds: dict[tuple[int, int], float] = {}
+        """CPU time by pid and start; of those that have ended, what they had used when they were last seen."""
+        self._ended = 0.0
+        self._due = float("-inf")
+        self.memory = 0
+        """Bytes that none of them shares."""
+
+    @property
+    def cpu(self) -> float:
+        """Seconds that all have used."""
+        return self._ended + sum(self._seconds.values())
+
+    def read(self, now: float) -> None:
+        """Read all of them."""
+        found = Tree.below(Path("/proc"), self._nursery).processes
+        seconds = {}
+        for pid, task in found.items():
+            with suppress(OSError):
+                seconds[pid, task.start] = cpu_seconds(pid)
+        self._ended += sum(used for key, used in self._seconds.items() if key not in seconds)
+        self._seconds = seconds
+        if now >= self._due:
+            self._due = now + MEMORY_INTERVAL_SECONDS
+            self.memory = sum(map(_private, found))
+
+
+def _private(pid: int) -> int:
+    try:
+        return private_bytes(pid)
+    except (OSError, ValueError):  # it has ended
+        return 0
 
 
 def _open_files() -> int:
