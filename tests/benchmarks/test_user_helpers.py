@@ -108,8 +108,8 @@ class Scene:
         tree = self.machine.tree()
         return Tree(tree.procfs, {pid: task for pid, task in tree.processes.items() if pid not in self.elsewhere})
 
-    def runs(self, user: User, pid: int, phase: str = "write") -> None:
-        self.machine.process(pid, "toy", argv=("toy", phase), start=pid)
+    def runs(self, user: User, pid: int, ppid: int = 1) -> None:
+        self.machine.process(pid, "toy", argv=("toy", "write"), start=pid, ppid=ppid)
         ids = "\t".join([str(user.uid)] * 4), "\t".join([str(user.gid)] * 4)
         self.machine.write(f"proc/{pid}/status", f"Uid:\t{ids[0]}\nGid:\t{ids[1]}\nGroups:\t\n")
 
@@ -205,8 +205,9 @@ def test_a_helper_that_fails_is_replaced_and_nobody_else_is_affected(
     both: Scene, fault: Callable[[Helper], None], reason: str
 ) -> None:
     failing, other = both.ward.helpers
+    both.look(silent=(ALICE,))
     fault(failing)
-    both.look()
+    both.look(silent=(ALICE,))
     assert both.restarts() == {reason: 1}
     assert failing.ended
     assert both.state(10).blind == ["helper"]
@@ -326,6 +327,14 @@ def lie(scene: Scene, user: User, pid: int, start: int, kind: str = "toy") -> No
     run = RunState("", "toy", 1.0, phases=[PhaseMark("invented", 1.0)])
     helper.connection.sendall(message(Found(pid, start, kind, 1.0, None, run)) + message(Done(ask.number)))
     scene.finder.look(scene.machine.tree(), scene.now, WALL)
+
+
+def test_a_helper_is_not_believed_about_what_is_above_its_users_benchmark(scene: Scene) -> None:
+    scene.runs(BOB, 20)
+    scene.runs(ALICE, 10, ppid=20)
+    lie(scene, ALICE, 20, 20)
+
+    assert scene.finder.followed == []
 
 
 @pytest.mark.parametrize(("pid", "start", "kind"), [(20, 20, "toy"), (1, 1, "toy"), (10, 11, "toy"), (10, 10, "fio")])
