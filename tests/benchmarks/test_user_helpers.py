@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -189,18 +190,11 @@ def garbage(helper: Helper) -> None:
     helper.connection.sendall(b"\4\0\0\0oops")
 
 
-def endless(helper: Helper) -> None:
-    with pytest.raises(BlockingIOError):
-        helper.connection.sendall(message(Said("x" * 1000)) * (2 * MAX_SAID_BYTES // 1000))
-
-
 def unasked(helper: Helper) -> None:
     helper.connection.sendall(message(Done(99)))
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason"), [(garbage, "invalid"), (endless, "invalid"), (unasked, "invalid"), (Helper.end, "ended")]
-)
+@pytest.mark.parametrize(("fault", "reason"), [(garbage, "invalid"), (unasked, "invalid"), (Helper.end, "ended")])
 def test_a_helper_that_fails_is_replaced_and_nobody_else_is_affected(
     both: Scene, fault: Callable[[Helper], None], reason: str
 ) -> None:
@@ -219,6 +213,18 @@ def test_a_helper_that_fails_is_replaced_and_nobody_else_is_affected(
     assert [(mark.name, mark.start) for mark in both.state(10).phases] == [("write", WALL + 0.5)]
     assert (both.ward.of(ALICE) is not failing, both.ward.of(BOB) is other) == (True, True)
     assert both.followed() == {10: "running", 20: "running"}
+
+
+def test_a_helper_that_never_stops_talking_is_replaced(both: Scene) -> None:
+    both.look(silent=(ALICE,))
+    helper = both.ward.of(ALICE)
+    for _ in range(10):
+        with suppress(OSError):  # it takes no more at once, or it was ended
+            helper.connection.sendall(message(Said("x")) * (MAX_SAID_BYTES // 10))
+        both.look(silent=(ALICE,))
+
+    assert helper.killed
+    assert both.restarts() == {"invalid": 1}
 
 
 def test_an_answer_that_cannot_be_is_logged(both: Scene, caplog: pytest.LogCaptureFixture) -> None:
