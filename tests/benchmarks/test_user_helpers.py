@@ -12,7 +12,8 @@ from pinchpoint.benchmarks import user_helpers
 from pinchpoint.benchmarks.detector import Detector
 from pinchpoint.benchmarks.helper import answer
 from pinchpoint.benchmarks.nursery import Nursery
-from pinchpoint.benchmarks.talk import MAX_SAID_BYTES, Ask, Done, Found, Reading, Said, ask_in, message
+from pinchpoint.benchmarks.progress import Progress, new_progress
+from pinchpoint.benchmarks.talk import MAX_SAID_BYTES, Ask, Done, Found, Said, ask_in, message
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.user_helpers import (
     IDLE_SECONDS,
@@ -34,8 +35,10 @@ WALL = 1_700_000_000.0
 class Helper:
     """A helper that a test moves by hand."""
 
-    def __init__(self, number: int, user: User, connection: socket.socket, machine: Machine) -> None:
-        self.number, self.user, self.connection = number, user, connection
+    def __init__(
+        self, number: int, user: User, connection: socket.socket, progress: Progress, machine: Machine
+    ) -> None:
+        self.number, self.user, self.connection, self.progress = number, user, connection, progress
         self.killed = self.ended = False
         self._machine = machine
         self._detector = Detector([Toy], watch=None)
@@ -54,6 +57,7 @@ class Helper:
         """Answer as a helper does."""
         if (ask := self.asked()) is not None:
             self.connection.sendall(answer(self._detector, self._machine.procfs, ask))
+            self.progress.read(0)
 
     def end(self) -> None:
         """End it."""
@@ -71,13 +75,14 @@ class Ward(Nursery):
         """Whether a file system keeps them from ending."""
         self.gone = False
 
-    def start(self, user: User) -> tuple[int, socket.socket]:
+    def start(self, user: User) -> tuple[int, socket.socket, int]:
         if self.gone:
             raise BrokenPipeError(32, "Broken pipe")
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        self.helpers.append(Helper(len(self.helpers), user, theirs, self._machine))
-        return len(self.helpers) - 1, ours
+        progress = new_progress()
+        self.helpers.append(Helper(len(self.helpers), user, theirs, Progress(progress), self._machine))
+        return len(self.helpers) - 1, ours, progress
 
     def kill(self, number: int) -> None:
         self.helpers[number].killed = True
@@ -219,8 +224,8 @@ def test_a_helper_that_never_stops_talking_is_replaced(both: Scene) -> None:
     both.look(silent=(ALICE,))
     helper = both.ward.of(ALICE)
     for _ in range(10):
-        with suppress(OSError):  # it takes no more at once, or it was ended
-            helper.connection.sendall(message(Said("x")) * (MAX_SAID_BYTES // 10))
+        with suppress(OSError):  # it was ended
+            helper.connection.sendall(message(Said("x")) * (MAX_SAID_BYTES // 8 // len(message(Said("x")))))
         both.look(silent=(ALICE,))
 
     assert helper.killed
@@ -238,7 +243,7 @@ def test_an_answer_that_cannot_be_is_logged(both: Scene, caplog: pytest.LogCaptu
 def hang(scene: Scene, user: User, pid: int) -> None:
     """Have a user's helper hang while it reads a process, until it is replaced."""
     scene.look(silent=(user,))
-    scene.ward.of(user).connection.sendall(message(Reading(pid)))
+    scene.ward.of(user).progress.read(pid)
     scene.look(MAX_ANSWER_SECONDS, silent=(user,))
 
 
@@ -275,7 +280,7 @@ def test_what_a_helper_reads_when_it_ends_is_left_alone_the_second_time(both: Sc
     for blind in ([], ["hung"]):
         both.look(silent=(ALICE,))
         helper = both.ward.of(ALICE)
-        helper.connection.sendall(message(Reading(10)))
+        helper.progress.read(10)
         helper.end()
         both.look(silent=(ALICE,))
         both.look(5.0)
