@@ -11,6 +11,7 @@ import pytest
 
 from patience import patience
 from pinchpoint.benchmarks.nursery import Nursery, start_nursery
+from pinchpoint.benchmarks.progress import Progress, read_progress
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.host.confine import User, can_confine
 from polling import until
@@ -24,10 +25,11 @@ SYS_PTRACE = 1 << 19
 START_HELPERS = 1 << 5 | 1 << 6 | 1 << 7 | SYS_PTRACE
 
 
-def reports(connection: socket.socket) -> None:
+def reports(connection: socket.socket, progress: Progress) -> None:
     """Say what a helper is, then wait for the end."""
     with open("/proc/self/status", "rb", buffering=0) as file:
         status = dict(re.findall(r"^(\w+):\s*(.*?)\s*$", file.read().decode(), re.MULTILINE))
+    progress.read(7)
     files = sorted(map(int, os.listdir("/proc/self/fd")))
     connection.sendall(json.dumps({**status, "files": files}).encode() + b"\n")
     connection.recv(1)
@@ -51,9 +53,10 @@ def alive(nursery: Nursery) -> int:
 
 
 def test_a_helper_has_the_rights_of_its_user_and_no_others(nursery: Nursery) -> None:
-    _, connection = nursery.start(NOBODY)
+    _, connection, progress = nursery.start(NOBODY)
     with connection:
         found = report(connection)
+        assert read_progress(progress) == 7
 
     assert (found["Uid"].split(), found["Gid"].split()) == (["65534"] * 4, ["65534"] * 4)
     assert found["Groups"].split() == ["100"]
@@ -64,7 +67,7 @@ def test_a_helper_has_the_rights_of_its_user_and_no_others(nursery: Nursery) -> 
 
 
 def test_a_helper_of_root_may_see_processes_that_have_capabilities(nursery: Nursery) -> None:
-    _, connection = nursery.start(User(0, 0))
+    _, connection, _ = nursery.start(User(0, 0))
     with connection:
         found = report(connection)
 
@@ -81,8 +84,8 @@ def test_the_nursery_keeps_what_starting_helpers_takes(nursery: Nursery) -> None
 
 
 def test_a_helper_ends_when_its_connection_is_closed_or_it_is_killed(nursery: Nursery) -> None:
-    _, first = nursery.start(NOBODY)
-    number, second = nursery.start(User(65533, 65533))
+    _, first, _ = nursery.start(NOBODY)
+    number, second, _ = nursery.start(User(65533, 65533))
     with first, second:
         report(first)
         report(second)
@@ -97,16 +100,16 @@ def test_a_helper_ends_when_its_connection_is_closed_or_it_is_killed(nursery: Nu
 
 
 def test_a_number_that_is_over_kills_nobody(nursery: Nursery) -> None:
-    number, first = nursery.start(NOBODY)
+    number, first, _ = nursery.start(NOBODY)
     with first:
         report(first)
     assert until(20, lambda: alive(nursery) == 0)
-    _, second = nursery.start(NOBODY)
+    _, second, _ = nursery.start(NOBODY)
     with second:
         report(second)
         nursery.kill(number)
         nursery.kill(number + 100)
-        _, third = nursery.start(NOBODY)
+        _, third, _ = nursery.start(NOBODY)
         with third:
             report(third)
 
@@ -115,7 +118,7 @@ def test_a_number_that_is_over_kills_nobody(nursery: Nursery) -> None:
 
 def test_all_end_when_the_nursery_is_closed() -> None:
     nursery = start_nursery(reports)
-    _, connection = nursery.start(NOBODY)
+    _, connection, _ = nursery.start(NOBODY)
     with connection:
         report(connection)
         nursery.close()

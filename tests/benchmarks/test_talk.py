@@ -13,7 +13,6 @@ from pinchpoint.benchmarks.talk import (
     Ask,
     Done,
     Found,
-    Reading,
     Said,
     Task,
     answers,
@@ -24,7 +23,7 @@ from pinchpoint.host.procfs import FormatError
 from pinchpoint.runs import PhaseMark, Result, RunState
 
 RUN = RunState("", "fio", 1.0, phases=[PhaseMark("write", 1.0, results=[Result("write", "bytes_per_second", 2e9)])])
-SAID: list[Answer] = [Reading(7), Said("a line"), Found(7, 99, "fio", 1.0, None, RUN), Done(1)]
+SAID: list[Answer] = [Said("a line"), Found(7, 99, "fio", 1.0, None, RUN), Done(1)]
 TASKS = (Task(7, "fio", "S", 1, 99, own=True, syncs=True), Task(1, "\ufffd", "S", 0, 0, own=False))
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -11,7 +12,8 @@ from pinchpoint.benchmarks import user_helpers
 from pinchpoint.benchmarks.detector import Detector
 from pinchpoint.benchmarks.helper import answer
 from pinchpoint.benchmarks.nursery import Nursery
-from pinchpoint.benchmarks.talk import MAX_SAID_BYTES, Ask, Done, Found, Reading, Said, ask_in, message
+from pinchpoint.benchmarks.progress import Progress, new_progress
+from pinchpoint.benchmarks.talk import MAX_SAID_BYTES, Ask, Done, Found, Said, ask_in, message
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.user_helpers import (
     IDLE_SECONDS,
@@ -33,8 +35,10 @@ WALL = 1_700_000_000.0
 class Helper:
     """A helper that a test moves by hand."""
 
-    def __init__(self, number: int, user: User, connection: socket.socket, machine: Machine) -> None:
-        self.number, self.user, self.connection = number, user, connection
+    def __init__(
+        self, number: int, user: User, connection: socket.socket, progress: Progress, machine: Machine
+    ) -> None:
+        self.number, self.user, self.connection, self.progress = number, user, connection, progress
         self.killed = self.ended = False
         self._machine = machine
         self._detector = Detector([Toy], watch=None)
@@ -53,6 +57,7 @@ class Helper:
         """Answer as a helper does."""
         if (ask := self.asked()) is not None:
             self.connection.sendall(answer(self._detector, self._machine.procfs, ask))
+            self.progress.read(0)
 
     def end(self) -> None:
         """End it."""
@@ -70,13 +75,14 @@ class Ward(Nursery):
         """Whether a file system keeps them from ending."""
         self.gone = False
 
-    def start(self, user: User) -> tuple[int, socket.socket]:
+    def start(self, user: User) -> tuple[int, socket.socket, int]:
         if self.gone:
             raise BrokenPipeError(32, "Broken pipe")
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        self.helpers.append(Helper(len(self.helpers), user, theirs, self._machine))
-        return len(self.helpers) - 1, ours
+        progress = new_progress()
+        self.helpers.append(Helper(len(self.helpers), user, theirs, Progress(progress), self._machine))
+        return len(self.helpers) - 1, ours, progress
 
     def kill(self, number: int) -> None:
         self.helpers[number].killed = True
@@ -108,8 +114,8 @@ class Scene:
         tree = self.machine.tree()
         return Tree(tree.procfs, {pid: task for pid, task in tree.processes.items() if pid not in self.elsewhere})
 
-    def runs(self, user: User, pid: int, phase: str = "write") -> None:
-        self.machine.process(pid, "toy", argv=("toy", phase), start=pid)
+    def runs(self, user: User, pid: int, ppid: int = 1) -> None:
+        self.machine.process(pid, "toy", argv=("toy", "write"), start=pid, ppid=ppid)
         ids = "\t".join([str(user.uid)] * 4), "\t".join([str(user.gid)] * 4)
         self.machine.write(f"proc/{pid}/status", f"Uid:\t{ids[0]}\nGid:\t{ids[1]}\nGroups:\t\n")
 
@@ -189,24 +195,18 @@ def garbage(helper: Helper) -> None:
     helper.connection.sendall(b"\4\0\0\0oops")
 
 
-def endless(helper: Helper) -> None:
-    with pytest.raises(BlockingIOError):
-        helper.connection.sendall(message(Said("x" * 1000)) * (2 * MAX_SAID_BYTES // 1000))
-
-
 def unasked(helper: Helper) -> None:
     helper.connection.sendall(message(Done(99)))
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason"), [(garbage, "invalid"), (endless, "invalid"), (unasked, "invalid"), (Helper.end, "ended")]
-)
+@pytest.mark.parametrize(("fault", "reason"), [(garbage, "invalid"), (unasked, "invalid"), (Helper.end, "ended")])
 def test_a_helper_that_fails_is_replaced_and_nobody_else_is_affected(
     both: Scene, fault: Callable[[Helper], None], reason: str
 ) -> None:
     failing, other = both.ward.helpers
+    both.look(silent=(ALICE,))
     fault(failing)
-    both.look()
+    both.look(silent=(ALICE,))
     assert both.restarts() == {reason: 1}
     assert failing.ended
     assert both.state(10).blind == ["helper"]
@@ -220,6 +220,18 @@ def test_a_helper_that_fails_is_replaced_and_nobody_else_is_affected(
     assert both.followed() == {10: "running", 20: "running"}
 
 
+def test_a_helper_that_never_stops_talking_is_replaced(both: Scene) -> None:
+    both.look(silent=(ALICE,))
+    helper = both.ward.of(ALICE)
+    for _ in range(10):
+        with suppress(OSError):  # it was ended
+            helper.connection.sendall(message(Said("x")) * (MAX_SAID_BYTES // 8 // len(message(Said("x")))))
+        both.look(silent=(ALICE,))
+
+    assert helper.killed
+    assert both.restarts() == {"invalid": 1}
+
+
 def test_an_answer_that_cannot_be_is_logged(both: Scene, caplog: pytest.LogCaptureFixture) -> None:
     both.look(silent=(ALICE,))
     garbage(both.ward.of(ALICE))
@@ -231,7 +243,7 @@ def test_an_answer_that_cannot_be_is_logged(both: Scene, caplog: pytest.LogCaptu
 def hang(scene: Scene, user: User, pid: int) -> None:
     """Have a user's helper hang while it reads a process, until it is replaced."""
     scene.look(silent=(user,))
-    scene.ward.of(user).connection.sendall(message(Reading(pid)))
+    scene.ward.of(user).progress.read(pid)
     scene.look(MAX_ANSWER_SECONDS, silent=(user,))
 
 
@@ -268,7 +280,7 @@ def test_what_a_helper_reads_when_it_ends_is_left_alone_the_second_time(both: Sc
     for blind in ([], ["hung"]):
         both.look(silent=(ALICE,))
         helper = both.ward.of(ALICE)
-        helper.connection.sendall(message(Reading(10)))
+        helper.progress.read(10)
         helper.end()
         both.look(silent=(ALICE,))
         both.look(5.0)
@@ -326,6 +338,14 @@ def lie(scene: Scene, user: User, pid: int, start: int, kind: str = "toy") -> No
     run = RunState("", "toy", 1.0, phases=[PhaseMark("invented", 1.0)])
     helper.connection.sendall(message(Found(pid, start, kind, 1.0, None, run)) + message(Done(ask.number)))
     scene.finder.look(scene.machine.tree(), scene.now, WALL)
+
+
+def test_a_helper_is_not_believed_about_what_is_above_its_users_benchmark(scene: Scene) -> None:
+    scene.runs(BOB, 20)
+    scene.runs(ALICE, 10, ppid=20)
+    lie(scene, ALICE, 20, 20)
+
+    assert scene.finder.followed == []
 
 
 @pytest.mark.parametrize(("pid", "start", "kind"), [(20, 20, "toy"), (1, 1, "toy"), (10, 11, "toy"), (10, 10, "fio")])

@@ -24,9 +24,11 @@ from descriptors import bpf_ids, exist
 from machine import Machine
 from patience import Stopwatch, patience
 from pinchpoint import __version__
+from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.bpf.choice import BPF, SOURCES, UnusableSourceError, choose_source
 from pinchpoint.cli import main
 from pinchpoint.host.capabilities import Capability, effective, names
+from pinchpoint.host.process_cost import private_bytes
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import PROBES
 from pinchpoint.probes.cpu import Cpu
@@ -35,6 +37,7 @@ from pinchpoint.wire.sources import parse_exposition
 from polling import until
 
 NOBODY = 65534
+MAX_HELPER_BYTES = 12_000_000
 AS_USER = """
 import ctypes, encodings.idna, os, sys
 import pinchpoint.commands.exporter
@@ -669,8 +672,55 @@ def test_a_user_without_rights_runs_it_and_sees_what_may_be_seen(start: Start, p
     sampled(exporter, "self", "tasks", "benchmark")
 
     assert f"{shut / 'runs'}: Permission denied: runs will not show their phases" in exporter.log
+    assert exporter.log.count("not by helpers with their users' rights: lacks CAP_KILL, CAP_SETGID, CAP_SETUID\n") == 1
     assert "Traceback" not in exporter.log
     assert exporter.end() < PROMPT
+
+
+@pytest.fixture
+def jobs(public: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a fio with 64 jobs as another user."""
+    if shutil.which("fio") is None:
+        pytest.skip("fio is not installed")
+    public.chmod(0o777)
+    command = [
+        "fio", "--name=job", "--rw=write", "--size=64k", "--numjobs=64", "--rate=64k", "--time_based",
+        "--runtime=1000", "--output=out.txt", "--status-interval=1",
+    ]  # fmt: skip
+    with subprocess.Popen(command, cwd=public, user=NOBODY, group=NOBODY, extra_groups=[]) as process:
+        yield process
+        process.terminate()
+
+
+def helpers(exporter: Exporter) -> dict[int, int]:
+    """Return the processes that an exporter has started, and their users."""
+    found = Tree.below(Path("/proc"), exporter.process.pid)
+    return {pid: found.user(pid).uid for pid in found.processes if pid != exporter.process.pid}
+
+
+def test_a_users_files_are_read_by_a_small_process_of_that_user(start: Start, jobs: subprocess.Popen[bytes]) -> None:
+    exporter = start()
+
+    def looked() -> Snapshot | None:
+        found = exporter.scrape()
+        phases = {labels["phase"] for labels, value in found.series("pinchpoint_phase_active") if value}
+        samples = found.value("pinchpoint_sampler_samples_total", probe="benchmark") or 0
+        return found if "job" in phases and samples >= 10 else None
+
+    found = until(60, looked)
+    assert found, exporter.log
+    (nursery, *_), (helper,) = helpers(exporter), [pid for pid, user in helpers(exporter).items() if user == NOBODY]
+    status = Path(f"/proc/{helper}/status").read_text()
+    for line in (f"Uid:\t{NOBODY}", "CapEff:\t0000000000000000", "Seccomp:\t2", "NoNewPrivs:\t1"):
+        assert f"\n{line}" in status
+    assert private_bytes(helper) <= MAX_HELPER_BYTES
+    assert private_bytes(nursery) <= MAX_HELPER_BYTES
+    assert (found.value("pinchpoint_benchmark_helpers") or 0) >= 1
+    assert "WARNING pinchpoint.benchmarks" not in exporter.log
+
+    started = helpers(exporter)
+    exporter.end(signal.SIGKILL)
+    assert until(20, lambda: not any(Path(f"/proc/{pid}/task").exists() for pid in started))
 
 
 def test_processes_that_are_hidden_are_counted_and_the_rest_is_followed(start: Start, public: Path) -> None:

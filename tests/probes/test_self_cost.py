@@ -2,12 +2,20 @@ from __future__ import annotations
 
 import os
 import platform
+import socket
+import subprocess
+import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 
 from machine import Machine
 from pinchpoint import __version__
+from pinchpoint.benchmarks.nursery import Nursery
+from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.model import Snapshot
 from pinchpoint.probes.self_cost import SelfCost
+from polling import until
 
 
 def read(probe: SelfCost) -> Snapshot:
@@ -32,6 +40,40 @@ def test_memory_and_descriptors_are_those_of_this_process(machine: Machine) -> N
 
     assert found.value("pinchpoint_self_open_files") == files + 1
     assert 1 << 20 < (found.value("pinchpoint_self_resident_bytes") or 0) < 1 << 40
+
+
+WORKER = """
+import time
+
+while time.process_time() < 0.2:
+    pass
+print(flush=True)
+input()
+"""
+NURSERY = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {WORKER!r}]); sys.stdin.read()"
+
+
+def test_helper_processes_count_also_when_they_have_ended(machine: Machine) -> None:
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-c", NURSERY]
+    with ours, theirs, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as nursery:
+        assert nursery.stdout is not None
+        assert nursery.stdin is not None
+        probe = SelfCost(replace(machine.host(), nursery=Nursery(nursery.pid, ours)))
+        nursery.stdout.readline()
+        alone = read(SelfCost(machine.host()))
+        found = read(probe)
+        nursery.stdin.write(b"\n")
+        nursery.stdin.flush()
+        assert until(20, lambda: len(Tree.below(Path("/proc"), nursery.pid).processes) == 1)
+        later = read(probe)
+        nursery.kill()
+
+    for name, more in (("cpu_seconds_total", 0.2), ("resident_bytes", 2 << 20)):
+        own = alone.value(f"pinchpoint_self_{name}") or 0
+        assert own + more <= (found.value(f"pinchpoint_self_{name}") or 0)
+    cpu = "pinchpoint_self_cpu_seconds_total"
+    assert (found.value(cpu) or 0) <= (later.value(cpu) or 0)
 
 
 def test_the_build_names_both_versions(machine: Machine) -> None:

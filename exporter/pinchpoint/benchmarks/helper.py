@@ -12,13 +12,13 @@ import msgspec
 
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.detector import Detector, Followed
+from pinchpoint.benchmarks.progress import Progress
 from pinchpoint.benchmarks.talk import (
     MAX_SAID_BYTES,
     MAX_TOLD_PHASES,
     Ask,
     Done,
     Found,
-    Reading,
     Said,
     Task,
     answers,
@@ -43,35 +43,35 @@ MAX_SAID_CHARACTERS = 400
 RECEIVED_BYTES = 64 << 10
 
 
-def helper(kinds: Iterable[type[Benchmark]], procfs: Path, *, own_pids: bool) -> Callable[[socket.socket], None]:
+def helper(
+    kinds: Iterable[type[Benchmark]], procfs: Path, *, own_pids: bool
+) -> Callable[[socket.socket, Progress], None]:
     """Return the work of a helper that looks for these kinds; `own_pids` is that of `host.exitstatus`."""
 
-    def work(connection: socket.socket) -> None:
+    def work(connection: socket.socket, progress: Progress) -> None:
         # A warning is of a reader's own failure; what the user wrote may be in it.
         log = logging.getLogger()
         log.handlers = [_ToExporter(connection)]
         log.setLevel(logging.WARNING)
-        detector = Detector(
-            kinds,
-            watch=ExitWatch if own_pids else None,
-            about=lambda pid: connection.sendall(message(Reading(pid))),
-        )
+        detector = Detector(kinds, watch=ExitWatch if own_pids else None, about=progress.read)
         try:
-            _serve(connection, detector, procfs)
+            _serve(connection, progress, detector, procfs)
         except Exception as error:
             log.error("its helper fails: %s: %s", type(error).__name__, error)
 
     return work
 
 
-def _serve(connection: socket.socket, detector: Detector, procfs: Path) -> None:
+def _serve(connection: socket.socket, progress: Progress, detector: Detector, procfs: Path) -> None:
     """Answer until the exporter closes the connection. Raises OSError and FormatError."""
     buffer = bytearray()
     while piece := connection.recv(RECEIVED_BYTES):
         buffer += piece
         if (ask := ask_in(buffer)) is not None:
             allow_cpu_seconds(MAX_HELPER_CPU_SECONDS)
-            connection.sendall(answer(detector, procfs, ask))
+            said = answer(detector, procfs, ask)
+            progress.read(0)
+            connection.sendall(said)
 
 
 def answer(detector: Detector, procfs: Path, ask: Ask) -> bytes:

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from pinchpoint.benchmarks.progress import Progress, new_progress
 from pinchpoint.host.capabilities import Capability, drop_all_but
 from pinchpoint.host.confine import User, confine, die_with_parent
 from pinchpoint.typedjson import decoder
@@ -33,7 +34,7 @@ OF_ROOT = (Capability.SYS_PTRACE,)
 (cap_ptrace_access_check, security/commoncap.c). It cannot trace: that system call is refused."""
 MAX_ORDER_BYTES = 64 << 10
 
-Work = Callable[[socket.socket], None]
+Work = Callable[[socket.socket, Progress], None]
 """What a helper does with its end of the connection, until the exporter closes the other end."""
 
 log = logging.getLogger(__name__)
@@ -58,21 +59,22 @@ class Nursery:
         self._control.setblocking(False)
         self._number = 0
 
-    def start(self, user: User) -> tuple[int, socket.socket]:
-        """Order a helper for a user; return its number, and the connection to it, which ends when it ends.
+    def start(self, user: User) -> tuple[int, socket.socket, int]:
+        """Order a helper; return its number, the connection to it, and the descriptor of its progress.
 
-        Raises OSError.
+        The connection ends when the helper ends. Raises OSError.
         """
-        ours, theirs = socket.socketpair()
+        progress = new_progress()
         self._number += 1
         try:
+            ours, theirs = socket.socketpair()
             with closing(theirs):
-                self._send(_Order(self._number, user), theirs)
+                ours.setblocking(False)
+                self._send(_Order(self._number, user), theirs.fileno(), progress)
         except OSError:
-            ours.close()
+            os.close(progress)
             raise
-        ours.setblocking(False)
-        return self._number, ours
+        return self._number, ours, progress
 
     def kill(self, number: int) -> None:
         """Order the end of a helper; it ends once no file system holds it in the kernel. Raises OSError."""
@@ -84,8 +86,8 @@ class Nursery:
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
 
-    def _send(self, order: _Order, *given: socket.socket) -> None:
-        socket.send_fds(self._control, [msgspec.json.encode(order)], [one.fileno() for one in given])
+    def _send(self, order: _Order, *descriptors: int) -> None:
+        socket.send_fds(self._control, [msgspec.json.encode(order)], descriptors)
 
 
 def start_nursery(work: Work) -> Nursery:
@@ -142,18 +144,21 @@ class _Nursery:
 
     def _order(self) -> bool:
         """Execute one order; return whether the exporter is there."""
-        raw, descriptors, _, _ = socket.recv_fds(self._control, MAX_ORDER_BYTES, 1)
+        raw, descriptors, _, _ = socket.recv_fds(self._control, MAX_ORDER_BYTES, 2)
         if not raw:
             return False
         order = DECODER.decode(raw)
         if order.user is not None:
             with socket.socket(fileno=descriptors[0]) as connection:
-                self._start(order.number, order.user, connection)
+                try:
+                    self._start(order.number, order.user, connection, descriptors[1])
+                finally:
+                    os.close(descriptors[1])
         elif (child := self._children.get(order.number)) is not None:
             os.kill(child.pid, signal.SIGKILL)
         return True
 
-    def _start(self, number: int, user: User, connection: socket.socket) -> None:
+    def _start(self, number: int, user: User, connection: socket.socket, progress: int) -> None:
         try:
             pid = os.fork()
         except OSError as error:  # the exporter sees the end of the connection
@@ -163,10 +168,11 @@ class _Nursery:
             self._children[number] = _Child(pid, os.pidfd_open(pid))
             return
         try:
+            shared = Progress(progress)
             _isolate(connection)
             confine(user, OF_ROOT if user.uid == 0 else ())
             gc.freeze()
-            self._work(connection)
+            self._work(connection, shared)
         except OSError:
             pass  # the exporter has ended, or the kernel refuses what the helper must not be without
         finally:

@@ -22,7 +22,6 @@ __all__ = [
     "Ask",
     "Done",
     "Found",
-    "Reading",
     "Said",
     "Task",
     "answers",
@@ -67,12 +66,6 @@ class Ask(msgspec.Struct, array_like=True, frozen=True):
     """Pids that are followed elsewhere from now on."""
 
 
-class Reading(msgspec.Struct, tag="reading", frozen=True):
-    """The helper is about to read what this process shows, which may hang."""
-
-    pid: Pid
-
-
 class Found(msgspec.Struct, tag="found", frozen=True):
     """A benchmark: in progress, or ended since the last look."""
 
@@ -97,7 +90,7 @@ class Done(msgspec.Struct, tag="done", frozen=True):
     number: Count
 
 
-Answer = Reading | Found | Said | Done
+Answer = Found | Said | Done
 
 ANSWERS: msgspec.json.Decoder[Answer] = decoder(Answer)  # type: ignore[arg-type]
 ASKS = decoder(Ask)

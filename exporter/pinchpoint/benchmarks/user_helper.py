@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from collections.abc import Mapping
 from enum import StrEnum
 
-from pinchpoint.benchmarks.talk import MAX_SAID_BYTES, Ask, Done, Found, Reading, Said, Task, answers, message
+from pinchpoint.benchmarks.progress import read_progress
+from pinchpoint.benchmarks.talk import MAX_SAID_BYTES, Ask, Done, Found, Said, Task, answers, message
 from pinchpoint.host.confine import User
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.text import printable
@@ -44,18 +46,17 @@ class HelperError(Exception):
 class UserHelper:
     """One helper: for a user, behind a connection that does not block."""
 
-    def __init__(self, number: int, user: User, connection: socket.socket, now: float) -> None:
+    def __init__(self, number: int, user: User, connection: socket.socket, progress: int, now: float) -> None:
         self.number = number
         self.user = user
         self.began = now
         """When it was started, in monotonic seconds."""
         self.asked: float | None = None
         """When it was asked what it has not answered yet, in monotonic seconds."""
-        self.reading: int | None = None
-        """The process that it reads now."""
         self.told: Mapping[int, Task] = {}
         """What it was told at the last look, by pid."""
         self._connection = connection
+        self._progress = progress
         self._looks = 0
         self._buffer = bytearray()
         self._received = 0
@@ -66,6 +67,11 @@ class UserHelper:
     def busy(self) -> bool:
         """Whether it has not answered yet."""
         return self.asked is not None
+
+    @property
+    def reading(self) -> int:
+        """The process that it reads now; 0 for none."""
+        return read_progress(self._progress)
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when it says something."""
@@ -111,8 +117,6 @@ class UserHelper:
                     self._log(said.text)
                 case _ if self.asked is None:
                     raise FormatError("an answer to no question")
-                case Reading():
-                    self.reading = said.pid
                 case Found():
                     self._found.append(said)
                 case Done():
@@ -120,7 +124,7 @@ class UserHelper:
                         raise FormatError("an answer to another question")
                     if self._buffer:
                         raise FormatError("more than an answer")
-                    self.asked = self.reading = None
+                    self.asked = None
                     return True
         return False
 
@@ -141,3 +145,4 @@ class UserHelper:
     def close(self) -> None:
         """Close the connection: a helper that works ends then."""
         self._connection.close()
+        os.close(self._progress)

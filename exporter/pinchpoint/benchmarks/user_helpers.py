@@ -232,12 +232,12 @@ class UserHelpers:
             self._tell(f"more than {MAX_HELPERS} users run benchmarks: those of the others are not followed")
             return None
         try:
-            number, connection = self._nursery.start(account.user)
+            number, connection, progress = self._nursery.start(account.user)
         except OSError as error:
             self._tell(f"no helper can be started: {error.strerror}")
             account.resumes = now + MAX_RESTART_PAUSE_SECONDS
             return None
-        account.helper = UserHelper(number, account.user, connection, now)
+        account.helper = UserHelper(number, account.user, connection, progress, now)
         return account.helper
 
     def _retire(self) -> bool:
@@ -290,7 +290,7 @@ class UserHelpers:
     def _replace(self, account: _Account, helper: UserHelper, error: HelperError, now: float) -> None:
         """Give up a helper; the next one is started after a pause."""
         account.helper = None
-        task = helper.told.get(helper.reading) if helper.reading is not None else None
+        task = helper.told.get(helper.reading)
         if task is not None:
             account.suspicion[task.pid, task.start] += MAX_SUSPICION if error.fault is Fault.HUNG else 1
         self._restarts[error.fault] += 1
