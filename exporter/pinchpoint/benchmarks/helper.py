@@ -110,7 +110,7 @@ def _told(followed: Followed, run: RunState) -> Found:
 
 @dataclass
 class UserTree(Tree):
-    """The processes that a helper was told of."""
+    """The processes that the exporter showed to a helper."""
 
     processes: dict[int, Task] = field(default_factory=dict)
 

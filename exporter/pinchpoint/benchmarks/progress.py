@@ -1,6 +1,7 @@
 """What a helper reads at the moment: a word in memory that it shares with the exporter.
 
-The exporter looks at it if the helper hangs. A message about each process would wake the exporter a hundred times for one look at a benchmark with many processes.
+The exporter looks at it if the helper hangs. Messages would wake it a hundred times for one look at a benchmark with
+many processes.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 MAX_TOLD_PROCESSES = 1024
-"""Processes of one user that a helper is told of: a message about them fits into the buffer of a socket."""
+"""Processes of one user that a helper is shown: a message about them fits into the buffer of a socket."""
 MAX_TOLD_PHASES = 64
 """Phases of one run that are told: no more are exported."""
 MAX_SAID_BYTES = 256 << 10
@@ -40,7 +40,7 @@ LENGTH = struct.Struct("=I")
 
 
 class Task(msgspec.Struct, array_like=True, frozen=True):
-    """A process that a helper is told of."""
+    """A process that a helper is shown."""
 
     pid: int
     comm: str

@@ -65,7 +65,7 @@ class _Account:
         self.helper: UserHelper | None = None
         self.dying: list[UserHelper] = []
         self.tasks: Mapping[int, Task] = {}
-        """The processes that its helper is to be told of."""
+        """The processes that its helper is to be shown."""
         self.needed = now
         """When it last had a benchmark, in monotonic seconds."""
         self.runs: dict[tuple[Leader, str], UserRun] = {}

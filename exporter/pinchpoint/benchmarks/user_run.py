@@ -53,7 +53,7 @@ class UserRun:
 
 
 def continued(earlier: RunState, later: RunState) -> RunState:
-    """Return one run from what two helpers saw, of which the later one found it in the middle."""
+    """Return one run from what two helpers saw: the later one found it in the middle."""
     if not later.phases:
         return msgspec.structs.replace(later, phases=earlier.phases)
     first, *others = later.phases

@@ -1,4 +1,4 @@
-"""Which processes the helper of each user is told of."""
+"""Which processes the helper of each user is shown."""
 
 from __future__ import annotations
 
