@@ -36,6 +36,7 @@ from dashboards.kit import (
     states,
 )
 from pinchpoint.report.palette import KINDS, SERIES
+from pinchpoint.threads.roles import UNVERIFIED_ROLE
 
 MDS = "mds[.].+"
 SEEN = "pinchpoint_mds_rank_held"
@@ -254,7 +255,7 @@ def servers() -> Panel:
         return Query(found, scrape=5)
 
     replies = f"({ceph('ceph_mds_reply_latency_count')} > 0)"
-    cpus = rate("pinchpoint_thread_cpu_seconds_total", f'owner=~"{MDS}"')
+    cpus = rate("pinchpoint_thread_cpu_seconds_total", f'owner=~"{MDS}",role!="{UNVERIFIED_ROLE}"')
     return rows(
         "Servers",
         about,

@@ -4,6 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from threading import Event, Thread
 from threading import enumerate as threads
@@ -285,8 +286,8 @@ def test_a_daemon_cannot_make_labels_of_any_length(machine: Machine, daemon: Dae
 # ---- All processes of a class.
 
 
-def listening(machine: Machine, daemon: DaemonSocket, pid: int = PID, owner: str = "a") -> None:
-    machine.process(pid, "ceph-mds", argv=("ceph-mds", "-i", owner), threads={pid + 1: "msgr-worker-0"})
+def listening(machine: Machine, daemon: DaemonSocket, pid: int = PID, owner: str = "a", comm: str = "ceph-mds") -> None:
+    machine.process(pid, comm, argv=(comm, "-i", owner), threads={pid + 1: "msgr-worker-0"})
     inode = 7
     machine.write(f"proc/{pid}/net/unix", f"head\n0: 2 0 00010000 0001 01 {inode} {daemon.path}\n")
     (machine.procfs / str(pid) / "fd").mkdir(exist_ok=True)
@@ -443,6 +444,24 @@ def test_more_sockets_than_can_be_followed_make_their_processes_blind_and_those_
     assert until(30, lambda: "foreign" in [f.problem for _, several in followers for f in several])
     followers.refresh(20.0)
     assert until(30, lambda: up(followers) == {"mds.b": 0, "mds.a": 1})
+
+
+def test_the_sockets_of_daemons_are_followed_however_many_others_are(
+    machine: Machine, daemon: DaemonSocket, other: DaemonSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_SOCKETS", 1)
+    classes = {"ceph-mds", "ceph-client"}
+    with closing(
+        Followers(machine.procfs, machine.procfs.parent, machine.host().processes, classes, Rounds)
+    ) as followers:
+        listening(machine, other, comm="rados")
+        followers.refresh(0.0)
+        listening(machine, other, 2, comm="rados")
+        listening(machine, daemon, 3)
+        followers.refresh(1.0)
+
+        followed = [process.owner for process, sockets in followers for _ in sockets]
+        assert sorted(followed) == ["mds.a", "rados"]
 
 
 def test_a_process_whose_sockets_may_not_be_seen_says_so(

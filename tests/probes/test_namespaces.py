@@ -15,11 +15,12 @@ from machine import Machine
 from pinchpoint.host.netns import namespace_of
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
-from pinchpoint.probes.namespaces import MAX_NAMESPACES, Namespaces
+from pinchpoint.probes.namespaces import MAX_NAMESPACES, TOO_MANY, Namespaces
 from pinchpoint.threads.processes import Processes
 from polling import until
 
 PROC = Path("/proc")
+HIDDEN = "pinchpoint_network_namespace_hidden_info"
 SHAPED = "ip link set lo up && tc qdisc add dev lo root tbf rate 64kbit burst 4kb latency 60s"
 SENDS = """
 import ctypes, socket, sys, time
@@ -123,16 +124,32 @@ def test_whose_links_can_not_be_seen_is_told_with_the_reason(machine: Machine) -
 
 
 def test_only_so_many_namespaces_are_looked_into(machine: Machine) -> None:
-    """Any user may make one, and give a process in it any name."""
+    """Any user may make one."""
     for pid in range(10, 10 + 2 * MAX_NAMESPACES):
-        machine.process(pid, "ceph-osd", argv=("ceph-osd", "-i", str(pid)))
+        machine.process(pid, f"qemu-{pid}")
         link(machine, pid, f"container{pid}")
     probe = Namespaces(machine.host())
     probe.sample(0.0)
 
     assert len(probe._found) == MAX_NAMESPACES
-    reasons = {labels["reason"] for labels, _ in read(probe).series("pinchpoint_network_namespace_hidden_info")}
-    assert "too many network namespaces" in reasons
+    reasons = {labels["reason"] for labels, _ in read(probe).series(HIDDEN)}
+    assert TOO_MANY in reasons
+
+
+def test_those_of_daemons_are_looked_into_however_many_others_there_are(machine: Machine) -> None:
+    for pid in range(10, 10 + 2 * MAX_NAMESPACES):
+        machine.process(pid, f"qemu-{pid}")
+        link(machine, pid, f"container{pid}")
+    probe = Namespaces(machine.host())
+    probe.sample(0.0)
+    machine.process(200, "ceph-osd", argv=("ceph-osd", "-i", "0"))
+    link(machine, 200, "osd")
+    probe.sample(60.0)
+
+    hidden = {labels["owner"]: labels["reason"] for labels, _ in read(probe).series(HIDDEN)}
+    assert TOO_MANY in hidden.values()
+    assert hidden.get("osd.0") != TOO_MANY
+    assert ["osd.0"] in [list(namespace.owners) for namespace in probe._found.values()]
 
 
 def link(machine: Machine, pid: int, name: str) -> None:

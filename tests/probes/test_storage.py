@@ -147,6 +147,19 @@ def test_the_device_that_an_osd_has_open_counts_and_so_do_partitions(files: File
     assert files.found() == {("osd.3", "dm-1", "dm-1"), ("osd.3", "sda", "sda")}
 
 
+def test_the_disks_of_osds_are_shown_however_many_others_are(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pinchpoint.probes.storage.MAX_DEVICES", 1)
+    for pid, comm in ((50, "ior"), (51, "fio")):
+        files.process(pid, comm)
+        files.machine.opens(pid, 5, "/some/file", mount=30)
+    files.found()
+    files.process(60, "ceph-osd", "-i", "3")
+    files.machine.opens(60, 25, "/dev/sda1", mount=24)
+    files.nodes["/dev/sda1"] = (8, 1)
+
+    assert files.found(2.0) == {("ior", "nvme0n1", "nvme0n1"), ("osd.3", "sda", "sda")}
+
+
 def test_only_device_nodes_in_memory_are_looked_at_as_no_other_file_system_is_sure_to_answer(files: Files) -> None:
     files.process(50, "ior")
     for descriptor, mount in enumerate((22, 24, 27, 30, 31, 32, 33, 34, 35, 37, 38), 3):

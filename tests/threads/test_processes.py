@@ -475,3 +475,20 @@ def test_a_rule_of_the_administrators_own_counts_a_cluster_that_a_user_started(
     processes = Processes(machine.procfs, load_roles(file), rootfs=machine.procfs.parent)
 
     assert found(processes) == {10: ("ceph-osd", "osd.0")}
+
+
+def test_the_command_of_a_run_by_a_daemons_label_is_another_owner(machine: Machine) -> None:
+    machine.process(11, "osd.0", uid=1000)
+    machine.process(12, "run.sh", ppid=11, uid=1000)
+
+    assert found(table(machine, lambda: {11})) == {11: (BENCHMARK, "osd.0@unverified"), 12: (BENCHMARK, "run.sh")}
+
+
+def test_names_that_a_user_chose_leave_room_for_the_daemons_of_their_class(machine: Machine) -> None:
+    for index in range(MAX_OWNERS_PER_CLASS + 1):
+        machine.process(100 + index, f"qemu-{index}", uid=1000)
+    machine.process(900, "rbd-nbd")
+    owners = {pid: owner for pid, (_, owner) in found(table(machine)).items()}
+
+    assert owners[100 + MAX_OWNERS_PER_CLASS] == "more"
+    assert owners[900] == "rbd-nbd"

@@ -163,6 +163,16 @@ def test_owners_beyond_the_limit_share_one_entry() -> None:
     assert entry(table, "thread", "osd.1") is not entry(table, "thread", "more")
 
 
+def test_daemons_have_entries_of_their_own_however_many_other_owners_there_are() -> None:
+    table = RoleTable()
+    others = [entry(table, "thread", f"script{number}") for number in range(2 * MAX_OWNERS_PER_ROLE)]
+    daemons = [table.use(role("thread"), f"osd.{number}", daemon=True) for number in range(MAX_OWNERS_PER_ROLE)]
+
+    assert len({id(use) for use in daemons}) == MAX_OWNERS_PER_ROLE
+    assert not {id(use) for use in daemons} & {id(use) for use in others}
+    assert table.use(role("thread"), "osd.x", daemon=True) is entry(table, "thread", "more")
+
+
 @given(
     st.sampled_from(["thread", "lock", "pool"]),
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 10**9), st.integers(0, 10**9)), max_size=8),

@@ -45,7 +45,7 @@ LOOK_AGAIN_SECONDS = (0.5, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds until a process without a socket is looked at again; a daemon opens its socket early, and a client may open
 one more later, so the last interval repeats."""
 MAX_SOCKETS = 128
-"""Sockets that one probe follows at once; the processes of further ones are blind."""
+"""Sockets of daemons, and of others, that one probe follows at once; the processes of further ones are blind."""
 ROUND_INTERVAL_SECONDS = 1.0
 """Seconds between two rounds of questions, as a rule."""
 FOREIGN_INTERVAL_SECONDS = 60.0
@@ -287,7 +287,8 @@ class Followers:
         for path in paths:
             if path in found.followers:
                 continue
-            if sum(follower.problem != "foreign" for _, followers in self for follower in followers) >= MAX_SOCKETS:
+            followed = (each for other, followers in self if other.daemon == process.daemon for each in followers)
+            if sum(each.problem != "foreign" for each in followed) >= MAX_SOCKETS:
                 found.lack = "too_many"
                 break
             assign_cluster = partial(self._processes.assign_cluster, process)

@@ -52,6 +52,8 @@ class _Namespace:
 
     def __init__(self) -> None:
         self.owners: tuple[str, ...] = ()
+        self.daemon = False
+        """Whether a daemon is in it."""
         self.reason = ""
         """Why it can't be seen."""
         self._reader: QdiscReader | None = None
@@ -133,13 +135,16 @@ class Namespaces(Probe):
             self._searched = now
             self._find(self.host.processes.current(now).values())
         waiting: dict[str, bool] = {}
+        daemons: set[str] = set()
         for number, namespace in self._found.items():
             path = namespace_file(self.host.procfs, next(iter(self._members[number])))
             for link, waits in namespace.waiting(now, path, number).items():
                 name = f"{link}{ELSEWHERE}{namespace.owners[0]}"
                 waiting[name] = waiting.get(name, False) or waits > 0
+                if namespace.daemon:
+                    daemons.add(name)
         for name, waits in waiting.items():
-            if (found := self._link(name)) is not None:
+            if (found := self._link(name, daemon=name in daemons)) is not None:
                 found.add(now, elapsed, waits=waits)
         self._links = {name: link for name, link in self._links.items() if now - link.seen <= KEEP_ENDED_SECONDS}
         if not self._found and not self._hidden:
@@ -148,23 +153,28 @@ class Namespaces(Probe):
     def _find(self, processes: Iterable[Process]) -> None:
         """Find the namespaces that processes are in: they may move to another at any time (setns)."""
         self._members, self._hidden = {}, {}
+        daemons = set()
         for process in processes:
             number = namespace_of(self.host.procfs, process.pid)
             if number is not None:
                 self._members.setdefault(number, {})[process.pid] = process.owner
+                if process.daemon:
+                    daemons.add(number)
             elif os.path.exists(self.host.procfs / str(process.pid) / "ns"):
                 self._hidden[process.owner] = UNKNOWN
         self._members.pop(self._own or 0, None)
         for number in self._found.keys() - self._members.keys():
             self._found.pop(number).close()
         for number, those in self._members.items():
-            if number in self._found or len(self._found) < MAX_NAMESPACES:
-                self._found.setdefault(number, _Namespace()).owners = tuple(sorted(set(those.values())))
+            alike = sum(namespace.daemon == (number in daemons) for namespace in self._found.values())
+            if number in self._found or alike < MAX_NAMESPACES:
+                namespace = self._found.setdefault(number, _Namespace())
+                namespace.owners, namespace.daemon = tuple(sorted(set(those.values()))), number in daemons
             else:
                 self._hidden.update(dict.fromkeys(those.values(), TOO_MANY))
 
-    def _link(self, name: str) -> _Link | None:
-        if name not in self._links and len(self._links) < MAX_LINKS:
+    def _link(self, name: str, *, daemon: bool) -> _Link | None:
+        if name not in self._links and (daemon or len(self._links) < MAX_LINKS):
             roles = self.host.roles
             self._links[name] = _Link(Resource("link", name, roles.serves["link"], roles.thresholds["link"]))
         return self._links.get(name)

@@ -34,7 +34,7 @@ MAX_FILES_PER_SAMPLE = 2048
 KEEP_DISK_SECONDS = 20.0
 """Seconds for which a disk counts after the last look that saw it: a process may open files only briefly."""
 MAX_DEVICES = 256
-"""Disks by owner that are shown."""
+"""Disks by owner that are shown, apart from those of daemons."""
 IN_MEMORY = frozenset({"devtmpfs", "tmpfs", "ramfs"})
 """File systems on which device nodes are looked for: these answer from memory."""
 MAX_OVERLAYS = 3
@@ -160,7 +160,7 @@ class Storage(Probe):
             table = table or self._table(directory, now)
             for backing in self._backings(table, info.mount, f"{directory}/fd/{name}"):
                 key = process.owner, backing
-                if key in self._seen or len(self._seen) < MAX_DEVICES:
+                if key in self._seen or process.daemon or len(self._seen) < MAX_DEVICES:
                     self._seen[key] = now
         return len(names)
 

@@ -123,7 +123,8 @@ class Tasks(Probe):
         known = self._uses.get(task)
         if known is not None and known[0] == task.comm and known[1] is process:
             return known[2]
-        use = self._table.use(self.host.roles.thread_role(process.class_, task.comm).role, process.owner)
+        role = self.host.roles.thread_role(process.class_, task.comm).role
+        use = self._table.use(role, process.owner, daemon=process.daemon)
         self._uses[task] = (task.comm, process, use)
         return use
 
@@ -225,7 +226,7 @@ class Tasks(Probe):
             if lost < MIN_CLOSE_TICKS * TICK_NANOSECONDS:
                 continue  # or it belongs to threads only read once in `SLOW_EVERY_SAMPLES`
             self._unknown[pid] = process, left
-            use = self._table.use(role, process.owner)
+            use = self._table.use(role, process.owner, daemon=process.daemon)
             if role.unit in SHARED:
                 self._table.charge(use, pid, lost, 0)
             else:

@@ -29,7 +29,7 @@ YOUNG_SECONDS = 2.0
 CLUSTER_ID_CHARACTERS = 8
 """Characters of the fsid that distinguish two clusters' daemons on one host."""
 MAX_OWNERS_PER_CLASS = 128
-"""Owners per process class; further instances have the owner ``more``."""
+"""Owners per process class, of daemons and of others; further instances have the owner ``more``."""
 MAX_UNVERIFIED = 32
 """Unverified processes whose threads are read; the others are only counted."""
 MAX_ID_CHARACTERS = 64
@@ -47,6 +47,8 @@ class Process:
     comm: str
     class_: str
     owner: str
+    daemon: bool = False
+    """Whether it is what its name says. Daemons share no limit with processes whose names anybody may choose."""
 
 
 def ceph_id(argv: list[str]) -> str:
@@ -260,17 +262,19 @@ class Processes:
         match = self._roles.process(stat.comm, kernel=stat.kernel_thread)
         if match is not None:
             rule, groups = match
-            class_, owner = rule.class_, self._owner(pid, stat, rule, groups)
-            if rule.daemon and (end := mark(self._procfs, pid, rule.pattern, users())):
+            class_, owner, daemon = rule.class_, self._owner(pid, stat, rule, groups), rule.daemon
+            if daemon and (end := mark(self._procfs, pid, rule.pattern, users())):
                 return Process(pid, stat.start, stat.comm, UNVERIFIED, f"{owner}{end}")
         elif pid in self._benchmarks:
-            class_, owner = BENCHMARK, stat.comm
+            class_, owner, daemon = BENCHMARK, self._roles.unruled_owner(stat.comm), False
         else:
             return None
-        owners = {process.owner for process in classified.values() if process.class_ == class_}
+        owners = {
+            process.owner for process in classified.values() if (process.class_, process.daemon) == (class_, daemon)
+        }
         if owner not in owners and len(owners) >= MAX_OWNERS_PER_CLASS:
             owner = "more"
-        return Process(pid, stat.start, stat.comm, class_, owner)
+        return Process(pid, stat.start, stat.comm, class_, owner, daemon)
 
     def _owner(self, pid: int, stat: Stat, rule: ProcessRule, groups: tuple[str, ...]) -> str:
         fields = {str(index + 1): group for index, group in enumerate(groups)} | {"comm": stat.comm}

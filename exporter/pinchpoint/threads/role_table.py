@@ -6,6 +6,7 @@ what they read to a `RoleTable`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from pinchpoint import resources
@@ -20,17 +21,18 @@ __all__ = ["METRICS", "RoleTable", "RoleTotals"]
 METRICS = (THREAD_CPU_SECONDS, THREAD_RUNQUEUE_SECONDS, THREADS, *resources.METRICS)
 
 MAX_OWNERS_PER_ROLE = 128
-"""Owners per role; later ones are charged to the owner ``more``."""
+"""Owners per role, of daemons and of others; later ones are charged to the owner ``more``."""
 
 
 class RoleTotals:
     """One role of one owner: its totals, and what its serial units used in the sample that is being taken."""
 
-    __slots__ = ("_groups", "alive", "counted", "cpu", "resource", "role", "threads", "wait")
+    __slots__ = ("_groups", "alive", "counted", "cpu", "daemon", "resource", "role", "threads", "wait")
 
-    def __init__(self, role: Role, resource: Resource | None) -> None:
+    def __init__(self, role: Role, resource: Resource | None, *, daemon: bool) -> None:
         self.role = role
         self.resource = resource
+        self.daemon = daemon
         self.cpu = 0
         self.wait = 0
         self.threads: dict[int, int] = {}
@@ -89,40 +91,41 @@ class RoleTable:
 
     def __init__(self) -> None:
         self._uses: dict[tuple[str, str], RoleTotals] = {}
-        self._owners: dict[str, int] = {}
+        self._owners: Counter[tuple[str, bool]] = Counter()
         self._touched: set[RoleTotals] = set()
 
-    def use(self, role: Role, owner: str) -> RoleTotals:
-        """Return the entry of a role and an owner."""
+    def use(self, role: Role, owner: str, *, daemon: bool = False) -> RoleTotals:
+        """Return the entry of a role and an owner; for those of a `daemon` there is always as much room."""
         key = (role.name, owner)
         if (use := self._uses.get(key)) is None:
             if (
-                self._owners.get(role.name, 0) >= MAX_OWNERS_PER_ROLE
+                self._owners[role.name, daemon] >= MAX_OWNERS_PER_ROLE
                 and owner != "more"
-                and not self._make_room(role.name)
+                and not self._make_room(role.name, daemon=daemon)
             ):
-                return self.use(role, "more")
-            self._owners[role.name] = self._owners.get(role.name, 0) + 1
+                return self.use(role, "more", daemon=daemon)
+            self._owners[role.name, daemon] += 1
             full = None
             if role.unit is not None:
                 full = Resource(role.name, owner, role.serves, role.threshold, ("runqueue",))
-            use = self._uses[key] = RoleTotals(role, full)
+            use = self._uses[key] = RoleTotals(role, full, daemon=daemon)
         return use
 
-    def _make_room(self, role: str) -> bool:
+    def _make_room(self, role: str, *, daemon: bool) -> bool:
         """Forget the owner that has had no thread for longest; return whether there was one."""
         gone = [
             (use.alive or 0.0, owner)
             for (name, owner), use in self._uses.items()
-            if name == role and use.counted and not use.threads
+            if (name, use.daemon) == (role, daemon) and use.counted and not use.threads
         ]
         if gone:
             self._drop(role, min(gone)[1])
         return bool(gone)
 
     def _drop(self, role: str, owner: str) -> None:
-        self._touched.discard(self._uses.pop((role, owner)))
-        self._owners[role] -= 1
+        use = self._uses.pop((role, owner))
+        self._touched.discard(use)
+        self._owners[role, use.daemon] -= 1
 
     def charge(self, use: RoleTotals, group: int, run: int, wait: int) -> None:
         """Charge nanoseconds that one thread of `group` used."""

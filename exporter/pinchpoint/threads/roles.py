@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from pinchpoint.resources import all_resources
+from pinchpoint.threads.identity import NOT_THE_PROGRAM
 from pinchpoint.tomlfile import ConfigError, decode_toml, read_toml
 
 __all__ = [
@@ -136,6 +137,9 @@ class Roles:
         """Wait classes that each resource serves."""
         self.alerts = alerts
         """Thresholds of alerts that do not compare a resource's busy share."""
+        self._daemons = tuple(
+            start for rule in self._processes if rule.daemon and (start := rule.owner.partition("{")[0])
+        )
         self._by_class: dict[str, tuple[Role, ...]] = {}
         self.process = lru_cache(maxsize=8192)(self._process)
         self.thread_role = lru_cache(maxsize=8192)(self._thread_role)
@@ -146,6 +150,10 @@ class Roles:
             if rule.kernel == kernel and (found := rule.pattern.fullmatch(comm)):
                 return rule, tuple(group or "" for group in found.groups())
         return None
+
+    def unruled_owner(self, comm: str) -> str:
+        """Return the owner of a process that has no rule: its name, marked if a daemon's owner may be the same."""
+        return f"{comm}{NOT_THE_PROGRAM}" if comm.startswith(self._daemons) else comm
 
     def _thread_role(self, class_: str, comm: str) -> Match:
         """Return the role of a thread named `comm` in a process of `class_`; ``CLASS_other`` if no rule matches."""
