@@ -46,6 +46,17 @@ def test_parents_and_children_are_known_as_far_as_they_are_among_the_processes(m
     assert tree.comm(1) == ""
 
 
+def test_a_walk_from_many_processes_has_each_once(machine: Machine) -> None:
+    """A user's chain of processes that are all called fio must not take the square of its length."""
+    for pid in range(10, 16):
+        machine.process(pid, "fio", ppid=pid - 1)
+    machine.process(9, "bash")
+    tree = machine.tree()
+
+    assert list(tree.ancestors(12, 15)) == [11, 10, 9, 14, 13]
+    assert sorted(tree.descendants(10, 12)) == [11, 13, 14, 15]
+
+
 def test_a_circle_of_parents_is_no_endless_one(machine: Machine) -> None:
     machine.process(10, "a", ppid=11)
     machine.process(11, "b", ppid=10)

@@ -20,6 +20,7 @@ from pinchpoint.benchmarks.user_helpers import (
     MAX_ANSWER_SECONDS,
     MAX_DYING,
     MAX_HELPERS,
+    MAX_HELPERS_PER_USER,
     MAX_RESTART_PAUSE_SECONDS,
     UserHelpers,
 )
@@ -386,7 +387,7 @@ def test_helpers_are_bounded_and_those_with_nothing_to_do_give_way(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(MAX_HELPERS + 1):
-        scene.runs(User(number, 100), 100 + number)
+        scene.runs(User(1000 + number, 100), 100 + number)
     scene.look()
     assert scene.helpers() == MAX_HELPERS
     assert len(scene.followed()) == MAX_HELPERS
@@ -396,6 +397,27 @@ def test_helpers_are_bounded_and_those_with_nothing_to_do_give_way(
     scene.look()
     scene.look()
     assert scene.followed()[100 + MAX_HELPERS] == "running"
+
+
+def test_other_users_cannot_keep_root_from_having_a_helper(scene: Scene) -> None:
+    for number in range(MAX_HELPERS):
+        scene.runs(User(1000 + number, 100), 100 + number)
+    scene.look()
+    scene.runs(User(0, 0), 50)
+    scene.look()
+
+    assert scene.followed()[50] == "running"
+
+
+def test_a_user_with_many_groups_has_few_helpers(scene: Scene) -> None:
+    for number in range(MAX_HELPERS):
+        scene.runs(User(1000, 100 + number), 100 + number)
+    scene.look()
+    scene.runs(BOB, 50)
+    scene.look()
+
+    assert scene.helpers() == MAX_HELPERS_PER_USER + 1
+    assert scene.followed()[50] == "running"
 
 
 def test_what_a_helper_says_is_logged_as_its_users(both: Scene, caplog: pytest.LogCaptureFixture) -> None:

@@ -50,6 +50,7 @@ def test_whoever_runs_only_what_is_below_anothers_benchmark_has_none(machine: Ma
 
 def test_a_process_that_cannot_be_seen_is_left_out(machine: Machine) -> None:
     machine.process(10, "toy")
+    (machine.procfs / "10" / "status").unlink()
 
     assert told(machine) == {}
 

@@ -128,21 +128,24 @@ class Tree:
         """Return the children of a process, oldest first."""
         return self._children.get(pid, ())
 
-    def descendants(self, pid: int) -> Iterator[int]:
-        """Yield all processes below one, those nearest to it first."""
-        seen = {pid}
-        waiting = list(_unseen(self.children(pid), seen))
+    def descendants(self, *pids: int) -> Iterator[int]:
+        """Yield all processes below these, but not these themselves: each once, those nearest to them first."""
+        seen = {*pids}
+        waiting = [child for pid in pids for child in _unseen(self.children(pid), seen)]
         for child in waiting:
             yield child
             waiting.extend(_unseen(self.children(child), seen))
 
-    def ancestors(self, pid: int) -> Iterator[int]:
-        """Yield parent, grandparent and so on, while they are among these processes."""
-        seen = {pid}
-        while (task := self.processes.get(pid)) is not None and task.ppid in self.processes and task.ppid not in seen:
-            pid = task.ppid
-            seen.add(pid)
-            yield pid
+    def ancestors(self, *pids: int) -> Iterator[int]:
+        """Yield parent, grandparent and so on of these, while they are among these processes: each once."""
+        seen = {*pids}
+        for pid in pids:
+            while (task := self.processes.get(pid)) is not None:
+                pid = task.ppid
+                if pid not in self.processes or pid in seen:
+                    break
+                seen.add(pid)
+                yield pid
 
     def threads(self, pid: int) -> list[int]:
         """Return the threads of a process, oldest first; empty if they can't be read."""

@@ -32,7 +32,9 @@ from pinchpoint.model import Point
 __all__ = ["UserHelpers"]
 
 MAX_HELPERS = 16
-"""Maximum number of helpers."""
+"""Maximum number of helpers of users other than root."""
+MAX_HELPERS_PER_USER = 2
+"""Maximum number of helpers of one user, who has one for each set of groups."""
 MAX_DYING = 3
 """Helpers of one user that were killed and have not ended: then there is no further one. A file system that hangs may
 hold them in the kernel."""
@@ -228,7 +230,10 @@ class UserHelpers:
     def _start(self, account: _Account, now: float) -> UserHelper | None:
         if now < account.resumes or len(account.dying) >= MAX_DYING:
             return None
-        if len(self.helpers) >= MAX_HELPERS and not self._retire():
+        others = sum(helper.user.uid != 0 for helper in self.helpers)
+        if sum(helper.user.uid == account.user.uid for helper in self.helpers) >= MAX_HELPERS_PER_USER:
+            return None
+        if account.user.uid != 0 and others >= MAX_HELPERS and not self._retire():
             self._tell(f"more than {MAX_HELPERS} users run benchmarks: those of the others are not followed")
             return None
         try:
@@ -323,5 +328,5 @@ def _among(processes: Mapping[int, object], leader: Leader) -> bool:
 def _without_avoided(tasks: Mapping[int, Task], tree: Tree, account: _Account) -> Mapping[int, Task]:
     """Return the processes without those that are left alone, and those below them."""
     avoided = [pid for pid, start in account.suspicion if account.avoids((pid, start)) and pid in tasks]
-    left = {below for pid in avoided for below in (pid, *tree.descendants(pid))}
+    left = {*avoided, *tree.descendants(*avoided)}
     return {pid: task for pid, task in tasks.items() if pid not in left} if left else tasks

@@ -35,8 +35,8 @@ class UserTasks:
             if user in found and len(found[user]) < MAX_TOLD_PROCESSES:
                 found[user][pid] = _task(tree, pid, own=True)
         for told in found.values():
-            for pid in [above for own in told for above in tree.ancestors(own)]:
-                if pid not in told and len(told) < MAX_TOLD_PROCESSES:
+            for pid in tree.ancestors(*list(told)):
+                if len(told) < MAX_TOLD_PROCESSES:
                     told[pid] = _task(tree, pid, own=False)
         return found
 
@@ -44,7 +44,7 @@ class UserTasks:
         """Yield the benchmarks and all processes below them, and whose they are."""
         known, self._users = self._users, {}
         named = [pid for pid, task in tree.processes.items() if task.comm in self._comms]
-        for pid in sorted({pid for leader in named for pid in (leader, *tree.descendants(leader))}):
+        for pid in sorted({*named, *tree.descendants(*named)}):
             task = tree.processes[pid]
             key = (pid, task.start, task.comm)
             user = self._users[key] = known[key] if key in known else _user(tree, pid)

@@ -127,16 +127,16 @@ class BenchmarkProbe(Probe):
         adopted = {
             *self.host.processes.adopted,
             *commands,
-            *(pid for root in commands for pid in tree.descendants(root)),
+            *tree.descendants(*commands),
         }
         self._finder.disown(adopted)
         found = {pid: stat for pid, stat in everything.items() if pid not in adopted}
-        for leader in [followed.pid for followed in self._finder.followed if followed.ended is None]:
-            for pid in (leader, *tree.descendants(leader)):
-                if (stat := self._stat(pid)) is None:
-                    found.pop(pid, None)
-                elif pid in found:
-                    found[pid] = stat
+        leaders = [followed.pid for followed in self._finder.followed if followed.ended is None]
+        for pid in {*leaders, *tree.descendants(*leaders)}:
+            if (stat := self._stat(pid)) is None:
+                found.pop(pid, None)
+            elif pid in found:
+                found[pid] = stat
         return found
 
     def _stat(self, pid: int) -> Stat | None:
