@@ -93,7 +93,9 @@ class Scene:
 
     def fio(self, folder: Path, name: str, *words: str, user: int = NOBODY) -> int:
         """Start fio as a user, and return its pid once that is its name."""
-        command = ["fio", f"--name={name}", "--size=1M", "--rw=write", "--ioengine=psync", "--time_based", *words]
+        # A job that is a process has a session of its own, and does not end with what started it.
+        job = [f"--name={name}", "--thread", "--size=1M", "--rw=write", "--ioengine=psync", "--time_based"]
+        command = ["fio", *job, *words]
         return self.starts(command, folder, user)
 
     def starts(self, command: list[str], folder: Path, user: int) -> int:
