@@ -14,7 +14,7 @@ import psutil
 from native import MARK
 from patience import Deadline, Wait, Waits, patience
 
-__all__ = ["WAITS", "get_json", "processes_of", "until"]
+__all__ = ["WAITS", "get_json", "processes_of", "runs", "until"]
 
 WAITS = Waits()
 """Of the current test; conftest.py begins and reports it."""
@@ -47,6 +47,14 @@ def _caller() -> str:
 
 def get_json(url: str) -> Any:
     return httpx.get(url, timeout=patience(5), trust_env=False).raise_for_status().json()
+
+
+def runs(pid: int) -> bool:
+    """Return whether a process is still running; a zombie that its new parent has not reaped yet is not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def processes_of(state: Path) -> list[psutil.Process]:

@@ -34,7 +34,7 @@ from pinchpoint.probes import PROBES
 from pinchpoint.probes.cpu import Cpu
 from pinchpoint.wire.connections import MAX_PEER_CONNECTIONS
 from pinchpoint.wire.sources import parse_exposition
-from polling import until
+from polling import runs, until
 
 NOBODY = 65534
 MAX_HELPER_BYTES = 12_000_000
@@ -720,7 +720,7 @@ def test_a_users_files_are_read_by_a_small_process_of_that_user(start: Start, jo
 
     started = helpers(exporter)
     exporter.end(signal.SIGKILL)
-    assert until(20, lambda: not any(Path(f"/proc/{pid}/task").exists() for pid in started))
+    assert until(20, lambda: not any(map(runs, started)))
 
 
 def test_processes_that_are_hidden_are_counted_and_the_rest_is_followed(start: Start, public: Path) -> None:

@@ -23,7 +23,7 @@ from lab import loads
 from lab.cluster import PYTHON, Cluster, Daemon, lacking
 from pinchpoint.diagnosis.verdict import Kind
 from pinchpoint.wire.sources import TargetSource
-from polling import until
+from polling import runs, until
 from proofs import faults
 from proofs.conftest import Check
 from proofs.observed import Watch, watching
@@ -76,14 +76,6 @@ def rested(shared: Cluster) -> Iterator[None]:
             shared.evict(pid)
         quiet = 0 if dead else quiet + 1
         time.sleep(0.3)
-
-
-def runs(pid: int) -> bool:
-    """Return whether a process is still running; a zombie that its new parent has not reaped yet is not."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def name_of(watch: Watch, cluster: Cluster, daemon: str) -> str:
