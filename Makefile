@@ -1,10 +1,11 @@
 # The work is done in scripts/ and compose/; `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak generated site picture clean
+.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak fuzz mutate generated site picture clean
 
 python := .venv/bin/python
 REPEATS ?= 3
 MINUTES ?= 30
+RUNS ?= 1000000
 
 help: ## show this list
 	@echo "Pinchpoint: says, live, what limits a storage benchmark run"
@@ -82,6 +83,11 @@ bench: setup ## measure its cost beside its peers, and what benchmarks lose; 14 
 soak: export PYTHONPATH = bench:compose:tests
 soak: setup ## measure whether exporter and judge grow; MINUTES=30 after 20 of warm-up; writes docs/performance.md
 	@$(python) bench/soak.py --check --minutes $(MINUTES)
+
+fuzz: export PYTHONPATH = exporter:bench:compose:tests:.
+fuzz: setup ## search for bytes that break a reader, guided by coverage; RUNS=1000000 for each, READER=name for one
+	@$(python) -c 'import atheris' 2>/dev/null || $(python) -m pip install -q -c constraints.txt --no-build-isolation -e '.[fuzz]'
+	@$(python) tests/fuzz.py --runs $(RUNS) --reader '$(READER)'
 
 generated: setup ## write all files made from the code and its data: expositions, dashboards, tables of pages
 	PYTHONPATH=exporter:bench:tests:. $(python) scripts/generate.py

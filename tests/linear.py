@@ -25,7 +25,7 @@ BOUND = 8.0
 NOTHING = 0.002
 """Seconds too short to show how the cost grows: one pass over the longer text takes a tenth of that."""
 ENOUGH = 0.05
-"""Seconds for the shorter text that are proof enough: with a cubic cost the longer one would take minutes."""
+"""Seconds that the shorter text may take: with a cubic cost the longer one would take minutes."""
 REPEATS = 7
 END = "\x02"
 
@@ -63,16 +63,24 @@ def hostile(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str]]:
     yield from found
 
 
-def costs_more_than_its_length(work: Callable[[str], object], start: str, part: str) -> bool:
-    """Return whether the time for a text grows faster than its length.
+def costs_more_than_its_length(
+    work: Callable[[str], object],
+    start: str,
+    part: str,
+    end: str = END,
+    *,
+    length: int = LENGTH,
+    enough: float = ENOUGH,
+) -> bool:
+    """Return whether the time for a text grows faster than its length, from `length` characters to a multiple of them.
 
     It compares the CPU time of this thread, the lowest of several measurements: other load on the machine can only
-    increase it.
+    increase it. A text of `length` that takes more than `enough` seconds costs too much by itself.
     """
-    text, longer = (start + part * (length // len(part)) + END for length in (LENGTH, TIMES * LENGTH))
-    if _seconds(work, text, 1) > ENOUGH:
-        return _seconds(work, text, 2) > ENOUGH
-    if _seconds(work, longer, 1) < NOTHING:
+    text, longer = (start + part * (size // len(part)) + end for size in (length, TIMES * length))
+    if (once := _seconds(work, text, 1)) > enough:
+        return _seconds(work, text, 2) > enough
+    if _seconds(work, longer, 1) <= max(NOTHING, BOUND * once):
         return False
     return _seconds(work, longer) > max(NOTHING, BOUND * _seconds(work, text))
 

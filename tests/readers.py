@@ -1,0 +1,676 @@
+"""Every reader of foreign bytes: what users, daemons, servers and the kernel write, and what parses it.
+
+There is one entry for each, called as its callers call it. `test_foreign_bytes.py` tries them with changed seeds, and
+fuzz.py searches for inputs that break them. An entry raises `AssertionError` where the result is not what callers rely
+on: a label that can't be printed, a negative counter, a number that is not finite.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import re
+import socket
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+import reader_seeds as seeds
+from machine import Machine
+from pinchpoint.benchmarks import fio, ior, mdtest
+from pinchpoint.benchmarks.base import Benchmark
+from pinchpoint.benchmarks.detector import Detector, merged
+from pinchpoint.benchmarks.events import Ended, Event, Scored
+from pinchpoint.benchmarks.io500_output import ResultFile
+from pinchpoint.benchmarks.io500_plan import ini_sections, phase_of_command, phases_of, plan_of
+from pinchpoint.benchmarks.markers import Marker, RunDirectory
+from pinchpoint.benchmarks.output import OutputReader
+from pinchpoint.benchmarks.pattern import pattern
+from pinchpoint.benchmarks.reading import KINDS, TextReader, date_in
+from pinchpoint.benchmarks.registry import BENCHMARKS
+from pinchpoint.benchmarks.wrappers import programs
+from pinchpoint.bpf.tasks import _field
+from pinchpoint.ceph.asok import MAX_ANSWER_BYTES, AdminSocketError, Conversation
+from pinchpoint.ceph.follower import DaemonReader, Follower
+from pinchpoint.ceph.perf import PerfDump, parse_option, parse_version
+from pinchpoint.ceph.sockets import listening_sockets
+from pinchpoint.ceph.waiting import LibraryReader, MountReader
+from pinchpoint.config import Config, ConfigError, check_config
+from pinchpoint.host.capabilities import CapabilitySets
+from pinchpoint.host.cgroupfs import (
+    SERVICE_FILES,
+    parse_cgroup,
+    parse_cpu_max,
+    parse_cpu_stat,
+    parse_io_max,
+    parse_io_stat,
+    parse_service,
+    parse_throttle,
+)
+from pinchpoint.host.netlink import attributes, parse_messages
+from pinchpoint.host.procfs import (
+    FormatError,
+    kworker_work,
+    parse_cpu_list,
+    parse_cpu_times,
+    parse_cpus_allowed,
+    parse_file_info,
+    parse_mounts,
+    parse_schedstat,
+    parse_stat,
+)
+from pinchpoint.host.qdisc import parse_links, parse_qdiscs
+from pinchpoint.host.sockdiag import parse_connections
+from pinchpoint.host.sysfs import read_int, read_text
+from pinchpoint.judge.client import JudgeError, parse_verdicts
+from pinchpoint.judge.targets import TargetsError, parse_targets
+from pinchpoint.metrics import HTTP_REFUSED_CONNECTIONS
+from pinchpoint.model import Snapshot
+from pinchpoint.probes.ceph_client import ClientReader
+from pinchpoint.probes.ceph_daemons import _Alive
+from pinchpoint.probes.ceph_kernel import parse_latency, parse_mdsc, parse_osdc, parse_status
+from pinchpoint.probes.devices import parse_disk, parse_link
+from pinchpoint.probes.host_facts import HostFacts, parse_inet6, parse_routes, swap_kinds
+from pinchpoint.probes.mds import MdsReader, parse_cache_bytes
+from pinchpoint.probes.memory import parse_pressure, parse_vmstat
+from pinchpoint.probes.osd import OsdReader, parse_blocked_ops
+from pinchpoint.runs import MAX_FIGURE, PhaseMark
+from pinchpoint.session import store
+from pinchpoint.session.samples import Samples
+from pinchpoint.threads.processes import Process, ceph_id
+from pinchpoint.threads.roles import load_roles
+from pinchpoint.threads.task_source import _parse_stat_times
+from pinchpoint.tomlfile import decode_toml
+from pinchpoint.waits.stack_rules import Stacks, load_waits
+from pinchpoint.wire import fetch
+from pinchpoint.wire.connections import Refusals
+from pinchpoint.wire.fetch import Fetcher, FetchError
+from pinchpoint.wire.http import AddressError, Server, application, parse_address
+from pinchpoint.wire.prometheus import PrometheusError, raw_series
+from pinchpoint.wire.prometheus_hosts import _instant, known
+from pinchpoint.wire.recording import read_recording
+from pinchpoint.wire.sampletext import parse_head, split_sample
+from pinchpoint.wire.sources import PrometheusSource, SourceError, parse_exposition
+
+__all__ = ["READERS", "Reader", "reader_named"]
+
+NOW = 1_700_000_000.0
+RUN = "20231114T221320Z-base"
+URL = "http://127.0.0.1:9"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A function that reads foreign bytes."""
+
+    name: str
+    """The name of its entry, and of its directory in `tests/fixtures/found/`."""
+    read: Callable[[bytes], object]
+    """Reads the bytes as its callers do; raises AssertionError for a result that they could not use."""
+    seeds: Callable[[], Sequence[bytes]]
+    """Bytes that it is written for."""
+    rejects: tuple[type[Exception], ...] = ()
+    """What it may raise for bytes that are not of its format."""
+
+
+@cache
+def scratch() -> Path:
+    """Return a directory for readers that take a path; it lasts as long as this process."""
+    directory = tempfile.TemporaryDirectory(prefix="readers-")
+    KEPT.append(directory)
+    return Path(directory.name)
+
+
+KEPT: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def in_file(read: Callable[[Path], object], name: str = "file") -> Callable[[bytes], object]:
+    """Return a reader of bytes for one that takes a path."""
+
+    def wrapped(raw: bytes) -> object:
+        path = scratch() / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(raw)
+        return read(path)
+
+    return wrapped
+
+
+def printable(texts: Iterable[str]) -> None:
+    assert all(text.isprintable() for text in texts)
+
+
+def counts(numbers: Iterable[float]) -> None:
+    assert all(0 <= number < math.inf for number in numbers)
+
+
+def text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def words(raw: bytes) -> list[str]:
+    """Return a command line as `pinchpoint.benchmarks.tree.Tree` does."""
+    return [text(word) for word in raw.split(b"\0")[:-1]]
+
+
+# What users' benchmarks print, and the files that they write.
+
+
+def told(reader: OutputReader, raw: bytes) -> list[Event]:
+    """Return the events in an output that comes in two pieces; what they hold can be exported."""
+    half = len(raw) // 2
+    events = [*reader.feed(raw[:half]), *reader.feed(raw[half:]), *reader.close()]
+    for event in events:
+        results = event.results if isinstance(event, Ended) else event.scores if isinstance(event, Scored) else ()
+        assert all(abs(result.value) < MAX_FIGURE for result in results)
+    return events
+
+
+def output(kind: type[Benchmark]) -> Reader:
+    def own() -> Sequence[bytes]:
+        name = kind.name.removeprefix("ceph_").replace("_", "-")
+        return (
+            *seeds.captured(kind.name),
+            *(raw for folder in ("bench", "seeds", kind.name) for raw in seeds.contents(f"fixtures/{folder}/{name}*")),
+            *(seeds.contents("fixtures/fio/*.txt") if kind.name == "fio" else ()),
+        )
+
+    return Reader(f"output-{kind.name}", lambda raw: told(kind.reader(), raw), own)
+
+
+OWN_BENCHMARK = pattern("own", ["own"], re.compile(r"^(?P<phase>\w+): (?P<value>\S+) (?P<unit>\S+)"))
+
+
+def texts(raw: bytes) -> object:
+    reader = TextReader(KINDS)
+    reader.feed(raw)
+    return [msgspec.json.encode(run.state) for run in reader.close(NOW)]
+
+
+def heard(raw: bytes) -> object:
+    detector = Detector(BENCHMARKS, watch=None)
+    detector.hear(raw, NOW, named=BENCHMARKS[:1])
+    return msgspec.json.encode(merged(detector.followed, "r", NOW))
+
+
+def fio_plan(raw: bytes) -> object:
+    groups = fio.plan(words(raw), lambda name: name)
+    assert all(group.processes > 0 for group in groups)
+    return groups
+
+
+def job_file(raw: bytes) -> object:
+    return fio.plan(["fio", "job"], lambda name: text(raw), lambda name: name)
+
+
+def ior_script(raw: bytes) -> object:
+    return ior.plans(["ior", "-f", "x"], text(raw))
+
+
+def io500_command(raw: bytes) -> object:
+    return plan_of(words(raw), 2), phase_of_command(words(raw))
+
+
+def marker(raw: bytes) -> object:
+    runs = RunDirectory(scratch() / "runs")
+    runs.create()
+    (runs.path / "r.json").write_bytes(raw)
+    found = runs.markers(NOW)
+    assert runs.command_pids(NOW) == runs.commands
+    return [msgspec.json.encode(one) for one in found]
+
+
+def a_marker(run: str) -> Marker:
+    marks = [PhaseMark("write", NOW, NOW + 10), PhaseMark("read", NOW + 10)]
+    return Marker(run, "fio", NOW, None, phases=marks, pid=1, pid_start=2, command_pid=3, tags={"host": "a"})
+
+
+def markers() -> Sequence[bytes]:
+    return [msgspec.json.encode(a_marker("r"))]
+
+
+def run_records() -> Sequence[bytes]:
+    return [msgspec.json.encode(store.RunRecord(a_marker(RUN), ["fio", "a"], 0, facts={"here": {"kernel": ["6.1"]}}))]
+
+
+def run_record(path: Path) -> object:
+    return msgspec.json.encode(store.load(path.parent))
+
+
+# What the kernel shows: names in it are those of users' processes, mounts, groups and interfaces.
+
+
+def stat(raw: bytes) -> object:
+    found = parse_stat(raw)
+    printable([found.comm])
+    return found, _parse_stat_times(raw)
+
+
+def cpu_times(raw: bytes) -> object:
+    found = parse_cpu_times(raw)
+    counts(value for cpu in found.values() for value in cpu)
+    return found
+
+
+def cpus(parse: Callable[[bytes], frozenset[int]], raw: bytes) -> object:
+    found = parse(raw)
+    assert all(0 <= cpu < 1 << 14 for cpu in found)
+    return found
+
+
+def file_info(raw: bytes) -> object:
+    found = parse_file_info(raw)
+    counts([found.mount, found.flags])
+    return found
+
+
+def mounts(raw: bytes) -> object:
+    found = parse_mounts(raw)
+    for mount in found:
+        printable([mount.source, mount.device])
+        counts([mount.number or 0])
+    return found
+
+
+def cgroup(raw: bytes) -> object:
+    found = parse_cgroup(raw)
+    printable(found.values())
+    return found
+
+
+def io_limits(raw: bytes) -> object:
+    found = [*parse_io_max(raw), *parse_throttle(raw, "rbps")]
+    counts(limit.value for limit in found)
+    return found
+
+
+def io_use(raw: bytes) -> object:
+    found = [parse_io_stat(raw), *(parse_service(raw, keys) for keys in SERVICE_FILES.values())]
+    for used in found:
+        counts(used.values())
+        assert all(device.count(":") == 1 for device, _ in used)
+    return found
+
+
+def messages(raw: bytes) -> object:
+    found, _ = parse_messages(raw)
+    assert all(message.body in raw for message in found)
+    return found, [list(attributes(message.body, 0, len(message.body))) for message in found]
+
+
+def queues(raw: bytes) -> object:
+    found, _ = parse_qdiscs(raw)
+    printable(queue.kind for queue in found)
+    counts(queue.backlog for queue in found)
+    return found
+
+
+def links(raw: bytes) -> object:
+    found, _ = parse_links(raw)
+    printable(name for _, name in found)
+    return found
+
+
+def sysfs_value(path: Path) -> object:
+    found = read_text(path)
+    printable([found or ""])
+    return found, read_int(path)
+
+
+def networks(raw: bytes) -> object:
+    found = [*parse_routes(raw), *parse_inet6(raw)]
+    printable(name for name, _ in found)
+    assert all(network.prefixlen <= network.max_prefixlen for _, network in found)
+    return found, swap_kinds(raw)
+
+
+@cache
+def machine() -> Machine:
+    return Machine(scratch() / "machine")
+
+
+def host_facts(raw: bytes) -> object:
+    for path in ("cpuinfo", "meminfo", "cmdline", "swaps", "1/net/route", "1/mountinfo", "sys/kernel/osrelease"):
+        machine().write(f"proc/{path}", raw)
+    found = dict(HostFacts(machine().host())._read())
+    printable(value or "" for value in found.values())
+    return found
+
+
+def numbers(parse: Callable[[bytes], int | None], raw: bytes) -> object:
+    found = parse(raw)
+    counts([found or 0])
+    return found
+
+
+def vmstat(raw: bytes) -> object:
+    found = parse_vmstat(raw)
+    counts(found.values())
+    return found
+
+
+def latencies(raw: bytes) -> object:
+    found = parse_latency(raw)
+    printable(found)
+    counts(number for latency in found.values() for number in latency)
+    return found
+
+
+def disk(raw: bytes) -> object:
+    found = parse_disk(raw)
+    counts([found.ios])
+    return found
+
+
+def link(raw: bytes) -> object:
+    found = parse_link(raw)
+    counts([found.received])
+    return found
+
+
+def stack(raw: bytes) -> object:
+    found = STACKS.look(raw, 1.0)
+    assert len(found.frames) <= 64
+    assert all(frame and frame.isascii() and len(frame) <= 128 for frame in found.frames)
+    return found
+
+
+STACKS = Stacks(load_waits())
+ROLES = load_roles()
+
+
+# What Ceph daemons and clients answer.
+
+
+ANSWERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def take(make: Callable[[], DaemonReader], raw: bytes) -> object:
+    """Give a reader two rounds of answers: an object of them by question, or else the bytes as the answer to each."""
+    reader = make()
+    try:
+        answers = {question: bytes(answer) for question, answer in ANSWERS.decode(raw).items()}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        answers = {}
+    if not any(question.key in answers for question in reader.questions):
+        answers = {question.key: raw for question in reader.questions}
+    for now in (0.0, 1.0):
+        reader.take(now, answers)
+    found = list(reader.points("name"))
+    counts(point.value for point in found)
+    return found
+
+
+def client(raw: bytes) -> object:
+    reader = ClientReader()
+    for now in (0.0, 1.0):
+        reader.take(now, {"perf dump": raw})
+    counts(value for values in reader.reading for value in values.values())
+    return reader.reading
+
+
+def waiting(raw: bytes) -> object:
+    library, mount = LibraryReader(), MountReader()
+    for reader in (library, mount):
+        reader.take(0.0, {question.key: raw for question in reader.questions})
+    return library.looked, mount.looked
+
+
+def identity(raw: bytes) -> object:
+    process = Process(1, 2, "ceph-osd", "ceph-osd", "osd.0")
+    follower = Follower(scratch(), process, scratch(), _Alive())
+    follower._identify({"version": raw, "config get fsid": raw})
+    follower.reader.take(0.0, {"version": raw})
+    assert len(follower.version) <= 64
+    assert len(follower.cluster) <= 64
+    return follower.version, follower.cluster
+
+
+def counters(raw: bytes) -> object:
+    dump = PerfDump.parse(raw)
+    names = dump.loggers()[:100]
+    values = [dump.value(name, "op_active", "request", "val") or 0.0 for name in names]
+    assert all(map(math.isfinite, values))
+    return values, [dump.average(name, "lat", "reply_latency", "kv_sync_lat") for name in names]
+
+
+def option(raw: bytes) -> object:
+    return parse_option(raw), parse_version(raw)
+
+
+def sockets(raw: bytes) -> object:
+    found = listening_sockets(raw)
+    assert all(path.startswith("/") for path in found.values())
+    return found
+
+
+def admin_socket(raw: bytes) -> object:
+    conversation = Conversation.__new__(Conversation)
+    conversation._received, conversation._limit = bytearray(), MAX_ANSWER_BYTES
+    with said_by_peer(raw) as (conversation._socket, _):
+        return conversation.answer(30)
+
+
+@contextmanager
+def said_by_peer(raw: bytes) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Give a connection, and its other end: as much as fits into its buffer was sent there, and no more will come."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.setblocking(False)
+        with suppress(BlockingIOError):
+            theirs.sendall(raw)
+        theirs.shutdown(socket.SHUT_WR)
+        yield ours, theirs
+
+
+# What comes over the network, and what was saved of it.
+
+
+@cache
+def server() -> Server:
+    """Return an exporter's server, which never accepts a connection by itself."""
+    app = application(tuple, "/metrics")
+    found = Server(("127.0.0.1", 0), socket.AF_INET, app, Refusals(HTTP_REFUSED_CONNECTIONS))
+    found.socket.close()
+    return found
+
+
+def http_request(raw: bytes) -> object:
+    with said_by_peer(raw) as (ours, theirs):
+        assert server().verify_request(ours, ("127.0.0.1", 1))
+        server().finish_request(ours, ("127.0.0.1", 1))
+        server().shutdown_request(ours)
+        with suppress(BlockingIOError):
+            answer = theirs.recv(1 << 16)
+            assert b" 500 " not in answer.partition(b"\n")[0]
+            return answer
+    return b""
+
+
+def http_answer(raw: bytes) -> object:
+    fetcher = Fetcher(30.0)
+    fetcher._connection, fetcher._server = fetch._connection(urlsplit(URL), 30.0), ("http", "127.0.0.1:9")
+    with said_by_peer(raw) as (fetcher._connection.sock, _):
+        return fetcher.get(URL)
+
+
+class Said(Fetcher):
+    """A fetcher that gives the same answer to each question, or an error response with it."""
+
+    def __init__(self, body: bytes, *, error: bool = False) -> None:
+        super().__init__(1.0)
+        self.body = body
+        self.error = error
+
+    def get(self, url: str, parameters: object = None) -> bytes:
+        if self.error:
+            raise FetchError("400 Bad Request", self.body)
+        return self.body
+
+
+def series(raw: bytes) -> object:
+    return [one.labels() for one in raw_series(Said(raw), URL, "up", 1.0)]
+
+
+def refused_query(raw: bytes) -> object:
+    return raw_series(Said(raw, error=True), URL, "up", 1.0)
+
+
+def prometheus_hosts(raw: bytes) -> object:
+    return known(_instant(Said(raw), URL, "up"))
+
+
+def prometheus_source(raw: bytes) -> object:
+    source = PrometheusSource(URL, clock=lambda: 1.0)
+    source._fetcher = Said(raw)
+    return source.snapshots()
+
+
+def exposition(raw: bytes) -> Snapshot:
+    return parse_exposition(text(raw), NOW)
+
+
+def recording(path: Path) -> object:
+    moments, samples = list(read_recording(path)), Samples(path)
+    assert all(snapshot.time >= 0 for moment in moments for snapshot in moment.values())
+    return moments, samples.windows([PhaseMark("write", NOW, NOW + 5)])
+
+
+def packed_recording(path: Path) -> object:
+    path.write_bytes(gzip.compress(path.read_bytes(), 1))
+    return recording(path)
+
+
+def sample_line(raw: bytes) -> object:
+    name, labels = parse_head(split_sample(text(raw))[0])
+    assert name
+    assert list(labels) == sorted(labels)
+    return name, labels
+
+
+def expositions() -> Sequence[bytes]:
+    return *seeds.contents("golden/*.prom"), *seeds.contents("fixtures/ceph/mgr_prometheus/*.prom")
+
+
+def sample_lines() -> Sequence[bytes]:
+    return [line for raw in expositions() for line in raw.split(b"\n")[:200] if line[:1] != b"#"]
+
+
+def verdicts() -> Sequence[bytes]:
+    from judge.test_service import judged
+
+    return [msgspec.json.encode(judged().to_json())]
+
+
+def config(raw: bytes) -> object:
+    found = decode_toml(raw, Config, "config")
+    check_config(found, "config")
+    return found
+
+
+READERS: tuple[Reader, ...] = (
+    *map(output, BENCHMARKS),
+    Reader("output-of-a-pattern", lambda raw: told(OWN_BENCHMARK.reader(), raw), lambda: [b"write: 1,234.5 MiB/s\n"]),
+    Reader("output-of-a-command", heard, lambda: seeds.contents("fixtures/captures/*/stdout.txt")[::8]),
+    Reader(
+        "io500-result",
+        lambda raw: told(ResultFile(), raw),
+        lambda: seeds.captured("io500", "result*.txt"),
+    ),
+    Reader("io500-config", lambda raw: phases_of(ini_sections(text(raw))), lambda: seeds.captured("io500", "*.ini")),
+    Reader("io500-command", io500_command, seeds.command_lines),
+    Reader("fio-job-file", job_file, lambda: [seeds.JOBS]),
+    Reader("fio-command", fio_plan, seeds.command_lines),
+    Reader("ior-script", ior_script, lambda: [seeds.SCRIPT]),
+    Reader("ior-command", lambda raw: ior.plans(words(raw)), seeds.command_lines),
+    Reader("mdtest-command", lambda raw: mdtest.MdtestPlan.of(words(raw)), seeds.command_lines),
+    Reader("wrapped-command", lambda raw: programs(words(raw)), seeds.command_lines),
+    Reader("ceph-command", lambda raw: ceph_id(words(raw)), seeds.command_lines),
+    Reader("text", texts, lambda: seeds.contents("fixtures/seeds/*.txt")),
+    Reader(
+        "date",
+        date_in,
+        lambda: seeds.DATES,
+    ),
+    Reader("marker", marker, markers),
+    Reader("run-record", in_file(run_record, f"{RUN}/run.json"), run_records, (store.StoreError,)),
+    Reader("stat", stat, seeds.stat_lines, (FormatError,)),
+    Reader("schedstat", parse_schedstat, lambda: seeds.archived("proc/*/schedstat")[:20], (FormatError,)),
+    Reader("cpu-times", cpu_times, lambda: seeds.archived("proc/stat"), (FormatError,)),
+    Reader("cpu-list", partial(cpus, parse_cpu_list), lambda: seeds.STATUS, (FormatError,)),
+    Reader("cpus-allowed", partial(cpus, parse_cpus_allowed), lambda: seeds.STATUS, (FormatError,)),
+    Reader("status-field", lambda raw: _field(raw, b"NSpid"), lambda: seeds.STATUS),
+    Reader("kworker", lambda raw: kworker_work(text(raw)), lambda: seeds.KWORKERS),
+    Reader("file-info", file_info, lambda: [b"pos:\t2108\nflags:\t0100001\nmnt_id:\t27\nino:\t1\n"], (FormatError,)),
+    Reader("mounts", mounts, lambda: seeds.MOUNTS),
+    Reader("cgroup", cgroup, lambda: seeds.CGROUPS),
+    Reader("cpu-limit", parse_cpu_max, lambda: seeds.CGROUPS, (FormatError,)),
+    Reader("cpu-throttling", parse_cpu_stat, lambda: seeds.CGROUPS, (FormatError,)),
+    Reader("io-limits", io_limits, lambda: seeds.CGROUPS),
+    Reader("io-use", io_use, lambda: seeds.CGROUPS),
+    Reader("netlink", messages, seeds.netlink, (FormatError, OSError)),
+    Reader("queues", queues, seeds.netlink, (FormatError, OSError)),
+    Reader("links", links, seeds.netlink, (FormatError, OSError)),
+    Reader("connections", parse_connections, seeds.netlink, (FormatError, OSError)),
+    Reader("capabilities", CapabilitySets.unpack, lambda: [bytes(12) + b"\x80\0\0\0" + bytes(8)], (ValueError,)),
+    Reader("sysfs-value", in_file(sysfs_value), lambda: [b"1500\n", b"up\n", b"[always] madvise never\n"]),
+    Reader("networks", networks, lambda: seeds.NETWORKS),
+    Reader("host-facts", host_facts, lambda: (*seeds.archived("proc/*info"), b"BOOT_IMAGE=/v ro numa=fake=4 quiet")),
+    Reader(
+        "disk",
+        disk,
+        lambda: seeds.archived_lines("proc/diskstats"),
+        (FormatError,),
+    ),
+    Reader(
+        "link",
+        link,
+        lambda: seeds.archived_lines("proc/net/dev"),
+        (FormatError,),
+    ),
+    Reader("vmstat", vmstat, lambda: seeds.archived("proc/vmstat"), (FormatError,)),
+    Reader("pressure", partial(numbers, parse_pressure), lambda: seeds.archived("proc/pressure/*"), (FormatError,)),
+    Reader("kernel-osdc", partial(numbers, parse_osdc), lambda: seeds.archived("*/osdc"), (FormatError,)),
+    Reader("kernel-mdsc", partial(numbers, parse_mdsc), lambda: seeds.archived("*/mdsc"), (FormatError,)),
+    Reader("kernel-status", parse_status, lambda: seeds.archived("*/status"), (FormatError,)),
+    Reader("kernel-latency", latencies, lambda: seeds.archived("*/metrics/latency"), (FormatError,)),
+    Reader("stack", stack, lambda: seeds.STACK),
+    Reader("unix-sockets", sockets, lambda: [seeds.UNIX_TABLE]),
+    Reader("admin-socket", admin_socket, lambda: [b"\0\0\0\2{}", b"\0\0\0\x09ERROR: (x"], (AdminSocketError,)),
+    Reader("perf-dump", counters, seeds.ceph_counters, (FormatError,)),
+    Reader("ceph-option", option, seeds.option_answers, (FormatError,)),
+    Reader("ceph-identity", identity, seeds.option_answers, (FormatError,)),
+    Reader("mds", partial(take, lambda: MdsReader(ROLES)), lambda: seeds.ceph_answers("mds"), (FormatError,)),
+    Reader("mds-cache", partial(numbers, parse_cache_bytes), seeds.option_answers, (FormatError,)),
+    Reader("osd", partial(take, lambda: OsdReader(ROLES)), lambda: seeds.ceph_answers("osd"), (FormatError,)),
+    Reader("osd-blocked-ops", partial(numbers, parse_blocked_ops), seeds.option_answers, (FormatError,)),
+    Reader("ceph-client", client, seeds.ceph_counters, (FormatError,)),
+    Reader("ceph-waits", waiting, seeds.ceph_counters, (FormatError,)),
+    Reader("http-request", http_request, lambda: seeds.REQUESTS),
+    Reader("http-answer", http_answer, lambda: seeds.RESPONSES, (FetchError,)),
+    Reader("prometheus-series", series, seeds.prometheus_answers, (PrometheusError, ValueError)),
+    Reader("prometheus-error", refused_query, seeds.prometheus_answers, (PrometheusError,)),
+    Reader("prometheus-hosts", prometheus_hosts, seeds.prometheus_answers, (PrometheusError,)),
+    Reader("prometheus-source", prometheus_source, seeds.prometheus_answers, (SourceError,)),
+    Reader("exposition", exposition, expositions, (ValueError,)),
+    Reader("sample-line", sample_line, sample_lines, (ValueError,)),
+    Reader("recording", in_file(recording), lambda: seeds.contents("fixtures/faults/one_*.om.gz"), (ValueError,)),
+    Reader("recording-text", in_file(packed_recording), seeds.recordings, (ValueError,)),
+    Reader("verdicts", parse_verdicts, verdicts, (JudgeError,)),
+    Reader("targets", lambda raw: parse_targets(text(raw), "targets"), lambda: [seeds.TARGETS], (TargetsError,)),
+    Reader("listen-address", lambda raw: parse_address(text(raw)), lambda: [b":9748", b"[::1]:9748"], (AddressError,)),
+    Reader("config", config, lambda: [seeds.CONFIG], (ConfigError,)),
+    Reader("roles", in_file(load_roles), lambda: seeds.rules("threads"), (ConfigError,)),
+    Reader("waits", in_file(load_waits), lambda: seeds.rules("waits"), (ConfigError,)),
+)
+
+
+def reader_named(name: str) -> Reader:
+    """Return the reader of that name. Raises KeyError."""
+    return {reader.name: reader for reader in READERS}[name]
