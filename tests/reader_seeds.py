@@ -28,11 +28,12 @@ __all__ = [
     "NETWORKS",
     "REQUESTS",
     "RESPONSES",
+    "ROLLUP",
     "SCRIPT",
     "STACK",
     "STATUS",
-    "TARGETS",
     "UNIX_TABLE",
+    "USERS",
     "archived",
     "archived_lines",
     "captured",
@@ -71,11 +72,8 @@ name = "own"
 processes = ["own"]
 phase-pattern = '(?P<phase>\\w+) begins'
 """
-TARGETS = b"""\
-- targets: ["a:9748", "10.0.0.1:9748"]
-  labels: {__scheme__: https, __metrics_path__: /m, instance: a}
-- targets: []
-"""
+USERS = b"root:x:0:0:root:/root:/bin/bash\nceph:x:64045:64045:Ceph storage service:/var/lib/ceph:/usr/sbin/nologin\n"
+ROLLUP = b"5581-7ffd ---p 00000000 00:00 0  [rollup]\nRss: 5504 kB\nPrivate_Clean: 0 kB\nPrivate_Dirty: 4700 kB\n"
 REQUESTS = (
     b"GET /metrics HTTP/1.1\r\nHost: localhost:9748\r\nAccept: application/openmetrics-text;q=0.5\r\n\r\n",
     b"GET /metrics?name[]=a&name%5B%5D=b HTTP/1.0\r\nHost: 127.0.0.1\r\nSec-Fetch-Site: cross-site\r\n\r\n",
@@ -113,7 +111,10 @@ STACK = (
     b"[<0>] folio_wait_bit_common+0x110/0x310\n[<0>] ceph_get_caps+0x1f/0x40 [ceph]\n[<0>] do_syscall_64+0x1/0x2\n",
     b"hrtimer_nanosleep",
 )
-STATUS = (b"Name:\tfio\nNSpid:\t77\t1\nCpus_allowed:\tff\nCpus_allowed_list:\t0-3,7\n", b"0-3,7\n")
+STATUS = (
+    b"Name:\tfio\nUid:\t1000\t1000\t1000\t1000\nNSpid:\t77\t1\nCpus_allowed:\tff\nCpus_allowed_list:\t0-3,7\n",
+    b"0-3,7\n",
+)
 SCRIPT = b"""\
 IOR START
   testFile=/scratch/s1   # a comment

@@ -23,7 +23,7 @@ import msgspec
 
 import reader_seeds as seeds
 from machine import Machine
-from pinchpoint.benchmarks import fio, ior, mdtest
+from pinchpoint.benchmarks import fio, ior, mdtest, talk
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.detector import Detector, merged
 from pinchpoint.benchmarks.events import Ended, Event, Scored
@@ -54,6 +54,7 @@ from pinchpoint.host.cgroupfs import (
     parse_throttle,
 )
 from pinchpoint.host.netlink import attributes, parse_messages
+from pinchpoint.host.process_cost import parse_private
 from pinchpoint.host.procfs import (
     FormatError,
     kworker_work,
@@ -62,14 +63,15 @@ from pinchpoint.host.procfs import (
     parse_cpus_allowed,
     parse_file_info,
     parse_mounts,
+    parse_real_uid,
     parse_schedstat,
     parse_stat,
 )
 from pinchpoint.host.qdisc import parse_links, parse_qdiscs
 from pinchpoint.host.sockdiag import parse_connections
 from pinchpoint.host.sysfs import read_int, read_text
+from pinchpoint.host.users import parse_passwd
 from pinchpoint.judge.client import JudgeError, parse_verdicts
-from pinchpoint.judge.targets import TargetsError, parse_targets
 from pinchpoint.metrics import HTTP_REFUSED_CONNECTIONS
 from pinchpoint.model import Snapshot
 from pinchpoint.probes.ceph_client import ClientReader
@@ -80,7 +82,7 @@ from pinchpoint.probes.host_facts import HostFacts, parse_inet6, parse_routes, s
 from pinchpoint.probes.mds import MdsReader, parse_cache_bytes
 from pinchpoint.probes.memory import parse_pressure, parse_vmstat
 from pinchpoint.probes.osd import OsdReader, parse_blocked_ops
-from pinchpoint.runs import MAX_FIGURE, PhaseMark
+from pinchpoint.runs import MAX_FIGURE, PhaseMark, RunState
 from pinchpoint.session import store
 from pinchpoint.session.samples import Samples
 from pinchpoint.threads.processes import Process, ceph_id
@@ -215,6 +217,23 @@ def ior_script(raw: bytes) -> object:
 
 def io500_command(raw: bytes) -> object:
     return plan_of(words(raw), 2), phase_of_command(words(raw))
+
+
+def helper_answers(raw: bytes) -> object:
+    return [*talk.answers(bytearray(raw))]
+
+
+def helper_said() -> Sequence[bytes]:
+    runs = (msgspec.json.decode(raw, type=RunState) for raw in markers())
+    found = [talk.Found(10 + place, 100, "fio", NOW, None, run) for place, run in enumerate(runs)]
+    return [b"".join(map(talk.message, (talk.Said("a line"), *found, talk.Done(1))))]
+
+
+def users(raw: bytes) -> object:
+    found = parse_passwd(raw)
+    printable(found)
+    counts(found.values())
+    return found
 
 
 def marker(raw: bytes) -> object:
@@ -599,12 +618,16 @@ READERS: tuple[Reader, ...] = (
         lambda: seeds.DATES,
     ),
     Reader("marker", marker, markers),
+    Reader("helper-answers", helper_answers, helper_said, (FormatError,)),
     Reader("run-record", in_file(run_record, f"{RUN}/run.json"), run_records, (store.StoreError,)),
     Reader("stat", stat, seeds.stat_lines, (FormatError,)),
     Reader("schedstat", parse_schedstat, lambda: seeds.archived("proc/*/schedstat")[:20], (FormatError,)),
     Reader("cpu-times", cpu_times, lambda: seeds.archived("proc/stat"), (FormatError,)),
     Reader("cpu-list", partial(cpus, parse_cpu_list), lambda: seeds.STATUS, (FormatError,)),
     Reader("cpus-allowed", partial(cpus, parse_cpus_allowed), lambda: seeds.STATUS, (FormatError,)),
+    Reader("real-uid", partial(numbers, parse_real_uid), lambda: seeds.STATUS, (FormatError,)),
+    Reader("users", users, lambda: [seeds.USERS]),
+    Reader("private-memory", partial(numbers, parse_private), lambda: [seeds.ROLLUP], (FormatError,)),
     Reader("status-field", lambda raw: _field(raw, b"NSpid"), lambda: seeds.STATUS),
     Reader("kworker", lambda raw: kworker_work(text(raw)), lambda: seeds.KWORKERS),
     Reader("file-info", file_info, lambda: [b"pos:\t2108\nflags:\t0100001\nmnt_id:\t27\nino:\t1\n"], (FormatError,)),
@@ -663,7 +686,6 @@ READERS: tuple[Reader, ...] = (
     Reader("recording", in_file(recording), lambda: seeds.contents("fixtures/faults/one_*.om.gz"), (ValueError,)),
     Reader("recording-text", in_file(packed_recording), seeds.recordings, (ValueError,)),
     Reader("verdicts", parse_verdicts, verdicts, (JudgeError,)),
-    Reader("targets", lambda raw: parse_targets(text(raw), "targets"), lambda: [seeds.TARGETS], (TargetsError,)),
     Reader("listen-address", lambda raw: parse_address(text(raw)), lambda: [b":9748", b"[::1]:9748"], (AddressError,)),
     Reader("config", config, lambda: [seeds.CONFIG], (ConfigError,)),
     Reader("roles", in_file(load_roles), lambda: seeds.rules("threads"), (ConfigError,)),
