@@ -6,6 +6,7 @@ python := .venv/bin/python
 REPEATS ?= 3
 MINUTES ?= 30
 RUNS ?= 1000000
+SAMPLE ?= 0
 
 help: ## show this list
 	@echo "Pinchpoint: says, live, what limits a storage benchmark run"
@@ -89,6 +90,10 @@ fuzz: setup ## search for bytes that break a reader, guided by coverage; RUNS=10
 	@$(python) -c 'import atheris' 2>/dev/null || $(python) -m pip install -q -c constraints.txt --no-build-isolation -e '.[fuzz]'
 	@$(python) tests/fuzz.py --runs $(RUNS) --reader '$(READER)'
 
+mutate: setup ## measure how many faults in diagnosis/ its tests find; hours; MODULES="blame verdict", SAMPLE=20 of each
+	@[ -x .venv/bin/mutmut ] || $(python) -m pip install -q -c constraints.txt --no-build-isolation -e '.[mutate]'
+	@$(python) scripts/mutate.py --sample $(SAMPLE) $(MODULES)
+
 generated: setup ## write all files made from the code and its data: expositions, dashboards, tables of pages
 	PYTHONPATH=exporter:bench:tests:. $(python) scripts/generate.py
 
@@ -101,5 +106,5 @@ picture: setup ## draw docs/watch.svg, the live view, from a real fio run
 clean: ## stop the local stack and the lab, remove everything that make created in this tree
 	-@[ ! -x $(python) ] || $(python) compose/native.py down
 	-@[ ! -x $(python) ] || PYTHONPATH=compose:tests $(python) -m lab down
-	rm -rf site .venv .stack .prove .tmp .mypy_cache .ruff_cache .pytest_cache .hypothesis exporter/*.egg-info
+	rm -rf site .venv .stack .prove .tmp .mutate .mypy_cache .ruff_cache .pytest_cache .hypothesis exporter/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
