@@ -1,6 +1,6 @@
 # The work is done in scripts/ and compose/; `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak fuzz generated site picture clean
+.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak fuzz mutate generated site picture clean
 
 python := .venv/bin/python
 REPEATS ?= 3
