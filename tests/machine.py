@@ -16,6 +16,8 @@ from pinchpoint.threads.roles import Roles, load_roles
 
 KERNEL_THREAD = PF_KTHREAD
 KWORKER = PF_KTHREAD | PF_WQ_WORKER
+USERS = "Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t0\t0\t0\t0\nGroups:\t0 \n"
+"""What ``/proc/PID/status`` says of a process' user."""
 SEPARATOR = "==> "
 LINK = "-> "
 
@@ -74,6 +76,8 @@ class Machine:
                 link.symlink_to(target)
             else:
                 self.write(path, content)
+                if path.endswith("/stat") and path.count("/") == 2:  # recordings have no users: all is root's
+                    self.write(path + "us", USERS.format(uid=0))
 
     def process(
         self,
@@ -85,6 +89,7 @@ class Machine:
         ppid: int = 1,
         flags: int = 0,
         start: int = 100,
+        uid: int = 0,
     ) -> None:
         """Add a process; `threads` gives the names of its threads by TID (only its leader by default)."""
         self._newest = max(self._newest, pid, *(threads or {0: ""}))
@@ -92,6 +97,7 @@ class Machine:
         self.write(f"proc/{pid}/comm", (comm if isinstance(comm, bytes) else comm.encode()) + b"\n")
         self.write(f"proc/{pid}/cmdline", "".join(f"{word}\0" for word in argv))
         self.write(f"proc/{pid}/schedstat", "0 0 0\n")
+        self.write(f"proc/{pid}/status", USERS.format(uid=uid))
         for tid, name in {pid: comm, **(threads or {})}.items():
             task = f"proc/{pid}/task/{tid}"
             raw = name if isinstance(name, bytes) else name.encode()

@@ -5,8 +5,9 @@ import pytest
 from machine import Machine
 from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.benchmarks.registry import BENCHMARKS
-from pinchpoint.benchmarks.workloads import MAX_LABEL_BYTES, MAX_RUN_WAIT_SECONDS, Leader, Workload, Workloads
+from pinchpoint.benchmarks.workloads import MAX_RUN_WAIT_SECONDS, Leader, Workload, Workloads
 from pinchpoint.probes import Host
+from pinchpoint.user_labels import MAX_LABEL_BYTES
 
 NOW = 1_700_000_000.0
 OURS = Workload("io500", "ours")

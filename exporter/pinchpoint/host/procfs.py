@@ -25,6 +25,7 @@ __all__ = [
     "parse_cpus_allowed",
     "parse_file_info",
     "parse_mounts",
+    "parse_real_uid",
     "parse_schedstat",
     "parse_stat",
     "read_bytes",
@@ -211,6 +212,21 @@ def parse_cpus_allowed(raw: bytes) -> frozenset[int]:
     if found:
         return parse_cpu_list(rest.partition(b"\n")[0])
     raise FormatError(f"no Cpus_allowed_list in status: {raw[:80]!r}")
+
+
+def parse_real_uid(raw: bytes) -> int:
+    """Return the real uid of a process from ``/proc/PID/status``, as the reader's user namespace counts.
+
+    The line has real, effective, saved and file system uid (task_state, fs/proc/array.c). Only the
+    real one says who started a set-user-ID program. The owner of ``/proc/PID`` does not: it is root for every process
+    that may not be dumped (task_dump_owner, fs/proc/base.c). As with CPUs, a name can't imitate the line. Raises
+    FormatError.
+    """
+    _, found, rest = raw.partition(b"\nUid:\t")
+    uid = rest.partition(b"\t")[0]
+    if found and uid.isdigit() and len(uid) <= 10:
+        return int(uid)
+    raise FormatError(f"no Uid in status: {raw[:80]!r}")
 
 
 class FileInfo(NamedTuple):

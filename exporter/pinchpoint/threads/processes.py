@@ -10,7 +10,9 @@ from pathlib import Path
 from threading import Lock
 
 from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, read_bytes
+from pinchpoint.host.users import Users, own_users, process_user
 from pinchpoint.threads.roles import BENCHMARK, ProcessRule, Roles
+from pinchpoint.user_labels import marked, split_user
 
 __all__ = ["Process", "Processes", "ceph_id"]
 
@@ -26,6 +28,8 @@ CLUSTER_ID_CHARACTERS = 8
 """Characters of the fsid that distinguish two clusters' daemons on one host."""
 MAX_OWNERS_PER_CLASS = 128
 """Owners per process class; further instances have the owner ``more``."""
+MAX_USER_OWNERS = 16
+"""The same of one untrusted user, whose owners have a mark and take nobody else's place."""
 MAX_ID_CHARACTERS = 64
 """Characters of a daemon's id that are shown: any process may have any command line."""
 
@@ -67,10 +71,18 @@ class Processes:
     `adopted` gives pids whose process trees count as benchmarks whatever they are called: the commands of runs.
     """
 
-    def __init__(self, procfs: Path, roles: Roles, adopted: Callable[[], Collection[int]] = tuple) -> None:
+    def __init__(
+        self,
+        procfs: Path,
+        roles: Roles,
+        adopted: Callable[[], Collection[int]] = tuple,
+        *,
+        users: Users | None = None,
+    ) -> None:
         self._procfs = procfs
         self._roles = roles
         self._adopted = adopted
+        self._users = users or own_users()
         self._lock = Lock()
         self._seen: dict[int, Stat] = {}
         self._first_seen: dict[int, float] = {}
@@ -113,6 +125,10 @@ class Processes:
     def adopted(self) -> Collection[int]:
         """Pids of the processes of runs."""
         return self._benchmarks.keys()
+
+    def benchmark_owner(self, pid: int, name: str) -> str:
+        """Return the owner of a benchmark's process: a name with the mark of the untrusted user who started it."""
+        return marked(name, self._users.mark(process_user(self._procfs, pid)))
 
     def assign_cluster(self, process: Process, cluster: str) -> None:
         """Set the cluster (fsid) of a Ceph daemon.
@@ -217,9 +233,16 @@ class Processes:
             class_, owner = BENCHMARK, stat.comm
         else:
             return None
-        owners = {process.owner for process in current.values() if process.class_ == class_}
-        if owner not in owners and len(owners) >= MAX_OWNERS_PER_CLASS:
-            owner = "more"
+        if class_ == BENCHMARK:
+            owner = self.benchmark_owner(pid, owner)
+        mark = split_user(owner)[1]
+        owners = {
+            process.owner
+            for process in current.values()
+            if process.class_ == class_ and split_user(process.owner)[1] == mark
+        }
+        if owner not in owners and len(owners) >= (MAX_USER_OWNERS if mark else MAX_OWNERS_PER_CLASS):
+            owner = marked("more", mark)
         return Process(pid, stat.start, stat.comm, class_, owner)
 
     def _owner(self, pid: int, stat: Stat, rule: ProcessRule, groups: tuple[str, ...]) -> str:

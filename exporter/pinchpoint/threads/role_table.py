@@ -14,13 +14,14 @@ from pinchpoint.model import Point
 from pinchpoint.resources import Resource
 from pinchpoint.threads.roles import Role
 from pinchpoint.units import SECONDS_PER_NANOSECOND
+from pinchpoint.user_labels import marked, split_user
 
 __all__ = ["METRICS", "RoleTable", "RoleTotals"]
 
 METRICS = (THREAD_CPU_SECONDS, THREAD_RUNQUEUE_SECONDS, THREADS, *resources.METRICS)
 
 MAX_OWNERS_PER_ROLE = 128
-"""Owners per role; later ones are charged to the owner ``more``."""
+"""Owners per role, of trusted users together and of each other user; later ones are charged to the owner ``more``."""
 
 
 class RoleTotals:
@@ -89,40 +90,42 @@ class RoleTable:
 
     def __init__(self) -> None:
         self._uses: dict[tuple[str, str], RoleTotals] = {}
-        self._owners: dict[str, int] = {}
+        self._owners: dict[tuple[str, str], int] = {}
+        """Number of owners by role and mark of a user."""
         self._touched: set[RoleTotals] = set()
 
     def use(self, role: Role, owner: str) -> RoleTotals:
         """Return the entry of a role and an owner."""
         key = (role.name, owner)
         if (use := self._uses.get(key)) is None:
-            if (
-                self._owners.get(role.name, 0) >= MAX_OWNERS_PER_ROLE
-                and owner != "more"
-                and not self._make_room(role.name)
-            ):
-                return self.use(role, "more")
-            self._owners[role.name] = self._owners.get(role.name, 0) + 1
+            group = role.name, split_user(owner)[1]
+            more = marked("more", group[1])
+            if self._owners.get(group, 0) >= MAX_OWNERS_PER_ROLE and owner != more and not self._make_room(group):
+                return self.use(role, more)
+            self._owners[group] = self._owners.get(group, 0) + 1
             full = None
             if role.unit is not None:
                 full = Resource(role.name, owner, role.serves, role.threshold, ("runqueue",))
             use = self._uses[key] = RoleTotals(role, full)
         return use
 
-    def _make_room(self, role: str) -> bool:
+    def _make_room(self, group: tuple[str, str]) -> bool:
         """Forget the owner that has had no thread for longest; return whether there was one."""
         gone = [
             (use.alive or 0.0, owner)
             for (name, owner), use in self._uses.items()
-            if name == role and use.counted and not use.threads
+            if (name, split_user(owner)[1]) == group and use.counted and not use.threads
         ]
         if gone:
-            self._drop(role, min(gone)[1])
+            self._drop(group[0], min(gone)[1])
         return bool(gone)
 
     def _drop(self, role: str, owner: str) -> None:
         self._touched.discard(self._uses.pop((role, owner)))
-        self._owners[role] -= 1
+        group = role, split_user(owner)[1]
+        self._owners[group] -= 1
+        if not self._owners[group]:
+            del self._owners[group]
 
     def charge(self, use: RoleTotals, group: int, run: int, wait: int) -> None:
         """Charge nanoseconds that one thread of `group` used."""
