@@ -165,7 +165,7 @@ def run_id(name: str | None, command: Sequence[str], now: float, mark: str = "")
 
 
 def numbered(run: str, number: int) -> str:
-    """Return the id of a run of which others have the same id: the second one gets a 2."""
+    """Return the id of one of several runs that would have the same: the second one gets a 2."""
     name, mark = split_user(run)
     return run if number == 1 else with_end(name, f"-{number}{mark}")
 

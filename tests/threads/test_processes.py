@@ -13,7 +13,8 @@ from machine import KERNEL_THREAD, KWORKER, Machine, stat_line
 from pinchpoint.build import build_host
 from pinchpoint.config import Config
 from pinchpoint.host.procfs import read_bytes
-from pinchpoint.threads.processes import MAX_OWNERS_PER_CLASS, Process, Processes, ceph_id
+from pinchpoint.host.users import Users
+from pinchpoint.threads.processes import MAX_OWNERS_PER_CLASS, MAX_USER_OWNERS, Process, Processes, ceph_id
 from pinchpoint.threads.roles import BENCHMARK, load_roles
 
 
@@ -244,6 +245,31 @@ def test_owners_beyond_the_limit_share_one(machine: Machine) -> None:
 
     assert len(set(owners)) == MAX_OWNERS_PER_CLASS + 1
     assert owners.count("more") == 6
+
+
+def test_a_benchmark_of_another_user_has_an_owner_of_its_own(machine: Machine) -> None:
+    machine.process(10, "fio")
+    machine.process(11, "fio", uid=1000)
+    machine.process(12, "fio", uid=1001)
+    users = Users([1001])
+
+    owners = {
+        pid: process.owner for pid, process in Processes(machine.procfs, load_roles(), users=users).current(0).items()
+    }
+    assert owners == {10: "fio", 11: "fio@uid1000", 12: "fio"}
+
+
+def test_names_that_another_user_gives_to_processes_take_nobodys_place(machine: Machine) -> None:
+    machine.process(9, "bash", uid=1000)
+    for index in range(2 * MAX_OWNERS_PER_CLASS):
+        machine.process(100 + index, f"name-{index}", ppid=9, uid=1000)
+    machine.process(1000, "fio")
+
+    owners = {process.owner for process in table(machine, lambda: {9}).current(0.0).values()}
+
+    assert "fio" in owners
+    assert "more@uid1000" in owners
+    assert len(owners) == 1 + MAX_USER_OWNERS + 1
 
 
 def test_processes_that_are_hidden_show_by_the_missing_first_one(machine: Machine) -> None:
