@@ -59,8 +59,8 @@ Panel = Builder[dashboard.Panel]
 SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 RUN = 'run=~"$run"'
-JUDGED = 'run=~"($run)|"'
-"""Also matches verdicts on processes whose run no host knows: their label ``run`` is empty."""
+JUDGED = 'run=~"($run)|(@uid[0-9]+)?"'
+"""Also matches verdicts on processes whose run no host knows: their label ``run`` is empty, or their user's mark."""
 HOST = 'instance=~"$host"'
 JUDGED_HOST = 'host=~"$host"'
 """Matches the host that a series of the judge describes; the `instance` of such a series is the judge itself."""

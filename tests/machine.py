@@ -19,6 +19,8 @@ from pinchpoint.threads.roles import Roles, load_roles
 KERNEL_THREAD = PF_KTHREAD
 KWORKER = PF_KTHREAD | PF_WQ_WORKER
 NAME = re.compile(r"[\w.-]+")
+USERS = "Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t0\t0\t0\t0\nGroups:\t0 \n"
+"""What ``/proc/PID/status`` says of a process' user."""
 SEPARATOR = "==> "
 LINK = "-> "
 CEPH = 64045
@@ -81,6 +83,8 @@ class Machine:
                 link.symlink_to(target)
             else:
                 self.write(path, content)
+                if path.endswith("/stat") and path.count("/") == 2:  # recordings have no users: all is root's
+                    self.write(path + "us", USERS.format(uid=0))
 
     def process(
         self,
@@ -118,8 +122,7 @@ class Machine:
 
     def runs_as(self, pid: int, uid: int, program: str) -> Path:
         """Give a process a real uid and the file that it runs, in the machine's root directory; return that file."""
-        status = f"Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t0\t0\t0\t0\nGroups:\t0 \n"
-        self.write(f"proc/{pid}/status", status)
+        self.write(f"proc/{pid}/status", USERS.format(uid=uid))
         file = self.procfs.parent / program
         if not file.exists():
             self.write(program, "").chmod(0o755)

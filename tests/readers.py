@@ -226,7 +226,8 @@ def helper_answers(raw: bytes) -> object:
 def helper_said() -> Sequence[bytes]:
     runs = (msgspec.json.decode(raw, type=RunState) for raw in markers())
     found = [talk.Found(10 + place, 100, "fio", NOW, None, run) for place, run in enumerate(runs)]
-    return [b"".join(map(talk.message, (talk.Said("a line"), *found, talk.Done(1))))]
+    said: Sequence[talk.Answer] = (talk.Said("a line"), *found, talk.Done(1))
+    return [b"".join(talk.message(one) for one in said)]
 
 
 def users(raw: bytes) -> object:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pinchpoint.build import trusted_users
 from pinchpoint.config import Config, ConfigError, check_config, load_config
 from pinchpoint.tomlfile import decode_toml, read_toml
 
@@ -47,6 +48,18 @@ def test_a_file_sets_what_it_names_and_nothing_else(tmp_path: Path) -> None:
     assert (config.sample_interval, config.log_level, config.probe) == (0.05, "debug", {"tasks": False})
     assert (config.path.procfs, config.path.sysfs) == ("/host/proc", "/sys")
     assert (config.web.listen_address, config.web.telemetry_path) == ("[::1]:9000", "/metrics")
+
+
+def test_trusted_users_are_names_or_uids(tmp_path: Path) -> None:
+    assert load(tmp_path, 'trusted-users = ["alice", 1000]').trusted_users == ["alice", 1000]
+
+
+def test_a_trusted_user_that_the_host_does_not_have_is_a_mistake(tmp_path: Path) -> None:
+    config = load(tmp_path, 'trusted-users = ["alice"]')
+    config.path.rootfs = str(tmp_path)
+
+    with pytest.raises(ConfigError, match=r"trusted-users: .*/etc/passwd has no 'alice': give the uid"):
+        trusted_users(config)
 
 
 def test_files_of_rules_are_looked_for_beside_the_configuration(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ LIVE = {
         phases=["write", "read"],
     ),
     "mdtest": Load([sys.executable, MDTEST, "-F", "-n", "2500", "-d", "{directory}/md"]),
-    "ping": Load(["ping", "-c", "15", "-i", "0.5", "127.0.0.1"], prints_rates=True),
+    "ping": Load(["ping", "-c", "24", "-i", "0.5", "127.0.0.1"], prints_rates=True),
     "iperf2": Load(
         ["iperf", "-c", "127.0.0.1", "-t", "4", "-i", "1", "-b", "200m", "-p", "{port}"],
         server=["iperf", "-s", "-p", "{port}"],

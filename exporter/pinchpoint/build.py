@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -16,10 +17,12 @@ from pinchpoint.bpf.choice import AUTO, UnusableSourceError, choose_source
 from pinchpoint.clock import STEADY
 from pinchpoint.config import Config, ConfigError, phase_pattern
 from pinchpoint.host.capabilities import Capability, effective, missing, names
+from pinchpoint.host.users import Users, named_uids, read_subuid
 from pinchpoint.metrics import PROBE_MISSING_CAPABILITY_INFO
 from pinchpoint.model import THIS_HOST, Point, Snapshot, Snapshots
 from pinchpoint.probes import PROBES, Host, Probe, benchmark, kworkers
 from pinchpoint.probes.tasks import Tasks
+from pinchpoint.quotas import SeriesQuota
 from pinchpoint.sampler import Sampler, raise_priority
 from pinchpoint.threads import thresholds
 from pinchpoint.threads.processes import Processes
@@ -37,6 +40,7 @@ __all__ = [
     "enabled_probes",
     "fork_nursery",
     "local_sampler",
+    "trusted_users",
 ]
 
 
@@ -91,11 +95,23 @@ def benchmark_kinds(config: Config) -> tuple[type[Benchmark], ...]:
     return (*own, *BENCHMARKS)
 
 
+def trusted_users(config: Config, more: Iterable[int] = ()) -> Users:
+    """Return who the configuration trusts, and `more` users. Raises ConfigError."""
+    rootfs = Path(config.path.rootfs)
+    try:
+        named = named_uids(config.trusted_users, rootfs)
+    except LookupError as error:
+        missing_name = f"trusted-users: {rootfs / 'etc' / 'passwd'} has no {error.args[0]!r}: give the uid"
+        raise ConfigError(missing_name) from error
+    return Users((*named, *more), lambda: read_subuid(rootfs))
+
+
 def build_host(config: Config, nursery: Nursery | None = None) -> Host:
     """Return the host that the configuration describes; `nursery` is that of `Host`. Raises ConfigError."""
     procfs = Path(config.path.procfs)
     roles = load_roles(Path(config.roles_file) if config.roles_file else None)
-    runs = RunDirectory(Path(config.path.runs) if config.path.runs else default_run_directory(), procfs)
+    users = trusted_users(config, (os.geteuid(),))
+    runs = RunDirectory(Path(config.path.runs) if config.path.runs else default_run_directory(), procfs, users)
 
     def adopted() -> frozenset[int]:
         # Every probe waits while processes are scanned, even the fastest, and the directory may be on a file system
@@ -105,7 +121,7 @@ def build_host(config: Config, nursery: Nursery | None = None) -> Host:
         )
 
     rootfs = Path(config.path.rootfs)
-    processes = Processes(procfs, roles, adopted, rootfs=rootfs)
+    processes = Processes(procfs, roles, adopted, rootfs=rootfs, users=users)
     return Host(
         procfs=procfs,
         sysfs=Path(config.path.sysfs),
@@ -114,6 +130,7 @@ def build_host(config: Config, nursery: Nursery | None = None) -> Host:
         processes=processes,
         runs=runs,
         benchmarks=benchmark_kinds(config),
+        users=users,
         waits=load_waits(Path(config.waits_file) if config.waits_file else None),
         task_source=config.task_source,
         kworker_source=config.kworker_source,
@@ -150,6 +167,7 @@ def local_sampler(
         config.sample_interval,
         priority=raise_priority,
         beat=beat,
+        admit=SeriesQuota(host.users.trusts, time.monotonic).admit,
     )
     sampler.host = host
     held = effective()

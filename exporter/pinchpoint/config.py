@@ -54,6 +54,8 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     kworker_source: str = "auto"
     """How the time of workqueue workers is attributed: one of `pinchpoint.probes.kworkers.SOURCES`."""
     log_level: str = "info"
+    trusted_users: list[str | int] = []
+    """Names or uids of users whose benchmarks and markers count as root's do."""
     path: Paths = msgspec.field(default_factory=Paths)
     web: Web = msgspec.field(default_factory=Web)
     probe: dict[str, bool] = {}

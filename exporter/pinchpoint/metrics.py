@@ -542,6 +542,12 @@ SELF_DROPPED_SERIES = _counter(
     "pinchpoint_self_dropped_series_total",
     "Series omitted because their value or a label cannot be written, counted at each exposition.",
 )
+USER_DROPPED_SERIES = _counter(
+    "pinchpoint_user_dropped_series_total",
+    "Series of untrusted users that were omitted, counted at each exposition: series (too many of one user), rate (too "
+    "many new ones of one user), users (too many such users).",
+    "reason",
+)
 HTTP_REFUSED_CONNECTIONS = _counter(
     "pinchpoint_http_refused_connections_total",
     "Connections that the exporter refused or closed early: full (too many), peer (too many from one address), "

@@ -11,6 +11,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from pinchpoint.user_labels import marked, split_user, with_end
+
 __all__ = [
     "MAX_FIGURE",
     "MAX_TIME_SECONDS",
@@ -21,8 +23,11 @@ __all__ = [
     "Step",
     "Time",
     "VerdictMark",
+    "is_stray",
+    "numbered",
     "run_id",
     "shifted",
+    "strays",
 ]
 
 MAX_RUN_NAME_CHARACTERS = 48
@@ -147,10 +152,33 @@ def shifted(state: RunState, seconds: float) -> RunState:
     return msgspec.structs.replace(state, start=max(0.0, state.start + seconds), end=end, phases=phases)
 
 
-def run_id(name: str | None, command: Sequence[str], now: float) -> str:
-    """Return a run's id: its start in UTC and its name, in characters that are safe in a path and a label."""
+def run_id(name: str | None, command: Sequence[str], now: float, mark: str = "") -> str:
+    """Return a run's id: its start in UTC and its name, in characters that are safe in a path and a label.
+
+    `mark` is its user's: see `pinchpoint.user_labels`.
+    """
     word = (
         re.sub(r"[^A-Za-z0-9._-]+", "-", name or os.path.basename(command[0])).strip("-.")[:MAX_RUN_NAME_CHARACTERS]
         or "run"
     )
-    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}-{word}"
+    return marked(f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}-{word}", mark)
+
+
+def numbered(run: str, number: int) -> str:
+    """Return the id of one of several runs that would have the same: the second one gets a 2."""
+    name, mark = split_user(run)
+    return run if number == 1 else with_end(name, f"-{number}{mark}")
+
+
+def strays(run: str) -> tuple[str, ...]:
+    """Return what work may be called that belongs to a run on another host: the run is not known where it is done.
+
+    Work of an untrusted user is called by the user's mark, so that it is in no other user's run.
+    """
+    mark = split_user(run)[1]
+    return ("", mark) if mark else ("",)
+
+
+def is_stray(run: str) -> bool:
+    """Return whether work with this run label belongs to a run that is not known where the work is done."""
+    return not split_user(run)[0]

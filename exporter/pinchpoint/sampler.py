@@ -97,7 +97,7 @@ class Sampler:
     """Runs probes. `clock` is monotonic and `wall` Unix time, both in seconds.
 
     `beat` is called at least every `MAX_PAUSE_SECONDS` while the most important thread takes samples: the one of the
-    fast probes, if there are any. A slow probe that hangs does not stop it.
+    fast probes, if there are any. A slow probe that hangs does not stop it. `admit` returns the points that are shown.
     """
 
     def __init__(
@@ -109,11 +109,13 @@ class Sampler:
         wall: Callable[[], float] = time.time,
         priority: Callable[[], tuple[str, str]] = lambda: ("other", "not asked for"),
         beat: Callable[[], None] = lambda: None,
+        admit: Callable[[Sequence[Point]], list[Point]] = list,
     ) -> None:
         self._clock = clock
         self._wall = wall
         self._ask_priority = priority
         self._beat = beat
+        self._admit = admit
         self._priority = ("other", "not started")
         self._stop = Event()
         self._threads: list[Thread] = []
@@ -277,7 +279,9 @@ class Sampler:
         found.append(SAMPLER_PRIORITY_INFO.point(1, *self._priority))
         found.extend(self.constants())
         kept = list(filter(can_be_written, found))
-        kept.append(SELF_DROPPED_SERIES.point(self._drop(found, len(kept))))
+        dropped = self._drop(found, len(kept))
+        kept = self._admit(kept)
+        kept.append(SELF_DROPPED_SERIES.point(dropped))
         kept.append(SELF_SERIES.point(len(kept) + 1))
         return kept
 

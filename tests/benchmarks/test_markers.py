@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
+import subprocess
+import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,8 +16,18 @@ from hypothesis import strategies as st
 
 from machine import Machine
 from patience import Deadline
-from pinchpoint.benchmarks.markers import MAX_EXPORTED_RUNS, MAX_MARKER_BYTES, Marker, RunDirectory
+from pinchpoint.benchmarks.markers import (
+    MAX_EXPORTED_RUNS,
+    MAX_MARKER_BYTES,
+    MAX_MARKERS,
+    MAX_USER_BYTES,
+    MAX_USER_MARKER_BYTES,
+    MAX_USER_MARKERS,
+    Marker,
+    RunDirectory,
+)
 from pinchpoint.benchmarks.markers import default_run_directory as default
+from pinchpoint.host.users import NOBODY, Subordinates, Users
 from pinchpoint.metrics import KEEP_ENDED_SECONDS
 from pinchpoint.runs import LimitMark, PhaseMark, Result, VerdictMark
 
@@ -320,7 +334,7 @@ def test_a_file_that_becomes_a_fifo_between_look_and_open_does_not_hang(
     found = os.lstat(file)
     file.unlink()
     os.mkfifo(file)
-    monkeypatch.setattr("pinchpoint.benchmarks.markers.os.lstat", lambda path: found)
+    monkeypatch.setattr("pinchpoint.benchmarks.markers.os.stat", lambda path, **options: found)
     read: list[list[str]] = []
     reader = threading.Thread(target=lambda: read.append(names(runs)), daemon=True)
     reader.start()
@@ -426,7 +440,252 @@ def test_where_run_may_not_be_written_the_users_own_directory_is_taken(monkeypat
     assert default() == Path("/run/user/1000/pinchpoint")
 
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    assert default().name == f"pinchpoint-{os.getuid()}"
+    monkeypatch.setenv("XDG_STATE_HOME", "/home/alice/state")
+    assert default() == Path("/home/alice/state/pinchpoint/markers")
+
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", "/home/alice")
+    assert default() == Path("/home/alice/.local/state/pinchpoint/markers")
 
     monkeypatch.setattr(os, "access", lambda path, mode: True)
     assert default() == Path("/run/pinchpoint")
+
+
+# ---- Other users: real files of uid 65534.
+
+
+@pytest.fixture
+def root() -> None:
+    """Skip where files can't be given to another user."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user")
+
+
+MINE = "20261121T000000Z-mine"
+
+
+def puts(runs: RunDirectory, name: str, content: str, uid: int = NOBODY) -> None:
+    """Write a file as another user would."""
+    os.chown(put(runs, name, content), uid, uid)
+
+
+def as_nobody(runs: RunDirectory, *lines: str) -> subprocess.CompletedProcess[str]:
+    """Run Python as uid 65534, with a run directory `runs` and a marker `marker` at hand."""
+    script = "\n".join(
+        [
+            "import os",
+            f"os.setgid({NOBODY}); os.setuid({NOBODY})",
+            "from pathlib import Path",
+            "from pinchpoint.benchmarks.markers import Marker, RunDirectory",
+            f"runs = RunDirectory(Path({str(runs.path)!r}))",
+            "marker = Marker('r', 'fio', 0.0, pid=1, pid_start=1, command_pid=1)",
+            *lines,
+        ]
+    )
+    # Modules are imported before the rights are given up: the tree need not be readable for everybody.
+    imports = "import pinchpoint.benchmarks.markers\n"
+    return subprocess.run(
+        [sys.executable, "-c", imports + script], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.fixture
+def anywhere(tmp_path: Path) -> Path:
+    """Return a directory that every user can reach and write to, as /tmp is."""
+    for above in tmp_path.parents:
+        if above.stat().st_uid == os.geteuid() and above != Path("/"):
+            above.chmod(above.stat().st_mode | stat.S_IXOTH)
+    tmp_path.chmod(0o1777)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize("first", ["0-first", "99991231T000000Z-late"])
+def test_no_number_of_another_users_markers_hides_ours(runs: RunDirectory, first: str) -> None:
+    runs.write(marker(MINE))
+    for number in range(2 * MAX_MARKERS):
+        name = f"{first}-{number}"
+        puts(runs, f"{name}.json", as_json(name, start=NOW + 1e6, end=None))
+
+    found = names(runs)
+
+    assert found[0] == MINE
+    assert len(found) == 1 + MAX_EXPORTED_RUNS
+
+
+@pytest.mark.usefixtures("root")
+def test_the_newest_markers_of_each_user_are_read_within_that_users_quota(runs: RunDirectory) -> None:
+    for number in range(100):
+        puts(runs, f"a-{number:03}.json", as_json(f"a-{number:03}", end=NOW))
+        puts(runs, f"b-{number:03}.json", as_json(f"b-{number:03}", end=NOW), 65533)
+
+    assert len(runs.markers(NOW)) == 2 * MAX_EXPORTED_RUNS
+    assert len(runs._cache) == 2 * MAX_USER_MARKERS
+    assert {"a-099.json", "b-099.json"} <= runs._cache.keys()
+
+
+@pytest.mark.usefixtures("root")
+def test_markers_of_another_user_have_a_quota_of_bytes_each_and_together(runs: RunDirectory) -> None:
+    puts(runs, "big.json", as_json("big") + " " * MAX_USER_MARKER_BYTES)
+    for number in range(8):
+        puts(runs, f"half-{number}.json", as_json(f"half-{number}") + " " * (MAX_USER_MARKER_BYTES - 1024))
+    runs.write(marker(MINE, tags={"long": "x" * MAX_USER_MARKER_BYTES}))
+    names(runs)
+
+    read = {name: file.identity.size for name, file in runs._cache.items()}
+    assert "big.json" not in read
+    assert sum(size for name, size in read.items() if name.startswith("half")) <= MAX_USER_BYTES
+    assert f"{MINE}.json" in read
+
+
+@pytest.mark.usefixtures("root")
+def test_however_many_markers_another_user_writes_reading_them_takes_little_memory(runs: RunDirectory) -> None:
+    phases = [{"name": str(number), "start": NOW} for number in range(7000)]
+    for number in range(MAX_MARKERS):
+        puts(runs, f"{number}.json", as_json(str(number), phases=phases))
+    tracemalloc.start()
+    names(runs)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert most < 8 << 20
+
+
+@pytest.mark.usefixtures("root")
+def test_a_run_of_another_user_has_that_users_mark_whatever_it_is_called(runs: RunDirectory) -> None:
+    for name in ("plain", "own@uid65534", "forged@uid0", "forged@uid65533"):
+        puts(runs, f"{name}.json", as_json(name, end=NOW))
+    puts(runs, "same.0.json", as_json("same", end=NOW), 65533)
+    runs.write(marker("same", end=NOW))
+
+    assert set(names(runs)) == {
+        "plain@uid65534",
+        "own@uid65534",
+        "forged@uid0@uid65534",
+        "forged@uid65533@uid65534",
+        "same@uid65533",
+        "same",
+    }
+
+
+@pytest.mark.usefixtures("root")
+def test_of_two_runs_with_one_id_the_trusted_users_keeps_it(runs: RunDirectory) -> None:
+    puts(runs, "r@uid65534.json", as_json("r@uid65534", end=NOW), 65534)
+    puts(runs, "r.json", as_json("r", end=NOW), 65534)
+    assert sorted(names(runs)) == ["r-2@uid65534", "r@uid65534"]
+
+    os.chown(runs.path / "r@uid65534.json", 0, 0)
+    names(runs)
+    assert names(runs) == ["r@uid65534", "r-2@uid65534"]
+
+
+@pytest.mark.usefixtures("root")
+def test_ids_of_any_length_become_distinct(runs: RunDirectory) -> None:
+    long = "x" * 240
+    for name in (long, f"{long}y", f"{long}z"):
+        puts(runs, f"{name}.json", as_json(name, end=NOW))
+
+    found = names(runs)
+
+    assert len(set(found)) == 3
+    assert all(run.endswith("@uid65534") for run in found)
+
+
+@pytest.mark.usefixtures("root")
+def test_a_trusted_users_markers_count_as_roots(machine: Machine) -> None:
+    runs = RunDirectory(machine.runs, machine.procfs, Users([65534]))
+    runs.create()
+    for number in range(2 * MAX_USER_MARKERS):
+        puts(runs, f"run-{number:02}.json", as_json(f"run-{number:02}", end=NOW))
+    names(runs)
+
+    assert len(runs._cache) == 2 * MAX_USER_MARKERS
+    assert names(runs)[0] in {f"run-{number:02}" for number in range(2 * MAX_USER_MARKERS)}
+
+
+@pytest.mark.usefixtures("root")
+def test_a_user_whose_containers_have_other_uids_has_one_quota(machine: Machine) -> None:
+    runs = RunDirectory(machine.runs, machine.procfs, Users((), lambda: [Subordinates(65534, 100_000, 1000)]))
+    runs.create()
+    for number in range(3 * MAX_USER_MARKERS):
+        puts(runs, f"run-{number:02}.json", as_json(f"run-{number:02}", end=NOW), 100_000 + number)
+    found = names(runs)
+
+    assert len(runs._cache) == MAX_USER_MARKERS
+    assert all(run.endswith("@uid65534") for run in found)
+
+
+@pytest.mark.usefixtures("root")
+def test_a_file_that_another_user_put_in_the_place_of_a_marker_is_evaded(anywhere: Path) -> None:
+    runs = RunDirectory(anywhere / "runs")
+    runs.create()
+    put(runs, "r.json", "{}")  # root's: nobody may not replace it
+
+    done = as_nobody(runs, "runs.write(marker)", "runs.write(marker)")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert names(runs) == ["r@uid65534"]
+    assert len(list(runs.path.iterdir())) == 2
+
+
+@pytest.mark.usefixtures("root")
+def test_a_directory_that_another_user_made_beforehand_is_refused(anywhere: Path) -> None:
+    runs = RunDirectory(anywhere / "runs")
+    runs.path.mkdir(mode=0o777)
+    os.chown(runs.path, NOBODY, NOBODY)
+
+    with pytest.raises(OSError, match="is another user's directory") as refused:
+        runs.write(marker())
+    assert (refused.value.errno, refused.value.filename) == (errno.EPERM, str(runs.path))
+    assert list(runs.path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("root")
+def test_a_directory_of_the_service_where_only_root_makes_directories_is_trusted(tmp_path: Path) -> None:
+    runs = RunDirectory(tmp_path / "runs")
+    runs.create()
+    os.chown(runs.path, NOBODY, NOBODY)
+    tmp_path.chmod(0o755)
+
+    runs.write(marker())
+
+    assert [entry.name for entry in runs.path.iterdir()] == ["r.json"]
+
+
+def test_a_link_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "runs").symlink_to("elsewhere")
+    runs = RunDirectory(tmp_path / "runs")
+
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        runs.write(marker())
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_no_file_changes_its_mode_however_names_are_swapped_while_a_marker_is_written(
+    runs: RunDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("")
+    secret.chmod(0o600)
+    change = os.fchmod
+
+    def swap(handle: int, mode: int) -> None:
+        for new in runs.path.glob(".marker-*"):
+            new.unlink()
+            new.symlink_to(secret)
+        change(handle, mode)
+
+    monkeypatch.setattr(os, "fchmod", swap)
+    runs.write(marker())
+
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+
+
+@pytest.mark.usefixtures("root")
+def test_only_our_own_markers_are_removed(runs: RunDirectory) -> None:
+    puts(runs, "old.json", as_json("old", end=1.0))
+    put(runs, "ours.json", as_json("ours", end=1.0))
+    runs.prune(NOW)
+
+    assert [entry.name for entry in runs.path.iterdir()] == ["old.json"]

@@ -118,7 +118,7 @@ class Scene:
     def runs(self, user: User, pid: int, ppid: int = 1) -> None:
         self.machine.process(pid, "toy", argv=("toy", "write"), start=pid, ppid=ppid)
         ids = "\t".join([str(user.uid)] * 4), "\t".join([str(user.gid)] * 4)
-        self.machine.write(f"proc/{pid}/status", f"Uid:\t{ids[0]}\nGid:\t{ids[1]}\nGroups:\t\n")
+        self.machine.write(f"proc/{pid}/status", f"Name:\ttoy\nUid:\t{ids[0]}\nGid:\t{ids[1]}\nGroups:\t\n")
 
     def look(self, after: float = 0.5, *, silent: tuple[User, ...] = ()) -> None:
         """Look, have all helpers answer but those of `silent`, and take the answers at another look."""

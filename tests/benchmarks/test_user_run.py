@@ -41,7 +41,7 @@ def test_phases_stay_while_the_second_helper_has_seen_none() -> None:
 
 
 def test_phases_do_not_add_up_without_end() -> None:
-    run = UserRun(Toy, 7, 99, 1.0)
+    run = UserRun(Toy, 1000, 7, 99, 1.0)
     for helper in range(5):
         run.update(found(*(PhaseMark(f"{helper} {number}", 1, 2) for number in range(MAX_TOLD_PHASES))), helper)
 
@@ -49,14 +49,14 @@ def test_phases_do_not_add_up_without_end() -> None:
 
 
 def test_a_run_keeps_the_time_at_which_it_was_first_said_to_have_begun() -> None:
-    run = UserRun(Toy, 7, 99, 3.0)
+    run = UserRun(Toy, 1000, 7, 99, 3.0)
     run.update(found(PhaseMark("a", 4)), 1)
 
     assert (run.state("r").run, run.state("r").start, run.state("r").benchmark) == ("r", 3.0, "toy")
 
 
 def test_a_run_whose_leader_went_unwatched_has_no_phase_in_progress() -> None:
-    run = UserRun(Toy, 7, 99, 1.0)
+    run = UserRun(Toy, 1000, 7, 99, 1.0)
     run.update(found(PhaseMark("a", 4)), 1)
     run.update(found(PhaseMark("b", 6)), 2)
     run.end(9.0)
@@ -66,7 +66,7 @@ def test_a_run_whose_leader_went_unwatched_has_no_phase_in_progress() -> None:
 
 
 def test_what_is_blind_without_a_helper_is_so_until_one_reports_it() -> None:
-    run = UserRun(Toy, 7, 99, 1.0)
+    run = UserRun(Toy, 1000, 7, 99, 1.0)
     run.blind = ("helper",)
     assert run.state("r").blind == ["helper"]
 

@@ -5,8 +5,9 @@ import pytest
 from machine import Machine
 from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.benchmarks.registry import BENCHMARKS
-from pinchpoint.benchmarks.workloads import MAX_LABEL_BYTES, MAX_RUN_WAIT_SECONDS, Leader, Workload, Workloads
+from pinchpoint.benchmarks.workloads import MAX_RUN_WAIT_SECONDS, Leader, Workload, Workloads
 from pinchpoint.probes import Host
+from pinchpoint.user_labels import MAX_LABEL_BYTES
 
 NOW = 1_700_000_000.0
 OURS = Workload("io500", "ours")
@@ -240,3 +241,40 @@ def test_what_is_no_benchmark_belongs_to_none(machine: Machine, look: Look) -> N
     look()
 
     assert look(MAX_RUN_WAIT_SECONDS) == {}
+
+
+# ---- Untrusted users.
+
+
+def test_work_without_a_run_is_its_users(machine: Machine, look: Look) -> None:
+    machine.process(30, "ior")
+    machine.process(31, "ior", uid=1000)
+    look()
+
+    assert look(MAX_RUN_WAIT_SECONDS) == {30: NOBODYS, 31: Workload("ior", "@uid1000")}
+
+
+def test_processes_of_a_run_have_their_users_mark_as_owners(machine: Machine, look: Look) -> None:
+    machine.process(30, "ior", uid=1000)
+    machine.process(31, "helper", ppid=30, uid=1000)
+    look.find((30, FOUND))
+    look()
+
+    owners = {pid: member.process.owner for pid, member in look.workloads.current(look.now).items()}
+    assert owners == {30: "ior@uid1000", 31: "helper@uid1000"}
+
+
+def test_no_number_of_another_users_processes_leaves_ours_out(
+    machine: Machine, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pinchpoint.benchmarks.workloads.MAX_PROCESSES", 8)
+    monkeypatch.setattr("pinchpoint.benchmarks.workloads.MAX_USER_PROCESSES", 4)
+    for pid in range(100, 120):
+        machine.process(pid, "ior", uid=1000)
+    machine.process(200, "ior")
+    look.find((200, FOUND))
+    look()
+    found = look(MAX_RUN_WAIT_SECONDS)
+
+    assert found[200] == FOUND
+    assert len(found) == 1 + 4

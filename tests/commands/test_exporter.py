@@ -39,8 +39,8 @@ from polling import runs, until
 NOBODY = 65534
 MAX_HELPER_BYTES = 12_000_000
 AS_USER = """
-import ctypes, encodings.idna, os, sys
-import pinchpoint.commands.exporter
+import concurrent.futures.thread, ctypes, encodings.idna, os, sys
+import pinchpoint.commands.exporter, pinchpoint.commands.run
 from pinchpoint.cli import main
 from pinchpoint.threads.roles import load_roles
 
@@ -721,6 +721,30 @@ def test_a_users_files_are_read_by_a_small_process_of_that_user(start: Start, jo
     started = helpers(exporter)
     exporter.end(signal.SIGKILL)
     assert until(20, lambda: not any(map(runs, started)))
+
+
+def test_the_run_of_an_untrusted_user_has_the_same_id_in_the_metrics_as_where_it_is_saved(
+    start: Start, public: Path
+) -> None:
+    runs, state = public / "runs", public / "state"
+    state.mkdir(mode=0o777)
+    state.chmod(0o777)
+    exporter = start(f"--path.runs={runs}")
+    until(20, runs.exists)
+    command = [sys.executable, "-c", AS_USER, str(NOBODY), "run", f"--path.runs={runs}", "--", "sleep", "60"]
+    with subprocess.Popen(command, cwd="/", env={**os.environ, "XDG_STATE_HOME": str(state)}) as process:
+        try:
+            (saved,) = until(20, lambda: list(state.glob("pinchpoint/runs/*"))) or [state]
+            shown = until(20, lambda: exporter.scrape().value("pinchpoint_run_state", **run_of(saved), state="running"))
+        finally:
+            process.terminate()
+
+    assert saved.name.endswith("-sleep@uid65534")
+    assert shown is not None
+
+
+def run_of(saved: Path) -> dict[str, str]:
+    return {"benchmark": "command", "run": saved.name}
 
 
 def test_processes_that_are_hidden_are_counted_and_the_rest_is_followed(start: Start, public: Path) -> None:

@@ -13,6 +13,7 @@ from pinchpoint.host.capabilities import Capability, names
 from pinchpoint.probes import PROBES
 
 UNIT, USERS = TREE / "compose" / "pinchpoint.service", TREE / "compose" / "pinchpoint.sysusers"
+MOUNT = TREE / "compose" / "run-pinchpoint.mount"
 MAX_EXPOSURE_TENTHS = 40
 """Exposure level of `systemd-analyze security` in tenths; root without a sandbox has 96."""
 NEEDED = {capability for probe in PROBES for capability in (*probe.capabilities, *probe.helper_capabilities)}
@@ -51,6 +52,16 @@ def test_a_probe_that_asks_for_a_real_time_priority_says_that_it_needs_the_right
     asking = {probe.name for probe in PROBES if probe.fast or probe.urgent}
 
     assert {probe.name for probe in PROBES if Capability.SYS_NICE in probe.capabilities} == asking
+
+
+def test_its_markers_are_in_a_bounded_file_system_for_every_user() -> None:
+    lines = MOUNT.read_text().splitlines()
+
+    assert f"Where={setting('RequiresMountsFor')}" in lines
+    assert setting("RequiresMountsFor").removeprefix("/").replace("/", "-") == MOUNT.stem
+    (options,) = (line.partition("=")[2].split(",") for line in lines if line.startswith("Options="))
+    assert {"mode=1777", "nosuid", "nodev", "noexec"} <= set(options)
+    assert {option.partition("=")[0] for option in options} >= {"size", "nr_inodes"}
 
 
 def test_its_user_is_the_one_that_sysusers_makes() -> None:

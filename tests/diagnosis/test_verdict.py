@@ -404,6 +404,17 @@ def test_ranks_on_hosts_that_do_not_know_the_run_count_for_it() -> None:
     assert dict(found.waits) == pytest.approx({"cpu": 0.75, "mds": 0.25})
 
 
+def test_ranks_of_an_untrusted_user_count_for_that_users_runs_alone() -> None:
+    first = MadeHost().works({"mds": 1.0}, benchmark="io500", run="r@uid1000", owner="io500")
+    other = MadeHost().works({"disk": 1.0}, benchmark="io500", run="ours", owner="io500")
+    second = MadeHost().works({"cpu": 3.0}, benchmark="io500", run="@uid1000", owner="io500")
+    hosts = snapshots(first=first, other=other, second=second)
+
+    theirs = verdict(*hosts, run="r@uid1000", benchmark="io500")
+    assert dict(theirs.waits) == pytest.approx({"cpu": 0.75, "mds": 0.25})
+    assert dict(verdict(*hosts, run="ours", benchmark="io500").waits) == {"disk": 1.0}
+
+
 def test_another_run_of_the_same_benchmark_is_not_ours() -> None:
     host = MadeHost().works({"disk": 1.0}, run="ours").works({"cpu": 8.0}, run="theirs")
 

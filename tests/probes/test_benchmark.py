@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,19 +13,22 @@ from prometheus_client.parser import text_string_to_metric_families
 from machine import Machine
 from pinchpoint.benchmarks.markers import MAX_EXPORTED_RUNS, Marker
 from pinchpoint.clock import Clock
+from pinchpoint.host.users import Users
 from pinchpoint.model import Snapshot
 from pinchpoint.probes.benchmark import (
     EVERYDAY_AGE_SECONDS,
     MAX_EXPORTED_PHASES,
     MAX_EXPORTED_RESULTS,
     MAX_GIVEN_NAMES,
-    MAX_LABEL_BYTES,
+    MAX_USER_PHASES,
     NAME_INTERVAL_SECONDS,
     NAMED_ANYHOW_SECONDS,
     BenchmarkProbe,
 )
+from pinchpoint.quotas import MAX_USER_SERIES, NEW_SERIES_PER_MINUTE, SeriesQuota
 from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.sampler import Sampler
+from pinchpoint.user_labels import MAX_LABEL_BYTES, user_of
 from pinchpoint.wire.exposition import text
 from toy import Toy
 
@@ -377,3 +381,115 @@ def test_a_clock_that_is_set_changes_the_labels_of_a_run_and_no_duration(machine
 
     assert values("elapsed_seconds") == {"read": 60.0, "write": pytest.approx(10.0)}
     assert values("start_timestamp_seconds") == {"read": NOW + 86_340.0, "write": pytest.approx(NOW + 86_390.0)}
+
+
+# ---- Untrusted users.
+
+UID = 1000
+
+
+def test_no_number_of_another_users_benchmarks_hides_ours(machine: Machine) -> None:
+    probe = BenchmarkProbe(replace(machine.host(), benchmarks=(Toy,)), at(lambda: NOW))
+    for number in range(3 * MAX_EXPORTED_RUNS):
+        machine.process(20 + number, "toy", argv=("toy", "write"), uid=UID)
+        probe.sample(float(number))
+    machine.process(10, "toy", argv=("toy", "write"))
+    probe.sample(100.0)
+
+    runs = {labels["run"] for labels, _ in Snapshot.of(0, probe.points()).series("pinchpoint_run_state")}
+    assert [run for run in runs if user_of(run) is None] == ["20231114T221320Z-toy"]
+    assert len(runs) == 1 + MAX_EXPORTED_RUNS
+
+
+def test_programs_of_every_day_of_another_user_do_not_hide_ours(machine: Machine) -> None:
+    walls = [NOW]
+    probe = BenchmarkProbe(replace(machine.host(), benchmarks=(Everyday,)), at(lambda: walls[-1]))
+    for pid in range(20, 60):
+        machine.process(pid, "everyday", argv=("everyday", "write"), uid=UID)
+    probe.sample(1.0)
+    machine.process(60, "everyday", argv=("everyday", "write"))
+    probe.sample(2.0)
+    walls.append(NOW + 2 * EVERYDAY_AGE_SECONDS)
+    probe.sample(20.0)
+
+    runs = {labels["run"] for labels, _ in Snapshot.of(0, probe.points()).series("pinchpoint_run_state")}
+    assert "20231114T221320Z-everyday" in runs
+
+
+def test_benchmarks_of_many_users_do_not_hide_roots(machine: Machine) -> None:
+    probe = BenchmarkProbe(replace(machine.host(), benchmarks=(Toy,)), at(lambda: NOW))
+    for number in range(120):
+        machine.process(100 + number, "toy", argv=("toy", "write"), uid=UID + number % 6)
+    probe.sample(1.0)
+    machine.process(300, "toy", argv=("toy", "write"))
+    probe.sample(2.0)
+
+    assert any(leader.pid == 300 for leader in probe.host.found.leaders)
+
+
+def test_a_run_that_was_found_has_its_users_mark_and_no_other_run_has_its_id(machine: Machine) -> None:
+    host = replace(machine.host(), benchmarks=(Toy,), users=Users([1001]))
+    probe = BenchmarkProbe(host, at(lambda: NOW))
+    for pid, uid in ((20, 0), (21, UID), (22, UID), (23, 1001)):
+        machine.process(pid, "toy", argv=("toy", "write"), uid=uid)
+    machine.process(10, "pinchpoint", start=77)
+    taken = Marker("20231114T221320Z-toy", "toy", NOW, pid=10, pid_start=77, command_pid=11)
+    probe.host.runs.write(taken)
+    probe.sample(1.0)
+
+    assert {leader.pid: leader.workload.run for leader in probe.host.found.leaders} == {
+        20: "20231114T221320Z-toy-2",
+        21: "20231114T221320Z-toy@uid1000",
+        22: "20231114T221320Z-toy-2@uid1000",
+        23: "20231114T221320Z-toy-3",
+    }
+
+
+def test_names_of_one_users_runs_leave_all_others_theirs(machine: Machine) -> None:
+    probe = BenchmarkProbe(replace(machine.host(), benchmarks=(Toy,)), at(lambda: NOW))
+    for number in range(2 * MAX_GIVEN_NAMES):
+        machine.process(100, "toy", argv=("toy", "write"), uid=UID, start=number)
+        probe.sample(float(number))
+    machine.process(101, "toy", argv=("toy", "write"))
+    probe.sample(2.0 * MAX_GIVEN_NAMES)
+
+    assert any(leader.pid == 101 for leader in probe.host.found.leaders)
+
+
+def test_of_an_untrusted_users_run_the_last_phases_are_shown(machine: Machine) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user")
+    phases = [{"name": f"p{number}", "start": NOW + number, "end": NOW + number} for number in range(20)]
+    marker = {"run": "r", "benchmark": "fio", "pid": 10, "pid_start": 77, "command_pid": 11, "start": NOW}
+    os.chown(machine.write("runs/r.json", json.dumps({**marker, "phases": phases})), UID, UID)
+    probe = BenchmarkProbe(machine.host(), at(lambda: NOW + 30))
+    found = read(probe)
+
+    shown = {labels["phase"] for labels, _ in found.series("pinchpoint_phase_active")}
+    assert shown == {f"p{number}" for number in range(20 - MAX_USER_PHASES, 20)}
+
+
+def test_an_untrusted_user_begins_few_series_whatever_is_written_and_started(machine: Machine) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user")
+    time = [0.0]
+    host = replace(machine.host(), benchmarks=(Toy,))
+    probe = BenchmarkProbe(host, at(lambda: NOW + time[0]))
+    quota = SeriesQuota(host.users.trusts, lambda: time[0])
+    sampler = Sampler([probe], clock=lambda: time[0], wall=lambda: NOW, admit=quota.admit)
+    machine.process(10, "toy", argv=("toy", "write"))
+    begun: set[tuple[str, tuple[str, ...]]] = set()
+    for second in range(20):
+        time[0] = float(second)
+        for number in range(20):
+            name = f"{second}-{number}"
+            fields = {"run": name, "benchmark": "fio", "pid": 1, "pid_start": 1, "command_pid": 1, "start": NOW}
+            phases = [{"name": f"{name}-{phase}", "start": NOW} for phase in range(50)]
+            os.chown(machine.write(f"runs/{name}.json", json.dumps({**fields, "phases": phases})), UID, UID)
+            machine.process(100 + number, "toy", argv=("toy", f"{name}"), uid=UID, start=second)
+        sampler.step()
+        points = sampler.points()
+        begun.update((point.metric.name, point.labels) for point in points if "@uid1000" in "".join(point.labels))
+        assert any("20231114T221320Z-toy" in point.labels for point in points)
+
+    assert len(begun) <= MAX_USER_SERIES + 20 * NEW_SERIES_PER_MINUTE / 60 + 1

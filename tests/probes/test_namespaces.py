@@ -152,6 +152,19 @@ def test_those_of_daemons_are_looked_into_however_many_others_there_are(machine:
     assert ["osd.0"] in [list(namespace.owners) for namespace in probe._found.values()]
 
 
+def test_another_users_namespaces_hide_none_of_ours(machine: Machine) -> None:
+    for pid in range(10, 10 + 2 * MAX_NAMESPACES):
+        machine.process(pid, "fio", uid=1000)
+        link(machine, pid, f"container{pid}")
+    machine.process(100, "fio")
+    link(machine, 100, "ours")
+    probe = Namespaces(machine.host())
+    probe.sample(0.0)
+
+    assert len(probe._found) == MAX_NAMESPACES + 1
+    assert ("fio",) in {namespace.owners for namespace in probe._found.values()}
+
+
 def link(machine: Machine, pid: int, name: str) -> None:
     """Put a process into a namespace of the fake machine."""
     machine.write(f"proc/{pid}/ns/{name}", "")

@@ -243,6 +243,20 @@ def test_more_files_than_are_looked_at_in_one_sample_have_their_turn_in_the_next
     assert files.found(2.0) == {("fio", "dm-1", "dm-1"), ("ior", "nvme0n1", "nvme0n1")}
 
 
+def test_another_users_files_delay_no_look_at_ours(files: Files) -> None:
+    for pid in range(50, 54):
+        files.process(pid, "fio")
+        files.machine.process(pid, "fio", uid=1000)
+        for descriptor in range(4, 4 + MAX_FILES_PER_SAMPLE):
+            link = files.machine.procfs / str(pid) / "fd" / str(descriptor)
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to("socket:[1]")
+    files.process(60, "ior")
+    files.machine.opens(60, 5, "/data/file", mount=30)
+
+    assert files.found(1.0) == {("ior", "nvme0n1", "nvme0n1")}
+
+
 def test_a_process_in_a_container_sees_other_mounts_and_its_root_is_an_overlay_of_the_host(files: Files) -> None:
     inside = (
         "50 1 0:60 / / rw - overlay overlay rw,lowerdir=/l,upperdir=/data/docker/x/diff,workdir=/data/docker/x/work\n"

@@ -26,7 +26,7 @@ from pinchpoint.metrics import KEEP_ENDED_SECONDS
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
 from pinchpoint.probes.benchmark import BenchmarkProbe
-from pinchpoint.probes.waits import KEEP_STACK_SECONDS, MAX_WORKLOADS, Waits
+from pinchpoint.probes.waits import KEEP_STACK_SECONDS, MAX_USER_WORKLOADS, MAX_WORKLOADS, Waits
 from pinchpoint.threads.task_source import KeptFile
 from pinchpoint.waits.stack_rules import WAITS
 from polling import until
@@ -351,6 +351,21 @@ def test_however_many_runs_there_are_few_are_shown(bench: Bench) -> None:
 
     assert len(shown) == MAX_WORKLOADS + 1, shown
     assert {"benchmark": "more", "run": ""} in shown
+
+
+def test_however_many_runs_a_user_has_those_of_others_are_shown(bench: Bench) -> None:
+    pids = range(10, 10 + 2 * MAX_WORKLOADS)
+    for pid in (*pids, 200):
+        bench.machine.process(pid, "fio")
+        bench.in_stack(DISK, pid=pid)
+    found = {pid: f"r{pid}@uid1000" for pid in pids} | {200: "ours"}
+    bench.host.found.tell(Leader(pid, 100, {"fio"}, Workload("fio", run)) for pid, run in found.items())
+    bench.look(11)
+    shown = [labels["run"] for labels, _ in bench.snapshot().series(PROCESSES)]
+
+    assert "ours" in shown
+    assert "@uid1000" in shown  # that of the benchmark "more"
+    assert len(shown) == 1 + MAX_USER_WORKLOADS + 1
 
 
 def test_a_long_pause_is_no_time_of_anybody(bench: Bench) -> None:

@@ -92,6 +92,14 @@ def test_runs_are_kept_where_xdg_says_or_else_in_the_home(monkeypatch: pytest.Mo
 
 def test_a_second_run_of_that_name_in_one_second_gets_a_number(state: Path) -> None:
     assert [store.new_run_directory("r")[0] for _ in range(3)] == ["r", "r-2", "r-3"]
+    assert [store.new_run_directory("r@uid1000")[0] for _ in range(2)] == ["r@uid1000", "r-2@uid1000"]
+
+
+def test_the_name_of_a_run_has_no_mark() -> None:
+    run = run_id("my run", ["fio"], NOW, "@uid1000")
+
+    assert run == "20231114T221320Z-my-run@uid1000"
+    assert store.name_of(run) == "my-run"
 
 
 @given(st.text(), st.text(min_size=1))

@@ -14,8 +14,16 @@ from machine import KERNEL_THREAD, KWORKER, Machine, stat_line
 from pinchpoint.build import build_host
 from pinchpoint.config import Config
 from pinchpoint.host.procfs import read_bytes
+from pinchpoint.host.users import Users
 from pinchpoint.threads.identity import mark
-from pinchpoint.threads.processes import MAX_OWNERS_PER_CLASS, MAX_UNVERIFIED, Process, Processes, ceph_id
+from pinchpoint.threads.processes import (
+    MAX_OWNERS_PER_CLASS,
+    MAX_UNVERIFIED,
+    MAX_USER_OWNERS,
+    Process,
+    Processes,
+    ceph_id,
+)
 from pinchpoint.threads.roles import BENCHMARK, UNVERIFIED, load_roles
 
 
@@ -213,14 +221,14 @@ def test_another_process_under_the_pid_of_an_adopted_one_is_not_adopted(machine:
     processes.current(0.0)
     machine.process(12, "sshd", ppid=1, start=900)
 
-    assert found(processes, 6.0) == {11: (BENCHMARK, "script")}
+    assert found(processes, 6.0) == {11: (BENCHMARK, "script@uid1000")}
 
 
 def test_what_a_run_left_behind_is_no_benchmark_after_its_end(machine: Machine) -> None:
     machine.process(11, "script")
     adopted = {11}
     processes = table(machine, lambda: adopted)
-    assert found(processes, 0.0) == {11: (BENCHMARK, "script")}
+    assert found(processes, 0.0) == {11: (BENCHMARK, "script@uid1000")}
     adopted.clear()
 
     assert found(processes, 6.0) == {}
@@ -235,7 +243,7 @@ def test_a_process_is_adopted_though_it_was_there_before(machine: Machine) -> No
         processes.current(tenths / 10)
     adopted.add(11)
 
-    assert found(processes, 3.3) == {11: (BENCHMARK, "script")}
+    assert found(processes, 3.3) == {11: (BENCHMARK, "script@uid1000")}
 
 
 def test_owners_beyond_the_limit_share_one(machine: Machine) -> None:
@@ -246,6 +254,31 @@ def test_owners_beyond_the_limit_share_one(machine: Machine) -> None:
 
     assert len(set(owners)) == MAX_OWNERS_PER_CLASS + 1
     assert owners.count("more") == 6
+
+
+def test_a_benchmark_of_another_user_has_an_owner_of_its_own(machine: Machine) -> None:
+    machine.process(10, "fio")
+    machine.process(11, "fio", uid=1000)
+    machine.process(12, "fio", uid=1001)
+    users = Users([1001])
+
+    owners = {
+        pid: process.owner for pid, process in Processes(machine.procfs, load_roles(), users=users).current(0).items()
+    }
+    assert owners == {10: "fio", 11: "fio@uid1000", 12: "fio"}
+
+
+def test_names_that_another_user_gives_to_processes_take_nobodys_place(machine: Machine) -> None:
+    machine.process(9, "bash", uid=1000)
+    for index in range(2 * MAX_OWNERS_PER_CLASS):
+        machine.process(100 + index, f"name-{index}", ppid=9, uid=1000)
+    machine.process(1000, "fio")
+
+    owners = {process.owner for process in table(machine, lambda: {9}).current(0.0).values()}
+
+    assert "fio" in owners
+    assert "more@uid1000" in owners
+    assert len(owners) == 1 + MAX_USER_OWNERS + 1
 
 
 def test_processes_that_are_hidden_show_by_the_missing_first_one(machine: Machine) -> None:
@@ -450,7 +483,7 @@ def test_anybody_may_run_what_is_no_daemon(machine: Machine) -> None:
     machine.process(12, "rados", uid=1000, program="home/me/rados")
 
     assert found(table(machine)) == {
-        10: (BENCHMARK, "fio"),
+        10: (BENCHMARK, "fio@uid1000"),
         11: ("ceph-client", "qemu-system-x86"),
         12: ("ceph-client", "rados"),
     }
@@ -461,7 +494,7 @@ def test_a_run_that_starts_something_by_a_daemons_name_makes_no_daemon_of_it(mac
     machine.process(12, "ceph-fuse", ppid=11, uid=1000)
     processes = table(machine, lambda: {11})
 
-    assert found(processes) == {11: (BENCHMARK, "script")}
+    assert found(processes) == {11: (BENCHMARK, "script@uid1000")}
     assert processes.followed(0.0)[12].owner == "ceph-fuse@uid1000"
 
 
@@ -481,7 +514,10 @@ def test_the_command_of_a_run_by_a_daemons_label_is_another_owner(machine: Machi
     machine.process(11, "osd.0", uid=1000)
     machine.process(12, "run.sh", ppid=11, uid=1000)
 
-    assert found(table(machine, lambda: {11})) == {11: (BENCHMARK, "osd.0@unverified"), 12: (BENCHMARK, "run.sh")}
+    assert found(table(machine, lambda: {11})) == {
+        11: (BENCHMARK, "osd.0@unverified@uid1000"),
+        12: (BENCHMARK, "run.sh@uid1000"),
+    }
 
 
 def test_names_that_a_user_chose_leave_room_for_the_daemons_of_their_class(machine: Machine) -> None:

@@ -231,3 +231,13 @@ def test_at_the_limit_the_owner_that_has_been_gone_for_longest_makes_room() -> N
     assert {"o0", "o1"} & owners == set()
     assert newcomers[0] is not newcomers[1]
     assert newcomers[2] is entry(table, "thread", "more")
+
+
+def test_one_users_owners_leave_all_others_theirs() -> None:
+    table = RoleTable()
+    for number in range(2 * MAX_OWNERS_PER_ROLE):
+        entry(table, "thread", f"name-{number}@uid1000")
+
+    assert entry(table, "thread", "fio") is not entry(table, "thread", "more")
+    assert entry(table, "thread", "late@uid1000") is entry(table, "thread", "more@uid1000")
+    assert entry(table, "thread", "fio@uid1001") is not entry(table, "thread", "more@uid1001")

@@ -21,6 +21,7 @@ from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.wrappers import LAUNCHERS
 from pinchpoint.host.exitstatus import ExitWatch
 from pinchpoint.host.procfs import read_bytes
+from pinchpoint.host.users import ROOT
 from pinchpoint.runs import RunState
 from pinchpoint.units import TICKS_PER_SECOND
 
@@ -31,11 +32,11 @@ MAX_EARLY_BYTES = 1 << 20
 MAX_UNDECIDED_SECONDS = 10.0
 """Seconds for which a process that leads no run is checked again: rank 0 is recognised by the files it opens."""
 MAX_FOLLOWED = 64
-"""Maximum number of benchmarks followed at once."""
+"""Maximum number of benchmarks followed at once that are not root's."""
 MAX_FOLLOWED_PER_USER = 24
 """The same per user, so that one user's many processes with a benchmark's name cannot hide other users' runs."""
 MAX_FOLLOWED_EVERYDAY = 16
-"""The same for everyday programs (ping, dd)."""
+"""The same for everyday programs (ping, dd); root's have as much room of their own."""
 MAX_LOOK_CPU_SECONDS = 0.1
 """Seconds of CPU that one look spends on benchmarks; those that it leaves out come first at the next one."""
 MAX_LOGGED_FAILURES = 64
@@ -289,7 +290,7 @@ class Detector:
     def _find(self, tree: Tree, now: float, wall: float) -> None:
         leaders = {followed.pid for followed in self._alive()}
         owners = Counter(followed.owner for followed in self._alive())
-        everyday = sum(followed.kind.everyday for followed in self._alive())
+        everyday = Counter(followed.owner == ROOT for followed in self._alive() if followed.kind.everyday)
         others: dict[tuple[int, int, str], float] = {}
         by_comm = self._by_comm
         for pid in sorted(pid for pid, task in tree.processes.items() if task.comm in by_comm):
@@ -297,9 +298,14 @@ class Detector:
                 continue
             task = tree.processes[pid]
             key = (pid, task.start, task.comm)
-            kinds = [kind for kind in by_comm[task.comm] if not kind.everyday or everyday < MAX_FOLLOWED_EVERYDAY]
+            if task.state == "Z":
+                continue
+            owner = tree.owner(pid)
+            enough = everyday[owner == ROOT] >= MAX_FOLLOWED_EVERYDAY
+            kinds = [kind for kind in by_comm[task.comm] if not (kind.everyday and enough)]
             # One for which there is no room now is asked when there is.
-            if task.state == "Z" or len(leaders) >= MAX_FOLLOWED or not kinds:
+            full = owner != ROOT and owners.total() - owners[ROOT] >= MAX_FOLLOWED
+            if full or owners[owner] >= MAX_FOLLOWED_PER_USER or not kinds:
                 continue
             first = others[key] = self._others.get(key, now)
             if now - first > MAX_UNDECIDED_SECONDS:
@@ -309,12 +315,9 @@ class Detector:
             kind = next((kind for kind in kinds if self._leads(kind, tree, pid)), None)
             if kind is not None:
                 del others[key]
-                owner = tree.owner(pid)
-                if owners[owner] >= MAX_FOLLOWED_PER_USER:
-                    continue
                 leaders.add(pid)
                 owners[owner] += 1
-                everyday += kind.everyday
+                everyday[owner == ROOT] += kind.everyday
                 with self._reading(kind, pid):
                     self._follow(kind, tree, pid, wall)
             elif any(tree.comm(pid) in found.kind.comms and found.parent == task.ppid for found in self._alive()):

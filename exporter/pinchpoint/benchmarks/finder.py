@@ -39,6 +39,10 @@ class FoundBenchmark(Protocol):
         """Start of its leader in clock ticks since boot."""
 
     @property
+    def owner(self) -> int:
+        """The uid of its leader."""
+
+    @property
     def began(self) -> float:
         """When it began."""
 

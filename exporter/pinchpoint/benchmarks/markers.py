@@ -2,36 +2,56 @@
 
 A run writes a *marker*, one small JSON file in the run directory, and replaces it as a whole at each change. An
 exporter reads the directory. A marker whose process is gone is a run that died: none of its phases is active any more.
+
+Any user may write there: a marker is its file owner's, whatever it says, and each user has a quota of markers.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
-import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from pinchpoint.host.procfs import FormatError, parse_stat, read_bytes
+from pinchpoint.host.users import ROOT, Users, own_users
 from pinchpoint.metrics import KEEP_ENDED_SECONDS
-from pinchpoint.runs import Pid, RunState, Step, Ticks
+from pinchpoint.quotas import shared_out
+from pinchpoint.runs import Pid, RunState, Step, Ticks, numbered
 from pinchpoint.typedjson import decoder
 from pinchpoint.units import NANOSECONDS_PER_SECOND
+from pinchpoint.user_labels import marked
 
 __all__ = ["Marker", "RunDirectory", "default_run_directory"]
 
 MAX_MARKER_BYTES = 256 << 10
-"""Size limit of a marker that is read, in bytes."""
+"""Size limit of a trusted user's marker, in bytes ..."""
+MAX_USER_MARKER_BYTES = 64 << 10
+"""... and of another user's: decoded, a marker takes up to thirteen times as much memory."""
 MAX_MARKERS = 128
-"""Maximum number of markers that are read."""
+"""Markers of trusted users that are read: the newest ones."""
+MAX_USER_MARKERS = 16
+"""Markers of each other user that are read: the newest ones ..."""
+MAX_USER_BYTES = 128 << 10
+"""... as far as they have no more bytes together."""
+MAX_DIRECTORY_ENTRIES = 1 << 14
+"""Names in the directory that are looked at."""
+MAX_MARKING_USERS = 32
+"""Untrusted users whose markers are read."""
 MAX_EXPORTED_RUNS = 8
-"""Maximum number of runs exported at once: those in progress, then those that ended last."""
+"""Runs of trusted users that are exported at once, and of each other user: those in progress, then those that ended
+last."""
+MAX_ALL_EXPORTED_RUNS = 64
+"""Runs of all users together that are exported at once."""
 SUFFIX = ".json"
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Marker(RunState, kw_only=True):
@@ -62,6 +82,18 @@ class _Identity(NamedTuple):
     owner: int
 
 
+class _File(NamedTuple):
+    """A marker's file."""
+
+    identity: _Identity
+    marker: Marker | None
+    """None if the file holds none of that name."""
+
+
+def _identity(found: os.stat_result) -> _Identity:
+    return _Identity(found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_uid)
+
+
 def _ended(marker: Marker, identity: _Identity) -> float:
     """Return when a run that is over ended, in Unix seconds; for one that died, when it last wrote.
 
@@ -72,90 +104,117 @@ def _ended(marker: Marker, identity: _Identity) -> float:
 
 
 def default_run_directory() -> Path:
-    """Return where markers are kept: ``/run/pinchpoint`` if writable, else a directory of the user."""
+    """Return where markers are kept: ``/run/pinchpoint`` if writable, else a directory that only the user owns."""
     shared = Path("/run/pinchpoint")
     if os.access(shared if shared.exists() else shared.parent, os.W_OK):
         return shared
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime, "pinchpoint")
-    return Path(tempfile.gettempdir(), f"pinchpoint-{os.getuid()}")
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path("~/.local/state").expanduser()) / "pinchpoint" / "markers"
 
 
 class RunDirectory:
     """The directory of markers; any user may write there, so its content is not trusted."""
 
-    def __init__(self, path: Path, procfs: Path = Path("/proc")) -> None:
+    def __init__(self, path: Path, procfs: Path = Path("/proc"), users: Users | None = None) -> None:
         self.path = path
         self._procfs = procfs
-        self._cache: dict[str, tuple[_Identity, Marker | None]] = {}
+        self._users = users or own_users()
+        self._cache: dict[str, _File] = {}
+        self._writers: dict[tuple[str, int], int | None] = {}
+        """Who wrote a file, by its name and inode; None if it is not a regular file."""
+        self._owners: Mapping[str, int] = {}
+        """Who wrote the marker of each run that was found, by the run's id."""
+        self._names: dict[str, str] = {}
+        """Names of the files of our own runs that have another one than their run."""
         self.commands: frozenset[int] = frozenset()
         """The pids of `command_pids`, as last read: using them reads no file."""
 
     def create(self) -> None:
         """Make the directory, open to every user as /tmp is. Raises OSError."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
-            self.path.mkdir(parents=True)
-            self.path.chmod(0o1777)
+            self.path.mkdir(0o700)
+            with self._opened() as directory:
+                os.fchmod(directory, 0o1777)
 
     def write(self, marker: Marker) -> None:
         """Replace the marker of a run; if it would be too long to be read, the first phases are left out.
 
-        Raises OSError.
+        Raises OSError, also where another user could have made the directory.
         """
+        if "/" in marker.run or "\0" in marker.run:
+            raise OSError(errno.EINVAL, "a run's id can't be a path", marker.run)
+        limit = MAX_MARKER_BYTES if os.geteuid() == ROOT else MAX_USER_MARKER_BYTES
         raw = msgspec.json.encode(marker)
-        while len(raw) > MAX_MARKER_BYTES and marker.phases:
+        while len(raw) > limit and marker.phases:
             marker = msgspec.structs.replace(marker, phases=marker.phases[len(marker.phases) // 2 + 1 :])
             raw = msgspec.json.encode(marker)
         self.create()
-        handle, name = tempfile.mkstemp(dir=self.path, prefix=".marker-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(raw)
-            os.chmod(name, 0o644)
-            os.replace(name, self._file(marker.run))
-        except OSError:
-            with suppress(OSError):
-                os.unlink(name)
-            raise
+        with self._opened() as directory:
+            name = self._names.get(marker.run, f"{marker.run}{SUFFIX}")
+            try:
+                _replace(directory, name, raw)
+            except PermissionError:
+                # In a sticky directory nobody replaces another user's file, which may have been put there for that.
+                name = self._names[marker.run] = f"{marker.run}.{secrets.token_hex(8)}{SUFFIX}"
+                _replace(directory, name, raw)
 
     def prune(self, now: float) -> None:
         """Remove our markers of runs that are no longer shown; `now` in Unix seconds."""
         shown = {marker.run for marker in self.markers(now)}
-        for name, (_, marker) in self._cache.items():
-            if marker is not None and marker.run not in shown and not self.alive(marker):
-                with suppress(OSError):
-                    (self.path / name).unlink()
+        ours = [
+            (name, marker)
+            for name, (identity, marker) in self._cache.items()
+            if identity.owner == os.geteuid() and marker is not None
+        ]
+        with suppress(OSError), self._opened() as directory:
+            for name, marker in ours:
+                if marker.run not in shown and not self.alive(marker):
+                    with suppress(OSError):
+                        os.unlink(name, dir_fd=directory)
 
     def markers(self, now: float) -> Sequence[Marker]:
-        """Return the markers of running runs, then of those that ended recently, last first; `now` in Unix seconds."""
-        fresh: dict[str, tuple[_Identity, Marker | None]] = {}
+        """Return the markers of running runs, then of those that ended recently, last first; `now` in Unix seconds.
+
+        Those of trusted users come first, then one of each other user in turn.
+        """
         try:
-            names = [name for name in os.listdir(self.path) if name.endswith(SUFFIX)]
+            directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
+            self._cache, self._owners = {}, {}
             return ()
-        # A run's id begins with its start (`pinchpoint run`), so the last names are the newest runs.
-        for name in sorted(names)[-MAX_MARKERS:]:
-            if (entry := self._read(name)) is not None:
-                fresh[name] = entry
-        self._cache = fresh
+        try:
+            self._cache = self._read_all(directory)
+        finally:
+            os.close(directory)
+        found = [(identity, marker) for identity, marker in self._cache.values() if marker is not None]
+        self._owners = {marker.run: identity.owner for identity, marker in found}
         running, ended = [], []
-        for identity, marker in fresh.values():
-            if marker is not None and self.alive(marker):
-                running.append(marker)
-            elif marker is not None and now - (end := _ended(marker, identity)) < KEEP_ENDED_SECONDS:
-                ended.append((end, marker))
-        running.sort(key=lambda marker: -marker.start)
-        ended.sort(key=lambda entry: (-entry[0], -entry[1].start))
-        return [*running, *(marker for _, marker in ended)][:MAX_EXPORTED_RUNS]
+        for identity, marker in found:
+            user = self._users.account(identity.owner)
+            if self.alive(marker):
+                running.append((user, marker))
+            elif now - (end := _ended(marker, identity)) < KEEP_ENDED_SECONDS:
+                ended.append((end, user, marker))
+        running.sort(key=lambda entry: -entry[1].start)
+        ended.sort(key=lambda entry: (-entry[0], -entry[2].start))
+        best = [*running, *((user, marker) for _, user, marker in ended)]
+        return shared_out(best, MAX_EXPORTED_RUNS, MAX_ALL_EXPORTED_RUNS)
+
+    def user(self, run: str) -> int | None:
+        """Return the untrusted user who marked a run that was found, None for a trusted one."""
+        return self._users.account(self._owners.get(run, ROOT))
 
     def alive(self, marker: Marker) -> bool:
         """Return whether the run that wrote the marker is in progress; markers for others' processes don't count."""
         if marker.end is not None:
             return False
         process = self._procfs / str(marker.pid)
-        written = self._cache.get(f"{marker.run}{SUFFIX}")
+        owner = self._owners.get(marker.run)
         try:
-            if written is not None and process.stat().st_uid != written[0].owner:
+            if owner is not None and process.stat().st_uid != owner:
                 return False
             return parse_stat(read_bytes(process / "stat")).start == marker.pid_start
         except (OSError, FormatError):
@@ -174,28 +233,109 @@ class RunDirectory:
         except (OSError, FormatError):
             return False
 
-    def _file(self, run: str) -> Path:
-        if "/" in run or "\0" in run:
-            raise OSError(errno.EINVAL, "a run's id can't be a path", run)
-        return self.path / f"{run}{SUFFIX}"
-
-    def _read(self, name: str) -> tuple[_Identity, Marker | None] | None:
-        """Return a marker and what identifies its file; the marker is None if the file holds none of that name."""
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """Yield a descriptor of the directory. Raises OSError where another user could have made it."""
+        directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            # A marker may be a link, a fifo or a device put there by another user: only regular files are opened.
-            found = os.lstat(self.path / name)
-            if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_MARKER_BYTES:
-                return None
-            identity = _Identity(found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_uid)
-            if (cached := self._cache.get(name)) is not None and cached[0] == identity:
-                return cached
-            handle = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            ours = (ROOT, os.geteuid())
+            if os.fstat(directory).st_uid not in ours:
+                above = os.stat("..", dir_fd=directory)
+                if above.st_uid not in ours or above.st_mode & OTHERS_WRITE:
+                    raise PermissionError(errno.EPERM, "is another user's directory", os.fspath(self.path))
+            yield directory
+        finally:
+            os.close(directory)
+
+    def _read_all(self, directory: int) -> dict[str, _File]:
+        """Return the markers within each user's quota by the names of their files, those of trusted users first."""
+        names: dict[int | None, list[str]] = {}
+        writers: dict[tuple[str, int], int | None] = {}
+        with os.scandir(directory) as entries:
+            for entry in islice(entries, MAX_DIRECTORY_ENTRIES):
+                if not entry.name.endswith(SUFFIX):
+                    continue
+                key = entry.name, entry.inode()
+                writer = writers[key] = self._writers[key] if key in self._writers else _writer(directory, entry.name)
+                if writer is not None:
+                    names.setdefault(self._users.account(writer), []).append(entry.name)
+        self._writers = writers
+        files: dict[str, _File] = {}
+        taken: set[str] = set()
+        users = sorted(names, key=lambda user: -1 if user is None else user)
+        for user in users[: 1 + MAX_MARKING_USERS]:
+            # A run's id begins with its start (`pinchpoint run`), so the last names are the newest runs.
+            newest = sorted(names[user], reverse=True)[: MAX_MARKERS if user is None else MAX_USER_MARKERS]
+            room = MAX_MARKERS * MAX_MARKER_BYTES if user is None else MAX_USER_BYTES
+            for name in newest:
+                limit = min(room, MAX_MARKER_BYTES if user is None else MAX_USER_MARKER_BYTES)
+                if (file := self._read(directory, name, user, limit)) is not None:
+                    room -= file.identity.size
+                    files[name] = _distinct(file, taken)
+        return files
+
+    def _read(self, directory: int, name: str, user: int | None, limit: int) -> _File | None:
+        """Return a user's marker, None if it is too long or no longer that user's."""
+        try:
+            handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
         except OSError:
             return None
         with os.fdopen(handle, "rb") as file:
-            raw = file.read(MAX_MARKER_BYTES)
-        try:
-            marker = DECODER.decode(raw)
-        except (ValueError, RecursionError):  # not UTF-8, not JSON, not a marker, out of bounds, nested without end
-            return identity, None
-        return identity, marker if marker.run == name.removesuffix(SUFFIX) else None
+            found = os.fstat(handle)
+            identity = _identity(found)
+            if self._users.account(identity.owner) != user:
+                self._writers = {}  # it was given to another user: the next look sees that
+                return None
+            if not stat.S_ISREG(found.st_mode) or identity.size > limit:
+                return None
+            if (known := self._cache.get(name)) is not None and known.identity == identity:
+                return known
+            raw = file.read(limit)
+        return _File(identity, _decoded(raw, name, self._users.mark(identity.owner)))
+
+
+def _writer(directory: int, name: str) -> int | None:
+    """Return who owns a regular file: a link, a fifo or a device may have been put there, and is not opened."""
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except OSError:
+        return None
+    return found.st_uid if stat.S_ISREG(found.st_mode) else None
+
+
+def _replace(directory: int, name: str, raw: bytes) -> None:
+    """Write a file that every user may read, in the place of an older one. Raises OSError."""
+    new = f".marker-{secrets.token_hex(8)}"
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(raw)
+            os.fchmod(handle, 0o644)
+        os.replace(new, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(new, dir_fd=directory)
+        raise
+
+
+def _decoded(raw: bytes, name: str, mark: str) -> Marker | None:
+    """Return the marker in a file of this name, None if it holds none; the run's id gets its user's mark."""
+    try:
+        marker = DECODER.decode(raw)
+    except (ValueError, RecursionError):  # not UTF-8, not JSON, not a marker, out of bounds, nested without end
+        return None
+    stem = name.removesuffix(SUFFIX)
+    if marker.run not in (stem, stem.rpartition(".")[0]):
+        return None
+    return msgspec.structs.replace(marker, run=marked(marker.run, mark))
+
+
+def _distinct(file: _File, taken: set[str]) -> _File:
+    """Return a file whose run has an id that no run before it has."""
+    if file.marker is None:
+        return file
+    number = 1
+    while (run := numbered(file.marker.run, number)) in taken:
+        number += 1
+    taken.add(run)
+    return file if number == 1 else _File(file.identity, msgspec.structs.replace(file.marker, run=run))

@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 from pinchpoint.host.confine import User
 from pinchpoint.host.procfs import FormatError, decode, parse_stat, read_bytes
 from pinchpoint.host.rootfs import Rights, list_in_root, open_in_root, read_piece
+from pinchpoint.host.users import process_user
 
 __all__ = ["OpenFile", "ProcessStat", "Tree"]
 
@@ -229,11 +230,8 @@ class Tree:
             return None
 
     def owner(self, pid: int) -> int:
-        """Return the user that owns the process; -1 if it can't be seen."""
-        try:
-            return os.stat(self.procfs / str(pid)).st_uid
-        except OSError:
-            return -1
+        """Return the user who started the process."""
+        return process_user(self.procfs, pid)
 
     def exit_code(self, pid: int) -> int:
         """Return the wait status of a zombie process; 0 if we may not see it."""

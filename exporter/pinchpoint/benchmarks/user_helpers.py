@@ -192,7 +192,7 @@ class UserHelpers:
         if len(account.runs) >= MAX_FOLLOWED_PER_USER:
             return None
         kind = next((kind for kind in self._kinds.get(task.comm, ()) if kind.name == found.kind), None)
-        return None if kind is None else UserRun(kind, found.pid, found.start, found.began)
+        return None if kind is None else UserRun(kind, account.user.uid, found.pid, found.start, found.began)
 
     def _release(self, now: float) -> None:
         """End the helpers that have had nothing to do for a while, and forget users of whom nothing is known."""
@@ -282,7 +282,9 @@ class UserHelpers:
             elif account.avoids(leader) and all(leader != known for known, _ in account.runs):
                 pid, start = leader
                 if kind := next(iter(self._kinds.get(tree.comm(pid), ())), None):
-                    account.runs[leader, kind.name] = UserRun(kind, pid, start, began(tree, pid, wall))
+                    account.runs[leader, kind.name] = UserRun(
+                        kind, account.user.uid, pid, start, began(tree, pid, wall)
+                    )
         for leader, kind_name in list(account.runs):
             avoided = account.avoids(leader)
             if account.helper is not None and not avoided:

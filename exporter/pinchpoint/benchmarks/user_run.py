@@ -15,8 +15,9 @@ __all__ = ["UserRun", "continued"]
 class UserRun:
     """One benchmark: its leader, and what helpers found out about its run."""
 
-    def __init__(self, kind: type[Benchmark], pid: int, start: int, began: float) -> None:
+    def __init__(self, kind: type[Benchmark], owner: int, pid: int, start: int, began: float) -> None:
         self.kind = kind
+        self.owner = owner
         self.pid = pid
         self.start = start
         self.began = began

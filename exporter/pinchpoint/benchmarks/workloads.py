@@ -9,6 +9,7 @@ runs.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from pinchpoint.benchmarks.wrappers import LAUNCHERS
 from pinchpoint.host.procfs import Stat, decode
 from pinchpoint.threads.processes import Process, Processes
 from pinchpoint.threads.roles import BENCHMARK
+from pinchpoint.user_labels import MAX_LABEL_BYTES, split_user, user_of
 
 __all__ = ["FoundRuns", "Leader", "Member", "Workload", "Workloads", "launcher"]
 
@@ -28,10 +30,10 @@ MAX_RUN_WAIT_SECONDS = 1.0
 """Seconds before a process counts as belonging to no run: runs are searched for every 0.5 s."""
 RUN_LOOK_INTERVAL_SECONDS = 0.5
 """Seconds between two looks at the marked runs."""
-MAX_LABEL_BYTES = 255
-"""Longest name that is exported, in bytes: any user may have written a marker."""
 MAX_PROCESSES = 4096
-"""Maximum number of benchmark processes."""
+"""Benchmark processes of trusted users that count ..."""
+MAX_USER_PROCESSES = 512
+"""... and of each other user."""
 
 
 class Workload(NamedTuple):
@@ -39,7 +41,7 @@ class Workload(NamedTuple):
 
     benchmark: str
     run: str
-    """Empty if the run is not known on this host."""
+    """Empty if the run is not known on this host, or the mark of the untrusted user whose work it is."""
 
 
 class Leader(NamedTuple):
@@ -139,17 +141,17 @@ class Workloads:
             for pid, process in classes.items()
             if process.class_ == BENCHMARK and pid not in known
         }
-        members: dict[int, Member] = {}
+        found: dict[int, Member] = {}
         for pid, workload in known.items():
-            if (process := self._process(tree, pid, classes)) is not None and len(members) < MAX_PROCESSES:
-                members[pid] = Member(process, workload)
+            if (process := self._process(tree, pid, classes)) is not None:
+                found[pid] = Member(process, workload)
         for (pid, _), first in self._first.items():
             if now - first < MAX_RUN_WAIT_SECONDS:
                 self._until = min(self._until, first + MAX_RUN_WAIT_SECONDS)
-            elif len(members) < MAX_PROCESSES:
+            else:
                 process = classes[pid]
-                members[pid] = Member(process, Workload(self._kind(process.comm), ""))
-        return members
+                found[pid] = Member(process, Workload(self._kind(process.comm), split_user(process.owner)[1]))
+        return _within_limits(found)
 
     def _trees(self, tree: Tree, roots: Mapping[int, Workload]) -> dict[int, Workload]:
         """Return the processes that are `roots`, below them, or were so when they were first seen."""
@@ -183,13 +185,30 @@ class Workloads:
         process = classes.get(pid)
         task = tree.processes[pid]
         if process is None or process.start != task.start:
-            kernel = isinstance(task, Stat) and task.kernel_thread
-            return None if kernel else Process(pid, task.start, task.comm, BENCHMARK, task.comm)
+            if isinstance(task, Stat) and task.kernel_thread:
+                return None
+            known = self._members.get(pid)
+            if known is not None and (known.process.start, known.process.comm) == (task.start, task.comm):
+                return known.process
+            owner = self._processes.benchmark_owner(pid, task.comm)
+            return Process(pid, task.start, task.comm, BENCHMARK, owner)
         return process if process.class_ == BENCHMARK or process.comm in self._comms else None
 
     def _kind(self, comm: str) -> str:
         """Return the name of the benchmark whose processes have this name, else the name itself."""
         return next((kind.name for kind in self._kinds if comm in kind.comms), comm)
+
+
+def _within_limits(found: Mapping[int, Member]) -> dict[int, Member]:
+    """Return the first processes of trusted users, and of each other user."""
+    numbers: Counter[int | None] = Counter()
+    members: dict[int, Member] = {}
+    for pid, member in found.items():
+        user = user_of(member.process.owner)
+        numbers[user] += 1
+        if numbers[user] <= (MAX_PROCESSES if user is None else MAX_USER_PROCESSES):
+            members[pid] = member
+    return members
 
 
 def _label(text: str) -> str:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from pinchpoint.benchmarks.markers import RunDirectory, default_run_directory
 from pinchpoint.benchmarks.pattern import pattern
-from pinchpoint.build import LocalSource, benchmark_kinds, local_sampler
+from pinchpoint.build import LocalSource, benchmark_kinds, local_sampler, trusted_users
 from pinchpoint.clock import STEADY
 from pinchpoint.commands.options import targets_option
 from pinchpoint.config import Config, load_config, phase_pattern
@@ -91,6 +91,8 @@ def command(
     try:
         config = load_config(config_file)
         config.path.runs = str(runs or config.path.runs or default_run_directory())
+        # The name that an exporter gives to the run of a user it does not trust.
+        mark = trusted_users(config).mark(os.getuid())
         kinds = benchmark_kinds(config)
         if phase_regex is not None:
             program = os.path.basename(argv[0])
@@ -103,7 +105,7 @@ def command(
             refused = f"no samples: {reason(error)}"
     except (ConfigError, SourceError) as error:
         fail(str(error), 2)
-    run, directory = _directory(name, argv)
+    run, directory = _directory(name, argv, mark)
     markers = RunDirectory(Path(config.path.runs))
     session = Session(run, directory, source, markers, host=host, kinds=kinds, tags=pairs, say=say)
     say(f"run {run}, samples from {source.name}" if source is not None else f"run {run}, {refused}")
@@ -185,9 +187,9 @@ def _this_host(config: Config) -> Source:
     return LocalSource(local_sampler(config))
 
 
-def _directory(name: str | None, argv: tuple[str, ...]) -> tuple[str, Path]:
+def _directory(name: str | None, argv: tuple[str, ...], mark: str) -> tuple[str, Path]:
     try:
-        return new_run_directory(run_id(name, argv, STEADY.now()))
+        return new_run_directory(run_id(name, argv, STEADY.now(), mark))
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}; set XDG_STATE_HOME to a directory that can be written", 2)
 

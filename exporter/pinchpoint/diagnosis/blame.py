@@ -14,6 +14,7 @@ import msgspec
 
 from pinchpoint.diagnosis.usage import ResourceUse, Usage
 from pinchpoint.resources import ELSEWHERE, all_resources, entry_of
+from pinchpoint.runs import is_stray, strays
 from pinchpoint.threads.roles import UNVERIFIED_ROLE
 
 __all__ = ["FULL_SAMPLES_SHARE", "BenchmarkWork", "Limit", "blame", "is_full", "serving", "workloads"]
@@ -98,10 +99,10 @@ def workloads(hosts: Mapping[str, Usage]) -> list[BenchmarkWork]:
     Ranks on hosts that don't know their run count towards each run of their benchmark.
     """
     keys = {(use.benchmark, use.run) for host in hosts.values() for use in host.workloads}
-    named = {benchmark for benchmark, run in keys if run}
+    taken = {(benchmark, stray) for benchmark, run in keys if not is_stray(run) for stray in strays(run)}
     found = []
     for benchmark, run in keys:
-        if not run and benchmark in named:
+        if (benchmark, run) in taken:
             continue
         seconds: dict[str, float] = {}
         owners: dict[str, tuple[str, ...]] = {}
@@ -109,7 +110,7 @@ def workloads(hosts: Mapping[str, Usage]) -> list[BenchmarkWork]:
         clusters: list[frozenset[str]] = []
         for name, host in hosts.items():
             for use in host.workloads:
-                if use.benchmark == benchmark and use.run in (run, ""):
+                if use.benchmark == benchmark and use.run in (run, *strays(run)):
                     owners[name] = (*owners.get(name, ()), *use.owners)
                     clients.update(use.clients)
                     clusters += [host.clusters.get(client, frozenset()) for client in use.clients]

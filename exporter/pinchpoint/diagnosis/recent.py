@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -16,6 +16,8 @@ from pinchpoint.diagnosis.verdict import Judge, Kind, Verdict, judge
 from pinchpoint.diagnosis.window import with_ended
 from pinchpoint.metrics import WORKLOAD_SECONDS
 from pinchpoint.model import Snapshot
+from pinchpoint.quotas import shared_out
+from pinchpoint.user_labels import user_of
 
 __all__ = ["MIN_WINDOW_SECONDS", "Judged", "Recent", "RecentVerdicts"]
 
@@ -131,7 +133,7 @@ class RecentVerdicts:
         spans = {name: recent.span for name, recent in hosts.items()}
         uses = {name: use for name, recent in hosts.items() if (use := recent.usage()) is not None}
         present = {name: span for name, span in spans.items() if span is not None}
-        works = {(*work[:2], _phase(work, uses)): work for work in workloads(uses)[: self._most] if work.total > 0}
+        works = {(*work[:2], _phase(work, uses)): work for work in _most(workloads(uses), self._most) if work.total > 0}
         self._runs = {key: self._runs.get(key) or _FollowedRun(Judge()) for key in works}
         waiting = [key for key in self._waiting if key in works]
         self._waiting = []
@@ -159,6 +161,12 @@ class RecentVerdicts:
                 run.shown = Judged(*key, found, since)
         self.behind = len(self._waiting)
         return [run.shown for run in self._runs.values() if run.shown is not None]
+
+
+def _most(works: Sequence[BenchmarkWork], limit: int) -> Iterable[BenchmarkWork]:
+    """Return so many runs in the same order, the busiest first; no untrusted user's run is in place of another one."""
+    kept = set(shared_out(((user_of(work.run), place) for place, work in enumerate(works)), limit, limit))
+    return (work for place, work in enumerate(works) if place in kept)
 
 
 def _judged(

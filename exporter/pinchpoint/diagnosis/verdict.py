@@ -20,6 +20,7 @@ from pinchpoint.diagnosis.latency import LatencyBreakdown, latency
 from pinchpoint.diagnosis.usage import UnknownThread, Usage, usages
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.model import Snapshots
+from pinchpoint.runs import strays
 
 __all__ = ["Confidence", "Judge", "Kind", "Limit", "Verdict", "judge", "judge_phase", "verdict"]
 
@@ -304,7 +305,7 @@ def _chosen(found: Sequence[BenchmarkWork], benchmark: str, run: str) -> Benchma
     """Return the requested run, or one known only by its benchmark."""
     ways: tuple[Callable[[BenchmarkWork], bool], ...] = (
         lambda work: bool(run) and work.run == run,
-        lambda work: bool(benchmark) and work.benchmark == benchmark and (not run or not work.run),
+        lambda work: bool(benchmark) and work.benchmark == benchmark and (not run or work.run in strays(run)),
         lambda work: not benchmark and not run,
     )
     return next((work for way in ways for work in found if way(work)), None)

@@ -14,6 +14,7 @@ from pinchpoint.benchmarks.nursery import Nursery
 from pinchpoint.benchmarks.workloads import FoundRuns
 from pinchpoint.bpf.choice import AUTO
 from pinchpoint.host.capabilities import Capability
+from pinchpoint.host.users import Users, own_users
 from pinchpoint.model import Metric, Point
 from pinchpoint.threads.processes import Processes
 from pinchpoint.threads.roles import Roles
@@ -43,6 +44,8 @@ class Host:
     """The kinds of benchmark that are looked for."""
     found: FoundRuns = field(default_factory=FoundRuns)
     """The runs that were found among the processes: one probe finds them, others need them."""
+    users: Users = field(default_factory=own_users)
+    """Whom the exporter trusts."""
     waits: WaitRules = field(default_factory=load_waits)
     """What kernel stacks mean."""
     task_source: str = AUTO

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from pinchpoint.benchmarks.events import FINAL_STATES, State
 from pinchpoint.benchmarks.finder import FoundBenchmark, finder
-from pinchpoint.benchmarks.markers import MAX_EXPORTED_RUNS
+from pinchpoint.benchmarks.markers import MAX_ALL_EXPORTED_RUNS, MAX_EXPORTED_RUNS
 from pinchpoint.benchmarks.nursery import CAPABILITIES
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.user_helpers import UserHelpers
@@ -41,7 +41,9 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Metric, Point
 from pinchpoint.probes.base import Host, Probe
-from pinchpoint.runs import PhaseMark, Result, RunState, run_id, shifted
+from pinchpoint.quotas import shared_out
+from pinchpoint.runs import PhaseMark, Result, RunState, numbered, run_id, shifted
+from pinchpoint.user_labels import MAX_LABEL_BYTES, user_of
 
 __all__ = ["BenchmarkProbe", "run_points"]
 
@@ -51,13 +53,13 @@ RESULT = (*PHASE, "operation", "unit")
 
 
 MAX_EXPORTED_PHASES = 64
-"""Phases of one run that are exported: the newest ones."""
+"""Phases of one run that are exported: the newest ones ..."""
+MAX_USER_PHASES = 8
+"""... and of an untrusted user's run, so that its series fit in the user's quota."""
 MAX_EXPORTED_RESULTS = 32
 """Results of one phase that are exported."""
-MAX_LABEL_BYTES = 255
-"""Bytes of a name that are exported."""
 MAX_GIVEN_NAMES = 240
-"""Names given to runs in an hour: each begins about twenty series, and anybody may start processes."""
+"""Names given in an hour to runs of trusted users, and to those of each other user: each begins about twenty series."""
 NAME_INTERVAL_SECONDS = 3600.0
 NAMED_ANYHOW_SECONDS = 60.0
 """Seconds after which a run gets a name even above that limit."""
@@ -104,8 +106,8 @@ class BenchmarkProbe(Probe):
         self._finder = finder(host.benchmarks, host.procfs, host.nursery)
         self._everyday = {kind.name for kind in host.benchmarks if kind.everyday}
         self._names: dict[int, str] = {}
-        self._named: deque[float] = deque()
-        """When the last names were given, in monotonic seconds."""
+        self._named: dict[int | None, deque[float]] = {}
+        """When the last names were given to runs of each untrusted user, and of all others, in monotonic seconds."""
         self._runs: list[RunState] = []
         """By `_clock`."""
 
@@ -114,10 +116,16 @@ class BenchmarkProbe(Probe):
         wall = self._clock.now()
         self._finder.look(Tree(self.host.procfs, self._processes(now)), now, wall)
         self._finder.forget(wall - KEEP_ENDED_SECONDS)
-        runs = [*self._marked(wall), *self._found(now, wall)]
+        marked = list(self._marked(wall))
+        runs = [*marked, *self._found(now, wall, {run.run for run in marked})]
         # Short runs that came and went, or a few pings, must not displace a long run.
         runs.sort(key=lambda run: (run.state in FINAL_STATES, run.benchmark in self._everyday, -(run.end or run.start)))
-        self._runs = runs[:MAX_EXPORTED_RUNS]
+        self._runs = shared_out(((self._user(run), run) for run in runs), MAX_EXPORTED_RUNS, MAX_ALL_EXPORTED_RUNS)
+
+    def _user(self, run: RunState) -> int | None:
+        """Return the untrusted user whose run it is, None for a trusted one."""
+        user = user_of(run.run)
+        return None if user is None else self.host.users.account(user)
 
     def _processes(self, now: float) -> Mapping[int, Stat]:
         """Return all processes but those of marked runs; those of benchmarks read afresh."""
@@ -158,22 +166,24 @@ class BenchmarkProbe(Probe):
                         phase.end, phase.state = wall - shift, State.FAILED
             yield shifted(marker, shift)
 
-    def _found(self, now: float, wall: float) -> Iterator[RunState]:
-        while self._named and now - self._named[0] > NAME_INTERVAL_SECONDS:
-            self._named.popleft()
+    def _found(self, now: float, wall: float, taken: Container[str]) -> Iterator[RunState]:
+        """Yield the runs found among the processes; `taken` are the ids of others."""
+        for user, given in list(self._named.items()):
+            while given and now - given[0] > NAME_INTERVAL_SECONDS:
+                given.popleft()
+            if not given:
+                del self._named[user]
         names: dict[int, str] = {}
         for followed in self._finder.followed:
             if followed.kind.everyday and (followed.ended or wall) - followed.began < EVERYDAY_AGE_SECONDS:
                 continue
             name = self._names.get(id(followed))
             if name is None:
-                if (
-                    len(self._named) >= MAX_GIVEN_NAMES
-                    and (followed.ended or wall) - followed.began < NAMED_ANYHOW_SECONDS
-                ):
+                given = self._named.setdefault(self.host.users.account(followed.owner), deque())
+                if len(given) >= MAX_GIVEN_NAMES and (followed.ended or wall) - followed.began < NAMED_ANYHOW_SECONDS:
                     continue
-                name = self._names[id(followed)] = self._name(followed)
-                self._named.append(now)
+                name = self._names[id(followed)] = self._name(followed, taken)
+                given.append(now)
             names[id(followed)] = name
             yield followed.state(name)
         self._names = names
@@ -185,10 +195,11 @@ class BenchmarkProbe(Probe):
             if followed.ended is None and followed.pid and id(followed) in names
         )  # fmt: skip
 
-    def _name(self, followed: FoundBenchmark) -> str:
-        name = run_id(None, [followed.kind.name], max(0.0, followed.began + self._clock.ahead()))
+    def _name(self, followed: FoundBenchmark, taken: Container[str]) -> str:
+        began = max(0.0, followed.began + self._clock.ahead())
+        name = run_id(None, [followed.kind.name], began, self.host.users.mark(followed.owner))
         number = 1
-        while (unique := name if number == 1 else f"{name}-{number}") in self._names.values():
+        while (unique := numbered(name, number)) in self._names.values() or unique in taken:
             number += 1
         return unique
 
@@ -201,11 +212,12 @@ class BenchmarkProbe(Probe):
 
     def _points(self, now: float, ahead: float) -> Iterator[Point]:
         for run in self._runs:
-            yield from run_points(shifted(run, ahead), now + ahead)
+            limit = MAX_EXPORTED_PHASES if self._user(run) is None else MAX_USER_PHASES
+            yield from run_points(shifted(run, ahead), now + ahead, limit)
 
 
-def run_points(run: RunState, wall: float) -> Iterator[Point]:
-    """Yield the series of one run at a moment, in Unix seconds."""
+def run_points(run: RunState, wall: float, limit: int = MAX_EXPORTED_PHASES) -> Iterator[Point]:
+    """Yield the series of one run at a moment, in Unix seconds, with at most `limit` phases."""
     labels = (_label(run.benchmark), _label(run.run))
     yield RUN_START_TIMESTAMP_SECONDS.point(run.start, *labels)
     if run.end is not None:
@@ -221,7 +233,8 @@ def run_points(run: RunState, wall: float) -> Iterator[Point]:
         yield RUN_BLIND_INFO.point(1, *labels, _label(what))
     yield from _figures(RUN_SCORE, labels, run.scores)
     phases = {_label(phase.name): phase for phase in run.phases}
-    for name, phase in list(phases.items())[-MAX_EXPORTED_PHASES:]:
+    # The newest first: those are kept where a user's quota of series is exceeded.
+    for name, phase in list(reversed(phases.items()))[:limit]:
         yield from _phase(phase, (_label(phase.benchmark or run.benchmark), _label(run.run), name), wall)
 
 

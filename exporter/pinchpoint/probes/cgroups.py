@@ -40,7 +40,9 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
+from pinchpoint.quotas import shared_out
 from pinchpoint.resources import Resource
+from pinchpoint.user_labels import user_of
 
 __all__ = ["Cgroups"]
 
@@ -50,7 +52,9 @@ MAX_FEW_PROCESSES, FEW_INTERVAL_SECONDS = 64, 1.0
 """The same with at most so many processes, which take a millisecond to look at."""
 WHOLE = PurePosixPath("/")
 MAX_IO_LIMITS = 256
-"""Maximum number of block I/O limits shown."""
+"""Block I/O limits that are shown, of trusted users' processes and of each other user's ..."""
+MAX_ALL_IO_LIMITS = 512
+"""... and of all users together."""
 
 NOTHING = Throttling(0, 0, 0.0)
 
@@ -250,7 +254,11 @@ class Cgroups(Probe):
                 shown[label] = min(value, shown.get(label, value))
         self._io_shown = {
             (owner, block_device_name(self.host.sysfs, device), LIMIT_NAMES[key]): value
-            for (owner, device, key), value in sorted(shown.items())[:MAX_IO_LIMITS]
+            for (owner, device, key), value in shared_out(
+                ((user_of(label[0]), (label, value)) for label, value in sorted(shown.items())),
+                MAX_IO_LIMITS,
+                MAX_ALL_IO_LIMITS,
+            )
         }
         used = set().union(*self._quotas.values())
         self._groups = {directory: group for directory, group in self._groups.items() if directory in used}

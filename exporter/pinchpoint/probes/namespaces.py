@@ -27,13 +27,14 @@ from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.resources import ELSEWHERE, Resource
 from pinchpoint.threads.processes import Process
+from pinchpoint.user_labels import user_of
 
 __all__ = ["Namespaces"]
 
 MAX_NAMESPACES = 16
-"""Other namespaces that are read: any user may create some."""
+"""Other namespaces that are read: those with a process of a trusted user, and as many of other users together."""
 MAX_LINKS = 64
-"""Links shown of all of them."""
+"""Links that are shown of namespaces of trusted users, and of those of each other user."""
 NAMESPACE_INTERVAL_SECONDS = 1.0
 """Seconds between two looks at who is where."""
 RARE_INTERVAL_SECONDS = 10.0
@@ -54,6 +55,8 @@ class _Namespace:
         self.owners: tuple[str, ...] = ()
         self.daemon = False
         """Whether a daemon is in it."""
+        self.trusted = False
+        """Whether a process of a trusted user is in it."""
         self.reason = ""
         """Why it can't be seen."""
         self._reader: QdiscReader | None = None
@@ -166,15 +169,20 @@ class Namespaces(Probe):
         for number in self._found.keys() - self._members.keys():
             self._found.pop(number).close()
         for number, those in self._members.items():
-            alike = sum(namespace.daemon == (number in daemons) for namespace in self._found.values())
+            trusted = any(user_of(owner) is None for owner in those.values())
+            rank = number in daemons, trusted
+            alike = sum((namespace.daemon, namespace.trusted) == rank for namespace in self._found.values())
             if number in self._found or alike < MAX_NAMESPACES:
                 namespace = self._found.setdefault(number, _Namespace())
-                namespace.owners, namespace.daemon = tuple(sorted(set(those.values()))), number in daemons
+                # A trusted user's owners come first: the first one is in the names of the links.
+                owners = sorted(set(those.values()), key=lambda owner: (user_of(owner) is not None, owner))
+                namespace.owners, (namespace.daemon, namespace.trusted) = tuple(owners), rank
             else:
                 self._hidden.update(dict.fromkeys(those.values(), TOO_MANY))
 
     def _link(self, name: str, *, daemon: bool) -> _Link | None:
-        if name not in self._links and (daemon or len(self._links) < MAX_LINKS):
+        alike = sum(user_of(other) == user_of(name) for other in self._links)
+        if name not in self._links and (daemon or alike < MAX_LINKS):
             roles = self.host.roles
             self._links[name] = _Link(Resource("link", name, roles.serves["link"], roles.thresholds["link"]))
         return self._links.get(name)

@@ -22,6 +22,7 @@ from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roles import BENCHMARK
+from pinchpoint.user_labels import user_of
 from pinchpoint.waits.datafiles import MOUNTS_INTERVAL_SECONDS
 
 __all__ = ["Backing", "Storage", "whole_disk"]
@@ -30,11 +31,14 @@ OSD = "ceph-osd"
 OSD_FILES_INTERVAL_SECONDS = 10.0
 """Seconds between two looks at an OSD's files: it keeps its devices, and may have thousands of sockets."""
 MAX_FILES_PER_SAMPLE = 2048
-"""Open files that are looked at in one sample, 1 to 5 us each; the rest follows in the next ones."""
+"""Open files that are looked at in one sample, 1 to 5 us each, of trusted users' processes, and of others; the rest
+follows in the next ones."""
 KEEP_DISK_SECONDS = 20.0
 """Seconds for which a disk counts after the last look that saw it: a process may open files only briefly."""
 MAX_DEVICES = 256
-"""Disks by owner that are shown, apart from those of daemons."""
+"""Disks by owner that are shown, apart from those of daemons: of trusted users ..."""
+MAX_USER_DEVICES = 32
+"""... and of each other user."""
 IN_MEMORY = frozenset({"devtmpfs", "tmpfs", "ramfs"})
 """File systems on which device nodes are looked for: these answer from memory."""
 MAX_OVERLAYS = 3
@@ -117,16 +121,17 @@ class Storage(Probe):
         self._tables = {
             name: table for name, table in self._tables.items() if now - table.read < MOUNTS_INTERVAL_SECONDS
         }
-        left = MAX_FILES_PER_SAMPLE
+        left = dict.fromkeys((True, False), MAX_FILES_PER_SAMPLE)
         refused: PermissionError | None = None
         allowed = False
         for key, process in sorted(processes.items(), key=lambda item: self._looked.get(item[0], float("-inf"))):
             if process.class_ == OSD and now - self._looked.get(key, float("-inf")) < OSD_FILES_INTERVAL_SECONDS:
                 continue
-            if left <= 0:
-                break
+            trusted = user_of(process.owner) is None
+            if left[trusted] <= 0:
+                continue
             try:
-                left -= self._look(process, now, left)
+                left[trusted] -= self._look(process, now, left[trusted])
                 allowed = True
             except PermissionError as error:
                 refused = error
@@ -160,9 +165,14 @@ class Storage(Probe):
             table = table or self._table(directory, now)
             for backing in self._backings(table, info.mount, f"{directory}/fd/{name}"):
                 key = process.owner, backing
-                if key in self._seen or process.daemon or len(self._seen) < MAX_DEVICES:
+                if key in self._seen or process.daemon or self._has_room(user_of(process.owner)):
                     self._seen[key] = now
         return len(names)
+
+    def _has_room(self, user: int | None) -> bool:
+        """Return whether another disk of a user may be shown; None stands for the trusted ones."""
+        shown = sum(user_of(owner) == user for owner, _ in self._seen)
+        return shown < (MAX_DEVICES if user is None else MAX_USER_DEVICES)
 
     def _table(self, directory: str, now: float) -> _MountTable:
         """Return the mounts that a process sees; those of one namespace are read once."""

@@ -28,6 +28,7 @@ from pinchpoint.probes.base import Host, Probe
 from pinchpoint.threads.kernel_stacks import StackFile, state
 from pinchpoint.threads.task_source import ProcfsSource, Task, TaskUse, choose_times
 from pinchpoint.units import SECONDS_PER_NANOSECOND
+from pinchpoint.user_labels import split_user
 from pinchpoint.waits import division as worktime
 from pinchpoint.waits.datafiles import DataFiles, DataPlace
 from pinchpoint.waits.division import ProcessTime, ThreadTime
@@ -52,7 +53,9 @@ FILES_INTERVAL_SECONDS = 3.0
 KEEP_STACK_SECONDS = 300.0
 """Seconds for which a stack is remembered."""
 MAX_WORKLOADS = 24
-"""Workloads that are shown; the processes of further ones are charged to the benchmark ``more``."""
+"""Workloads of trusted users that are shown; the processes of further ones are charged to the benchmark ``more``."""
+MAX_USER_WORKLOADS = 6
+"""The same of each other user."""
 CEPH_NAME_SETTLED_SECONDS = 2.0
 """Seconds after which a thread has its final name: only those of Ceph's libraries matter here."""
 LIBRARY = "msgr-worker-"
@@ -343,10 +346,12 @@ class Waits(Probe):
 
     def _totals(self, workload: Workload) -> _Work:
         if (work := self._work.get(workload)) is None:
-            if len(self._work) >= MAX_WORKLOADS:
-                ended = [(work.seen, key) for key, work in self._work.items() if not work.processes]
+            mark = split_user(workload.run)[1]
+            alike = {key: work for key, work in self._work.items() if split_user(key.run)[1] == mark}
+            if len(alike) >= (MAX_USER_WORKLOADS if mark else MAX_WORKLOADS):
+                ended = [(work.seen, key) for key, work in alike.items() if not work.processes]
                 if not ended:
-                    return self._work.setdefault(Workload("more", ""), _Work())
+                    return self._work.setdefault(Workload("more", mark), _Work())
                 del self._work[min(ended)[1]]
             work = self._work[workload] = _Work()
         return work

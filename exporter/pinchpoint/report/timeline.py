@@ -13,6 +13,7 @@ from pinchpoint.diagnosis.usage import Usage, usages
 from pinchpoint.diagnosis.window import with_ended
 from pinchpoint.metrics import MDS_CACHE_BYTES, MDS_CACHE_LIMIT_BYTES
 from pinchpoint.model import Snapshot, Snapshots, time_of
+from pinchpoint.runs import strays
 
 __all__ = ["Line", "ResourceLine", "RunLines", "Tracer", "step_of"]
 
@@ -121,7 +122,7 @@ class Tracer:
     def _waits(self, place: int, hosts: Mapping[str, Usage]) -> None:
         found = workloads(hosts)
         own = [work for work in found if work.run == self._run] or [
-            work for work in found if not work.run and work.benchmark in self._benchmarks
+            work for work in found if work.run in strays(self._run) and work.benchmark in self._benchmarks
         ]
         seconds: dict[str, float] = {}
         for work in own:

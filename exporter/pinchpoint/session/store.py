@@ -14,8 +14,9 @@ from pathlib import Path
 import msgspec
 
 from pinchpoint.benchmarks.markers import Marker
-from pinchpoint.runs import Step, Time
+from pinchpoint.runs import Step, Time, numbered
 from pinchpoint.typedjson import decoder
+from pinchpoint.user_labels import split_user
 
 __all__ = [
     "ClockStep",
@@ -102,13 +103,13 @@ def state_directory() -> Path:
 
 def name_of(run: str) -> str:
     """Return the name in a run's id."""
-    return STAMP.sub("", run, count=1)
+    return STAMP.sub("", split_user(run)[0], count=1)
 
 
 def new_run_directory(run: str) -> tuple[str, Path]:
     """Make a directory for the run; a second run in the same second gets a number. Raises OSError."""
     for number in range(MAX_RUNS_PER_SECOND):
-        name = run if number == 0 else f"{run}-{number + 1}"
+        name = numbered(run, number + 1)
         path = state_directory() / name
         with suppress(FileExistsError):
             path.mkdir(parents=True, mode=0o700)

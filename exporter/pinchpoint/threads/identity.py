@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pinchpoint.host.procfs import FormatError, parse_real_uid, read_bytes
 from pinchpoint.metrics import KEEP_ENDED_SECONDS
+from pinchpoint.user_labels import user_mark
 
 __all__ = ["NOT_THE_PROGRAM", "ShownOwners", "mark"]
 
@@ -44,7 +45,7 @@ def mark(procfs: Path, pid: int, name: re.Pattern[str], users: Collection[int]) 
     except (OSError, FormatError):
         return NOT_THE_PROGRAM
     if user not in users:
-        return f"@uid{user}"
+        return user_mark(user)
     try:
         program = os.path.basename(os.readlink(f"{directory}/exe"))
         found = os.stat(f"{directory}/exe")  # the very file that runs, whatever is at its path now

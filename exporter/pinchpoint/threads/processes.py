@@ -12,9 +12,10 @@ from pathlib import Path
 from threading import Lock
 
 from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, read_bytes
-from pinchpoint.host.users import ceph_uids
+from pinchpoint.host.users import ROOT, Users, ceph_uids, own_users, process_user
 from pinchpoint.threads.identity import NOT_THE_PROGRAM, ShownOwners, mark
 from pinchpoint.threads.roles import BENCHMARK, UNVERIFIED, ProcessRule, Roles
+from pinchpoint.user_labels import marked, split_user
 
 __all__ = ["Process", "Processes", "ceph_id"]
 
@@ -30,11 +31,12 @@ CLUSTER_ID_CHARACTERS = 8
 """Characters of the fsid that distinguish two clusters' daemons on one host."""
 MAX_OWNERS_PER_CLASS = 128
 """Owners per process class, of daemons and of others; further instances have the owner ``more``."""
+MAX_USER_OWNERS = 16
+"""The same of one untrusted user, whose owners have a mark and take nobody else's place."""
 MAX_UNVERIFIED = 32
 """Unverified processes whose threads are read; the others are only counted."""
 MAX_ID_CHARACTERS = 64
 """Characters of a daemon's id that are shown: any process may have any command line."""
-ROOT = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +86,13 @@ class Processes:
         adopted: Callable[[], Collection[int]] = tuple,
         *,
         rootfs: Path = Path("/"),
+        users: Users | None = None,
     ) -> None:
         self._procfs = procfs
         self._rootfs = rootfs
         self._roles = roles
         self._adopted = adopted
+        self._users = users or own_users()
         self._lock = Lock()
         self._seen: dict[int, Stat] = {}
         self._first_seen: dict[int, float] = {}
@@ -143,6 +147,10 @@ class Processes:
     def adopted(self) -> Collection[int]:
         """Pids of the processes of runs."""
         return self._benchmarks.keys()
+
+    def benchmark_owner(self, pid: int, name: str) -> str:
+        """Return the owner of a benchmark's process: a name with the mark of the untrusted user who started it."""
+        return marked(name, self._users.mark(process_user(self._procfs, pid)))
 
     def assign_cluster(self, process: Process, cluster: str) -> None:
         """Set the cluster (fsid) of a Ceph daemon.
@@ -269,11 +277,16 @@ class Processes:
             class_, owner, daemon = BENCHMARK, self._roles.unruled_owner(stat.comm), False
         else:
             return None
+        if class_ == BENCHMARK:
+            owner = self.benchmark_owner(pid, owner)
+        group = class_, daemon, split_user(owner)[1]
         owners = {
-            process.owner for process in classified.values() if (process.class_, process.daemon) == (class_, daemon)
+            process.owner
+            for process in classified.values()
+            if (process.class_, process.daemon, split_user(process.owner)[1]) == group
         }
-        if owner not in owners and len(owners) >= MAX_OWNERS_PER_CLASS:
-            owner = "more"
+        if owner not in owners and len(owners) >= (MAX_USER_OWNERS if group[2] else MAX_OWNERS_PER_CLASS):
+            owner = marked("more", group[2])
         return Process(pid, stat.start, stat.comm, class_, owner, daemon)
 
     def _owner(self, pid: int, stat: Stat, rule: ProcessRule, groups: tuple[str, ...]) -> str:

@@ -15,13 +15,18 @@ from pinchpoint.model import Point
 from pinchpoint.resources import Resource
 from pinchpoint.threads.roles import Role
 from pinchpoint.units import SECONDS_PER_NANOSECOND
+from pinchpoint.user_labels import marked, split_user
 
 __all__ = ["METRICS", "RoleTable", "RoleTotals"]
 
 METRICS = (THREAD_CPU_SECONDS, THREAD_RUNQUEUE_SECONDS, THREADS, *resources.METRICS)
 
 MAX_OWNERS_PER_ROLE = 128
-"""Owners per role, of daemons and of others; later ones are charged to the owner ``more``."""
+"""Owners per role: of daemons, of trusted users together, and of each other user; later ones are charged to the owner
+``more``."""
+
+_Group = tuple[str, bool, str]
+"""Owners that share a limit: role, whether they are daemons, mark of an untrusted user."""
 
 
 class RoleTotals:
@@ -91,41 +96,42 @@ class RoleTable:
 
     def __init__(self) -> None:
         self._uses: dict[tuple[str, str], RoleTotals] = {}
-        self._owners: Counter[tuple[str, bool]] = Counter()
+        self._owners: Counter[_Group] = Counter()
         self._touched: set[RoleTotals] = set()
 
     def use(self, role: Role, owner: str, *, daemon: bool = False) -> RoleTotals:
         """Return the entry of a role and an owner; for those of a `daemon` there is always as much room."""
         key = (role.name, owner)
         if (use := self._uses.get(key)) is None:
-            if (
-                self._owners[role.name, daemon] >= MAX_OWNERS_PER_ROLE
-                and owner != "more"
-                and not self._make_room(role.name, daemon=daemon)
-            ):
-                return self.use(role, "more", daemon=daemon)
-            self._owners[role.name, daemon] += 1
+            group = role.name, daemon, split_user(owner)[1]
+            more = marked("more", group[2])
+            if self._owners[group] >= MAX_OWNERS_PER_ROLE and owner != more and not self._make_room(group):
+                return self.use(role, more, daemon=daemon)
+            self._owners[group] += 1
             full = None
             if role.unit is not None:
                 full = Resource(role.name, owner, role.serves, role.threshold, ("runqueue",))
             use = self._uses[key] = RoleTotals(role, full, daemon=daemon)
         return use
 
-    def _make_room(self, role: str, *, daemon: bool) -> bool:
+    def _make_room(self, group: _Group) -> bool:
         """Forget the owner that has had no thread for longest; return whether there was one."""
         gone = [
             (use.alive or 0.0, owner)
             for (name, owner), use in self._uses.items()
-            if (name, use.daemon) == (role, daemon) and use.counted and not use.threads
+            if (name, use.daemon, split_user(owner)[1]) == group and use.counted and not use.threads
         ]
         if gone:
-            self._drop(role, min(gone)[1])
+            self._drop(group[0], min(gone)[1])
         return bool(gone)
 
     def _drop(self, role: str, owner: str) -> None:
         use = self._uses.pop((role, owner))
         self._touched.discard(use)
-        self._owners[role, use.daemon] -= 1
+        group = role, use.daemon, split_user(owner)[1]
+        self._owners[group] -= 1
+        if not self._owners[group]:
+            del self._owners[group]
 
     def charge(self, use: RoleTotals, group: int, run: int, wait: int) -> None:
         """Charge nanoseconds that one thread of `group` used."""
