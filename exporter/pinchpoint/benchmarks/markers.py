@@ -259,10 +259,8 @@ class RunDirectory:
         taken: set[str] = set()
         users = sorted(names, key=lambda user: -1 if user is None else user)
         for user in users[: 1 + MAX_MARKING_USERS]:
-            # A run's id begins with its start (`pinchpoint run`), so the last names are the newest runs.
-            newest = sorted(names[user], reverse=True)[: MAX_MARKERS if user is None else MAX_USER_MARKERS]
             room = MAX_MARKERS * MAX_MARKER_BYTES if user is None else MAX_USER_BYTES
-            for name in newest:
+            for name in names[user]:
                 limit = min(room, MAX_MARKER_BYTES if user is None else MAX_USER_MARKER_BYTES)
                 if (file := self._read(directory, name, user, limit)) is not None:
                     room -= file.identity.size
@@ -270,7 +268,7 @@ class RunDirectory:
         return files
 
     def _names_by_user(self, directory: int) -> Mapping[int | None, Sequence[str]]:
-        """Return the names of markers by the user in whose quota they count; listed again only after a change."""
+        """Return the names of the newest markers by the user in whose quota they are; listed only after a change."""
         changed = os.fstat(directory).st_mtime_ns
         if self._listed is not None and self._listed[0] == changed:
             return self._listed[1]
@@ -287,8 +285,13 @@ class RunDirectory:
                 if writer is not None:
                     names.setdefault(self._users.account(writer), []).append(entry.name)
         self._writers = writers
-        self._listed = (changed, names) if settled else None
-        return names
+        # A run's id begins with its start (`pinchpoint run`), so the last names are the newest runs.
+        newest = {
+            user: sorted(found, reverse=True)[: MAX_MARKERS if user is None else MAX_USER_MARKERS]
+            for user, found in names.items()
+        }
+        self._listed = (changed, newest) if settled else None
+        return newest
 
     def _read(self, directory: int, name: str, user: int | None, limit: int) -> _File | None:
         """Return a user's marker, None if it is too long or no longer that user's."""
