@@ -389,12 +389,14 @@ UID = 1000
 
 
 def test_no_number_of_another_users_benchmarks_hides_ours(machine: Machine) -> None:
-    probe = BenchmarkProbe(replace(machine.host(), benchmarks=(Toy,)), at(lambda: NOW))
+    walls = [NOW]
+    probe = BenchmarkProbe(replace(machine.host(), benchmarks=(Toy,)), at(lambda: walls[-1]))
+    machine.process(10, "toy", argv=("toy", "write"))
+    probe.sample(1.0)
+    walls.append(NOW + 10)
     for number in range(3 * MAX_EXPORTED_RUNS):
         machine.process(20 + number, "toy", argv=("toy", "write"), uid=UID)
-        probe.sample(float(number))
-    machine.process(10, "toy", argv=("toy", "write"))
-    probe.sample(100.0)
+    probe.sample(11.0)
 
     runs = {labels["run"] for labels, _ in Snapshot.of(0, probe.points()).series("pinchpoint_run_state")}
     assert [run for run in runs if user_of(run) is None] == ["20231114T221320Z-toy"]

@@ -12,6 +12,7 @@ import errno
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -50,6 +51,8 @@ MAX_EXPORTED_RUNS = 8
 last."""
 MAX_ALL_EXPORTED_RUNS = 64
 """Runs of all users together that are exported at once."""
+SETTLED_NANOSECONDS = 100_000_000
+"""Age from which a directory's last change is told apart from a later one."""
 SUFFIX = ".json"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -124,6 +127,8 @@ class RunDirectory:
         self._cache: dict[str, _File] = {}
         self._writers: dict[tuple[str, int], int | None] = {}
         """Who wrote a file, by its name and inode; None if it is not a regular file."""
+        self._listed: tuple[int, Mapping[int | None, Sequence[str]]] | None = None
+        """When the directory was changed, in nanoseconds, and what it holds since; None if that may have changed."""
         self._owners: Mapping[str, int] = {}
         """Who wrote the marker of each run that was found, by the run's id."""
         self._names: dict[str, str] = {}
@@ -249,6 +254,26 @@ class RunDirectory:
 
     def _read_all(self, directory: int) -> dict[str, _File]:
         """Return the markers within each user's quota by the names of their files, those of trusted users first."""
+        names = self._names_by_user(directory)
+        files: dict[str, _File] = {}
+        taken: set[str] = set()
+        users = sorted(names, key=lambda user: -1 if user is None else user)
+        for user in users[: 1 + MAX_MARKING_USERS]:
+            room = MAX_MARKERS * MAX_MARKER_BYTES if user is None else MAX_USER_BYTES
+            for name in names[user]:
+                limit = min(room, MAX_MARKER_BYTES if user is None else MAX_USER_MARKER_BYTES)
+                if (file := self._read(directory, name, user, limit)) is not None:
+                    room -= file.identity.size
+                    files[name] = _distinct(file, taken)
+        return files
+
+    def _names_by_user(self, directory: int) -> Mapping[int | None, Sequence[str]]:
+        """Return the names of the newest markers by the user in whose quota they are; listed only after a change."""
+        changed = os.fstat(directory).st_mtime_ns
+        if self._listed is not None and self._listed[0] == changed:
+            return self._listed[1]
+        # A later change within the same tick of the kernel's clock would have the same time.
+        settled = time.time_ns() - changed > SETTLED_NANOSECONDS
         names: dict[int | None, list[str]] = {}
         writers: dict[tuple[str, int], int | None] = {}
         with os.scandir(directory) as entries:
@@ -260,19 +285,13 @@ class RunDirectory:
                 if writer is not None:
                     names.setdefault(self._users.account(writer), []).append(entry.name)
         self._writers = writers
-        files: dict[str, _File] = {}
-        taken: set[str] = set()
-        users = sorted(names, key=lambda user: -1 if user is None else user)
-        for user in users[: 1 + MAX_MARKING_USERS]:
-            # A run's id begins with its start (`pinchpoint run`), so the last names are the newest runs.
-            newest = sorted(names[user], reverse=True)[: MAX_MARKERS if user is None else MAX_USER_MARKERS]
-            room = MAX_MARKERS * MAX_MARKER_BYTES if user is None else MAX_USER_BYTES
-            for name in newest:
-                limit = min(room, MAX_MARKER_BYTES if user is None else MAX_USER_MARKER_BYTES)
-                if (file := self._read(directory, name, user, limit)) is not None:
-                    room -= file.identity.size
-                    files[name] = _distinct(file, taken)
-        return files
+        # A run's id begins with its start (`pinchpoint run`), so the last names are the newest runs.
+        newest = {
+            user: sorted(found, reverse=True)[: MAX_MARKERS if user is None else MAX_USER_MARKERS]
+            for user, found in names.items()
+        }
+        self._listed = (changed, newest) if settled else None
+        return newest
 
     def _read(self, directory: int, name: str, user: int | None, limit: int) -> _File | None:
         """Return a user's marker, None if it is too long or no longer that user's."""
@@ -284,7 +303,7 @@ class RunDirectory:
             found = os.fstat(handle)
             identity = _identity(found)
             if self._users.account(identity.owner) != user:
-                self._writers = {}  # it was given to another user: the next look sees that
+                self._writers, self._listed = {}, None  # it was given to another user: the next look sees that
                 return None
             if not stat.S_ISREG(found.st_mode) or identity.size > limit:
                 return None
