@@ -80,7 +80,7 @@ def run(*names: str) -> None:
 def mutants(module: str) -> Mapping[str, int | None]:
     """Return what became of each mutant of a module: an exit status, None for those not tried."""
     note = COPY / "mutants/src" / ROOM / f"{module}.py.meta"
-    return json.loads(note.read_text())["exit_code_by_key"] if note.exists() else {}  # type: ignore[no-any-return]
+    return json.loads(note.read_text())["exit_code_by_key"] if note.exists() else {}
 
 
 def sample(found: Mapping[str, int | None], most: int, seed: int) -> list[str]:

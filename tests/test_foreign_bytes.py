@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pinchpoint
-from linear import END, ENOUGH, costs_more_than_its_length
+from linear import END, ENOUGH, TIMES, costs_more_than_its_length
 from readers import READERS, Reader, reader_named
 
 SOURCES = Path(pinchpoint.__file__).parent
@@ -25,7 +25,6 @@ FOUND = Path(__file__).parent / "fixtures" / "found"
 BYTES = {"bytes", "bytearray", "memoryview"}
 NOT_FOREIGN = {
     "benchmarks.detector.Followed._finish": "cuts off lines for a benchmark's reader",
-    "benchmarks.output.Lines._keep": "called by its `feed`",
     "bpf.libbpf._Messages.__init__.keep": "messages of libbpf in this process",
     "bpf.libbpf.Loaded.drop": "a key that we make",
     "bpf.libbpf.Loaded.put": "a key and a value that we make",
@@ -47,10 +46,11 @@ NOT_FOREIGN = {
 }
 """Functions that take bytes and need no reader, with the reason."""
 MAX_INPUT_BYTES = 1 << 16
-SHORT, LONG = 1 << 12, 1 << 18
-"""Lengths of which four times as much must not take much more than four times as long: the latter makes 1 MiB."""
-MAX_HELD_BYTES = 12 << 20
-"""Memory that a reader may use at once for so many bytes, a quarter of 1 MiB."""
+SHORT, LONG = 1 << 12, 1 << 16
+"""Lengths in bytes: an input that is four times as long takes at most eight times as much time. Four times the latter is
+256 KiB."""
+MAX_HELD_BYTES = 50 << 20
+"""Memory that a reader may use at once for an input of that length."""
 SAMPLED_SEEDS = 8
 TOKENS = (
     *(b"{", b"}", b"[", b"]", b'"', b"\\", b"${", b"(", b",", b":", b"=", b"%", b"/", b"-", b"\0", b"\n", b"\r", b" "),
@@ -184,7 +184,7 @@ def test_time_follows_the_length(reader: Reader) -> None:
 @EACH
 def test_memory_is_bounded(reader: Reader) -> None:
     start, part, end = longest(reader)
-    raw = (start + part * (LONG // len(part)) + end).encode("latin-1")
+    raw = (start + part * (TIMES * LONG // len(part)) + end).encode("latin-1")
     attempt(reader, b"")  # what it imports and remembers once does not count
     tracemalloc.start()
     try:

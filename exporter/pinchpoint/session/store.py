@@ -160,9 +160,11 @@ def load(directory: Path) -> RunRecord:
         # A fifo or a device put there must not block us.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
                 raise StoreError(f"{path}: not a regular file")
-            raw = file.read(MAX_RUN_FILE_BYTES + 1)
+            # Python reserves as much memory as it is asked to read.
+            raw = file.read(min(status.st_size, MAX_RUN_FILE_BYTES) + 1)
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
     if len(raw) > MAX_RUN_FILE_BYTES:
