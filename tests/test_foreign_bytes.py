@@ -47,8 +47,7 @@ NOT_FOREIGN = {
 """Functions that take bytes and need no reader, with the reason."""
 MAX_INPUT_BYTES = 1 << 16
 SHORT, LONG = 1 << 12, 1 << 16
-"""Lengths in bytes: an input that is four times as long takes at most eight times as much time. Four times the latter is
-256 KiB."""
+"""Lengths in bytes; an input that is four times as long, so 256 KiB, takes at most eight times as much time."""
 MAX_HELD_BYTES = 50 << 20
 """Memory that a reader may use at once for an input of that length."""
 SAMPLED_SEEDS = 8
