@@ -375,13 +375,13 @@ def link(raw: bytes) -> object:
 
 
 def stack(raw: bytes) -> object:
-    found = STACKS.look(raw, 1.0)
+    found = Stacks(WAIT_RULES).look(raw, 1.0)
     assert len(found.frames) <= 64
     assert all(frame and frame.isascii() and len(frame) <= 128 for frame in found.frames)
     return found
 
 
-STACKS = Stacks(load_waits())
+WAIT_RULES = load_waits()
 ROLES = load_roles()
 
 
