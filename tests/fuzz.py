@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 FOUND = Path(__file__).parent / "fixtures" / "found"
 MAX_CPU_SECONDS = 0.1
 MAX_GROWTH_BYTES = 50 << 20
-MAX_INPUT_BYTES = 1 << 14
-"""Longest input: longer seeds are cut into pieces, since an input is worth more if it is quick."""
+MAX_INPUT_BYTES = 1 << 15
+"""Longest input, which holds all answers of a daemon; longer seeds are cut into pieces."""
 MAX_SUSPECTS = 100
 """Costly inputs of one reader that are measured again."""
 HANG_SECONDS = 60

@@ -70,7 +70,7 @@ from pinchpoint.host.procfs import (
 from pinchpoint.host.qdisc import parse_links, parse_qdiscs
 from pinchpoint.host.sockdiag import parse_connections
 from pinchpoint.host.sysfs import read_int, read_text
-from pinchpoint.host.users import parse_passwd
+from pinchpoint.host.users import parse_passwd, parse_subuid
 from pinchpoint.judge.client import JudgeError, parse_verdicts
 from pinchpoint.metrics import HTTP_REFUSED_CONNECTIONS
 from pinchpoint.model import Snapshot
@@ -234,7 +234,9 @@ def users(raw: bytes) -> object:
     found = parse_passwd(raw)
     printable(found)
     counts(found.values())
-    return found
+    ranges = parse_subuid(raw, {"ceph": 64045})
+    counts(number for one in ranges for number in one)
+    return found, ranges
 
 
 def marker(raw: bytes) -> object:
@@ -627,7 +629,7 @@ READERS: tuple[Reader, ...] = (
     Reader("cpu-list", partial(cpus, parse_cpu_list), lambda: seeds.STATUS, (FormatError,)),
     Reader("cpus-allowed", partial(cpus, parse_cpus_allowed), lambda: seeds.STATUS, (FormatError,)),
     Reader("real-uid", partial(numbers, parse_real_uid), lambda: seeds.STATUS, (FormatError,)),
-    Reader("users", users, lambda: [seeds.USERS]),
+    Reader("users", users, lambda: [seeds.USERS, b"ceph:100000:65536\n1000:231072:65536\n"]),
     Reader("private-memory", partial(numbers, parse_private), lambda: [seeds.ROLLUP], (FormatError,)),
     Reader("status-field", lambda raw: _field(raw, b"NSpid"), lambda: seeds.STATUS),
     Reader("kworker", lambda raw: kworker_work(text(raw)), lambda: seeds.KWORKERS),

@@ -45,6 +45,13 @@ def test_a_score_that_the_phases_do_not_explain_has_no_factors() -> None:
     assert score_factors(compared(base, io500(1, 1, 1, 1, 1, 1, score=-1.0))) == {}
 
 
+def test_a_phase_that_measured_nothing_has_no_factors() -> None:
+    base, none = io500(1, 1, 1, 1, 1, 1), io500(1, 1, 1, 1, 1, 1)
+    none.phases[0].results = [Result("x", BYTES, 0.0)]
+
+    assert score_factors(compared(base, none)) == {}
+
+
 def test_runs_without_a_score_have_no_factors() -> None:
     run = io500(1, 1, 1, 1, 1, 1)
     run.scores = []

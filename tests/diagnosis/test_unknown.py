@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from diagnosis.history import MadeHost, snapshots
-from pinchpoint.diagnosis.unknown import short
+from pinchpoint.diagnosis.unknown import hot_threads, short
 from pinchpoint.diagnosis.usage import UnknownThread, usage
 from pinchpoint.diagnosis.verdict import Confidence, Kind, Verdict, verdict
 
@@ -31,6 +33,16 @@ def test_it_is_known_by_name_with_how_busy_it_was_and_how_long_such_a_thread_was
 
 def test_it_is_told_of_in_a_few_words() -> None:
     assert short(UnknownThread("my_thread", "foo", 1.0, 1.0)) == "no role: `my_thread` of `foo` at 100%"
+
+
+def test_the_busier_of_two_threads_comes_first() -> None:
+    seen = usage(*host().pair())
+    hosts = {
+        name: replace(seen, unknown=UnknownThread("my_thread", "foo", busy, 0.95))
+        for name, busy in (("a", 0.91), ("b", 0.98))
+    }
+
+    assert list(hot_threads(hosts)) == ["b", "a"]
 
 
 @pytest.mark.parametrize(

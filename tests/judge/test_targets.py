@@ -116,3 +116,9 @@ def test_a_file_that_is_not_there_or_too_long_is_named(tmp_path: Path, monkeypat
         str(missing): f"{missing}: No such file or directory",
         str(long): f"{long}: has 21 bytes, 10 are the most",
     }
+
+
+@pytest.mark.parametrize("bracket", ["[", "{"])
+def test_brackets_nested_without_end_are_an_error(bracket: str) -> None:
+    with pytest.raises(TargetsError, match="more than 64 brackets"):
+        parse_targets(bracket * 65, "targets")
