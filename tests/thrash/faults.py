@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import pytest
 
 from lab.cluster import Cluster
 from native import Stack
 from proofs.faults import cgroup, hogs, quota
-from thrash.plan import Fault, Kind
+from thrash.plan import DELAY_SECONDS, Fault, Kind
 
-__all__ = ["SEAM", "Ground", "full", "inflict", "set_clock", "small_disk"]
+__all__ = ["SEAM", "Ground", "full", "inflict", "liar", "set_clock", "small_disk"]
 
 HERE = Path(__file__).resolve().parent
 SEAM = HERE / "seam"
@@ -54,6 +55,12 @@ def set_clock(seam: Path, ahead: float) -> None:
     descriptor = os.open(seam / "clock", os.O_RDWR | os.O_CREAT, 0o644)
     os.pwrite(descriptor, struct.pack("d", ahead), 0)
     os.close(descriptor)
+
+
+def liar(path: Path, lie: int, identity: str) -> list[str]:
+    """Return the command of a process that imitates an OSD, with an admin socket at a path; `lie` is one of `LIES`."""
+    python = ["env", f"PYTHONPATH={HERE.parent}", sys.executable]
+    return [*python, str(HERE / "liar.py"), str(path), str(lie), "-i", identity]
 
 
 @contextlib.contextmanager
@@ -109,13 +116,12 @@ def _quota(ground: Ground, fault: Fault) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _slow_osd(ground: Ground, fault: Fault) -> Iterator[None]:
-    probability = "osd_debug_inject_dispatch_delay_probability"
-    ground.cluster.set_option(fault.target, "osd_debug_inject_dispatch_delay_duration", fault.level)
-    ground.cluster.set_option(fault.target, probability, 1)
+    option = "osd_debug_inject_dispatch_delay_duration"
+    ground.cluster.set_option(fault.target, option, fault.level)
     try:
         yield
     finally:
-        ground.cluster.set_option(fault.target, probability, 0)
+        ground.cluster.set_option(fault.target, option, DELAY_SECONDS)
 
 
 @contextlib.contextmanager
@@ -149,14 +155,13 @@ def _lies(ground: Ground, fault: Fault) -> Iterator[None]:
     name, _, identity = fault.target.partition(".")
     path = ground.cluster.directory / "run" / f"ceph-{name}.{identity}.asok"
     path.unlink(missing_ok=True)
-    command = [sys.executable, str(HERE / "liar.py"), str(path), f"{fault.level:.0f}", "-i", identity]
-    with _running([command]):
+    with _running([liar(path, int(fault.level), identity)]):
         yield
 
 
 @contextlib.contextmanager
 def _freeze_part(ground: Ground, fault: Fault) -> Iterator[None]:
-    process = psutil.Process(ground.stack.pids()[fault.target])
+    process = psutil.Process(_pid(ground, fault.target))
     process.suspend()
     try:
         yield
@@ -167,7 +172,7 @@ def _freeze_part(ground: Ground, fault: Fault) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _kill_part(ground: Ground, fault: Fault) -> Iterator[None]:
-    _kill(ground, fault.target)  # supervisord starts it again
+    _kill(ground, fault.target)
     yield
 
 
@@ -201,7 +206,7 @@ def _hogs(ground: Ground, fault: Fault) -> Iterator[None]:
 @contextlib.contextmanager
 def _pids(ground: Ground, fault: Fault) -> Iterator[None]:
     with cgroup("pids", {"pids.max": "0"}) as group:
-        _enter(group, ground.stack.pids()[fault.target])
+        _enter(group, _pid(ground, fault.target))
         yield
 
 
@@ -209,13 +214,13 @@ def _pids(ground: Ground, fault: Fault) -> Iterator[None]:
 def _memory(ground: Ground, fault: Fault) -> Iterator[None]:
     # What a process had before it entered is not charged to the group (cgroup-v1/memory.rst, section 8).
     with cgroup("memory", {"memory.limit_in_bytes": str(int(fault.level) << 20)}) as group:
-        _enter(group, ground.stack.pids()[fault.target])
+        _enter(group, _pid(ground, fault.target))
         yield
 
 
 @contextlib.contextmanager
 def _descriptors(ground: Ground, fault: Fault) -> Iterator[None]:
-    pid = ground.stack.pids()[fault.target]
+    pid = _pid(ground, fault.target)
     used = len(os.listdir(f"/proc/{pid}/fd"))
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + int(fault.level), before[1]))
@@ -270,7 +275,14 @@ def _enter(group: Path, pid: int) -> None:
     (group / "cgroup.procs").write_text(str(pid))
 
 
+def _pid(ground: Ground, part: str) -> int:
+    if (pid := ground.stack.pids().get(part)) is None:
+        pytest.skip(f"{part} is being started")
+    return pid
+
+
 def _kill(ground: Ground, part: str) -> None:
+    """Kill a part, which supervisord starts again."""
     if pid := ground.stack.pids().get(part):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -287,7 +299,13 @@ def _name(task: Path) -> str:
 def _running(commands: Sequence[Sequence[str]]) -> Iterator[None]:
     """Run programs, each with all that it starts."""
     started = [
-        subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", *command], start_new_session=True, **_QUIET)
+        subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "--", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         for command in commands
     ]
     try:
@@ -301,6 +319,3 @@ def _running(commands: Sequence[Sequence[str]]) -> Iterator[None]:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-_QUIET: Mapping[str, int] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

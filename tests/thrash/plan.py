@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["CALM_SECONDS", "DAEMONS", "OSDS", "PARTS", "Fault", "Kind", "active", "plan"]
+__all__ = ["CALM_SECONDS", "DAEMONS", "DELAY_SECONDS", "OSDS", "PARTS", "Fault", "Kind", "active", "plan"]
 
 OSDS = 2
 DAEMONS = ("mon.a", "mgr.a", "mds.a", *(f"osd.{number}" for number in range(OSDS)))
@@ -21,6 +21,8 @@ CLOCK = "clock"
 """The wall clock of the exporter, the judge and the runs."""
 FAKE = "osd.77"
 """A process that only says that it is this daemon."""
+DELAY_SECONDS = 0.02
+"""How long an OSD waits before each operation, without any fault."""
 BEFORE_SECONDS = 8.0
 """Time before the first fault: the loads and the verdicts on them start."""
 CALM_SECONDS = 15.0
@@ -68,7 +70,7 @@ CHOICES: Mapping[Kind, Choice] = {
     # A killed manager or monitor restarts all that the cluster knows of itself, which says nothing of Pinchpoint.
     Kind.KILL_DAEMON: Choice([name for name in DAEMONS if name.startswith(("mds", "osd"))]),
     Kind.QUOTA: Choice([name for name in DAEMONS if name.startswith(("mds", "osd"))], (0.05, 0.2)),  # CPUs
-    Kind.SLOW_OSD: Choice([name for name in DAEMONS if name.startswith("osd")], (0.005, 0.02, 0.1)),  # s an operation
+    Kind.SLOW_OSD: Choice([name for name in DAEMONS if name.startswith("osd")], (0.05, 0.1, 0.3)),  # s an operation
     Kind.SLOW_ADMIN: Choice(DAEMONS, (0.2, 0.8, 3.0)),  # s of each pause
     Kind.LIES: Choice([FAKE], (0, 1, 2, 3)),  # number of the lie
     Kind.FREEZE_PART: Choice(PARTS),

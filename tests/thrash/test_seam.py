@@ -27,8 +27,8 @@ def program(folder: Path, name: str, text: str, *arguments: str) -> subprocess.P
     script = folder / name
     script.write_text(text)
     environment = {**os.environ, "PYTHONPATH": str(SEAM), "PINCHPOINT_SEAM": str(folder)}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, str(script), *arguments], env=environment, text=True, **pipes)
+    command = [sys.executable, str(script), *arguments]
+    return subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 @pytest.mark.parametrize(("name", "ahead"), [("pinchpoint", HOUR_SECONDS), ("supervisord", 0.0)])

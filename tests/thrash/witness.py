@@ -7,7 +7,7 @@ import re
 import threading
 import time
 import urllib.request
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xmlrpc.client import Error as RpcError
@@ -18,7 +18,7 @@ from pinchpoint.metrics import PROBE_SUCCESS
 from thrash import invariants
 from thrash.consequences import allowed, restarted, silencing
 from thrash.faults import Ground
-from thrash.invariants import Exposition, Limit, Size
+from thrash.invariants import Exposition, Size
 from thrash.plan import CALM_SECONDS, Fault, active
 
 __all__ = ["Witness"]
@@ -72,8 +72,8 @@ class Witness:
         self.violations: list[str] = []
         self.history: deque[Exposition] = deque(maxlen=KEPT)
         """Expositions of the present process of the exporter."""
-        self.named: dict[Limit, int] = {}
-        """How often the judge said something of these runs."""
+        self.said: Counter[tuple[str, str, str]] = Counter()
+        """How often the judge named what, by kind, name and confidence."""
         self.evidence: dict[str, str] = {}
         """Texts by file name that show what was wrong."""
         self.scrapes = self.failed = 0
@@ -178,8 +178,7 @@ class Witness:
             return
         now = time.monotonic()
         found = [limit for limit in invariants.limits(invariants.parse(text)) if limit.run.endswith(tuple(self._runs))]
-        for limit in found:
-            self.named[limit] = self.named.get(limit, 0) + 1
+        self.said.update((limit.kind, limit.name, limit.confidence) for limit in found)
         for violation in invariants.wrong(found, allowed(self._now(now)) | self._machine.short()):
             self.blame(violation)
             self.evidence[f"verdicts-{now - self.began:.0f}.json"] = self._get("judge", "/api/v1/verdicts")
