@@ -1,7 +1,7 @@
 """Thrash Pinchpoint: ``python -m thrash --seed 7``, behind `make thrash`.
 
-Each seed makes its own faults on one cluster, beside two loads that are bound by the latency of its OSDs, so that nothing
-but a fault can limit them.
+Each seed makes its own faults on one cluster, beside two loads that are bound by the latency of its OSDs: nothing but a
+fault can limit them.
 """
 
 from __future__ import annotations

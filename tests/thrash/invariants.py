@@ -26,6 +26,7 @@ __all__ = [
     "fallen",
     "limits",
     "oversized",
+    "own",
     "parse",
     "slow",
     "standing",
@@ -75,7 +76,7 @@ class Limit(NamedTuple):
     run: str
     kind: str
     name: str
-    """RESOURCE OWNER, without the suffix that a daemon's name gets beside other clusters; the kind if it names none."""
+    """RESOURCE OWNER; the kind if it names none."""
     confidence: str
 
 
@@ -97,13 +98,21 @@ def parse(text: str) -> dict[Series, float]:
     }
 
 
-def limits(values: Mapping[Series, float]) -> Iterator[Limit]:
-    """Yield what the judge's exposition says about runs."""
+def own(name: str, cluster: str) -> str:
+    """Return the name of a daemon of our cluster (fsid) without the suffix that it gets beside other clusters.
+
+    Names of others stay as they are: "osd.0@0123abcd".
+    """
+    daemon, at, suffix = name.partition("@")
+    return daemon if at and cluster.startswith(suffix) else name
+
+
+def limits(values: Mapping[Series, float], cluster: str) -> Iterator[Limit]:
+    """Yield what the judge's exposition says about runs; `cluster` is the fsid of ours."""
     for (name, pairs), _ in values.items():
         if name == VERDICT_INFO.name:
             labels = dict(pairs)
-            owner = labels["owner"].partition("@")[0]
-            found = f"{labels['resource']} {owner}".strip() or labels["kind"]
+            found = f"{labels['resource']} {own(labels['owner'], cluster)}".strip() or labels["kind"]
             yield Limit(labels["run"], labels["kind"], found, labels["confidence"])
 
 
@@ -115,14 +124,20 @@ def wrong(found: Iterable[Limit], allowed: Collection[str]) -> Iterator[str]:
             yield f"the verdict on {limit.run} is {limit.kind}: {limit.name}, with high confidence; nothing made it"
 
 
-def fallen(before: Exposition, after: Exposition, restarted: Collection[str]) -> Iterator[str]:
-    """Yield the counters that fell between two expositions of one process, but for those of `restarted` daemons."""
+def fallen(before: Exposition, after: Exposition, restarted: Collection[str], cluster: str) -> Iterator[str]:
+    """Yield the counters that fell between two expositions of one process.
+
+    Those of `restarted` daemons of our cluster may fall, and those of other clusters on this host: nobody knows who
+    restarts their daemons. `cluster` is the fsid of ours.
+    """
     if before.process != after.process:
         return
     for series, value in after.values.items():
         name, labels = series
         last = before.values.get(series, value)
-        if name.endswith("_total") and value < last and not {one.partition("@")[0] for _, one in labels} & {*restarted}:
+        subjects = {own(one, cluster) for _, one in labels}
+        excused = not subjects.isdisjoint(restarted) or any("@" in one for one in subjects)
+        if name.endswith("_total") and value < last and not excused:
             pairs = ",".join(f'{key}="{one}"' for key, one in labels)
             yield f"{name}{{{pairs}}} fell from {last:g} to {value:g}"
 

@@ -13,6 +13,7 @@ from thrash.invariants import (
     fallen,
     limits,
     oversized,
+    own,
     parse,
     slow,
     standing,
@@ -21,6 +22,9 @@ from thrash.invariants import (
 )
 
 PROCESS = (100, 5.0)
+CLUSTER = "0123abcd-4567"
+"""The fsid of our cluster."""
+FOREIGN = "fedc4567-0123"
 REQUESTS = 'pinchpoint_mds_requests_total{daemon="mds.a@0123abcd"}'
 
 
@@ -46,7 +50,7 @@ def said(name: str, kind: str = "resource", confidence: str = "high") -> Limit:
 def test_a_counter_that_falls_is_a_violation() -> None:
     before, after = exposition(f"{REQUESTS} 7"), exposition(f"{REQUESTS} 6")
 
-    assert list(fallen(before, after, ())) == [f"{REQUESTS} fell from 7 to 6"]
+    assert list(fallen(before, after, (), CLUSTER)) == [f"{REQUESTS} fell from 7 to 6"]
 
 
 @pytest.mark.parametrize(
@@ -60,14 +64,25 @@ def test_a_counter_that_falls_is_a_violation() -> None:
     ids=["equal", "gauge", "another process", "new series"],
 )
 def test_what_did_not_fall_or_may_is_none(before: Exposition, after: Exposition) -> None:
-    assert not list(fallen(before, after, ()))
+    assert not list(fallen(before, after, (), CLUSTER))
 
 
 def test_only_the_counters_of_a_daemon_that_was_restarted_may_fall() -> None:
     before, after = exposition(f"{REQUESTS} 7"), exposition(f"{REQUESTS} 0")
 
-    assert not list(fallen(before, after, {"mds.a"}))
-    assert list(fallen(before, after, {"mds.b"}))
+    assert not list(fallen(before, after, {"mds.a"}, CLUSTER))
+    assert list(fallen(before, after, {"mds.b"}, CLUSTER))
+
+
+def test_the_counters_of_another_cluster_may_fall() -> None:
+    before, after = exposition(f"{REQUESTS} 7"), exposition(f"{REQUESTS} 0")
+
+    assert not list(fallen(before, after, (), FOREIGN))
+
+
+def test_a_daemon_of_another_cluster_is_not_taken_for_ours() -> None:
+    assert own("osd.0@0123abcd", CLUSTER) == own("osd.0", CLUSTER) == "osd.0"
+    assert own("osd.0@0123abcd", FOREIGN) == "osd.0@0123abcd"
 
 
 def test_samples_that_are_taken_or_lost_are_counted() -> None:
@@ -136,7 +151,7 @@ def test_what_the_judge_says_is_read_from_its_exposition() -> None:
         f'pinchpoint_verdict_info{{{pairs},kind="idle",resource="",owner="",confidence="medium"}} 1\n'
     )
 
-    assert list(limits(parse(text))) == [
+    assert list(limits(parse(text), CLUSTER)) == [
         Limit("r1", "stuck", "stuck osd.0", "high"),
         Limit("r1", "idle", "idle", "medium"),
     ]

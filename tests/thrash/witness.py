@@ -166,7 +166,8 @@ class Witness:
         if self.history and self.history[-1].process != process:
             self.history.clear()
         lately = self._now(began)
-        found = [*invariants.fallen(self.history[-1], new, restarted(lately))] if self.history else []
+        cluster = self._ground.cluster.fsid
+        found = [*invariants.fallen(self.history[-1], new, restarted(lately), cluster)] if self.history else []
         self.history.append(new)
         history = list(self.history)
         for violation in [*found, *invariants.standing(history), *invariants.uncounted(history)]:
@@ -177,7 +178,8 @@ class Witness:
         if text is None:
             return
         now = time.monotonic()
-        found = [limit for limit in invariants.limits(invariants.parse(text)) if limit.run.endswith(tuple(self._runs))]
+        everything = invariants.limits(invariants.parse(text), self._ground.cluster.fsid)
+        found = [limit for limit in everything if limit.run.endswith(tuple(self._runs))]
         self.said.update((limit.kind, limit.name, limit.confidence) for limit in found)
         for violation in invariants.wrong(found, allowed(self._now(now)) | self._machine.short()):
             self.blame(violation)
