@@ -32,7 +32,7 @@ demo-ceph: setup ## start a real Ceph cluster with a small MDS cache: see the al
 test: setup ## run the linters and all tests that other load on the machine can't fail
 	@scripts/test
 
-prove: setup ## try it on real faults, in real time; 20 minutes a repeat, then soak and 20 seeds of thrash; writes docs/accuracy.md; REPEATS=3
+prove: setup ## try it on real faults, in real time; 20 minutes a repeat, then soak and thrash; writes docs/accuracy.md; REPEATS=3
 	@rm -f .prove/trials.jsonl
 	@REPEATS=$(REPEATS) $(python) -m pytest tests/proofs -m proof -v; status=$$?; \
 	    [ $(REPEATS) -lt 3 ] && exit $$status; \
@@ -85,7 +85,7 @@ soak: setup ## measure whether exporter and judge grow; MINUTES=30 after 20 of w
 	@$(python) bench/soak.py --check --minutes $(or $(MINUTES),30)
 
 thrash: export PYTHONPATH = bench:compose:tests
-thrash: setup ## make random faults on a cluster with a known truth; SEED=1 SEEDS=1, MINUTES=1 each; a seed is replayable
+thrash: setup ## make random faults on a Ceph cluster, see what breaks; SEED=1 SEEDS=1, MINUTES=1 each
 	@$(python) -m thrash --seed $(SEED) --seeds $(SEEDS) --minutes $(or $(MINUTES),1)
 
 generated: setup ## write all files made from the code and its data: expositions, dashboards, tables of pages

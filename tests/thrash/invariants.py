@@ -143,7 +143,7 @@ def fallen(before: Exposition, after: Exposition, restarted: Collection[str], cl
 
 
 def standing(history: Sequence[Exposition]) -> Iterator[str]:
-    """Yield the probes of which no sample was taken for a while, in expositions of one process."""
+    """Yield the probes that took no sample for a while, in expositions of one process."""
     recent = _recent(history, PATIENCE_SECONDS)
     if not recent:
         return
