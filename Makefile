@@ -1,10 +1,11 @@
 # The work is done in scripts/ and compose/; `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak fuzz mutate generated site picture clean
+.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak thrash fuzz mutate generated site picture clean
 
 python := .venv/bin/python
 REPEATS ?= 3
-MINUTES ?= 30
+SEED ?= 1
+SEEDS ?= 1
 RUNS ?= 1000000
 SAMPLE ?= 0
 
@@ -33,12 +34,12 @@ demo-ceph: setup ## start a real Ceph cluster with a small MDS cache: see the al
 test: setup ## run the linters and all tests that other load on the machine can't fail
 	@scripts/test
 
-prove: setup ## try it on real faults, in real time; 20 minutes a repeat, then soak; writes docs/accuracy.md; REPEATS=3
+prove: setup ## try it on real faults, in real time; 20 minutes a repeat, then soak and thrash; writes docs/accuracy.md; REPEATS=3
 	@rm -f .prove/trials.jsonl
 	@REPEATS=$(REPEATS) $(python) -m pytest tests/proofs -m proof -v; status=$$?; \
 	    [ $(REPEATS) -lt 3 ] && exit $$status; \
 	    $(python) bench/accuracy.py .prove/trials.jsonl >/dev/null; \
-	    $(MAKE) --no-print-directory soak && exit $$status
+	    $(MAKE) --no-print-directory soak && $(MAKE) --no-print-directory thrash SEEDS=20 MINUTES=1 && exit $$status
 
 lint: setup ## check style, types, the direction of imports, links of pages, and alert rules
 	$(python) -m ruff check .
@@ -83,7 +84,11 @@ bench: setup ## measure its cost beside its peers, and what benchmarks lose; 14 
 
 soak: export PYTHONPATH = bench:compose:tests
 soak: setup ## measure whether exporter and judge grow; MINUTES=30 after 20 of warm-up; writes docs/performance.md
-	@$(python) bench/soak.py --check --minutes $(MINUTES)
+	@$(python) bench/soak.py --check --minutes $(or $(MINUTES),30)
+
+thrash: export PYTHONPATH = bench:compose:tests
+thrash: setup ## make random faults on a Ceph cluster, see what breaks; SEED=1 SEEDS=1, MINUTES=1 each
+	@$(python) -m thrash --seed $(SEED) --seeds $(SEEDS) --minutes $(or $(MINUTES),1)
 
 fuzz: export PYTHONPATH = exporter:bench:compose:tests:.
 fuzz: setup ## search for bytes that break a reader, guided by coverage; RUNS=1000000 for each, READER=name for one

@@ -226,11 +226,18 @@ class Stack:
 
     def states(self) -> dict[str, str]:
         """Return supervisord's state of each part, for example RUNNING or FATAL. Raises OSError, xmlrpc's Error."""
+        return {part["name"]: part["statename"] for part in self._described()}
+
+    def pids(self) -> dict[str, int]:
+        """Return the PID of each part that runs. Raises OSError, xmlrpc's Error."""
+        return {part["name"]: part["pid"] for part in self._described() if part["pid"]}
+
+    def _described(self) -> list[dict[str, Any]]:
         # The URL is only for the Host header: the transport connects to the socket.
         transport = SupervisorTransport(None, None, f"unix://{self._socket}")
         server = ServerProxy("http://127.0.0.1", transport=transport)
-        processes: Any = server.supervisor.getAllProcessInfo()
-        return {process["name"]: process["statename"] for process in processes}
+        found: Any = server.supervisor.getAllProcessInfo()
+        return list(found)
 
     def healthy(self, name: str) -> bool:
         """Return whether a part answers its health check."""

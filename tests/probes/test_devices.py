@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -28,6 +29,7 @@ from pinchpoint.probes.devices import (
     parse_disk,
     parse_link,
 )
+from polling import until
 
 SERVES = {"disk": "disk,writeback", "link": "network,mds,osd"}
 HEAD = (
@@ -322,6 +324,51 @@ def test_a_lookout_on_a_thread_keeps_nobody_waiting(machine: Machine) -> None:
     while not queues.closed and not deadline.over:
         time.sleep(0.001)
     assert queues.closed
+
+
+class Failing(Waiting):
+    """Queues that cannot be read at every second look."""
+
+    def __init__(self) -> None:
+        super().__init__({1: 5})
+        self.looks = 0
+
+    def read(self) -> Mapping[int, int] | None:
+        self.looks += 1
+        if self.looks % 2 == 0:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().read()
+
+
+def test_a_lookout_on_a_thread_goes_on_after_a_look_that_failed(machine: Machine) -> None:
+    queues = Failing()
+    lookout = ThreadedLookout(machine.sysfs, queues)
+    lookout.ask(1.0)
+    lookout.ask(2.0)
+    assert until(10, lambda: queues.looks == 2)
+    assert lookout.seen.time == 1.0
+    lookout.ask(3.0)
+
+    assert until(10, lambda: lookout.seen.time == 3.0)
+    lookout.close()
+    assert until(10, lambda: queues.closed)
+
+
+def test_a_lookout_that_gets_no_thread_asks_for_one_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    lookout = ThreadedLookout(machine.sysfs, Waiting({1: 5}))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", raise_no_thread)
+        with pytest.raises(RuntimeError):
+            lookout.ask(1.0)
+    lookout.ask(2.0)
+    lookout.ask(3.0)
+
+    assert until(10, lambda: lookout.seen.time == 3.0)
+    lookout.close()
+
+
+def raise_no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
 
 
 def test_bonds_have_a_speed_of_their_own(machine: Machine) -> None:

@@ -5,6 +5,7 @@ Their counters do not rise smoothly, so busy time is added at each sample but fu
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -58,6 +59,8 @@ MORE = "more"
 COUNTER_WRAP = 1 << 32
 """The millisecond counters of diskstats are 32 bits wide: a queue of 100 wraps the weighted time in 12 hours."""
 BITS_PER_MEGABIT = 1_000_000
+
+log = logging.getLogger(__name__)
 CHUNK_BYTES = 1 << 16
 IFF_UP = 0x1  # linux/if.h
 
@@ -219,8 +222,8 @@ class Lookout:
         """Look, and wait for it."""
         links = self.seen.links
         if now >= self._next_links:
-            self._next_links = now + LINK_LOOK_INTERVAL_SECONDS
             links = find_links(self._sysfs)
+            self._next_links = now + LINK_LOOK_INTERVAL_SECONDS
         self.seen = Seen(now, links, None if self._queues is None else self._queues.read())
 
     def close(self) -> None:
@@ -244,14 +247,23 @@ class ThreadedLookout(Lookout):
         """Ask the thread to look, unless it still waits for the kernel."""
         if self._thread is None:
             self.look(now)
-            self._thread = Thread(target=self._run, name="probe-links", daemon=True)
-            self._thread.start()
+            thread = Thread(target=self._run, name="probe-links", daemon=True)
+            thread.start()
+            self._thread = thread  # only now: starting it may fail, and is tried again
         elif self.due(now) and self._asked.empty():
             self._asked.put(now)
 
     def _run(self) -> None:
+        reported = ""
         while (now := self._asked.get()) is not None:
-            self.look(now)
+            try:
+                self.look(now)
+            except OSError as error:  # no descriptor is left, for example: the next look may find one
+                if str(error) != reported:
+                    log.warning("links and their queues cannot be looked at: %s", error)
+                reported = str(error)
+            else:
+                reported = ""
         super().close()
 
     def close(self) -> None:

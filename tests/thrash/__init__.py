@@ -1,0 +1,1 @@
+"""Random faults with a known truth on a real cluster: `make thrash`."""

@@ -1,0 +1,41 @@
+"""What a verdict may name while a fault lasts, and shortly after: the truth, by how the fault is made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from thrash.plan import Fault, Kind
+
+__all__ = ["allowed", "restarted", "silencing"]
+
+UNANSWERED = "stuck"
+"""A verdict without a name: no request is answered."""
+NAMES: Mapping[Kind, tuple[str, ...]] = {
+    # It still counts as stuck until it answers; what waited for it arrives at once.
+    Kind.FREEZE_DAEMON: ("stuck {target}", UNANSWERED),
+    # It starts, recovers, and the clients' requests are sent again.
+    Kind.KILL_DAEMON: (r"\S+ {target}", UNANSWERED),
+    Kind.QUOTA: ("cpu_quota {target}", UNANSWERED),
+    Kind.FORKS: ("cpu host",),
+    Kind.HOGS: ("cpu host",),
+}
+"""Patterns of RESOURCE OWNER by the fault. A fault that is not here limits no benchmark: a slow OSD gives latency, and
+what hits Pinchpoint itself may only make it blind."""
+SILENCING = {Kind.FREEZE_PART, Kind.KILL_PART, Kind.PIDS, Kind.DESCRIPTORS, Kind.MEMORY, Kind.BPF}
+"""Faults of a part of the stack after which it need not answer."""
+
+
+def allowed(faults: Iterable[Fault]) -> set[str]:
+    """Return the patterns of limits that these faults explain."""
+    return {name.format(target=re.escape(fault.target)) for fault in faults for name in NAMES.get(fault.kind, ())}
+
+
+def restarted(faults: Iterable[Fault]) -> set[str]:
+    """Return the daemons whose own counters these faults reset."""
+    return {fault.target for fault in faults if fault.kind is Kind.KILL_DAEMON}
+
+
+def silencing(faults: Iterable[Fault], part: str) -> bool:
+    """Return whether one of these faults explains that a part of the stack does not answer."""
+    return any(fault.kind in SILENCING and fault.target == part for fault in faults)
