@@ -82,7 +82,8 @@ def costs_more_than_its_length(
         return _seconds(work, text, 2) > enough
     if _seconds(work, longer, 1) <= max(NOTHING, BOUND * once):
         return False
-    return _seconds(work, longer) > max(NOTHING, BOUND * _seconds(work, text))
+    # Growth is there each time; what other load adds to a short time is not.
+    return all(_seconds(work, longer) > max(NOTHING, BOUND * _seconds(work, text)) for _ in range(3))
 
 
 def _seconds(work: Callable[[str], object], text: str, repeats: int = REPEATS) -> float:

@@ -221,14 +221,14 @@ def test_another_process_under_the_pid_of_an_adopted_one_is_not_adopted(machine:
     processes.current(0.0)
     machine.process(12, "sshd", ppid=1, start=900)
 
-    assert found(processes, 6.0) == {11: (BENCHMARK, "script@uid1000")}
+    assert found(processes, 6.0) == {11: (BENCHMARK, "script")}
 
 
 def test_what_a_run_left_behind_is_no_benchmark_after_its_end(machine: Machine) -> None:
     machine.process(11, "script")
     adopted = {11}
     processes = table(machine, lambda: adopted)
-    assert found(processes, 0.0) == {11: (BENCHMARK, "script@uid1000")}
+    assert found(processes, 0.0) == {11: (BENCHMARK, "script")}
     adopted.clear()
 
     assert found(processes, 6.0) == {}
@@ -243,7 +243,7 @@ def test_a_process_is_adopted_though_it_was_there_before(machine: Machine) -> No
         processes.current(tenths / 10)
     adopted.add(11)
 
-    assert found(processes, 3.3) == {11: (BENCHMARK, "script@uid1000")}
+    assert found(processes, 3.3) == {11: (BENCHMARK, "script")}
 
 
 def test_owners_beyond_the_limit_share_one(machine: Machine) -> None:

@@ -92,7 +92,7 @@ class Nursery:
 
 def start_nursery(work: Work) -> Nursery:
     """Fork a nursery whose helpers do `work`, from a process with a single thread. Raises OSError."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
     parent = os.getpid()
     sys.stderr.flush()
     # What the child's collector moves or marks it gets a copy of: it must leave alone what exists now.
