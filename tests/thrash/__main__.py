@@ -193,7 +193,7 @@ def thrash(where: Ground, folder: Path, seed: int, seconds: float) -> Witness:
 def report(seed: int, minutes: float, witness: Witness, folder: Path) -> None:
     """Print the result of a seed, and keep the evidence of violations."""
     print(f"seed {seed}: {len(witness.violations)} violations; {witness.scrapes} scrapes, {witness.failed} failed")
-    for (_, name, confidence), number in sorted(witness.said.items()):
+    for (name, confidence), number in sorted(witness.said.items()):
         print(f"  said {number} times with {confidence} confidence: {name}")
     if not witness.violations:
         return

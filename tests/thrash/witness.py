@@ -18,7 +18,7 @@ import psutil
 
 from pinchpoint.metrics import PROBE_SUCCESS
 from thrash import invariants
-from thrash.consequences import allowed, restarted, silencing
+from thrash.consequences import Use, allowed, restarted, short, silencing
 from thrash.faults import Ground
 from thrash.invariants import Exposition, Series, Size
 from thrash.plan import CALM_SECONDS, Fault, active
@@ -29,43 +29,15 @@ UNANSWERED = (OSError, HTTPException)
 """What urllib raises where there is no whole answer."""
 PERIOD_SECONDS = 1.0
 KEPT = 90
-"""Expositions that are kept for the evidence."""
-WINDOW_SECONDS = 2.0
-"""Shortest time over which the use of the machine is measured."""
-FULL_SHARE = 0.5
-"""Use of the CPUs or of a disk, by anybody, from which a verdict may name them: for a part of the time it is more."""
+"""Most expositions that are compared."""
 
 
-class Machine:
-    """What the machine itself was short of lately, whoever used it."""
-
-    def __init__(self) -> None:
-        self._looks: deque[tuple[float, float, float, Mapping[str, float]]] = deque()
-
-    def look(self, now: float) -> None:
-        """Read the use of CPUs and disks."""
-        times = psutil.cpu_times()
-        total = sum(times[:8])  # the others are parts of these
-        disks = psutil.disk_io_counters(perdisk=True)
-        busy = {name: one.busy_time / 1e3 for name, one in disks.items()}
-        self._looks.append((now, total - times.idle - times.iowait, total, busy))
-        while now - self._looks[0][0] > CALM_SECONDS:
-            self._looks.popleft()
-
-    def short(self) -> set[str]:
-        """Return patterns of what was full for a while."""
-        found = set()
-        looks = list(self._looks)
-        for place, (begin, used, total, disks) in enumerate(looks):
-            after = next((one for one in looks[place:] if one[0] - begin >= WINDOW_SECONDS), None)
-            if after is None:
-                break
-            if after[1] - used > FULL_SHARE * (after[2] - total):
-                found.add("cpu host")
-            seconds = after[0] - begin
-            full = (name for name, busy in after[3].items() if busy - disks.get(name, busy) > FULL_SHARE * seconds)
-            found |= {f"disk {re.escape(name)}" for name in full}
-        return found
+def use(now: float) -> Use:
+    """Return what everybody has used of this machine so far."""
+    times = psutil.cpu_times()
+    total = sum(times[:8])  # the others are parts of these
+    disks = {name: one.busy_time / 1e3 for name, one in psutil.disk_io_counters(perdisk=True).items()}
+    return Use(now, total - times.idle - times.iowait, total, disks)
 
 
 class Witness:
@@ -78,14 +50,14 @@ class Witness:
         """Expositions of the present process of the exporter."""
         self.expected: set[str] = set()
         """Probes that succeeded while nothing was wrong."""
-        self.said: Counter[tuple[str, str, str]] = Counter()
-        """How often the judge named what, by kind, name and confidence."""
+        self.said: Counter[tuple[str, str]] = Counter()
+        """How often the judge named what, by name and confidence."""
         self.evidence: dict[str, str] = {}
         """Texts by file name that show what was wrong."""
         self.scrapes = self.failed = 0
         self._ground, self._faults, self._runs, self._logs = ground, faults, runs, logs
         self._read = {log: log.stat().st_size if log.exists() else 0 for log in logs}
-        self._machine = Machine()
+        self._uses: deque[Use] = deque()
         self._told: set[str] = set()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="witness")
@@ -135,7 +107,9 @@ class Witness:
                 raise
 
     def _look(self) -> None:
-        self._machine.look(time.monotonic())
+        self._uses.append(use(time.monotonic()))
+        while self._uses[-1].time - self._uses[0].time > CALM_SECONDS:
+            self._uses.popleft()
         sizes = self._sizes()
         for name, (_, size) in sizes.items():
             for violation in invariants.oversized(name, size):
@@ -190,8 +164,8 @@ class Witness:
         now = time.monotonic()
         everything = invariants.limits(values, self._ground.cluster.fsid)
         found = [limit for limit in everything if limit.run.endswith(tuple(self._runs))]
-        self.said.update((limit.kind, limit.name, limit.confidence) for limit in found)
-        for violation in invariants.wrong(found, allowed(self._now(now)) | self._machine.short()):
+        self.said.update((limit.name, limit.confidence) for limit in found)
+        for violation in invariants.wrong(found, allowed(self._now(now)) | short(list(self._uses))):
             self.blame(violation)
             with suppress(*UNANSWERED):
                 self.evidence[f"verdicts-{now - self.began:.0f}.json"] = self._get("judge", "/api/v1/verdicts")
