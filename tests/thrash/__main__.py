@@ -10,19 +10,21 @@ import argparse
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 
 import httpx
 import pytest
 
 from lab import loads
 from lab.cluster import Cluster, LabError, lacking
-from native import Stack, StackError, exit_on_sigterm, interrupts_ignored
+from native import Stack, StackError
 from patience import patience
 from pinchpoint.metrics import JUDGE_HOSTS
 from polling import get_json, until
@@ -89,7 +91,7 @@ class Load:
     def stop(self) -> None:
         """Kill it, with all that it started."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, 9)
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
@@ -210,6 +212,19 @@ def report(seed: int, minutes: float, witness: Witness, folder: Path) -> None:
     print(f"Logs are in {kept}. Again: make thrash SEED={seed} MINUTES={minutes:g}", flush=True)
 
 
+def interrupt_once() -> None:
+    """Let the first signal to end be a KeyboardInterrupt, and ignore those after it: undoing takes a while."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for other in numbers:
+            signal.signal(other, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in numbers:
+        signal.signal(number, interrupt)
+
+
 def main() -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m thrash", description="Random faults with a known truth.")
@@ -220,7 +235,7 @@ def main() -> int:
     if reason := lacking():
         print(f"No thrashing: {reason}.", file=sys.stderr)
         return 2
-    exit_on_sigterm()
+    interrupt_once()
     bad = []
     try:
         with contextlib.ExitStack() as undo:
@@ -232,7 +247,6 @@ def main() -> int:
                 witness = thrash(where, folder, seed, 60 * options.minutes)
                 report(seed, options.minutes, witness, folder)
                 bad += [seed] if witness.violations else []
-            undo.enter_context(interrupts_ignored())
     except (LabError, StackError) as error:
         print(error, file=sys.stderr)
         return 2
