@@ -105,6 +105,12 @@ class TestARunningStack:
         assert found.urls == stack.urls
         assert not found.kept
 
+    def test_knows_the_process_of_each_part(self, stack: Stack) -> None:
+        pids = stack.pids()
+
+        assert pids.keys() == stack.ports.keys()
+        assert set(pids.values()) < {process.pid for process in processes_of(stack.state)}
+
     def test_is_not_started_twice(self, stack: Stack) -> None:
         with pytest.raises(StackError, match=r"runs in .* already"):
             Stack(stack.state, stack_ports()).start(keep=False)

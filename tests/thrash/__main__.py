@@ -10,19 +10,21 @@ import argparse
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 
 import httpx
 import pytest
 
 from lab import loads
 from lab.cluster import Cluster, LabError, lacking
-from native import Stack, StackError, exit_on_sigterm, interrupts_ignored
+from native import Stack, StackError
 from patience import patience
 from pinchpoint.metrics import JUDGE_HOSTS
 from polling import get_json, until
@@ -37,6 +39,8 @@ EVIDENCE = TREE / ".prove" / "thrash"
 """Logs and expositions of seeds with violations."""
 LOGS = ("pinchpoint", "judge", "supervisord")
 OPTIONS = {
+    # With its cache, writes would be complete before they are sent.
+    "client": {"rbd_cache": "false"},
     "osd": {
         "osd_debug_inject_dispatch_delay_duration": f"{DELAY_SECONDS:g}",
         "osd_debug_inject_dispatch_delay_probability": "1",
@@ -87,7 +91,7 @@ class Load:
     def stop(self) -> None:
         """Kill it, with all that it started."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, 9)
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
 
@@ -147,7 +151,7 @@ def carry_out(where: Ground, faults: Sequence[Fault], witness: Witness, seconds:
             time.sleep(TICK_SECONDS)
 
 
-def unwell(where: Ground, witness: Witness, probes: set[str]) -> str:
+def unwell(where: Ground, witness: Witness) -> str:
     """Return in words what does not work, or ""."""
     for part in PARTS:
         if not where.stack.healthy(part):
@@ -164,7 +168,7 @@ def unwell(where: Ground, witness: Witness, probes: set[str]) -> str:
         return "Prometheus does not scrape the exporter"
     if hosts.get((JUDGE_HOSTS.name, (("state", "up"),))) != 1.0:
         return "the judge does not see the exporter"
-    if missing := probes - (witness.well() if witness.history else set()):
+    if missing := witness.expected - witness.well():
         return f"no success of the probes {', '.join(sorted(missing))}"
     return ""
 
@@ -176,10 +180,9 @@ def thrash(where: Ground, folder: Path, seed: int, seconds: float) -> Witness:
     logs = [*(where.stack.state / "log" / f"{name}.log" for name in LOGS), *(load.log for load in running)]
     try:
         with Witness(where, faults, [load.name for load in running], logs) as witness:
-            probes: set[str] = set()
             carry_out(where, faults, witness, seconds)
-            if not until(RECOVERY_SECONDS, lambda: not unwell(where, witness, probes), pause=0.5):
-                witness.blame(f"all faults are undone, and {unwell(where, witness, probes)}")
+            if not until(RECOVERY_SECONDS, lambda: not unwell(where, witness), pause=0.5):
+                witness.blame(f"all faults are undone, and {unwell(where, witness)}")
             for load in running:
                 if problem := load.end():
                     witness.blame(problem)
@@ -192,7 +195,7 @@ def thrash(where: Ground, folder: Path, seed: int, seconds: float) -> Witness:
 def report(seed: int, minutes: float, witness: Witness, folder: Path) -> None:
     """Print the result of a seed, and keep the evidence of violations."""
     print(f"seed {seed}: {len(witness.violations)} violations; {witness.scrapes} scrapes, {witness.failed} failed")
-    for (_, name, confidence), number in sorted(witness.said.items()):
+    for (name, confidence), number in sorted(witness.said.items()):
         print(f"  said {number} times with {confidence} confidence: {name}")
     if not witness.violations:
         return
@@ -209,6 +212,19 @@ def report(seed: int, minutes: float, witness: Witness, folder: Path) -> None:
     print(f"Logs are in {kept}. Again: make thrash SEED={seed} MINUTES={minutes:g}", flush=True)
 
 
+def interrupt_once() -> None:
+    """Let the first signal to end be a KeyboardInterrupt, and ignore those after it: undoing takes a while."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for other in numbers:
+            signal.signal(other, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in numbers:
+        signal.signal(number, interrupt)
+
+
 def main() -> int:
     """Run the command line; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m thrash", description="Random faults with a known truth.")
@@ -219,7 +235,7 @@ def main() -> int:
     if reason := lacking():
         print(f"No thrashing: {reason}.", file=sys.stderr)
         return 2
-    exit_on_sigterm()
+    interrupt_once()
     bad = []
     try:
         with contextlib.ExitStack() as undo:
@@ -231,7 +247,6 @@ def main() -> int:
                 witness = thrash(where, folder, seed, 60 * options.minutes)
                 report(seed, options.minutes, witness, folder)
                 bad += [seed] if witness.violations else []
-            undo.enter_context(interrupts_ignored())
     except (LabError, StackError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from thrash.plan import Fault, Kind
 
-__all__ = ["allowed", "restarted", "silencing"]
+__all__ = ["Use", "allowed", "restarted", "short", "silencing"]
 
 UNANSWERED = "stuck"
 """A verdict without a name: no request is answered."""
@@ -24,11 +25,43 @@ NAMES: Mapping[Kind, tuple[str, ...]] = {
 what hits Pinchpoint itself may only make it blind."""
 SILENCING = {Kind.FREEZE_PART, Kind.KILL_PART, Kind.PIDS, Kind.DESCRIPTORS, Kind.MEMORY, Kind.BPF}
 """Faults of a part of the stack after which it need not answer."""
+WINDOW_SECONDS = 2.0
+"""Shortest time over which the use of the machine is measured."""
+FULL_SHARE = 0.5
+"""Use of the CPUs or of a disk, by anybody, from which a verdict may name them: for a part of the time it is more."""
+
+
+class Use(NamedTuple):
+    """What everybody has used of the machine since its start, in seconds."""
+
+    time: float
+    """When, in monotonic seconds."""
+    cpu: float
+    """Of all CPUs together."""
+    total: float
+    """The same with the time that they were idle."""
+    disks: Mapping[str, float]
+    """Time in which each disk was busy."""
 
 
 def allowed(faults: Iterable[Fault]) -> set[str]:
     """Return the patterns of limits that these faults explain."""
     return {name.format(target=re.escape(fault.target)) for fault in faults for name in NAMES.get(fault.kind, ())}
+
+
+def short(uses: Sequence[Use]) -> set[str]:
+    """Return the patterns of limits that others than the faults explain, given the uses of the last seconds."""
+    found = set()
+    for place, before in enumerate(uses):
+        after = next((one for one in uses[place:] if one.time - before.time >= WINDOW_SECONDS), None)
+        if after is None:
+            break
+        if after.cpu - before.cpu > FULL_SHARE * (after.total - before.total):
+            found.add("cpu host")
+        most = FULL_SHARE * (after.time - before.time)
+        full = (name for name, busy in after.disks.items() if busy - before.disks.get(name, busy) > most)
+        found |= {f"disk {re.escape(name)}" for name in full}
+    return found
 
 
 def restarted(faults: Iterable[Fault]) -> set[str]:

@@ -21,6 +21,7 @@ __all__ = [
     "SCRAPE_SECONDS",
     "Exposition",
     "Limit",
+    "Series",
     "Size",
     "complaints",
     "fallen",

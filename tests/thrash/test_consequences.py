@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from thrash.consequences import allowed, restarted, silencing
+from thrash.consequences import Use, allowed, restarted, short, silencing
 from thrash.invariants import Limit, wrong
 from thrash.plan import Fault, Kind
 
@@ -55,3 +55,12 @@ def test_only_a_part_that_was_hit_may_be_silent() -> None:
     assert silencing([fault(Kind.PIDS, "pinchpoint")], "pinchpoint")
     assert not silencing([fault(Kind.PIDS, "pinchpoint")], "judge")
     assert not silencing([fault(Kind.HOGS, "host")], "pinchpoint")
+
+
+def test_what_others_filled_for_two_seconds_may_be_named() -> None:
+    idle = [Use(second, 0.2 * second, 2.0 * second, {"sda": 0.1 * second}) for second in range(8)]
+    busy = [Use(second, 1.8 * second, 2.0 * second, {"sda": 0.9 * second, "sdb": 5.0}) for second in range(8)]
+
+    assert short(idle) == set()
+    assert short(busy) == {"cpu host", "disk sda"}
+    assert short(busy[:2]) == set()

@@ -9,6 +9,8 @@ import time
 import urllib.request
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 from xmlrpc.client import Error as RpcError
 
@@ -16,52 +18,26 @@ import psutil
 
 from pinchpoint.metrics import PROBE_SUCCESS
 from thrash import invariants
-from thrash.consequences import allowed, restarted, silencing
+from thrash.consequences import Use, allowed, restarted, short, silencing
 from thrash.faults import Ground
-from thrash.invariants import Exposition, Size
+from thrash.invariants import Exposition, Series, Size
 from thrash.plan import CALM_SECONDS, Fault, active
 
 __all__ = ["Witness"]
 
+UNANSWERED = (OSError, HTTPException)
+"""What urllib raises where there is no whole answer."""
 PERIOD_SECONDS = 1.0
 KEPT = 90
-"""Expositions that are kept for the evidence."""
-WINDOW_SECONDS = 2.0
-"""Shortest time over which the use of the machine is measured."""
-FULL_SHARE = 0.5
-"""Use of the CPUs or of a disk, by anybody, from which a verdict may name them: for a part of the time it is more."""
+"""Most expositions that are compared."""
 
 
-class Machine:
-    """What the machine itself was short of lately, whoever used it."""
-
-    def __init__(self) -> None:
-        self._looks: deque[tuple[float, float, float, Mapping[str, float]]] = deque()
-
-    def look(self, now: float) -> None:
-        """Read the use of CPUs and disks."""
-        times = psutil.cpu_times()
-        total = sum(times[:8])  # the others are parts of these
-        disks = psutil.disk_io_counters(perdisk=True)
-        busy = {name: one.busy_time / 1e3 for name, one in disks.items()}
-        self._looks.append((now, total - times.idle - times.iowait, total, busy))
-        while now - self._looks[0][0] > CALM_SECONDS:
-            self._looks.popleft()
-
-    def short(self) -> set[str]:
-        """Return patterns of what was full for a while."""
-        found = set()
-        looks = list(self._looks)
-        for place, (begin, used, total, disks) in enumerate(looks):
-            after = next((one for one in looks[place:] if one[0] - begin >= WINDOW_SECONDS), None)
-            if after is None:
-                break
-            if after[1] - used > FULL_SHARE * (after[2] - total):
-                found.add("cpu host")
-            seconds = after[0] - begin
-            full = (name for name, busy in after[3].items() if busy - disks.get(name, busy) > FULL_SHARE * seconds)
-            found |= {f"disk {re.escape(name)}" for name in full}
-        return found
+def use(now: float) -> Use:
+    """Return what everybody has used of this machine so far."""
+    times = psutil.cpu_times()
+    total = sum(times[:8])  # the others are parts of these
+    disks = {name: one.busy_time / 1e3 for name, one in psutil.disk_io_counters(perdisk=True).items()}
+    return Use(now, total - times.idle - times.iowait, total, disks)
 
 
 class Witness:
@@ -72,14 +48,16 @@ class Witness:
         self.violations: list[str] = []
         self.history: deque[Exposition] = deque(maxlen=KEPT)
         """Expositions of the present process of the exporter."""
-        self.said: Counter[tuple[str, str, str]] = Counter()
-        """How often the judge named what, by kind, name and confidence."""
+        self.expected: set[str] = set()
+        """Probes that succeeded while nothing was wrong."""
+        self.said: Counter[tuple[str, str]] = Counter()
+        """How often the judge named what, by name and confidence."""
         self.evidence: dict[str, str] = {}
         """Texts by file name that show what was wrong."""
         self.scrapes = self.failed = 0
         self._ground, self._faults, self._runs, self._logs = ground, faults, runs, logs
         self._read = {log: log.stat().st_size if log.exists() else 0 for log in logs}
-        self._machine = Machine()
+        self._uses: deque[Use] = deque()
         self._told: set[str] = set()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="witness")
@@ -115,7 +93,9 @@ class Witness:
             self.blame(f"there is a core file: {core.name}")
 
     def well(self) -> set[str]:
-        """Return the probes that succeed in the last exposition."""
+        """Return the probes that succeed in the last exposition of the present process, none if there is none yet."""
+        if not self.history:
+            return set()
         return {probe for probe, success in self.history[-1].by_probe(PROBE_SUCCESS.name).items() if success}
 
     def _watch(self) -> None:
@@ -127,7 +107,9 @@ class Witness:
                 raise
 
     def _look(self) -> None:
-        self._machine.look(time.monotonic())
+        self._uses.append(use(time.monotonic()))
+        while self._uses[-1].time - self._uses[0].time > CALM_SECONDS:
+            self._uses.popleft()
         sizes = self._sizes()
         for name, (_, size) in sizes.items():
             for violation in invariants.oversized(name, size):
@@ -156,13 +138,13 @@ class Witness:
 
     def _exporter(self, process: tuple[int, float]) -> None:
         began = time.monotonic()
-        text = self._scrape("pinchpoint")
-        if text is None:
+        values = self._scrape("pinchpoint")
+        if values is None:
             return
         after = self._sizes().get("pinchpoint")
         if after is None or after[0] != process:
             return
-        new = Exposition(began, time.monotonic(), process, invariants.parse(text))
+        new = Exposition(began, time.monotonic(), process, values)
         if self.history and self.history[-1].process != process:
             self.history.clear()
         lately = self._now(began)
@@ -170,38 +152,45 @@ class Witness:
         found = [*invariants.fallen(self.history[-1], new, restarted(lately), cluster)] if self.history else []
         self.history.append(new)
         history = list(self.history)
+        if not self._now(new.ended):
+            self.expected |= self.well()
         for violation in [*found, *invariants.standing(history), *invariants.uncounted(history)]:
             self.blame(violation)
 
     def _judge(self) -> None:
-        text = self._scrape("judge")
-        if text is None:
+        values = self._scrape("judge")
+        if values is None:
             return
         now = time.monotonic()
-        everything = invariants.limits(invariants.parse(text), self._ground.cluster.fsid)
+        everything = invariants.limits(values, self._ground.cluster.fsid)
         found = [limit for limit in everything if limit.run.endswith(tuple(self._runs))]
-        self.said.update((limit.kind, limit.name, limit.confidence) for limit in found)
-        for violation in invariants.wrong(found, allowed(self._now(now)) | self._machine.short()):
+        self.said.update((limit.name, limit.confidence) for limit in found)
+        for violation in invariants.wrong(found, allowed(self._now(now)) | short(list(self._uses))):
             self.blame(violation)
-            self.evidence[f"verdicts-{now - self.began:.0f}.json"] = self._get("judge", "/api/v1/verdicts")
-            self.evidence[f"exporter-{now - self.began:.0f}.txt"] = self._get("pinchpoint", "/metrics")
+            with suppress(*UNANSWERED):
+                self.evidence[f"verdicts-{now - self.began:.0f}.json"] = self._get("judge", "/api/v1/verdicts")
+                self.evidence[f"exporter-{now - self.began:.0f}.txt"] = self._get("pinchpoint", "/metrics")
 
-    def _scrape(self, part: str) -> str | None:
-        """Return the exposition of a part, None if it does not answer."""
+    def _scrape(self, part: str) -> Mapping[Series, float] | None:
+        """Return the series of a part, None if it does not answer."""
         began = time.monotonic()
         self.scrapes += 1
         error = ""
-        text = None
+        text = ""
         try:
             text = self._get(part, "/metrics")
-        except OSError as problem:
+        except UNANSWERED as problem:
             error = str(problem)
             self.failed += 1
         for violation in invariants.slow(time.monotonic() - began):
             self.blame(f"{part}: {violation}")
         if error and not silencing([*self._now(began), *self._now(time.monotonic())], part):
             self.blame(f"{part} does not answer: {error}")
-        return text
+        try:
+            return None if error else invariants.parse(text)
+        except ValueError as problem:
+            self.blame(f"{part} answers what Prometheus cannot read: {problem}")
+            return None
 
     def _get(self, part: str, path: str) -> str:
         with urllib.request.urlopen(self._ground.stack.urls[part] + path, timeout=invariants.SCRAPE_SECONDS) as answer:
