@@ -372,10 +372,28 @@ def test_daemons_of_two_clusters_get_the_beginning_of_their_fsid(machine: Machin
     assert owners(1.0) == {10: "osd.0", 11: "osd.0", 12: "osd.0"}
 
     processes.assign_cluster(processes.current(1.0)[11], "bbbbbbbb-2222")
-    assert owners(2.0) == {10: "osd.0@aaaaaaaa", 11: "osd.0@bbbbbbbb", 12: "osd.0"}
+    assert owners(2.0) == {10: "osd.0@aaaaaaaa", 11: "osd.0@bbbbbbbb", 12: "osd.0@?"}
 
     machine.end(11)
-    assert owners(10.0) == {10: "osd.0@aaaaaaaa", 12: "osd.0"}, "a name that comes and goes would end every series"
+    assert owners(10.0) == {10: "osd.0@aaaaaaaa", 12: "osd.0@?"}, "a name that comes and goes would end every series"
+
+
+def test_once_there_are_several_clusters_a_daemon_that_starts_never_has_the_name_of_anothers(machine: Machine) -> None:
+    """Both clusters' daemons would take turns with it when they are restarted, and counters would fall."""
+    for pid in (10, 11):
+        machine.process(pid, "ceph-mds", argv=("ceph-mds", "-i", "a"))
+    processes = table(machine)
+    for pid, cluster in ((10, "aaaaaaaa-1111"), (11, "bbbbbbbb-2222")):
+        processes.assign_cluster(processes.current(0.0)[pid], cluster)
+    processes.current(1.0)
+
+    machine.end(11)
+    machine.process(12, "ceph-mds", argv=("ceph-mds", "-i", "a"), start=7)
+    restarted = processes.current(10.0)[12]
+    processes.assign_cluster(restarted, "bbbbbbbb-2222")
+
+    assert restarted.owner == "mds.a@?"
+    assert processes.current(11.0)[12].owner == "mds.a@bbbbbbbb"
 
 
 def test_a_scan_waits_for_no_file_system_that_markers_may_be_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,8 @@ MAX_USER_OWNERS = 16
 """The same of one untrusted user, whose owners have a mark and take nobody else's place."""
 MAX_UNVERIFIED = 32
 """Unverified processes whose threads are read; the others are only counted."""
+UNKNOWN = "?"
+"""An id that a command line does not have, or a cluster that a daemon has not told yet."""
 MAX_ID_CHARACTERS = 64
 """Characters of a daemon's id that are shown: any process may have any command line."""
 
@@ -68,8 +70,8 @@ def ceph_id(argv: list[str]) -> str:
             continue
         if option in ("-n", "--name"):
             value = value.partition(".")[2]
-        return value[:MAX_ID_CHARACTERS] or "?"
-    return "?"
+        return value[:MAX_ID_CHARACTERS] or UNKNOWN
+    return UNKNOWN
 
 
 class Processes:
@@ -155,7 +157,8 @@ class Processes:
     def assign_cluster(self, process: Process, cluster: str) -> None:
         """Set the cluster (fsid) of a Ceph daemon.
 
-        With several clusters, owners get its first characters: two clusters both have an osd.0.
+        With several clusters, owners get its first characters: two clusters both have an osd.0. A daemon whose cluster
+        is not known yet is ``osd.0@?`` then: a plain name would be now this daemon's and now that one's.
         """
         with self._lock:
             if self._clusters.get((process.pid, process.start)) != cluster:
@@ -203,10 +206,10 @@ class Processes:
         for pid, stat in seen.items():
             old = self._classified.get(pid)
             same = old is not None and (old.start, old.comm) == (stat.start, stat.comm)
-            same = same and not (renamed and (pid, stat.start) in self._clusters)
             if (
                 old is not None
                 and same
+                and not (renamed and old.daemon)
                 and (pid in before) == (pid in self._benchmarks)
                 and not (full and _doubtful(old))
             ):
@@ -273,6 +276,9 @@ class Processes:
             class_, owner, daemon = rule.class_, self._owner(pid, stat, rule, groups), rule.daemon
             if daemon and (end := mark(self._procfs, pid, rule.pattern, users())):
                 return Process(pid, stat.start, stat.comm, UNVERIFIED, f"{owner}{end}")
+            if self._several and "{ceph_id}" in rule.owner:
+                cluster = self._clusters.get((pid, stat.start), UNKNOWN)
+                owner += f"@{cluster[:CLUSTER_ID_CHARACTERS]}"
         elif pid in self._benchmarks:
             class_, owner, daemon = BENCHMARK, self._roles.unruled_owner(stat.comm), False
         else:
@@ -297,8 +303,6 @@ class Processes:
             except OSError:
                 argv = []
             fields["ceph_id"] = ceph_id([decode(word) for word in argv if word])
-            if (cluster := self._clusters.get((pid, stat.start))) and self._several:
-                fields["ceph_id"] += f"@{cluster[:CLUSTER_ID_CHARACTERS]}"
         return re.sub(r"\{([^{}]*)\}", lambda found: fields[found[1]], rule.owner)
 
 
