@@ -279,7 +279,7 @@ def test_links_that_are_down_or_can_tell_nothing_are_left_out(bench: Bench) -> N
     assert bench.owners("link") == {"eth0"}
 
 
-def test_queues_that_nobody_can_tell_of_leave_the_speed(bench: Bench) -> None:
+def test_where_queues_are_unknown_the_speed_counts(bench: Bench) -> None:
     bench.link("eth0", 2, 1000)
     bench.queues.waiting = None
     for n in range(3):
@@ -294,6 +294,25 @@ def test_one_table_alone_is_enough_and_none_is_absence(bench: Bench) -> None:
         bench.sample()
     bench.disks(sda=(1, 0, 0, 0))
     bench.sample()
+    assert bench.owners("disk") == {"sda"}
+
+
+def test_a_table_that_can_not_be_read_is_a_failure_and_the_other_one_is_read(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.disks(sda=(1, 0, 0, 0))
+    bench.bytes(eth0=(1, 1))
+    opened = os.open
+
+    def full(path: Path, flags: int) -> int:
+        if path.name == "dev":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return opened(path, flags)
+
+    monkeypatch.setattr(os, "open", full)
+    with pytest.raises(OSError, match="Too many open files"):
+        bench.sample()
+
     assert bench.owners("disk") == {"sda"}
 
 

@@ -397,26 +397,29 @@ class Devices(Probe):
         self._lookout = lookout or ThreadedLookout(host.sysfs, queues)
 
     def sample(self, now: float) -> None:
-        """Read both tables. Raises NotPresent where neither is there."""
+        """Read both tables. Raises NotPresent where neither is there, OSError where one is there and can't be read."""
         elapsed = 0.0 if self._last is None else now - self._last
         if self._last is None:
             self._lookout.ask(now)
-        tables = 0
+        errors: list[OSError] = []
         try:
             self._sample_disks(now, elapsed, self._disk_table.read())
-            tables += 1
-        except OSError:
+        except OSError as error:
             self._disk_table.close()
+            errors.append(error)
         try:
             self._sample_links(now, elapsed, self._link_table.read())
-            tables += 1
-        except OSError:
+        except OSError as error:
             self._link_table.close()
+            errors.append(error)
         if self._last is not None:
             self._lookout.ask(now)  # last, since the lookout needs the interpreter too
-        if not tables:
+        unread = [error for error in errors if not isinstance(error, FileNotFoundError)]
+        if len(errors) == 2 and not unread:
             raise NotPresent(f"neither diskstats nor net/dev in {self.host.procfs}")
         self._last = now
+        if unread:
+            raise unread[0]
 
     def _sample_disks(self, now: float, elapsed: float, found: list[Disk]) -> None:
         if now >= self._whole_until:
