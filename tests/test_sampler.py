@@ -15,6 +15,7 @@ import pytest
 
 from machine import Machine
 from patience import Stopwatch, patience
+from pinchpoint.activity import HOLD_SECONDS, Activity
 from pinchpoint.build import local_sampler
 from pinchpoint.config import Config
 from pinchpoint.host.capabilities import Capability
@@ -102,6 +103,96 @@ def test_each_probe_is_sampled_at_its_own_pace_or_at_the_samplers(machine: Machi
     assert value(sampler, "sampler_late_samples_total", "quick") == 0
     assert value(sampler, "sampler_lost_samples_total", "quick") == 0
     assert value(sampler, "probe_interval_seconds", "quick") == 0.1
+
+
+def resting(clock: Clock, activity: Activity, *probes: Probe) -> Sampler:
+    return Sampler(probes, 0.1, clock=clock, activity=activity)
+
+
+def run_for(sampler: Sampler, clock: Clock, seconds: float) -> None:
+    end = clock.now + seconds
+    while clock.now < end - 1e-9:
+        clock.now += 0.1
+        sampler.step()
+
+
+def test_while_nothing_happens_probes_are_sampled_at_their_rest_intervals(machine: Machine, clock: Clock) -> None:
+    quick = fake(machine, "quick", interval=None, rest_interval=1.0)
+    steady, slow = fake(machine, "steady"), fake(machine, "slow", interval=5.0, rest_interval=2.0)
+    sampler = resting(clock, Activity(), quick, steady, slow)
+    clock.now += 0.001
+    run_for(sampler, clock, 10)
+
+    assert [len(probe.times) for probe in (quick, steady, slow)] == [11, 11, 3]
+    assert value(sampler, "probe_interval_seconds", "quick") == 1.0
+    assert value(sampler, "sampler_lost_samples_total", "quick") == 0
+    assert Snapshot.of(0, sampler.points()).value("pinchpoint_sampler_resting") == 1
+
+
+def test_when_something_happens_all_are_sampled_at_once_and_then_at_the_full_rate(
+    machine: Machine, clock: Clock
+) -> None:
+    quick = fake(machine, "quick", interval=None, rest_interval=1.0)
+    slow = fake(machine, "slow", rest_interval=5.0)
+    activity = Activity()
+    sampler = resting(clock, activity, quick, slow)
+    clock.now += 0.001
+    run_for(sampler, clock, 2)
+    taken = len(quick.times), len(slow.times)
+    began = clock.now
+    activity.note(began)
+    run_for(sampler, clock, 1)
+
+    assert (len(quick.times) - taken[0], len(slow.times) - taken[1]) == (10, 1)
+    assert slow.times[-1] == pytest.approx(began + 0.1)
+    assert value(sampler, "probe_interval_seconds", "quick") == 0.1
+    assert value(sampler, "sampler_lost_samples_total", "slow") == 0
+
+    run_for(sampler, clock, HOLD_SECONDS + 1)
+    assert value(sampler, "probe_interval_seconds", "quick") == 1.0
+
+
+def test_the_full_rate_can_be_asked_for(machine: Machine, clock: Clock) -> None:
+    quick = fake(machine, "quick", interval=None, rest_interval=1.0)
+    sampler = resting(clock, Activity(), quick)
+    sampler.hold_full_rate(60)
+    clock.now += 0.001
+    run_for(sampler, clock, 5)
+
+    assert len(quick.times) == 50
+
+
+def test_a_sign_of_activity_wakes_threads_that_rest(machine: Machine) -> None:
+    """They would sleep for an hour."""
+    quick = fake(machine, "quick", interval=None, rest_interval=3600.0, fast=True)
+    slow = fake(machine, "slow", rest_interval=3600.0)
+    ahead = [0.0]
+    sampler = Sampler([quick, slow], activity=Activity(), clock=lambda: time.monotonic() + ahead[0])
+    sampler.start()
+    try:
+        assert until(10, lambda: bool(quick.times and slow.times))
+        ahead[0] = HOLD_SECONDS
+        assert until(10, lambda: value(sampler, "probe_interval_seconds", "quick") == 3600.0)
+        before = len(quick.times)
+        sampler.hold_full_rate(HOLD_SECONDS)
+        assert until(10, lambda: len(quick.times) >= before + 3)
+    finally:
+        sampler.stop()
+
+
+def test_what_samples_cost_is_counted(machine: Machine, clock: Clock) -> None:
+    def work() -> None:
+        until_used = time.thread_time() + 0.002
+        while time.thread_time() < until_used:
+            pass
+
+    sampler = stepped(clock, fake(machine, "heavy", work), fake(machine, "light"))
+    sampler.step()
+
+    heavy, light = (value(sampler, "probe_cpu_seconds_total", name) for name in ("heavy", "light"))
+    assert heavy is not None
+    assert light is not None
+    assert heavy >= 0.002 > light
 
 
 def test_a_step_says_when_the_next_sample_is_due(machine: Machine, clock: Clock) -> None:

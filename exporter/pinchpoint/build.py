@@ -168,6 +168,7 @@ def local_sampler(
         priority=raise_priority,
         beat=beat,
         admit=SeriesQuota(host.users.trusts, time.monotonic).admit,
+        activity=host.activity if config.rest else None,
     )
     sampler.host = host
     held = effective()

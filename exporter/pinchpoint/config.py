@@ -47,6 +47,8 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     """Everything that can be configured. Command-line flags take precedence."""
 
     sample_interval: float = 0.1
+    rest: bool = True
+    """Whether probes are sampled less often while nothing happens on the host."""
     roles_file: str | None = None
     waits_file: str | None = None
     task_source: str = "auto"

@@ -521,6 +521,11 @@ PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS = _gauge(
     "Time of the probe's last successful sample, in Unix time.",
     "probe",
 )
+PROBE_CPU_SECONDS = _counter(
+    "pinchpoint_probe_cpu_seconds_total",
+    "CPU time of the probe's samples, without that of threads and processes that work for it.",
+    "probe",
+)
 PROBE_INTERVAL_SECONDS = _gauge("pinchpoint_probe_interval_seconds", "Interval at which the probe is sampled.", "probe")
 SAMPLER_SAMPLES = _counter("pinchpoint_sampler_samples_total", "Samples taken.", "probe")
 SAMPLER_LATE_SAMPLES = _counter(
@@ -530,6 +535,10 @@ SAMPLER_LOST_SAMPLES = _counter(
     "pinchpoint_sampler_lost_samples_total",
     "Samples that were due but never taken, because the sampler had no CPU or a probe took too long.",
     "probe",
+)
+SAMPLER_RESTING = _gauge(
+    "pinchpoint_sampler_resting",
+    "1 while nothing happens on the host and probes are sampled less often: no benchmark runs and nothing is busy.",
 )
 SAMPLER_PRIORITY_INFO = _gauge(
     "pinchpoint_sampler_priority_info",

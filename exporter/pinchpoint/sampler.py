@@ -4,6 +4,9 @@ Fast probes share one thread, which asks for a real-time priority: on a full hos
 its samples (measured: 43 to 55 % taken, SCHED_FIFO 99 %). The others share a thread too, since waking another thread
 costs as much as a sample (cold caches, the interpreter's lock); only an urgent probe has its own. A probe that blocks
 in the kernel keeps its thread and the rest continue in a new one, so that it blinds only itself.
+
+While nothing happens on the host, probes are sampled at their rest intervals: what they count loses nothing by that,
+since they add up how much time has passed, and how busy it was.
 """
 
 from __future__ import annotations
@@ -16,7 +19,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
 
+from pinchpoint.activity import Activity
+from pinchpoint.host.threads import NamedThread
 from pinchpoint.metrics import (
+    PROBE_CPU_SECONDS,
     PROBE_DURATION_SECONDS,
     PROBE_INTERVAL_SECONDS,
     PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS,
@@ -25,6 +31,7 @@ from pinchpoint.metrics import (
     SAMPLER_LATE_SAMPLES,
     SAMPLER_LOST_SAMPLES,
     SAMPLER_PRIORITY_INFO,
+    SAMPLER_RESTING,
     SAMPLER_SAMPLES,
     SELF_DROPPED_SERIES,
     SELF_SERIES,
@@ -41,7 +48,7 @@ STOP_TIMEOUT_SECONDS = 0.3
 """Seconds that `stop` waits for samples in progress."""
 MAX_BLOCKING_SECONDS = 0.25
 """Seconds that one sample may block its thread before the other probes move to a new one. Checked at this
-interval, so at worst after twice as long."""
+interval, so at worst after twice as long; on a host at rest every `MAX_PAUSE_SECONDS`."""
 THREAD_OFFSET_SECONDS = 0.004
 """Offset in seconds at which each thread samples after the previous one, starting with the fast one.
 
@@ -61,12 +68,17 @@ class _Entry:
     """A probe and its state."""
 
     probe: Probe
-    interval: float
+    full: float
+    """Seconds between two samples at the full rate."""
     due: float
+    interval: float = 0.0
+    """Seconds between two samples now."""
     lock: Lock = field(default_factory=Lock)
     began: float = math.inf
     """When the sample in progress began."""
     duration: float = 0.0
+    cpu: float = 0.0
+    """CPU seconds of all samples so far."""
     success: bool = False
     present: bool = True
     last_success: float = 0.0
@@ -75,6 +87,13 @@ class _Entry:
     lost: int = 0
     logged: float = float("-inf")
     error: str = ""
+
+    def __post_init__(self) -> None:
+        self.interval = self.full
+
+    def rest(self, resting: bool) -> None:
+        """Sample at the rest interval from the next sample on, or at the full rate."""
+        self.interval = max(self.full, self.probe.rest_interval or 0.0) if resting else self.full
 
 
 @dataclass(slots=True)
@@ -86,6 +105,9 @@ class _Lane:
     """Held while an entry is sampled or moved to another lane."""
     beats: bool = False
     """Whether its thread is the one that says that the sampler is alive."""
+    behind: float = 0.0
+    """Seconds by which its samples are later than those of the first lane."""
+    resting: bool = False
 
     @property
     def due(self) -> float:
@@ -98,6 +120,7 @@ class Sampler:
 
     `beat` is called at least every `MAX_PAUSE_SECONDS` while the most important thread takes samples: the one of the
     fast probes, if there are any. A slow probe that hangs does not stop it. `admit` returns the points that are shown.
+    With `activity`, probes rest while nothing happens.
     """
 
     def __init__(
@@ -110,12 +133,15 @@ class Sampler:
         priority: Callable[[], tuple[str, str]] = lambda: ("other", "not asked for"),
         beat: Callable[[], None] = lambda: None,
         admit: Callable[[Sequence[Point]], list[Point]] = list,
+        activity: Activity | None = None,
     ) -> None:
         self._clock = clock
         self._wall = wall
         self._ask_priority = priority
         self._beat = beat
         self._admit = admit
+        self._activity = activity
+        self._bell = activity or Activity()
         self._priority = ("other", "not started")
         self._stop = Event()
         self._threads: list[Thread] = []
@@ -126,12 +152,15 @@ class Sampler:
         """Metrics with a dropped series: each is logged once."""
         now = clock()
         self._entries = [_Entry(probe, probe.interval or interval, now) for probe in probes]
+        self._whole = _Lane(self._entries)
 
     def start(self) -> None:
         """Sample in threads until `stop`; each probe has its first sample at once.
 
         Raises RuntimeError if the host refuses a thread; then none is left.
         """
+        if self._activity is not None:
+            self._activity.note(self._clock())
         fast = [entry for entry in self._entries if entry.probe.fast]
         urgent = [entry for entry in self._entries if entry.probe.urgent and not entry.probe.fast]
         shared = [entry for entry in self._entries if not entry.probe.urgent and not entry.probe.fast]
@@ -140,20 +169,21 @@ class Sampler:
         try:
             for place, (name, entries) in enumerate([*lanes, ("probes", shared)]):
                 if entries:
-                    self._begin(name, self._run, _Lane(entries, beats=beats), place * THREAD_OFFSET_SECONDS)
+                    self._begin(name, self._run, _Lane(entries, beats=beats, behind=place * THREAD_OFFSET_SECONDS))
                     beats = False
         except RuntimeError:
             self.stop()
             raise
 
     def _begin(self, name: str, target: Callable[..., None], *arguments: object) -> None:
-        thread = Thread(target=target, args=arguments, name=name, daemon=True)
+        thread = NamedThread(target=target, args=arguments, name=name, daemon=True)
         thread.start()
         self._threads.append(thread)
 
     def stop(self) -> None:
         """End the threads; one that hangs in the kernel is left behind and ends with the process."""
         self._stop.set()
+        self._bell.wake()
         deadline = time.monotonic() + STOP_TIMEOUT_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -162,7 +192,7 @@ class Sampler:
                 entry.probe.close()
                 entry.lock.release()
 
-    def _run(self, lane: _Lane, behind: float) -> None:
+    def _run(self, lane: _Lane) -> None:
         if lane.entries[0].probe.fast:
             self._priority = self._ask_priority()
         elif lane.entries[0].probe.urgent:
@@ -174,35 +204,62 @@ class Sampler:
                 log.warning("%s: a probe that hangs will hold up the others", error)
         self._step(lane)
         for entry in lane.entries:
-            entry.due += behind
-        while not self._stop.wait(min(MAX_PAUSE_SECONDS, max(0.0, lane.due - self._clock()))):
+            entry.due += lane.behind
+        while not self._ended(lane):
             self._step(lane)
             if lane.beats:
                 self._beat()
 
+    def _ended(self, lane: _Lane) -> bool:
+        """Wait for the next sample of a lane; return whether the sampler was stopped meanwhile."""
+        if (pause := min(MAX_PAUSE_SECONDS, lane.due - self._clock())) > 0:
+            self._bell.wait(pause, lambda: self._stop.is_set() or lane.resting != self._rests())
+        return self._stop.is_set()
+
+    def _rests(self) -> bool:
+        return self._activity is not None and self._activity.rests(self._clock())
+
     def _watch(self, lane: _Lane) -> None:
         """Leave a lane to a probe that hangs, and move the others to a new one."""
-        while not self._stop.wait(MAX_BLOCKING_SECONDS):
+        while not self._stop.wait(MAX_PAUSE_SECONDS if lane.resting else MAX_BLOCKING_SECONDS):
             with lane.lock:
                 now = self._clock()
                 hangs = [entry for entry in lane.entries if now - entry.began >= MAX_BLOCKING_SECONDS]
                 if hangs:
-                    others = _Lane([entry for entry in lane.entries if entry not in hangs], beats=lane.beats)
+                    remaining = [entry for entry in lane.entries if entry not in hangs]
+                    others = _Lane(remaining, beats=lane.beats, resting=lane.resting)
                     try:
-                        self._begin("probes", self._run, others, 0.0)
+                        self._begin("probes", self._run, others)
                     except RuntimeError as error:
                         log.warning("%s: probes wait for %s", error, hangs[0].probe.name)
                         continue
                     lane.entries, lane.beats = hangs, False
                     return
 
+    def hold_full_rate(self, seconds: float) -> None:
+        """Sample at the full rate for the next `seconds`, whatever happens."""
+        if self._activity is not None:
+            self._activity.note(self._clock(), seconds)
+
     def step(self) -> float:
         """Sample every probe that is due and return when the next one will be, in monotonic seconds."""
-        lane = _Lane(self._entries)
-        self._step(lane)
-        return lane.due
+        self._step(self._whole)
+        return self._whole.due
+
+    def _set_pace(self, lane: _Lane) -> None:
+        """Let a lane rest, or let it sample all of its probes at once and go on at the full rate."""
+        now, resting = self._clock(), self._rests()
+        if resting == lane.resting:
+            return
+        lane.resting = resting
+        with lane.lock:
+            for entry in lane.entries:
+                entry.rest(resting)
+                if not resting:
+                    entry.due = min(entry.due, now + lane.behind)
 
     def _step(self, lane: _Lane) -> None:
+        self._set_pace(lane)
         for entry in lane.entries:
             with lane.lock:
                 if entry not in lane.entries:
@@ -219,6 +276,7 @@ class Sampler:
         if missed or behind > entry.interval / 2:
             entry.late += 1
         entry.due += (missed + 1) * entry.interval
+        used = time.thread_time()
         with entry.lock:
             entry.began = now
             try:
@@ -237,6 +295,7 @@ class Sampler:
             if entry.success:
                 entry.last_success = self._wall()
         entry.duration = self._clock() - now
+        entry.cpu += time.thread_time() - used
 
     def _note(self, entry: _Entry, now: float, message: str, level: int) -> None:
         if message != entry.error or now - entry.logged >= LOG_AGAIN_SECONDS:
@@ -268,6 +327,7 @@ class Sampler:
                 else:
                     success = False
             found.append(PROBE_DURATION_SECONDS.point(entry.duration, name))
+            found.append(PROBE_CPU_SECONDS.point(entry.cpu, name))
             found.append(PROBE_SUCCESS.point(float(success), name))
             found.append(PROBE_PRESENT.point(float(entry.present), name))
             if entry.last_success:
@@ -277,6 +337,7 @@ class Sampler:
             found.append(SAMPLER_LATE_SAMPLES.point(entry.late, name))
             found.append(SAMPLER_LOST_SAMPLES.point(entry.lost, name))
         found.append(SAMPLER_PRIORITY_INFO.point(1, *self._priority))
+        found.append(SAMPLER_RESTING.point(float(self._rests())))
         found.extend(self.constants())
         kept = list(filter(can_be_written, found))
         dropped = self._drop(found, len(kept))

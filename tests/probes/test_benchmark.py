@@ -67,6 +67,17 @@ def test_the_phase_that_goes_on_is_active_and_those_before_it_are_not(probe: Ben
     assert found.value("pinchpoint_phase_start_timestamp_seconds", **RUN, phase="read") == NOW + 1
 
 
+def test_a_run_keeps_the_host_from_resting_until_it_ends(probe: BenchmarkProbe) -> None:
+    read(probe)
+    assert probe.host.activity.rests(1.0)
+
+    written(probe, state="finished", end=NOW)
+    assert probe.host.activity.rests(1.0)
+
+    written(probe, PhaseMark("write", NOW))
+    assert not probe.host.activity.rests(1.0)
+
+
 def test_a_run_that_died_has_no_active_phase(probe: BenchmarkProbe, machine: Machine) -> None:
     written(probe, PhaseMark("write", NOW))
     machine.end(10)
@@ -179,6 +190,18 @@ def test_a_benchmark_that_somebody_else_started_is_found(finder: BenchmarkProbe,
     assert run == "20231114T221320Z-toy"
     assert found.value("pinchpoint_phase_active", benchmark="toy", run=run, phase="write") == 0
     assert found.value("pinchpoint_run_state", benchmark="toy", run=run, state="finished") == 1
+
+
+def test_a_host_without_processes_by_a_benchmarks_name_is_gone_through_once_a_scan(
+    finder: BenchmarkProbe, machine: Machine
+) -> None:
+    machine.process(20, "systemd")
+    finder.sample(1.0)
+    assert not finder.host.found.leaders
+
+    machine.process(21, "toy", argv=("toy", "write"))
+    finder.sample(2.0)
+    assert [leader.pid for leader in finder.host.found.leaders] == [21]
 
 
 def test_whoever_needs_the_runs_that_were_found_is_told_of_them_under_the_same_names(

@@ -316,6 +316,18 @@ def test_a_table_that_can_not_be_read_is_a_failure_and_the_other_one_is_read(
     assert bench.owners("disk") == {"sda"}
 
 
+def test_a_busy_disk_keeps_the_host_from_resting_and_an_idle_one_does_not(bench: Bench) -> None:
+    for n in range(21):
+        bench.disks(sda=(10 + n, 0, n, n))
+        bench.sample()
+    assert bench.probe.host.activity.rests(bench.now)
+
+    for n in range(21):
+        bench.disks(sda=(31 + n * 20, 1, 20 + n * 50, 20 + n * 50))
+        bench.sample()
+    assert not bench.probe.host.activity.rests(bench.now)
+
+
 def test_a_lookout_on_a_thread_keeps_nobody_waiting(machine: Machine) -> None:
     release, looked = threading.Event(), threading.Event()
 

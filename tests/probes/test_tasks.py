@@ -80,6 +80,26 @@ def test_the_lock_of_an_mds_is_full_though_no_thread_and_not_the_process_is(mach
     assert read(clock.probe).value("pinchpoint_threads", role="ceph_mds_other", owner="mds.a") == 2
 
 
+@pytest.mark.parametrize(("share", "rests"), [(0.02, True), (0.3, False)])
+def test_a_busy_daemon_keeps_the_host_from_resting(machine: Machine, clock: Clock, share: float, rests: bool) -> None:
+    machine.process(10, "ceph-mds", threads={10: "ceph-mds", 11: "ms_dispatch"}, argv=("ceph-mds", "-i", "a"))
+    for turn in range(31):
+        machine.ran(10, 11, turn * 0.1 * share)
+        clock.tick()
+
+    assert clock.probe.host.activity.rests(clock.now) is rests
+
+
+def test_a_process_of_a_benchmark_keeps_the_host_from_resting_though_it_sleeps(machine: Machine, clock: Clock) -> None:
+    """Its run may be another host's."""
+    clock.tick()
+    assert clock.probe.host.activity.rests(clock.now)
+
+    machine.process(10, "fio")
+    clock.tick(10)
+    assert not clock.probe.host.activity.rests(clock.now)
+
+
 def test_an_osds_pool_is_measured_by_all_of_its_threads(machine: Machine, clock: Clock) -> None:
     machine.process(10, "ceph-osd", threads=dict.fromkeys(range(11, 27), "tp_osd_tp"), argv=("ceph-osd", "-i", "3"))
     clock.tick()

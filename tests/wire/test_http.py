@@ -258,6 +258,17 @@ def test_a_scrape_for_some_names_gets_those_alone() -> None:
     assert "b_bytes" in scrape(app)
 
 
+def test_a_scrape_may_ask_for_the_full_rate() -> None:
+    asked: list[str] = []
+    app = application(list, "/metrics", hold_full_rate=lambda: asked.append("full"))
+    scrape(app)
+    scrape(app, query="rate=slow")
+    assert asked == []
+
+    scrape(app, query="rate=full&name[]=a_bytes")
+    assert asked == ["full"]
+
+
 # ---- Web pages of other sites.
 
 

@@ -295,7 +295,17 @@ class RunDirectory:
 
     def _read(self, directory: int, name: str, user: int | None, limit: int) -> _File | None:
         """Return a user's marker, None if it is too long or no longer that user's."""
+        known = self._cache.get(name)
         try:
+            # Most have not changed, and opening a file costs ten times as much as looking at it.
+            if known is not None and known.identity == _identity(
+                os.stat(name, dir_fd=directory, follow_symlinks=False)
+            ):
+                return (
+                    known
+                    if known.identity.size <= limit and self._users.account(known.identity.owner) == user
+                    else None
+                )
             handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
         except OSError:
             return None
@@ -307,8 +317,6 @@ class RunDirectory:
                 return None
             if not stat.S_ISREG(found.st_mode) or identity.size > limit:
                 return None
-            if (known := self._cache.get(name)) is not None and known.identity == identity:
-                return known
             raw = file.read(limit)
         return _File(identity, _decoded(raw, name, self._users.mark(identity.owner)))
 

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Event, Lock
 from typing import ClassVar, Protocol
 
 from pinchpoint.ceph.asok import AdminSocketError, Conversation, Question, SilentError, UnknownCommandError
@@ -21,6 +21,7 @@ from pinchpoint.ceph.perf import parse_option, parse_version
 from pinchpoint.ceph.readings import Options
 from pinchpoint.ceph.sockets import admin_sockets
 from pinchpoint.host.procfs import FormatError, parse_schedstat, parse_stat, read_bytes
+from pinchpoint.host.threads import NamedThread
 from pinchpoint.metrics import (
     CEPH_DAEMON_INFO,
     CEPH_DAEMON_STUCK,
@@ -387,7 +388,7 @@ class _Found:
 
     def follow(self, path: Path, follower: Follower) -> None:
         stop = Event()
-        Thread(target=follower.run, args=(stop,), name=f"ceph-{self.process.owner}"[:15], daemon=True).start()
+        NamedThread(target=follower.run, args=(stop,), name=f"ceph-{self.process.owner}"[:15], daemon=True).start()
         self.followers[path] = follower, stop  # only now: starting a thread may fail, and is tried again
 
     def drop(self, path: Path) -> None:

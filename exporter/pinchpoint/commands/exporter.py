@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import click
 
 from pinchpoint import __version__
+from pinchpoint.activity import ASKED_SECONDS
 from pinchpoint.bpf import choice as tasksources
 from pinchpoint.build import enabled_probes, fork_nursery, local_sampler
 from pinchpoint.config import LOG_LEVELS, Config, ConfigError, check_config, load_config
@@ -29,6 +30,9 @@ from pinchpoint.wire.http import AddressError, application, parse_address, serve
 __all__ = ["command"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+POLL_INTERVAL_SECONDS = 0.5
+"""Seconds until the server notices that it is to end, and between two looks for connections that last too long."""
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +71,11 @@ class _Command(click.Command):
 @_flags
 @click.option("--sample-interval", type=float, metavar="SECONDS", help="Interval of the fast probes. [default: 0.1]")
 @click.option(
+    "--rest/--no-rest",
+    default=None,
+    help="Sample less often while no benchmark runs and nothing is busy. [default: on]",
+)
+@click.option(
     "--task-source",
     type=click.Choice(tasksources.SOURCES),
     help="Method used to read threads. [default: auto, the best available]",
@@ -92,7 +101,11 @@ def command(config_file: Path | None, **flags: Any) -> None:
     sampler.refusals = Refusals(HTTP_REFUSED_CONNECTIONS)
     try:
         server = serve(
-            address, application(sampler.points, config.web.telemetry_path, list(EXPORTER)), sampler.refusals
+            address,
+            application(
+                sampler.points, config.web.telemetry_path, list(EXPORTER), lambda: sampler.hold_full_rate(ASKED_SECONDS)
+            ),
+            sampler.refusals,
         )
     except OSError as error:
         fail(f"can't listen on {config.web.listen_address}: {error.strerror}; choose another --web.listen-address", 2)
@@ -110,7 +123,7 @@ def command(config_file: Path | None, **flags: Any) -> None:
     gc.freeze()
     log.info("Pinchpoint %s listens on %s", __version__, server.address)
     notify("READY=1")
-    server.serve_forever(poll_interval=0.2)
+    server.serve_forever(POLL_INTERVAL_SECONDS)
     notify("STOPPING=1")
     sampler.stop()
     server.server_close()
@@ -142,7 +155,7 @@ def _with_flags(config: Config, flags: dict[str, Any]) -> Config:
     for name in ("procfs", "sysfs", "rootfs", "runs"):
         if flags[name] is not None:
             setattr(config.path, name, flags[name])
-    for name in ("sample_interval", "task_source", "kworker_source", "log_level"):
+    for name in ("sample_interval", "rest", "task_source", "kworker_source", "log_level"):
         if flags[name] is not None:
             setattr(config, name, flags[name])
     for probe in PROBES:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from pinchpoint.activity import Activity
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.benchmarks.nursery import Nursery
@@ -54,6 +55,8 @@ class Host:
     """How the time of workqueue workers is attributed, one of `pinchpoint.probes.kworkers.SOURCES`."""
     nursery: Nursery | None = None
     """Starts the helper processes that read users' files; None where this process reads them."""
+    activity: Activity = field(default_factory=Activity)
+    """Probes note in it that something happens."""
 
 
 class Probe(ABC):
@@ -75,6 +78,8 @@ class Probe(ABC):
     """What only the processes need that work for it: they have it before this process drops it."""
     interval: float | None = 1.0
     """Seconds between two samples; None means the sampler's own ``--sample-interval``."""
+    rest_interval: ClassVar[float | None] = None
+    """Seconds between two samples while nothing happens on the host; None means as ever."""
     fast: ClassVar[bool] = False
     """Whether it belongs on the sampling thread (microseconds, never blocks); the others share another one."""
     urgent: ClassVar[bool] = False

@@ -63,6 +63,9 @@ MAX_GIVEN_NAMES = 240
 NAME_INTERVAL_SECONDS = 3600.0
 NAMED_ANYHOW_SECONDS = 60.0
 """Seconds after which a run gets a name even above that limit."""
+CANDIDATE_SECONDS = 20.0
+"""Seconds for which a process with the name of a benchmark is worth a look: shells have such names, as they run the
+scripts of some. A `Detector` decides sooner (`MAX_UNDECIDED_SECONDS`)."""
 EVERYDAY_AGE_SECONDS = 5.0
 """Seconds after which an everyday program (ping, dd) is shown as a benchmark."""
 
@@ -98,6 +101,7 @@ class BenchmarkProbe(Probe):
     capabilities = (Capability.DAC_READ_SEARCH, Capability.SYS_PTRACE)
     helper_capabilities = CAPABILITIES
     interval = 0.5
+    rest_interval = 1.0
     lasting = True  # a benchmark's files are on the file system that hangs: its phase must be seen to stall
 
     def __init__(self, host: Host, clock: Clock = STEADY) -> None:
@@ -105,6 +109,10 @@ class BenchmarkProbe(Probe):
         self._clock = clock
         self._finder = finder(host.benchmarks, host.procfs, host.nursery)
         self._everyday = {kind.name for kind in host.benchmarks if kind.everyday}
+        self._comms = frozenset(comm for kind in host.benchmarks for comm in kind.comms)
+        self._generation = -1
+        self._candidates: dict[tuple[int, int, str], float] = {}
+        """When each process with the name of a benchmark was first seen, by pid, start and name."""
         self._names: dict[int, str] = {}
         self._named: dict[int | None, deque[float]] = {}
         """When the last names were given to runs of each untrusted user, and of all others, in monotonic seconds."""
@@ -120,6 +128,8 @@ class BenchmarkProbe(Probe):
         runs = [*marked, *self._found(now, wall, {run.run for run in marked})]
         # Short runs that came and went, or a few pings, must not displace a long run.
         runs.sort(key=lambda run: (run.state in FINAL_STATES, run.benchmark in self._everyday, -(run.end or run.start)))
+        if any(run.state not in FINAL_STATES for run in runs):
+            self.host.activity.note(now)
         self._runs = shared_out(((self._user(run), run) for run in runs), MAX_EXPORTED_RUNS, MAX_ALL_EXPORTED_RUNS)
 
     def _user(self, run: RunState) -> int | None:
@@ -128,10 +138,16 @@ class BenchmarkProbe(Probe):
         return None if user is None else self.host.users.account(user)
 
     def _processes(self, now: float) -> Mapping[int, Stat]:
-        """Return all processes but those of marked runs; those of benchmarks read afresh."""
+        """Return all processes but those of marked runs; those of benchmarks read afresh. None without a benchmark."""
+        generation = self.host.processes.generation  # read first: a scan by another thread makes it older, not newer
         everything = self.host.processes.everything(now)
-        tree = Tree(self.host.procfs, everything)
         commands = self.host.runs.command_pids(self._clock.now() + self._clock.ahead())
+        self._remember(everything, generation, now)
+        if not self._finder.followed and not any(
+            now - first < CANDIDATE_SECONDS for first in self._candidates.values()
+        ):
+            return {}
+        tree = Tree(self.host.procfs, everything)
         adopted = {
             *self.host.processes.adopted,
             *commands,
@@ -146,6 +162,13 @@ class BenchmarkProbe(Probe):
             elif pid in found:
                 found[pid] = stat
         return found
+
+    def _remember(self, processes: Mapping[int, Stat], generation: int, now: float) -> None:
+        """Remember which processes have the name of a benchmark; they are gone through once for each scan."""
+        if generation != self._generation:
+            self._generation = generation
+            names = [(pid, stat.start, stat.comm) for pid, stat in processes.items() if stat.comm in self._comms]
+            self._candidates = {name: self._candidates.get(name, now) for name in names}
 
     def _stat(self, pid: int) -> Stat | None:
         try:

@@ -161,6 +161,7 @@ class Cgroups(Probe):
         RESOURCE_BUSY_SECONDS,
         RESOURCE_SATURATED_SECONDS,
     )
+    rest_interval = 10.0
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

@@ -59,6 +59,7 @@ class CpuFreq(Probe):
         CPU_CLOCK_RATIO,
     )
     interval = 5.0
+    rest_interval = 10.0
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

@@ -105,6 +105,7 @@ class CpuIdle(Probe):
         CPU_IDLE_STATE_DISABLED_CPUS,
         CPU_IDLE_EXIT_SECONDS,
     )
+    rest_interval = 5.0
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

@@ -11,14 +11,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from pinchpoint import resources
+from pinchpoint.activity import Load
 from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.procfs import FormatError, decode
 from pinchpoint.host.qdisc import QdiscReader
 from pinchpoint.host.sysfs import read_int, read_text
+from pinchpoint.host.threads import NamedThread
 from pinchpoint.metrics import RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
@@ -241,13 +242,13 @@ class ThreadedLookout(Lookout):
     def __init__(self, sysfs: Path, queues: Queues | None = None) -> None:
         super().__init__(sysfs, queues)
         self._asked: SimpleQueue[float | None] = SimpleQueue()
-        self._thread: Thread | None = None
+        self._thread: NamedThread | None = None
 
     def ask(self, now: float) -> None:
         """Ask the thread to look, unless it still waits for the kernel."""
         if self._thread is None:
             self.look(now)
-            thread = Thread(target=self._run, name="probe-links", daemon=True)
+            thread = NamedThread(target=self._run, name="probe-links", daemon=True)
             thread.start()
             self._thread = thread  # only now: starting it may fail, and is tried again
         elif self.due(now) and self._asked.empty():
@@ -380,6 +381,7 @@ class Devices(Probe):
     metrics = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS)
     capabilities = (Capability.SYS_NICE,)
     interval = None
+    rest_interval = 1.0
     fast = True
 
     def __init__(self, host: Host, lookout: Lookout | None = None) -> None:
@@ -393,6 +395,7 @@ class Devices(Probe):
         self._whole: dict[str, bool] = {}
         self._whole_until = float("-inf")
         self._last: float | None = None
+        self._load = Load(host.activity)
         queues = QdiscReader() if QdiscReader.sees(host.procfs) else None
         self._lookout = lookout or ThreadedLookout(host.sysfs, queues)
 
@@ -418,6 +421,7 @@ class Devices(Probe):
         if len(errors) == 2 and not unread:
             raise NotPresent(f"neither diskstats nor net/dev in {self.host.procfs}")
         self._last = now
+        self._load.look(now, (*self._disks.resources.values(), *self._links.resources.values()))
         if unread:
             raise unread[0]
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
+from pinchpoint.activity import Load
 from pinchpoint.bpf.choice import AUTO, UnusableSourceError
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.workqueues import TracedSource
@@ -52,6 +53,7 @@ class Kworkers(Probe):
     help = "kernel workers by what they do, writeback by backing device (BPF, or procfs comm and schedstat at 20 Hz)"
     metrics = (*METRICS, KWORKER_SOURCE_INFO)
     capabilities = (Capability.BPF, Capability.PERFMON, Capability.SYS_NICE)
+    rest_interval = 1.0
     fast = True
 
     def __init__(self, host: Host, source: WorkSource | None = None) -> None:
@@ -59,6 +61,7 @@ class Kworkers(Probe):
         self._source = source or choose_source(host.procfs, host.processes, host.kworker_source)
         self.interval = self._source.interval
         self._table = RoleTable()
+        self._load = Load(host.activity)
         self._bdi: dict[int, str] = {}
         self._last = float("nan")
 
@@ -75,6 +78,7 @@ class Kworkers(Probe):
             self._table.charge(use, group, run, wait)
         if now > self._last:
             self._table.settle(now - self._last)
+            self._load.look(now, self._table.resources())
         self._last = now
 
     def _use(self, worker: int, work: str) -> RoleTotals:

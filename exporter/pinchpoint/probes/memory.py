@@ -78,6 +78,7 @@ class MemoryProbe(Probe):
         RESOURCE_BUSY_SECONDS,
         RESOURCE_SATURATED_SECONDS,
     )
+    rest_interval = 5.0
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

@@ -116,6 +116,7 @@ class Namespaces(Probe):
     metrics = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS, NETWORK_NAMESPACE_HIDDEN_INFO)
     capabilities = (Capability.SYS_PTRACE, Capability.SYS_ADMIN, Capability.SYS_NICE)
     interval = 0.2
+    rest_interval = 10.0
     # A request waits while an interface is reconfigured (see QdiscReader).
     urgent = True
 

@@ -31,6 +31,7 @@ class SelfCost(Probe):
     name = "self"
     help = "Pinchpoint's own cost"
     metrics = (SELF_CPU_SECONDS, SELF_RESIDENT_BYTES, SELF_OPEN_FILES, BUILD_INFO)
+    rest_interval = 10.0
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

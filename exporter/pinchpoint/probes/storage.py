@@ -102,6 +102,7 @@ class Storage(Probe):
     help = "disks under the open files of benchmarks and OSDs (procfs fd, fdinfo and mountinfo)"
     metrics = (STORAGE_DEVICE_INFO,)
     capabilities = (Capability.DAC_READ_SEARCH, Capability.SYS_PTRACE)
+    rest_interval = 10.0
 
     def __init__(self, host: Host, stat_file: Callable[[str], os.stat_result] = os.stat) -> None:
         super().__init__(host)

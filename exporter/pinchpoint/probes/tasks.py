@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 
+from pinchpoint.activity import Load
 from pinchpoint.bpf.choice import choose_source
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.host.capabilities import Capability
@@ -17,7 +18,7 @@ from pinchpoint.threads.role_table import METRICS, RoleTable, RoleTotals
 from pinchpoint.threads.roleless import METRICS as UNKNOWN_METRICS
 from pinchpoint.threads.roleless import MIN_THREAD_SHARE, Hot, Name, UnknownThreads, hottest
 from pinchpoint.threads.roleless import RESOURCE as UNKNOWN
-from pinchpoint.threads.roles import KWORKER, UNVERIFIED
+from pinchpoint.threads.roles import BENCHMARK, KWORKER, UNVERIFIED
 from pinchpoint.threads.task_source import Task, TaskSource, TaskUse
 from pinchpoint.units import NANOSECONDS_PER_SECOND
 
@@ -49,12 +50,14 @@ class Tasks(Probe):
     metrics = (*METRICS, *UNKNOWN_METRICS, TASK_SOURCE_INFO, TASKS_FOLLOWED, TASKS_UNREADABLE, UNVERIFIED_PROCESSES)
     capabilities = (Capability.BPF, Capability.PERFMON, Capability.SYS_NICE)
     interval = None
+    rest_interval = 1.0
     fast = True
 
     def __init__(self, host: Host, source: TaskSource | None = None) -> None:
         super().__init__(host)
         self._source = source
         self._table = RoleTable()
+        self._load = Load(host.activity)
         self._uses: dict[Task, tuple[str, Process, RoleTotals]] = {}
         self._processes: Mapping[int, Process] = {}
         self._generation = -1
@@ -86,6 +89,8 @@ class Tasks(Probe):
             self._counted = now
             source.follow(self._processes, now)
             self._count(source)
+            if any(process.class_ == BENCHMARK for process in self._processes.values()):
+                self.host.activity.note(now)
         closing = now - self._closed >= CLOSE_INTERVAL_SECONDS
         elapsed = 0.0 if self._last is None else now - self._last
         unknown: list[TaskUse] = []
@@ -107,6 +112,7 @@ class Tasks(Probe):
             self._slow_down()
         if self._last is not None:
             self._table.settle(elapsed)
+            self._load.look(now, self._table.resources())
             self._hottest.settle(now, elapsed)
         self._last = now
 

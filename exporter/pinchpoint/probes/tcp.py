@@ -109,6 +109,7 @@ class Tcp(Probe):
     metrics = (TCP_RTT_SECONDS, TCP_RTT_MIN_SECONDS, TCP_CONNECTIONS, TCP_RETRANSMITS)
     capabilities = (Capability.DAC_READ_SEARCH, Capability.SYS_PTRACE)
     interval = 2.0
+    rest_interval = 10.0
 
     def __init__(self, host: Host, read: Callable[[], Sequence[Connection]] = read_connections) -> None:
         super().__init__(host)

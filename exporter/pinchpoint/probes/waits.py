@@ -128,6 +128,7 @@ class Waits(Probe):
     )
     capabilities = (Capability.DAC_OVERRIDE, Capability.SYS_PTRACE, Capability.SYS_ADMIN, Capability.SYS_NICE)
     interval = None
+    rest_interval = 5.0
     # Not fast: reading a stack waits for a process that closes files in execve (exec_update_lock, fs/exec.c).
     urgent = True
 

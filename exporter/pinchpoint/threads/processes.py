@@ -24,7 +24,10 @@ SCAN_INTERVAL_SECONDS = 0.25
 MAX_SCAN_WAIT_SECONDS = 0.1
 """Seconds to wait for another thread's scan: it takes milliseconds, or it hangs."""
 FULL_SCAN_INTERVAL_SECONDS = 5.0
-"""Seconds between two passes that read every process again: an exec changes a name without a new pid."""
+"""Seconds between two passes that read every process again: an exec changes a name without a new pid ..."""
+KERNEL_SCAN_INTERVAL_SECONDS = 60.0
+"""... and every kernel thread, which never calls exec: on a host with many CPUs most processes are kernel threads. Only
+one that ended and whose pid was given away again is noticed that late."""
 YOUNG_SECONDS = 2.0
 """Seconds for which a new process is read again at each scan."""
 CLUSTER_ID_CHARACTERS = 8
@@ -105,7 +108,7 @@ class Processes:
         self._benchmarks: dict[int, int] = {}
         self._roots: frozenset[int] = frozenset()
         self._last_pid = b""
-        self._scanned = self._read_all = self._newcomer = float("-inf")
+        self._scanned = self._read_users = self._read_kernel = self._newcomer = float("-inf")
         self.unreadable = 0
         """Processes that are listed but can't be read (hidepid, another user's)."""
         self.unverified: Mapping[str, int] = {}
@@ -157,8 +160,8 @@ class Processes:
     def assign_cluster(self, process: Process, cluster: str) -> None:
         """Set the cluster (fsid) of a Ceph daemon.
 
-        With several clusters, owners get its first characters: two clusters both have an osd.0. A daemon whose cluster
-        is not known yet is ``osd.0@?`` then: a plain name would be now this daemon's and now that one's.
+        With several clusters, owners get its first characters: two clusters both have an osd.0. A daemon that
+        starts then is ``osd.0@?`` until its cluster is known: a plain name would belong to different daemons in turn.
         """
         with self._lock:
             if self._clusters.get((process.pid, process.start)) != cluster:
@@ -170,14 +173,17 @@ class Processes:
     def _scan(self, now: float) -> None:
         self._scanned = now
         roots = frozenset(self._adopted())
-        full = now - self._read_all >= FULL_SCAN_INTERVAL_SECONDS
+        full = now - self._read_users >= FULL_SCAN_INTERVAL_SECONDS
+        kernel = now - self._read_kernel >= KERNEL_SCAN_INTERVAL_SECONDS
         last_pid = self._newest_pid()
         quiet = last_pid == self._last_pid and last_pid and now - self._newcomer >= YOUNG_SECONDS
-        if quiet and not full and roots == self._roots and not self._renamed:
+        if quiet and not full and not kernel and roots == self._roots and not self._renamed:
             return
         self._last_pid, self._roots = last_pid, roots
         if full:
-            self._read_all = now
+            self._read_users = now
+        if kernel:
+            self._read_kernel = now
         pids = {int(name) for name in os.listdir(self._procfs) if name.isdigit()}
         seen: dict[int, Stat] = {}
         first_seen: dict[int, float] = {}
@@ -188,7 +194,8 @@ class Processes:
             first_seen[pid] = self._first_seen.get(pid, now)
             # A young process may be a fork that has not called exec yet, or a worker that has not run: its name and
             # flags are not its own.
-            if known is None or full or (now - first_seen[pid] < YOUNG_SECONDS and not known.kworker):
+            young = now - first_seen[pid] < YOUNG_SECONDS
+            if known is None or (kernel if known.kernel_thread else full) or (young and not known.kworker):
                 known = self._stat(pid)
             if known is not None:
                 seen[pid] = known
@@ -277,8 +284,12 @@ class Processes:
             if daemon and (end := mark(self._procfs, pid, rule.pattern, users())):
                 return Process(pid, stat.start, stat.comm, UNVERIFIED, f"{owner}{end}")
             if self._several and "{ceph_id}" in rule.owner:
-                cluster = self._clusters.get((pid, stat.start), UNKNOWN)
-                owner += f"@{cluster[:CLUSTER_ID_CHARACTERS]}"
+                cluster = self._clusters.get((pid, stat.start))
+                old = self._classified.get(pid)
+                if cluster is None and old is not None and old.daemon and old.start == stat.start:
+                    owner = old.owner  # a name less in its life
+                else:
+                    owner += f"@{(cluster or UNKNOWN)[:CLUSTER_ID_CHARACTERS]}"
         elif pid in self._benchmarks:
             class_, owner, daemon = BENCHMARK, self._roles.unruled_owner(stat.comm), False
         else:

@@ -160,6 +160,10 @@ class RoleTable:
             elif now - use.alive >= KEEP_ENDED_SECONDS:
                 self._drop(role, owner)
 
+    def resources(self) -> Iterator[Resource]:
+        """Yield the resources among the roles."""
+        return (use.resource for use in self._uses.values() if use.resource is not None)
+
     def points(self) -> Iterator[Point]:
         """Yield the points of every role, and of the resources among them."""
         for (role, owner), use in self._uses.items():
@@ -167,4 +171,4 @@ class RoleTable:
             yield Point(THREAD_RUNQUEUE_SECONDS, (role, owner), use.wait * SECONDS_PER_NANOSECOND)
             if use.counted:
                 yield Point(THREADS, (role, owner), sum(use.threads.values()))
-        yield from resources.points(use.resource for use in self._uses.values() if use.resource is not None)
+        yield from resources.points(self.resources())

@@ -196,15 +196,23 @@ class Server(ThreadingMixIn, WSGIServer):
 
 
 def application(
-    points: Callable[[], Iterable[Point]], telemetry_path: str, metrics: Iterable[Metric] = ()
+    points: Callable[[], Iterable[Point]],
+    telemetry_path: str,
+    metrics: Iterable[Metric] = (),
+    hold_full_rate: Callable[[], None] = lambda: None,
 ) -> Application:
-    """Return the WSGI application that serves the points, which belong to `metrics`."""
+    """Return the WSGI application that serves the points, which belong to `metrics`.
+
+    `hold_full_rate` is called for each scrape with the parameter ``rate=full``.
+    """
     exposed = exposition(registry(points, metrics))
     landing = LANDING.format(version=__version__, path=html.escape(telemetry_path, quote=True)).encode()
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "/")
         if path == telemetry_path:
+            if "full" in parse_qs(environ.get("QUERY_STRING", "")).get("rate", ()):
+                hold_full_rate()
             return exposed(environ, start_response)
         if path == "/":
             status, kind, body = "200 OK", "text/html", landing
