@@ -101,6 +101,7 @@ class Processes:
         self._lock = Lock()
         self._seen: dict[int, Stat] = {}
         self._first_seen: dict[int, float] = {}
+        self._young: set[int] = set()
         self._classified: dict[int, Process] = {}
         self._current: Mapping[int, Process] = {}
         self._followed: Mapping[int, Process] = {}
@@ -185,54 +186,61 @@ class Processes:
         if kernel:
             self._read_kernel = now
         pids = {int(name) for name in os.listdir(self._procfs) if name.isdigit()}
-        seen: dict[int, Stat] = {}
-        first_seen: dict[int, float] = {}
+        seen, read = self._read(pids, now, users=full, kernel=kernel)
+        before, known, self._seen = self._benchmarks, self._seen, seen
+        self._benchmarks = self._descendants(roots)
+        changed = {pid for pid in read if _kind(seen.get(pid)) != _kind(known.get(pid))}
+        changed |= (known.keys() - seen.keys()) | (before.keys() ^ self._benchmarks.keys())
+        if self._renamed:
+            changed |= {pid for pid, process in self._classified.items() if process.daemon}
+        if full:
+            changed |= {pid for pid, process in self._classified.items() if _doubtful(process)}
+        self._renamed = False
+        if changed:
+            self._classify_again(changed)
+        self._followed = self._current | self._show(now)
+        self.generation += 1
+
+    def _read(self, pids: set[int], now: float, *, users: bool, kernel: bool) -> tuple[dict[int, Stat], set[int]]:
+        """Return the processes with these pids, and which of them were read: new ones, young ones, all of a kind."""
+        for pid in self._first_seen.keys() - pids:
+            del self._first_seen[pid]
+        for pid in pids - self._first_seen.keys():
+            self._first_seen[pid] = self._newcomer = now
+            self._young.add(pid)
+        # A young process may be a fork that has not called exec yet, or a worker that has not run: its name and flags
+        # are not its own.
+        self._young = {pid for pid in self._young & pids if now - self._first_seen[pid] < YOUNG_SECONDS}
+        seen = {pid: stat for pid, stat in self._seen.items() if pid in pids}
+        read = (pids - seen.keys()) | {pid for pid in self._young & seen.keys() if not seen[pid].kworker}
+        if users or kernel:
+            read |= {pid for pid, stat in seen.items() if (kernel if stat.kernel_thread else users)}
         # Without hidepid=2 (or with rights) the first process can always be seen: man 5 proc.
         self.unreadable = 0 if 1 in pids else 1
-        for pid in sorted(pids):
-            known = self._seen.get(pid)
-            first_seen[pid] = self._first_seen.get(pid, now)
-            # A young process may be a fork that has not called exec yet, or a worker that has not run: its name and
-            # flags are not its own.
-            young = now - first_seen[pid] < YOUNG_SECONDS
-            if known is None or (kernel if known.kernel_thread else full) or (young and not known.kworker):
-                known = self._stat(pid)
-            if known is not None:
-                seen[pid] = known
-        self._seen, self._first_seen = seen, first_seen
-        self._newcomer = max(first_seen.values(), default=now)
-        before, self._benchmarks = self._benchmarks, self._descendants(roots)
+        for pid in read:
+            stat = self._stat(pid)
+            if stat is None:
+                seen.pop(pid, None)
+            else:
+                seen[pid] = stat
+        return dict(sorted(seen.items())), read
+
+    def _classify_again(self, changed: set[int]) -> None:
+        """Say anew what these processes are; the others stay what they are."""
         self._clusters = {
             (pid, start): cluster
             for (pid, start), cluster in self._clusters.items()
-            if pid in seen and seen[pid].start == start
+            if pid in self._seen and self._seen[pid].start == start
         }
-        renamed, self._renamed = self._renamed, False
-        classified: dict[int, Process] = {}
-        newcomers = []
-        for pid, stat in seen.items():
-            old = self._classified.get(pid)
-            same = old is not None and (old.start, old.comm) == (stat.start, stat.comm)
-            if (
-                old is not None
-                and same
-                and not (renamed and old.daemon)
-                and (pid in before) == (pid in self._benchmarks)
-                and not (full and _doubtful(old))
-            ):
-                classified[pid] = old
-            else:
-                newcomers.append(pid)
+        classified = {pid: process for pid, process in self._classified.items() if pid not in changed}
         users = cache(lambda: ceph_uids(self._rootfs) | {ROOT})
-        for pid in sorted(newcomers):
-            if (process := self._classify(pid, seen[pid], classified, users)) is not None:
+        for pid in sorted(changed & self._seen.keys()):
+            if (process := self._classify(pid, self._seen[pid], classified, users)) is not None:
                 old = self._classified.get(pid)
                 classified[pid] = old if old == process else process
-        self._classified = classified
-        self.kworkers = frozenset(pid for pid, stat in seen.items() if stat.kworker and stat.kernel_thread)
-        self._current = {pid: process for pid, process in classified.items() if process.class_ != UNVERIFIED}
-        self._followed = self._current | self._show(now)
-        self.generation += 1
+        self._classified = dict(sorted(classified.items()))
+        self.kworkers = frozenset(pid for pid, stat in self._seen.items() if stat.kworker and stat.kernel_thread)
+        self._current = {pid: process for pid, process in self._classified.items() if process.class_ != UNVERIFIED}
 
     def _show(self, now: float) -> dict[int, Process]:
         """Count the unverified processes; return those whose threads are read."""
@@ -315,6 +323,11 @@ class Processes:
                 argv = []
             fields["ceph_id"] = ceph_id([decode(word) for word in argv if word])
         return re.sub(r"\{([^{}]*)\}", lambda found: fields[found[1]], rule.owner)
+
+
+def _kind(stat: Stat | None) -> tuple[object, ...]:
+    """Return what decides what a process is, besides its command line."""
+    return () if stat is None else (stat.start, stat.comm, stat.kernel_thread, stat.kworker)
 
 
 def _doubtful(process: Process) -> bool:
