@@ -72,6 +72,7 @@ bench: setup ## measure its cost beside its peers, and what benchmarks lose; 14 
 	@$(python) bench/peers.py
 	@$(python) bench/right.py
 	@$(python) bench/cost.py
+	@$(python) bench/live_cost.py
 	@$(python) bench/losses.py
 	@$(python) bench/workqueue_cost.py
 	@$(python) bench/phase_cost.py
@@ -80,7 +81,7 @@ bench: setup ## measure its cost beside its peers, and what benchmarks lose; 14 
 	@$(python) bench/ceph_cost.py
 	@$(python) bench/scale_cost.py
 	@$(python) bench/judge_cost.py
-	@$(python) scripts/tables.py
+	@$(MAKE) --no-print-directory generated
 
 soak: export PYTHONPATH = bench:compose:tests
 soak: setup ## measure whether exporter and judge grow; MINUTES=30 after 20 of warm-up; writes docs/performance.md

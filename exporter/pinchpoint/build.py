@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -16,6 +17,7 @@ from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.bpf.choice import AUTO, UnusableSourceError, choose_source
 from pinchpoint.clock import STEADY
 from pinchpoint.config import Config, ConfigError, phase_pattern
+from pinchpoint.cost_limit import CostLimit
 from pinchpoint.host.capabilities import Capability, effective, missing, names
 from pinchpoint.host.users import Users, named_uids, read_subuid
 from pinchpoint.metrics import PROBE_MISSING_CAPABILITY_INFO
@@ -106,8 +108,11 @@ def trusted_users(config: Config, more: Iterable[int] = ()) -> Users:
     return Users((*named, *more), lambda: read_subuid(rootfs))
 
 
-def build_host(config: Config, nursery: Nursery | None = None) -> Host:
-    """Return the host that the configuration describes; `nursery` is that of `Host`. Raises ConfigError."""
+def build_host(config: Config, nursery: Nursery | None = None, limit: CostLimit | None = None) -> Host:
+    """Return the host that the configuration describes; `nursery` and `limit` are those of `Host`.
+
+    Raises ConfigError.
+    """
     procfs = Path(config.path.procfs)
     roles = load_roles(Path(config.roles_file) if config.roles_file else None)
     users = trusted_users(config, (os.geteuid(),))
@@ -135,6 +140,7 @@ def build_host(config: Config, nursery: Nursery | None = None) -> Host:
         task_source=config.task_source,
         kworker_source=config.kworker_source,
         nursery=nursery,
+        limit=limit or CostLimit(math.inf),
     )
 
 
@@ -155,11 +161,15 @@ def fork_nursery(config: Config) -> Nursery | None:
 
 
 def local_sampler(
-    config: Config | None = None, *, beat: Callable[[], None] = lambda: None, nursery: Nursery | None = None
+    config: Config | None = None,
+    *,
+    beat: Callable[[], None] = lambda: None,
+    nursery: Nursery | None = None,
+    limit: CostLimit | None = None,
 ) -> HostSampler:
-    """Return a sampler of this host, not started yet; `beat` is that of `Sampler`. Raises ConfigError."""
+    """Return a sampler of this host, not started yet; `beat` and `limit` are those of `Sampler`. Raises ConfigError."""
     config = config or Config()
-    host = build_host(config, nursery)
+    host = build_host(config, nursery, limit)
     raise_file_limit()
     _try_sources(config, host)
     sampler = HostSampler(
@@ -169,6 +179,7 @@ def local_sampler(
         beat=beat,
         admit=SeriesQuota(host.users.trusts, time.monotonic).admit,
         activity=host.activity if config.rest else None,
+        limit=host.limit,
     )
     sampler.host = host
     held = effective()

@@ -13,6 +13,8 @@ __all__ = ["LOG_LEVELS", "Config", "ConfigError", "check_config", "load_config",
 
 MIN_SAMPLE_INTERVAL_SECONDS, MAX_SAMPLE_INTERVAL_SECONDS = 0.02, 10.0
 """Bounds of the sampling interval in seconds."""
+MIN_COST_LIMIT, MAX_COST_LIMIT = 0.005, 100.0
+"""Bounds of the limit of the exporter's own cost, in CPUs."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -49,6 +51,8 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     sample_interval: float = 0.1
     rest: bool = True
     """Whether probes are sampled less often while nothing happens on the host."""
+    cost_limit: float = 0.05
+    """CPUs that the exporter may use, on average over 10 s, before it samples less often; 0.05 is 5 % of one."""
     roles_file: str | None = None
     waits_file: str | None = None
     task_source: str = "auto"
@@ -95,6 +99,8 @@ def check_config(config: Config, origin: str) -> None:
     if not MIN_SAMPLE_INTERVAL_SECONDS <= config.sample_interval <= MAX_SAMPLE_INTERVAL_SECONDS:
         bounds = f"{MIN_SAMPLE_INTERVAL_SECONDS:g} to {MAX_SAMPLE_INTERVAL_SECONDS:g} seconds"
         raise ConfigError(f"{origin}: sample-interval: must be {bounds}")
+    if not MIN_COST_LIMIT <= config.cost_limit <= MAX_COST_LIMIT:
+        raise ConfigError(f"{origin}: cost-limit: must be {MIN_COST_LIMIT:g} to {MAX_COST_LIMIT:g} CPUs")
     if config.task_source not in tasksources.SOURCES:
         raise ConfigError(f"{origin}: task-source: must be one of {', '.join(tasksources.SOURCES)}")
     if config.kworker_source not in kworkers.SOURCES:

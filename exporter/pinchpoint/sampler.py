@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
 
 from pinchpoint.activity import Activity
+from pinchpoint.cost_limit import CostLimit
 from pinchpoint.host.threads import NamedThread
 from pinchpoint.metrics import (
     PROBE_CPU_SECONDS,
@@ -28,6 +29,7 @@ from pinchpoint.metrics import (
     PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS,
     PROBE_PRESENT,
     PROBE_SUCCESS,
+    SAMPLER_DEGRADED,
     SAMPLER_LATE_SAMPLES,
     SAMPLER_LOST_SAMPLES,
     SAMPLER_PRIORITY_INFO,
@@ -54,6 +56,8 @@ THREAD_OFFSET_SECONDS = 0.004
 
 At once they would pass the interpreter's lock back and forth at each read; much later, CPU caches would be cold.
 """
+ABSENT_INTERVAL_SECONDS = 1.0
+"""Seconds between two looks for what a machine does not have."""
 MAX_PAUSE_SECONDS = 1.0
 """Longest pause of a thread between two looks at what is due, in seconds: even if all its probes are rare, the service
 manager learns in time that it is alive."""
@@ -91,9 +95,13 @@ class _Entry:
     def __post_init__(self) -> None:
         self.interval = self.full
 
-    def rest(self, resting: bool) -> None:
-        """Sample at the rest interval from the next sample on, or at the full rate."""
-        self.interval = max(self.full, self.probe.rest_interval or 0.0) if resting else self.full
+    def set_pace(self, resting: bool, factor: int) -> None:
+        """Sample at the rest interval from the next sample on, or at the full rate; what is absent, once a second.
+
+        `factor` is that of `CostLimit`.
+        """
+        slowest = (self.probe.rest_interval or 0.0) if resting else 0.0 if self.present else ABSENT_INTERVAL_SECONDS
+        self.interval = max(self.full if self.probe.steady else self.full * factor, slowest)
 
 
 @dataclass(slots=True)
@@ -120,7 +128,7 @@ class Sampler:
 
     `beat` is called at least every `MAX_PAUSE_SECONDS` while the most important thread takes samples: the one of the
     fast probes, if there are any. A slow probe that hangs does not stop it. `admit` returns the points that are shown.
-    With `activity`, probes rest while nothing happens.
+    With `activity`, probes rest while nothing happens; with `limit`, they are sampled less often where they cost more.
     """
 
     def __init__(
@@ -134,6 +142,7 @@ class Sampler:
         beat: Callable[[], None] = lambda: None,
         admit: Callable[[Sequence[Point]], list[Point]] = list,
         activity: Activity | None = None,
+        limit: CostLimit | None = None,
     ) -> None:
         self._clock = clock
         self._wall = wall
@@ -142,6 +151,7 @@ class Sampler:
         self._admit = admit
         self._activity = activity
         self._bell = activity or Activity()
+        self._limit = limit or CostLimit(math.inf)
         self._priority = ("other", "not started")
         self._stop = Event()
         self._threads: list[Thread] = []
@@ -254,12 +264,13 @@ class Sampler:
         lane.resting = resting
         with lane.lock:
             for entry in lane.entries:
-                entry.rest(resting)
+                entry.set_pace(resting, self._limit.factor)
                 if not resting:
                     entry.due = min(entry.due, now + lane.behind)
 
     def _step(self, lane: _Lane) -> None:
         self._set_pace(lane)
+        self._limit.look(self._clock())
         for entry in lane.entries:
             with lane.lock:
                 if entry not in lane.entries:
@@ -268,6 +279,7 @@ class Sampler:
                 due = now >= entry.due
             if due:
                 self._sample(entry, now)
+                entry.set_pace(lane.resting, self._limit.factor)
 
     def _sample(self, entry: _Entry, now: float) -> None:
         behind = now - entry.due
@@ -338,6 +350,7 @@ class Sampler:
             found.append(SAMPLER_LOST_SAMPLES.point(entry.lost, name))
         found.append(SAMPLER_PRIORITY_INFO.point(1, *self._priority))
         found.append(SAMPLER_RESTING.point(float(self._rests())))
+        found.append(SAMPLER_DEGRADED.point(self._limit.factor if self._limit.factor > 1 else 0))
         found.extend(self.constants())
         kept = list(filter(can_be_written, found))
         dropped = self._drop(found, len(kept))

@@ -14,7 +14,15 @@ from ceph_answers import run_daemon
 from daemon_socket import DaemonSocket
 from machine import Machine
 from pinchpoint.ceph import follower
-from pinchpoint.ceph.waiting import BLIND_AFTER_SECONDS, ClientWaits, LibraryReader, Looked, MountReader, WaitReader
+from pinchpoint.ceph.waiting import (
+    BLIND_AFTER_SECONDS,
+    MAX_LOOKS_PER_SECOND,
+    ClientWaits,
+    LibraryReader,
+    Looked,
+    MountReader,
+    WaitReader,
+)
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.threads.processes import Process
 from polling import until
@@ -161,4 +169,4 @@ def test_many_clients_are_looked_at_more_rarely(machine: Machine, waits: ClientW
     waits.follow([CLIENT, *others], 0.0)
 
     intervals = {found.reader.interval for _, followers in waits._followers for found in followers}
-    assert intervals == {101 / 50}
+    assert intervals == {101 / MAX_LOOKS_PER_SECOND}

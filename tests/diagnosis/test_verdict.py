@@ -476,6 +476,17 @@ def test_lost_samples_make_a_verdict_doubtful() -> None:
     assert "50% of the samples on a were lost" in found.doubts
 
 
+@pytest.mark.parametrize(("times", "confidence"), [(0, Confidence.HIGH), (2, Confidence.HIGH), (3, Confidence.MEDIUM)])
+def test_a_host_that_is_sampled_much_less_often_makes_a_verdict_doubtful(times: int, confidence: Confidence) -> None:
+    host = mds(0.95, 0.0)
+    host.gauge("pinchpoint_sampler_degraded", times)
+
+    found = judged(a=host)
+
+    assert found.confidence is confidence
+    assert any("a is sampled 3 times less often" in doubt for doubt in found.doubts) is (times == 3)
+
+
 def test_the_live_verdict_changes_only_when_another_one_holds() -> None:
     lock, latency = judged(a=mds(0.95, 0.0)), judged(a=mds(0.3, 0.0))
     judge = Judge()

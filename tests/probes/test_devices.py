@@ -247,7 +247,7 @@ def test_a_card_that_counts_once_a_second_is_not_full_at_half_its_speed(bench: B
 def test_where_the_speed_is_unknown_or_made_up_only_the_queue_counts(bench: Bench, speed: int | None) -> None:
     bench.link("tap0", 7, speed, real=False)
     for n in range(21):
-        bench.queues.waiting = {7: 1500 if n % 2 else 0}
+        bench.queues.waiting = {7: 1500 if n // 2 % 2 else 0}  # as often as it is looked at
         bench.bytes(tap0=(n * 10**9, 0))
         bench.sample()
 

@@ -19,6 +19,7 @@ from pinchpoint.activity import ASKED_SECONDS
 from pinchpoint.bpf import choice as tasksources
 from pinchpoint.build import enabled_probes, fork_nursery, local_sampler
 from pinchpoint.config import LOG_LEVELS, Config, ConfigError, check_config, load_config
+from pinchpoint.cost_limit import CostLimit
 from pinchpoint.host.capabilities import drop_all_but, effective, names
 from pinchpoint.host.systemd import Watchdog, notify
 from pinchpoint.metrics import EXPORTER, HTTP_REFUSED_CONNECTIONS
@@ -76,6 +77,12 @@ class _Command(click.Command):
     help="Sample less often while no benchmark runs and nothing is busy. [default: on]",
 )
 @click.option(
+    "--cost-limit",
+    type=float,
+    metavar="CPUS",
+    help="CPU time per second above which the exporter samples less often. [default: 0.05]",
+)
+@click.option(
     "--task-source",
     type=click.Choice(tasksources.SOURCES),
     help="Method used to read threads. [default: auto, the best available]",
@@ -95,7 +102,8 @@ def command(config_file: Path | None, **flags: Any) -> None:
         logging.basicConfig(
             level=config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
         )
-        sampler = local_sampler(config, beat=Watchdog().beat, nursery=fork_nursery(config))
+        nursery = fork_nursery(config)
+        sampler = local_sampler(config, beat=Watchdog().beat, nursery=nursery, limit=CostLimit(config.cost_limit))
     except (ConfigError, AddressError) as error:
         fail(str(error), 2)
     sampler.refusals = Refusals(HTTP_REFUSED_CONNECTIONS)
@@ -155,7 +163,7 @@ def _with_flags(config: Config, flags: dict[str, Any]) -> Config:
     for name in ("procfs", "sysfs", "rootfs", "runs"):
         if flags[name] is not None:
             setattr(config.path, name, flags[name])
-    for name in ("sample_interval", "rest", "task_source", "kworker_source", "log_level"):
+    for name in ("sample_interval", "rest", "cost_limit", "task_source", "kworker_source", "log_level"):
         if flags[name] is not None:
             setattr(config, name, flags[name])
     for probe in PROBES:

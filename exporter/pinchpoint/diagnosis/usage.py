@@ -44,6 +44,7 @@ from pinchpoint.metrics import (
     RESOURCE_RUNQUEUE_SECONDS,
     RESOURCE_SATURATED_SECONDS,
     RESOURCE_THRESHOLD_RATIO,
+    SAMPLER_DEGRADED,
     SAMPLER_LATE_SAMPLES,
     SAMPLER_LOST_SAMPLES,
     SAMPLER_SAMPLES,
@@ -253,6 +254,8 @@ class Own:
     lost: float
     """Samples that were due in the interval but not taken."""
     late: float
+    degraded: float = 0.0
+    """How many times rarer than configured samples are, because the exporter exceeded its cost limit; 0 if not so."""
 
     @property
     def lost_share(self) -> float:
@@ -570,6 +573,7 @@ def _own(window: _SnapshotPair) -> Own:
         window.gain(SAMPLER_SAMPLES) or 0.0,
         window.gain(SAMPLER_LOST_SAMPLES) or 0.0,
         window.gain(SAMPLER_LATE_SAMPLES) or 0.0,
+        window.value(SAMPLER_DEGRADED) or 0.0,
     )
 
 

@@ -58,6 +58,10 @@ MAX_LOST_SHARE = 0.05
 """Share of lost samples from which confidence is lower."""
 
 
+MIN_DEGRADED = 3
+"""How many times rarer samples must be for confidence to be lower: at half the rate verdicts are the same."""
+
+
 class Kind(StrEnum):
     """The kind of a verdict."""
 
@@ -418,6 +422,8 @@ def _doubts(
         if host.own.lost_share > MAX_LOST_SHARE:
             words = f"{host.own.lost_share:.0%} of the samples on {name} were lost"
             (grave if host.own.lost_share > 4 * MAX_LOST_SHARE else slight).append(words)
+        if host.own.degraded >= MIN_DEGRADED:
+            slight.append(f"{name} is sampled {host.own.degraded:.0f} times less often, to stay within the cost limit")
         for probe in host.blind:
             slight.append(f"probe {probe.probe} on {name} sees nothing")
         for daemon in host.silent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.benchmarks.nursery import Nursery
 from pinchpoint.benchmarks.workloads import FoundRuns
 from pinchpoint.bpf.choice import AUTO
+from pinchpoint.cost_limit import CostLimit
 from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.users import Users, own_users
 from pinchpoint.model import Metric, Point
@@ -57,6 +59,8 @@ class Host:
     """Starts the helper processes that read users' files; None where this process reads them."""
     activity: Activity = field(default_factory=Activity)
     """Probes note in it that something happens."""
+    limit: CostLimit = field(default_factory=lambda: CostLimit(math.inf))
+    """How much less often is looked at what takes time, as the exporter costs too much."""
 
 
 class Probe(ABC):
@@ -80,6 +84,8 @@ class Probe(ABC):
     """Seconds between two samples; None means the sampler's own ``--sample-interval``."""
     rest_interval: ClassVar[float | None] = None
     """Seconds between two samples while nothing happens on the host; None means as ever."""
+    steady: ClassVar[bool] = False
+    """Whether it keeps its interval whatever the exporter costs: phases begin and end by it."""
     fast: ClassVar[bool] = False
     """Whether it belongs on the sampling thread (microseconds, never blocks); the others share another one."""
     urgent: ClassVar[bool] = False

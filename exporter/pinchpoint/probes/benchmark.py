@@ -102,6 +102,7 @@ class BenchmarkProbe(Probe):
     helper_capabilities = CAPABILITIES
     interval = 0.5
     rest_interval = 1.0
+    steady = True
     lasting = True  # a benchmark's files are on the file system that hangs: its phase must be seen to stall
 
     def __init__(self, host: Host, clock: Clock = STEADY) -> None:

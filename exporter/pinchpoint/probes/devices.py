@@ -52,6 +52,8 @@ MAX_CARRY_SECONDS = 1.0
 """Seconds of busy time that a counter may show late, all at once; more is ignored."""
 LINK_LOOK_INTERVAL_SECONDS = 10.0
 """Seconds between two looks at which links there are, and how fast."""
+QUEUE_INTERVAL_SECONDS = 0.2
+"""Seconds between two looks at queues: each wakes a thread, which costs as much as a sample of all disks."""
 FRESH_QUEUE_SECONDS = 1.0
 """Seconds for which a look at queues counts."""
 MAX_DEVICE_OWNERS = 64
@@ -217,7 +219,8 @@ class Lookout:
 
     def due(self, now: float) -> bool:
         """Return whether there is anything to look at."""
-        return self._queues is not None or now >= self._next_links
+        queues = self._queues is not None and now - self.seen.time >= QUEUE_INTERVAL_SECONDS * (1 - 1e-9)
+        return queues or now >= self._next_links
 
     def look(self, now: float) -> None:
         """Look, and wait for it."""

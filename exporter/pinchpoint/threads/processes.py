@@ -198,7 +198,7 @@ class Processes:
         self._renamed = False
         if changed:
             self._classify_again(changed)
-        self._followed = self._current | self._show(now)
+        self._followed = {**self._current, **self._show(now)}
         self.generation += 1
 
     def _read(self, pids: set[int], now: float, *, users: bool, kernel: bool) -> tuple[dict[int, Stat], set[int]]:

@@ -1,0 +1,212 @@
+"""What the exporter costs while real benchmarks run beside it: the section "live" of the page.
+
+A mean over simulated hosts says little about the moment that counts. Each load runs on this host, without Ceph and then
+on a real cluster, and the exporter with all its probes is scraped every 5 s. The cost by probe is the exporter's own
+(`pinchpoint_probe_cpu_seconds_total`); what is left of the whole belongs to scrapes, to the threads that ask Ceph, and
+to the helpers that read users' files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from lab.cluster import Cluster
+from lab.loads import metadata_command
+from meter import Served, scrape, serving
+from page import Goal, machine, parser, publish, table
+from pinchpoint.host.process_cost import private_bytes
+from pinchpoint.wire.sampletext import parse_head
+from ports import free_port
+
+SCRAPE_INTERVAL = 5.0
+SETTLED = 12.0
+"""Seconds of a load before its cost is measured: benchmarks are found, connections and files looked at."""
+RESTED = 32.0
+"""Seconds without a load after which everything rests."""
+SHOWN = 6
+"""Probes of which the cost is shown, the dearest first."""
+MDTEST = Path(__file__).resolve().parent.parent / "tests" / "loads" / "mdtest.py"
+CPU = "pinchpoint_probe_cpu_seconds_total"
+
+Start = Callable[[], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The result of one measurement."""
+
+    cpu: float
+    """Per cent of one core, of the exporter and the processes that work for it, scrapes included."""
+    rss: float
+    """MB of the exporter."""
+    helper: float
+    """MB that the largest helper shares with nobody; 0 without one."""
+    scrape: float
+    """Milliseconds of CPU for a scrape."""
+    probes: Mapping[str, float]
+    """Per cent of one core by probe."""
+
+
+@contextmanager
+def process(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Run a load and end it, with its children, when the block ends."""
+    found = psutil.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **(environment or {})}
+    )
+    try:
+        yield
+        if found.poll() is not None:
+            raise RuntimeError(f"{command[0]} ended with {found.returncode} before it was measured")
+    finally:
+        left = [*(found.children(recursive=True) if found.is_running() else ()), found]
+        for one in left:
+            with suppress(psutil.NoSuchProcess):
+                one.terminate()
+        psutil.wait_procs(left, timeout=10)
+
+
+def fio(directory: str, *options: str) -> Start:
+    """Return what starts fio on a file of this directory."""
+    command = ["fio", "--name=job", f"--directory={directory}", "--size=256m", "--bs=4k", "--time_based",
+               "--runtime=600", "--ioengine=libaio", "--iodepth=8", "--numjobs=2", *options]  # fmt: skip
+    return lambda: process(command)
+
+
+def ceph_loads(cluster: Cluster, mount: Path) -> dict[str, Start]:
+    """Return the loads on a cluster by name."""
+    environment = cluster.environment()
+    run = [sys.executable, "-m", "pinchpoint", "run", "--"]
+    bench = ["rados", "bench", "-p", "rbd", "600", "write", "-t", "16", "-b", "4096", "--no-cleanup"]
+
+    @contextmanager
+    def mdtest() -> Iterator[None]:
+        with ExitStack() as stack:
+            for rank in range(8):
+                tree = mount / f"rank{rank}"
+                shutil.rmtree(tree, ignore_errors=True)
+                tree.mkdir()
+                command = [sys.executable, str(MDTEST), "-F", "-n", "100000", "-d", str(tree)]
+                stack.enter_context(process(command))
+            yield
+
+    return {
+        "metadata storm of 8 clients of libcephfs": lambda: process(
+            [*run, *metadata_command("storm", processes=8)], environment
+        ),
+        "8 processes as mdtest, through ceph-fuse": mdtest,
+        "`rados bench`, 4 KiB writes": lambda: process(bench, environment),
+    }
+
+
+def measure(load: AbstractContextManager[object], settled: float, seconds: float, flags: Sequence[str]) -> Cost:
+    """Start an exporter and a load, and return the cost of the exporter once both have settled."""
+    port = free_port()
+    command = [sys.executable, "-m", "pinchpoint", "exporter", f"--web.listen-address=127.0.0.1:{port}", *flags]
+    with serving(command, port) as served, load:
+        time.sleep(settled)
+        before, begin, cpu = _by_probe(port), time.monotonic(), served.cpu_ms()
+        scrapes = []
+        while (now := time.monotonic()) - begin < seconds:
+            rate = served.rate(SCRAPE_INTERVAL - 1.0)
+            scrapes.append(served.scrape(rate).cpu)
+            time.sleep(max(0.0, now + SCRAPE_INTERVAL - time.monotonic()))
+        took = time.monotonic() - begin
+        used, after = served.cpu_ms() - cpu, _by_probe(port)
+        probes = {name: 100 * (value - before.get(name, 0.0)) / took for name, value in after.items()}
+        rss = psutil.Process(served.pid).memory_info().rss / 1e6
+        return Cost(used / took / 10, rss, _helper_mb(served), statistics.median(scrapes), probes)
+
+
+def _by_probe(port: int) -> dict[str, float]:
+    lines = [line for line in scrape(port).splitlines() if line.startswith(f"{CPU}{{")]
+    samples = [line.rpartition(" ") for line in lines]
+    return {dict(parse_head(head)[1])["probe"]: float(value) for head, _, value in samples}
+
+
+def _helper_mb(served: Served) -> float:
+    """Return what the largest process shares with nobody, of those that work for the exporter."""
+    found = [private_bytes(child.pid) / 1e6 for child in psutil.Process(served.pid).children(recursive=True)]
+    return max(found, default=0.0)
+
+
+def median(costs: Sequence[Cost]) -> Cost:
+    """Return the medians of several measurements."""
+    probes = {name: statistics.median(cost.probes.get(name, 0.0) for cost in costs) for name in costs[0].probes}
+    cpu, rss, helper, scraped = (
+        statistics.median(getattr(cost, name) for cost in costs) for name in ("cpu", "rss", "helper", "scrape")
+    )
+    return Cost(cpu, rss, helper, scraped, probes)
+
+
+def cell(cost: Cost) -> str:
+    """Return the dearest probes of a cost, as a cell of the table."""
+    dearest = sorted(cost.probes.items(), key=lambda item: -item[1])[:SHOWN]
+    return ", ".join(f"{name} {value:.2f}" for name, value in dearest)
+
+
+def rounds(loads: Mapping[str, Start], chosen: argparse.Namespace, found: dict[str, list[Cost]]) -> None:
+    """Measure every load several times."""
+    for number in range(chosen.rounds):
+        for name, start in loads.items():
+            if chosen.load and chosen.load not in name:
+                continue
+            print(f"{name}, round {number + 1} ...", file=sys.stderr)
+            settled = RESTED if name.startswith("nothing") else SETTLED
+            found.setdefault(name, []).append(measure(start(), settled, chosen.seconds, chosen.flag))
+
+
+def main() -> None:
+    """Measure and write the section."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--seconds", type=float, default=20.0, help="length of one measurement")
+    arguments.add_argument("--rounds", type=int, default=3, help="measurements of each load; medians are shown")
+    arguments.add_argument("--load", default="", help="only the loads whose names contain this")
+    arguments.add_argument("--flag", action="append", default=[], help="a flag of the exporter")
+    chosen = arguments.parse_args()
+    found: dict[str, list[Cost]] = {}
+    with tempfile.TemporaryDirectory(dir=".") as directory:
+        rounds(
+            {
+                "nothing": nullcontext,
+                "fio, direct 4 KiB random reads": fio(directory, "--rw=randread", "--direct=1"),
+                "fio, buffered 4 KiB random writes": fio(directory, "--rw=randwrite"),
+            },
+            chosen,
+            found,
+        )
+    if shutil.which("ceph-osd") is None:
+        print("Ceph is not installed: its loads are left out", file=sys.stderr)
+    elif not chosen.load or any(chosen.load in name for name in ("metadata", "mdtest", "rados", "cluster")):
+        with Cluster() as cluster, cluster.mount() as mount:
+            rounds({"nothing, beside an idle cluster": nullcontext, **ceph_loads(cluster, mount.path)}, chosen, found)
+    rows, goals = [], []
+    for name, costs in found.items():
+        cost = median(costs)
+        spread = f"{cost.cpu:.2f} ({min(one.cpu for one in costs):.2f} to {max(one.cpu for one in costs):.2f})"
+        rows.append([name, spread, cell(cost), f"{cost.rss:.1f}", f"{cost.helper:.1f}", f"{cost.scrape:.1f}"])
+        limit = 0.3 if name == "nothing" else 2.0
+        goals.append(Goal(f"exporter beside {name}: of a core", limit, "%", cost.cpu))
+    worst = median([cost for costs in found.values() for cost in costs])
+    goals.append(Goal("exporter beside a benchmark: of memory", 32.0, "MB", worst.rss))
+    goals.append(Goal("helper that reads a user's files: of memory", 12.0, "MB", worst.helper))
+    goals.append(Goal("exporter beside a benchmark: of CPU for a scrape", 8.0, "ms", worst.scrape))
+    head = ["load", "CPU, % of one core", "of it, by probe", "RSS, MB", "largest helper, MB", "CPU of a scrape, ms"]
+    about = f"scraped every {SCRAPE_INTERVAL:g} s; median of {chosen.rounds} x {chosen.seconds:g} s (lowest to highest)"
+    publish("live", f"{machine()}; {about}.\n\n{table(head, rows)}", chosen, goals)
+
+
+if __name__ == "__main__":
+    main()
