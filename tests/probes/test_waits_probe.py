@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,8 @@ from pinchpoint.metrics import KEEP_ENDED_SECONDS
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
 from pinchpoint.probes.benchmark import BenchmarkProbe
-from pinchpoint.probes.waits import KEEP_STACK_SECONDS, MAX_USER_WORKLOADS, MAX_WORKLOADS, Waits
+from pinchpoint.probes.waits import KEEP_STACK_SECONDS, MAX_STACKS_PER_LOOK, MAX_USER_WORKLOADS, MAX_WORKLOADS, Waits
+from pinchpoint.threads.kernel_stacks import StackFile
 from pinchpoint.threads.task_source import KeptFile
 from pinchpoint.waits.stack_rules import WAITS
 from polling import until
@@ -158,6 +160,63 @@ def test_every_class_is_there_from_the_beginning(bench: Bench) -> None:
     bench.look(10)
 
     assert {labels["wait"] for labels, _ in bench.snapshot().series(SECONDS)} == set(WAITS)
+
+
+def test_what_a_thread_does_after_a_long_sleep_is_counted_in_full_though_it_is_read_rarely(bench: Bench) -> None:
+    bench.process()
+    bench.in_stack(DISK)
+    bench.spend(5.0)
+    bench.spend(5.0, lambda: bench.ran(0.09))
+    found = bench.seconds()
+
+    assert found["cpu"] == pytest.approx(40 * 0.09)
+    assert sum(found.values()) == pytest.approx(10.0)
+
+
+def read_stacks(bench: Bench, monkeypatch: pytest.MonkeyPatch, looks: int) -> Counter[str]:
+    """Let every thread run for a while in each of some looks; return how often each thread's stack was read."""
+    read: Counter[str] = Counter()
+    original = StackFile.read
+
+    def counted(file: StackFile) -> bytes | None:
+        read[file._directory] += 1
+        return original(file)
+
+    bench.look(3)
+    monkeypatch.setattr(StackFile, "read", counted)
+
+    def all_run() -> None:
+        for pid, tid in list(bench.used):
+            bench.ran(0.01, pid=pid, tid=tid)
+
+    bench.look(looks, all_run)
+    return read
+
+
+def test_of_many_threads_the_stacks_seen_longest_ago_are_read(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    tids = range(10, 10 + 5 * MAX_STACKS_PER_LOOK)
+    bench.process(threads=dict.fromkeys(tids, "fio"))
+    for tid in tids:
+        bench.in_stack(DISK, tid=tid)
+        bench.ran(0.0, tid=tid)
+    read = read_stacks(bench, monkeypatch, looks=10)
+
+    assert read.total() == 10 * MAX_STACKS_PER_LOOK
+    assert set(read.values()) == {2}
+    assert bench.seconds().keys() == {"cpu", "disk"}
+
+
+def test_threads_of_an_untrusted_user_take_no_looks_from_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.process(10)
+    tids = range(100, 100 + 5 * MAX_STACKS_PER_LOOK)
+    bench.process(100, threads=dict.fromkeys(tids, "fio"), uid=65534)
+    for pid, tid in ((10, 10), *((100, tid) for tid in tids)):
+        bench.in_stack(DISK, pid, tid)
+        bench.ran(0.0, pid=pid, tid=tid)
+    read = read_stacks(bench, monkeypatch, looks=10)
+
+    assert sum(count for directory, count in read.items() if directory.endswith("/10")) == 10
+    assert read.total() == 10 + 10 * MAX_STACKS_PER_LOOK
 
 
 def test_a_wait_counts_also_while_the_thread_that_was_woken_has_no_cpu(bench: Bench) -> None:

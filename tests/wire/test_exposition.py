@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 
@@ -71,6 +72,23 @@ def test_a_registry_asks_for_the_points_at_each_scrape() -> None:
 LABELS = st.text(st.characters(exclude_categories=["Cs"]), max_size=10) | st.sampled_from(
     ["\\", '"', "\n", "\r", "\\n", '"} 5', "# EOF", "a,b", "\0", "\x85", "\u2028", " "]
 )
+
+
+@given(
+    st.dictionaries(st.tuples(LABELS, LABELS), st.floats() | st.integers(-(10**18), 10**18), max_size=8),
+    st.dictionaries(LABELS, st.floats(), max_size=8),
+    st.text(st.characters(exclude_categories=["Cs"])),
+)
+def test_the_text_is_that_of_prometheus_own_library(
+    gauges: dict[tuple[str, str], float], counters: dict[str, float], text_of_help: str
+) -> None:
+    gauge = Metric("a_bytes", text_of_help, labels=("owner", "kind"))
+    points = [
+        *(gauge.point(value, *labels) for labels, value in gauges.items()),
+        *(COUNTER.point(value, label) for label, value in counters.items()),
+    ]
+
+    assert text(points).encode() == generate_latest(registry(lambda: points))
 
 
 @given(st.dictionaries(st.tuples(LABELS, LABELS), st.floats(allow_nan=False), max_size=4))

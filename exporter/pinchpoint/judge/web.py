@@ -16,7 +16,6 @@ from pinchpoint.judge.service import Service
 from pinchpoint.metrics import JUDGE
 from pinchpoint.report.palette import KINDS, WAIT_WORDS, wait_colour
 from pinchpoint.text import printable
-from pinchpoint.wire.exposition import registry
 from pinchpoint.wire.http import Application, StartResponse, exposition, get_only
 
 __all__ = ["application"]
@@ -27,7 +26,7 @@ NOWHERE = "not here: see /, /metrics, /api/v1/verdicts, /runbooks/, /docs/\n"
 
 def application(service: Service) -> Application:
     """Return the WSGI application."""
-    exposed = exposition(registry(service.points, JUDGE))
+    exposed = exposition(service.points, JUDGE)
     html = _Html()
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:

@@ -20,8 +20,8 @@ from pinchpoint.threads.processes import Process
 
 __all__ = ["Affinity"]
 
-AFFINITY_LOOK_INTERVAL_SECONDS = 5.0
-"""Seconds between two looks at who may run where; a new process is checked at once."""
+LOOK_AGAIN_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds between two looks at where a process may run; the last one repeats. A launcher pins ranks when they start."""
 MAX_THREADS_PER_LOOK = 256
 """Threads that are read at one look, each about 15 us: the processes whose threads were read longest ago come first."""
 
@@ -31,12 +31,13 @@ Set = frozenset[int]
 class _Held:
     """One process, and where it and its threads may run."""
 
-    __slots__ = ("owner", "read", "sets")
+    __slots__ = ("due", "looks", "owner", "sets")
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
-        self.read = float("-inf")
-        """Monotonic time in seconds at which its threads were read."""
+        self.due = float("-inf")
+        """Monotonic time in seconds at which it is looked at again."""
+        self.looks = 0
         self.sets: dict[int, Set] = {}
         """CPUs by thread."""
 
@@ -65,7 +66,6 @@ class Affinity(Probe):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._looked = float("-inf")
         self._held: dict[tuple[int, int], _Held] = {}
         self._sets: dict[str, set[Set]] = {}
         self._owners: dict[str, _BusiestSet] = {}
@@ -84,25 +84,26 @@ class Affinity(Probe):
         self._times, self._last = times, now
 
     def _look(self, now: float) -> bool:
-        """Read where new processes, and from time to time all, may run; return whether that may have changed."""
-        due = now - self._looked >= AFFINITY_LOOK_INTERVAL_SECONDS
+        """Read where processes may run, those that are due; return whether that may have changed."""
         processes = self._processes(now)
-        changed = due
-        for key in self._held.keys() - processes.keys():
+        gone = self._held.keys() - processes.keys()
+        for key in gone:
             del self._held[key]
-            changed = True
+        due: list[tuple[float, int, _Held]] = []
         for key, process in processes.items():
             held = self._held.get(key)
             if held is None or held.owner != process.owner:
                 held = self._held[key] = _Held(process.owner)
-            elif not due:
-                continue
-            self._read(held, process.pid, process.pid)
-            changed = True
-        if due:
-            self._looked = now
-            self._read_threads(now)
-        return changed
+            if now >= held.due:
+                due.append((held.due, process.pid, held))
+        left = MAX_THREADS_PER_LOOK
+        for _, pid, held in sorted(due, key=lambda found: found[:2]):
+            self._read(held, pid, pid)
+            if left > 0:  # else its threads are read at the next sample
+                left -= self._read_threads(held, pid, left)
+                held.due = now + LOOK_AGAIN_SECONDS[min(held.looks, len(LOOK_AGAIN_SECONDS) - 1)]
+                held.looks += 1
+        return bool(gone or due)
 
     def _processes(self, now: float) -> Mapping[tuple[int, int], Process]:
         current = self.host.processes.current(now)
@@ -113,20 +114,17 @@ class Affinity(Probe):
             if pid in everything and not everything[pid].kernel_thread
         }
 
-    def _read_threads(self, now: float) -> None:
-        left = MAX_THREADS_PER_LOOK
-        for (pid, _), held in sorted(self._held.items(), key=lambda item: item[1].read):
-            if left <= 0:
-                break
-            try:
-                tids = {int(name) for name in os.listdir(f"{self.host.procfs}/{pid}/task")}
-            except (OSError, ValueError):
-                tids = set()
-            held.read = now
-            held.sets = {tid: cpus for tid, cpus in held.sets.items() if tid in tids or tid == pid}
-            for tid in sorted(tids - {pid})[:left]:
-                self._read(held, pid, tid)
-                left -= 1
+    def _read_threads(self, held: _Held, pid: int, limit: int) -> int:
+        """Read where the threads of a process may run, at most `limit` of them; return how many were read."""
+        try:
+            tids = {int(name) for name in os.listdir(f"{self.host.procfs}/{pid}/task")}
+        except (OSError, ValueError):
+            tids = set()
+        held.sets = {tid: cpus for tid, cpus in held.sets.items() if tid in tids or tid == pid}
+        read = sorted(tids - {pid})[:limit]
+        for tid in read:
+            self._read(held, pid, tid)
+        return len(read)
 
     def _read(self, held: _Held, pid: int, tid: int) -> None:
         try:

@@ -49,10 +49,14 @@ RECOUNT_INTERVAL_SECONDS = 5.0
 """Seconds after which threads are listed even if nothing seems to have been forked."""
 MIN_WAITED_SHARE = 0.1
 """Share of a look below which the wait of a thread that ran doesn't matter."""
-MAX_STACKS_PER_LOOK = 12
+ASLEEP_LOOKS = 20
+"""Looks in which a thread did not run, from which it is read once in `ASLEEP_EVERY_LOOKS`: most threads of a library
+sleep for the whole run. What it did in between is known when it is read again."""
+ASLEEP_EVERY_LOOKS = 5
+MAX_STACKS_PER_LOOK = 6
 """Stacks that one look reads of trusted users' threads, and of all others': each takes the kernel 50 to 120 us. Of more
 threads, those that were seen longest ago are read. The others' run-queue wait and CPU time are exact all the same, and
-shares of what they wait for come from as many stacks a second as those of a dozen threads do."""
+shares of what they wait for come from as many stacks a second as those of six threads do."""
 FILES_INTERVAL_SECONDS = 3.0
 """Seconds between two looks at the open files of a process that waits for data."""
 KEEP_STACK_SECONDS = 300.0
@@ -70,7 +74,7 @@ LIBRARY = "msgr-worker-"
 class _Thread(ThreadTime):
     """A thread of a benchmark."""
 
-    __slots__ = ("directory", "main", "seen", "stack")
+    __slots__ = ("directory", "main", "seen", "slept", "stack")
 
     def __init__(self, directory: str, *, main: bool) -> None:
         super().__init__()
@@ -78,6 +82,8 @@ class _Thread(ThreadTime):
         self.main = main
         self.seen = float("-inf")
         """When its stack was read, in monotonic seconds."""
+        self.slept = 0
+        """Looks since it last ran."""
         self.stack = StackFile(directory)
 
 
@@ -200,7 +206,7 @@ class Waits(Probe):
         """Divide the time since the last look."""
         if self._source is None:
             return
-        used = {use.task: use for use in self._source.sample(now, all_tasks=True)}
+        used = {use.task: use for use in self._source.sample(now)}
         seen = self._choose(used, elapsed)
         active: dict[int, _BenchmarkProcess] = {}
         for task in self._source.tasks():
@@ -215,7 +221,11 @@ class Waits(Probe):
                     if task in seen:
                         self._see(worker, thread, now)
                     worker.time.still(thread, elapsed)
+                    thread.slept += 1
+                    if thread.slept == ASLEEP_LOOKS:
+                        task.sampled_every = ASLEEP_EVERY_LOOKS
                 else:
+                    thread.slept, task.sampled_every = 0, 1
                     run, late = use.run * SECONDS_PER_NANOSECOND, use.wait * SECONDS_PER_NANOSECOND
                     rest = worker.time.ran(thread, elapsed, run, late)
                     if thread.main and worker.rank:

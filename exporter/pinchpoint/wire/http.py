@@ -22,13 +22,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
 
 from pinchpoint import __version__
 from pinchpoint.model import Metric, Point
 from pinchpoint.wire.connections import LOOPBACK, Connections, Reason, Refusals, peer_of
-from pinchpoint.wire.exposition import registry
+from pinchpoint.wire.exposition import registry, text
 from pinchpoint.wire.single_flight import SingleFlight
 
 __all__ = [
@@ -205,7 +204,7 @@ def application(
 
     `hold_full_rate` is called for each scrape with the parameter ``rate=full``.
     """
-    exposed = exposition(registry(points, metrics))
+    exposed = exposition(points, metrics)
     landing = LANDING.format(version=__version__, path=html.escape(telemetry_path, quote=True)).encode()
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -226,16 +225,22 @@ def application(
     return get_only(app)
 
 
-def exposition(metrics: CollectorRegistry) -> Application:
-    """Return the WSGI application that serves a registry, rendered once for all who ask at the same moment.
+def exposition(points: Callable[[], Iterable[Point]], metrics: Iterable[Metric]) -> Application:
+    """Return the WSGI application that serves the points, which belong to `metrics`.
 
-    The parameter ``name[]`` restricts it to some metrics, and the header Accept chooses OpenMetrics.
+    They are rendered once for all who ask at the same moment. The parameter ``name[]`` restricts it to some metrics, the
+    header Accept chooses OpenMetrics.
     """
+    families = registry(points, metrics)
 
     def render(key: tuple[bool, frozenset[str]]) -> tuple[bytes, str]:
         openmetrics, names = key
-        encoder, kind = choose_encoder(OPENMETRICS if openmetrics else "")
-        return encoder(metrics.restricted_registry(names) if names else metrics), kind
+        if openmetrics:
+            encoder, kind = choose_encoder(OPENMETRICS)
+            return encoder(families.restricted_registry(names) if names else families), kind
+        found = points()
+        shown = text(point for point in found if point.metric.name in names) if names else text(found)
+        return shown.encode(), CONTENT_TYPE_PLAIN_0_0_4
 
     rendered = SingleFlight(render)
 
