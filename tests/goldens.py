@@ -33,7 +33,7 @@ def exposition(host: Host, at: At = lambda time: None, *, seconds: float = 1.0, 
     """
     clock = Clock()
     probes = [probe(host) for probe in PROBES if probe is not SelfCost]
-    sampler = HostSampler(probes, interval, clock=clock, wall=lambda: 1_600_000_000.0)
+    sampler = HostSampler(probes, interval, clock=clock, wall=lambda: 1_600_000_000.0, cpu=clock)
     sampler.host = host
     for tick in range(int(seconds / TICK) + 1):
         clock.now = tick * TICK

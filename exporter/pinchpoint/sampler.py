@@ -124,7 +124,7 @@ class _Lane:
 
 
 class Sampler:
-    """Runs probes. `clock` is monotonic and `wall` Unix time, both in seconds.
+    """Runs probes. `clock` is monotonic, `wall` Unix time and `cpu` CPU time of the calling thread, all in seconds.
 
     `beat` is called at least every `MAX_PAUSE_SECONDS` while the most important thread takes samples: the one of the
     fast probes, if there are any. A slow probe that hangs does not stop it. `admit` returns the points that are shown.
@@ -138,6 +138,7 @@ class Sampler:
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        cpu: Callable[[], float] = time.thread_time,
         priority: Callable[[], tuple[str, str]] = lambda: ("other", "not asked for"),
         beat: Callable[[], None] = lambda: None,
         admit: Callable[[Sequence[Point]], list[Point]] = list,
@@ -146,6 +147,7 @@ class Sampler:
     ) -> None:
         self._clock = clock
         self._wall = wall
+        self._cpu = cpu
         self._ask_priority = priority
         self._beat = beat
         self._admit = admit
@@ -288,7 +290,7 @@ class Sampler:
         if missed or behind > entry.interval / 2:
             entry.late += 1
         entry.due += (missed + 1) * entry.interval
-        used = time.thread_time()
+        used = self._cpu()
         with entry.lock:
             entry.began = now
             try:
@@ -307,7 +309,7 @@ class Sampler:
             if entry.success:
                 entry.last_success = self._wall()
         entry.duration = self._clock() - now
-        entry.cpu += time.thread_time() - used
+        entry.cpu += self._cpu() - used
 
     def _note(self, entry: _Entry, now: float, message: str, level: int) -> None:
         if message != entry.error or now - entry.logged >= LOG_AGAIN_SECONDS:

@@ -228,8 +228,8 @@ def application(
 def exposition(points: Callable[[], Iterable[Point]], metrics: Iterable[Metric]) -> Application:
     """Return the WSGI application that serves the points, which belong to `metrics`.
 
-    They are rendered once for all who ask at the same moment. The parameter ``name[]`` restricts it to some metrics, the
-    header Accept chooses OpenMetrics.
+    They are rendered once for all who ask at the same moment. The parameter ``name[]`` restricts them to some metrics,
+    and the header Accept chooses OpenMetrics.
     """
     families = registry(points, metrics)
 
