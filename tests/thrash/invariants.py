@@ -158,22 +158,23 @@ def standing(history: Sequence[Exposition]) -> Iterator[str]:
 def uncounted(history: Sequence[Exposition]) -> Iterator[str]:
     """Yield the probes whose taken and lost samples are not as many as there were ticks, in expositions of one process.
 
-    A tick counts when the sample after it is taken, so fewer are wrong only if they stay away for a while.
+    A tick counts when the sample after it is taken, so fewer are wrong only if they stay away for a while. The time since a
+    probe's interval last changed counts alone: on a host at rest it is longer.
     """
-    recent = _recent(history, PATIENCE_SECONDS)
-    if not recent:
-        return
-    first = history[0]
-    start = _counted(first)
-    for probe, interval in first.by_probe(PROBE_INTERVAL_SECONDS.name).items():
+    intervals = [one.by_probe(PROBE_INTERVAL_SECONDS.name) for one in history]
+    counts = [_counted(one) for one in history]
+    for probe, interval in intervals[-1].items() if history else ():
+        begin = next((at + 1 for at in reversed(range(len(history))) if intervals[at].get(probe) != interval), 0)
+        first, start = history[begin], counts[begin][probe]
+        recent = _recent(history[begin:], PATIENCE_SECONDS)
         missing, extra = [], []
-        for one in recent:
-            count = _counted(one).get(probe, 0.0) - start[probe]
-            missing.append((one.began - first.ended) / interval - count)
-            extra.append(count - (one.ended - first.began) / interval)
-        if min(missing) > TICKS:
+        for one, count in zip(recent, counts[len(counts) - len(recent) :], strict=True):
+            taken = count.get(probe, 0.0) - start
+            missing.append((one.began - first.ended) / interval - taken)
+            extra.append(taken - (one.ended - first.began) / interval)
+        if missing and min(missing) > TICKS:
             yield f"{min(missing):.0f} samples of the probe {probe} were neither taken nor counted as lost"
-        if min(extra) > TICKS:
+        if extra and min(extra) > TICKS:
             yield f"the probe {probe} counted {min(extra):.0f} samples more than there was time for"
 
 

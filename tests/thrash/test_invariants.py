@@ -32,12 +32,14 @@ def exposition(text: str, at: float = 0.0, process: tuple[int, float] = PROCESS)
     return Exposition(at, at + 0.1, process, parse("\n".join([*text.splitlines(), ""])))
 
 
-def sampled(at: float, samples: float, lost: float = 0.0, other: float | None = None) -> Exposition:
-    """Return an exposition of two probes with one sample a second; the other one took one at each."""
+def sampled(
+    at: float, samples: float, lost: float = 0.0, other: float | None = None, interval: float = 1.0
+) -> Exposition:
+    """Return an exposition of two probes, by default with one sample a second; the other one took one at each."""
     counts = {"tasks": (samples, lost), "memory": (at if other is None else other, 0.0)}
     lines = []
     for probe, (taken, missed) in counts.items():
-        lines.append(f'pinchpoint_probe_interval_seconds{{probe="{probe}"}} 1')
+        lines.append(f'pinchpoint_probe_interval_seconds{{probe="{probe}"}} {interval if probe == "tasks" else 1}')
         lines.append(f'pinchpoint_sampler_samples_total{{probe="{probe}"}} {taken}')
         lines.append(f'pinchpoint_sampler_lost_samples_total{{probe="{probe}"}} {missed}')
     return exposition("\n".join(lines), at)
@@ -102,6 +104,15 @@ def test_samples_that_are_counted_late_are_none() -> None:
 
     assert not list(uncounted(frozen))
     assert not list(uncounted([*frozen, *(sampled(at, at - 20.0, 20.0) for at in range(41, 60))]))
+
+
+def test_a_host_at_rest_takes_fewer_samples_and_none_is_missing() -> None:
+    busy = [sampled(at, at) for at in range(20)]
+    resting = [sampled(at, 20.0 + (at - 20) // 5, interval=5.0) for at in range(20, 60)]
+    again = [sampled(at, 28.0 + at - 60) for at in range(60, 90)]
+
+    for history in (busy, [*busy, *resting], [*busy, *resting, *again]):
+        assert not list(uncounted(history))
 
 
 def test_more_samples_than_there_was_time_for_are_a_violation() -> None:
