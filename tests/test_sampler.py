@@ -18,6 +18,7 @@ from patience import Stopwatch, patience
 from pinchpoint.activity import HOLD_SECONDS, Activity
 from pinchpoint.build import local_sampler
 from pinchpoint.config import Config
+from pinchpoint.cost_limit import CostLimit
 from pinchpoint.host.capabilities import Capability
 from pinchpoint.metrics import EXPORTER, PROBE_SUCCESS
 from pinchpoint.model import Metric, Point, Snapshot
@@ -160,6 +161,32 @@ def test_the_full_rate_can_be_asked_for(machine: Machine, clock: Clock) -> None:
     run_for(sampler, clock, 5)
 
     assert len(quick.times) == 50
+
+
+def test_what_a_machine_does_not_have_is_looked_for_once_a_second(machine: Machine, clock: Clock) -> None:
+    there = fake(machine, "there", interval=0.2)
+    gone = fake(machine, "gone", absent, interval=0.2)
+    sampler = stepped(clock, there, gone)
+    clock.now += 0.001
+    run_for(sampler, clock, 10)
+
+    assert (len(there.times), len(gone.times)) == (51, 11)
+
+
+def test_above_its_limit_of_cost_it_samples_less_often_and_says_so(machine: Machine, clock: Clock) -> None:
+    quick = fake(machine, "quick", interval=None)
+    steady = fake(machine, "phases", interval=0.5, steady=True)
+    used = 0.0
+    limit = CostLimit(0.02, lambda: used)
+    sampler = Sampler([quick, steady], 0.1, clock=clock, limit=limit)
+    for _ in range(200):
+        clock.now += 0.1
+        used += 0.003 / limit.factor
+        sampler.step()
+
+    assert value(sampler, "probe_interval_seconds", "quick") == pytest.approx(0.2)
+    assert value(sampler, "probe_interval_seconds", "phases") == 0.5
+    assert Snapshot.of(0, sampler.points()).value("pinchpoint_sampler_degraded") == 2
 
 
 def test_a_sign_of_activity_wakes_threads_that_rest(machine: Machine) -> None:

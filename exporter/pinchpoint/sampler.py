@@ -164,7 +164,7 @@ class Sampler:
         """Metrics with a dropped series: each is logged once."""
         now = clock()
         self._entries = [_Entry(probe, probe.interval or interval, now) for probe in probes]
-        self._whole = _Lane(self._entries)
+        self._whole = _Lane(self._entries, beats=True)
 
     def start(self) -> None:
         """Sample in threads until `stop`; each probe has its first sample at once.
@@ -272,7 +272,8 @@ class Sampler:
 
     def _step(self, lane: _Lane) -> None:
         self._set_pace(lane)
-        self._limit.look(self._clock())
+        if lane.beats:  # one thread alone takes these steps
+            self._limit.look(self._clock())
         for entry in lane.entries:
             with lane.lock:
                 if entry not in lane.entries:
