@@ -158,8 +158,8 @@ def standing(history: Sequence[Exposition]) -> Iterator[str]:
 def uncounted(history: Sequence[Exposition]) -> Iterator[str]:
     """Yield the probes whose taken and lost samples are not as many as there were ticks, in expositions of one process.
 
-    A tick counts when the sample after it is taken, so fewer are wrong only if they stay away for a while. The time since
-    the last change of a probe's interval counts, and no other: on a host at rest it is longer.
+    A tick counts when the sample after it is taken, so fewer are wrong only if they stay away for a while. Only the
+    time since a probe last changed its interval counts: on a host at rest it is longer.
     """
     intervals = [one.by_probe(PROBE_INTERVAL_SECONDS.name) for one in history]
     counts = [_counted(one) for one in history]
