@@ -51,6 +51,17 @@ def test_when_the_load_is_over_it_comes_back() -> None:
     assert spender.limit.factor == 1
 
 
+def test_a_reset_brings_the_full_rate_at_once() -> None:
+    spender = Spender(0.02)
+    spender.cost = 0.5
+    spender.run(60)
+    spender.limit.reset()
+    assert spender.limit.factor == 1
+
+    spender.run(15)
+    assert spender.limit.factor > 1
+
+
 def test_it_does_not_come_back_only_to_exceed_its_limit_again() -> None:
     spender = Spender(0.02)
     spender.cost = 0.03

@@ -189,6 +189,22 @@ def test_above_its_limit_of_cost_it_samples_less_often_and_says_so(machine: Mach
     assert Snapshot.of(0, sampler.points()).value("pinchpoint_sampler_degraded") == 2
 
 
+def test_a_host_that_comes_to_rest_begins_the_next_load_at_the_full_rate(machine: Machine, clock: Clock) -> None:
+    quick = fake(machine, "quick", interval=None, rest_interval=1.0)
+    used, activity = 0.0, Activity()
+    limit = CostLimit(0.02, lambda: used)
+    sampler = Sampler([quick], 0.1, clock=clock, limit=limit, activity=activity)
+    activity.note(clock.now, 30.0)
+    for _ in range(250):
+        clock.now += 0.1
+        used += 0.01
+        sampler.step()
+    assert limit.factor > 1
+
+    run_for(sampler, clock, 20)
+    assert limit.factor == 1
+
+
 def test_a_sign_of_activity_wakes_threads_that_rest(machine: Machine) -> None:
     """They would sleep for an hour."""
     quick = fake(machine, "quick", interval=None, rest_interval=3600.0, fast=True)

@@ -58,6 +58,11 @@ class CostLimit:
             if cost * self.factor / FACTORS[back] < BACK_SHARE * self._share:
                 self._step(now, back, cost)
 
+    def reset(self) -> None:
+        """Return to the configured intervals: what cost so much is over."""
+        self._level = 0
+        self._measured.clear()
+
     def _step(self, now: float, level: int, cost: float) -> None:
         self._level, self._changed = level, now
         self._measured.clear()

@@ -264,6 +264,8 @@ class Sampler:
         if resting == lane.resting:
             return
         lane.resting = resting
+        if resting and lane.beats:
+            self._limit.reset()
         with lane.lock:
             for entry in lane.entries:
                 entry.set_pace(resting, self._limit.factor)
