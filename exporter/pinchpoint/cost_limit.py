@@ -11,7 +11,7 @@ __all__ = ["CostLimit"]
 
 FACTORS = (1, 2, 3, 5)
 """By how much longer the intervals between samples are, step by step."""
-WINDOW_SECONDS = 10.0
+COST_WINDOW_SECONDS = 10.0
 """Seconds over which the cost is measured before a step."""
 PATIENCE_SECONDS = 30.0
 """Seconds between a step and one back."""
@@ -45,10 +45,10 @@ class CostLimit:
             return
         self._next = now + 1.0
         self._measured.append((now, self._used()))
-        while now - self._measured[1 if len(self._measured) > 1 else 0][0] >= WINDOW_SECONDS:
+        while now - self._measured[1 if len(self._measured) > 1 else 0][0] >= COST_WINDOW_SECONDS:
             self._measured.popleft()
         (then, before), (_, used) = self._measured[0], self._measured[-1]
-        if now - then < WINDOW_SECONDS:
+        if now - then < COST_WINDOW_SECONDS:
             return
         cost = (used - before) / (now - then)
         if cost > self._share and self._level + 1 < len(FACTORS):

@@ -536,12 +536,12 @@ SAMPLER_LOST_SAMPLES = _counter(
     "Samples that were due but never taken, because the sampler had no CPU or a probe took too long.",
     "probe",
 )
-SAMPLER_DEGRADED = _gauge(
+SAMPLER_DEGRADED = _number(
     "pinchpoint_sampler_degraded",
     "0 at the full rate; otherwise how many times as long the intervals between samples are, because the exporter "
     "exceeded its limit of CPU time.",
 )
-SAMPLER_RESTING = _gauge(
+SAMPLER_RESTING = _number(
     "pinchpoint_sampler_resting",
     "1 while nothing happens on the host and probes are sampled less often: no benchmark runs and nothing is busy.",
 )

@@ -32,7 +32,7 @@ __all__ = ["command"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-GC_THRESHOLDS = (20_000, 20, 20)
+SAMPLER_GC_THRESHOLDS = (20_000, 20, 20)
 """Python's garbage collection thresholds: a sample makes thousands of objects, none of them in a cycle."""
 POLL_INTERVAL_SECONDS = 0.5
 """Seconds until the server notices that it is to end, and between two looks for connections that last too long."""
@@ -131,7 +131,7 @@ def command(config_file: Path | None, **flags: Any) -> None:
     sampler.start()
     # What exists now lives as long as the process: the garbage collector need not scan it again.
     gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
+    gc.set_threshold(*SAMPLER_GC_THRESHOLDS)
     log.info("Pinchpoint %s listens on %s", __version__, server.address)
     notify("READY=1")
     server.serve_forever(POLL_INTERVAL_SECONDS)

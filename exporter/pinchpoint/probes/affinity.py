@@ -20,7 +20,7 @@ from pinchpoint.threads.processes import Process
 
 __all__ = ["Affinity"]
 
-LOOK_AGAIN_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
+SETS_AGAIN_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds between two looks at where a process may run; the last one repeats. A launcher pins ranks when they start."""
 MAX_THREADS_PER_LOOK = 256
 """Threads that are read at one look, each about 15 us: the processes whose threads were read longest ago come first."""
@@ -101,7 +101,7 @@ class Affinity(Probe):
             self._read(held, pid, pid)
             if left > 0:  # else its threads are read at the next sample
                 left -= self._read_threads(held, pid, left)
-                held.due = now + LOOK_AGAIN_SECONDS[min(held.looks, len(LOOK_AGAIN_SECONDS) - 1)]
+                held.due = now + SETS_AGAIN_SECONDS[min(held.looks, len(SETS_AGAIN_SECONDS) - 1)]
                 held.looks += 1
         return bool(gone or due)
 
