@@ -50,6 +50,13 @@ def test_a_file_sets_what_it_names_and_nothing_else(tmp_path: Path) -> None:
     assert (config.web.listen_address, config.web.telemetry_path) == ("[::1]:9000", "/metrics")
 
 
+def test_rest_and_the_limit_of_the_exporters_cost_can_be_set(tmp_path: Path) -> None:
+    config = load(tmp_path, "rest = false\ncost-limit = 0.02")
+
+    assert (config.rest, config.cost_limit) == (False, 0.02)
+    assert (Config().rest, Config().cost_limit) == (True, 0.05)
+
+
 def test_trusted_users_are_names_or_uids(tmp_path: Path) -> None:
     assert load(tmp_path, 'trusted-users = ["alice", 1000]').trusted_users == ["alice", 1000]
 
@@ -73,6 +80,9 @@ def test_files_of_rules_are_looked_for_beside_the_configuration(tmp_path: Path) 
     [
         ("sample-interval = 0", "sample-interval", "0.02 to 10 seconds"),
         ("sample-interval = nan", "sample-interval", "0.02 to 10 seconds"),
+        ("cost-limit = 0", "cost-limit", "must be 0.005 to 100 CPUs"),
+        ("cost-limit = nan", "cost-limit", "must be 0.005 to 100 CPUs"),
+        ("rest = 1", "rest", "Expected `bool`, got `int`"),
         ('sample-interval = "fast"', "sample-interval", "Expected `float`, got `str`"),
         ("probe.tusks = true", "probe.tusks", "unknown probe; known probes are tasks, kworkers,"),
         ("probe.tasks = 1", "probe[...]", "Expected `bool`, got `int`"),

@@ -383,6 +383,7 @@ def test_fixture_folders_are_read_in_the_hosts_place(start: Start, machine: Mach
         (["surplus"], "Got unexpected extra argument (surplus); see "),
         (["--web.listen-address"], "Option '--web.listen-address' requires an argument; see "),
         (["--sample-interval=x"], "'x' is not a valid float"),
+        (["--cost-limit=0"], "cost-limit: must be 0.005 to 100 CPUs"),
         (["--sample-interval=0"], "command line: sample-interval: must be 0.02 to 10 seconds"),
         (["--sample-interval=nan"], "command line: sample-interval: must be 0.02 to 10 seconds"),
         (["--task-source=fast"], "'fast' is not one of 'auto', 'bpf', 'bpf-iter', 'kept', 'plain'"),
