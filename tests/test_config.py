@@ -54,7 +54,7 @@ def test_rest_and_the_limit_of_the_exporters_cost_can_be_set(tmp_path: Path) -> 
     config = load(tmp_path, "rest = false\ncost-limit = 0.02")
 
     assert (config.rest, config.cost_limit) == (False, 0.02)
-    assert (Config().rest, Config().cost_limit) == (True, 0.05)
+    assert (Config().rest, Config().cost_limit) == (True, 0.1)
 
 
 def test_trusted_users_are_names_or_uids(tmp_path: Path) -> None:

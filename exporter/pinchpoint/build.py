@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -108,11 +107,8 @@ def trusted_users(config: Config, more: Iterable[int] = ()) -> Users:
     return Users((*named, *more), lambda: read_subuid(rootfs))
 
 
-def build_host(config: Config, nursery: Nursery | None = None, limit: CostLimit | None = None) -> Host:
-    """Return the host that the configuration describes; `nursery` and `limit` are those of `Host`.
-
-    Raises ConfigError.
-    """
+def build_host(config: Config, nursery: Nursery | None = None) -> Host:
+    """Return the host that the configuration describes; `nursery` is that of `Host`. Raises ConfigError."""
     procfs = Path(config.path.procfs)
     roles = load_roles(Path(config.roles_file) if config.roles_file else None)
     users = trusted_users(config, (os.geteuid(),))
@@ -140,7 +136,6 @@ def build_host(config: Config, nursery: Nursery | None = None, limit: CostLimit 
         task_source=config.task_source,
         kworker_source=config.kworker_source,
         nursery=nursery,
-        limit=limit or CostLimit(math.inf),
     )
 
 
@@ -169,7 +164,7 @@ def local_sampler(
 ) -> HostSampler:
     """Return a sampler of this host, not started yet; `beat` and `limit` are those of `Sampler`. Raises ConfigError."""
     config = config or Config()
-    host = build_host(config, nursery, limit)
+    host = build_host(config, nursery)
     raise_file_limit()
     _try_sources(config, host)
     sampler = HostSampler(
@@ -179,7 +174,7 @@ def local_sampler(
         beat=beat,
         admit=SeriesQuota(host.users.trusts, time.monotonic).admit,
         activity=host.activity if config.rest else None,
-        limit=host.limit,
+        limit=limit,
     )
     sampler.host = host
     held = effective()

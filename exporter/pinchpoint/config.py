@@ -51,8 +51,8 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     sample_interval: float = 0.1
     rest: bool = True
     """Whether probes are sampled less often while nothing happens on the host."""
-    cost_limit: float = 0.05
-    """CPUs that the exporter may use, on average over 10 s, before it samples less often; 0.05 is 5 % of one."""
+    cost_limit: float = 0.1
+    """CPUs that the exporter may use, on average over 10 s, before it samples less often; 0.1 is 10 % of one."""
     roles_file: str | None = None
     waits_file: str | None = None
     task_source: str = "auto"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 __all__ = ["CostLimit"]
 
-FACTORS = (1, 2, 3, 5)
+FACTORS = (1, 2, 3)
 """By how much longer the intervals between samples are, step by step."""
 COST_WINDOW_SECONDS = 10.0
 """Seconds over which the cost is measured before a step."""

@@ -58,6 +58,8 @@ At once they would pass the interpreter's lock back and forth at each read; much
 """
 ABSENT_INTERVAL_SECONDS = 1.0
 """Seconds between two looks for what a machine does not have."""
+MIN_SLOW_INTERVAL_SECONDS = 1.0
+"""Interval from which a probe keeps it although the exporter exceeds its limit of cost."""
 MAX_PAUSE_SECONDS = 1.0
 """Longest pause of a thread between two looks at what is due, in seconds: even if all its probes are rare, the service
 manager learns in time that it is alive."""
@@ -98,10 +100,12 @@ class _Entry:
     def set_pace(self, resting: bool, factor: int) -> None:
         """Sample at the rest interval from the next sample on, or at the full rate; what is absent, once a second.
 
-        `factor` is that of `CostLimit`.
+        `factor` is that of `CostLimit`. It concerns probes that are sampled several times a second: the others cost
+        little, and a phase of some seconds needs each of their samples.
         """
         slowest = (self.probe.rest_interval or 0.0) if resting else 0.0 if self.present else ABSENT_INTERVAL_SECONDS
-        self.interval = max(self.full if self.probe.steady else self.full * factor, slowest)
+        often = self.full < MIN_SLOW_INTERVAL_SECONDS and not self.probe.steady
+        self.interval = max(self.full * factor if often else self.full, slowest)
 
 
 @dataclass(slots=True)

@@ -153,11 +153,8 @@ class ClientWaits:
         self.interval = make.interval
         """Seconds between two looks at one client."""
 
-    def follow(self, processes: Collection[Process], now: float, factor: float = 1.0) -> None:
-        """Follow the clients in these processes and no others; `now` is a monotonic time in seconds.
-
-        Looks are `factor` times rarer than usual.
-        """
+    def follow(self, processes: Collection[Process], now: float) -> None:
+        """Follow the clients in these processes and no others; `now` is a monotonic time in seconds."""
         self._chosen.processes = {
             process.pid: Process(process.pid, process.start, process.comm, BENCHMARK, process.owner)
             for process in processes
@@ -165,7 +162,7 @@ class ClientWaits:
         self._followers.refresh(now)
         self._since = {pid: self._since.get(pid, now) for pid in self._chosen.processes}
         self._last = {pid: looked for pid, looked in self._last.items() if pid in self._since}
-        self.interval = factor * max(self._make.interval, len(processes) / MAX_LOOKS_PER_SECOND)
+        self.interval = max(self._make.interval, len(processes) / MAX_LOOKS_PER_SECOND)
         for _, followers in self._followers:
             for follower in followers:
                 follower.reader.interval = self.interval

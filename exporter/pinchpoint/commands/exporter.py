@@ -82,7 +82,7 @@ class _Command(click.Command):
     "--cost-limit",
     type=float,
     metavar="CPUS",
-    help="CPU time per second above which the exporter samples less often. [default: 0.05]",
+    help="CPU time per second above which the exporter samples less often. [default: 0.1]",
 )
 @click.option(
     "--task-source",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.benchmarks.nursery import Nursery
 from pinchpoint.benchmarks.workloads import FoundRuns
 from pinchpoint.bpf.choice import AUTO
-from pinchpoint.cost_limit import CostLimit
 from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.users import Users, own_users
 from pinchpoint.model import Metric, Point
@@ -59,8 +57,6 @@ class Host:
     """Starts the helper processes that read users' files; None where this process reads them."""
     activity: Activity = field(default_factory=Activity)
     """Probes note in it that something happens."""
-    limit: CostLimit = field(default_factory=lambda: CostLimit(math.inf))
-    """How much less often is looked at what takes time, as the exporter costs too much."""
 
 
 class Probe(ABC):

@@ -305,7 +305,7 @@ class Waits(Probe):
     def _settle(self, now: float) -> None:
         """Put the times of the last block into wait classes, and add them to the workloads."""
         workers = self._workers.values()
-        self._libraries.follow([worker.process for worker in workers if worker.library], now, self.host.limit.factor)
+        self._libraries.follow([worker.process for worker in workers if worker.library], now)
         self._mounts.follow([worker.mount for worker in workers if worker.mount is not None], now)
         waited: dict[int, float] = {}
         for worker in workers:
