@@ -320,7 +320,8 @@ def test_an_osd_on_a_host_without_an_exporter(shared: Cluster, check: Check, tmp
     if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode:
         pytest.skip("may not make a PID namespace")
     with watching(tmp_path, prefix=apart) as watch:
-        (exporter,) = (
+        # The first one: it has forked a process that starts helpers.
+        exporter = next(
             process
             for process in psutil.Process().children(recursive=True)
             if f"127.0.0.1:{watch.port}" in process.cmdline() and process.exe() != shutil.which("unshare")
