@@ -68,7 +68,7 @@ lab-down: ## stop what `make lab-up` started, remove its data
 	@PYTHONPATH=compose:tests $(python) -m lab down
 
 bench: export PYTHONPATH = bench:compose:tests
-bench: setup ## measure its cost beside its peers, and what benchmarks lose; 14 minutes; writes docs/performance.md
+bench: setup ## measure its cost beside its peers, and what benchmarks lose; half an hour; writes docs/performance.md
 	@$(python) bench/peers.py
 	@$(python) bench/right.py
 	@$(python) bench/cost.py

@@ -45,7 +45,7 @@ class CostLimit:
             return
         self._next = now + 1.0
         self._measured.append((now, self._used()))
-        while now - self._measured[1 if len(self._measured) > 1 else 0][0] >= COST_WINDOW_SECONDS:
+        while len(self._measured) > 1 and now - self._measured[1][0] >= COST_WINDOW_SECONDS:
             self._measured.popleft()
         (then, before), (_, used) = self._measured[0], self._measured[-1]
         if now - then < COST_WINDOW_SECONDS:

@@ -5,8 +5,8 @@ its samples (measured: 43 to 55 % taken, SCHED_FIFO 99 %). The others share a th
 costs as much as a sample (cold caches, the interpreter's lock); only an urgent probe has its own. A probe that blocks
 in the kernel keeps its thread and the rest continue in a new one, so that it blinds only itself.
 
-While nothing happens on the host, probes are sampled at their rest intervals: what they count loses nothing by that,
-since they add up how much time has passed, and how busy it was.
+While nothing happens on the host, probes are sampled at their rest intervals. CPU time and busy time lose nothing by
+that, since they are sums over all the time that has passed; what is full for less than an interval shows as busy only.
 """
 
 from __future__ import annotations
@@ -103,9 +103,12 @@ class _Entry:
         `factor` is that of `CostLimit`. It concerns probes that are sampled several times a second: the others cost
         little, and a phase of some seconds needs each of their samples.
         """
-        slowest = (self.probe.rest_interval or 0.0) if resting else 0.0 if self.present else ABSENT_INTERVAL_SECONDS
         often = self.full < MIN_SLOW_INTERVAL_SECONDS and not self.probe.steady
-        self.interval = max(self.full * factor if often else self.full, slowest)
+        self.interval = self.full * factor if often else self.full
+        if resting:
+            self.interval = max(self.interval, self.probe.rest_interval or 0.0)
+        elif not self.present:
+            self.interval = max(self.interval, ABSENT_INTERVAL_SECONDS)
 
 
 @dataclass(slots=True)

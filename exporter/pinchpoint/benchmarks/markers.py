@@ -297,15 +297,14 @@ class RunDirectory:
         """Return a user's marker, None if it is too long or no longer that user's."""
         known = self._cache.get(name)
         try:
-            # Most have not changed, and opening a file costs ten times as much as looking at it.
-            if known is not None and known.identity == _identity(
-                os.stat(name, dir_fd=directory, follow_symlinks=False)
+            # Most have not changed, and looking at a file costs less than opening it.
+            if (
+                known is not None
+                and known.identity.size <= limit
+                and self._users.account(known.identity.owner) == user
+                and known.identity == _identity(os.stat(name, dir_fd=directory, follow_symlinks=False))
             ):
-                return (
-                    known
-                    if known.identity.size <= limit and self._users.account(known.identity.owner) == user
-                    else None
-                )
+                return known
             handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
         except OSError:
             return None

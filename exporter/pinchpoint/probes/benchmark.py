@@ -139,7 +139,10 @@ class BenchmarkProbe(Probe):
         return None if user is None else self.host.users.account(user)
 
     def _processes(self, now: float) -> Mapping[int, Stat]:
-        """Return all processes but those of marked runs; those of benchmarks read afresh. None without a benchmark."""
+        """Return all processes but those of marked runs, those of benchmarks read afresh.
+
+        The mapping is empty if no benchmark runs.
+        """
         generation = self.host.processes.generation  # read first: a scan by another thread makes it older, not newer
         everything = self.host.processes.everything(now)
         commands = self.host.runs.command_pids(self._clock.now() + self._clock.ahead())

@@ -31,9 +31,7 @@ class SelfCost(Probe):
     name = "self"
     help = "Pinchpoint's own cost"
     metrics = (SELF_CPU_SECONDS, SELF_RESIDENT_BYTES, SELF_OPEN_FILES, BUILD_INFO)
-    interval = 1.0
     rest_interval = 10.0
-    steady = True
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)

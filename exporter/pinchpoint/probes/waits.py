@@ -54,9 +54,9 @@ ASLEEP_LOOKS = 20
 sleep for the whole run. What it did in between is known when it is read again."""
 ASLEEP_EVERY_LOOKS = 5
 MAX_STACKS_PER_LOOK = 6
-"""Stacks that one look reads of trusted users' threads, and of all others': each takes the kernel 50 to 120 us. Of more
-threads, those that were seen longest ago are read. The others' run-queue wait and CPU time are exact all the same, and
-shares of what they wait for come from as many stacks a second as those of six threads do."""
+"""Stacks that one look reads of trusted users' threads, and of all others'. Of more threads, those that were seen
+longest ago are read. The others' run-queue wait and CPU time are exact all the same, and shares of what they wait for
+come from as many stacks a second as those of six threads do."""
 FILES_INTERVAL_SECONDS = 3.0
 """Seconds between two looks at the open files of a process that waits for data."""
 KEEP_STACK_SECONDS = 300.0
@@ -226,15 +226,7 @@ class Waits(Probe):
                         task.sampled_every = ASLEEP_EVERY_LOOKS
                 else:
                     thread.slept, task.sampled_every = 0, 1
-                    run, late = use.run * SECONDS_PER_NANOSECOND, use.wait * SECONDS_PER_NANOSECOND
-                    rest = worker.time.ran(thread, elapsed, run, late)
-                    if thread.main and worker.rank:
-                        worker.spin.ran(run + late)
-                    if task in seen:
-                        self._see(worker, thread, now)
-                    else:
-                        thread.unsure = True
-                    worker.time.rests(thread, rest)
+                    self._ran(worker, thread, use, elapsed, now, see=task in seen)
         for worker in active.values():
             worker.time.end_look(elapsed)
 
@@ -250,6 +242,19 @@ class Waits(Probe):
                 if thread.unsure if use is None else polls or use.run + use.wait <= enough:
                     found.append((thread.seen, task.tid, task))
         return {task for found in worth.values() for _, _, task in nsmallest(MAX_STACKS_PER_LOOK, found)}
+
+    def _ran(
+        self, worker: _BenchmarkProcess, thread: _Thread, use: TaskUse, elapsed: float, now: float, *, see: bool
+    ) -> None:
+        run, late = use.run * SECONDS_PER_NANOSECOND, use.wait * SECONDS_PER_NANOSECOND
+        rest = worker.time.ran(thread, elapsed, run, late)
+        if thread.main and worker.rank:
+            worker.spin.ran(run + late)
+        if see:
+            self._see(worker, thread, now)
+        else:
+            thread.unsure = True
+        worker.time.rests(thread, rest)
 
     def _see(self, worker: _BenchmarkProcess, thread: _Thread, now: float) -> None:
         """Read a thread's stack: what it waits for now, and what it waited for last."""

@@ -292,12 +292,7 @@ class Processes:
             if daemon and (end := mark(self._procfs, pid, rule.pattern, users())):
                 return Process(pid, stat.start, stat.comm, UNVERIFIED, f"{owner}{end}")
             if self._several and "{ceph_id}" in rule.owner:
-                cluster = self._clusters.get((pid, stat.start))
-                old = self._classified.get(pid)
-                if cluster is None and old is not None and old.daemon and old.start == stat.start:
-                    owner = old.owner  # a name less in its life
-                else:
-                    owner += f"@{(cluster or UNKNOWN)[:CLUSTER_ID_CHARACTERS]}"
+                owner = self._name_in_cluster(pid, stat, owner)
         elif pid in self._benchmarks:
             class_, owner, daemon = BENCHMARK, self._roles.unruled_owner(stat.comm), False
         else:
@@ -313,6 +308,16 @@ class Processes:
         if owner not in owners and len(owners) >= (MAX_USER_OWNERS if group[2] else MAX_OWNERS_PER_CLASS):
             owner = marked("more", group[2])
         return Process(pid, stat.start, stat.comm, class_, owner, daemon)
+
+    def _name_in_cluster(self, pid: int, stat: Stat, owner: str) -> str:
+        """Return the name that a daemon has beside other clusters' daemons: with the beginning of its cluster's fsid.
+
+        One that had a name before keeps it until its cluster is known: a third name would begin further series.
+        """
+        cluster, old = self._clusters.get((pid, stat.start)), self._classified.get(pid)
+        if cluster is None and old is not None and old.daemon and old.start == stat.start:
+            return old.owner
+        return f"{owner}@{(cluster or UNKNOWN)[:CLUSTER_ID_CHARACTERS]}"
 
     def _owner(self, pid: int, stat: Stat, rule: ProcessRule, groups: tuple[str, ...]) -> str:
         fields = {str(index + 1): group for index, group in enumerate(groups)} | {"comm": stat.comm}
