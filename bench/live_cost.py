@@ -25,7 +25,7 @@ import psutil
 
 from lab.cluster import Cluster
 from lab.loads import metadata_command
-from meter import Served, scrape, serving
+from meter import Served, scrape, serving, thread_seconds
 from page import Goal, machine, parser, publish, table
 from pinchpoint.host.process_cost import private_bytes
 from pinchpoint.metrics import PROBE_CPU_SECONDS
@@ -38,7 +38,7 @@ SETTLED = 12.0
 RESTED = 32.0
 """Seconds without a load after which everything rests."""
 SHOWN = 6
-"""Probes of which the cost is shown, the dearest first."""
+"""Probes, and threads, of which the cost is shown, the dearest first."""
 MDTEST = Path(__file__).resolve().parent.parent / "tests" / "loads" / "mdtest.py"
 
 Start = Callable[[], AbstractContextManager[object]]
@@ -58,6 +58,8 @@ class Cost:
     """Milliseconds of CPU for a scrape."""
     probes: Mapping[str, float]
     """Per cent of one core by probe."""
+    threads: Mapping[str, float]
+    """Per cent of one core by thread."""
 
 
 @contextmanager
@@ -117,17 +119,22 @@ def measure(load: AbstractContextManager[object], settled: float, seconds: float
     command = [sys.executable, "-m", "pinchpoint", "exporter", f"--web.listen-address=127.0.0.1:{port}", *flags]
     with serving(command, port) as served, load:
         time.sleep(settled)
-        before, begin, cpu = _by_probe(port), time.monotonic(), served.cpu_ms()
+        before, threads = _by_probe(port), thread_seconds(served.pid)
+        begin, cpu = time.monotonic(), served.cpu_ms()
         scrapes = []
         while (now := time.monotonic()) - begin < seconds:
             rate = served.rate(SCRAPE_INTERVAL - 1.0)
             scrapes.append(served.scrape(rate).cpu)
             time.sleep(max(0.0, now + SCRAPE_INTERVAL - time.monotonic()))
         took = time.monotonic() - begin
-        used, after = served.cpu_ms() - cpu, _by_probe(port)
-        probes = {name: 100 * (value - before.get(name, 0.0)) / took for name, value in after.items()}
+        used = served.cpu_ms() - cpu
+        by_thread, by_probe = _rates(threads, thread_seconds(served.pid), took), _rates(before, _by_probe(port), took)
         rss = psutil.Process(served.pid).memory_info().rss / 1e6
-        return Cost(used / took / 10, rss, _helper_mb(served), statistics.median(scrapes), probes)
+        return Cost(used / took / 10, rss, _helper_mb(served), statistics.median(scrapes), by_probe, by_thread)
+
+
+def _rates(before: Mapping[str, float], after: Mapping[str, float], took: float) -> dict[str, float]:
+    return {name: 100 * (value - before.get(name, 0.0)) / took for name, value in after.items()}
 
 
 def _by_probe(port: int) -> dict[str, float]:
@@ -143,16 +150,20 @@ def _helper_mb(served: Served) -> float:
 
 def median(costs: Sequence[Cost]) -> Cost:
     """Return the medians of several measurements."""
-    probes = {name: statistics.median(cost.probes.get(name, 0.0) for cost in costs) for name in costs[0].probes}
     cpu, rss, helper, scraped = (
         statistics.median(getattr(cost, name) for cost in costs) for name in ("cpu", "rss", "helper", "scrape")
     )
-    return Cost(cpu, rss, helper, scraped, probes)
+    probes, threads = _medians([cost.probes for cost in costs]), _medians([cost.threads for cost in costs])
+    return Cost(cpu, rss, helper, scraped, probes, threads)
 
 
-def cell(cost: Cost) -> str:
-    """Return the dearest probes of a cost, as a cell of the table."""
-    dearest = sorted(cost.probes.items(), key=lambda item: -item[1])[:SHOWN]
+def _medians(rates: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(one.get(name, 0.0) for one in rates) for name in rates[0]}
+
+
+def cell(rates: Mapping[str, float]) -> str:
+    """Return the dearest probes or threads, as a cell of the table."""
+    dearest = sorted(rates.items(), key=lambda item: -item[1])[:SHOWN]
     return ", ".join(f"{name} {value:.2f}" for name, value in dearest)
 
 
@@ -195,7 +206,8 @@ def main() -> None:
     for name, costs in found.items():
         cost = median(costs)
         spread = f"{cost.cpu:.2f} ({min(one.cpu for one in costs):.2f} to {max(one.cpu for one in costs):.2f})"
-        rows.append([name, spread, cell(cost), f"{cost.rss:.1f}", f"{cost.helper:.1f}", f"{cost.scrape:.1f}"])
+        rest = [f"{value:.1f}" for value in (cost.rss, cost.helper, cost.scrape)]
+        rows.append([name, spread, cell(cost.probes), cell(cost.threads), *rest])
         limit = 0.3 if name.startswith("nothing") else 2.0
         goals.append(Goal(f"exporter beside {name}: of a core", limit, "%", cost.cpu))
     for what, field, limit, unit in (
@@ -204,7 +216,8 @@ def main() -> None:
         ("exporter, at most beside any of these: of CPU for a scrape", "scrape", 8.0, "ms"),
     ):
         goals.append(Goal(what, limit, unit, max(getattr(median(costs), field) for costs in found.values())))
-    head = ["load", "CPU, % of one core", "of it, by probe", "RSS, MB", "largest helper, MB", "CPU of a scrape, ms"]
+    head = ["load", "CPU, % of one core", "by probe", "by thread", "RSS, MB", "largest helper, MB",
+            "CPU of a scrape, ms"]  # fmt: skip
     about = f"scraped every {SCRAPE_INTERVAL:g} s; median of {chosen.rounds} x {chosen.seconds:g} s (lowest to highest)"
     publish("live", f"{machine()}; {about}.\n\n{table(head, rows)}", chosen, goals)
 

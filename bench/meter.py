@@ -8,8 +8,9 @@ import subprocess
 import tempfile
 import time
 import urllib.request
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,18 @@ import psutil
 from compiled import MissingError
 from pinchpoint.host.process_cost import cpu_seconds, private_bytes
 
-__all__ = ["Scrape", "Served", "cpu_ms", "memory_mb", "run_cpu", "scrape", "series", "serving", "total"]
+__all__ = [
+    "Scrape",
+    "Served",
+    "cpu_ms",
+    "memory_mb",
+    "run_cpu",
+    "scrape",
+    "series",
+    "serving",
+    "thread_seconds",
+    "total",
+]
 
 START_SECONDS = 20.0
 SETTLE = 0.25
@@ -33,6 +45,21 @@ def cpu_ms(pid: int) -> float:
         ended = process.cpu_times()
         found += cpu_seconds(process.pid) + ended.children_user + ended.children_system
     return 1e3 * found
+
+
+def thread_seconds(pid: int) -> dict[str, float]:
+    """Return the CPU seconds of a process' threads by name, those of processes that work for it as one, "helpers".
+
+    The numbers that end names are left out (``ceph-osd.0`` and ``ceph-osd.1`` are ``ceph-osd``).
+    """
+    found: dict[str, float] = defaultdict(float)
+    for thread in psutil.Process(pid).threads():
+        with suppress(OSError):
+            task = Path(f"/proc/{pid}/task/{thread.id}")
+            name = (task / "comm").read_text().rstrip("0123456789.-\n")
+            found[name] += int((task / "schedstat").read_text().split()[0]) / 1e9
+    found["helpers"] = cpu_ms(pid) / 1e3 - cpu_seconds(pid)
+    return dict(found)
 
 
 def memory_mb(pid: int) -> float:
