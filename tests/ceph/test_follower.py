@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 from threading import enumerate as threads
 from types import SimpleNamespace
 
@@ -159,15 +159,12 @@ def test_a_failure_is_logged_once_and_names_the_daemon(
 
 def test_a_reader_that_fails_blinds_its_own_daemon_and_goes_on(machine: Machine, daemon: DaemonSocket) -> None:
     follower, reader = follow(machine, daemon.path)
-    stop = Event()
 
     def fail(now: float, answers: Mapping[str, bytes]) -> None:
-        stop.set()
         raise RuntimeError("a bug")
 
     reader.take = fail  # type: ignore[method-assign]
-    module.ROUND_TIMEOUT_SECONDS = 30.0
-    follower.run(stop)
+    step(follower)
     assert follower.problem == "malformed"
 
 
@@ -250,28 +247,17 @@ def test_where_the_kernel_does_not_count_cpu_time_nothing_is_called_stuck(
     assert (follower.problem, follower.stuck) == ("silent", False)
 
 
-def test_a_socket_of_another_process_is_seldom_tried_again(
-    machine: Machine, daemon: DaemonSocket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Once(Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            self.timeout = timeout
-            self.set()
-            return True
-
-    follower, _ = follow(machine, daemon.path)
-    monkeypatch.setattr(module, "ROUND_TIMEOUT_SECONDS", 30.0)
-    follower.run(stop := Once())
-    assert stop.timeout is not None
-    assert stop.timeout <= module.ROUND_INTERVAL_SECONDS
+def test_a_socket_of_another_process_is_seldom_tried_again(machine: Machine, daemon: DaemonSocket) -> None:
+    follower, reader = follow(machine, daemon.path)
+    step(follower)
+    assert follower.pause() == reader.interval
 
     follower, _ = follow(machine, daemon.path)
     follower.process = Process(1, 100, "ceph-mds", "ceph-mds", "mds.b")
     machine.process(1, "ceph-mds")
-    follower.run(stop := Once())
+    step(follower)
     assert follower.problem == "foreign"
-    assert stop.timeout is not None
-    assert stop.timeout > module.ROUND_INTERVAL_SECONDS
+    assert follower.pause() == module.FOREIGN_INTERVAL_SECONDS
 
 
 def test_a_daemon_cannot_make_labels_of_any_length(machine: Machine, daemon: DaemonSocket) -> None:
@@ -322,7 +308,7 @@ def test_a_daemon_is_followed_from_its_start_to_its_end(
     machine.end(PID)
     assert followers.refresh(10.0) == 0
     assert list(followers.points()) == []
-    assert until(30, lambda: not [thread for thread in threads() if thread.name == "ceph-mds.a"])
+    assert until(30, lambda: not [thread for thread in threads() if thread.name == "ceph-asker"])
 
 
 def test_a_blind_daemon_has_no_series_but_those_that_say_so(
@@ -501,5 +487,5 @@ def test_a_follower_that_is_let_go_while_it_waits_ends_and_hangs_up(
     assert until(30, lambda: follower.problem == "silent")
 
     followers.close()
-    assert until(30, lambda: not [thread for thread in threads() if thread.name == "ceph-mds.a"])
+    assert until(30, lambda: not [thread for thread in threads() if thread.name == "ceph-asker"])
     assert follower._waiting is None

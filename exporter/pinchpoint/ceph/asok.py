@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 import struct
 import time
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -34,6 +36,8 @@ MAX_ANSWER_BYTES = 4 << 20
 """Longest answer in bytes. A ``perf dump`` is 45 KB, and 3 KB more for each image of a client."""
 MAX_SOCKET_PATH_BYTES = 107
 """Longest path of a Unix socket in bytes (man 7 unix)."""
+MIN_PIECE_BYTES, MAX_PIECE_BYTES = 4096, 65536
+"""Bytes that are read at once: of an answer whose length is not known yet, and of a long one."""
 LENGTH = struct.Struct(">I")
 CREDENTIALS = struct.Struct("3i")
 """pid, uid and gid of SO_PEERCRED (man 7 unix)."""
@@ -88,13 +92,18 @@ class Question(NamedTuple):
     @property
     def request(self) -> bytes:
         """Return what is sent. Raises ValueError for a command that could wait for a lock."""
-        if self.prefix not in LOCK_FREE:
-            raise ValueError(f"{self.prefix!r} is not known to be free of locks")
-        words = {"prefix": self.prefix, "format": "json"}
-        for name, value in (("var", self.var), ("logger", self.logger), ("counter", self.counter)):
-            if value:
-                words[name] = value
-        return msgspec.json.encode(words) + b"\0"
+        return _request(self)
+
+
+@lru_cache(maxsize=256)
+def _request(question: Question) -> bytes:
+    if question.prefix not in LOCK_FREE:
+        raise ValueError(f"{question.prefix!r} is not known to be free of locks")
+    words = {"prefix": question.prefix, "format": "json"}
+    for name, value in (("var", question.var), ("logger", question.logger), ("counter", question.counter)):
+        if value:
+            words[name] = value
+    return msgspec.json.encode(words) + b"\0"
 
 
 class Conversation:
@@ -110,10 +119,9 @@ class Conversation:
         request = question.request
         self._limit = question.limit
         self._received = bytearray()
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # Non-blocking: a local connection is made at once or, with a full queue, after an unknown time.
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            # Non-blocking: a local connection is made at once or, with a full queue, after an unknown time.
-            self._socket.setblocking(False)
             _connect(self._socket, path)
             if pid and (peer := self._peer()) and peer != pid:
                 raise AdminSocketError("foreign", f"process {peer} listens on {path}, not {pid}")
@@ -142,6 +150,32 @@ class Conversation:
         """Hang up."""
         self._socket.close()
 
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when more of the answer has come."""
+        return self._socket.fileno()
+
+    def received(self) -> bytes | None:
+        """Return the whole answer, None while it is incomplete; never waits.
+
+        Raises any AdminSocketError but SilentError if it never will be complete.
+        """
+        wanted = LENGTH.size
+        try:
+            while len(self._received) < wanted or len(self._received) < (wanted := self._wanted()):
+                piece = self._socket.recv(min(MAX_PIECE_BYTES, max(MIN_PIECE_BYTES, wanted - len(self._received))))
+                if not piece:
+                    raise AdminSocketError("refused", "the connection was ended before the answer was complete")
+                self._received += piece
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise AdminSocketError("refused", str(error)) from error
+        answer = bytes(self._received[LENGTH.size : wanted])
+        # Errors come as text in place of the answer, without a status.
+        if answer.startswith(b"ERROR: ("):
+            raise UnknownCommandError(answer[:200].decode("utf-8", "replace").strip())
+        return answer
+
     def answer(self, timeout: float) -> bytes:
         """Return the whole answer, waiting for it for at most `timeout` seconds altogether.
 
@@ -149,23 +183,12 @@ class Conversation:
         it never will.
         """
         deadline = time.monotonic() + timeout
-        try:
-            while len(self._received) < (wanted := self._wanted()):
-                self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-                piece = self._socket.recv(min(wanted - len(self._received), 1 << 18))
-                if not piece:
-                    raise AdminSocketError("refused", "the connection was ended before the answer was complete")
-                self._received += piece
-                if time.monotonic() > deadline and len(self._received) < self._wanted():
-                    raise SilentError("the answer is incomplete in time")
-        except TimeoutError as error:
-            raise SilentError("no answer in time") from error
-        except OSError as error:
-            raise AdminSocketError("refused", str(error)) from error
-        answer = bytes(self._received[LENGTH.size :])
-        # Errors come as text in place of the answer, without a status.
-        if answer.startswith(b"ERROR: ("):
-            raise UnknownCommandError(answer[:200].decode("utf-8", "replace").strip())
+        readable = select.poll()
+        readable.register(self, select.POLLIN)
+        while (answer := self.received()) is None:
+            if (left := deadline - time.monotonic()) <= 0:
+                raise SilentError("no complete answer in time")
+            readable.poll(max(1.0, 1e3 * left))
         return answer
 
     def _wanted(self) -> int:

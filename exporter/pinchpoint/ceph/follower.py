@@ -1,4 +1,4 @@
-"""Asks Ceph processes at a steady pace, each in a thread of its own: a stuck one does not blind others.
+"""Asks Ceph processes at a steady pace: a stuck one does not blind others.
 
 A question that is not answered in time is still waited for: asking again would only lengthen the queue of a late
 daemon. Meanwhile we check that the process is still alive.
@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from threading import Event, Lock
-from typing import ClassVar, Protocol
+from threading import Lock
+from typing import ClassVar, Protocol, TypeVar
 
+from pinchpoint.ceph.asker import Asker, Awaited
 from pinchpoint.ceph.asok import AdminSocketError, Conversation, Question, SilentError, UnknownCommandError
 from pinchpoint.ceph.perf import parse_option, parse_version
 from pinchpoint.ceph.readings import Options
 from pinchpoint.ceph.sockets import admin_sockets
 from pinchpoint.host.procfs import FormatError, parse_schedstat, parse_stat, read_bytes
-from pinchpoint.host.threads import NamedThread
 from pinchpoint.metrics import (
     CEPH_DAEMON_INFO,
     CEPH_DAEMON_STUCK,
@@ -53,12 +54,18 @@ FOREIGN_INTERVAL_SECONDS = 60.0
 """Seconds until a socket that a parent or another container listens on is tried again."""
 MAX_TEXT_CHARACTERS = 64
 """Characters of a release or an fsid that are shown."""
+CHECK_INTERVAL_SECONDS = 1.0
+"""Seconds between two looks whether a process that answers is stopped."""
 STOPPED = frozenset("Tt")
 ENDED = frozenset("ZX")
 """States of a process (man 5 proc)."""
 UNSEEN = frozenset({"new", "ended"})
 """States that are not exported: the first round is not over, or the process has ended and is still listed."""
 NO_FSID = "00000000-0000-0000-0000-000000000000"
+
+Answer = TypeVar("Answer")
+Awaiting = Generator[Awaited, None, Answer]
+"""What yields all that it waits for, and returns an answer."""
 
 log = logging.getLogger(__name__)
 
@@ -119,16 +126,23 @@ class Follower:
         self._ran = -1
         self._still_since = 0.0
         self._reported = ""
+        self._checked = float("-inf")
 
     def step(self, now: float) -> None:
         """Ask what is due, and wait for all answers for at most `ROUND_TIMEOUT_SECONDS`.
 
         `now` is a monotonic time in seconds.
         """
+        for descriptor, deadline in self.round(now):
+            readable = select.poll()
+            readable.register(descriptor, select.POLLIN)
+            readable.poll(max(0.0, 1e3 * (deadline - time.monotonic())))
+
+    def round(self, now: float) -> Awaiting[None]:
+        """Ask what is due, as `step` does, and yield whatever is waited for; see `Asked`."""
         try:
-            if state(self._procfs, self.process) in STOPPED:
-                raise AdminSocketError("stopped", "the process is stopped")
-            self._ask(now)
+            self._check(now)
+            yield from self._ask(now)
             answers, self._answers = self._answers, {}
             self._identify(answers)
             with self.lock:
@@ -136,16 +150,22 @@ class Follower:
                 self.problem, self.stuck, self._ran = "", False, -1
         except AdminSocketError as error:
             self._blind(now, error.reason, error)
-        except FormatError as error:
+        except Exception as error:  # a reader that fails blinds its own daemon only, as a probe does
             self._blind(now, "malformed", error)
         self.duration = time.monotonic() - now
 
-    def _ask(self, now: float) -> None:
+    def _check(self, now: float) -> None:
+        if now - self._checked >= CHECK_INTERVAL_SECONDS or self.problem:
+            self._checked = now
+            if state(self._procfs, self.process) in STOPPED:
+                raise AdminSocketError("stopped", "the process is stopped")
+
+    def _ask(self, now: float) -> Awaiting[None]:
         """Ask what is due. Answers of an incomplete round are kept: most would be due again in a minute."""
         deadline = now + ROUND_TIMEOUT_SECONDS
         if self._waiting is not None:
             # What was asked so long ago is asked again: its answer is old.
-            self._finish(self._waiting, deadline)
+            yield from self._finish(self._waiting, deadline)
         asked = False
         for question, due in self._due.items():
             if now < due:
@@ -155,14 +175,17 @@ class Follower:
                 continue  # it answers, slowly: the others wait for the next round
             asked = True
             self._waiting = Conversation(self.path, question, pid=self.process.pid)
-            if (answer := self._finish(self._waiting, deadline)) is not None:
+            if (answer := (yield from self._finish(self._waiting, deadline))) is not None:
                 self._answers[question.key] = answer
             self._due[question] = now + question.every - self.reader.interval / 2
 
-    def _finish(self, conversation: Conversation, deadline: float) -> bytes | None:
+    def _finish(self, conversation: Conversation, deadline: float) -> Awaiting[bytes | None]:
         """Return the answer, None where this release does not know the question."""
         try:
-            answer = conversation.answer(deadline - time.monotonic())
+            while (answer := conversation.received()) is None:
+                if time.monotonic() >= deadline:
+                    raise SilentError("no complete answer in time")
+                yield Awaited(conversation.fileno(), deadline)
         except SilentError:
             raise
         except UnknownCommandError:
@@ -172,6 +195,15 @@ class Follower:
             raise
         self.hang_up()
         return answer
+
+    def pause(self) -> float:
+        """Return the seconds between two rounds."""
+        return FOREIGN_INTERVAL_SECONDS if self.problem == "foreign" else self.reader.interval
+
+    def hangs(self) -> None:
+        """Note that the present round blocks, as a look-up of the socket's path does on a file system that hangs."""
+        with self.lock:
+            self.problem = "silent"
 
     def hang_up(self) -> None:
         """Give up waiting for an answer."""
@@ -203,18 +235,6 @@ class Follower:
             log.warning("%s: admin socket %s: %s", self.process.owner, self.path, error)
         self._reported = reason
 
-    def run(self, stop: Event) -> None:
-        """Take a step every `DaemonReader.interval` until `stop`."""
-        while not stop.is_set():
-            began = time.monotonic()
-            try:
-                self.step(began)
-            except Exception as error:  # a reader that fails blinds its own daemon only, as a probe does
-                self._blind(began, "malformed", error)
-            pause = FOREIGN_INTERVAL_SECONDS if self.problem == "foreign" else self.reader.interval
-            stop.wait(max(0.0, began + pause - time.monotonic()))
-        self.hang_up()
-
 
 class ProcessTable(Protocol):
     """Says which processes there are: `pinchpoint.threads.processes.Processes` is one."""
@@ -242,8 +262,10 @@ class Followers:
         make: Callable[[], DaemonReader],
         *,
         accepts: Callable[[Process], bool] = lambda process: True,
+        asker: Asker | None = None,
     ) -> None:
         self._accepts = accepts
+        self._asker = asker or Asker()
         self._procfs = procfs
         self._rootfs = rootfs
         self._processes = processes
@@ -256,6 +278,7 @@ class Followers:
 
         `now` is a monotonic time in seconds.
         """
+        self._asker.watch()
         present = {
             (process.pid, process.start): process
             for process in self._processes.current(now).values()
@@ -266,7 +289,7 @@ class Followers:
         for identity, process in present.items():
             found = self._found.get(identity)
             if found is None:
-                found = self._found[identity] = _Found(process)
+                found = self._found[identity] = _Found(process, self._asker)
             found.rename(process)
             if now >= found.due:
                 found.due = now + LOOK_AGAIN_SECONDS[min(found.looks, len(LOOK_AGAIN_SECONDS) - 1)]
@@ -299,7 +322,7 @@ class Followers:
         """Yield each process with the followers of its sockets."""
         for found in self._found.values():
             if found.accepted:
-                yield found.process, [follower for follower, _ in found.followers.values()]
+                yield found.process, list(found.followers.values())
 
     def readers(self) -> Iterator[DaemonReader]:
         """Yield the readers of daemons that answer; none of them takes answers while the caller looks at it."""
@@ -338,13 +361,11 @@ class Followers:
         """
         shown: dict[str, list[Follower | _Found]] = {}
         for found in self._found.values():
-            shown.setdefault(found.process.owner, []).extend(
-                [follower for follower, _ in found.followers.values()] or [found]
-            )
+            shown.setdefault(found.process.owner, []).extend(found.followers.values() or [found])
         return {daemon: min(several, key=_rank) for daemon, several in shown.items()}
 
     def close(self) -> None:
-        """End all threads; one that waits for an answer ends a little later by itself."""
+        """Ask no more."""
         for found in self._found.values():
             found.close()
         self._found.clear()
@@ -357,12 +378,13 @@ Identity = tuple[int, int]
 class _Found:
     """A process and the followers of its sockets."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, asker: Asker) -> None:
         self.process = process
+        self._asker = asker
         self.due = float("-inf")
         self.looks = 0
         self.accepted = False
-        self.followers: dict[Path, tuple[Follower, Event]] = {}
+        self.followers: dict[Path, Follower] = {}
         self.lack = "missing"
         """Why it has no more of them."""
         self.problem, self.stuck = "new", False
@@ -383,16 +405,15 @@ class _Found:
 
     def rename(self, process: Process) -> None:
         self.process = process
-        for follower, _ in self.followers.values():
+        for follower in self.followers.values():
             follower.process = process
 
     def follow(self, path: Path, follower: Follower) -> None:
-        stop = Event()
-        NamedThread(target=follower.run, args=(stop,), name=f"ceph-{self.process.owner}"[:15], daemon=True).start()
-        self.followers[path] = follower, stop  # only now: starting a thread may fail, and is tried again
+        self._asker.add(follower)
+        self.followers[path] = follower  # only now: starting a thread may fail, and is tried again
 
     def drop(self, path: Path) -> None:
-        self.followers.pop(path)[1].set()
+        self._asker.remove(self.followers.pop(path))
 
     def close(self) -> None:
         for path in list(self.followers):

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
+from pinchpoint.ceph.asker import Asker
 from pinchpoint.ceph.asok import Question
 from pinchpoint.ceph.follower import UNSEEN, DaemonReader, Follower, Followers
 from pinchpoint.ceph.perf import PerfDump
@@ -144,10 +145,10 @@ class _Chosen:
 class ClientWaits:
     """The clients of a host that matter to its workloads; `make` gives each socket its reader."""
 
-    def __init__(self, procfs: Path, rootfs: Path, make: type[WaitReader]) -> None:
+    def __init__(self, procfs: Path, rootfs: Path, make: type[WaitReader], asker: Asker | None = None) -> None:
         self._chosen = _Chosen()
         self._make = make
-        self._followers = Followers(procfs, rootfs, self._chosen, {BENCHMARK}, make)
+        self._followers = Followers(procfs, rootfs, self._chosen, {BENCHMARK}, make, asker=asker)
         self._last: dict[int, Looked] = {}
         self._since: dict[int, float] = {}
         self.interval = make.interval
@@ -191,7 +192,7 @@ class ClientWaits:
         return found
 
     def close(self) -> None:
-        """End the threads that ask."""
+        """Ask no more."""
         self._followers.close()
 
 

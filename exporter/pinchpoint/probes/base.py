@@ -14,6 +14,7 @@ from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.benchmarks.nursery import Nursery
 from pinchpoint.benchmarks.workloads import FoundRuns
 from pinchpoint.bpf.choice import AUTO
+from pinchpoint.ceph.asker import Asker
 from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.users import Users, own_users
 from pinchpoint.model import Metric, Point
@@ -57,6 +58,10 @@ class Host:
     """Starts the helper processes that read users' files; None where this process reads them."""
     activity: Activity = field(default_factory=Activity)
     """Probes note in it that something happens."""
+    daemons: Asker = field(default_factory=Asker)
+    """Asks the admin sockets of daemons."""
+    clients: Asker = field(default_factory=Asker)
+    """Asks those of clients, whose users choose the paths: one that hangs delays no daemon's."""
 
 
 class Probe(ABC):

@@ -142,6 +142,7 @@ class CephClient(Probe):
             CLASSES,
             ClientReader,
             accepts=lambda process: is_ceph_client(host.procfs, process.pid),
+            asker=host.clients,
         )
         self._clients = Clients()
 
@@ -157,7 +158,7 @@ class CephClient(Probe):
         return self._clients.points()
 
     def close(self) -> None:
-        """End the threads that ask."""
+        """Ask no more."""
         self._followers.close()
 
     def _instances(self) -> Iterator[Instance]:

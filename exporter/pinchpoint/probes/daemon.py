@@ -16,7 +16,7 @@ __all__ = ["DaemonProbe"]
 
 
 class DaemonProbe(Probe):
-    """The daemons of some classes on this host. They are asked in threads of their own, not by a sample."""
+    """The daemons of some classes on this host. They are asked in a thread of its own, not by a sample."""
 
     capabilities = (Capability.DAC_OVERRIDE, Capability.SYS_PTRACE)
     classes: ClassVar[tuple[str, ...]]
@@ -24,7 +24,9 @@ class DaemonProbe(Probe):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._followers = Followers(host.procfs, host.rootfs, host.processes, self.classes, self.reader)
+        self._followers = Followers(
+            host.procfs, host.rootfs, host.processes, self.classes, self.reader, asker=host.daemons
+        )
 
     @abstractmethod
     def reader(self) -> DaemonReader:

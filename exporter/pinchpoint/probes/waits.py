@@ -151,8 +151,8 @@ class Waits(Probe):
         """The stacks that were seen, for writers of rules."""
         self._workloads = workloads or Workloads(host.procfs, host.processes, host.runs, host.benchmarks, host.found)
         self._files = DataFiles(host.procfs, host.waits)
-        self._libraries = ClientWaits(host.procfs, host.rootfs, LibraryReader)
-        self._mounts = FuseMounts(host.procfs, host.rootfs, host.processes)
+        self._libraries = ClientWaits(host.procfs, host.rootfs, LibraryReader, host.clients)
+        self._mounts = FuseMounts(host.procfs, host.rootfs, host.processes, host.clients)
         self._source: ProcfsSource | None = None
         self._workers: dict[int, _BenchmarkProcess] = {}
         self._work: dict[Workload, _Work] = {}

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.ceph.asker import Asker
 from pinchpoint.ceph.waiting import ClientWaits, MountReader
 from pinchpoint.threads.processes import Process, Processes
 from pinchpoint.threads.task_source import TaskUse
@@ -26,10 +27,10 @@ MAX_BLOCKS = 4
 class FuseMounts:
     """The processes that serve the mounts of workloads, by pid."""
 
-    def __init__(self, procfs: Path, rootfs: Path, processes: Processes) -> None:
+    def __init__(self, procfs: Path, rootfs: Path, processes: Processes, asker: Asker | None = None) -> None:
         self._procfs = procfs
         self._processes = processes
-        self._clients = ClientWaits(procfs, rootfs, MountReader)
+        self._clients = ClientWaits(procfs, rootfs, MountReader, asker)
         self._used: dict[int, MountUse] = {}
         self._blocks: dict[int, deque[MountUse]] = {}
 
