@@ -185,11 +185,15 @@ class RunDirectory:
 
         Those of trusted users come first, then one of each other user in turn.
         """
+        return self._look(now)[0]
+
+    def _look(self, now: float) -> tuple[Sequence[Marker], frozenset[str]]:
+        """Return `markers`, and which of their runs are in progress."""
         try:
             directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             self._cache, self._owners = {}, {}
-            return ()
+            return (), frozenset()
         try:
             self._cache = self._read_all(directory)
         finally:
@@ -206,7 +210,15 @@ class RunDirectory:
         running.sort(key=lambda entry: -entry[1].start)
         ended.sort(key=lambda entry: (-entry[0], -entry[2].start))
         best = [*running, *((user, marker) for _, user, marker in ended)]
-        return shared_out(best, MAX_EXPORTED_RUNS, MAX_ALL_EXPORTED_RUNS)
+        shown = shared_out(best, MAX_EXPORTED_RUNS, MAX_ALL_EXPORTED_RUNS)
+        return shown, frozenset(marker.run for _, marker in running)
+
+    def started(self, now: float) -> Sequence[Marker]:
+        """Return the markers of active runs whose commands run; `now` in Unix seconds."""
+        shown, running = self._look(now)
+        found = [marker for marker in shown if marker.run in running and self._started(marker)]
+        self.commands = frozenset(marker.command_pid for marker in found)
+        return found
 
     def user(self, run: str) -> int | None:
         """Return the untrusted user who marked a run that was found, None for a trusted one."""
@@ -227,8 +239,7 @@ class RunDirectory:
 
     def command_pids(self, now: float) -> frozenset[int]:
         """Return the pids of the commands of active runs."""
-        running = (marker for marker in self.markers(now) if self.alive(marker) and self._started(marker))
-        self.commands = frozenset(marker.command_pid for marker in running)
+        self.started(now)
         return self.commands
 
     def _started(self, marker: Marker) -> bool:

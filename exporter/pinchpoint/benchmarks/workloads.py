@@ -120,11 +120,8 @@ class Workloads:
         return self._members
 
     def _commands(self) -> Iterator[tuple[int, Workload]]:
-        wall = self._wall()
-        started = self._runs.command_pids(wall)
-        for marker in self._runs.markers(wall):
-            if marker.command_pid in started and self._runs.alive(marker):
-                yield marker.command_pid, Workload(_label(marker.benchmark or "command"), _label(marker.run))
+        for marker in self._runs.started(self._wall()):
+            yield marker.command_pid, Workload(_label(marker.benchmark or "command"), _label(marker.run))
 
     def _assign(self, tree: Tree, classes: Mapping[int, Process], now: float) -> Mapping[int, Member]:
         roots = {
