@@ -19,8 +19,8 @@ from pinchpoint.threads.roles import Roles, load_roles
 KERNEL_THREAD = PF_KTHREAD
 KWORKER = PF_KTHREAD | PF_WQ_WORKER
 NAME = re.compile(r"[\w.-]+")
-USERS = "Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t0\t0\t0\t0\nGroups:\t0 \n"
-"""What ``/proc/PID/status`` says of a process' user."""
+STATUS = "Name:\tx\nTgid:\t{pid}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t0\t0\t0\t0\nGroups:\t0 \n"
+"""The beginning of ``/proc/PID/status``."""
 SEPARATOR = "==> "
 LINK = "-> "
 CEPH = 64045
@@ -84,7 +84,7 @@ class Machine:
             else:
                 self.write(path, content)
                 if path.endswith("/stat") and path.count("/") == 2:  # recordings have no users: all is root's
-                    self.write(path + "us", USERS.format(uid=0))
+                    self.write(path + "us", STATUS.format(pid=path.split("/")[1], uid=0))
 
     def process(
         self,
@@ -108,6 +108,7 @@ class Machine:
         self.write(f"proc/{pid}/comm", (comm if isinstance(comm, bytes) else comm.encode()) + b"\n")
         self.write(f"proc/{pid}/cmdline", "".join(f"{word}\0" for word in argv))
         self.write(f"proc/{pid}/schedstat", "0 0 0\n")
+        self.write(f"proc/{pid}/status", STATUS.format(pid=pid, uid=uid))
         if not flags:
             self.runs_as(
                 pid, uid, program or f"usr/bin/{comm if isinstance(comm, str) and NAME.fullmatch(comm) else 'x'}"
@@ -122,7 +123,7 @@ class Machine:
 
     def runs_as(self, pid: int, uid: int, program: str) -> Path:
         """Give a process a real uid and the file that it runs, in the machine's root directory; return that file."""
-        self.write(f"proc/{pid}/status", USERS.format(uid=uid))
+        self.write(f"proc/{pid}/status", STATUS.format(pid=pid, uid=uid))
         file = self.procfs.parent / program
         if not file.exists():
             self.write(program, "").chmod(0o755)

@@ -66,6 +66,7 @@ from pinchpoint.host.procfs import (
     parse_real_uid,
     parse_schedstat,
     parse_stat,
+    parse_thread_group,
 )
 from pinchpoint.host.qdisc import parse_links, parse_qdiscs
 from pinchpoint.host.sockdiag import parse_connections
@@ -629,6 +630,7 @@ READERS: tuple[Reader, ...] = (
     Reader("cpu-list", partial(cpus, parse_cpu_list), lambda: seeds.STATUS, (FormatError,)),
     Reader("cpus-allowed", partial(cpus, parse_cpus_allowed), lambda: seeds.STATUS, (FormatError,)),
     Reader("real-uid", partial(numbers, parse_real_uid), lambda: seeds.STATUS, (FormatError,)),
+    Reader("thread-group", partial(numbers, parse_thread_group), lambda: seeds.STATUS, (FormatError,)),
     Reader("users", users, lambda: [seeds.USERS, b"ceph:100000:65536\n1000:231072:65536\n"]),
     Reader("private-memory", partial(numbers, parse_private), lambda: [seeds.ROLLUP], (FormatError,)),
     Reader("status-field", lambda raw: _field(raw, b"NSpid"), lambda: seeds.STATUS),

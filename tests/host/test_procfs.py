@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from pinchpoint.host.procfs import (
     parse_real_uid,
     parse_schedstat,
     parse_stat,
+    parse_thread_group,
     read_bytes,
 )
 
@@ -192,6 +194,23 @@ def test_any_bytes_give_a_uid_or_a_format_error(raw: bytes) -> None:
         assert 0 <= parse_real_uid(raw) < 10**10
     except FormatError:
         pass
+
+
+def test_a_thread_belongs_to_the_process_that_its_status_names() -> None:
+    found = []
+
+    def look() -> None:
+        found.append(parse_thread_group(Path(f"/proc/{threading.get_native_id()}/status").read_bytes()))
+
+    (thread := threading.Thread(target=look)).start()
+    thread.join()
+    assert found == [os.getpid()]
+
+
+def test_a_name_imitates_no_process() -> None:
+    assert parse_thread_group(b"Name:\ta\\nTgid:\t1\nTgid:\t42\nPid:\t43\n") == 42
+    with pytest.raises(FormatError):
+        parse_thread_group(b"Tgid:\t42\n")
 
 
 def test_the_mount_of_an_open_file_is_in_its_fdinfo() -> None:

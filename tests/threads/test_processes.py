@@ -17,6 +17,7 @@ from pinchpoint.host.procfs import read_bytes
 from pinchpoint.host.users import Users
 from pinchpoint.threads.identity import mark
 from pinchpoint.threads.processes import (
+    MAX_BORN,
     MAX_OWNERS_PER_CLASS,
     MAX_UNVERIFIED,
     MAX_USER_OWNERS,
@@ -186,6 +187,53 @@ def test_without_loadavg_every_look_is_a_scan(machine: Machine) -> None:
     (machine.procfs / "loadavg").unlink()
 
     assert found(processes, 3.0) == {10: (BENCHMARK, "fio")}
+
+
+def test_the_newest_number_of_another_pid_namespace_hides_no_process(machine: Machine) -> None:
+    (machine.procfs / "self").symlink_to(str(os.getpid() + 1))
+    processes = table(machine)
+    processes.current(0.0)
+    machine.process(10, "fio")
+    machine.write("proc/loadavg", "0.10 0.20 0.30 1/100 0\n")  # that of our own namespace, which stands still
+
+    assert found(processes, 0.3) == {10: (BENCHMARK, "fio")}
+
+
+def test_threads_that_come_are_told_but_no_reason_to_list_all_processes(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.process(10, "ceph-fuse")
+    processes = table(machine)
+    for tenths in range(25):
+        processes.current(tenths / 10)
+    generation = processes.generation
+    monkeypatch.setattr(os, "listdir", lambda path: pytest.fail("it is listed"))
+    machine.write("proc/loadavg", "0.10 0.20 0.30 1/100 12\n")
+    for number in (11, 12):  # a thread's status can be read, though procfs does not list it
+        machine.write(f"proc/{number}/status", f"Name:\tfn\nTgid:\t10\nPid:\t{number}\n")
+    processes.current(3.0)
+
+    assert processes.generation == generation + 1
+
+
+def test_more_new_numbers_than_are_looked_at_one_by_one_are_found_in_a_listing(machine: Machine) -> None:
+    processes = table(machine)
+    processes.current(0.0)
+    machine.process(MAX_BORN + 2, "fio")
+
+    assert found(processes, 0.3) == {MAX_BORN + 2: (BENCHMARK, "fio")}
+
+
+def test_a_pid_that_was_given_away_again_is_read_again(machine: Machine) -> None:
+    machine.process(10, "fio", start=100)
+    processes = table(machine)
+    for tenths in range(25):
+        processes.current(tenths / 10)
+    machine.write("proc/loadavg", "0.10 0.20 0.30 1/100 9\n")
+    processes.current(2.7)
+    machine.process(10, "ior", start=500)
+
+    assert found(processes, 3.0) == {10: (BENCHMARK, "ior")}
 
 
 def test_an_adopted_process_and_all_below_are_the_benchmark_whatever_their_names(machine: Machine) -> None:

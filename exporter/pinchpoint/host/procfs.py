@@ -28,6 +28,7 @@ __all__ = [
     "parse_real_uid",
     "parse_schedstat",
     "parse_stat",
+    "parse_thread_group",
     "read_bytes",
     "read_mounts",
 ]
@@ -227,6 +228,18 @@ def parse_real_uid(raw: bytes) -> int:
     if found and uid.isdigit() and len(uid) <= 10:
         return int(uid)
     raise FormatError(f"no Uid in status: {raw[:80]!r}")
+
+
+def parse_thread_group(raw: bytes) -> int:
+    """Return the process that a process or thread belongs to, from its ``status`` (proc_pid_status, fs/proc/array.c).
+
+    As with CPUs, a name can't imitate the line. Raises FormatError.
+    """
+    _, found, rest = raw.partition(b"\nTgid:\t")
+    group = rest.partition(b"\n")[0]
+    if found and group.isdigit() and len(group) <= 10:
+        return int(group)
+    raise FormatError(f"no Tgid in status: {raw[:80]!r}")
 
 
 class FileInfo(NamedTuple):

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from threading import Lock
 
-from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, read_bytes
+from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, parse_thread_group, read_bytes
 from pinchpoint.host.users import ROOT, Users, ceph_uids, own_users, process_user
 from pinchpoint.threads.identity import NOT_THE_PROGRAM, ShownOwners, mark
 from pinchpoint.threads.roles import BENCHMARK, UNVERIFIED, ProcessRule, Roles
@@ -21,6 +21,10 @@ __all__ = ["Process", "Processes", "ceph_id"]
 
 SCAN_INTERVAL_SECONDS = 0.25
 """Seconds between two looks for new processes, while some are being forked."""
+LIST_INTERVAL_SECONDS = 1.0
+"""Seconds between two listings of all processes while some are being forked: who is new is known without."""
+MAX_BORN = 64
+"""Threads and processes that are looked at one by one; if more were started since the last look, all are listed."""
 MAX_SCAN_WAIT_SECONDS = 0.1
 """Seconds to wait for another thread's scan: it takes milliseconds, or it hangs."""
 FULL_SCAN_INTERVAL_SECONDS = 5.0
@@ -108,8 +112,8 @@ class Processes:
         self._shown = ShownOwners()
         self._benchmarks: dict[int, int] = {}
         self._roots: frozenset[int] = frozenset()
-        self._last_pid = b""
-        self._scanned = self._read_users = self._read_kernel = self._newcomer = float("-inf")
+        self._last_pid: int | None = None
+        self._scanned = self._listed = self._read_users = self._read_kernel = self._newcomer = float("-inf")
         self.unreadable = 0
         """Processes that are listed but can't be read (hidepid, another user's)."""
         self.unverified: Mapping[str, int] = {}
@@ -117,7 +121,7 @@ class Processes:
         self.kworkers: frozenset[int] = frozenset()
         """Pids of the workqueue workers."""
         self.generation = 0
-        """Rises with every scan that looked for new processes."""
+        """Rises with every scan that found new processes or threads."""
         self._clusters: dict[tuple[int, int], str] = {}
         self._several = self._renamed = False
 
@@ -177,16 +181,24 @@ class Processes:
         full = now - self._read_users >= FULL_SCAN_INTERVAL_SECONDS
         kernel = now - self._read_kernel >= KERNEL_SCAN_INTERVAL_SECONDS
         last_pid = self._newest_pid()
-        quiet = last_pid == self._last_pid and last_pid and now - self._newcomer >= YOUNG_SECONDS
-        if quiet and not full and not kernel and roots == self._roots and not self._renamed:
+        born = self._born(last_pid)
+        young = now - self._newcomer < YOUNG_SECONDS
+        if not (full or kernel or young or born is None or born) and roots == self._roots and not self._renamed:
+            if last_pid != self._last_pid:  # a thread of a known process
+                self._last_pid = last_pid
+                self.generation += 1
             return
         self._last_pid, self._roots = last_pid, roots
         if full:
             self._read_users = now
         if kernel:
             self._read_kernel = now
-        pids = {int(name) for name in os.listdir(self._procfs) if name.isdigit()}
-        seen, read = self._read(pids, now, users=full, kernel=kernel)
+        if full or kernel or born is None or now - self._listed >= LIST_INTERVAL_SECONDS:
+            self._listed = now
+            pids = {int(name) for name in os.listdir(self._procfs) if name.isdigit()}
+        else:
+            pids = self._seen.keys() | born
+        seen, read = self._read(pids, born or set(), now, users=full, kernel=kernel)
         before, known, self._seen = self._benchmarks, self._seen, seen
         self._benchmarks = self._descendants(roots)
         changed = {pid for pid in read if _kind(seen.get(pid)) != _kind(known.get(pid))}
@@ -201,7 +213,9 @@ class Processes:
         self._followed = {**self._current, **self._show(now)}
         self.generation += 1
 
-    def _read(self, pids: set[int], now: float, *, users: bool, kernel: bool) -> tuple[dict[int, Stat], set[int]]:
+    def _read(
+        self, pids: set[int], born: set[int], now: float, *, users: bool, kernel: bool
+    ) -> tuple[dict[int, Stat], set[int]]:
         """Return the processes with these pids, and which of them were read: new ones, young ones, all of a kind."""
         for pid in self._first_seen.keys() - pids:
             del self._first_seen[pid]
@@ -212,7 +226,8 @@ class Processes:
         # are not its own.
         self._young = {pid for pid in self._young & pids if now - self._first_seen[pid] < YOUNG_SECONDS}
         seen = {pid: stat for pid, stat in self._seen.items() if pid in pids}
-        read = (pids - seen.keys()) | {pid for pid in self._young & seen.keys() if not seen[pid].kworker}
+        read = (pids - seen.keys()) | (pids & born)
+        read |= {pid for pid in self._young & seen.keys() if not seen[pid].kworker}
         if users or kernel:
             read |= {pid for pid, stat in seen.items() if (kernel if stat.kernel_thread else users)}
         # Without hidepid=2 (or with rights) the first process can always be seen: man 5 proc.
@@ -251,12 +266,36 @@ class Processes:
         shown = [process for process in unverified if process.owner in owners]
         return {process.pid: process for process in shown[:MAX_UNVERIFIED]}
 
-    def _newest_pid(self) -> bytes:
-        """Return the last field of ``/proc/loadavg``, which changes with every fork (loadavg_proc_show)."""
+    def _newest_pid(self) -> int | None:
+        """Return the last field of ``/proc/loadavg``, which grows with every new thread (loadavg_proc_show).
+
+        None without it, and where the procfs is that of another PID namespace than ours: the field is of ours.
+        """
         try:
-            return read_bytes(self._procfs / "loadavg").rpartition(b" ")[2]
+            own = os.readlink(self._procfs / "self") == str(os.getpid())
         except OSError:
-            return b""
+            own = True
+        try:
+            return int(read_bytes(self._procfs / "loadavg").rpartition(b" ")[2]) if own else None
+        except (OSError, ValueError):
+            return None
+
+    def _born(self, last_pid: int | None) -> set[int] | None:
+        """Return the processes that were started since the last scan; None where they are not known.
+
+        The kernel gives numbers to threads and processes in one ascending row (alloc_pid, kernel/pid.c).
+        """
+        if last_pid is None or self._last_pid is None or not 0 <= last_pid - self._last_pid <= MAX_BORN:
+            return None
+        return {pid for pid in range(self._last_pid + 1, last_pid + 1) if self._is_process(pid)}
+
+    def _is_process(self, number: int) -> bool:
+        """Return whether a number belongs to a process; procfs also shows threads that it does not list."""
+        try:
+            group = parse_thread_group(read_bytes(f"{self._procfs}/{number}/status"))
+        except (OSError, FormatError):
+            return False
+        return group == number
 
     def _stat(self, pid: int) -> Stat | None:
         try:
