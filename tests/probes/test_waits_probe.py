@@ -77,7 +77,8 @@ class Bench:
         """Set the kernel stack of a thread."""
         task = f"proc/{pid}/task/{tid or pid}"
         self.machine.write(f"{task}/stack", "".join(f"[<0>] {frame}+0x1/0x9\n" for frame in frames))
-        self.machine.write(f"{task}/stat", stat_line(tid or pid, "fio").replace(b") S ", f") {state} ".encode()))
+        name = (self.machine.procfs.parent / task / "comm").read_text().strip()
+        self.machine.write(f"{task}/stat", stat_line(tid or pid, name).replace(b") S ", f") {state} ".encode()))
 
     def ran(self, run: float, late: float = 0.0, pid: int = 10, tid: int | None = None) -> None:
         """Add these seconds to the time that a thread has run, and has waited for a CPU."""

@@ -245,7 +245,7 @@ def test_a_thread_that_may_not_be_read_is_counted(
     machine.process(10, "fio", threads={11: "fio"})
 
     def refuse(path: str, limit: int = 4096) -> bytes:
-        if path.endswith("/11/comm"):
+        if path.endswith("/11/stat"):
             raise PermissionError(13, "Permission denied", path)
         return read_bytes(path, limit)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, Protocol
 
-from pinchpoint.host.procfs import FormatError, decode, parse_schedstat, parse_stat, read_bytes
+from pinchpoint.host.procfs import FormatError, Stat, decode, parse_schedstat, parse_stat, read_bytes
 from pinchpoint.units import NANOSECONDS_PER_SECOND, TICKS_PER_SECOND
 
 __all__ = [
@@ -184,17 +184,13 @@ def uptime(procfs: str) -> float:
         return math.nan
 
 
-def born_since(procfs: str, task: str, earlier: float) -> bool:
-    """Return whether the thread whose directory is `task` was created after `uptime` returned `earlier`.
+def born_since(stat: Stat, earlier: float, later: float) -> bool:
+    """Return whether a thread was created between two times of `uptime`.
 
     False if unknown: what a thread used before the first look is never taken for new.
     """
-    try:
-        start = parse_stat(read_bytes(f"{task}/stat")).start / TICKS_PER_SECOND
-    except (OSError, FormatError):
-        return False
     # A start in the future means that uptime is another machine's (LXCFS shows a container's).
-    return earlier - BORN_SLACK_SECONDS <= start <= uptime(procfs) + BORN_SLACK_SECONDS
+    return earlier - BORN_SLACK_SECONDS <= stat.start / TICKS_PER_SECOND <= later + BORN_SLACK_SECONDS
 
 
 class ProcfsSource:
@@ -249,17 +245,20 @@ class ProcfsSource:
             tids = set()
         for tid in known.keys() - tids:
             known.pop(tid).file.close()
-        for tid in sorted(tids - known.keys()):
-            if (task := self._meet(tgid, tid, now)) is not None:
+        new = sorted(tids - known.keys())
+        listed = uptime(self._procfs) if new else math.nan
+        for tid in new:
+            if (task := self._meet(tgid, tid, now, listed)) is not None:
                 known[tid] = task
 
-    def _meet(self, tgid: int, tid: int, now: float) -> _ProcfsTask | None:
+    def _meet(self, tgid: int, tid: int, now: float, listed: float) -> _ProcfsTask | None:
         """Return a thread that was not there at the last look; None if it is gone again."""
         path = f"{self._procfs}/{tgid}/task/{tid}"
         file = None
         try:
             file = KeptFile(f"{path}/{self.file}", self._size, keep=self._keep)
-            task = _ProcfsTask(tgid, tid, _comm(path), now, file)
+            stat = parse_stat(read_bytes(f"{path}/stat"))
+            task = _ProcfsTask(tgid, tid, stat.comm, now, file)
             task.raw = file.read()
             task.run, task.wait = self._parse(task.raw)
         except (OSError, FormatError) as error:
@@ -268,7 +267,7 @@ class ProcfsSource:
                 file.close()
             return None
         task.sampled_every = self._period(tgid, task.comm)
-        if born_since(self._procfs, path, self._followed_at):
+        if born_since(stat, self._followed_at, listed):
             # All that it used is new. An older one only became interesting now: by an exec.
             task.raw, task.run, task.wait = b"", 0, 0
         return task

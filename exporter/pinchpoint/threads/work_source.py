@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from pinchpoint.host.procfs import FormatError, decode, kworker_work
+from pinchpoint.host.procfs import FormatError, decode, kworker_work, parse_stat, read_bytes
 from pinchpoint.threads.processes import Processes
 from pinchpoint.threads.task_source import KeptFile, Times, born_since, choose_times, uptime
 
@@ -127,13 +127,16 @@ class CommSource:
         for pid in self._workers.keys() - pids:
             self._workers.pop(pid).close()
         procfs = os.fspath(self._procfs)
-        for pid in sorted(pids - self._workers.keys()):
+        new = sorted(pids - self._workers.keys())
+        listed = uptime(procfs) if new else math.nan
+        for pid in new:
             directory = f"{procfs}/{pid}"
             try:
                 worker = self._workers[pid] = _Kworker(directory, times)
+                stat = parse_stat(read_bytes(f"{directory}/stat"))
             except (OSError, FormatError):
                 continue
-            if born_since(procfs, directory, self._followed):
+            if born_since(stat, self._followed, listed):
                 worker.raw, worker.run, worker.wait = b"", 0, 0  # all that it used is new
 
     def close(self) -> None:
