@@ -65,7 +65,7 @@ MAX_WORKLOADS = 24
 """Workloads of trusted users that are shown; the processes of further ones are charged to the benchmark ``more``."""
 MAX_USER_WORKLOADS = 6
 """The same of each other user."""
-CEPH_NAME_SETTLED_SECONDS = 0.5
+CEPH_NAME_SETTLED_SECONDS = 0.25
 """Seconds after which a thread has its final name: only those of Ceph's libraries matter here, and such a thread begins
 by setting it (Thread::entry_wrapper, src/common/Thread.cc)."""
 LIBRARY = "msgr-worker-"
