@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,28 @@ parser: Any = importlib.import_module("re._parser")
 constants: Any = importlib.import_module("re._constants")
 ONE_CHARACTER = {constants.LITERAL, constants.NOT_LITERAL, constants.ANY, constants.IN, constants.CATEGORY}
 METHODS = ("match", "search", "fullmatch", "sub", "findall", "finditer")
+MENTION = re.compile(rf"^import re$|\.(?:{'|'.join(METHODS)})\(", re.MULTILINE)
 
 
 Uses = dict[tuple[str, str], set[str]]
 """How expressions are applied, by their module and their name there."""
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
+@cache
+def trees() -> dict[str, ast.Module]:
+    """Return the modules that define or apply an expression."""
+    found = {}
     for module in pkgutil.walk_packages(pinchpoint.__path__, "pinchpoint."):
         if module.name.rpartition(".")[2] not in {*OWN, "__main__"} and not module.ispkg:
-            yield module.name, ast.parse((SOURCES.parent / f"{module.name.replace('.', '/')}.py").read_text())
+            text = (SOURCES.parent / f"{module.name.replace('.', '/')}.py").read_text()
+            if MENTION.search(text):
+                found[module.name] = ast.parse(text)
+    return found
 
 
 def uses() -> Uses:
     found: Uses = {}
-    for module, tree in trees():
+    for module, tree in trees().items():
         imported = {
             alias.name: node.module
             for node in ast.walk(tree)
@@ -53,7 +61,7 @@ def uses() -> Uses:
 def expressions() -> Iterator[tuple[str, str, re.Pattern[Any]]]:
     """Yield the location of an expression, how it is applied, and the expression."""
     applied = uses()
-    for module, tree in trees():
+    for module, tree in trees().items():
         for name, value in vars(importlib.import_module(module)).items():
             for number, pattern in enumerate(value if isinstance(value, tuple | list) else [value]):
                 if isinstance(pattern, re.Pattern):
