@@ -112,7 +112,7 @@ STACK = (
     b"hrtimer_nanosleep",
 )
 STATUS = (
-    b"Name:\tfio\nUid:\t1000\t1000\t1000\t1000\nNSpid:\t77\t1\nCpus_allowed:\tff\nCpus_allowed_list:\t0-3,7\n",
+    b"Name:\tfio\nTgid:\t77\nUid:\t1000\t1000\t1000\t1000\nNSpid:\t77\t1\nCpus_allowed:\tff\nCpus_allowed_list:\t0-3,7\n",
     b"0-3,7\n",
 )
 SCRIPT = b"""\

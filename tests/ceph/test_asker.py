@@ -125,7 +125,7 @@ def test_what_is_removed_is_hung_up_and_the_thread_ends_with_the_last(asker: Ask
 def test_one_that_blocks_keeps_its_thread_and_the_others_go_on_in_a_new_one(
     asker: Asker, sockets: list[Socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_BLOCKING_SECONDS", 0.0)
+    monkeypatch.setattr(module, "MAX_BLOCKED_SECONDS", 0.0)
     blocking, other, waiting = sockets
     asker.add(waiting)
     assert until(30, lambda: waiting.begun)
@@ -175,7 +175,7 @@ def test_rounds_begin_at_multiples_of_their_interval_at_most_half_a_pause_early_
 def test_where_no_thread_is_left_for_the_others_they_are_marked_and_asked_later(
     asker: Asker, sockets: list[Socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_BLOCKING_SECONDS", 0.0)
+    monkeypatch.setattr(module, "MAX_BLOCKED_SECONDS", 0.0)
     blocking, other, removed = sockets
     blocking.free.clear()
     asker.add(blocking)

@@ -24,7 +24,7 @@ __all__ = ["Asked", "Asker", "Awaited"]
 
 LINGER_SECONDS = 0.003
 """Seconds for which further answers are waited for when one has come, so that they are read together."""
-MAX_BLOCKING_SECONDS = 1.0
+MAX_BLOCKED_SECONDS = 1.0
 """Seconds that a socket may block the thread before the others move to a new one."""
 
 log = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ class _Loop:
     def leave(self) -> tuple[Asked, list[Asked]] | None:
         """Keep only the socket that blocks the thread; return it and the others, None if no socket does."""
         with self._lock:
-            if self._busy is None or self._clock() - self._busy[1] < MAX_BLOCKING_SECONDS:
+            if self._busy is None or self._clock() - self._busy[1] < MAX_BLOCKED_SECONDS:
                 return None
             blocking, _ = self._busy
             others = [asked for asked in self._due if asked is not blocking]

@@ -36,7 +36,7 @@ MAX_ANSWER_BYTES = 4 << 20
 """Longest answer in bytes. A ``perf dump`` is 45 KB, and 3 KB more for each image of a client."""
 MAX_SOCKET_PATH_BYTES = 107
 """Longest path of a Unix socket in bytes (man 7 unix)."""
-MIN_PIECE_BYTES, MAX_PIECE_BYTES = 4096, 65536
+MIN_RECEIVED_BYTES, MAX_RECEIVED_BYTES = 4096, 65536
 """Bytes that are read at once: of an answer whose length is not known yet, and of a long one."""
 LENGTH = struct.Struct(">I")
 CREDENTIALS = struct.Struct("3i")
@@ -162,7 +162,9 @@ class Conversation:
         wanted = LENGTH.size
         try:
             while len(self._received) < wanted or len(self._received) < (wanted := self._wanted()):
-                piece = self._socket.recv(min(MAX_PIECE_BYTES, max(MIN_PIECE_BYTES, wanted - len(self._received))))
+                piece = self._socket.recv(
+                    min(MAX_RECEIVED_BYTES, max(MIN_RECEIVED_BYTES, wanted - len(self._received)))
+                )
                 if not piece:
                     raise AdminSocketError("refused", "the connection was ended before the answer was complete")
                 self._received += piece

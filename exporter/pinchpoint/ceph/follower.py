@@ -54,7 +54,7 @@ FOREIGN_INTERVAL_SECONDS = 60.0
 """Seconds until a socket that a parent or another container listens on is tried again."""
 MAX_TEXT_CHARACTERS = 64
 """Characters of a release or an fsid that are shown."""
-CHECK_INTERVAL_SECONDS = 1.0
+STOPPED_CHECK_INTERVAL_SECONDS = 1.0
 """Seconds between two looks whether a process that answers is stopped."""
 STOPPED = frozenset("Tt")
 ENDED = frozenset("ZX")
@@ -155,7 +155,7 @@ class Follower:
         self.duration = time.monotonic() - now
 
     def _check(self, now: float) -> None:
-        if now - self._checked >= CHECK_INTERVAL_SECONDS or self.problem:
+        if now - self._checked >= STOPPED_CHECK_INTERVAL_SECONDS or self.problem:
             self._checked = now
             if state(self._procfs, self.process) in STOPPED:
                 raise AdminSocketError("stopped", "the process is stopped")
