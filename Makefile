@@ -19,16 +19,19 @@ help: ## show this list
 	@echo "for example: make up PROMETHEUS_PORT=19090. In containers: docker compose up"
 	@echo "Size of the lab: OSDS (3), MDSS (2); for example: make lab-up OSDS=1"
 
-setup: ## make .venv and install what the other targets need (they do it themselves)
+# Each target below installs what it uses: the sets of scripts/packages that are scripts/setup's arguments.
+setup: ## make .venv and install what all the other targets need (each of them installs what it needs itself)
 	@scripts/setup
 
 bpf: ## compile the BPF programs, which make sampling a hundred times cheaper (setup does it too)
 	@$(MAKE) --no-print-directory -C exporter/pinchpoint/bpf
 
-demo: setup ## run a real fio workload, see its alerts arrive in Alertmanager
+demo: ## run a real fio workload, see its alerts arrive in Alertmanager
+	@scripts/setup stack load
 	@$(python) compose/demo.py
 
-demo-ceph: setup ## start a real Ceph cluster with a small MDS cache: see the alert come, help and go
+demo-ceph: ## start a real Ceph cluster with a small MDS cache: see the alert come, help and go
+	@scripts/setup stack load ceph bpf
 	@PYTHONPATH=compose:tests $(python) compose/demo_ceph.py
 
 test: setup ## run the linters and all tests that other load on the machine can't fail
@@ -49,19 +52,22 @@ lint: setup ## check style, types, the direction of imports, links of pages, and
 	$(python) scripts/website.py
 	@if command -v promtool >/dev/null; then promtool check rules alerts/*.yml; else echo "no promtool: rules not checked"; fi
 
-up: setup ## start exporter, judge, Prometheus, Alertmanager, node_exporter, and Grafana if installed; leave them running
+up: ## start exporter, judge, Prometheus, Alertmanager, node_exporter, and Grafana if installed; leave them running
+	@scripts/setup stack bpf
 	@$(python) compose/native.py up
 
 status: ## show what of the local stack runs, and where
 	@$(python) compose/native.py status || true
 
-example-runs: setup ## put 18 results of IO500 into the stack's Prometheus, for the dashboard Runs
+example-runs: ## put 18 results of IO500 into the stack's Prometheus, for the dashboard Runs
+	@scripts/setup stack
 	@$(python) compose/example_runs.py
 
 down: ## stop what `make up` started
 	@$(python) compose/native.py down
 
-lab-up: setup ## start a real Ceph cluster from Debian's packages on loopback; leave it running
+lab-up: ## start a real Ceph cluster from Debian's packages on loopback; leave it running
+	@scripts/setup ceph bpf
 	@PYTHONPATH=compose:tests $(python) -m lab up
 
 lab-down: ## stop what `make lab-up` started, remove its data
