@@ -32,6 +32,7 @@ import httpx
 import psutil
 
 from lab.account import Circumstances, account, ask, tails
+from lab.packages import packages
 from memory import available
 from native import interrupts_ignored
 from patience import Deadline, patience
@@ -59,17 +60,7 @@ SOCKET_PATH_LIMIT = 107
 LONGEST_SOCKET = "/run/ceph-client.admin.4194304.140737488355327.asok"
 HERE = Path(__file__).resolve().parent
 
-PROGRAMS: Mapping[str, str] = {
-    "ceph-mon": "ceph-mon",
-    "ceph-mgr": "ceph-mgr",
-    "ceph-osd": "ceph-osd",
-    "ceph-mds": "ceph-mds",
-    "ceph-fuse": "ceph-fuse",
-    "rados": "ceph-common",
-    "/usr/lib/python3/dist-packages/rados.*.so": "python3-rados",
-    "/usr/lib/python3/dist-packages/cephfs.*.so": "python3-cephfs",
-    "/usr/share/ceph/mgr/prometheus/module.py": "ceph-mgr-modules-core",
-}
+PROGRAMS: Mapping[str, str] = packages("ceph")
 """Program, or other file, and the Debian package that contains it."""
 
 POOLS = ("cephfs.meta", "cephfs.data", "rbd")
@@ -292,8 +283,8 @@ class Cluster:
 
         Raises LabError, and leaves nothing, when a package is missing, a daemon ends or 90 s are not enough.
         """
-        if packages := missing():
-            raise LabError(f"Not installed: {', '.join(packages)}. `make setup` as root installs it.")
+        if absent := missing():
+            raise LabError(f"Not installed: {', '.join(absent)}. `make setup` as root installs it.")
         try:
             self._try_to_start(START_SECONDS / 2)
         except LabTimeoutError as first:
@@ -605,8 +596,8 @@ def lacking() -> str:
     """Return what this machine lacks for a cluster and a load; empty if it lacks nothing."""
     if os.geteuid():
         return "needs root, for ceph-fuse"
-    if packages := missing():
-        return f"not installed: {', '.join(packages)}; `make setup` as root installs it"
+    if absent := missing():
+        return f"not installed: {', '.join(absent)}; `make setup` as root installs it"
     if (memory := available()) < NEEDED:
         return f"a cluster needs {NEEDED >> 20} MiB of memory, {memory >> 20} MiB are available"
     return ""
