@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from pinchpoint.tomlfile import ConfigError, read_toml
 
-__all__ = ["LOG_LEVELS", "Config", "ConfigError", "check_config", "load_config", "phase_pattern"]
+__all__ = ["LOG_LEVELS", "Config", "ConfigError", "Problem", "check_config", "load_config", "phase_pattern", "problems"]
 
 MIN_SAMPLE_INTERVAL_SECONDS, MAX_SAMPLE_INTERVAL_SECONDS = 0.02, 10.0
 """Bounds of the sampling interval in seconds."""
@@ -90,40 +92,66 @@ def phase_pattern(text: str, origin: str) -> re.Pattern[str]:
         raise ConfigError(f"{origin}: {text!r} is not a valid Python regular expression: {error}") from error
 
 
+class Problem(NamedTuple):
+    """A value that cannot be used."""
+
+    path: tuple[str | int, ...]
+    """The keys that lead to it, from the top; a number counts the tables of an array, from 0."""
+    reason: str
+    """What it must be."""
+
+
 def check_config(config: Config, origin: str) -> None:
     """Check what types can't express. Raises ConfigError."""
+    for path, reason in problems(config):
+        raise ConfigError(f"{origin}: {_named(config, path)}: {reason}")
+
+
+def _named(config: Config, path: tuple[str | int, ...]) -> str:
+    match path:
+        case ("benchmark", int(index), key):
+            return f"benchmark {config.benchmark[index].name!r}: {key}"
+    return ".".join(map(str, path))
+
+
+def problems(config: Config) -> Iterator[Problem]:
+    """Yield everything that types can't express, each with what it must be."""
     from pinchpoint.bpf import choice as tasksources
     from pinchpoint.probes import PROBES, kworkers
     from pinchpoint.wire.http import AddressError, parse_address
 
     if not MIN_SAMPLE_INTERVAL_SECONDS <= config.sample_interval <= MAX_SAMPLE_INTERVAL_SECONDS:
         bounds = f"{MIN_SAMPLE_INTERVAL_SECONDS:g} to {MAX_SAMPLE_INTERVAL_SECONDS:g} seconds"
-        raise ConfigError(f"{origin}: sample-interval: must be {bounds}")
+        yield Problem(("sample-interval",), f"must be {bounds}")
     if not MIN_COST_LIMIT <= config.cost_limit <= MAX_COST_LIMIT:
-        raise ConfigError(f"{origin}: cost-limit: must be {MIN_COST_LIMIT:g} to {MAX_COST_LIMIT:g} CPUs")
+        yield Problem(("cost-limit",), f"must be {MIN_COST_LIMIT:g} to {MAX_COST_LIMIT:g} CPUs")
     if config.task_source not in tasksources.SOURCES:
-        raise ConfigError(f"{origin}: task-source: must be one of {', '.join(tasksources.SOURCES)}")
+        yield Problem(("task-source",), f"must be one of {', '.join(tasksources.SOURCES)}")
     if config.kworker_source not in kworkers.SOURCES:
-        raise ConfigError(f"{origin}: kworker-source: must be one of {', '.join(kworkers.SOURCES)}")
+        yield Problem(("kworker-source",), f"must be one of {', '.join(kworkers.SOURCES)}")
     names = [probe.name for probe in PROBES]
     for name in config.probe:
         if name not in names:
-            raise ConfigError(f"{origin}: probe.{name}: unknown probe; known probes are {', '.join(names)}")
+            yield Problem(("probe", name), f"unknown probe; known probes are {', '.join(names)}")
     for name, path in msgspec.structs.asdict(config.path).items():
         if path is not None and (not path or "\0" in path):
-            raise ConfigError(f"{origin}: path.{name}: {path!r} is not a valid path")
+            yield Problem(("path", name), f"{path!r} is not a valid path")
     try:
         parse_address(config.web.listen_address)
     except AddressError as error:
-        raise ConfigError(f"{origin}: web.listen-address: {error}") from error
+        yield Problem(("web", "listen-address"), str(error))
     if not config.web.telemetry_path.startswith("/") or config.web.telemetry_path in ("/", "/-/healthy"):
-        raise ConfigError(f"{origin}: web.telemetry-path: must be a path other than / and /-/healthy")
-    for own in config.benchmark:
-        where = f"{origin}: benchmark {own.name!r}"
+        yield Problem(("web", "telemetry-path"), "must be a path other than / and /-/healthy")
+    for index, own in enumerate(config.benchmark):
+        where = ("benchmark", index)
         if not re.fullmatch("[a-z][a-z0-9_]{0,63}", own.name):
-            raise ConfigError(f"{where}: name: must be of lower-case letters, digits and _, and begin with a letter")
+            reason = "must be of lower-case letters, digits and _, and begin with a letter"
+            yield Problem((*where, "name"), reason)
         if not own.processes or not all(own.processes):
-            raise ConfigError(f"{where}: processes: name at least one process (its comm: see ps -o comm)")
-        phase_pattern(own.phase_pattern, f"{where}: phase-pattern")
+            yield Problem((*where, "processes"), "name at least one process (its comm: see ps -o comm)")
+        try:
+            phase_pattern(own.phase_pattern, "")
+        except ConfigError as error:
+            yield Problem((*where, "phase-pattern"), str(error).removeprefix(": "))
     if config.log_level not in LOG_LEVELS:
-        raise ConfigError(f"{origin}: log-level: must be one of {', '.join(LOG_LEVELS)}")
+        yield Problem(("log-level",), f"must be one of {', '.join(LOG_LEVELS)}")
