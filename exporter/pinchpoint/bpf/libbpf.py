@@ -21,7 +21,7 @@ from threading import Lock
 
 from pinchpoint.host.capabilities import Capability, effective, missing
 
-__all__ = ["OBJECTS", "BpfError", "Loaded", "load"]
+__all__ = ["OBJECTS", "BpfError", "Loaded", "library_version", "load"]
 
 OBJECTS = Path(__file__).parent
 """Where `make bpf` puts the objects."""
@@ -81,6 +81,8 @@ NO_REASON = re.compile(r"Retrying without BTF\.$|^Failed to bump RLIMIT_MEMLOCK"
 
 _Printer = ctypes.CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
 _FUNCTIONS: Mapping[str, tuple[object, tuple[object, ...]]] = {
+    "libbpf_major_version": (c_uint32, ()),
+    "libbpf_minor_version": (c_uint32, ()),
     "libbpf_set_print": (c_void_p, (_Printer,)),
     "bpf_object__open_file": (c_void_p, (c_char_p, c_void_p)),
     "bpf_object__load": (c_int, (c_void_p,)),
@@ -117,6 +119,15 @@ def _library() -> ctypes.CDLL:
     except AttributeError as error:
         raise BpfError(f"{LIBRARY} is of another version: {error}"[:MAX_PASSED_ON_CHARACTERS]) from error
     return library
+
+
+def library_version() -> str:
+    """Return the version of libbpf; empty if there is none that can be used."""
+    try:
+        library = _library()
+    except BpfError:
+        return ""
+    return f"{library.libbpf_major_version()}.{library.libbpf_minor_version()}"
 
 
 class _Messages:
