@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from judge.watched import NAMES, watched
+from pinchpoint import pages
 from pinchpoint.diagnosis.recent import Judged
-from pinchpoint.judge import pages
 from pinchpoint.judge.engine import Engine
+from pinchpoint.judge.pages import page
 from pinchpoint.judge.service import Judgement, Service
 from pinchpoint.judge.targets import TargetFiles
 from pinchpoint.judge.web import application
@@ -221,10 +222,10 @@ def test_a_clock_that_is_set_makes_no_judge_unhealthy(
 
 
 def test_runbooks_are_read_by_name_and_nothing_else_is() -> None:
-    assert pages.page("runbooks", "MdsLockSaturated")
+    assert page("runbooks", "MdsLockSaturated")
     for name in ("README", "../docs/verdict", "MdsLockSaturated.md", "", "mdslocksaturated", "a/b"):
-        assert pages.page("runbooks", name) is None
-    assert pages.page("..", "README") is None
+        assert page("runbooks", name) is None
+    assert page("..", "README") is None
 
 
 def test_of_a_host_that_two_sources_know_the_newest_samples_count(service: Service) -> None:

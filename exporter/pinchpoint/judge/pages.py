@@ -5,32 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from itertools import pairwise
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-__all__ = ["FOLDERS", "names", "page"]
+from pinchpoint.pages import FOLDERS, names, text
 
-FOLDERS = {"runbooks": "Runbooks", "docs": "Documentation"}
-"""Folders of pages in the package, and their titles."""
+__all__ = ["page"]
+
 NAME = re.compile(r"[A-Za-z0-9]+")
 PLACE = re.compile(r"(?:\.\./)?(?:(runbooks|docs)/)?([A-Za-z0-9]+)\.md")
-
-
-def _folder(name: str) -> Traversable:
-    return resources.files("pinchpoint").joinpath(name)
-
-
-def names(folder: str) -> list[str]:
-    """Return the names of all pages of one of `FOLDERS`."""
-    return sorted(
-        file.name.removesuffix(".md")
-        for file in _folder(folder).iterdir()
-        if file.name.endswith(".md") and file.name != "README.md"
-    )
 
 
 @cache
@@ -40,7 +25,7 @@ def page(folder: str, name: str) -> str | None:
         return None
     # Without HTML in the text: the pages are ours, and need none.
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    tokens = parser.parse(_folder(folder).joinpath(f"{name}.md").read_text())
+    tokens = parser.parse(text(folder, name))
     for token, inner in pairwise(tokens):
         if token.type == "heading_open":
             token.attrSet("id", _anchor(inner))

@@ -10,8 +10,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pinchpoint import __version__
-from pinchpoint.judge import pages
+from pinchpoint import __version__, pages
+from pinchpoint.judge.pages import page
 from pinchpoint.judge.service import Service
 from pinchpoint.metrics import JUDGE
 from pinchpoint.report.palette import KINDS, WAIT_WORDS, wait_colour
@@ -90,7 +90,7 @@ class _Html:
             return None
         if not name:
             return self._rendered(folder, pages.FOLDERS[folder], "", pages.names(folder))
-        text = pages.page(folder, name)
+        text = page(folder, name)
         if text is None:
             return None
         return self._rendered(folder, name, Markup(text), ())

@@ -19,7 +19,7 @@ from pinchpoint.text import printable
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["fail", "limits_reported", "say", "show", "warn", "width"]
+__all__ = ["fail", "limits_reported", "say", "show", "warn", "width", "write"]
 
 UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of write(2) that say that an open file takes no more."""
@@ -30,6 +30,11 @@ PIPE_COLUMNS = 400
 def say(text: str) -> None:
     """Write a line to standard output."""
     _write(f"{text}\n", err=False)
+
+
+def write(text: str) -> None:
+    """Write a text as it is to standard output."""
+    _write(text, err=False)
 
 
 def warn(text: str) -> None:

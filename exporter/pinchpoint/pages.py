@@ -1,0 +1,40 @@
+"""The runbooks and the documentation, as the package has them."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+__all__ = ["FOLDERS", "names", "summary", "text"]
+
+FOLDERS = {"runbooks": "Runbooks", "docs": "Documentation"}
+"""Folders of pages in the package, and their titles."""
+NOT_PROSE = ("#", "<!--", "```", "|")
+"""How a heading, a comment, a block of code and a table begin."""
+LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+
+
+def _folder(name: str) -> Traversable:
+    return resources.files("pinchpoint").joinpath(name)
+
+
+def names(folder: str) -> list[str]:
+    """Return the names of all pages of one of `FOLDERS`."""
+    return sorted(
+        file.name.removesuffix(".md")
+        for file in _folder(folder).iterdir()
+        if file.name.endswith(".md") and file.name != "README.md"
+    )
+
+
+def text(folder: str, name: str) -> str:
+    """Return a page, one of `names`, as Markdown."""
+    return _folder(folder).joinpath(f"{name}.md").read_text(encoding="utf-8")
+
+
+def summary(page: str) -> str:
+    """Return the first paragraph of a page in one line, without the addresses of its links."""
+    paragraphs = (" ".join(paragraph.split()) for paragraph in page.split("\n\n"))
+    found = next((words for words in paragraphs if words and not words.startswith(NOT_PROSE)), "")
+    return LINK.sub(r"\1", found)
