@@ -29,6 +29,7 @@ from pinchpoint.metrics import EXPORTER, JUDGE
 from pinchpoint.probes import PROBES
 from pinchpoint.probes.base import Probe
 from pinchpoint.probes.benchmark import EVERYDAY_AGE_SECONDS
+from pinchpoint.statuses import STATUSES
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNBOOKS = ROOT / "runbooks"
@@ -96,6 +97,16 @@ def _need(probe: type[Probe], capability: Capability) -> str:
     return "helpers" if capability in probe.helper_capabilities else ""
 
 
+def statuses_table() -> str:
+    """Return what the exit status of each command says."""
+    rows = [
+        [f"`pinchpoint {command}`" if index == 0 else "", status, _plain(meaning)]
+        for command, known in STATUSES.items()
+        for index, (status, meaning) in enumerate(known.items())
+    ]
+    return page.table(["command", "status", "says"], rows)
+
+
 def alerts_table() -> str:
     """Return the alerts with the sentence under the title of each one's runbook."""
     severities: dict[str, set[str]] = {}
@@ -140,6 +151,7 @@ SECTIONS: Mapping[tuple[Path, str], Callable[[], str]] = {
     (ROOT / "docs" / "install.md", "capabilities"): capabilities_table,
     (ROOT / "docs" / "judge.md", "metrics"): lambda: metrics_table(JUDGE),
     (ROOT / "docs" / "check.md", "checks"): checks_table,
+    (ROOT / "docs" / "use.md", "statuses"): statuses_table,
     (ROOT / "docs" / "benchmarks.md", "benchmarks"): benchmarks_table,
     (ROOT / "docs" / "results.md", "texts"): imports_table,
     (RUNBOOKS / "README.md", "alerts"): alerts_table,

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from pinchpoint import __version__
+from pinchpoint.statuses import statuses
 from pinchpoint.terminal.plain import limits_reported
 
 __all__ = ["main"]
@@ -29,6 +30,10 @@ COMMANDS = {
     "export": "Write the samples of a run as OpenMetrics text for a Prometheus server.",
     "rules": "Print the alert rules for another scrape interval, job or runbook URL.",
     "metrics": "List every metric that the exporter can serve.",
+    "runbook": "Show the runbook of an alert: what it means, how to be sure, what to do.",
+    "docs": "Show a page of the documentation.",
+    "config": "Check a configuration file.",
+    "version": "Show the version, and what of this host matters to Pinchpoint.",
 }
 MODULES = {"import": "import_"}
 """Modules that cannot be named after their command."""
@@ -46,6 +51,7 @@ class _Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"pinchpoint.commands.{MODULES.get(cmd_name, cmd_name)}").command
+        command.epilog = statuses(cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
