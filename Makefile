@@ -53,7 +53,7 @@ lint: setup ## check style, types, the direction of imports, links of pages, and
 	@if command -v promtool >/dev/null; then promtool check rules alerts/*.yml; else echo "no promtool: rules not checked"; fi
 
 up: ## start exporter, judge, Prometheus, Alertmanager, node_exporter, and Grafana if installed; leave them running
-	@scripts/setup stack bpf
+	@scripts/setup stack load bpf
 	@$(python) compose/native.py up
 
 status: ## show what of the local stack runs, and where

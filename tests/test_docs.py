@@ -86,7 +86,7 @@ def test_the_tutorial_shows_the_way_from_a_clone_to_a_verdict() -> None:
 
     assert [words[0] for words in shown_commands(page)][:4] == ["check", "run", "watch", "report"]
     assert re.findall(r"^(?:git|make) [a-z-]+", shell, re.MULTILINE) == [
-        "git clone", "make setup", "make lab-up", "make lab-down"
+        "make setup", "make lab-up", "make lab-down"
     ]  # fmt: skip
 
 

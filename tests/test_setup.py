@@ -6,9 +6,11 @@ import os
 import re
 import shutil
 import subprocess
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from lab.packages import packages, sets
 from native import OPTIONAL, PARTS
@@ -16,6 +18,8 @@ from native import OPTIONAL, PARTS
 ROOT = Path(__file__).parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text()
 DEMO = ("stack", "load")
+DEBIAN_12 = "3.11.2"
+"""Version of its Python."""
 
 
 def sets_of(target: str) -> set[str]:
@@ -115,3 +119,19 @@ def test_it_says_how_to_call_pinchpoint(tree: Path) -> None:
     said, _ = set_up(tree, *DEMO)
 
     assert f"setup: ready; to type pinchpoint: PATH={tree}/.venv/bin:$PATH" in said.splitlines()
+
+
+def test_every_pinned_package_can_be_installed_on_the_python_of_debian_12() -> None:
+    refused = {}
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        name, pinned, version = line.partition("==")
+        if not pinned:
+            continue
+        try:
+            needed = metadata.metadata(name)["Requires-Python"]
+        except metadata.PackageNotFoundError:  # of an extra that is not installed
+            continue
+        if needed and not SpecifierSet(needed).contains(DEBIAN_12):
+            refused[f"{name} {version}"] = needed
+
+    assert refused == {}
