@@ -1,22 +1,20 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from as_user import as_user, user_environment
 from pinchpoint import __version__
 from pinchpoint.about import commit, commit_of_checkout
 from pinchpoint.cli import main
 
 ROOT = Path(__file__).parent.parent
-PINCHPOINT = (sys.executable, "-m", "pinchpoint")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -45,14 +43,14 @@ def test_the_words_have_the_same_as_the_json() -> None:
     assert f"library         click {metadata.version('click')}" in said
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
-def test_it_says_why_another_user_reads_threads_in_another_way() -> None:
+def test_it_says_why_another_user_reads_threads_in_another_way(tmp_path: Path) -> None:
     done = subprocess.run(
-        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *PINCHPOINT, "version", "--json"],
+        as_user("version", "--json"),
+        cwd="/",
+        env=user_environment(tmp_path),
         capture_output=True,
         text=True,
         check=True,
-        env={"PYTHONPATH": str(ROOT / "exporter"), "PATH": os.environ["PATH"]},
     )
     threads = json.loads(done.stdout)["threads"]
 

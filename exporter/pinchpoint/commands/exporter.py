@@ -20,7 +20,7 @@ from pinchpoint.bpf import choice as tasksources
 from pinchpoint.build import enabled_probes, fork_nursery, local_sampler
 from pinchpoint.config import LOG_LEVELS, Config, ConfigError, check_config, load_config
 from pinchpoint.cost_limit import CostLimit
-from pinchpoint.host.capabilities import drop_all_but, effective, names
+from pinchpoint.host.capabilities import drop_all_but, effective, losses, names
 from pinchpoint.host.systemd import Watchdog, notify
 from pinchpoint.metrics import EXPORTER, HTTP_REFUSED_CONNECTIONS
 from pinchpoint.probes import PROBES, kworkers
@@ -126,6 +126,9 @@ def command(config_file: Path | None, **flags: Any) -> None:
             "%s: %s: runs will not show their phases", sampler.host.runs.path, error.strerror
         )
     _drop_capabilities(config)
+    lacking = {capability for capabilities in sampler.lacks.values() for capability in capabilities}
+    for loss in losses(lacking):
+        log.info("%s", loss)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: Thread(target=server.shutdown).start())
     sampler.start()

@@ -17,9 +17,10 @@ from pinchpoint.build import LocalSource, benchmark_kinds, local_sampler, truste
 from pinchpoint.clock import STEADY
 from pinchpoint.commands.options import targets_option
 from pinchpoint.config import Config, load_config, phase_pattern
+from pinchpoint.host.capabilities import without_rights
 from pinchpoint.limits import LIMITS, is_limit, reason
 from pinchpoint.metrics import BUILD_INFO
-from pinchpoint.model import Snapshot
+from pinchpoint.model import THIS_HOST, Snapshot
 from pinchpoint.runs import run_id
 from pinchpoint.session.session import Session
 from pinchpoint.session.store import new_run_directory
@@ -109,6 +110,8 @@ def command(
     markers = RunDirectory(Path(config.path.runs))
     session = Session(run, directory, source, markers, host=host, kinds=kinds, tags=pairs, say=say)
     say(f"run {run}, samples from {source.name}" if source is not None else f"run {run}, {refused}")
+    if host == THIS_HOST and without_rights():
+        say("this user's own processes are seen in full, others in part; `pinchpoint docs users` says what is missing")
     if refused:
         session.warnings.append(refused)
     keep = session.open_stdout()

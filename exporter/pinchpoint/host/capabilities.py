@@ -6,11 +6,11 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-__all__ = ["Capability", "CapabilitySets", "drop_all_but", "effective", "missing", "names"]
+__all__ = ["Capability", "CapabilitySets", "drop_all_but", "effective", "losses", "missing", "names", "without_rights"]
 
 
 class Capability(IntEnum):
@@ -44,6 +44,19 @@ INCLUDED_IN = {
 }
 """Capabilities that another one includes: ``bpf_capable`` and ``perfmon_capable`` (include/linux/capability.h, since
 Linux 5.8; before, only SYS_ADMIN exists) and ``generic_permission`` (fs/namei.c)."""
+WITHOUT: Mapping[tuple[Capability, ...], str] = {
+    (Capability.BPF, Capability.PERFMON): "threads are read through procfs, only those of processes that a rule names; "
+    "kernel workers are told apart by their names",
+    (Capability.SYS_PTRACE,): "of other users' processes only CPU time, name, user and cgroup are seen",
+    (Capability.DAC_READ_SEARCH,): "no open files and connections of other users, no requests of kernel clients",
+    (Capability.DAC_OVERRIDE,): "no counters of Ceph daemons and clients of other users",
+    (
+        Capability.SYS_ADMIN,
+    ): "of waits only the innermost kernel function is known; no queues of links in other network namespaces",
+    (Capability.SETUID, Capability.SETGID, Capability.KILL): "the files of benchmarks are read by the exporter itself",
+    (Capability.SYS_NICE,): "no real-time priority: on a full host half of the samples are lost",
+}
+"""What an exporter does not see or do without these capabilities; docs/install.md has the same at length."""
 MAX_CAPABILITIES = 64
 """The sets are 64 bits wide."""
 
@@ -87,6 +100,20 @@ def covering(needed: Iterable[Capability], held: Collection[int]) -> frozenset[i
 def missing(needed: Iterable[Capability], held: Collection[int]) -> list[Capability]:
     """Return the capabilities of `needed` that `held` neither has nor includes, by number."""
     return sorted(one for one in needed if one not in held and INCLUDED_IN.get(one) not in held)
+
+
+def losses(lacking: Collection[Capability]) -> list[str]:
+    """Return what is lost without each group of these capabilities, in sentences for a log."""
+    return [
+        f"lacks {names(group)}: {loss}"
+        for capabilities, loss in WITHOUT.items()
+        if (group := [one for one in capabilities if one in lacking])
+    ]
+
+
+def without_rights() -> bool:
+    """Return whether this is a user like any other: not root, and with none of the capabilities that probes need."""
+    return os.geteuid() != 0 and not effective() & set(Capability)
 
 
 def names(numbers: Iterable[int]) -> str:

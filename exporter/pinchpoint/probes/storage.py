@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pinchpoint.host.capabilities import Capability
+from pinchpoint.host.capabilities import Capability, without_rights
 from pinchpoint.host.procfs import FormatError, Mount, parse_file_info, parse_mounts, read_bytes
 from pinchpoint.host.sysfs import block_device_name
 from pinchpoint.metrics import STORAGE_DEVICE_INFO
 from pinchpoint.model import Point
-from pinchpoint.probes.base import Host, Probe
+from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roles import BENCHMARK
 from pinchpoint.user_labels import user_of
@@ -112,7 +112,10 @@ class Storage(Probe):
         self._seen: dict[tuple[str, Backing], float] = {}
 
     def sample(self, now: float) -> None:
-        """Look at the files of every process that is due. Raises PermissionError if it may look at none."""
+        """Look at the files of every process that is due.
+
+        Raises PermissionError if it may look at none; for a user who has no rights, NotPresent: they belong to others.
+        """
         processes = {
             (process.pid, process.start): process
             for process in self.host.processes.current(now).values()
@@ -139,6 +142,8 @@ class Storage(Probe):
             self._looked[key] = now
         self._seen = {key: at for key, at in self._seen.items() if now - at < KEEP_DISK_SECONDS}
         if refused is not None and not allowed and not self._seen:
+            if without_rights():
+                raise NotPresent("all benchmarks and OSDs belong to other users") from refused
             raise refused
 
     def _look(self, process: Process, now: float, limit: int) -> int:
