@@ -436,6 +436,10 @@ os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
 ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE, which a change of user takes away
+import pinchpoint.bpf.libbpf
+if not os.access(pinchpoint.bpf.libbpf.OBJECTS, os.X_OK):
+    print("another user may not read the package", file=sys.stderr)
+    sys.exit(77)
 """
 # A filter that answers bpf() with an error and permits everything else; seccomp_data begins with the call's number.
 FILTERED = """
