@@ -1,6 +1,6 @@
 # The work is done in scripts/ and compose/; `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak thrash fuzz mutate generated site picture clean
+.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak thrash fuzz mutate generated site picture release clean
 
 python := .venv/bin/python
 REPEATS ?= 3
@@ -115,8 +115,11 @@ site: setup ## build the documentation as a site in site/, which needs no networ
 picture: setup ## draw docs/watch.svg, the live view, from a real fio run
 	$(python) scripts/picture.py
 
+release: setup ## make dist/VERSION, signed: sdist, wheel, packages, image, SBOM, checksums; uploads nothing; KEY=FILE of ssh or NAME of GPG
+	@$(python) scripts/release.py --key '$(KEY)'
+
 clean: ## stop the local stack and the lab, remove everything that make created in this tree
 	-@[ ! -x $(python) ] || $(python) compose/native.py down
 	-@[ ! -x $(python) ] || PYTHONPATH=compose:tests $(python) -m lab down
-	rm -rf site .venv .stack .prove .tmp .mutate .mypy_cache .ruff_cache .pytest_cache .hypothesis exporter/*.egg-info
+	rm -rf site dist .venv .stack .prove .tmp .mutate .mypy_cache .ruff_cache .pytest_cache .hypothesis exporter/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,6 +20,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from pinchpoint.project import URL
+
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "mkdocs.yml"
 OUTSIDE = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md")
@@ -69,7 +71,7 @@ def make(directory: str, **settings: Any) -> None:
 
     Logs what is wrong with pages, links and anchors, and then raises mkdocs' Abort, which is a SystemExit.
     """
-    config = load_config(str(CONFIG), site_dir=directory, **settings)
+    config = load_config(str(CONFIG), site_dir=directory, **{"repo_url": URL or None, **settings})
     config.plugins.on_startup(command="build", dirty=False)
     build(config)
 

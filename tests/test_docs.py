@@ -16,6 +16,7 @@ from pinchpoint.cli import COMMANDS, main
 from pinchpoint.diagnosis.verdict import MIN_LEAD_BLAME
 from pinchpoint.metrics import EXPORTER, JUDGE
 from pinchpoint.model import MetricKind
+from pinchpoint.project import URL
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(
@@ -119,3 +120,13 @@ def test_metrics_have_help_a_unit_and_the_suffix_of_their_kind() -> None:
         assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
         counted = metric.name.removesuffix("_total")
         assert metric.kind is MetricKind.COUNTER or counted.endswith(UNITS) != metric.unitless, metric.name
+
+
+def test_the_address_of_the_project_stands_in_one_place() -> None:
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    address = re.compile(r"(?:github|gitlab)\.com/pinchpoint")
+    files = [ROOT / name for name in tracked.split("\0") if name and not name.startswith("tests/")]
+    found = [path for path in files if path.is_file() and address.search(path.read_text(errors="replace"))]
+
+    assert URL == "" or URL.startswith("https://")
+    assert [path for path in found if path.name != "project.py"] == []
