@@ -218,7 +218,7 @@ def _other(
 
 def _path_in(reason: str, document: Any) -> KeyPath:
     """Return the path that a message begins with, such as `role[3] (name).threads: ...`, as far as it exists."""
-    head = re.sub(r" \([^)]*\)", "", reason.partition(": ")[0])
+    head = re.sub(r" \([^()]*\)", "", reason.partition(": ")[0])
     path: list[str | int] = []
     for part in PART.findall(head):
         key: str | int = int(part) if isinstance(document, list) and part.isdecimal() else part

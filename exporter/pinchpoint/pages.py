@@ -12,7 +12,7 @@ FOLDERS = {"runbooks": "Runbooks", "docs": "Documentation"}
 """Folders of pages in the package, and their titles."""
 NOT_PROSE = ("#", "<!--", "```", "|")
 """How a heading, a comment, a block of code and a table begin."""
-LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+LINK = re.compile(r"\[([^\[\]]*)\]\([^()]*\)")
 
 
 def _folder(name: str) -> Traversable:
