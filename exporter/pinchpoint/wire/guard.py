@@ -170,7 +170,7 @@ class Guard:
                 return refuse("429 Too Many Requests", Reason.RATE, ("Retry-After", "1"))
             match self._knows(environ):
                 case False:
-                    return refuse("401 Unauthorized", Reason.PASSWORD, ("WWW-Authenticate", "Basic"))
+                    return refuse("401 Unauthorized", Reason.PASSWORD, ("WWW-Authenticate", 'Basic realm="Pinchpoint"'))
                 case None:
                     return refuse("429 Too Many Requests", Reason.PASSWORD, ("Retry-After", "1"))
             return app(environ, start)
