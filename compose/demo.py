@@ -186,7 +186,7 @@ def _run(stack: Stack, directory: Path, choice: Choice, cpu_seconds: int, disk_s
         time.sleep(POLL_SECONDS)
     print(f"\nReceived by Alertmanager ({urls['alertmanager']}/api/v2/alerts):")
     for alert in watcher.received:
-        print(f"  {alert.name}: {alert.summary}\n    what to do: runbooks/{alert.name}.md")
+        print(f"  {alert.name}: {alert.summary}\n    what to do: `.venv/bin/pinchpoint runbook {alert.name}`")
     if process.returncode:
         say(f"FAILED: pinchpoint run ended with status {process.returncode}")
         return 1

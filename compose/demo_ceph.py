@@ -113,7 +113,7 @@ def run(stack: Stack, cluster: Cluster) -> None:
         say(f"       {EARLY} was {story.seconds() - early:.0f} s before Ceph's own warning")
         alert = story.wait(LATE, lambda: story.alert(LATE))
         print(f"\n{alert['annotations']['summary']}\n{alert['annotations']['description']}")
-        print(f"What to do: runbooks/{LATE}.md\n", flush=True)
+        print(f"What to do: `.venv/bin/pinchpoint runbook {LATE}`\n", flush=True)
         command = command_in(alert["annotations"]["description"])
         story.tell(f"running  {shlex.join(command)}")
         subprocess.run(command, env=os.environ | cluster.environment(), check=True, timeout=STEP_SECONDS)

@@ -6,10 +6,12 @@ import re
 from importlib import resources
 from importlib.resources.abc import Traversable
 
-__all__ = ["FOLDERS", "names", "summary", "text"]
+__all__ = ["COMMANDS", "FOLDERS", "command_for", "names", "summary", "text"]
 
 FOLDERS = {"runbooks": "Runbooks", "docs": "Documentation"}
 """Folders of pages in the package, and their titles."""
+COMMANDS = {"runbooks": "runbook", "docs": "docs"}
+"""The command of `pinchpoint` that shows the pages of a folder."""
 NOT_PROSE = ("#", "<!--", "```", "|")
 """How a heading, a comment, a block of code and a table begin."""
 LINK = re.compile(r"\[([^\[\]]*)\]\([^()]*\)")
@@ -31,6 +33,12 @@ def names(folder: str) -> list[str]:
 def text(folder: str, name: str) -> str:
     """Return a page, one of `names`, as Markdown."""
     return _folder(folder).joinpath(f"{name}.md").read_text(encoding="utf-8")
+
+
+def command_for(path: str) -> str:
+    """Return the command that shows a page, by its path in the project, such as ``docs/check.md#mtu``."""
+    folder, _, page = path.partition("/")
+    return f"pinchpoint {COMMANDS[folder]} {page.partition('.md')[0]}"
 
 
 def summary(page: str) -> str:

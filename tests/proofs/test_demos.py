@@ -53,7 +53,7 @@ def test_the_demo_ends_with_both_verdicts_and_their_alerts(
 
     measured["disk"] = next((line.removeprefix("demo: ") for line in text.splitlines() if "second phase" in line), "")
     assert "BenchmarkThreadSaturated of fio received by Alertmanager" in text
-    assert "runbooks/BenchmarkThreadSaturated.md" in text
+    assert "pinchpoint runbook BenchmarkThreadSaturated" in text
     assert "limited by benchmark of fio" in text
     assert list((tmp_path / "kept" / "pinchpoint" / "runs").glob("*demo*"))
     assert processes_of(state) == []

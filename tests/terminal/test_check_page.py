@@ -46,7 +46,7 @@ def test_a_problem_says_the_value_why_when_not_and_what_to_read() -> None:
         "  CPUs run under powersave.",
         "  why      The clock stays low.",
         "  harmless a full disk",
-        "  read     runbooks/GovernorPowersave.md",
+        "  read     pinchpoint runbook GovernorPowersave",
         "",
         "1 host: 1 problem, 0 hints, 0 fine",
     ]

@@ -161,3 +161,12 @@ def test_a_pager_that_is_not_there_or_ends_early_does_no_harm() -> None:
 
 def test_a_user_without_colours_gets_none() -> None:
     assert ESCAPE not in on_terminal("runbook", "DiskSaturated", PAGER="cat", NO_COLOR="1")
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [("runbooks/DiskSaturated.md", "pinchpoint runbook DiskSaturated"), ("docs/check.md#mtu", "pinchpoint docs check")],
+)
+def test_a_path_of_a_page_becomes_a_command_that_shows_it(path: str, command: str) -> None:
+    assert pages.command_for(path) == command
+    assert shown(*command.split()[1:])[0] == 0

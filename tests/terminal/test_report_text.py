@@ -48,7 +48,7 @@ def test_below_it_each_phase_has_its_evidence_and_what_to_do(made: Document) -> 
     assert part.startswith("limited by mds_lock of mds.a waits mds 88% cpu 7% lock 2% runqueue 2% evidence - 88% of")
     assert "not the limit kswapd of node0 on client1:9748 is busy for 97%: it keeps up" in part
     assert "what to do Use more active ranks" in part
-    assert "(runbooks/MdsLockSaturated.md)" in part
+    assert "(`pinchpoint runbook MdsLockSaturated`)" in part
     assert "confidence high" in part
     assert "alerts MdsLockSaturated, KswapdSaturated" in part
     assert "figures latency 242 us" in part

@@ -398,7 +398,7 @@ def test_what_limits_the_benchmark_stands_above_all_hosts_with_what_it_rests_on_
         "io500 mdtest_easy_stat: limited by mds_lock of mds.a  (just over: something)",
         "  90% of io500's time waits for the MDS",
         "  mds_lock of mds.a is busy for 94% of the time",
-        "  what to do: Use more active ranks. (runbooks/MdsLockSaturated.md)",
+        "  what to do: Use more active ranks. (`pinchpoint runbook MdsLockSaturated`)",
         "  not the limit: kswapd of node0 on a is busy for 100%: it keeps up",
         "",
     ]
@@ -414,7 +414,7 @@ def test_a_thread_without_a_role_comes_early_where_no_limit_is_known() -> None:
     assert shown(open_)[3:6] == [
         f"  no role: {words}",
         "  1.0 requests in flight",
-        "  what to do: Use more active ranks. (runbooks/MdsLockSaturated.md)",
+        "  what to do: Use more active ranks. (`pinchpoint runbook MdsLockSaturated`)",
     ]
     assert not any("no role" in line for line in shown(replace(FULL, no_role=(words,))))
 

@@ -10,6 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from pinchpoint.diagnosis.findings import Finding, Level
+from pinchpoint.pages import command_for
 from pinchpoint.text import printable
 
 __all__ = ["check_parts"]
@@ -108,7 +109,7 @@ class _FindingGroup:
                 yield Text(_filled(owner + text, options, f"{INDENT}- ", f"{INDENT}  "))
             else:
                 yield Text(_filled(text, options, INDENT, INDENT))
-        for label, words in (("why", first.matters), ("harmless", first.harmless), ("read", first.page)):
+        for label, words in (("why", first.matters), ("harmless", first.harmless), ("read", command_for(first.page))):
             if words:
                 yield Text(_filled(printable(words), options, f"{INDENT}{label:<9}", f"{INDENT}{'':<9}"), style="dim")
         yield Text()

@@ -15,8 +15,6 @@ from pinchpoint.terminal.plain import fail, write
 
 __all__ = ["nearest", "page_name", "show_list", "show_page"]
 
-COMMANDS = {"runbooks": "runbook", "docs": "docs"}
-"""The command that shows the pages of a folder."""
 NOUNS = {"runbooks": "runbook", "docs": "page"}
 """What a page of a folder is called."""
 MAX_NEAREST = 3
@@ -63,11 +61,11 @@ def show_page(folder: str, asked: str) -> None:
 
 
 def _unknown(folder: str, asked: str) -> str:
-    found = [f"pinchpoint {COMMANDS[folder]} {name}" for name in nearest(asked, pages.names(folder))]
-    others = ((command, page_name(other, asked)) for other, command in COMMANDS.items() if other != folder)
+    found = [f"pinchpoint {pages.COMMANDS[folder]} {name}" for name in nearest(asked, pages.names(folder))]
+    others = ((command, page_name(other, asked)) for other, command in pages.COMMANDS.items() if other != folder)
     found = [f"pinchpoint {command} {name}" for command, name in others if name is not None] or found
     offer = f"nearest: {', '.join(f'`{command}`' for command in found)}; " if found else ""
-    return f"no {NOUNS[folder]} is called {asked!r}; {offer}`pinchpoint {COMMANDS[folder]}` lists all"
+    return f"no {NOUNS[folder]} is called {asked!r}; {offer}`pinchpoint {pages.COMMANDS[folder]}` lists all"
 
 
 def _sentence(text: str) -> str:

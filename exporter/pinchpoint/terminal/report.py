@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from pinchpoint.pages import command_for
 from pinchpoint.report import words
 from pinchpoint.report.document import Document, DocumentPhase
 from pinchpoint.text import printable
@@ -91,7 +92,7 @@ def _details(phase: DocumentPhase) -> list[tuple[str, list[str]]]:
     found: list[tuple[str, Sequence[str]]] = []
     if (verdict := phase.verdict) is not None:
         doubts = f" ({'; '.join(verdict.doubts)})" if verdict.doubts else ""
-        runbook = f" ({words.runbook_path(verdict.runbook)})" if verdict.runbook else ""
+        runbook = f" (`{command_for(words.runbook_path(verdict.runbook))}`)" if verdict.runbook else ""
         found += [
             ("waits", [_waits(phase, len(verdict.waits))]),
             ("evidence", verdict.evidence),

@@ -31,6 +31,7 @@ from pinchpoint.diagnosis.usage import (
 )
 from pinchpoint.diagnosis.verdict import Kind, Verdict
 from pinchpoint.figures import format_result
+from pinchpoint.pages import command_for
 from pinchpoint.terminal.comparison import bare_figure
 from pinchpoint.text import printable
 
@@ -134,7 +135,7 @@ class View:
 
 
 def _advice(found: Verdict) -> str:
-    return f"{found.advice} (runbooks/{found.runbook}.md)" if found.runbook else found.advice
+    return f"{found.advice} (`{command_for(f'runbooks/{found.runbook}.md')}`)" if found.runbook else found.advice
 
 
 class _Painter:
