@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -162,6 +163,36 @@ def public() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         Path(name).chmod(0o755)
         yield Path(name)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the root directory")
+def test_paths_of_a_process_in_a_plain_chroot_are_those_that_it_sees(tmp_path: Path) -> None:
+    for name in ("jail/data", "jail-beside"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "jail" / "data" / "out.txt").write_text("text")
+    beside = os.open(tmp_path / "jail-beside", os.O_RDONLY)
+    told, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.chroot(tmp_path / "jail")
+        os.chdir("/data")
+        os.write(tell, bytes([os.open("out.txt", os.O_RDONLY)]))
+        signal.pause()
+    try:
+        (descriptor,) = os.read(told, 1)
+        tree = Tree(PROC, {})
+
+        assert tree.cwd(pid) == "/data"
+        assert tree.link(pid, descriptor) == "/data/out.txt"
+        assert tree.link(pid, beside) == str(tmp_path / "jail-beside")
+        assert tree.link(pid, told).startswith("pipe:[")
+        assert tree.read_file(pid, "out.txt") == tree.read_file(pid, "/data/out.txt") == b"text"
+        assert tree.list_directory(pid, ".") == ["out.txt"]
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        for opened in (beside, told, tell):
+            os.close(opened)
 
 
 def test_what_a_process_may_open_is_known() -> None:

@@ -116,6 +116,11 @@ class Tree:
             found.setdefault(task.ppid, []).append(pid)
         return found
 
+    @cached_property
+    def _roots(self) -> dict[int, str]:
+        """Root directories of processes that were asked for, as seen from ours."""
+        return {}
+
     def readable(self, pid: int) -> bool:
         """Return whether more of a process may be read than its name."""
         return pid in self.processes
@@ -185,9 +190,26 @@ class Tree:
     def cwd(self, pid: int) -> str:
         """Return a process' working directory as it sees it; / if it can't be read."""
         try:
-            return os.readlink(self.procfs / str(pid) / "cwd")
+            return self._inside(pid, os.readlink(self.procfs / str(pid) / "cwd"))
         except OSError:
             return "/"
+
+    def _inside(self, pid: int, path: str) -> str:
+        """Return a path that the kernel gave us as the process sees it.
+
+        The kernel writes it as seen from our root directory (d_path, fs/d_path.c): after a plain chroot(2) with that of
+        the process in front. For a process in a mount namespace of its own both paths begin at that namespace's root.
+        """
+        root = self._roots.get(pid)
+        if root is None:
+            try:
+                root = os.readlink(self.procfs / str(pid) / "root")
+            except OSError:
+                root = "/"
+            self._roots[pid] = root
+        if root == "/" or not f"{path}/".startswith(f"{root}/"):
+            return path
+        return path[len(root) :] or "/"
 
     def syncs(self, pid: int) -> bool:
         """Return whether a process is inside a call that writes its data back, such as fsync(2)."""
@@ -216,7 +238,7 @@ class Tree:
     def link(self, pid: int, descriptor: int) -> str:
         """Return the path of one open file; empty if it is not open or can't be seen."""
         try:
-            return os.readlink(self.procfs / str(pid) / "fd" / str(descriptor))
+            return self._inside(pid, os.readlink(self.procfs / str(pid) / "fd" / str(descriptor)))
         except OSError:
             return ""
 

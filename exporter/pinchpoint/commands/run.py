@@ -22,6 +22,7 @@ from pinchpoint.limits import LIMITS, is_limit, reason
 from pinchpoint.metrics import BUILD_INFO
 from pinchpoint.model import THIS_HOST, Snapshot
 from pinchpoint.runs import run_id
+from pinchpoint.session.jobs import job_of
 from pinchpoint.session.session import Session
 from pinchpoint.session.store import new_run_directory
 from pinchpoint.session.supervise import Command, CommandError, end_like
@@ -37,12 +38,14 @@ __all__ = ["command"]
 DEFAULT_TARGET = "127.0.0.1:9748"
 FIRST_ANSWER_SECONDS = 10.0
 """Seconds within which a named target has to answer first: its host may be busy."""
+JOB = "job"
+"""The tag with the id of the batch job that the run was in."""
 BUILD = BUILD_INFO.name
 """A metric that only a Pinchpoint exporter has."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False})
-@click.option("--name", help="Name of the run. [default: the command's name]")
+@click.option("--name", help="Name of the run. [default: the command's name, in a batch job after the job's id]")
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Note to save with the run; repeatable.")
 @targets_option("Exporters of the cluster's hosts; repeatable. [default: the hosts of --prometheus]")
 @click.option("--prometheus", metavar="URL", help="Prometheus server to query for fired alerts and other hosts.")
@@ -106,6 +109,9 @@ def command(
             refused = f"no samples: {reason(error)}"
     except (ConfigError, SourceError) as error:
         fail(str(error), 2)
+    if job := job_of(os.environ):
+        pairs.setdefault(JOB, job)
+        name = name or f"job{job}-{os.path.basename(argv[0])}"
     run, directory = _directory(name, argv, mark)
     markers = RunDirectory(Path(config.path.runs))
     session = Session(run, directory, source, markers, host=host, kinds=kinds, tags=pairs, say=say)
