@@ -49,7 +49,8 @@ class Trial:
         return f"{self.command} {self.status}"
 
 
-RUN = ("run", "--quiet", "--name=base", "--", "true")
+MARKERS = "--path.runs=markers"
+RUN = ("run", "--quiet", "--name=base", MARKERS, "--", "true")
 DIARY = str(ROOT / "tests" / "fixtures" / "seeds" / "io500-diary.txt")
 EXPORTER = ("--web.listen-address=127.0.0.1:PORT", "--no-probe.tasks", "--no-probe.kworkers")
 JUDGE = ("--web.listen-address=127.0.0.1:PORT", DOWN)
@@ -62,12 +63,12 @@ TRIALS = [
     Trial("judge", "2"),
     Trial("check", "1", ("--help",), full=True),
     Trial("check", "2", (DOWN,)),
-    Trial("run", "N", ("--", "sh", "-c", "exit 7"), want=7),
-    Trial("run", "N", ("--", "sh", "-c", "kill -TERM $$"), want=-signal.SIGTERM),
-    Trial("run", "1", ("--", "echo", "text"), full=True),
-    Trial("run", "2", (DOWN, "--", "true")),
-    Trial("run", "126", ("--", "/etc/passwd")),
-    Trial("run", "127", ("--", "there-is-no-such-command")),
+    Trial("run", "N", (MARKERS, "--", "sh", "-c", "exit 7"), want=7),
+    Trial("run", "N", (MARKERS, "--", "sh", "-c", "kill -TERM $$"), want=-signal.SIGTERM),
+    Trial("run", "1", (MARKERS, "--", "echo", "text"), full=True),
+    Trial("run", "2", (MARKERS, DOWN, "--", "true")),
+    Trial("run", "126", (MARKERS, "--", "/etc/passwd")),
+    Trial("run", "127", (MARKERS, "--", "there-is-no-such-command")),
     Trial("watch", "0", ("--once",)),
     Trial("watch", "1", ("--once", DOWN)),
     Trial("watch", "2", ("--interval=0",)),
@@ -147,9 +148,8 @@ def test_the_command_returns_the_status(
     for name, text in trial.files.items():
         (tmp_path / name).write_text(text)
     if trial.before:
-        subprocess.run(
-            [sys.executable, "-m", "pinchpoint", *trial.before], env=state, check=True, stdout=subprocess.DEVNULL
-        )
+        command = [sys.executable, "-m", "pinchpoint", *trial.before]
+        subprocess.run(command, cwd=tmp_path, env=state, check=True, stdout=subprocess.DEVNULL)
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(main, [*trial.command.split(), *trial.arguments], env=state)
 
