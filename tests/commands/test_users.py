@@ -92,10 +92,11 @@ def loaded(command: Sequence[str], user: int) -> Iterator[None]:
 def test_a_run_of_the_user_has_phases_results_and_a_verdict_and_can_be_reported_and_compared(
     home: Path, fio: str
 ) -> None:
+    markers = f"--path.runs={home / 'markers'}"
     for name in ("first", "second"):
-        _, said = asked(home, "run", "--name", name, "--target", down(), "--", "true", status=2)
+        _, said = asked(home, "run", markers, "--name", name, "--target", down(), "--", "true", status=2)
         assert "cannot be reached" in said or "refused" in said
-        _, said = asked(home, "run", "--name", name, "--", *load(home, 3))
+        _, said = asked(home, "run", markers, "--name", name, "--", *load(home, 3))
         assert "phase mine ended" in said
     report = json.loads(asked(home, "report", "--json", "second")[0])
     (phase,) = report["phases"]
