@@ -27,7 +27,8 @@ from pinchpoint.wire.tls import allowed, cipher
 from pinchpoint.wire.web_config import WebConfigError
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, which makes certificates")
-HASH = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
+HASH = "$2b$04$rKZHvtwZxN4Pc3.P.EUm8OgeEQeQN8iE/gxpPEpqhJ2ID6JB6dWju"
+"""Of the password ``secret``."""
 
 
 def plain(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
