@@ -15,7 +15,7 @@ import msgspec
 
 __all__ = ["HttpServer", "RateLimit", "TlsServer", "WebConfig", "WebConfigError", "load_web_config", "parse_web_config"]
 
-MAX_CONFIG_BYTES = 1 << 20
+MAX_WEB_CONFIG_BYTES = 1 << 20
 """Longest file in bytes: ten thousand users have 0.9 MB."""
 BCRYPT = re.compile(r"\$2[abxy]\$[0-9]{2}\$[./A-Za-z0-9]{53}")
 """A bcrypt hash (crypt(5)): its version, its cost, salt and hash."""
@@ -103,11 +103,11 @@ def load_web_config(path: Path) -> WebConfig:
     """Return the configuration of a file, with paths that start from our directory. Raises WebConfigError."""
     try:
         with path.open("rb") as file:
-            raw = file.read(MAX_CONFIG_BYTES + 1)
+            raw = file.read(MAX_WEB_CONFIG_BYTES + 1)
     except OSError as error:
         raise WebConfigError(f"{path}: {error.strerror}") from error
-    if len(raw) > MAX_CONFIG_BYTES:
-        raise WebConfigError(f"{path}: is longer than {MAX_CONFIG_BYTES >> 20} MiB")
+    if len(raw) > MAX_WEB_CONFIG_BYTES:
+        raise WebConfigError(f"{path}: is longer than {MAX_WEB_CONFIG_BYTES >> 20} MiB")
     try:
         config = parse_web_config(raw.decode(), str(path))
     except UnicodeDecodeError as error:
