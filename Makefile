@@ -1,6 +1,6 @@
 # The work is done in scripts/ and compose/; `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak thrash fuzz mutate generated site picture release clean
+.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak thrash fuzz mutate generated manifests manifests-check site picture release clean
 
 python := .venv/bin/python
 REPEATS ?= 3
@@ -108,6 +108,12 @@ mutate: setup ## measure how many faults in diagnosis/ its tests find; hours; MO
 
 generated: setup ## write all files made from the code and its data: expositions, dashboards, tables of pages
 	PYTHONPATH=exporter:bench:tests:. $(python) scripts/generate.py
+
+manifests: setup ## make what `kubectl apply -k` reads from the Helm chart
+	@$(python) scripts/manifests.py
+
+manifests-check: setup ## lint the Helm chart, validate its objects; the first time five minutes, to build the tools
+	@$(python) scripts/manifests.py --check
 
 site: setup ## build the documentation as a site in site/, which needs no network
 	$(python) scripts/website.py site

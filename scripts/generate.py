@@ -11,6 +11,7 @@ import argparse
 import shutil
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from pinchpoint.metrics import EXPORTER, JUDGE
 from pinchpoint.probes import PROBES
 from pinchpoint.probes.base import Probe
 from pinchpoint.probes.benchmark import EVERYDAY_AGE_SECONDS
+from pinchpoint.rules import RUNBOOKS as RUNBOOKS_BASE
+from pinchpoint.rules import files as rule_files
 from pinchpoint.statuses import STATUSES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -145,6 +148,23 @@ def _meaning(alert: str) -> str:
     return line
 
 
+KUBERNETES_RULES = ROOT / "deploy" / "kubernetes" / "rules.yaml"
+KUBERNETES_JUDGE = "http://pinchpoint-judge.pinchpoint.svc:9749/"
+"""Where the judge of deploy/kubernetes serves its pages."""
+
+
+def kubernetes_rules() -> str:
+    """Return the alert rules as objects that the Prometheus operator reads, one for each file."""
+    made = [f"# Made from alerts/ by `{BY}`.\n"]
+    for name, text in rule_files().items():
+        spec = textwrap.indent(text.replace(RUNBOOKS_BASE, f"{KUBERNETES_JUDGE}runbooks/"), "  ")
+        made.append(
+            "apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n"
+            f"  name: pinchpoint-{name}\n  labels:\n    app.kubernetes.io/name: pinchpoint\nspec:\n{spec}"
+        )
+    return made[0] + "---\n".join(made[1:])
+
+
 SECTIONS: Mapping[tuple[Path, str], Callable[[], str]] = {
     (ROOT / "README.md", "costs"): lambda: page.readme_table(page.PAGE.read_text()),
     (ROOT / "docs" / "metrics.md", "metrics"): lambda: metrics_table(EXPORTER),
@@ -162,6 +182,7 @@ SECTIONS: Mapping[tuple[Path, str], Callable[[], str]] = {
 def made() -> dict[Path, str]:
     """Return the text of each file that is generated as a whole or in part. Raises SystemExit if it can't be."""
     found = {JSON / name: text for name, text in generated().items()}
+    found[KUBERNETES_RULES] = kubernetes_rules()
     with tempfile.TemporaryDirectory() as folder:
         found |= {goldens.FOLDER / f"{name}.prom": text for name, text in goldens.expositions(Path(folder)).items()}
     sections = dict(SECTIONS)

@@ -25,7 +25,7 @@ def test_every_file_that_is_made_from_the_code_is_up_to_date(found: dict[Path, s
 def test_files_of_all_kinds_are_made(found: dict[Path, str]) -> None:
     folders = {str(path.parent.relative_to(ROOT)) for path in found}
 
-    assert folders == {".", "dashboards/json", "docs", "runbooks", "tests/golden"}
+    assert folders == {".", "dashboards/json", "deploy/kubernetes", "docs", "runbooks", "tests/golden"}
 
 
 def test_a_file_that_differs_or_that_nothing_makes_is_named(found: dict[Path, str]) -> None:
