@@ -7,6 +7,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard, get_args, get_origin
@@ -162,7 +163,7 @@ def _unknown(key: str, known: Mapping[str, Any]) -> str:
 def _usable(document: dict[str, Any], wrong: list[tuple[KeyPath, str]]) -> Config:
     """Return the configuration without the parts whose types are wrong."""
     # A table of an array with a mistake is left out as a whole, but only after the paths of the others are known.
-    kept = msgspec.json.decode(msgspec.json.encode(document))
+    kept = deepcopy(document)
     for where, _ in wrong:
         _drop(kept, where)
     return msgspec.convert(kept, Config)

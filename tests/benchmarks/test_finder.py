@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from pinchpoint.benchmarks.detector import Detector
+from pinchpoint.benchmarks.detector import Detector, Followed
 from pinchpoint.benchmarks.finder import find_in_helpers, finder
 from pinchpoint.benchmarks.fio import Fio
 from pinchpoint.benchmarks.nursery import Nursery
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.user_helpers import MAX_ANSWER_SECONDS, UserHelpers
+from pinchpoint.benchmarks.user_run import UserRun
 from pinchpoint.host.confine import can_confine
 from pinchpoint.host.procfs import FormatError, Stat, parse_stat, read_bytes
 from pinchpoint.probes.benchmark import run_points
@@ -160,22 +161,31 @@ def figures(run: RunState) -> dict[tuple[str, tuple[str, ...]], float]:
     return {(name, labels): value for name, labels, value in points if "_seconds" not in name}
 
 
+def written(pid: int) -> int:
+    """Return the bytes that a process has passed to write(2) and its kin."""
+    return int((PROC / str(pid) / "io").read_text().split("wchar: ")[1].split()[0])
+
+
 @pytest.mark.parametrize("user", [NOBODY, 0])
 def test_the_same_is_found_by_helpers_as_in_this_process(scene: Scene, folder: Path, user: int) -> None:
-    words = ("--runtime=3", "--output=out.json", "--output-format=json", "--rate=1m")
-    pid = scene.fio(folder, "job", *words, user=user)
+    ends = (f"--trigger-file={folder / 'end'}", "--trigger=true")
+    output = ("--output=out.json", "--output-format=json")
+    pid = scene.fio(folder, "job", "--runtime=1000", "--rate=1m", *output, *ends, user=user)
     detector = Detector([Fio])
 
-    def ended() -> bool:
+    def found() -> list[Followed | UserRun]:
         tree, wall = scene.tree(), time.time()
         detector.look(tree, scene.now, wall)
         scene.helpers.look(tree, scene.now, wall)
-        here, there = ([run for run in runs if run.pid == pid] for runs in (detector.followed, scene.helpers.followed))
-        return bool(here and there and here[0].ended and there[0].ended)
+        runs: tuple[Followed | UserRun, ...] = (*detector.followed, *scene.helpers.followed)
+        return [run for run in runs if run.pid == pid]
 
-    assert until(30, ended)
-    (here,) = (run.state("r") for run in detector.followed if run.pid == pid)
-    (there,) = (run.state("r") for run in scene.helpers.followed if run.pid == pid)
+    assert until(20, lambda: [mark.name for run in found() for mark in run.state("r").phases] == ["job", "job"])
+    # With less than a millisecond of work it would have no results.
+    assert until(20, lambda: written(pid) > 100_000)
+    (folder / "end").touch()
+    assert until(30, lambda: [run.ended is not None for run in found()] == [True, True])
+    here, there = (run.state("r") for run in found())
     assert any("_phase_result" in name for name, _ in figures(here))
     assert figures(there) == figures(here)
     assert (there.reason, there.blind) == (here.reason, here.blind) == ("", [])
