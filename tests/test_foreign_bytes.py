@@ -47,8 +47,6 @@ NOT_FOREIGN = {
     "wire.backfill._read": "our own temporary file",
     "wire.backfill._write": "our own temporary file",
     "wire.recording.Recorder._append": "a moment that we write",
-    "wire.guard.Passwords.right": "a password, which is only hashed",
-    "wire.web_config.parse_web_config": "the administrator's file",
 }
 """Functions that take bytes and need no reader, with the reason."""
 MAX_INPUT_BYTES = 1 << 16

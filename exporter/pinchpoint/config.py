@@ -34,10 +34,6 @@ class Web(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
 
     listen_address: str = ":9748"
     telemetry_path: str = "/metrics"
-    config_file: str | None = None
-    """TLS and passwords, in the format of Prometheus' exporters."""
-    systemd_socket: bool = False
-    """Whether to serve on the socket that systemd passes."""
 
 
 class OwnBenchmark(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
@@ -85,8 +81,6 @@ def load_config(path: Path | None) -> Config:
         config.roles_file = str(path.parent / config.roles_file)
     if config.waits_file is not None:
         config.waits_file = str(path.parent / config.waits_file)
-    if config.web.config_file is not None:
-        config.web.config_file = str(path.parent / config.web.config_file)
     return config
 
 

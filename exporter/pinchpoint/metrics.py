@@ -565,9 +565,7 @@ USER_DROPPED_SERIES = _counter(
 HTTP_REFUSED_CONNECTIONS = _counter(
     "pinchpoint_http_refused_connections_total",
     "Connections that the exporter refused or closed early: full (too many), peer (too many from one address), "
-    "headers (too large), timeout (not answered in time), browser (a web page of another site), "
-    "tls (not encrypted, or without an accepted certificate), password (not known, or tried too often), "
-    "rate (more than the configured limit).",
+    "headers (too large), timeout (not answered in time), browser (a web page of another site).",
     "reason",
 )
 

@@ -18,7 +18,6 @@ from pinchpoint import __version__
 from pinchpoint.activity import ASKED_SECONDS
 from pinchpoint.bpf import choice as tasksources
 from pinchpoint.build import enabled_probes, fork_nursery, local_sampler
-from pinchpoint.commands.options import guarded_server, web_options
 from pinchpoint.config import LOG_LEVELS, Config, ConfigError, check_config, load_config
 from pinchpoint.cost_limit import CostLimit
 from pinchpoint.host.capabilities import drop_all_but, effective, losses, names
@@ -27,7 +26,7 @@ from pinchpoint.metrics import EXPORTER, HTTP_REFUSED_CONNECTIONS
 from pinchpoint.probes import PROBES, kworkers
 from pinchpoint.terminal.plain import fail
 from pinchpoint.wire.connections import Refusals
-from pinchpoint.wire.http import application
+from pinchpoint.wire.http import AddressError, application, parse_address, serve
 
 __all__ = ["command"]
 
@@ -73,7 +72,6 @@ class _Command(click.Command):
 @click.command(cls=_Command, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--config.file", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="TOML file.")
 @_flags
-@web_options
 @click.option("--sample-interval", type=float, metavar="SECONDS", help="Interval of the fast probes. [default: 0.1]")
 @click.option(
     "--rest/--no-rest",
@@ -102,27 +100,25 @@ def command(config_file: Path | None, **flags: Any) -> None:
     """Serve this host's metrics to Prometheus."""
     try:
         config = _with_flags(load_config(config_file), flags)
+        address = parse_address(config.web.listen_address)
         logging.basicConfig(
             level=config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
         )
         nursery = fork_nursery(config)
         sampler = local_sampler(config, beat=Watchdog().beat, nursery=nursery, limit=CostLimit(config.cost_limit))
-    except ConfigError as error:
+    except (ConfigError, AddressError) as error:
         fail(str(error), 2)
     sampler.refusals = Refusals(HTTP_REFUSED_CONNECTIONS)
-    server = guarded_server(
-        config.web.listen_address,
-        config.web.config_file,
-        config.web.systemd_socket,
-        lambda guard: application(
-            sampler.points,
-            config.web.telemetry_path,
-            list(EXPORTER),
-            lambda: sampler.hold_full_rate(ASKED_SECONDS),
-            guard.describe,
-        ),
-        sampler.refusals,
-    )
+    try:
+        server = serve(
+            address,
+            application(
+                sampler.points, config.web.telemetry_path, list(EXPORTER), lambda: sampler.hold_full_rate(ASKED_SECONDS)
+            ),
+            sampler.refusals,
+        )
+    except OSError as error:
+        fail(f"can't listen on {config.web.listen_address}: {error.strerror}; choose another --web.listen-address", 2)
     try:
         sampler.host.runs.create()
     except OSError as error:
@@ -170,10 +166,6 @@ def _with_flags(config: Config, flags: dict[str, Any]) -> Config:
         config.web.listen_address = flags["listen"]
     if flags["telemetry_path"] is not None:
         config.web.telemetry_path = flags["telemetry_path"]
-    if flags["web_config"] is not None:
-        config.web.config_file = flags["web_config"]
-    if flags["systemd_socket"]:
-        config.web.systemd_socket = True
     for name in ("procfs", "sysfs", "rootfs", "runs"):
         if flags[name] is not None:
             setattr(config.path, name, flags[name])

@@ -10,12 +10,13 @@ from threading import Thread
 
 import click
 
-from pinchpoint.commands.options import guarded_server, targets_option, web_options
+from pinchpoint.commands.options import targets_option
 from pinchpoint.config import LOG_LEVELS
 from pinchpoint.judge.service import Service
 from pinchpoint.judge.targets import Target, TargetFiles
 from pinchpoint.judge.web import application
 from pinchpoint.terminal.plain import fail
+from pinchpoint.wire.http import AddressError, parse_address, serve
 from pinchpoint.wire.sources import target_url
 
 __all__ = ["command"]
@@ -55,7 +56,6 @@ log = logging.getLogger(__name__)
     metavar="HOST:PORT",
     help="Address to serve on; IPv6 in brackets.",
 )
-@web_options
 @click.option(
     "--log.level",
     "log_level",
@@ -70,8 +70,6 @@ def command(
     servers: tuple[str, ...],
     interval: float,
     listen: str,
-    web_config: str | None,
-    systemd_socket: bool | None,
     log_level: str,
 ) -> None:
     """Report what limits every run of every cluster: as metrics, as JSON, and as a web page.
@@ -83,9 +81,12 @@ def command(
         fail("no hosts to ask: give --target, --targets-file or --prometheus; see pinchpoint judge --help", 2)
     logging.basicConfig(level=log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     service = Service([Target(target, target_url(target)) for target in targets], TargetFiles(files), servers, interval)
-    server = guarded_server(
-        listen, web_config, bool(systemd_socket), lambda guard: application(service, guard.describe), service.refusals
-    )
+    try:
+        server = serve(parse_address(listen), application(service), service.refusals)
+    except AddressError as error:
+        fail(str(error), 2)
+    except OSError as error:
+        fail(f"can't listen on {listen}: {error.strerror}; choose another --web.listen-address", 2)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: Thread(target=server.shutdown).start())
     Thread(target=service.run, name="judge", daemon=True).start()

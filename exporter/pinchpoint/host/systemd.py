@@ -1,8 +1,7 @@
-"""Talks to systemd: that the service is ready, alive or ending (sd_notify(3)), and which sockets it passes on."""
+"""Tells systemd that the service is ready, alive or ending, by the protocol of sd_notify(3)."""
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import socket
@@ -11,10 +10,7 @@ from collections.abc import Callable
 
 from pinchpoint.units import MICROSECONDS_PER_SECOND
 
-__all__ = ["Watchdog", "notify", "passed_socket"]
-
-FIRST_PASSED = 3
-"""The descriptor of the first socket (SD_LISTEN_FDS_START, sd_listen_fds(3))."""
+__all__ = ["Watchdog", "notify"]
 
 log = logging.getLogger(__name__)
 
@@ -32,23 +28,6 @@ def notify(state: str) -> None:
             datagrams.sendto(state.encode(), address)
     except OSError as error:
         log.debug("%s is not sent to systemd: %s", state, error)
-
-
-def passed_socket() -> socket.socket:
-    """Return the listening socket that the service manager passes to this process (sd_listen_fds(3)).
-
-    Raises OSError if it passes none, more than one, or one that does not listen for TCP.
-    """
-    number = os.environ.get("LISTEN_FDS", "")
-    if os.environ.get("LISTEN_PID") != str(os.getpid()) or number != "1":
-        raise OSError(errno.EINVAL, "systemd passes no socket, or several: a .socket unit with one ListenStream does")
-    os.set_inheritable(FIRST_PASSED, False)
-    passed = socket.socket(fileno=FIRST_PASSED)
-    if passed.family not in (socket.AF_INET, socket.AF_INET6) or not passed.getsockopt(
-        socket.SOL_SOCKET, socket.SO_ACCEPTCONN
-    ):
-        raise OSError(errno.EINVAL, "the socket that systemd passes does not listen for TCP")
-    return passed
 
 
 class Watchdog:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -16,7 +16,6 @@ from pinchpoint.judge.service import Service
 from pinchpoint.metrics import JUDGE
 from pinchpoint.report.palette import KINDS, WAIT_WORDS, wait_colour
 from pinchpoint.text import printable
-from pinchpoint.wire.guard import UNPROTECTED
 from pinchpoint.wire.http import Application, StartResponse, exposition, get_only
 
 __all__ = ["application"]
@@ -25,8 +24,8 @@ HTML = "text/html"
 NOWHERE = "not here: see /, /metrics, /api/v1/verdicts, /runbooks/, /docs/\n"
 
 
-def application(service: Service, protection: Callable[[], str] = lambda: UNPROTECTED) -> Application:
-    """Return the WSGI application; `protection` says what protects it."""
+def application(service: Service) -> Application:
+    """Return the WSGI application."""
     exposed = exposition(service.points, JUDGE)
     html = _Html()
 
@@ -37,7 +36,7 @@ def application(service: Service, protection: Callable[[], str] = lambda: UNPROT
         status, kind, body = "200 OK", HTML, ""
         said = service.said
         if path == "/":
-            body = html.verdicts(service, protection())
+            body = html.verdicts(service)
         elif path == "/api/v1/verdicts":
             kind, body = "application/json", json.dumps(said.to_json())
         elif path == "/-/healthy":
@@ -71,13 +70,12 @@ class _Html:
         self._verdicts = environment.get_template("verdicts.html.j2")
         self._page = environment.get_template("page.html.j2")
 
-    def verdicts(self, service: Service, protection: str) -> str:
+    def verdicts(self, service: Service) -> str:
         said = service.said
         return self._verdicts.render(
             said=said,
             now=time.time(),
             version=__version__,
-            protection=protection,
             kinds=KINDS,
             wait_words=WAIT_WORDS,
             wait_colour=wait_colour,

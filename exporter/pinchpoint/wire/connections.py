@@ -41,12 +41,6 @@ class Reason(StrEnum):
     """It lasted too long."""
     BROWSER = "browser"
     """A web page of another site asks."""
-    TLS = "tls"
-    """It is not encrypted as required, or has no certificate that is accepted."""
-    PASSWORD = "password"
-    """It has no right password, or its peer has tried too many."""
-    RATE = "rate"
-    """There were more requests than the limit of the configuration."""
 
 
 class Refusals:

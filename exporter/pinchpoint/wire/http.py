@@ -14,7 +14,6 @@ import ipaddress
 import logging
 import re
 import socket
-import ssl
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from io import BytesIO
@@ -29,7 +28,6 @@ from pinchpoint import __version__
 from pinchpoint.model import Metric, Point
 from pinchpoint.wire.connections import LOOPBACK, Connections, Reason, Refusals, peer_of
 from pinchpoint.wire.exposition import registry, text
-from pinchpoint.wire.guard import UNPROTECTED, Guard
 from pinchpoint.wire.single_flight import SingleFlight
 
 __all__ = [
@@ -52,8 +50,6 @@ log = logging.getLogger(__name__)
 MAX_REQUEST_HEAD_BYTES = 8192
 """Bytes of a request line and its headers."""
 MAX_UNREAD_BYTES = 1 << 16
-TLS_END_SECONDS = 0.2
-"""Seconds for which the client's end of TLS is waited for."""
 END_OF_HEAD = re.compile(rb"\n\r?\n")
 OPENMETRICS = "application/openmetrics-text"
 SHORTAGES = {
@@ -73,7 +69,6 @@ body{{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:3rem auto;paddin
 <h1>Pinchpoint {version}</h1>
 <p>Says what limits a storage benchmark run on this host, live.</p>
 <ul><li><a href="{path}">Metrics</a></li><li><a href="/-/healthy">Health</a></li></ul>
-<p>{protection}</p>
 </body></html>
 """
 
@@ -103,13 +98,7 @@ class _Handler(WSGIRequestHandler):
 
     def handle(self) -> None:
         """Answer one request, whose head is read as a whole first: nothing is parsed as it trickles in."""
-        if not self.server.guard.shake_hands(self.connection):
-            self.server.refusals.count(Reason.TLS)
-            return
-        try:
-            head = self._head()
-        except ssl.SSLError:
-            head = None
+        head = self._head()
         self.rfile.close()
         if head is None:
             return
@@ -152,43 +141,19 @@ class Server(ThreadingMixIn, WSGIServer):
     """Connections that may wait to be accepted; with the default of 5, a sixth at a time waits a second or more."""
 
     def __init__(
-        self,
-        address: tuple[str, int],
-        family: socket.AddressFamily,
-        app: Application,
-        refusals: Refusals,
-        guard: Guard | None = None,
-        listening: socket.socket | None = None,
+        self, address: tuple[str, int], family: socket.AddressFamily, app: Application, refusals: Refusals
     ) -> None:
         self.address_family = family
         self.refusals = refusals
-        self.guard = guard or Guard()
         self.connections = Connections(refusals)
-        if listening is None:
-            super().__init__(address, _Handler)
-        else:
-            super().__init__(address, _Handler, bind_and_activate=False)
-            self.socket.close()
-            self.socket = listening
-            self._name()
-        self.app = _same_site(self.guard.protect(app, refusals), peer_of(self.server_name) == LOOPBACK, refusals)
-
-    def get_request(self) -> tuple[Any, Any]:
-        """Return a new connection and its peer; TLS begins in the connection's own thread. Raises OSError."""
-        client, peer = super().get_request()
-        try:
-            return self.guard.wrap(client), peer
-        except (OSError, ValueError) as error:
-            client.close()
-            raise OSError(str(error)) from error
+        super().__init__(address, _Handler)
+        self.app = _same_site(app, peer_of(self.server_name) == LOOPBACK, refusals)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Return whether there is a place for a new connection; if not, tell the client."""
         shortage = self.connections.admit(request, client_address[0])
         if shortage is None:
             return True
-        if isinstance(request, ssl.SSLSocket):
-            return False  # it would not be understood before the handshake
         try:
             request.send(SHORTAGES[shortage], socket.MSG_DONTWAIT)
         except OSError as error:
@@ -198,12 +163,8 @@ class Server(ThreadingMixIn, WSGIServer):
     def shutdown_request(self, request: Any) -> None:
         """Close a connection. With bytes unread the kernel would reset it, and the client could lose the answer."""
         try:
-            if isinstance(request, ssl.SSLSocket):
-                request.settimeout(TLS_END_SECONDS)
-                request.unwrap()  # so that the client knows that nothing was cut off
-            else:
-                request.recv(MAX_UNREAD_BYTES, socket.MSG_DONTWAIT)
-        except (OSError, ValueError):
+            request.recv(MAX_UNREAD_BYTES, socket.MSG_DONTWAIT)
+        except OSError:
             pass
         super().shutdown_request(request)
         self.connections.leave(request)
@@ -228,9 +189,6 @@ class Server(ThreadingMixIn, WSGIServer):
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
-        self._name()
-
-    def _name(self) -> None:
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
         self.setup_environ()
@@ -241,14 +199,13 @@ def application(
     telemetry_path: str,
     metrics: Iterable[Metric] = (),
     hold_full_rate: Callable[[], None] = lambda: None,
-    protection: Callable[[], str] = lambda: UNPROTECTED,
 ) -> Application:
     """Return the WSGI application that serves the points, which belong to `metrics`.
 
-    `hold_full_rate` is called for each scrape with the parameter ``rate=full``. `protection` says what protects it.
+    `hold_full_rate` is called for each scrape with the parameter ``rate=full``.
     """
     exposed = exposition(points, metrics)
-    linked = html.escape(telemetry_path, quote=True)
+    landing = LANDING.format(version=__version__, path=html.escape(telemetry_path, quote=True)).encode()
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "/")
@@ -257,8 +214,7 @@ def application(
                 hold_full_rate()
             return exposed(environ, start_response)
         if path == "/":
-            landing = LANDING.format(version=__version__, path=linked, protection=html.escape(protection()))
-            status, kind, body = "200 OK", "text/html", landing.encode()
+            status, kind, body = "200 OK", "text/html", landing
         elif path == "/-/healthy":
             status, kind, body = "200 OK", "text/plain", b"Pinchpoint is healthy.\n"
         else:
@@ -349,19 +305,8 @@ def _is_local_name(host: str) -> bool:
         return False
 
 
-def serve(
-    address: tuple[str, int],
-    app: Application,
-    refusals: Refusals,
-    guard: Guard | None = None,
-    listening: socket.socket | None = None,
-) -> Server:
-    """Return a server that listens on `address` and counts what it refuses. Raises OSError if it can't listen.
-
-    `guard` says who may ask; without one, everybody may. With a `listening` socket, `address` is not used.
-    """
-    if listening is not None:
-        return Server(("", 0), listening.family, app, refusals, guard, listening)
+def serve(address: tuple[str, int], app: Application, refusals: Refusals) -> Server:
+    """Return a server that listens on `address` and counts what it refuses. Raises OSError if it can't listen."""
     host, port = address
     family = socket.AF_INET
     try:
@@ -373,7 +318,7 @@ def serve(
         host, family = ("::", socket.AF_INET6) if _has_ipv6() else ("0.0.0.0", family)
     elif ":" in host:
         family = socket.AF_INET6
-    return Server((host, port), family, app, refusals, guard)
+    return Server((host, port), family, app, refusals)
 
 
 def _has_ipv6() -> bool:
