@@ -94,7 +94,7 @@ from pinchpoint.waits.stack_rules import Stacks, load_waits
 from pinchpoint.wire import fetch
 from pinchpoint.wire.connections import Refusals
 from pinchpoint.wire.fetch import Fetcher, FetchError
-from pinchpoint.wire.http import AddressError, Server, application, parse_address
+from pinchpoint.wire.http import AddressError, Server, application, parse_address, serve
 from pinchpoint.wire.prometheus import PrometheusError, raw_series
 from pinchpoint.wire.prometheus_hosts import _instant, known
 from pinchpoint.wire.recording import read_recording
@@ -499,7 +499,7 @@ def said_by_peer(raw: bytes) -> Iterator[tuple[socket.socket, socket.socket]]:
 def server() -> Server:
     """Return an exporter's server, which never accepts a connection by itself."""
     app = application(tuple, "/metrics")
-    found = Server(("127.0.0.1", 0), socket.AF_INET, app, Refusals(HTTP_REFUSED_CONNECTIONS))
+    found = serve(("127.0.0.1", 0), app, Refusals(HTTP_REFUSED_CONNECTIONS))
     found.socket.close()
     return found
 

@@ -30,10 +30,14 @@ class Paths(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
 
 
 class Web(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
-    """Where metrics are served."""
+    """Where metrics are served, and how they are protected."""
 
     listen_address: str = ":9748"
     telemetry_path: str = "/metrics"
+    config_file: str | None = None
+    """TLS and passwords, in the format of exporter-toolkit."""
+    systemd_socket: bool = False
+    """Whether the service manager's sockets are used instead of an address."""
 
 
 class OwnBenchmark(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
@@ -81,6 +85,8 @@ def load_config(path: Path | None) -> Config:
         config.roles_file = str(path.parent / config.roles_file)
     if config.waits_file is not None:
         config.waits_file = str(path.parent / config.waits_file)
+    if config.web.config_file is not None:
+        config.web.config_file = str(path.parent / config.web.config_file)
     return config
 
 

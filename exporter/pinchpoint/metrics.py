@@ -565,9 +565,19 @@ USER_DROPPED_SERIES = _counter(
 HTTP_REFUSED_CONNECTIONS = _counter(
     "pinchpoint_http_refused_connections_total",
     "Connections that the exporter refused or closed early: full (too many), peer (too many from one address), "
-    "headers (too large), timeout (not answered in time), browser (a web page of another site).",
+    "headers (too large), timeout (not answered in time), browser (a web page of another site), "
+    "tls (a failed handshake), password (missing or wrong), attempts (too many wrong passwords), "
+    "rate (too many requests).",
     "reason",
 )
+WEB_CONFIG_RELOAD_SUCCESSFUL = _number(
+    "pinchpoint_web_config_last_reload_successful",
+    "1 if --web.config.file and what it names could be used when last read; 0: what was read before stays in use.",
+)
+WEB_CONFIG_RELOAD_TIME = _number(
+    "pinchpoint_web_config_last_reload_success_timestamp_seconds", "When --web.config.file was last read successfully."
+)
+WEB_PASSWORD_CPU_SECONDS = _counter("pinchpoint_web_password_cpu_seconds_total", "CPU time used to check passwords.")
 
 EXPORTER = tuple(metric for metric in list(vars().values()) if isinstance(metric, Metric))
 """What the exporter exports, in the order of the documentation."""
@@ -634,6 +644,17 @@ JUDGE_HTTP_REFUSED_CONNECTIONS = _counter(
     "pinchpoint_judge_http_refused_connections_total",
     "Connections that the judge refused or closed early, by the same reasons as the exporter.",
     "reason",
+)
+JUDGE_WEB_CONFIG_RELOAD_SUCCESSFUL = _gauge(
+    "pinchpoint_judge_web_config_last_reload_successful",
+    "1 if --web.config.file and what it names could be used when last read; 0: what was read before stays in use.",
+)
+JUDGE_WEB_CONFIG_RELOAD_TIME = _gauge(
+    "pinchpoint_judge_web_config_last_reload_success_timestamp_seconds",
+    "When --web.config.file was last read successfully.",
+)
+JUDGE_WEB_PASSWORD_CPU_SECONDS = _counter(
+    "pinchpoint_judge_web_password_cpu_seconds_total", "CPU time used to check passwords."
 )
 JUDGE_BUILD_INFO = _gauge("pinchpoint_judge_build_info", "Version of the judge.", "version")
 

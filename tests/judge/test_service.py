@@ -62,7 +62,7 @@ def service() -> Service:
 def ask(service: Service, path: str, method: str = "GET") -> tuple[str, dict[str, str], str]:
     """Return status, headers and body of one answer."""
     said: list[tuple[str, dict[str, str]]] = []
-    environ = {"REQUEST_METHOD": method, "PATH_INFO": path, "QUERY_STRING": ""}
+    environ = {"REQUEST_METHOD": method, "PATH_INFO": path, "QUERY_STRING": "", "SERVER_NAME": "127.0.0.1"}
     body = b"".join(application(service)(environ, lambda status, headers: said.append((status, dict(headers)))))
     return (*said[0], body.decode())
 
@@ -94,7 +94,7 @@ def test_phases_that_have_ended_are_metrics_too() -> None:
 
 
 def test_every_metric_is_in_the_register(service: Service) -> None:
-    known = {metric.name for metric in JUDGE}
+    known = {metric.name for metric in JUDGE if not metric.name.startswith("pinchpoint_judge_web_")}
 
     assert {point.metric.name for point in service.points()} == known
 

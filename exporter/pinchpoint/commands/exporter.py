@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
@@ -18,15 +18,25 @@ from pinchpoint import __version__
 from pinchpoint.activity import ASKED_SECONDS
 from pinchpoint.bpf import choice as tasksources
 from pinchpoint.build import enabled_probes, fork_nursery, local_sampler
+from pinchpoint.commands.options import web_options
 from pinchpoint.config import LOG_LEVELS, Config, ConfigError, check_config, load_config
 from pinchpoint.cost_limit import CostLimit
 from pinchpoint.host.capabilities import drop_all_but, effective, losses, names
 from pinchpoint.host.systemd import Watchdog, notify
-from pinchpoint.metrics import EXPORTER, HTTP_REFUSED_CONNECTIONS
+from pinchpoint.metrics import (
+    EXPORTER,
+    HTTP_REFUSED_CONNECTIONS,
+    WEB_CONFIG_RELOAD_SUCCESSFUL,
+    WEB_CONFIG_RELOAD_TIME,
+    WEB_PASSWORD_CPU_SECONDS,
+)
+from pinchpoint.model import Point
 from pinchpoint.probes import PROBES, kworkers
 from pinchpoint.terminal.plain import fail
 from pinchpoint.wire.connections import Refusals
-from pinchpoint.wire.http import AddressError, application, parse_address, serve
+from pinchpoint.wire.guard import ProtectionMetrics
+from pinchpoint.wire.http import AddressError, application, parse_address
+from pinchpoint.wire.listeners import ListenError, Listeners, load_protection, open_sockets
 
 __all__ = ["command"]
 
@@ -34,14 +44,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 SAMPLER_GC_THRESHOLDS = (20_000, 20, 20)
 """Python's garbage collection thresholds: a sample makes thousands of objects, none of them in a cycle."""
-POLL_INTERVAL_SECONDS = 0.5
-"""Seconds until the server notices that it is to end, and between two looks for connections that last too long."""
+
+PROTECTION = ProtectionMetrics(WEB_CONFIG_RELOAD_SUCCESSFUL, WEB_CONFIG_RELOAD_TIME, WEB_PASSWORD_CPU_SECONDS)
 
 log = logging.getLogger(__name__)
 
 
 _OPTIONS = (
-    ("--web.listen-address", "listen", "HOST:PORT", "Address to serve on; IPv6 in brackets. [default: :9748]"),
     ("--web.telemetry-path", "telemetry_path", "PATH", "Path of the metrics. [default: /metrics]"),
     ("--path.procfs", "procfs", "DIR", "Mount point of the observed host's procfs. [default: /proc]"),
     ("--path.sysfs", "sysfs", "DIR", "Mount point of the observed host's sysfs. [default: /sys]"),
@@ -56,7 +65,7 @@ def _flags(function: F) -> F:
         function = click.option(flags, f"probe_{probe.name}", default=None, help=probe.help)(function)
     for flag, name, metavar, text in reversed(_OPTIONS):
         function = click.option(flag, name, metavar=metavar, help=text)(function)
-    return function
+    return web_options(":9748")(function)
 
 
 class _Command(click.Command):
@@ -98,27 +107,29 @@ class _Command(click.Command):
 @click.version_option(__version__, prog_name="pinchpoint")
 def command(config_file: Path | None, **flags: Any) -> None:
     """Serve this host's metrics to Prometheus."""
+    refusals = Refusals(HTTP_REFUSED_CONNECTIONS)
     try:
         config = _with_flags(load_config(config_file), flags)
-        address = parse_address(config.web.listen_address)
         logging.basicConfig(
             level=config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr
         )
         nursery = fork_nursery(config)
+        # After the fork: helpers, which run as other users, must not have keys and passwords in their memory.
+        web_config = config.web.config_file
+        protection = load_protection(None if web_config is None else Path(web_config), PROTECTION, refusals)
         sampler = local_sampler(config, beat=Watchdog().beat, nursery=nursery, limit=CostLimit(config.cost_limit))
-    except (ConfigError, AddressError) as error:
+        sockets = open_sockets(flags["listen"] or [config.web.listen_address], config.web.systemd_socket)
+    except (ConfigError, AddressError, ListenError) as error:
         fail(str(error), 2)
-    sampler.refusals = Refusals(HTTP_REFUSED_CONNECTIONS)
-    try:
-        server = serve(
-            address,
-            application(
-                sampler.points, config.web.telemetry_path, list(EXPORTER), lambda: sampler.hold_full_rate(ASKED_SECONDS)
-            ),
-            sampler.refusals,
-        )
-    except OSError as error:
-        fail(f"can't listen on {config.web.listen_address}: {error.strerror}; choose another --web.listen-address", 2)
+    sampler.refusals = refusals
+
+    def points() -> Iterator[Point]:
+        yield from sampler.points()
+        if protection is not None:
+            yield from protection.points()
+
+    app = application(points, config.web.telemetry_path, list(EXPORTER), lambda: sampler.hold_full_rate(ASKED_SECONDS))
+    listeners = Listeners(sockets, app, refusals, protection)
     try:
         sampler.host.runs.create()
     except OSError as error:
@@ -130,17 +141,19 @@ def command(config_file: Path | None, **flags: Any) -> None:
     for loss in losses(lacking):
         log.info("%s", loss)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: Thread(target=server.shutdown).start())
+        signal.signal(number, lambda *_: Thread(target=listeners.shutdown).start())
     sampler.start()
     # What exists now lives as long as the process: the garbage collector need not scan it again.
     gc.freeze()
     gc.set_threshold(*SAMPLER_GC_THRESHOLDS)
-    log.info("Pinchpoint %s listens on %s", __version__, server.address)
+    log.info("protection: %s", listeners.protected_by)
+    for address in listeners.addresses:
+        log.info("Pinchpoint %s listens on %s", __version__, address)
     notify("READY=1")
-    server.serve_forever(POLL_INTERVAL_SECONDS)
+    listeners.serve_forever()
     notify("STOPPING=1")
     sampler.stop()
-    server.server_close()
+    listeners.close()
     # A thread that hangs in the kernel must not keep the process from ending.
     sys.stderr.flush()
     os._exit(0)
@@ -162,8 +175,10 @@ def _drop_capabilities(config: Config) -> None:
 
 def _with_flags(config: Config, flags: dict[str, Any]) -> Config:
     """Return the configuration with the flags from the command line. Raises ConfigError."""
-    if flags["listen"] is not None:
-        config.web.listen_address = flags["listen"]
+    if flags["web_config_file"] is not None:
+        config.web.config_file = flags["web_config_file"]
+    if flags["systemd_socket"] is not None:
+        config.web.systemd_socket = flags["systemd_socket"]
     if flags["telemetry_path"] is not None:
         config.web.telemetry_path = flags["telemetry_path"]
     for name in ("procfs", "sysfs", "rootfs", "runs"):
@@ -176,6 +191,8 @@ def _with_flags(config: Config, flags: dict[str, Any]) -> Config:
         if (wanted := flags[f"probe_{probe.name}"]) is not None:
             config.probe[probe.name] = wanted
     check_config(config, "command line")
+    for address in flags["listen"]:
+        parse_address(address)
     for name in ("procfs", "sysfs", "rootfs"):
         path = getattr(config.path, name)
         if not os.path.isdir(path):

@@ -6,20 +6,33 @@ import logging
 import os
 import signal
 import sys
+from pathlib import Path
 from threading import Thread
 
 import click
 
-from pinchpoint.commands.options import targets_option
-from pinchpoint.config import LOG_LEVELS
+from pinchpoint.commands.options import targets_option, web_options
+from pinchpoint.config import LOG_LEVELS, ConfigError
 from pinchpoint.judge.service import Service
 from pinchpoint.judge.targets import Target, TargetFiles
 from pinchpoint.judge.web import application
+from pinchpoint.metrics import (
+    JUDGE_WEB_CONFIG_RELOAD_SUCCESSFUL,
+    JUDGE_WEB_CONFIG_RELOAD_TIME,
+    JUDGE_WEB_PASSWORD_CPU_SECONDS,
+)
 from pinchpoint.terminal.plain import fail
-from pinchpoint.wire.http import AddressError, parse_address, serve
+from pinchpoint.wire.guard import ProtectionMetrics
+from pinchpoint.wire.http import AddressError
+from pinchpoint.wire.listeners import ListenError, Listeners, load_protection, open_sockets
 from pinchpoint.wire.sources import target_url
 
 __all__ = ["command"]
+
+DEFAULT_ADDRESS = ":9749"
+PROTECTION = ProtectionMetrics(
+    JUDGE_WEB_CONFIG_RELOAD_SUCCESSFUL, JUDGE_WEB_CONFIG_RELOAD_TIME, JUDGE_WEB_PASSWORD_CPU_SECONDS
+)
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +61,7 @@ log = logging.getLogger(__name__)
     metavar="SECONDS",
     help="Seconds between two rounds of querying hosts and judging runs.",
 )
-@click.option(
-    "--web.listen-address",
-    "listen",
-    default=":9749",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Address to serve on; IPv6 in brackets.",
-)
+@web_options(DEFAULT_ADDRESS)
 @click.option(
     "--log.level",
     "log_level",
@@ -69,7 +75,9 @@ def command(
     files: tuple[str, ...],
     servers: tuple[str, ...],
     interval: float,
-    listen: str,
+    listen: tuple[str, ...],
+    web_config_file: str | None,
+    systemd_socket: bool | None,
     log_level: str,
 ) -> None:
     """Report what limits every run of every cluster: as metrics, as JSON, and as a web page.
@@ -82,17 +90,20 @@ def command(
     logging.basicConfig(level=log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     service = Service([Target(target, target_url(target)) for target in targets], TargetFiles(files), servers, interval)
     try:
-        server = serve(parse_address(listen), application(service), service.refusals)
-    except AddressError as error:
+        web_config = None if web_config_file is None else Path(web_config_file)
+        service.protection = load_protection(web_config, PROTECTION, service.refusals)
+        sockets = open_sockets(listen or [DEFAULT_ADDRESS], bool(systemd_socket))
+    except (ConfigError, AddressError, ListenError) as error:
         fail(str(error), 2)
-    except OSError as error:
-        fail(f"can't listen on {listen}: {error.strerror}; choose another --web.listen-address", 2)
+    listeners = Listeners(sockets, application(service), service.refusals, service.protection)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: Thread(target=server.shutdown).start())
+        signal.signal(number, lambda *_: Thread(target=listeners.shutdown).start())
     Thread(target=service.run, name="judge", daemon=True).start()
-    log.info("the judge listens on %s", server.address)
-    server.serve_forever(poll_interval=0.2)
+    log.info("protection: %s", listeners.protected_by)
+    for address in listeners.addresses:
+        log.info("the judge listens on %s", address)
+    listeners.serve_forever()
     service.stop()
-    server.server_close()
+    listeners.close()
     sys.stderr.flush()
     os._exit(0)  # a source that hangs must not keep the process from ending

@@ -38,6 +38,7 @@ from pinchpoint.metrics import (
 from pinchpoint.model import STALE_SECONDS, Point
 from pinchpoint.report.document import verdict_json
 from pinchpoint.wire.connections import Refusals
+from pinchpoint.wire.guard import Guard
 from pinchpoint.wire.poller import Problem
 from pinchpoint.wire.sources import LOST_AFTER_SECONDS, PrometheusSource, Source, TargetSource
 
@@ -148,6 +149,8 @@ class Service:
         self._rounded: float | None = None
         """When the last round began, in monotonic seconds; None before the first."""
         self.refusals = Refusals(JUDGE_HTTP_REFUSED_CONNECTIONS)
+        self.protection: Guard | None = None
+        """What protects its server."""
         self._targets = targets
         self._files = files
         self._servers = servers
@@ -252,6 +255,8 @@ class Service:
         yield JUDGE_INTERVAL_SECONDS.point(self._pace.asked)
         yield JUDGE_BUILD_INFO.point(1, __version__)
         yield from self.refusals.points()
+        if self.protection is not None:
+            yield from self.protection.points()
 
     def stop(self) -> None:
         """End after the current round."""

@@ -16,7 +16,8 @@ from pinchpoint.judge.service import Service
 from pinchpoint.metrics import JUDGE
 from pinchpoint.report.palette import KINDS, WAIT_WORDS, wait_colour
 from pinchpoint.text import printable
-from pinchpoint.wire.http import Application, StartResponse, exposition, get_only
+from pinchpoint.wire.guard import Application, StartResponse, exposure
+from pinchpoint.wire.http import exposition, get_only
 
 __all__ = ["application"]
 
@@ -36,7 +37,7 @@ def application(service: Service) -> Application:
         status, kind, body = "200 OK", HTML, ""
         said = service.said
         if path == "/":
-            body = html.verdicts(service)
+            body = html.verdicts(service, exposure(environ))
         elif path == "/api/v1/verdicts":
             kind, body = "application/json", json.dumps(said.to_json())
         elif path == "/-/healthy":
@@ -70,10 +71,11 @@ class _Html:
         self._verdicts = environment.get_template("verdicts.html.j2")
         self._page = environment.get_template("page.html.j2")
 
-    def verdicts(self, service: Service) -> str:
+    def verdicts(self, service: Service, exposure: str) -> str:
         said = service.said
         return self._verdicts.render(
             said=said,
+            exposure=exposure,
             now=time.time(),
             version=__version__,
             kinds=KINDS,

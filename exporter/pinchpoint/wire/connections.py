@@ -41,6 +41,14 @@ class Reason(StrEnum):
     """It lasted too long."""
     BROWSER = "browser"
     """A web page of another site asks."""
+    TLS = "tls"
+    """Its TLS handshake failed, or it lacks an allowed certificate."""
+    PASSWORD = "password"
+    """Its password is missing or wrong."""
+    ATTEMPTS = "attempts"
+    """Its password was not checked, since too many were wrong."""
+    RATE = "rate"
+    """There were more requests than the configured rate."""
 
 
 class Refusals:

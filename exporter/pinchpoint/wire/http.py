@@ -14,6 +14,7 @@ import ipaddress
 import logging
 import re
 import socket
+import ssl
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from io import BytesIO
@@ -28,6 +29,7 @@ from pinchpoint import __version__
 from pinchpoint.model import Metric, Point
 from pinchpoint.wire.connections import LOOPBACK, Connections, Reason, Refusals, peer_of
 from pinchpoint.wire.exposition import registry, text
+from pinchpoint.wire.guard import Application, Guard, StartResponse, exposure
 from pinchpoint.wire.single_flight import SingleFlight
 
 __all__ = [
@@ -38,18 +40,18 @@ __all__ = [
     "application",
     "exposition",
     "get_only",
+    "listen",
     "parse_address",
     "serve",
 ]
-
-StartResponse = Callable[[str, list[tuple[str, str]]], Any]
-Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 
 log = logging.getLogger(__name__)
 
 MAX_REQUEST_HEAD_BYTES = 8192
 """Bytes of a request line and its headers."""
 MAX_UNREAD_BYTES = 1 << 16
+REQUEST_QUEUE_SIZE = 128
+"""Connections that may wait to be accepted; with Python's default of 5, a sixth at a time waits a second or more."""
 END_OF_HEAD = re.compile(rb"\n\r?\n")
 OPENMETRICS = "application/openmetrics-text"
 SHORTAGES = {
@@ -67,7 +69,7 @@ LANDING = """<!doctype html>
 body{{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:3rem auto;padding:0 1rem}}
 </style></head><body>
 <h1>Pinchpoint {version}</h1>
-<p>Says what limits a storage benchmark run on this host, live.</p>
+<p>Says what limits a storage benchmark run on this host, live.</p>{exposure}
 <ul><li><a href="{path}">Metrics</a></li><li><a href="/-/healthy">Health</a></li></ul>
 </body></html>
 """
@@ -95,6 +97,27 @@ def parse_address(text: str) -> tuple[str, int]:
 
 class _Handler(WSGIRequestHandler):
     server: Server
+
+    def setup(self) -> None:
+        """Begin to speak HTTP, with TLS if the server has a guard that wants it. Raises OSError if that fails."""
+        self.client = self.request
+        """The connection as the server knows it."""
+        if self.server.guard is not None:
+            self.request = self.server.guard.secure(self.client)
+        super().setup()
+
+    def finish(self) -> None:
+        super().finish()
+        if self.request is not self.client:
+            _end_tls(self.request, self.client)
+
+    def get_environ(self) -> dict[str, Any]:
+        """Return the variables of the request, with those that Apache's mod_ssl adds."""
+        environ = super().get_environ()
+        if self.request is not self.client:
+            environ["HTTPS"] = "on"
+            environ["SSL_CLIENT_VERIFY"] = "SUCCESS" if self.request.getpeercert() else "NONE"
+        return environ
 
     def handle(self) -> None:
         """Answer one request, whose head is read as a whole first: nothing is parsed as it trickles in."""
@@ -126,7 +149,7 @@ class _Handler(WSGIRequestHandler):
         return None
 
     def _compute(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        with self.server.connections.computing(self.connection):
+        with self.server.connections.computing(self.client):
             return self.server.app(environ, start_response)
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -137,17 +160,24 @@ class Server(ThreadingMixIn, WSGIServer):
     """A WSGI server with a bounded number of threads; they end with the process."""
 
     daemon_threads = True
-    request_queue_size = 128
-    """Connections that may wait to be accepted; with the default of 5, a sixth at a time waits a second or more."""
 
     def __init__(
-        self, address: tuple[str, int], family: socket.AddressFamily, app: Application, refusals: Refusals
+        self, listening: socket.socket, app: Application, connections: Connections, guard: Guard | None
     ) -> None:
-        self.address_family = family
-        self.refusals = refusals
-        self.connections = Connections(refusals)
-        super().__init__(address, _Handler)
-        self.app = _same_site(app, peer_of(self.server_name) == LOOPBACK, refusals)
+        """Serve on a socket that listens; several servers may share the bounds of `connections`."""
+        self.address_family = listening.family
+        self.connections = connections
+        self.refusals = connections.refusals
+        self.guard = guard
+        super().__init__(("", 0), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        self.server_address = listening.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.setup_environ()
+        self.app = _same_site(app, peer_of(self.server_name) == LOOPBACK, self.refusals)
+        if guard is not None:
+            self.app = guard.wrap(self.app)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Return whether there is a place for a new connection; if not, tell the client."""
@@ -183,16 +213,6 @@ class Server(ThreadingMixIn, WSGIServer):
         host = f"[{self.server_name}]" if self.address_family == socket.AF_INET6 else self.server_name
         return f"{host}:{self.server_port}"
 
-    def server_bind(self) -> None:
-        """Bind without the reverse look-up of the host's name, which can take seconds."""
-        if self.address_family == socket.AF_INET6:
-            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
-        self.setup_environ()
-
 
 def application(
     points: Callable[[], Iterable[Point]],
@@ -205,7 +225,12 @@ def application(
     `hold_full_rate` is called for each scrape with the parameter ``rate=full``.
     """
     exposed = exposition(points, metrics)
-    landing = LANDING.format(version=__version__, path=html.escape(telemetry_path, quote=True)).encode()
+    path_shown = html.escape(telemetry_path, quote=True)
+
+    def landing(environ: dict[str, Any]) -> str:
+        lacks = exposure(environ)
+        note = f"\n<p><strong>{html.escape(lacks)}</strong></p>" if lacks else ""
+        return LANDING.format(version=__version__, path=path_shown, exposure=note)
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "/")
@@ -214,7 +239,7 @@ def application(
                 hold_full_rate()
             return exposed(environ, start_response)
         if path == "/":
-            status, kind, body = "200 OK", "text/html", landing
+            status, kind, body = "200 OK", "text/html", landing(environ).encode()
         elif path == "/-/healthy":
             status, kind, body = "200 OK", "text/plain", b"Pinchpoint is healthy.\n"
         else:
@@ -305,8 +330,13 @@ def _is_local_name(host: str) -> bool:
         return False
 
 
-def serve(address: tuple[str, int], app: Application, refusals: Refusals) -> Server:
+def serve(address: tuple[str, int], app: Application, refusals: Refusals, guard: Guard | None = None) -> Server:
     """Return a server that listens on `address` and counts what it refuses. Raises OSError if it can't listen."""
+    return Server(listen(address), app, Connections(refusals), guard)
+
+
+def listen(address: tuple[str, int]) -> socket.socket:
+    """Return a socket that listens on an address. Raises OSError."""
     host, port = address
     family = socket.AF_INET
     try:
@@ -318,7 +348,28 @@ def serve(address: tuple[str, int], app: Application, refusals: Refusals) -> Ser
         host, family = ("::", socket.AF_INET6) if _has_ipv6() else ("0.0.0.0", family)
     elif ":" in host:
         family = socket.AF_INET6
-    return Server((host, port), family, app, refusals)
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if family == socket.AF_INET6:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(REQUEST_QUEUE_SIZE)
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def _end_tls(secured: ssl.SSLSocket, client: socket.socket) -> None:
+    """Say that the answer is complete (close_notify, RFC 8446, section 6.1), without which it counts as truncated."""
+    try:
+        # The client need not say the same (Go's does not, once it has its answer): nothing of it is waited for.
+        client.shutdown(socket.SHUT_RD)
+        secured.unwrap()
+    except (OSError, ValueError):
+        pass  # it has gone, or has sent more
+    secured.close()
 
 
 def _has_ipv6() -> bool:
