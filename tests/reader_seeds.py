@@ -26,6 +26,7 @@ __all__ = [
     "KWORKERS",
     "MOUNTS",
     "NETWORKS",
+    "PASSWORDS",
     "REQUESTS",
     "RESPONSES",
     "ROLLUP",
@@ -74,6 +75,7 @@ phase-pattern = '(?P<phase>\\w+) begins'
 """
 USERS = b"root:x:0:0:root:/root:/bin/bash\nceph:x:64045:64045:Ceph storage service:/var/lib/ceph:/usr/sbin/nologin\n"
 ROLLUP = b"5581-7ffd ---p 00000000 00:00 0  [rollup]\nRss: 5504 kB\nPrivate_Clean: 0 kB\nPrivate_Dirty: 4700 kB\n"
+PASSWORDS = (b"Basic YWxpY2U6c2VjcmV0", b"basic YWxpY2U6", b"Basic Ojo6", b"Bearer YTpi")
 REQUESTS = (
     b"GET /metrics HTTP/1.1\r\nHost: localhost:9748\r\nAccept: application/openmetrics-text;q=0.5\r\n\r\n",
     b"GET /metrics?name[]=a&name%5B%5D=b HTTP/1.0\r\nHost: 127.0.0.1\r\nSec-Fetch-Site: cross-site\r\n\r\n",

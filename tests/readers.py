@@ -92,6 +92,7 @@ from pinchpoint.threads.task_source import _parse_stat_times
 from pinchpoint.tomlfile import decode_toml
 from pinchpoint.waits.stack_rules import Stacks, load_waits
 from pinchpoint.wire import fetch
+from pinchpoint.wire.basic_auth import Answer, Passwords, credentials
 from pinchpoint.wire.connections import Refusals
 from pinchpoint.wire.fetch import Fetcher, FetchError
 from pinchpoint.wire.http import AddressError, Server, application, parse_address, serve
@@ -504,6 +505,20 @@ def server() -> Server:
     return found
 
 
+@cache
+def passwords() -> Passwords:
+    return Passwords(matches=bytes.__eq__)
+
+
+def password(raw: bytes) -> object:
+    found = credentials(raw.decode("latin-1"))
+    if found is None:
+        return None
+    answer = passwords().check({"alice": "secret"}, *found, "192.0.2.1")
+    assert answer is not Answer.RIGHT or found == ("alice", b"secret")
+    return answer
+
+
 def http_request(raw: bytes) -> object:
     with said_by_peer(raw) as (ours, theirs):
         assert server().verify_request(ours, ("127.0.0.1", 1))
@@ -681,6 +696,7 @@ READERS: tuple[Reader, ...] = (
     Reader("ceph-client", client, seeds.ceph_counters, (FormatError,)),
     Reader("ceph-waits", waiting, seeds.ceph_counters, (FormatError,)),
     Reader("http-request", http_request, lambda: seeds.REQUESTS),
+    Reader("password", password, lambda: seeds.PASSWORDS),
     Reader("http-answer", http_answer, lambda: seeds.RESPONSES, (FetchError,)),
     Reader("prometheus-series", series, seeds.prometheus_answers, (PrometheusError, ValueError)),
     Reader("prometheus-error", refused_query, seeds.prometheus_answers, (PrometheusError,)),

@@ -46,7 +46,18 @@ NOT_FOREIGN = {
     "terminal.screen._ignore": "keys that the caller presses",
     "wire.backfill._read": "our own temporary file",
     "wire.backfill._write": "our own temporary file",
+    "wire.basic_auth.Passwords._digest": "hashed as it is",
+    "wire.basic_auth.Passwords._is_right": "for bcrypt",
+    "wire.basic_auth.Passwords._remembered": "a hash that we make",
+    "wire.http_config._context": "the caller's certificates and key",
+    "wire.http_config.parse_http_config": "the caller's file; its tests try any bytes",
+    "wire.protection._context": "the administrator's certificates and key",
     "wire.recording.Recorder._append": "a moment that we write",
+    "wire.tls.Pair.__init__": "our own certificate and key",
+    "wire.tls._in_memory": "our own certificate or key",
+    "wire.tls.authorities": "the administrator's certificates",
+    "wire.web_config.parse_web_config": "the administrator's file; its tests try any bytes",
+    "wire.yamlfile.decode_yaml": "for these two files",
 }
 """Functions that take bytes and need no reader, with the reason."""
 MAX_INPUT_BYTES = 1 << 16

@@ -207,7 +207,7 @@ def test_a_scrape_may_ask_for_some_names_alone(running: Exporter) -> None:
 def test_the_exporter_imports_nothing_that_it_never_uses(tmp_path: Path) -> None:
     code = "import sys, pinchpoint.commands.exporter; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    heavy = {"asyncio", "httpx", "jinja2", "matplotlib", "numpy", "psutil", "rich", "subprocess"}
+    heavy = {"asyncio", "bcrypt", "httpx", "jinja2", "matplotlib", "numpy", "psutil", "rich", "subprocess", "yaml"}
 
     assert heavy & set(done.stdout.split()) == set()
 

@@ -518,7 +518,11 @@ def test_a_certificate_without_its_key_leaves_the_last_good_pair_in_use(
         assert server.metric(WEB_CONFIG_RELOAD_SUCCESSFUL.name) == 1
 
 
-@pytest.mark.parametrize("text", ["rubbish", "", TLS, USERS, TLS.replace("server.crt", "nowhere") + USERS])
+@pytest.mark.parametrize(
+    "text",
+    ["rubbish", "", TLS, USERS, TLS.replace("server.crt", "nowhere") + USERS],
+    ids=["rubbish", "empty", "no passwords", "no TLS", "no certificate"],
+)
 def test_a_broken_or_weaker_configuration_leaves_the_last_good_one_in_use(
     directory: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:

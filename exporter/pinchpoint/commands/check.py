@@ -8,11 +8,12 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pinchpoint.build import LocalSource, local_sampler
+from pinchpoint.commands.options import http_config_option
 from pinchpoint.config import Config, ConfigError, load_config
 from pinchpoint.diagnosis.check import SILENT, check, sources
 from pinchpoint.diagnosis.findings import Finding, Level
@@ -24,6 +25,9 @@ from pinchpoint.wire.poller import Together
 from pinchpoint.wire.prometheus import PrometheusError
 from pinchpoint.wire.prometheus_hosts import ask_known
 from pinchpoint.wire.sources import Source, SourceError, TargetSource
+
+if TYPE_CHECKING:
+    from pinchpoint.wire.http_config import HttpAccess
 
 __all__ = ["command"]
 
@@ -54,10 +58,10 @@ class _Asked:
             together.close()
         self.unreachable.update((name, _reason(name, why)) for name, why in together.problems.items())
 
-    def ask_prometheus(self, url: str, *, hosts: bool) -> None:
+    def ask_prometheus(self, url: str, access: HttpAccess | None, *, hosts: bool) -> None:
         """Query a Prometheus server for the data of Ceph's managers, and also for the hosts it scrapes."""
         try:
-            known = ask_known(url, sources())
+            known = ask_known(url, sources(), access=access)
         except PrometheusError as error:
             self.servers[url] = _reason(url, str(error))
             return
@@ -85,11 +89,17 @@ def _reason(name: str, why: str) -> str:
     help="Exporters of the hosts to check; repeatable. [default: this host]",
 )
 @click.option("--prometheus", metavar="URL", help="Prometheus server to query for Ceph's health and for hosts.")
+@http_config_option
 @click.option("--all", "every", is_flag=True, help="Also print the checks that passed.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--config.file", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="TOML file.")
 def command(
-    targets: tuple[str, ...], prometheus: str | None, every: bool, as_json: bool, config_file: Path | None
+    targets: tuple[str, ...],
+    prometheus: str | None,
+    access: HttpAccess | None,
+    every: bool,
+    as_json: bool,
+    config_file: Path | None,
 ) -> None:
     """Check hosts before a run for what would slow it down, make it void, or stay invisible.
 
@@ -104,13 +114,13 @@ def command(
     try:
         config = load_config(config_file)
         if names:
-            asked.ask([TargetSource(name) for name in names])
+            asked.ask([TargetSource(name, access=access) for name in names])
         elif prometheus is None:
-            _ask_this_host(asked, config)
+            _ask_this_host(asked, config, access)
     except ConfigError as error:
         fail(str(error), 2)
     if prometheus is not None:
-        asked.ask_prometheus(prometheus, hosts=not names)
+        asked.ask_prometheus(prometheus, access, hosts=not names)
     findings = check(asked.hosts, asked.unreachable, asked.servers)
     checked = [name for name in (*asked.hosts, *asked.unreachable) if name != prometheus]
     if as_json:
@@ -120,10 +130,10 @@ def command(
     raise SystemExit(_status(findings))
 
 
-def _ask_this_host(asked: _Asked, config: Config) -> None:
+def _ask_this_host(asked: _Asked, config: Config, access: HttpAccess | None) -> None:
     """Query this host's exporter, which has seen more than a new sampler; otherwise sample for a moment."""
     name = socket.gethostname()
-    exporter = TargetSource(EXPORTER)
+    exporter = TargetSource(EXPORTER, access=access)
     exporter.name = name
     trial = _Asked()
     trial.ask([exporter])

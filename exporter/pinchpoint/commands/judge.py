@@ -8,10 +8,11 @@ import signal
 import sys
 from pathlib import Path
 from threading import Thread
+from typing import TYPE_CHECKING
 
 import click
 
-from pinchpoint.commands.options import targets_option, web_options
+from pinchpoint.commands.options import http_config_option, targets_option, web_options
 from pinchpoint.config import LOG_LEVELS, ConfigError
 from pinchpoint.judge.service import Service
 from pinchpoint.judge.targets import Target, TargetFiles
@@ -26,6 +27,9 @@ from pinchpoint.wire.guard import ProtectionMetrics
 from pinchpoint.wire.http import AddressError
 from pinchpoint.wire.listeners import ListenError, Listeners, load_protection, open_sockets
 from pinchpoint.wire.sources import target_url
+
+if TYPE_CHECKING:
+    from pinchpoint.wire.http_config import HttpAccess
 
 __all__ = ["command"]
 
@@ -53,6 +57,7 @@ log = logging.getLogger(__name__)
     metavar="URL",
     help="Server with the Prometheus HTTP API that scrapes exporters (VictoriaMetrics, Thanos, Mimir); repeatable.",
 )
+@http_config_option
 @click.option(
     "--interval",
     type=click.FloatRange(0.5, 15),
@@ -74,6 +79,7 @@ def command(
     targets: list[str],
     files: tuple[str, ...],
     servers: tuple[str, ...],
+    access: HttpAccess | None,
     interval: float,
     listen: tuple[str, ...],
     web_config_file: str | None,
@@ -88,7 +94,9 @@ def command(
     if not targets and not files and not servers:
         fail("no hosts to ask: give --target, --targets-file or --prometheus; see pinchpoint judge --help", 2)
     logging.basicConfig(level=log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    service = Service([Target(target, target_url(target)) for target in targets], TargetFiles(files), servers, interval)
+    scheme = "http" if access is None else access.scheme
+    named = [Target(target, target_url(target, scheme)) for target in targets]
+    service = Service(named, TargetFiles(files, scheme), servers, interval, access=access)
     try:
         web_config = None if web_config_file is None else Path(web_config_file)
         service.protection = load_protection(web_config, PROTECTION, service.refusals)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from pinchpoint.tomlfile import ConfigError
 from pinchpoint.wire.http import AddressError, parse_address
 
-__all__ = ["targets_option", "web_options"]
+__all__ = ["http_config_option", "targets_option", "web_options"]
+
+if TYPE_CHECKING:
+    from pinchpoint.wire.http_config import HttpAccess
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -24,6 +29,30 @@ def targets_option(help_text: str) -> Callable[[Decorated], Decorated]:
         callback=_targets,
         help=help_text,
     )
+
+
+def http_config_option(function: Decorated) -> Decorated:
+    """Return a command with the option ``--http-config``, which gives the parameter `access`."""
+    return click.option(
+        "--http-config",
+        "access",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        callback=_access,
+        help="TLS and passwords for asking servers, in the format of Prometheus' http_config; reread when it changes.",
+    )(function)
+
+
+def _access(ctx: click.Context, param: click.Parameter, value: Path | None) -> HttpAccess | None:
+    if value is None:
+        return None
+    # Only here: reading YAML costs 3 MB and 30 ms.
+    from pinchpoint.wire.http_config import HttpAccess
+
+    try:
+        return HttpAccess(value)
+    except ConfigError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
 
 
 def web_options(address: str) -> Callable[[Decorated], Decorated]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from pinchpoint.commands.options import http_config_option
 from pinchpoint.diagnosis.facts import Facts, facts, merged
 from pinchpoint.diagnosis.knobs import Settings
 from pinchpoint.diagnosis.window import Window
@@ -24,6 +25,9 @@ from pinchpoint.terminal.report import report_parts
 from pinchpoint.terminal.runs import standing
 from pinchpoint.terminal.view import duration
 from pinchpoint.wire.prometheus import PrometheusError, fired_alerts
+
+if TYPE_CHECKING:
+    from pinchpoint.wire.http_config import HttpAccess
 
 __all__ = ["command"]
 
@@ -44,8 +48,16 @@ RECORDING = "samples.om.gz"
     help="Earlier run to compare settings with. [default: the previous one of the same kind]",
 )
 @click.option("--prometheus", metavar="URL", help="Prometheus server to query for the alerts that fired.")
+@http_config_option
 @click.argument("run", metavar="RUN")
-def command(as_json: bool, html: Path | None, against: str | None, prometheus: str | None, run: str) -> None:
+def command(
+    as_json: bool,
+    html: Path | None,
+    against: str | None,
+    prometheus: str | None,
+    access: HttpAccess | None,
+    run: str,
+) -> None:
     """Report what limited each phase of a saved run, the evidence, what to do, and what was changed.
 
     RUN is an id, its beginning, a name, or "last"; see `pinchpoint runs`. The report uses only the recording that
@@ -62,7 +74,7 @@ def command(as_json: bool, html: Path | None, against: str | None, prometheus: s
         "times are as if it had not been"
         for step in record.steps
     ]
-    alerts = _alerts(record, prometheus, warnings) if prometheus is not None else []
+    alerts = _alerts(record, prometheus, access, warnings) if prometheus is not None else []
     read = _read(record, warnings, pictures=html is not None)
     document = build(
         record,
@@ -159,11 +171,11 @@ def _settings(earlier: RunRecord) -> Settings:
     return settings(earlier, known)
 
 
-def _alerts(record: RunRecord, url: str, warnings: list[str]) -> list[list[str] | None]:
+def _alerts(record: RunRecord, url: str, access: HttpAccess | None, warnings: list[str]) -> list[list[str] | None]:
     marker = record.marker
     end = marker.end or max([marker.start, *(mark.end or mark.start for mark in marker.phases)])
     try:
-        fired = fired_alerts(url, marker.run, marker.start, end)
+        fired = fired_alerts(url, marker.run, marker.start, end, access=access)
     except PrometheusError as error:
         warnings.append(f"no alerts: {error}")
         return []

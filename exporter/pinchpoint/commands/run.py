@@ -6,7 +6,9 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -15,7 +17,7 @@ from pinchpoint.benchmarks.markers import RunDirectory, default_run_directory
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.build import LocalSource, benchmark_kinds, local_sampler, trusted_users
 from pinchpoint.clock import STEADY
-from pinchpoint.commands.options import targets_option
+from pinchpoint.commands.options import http_config_option, targets_option
 from pinchpoint.config import Config, load_config, phase_pattern
 from pinchpoint.host.capabilities import without_rights
 from pinchpoint.limits import LIMITS, is_limit, reason
@@ -33,6 +35,9 @@ from pinchpoint.wire.poller import Together
 from pinchpoint.wire.prometheus import PrometheusError, fired_alerts
 from pinchpoint.wire.sources import PrometheusSource, Source, SourceError, TargetSource, is_here
 
+if TYPE_CHECKING:
+    from pinchpoint.wire.http_config import HttpAccess
+
 __all__ = ["command"]
 
 DEFAULT_TARGET = "127.0.0.1:9748"
@@ -49,6 +54,7 @@ BUILD = BUILD_INFO.name
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Note to save with the run; repeatable.")
 @targets_option("Exporters of the cluster's hosts; repeatable. [default: the hosts of --prometheus]")
 @click.option("--prometheus", metavar="URL", help="Prometheus server to query for fired alerts and other hosts.")
+@http_config_option
 @click.option("--phase-pattern", "phase_regex", metavar="REGEX", help="Output lines that begin a phase.")
 @click.option("--path.runs", "runs", type=click.Path(path_type=Path), metavar="DIR", help="Directory for markers.")
 @click.option("--config.file", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="TOML file.")
@@ -59,6 +65,7 @@ def command(
     tags: tuple[str, ...],
     targets: list[str],
     prometheus: str | None,
+    access: HttpAccess | None,
     phase_regex: str | None,
     runs: Path | None,
     config_file: Path | None,
@@ -102,7 +109,7 @@ def command(
             program = os.path.basename(argv[0])
             kinds = (pattern(program, [program], phase_pattern(phase_regex, "--phase-pattern")),)
         try:
-            source, host = _sources(targets, prometheus, config)
+            source, host = _sources(targets, prometheus, config, access)
         except LIMITS as error:
             if not is_limit(error):
                 raise
@@ -131,17 +138,19 @@ def command(
     session.warnings += child.warnings
     try:
         session.finish(os.waitstatus_to_exitcode(status), stopped=child.stopped)
-        _report(session, directory, prometheus, console)
+        _report(session, directory, prometheus, access, console)
     except Exception as error:  # whatever fails here, the command's status counts
         _tell(f"pinchpoint: warning: the report ends here: {reason(error)}\n")
     end_like(status or child.failure)
 
 
-def _report(session: Session, directory: Path, prometheus: str | None, console: Console) -> None:
+def _report(
+    session: Session, directory: Path, prometheus: str | None, access: HttpAccess | None, console: Console
+) -> None:
     """Print the table and what the user has to know."""
     if prometheus is not None:
         try:
-            session.add_alerts(fired_alerts(prometheus, session.run, *session.span))
+            session.add_alerts(fired_alerts(prometheus, session.run, *session.span, access=access))
         except PrometheusError as error:
             session.warnings.append(f"no alerts: {error}")
     with suppress(OSError):  # a capture ends with an empty write, which /dev/full refuses too
@@ -162,33 +171,39 @@ def _report(session: Session, directory: Path, prometheus: str | None, console: 
         _tell(f"pinchpoint: not saved; what could be written is in {directory}\n")
 
 
-def _sources(targets: Sequence[str], prometheus: str | None, config: Config) -> tuple[Source, str]:
+def _sources(
+    targets: Sequence[str], prometheus: str | None, config: Config, access: HttpAccess | None
+) -> tuple[Source, str]:
     """Return the source of samples, and this host's name in it. Raises SourceError, ConfigError."""
-    exporters = [TargetSource(target) for target in targets]
-    _require(exporters)
-    own: Source = next((exporter for exporter in exporters if is_here(exporter.name)), None) or _this_host(config)
+    exporters = [TargetSource(target, access=access) for target in targets]
+    _require(exporters, access)
+    own: Source = next((exporter for exporter in exporters if is_here(exporter.name)), None) or _this_host(
+        config, access
+    )
     others: list[Source] = [exporter for exporter in exporters if exporter is not own]
     if not targets and prometheus is not None:
-        others.append(PrometheusSource(prometheus, lambda instance: is_here(instance, prometheus)))
+        others.append(PrometheusSource(prometheus, lambda instance: is_here(instance, prometheus), access=access))
     return (Together([own, *others]) if others else own), own.name
 
 
-def _require(exporters: Sequence[TargetSource]) -> None:
+def _require(exporters: Sequence[TargetSource], access: HttpAccess | None) -> None:
     """Query the named targets, so that mistakes show before the run. Raises SourceError."""
     with ThreadPoolExecutor(max(1, len(exporters))) as pool:
-        for exporter, snapshot in zip(exporters, pool.map(_first_snapshot, exporters), strict=True):
+        for exporter, snapshot in zip(
+            exporters, pool.map(partial(_first_snapshot, access=access), exporters), strict=True
+        ):
             if BUILD not in snapshot.values:
                 raise SourceError(exporter.name, "serves metrics, but is not a Pinchpoint exporter")
 
 
-def _first_snapshot(exporter: TargetSource) -> Snapshot:
-    with closing(TargetSource(exporter.name, FIRST_ANSWER_SECONDS)) as patient:
+def _first_snapshot(exporter: TargetSource, access: HttpAccess | None) -> Snapshot:
+    with closing(TargetSource(exporter.name, FIRST_ANSWER_SECONDS, access=access)) as patient:
         return patient.snapshot()
 
 
-def _this_host(config: Config) -> Source:
+def _this_host(config: Config, access: HttpAccess | None) -> Source:
     """Return this host's exporter, or our own sampler if none is running. Raises ConfigError."""
-    exporter = TargetSource(DEFAULT_TARGET)
+    exporter = TargetSource(DEFAULT_TARGET, access=access)
     with suppress(SourceError):
         if BUILD in exporter.snapshot().values:
             return exporter

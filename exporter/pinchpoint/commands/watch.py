@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Event, Thread
+from typing import TYPE_CHECKING
 
 import click
 
 from pinchpoint.build import LocalSource, local_sampler
 from pinchpoint.clock import STEADY
-from pinchpoint.commands.options import targets_option
+from pinchpoint.commands.options import http_config_option, targets_option
 from pinchpoint.commands.stacks import show as show_stacks
 from pinchpoint.config import Config, ConfigError, load_config
 from pinchpoint.diagnosis.recent import MIN_WINDOW_SECONDS, Recent, RecentVerdicts
@@ -26,6 +27,9 @@ from pinchpoint.terminal.view import Down, HostView, Picture
 from pinchpoint.wire.fetch import Fetcher
 from pinchpoint.wire.poller import Poller
 from pinchpoint.wire.sources import PrometheusSource, Source, SourceError, TargetSource
+
+if TYPE_CHECKING:
+    from pinchpoint.wire.http_config import HttpAccess
 
 __all__ = ["command"]
 
@@ -41,13 +45,13 @@ MAX_SOURCE_OVERDUE_SECONDS = 2 * SCRAPE_TIMEOUT_SECONDS
 class WatchedJudge:
     """A judge, queried every `interval` seconds in a separate thread."""
 
-    def __init__(self, url: str, interval: float, changed: Bell) -> None:
-        self._url = url if "://" in url else f"http://{url}"
+    def __init__(self, url: str, interval: float, changed: Bell, access: HttpAccess | None) -> None:
+        self._url = url if "://" in url else f"{'http' if access is None else access.scheme}://{url}"
         self._interval = interval
         self._changed = changed
         self._stop = Event()
         self._picture = Picture([HostView(url, "judge", None)])
-        self._fetcher = Fetcher(SCRAPE_TIMEOUT_SECONDS)
+        self._fetcher = Fetcher(SCRAPE_TIMEOUT_SECONDS, access)
         self.answered = False
         """Whether its last answer was valid."""
 
@@ -183,23 +187,28 @@ def _is_judged(picture: Picture) -> bool:
     return bool(picture.verdicts) or not any(sum(work.waits.values()) for use in uses for work in use.workloads)
 
 
-def _sources(targets: Sequence[str], prometheus: str | None, config: Config) -> list[tuple[Source, str]]:
+def _sources(
+    targets: Sequence[str], prometheus: str | None, config: Config, access: HttpAccess | None
+) -> list[tuple[Source, str]]:
     """Return what to watch and how: what was named, else an exporter here, else this host."""
-    named: list[tuple[Source, str]] = [(TargetSource(target, SCRAPE_TIMEOUT_SECONDS), "exporter") for target in targets]
+    named: list[tuple[Source, str]] = [
+        (TargetSource(target, SCRAPE_TIMEOUT_SECONDS, access=access), "exporter") for target in targets
+    ]
     if prometheus is not None:
         others = set(targets)
-        named.append((PrometheusSource(prometheus, others.__contains__, SCRAPE_TIMEOUT_SECONDS), "by Prometheus"))
+        source = PrometheusSource(prometheus, others.__contains__, SCRAPE_TIMEOUT_SECONDS, access=access)
+        named.append((source, "by Prometheus"))
     if named:
         return named
-    exporter = TargetSource(f"127.0.0.1:{PORT}", SCRAPE_TIMEOUT_SECONDS)
+    exporter = TargetSource(f"127.0.0.1:{PORT}", SCRAPE_TIMEOUT_SECONDS, access=access)
     try:
         if any(name.startswith("pinchpoint_") for name in exporter.snapshot().values):
             return [(exporter, "exporter")]
     except SourceError:
         pass
-    source = LocalSource(local_sampler(config))
-    source.name = socket.gethostname()
-    return [(source, "sampled here")]
+    sampled = LocalSource(local_sampler(config))
+    sampled.name = socket.gethostname()
+    return [(sampled, "sampled here")]
 
 
 def _seconds(ctx: click.Context, param: click.Parameter, value: float) -> float:
@@ -208,9 +217,9 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: float) -> float:
     return value
 
 
-def _show_judge(url: str, interval: float, *, once: bool) -> int:
+def _show_judge(url: str, interval: float, access: HttpAccess | None, *, once: bool) -> int:
     bell = Bell()
-    judge = WatchedJudge(url, interval, bell)
+    judge = WatchedJudge(url, interval, bell, access)
     if not is_screen() or once:
         status = status_of(lambda: show_plain(judge.pictures(once=once)))
         return status or int(once and not judge.answered)
@@ -234,6 +243,7 @@ def _show_judge(url: str, interval: float, *, once: bool) -> int:
     help="Seconds between two updates.",
 )
 @click.option("--judge", "judge_url", metavar="URL", help="Judge whose verdicts on all runs are shown.")
+@http_config_option
 @click.option("--stacks", is_flag=True, help="List the kernel stacks in which benchmarks on this host wait.")
 @click.option("--once", is_flag=True, help="Print one screen as plain text; exit status 1 if every target was down.")
 @click.option(
@@ -250,6 +260,7 @@ def command(
     prometheus: str | None,
     interval: float,
     judge_url: str | None,
+    access: HttpAccess | None,
     stacks: bool,
     once: bool,
     config_file: Path | None,
@@ -258,7 +269,7 @@ def command(
     if judge_url is not None:
         if targets or prometheus or stacks:
             raise click.UsageError("--judge knows its hosts itself: leave out --target, --prometheus and --stacks")
-        ctx.exit(_show_judge(judge_url, interval, once=once))
+        ctx.exit(_show_judge(judge_url, interval, access, once=once))
     if stacks and (targets or prometheus):
         raise click.UsageError(
             "--stacks reads this host's own processes: run it there, without --target and --prometheus"
@@ -266,7 +277,7 @@ def command(
     try:
         if stacks:
             ctx.exit(show_stacks(load_config(config_file), interval, once=once))
-        sources = _sources(targets, prometheus, load_config(config_file))
+        sources = _sources(targets, prometheus, load_config(config_file), access)
     except ConfigError as error:
         fail(str(error), 2)
     bell = Bell()

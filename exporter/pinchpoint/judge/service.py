@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pinchpoint import __version__
 from pinchpoint.clock import STEADY
@@ -41,6 +41,9 @@ from pinchpoint.wire.connections import Refusals
 from pinchpoint.wire.guard import Guard
 from pinchpoint.wire.poller import Problem
 from pinchpoint.wire.sources import LOST_AFTER_SECONDS, PrometheusSource, Source, TargetSource
+
+if TYPE_CHECKING:
+    from pinchpoint.wire.http_config import HttpAccess
 
 __all__ = ["Judgement", "Service"]
 
@@ -144,6 +147,7 @@ class Service:
         servers: Sequence[str],
         interval: float = 1.0,
         wall: Callable[[], float] = time.time,
+        access: HttpAccess | None = None,
     ) -> None:
         self.said = Judgement()
         self._rounded: float | None = None
@@ -156,6 +160,7 @@ class Service:
         self._servers = servers
         self._pace = Pace(interval)
         self._wall = wall
+        self._access = access
         self._hosts = Hosts(self._pace)
         self._engine = Engine(time.monotonic)
         self._seen: dict[str, float] = {}
@@ -240,10 +245,12 @@ class Service:
     def _sources(self) -> dict[str, Callable[[], Source]]:
         found: dict[str, Callable[[], Source]] = {}
         for target in [*self._targets, *self._files.read()]:
-            found[f"{target.host} {target.url}"] = partial(TargetSource, target.url, name=target.host, clock=self._wall)
+            found[f"{target.host} {target.url}"] = partial(
+                TargetSource, target.url, name=target.host, clock=self._wall, access=self._access
+            )
         for url in self._servers:
             direct = {target.host for target in self._targets}
-            found[url] = partial(PrometheusSource, url, direct.__contains__, 10.0, names=INPUTS)
+            found[url] = partial(PrometheusSource, url, direct.__contains__, 10.0, names=INPUTS, access=self._access)
         return found
 
     def points(self) -> Iterator[Point]:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Iterator, Sequence
 from glob import glob
-from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import msgspec
 import yaml
+
+from pinchpoint.wire.yamlfile import MAX_NESTING, nesting
 
 __all__ = ["Target", "TargetFiles", "TargetsError", "parse_targets"]
 
@@ -28,9 +28,6 @@ MAX_TARGETS = 10_000
 """Maximum number of targets in one file."""
 MAX_LABELS = 100
 """Maximum number of labels of one group."""
-MAX_NESTING = 64
-"""Deepest nesting of brackets: at each token PyYAML looks at all that are open, 1.4 s for 2,000 of them."""
-BRACKETS = re.compile(r"[\[{\]}]")
 
 
 class TargetsError(ValueError):
@@ -55,9 +52,12 @@ class _Loader(yaml.SafeLoader):
         """Refuse merge keys (``<<``): ten lines of them can stand for any number of entries."""
 
 
-def parse_targets(text: str, origin: str) -> list[Target]:
-    """Return the targets of a file; `origin` names it in errors. Raises TargetsError."""
-    if max(accumulate((1 if bracket in "[{" else -1 for bracket in BRACKETS.findall(text)), initial=0)) > MAX_NESTING:
+def parse_targets(text: str, origin: str, scheme: str = "http") -> list[Target]:
+    """Return the targets of a file; `origin` names it in errors. Raises TargetsError.
+
+    `scheme` is that of targets without a label ``__scheme__``.
+    """
+    if nesting(text) > MAX_NESTING:
         raise TargetsError(f"{origin}: has more than {MAX_NESTING} brackets inside of each other")
     try:
         groups = msgspec.convert(yaml.load(text, _Loader) or [], list)
@@ -72,7 +72,7 @@ def parse_targets(text: str, origin: str) -> list[Target]:
     for number, group in enumerate(groups):
         # One at a time: by aliases a short file may have the same long list in each of many groups.
         try:
-            found += _targets(msgspec.convert(group, _TargetGroup))
+            found += _targets(msgspec.convert(group, _TargetGroup), scheme)
         except msgspec.ValidationError as error:
             reason, _, where = str(error).partition(" - at ")
             raise TargetsError(f"{origin}: [{number}]{where.strip('`$')}: {reason}") from error
@@ -81,8 +81,8 @@ def parse_targets(text: str, origin: str) -> list[Target]:
     return found
 
 
-def _targets(group: _TargetGroup) -> Iterator[Target]:
-    scheme = group.labels.get("__scheme__", "http")
+def _targets(group: _TargetGroup, scheme: str) -> Iterator[Target]:
+    scheme = group.labels.get("__scheme__", scheme)
     path = group.labels.get("__metrics_path__", "/metrics")
     for address in group.targets:
         yield Target(group.labels.get("instance", address), f"{scheme}://{address}{path}")
@@ -91,10 +91,11 @@ def _targets(group: _TargetGroup) -> Iterator[Target]:
 class TargetFiles:
     """The files matched by patterns: a malformed one keeps its last targets and logs that."""
 
-    def __init__(self, patterns: Sequence[str]) -> None:
+    def __init__(self, patterns: Sequence[str], scheme: str = "http") -> None:
         self.problems: dict[str, str] = {}
         """What is wrong with a file, by its path."""
         self._patterns = patterns
+        self._scheme = scheme
         self._files: dict[str, tuple[object, list[Target]]] = {}
 
     def read(self) -> list[Target]:
@@ -122,4 +123,4 @@ class TargetFiles:
         if status.st_size > MAX_TARGETS_FILE_BYTES:
             raise TargetsError(f"{name}: has {status.st_size} bytes, {MAX_TARGETS_FILE_BYTES} are the most")
         text = Path(name).read_bytes()[: MAX_TARGETS_FILE_BYTES + 1].decode("utf-8", "replace")
-        self._files[name] = state, parse_targets(text, name)
+        self._files[name] = state, parse_targets(text, name, self._scheme)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
 from pinchpoint.typedjson import decoder
 from pinchpoint.wire.fetch import Fetcher, FetchError
+
+if TYPE_CHECKING:
+    from pinchpoint.wire.http_config import HttpAccess
 
 __all__ = ["Answer", "FiredAlert", "PrometheusError", "RawSeries", "ask", "fired_alerts", "raw_series"]
 
@@ -113,9 +116,11 @@ def raw_series(fetcher: Fetcher, url: str, selector: str, seconds: float, end: f
     return [series for series in ask(fetcher, url, parameters, DECODER) if series.values]
 
 
-def fired_alerts(url: str, run: str, start: float, end: float, timeout: float = 5.0) -> list[FiredAlert]:
+def fired_alerts(
+    url: str, run: str, start: float, end: float, timeout: float = 5.0, access: HttpAccess | None = None
+) -> list[FiredAlert]:
     """Return the alerts that fired between two Unix times, except those of other runs. Raises PrometheusError."""
-    with closing(Fetcher(timeout)) as fetcher:
+    with closing(Fetcher(timeout, access)) as fetcher:
         found = raw_series(fetcher, url, 'ALERTS{alertstate="firing"}', end - start, end)
     try:
         named = [(series.labels(), series.values) for series in found]

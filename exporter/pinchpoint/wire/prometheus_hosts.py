@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -13,6 +13,9 @@ from pinchpoint.model import Labels, Snapshot, Snapshots
 from pinchpoint.typedjson import decoder
 from pinchpoint.wire.fetch import Fetcher
 from pinchpoint.wire.prometheus import Answer, PrometheusError, ask
+
+if TYPE_CHECKING:
+    from pinchpoint.wire.http_config import HttpAccess
 
 __all__ = ["Known", "Sample", "ask_known", "known"]
 
@@ -51,11 +54,11 @@ class _Series(msgspec.Struct):
 DECODER = decoder(Answer[_Series])
 
 
-def ask_known(url: str, names: Collection[str], timeout: float = 5.0) -> Known:
+def ask_known(url: str, names: Collection[str], timeout: float = 5.0, access: HttpAccess | None = None) -> Known:
     """Return the server's data on these metrics. Raises PrometheusError."""
     wanted = sorted({*names, "up"})
     samples: list[Sample] = []
-    with closing(Fetcher(timeout)) as fetcher:
+    with closing(Fetcher(timeout, access)) as fetcher:
         while wanted:
             some = wanted[:1]
             while len(some) < len(wanted) and len("|".join(wanted[: len(some) + 1])) < MAX_QUERY_CHARACTERS:

@@ -24,7 +24,7 @@ from pinchpoint.wire.connections import Reason, Refusals, peer_of
 from pinchpoint.wire.guard import Application, ProtectionMetrics, StartResponse
 from pinchpoint.wire.tls import Pair, TlsError, Version, alternative_names, authorities, server_context
 from pinchpoint.wire.token_bucket import TokenBucket
-from pinchpoint.wire.watched_files import WatchedFiles
+from pinchpoint.wire.watched_files import WatchedFiles, why_unread
 from pinchpoint.wire.web_config import ClientAuth, TlsServer, WebConfig, parse_web_config, seconds
 from pinchpoint.wire.yamlfile import Document
 
@@ -205,7 +205,7 @@ def _read(path: Path, files: WatchedFiles) -> _State:
     try:
         raw = files.read(path)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: {_reason(error)}") from error
+        raise ConfigError(f"{path}: {why_unread(error)}") from error
     document = parse_web_config(raw, str(path))
     config = document.value
     material = _material(document, path.parent, files) if config.tls_server_config.enabled else ()
@@ -230,7 +230,7 @@ def _material(document: Document[WebConfig], directory: Path, files: WatchedFile
         try:
             return files.read(path)
         except (OSError, ValueError) as error:
-            raise document.error(f"{path}: {_reason(error)}", "tls_server_config", field) from error
+            raise document.error(f"{path}: {why_unread(error)}", "tls_server_config", field) from error
 
     return (
         content(tls.cert, tls.cert_file, "cert_file"),
@@ -267,7 +267,3 @@ def _refuse(start: StartResponse, status: str, header: tuple[str, str]) -> Itera
 
 def _whole(seconds: float) -> str:
     return str(math.ceil(seconds))
-
-
-def _reason(error: OSError | ValueError) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -17,7 +17,7 @@ from functools import cache
 from ipaddress import ip_address
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 from pinchpoint.clock import STEADY
@@ -27,6 +27,9 @@ from pinchpoint.wire.fetch import Fetcher, FetchError
 from pinchpoint.wire.prometheus import PrometheusError, RawSeries, raw_series
 from pinchpoint.wire.recording import INSTANCE, read_recording
 from pinchpoint.wire.sampletext import MAX_HEADS, parse_head, split_sample
+
+if TYPE_CHECKING:
+    from pinchpoint.wire.http_config import HttpAccess
 
 __all__ = [
     "LOST_AFTER_SECONDS",
@@ -111,12 +114,17 @@ class TargetSource(_OneHost):
     """
 
     def __init__(
-        self, target: str, timeout: float = 2.0, name: str = "", clock: Callable[[], float] = STEADY.now
+        self,
+        target: str,
+        timeout: float = 2.0,
+        name: str = "",
+        clock: Callable[[], float] = STEADY.now,
+        access: HttpAccess | None = None,
     ) -> None:
         """Name the target; its host has the same name unless `name` is given. `clock` gives Unix time in seconds."""
         self.name = name or target
-        self.url = target_url(target)
-        self._fetcher = Fetcher(timeout)
+        self.url = target_url(target, "http" if access is None else access.scheme)
+        self._fetcher = Fetcher(timeout, access)
         self._clock = clock
         self._heads: dict[str, tuple[str, Labels]] = {}
 
@@ -136,9 +144,9 @@ class TargetSource(_OneHost):
         self._fetcher.close()
 
 
-def target_url(target: str) -> str:
+def target_url(target: str, scheme: str = "http") -> str:
     """Return the URL of the metrics of ``HOST:PORT``, or the given URL."""
-    return target if "://" in target else f"http://{target}/metrics"
+    return target if "://" in target else f"{scheme}://{target}/metrics"
 
 
 def parse_exposition(text: str, now: float, heads: dict[str, tuple[str, Labels]] | None = None) -> Snapshot:
@@ -183,6 +191,7 @@ class PrometheusSource:
         timeout: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
         names: Collection[str] = (),
+        access: HttpAccess | None = None,
     ) -> None:
         self.name = url
         wanted = "|".join(sorted(name.removeprefix(OWN) for name in {*names, CLOCK})) if names else ".+"
@@ -194,7 +203,7 @@ class PrometheusSource:
         """When scrapes were last counted, by the clock."""
         self.problems: Mapping[str, str] = {}
         self._leave_out = leave_out
-        self._fetcher = Fetcher(timeout)
+        self._fetcher = Fetcher(timeout, access)
         self._names = {metric.name: metric.labels for metric in EXPORTER}
         self._seen: dict[str, None] = {}
         self._hosts: dict[str, Snapshot] = {}

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["MAX_WATCHED_FILE_BYTES", "WatchedFiles", "read_small"]
+__all__ = ["MAX_WATCHED_FILE_BYTES", "WatchedFiles", "read_small", "why_unread"]
 
 MAX_WATCHED_FILE_BYTES = 1 << 20
 """Longest file in bytes: a system's bundle of all certificate authorities has 0.2 MB."""
@@ -30,6 +30,11 @@ def read_small(path: Path) -> bytes:
     if len(raw) > MAX_WATCHED_FILE_BYTES:
         raise ValueError(f"longer than {MAX_WATCHED_FILE_BYTES >> 20} MiB")
     return raw
+
+
+def why_unread(error: OSError | ValueError) -> str:
+    """Return why `read_small` failed."""
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 class WatchedFiles:
