@@ -574,7 +574,7 @@ WEB_CONFIG_RELOAD_SUCCESSFUL = _number(
     "pinchpoint_web_config_last_reload_successful",
     "1 if --web.config.file and what it names could be used when last read; 0: what was read before stays in use.",
 )
-WEB_CONFIG_RELOAD_TIME = _number(
+WEB_CONFIG_RELOAD_TIME = _gauge(
     "pinchpoint_web_config_last_reload_success_timestamp_seconds", "When --web.config.file was last read successfully."
 )
 WEB_PASSWORD_CPU_SECONDS = _counter("pinchpoint_web_password_cpu_seconds_total", "CPU time used to check passwords.")
@@ -645,7 +645,7 @@ JUDGE_HTTP_REFUSED_CONNECTIONS = _counter(
     "Connections that the judge refused or closed early, by the same reasons as the exporter.",
     "reason",
 )
-JUDGE_WEB_CONFIG_RELOAD_SUCCESSFUL = _gauge(
+JUDGE_WEB_CONFIG_RELOAD_SUCCESSFUL = _number(
     "pinchpoint_judge_web_config_last_reload_successful",
     "1 if --web.config.file and what it names could be used when last read; 0: what was read before stays in use.",
 )

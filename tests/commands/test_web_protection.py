@@ -299,7 +299,7 @@ def test_a_broken_file_of_a_client_stops_the_start_with_its_line(directory: Path
     status, said = invoked("watch", "--once", f"--http-config={directory / 'http.yml'}")
 
     assert status == 2
-    assert f"{directory}/http.yml:1: basic_auth.user: unknown key" in said
+    assert said == f"pinchpoint: {directory}/http.yml:1: basic_auth.user: unknown key\n"
 
 
 def test_every_address_that_is_named_is_served(start: Start) -> None:

@@ -74,7 +74,7 @@ class Guarded:
         self.directory = directory
 
     def ask(self, credentials: str = "", client: ssl.SSLContext | None = None, plain: bool = False) -> HTTPResponse:
-        """Return the answer to a request, of which the body is read."""
+        """Return the answer to a request, with its body."""
         headers = {"Authorization": f"Basic {b64encode(credentials.encode()).decode()}"} if credentials else {}
         port, seconds = self.server.server_port, patience(10)
         connection = (

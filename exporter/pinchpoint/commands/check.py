@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pinchpoint.build import LocalSource, local_sampler
-from pinchpoint.commands.options import http_config_option
+from pinchpoint.commands.options import http_config_option, load_access
 from pinchpoint.config import Config, ConfigError, load_config
 from pinchpoint.diagnosis.check import SILENT, check, sources
 from pinchpoint.diagnosis.findings import Finding, Level
@@ -96,7 +96,7 @@ def _reason(name: str, why: str) -> str:
 def command(
     targets: tuple[str, ...],
     prometheus: str | None,
-    access: HttpAccess | None,
+    http_config: Path | None,
     every: bool,
     as_json: bool,
     config_file: Path | None,
@@ -107,6 +107,7 @@ def command(
     It changes nothing. The exit status is 1 if problems were found and 2 if a host did not answer; the others are still
     checked.
     """
+    access = load_access(http_config)
     names = _targets(targets)
     if prometheus is not None and not prometheus.startswith(("http://", "https://")):
         fail(f"--prometheus {prometheus!r}: not an address that begins with http:// or https://", 2)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pinchpoint.commands.options import http_config_option, targets_option, web_options
+from pinchpoint.commands.options import http_config_option, load_access, targets_option, web_options
 from pinchpoint.config import LOG_LEVELS, ConfigError
 from pinchpoint.judge.service import Service
 from pinchpoint.judge.targets import Target, TargetFiles
@@ -29,7 +29,7 @@ from pinchpoint.wire.listeners import ListenError, Listeners, load_protection, o
 from pinchpoint.wire.sources import target_url
 
 if TYPE_CHECKING:
-    from pinchpoint.wire.http_config import HttpAccess
+    pass
 
 __all__ = ["command"]
 
@@ -79,7 +79,7 @@ def command(
     targets: list[str],
     files: tuple[str, ...],
     servers: tuple[str, ...],
-    access: HttpAccess | None,
+    http_config: Path | None,
     interval: float,
     listen: tuple[str, ...],
     web_config_file: str | None,
@@ -91,6 +91,7 @@ def command(
     The judge queries hosts directly, or through a server that scrapes them. Two judges can run side by side: they reach
     the same verdicts.
     """
+    access = load_access(http_config)
     if not targets and not files and not servers:
         fail("no hosts to ask: give --target, --targets-file or --prometheus; see pinchpoint judge --help", 2)
     logging.basicConfig(level=log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from pinchpoint.terminal.plain import fail
 from pinchpoint.tomlfile import ConfigError
 from pinchpoint.wire.http import AddressError, parse_address
 
-__all__ = ["http_config_option", "targets_option", "web_options"]
+__all__ = ["http_config_option", "load_access", "targets_option", "web_options"]
 
 if TYPE_CHECKING:
     from pinchpoint.wire.http_config import HttpAccess
@@ -32,27 +33,27 @@ def targets_option(help_text: str) -> Callable[[Decorated], Decorated]:
 
 
 def http_config_option(function: Decorated) -> Decorated:
-    """Return a command with the option ``--http-config``, which gives the parameter `access`."""
+    """Return a command with the option ``--http-config``, for `load_access`."""
     return click.option(
         "--http-config",
-        "access",
+        "http_config",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        callback=_access,
         help="TLS and passwords for asking servers, in the format of Prometheus' http_config; reread when it changes.",
     )(function)
 
 
-def _access(ctx: click.Context, param: click.Parameter, value: Path | None) -> HttpAccess | None:
-    if value is None:
+def load_access(http_config: Path | None) -> HttpAccess | None:
+    """Return how servers are asked by the file of ``--http-config``; ends the program if it cannot be used."""
+    if http_config is None:
         return None
     # Only here: reading YAML costs 3 MB and 30 ms.
     from pinchpoint.wire.http_config import HttpAccess
 
     try:
-        return HttpAccess(value)
+        return HttpAccess(http_config)
     except ConfigError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
+        fail(str(error), 2)
 
 
 def web_options(address: str) -> Callable[[Decorated], Decorated]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from pinchpoint.commands.options import http_config_option
+from pinchpoint.commands.options import http_config_option, load_access
 from pinchpoint.diagnosis.facts import Facts, facts, merged
 from pinchpoint.diagnosis.knobs import Settings
 from pinchpoint.diagnosis.window import Window
@@ -55,7 +55,7 @@ def command(
     html: Path | None,
     against: str | None,
     prometheus: str | None,
-    access: HttpAccess | None,
+    http_config: Path | None,
     run: str,
 ) -> None:
     """Report what limited each phase of a saved run, the evidence, what to do, and what was changed.
@@ -63,6 +63,7 @@ def command(
     RUN is an id, its beginning, a name, or "last"; see `pinchpoint runs`. The report uses only the recording that
     `pinchpoint run` made. An imported run has results but no samples, so it has no verdict.
     """
+    access = load_access(http_config)
     try:
         kept = store.runs(warn)
         record = store.find(run, kept)

@@ -17,7 +17,7 @@ from pinchpoint.benchmarks.markers import RunDirectory, default_run_directory
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.build import LocalSource, benchmark_kinds, local_sampler, trusted_users
 from pinchpoint.clock import STEADY
-from pinchpoint.commands.options import http_config_option, targets_option
+from pinchpoint.commands.options import http_config_option, load_access, targets_option
 from pinchpoint.config import Config, load_config, phase_pattern
 from pinchpoint.host.capabilities import without_rights
 from pinchpoint.limits import LIMITS, is_limit, reason
@@ -65,7 +65,7 @@ def command(
     tags: tuple[str, ...],
     targets: list[str],
     prometheus: str | None,
-    access: HttpAccess | None,
+    http_config: Path | None,
     phase_regex: str | None,
     runs: Path | None,
     config_file: Path | None,
@@ -81,6 +81,7 @@ def command(
     Samples of this host come from a --target on it, otherwise from its exporter on port 9748, otherwise from a sampler
     in this process. The other hosts are the --targets or, without any, those that the --prometheus server scrapes.
     """
+    access = load_access(http_config)
     try:
         child = Command()
     except OSError as error:

@@ -15,7 +15,7 @@ import click
 
 from pinchpoint.build import LocalSource, local_sampler
 from pinchpoint.clock import STEADY
-from pinchpoint.commands.options import http_config_option, targets_option
+from pinchpoint.commands.options import http_config_option, load_access, targets_option
 from pinchpoint.commands.stacks import show as show_stacks
 from pinchpoint.config import Config, ConfigError, load_config
 from pinchpoint.diagnosis.recent import MIN_WINDOW_SECONDS, Recent, RecentVerdicts
@@ -260,12 +260,13 @@ def command(
     prometheus: str | None,
     interval: float,
     judge_url: str | None,
-    access: HttpAccess | None,
+    http_config: Path | None,
     stacks: bool,
     once: bool,
     config_file: Path | None,
 ) -> None:
     """Show live what is busy on this host or on others, or a judge's verdicts on all runs."""
+    access = load_access(http_config)
     if judge_url is not None:
         if targets or prometheus or stacks:
             raise click.UsageError("--judge knows its hosts itself: leave out --target, --prometheus and --stacks")

@@ -57,7 +57,7 @@ class Watchdog:
 def activated_sockets() -> list[socket.socket]:
     """Return the TCP sockets that the service manager listens on for this process, by sd_listen_fds(3).
 
-    Processes that this one starts are not told of them. Raises OSError if there are none, or others.
+    Processes that this one starts do not inherit them. Raises OSError if there are none, or others.
     """
     process, count = os.environ.pop("LISTEN_PID", ""), os.environ.pop("LISTEN_FDS", "")
     os.environ.pop("LISTEN_FDNAMES", None)
