@@ -85,6 +85,7 @@ processes = "x"
         ('probe = {tasks = "no"}', 1, "probe.tasks: must be true or false; this is text in quotes"),
         ("trusted-users = [\n  'there-is-no-such-user']", 1, "trusted-users[1]: /etc/passwd has no "),
         ('\nroles-file = "gone.toml"', 2, "roles-file: "),
+        ('\n[web]\nconfig-file = "gone.yml"', 3, "web.config-file: "),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -105,6 +106,13 @@ def test_a_mistake_has_its_line_and_the_way_out(tmp_path: Path, text: str, line:
             "\n[[rule]]\nclass = 'disk'\nseen = ''\nframes = '['\n",
             5,
             "rule[0].frames: not a regular expression",
+        ),
+        ("web.config-file", "\nbasic_auth_users: {a: b}\n", 2, "basic_auth_users.a: not a bcrypt hash"),
+        (
+            "web.config-file",
+            "tls_server_config:\n  cert_file: gone\n  key_file: gone\n",
+            2,
+            "tls_server_config.cert_file: ",
         ),
     ],
     ids=str,

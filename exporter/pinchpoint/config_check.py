@@ -82,6 +82,8 @@ def mistakes(path: Path) -> list[Mistake]:
     ):
         if name is not None:
             found += _other(path, lines, key, path.parent / name, load)
+    if config.web.config_file is not None:
+        found += _web_config(path, lines, path.parent / config.web.config_file)
     return sorted(found, key=lambda mistake: (mistake.file != str(path), mistake.file, mistake.line))
 
 
@@ -215,6 +217,19 @@ def _other(
     except ConfigError as error:
         reason = str(error).removeprefix(f"{path}: ")
         yield Mistake(str(path), line_of(_path_in(reason, document), lines_of(text)), reason)
+
+
+def _web_config(origin: Path, lines: Mapping[KeyPath, int], path: Path) -> Iterator[Mistake]:
+    """Yield the first mistake of a file with TLS and passwords, or of what it names."""
+    from pinchpoint.wire.protection import check_files
+
+    try:
+        check_files(path)
+    except ConfigError as error:
+        if place := re.fullmatch(rf"{re.escape(str(path))}:(\d+): (.*)", str(error), re.DOTALL):
+            yield Mistake(str(path), int(place[1]), place[2])
+        else:
+            yield Mistake(str(origin), line_of(("web", "config-file"), lines), f"web.config-file: {error}")
 
 
 def _path_in(reason: str, document: Any) -> KeyPath:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pinchpoint.host.systemd import Watchdog, notify
+from pinchpoint.host import systemd
+from pinchpoint.host.systemd import Watchdog, activated_sockets, notify
 
 
 class Manager:
@@ -83,3 +84,30 @@ def test_without_a_watchdog_of_ours_nothing_is_said(
     Watchdog().beat()
 
     assert manager.read() == []
+
+
+@pytest.mark.parametrize(("pid", "count"), [("", ""), ("1", "1"), ("self", "0"), ("self", "x"), ("self", "²")])
+def test_sockets_that_are_not_for_this_process_are_not_taken(
+    pid: str, count: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LISTEN_PID", str(os.getpid()) if pid == "self" else pid)
+    monkeypatch.setenv("LISTEN_FDS", count)
+
+    with pytest.raises(OSError, match="passes no socket to this process"):
+        activated_sockets()
+    assert "LISTEN_FDS" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"), [(socket.AF_UNIX, socket.SOCK_STREAM), (socket.AF_INET, socket.SOCK_DGRAM)]
+)
+def test_a_socket_of_another_kind_is_refused(
+    family: socket.AddressFamily, kind: socket.SocketKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed = socket.socket(family, kind)
+    monkeypatch.setattr(systemd, "FIRST_PASSED", passed.detach())
+    monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
+    monkeypatch.setenv("LISTEN_FDS", "1")
+
+    with pytest.raises(OSError, match="is not a TCP socket that listens"):
+        activated_sockets()

@@ -28,7 +28,7 @@ from pinchpoint.wire.watched_files import WatchedFiles, why_unread
 from pinchpoint.wire.web_config import ClientAuth, TlsServer, WebConfig, parse_web_config, seconds
 from pinchpoint.wire.yamlfile import Document
 
-__all__ = ["Protection"]
+__all__ = ["Protection", "check_files"]
 
 log = logging.getLogger(__name__)
 
@@ -198,6 +198,11 @@ class Protection:
             if news:
                 log.info("%s was read again: %s", self._path, self.summary)
         self._watched = watched
+
+
+def check_files(path: Path) -> None:
+    """Read a file and those that it names. Raises ConfigError if a server could not use them."""
+    _read(path, WatchedFiles())
 
 
 def _read(path: Path, files: WatchedFiles) -> _State:
