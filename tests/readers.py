@@ -505,16 +505,11 @@ def server() -> Server:
     return found
 
 
-@cache
-def passwords() -> Passwords:
-    return Passwords(matches=bytes.__eq__)
-
-
 def password(raw: bytes) -> object:
     found = credentials(raw.decode("latin-1"))
     if found is None:
         return None
-    answer = passwords().check({"alice": "secret"}, *found, "192.0.2.1")
+    answer = Passwords(matches=bytes.__eq__).check({"alice": "secret"}, *found, "192.0.2.1")
     assert answer is not Answer.RIGHT or found == ("alice", b"secret")
     return answer
 

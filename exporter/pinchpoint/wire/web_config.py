@@ -29,7 +29,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
 }
 """The headers that may be set, with their values if only some are valid (exporter-toolkit, web/handler.go)."""
 DURATION_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-DURATION_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
+DURATION_PART = re.compile(r"(\d{1,18}\.?\d{0,18}|\.\d{1,18})(ns|us|µs|ms|s|m|h)")
 
 
 class ClientAuth(StrEnum):
