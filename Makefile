@@ -82,6 +82,7 @@ bench: setup ## measure its cost beside its peers, and what benchmarks lose; hal
 	@$(python) bench/losses.py
 	@$(python) bench/workqueue_cost.py
 	@$(python) bench/phase_cost.py
+	@$(python) bench/report_cost.py
 	@$(python) bench/waits_cost.py
 	@$(python) bench/stacks_cost.py
 	@$(python) bench/ceph_cost.py
