@@ -110,7 +110,7 @@ def runs() -> Panel:
         last(f"pinchpoint_phase_{name}", phase) for name in ("start_timestamp_seconds", "elapsed_seconds")
     )
     ended = f"max by (run) ({starts} + {elapsed})"
-    fired = f'last_over_time(ALERTS{{alertstate="firing", severity!="info", {RUN}}}[$__range])'
+    fired = f'last_over_time(pinchpoint:run_alert:info{{severity!="info", {RUN}}}[$__range])'
     none = f"0 * group by (run) ({STARTED})"
     return rows(
         "Runs",
@@ -322,7 +322,7 @@ def alerts() -> Panel:
         "An alert that fired only in the slower run: check it first as the cause of the difference.",
         ("RunInvalid", "ClusterDegradedDuringRun"),
     )
-    fired = f'count_over_time(ALERTS{{alertstate="firing", severity!="info", {RUN}}}[$__range])'
+    fired = f'count_over_time(pinchpoint:run_alert:info{{severity!="info", {RUN}}}[$__range])'
     return matrix(
         "Alerts",
         about,

@@ -42,7 +42,7 @@ def known_metrics() -> dict[str, Known]:
             found[name] = Known(source, entry["kind"], frozenset(entry["labels"]) | TARGET)
     labels = {name: known.labels for name, known in found.items()}
     rules = [(rule, parse(rule["expr"])) for rule in _rules()]
-    labels |= {rule["record"]: frozenset() for rule, _ in rules if "record" in rule} | {"ALERTS": frozenset()}
+    labels |= {rule["record"]: frozenset() for rule, _ in rules if "record" in rule} | {"ALERTS": frozenset({"alertname", "alertstate"})}
     while True:  # rules read each other, and one reads itself
         before = dict(labels)
         for rule, tree in rules:
@@ -50,8 +50,7 @@ def known_metrics() -> dict[str, Known]:
             labels[name] |= labels_of(tree, labels) - {"__name__"} | set(rule.get("labels", {}))
         if labels == before:
             break
-    labels["ALERTS_FOR_STATE"] = labels["ALERTS"] | {"alertname"}
-    labels["ALERTS"] |= {"alertname", "alertstate"}
+    labels["ALERTS_FOR_STATE"] = labels["ALERTS"] - {"alertstate"}
     return found | {name: Known("rules", "gauge", labels[name]) for name in labels.keys() - found.keys()}
 
 

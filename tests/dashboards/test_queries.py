@@ -137,7 +137,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
 
 
 SIGNS_OF_THE_FIRST = (
-    'max_over_time(ALERTS{alertstate="firing", alertname="MdsCacheOversized", run=~".*first"}[1m])',
+    'max_over_time(pinchpoint:run_alert:info{alertname="MdsCacheOversized", run=~".*first"}[1m])',
     'max_over_time(pinchpoint_phase_verdict_info{run=~".*first"}[1m])',
     'max_over_time(pinchpoint_run_fact_hosts{run=~".*first"}[1m])',
 )

@@ -34,7 +34,6 @@ def test_firing_alerts_are_asked_for_as_raw_samples_of_the_run_alone() -> None:
         ({}, True),
         ({"run": "r1"}, True),
         ({"run": "r0"}, False),
-        ({"run": "{{ with query `max by (run) (pinchpoint_phase_active)` }}{{ end }}"}, True),
     ],
 )
 def test_an_alert_about_another_run_is_none_of_this_one(label: dict[str, str], counts: bool) -> None:

@@ -129,14 +129,5 @@ def fired_alerts(
     return [
         FiredAlert(labels.get("alertname", "?"), labels.get("severity", ""), tuple(time for time, _ in values))
         for labels, values in named
-        if _may_be_of(run, labels.get("run", ""))
+        if labels.get("run", "") in ("", run)
     ]
-
-
-def _may_be_of(run: str, named: str) -> bool:
-    """Return whether an alert whose label ``run`` is `named` may be about this run.
-
-    If a label's template yields nothing, Prometheus' own series ALERTS has the template itself (2.42,
-    rules/alerting.go: `sample` begins with the labels of the rule).
-    """
-    return named in ("", run) or "{{" in named
