@@ -1,6 +1,6 @@
 # The work is done in scripts/ and compose/; `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak thrash fuzz mutate generated manifests manifests-check site picture release clean
+.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak thrash fuzz mutate generated manifests manifests-check containers-check site picture release clean
 
 python := .venv/bin/python
 REPEATS ?= 3
@@ -116,6 +116,9 @@ manifests: setup ## make what `kubectl apply -k` reads from the Helm chart
 manifests-check: setup ## lint the Helm chart, validate its objects; the first time five minutes, to build the tools
 	@$(python) scripts/manifests.py --check
 
+containers-check: setup ## build the images and start compose.yaml on a real dockerd, from Debian's packages; root, 1 GB, minutes
+	@$(python) -m pytest tests/compose/test_engine.py -m containers -v -rs
+
 site: setup ## build the documentation as a site in site/, which needs no network
 	$(python) scripts/website.py site
 
@@ -128,5 +131,5 @@ release: setup ## make dist/VERSION, signed: sdist, wheel, packages, image, SBOM
 clean: ## stop the local stack and the lab, remove everything that make created in this tree
 	-@[ ! -x $(python) ] || $(python) compose/native.py down
 	-@[ ! -x $(python) ] || PYTHONPATH=compose:tests $(python) -m lab down
-	rm -rf site dist .venv .stack .prove .tmp .mutate .mypy_cache .ruff_cache .pytest_cache .hypothesis exporter/*.egg-info
+	rm -rf site dist .venv .stack .containers .prove .tmp .mutate .mypy_cache .ruff_cache .pytest_cache .hypothesis exporter/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -145,6 +145,9 @@ class TestEveryService:
             assert "pid" not in service
             assert "cgroup" not in service
 
+    def test_does_not_run_as_root_if_it_is_built_here_and_needs_no_rights(self) -> None:
+        assert SERVICES["judge"]["user"] == "65534:65534"
+
     def test_can_write_to_its_temporary_file_systems_whoever_it_runs_as(self) -> None:
         mounted = {name: service["tmpfs"] for name, service in SERVICES.items() if "tmpfs" in service}
 
@@ -277,11 +280,20 @@ class TestTheImage:
 
         assert {image for image, _ in self.stages} == {"${BASE}"}
         assert re.fullmatch(r"python:\d+\.\d+\.\d+-slim-bookworm", base)
+        assert settings()["PYTHON_IMAGE"] == base
+        built = [service["build"] for service in SERVICES.values() if "build" in service]
+        assert [build["args"] for build in built] == [{"BASE": base}] * len(built)
 
     def test_asks_for_no_version_that_debian_may_have_replaced(self) -> None:
         installed = re.findall(r"apt-get install --yes --no-install-recommends (.*) \\", DOCKERFILE.read_text())
         assert len(installed) == 3
         assert not [package for packages in installed for package in packages.split() if "=" in package]
+
+    def test_leaves_no_package_manager_to_whoever_gets_in(self) -> None:
+        exporter = DOCKERFILE.read_text().partition("AS exporter")[2]
+
+        assert all(path in exporter for path in ("/usr/bin/apt*", "/usr/bin/dpkg*", "/ensurepip", "/pip*"))
+        assert "venv --without-pip /opt/pinchpoint" in DOCKERFILE.read_text()
 
     def test_has_a_stage_for_each_service_that_is_built(self) -> None:
         built = [service["build"] for service in SERVICES.values() if "build" in service]
