@@ -1,6 +1,6 @@
 # The work is done in scripts/ and compose/; `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak thrash fuzz mutate generated manifests manifests-check containers-check site picture release clean
+.PHONY: help setup bpf wheel demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak thrash fuzz mutate generated manifests manifests-check containers-check site picture release clean
 
 python := .venv/bin/python
 REPEATS ?= 3
@@ -25,6 +25,12 @@ setup: ## make .venv and install what all the other targets need (each of them i
 
 bpf: ## compile the BPF programs, which make sampling a hundred times cheaper (setup does it too)
 	@$(MAKE) --no-print-directory -C exporter/pinchpoint/bpf
+
+wheel: setup ## make sdist and wheel in dist/, and check what pip and PyPI make of them
+	@rm -f dist/pinchpoint-*.tar.gz dist/pinchpoint-*.whl
+	@$(python) -m build --no-isolation --outdir dist >/dev/null
+	@$(python) -m twine check --strict dist/pinchpoint-*.tar.gz dist/pinchpoint-*.whl
+	@$(python) -m check_wheel_contents dist/pinchpoint-*.whl
 
 demo: ## run a real fio workload, see its alerts arrive in Alertmanager
 	@scripts/setup stack load

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ for module in pkgutil.walk_packages(pinchpoint.__path__, "pinchpoint."):
         print(module.name)
 """
 SDIST = "from setuptools import build_meta; print(build_meta.build_sdist('.'))"
+WHEEL = SDIST.replace("sdist", "wheel")
 
 
 @pytest.fixture
@@ -58,6 +60,7 @@ def compiler() -> None:
         pytest.skip("needs clang and libbpf-dev")
 
 
+@pytest.mark.usefixtures("compiler")
 def test_an_installed_package_has_every_module_and_its_data(copy: Path, tmp_path: Path) -> None:
     """The tree's own .venv links to the sources, where nothing can be missing."""
     package = install(copy)
@@ -94,8 +97,21 @@ def test_so_has_one_that_is_made_of_an_archive_of_sources(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("environment", [{"CLANG": "there-is-no-clang"}, {"PATH": "/there-is-no-make"}], ids=str)
-def test_without_a_compiler_it_is_complete_but_for_the_bpf_objects(copy: Path, environment: dict[str, str]) -> None:
-    package = install(copy, **environment)
+def test_without_a_compiler_there_is_no_package_and_a_word_on_the_way_out(
+    copy: Path, environment: dict[str, str]
+) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        install(copy, **environment)
+
+    said = failed.value.stderr.decode()
+    assert "no BPF programs" in said
+    assert "PINCHPOINT_WITHOUT_BPF=1" in said
+
+
+@pytest.mark.usefixtures("compiler")
+def test_a_package_without_bpf_objects_is_made_if_asked_for_and_says_how_it_reads_threads(copy: Path) -> None:
+    subprocess.run(["make", "-s", "-C", copy / "exporter" / "pinchpoint" / "bpf"], check=True)
+    package = install(copy, PINCHPOINT_WITHOUT_BPF="1")
     program = "from pinchpoint.bpf.choice import choose_source; from pathlib import Path; "
     program += "source = choose_source(Path('/proc'), lambda tgid, comm: 1); print(source.name, source.reason)"
     done = subprocess.run(
@@ -106,3 +122,60 @@ def test_without_a_compiler_it_is_complete_but_for_the_bpf_objects(copy: Path, e
     assert objects(package) == set()
     assert (package / "bpf" / "tasks.py").is_file()
     assert done.stdout.startswith(f"kept no bpf: no tasks.bpf.o in {package / 'bpf'}: it is made by `make bpf`")
+
+
+@pytest.mark.usefixtures("compiler")
+def test_the_same_sources_make_the_same_wheel_wherever_and_whenever_they_are(copy: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(copy, tmp_path / "elsewhere", copy_function=shutil.copyfile)
+    made = []
+    for source in (copy, other):
+        done = subprocess.run(
+            [sys.executable, "-c", WHEEL], cwd=source, check=True, capture_output=True, text=True,
+            env={**os.environ, "SOURCE_DATE_EPOCH": "1790000000"},
+        )  # fmt: skip
+        made.append((source / done.stdout.splitlines()[-1]).read_bytes())
+
+    assert made[0] == made[1]
+
+
+@pytest.mark.usefixtures("compiler")
+def test_pip_and_pypi_can_use_what_make_wheel_makes(copy: Path) -> None:
+    shutil.copy(ROOT / "Makefile", copy)
+    command = ["make", "-s", "--old-file=setup", "wheel", f"python={sys.executable}"]
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, timeout=patience(180))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("PASSED") == 2
+
+
+def test_a_plain_installation_has_what_every_host_needs_and_no_library_for_pictures() -> None:
+    required = [line for line in metadata.requires("pinchpoint") or () if "extra ==" not in line]
+
+    needed = "PyYAML bcrypt click jinja2 markdown-it-py msgspec prometheus_client regex rich tomli"
+    assert {line.partition(">")[0] for line in required} == set(needed.split())
+
+
+def test_no_command_imports_a_library_of_an_extra_to_show_its_help(tmp_path: Path) -> None:
+    (tmp_path / "matplotlib.py").write_text("raise SystemExit('matplotlib was imported')")
+    program = "from click.testing import CliRunner; from pinchpoint.cli import COMMANDS, main; "
+    program += "print([name for name in COMMANDS if CliRunner().invoke(main, [name, '--help']).exit_code])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={"PYTHONPATH": f"{tmp_path}:{ROOT / 'exporter'}"}, check=True,
+        capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert done.stdout == "[]\n"
+
+
+def test_a_page_with_charts_needs_an_extra_and_says_which(tmp_path: Path) -> None:
+    program = "import importlib.util as util; util.find_spec = lambda name: None; "
+    program += "from pinchpoint.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "report", "--html", str(tmp_path / "page.html"), "last"],
+        env={"PYTHONPATH": str(ROOT / "exporter"), "HOME": str(tmp_path)}, capture_output=True, text=True,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert done.stderr == (
+        "pinchpoint: --html draws charts with matplotlib, which is not installed: pip install 'pinchpoint[report]'\n"
+    )

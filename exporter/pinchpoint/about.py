@@ -23,6 +23,8 @@ __all__ = ["about", "commit", "commit_of_checkout"]
 COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 """The name of a commit: SHA-1 or SHA-256."""
 REQUIREMENT = re.compile(r"[A-Za-z0-9._-]+")
+OPTIONAL = ("matplotlib", "regex", "tomli")
+"""Libraries of an extra, or of one release of Python."""
 MAX_REF_BYTES = 1 << 20
 """Longest file of git that is read, in bytes; a line of packed-refs has about 60."""
 
@@ -103,8 +105,9 @@ def _libraries() -> dict[str, str | None]:
         required = metadata.requires("pinchpoint") or []
     except metadata.PackageNotFoundError:  # run from the sources
         required = []
-    names = [found[0] for line in required if "extra ==" not in line and (found := REQUIREMENT.match(line))]
-    return {name: _version(name) for name in sorted(set(names), key=str.lower)}
+    needed = [found[0] for line in required if "; " not in line and (found := REQUIREMENT.match(line))]
+    versions = {name: _version(name) for name in sorted({*needed, *OPTIONAL}, key=str.lower)}
+    return {name: version for name, version in versions.items() if version is not None or name in needed}
 
 
 def _version(name: str) -> str | None:

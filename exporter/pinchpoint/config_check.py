@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from difflib import get_close_matches
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple, TypeGuard, get_args, get_origin
 
 import msgspec
 
+from pinchpoint.compat import tomllib
 from pinchpoint.config import Config, ConfigError, problems
 from pinchpoint.host.users import named_uids
 from pinchpoint.threads.roles import load_roles

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple
+
+from pinchpoint.compat import StrEnum
 
 __all__ = ["STALE_SECONDS", "THIS_HOST", "Labels", "Metric", "MetricKind", "Point", "Snapshot", "Snapshots", "time_of"]
 

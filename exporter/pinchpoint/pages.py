@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from importlib import resources
-from importlib.resources.abc import Traversable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable  # Python 3.11
 
 __all__ = ["COMMANDS", "FOLDERS", "command_for", "names", "summary", "text"]
 

@@ -6,8 +6,9 @@ The text has to be valid, which tomllib has found by then: this only has to find
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
+
+from pinchpoint.compat import tomllib
 
 __all__ = ["Path", "line_of", "lines_of"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
+from pinchpoint.compat import StrEnum
 from pinchpoint.host.exitstatus import STOPPING
 from pinchpoint.runs import MAX_FIGURE, MAX_TIME_SECONDS, Result
 

@@ -9,7 +9,6 @@ the jobs are threads of the leader, started after its own. If anything contradic
 from __future__ import annotations
 
 import os
-import re
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from pinchpoint.benchmarks.fio_output import FioOutput, group_name
 from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.tail import Tail
 from pinchpoint.benchmarks.tree import OpenFile, Tree
+from pinchpoint.compat import re
 from pinchpoint.host.procfs import read_bytes
 from pinchpoint.units import TICKS_PER_SECOND
 

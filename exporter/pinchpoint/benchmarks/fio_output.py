@@ -8,7 +8,6 @@ the next run counts.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from pinchpoint.benchmarks.events import (
     phase_name,
 )
 from pinchpoint.benchmarks.output import Documents, OutputReader, number
+from pinchpoint.compat import re
 from pinchpoint.runs import Result
 
 __all__ = ["FioOutput", "group_name"]

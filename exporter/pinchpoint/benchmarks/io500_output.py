@@ -8,7 +8,6 @@ one (``mpirun.mpich -prepend-rank``).
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -24,6 +23,7 @@ from pinchpoint.benchmarks.events import (
     phase_name,
 )
 from pinchpoint.benchmarks.output import OutputReader
+from pinchpoint.compat import re
 from pinchpoint.runs import Result
 
 __all__ = ["Io500Reader", "ResultFile", "bare_phase", "results_of"]

@@ -10,7 +10,6 @@ Formats: src/C/IOR.c (2.10.3), src/ior.c (3.0.1), src/ior-output.c (3.2.0 to 4.1
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -34,6 +33,7 @@ from pinchpoint.benchmarks.mpi import is_first_rank, unprefixed
 from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tail import Tail
 from pinchpoint.benchmarks.tree import OpenFile, Tree
+from pinchpoint.compat import re
 from pinchpoint.runs import Result
 from pinchpoint.units import BYTES_PER_MEBIBYTE
 

@@ -7,7 +7,6 @@ test is running. With ``-t`` several processes run each test together, and a blo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
@@ -25,6 +24,7 @@ from pinchpoint.benchmarks.events import (
 )
 from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.compat import re
 from pinchpoint.runs import Result
 
 __all__ = ["Iozone", "IozoneReader"]

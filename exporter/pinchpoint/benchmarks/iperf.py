@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from pinchpoint.compat import re
 from pinchpoint.runs import Result
 
 __all__ = ["ROW", "IperfFigure", "bandwidth", "options", "transfer"]

@@ -7,7 +7,6 @@ exits with 0 (a refused connection, iperf 2.1.8).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
@@ -19,6 +18,7 @@ from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, PhaseS
 from pinchpoint.benchmarks.iperf import ROW, IperfFigure, bandwidth, options, transfer
 from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.compat import re
 from pinchpoint.runs import Result
 
 __all__ = ["Iperf2", "Iperf2Reader"]

@@ -12,7 +12,6 @@ Formats: mdtest.c of 1.9.4-rc1, and src/mdtest.c of IOR 3.2.0 to 4.1.0+dev.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -33,6 +32,7 @@ from pinchpoint.benchmarks.ior import error, options, size
 from pinchpoint.benchmarks.mpi import is_first_rank, unprefixed
 from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.compat import re
 from pinchpoint.runs import Result
 
 __all__ = ["Mdtest", "MdtestReader"]

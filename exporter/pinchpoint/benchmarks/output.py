@@ -6,12 +6,12 @@ No more than one line and one document are kept, however long the output is.
 from __future__ import annotations
 
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pinchpoint.benchmarks.events import Event
+from pinchpoint.compat import re
 from pinchpoint.runs import MAX_FIGURE
 
 __all__ = ["Documents", "Lines", "OutputReader", "number", "text"]

@@ -6,7 +6,6 @@ Formats of iputils 20221126 (``finish`` in ping/ping_common.c), BSD's ping and b
 from __future__ import annotations
 
 import getopt
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
 from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.compat import re
 from pinchpoint.runs import Result
 
 __all__ = ["Ping", "PingReader"]

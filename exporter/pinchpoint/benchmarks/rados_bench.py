@@ -7,7 +7,6 @@ kinds of read have the same rows and summary; only the command line distinguishe
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -16,6 +15,7 @@ from pinchpoint.benchmarks.ceph_words import words
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
 from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.compat import re
 from pinchpoint.runs import Result
 
 __all__ = ["RadosBench", "RadosReader"]

@@ -7,10 +7,9 @@ something, whatever measures nothing is not a run, such as a refused command or 
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import NamedTuple
 
 from pinchpoint.benchmarks.events import (
@@ -31,6 +30,7 @@ from pinchpoint.benchmarks.io500_output import ResultFile
 from pinchpoint.benchmarks.output import Lines, OutputReader, text
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.benchmarks.timeline import MAX_PHASES
+from pinchpoint.compat import re
 from pinchpoint.runs import MAX_TIME_SECONDS, PhaseMark, RunState
 
 __all__ = ["KINDS", "FoundRun", "Io500Text", "ReaderKind", "TextReader", "date_in"]
@@ -151,7 +151,7 @@ def _date(words: dict[str, str]) -> float | None:
     month = int(words["month"]) if "month" in words else MONTHS.index(name) + 1
     day, hour, minute, second = (int(words[key]) for key in ("day", "hour", "minute", "second"))
     try:
-        date = datetime(int(words["year"]), month, day, hour, minute, second, tzinfo=UTC)
+        date = datetime(int(words["year"]), month, day, hour, minute, second, tzinfo=timezone.utc)
         if zone := words.get("zone"):
             offset = 0 if zone == "Z" else int(zone[:3]) * 3600 + int(zone[0] + zone[-2:]) * 60
             return date.timestamp() - offset

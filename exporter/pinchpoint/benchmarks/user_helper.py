@@ -6,10 +6,10 @@ import logging
 import os
 import socket
 from collections.abc import Mapping
-from enum import StrEnum
 
 from pinchpoint.benchmarks.progress import read_progress
 from pinchpoint.benchmarks.talk import MAX_SAID_BYTES, Ask, Done, Found, Said, Task, answers, message
+from pinchpoint.compat import StrEnum
 from pinchpoint.host.confine import User
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.text import printable

@@ -17,9 +17,12 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+
+if TYPE_CHECKING:
+    from typing import Self  # Python 3.11
 
 __all__ = ["LOCK_FREE", "AdminSocketError", "Conversation", "Question", "SilentError", "UnknownCommandError", "ask"]
 

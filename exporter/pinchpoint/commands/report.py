@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -63,6 +64,8 @@ def command(
     RUN is an id, its beginning, a name, or "last"; see `pinchpoint runs`. The report uses only the recording that
     `pinchpoint run` made. An imported run has results but no samples, so it has no verdict.
     """
+    if html is not None and find_spec("matplotlib") is None:
+        fail("--html draws charts with matplotlib, which is not installed: pip install 'pinchpoint[report]'", 2)
     access = load_access(http_config)
     try:
         kept = store.runs(warn)

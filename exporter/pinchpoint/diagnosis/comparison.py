@@ -20,12 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from statistics import fmean
 from typing import NamedTuple
 
 from pinchpoint.benchmarks.events import State
 from pinchpoint.benchmarks.output import number as number_in
+from pinchpoint.compat import StrEnum
 from pinchpoint.diagnosis.knobs import Knobs, Settings, knobs
 from pinchpoint.diagnosis.marks import Bottleneck, bottleneck
 from pinchpoint.diagnosis.spread import Spread, half_width, moderated, prior, spread

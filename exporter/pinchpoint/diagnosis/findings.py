@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import cache
 from importlib import resources
 
 import msgspec
 
+from pinchpoint.compat import StrEnum
 from pinchpoint.diagnosis.series import MAX_VALUE, label, series
 from pinchpoint.metrics import ALERT_THRESHOLD, HOST_FACT_INFO
 from pinchpoint.model import Snapshot

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from pinchpoint.compat import StrEnum
 from pinchpoint.diagnosis.facts import absence_tells
 
 __all__ = ["Difference", "Knobs", "Origin", "Settings", "knobs"]

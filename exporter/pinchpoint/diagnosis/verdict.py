@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from itertools import pairwise
 
+from pinchpoint.compat import StrEnum
 from pinchpoint.diagnosis import evidence, unknown
 from pinchpoint.diagnosis.advice import Advice, advice_on
 from pinchpoint.diagnosis.blame import DAEMONS, BenchmarkWork, Limit, blame, serving, workloads

@@ -12,9 +12,12 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pinchpoint.host.procfs import FormatError
+
+if TYPE_CHECKING:
+    from typing import Self  # Python 3.11
 
 __all__ = ["MAX_READS", "Message", "Netlink", "attributes", "parse_messages"]
 

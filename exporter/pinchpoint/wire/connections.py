@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from ipaddress import IPv6Network, ip_address
 from threading import Condition, Lock
 
+from pinchpoint.compat import StrEnum
 from pinchpoint.model import Metric, Point
 
 __all__ = ["LOOPBACK", "Connections", "Reason", "Refusals", "peer_of"]

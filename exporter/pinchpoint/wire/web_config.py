@@ -7,10 +7,10 @@ What Python's ssl cannot do is refused: `REFUSED` and `docs/tls.md` list it.
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 
 import msgspec
 
+from pinchpoint.compat import StrEnum
 from pinchpoint.tomlfile import ConfigError
 from pinchpoint.wire.tls import CIPHERS, CURVES, TLS13_CIPHERS, Version, can_order_curves
 from pinchpoint.wire.yamlfile import Document, decode_yaml
