@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from pinchpoint import __version__
 from pinchpoint.statuses import statuses
@@ -53,6 +54,11 @@ class _Commands(click.Group):
         command: click.Command = import_module(f"pinchpoint.commands.{MODULES.get(cmd_name, cmd_name)}").command
         command.epilog = statuses(cmd_name)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin so, without importing any."""
+        named = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return named or super().shell_complete(ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from pinchpoint.benchmarks.document import limit_document
+from pinchpoint.commands.options import complete_runs
 from pinchpoint.diagnosis.comparison import ComparedFigure, Comparison, GroupFigure, Move, RunGroup, compare
 from pinchpoint.diagnosis.knobs import Difference, Settings
 from pinchpoint.diagnosis.marks import Bottleneck
@@ -41,7 +42,7 @@ __all__ = ["command"]
     help="Repeats of one configuration; the spread of each figure is used for all runs.",
 )
 @click.option("--all", "every", is_flag=True, help="Compare every figure, not only the main one of each phase.")
-@click.argument("groups", nargs=-1, required=True, metavar="RUN...")
+@click.argument("groups", nargs=-1, required=True, metavar="RUN...", shell_complete=complete_runs)
 def command(
     as_json: bool,
     brief: bool,

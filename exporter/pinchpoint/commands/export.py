@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 import click
 
+from pinchpoint.commands.options import complete_runs
 from pinchpoint.model import time_of
 from pinchpoint.session import store
 from pinchpoint.session.retold import TAIL_SECONDS, end_of, retold
@@ -42,7 +43,7 @@ RUN_SPACING_SECONDS = 300.0
     metavar="TIME",
     help='Place the runs back to back, with the last sample at TIME: "now", Unix seconds, or 2026-11-21T16:00:00Z.',
 )
-@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=complete_runs)
 def command(output: Path | None, until: str | None, runs: tuple[str, ...]) -> None:
     """Write runs as OpenMetrics text for a Prometheus server: phases, results, score, verdicts, all recorded samples.
 

@@ -12,12 +12,23 @@ from pinchpoint.terminal.plain import fail
 from pinchpoint.tomlfile import ConfigError
 from pinchpoint.wire.http import AddressError, parse_address
 
-__all__ = ["http_config_option", "load_access", "targets_option", "web_options"]
+__all__ = ["complete_runs", "http_config_option", "load_access", "targets_option", "web_options"]
 
 if TYPE_CHECKING:
     from pinchpoint.wire.http_config import HttpAccess
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def complete_runs(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the ids of saved runs that a shell may complete, the newest first."""
+    from pinchpoint.session.store import state_directory
+
+    try:
+        runs = sorted((path.name for path in state_directory().iterdir()), reverse=True)
+    except OSError:  # none is saved, or there is no home directory
+        runs = []
+    return [run for run in ("last", *runs) if run.startswith(incomplete)]
 
 
 def targets_option(help_text: str) -> Callable[[Decorated], Decorated]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from pinchpoint.commands.options import http_config_option, load_access
+from pinchpoint.commands.options import complete_runs, http_config_option, load_access
 from pinchpoint.diagnosis.facts import Facts, facts, merged
 from pinchpoint.diagnosis.knobs import Settings
 from pinchpoint.diagnosis.window import Window
@@ -46,11 +46,12 @@ RECORDING = "samples.om.gz"
 @click.option(
     "--against",
     metavar="RUN",
+    shell_complete=complete_runs,
     help="Earlier run to compare settings with. [default: the previous one of the same kind]",
 )
 @click.option("--prometheus", metavar="URL", help="Prometheus server to query for the alerts that fired.")
 @http_config_option
-@click.argument("run", metavar="RUN")
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
 def command(
     as_json: bool,
     html: Path | None,
