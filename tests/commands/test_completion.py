@@ -14,7 +14,7 @@ RUNS = ("20261121T000255Z-fio", "20261122T000255Z-io500")
 
 
 def completed(words: str, home: Path) -> list[str]:
-    """Return what bash is told after `words`, of which the last one is being typed."""
+    """Return what bash is told after `words`, while the last one is being typed."""
     environment = {
         "PYTHONPATH": str(ROOT / "exporter"),
         "PATH": os.environ["PATH"],

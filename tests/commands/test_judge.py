@@ -225,7 +225,7 @@ def test_a_server_that_scrapes_the_hosts_may_be_asked_instead(start: Start, expo
 
 def test_what_a_judge_says_can_be_watched_in_a_terminal(start: Start, exporters: Exporters) -> None:
     judge = start("--target", ",".join([exporters.add(client("one")), exporters.add(server())]))
-    assert until(30, judge.words)
+    assert until(30, lambda: judge.words() == {"one": "limited by mds_lock of mds.a"})
 
     shown = CliRunner().invoke(main, ["watch", "--once", "--judge", judge.url])
     gone = CliRunner().invoke(main, ["watch", "--once", "--judge", "127.0.0.1:9"])

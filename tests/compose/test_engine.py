@@ -152,7 +152,7 @@ def test_the_exporter_s_image_is_small(stack: Stack) -> None:
     script = f"du -scB1 {places} 2>/dev/null | tail -n 1 | cut -f 1"
     charts = int(stack.inside("judge", "sh", "-c", script))
     over = sizes["exporter"] - sizes["base"]
-    print(f"over {BASE_IMAGE}: {over / 1e6:.1f} MB, of which charts {charts / 1e6:.1f} MB")
+    print(f"over {BASE_IMAGE}: {over / 1e6:.1f} MB, with {charts / 1e6:.1f} MB of charts")
 
     assert over - charts <= MOST
 

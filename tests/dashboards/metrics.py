@@ -42,7 +42,9 @@ def known_metrics() -> dict[str, Known]:
             found[name] = Known(source, entry["kind"], frozenset(entry["labels"]) | TARGET)
     labels = {name: known.labels for name, known in found.items()}
     rules = [(rule, parse(rule["expr"])) for rule in _rules()]
-    labels |= {rule["record"]: frozenset() for rule, _ in rules if "record" in rule} | {"ALERTS": frozenset({"alertname", "alertstate"})}
+    labels |= {rule["record"]: frozenset() for rule, _ in rules if "record" in rule} | {
+        "ALERTS": frozenset({"alertname", "alertstate"})
+    }
     while True:  # rules read each other, and one reads itself
         before = dict(labels)
         for rule, tree in rules:
