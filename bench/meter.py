@@ -37,6 +37,8 @@ __all__ = [
 ]
 
 START_SECONDS = 20.0
+ACCEPT = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+"""What Prometheus asks for (2.42, scrape/scrape.go)."""
 SETTLE = 0.25
 """Seconds for which a garbage collector may work after an answer; they belong to the scrape."""
 
@@ -88,7 +90,8 @@ def run_cpu(command: Sequence[str]) -> tuple[float, float]:
 
 def scrape(port: int, timeout: float = 60.0) -> str:
     """Return the exposition of the exporter on `port`."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=timeout) as answer:
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": ACCEPT})
+    with urllib.request.urlopen(request, timeout=timeout) as answer:
         return str(answer.read().decode())
 
 

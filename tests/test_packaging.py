@@ -151,7 +151,7 @@ def test_pip_and_pypi_can_use_what_make_wheel_makes(copy: Path) -> None:
 def test_a_plain_installation_has_what_every_host_needs_and_no_library_for_pictures() -> None:
     required = [line for line in metadata.requires("pinchpoint") or () if "extra ==" not in line]
 
-    needed = "PyYAML bcrypt click jinja2 markdown-it-py msgspec prometheus_client regex rich tomli"
+    needed = "PyYAML bcrypt click jinja2 markdown-it-py msgspec regex rich tomli"
     assert {line.partition(">")[0] for line in required} == set(needed.split())
 
 

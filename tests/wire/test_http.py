@@ -213,7 +213,7 @@ def test_scrapes_at_the_same_moment_are_rendered_once() -> None:
         assert until(10, lambda: later and all_wait(later), 0.001)
         return [METRIC.point(5, "x")]
 
-    app = application(points, "/metrics", [METRIC])
+    app = application(points, "/metrics")
 
     def call() -> None:
         found.append(scrape(app))
@@ -245,14 +245,14 @@ def test_scrapes_at_the_same_moment_are_rendered_once() -> None:
     ],
 )
 def test_an_accept_header_chooses_between_two_formats_whatever_else_it_says(accept: str, kind: str) -> None:
-    found = scrape(application(lambda: [METRIC.point(5, "x")], "/metrics", [METRIC]), accept)
+    found = scrape(application(lambda: [METRIC.point(5, "x")], "/metrics"), accept)
 
     assert found.startswith(kind)
     assert found.endswith("# EOF\n") == ("openmetrics" in kind)
 
 
 def test_a_scrape_for_some_names_gets_those_alone() -> None:
-    app = application(lambda: [METRIC.point(5, "x"), OTHER.point(6, "y")], "/metrics", [METRIC, OTHER])
+    app = application(lambda: [METRIC.point(5, "x"), OTHER.point(6, "y")], "/metrics")
 
     assert "b_bytes" not in scrape(app, query="name[]=a_bytes")
     assert "b_bytes" in scrape(app)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -163,7 +162,7 @@ class RunDirectory:
                 _replace(directory, name, raw)
             except PermissionError:
                 # In a sticky directory nobody replaces another user's file, which may have been put there for that.
-                name = self._names[marker.run] = f"{marker.run}.{secrets.token_hex(8)}{SUFFIX}"
+                name = self._names[marker.run] = f"{marker.run}.{os.urandom(8).hex()}{SUFFIX}"
                 _replace(directory, name, raw)
 
     def prune(self, now: float) -> None:
@@ -342,7 +341,7 @@ def _writer(directory: int, name: str) -> int | None:
 
 def _replace(directory: int, name: str, raw: bytes) -> None:
     """Write a file that every user may read, in the place of an older one. Raises OSError."""
-    new = f".marker-{secrets.token_hex(8)}"
+    new = f".marker-{os.urandom(8).hex()}"
     handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -24,7 +24,6 @@ from pinchpoint.cost_limit import CostLimit
 from pinchpoint.host.capabilities import drop_all_but, effective, losses, names
 from pinchpoint.host.systemd import Watchdog, notify
 from pinchpoint.metrics import (
-    EXPORTER,
     HTTP_REFUSED_CONNECTIONS,
     WEB_CONFIG_RELOAD_SUCCESSFUL,
     WEB_CONFIG_RELOAD_TIME,
@@ -128,7 +127,7 @@ def command(config_file: Path | None, **flags: Any) -> None:
         if protection is not None:
             yield from protection.points()
 
-    app = application(points, config.web.telemetry_path, list(EXPORTER), lambda: sampler.hold_full_rate(ASKED_SECONDS))
+    app = application(points, config.web.telemetry_path, lambda: sampler.hold_full_rate(ASKED_SECONDS))
     listeners = Listeners(sockets, app, refusals, protection)
     try:
         sampler.host.runs.create()

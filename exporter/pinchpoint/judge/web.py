@@ -13,7 +13,6 @@ from markupsafe import Markup
 from pinchpoint import __version__, pages
 from pinchpoint.judge.pages import page
 from pinchpoint.judge.service import Service
-from pinchpoint.metrics import JUDGE
 from pinchpoint.report.palette import KINDS, WAIT_WORDS, wait_colour
 from pinchpoint.text import printable
 from pinchpoint.wire.guard import Application, StartResponse, exposure
@@ -27,7 +26,7 @@ NOWHERE = "not here: see /, /metrics, /api/v1/verdicts, /runbooks/, /docs/\n"
 
 def application(service: Service) -> Application:
     """Return the WSGI application."""
-    exposed = exposition(service.points, JUDGE)
+    exposed = exposition(service.points)
     html = _Html()
 
     def app(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:

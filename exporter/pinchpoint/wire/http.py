@@ -14,23 +14,23 @@ import ipaddress
 import logging
 import re
 import socket
-import ssl
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from io import BytesIO
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
 
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder
-
 from pinchpoint import __version__
-from pinchpoint.model import Metric, Point
+from pinchpoint.model import Point
 from pinchpoint.wire.connections import LOOPBACK, Connections, Reason, Refusals, peer_of
-from pinchpoint.wire.exposition import registry, text
+from pinchpoint.wire.exposition import openmetrics, text
 from pinchpoint.wire.guard import Application, Guard, StartResponse, exposure
 from pinchpoint.wire.single_flight import SingleFlight
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = [
     "AddressError",
@@ -54,6 +54,11 @@ REQUEST_QUEUE_SIZE = 128
 """Connections that may wait to be accepted; with Python's default of 5, a sixth at a time waits a second or more."""
 END_OF_HEAD = re.compile(rb"\n\r?\n")
 OPENMETRICS = "application/openmetrics-text"
+KINDS = (
+    (f"{OPENMETRICS}; version=1.0.0; charset=utf-8", openmetrics),
+    ("text/plain; version=0.0.4; charset=utf-8", text),
+)
+"""The formats: what clients that know OpenMetrics get, and what all others do."""
 SHORTAGES = {
     Reason.FULL: b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\n\r\ntoo many connections\n",
     Reason.PEER: b"HTTP/1.0 429 Too Many Requests\r\nRetry-After: 1\r\n\r\ntoo many connections from this address\n",
@@ -217,14 +222,13 @@ class Server(ThreadingMixIn, WSGIServer):
 def application(
     points: Callable[[], Iterable[Point]],
     telemetry_path: str,
-    metrics: Iterable[Metric] = (),
     hold_full_rate: Callable[[], None] = lambda: None,
 ) -> Application:
-    """Return the WSGI application that serves the points, which belong to `metrics`.
+    """Return the WSGI application that serves the points.
 
     `hold_full_rate` is called for each scrape with the parameter ``rate=full``.
     """
-    exposed = exposition(points, metrics)
+    exposed = exposition(points)
     path_shown = html.escape(telemetry_path, quote=True)
 
     def landing(environ: dict[str, Any]) -> str:
@@ -250,22 +254,18 @@ def application(
     return get_only(app)
 
 
-def exposition(points: Callable[[], Iterable[Point]], metrics: Iterable[Metric]) -> Application:
-    """Return the WSGI application that serves the points, which belong to `metrics`.
+def exposition(points: Callable[[], Iterable[Point]]) -> Application:
+    """Return the WSGI application that serves the points.
 
     They are rendered once for all who ask at the same moment. The parameter ``name[]`` restricts them to some metrics,
     and the header Accept chooses OpenMetrics.
     """
-    families = registry(points, metrics)
 
     def render(key: tuple[bool, frozenset[str]]) -> tuple[bytes, str]:
-        openmetrics, names = key
-        if openmetrics:
-            encoder, kind = choose_encoder(OPENMETRICS)
-            return encoder(families.restricted_registry(names) if names else families), kind
+        knows_openmetrics, names = key
+        kind, written = KINDS[0 if knows_openmetrics else 1]
         found = points()
-        shown = text(point for point in found if point.metric.name in names) if names else text(found)
-        return shown.encode(), CONTENT_TYPE_PLAIN_0_0_4
+        return written(point for point in found if not names or point.metric.name in names).encode(), kind
 
     rendered = SingleFlight(render)
 
