@@ -99,6 +99,9 @@ def dashboard() -> Dashboard:
         latency,
         operations,
         operation_latency,
+        steps,
+        migrations,
+        purges,
         cache,
         rereads,
         segments,
@@ -385,6 +388,35 @@ def latency() -> Panel:
     )
 
 
+def steps() -> Panel:
+    """Return the steps of the mean request."""
+    about = About(
+        "Mean time of a request inside the servers, stacked: work of the threads that take the lock, their wait for a "
+        "CPU, and the rest: the queue for the lock, capabilities of other clients, directories from the metadata pool.",
+        "Mostly work.",
+        "The rest is large with a full lock: more ranks. It is large with a free lock: clients share files, or the "
+        "metadata pool is slow. Without a CPU: the host is short of CPUs.",
+        ("MdsLockSaturated", "MdsSlowRequest", "RunQueueWaitHigh"),
+    )
+    replies = f"(sum({change('replies')}) > 0)"
+    work, waited = f"sum({LOCK})", f"sum({used('runqueue', 'mds_lock', MDS)})"
+    return lines(
+        "Steps of a request",
+        about,
+        Query(f"({work} - {waited}) / {replies}", "work under mds_lock"),
+        Query(f"{waited} / {replies}", "without a CPU"),
+        Query(f"clamp_min(sum({change('reply_seconds')}) - {work}, 0) / {replies}", "queue, caps and OSDs"),
+        unit="s",
+        size=(8, 8),
+        colours={
+            "work under mds_lock": WAIT_COLOURS["cpu"],
+            "without a CPU": WAIT_COLOURS["runqueue"],
+            "queue, caps and OSDs": WAIT_COLOURS["mds"],
+        },
+        stack=True,
+    )
+
+
 def by_operation(expr: str) -> str:
     """Return `expr` with each operation in place of OPERATION; the label ``operation`` names it."""
     parts = (f'label_replace({expr.replace("OPERATION", name)}, "operation", "{name}", "", "")' for name in OPERATIONS)
@@ -568,6 +600,48 @@ def journal_writes() -> Panel:
 
 
 # ---- Ranks
+
+
+def migrations() -> Panel:
+    """Return what ranks pass on to each other."""
+    about = About(
+        "Requests that a rank forwards to another one, and inodes that ranks hand over, all servers together.",
+        "0 with one rank, and with pinned directories.",
+        "Ranks hand over inodes all the time: the balancer moves directories to and fro, and clients follow. Pin "
+        "directories (ceph.dir.pin).",
+        ("MdsRankImbalance",),
+    )
+    return lines(
+        "Forwards and migrations",
+        about,
+        Query(f"sum({change('forwards')})", "requests forwarded"),
+        Query(f"sum({change('inodes_exported')})", "inodes handed over"),
+        unit="ops",
+        size=(8, 8),
+        shade=SHADE,
+        colours={"inodes handed over": WAIT_COLOURS["lock"]},
+    )
+
+
+def purges() -> Panel:
+    """Return the deleted files whose objects still exist, and the directories that are written."""
+    about = About(
+        "Deleted files whose objects are being removed or wait for that, and directories written to OSDs per second, "
+        "all servers together.",
+        "The queue shrinks after a phase that deletes.",
+        "Many while the next phase runs: their deletion competes with it on the OSDs.",
+        ("ClusterDegradedDuringRun",),
+    )
+    return lines(
+        "Deleted files to purge",
+        about,
+        Query(f"sum({gauge('purges_queued')})", "queued"),
+        Query(f"sum({gauge('purges')})", "being removed"),
+        Query(f"sum({change('dir_commits')})", "directories written per second"),
+        unit="short",
+        size=(8, 8),
+        shade=SHADE,
+    )
 
 
 def balance() -> Panel:

@@ -83,9 +83,15 @@ def dashboard() -> Dashboard:
         worst,
         mean,
         queue,
+        write_steps,
+        read_steps,
+        metadata,
         workers,
         commits,
         commit_time,
+        database,
+        unsent,
+        background,
         throughput,
         operations,
         in_flight,
@@ -391,6 +397,118 @@ def queue() -> Panel:
     )
 
 
+# ---- Where an operation's time goes
+
+
+def seconds_of(step: str) -> str:
+    """Return the seconds that all chosen OSDs spend in a step, per second."""
+    return f"sum({change('step_seconds', _is('step', step))})"
+
+
+def times_of(step: str) -> str:
+    """Return how often a step happens per second in all chosen OSDs."""
+    return f"sum({change('steps', _is('step', step))})"
+
+
+def mean_of(step: str) -> str:
+    """Return the mean time of a step over all chosen OSDs."""
+    return f"{seconds_of(step)} / ({times_of(step)} > 0)"
+
+
+def queued(kind: str) -> str:
+    """Return the mean time until a worker has an operation."""
+    spent, number = (f"sum({change(counter, _is('type', kind))})" for counter in ("op_seconds", "ops"))
+    return f"clamp_min({spent} - {seconds_of(f'{kind}_process')}, 0) / ({number} > 0)"
+
+
+def _is(label: str, value: str) -> str:
+    return f'{label}="{value}"'
+
+
+def write_steps() -> Panel:
+    """Return the steps of the mean write."""
+    about = About(
+        "Mean time of a write's steps over all OSDs, stacked: until a worker has it, until BlueStore has its "
+        "transaction, in BlueStore's throttle and preparation, writing data, waiting for the commit thread, and in the "
+        "commit. The wait for replicas is not shown.",
+        "Most of it in kv commit or data write, at the speed of the device.",
+        "queue: workers are full, or one placement group is hot. store prepare: a throttle is full. kv queue longer "
+        "than kv commit: more writes arrive than the commit thread takes.",
+        ("KvSyncSaturated", "OsdOpThreadsSaturated", "docs/ceph.md"),
+    )
+    prepared = f"clamp_min({mean_of('write_prepare')} - {mean_of('store_prepare')}, 0)"
+    store = ("store_prepare", "data_write", "kv_queue", "kv_commit")
+    return lines(
+        "Steps of a write",
+        about,
+        Query(queued("write"), "queue"),
+        Query(prepared, "prepare"),
+        *(Query(mean_of(step), step.replace("_", " ")) for step in store),
+        unit="s",
+        size=(8, 8),
+        colours={
+            "queue": WAIT_COLOURS["runqueue"],
+            "prepare": WAIT_COLOURS["cpu"],
+            "store prepare": WAIT_COLOURS["lock"],
+            "data write": WAIT_COLOURS["disk"],
+            "kv queue": WAIT_COLOURS["other"],
+            "kv commit": WAIT_COLOURS["osd"],
+        },
+        stack=True,
+    )
+
+
+def read_steps() -> Panel:
+    """Return the steps of the mean read."""
+    about = About(
+        "Mean time of a read's steps over all OSDs, stacked: until a worker has it, looking up objects in RocksDB, and "
+        "waiting for the disk.",
+        "Most of it in data read, at the speed of the device, or next to nothing where the cache has the data.",
+        "queue: workers are full. metadata: the cache lacks the objects' metadata; see Metadata cache misses.",
+        ("OsdOpThreadsSaturated", "DiskSaturated", "docs/ceph.md"),
+    )
+    return lines(
+        "Steps of a read",
+        about,
+        Query(queued("read"), "queue"),
+        Query(f"{seconds_of('rocksdb_get')} / ({times_of('receive')} > 0)", "metadata"),
+        Query(mean_of("read_data"), "data read"),
+        unit="s",
+        size=(8, 8),
+        colours={
+            "queue": WAIT_COLOURS["runqueue"],
+            "metadata": WAIT_COLOURS["lock"],
+            "data read": WAIT_COLOURS["disk"],
+        },
+        stack=True,
+    )
+
+
+def metadata() -> Panel:
+    """Return how often the metadata cache misses."""
+    about = About(
+        "Share of the lookups of objects that BlueStore's metadata cache does not answer, on the worst OSD and over "
+        "all. A new object is always a miss.",
+        "Near 0 in phases that read or overwrite.",
+        "High while objects are read: osd_memory_target is too small for the objects in use, and Steps of a read "
+        "shows what the lookups in RocksDB cost.",
+        ("docs/ceph.md",),
+    )
+    missed = change("onode_lookups", _is("result", "miss"))
+    every = change("onode_lookups")
+    worst = f"sum by (instance, daemon) ({missed}) / (sum by (instance, daemon) ({every}) > 0)"
+    return lines(
+        "Metadata cache misses",
+        about,
+        Query(f"max({worst})", "worst OSD"),
+        Query(f"sum({missed}) / (sum({every}) > 0)", "mean"),
+        unit="percentunit",
+        size=(8, 8),
+        colours={"mean": WAIT_COLOURS["other"]},
+        most=1,
+    )
+
+
 # ---- Threads and commits
 
 
@@ -483,6 +601,74 @@ def commit_time() -> Panel:
             "mean": WAIT_COLOURS["other"],
             "mean, flush": WAIT_COLOURS["disk"],
         },
+    )
+
+
+# ---- RocksDB's files, messages, and work that no client asked for
+
+
+def database() -> Panel:
+    """Return the space of RocksDB's files."""
+    about = About(
+        "Space that RocksDB's files use on the database device, and beyond it on the main device (slow), on the OSD "
+        "with the most.",
+        "Nothing on the slow device.",
+        "Bytes on the slow device: the database is larger than its device, and part of each commit and lookup runs at "
+        "the speed of the slow one (BLUEFS_SPILLOVER).",
+        ("KvSyncSaturated", "docs/ceph.md"),
+    )
+    return lines(
+        "RocksDB's files, worst OSD",
+        about,
+        Query(f"max by (device) ({gauge('bluefs_used_bytes')})", "{{device}}"),
+        unit="bytes",
+        size=(8, 8),
+        colours={"slow": WARNED, "db": WAIT_COLOURS["other"]},
+    )
+
+
+def unsent() -> Panel:
+    """Return how long messages wait until they are sent."""
+    about = About(
+        "Mean time that a message of an OSD waits until it is written to its socket: worst OSD and mean. Since Ceph "
+        "16.",
+        "Well below a millisecond.",
+        "Milliseconds: the messenger's threads have no CPU or are full, or the link or the receiver is slow, so "
+        "sockets are full.",
+        ("MessengerSaturated", "NicSaturated", "RunQueueWaitHigh"),
+    )
+    osds = f'daemon=~"{OSD}"'
+    waited = of_cluster(rate("pinchpoint_ceph_messenger_seconds_total", _is("step", "queue"), osds))
+    sent = of_cluster(rate("pinchpoint_ceph_messages_total", _is("direction", "sent"), osds))
+    one = f"sum by (instance, daemon) ({waited}) / (sum by (instance, daemon) ({sent}) > 0)"
+    return lines(
+        "Messages wait to be sent",
+        about,
+        Query(f"max({one})", "worst OSD"),
+        Query(f"sum({waited}) / (sum({sent}) > 0)", "mean"),
+        unit="s",
+        size=(8, 8),
+        colours={"mean": WAIT_COLOURS["other"]},
+    )
+
+
+def background() -> Panel:
+    """Return the recovery of all OSDs, and their deferred writes."""
+    about = About(
+        "Recovery operations and deferred writes per second over all OSDs. A deferred write is answered from RocksDB "
+        "and written to its place later.",
+        "No recovery; deferred writes only where clients write small blocks.",
+        "Recovery during a run: the result is not this cluster's normal performance.",
+        ("ClusterDegradedDuringRun", "docs/ceph.md"),
+    )
+    return lines(
+        "Recovery and deferred writes",
+        about,
+        Query(f"sum({change('recovery_ops')})", "recovery"),
+        Query(times_of("deferred"), "deferred writes"),
+        unit="ops",
+        size=(8, 8),
+        colours={"recovery": WARNED, "deferred writes": WAIT_COLOURS["other"]},
     )
 
 

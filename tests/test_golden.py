@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import random
 
+from ceph_answers import encoded, recorded
 from goldens import exposition
 from machine import Machine
 from machines import add_xeon_cpus, ceph_host, slept, threads
+from pinchpoint.ceph.follower import DaemonReader
+from pinchpoint.probes.mds import MdsReader
+from pinchpoint.probes.osd import OsdReader
+from pinchpoint.threads.roles import load_roles
 from workload import MDS, OSD
 
 SERIES_BUDGET = 2000
@@ -46,6 +51,18 @@ def test_a_host_with_10000_threads_8_osds_and_4_mdss_stays_under_2000_series(mac
     threads_seen = sum(float(line.rpartition(" ")[2]) for line in series if line.startswith("pinchpoint_threads{"))
     assert threads_seen > 5000
     assert len(series) < SERIES_BUDGET
+
+
+def test_what_8_osds_and_4_mdss_say_of_themselves_leaves_room_for_the_rest_of_the_host() -> None:
+    readers: list[tuple[DaemonReader, str]] = [(OsdReader(load_roles()), "osd"), (MdsReader(load_roles()), "mds")]
+    number = {}
+    for reader, daemon in readers:
+        reader.take(1.0, encoded(recorded(daemon, "20.2.4", "load")))
+        number[daemon] = len(list(reader.points(f"{daemon}.0")))
+
+    assert number["osd"] <= 80
+    assert number["mds"] <= 50
+    assert 8 * number["osd"] + 4 * number["mds"] < SERIES_BUDGET / 2
 
 
 def test_the_ceph_host_has_20_daemons_and_more_than_2000_threads(machine: Machine) -> None:

@@ -354,6 +354,25 @@ MDS_QUEUE_REQUESTS = _number(
     "Messages in the dispatch queue when the balancer last ran (every 10 s); absent where the balancer does not run.",
     "daemon",
 )
+MDS_FORWARDS = _counter("pinchpoint_mds_forwards_total", "Requests forwarded to another rank.", "daemon")
+MDS_INODES_EXPORTED = _counter(
+    "pinchpoint_mds_inodes_exported_total", "Inodes that were moved to another rank.", "daemon"
+)
+MDS_INODES_IMPORTED = _counter(
+    "pinchpoint_mds_inodes_imported_total", "Inodes that were taken over from another rank.", "daemon"
+)
+MDS_DIR_COMMITS = _counter(
+    "pinchpoint_mds_dir_commits_total", "Directories or directory fragments written to OSDs.", "daemon"
+)
+MDS_CAP_THROTTLES = _counter(
+    "pinchpoint_mds_cap_throttles_total",
+    "Requests held back because their client acquires capabilities too fast (mds_session_cap_acquisition_throttle).",
+    "daemon",
+)
+MDS_PURGES = _number("pinchpoint_mds_purges", "Deleted files whose objects are being removed.", "daemon")
+MDS_PURGES_QUEUED = _number(
+    "pinchpoint_mds_purges_queued", "Deleted files whose objects are still to be removed.", "daemon"
+)
 CEPH_OPTION_DAEMONS = _number(
     "pinchpoint_ceph_option_daemons",
     "Daemons of one type on this host that have this value of an option that affects benchmarks.",
@@ -363,6 +382,13 @@ CEPH_OPTION_DAEMONS = _number(
 )
 CEPH_MESSAGES = _counter(
     "pinchpoint_ceph_messages_total", "Messages handled by a daemon's network threads.", "daemon", "direction"
+)
+CEPH_MESSENGER_SECONDS = _counter(
+    "pinchpoint_ceph_messenger_seconds_total",
+    "Time of a daemon's messages in its network threads: receive, dispatch and send are their work, queue is the wait "
+    "until a message is sent.",
+    "daemon",
+    "step",
 )
 CEPH_SOCKET_UP = _number(
     "pinchpoint_ceph_socket_up",
@@ -399,6 +425,51 @@ OSD_OP_QUEUE_SECONDS = _counter(
     "Time from an operation's arrival until a worker has it and its placement group's lock, summed over operations.",
     "daemon",
 )
+OSD_STEP_SECONDS = _counter(
+    "pinchpoint_osd_step_seconds_total",
+    "Time spent in one step of the operations of an OSD (docs/ceph.md lists the steps), summed over its occurrences.",
+    "daemon",
+    "step",
+)
+OSD_STEPS = _counter("pinchpoint_osd_steps_total", "Occurrences of one step of operations.", "daemon", "step")
+OSD_ONODE_LOOKUPS = _counter(
+    "pinchpoint_osd_onode_lookups_total",
+    "Lookups of objects in BlueStore's metadata cache, by result: hit or miss. A new object is always a miss.",
+    "daemon",
+    "result",
+)
+OSD_ROCKSDB_SYNC_SECONDS = _counter(
+    "pinchpoint_osd_rocksdb_sync_seconds_total",
+    "Part of the kv commit time that RocksDB needs for its synchronous write.",
+    "daemon",
+)
+OSD_ROCKSDB_DELAY_SECONDS = _counter(
+    "pinchpoint_osd_rocksdb_delay_seconds_total",
+    "Time for which RocksDB held writes back because flushes or compactions were behind; absent unless rocksdb_perf is "
+    "on.",
+    "daemon",
+)
+OSD_COMPACTIONS = _number(
+    "pinchpoint_osd_compactions",
+    "Compactions of key ranges that the OSD asked RocksDB for, by state: queued or running.",
+    "daemon",
+    "state",
+)
+OSD_BLUEFS_USED_BYTES = _gauge(
+    "pinchpoint_osd_bluefs_used_bytes",
+    "Space that RocksDB's files use on the database device (db), or beyond it on the main device (slow).",
+    "daemon",
+    "device",
+)
+OSD_ALLOCATION_FALLBACKS = _counter(
+    "pinchpoint_osd_allocation_fallbacks_total",
+    "Allocations for RocksDB's files that did not fit on their device and went to the main one.",
+    "daemon",
+)
+OSD_QUEUED_REQUESTS = _number(
+    "pinchpoint_osd_queued_requests", "Requests of all kinds in the queues of the mClock scheduler.", "daemon"
+)
+OSD_RECOVERY_OPS = _counter("pinchpoint_osd_recovery_ops_total", "Recovery operations started.", "daemon")
 OSD_OPS_IN_FLIGHT = _number("pinchpoint_osd_ops_in_flight", "Client operations in progress.", "daemon")
 OSD_SLOW_OPS = _number("pinchpoint_osd_slow_ops", "Operations older than osd_op_complaint_time.", "daemon")
 OSD_KV_SYNCS = _counter("pinchpoint_osd_kv_syncs_total", "Commits by BlueStore's kv thread.", "daemon")

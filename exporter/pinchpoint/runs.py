@@ -21,6 +21,7 @@ __all__ = [
     "Result",
     "RunState",
     "Step",
+    "StepMark",
     "Time",
     "VerdictMark",
     "is_stray",
@@ -68,6 +69,15 @@ class LimitMark(msgspec.Struct, frozen=True, array_like=True):
     """The share of the benchmark's time attributed to it, 0 to 1."""
 
 
+class StepMark(msgspec.Struct, frozen=True, array_like=True):
+    """One step of the mean operation of a phase, see `pinchpoint.diagnosis.waterfall`."""
+
+    operation: str
+    step: str
+    seconds: Figure
+    """Mean time per operation."""
+
+
 class VerdictMark(msgspec.Struct, frozen=True, omit_defaults=True):
     """What limited a phase, in short: see `pinchpoint.diagnosis.verdict`."""
 
@@ -77,6 +87,8 @@ class VerdictMark(msgspec.Struct, frozen=True, omit_defaults=True):
     """The most blamed first."""
     confidence: str = ""
     """A `pinchpoint.diagnosis.verdict.Confidence`; empty if that was not kept."""
+    steps: tuple[StepMark, ...] = ()
+    """Where the time of the mean operation went, over all daemons."""
 
 
 class PhaseMark(msgspec.Struct):

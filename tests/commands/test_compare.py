@@ -212,6 +212,7 @@ def test_how_the_bottleneck_moved_and_what_was_changed_are_shown() -> None:
             },
             "other": {"kind": "latency-bound", "limits": [], "agreeing": 1, "runs": 1, "dissent": []},
             "moved": True,
+            "steps": [],
         }
     ]
     assert [(entry["origin"], entry["name"], entry["base"], entry["other"]) for entry in found["differences"]] == [

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pinchpoint.diagnosis.comparison import Assessment, ComparedFigure, Comparison, RunGroup, compare
 from pinchpoint.diagnosis.marks import bottleneck
-from pinchpoint.runs import LimitMark, PhaseMark, Result, RunState, VerdictMark
+from pinchpoint.diagnosis.waterfall import Shift
+from pinchpoint.runs import LimitMark, PhaseMark, Result, RunState, StepMark, VerdictMark
 
 BYTES = "bytes_per_second"
 OPPOSITE = {Assessment.FASTER: Assessment.SLOWER, Assessment.SLOWER: Assessment.FASTER}
@@ -372,6 +373,29 @@ def test_a_bottleneck_has_not_moved_where_half_of_the_repeats_say_otherwise() ->
 
     assert not moved(idle, lock)
     assert moved(idle, lock, idle)
+
+
+def commits(*milliseconds: float) -> RunGroup:
+    """Return repeats whose writes take 1 ms in the queue and so long in the commit."""
+    marks = [
+        VerdictMark(
+            "latency-bound", steps=(StepMark("OSD write", "queue", 1e-3), StepMark("OSD write", "kv commit", one / 1e3))
+        )
+        for one in milliseconds
+    ]
+    return group(*(run(phase("write", 1.0, verdict=mark)) for mark in marks))
+
+
+def test_a_step_of_an_operation_has_moved_if_every_repeat_says_so() -> None:
+    (move,) = compare(commits(2.0, 2.4), commits(4.0, 4.8)).moves
+
+    (step,) = move.steps
+    assert step == Shift("OSD write", "kv commit", step.before, step.after)
+    assert (step.before, step.after) == pytest.approx((2.2e-3, 4.4e-3))
+    assert not move.moved
+    assert compare(commits(2.0, 4.5), commits(4.0, 9.0)).moves[0].steps == ()
+    assert compare(commits(2.0), commits(2.9)).moves[0].steps == ()
+    assert compare(commits(0.02), commits(0.1)).moves[0].steps == ()
 
 
 def test_the_score_stands_for_the_whole_or_else_the_only_figure() -> None:

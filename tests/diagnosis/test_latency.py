@@ -38,7 +38,6 @@ def osd(
     rate: float,
     seconds: float,
     *,
-    queue: float = 0.0,
     commit: float = 0.0,
     flush: float = 0.0,
     daemon: str = "osd.0",
@@ -46,7 +45,6 @@ def osd(
 ) -> MadeHost:
     host.counter(f"{OSD}ops_total", rate, daemon=daemon, type=type_)
     host.counter(f"{OSD}op_seconds_total", rate * seconds, daemon=daemon, type=type_)
-    host.counter(f"{OSD}op_queue_seconds_total", rate * queue, daemon=daemon)
     host.counter(f"{OSD}kv_syncs_total", rate, daemon=daemon)
     host.counter(f"{OSD}kv_sync_seconds_total", rate * commit, daemon=daemon)
     return host.counter(f"{OSD}kv_flush_seconds_total", rate * flush, daemon=daemon)
@@ -159,15 +157,12 @@ def test_a_client_is_known_by_what_the_kernel_calls_its_mounts() -> None:
     assert told(a=host).paths[0].seconds == about(2e-3)
 
 
-def test_commits_and_the_queue_are_told_where_they_are_a_part_of_a_write() -> None:
-    found = told(
-        a=client(MadeHost(), 500, 2.5e-3), b=osd(MadeHost(), 500, 2e-3, queue=0.3e-3, commit=1.2e-3, flush=0.9e-3)
-    )
+def test_commits_are_told_where_they_are_a_part_of_a_write() -> None:
+    found = told(a=client(MadeHost(), 500, 2.5e-3), b=osd(MadeHost(), 500, 2e-3, commit=1.2e-3, flush=0.9e-3))
 
     assert said(found, "commit") == (
         "a commit of BlueStore takes 1.2 ms, 900 us of it to flush the device: a write waits for one at least"
     )
-    assert said(found, "placement group").startswith("for 300 us of that")
 
 
 def test_who_reads_waits_for_no_commit() -> None:

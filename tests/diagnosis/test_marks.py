@@ -5,7 +5,8 @@ import pytest
 from pinchpoint.diagnosis.blame import Limit
 from pinchpoint.diagnosis.marks import MAX_KEPT_LIMITS, bottleneck, verdict_mark
 from pinchpoint.diagnosis.verdict import Kind, Verdict
-from pinchpoint.runs import LimitMark, VerdictMark
+from pinchpoint.diagnosis.waterfall import Step, Waterfall
+from pinchpoint.runs import LimitMark, StepMark, VerdictMark
 
 
 def limit(resource: str, owner: str, blame: float) -> Limit:
@@ -39,6 +40,15 @@ def test_of_a_verdict_its_kind_and_the_resources_that_it_names_are_kept() -> Non
 
     assert kept == mark("several", ("mds_lock", "mds.a", 0.612), ("cpu", "", 0.4), confidence="high")
     assert verdict_mark(Verdict(Kind.IDLE, 3.0)) == VerdictMark("idle", confidence="high")
+
+
+def test_the_steps_of_the_mean_operation_are_kept_and_not_those_of_one_daemon() -> None:
+    steps = (Step("queue", 1e-3), Step("kv commit", 2.00000004e-3))
+    falls = (Waterfall("OSD write", "", 5.0, 3e-3, steps), Waterfall("OSD write", "osd.1", 5.0, 3e-3, steps))
+
+    kept = verdict_mark(Verdict(Kind.LATENCY_BOUND, 3.0, waterfalls=falls))
+
+    assert kept.steps == (StepMark("OSD write", "queue", 1e-3), StepMark("OSD write", "kv commit", 2e-3))
 
 
 def test_a_verdict_that_names_very_many_resources_is_kept_short() -> None:

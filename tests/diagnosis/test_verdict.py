@@ -650,3 +650,48 @@ def test_a_link_in_somebodys_own_network_is_no_limit_of_others() -> None:
 
 def test_a_phase_of_two_parts_says_nothing_of_its_steadiness() -> None:
     assert phase_of(0.99, 0.75).doubts == ()
+
+
+def commits(host: MadeHost, milliseconds: float) -> MadeHost:
+    """Add 100 writes a second to an OSD: 1 ms in the queue, and so long in the commit."""
+    host.counter("pinchpoint_osd_ops_total", 100, daemon="osd.0", type="write")
+    host.counter("pinchpoint_osd_op_seconds_total", 0.1 + milliseconds / 10, daemon="osd.0", type="write")
+    for step in ("write_process", "kv_commit"):
+        host.counter("pinchpoint_osd_steps_total", 100, daemon="osd.0", step=step)
+        host.counter("pinchpoint_osd_step_seconds_total", milliseconds / 10, daemon="osd.0", step=step)
+    return host
+
+
+def waiting(milliseconds: float, wait: str = "osd") -> MadeHost:
+    host = MadeHost().works({wait: 0.9, "cpu": 0.1}, client="fio").resource("kv_sync", "osd.0", 0.3, "osd")
+    return commits(host, milliseconds)
+
+
+def test_a_verdict_that_is_bound_by_latency_names_the_largest_step() -> None:
+    found = verdict(*snapshots(a=waiting(3.0)))
+
+    assert found.kind is Kind.LATENCY_BOUND
+    assert [fall.operation for fall in found.waterfalls] == ["OSD write"]
+    assert "an OSD write takes 4 ms inside the daemon, 75% of it kv commit: 1 queue, 3 kv commit" in found.evidence
+
+
+def test_steps_of_daemons_that_the_benchmark_does_not_wait_for_are_not_shown() -> None:
+    assert verdict(*snapshots(a=waiting(3.0, wait="mds"))).waterfalls == ()
+    assert verdict(*snapshots(a=waiting(3.0, wait="writeback"))).waterfalls
+
+
+def test_a_step_that_takes_longer_in_the_second_half_of_a_phase_is_evidence() -> None:
+    first, later = snapshots(a=waiting(2.0)), snapshots(a=waiting(6.0))
+    middle, end = first[1]["a"], later[1]["a"]
+    summed = {
+        name: {labels: value + middle.values[name][labels] - 100.0 for labels, value in of.items()}
+        if name.endswith("_total")
+        else of
+        for name, of in end.values.items()
+    }
+    window = Window(START, START + 20.0, dict(first[0]), {"a": Snapshot(START + 20.0, summed)})
+    window.inner = [dict(first[1])]
+
+    found = judge_phase(window, benchmark="fio", run="r")[1]
+
+    assert found.evidence[-1] == "kv commit of an OSD write takes 2 ms in the first half and 6 ms in the second"

@@ -29,6 +29,9 @@ def test_what_a_judge_says_is_read_as_it_meant_it(document: dict[str, Any]) -> N
     )  # fmt: skip
     for name in ("kind", "words", "confidence", "margin", "evidence", "innocent", "latency", "advice", "runbook"):
         assert getattr(found.verdict, name) == getattr(meant.verdict, name)
+    (fall,), (meant_fall,) = found.verdict.waterfalls, meant.verdict.waterfalls
+    assert [step.name for step in fall.steps] == [step.name for step in meant_fall.steps]
+    assert fall.seconds == pytest.approx(meant_fall.seconds, abs=1e-6)
 
 
 def test_it_is_asked_at_its_address(document: dict[str, Any]) -> None:

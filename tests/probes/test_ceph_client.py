@@ -90,6 +90,17 @@ def test_the_integral_over_looks_divided_by_the_replies_is_the_mean_latency_of_a
     assert (seconds, requests) == pytest.approx((160.0, 800))
 
 
+def test_writes_that_wait_for_room_in_the_clients_cache_are_an_operation_of_their_own(session: Session) -> None:
+    answer = dump("ceph_fuse")
+    session.round(0.0, a=answer)
+    answer["objectcacher-libcephfs"] |= {"write_ops_blocked": 3, "write_time_blocked": 1.5}
+    found = session.round(1.0, a=answer)
+
+    labels = {"client": "fio", "operation": "write_blocked"}
+    assert found.value("pinchpoint_ceph_client_ios_total", **labels) == 3
+    assert found.value("pinchpoint_ceph_client_io_seconds_total", **labels) == 1.5
+
+
 def test_what_a_client_did_before_it_was_first_looked_at_is_not_counted_as_if_it_happened_now(session: Session) -> None:
     found = session.round(0.0, a=dump("libcephfs"))
 

@@ -17,12 +17,16 @@ from pinchpoint.ceph.asok import LOCK_FREE
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import NotPresent
-from pinchpoint.probes.osd import MAX_OWED_SECONDS, Osd, OsdReader, parse_blocked_ops, throttle_name
+from pinchpoint.probes.osd import MAX_OWED_SECONDS, STEPS, Osd, OsdReader, parse_blocked_ops, throttle_name
 from pinchpoint.threads.roles import load_roles
 from polling import until
 
 ROLES = load_roles()
 RESOURCE = {"resource": "kv_commit", "owner": "osd.0", "serves": "osd"}
+DELAY, QUEUE = "pinchpoint_osd_rocksdb_delay_seconds_total", "pinchpoint_osd_queued_requests"
+BEFORE_FALLBACKS = {DELAY, QUEUE, "pinchpoint_osd_allocation_fallbacks_total"}
+LACKS = {"14.2.21": BEFORE_FALLBACKS, "16.2.15": {DELAY, QUEUE}, "18.2.7": {DELAY}, "20.2.4": {DELAY}}
+"""No release counts delays unless rocksdb_perf is on."""
 STATES = {"14.2.21": "load", "16.2.15": "idle", "18.2.7": "load", "20.2.4": "load"}
 
 
@@ -101,7 +105,9 @@ def test_every_release_has_every_series(release: str) -> None:
     found = daemon.look()
 
     declared = {metric.name for metric in Osd.metrics if not metric.name.startswith("pinchpoint_ceph_")}
-    assert declared <= found.values.keys()
+    assert declared - found.values.keys() == LACKS[release]
+    assert value(found, "compactions", state="running") == (None if release in ("14.2.21", "16.2.15") else 0)
+    assert {labels["step"] for labels, _ in found.series("pinchpoint_osd_steps_total")} == {step.name for step in STEPS}
     assert found.value("pinchpoint_ceph_messages_total", daemon="osd.0", direction="sent")
     options = dict(daemon.reader.options.items())
     assert options["osd_op_num_shards"] == "0"  # depends on the kind of device: _hdd or _ssd
@@ -118,6 +124,31 @@ def test_a_counter_that_a_release_lacks_is_left_out_and_never_zero(release: str)
     found = daemon.look()
 
     assert found.values == {}
+
+
+def test_steps_that_follow_each_other_are_one_and_occur_as_often_as_the_last() -> None:
+    daemon = Daemon()
+    daemon.counters["bluestore"]["state_io_done_lat"] = {"avgcount": 7, "sum": 0.5}
+    daemon.counters["bluestore"]["state_kv_queued_lat"] = {"avgcount": 6, "sum": 2.0}
+    assert value(daemon.look(), "step_seconds_total", step="kv_queue") == 2.5
+    assert value(daemon.look(), "steps_total", step="kv_queue") == 6
+
+    del daemon.counters["bluestore"]["state_io_done_lat"]
+    assert value(daemon.look(), "steps_total", step="kv_queue") is None
+
+
+def test_delays_of_rocksdb_are_known_only_where_it_counts_them() -> None:
+    daemon = Daemon()
+    daemon.counters["rocksdb"]["rocksdb_write_delay_time"] = {"avgcount": 3, "sum": 0.25}
+
+    assert value(daemon.look(), "rocksdb_delay_seconds_total") == 0.25
+
+
+def test_requests_in_the_queues_of_all_shards_are_added_up() -> None:
+    daemon = Daemon("18.2.7", "load")
+    daemon.counters["mclock-shard-queue-1"] = {"mclock_all_type_queue_len": 4}
+
+    assert value(daemon.look(), "queued_requests") == 9
 
 
 def test_an_osd_without_bluestore_has_no_commits() -> None:

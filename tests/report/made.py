@@ -184,6 +184,7 @@ def _advance(hosts: Mapping[str, _Host], act: Act | None, run: str, seconds: flo
     mds.values.pop(strange, None)
     if act is not None and (MDS, "unknown_thread", "host", "") in act.busy:
         mds.set(strange, 0.96, thread="my_thread", process="foo")
+    _advance_steps(mds, act.name if act is not None else "", seconds)
     client.set("pinchpoint_storage_device_info", 1, owner="io500", device="", bdi="ceph-1")
     mds.add("pinchpoint_thread_cpu_seconds_total", 0.4 * seconds, role="mds_lock", owner="mds.a")
     mds.add("pinchpoint_thread_runqueue_seconds_total", 0.5 * seconds, role="mds_lock", owner="mds.a")
@@ -195,6 +196,22 @@ def _advance(hosts: Mapping[str, _Host], act: Act | None, run: str, seconds: flo
         for fact, value in FACTS[name].items():
             host.set("pinchpoint_host_fact_info", 1, fact=fact, value=value)
         host.set("pinchpoint_ceph_option_daemons", 8, type="osd", option="osd_memory_target", value="4294967296")
+
+
+STEPS = {"receive": 0.1, "write_process": 3.9, "write_prepare": 0.5, "store_prepare": 0.2, "kv_queue": 0.3,
+         "kv_commit": 2.9}  # fmt: skip
+"""Milliseconds of the steps of a write, which takes 4.1 in all."""
+
+
+def _advance_steps(host: _Host, phase: str, seconds: float) -> None:
+    writes, requests = 800 * seconds * (phase == "ior_hard_write"), 4120 * seconds * (phase == "mdtest_easy_write")
+    host.add("pinchpoint_osd_ops_total", writes, daemon="osd.0", type="write")
+    host.add("pinchpoint_osd_op_seconds_total", writes * 4.1e-3, daemon="osd.0", type="write")
+    for step, milliseconds in STEPS.items():
+        host.add("pinchpoint_osd_steps_total", writes, daemon="osd.0", step=step)
+        host.add("pinchpoint_osd_step_seconds_total", writes * milliseconds / 1e3, daemon="osd.0", step=step)
+    host.add("pinchpoint_mds_replies_total", requests, daemon="mds.a")
+    host.add("pinchpoint_mds_reply_seconds_total", requests * 4e-4, daemon="mds.a")
 
 
 def _advance_cpus(host: _Host, name: str, seconds: float, wobble: float, *, hard: bool) -> None:

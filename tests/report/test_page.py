@@ -78,6 +78,8 @@ def test_the_page_says_what_limited_each_phase_and_what_to_do(shown: str) -> Non
         "kswapd of node0 on client1:9748 is busy for 97%: it keeps up",
         "runbooks/MdsLockSaturated.md",
         "mpirun -np 4 ./io500 config.ini",
+        "OSD write: 4.1 ms, 800 per second",
+        "kv commit 2.9 ms",
     ):
         assert words in said
 

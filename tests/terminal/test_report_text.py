@@ -54,6 +54,17 @@ def test_below_it_each_phase_has_its_evidence_and_what_to_do(made: Document) -> 
     assert "figures latency 242 us" in part
 
 
+def test_a_waterfall_has_a_line_for_each_step_that_begins_where_the_one_before_ends(made: Document) -> None:
+    part = shown(made).partition("\nior_hard_write: ")[2]
+    rows = [line for line in part.splitlines() if "#" in line]
+
+    assert "OSD write: 4.1 ms, 800 per second" in part
+    commit = next(line for line in rows if "kv commit" in line)
+    later = next(line for line in rows if "replicas" in line)
+    assert commit.count("#") == 18
+    assert later.index("#") >= len(commit) - 1
+
+
 def test_a_phase_that_is_too_short_has_no_part_of_its_own(made: Document) -> None:
     assert "\nfind:" not in shown(made)
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from pinchpoint.diagnosis.comparison import RunGroup, compare
 from pinchpoint.diagnosis.knobs import Difference, Origin, Settings
 from pinchpoint.diagnosis.marks import bottleneck
-from pinchpoint.runs import LimitMark, PhaseMark, RunState, VerdictMark
+from pinchpoint.runs import LimitMark, PhaseMark, RunState, StepMark, VerdictMark
 from pinchpoint.terminal.shifts import bottleneck_words, difference_words, shift_parts
 
 LOCK = VerdictMark("resource", (LimitMark("mds_lock", "mds.a", 0.82),))
@@ -54,6 +54,18 @@ def test_what_limited_a_phase_is_said_in_words(marks: list[VerdictMark], words: 
 )  # fmt: skip
 def test_a_setting_that_differs_is_said_in_words(difference: Difference, words: str) -> None:
     assert difference_words(difference) == words
+
+
+def test_steps_that_moved_are_named_with_their_phase() -> None:
+    def group(seconds: float) -> RunGroup:
+        mark = VerdictMark("latency-bound", steps=(StepMark("OSD write", "kv commit", seconds),))
+        return RunGroup("g", (RunState("r", "io500", 0.0, 1.0, phases=[PhaseMark("write", 0.0, verdict=mark)]),))
+
+    output = StringIO()
+    for part in shift_parts(compare(group(1.2e-3), group(4.1e-3)), named=False):
+        Console(file=output, width=120).print(part)
+
+    assert "write: kv commit of an OSD write takes 1.2 ms in base and 4.1 ms in other" in output.getvalue()
 
 
 @pytest.mark.parametrize("width", [30, 80, 120])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from pinchpoint.ceph.asok import Question
 from pinchpoint.ceph.perf import PerfDump, parse_option
-from pinchpoint.metrics import CEPH_MESSAGES, CEPH_OPTION_DAEMONS
+from pinchpoint.metrics import CEPH_MESSAGES, CEPH_MESSENGER_SECONDS, CEPH_OPTION_DAEMONS
 from pinchpoint.model import Point
 
 __all__ = ["PERF", "Messages", "Options", "asked", "option_points"]
@@ -61,22 +61,36 @@ def option_points(type_: str, daemons: Iterable[Options]) -> Iterator[Point]:
 
 
 class Messages:
-    """The messages of all network threads of one daemon (class Worker, src/msg/async/Stack.h)."""
+    """The messages of all network threads of one daemon, and their time (class Worker, src/msg/async/Stack.h)."""
 
     DIRECTIONS = (("received", "msgr_recv_messages"), ("sent", "msgr_send_messages"))
+    WORK = (
+        ("receive", "msgr_running_recv_time"),
+        ("dispatch", "msgr_running_fast_dispatch_time"),
+        ("send", "msgr_running_send_time"),
+    )
+    QUEUE = "msgr_send_messages_queue_lat"
+    """From the moment a message is given to the messenger until it is written to its socket; since Ceph 16."""
 
     def __init__(self) -> None:
         self._totals: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}
 
     def take(self, dump: PerfDump) -> None:
         """Sum the workers."""
         workers = dump.loggers("AsyncMessenger::Worker-")
-        for direction, counter in self.DIRECTIONS:
-            counts = [count for worker in workers if (count := dump.value(worker, counter)) is not None]
-            if counts:
-                self._totals[direction] = sum(counts)
+        for totals, names in ((self._totals, self.DIRECTIONS), (self._seconds, self.WORK)):
+            for name, counter in names:
+                counts = [count for worker in workers if (count := dump.value(worker, counter)) is not None]
+                if counts:
+                    totals[name] = sum(counts)
+        queues = [queue.total for worker in workers if (queue := dump.average(worker, self.QUEUE)) is not None]
+        if queues:
+            self._seconds["queue"] = sum(queues)
 
     def points(self, daemon: str) -> Iterator[Point]:
-        """Yield one series for each direction."""
+        """Yield one series for each direction, and one for each part of the time."""
         for direction, total in self._totals.items():
             yield CEPH_MESSAGES.point(total, daemon, direction)
+        for step, seconds in self._seconds.items():
+            yield CEPH_MESSENGER_SECONDS.point(seconds, daemon, step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
@@ -167,6 +168,7 @@ def _move(move: Move) -> dict[str, Any]:
         "base": _bottleneck(move.base),
         "other": _bottleneck(move.other),
         "moved": move.moved,
+        "steps": [asdict(step) for step in move.steps],
     }
 
 

@@ -18,7 +18,7 @@ never whether there is a difference.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import NamedTuple
@@ -29,6 +29,7 @@ from pinchpoint.compat import StrEnum
 from pinchpoint.diagnosis.knobs import Knobs, Settings, knobs
 from pinchpoint.diagnosis.marks import Bottleneck, bottleneck
 from pinchpoint.diagnosis.spread import Spread, half_width, moderated, prior, spread
+from pinchpoint.diagnosis.waterfall import Shift, has_moved
 from pinchpoint.runs import PhaseMark, Result, RunState, VerdictMark
 
 __all__ = [
@@ -193,6 +194,9 @@ class Move:
     place: PhasePlace
     base: Bottleneck | None
     other: Bottleneck | None
+    steps: tuple[Shift, ...] = ()
+    """Steps of the mean operation that take another time in every run of the other group, the largest difference
+    first."""
 
     @property
     def moved(self) -> bool:
@@ -273,7 +277,35 @@ def _repeats(*figures: GroupFigure | None) -> list[tuple[float, ...]]:
 def _moves(base: RunGroup, other: RunGroup) -> tuple[Move, ...]:
     before, after = _verdicts(base), _verdicts(other)
     places = [*before, *(place for place in after if place not in before)]
-    return tuple(Move(place, bottleneck(before.get(place, ())), bottleneck(after.get(place, ()))) for place in places)
+    found = ((place, before.get(place, ()), after.get(place, ())) for place in places)
+    return tuple(Move(place, bottleneck(first), bottleneck(last), _shifts(first, last)) for place, first, last in found)
+
+
+def _shifts(before: Sequence[VerdictMark], after: Sequence[VerdictMark]) -> tuple[Shift, ...]:
+    """Return the steps whose means moved, unless the runs of one group reach into those of the other."""
+    first, last = _steps(before), _steps(after)
+    found = []
+    for key in first.keys() & last.keys():
+        operation, step = key
+        whole = max(_whole(operation, first), _whole(operation, last))
+        lower, upper = sorted((first[key], last[key]), key=fmean)
+        if max(lower) < min(upper) and has_moved(fmean(first[key]), fmean(last[key]), whole):
+            found.append(Shift(operation, step, fmean(first[key]), fmean(last[key])))
+    return tuple(sorted(found, key=lambda one: (-abs(one.after - one.before), one.operation, one.step)))
+
+
+def _steps(marks: Sequence[VerdictMark]) -> dict[tuple[str, str], list[float]]:
+    """Return the mean time of each step of each operation, by run."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for mark in marks:
+        for step in mark.steps:
+            found.setdefault((step.operation, step.step), []).append(step.seconds)
+    return found
+
+
+def _whole(operation: str, steps: Mapping[tuple[str, str], Sequence[float]]) -> float:
+    """Return the mean time of an operation: the sum of its steps."""
+    return sum(fmean(times) for (one, _), times in steps.items() if one == operation)
 
 
 def _verdicts(group: RunGroup) -> dict[PhasePlace, list[VerdictMark]]:

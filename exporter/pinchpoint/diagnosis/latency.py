@@ -24,7 +24,6 @@ from pinchpoint.metrics import (
     OSD_KV_FLUSH_SECONDS,
     OSD_KV_SYNC_SECONDS,
     OSD_KV_SYNCS,
-    OSD_OP_QUEUE_SECONDS,
     OSD_OP_SECONDS,
     OSD_OPS,
     TCP_RETRANSMITS,
@@ -81,8 +80,6 @@ class Inside:
     rate: float
     """Requests of all clients per second, over the daemons that were seen."""
     seconds: float
-    queue: float | None = None
-    """The part before a worker of the OSD had the request."""
     commit: float | None = None
     """One commit of BlueStore; a write waits for at least one."""
     flush: float | None = None
@@ -308,7 +305,7 @@ class _HostSnapshots:
         seconds = self._mean(OSD_OP_SECONDS, operations)
         if operations is None or seconds is None:
             return None
-        found = Inside(operations / self.seconds, seconds, self._mean(OSD_OP_QUEUE_SECONDS, operations))
+        found = Inside(operations / self.seconds, seconds)
         reads = self._sum(OSD_OPS, type="read") or 0.0
         if operations - reads < MIN_REPORTED_SHARE * operations:
             return found  # no request waits for commits
@@ -497,8 +494,6 @@ def _path_sentences(path: Path) -> Iterator[str]:
         return
     if path.outside is None:
         yield f"an {name} request takes {_time(inside.seconds)} {within}, on average over all clients"
-    if inside.queue is not None and inside.queue >= MIN_REPORTED_SHARE * inside.seconds:
-        yield f"for {_time(inside.queue)} of that it waits for a worker of the OSD and for its placement group"
     if inside.commit is not None and inside.commit >= MIN_REPORTED_SHARE * inside.seconds:
         flush = f", {_time(inside.flush)} of it to flush the device" if inside.flush else ""
         yield f"a commit of BlueStore takes {_time(inside.commit)}{flush}: a write waits for one at least"

@@ -10,13 +10,15 @@ from statistics import fmean
 
 from pinchpoint.diagnosis.blame import DAEMONS
 from pinchpoint.diagnosis.verdict import Verdict
-from pinchpoint.runs import LimitMark, VerdictMark
+from pinchpoint.runs import LimitMark, StepMark, VerdictMark
 
-__all__ = ["Bottleneck", "bottleneck", "verdict_mark"]
+__all__ = ["STEP_DECIMALS", "Bottleneck", "bottleneck", "verdict_mark"]
 
 Identity = tuple[str, frozenset[tuple[str, str]]]
 MAX_KEPT_LIMITS = 4
 """Maximum number of resources saved per verdict."""
+STEP_DECIMALS = 7
+"""Digits of a step's seconds that are saved: daemons count nanoseconds, but a tenth of a microsecond is noise."""
 MOUNT = re.compile(r"ceph-\d+")
 """The writeback device of a CephFS mount."""
 
@@ -43,12 +45,18 @@ class Bottleneck:
 
 
 def verdict_mark(verdict: Verdict) -> VerdictMark:
-    """Return the saved form of a verdict: the resources it names, of equal ones the most blamed."""
+    """Return the saved form of a verdict: the resources it names, of equal ones the most blamed, and the steps."""
     limits: dict[tuple[str, str], LimitMark] = {}
     for limit in verdict.limits:
         mark = LimitMark(limit.resource, limit.owner, round(limit.blame, 3))
         limits.setdefault(_same(mark), mark)
-    return VerdictMark(str(verdict.kind), tuple(limits.values())[:MAX_KEPT_LIMITS], str(verdict.confidence))
+    steps = tuple(
+        StepMark(fall.operation, step.name, round(step.seconds, STEP_DECIMALS))
+        for fall in verdict.waterfalls
+        if not fall.daemon
+        for step in fall.steps
+    )
+    return VerdictMark(str(verdict.kind), tuple(limits.values())[:MAX_KEPT_LIMITS], str(verdict.confidence), steps)
 
 
 def bottleneck(marks: Sequence[VerdictMark]) -> Bottleneck | None:

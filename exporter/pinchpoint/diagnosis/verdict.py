@@ -18,6 +18,7 @@ from pinchpoint.diagnosis.blame import DAEMONS, BenchmarkWork, Limit, blame, ser
 from pinchpoint.diagnosis.innocent import innocent
 from pinchpoint.diagnosis.latency import LatencyBreakdown, latency
 from pinchpoint.diagnosis.usage import UnknownThread, Usage, usages
+from pinchpoint.diagnosis.waterfall import Waterfall, shift, shift_words, waterfall_words, waterfalls
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.model import Snapshots
 from pinchpoint.runs import strays
@@ -54,6 +55,10 @@ MIN_PARTS = 3
 """Number of parts of a phase from which their answers count ..."""
 MIN_DIFFERING_SHARE = 0.25
 """... if this many of them differ from the whole."""
+MIN_STEPS_SHARE = 0.1
+"""Share of the time that waits for Ceph from which the steps of its operations are shown."""
+STEPPED = {"OSD": ("osd", "client", "ceph", "writeback"), "MDS": ("mds", "client", "ceph")}
+"""The waits that operations of each kind of daemon may end."""
 MAX_LOST_SHARE = 0.05
 """Share of lost samples from which confidence is lower."""
 
@@ -123,6 +128,8 @@ class Verdict:
     """Whether the benchmark waits for daemons that answered not one of its requests."""
     latency: tuple[str, ...] = ()
     """Where the latency of a latency-bound interval comes from, and which kinds of request get no answer."""
+    waterfalls: tuple[Waterfall, ...] = ()
+    """Where the time of the mean operation of the daemons goes that the benchmark waits for."""
     unknown: Mapping[str, UnknownThread] = field(default_factory=dict)
     """The hottest thread without a role by host, if it was hot; the hottest host first."""
     no_role: tuple[str, ...] = ()
@@ -156,11 +163,24 @@ def judge_phase(
     """
     hosts = usages(window.before, window.after, seen)
     found = judge(hosts, window.before, window.after, benchmark=benchmark, run=run)
+    found = replace(found, evidence=(*found.evidence, *_moved(window, found)))
     borders = [window.before, *window.inner, window.after]
     if len(borders) <= MIN_PARTS or (found.kind is Kind.STUCK and not found.limits):
         return hosts, found  # few parts say nothing, and short ones cannot distinguish stuck from slow
     parts = [_answer(usages(before, after), benchmark, run) for before, after in pairwise(borders)]
     return hosts, _swayed(found, [part for part in parts if part is not None])
+
+
+def _moved(window: Window, found: Verdict) -> list[str]:
+    """Return which steps of an operation take another time in the second half of a phase than in the first."""
+    if not window.inner or not found.waterfalls:
+        return []
+    shown = {one.operation for one in found.waterfalls}
+    middle = window.inner[(len(window.inner) - 1) // 2]
+    moved = shift(waterfalls(window.before, middle), waterfalls(middle, window.after))
+    return [shift_words(one, "in the first half", "in the second") for one in moved if one.operation in shown][
+        : evidence.MAX_LISTED
+    ]
 
 
 def _answer(hosts: Mapping[str, Usage], benchmark: str, run: str) -> tuple[Kind, tuple[Limit, ...]] | None:
@@ -235,6 +255,7 @@ def judge(
     parts = LatencyBreakdown()
     if kind is Kind.LATENCY_BOUND:
         parts = latency(hosts, before, after, benchmark=workload.benchmark, run=workload.run, waits=shares)
+    falls = _steps(shares, before, after)
     held = any(path.unanswered and shares.get(path.target, 0.0) > MAJORITY_SHARE for path in parts.paths)
     silent = max(seconds, unanswered)
     if held and silent >= MIN_STUCK_SECONDS:
@@ -254,15 +275,26 @@ def judge(
         margin=margin,
         confidence=confidence,
         doubts=doubts,
-        evidence=evidence.evidence(kind, workload, limits, ranking),
+        evidence=(*evidence.evidence(kind, workload, limits, ranking), *map(waterfall_words, falls)),
         innocent=innocent(hosts, after, ranking),
         blind=blind,
         unanswered=held,
         latency=parts.sentences,
+        waterfalls=falls,
         unknown=hot,
         no_role=tuple(unknown.sentences(hot, limited=bool(limits))),
     )
     return _advised(found)
+
+
+def _steps(shares: Mapping[str, float], before: Snapshots, after: Snapshots) -> tuple[Waterfall, ...]:
+    """Return the mean operations of the daemons that the benchmark waits for."""
+    daemons = {
+        kind for kind, waits in STEPPED.items() if sum(shares.get(wait, 0.0) for wait in waits) >= MIN_STEPS_SHARE
+    }
+    if not daemons:
+        return ()
+    return tuple(one for one in waterfalls(before, after) if one.operation.partition(" ")[0] in daemons)
 
 
 def _unseen(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> dict[str, float]:

@@ -8,6 +8,7 @@ import msgspec
 
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.diagnosis.verdict import Confidence, Kind, Limit, Verdict
+from pinchpoint.diagnosis.waterfall import Waterfall
 from pinchpoint.typedjson import decoder
 from pinchpoint.wire.fetch import Fetcher, FetchError
 
@@ -53,6 +54,8 @@ class _JudgedRun(msgspec.Struct):
     waits: dict[str, float]
     verdict: _Said
     ranking: list[_Limit]
+    waterfalls: tuple[Waterfall, ...] = ()
+    """A judge before this key has none."""
 
 
 class _JudgeDocument(msgspec.Struct):
@@ -88,6 +91,7 @@ def _verdict(run: _JudgedRun) -> Verdict:
         **_fields(run.verdict),
         seconds=run.seconds,
         waits=run.waits,
+        waterfalls=run.waterfalls,
         limits=tuple(limit for limit, named in ranking if named),
         ranking=tuple(limit for limit, _ in ranking),
     )

@@ -14,6 +14,7 @@ from pinchpoint import __version__, pages
 from pinchpoint.judge.pages import page
 from pinchpoint.judge.service import Service
 from pinchpoint.report.palette import KINDS, WAIT_WORDS, wait_colour
+from pinchpoint.report.words import waterfall_bars, waterfall_text
 from pinchpoint.text import printable
 from pinchpoint.wire.guard import Application, StartResponse, exposure
 from pinchpoint.wire.http import exposition, get_only
@@ -80,6 +81,8 @@ class _Html:
             kinds=KINDS,
             wait_words=WAIT_WORDS,
             wait_colour=wait_colour,
+            waterfall_text=waterfall_text,
+            waterfall_bars=waterfall_bars,
             runbooks=frozenset(pages.names("runbooks")),
             phases=list(said.phases)[:-21:-1],
         )

@@ -68,6 +68,10 @@ def requests_in_flight(dump: PerfDump) -> float | None:
     return sum(value for value in known if value < FIRST_NEGATIVE_GAUGE) if known else None
 
 
+BLOCKED = "write_blocked"
+"""Writes that waited for room in the client's own cache: ObjectCacher::perf_start (src/osdc/ObjectCacher.cc)."""
+
+
 def counters(dump: PerfDump) -> Iterator[tuple[Series, float]]:
     """Yield the counters of a client, by logger."""
     for name in _loggers(dump, "objecter"):
@@ -77,6 +81,11 @@ def counters(dump: PerfDump) -> Iterator[tuple[Series, float]]:
         if (latency := dump.average(name, "lat")) is not None:
             yield (CEPH_CLIENT_REQUESTS, "mds", name), latency.number
             yield (CEPH_CLIENT_INFLIGHT_SECONDS, "mds", name), latency.total
+    for name in _loggers(dump, "objectcacher-libcephfs"):
+        number, seconds = dump.value(name, "write_ops_blocked"), dump.value(name, "write_time_blocked")
+        if number is not None and seconds is not None:
+            yield (CEPH_CLIENT_IOS, BLOCKED, name), number
+            yield (CEPH_CLIENT_IO_SECONDS, BLOCKED, name), seconds
     for kind, operations in OPERATIONS.items():
         for name in _loggers(dump, kind):
             for operation, counter in operations.items():

@@ -22,18 +22,29 @@ from pinchpoint.ceph.readings import PERF, Messages, Options, asked
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.metrics import (
     CEPH_MESSAGES,
+    CEPH_MESSENGER_SECONDS,
     CEPH_OPTION_DAEMONS,
+    OSD_ALLOCATION_FALLBACKS,
+    OSD_BLUEFS_USED_BYTES,
+    OSD_COMPACTIONS,
     OSD_FINISHER_QUEUE,
     OSD_KV_COMMIT_SECONDS,
     OSD_KV_FLUSH_SECONDS,
     OSD_KV_SYNC_SECONDS,
     OSD_KV_SYNCS,
+    OSD_ONODE_LOOKUPS,
     OSD_OP_QUEUE_SECONDS,
     OSD_OP_SECONDS,
     OSD_OPS,
     OSD_OPS_IN_FLIGHT,
     OSD_PGS,
+    OSD_QUEUED_REQUESTS,
+    OSD_RECOVERY_OPS,
+    OSD_ROCKSDB_DELAY_SECONDS,
+    OSD_ROCKSDB_SYNC_SECONDS,
     OSD_SLOW_OPS,
+    OSD_STEP_SECONDS,
+    OSD_STEPS,
     OSD_THROTTLE_FILL_RATIO,
     OSD_THROTTLE_WAIT_SECONDS,
     RESOURCE_BUSY_SECONDS,
@@ -82,6 +93,56 @@ KV_PARTS = (
     _KvPart(OSD_KV_SYNC_SECONDS, "kv_sync_lat"),
     _KvPart(OSD_KV_FLUSH_SECONDS, "kv_flush_lat"),
     _KvPart(OSD_KV_COMMIT_SECONDS, "kv_commit_lat"),
+)
+
+
+class _Step(NamedTuple):
+    """A step of an operation, and where its time is counted: the sum of counters that follow each other."""
+
+    name: str
+    logger: str
+    counters: tuple[tuple[str, ...], ...]
+    """Each by its names in different releases; occurrences are those of the last."""
+
+
+STEPS = (
+    # OSD::enqueue_op and dequeue_op (src/osd/OSD.cc), PrimaryLogPG::log_op_stats and do_op (src/osd/PrimaryLogPG.cc).
+    _Step("receive", "osd", (("op_before_queue_op_lat",),)),
+    _Step("write_process", "osd", (("op_w_process_latency",),)),
+    _Step("write_prepare", "osd", (("op_w_prepare_latency",),)),
+    _Step("read_process", "osd", (("op_r_process_latency",),)),
+    _Step("replica_write", "osd", (("subop_w_latency",),)),
+    # The states of a transaction follow each other without a gap (BlueStore::_txc_state_proc, src/os/bluestore).
+    _Step("throttle", "bluestore", (("txc_throttle_lat", "throttle_lat"),)),
+    _Step("store_prepare", "bluestore", (("state_prepare_lat",),)),
+    _Step("data_write", "bluestore", (("state_aio_wait_lat",),)),
+    _Step("kv_queue", "bluestore", (("state_io_done_lat",), ("state_kv_queued_lat",))),
+    _Step("kv_commit", "bluestore", (("state_kv_commiting_lat",),)),
+    _Step("deferred", "bluestore", (("state_deferred_queued_lat",), ("state_deferred_aio_wait_lat",))),
+    # BlueStore::_do_read; RocksDBStore::get (src/kv/RocksDBStore.cc), which also has the time of read_onode_meta_lat.
+    _Step("read_data", "bluestore", (("read_wait_aio_lat",),)),
+    _Step("rocksdb_get", "rocksdb", (("get_latency",),)),
+)
+
+
+class _Count(NamedTuple):
+    """A number, and its counter."""
+
+    metric: Metric
+    label: str
+    logger: str
+    counters: tuple[str, ...]
+
+
+COUNTS = (
+    _Count(OSD_ONODE_LOOKUPS, "hit", "bluestore", ("onode_hits", "bluestore_onode_hits")),
+    _Count(OSD_ONODE_LOOKUPS, "miss", "bluestore", ("onode_misses", "bluestore_onode_misses")),
+    _Count(OSD_COMPACTIONS, "queued", "rocksdb", ("compact_queue_len",)),
+    _Count(OSD_COMPACTIONS, "running", "rocksdb", ("compact_running",)),
+    _Count(OSD_BLUEFS_USED_BYTES, "db", "bluefs", ("db_used_bytes",)),
+    _Count(OSD_BLUEFS_USED_BYTES, "slow", "bluefs", ("slow_used_bytes",)),
+    _Count(OSD_ALLOCATION_FALLBACKS, "", "bluefs", ("alloc_slow_fallback",)),
+    _Count(OSD_RECOVERY_OPS, "", "osd", ("recovery_ops",)),
 )
 
 BLOCKED = Question("dump_blocked_ops", every=2.0, limit=16 << 20)
@@ -180,6 +241,8 @@ class OsdReader(DaemonReader):
         self._values = {}
         self._read_ops(dump)
         self._read_throttles(dump)
+        self._read_steps(dump)
+        self._read_store(dump)
         for metric, counter in KV_PARTS:
             if (part := dump.average("bluestore", counter)) is not None:
                 self._values[metric, ""] = part.total
@@ -216,6 +279,26 @@ class OsdReader(DaemonReader):
                 self._values[OSD_THROTTLE_FILL_RATIO, name] = max(
                     fill, self._values.get((OSD_THROTTLE_FILL_RATIO, name), fill)
                 )
+
+    def _read_steps(self, dump: PerfDump) -> None:
+        for step in STEPS:
+            parts = [dump.average(step.logger, *names) for names in step.counters]
+            known = [part for part in parts if part is not None]
+            if len(known) == len(parts):
+                self._values[OSD_STEP_SECONDS, step.name] = sum(part.total for part in known)
+                self._values[OSD_STEPS, step.name] = known[-1].number
+
+    def _read_store(self, dump: PerfDump) -> None:
+        for count in COUNTS:
+            self._set(count.metric, count.label, dump.value(count.logger, *count.counters))
+        if (sync := dump.average("rocksdb", "submit_sync_latency")) is not None:
+            self._values[OSD_ROCKSDB_SYNC_SECONDS, ""] = sync.total
+        # Counted only if rocksdb_perf is on; otherwise 0 says nothing.
+        if (delay := dump.average("rocksdb", "rocksdb_write_delay_time")) is not None and delay.number > 0:
+            self._values[OSD_ROCKSDB_DELAY_SECONDS, ""] = delay.total
+        shards = [dump.value(shard, "mclock_all_type_queue_len") for shard in dump.loggers("mclock-shard-queue-")]
+        if known := [queued for queued in shards if queued is not None]:
+            self._values[OSD_QUEUED_REQUESTS, ""] = sum(known)
 
     def _set(self, metric: Metric, label: str, value: float | None) -> None:
         if value is not None:
@@ -265,12 +348,19 @@ class Osd(DaemonProbe):
         OSD_SLOW_OPS,
         OSD_KV_SYNCS,
         *(part.metric for part in KV_PARTS),
+        OSD_STEP_SECONDS,
+        OSD_STEPS,
+        *dict.fromkeys(count.metric for count in COUNTS),
+        OSD_ROCKSDB_SYNC_SECONDS,
+        OSD_ROCKSDB_DELAY_SECONDS,
+        OSD_QUEUED_REQUESTS,
         OSD_THROTTLE_WAIT_SECONDS,
         OSD_THROTTLE_FILL_RATIO,
         OSD_FINISHER_QUEUE,
         OSD_PGS,
         CEPH_OPTION_DAEMONS,
         CEPH_MESSAGES,
+        CEPH_MESSENGER_SECONDS,
         *follower.METRICS,
         RESOURCE_BUSY_SECONDS,
         RESOURCE_SATURATED_SECONDS,

@@ -13,7 +13,9 @@ import msgspec
 
 from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.knobs import Knobs, Settings, knobs
+from pinchpoint.diagnosis.marks import STEP_DECIMALS
 from pinchpoint.diagnosis.verdict import Limit, Verdict, judge_phase
+from pinchpoint.diagnosis.waterfall import Waterfall
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.session.store import RunRecord
@@ -41,7 +43,8 @@ MAX_OFF_SECONDS = 2.0
 """Seconds of a phase's start or end that samples may miss without a warning."""
 SHARE_DECIMALS = 4
 """Digits of a share: samples are not more exact."""
-NO_VERDICT: dict[str, Any] = {"waits": {}, "verdict": None, "ranking": [], "unknown": []}
+RATE_DECIMALS = 1
+NO_VERDICT: dict[str, Any] = {"waits": {}, "verdict": None, "waterfalls": [], "ranking": [], "unknown": []}
 
 
 class DocumentFigure(msgspec.Struct):
@@ -246,6 +249,7 @@ def verdict_json(found: Verdict) -> dict[str, Any]:
             "latency": list(found.latency),
             "no_role": list(found.no_role),
         },
+        "waterfalls": [_waterfall_json(fall) for fall in found.waterfalls],
         "ranking": [_limit_json(limit, named=named) for limit, named in ranking(found)],
         "unknown": [
             {
@@ -257,6 +261,16 @@ def verdict_json(found: Verdict) -> dict[str, Any]:
             }
             for host, hot in found.unknown.items()
         ],
+    }
+
+
+def _waterfall_json(found: Waterfall) -> dict[str, Any]:
+    return {
+        "operation": found.operation,
+        "daemon": found.daemon,
+        "rate": round(found.rate, RATE_DECIMALS),
+        "seconds": round(found.seconds, STEP_DECIMALS),
+        "steps": [{"name": step.name, "seconds": round(step.seconds, STEP_DECIMALS)} for step in found.steps],
     }
 
 

@@ -6,6 +6,7 @@ import shlex
 import time
 from collections.abc import Iterator
 
+from pinchpoint.diagnosis.waterfall import Waterfall
 from pinchpoint.figures import format_figure
 from pinchpoint.report.document import Document, DocumentFigure, DocumentPhase, SettingChange
 from pinchpoint.text import printable
@@ -22,6 +23,8 @@ __all__ = [
     "shown_tags",
     "standing_text",
     "verdict_text",
+    "waterfall_bars",
+    "waterfall_text",
 ]
 
 UNITLESS = frozenset({"", "ratio", "score"})
@@ -112,3 +115,21 @@ def change_text(change: SettingChange) -> tuple[str, str, str]:
     name = f"tag {change.name}" if change.origin == "tag" else f"{change.name}{where}"
     before, after = (" or ".join(value or NOT_SET for value in side) for side in (change.before, change.after))
     return printable(name), printable(before), printable(after)
+
+
+def waterfall_text(found: Waterfall) -> str:
+    """Return the head of a waterfall: ``OSD write of osd.3: 4.1 ms, 512 per second``."""
+    daemon = f" of {found.daemon}" if found.daemon else ""
+    return printable(
+        f"{found.operation}{daemon}: {format_figure(found.seconds, 'seconds')}, {found.rate:.3g} per second"
+    )
+
+
+def waterfall_bars(found: Waterfall) -> Iterator[tuple[str, str, float, float]]:
+    """Yield the name and time of each step that took any, and where it begins and how long it is, as shares."""
+    begin = 0.0
+    for step in found.steps:
+        if step.seconds > 0:
+            share = step.seconds / found.seconds
+            yield printable(step.name), format_figure(step.seconds, "seconds"), min(begin, 1.0), share
+            begin += share

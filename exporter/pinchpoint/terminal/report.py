@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from pinchpoint.diagnosis.waterfall import Waterfall
 from pinchpoint.pages import command_for
 from pinchpoint.report import words
 from pinchpoint.report.document import Document, DocumentPhase
@@ -24,6 +25,9 @@ MIN_TABLE_WAIT_SHARE = 0.05
 MIN_PHASE_COLUMNS = 24
 """Minimum columns for the names of phases, as far as needed."""
 MIN_LABEL_COLUMNS = 13
+WATERFALL_COLUMNS = 26
+"""Columns of the bars of a waterfall."""
+WATERFALL_NAME_COLUMNS = 20
 STYLES = {"resource": "bold", "several": "bold", "stuck": "bold red", "too short": "dim", "idle": "dim"}
 
 
@@ -105,9 +109,19 @@ def _details(phase: DocumentPhase) -> list[tuple[str, list[str]]]:
         ]
     if phase.alerts is not None:
         found.append(("alerts", [", ".join(phase.alerts) or "none"]))
+    if verdict is not None:
+        found.append(("where time goes", [line for fall in verdict.waterfalls for line in _waterfall(fall)]))
     found.append(("figures", [", ".join(words.figure_text(figure) for figure in phase.results[1:])]))
     found.append(("note", phase.warnings))
     return [(label, [line for line in lines if line]) for label, lines in found if any(lines)]
+
+
+def _waterfall(found: Waterfall) -> Iterator[str]:
+    """Yield a waterfall: its head, then a line for each step, whose bar begins where the one before ends."""
+    yield words.waterfall_text(found)
+    for name, took, begin, share in words.waterfall_bars(found):
+        bar = "#" * max(1, round(share * WATERFALL_COLUMNS))
+        yield f"  {name:<{WATERFALL_NAME_COLUMNS}}{took:>9}  {' ' * round(begin * WATERFALL_COLUMNS)}{bar}"
 
 
 def _rows(lines: Sequence[tuple[str, Sequence[str]]]) -> Table:
@@ -117,7 +131,6 @@ def _rows(lines: Sequence[tuple[str, Sequence[str]]]) -> Table:
     table.add_column(overflow="fold")
     for name, texts in lines:
         for number, text in enumerate(texts):
-            table.add_row(
-                Text(name if number == 0 else "", style="dim"), Text("-" * (len(texts) > 1)), Text(printable(text))
-            )
+            bullet = "-" if len(texts) > 1 and not text.startswith(" ") else ""
+            table.add_row(Text(name if number == 0 else "", style="dim"), Text(bullet), Text(printable(text)))
     return table

@@ -15,6 +15,7 @@ from pinchpoint.diagnosis.comparison import Comparison, Move, PhasePlace
 from pinchpoint.diagnosis.knobs import Difference, Knobs, Origin
 from pinchpoint.diagnosis.marks import Bottleneck
 from pinchpoint.diagnosis.verdict import Kind
+from pinchpoint.diagnosis.waterfall import shift_words
 from pinchpoint.runs import VerdictMark
 from pinchpoint.text import printable
 
@@ -24,6 +25,8 @@ NOT_JUDGED = "not judged"
 NOT_SET = "-"
 MAX_NAMED_HOSTS = 3
 """Maximum number of named hosts; the others are counted."""
+MAX_NAMED_STEPS = 3
+"""Maximum number of steps that are named for a phase."""
 NAMED = frozenset({Kind.RESOURCE, Kind.SEVERAL})
 """Kinds for which naming the resources is enough."""
 
@@ -39,7 +42,21 @@ def shift_parts(comparison: Comparison, *, named: bool) -> Iterator[RenderableTy
             other = Text(bottleneck_words(move.other), style="bold" if move.moved else "")
             table.add_row(Text(phase_name(move.place, named=named)), Text(bottleneck_words(move.base)), other)
         yield table
+        yield from _steps(comparison, named=named)
     yield from _knobs(comparison.knobs)
+
+
+def _steps(comparison: Comparison, *, named: bool) -> Iterator[RenderableType]:
+    """Yield the steps of operations that moved, by phase."""
+    lines = [
+        printable(f"{phase_name(move.place, named=named)}: {shift_words(shift, 'in base', 'in other')}")
+        for move in comparison.moves
+        for shift in move.steps[:MAX_NAMED_STEPS]
+    ]
+    for line in lines:
+        yield Text(line)
+    if lines:
+        yield Text()
 
 
 def _knobs(knobs: Knobs) -> Iterator[RenderableType]:
