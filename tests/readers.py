@@ -12,7 +12,7 @@ import math
 import re
 import socket
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -42,6 +42,7 @@ from pinchpoint.ceph.perf import PerfDump, parse_option, parse_version
 from pinchpoint.ceph.sockets import listening_sockets
 from pinchpoint.ceph.waiting import LibraryReader, MountReader
 from pinchpoint.config import Config, ConfigError, check_config
+from pinchpoint.grafana import boards, data_source
 from pinchpoint.host.capabilities import CapabilitySets
 from pinchpoint.host.cgroupfs import (
     SERVICE_FILES,
@@ -95,6 +96,7 @@ from pinchpoint.wire import fetch
 from pinchpoint.wire.basic_auth import Answer, Passwords, credentials
 from pinchpoint.wire.connections import Refusals
 from pinchpoint.wire.fetch import Fetcher, FetchError
+from pinchpoint.wire.grafana_api import GrafanaApi, GrafanaError, install
 from pinchpoint.wire.http import AddressError, Server, application, parse_address, serve
 from pinchpoint.wire.prometheus import PrometheusError, raw_series
 from pinchpoint.wire.prometheus_hosts import _instant, known
@@ -565,6 +567,36 @@ def prometheus_source(raw: bytes) -> object:
     return source.snapshots()
 
 
+GRAFANA_ANSWERS = (
+    b'{"database":"ok","version":"12.3.0"}',
+    b'{"dashboard":{"uid":"x","title":"T","revision":5},"meta":{"folderUid":"pinchpoint","provisioned":false}}',
+    b'{"uid":"pinchpoint-prometheus","type":"prometheus","url":"http://p:9090","jsonData":{},"readOnly":false}',
+    b'[{"type":"prometheus"}]',
+)
+
+
+class Answering(Fetcher):
+    """Says the same to everybody."""
+
+    def __init__(self, raw: bytes) -> None:
+        super().__init__(1.0)
+        self._raw = raw
+
+    def get(self, url: str, parameters: Mapping[str, str] | None = None) -> bytes:
+        return self._raw
+
+    def send(self, method: str, url: str, document: bytes) -> bytes:
+        return self._raw
+
+
+def grafana_answers(raw: bytes) -> None:
+    """Install two dashboards into a Grafana that answers the same to every question."""
+    api = GrafanaApi(Answering(raw), "http://grafana")
+    api.release()
+    source = data_source("http://p:9090")
+    list(install(api, boards()[:2], folder_uid="f", source=source, message="", dry_run=False))
+
+
 def exposition(raw: bytes) -> Snapshot:
     return parse_exposition(text(raw), NOW)
 
@@ -701,6 +733,7 @@ READERS: tuple[Reader, ...] = (
     Reader("sample-line", sample_line, sample_lines, (ValueError,)),
     Reader("recording", in_file(recording), lambda: seeds.contents("fixtures/faults/one_*.om.gz"), (ValueError,)),
     Reader("recording-text", in_file(packed_recording), seeds.recordings, (ValueError,)),
+    Reader("grafana", grafana_answers, lambda: GRAFANA_ANSWERS, (GrafanaError,)),
     Reader("verdicts", parse_verdicts, verdicts, (JudgeError,)),
     Reader("listen-address", lambda raw: parse_address(text(raw)), lambda: [b":9748", b"[::1]:9748"], (AddressError,)),
     Reader("config", config, lambda: [seeds.CONFIG], (ConfigError,)),

@@ -75,7 +75,7 @@ def test_every_command_that_a_page_shows_has_these_options(page: Path) -> None:
 def shown_commands(page: Path) -> list[list[str]]:
     """Return the words after `pinchpoint` in the shell blocks of a page, without comments and redirections."""
     blocks = [text for language, text in BLOCK.findall(page.read_text()) if language == "sh"]
-    shell = "".join(blocks).replace("$hosts", "host:9748")
+    shell = "".join(blocks).replace("$hosts", "host:9748").replace("\\\n", "")
     lines = [shlex.split(line, comments=True) for line in shell.splitlines() if "pinchpoint " in line]
     commands = [line for line in lines if line and Path(line[0]).name == "pinchpoint" and line[1:] != ["--help"]]
     return [list(takewhile(lambda word: word not in (">", "|", "&&", "&"), line[1:])) for line in commands]

@@ -78,6 +78,8 @@ def test_an_installed_package_has_every_module_and_its_data(copy: Path, tmp_path
     assert (package / "judge" / "verdicts.html.j2").is_file()
     for name in ("alerts/*.yml", "docs/*.md", "runbooks/*.md"):
         assert {file.name for file in package.glob(name)} == {file.name for file in ROOT.glob(name)}
+    boards = ROOT / "dashboards" / "json"
+    assert {file.name for file in (package / "dashboards").iterdir()} == {file.name for file in boards.iterdir()}
 
 
 @pytest.mark.usefixtures("compiler")

@@ -95,15 +95,21 @@ TRIALS = [
     *[Trial(command, "1", full=True) for command in ("rules", "metrics", "version")],
     *[Trial(command, "1", ("none",)) for command in ("runbook", "docs")],
     *[Trial(command, "2", ("--none",)) for command in ("rules", "metrics", "runbook", "docs", "version")],
+    Trial("dashboards write", "0", ("bundle",)),
+    Trial("dashboards write", "1", (".",), files={"dashboards": "a file in the way"}),
+    Trial("dashboards write", "2"),
+    Trial("dashboards install", "1", ("--url=http://127.0.0.1:1",)),
+    Trial("dashboards install", "2"),
     Trial("config check", "0", ("good",), files={"good": "rest = false"}),
     Trial("config check", "1", ("bad",), files={"bad": "rest = 5"}),
     Trial("config check", "2"),
 ]
 ELSEWHERE = {
+    ("dashboards install", "0"): "tests/commands/test_dashboards.py",
     ("check", "0"): "tests/commands/test_check_command.py",
     ("replay", "128+N"): "tests/commands/test_replay_command.py",
 }
-"""What takes a host without problems, or a terminal and a recording."""
+"""What takes a host without problems, a Grafana, or a terminal and a recording."""
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ COMMANDS = {
     "replay": "Show a saved run as `watch` would have shown it.",
     "export": "Write the samples of a run as OpenMetrics text for a Prometheus server.",
     "rules": "Print the alert rules for another scrape interval, job or runbook URL.",
+    "dashboards": "Bring the Grafana dashboards into an existing Grafana.",
     "metrics": "List every metric that the exporter can serve.",
     "runbook": "Show the runbook of an alert: what it means, how to be sure, what to do.",
     "docs": "Show a page of the documentation.",

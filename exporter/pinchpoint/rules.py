@@ -12,6 +12,7 @@ import re
 from importlib import resources
 
 __all__ = [
+    "DEFAULT_SCRAPE_INTERVAL_SECONDS",
     "JOB",
     "MAX_SCRAPE_INTERVAL_SECONDS",
     "MIN_SCRAPE_INTERVAL_SECONDS",

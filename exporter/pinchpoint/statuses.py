@@ -61,6 +61,12 @@ STATUSES: Mapping[str, Mapping[str, str]] = {
     },
     "export": {"0": "written", "1": f"no such run, or it cannot be written; or {FAILED}", "2": USAGE},
     "rules": {"0": "printed", "1": FAILED, "2": USAGE},
+    "dashboards write": {"0": "written", "1": f"a file cannot be written; or {FAILED}", "2": USAGE},
+    "dashboards install": {
+        "0": "installed, or there as before; with --dry-run: Grafana answered",
+        "1": f"Grafana does not answer, is too old, or refuses a change: earlier ones stay; or {FAILED}",
+        "2": USAGE,
+    },
     "metrics": {"0": "printed", "1": FAILED, "2": USAGE},
     "runbook": {"0": "shown", "1": f"no runbook has this name; or {FAILED}", "2": USAGE},
     "docs": {"0": "shown", "1": f"no page has this name; or {FAILED}", "2": USAGE},

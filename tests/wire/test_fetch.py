@@ -125,6 +125,13 @@ def test_parameters_are_added_to_those_of_the_address() -> None:
     assert asked.requests[0].startswith(b"GET /a%20b?x=1&query=up%7Ba%3D%22b+c%22%7D HTTP/1.1\r\n")
 
 
+def test_a_document_does_not_follow_a_redirection() -> None:
+    with server(lambda request: redirect("http://127.0.0.1:9/")) as asked, pytest.raises(FetchError) as found:
+        Fetcher(5.0).send("POST", asked.url, b"{}")
+
+    assert (str(found.value), found.value.status) == ("redirects to http://127.0.0.1:9/", 302)
+
+
 def test_who_asks_may_stand_in_the_address() -> None:
     with server(lambda request: http(b"")) as asked:
         Fetcher(5.0).get(asked.url.replace("http://", "http://me:p%40ss@"))

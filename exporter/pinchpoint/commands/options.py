@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
+from pinchpoint.rules import JOB, MAX_SCRAPE_INTERVAL_SECONDS, MIN_SCRAPE_INTERVAL_SECONDS
 from pinchpoint.terminal.plain import fail
 from pinchpoint.tomlfile import ConfigError
 from pinchpoint.wire.http import AddressError, parse_address
 
-__all__ = ["complete_runs", "http_config_option", "load_access", "targets_option", "web_options"]
+__all__ = [
+    "complete_runs",
+    "http_config_option",
+    "job_option",
+    "load_access",
+    "parse_url",
+    "scrape_interval_option",
+    "targets_option",
+    "web_options",
+]
 
 if TYPE_CHECKING:
     from pinchpoint.wire.http_config import HttpAccess
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+INTERVAL = re.compile(r"(\d{1,4})(s|m)")
+URL = re.compile(r"[\w./:?=&%~@\[\]-]+")
 
 
 def complete_runs(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -121,3 +135,51 @@ def _targets(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
                     raise click.BadParameter(f"{target!r} names no host", ctx, param)
             found[target] = None
     return list(found)
+
+
+def parse_url(ctx: click.Context, param: click.Parameter, value: str, example: str) -> str:
+    """Return an address of http or https as it is; anything else is wrong usage, and `example` shows what is meant."""
+    if urlsplit(value).scheme not in ("http", "https") or not URL.fullmatch(value):
+        raise click.BadParameter(f"{value!r} is not an address such as {example}", ctx, param)
+    return value
+
+
+def scrape_interval_option(function: Decorated) -> Decorated:
+    """Return a command with the option ``--scrape-interval``, which gives the parameter `seconds`."""
+    return click.option(
+        "--scrape-interval",
+        "seconds",
+        default="2s",
+        show_default=True,
+        metavar="DURATION",
+        callback=_seconds,
+        help="How often Prometheus scrapes the exporters.",
+    )(function)
+
+
+def job_option(function: Decorated) -> Decorated:
+    """Return a command with the option ``--job``, which gives the parameter `job`."""
+    return click.option(
+        "--job", default=JOB, show_default=True, callback=_job, help="Name of the exporters' job in Prometheus."
+    )(function)
+
+
+def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> int:
+    found = INTERVAL.fullmatch(value)
+    if found is None:
+        raise click.BadParameter(f"{value!r} is not a duration such as 10s or 1m", ctx, param)
+    seconds = int(found[1]) * (60 if found[2] == "m" else 1)
+    if not MIN_SCRAPE_INTERVAL_SECONDS <= seconds <= MAX_SCRAPE_INTERVAL_SECONDS:
+        raise click.BadParameter(
+            f"{value!r}: {MIN_SCRAPE_INTERVAL_SECONDS}s to {MAX_SCRAPE_INTERVAL_SECONDS}s can be: "
+            "windows hold four scrapes, and phases are short",
+            ctx,
+            param,
+        )
+    return seconds
+
+
+def _job(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    if not re.fullmatch(r"[\w./:-]+", value):
+        raise click.BadParameter(f"{value!r} is not a valid job name: use letters, digits and _ . / : -", ctx, param)
+    return value

@@ -2,56 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from urllib.parse import urlsplit
-
 import click
 
-from pinchpoint.rules import JOB, MAX_SCRAPE_INTERVAL_SECONDS, MIN_SCRAPE_INTERVAL_SECONDS, RUNBOOKS, rules
+from pinchpoint.commands.options import job_option, parse_url, scrape_interval_option
+from pinchpoint.rules import RUNBOOKS, rules
 
 __all__ = ["command"]
 
-INTERVAL = re.compile(r"(\d{1,4})(s|m)")
-
-
-def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> int:
-    found = INTERVAL.fullmatch(value)
-    if found is None:
-        raise click.BadParameter(f"{value!r} is not a duration such as 10s or 1m", ctx, param)
-    seconds = int(found[1]) * (60 if found[2] == "m" else 1)
-    if not MIN_SCRAPE_INTERVAL_SECONDS <= seconds <= MAX_SCRAPE_INTERVAL_SECONDS:
-        raise click.BadParameter(
-            f"{value!r}: {MIN_SCRAPE_INTERVAL_SECONDS}s to {MAX_SCRAPE_INTERVAL_SECONDS}s can be: "
-            "windows hold four scrapes, and phases are short",
-            ctx,
-            param,
-        )
-    return seconds
-
-
-def _job(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    if not re.fullmatch(r"[\w./:-]+", value):
-        raise click.BadParameter(f"{value!r} is not a valid job name: use letters, digits and _ . / : -", ctx, param)
-    return value
-
 
 def _url(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    if urlsplit(value).scheme not in ("http", "https") or not re.fullmatch(r"[\w./:?=&%~@-]+", value):
-        raise click.BadParameter(f"{value!r} is not an address such as http://judge:9749/runbooks/", ctx, param)
-    return value
+    return parse_url(ctx, param, value, "http://judge:9749/runbooks/")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--scrape-interval",
-    "seconds",
-    default="2s",
-    show_default=True,
-    metavar="DURATION",
-    callback=_seconds,
-    help="How often Prometheus scrapes the exporters.",
-)
-@click.option("--job", default=JOB, show_default=True, callback=_job, help="Name of the exporters' job in Prometheus.")
+@scrape_interval_option
+@job_option
 @click.option(
     "--runbooks",
     default=RUNBOOKS,

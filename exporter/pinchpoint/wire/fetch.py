@@ -7,7 +7,8 @@ import socket
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import TYPE_CHECKING, Any
@@ -32,10 +33,12 @@ UNRESERVED = "/:@!$&'()*+,;=~%?"
 class FetchError(Exception):
     """There is no answer; the message says why, but not which server."""
 
-    def __init__(self, reason: str, body: bytes = b"") -> None:
+    def __init__(self, reason: str, body: bytes = b"", status: int = 0) -> None:
         super().__init__(reason)
         self.body = body
         """The body of an error response."""
+        self.status = status
+        """Its status; 0 if there is none."""
 
 
 class Fetcher:
@@ -64,31 +67,44 @@ class Fetcher:
         """Return the body of an answer. Raises FetchError."""
         if parameters:
             url += f"{'&' if '?' in url else '?'}{urlencode(parameters)}"
-        access = None if self._source is None else self._source.current()
-        if access is not self._access:
-            self.close()
-            self._access = access
-        try:
+        with self._asking() as access:
             first = urlsplit(url)
             for _ in range(MAX_REDIRECTS + 1):
                 place = urlsplit(url)
                 told = access is not None and (place.scheme, place.netloc) == (first.scheme, first.netloc)
                 answer = self._ask(place, access.headers if access is not None and told else {})
                 location = answer.getheader("Location")
-                body = answer.read(MAX_BODY_BYTES + 1)
-                if len(body) > MAX_BODY_BYTES:
-                    raise FetchError(TOO_LONG)
-                if answer.length:
-                    raise FetchError("its response ends early")
+                body = _body(answer)
                 if answer.status not in REDIRECTIONS or location is None:
-                    break
+                    return body
                 if access is not None and not access.follow_redirects:
                     raise FetchError(f"{answer.status} {answer.reason}, and follow_redirects is false")
                 url = urljoin(url, location)
-            else:
-                raise FetchError(f"redirects more than {MAX_REDIRECTS} times")
-            if answer.status >= 400:
-                raise FetchError(f"{answer.status} {answer.reason}", body)
+            raise FetchError(f"redirects more than {MAX_REDIRECTS} times")
+
+    def send(self, method: str, url: str, document: bytes) -> bytes:
+        """Send a JSON document, and return the body of the answer. Raises FetchError.
+
+        It is sent once, over a new connection. A redirection is an error: its server may be another one.
+        """
+        self.close()
+        with self._asking() as access:
+            headers = {"Content-Type": "application/json", **({} if access is None else access.headers)}
+            answer = self._ask(urlsplit(url), headers, method, document)
+            body = _body(answer)
+            if answer.status in REDIRECTIONS:
+                raise FetchError(f"redirects to {answer.getheader('Location')}", status=answer.status)
+            return body
+
+    @contextmanager
+    def _asking(self) -> Iterator[Access | None]:
+        """Give how a server is asked now; whatever fails meanwhile closes the connection. Raises FetchError."""
+        access = None if self._source is None else self._source.current()
+        if access is not self._access:
+            self.close()
+            self._access = access
+        try:
+            yield access
         except FetchError:
             self.close()
             raise
@@ -98,9 +114,10 @@ class Fetcher:
         except (OSError, ValueError) as error:
             self.close()
             raise FetchError(_reason(error)) from error
-        return body
 
-    def _ask(self, url: SplitResult, headers: Mapping[str, str]) -> HTTPResponse:
+    def _ask(
+        self, url: SplitResult, headers: Mapping[str, str], method: str = "GET", document: bytes | None = None
+    ) -> HTTPResponse:
         """Return the answer to one request, before its body is read. Raises OSError, ValueError, HTTPException."""
         if self._server != (url.scheme, url.netloc):
             self.close()
@@ -109,13 +126,13 @@ class Fetcher:
             self._connection = _connection(url, self.timeout, self._access)
             self._server = (url.scheme, url.netloc)
         try:
-            return _request(self._connection, url, self.timeout, headers)
+            return _request(self._connection, url, self.timeout, headers, method, document)
         except (ConnectionError, HTTPException):
             if not kept:
                 raise
             # The server has closed an idle connection.
             self._connection.close()
-            return _request(self._connection, url, self.timeout, headers)
+            return _request(self._connection, url, self.timeout, headers, method, document)
 
     def close(self) -> None:
         """Close the connection."""
@@ -196,13 +213,32 @@ def _connection(url: SplitResult, timeout: float, access: Access | None = None) 
     return connection
 
 
-def _request(connection: HTTPConnection, url: SplitResult, timeout: float, headers: Mapping[str, str]) -> HTTPResponse:
+def _body(answer: HTTPResponse) -> bytes:
+    """Return the body of an answer. Raises FetchError, also for an error response."""
+    body = answer.read(MAX_BODY_BYTES + 1)
+    if len(body) > MAX_BODY_BYTES:
+        raise FetchError(TOO_LONG)
+    if answer.length:
+        raise FetchError("its response ends early")
+    if answer.status >= 400:
+        raise FetchError(f"{answer.status} {answer.reason}", body, answer.status)
+    return body
+
+
+def _request(
+    connection: HTTPConnection,
+    url: SplitResult,
+    timeout: float,
+    headers: Mapping[str, str],
+    method: str,
+    document: bytes | None,
+) -> HTTPResponse:
     """Send a request, and return the answer before its body is read. Raises OSError, ValueError, HTTPException."""
     if connection.sock is not None:
         connection.sock.settimeout(timeout)
     path = quote(url.path or "/", UNRESERVED)
     query = f"?{quote(url.query, UNRESERVED)}" if url.query else ""
-    connection.request("GET", path + query, headers={**headers, **_headers(url)})
+    connection.request(method, path + query, document, {**headers, **_headers(url)})
     return connection.getresponse()
 
 

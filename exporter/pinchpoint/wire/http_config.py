@@ -23,7 +23,7 @@ from pinchpoint.wire.tls import Pair, TlsError, Version, authorities, client_con
 from pinchpoint.wire.watched_files import WatchedFiles, why_unread
 from pinchpoint.wire.yamlfile import Document, decode_yaml
 
-__all__ = ["Access", "HttpAccess", "HttpConfig", "parse_http_config"]
+__all__ = ["Access", "HttpAccess", "HttpConfig", "TokenAccess", "parse_http_config"]
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ class HttpAccess:
         self._lock = Lock()
         self._problem = ""
         self._watched = WatchedFiles()
-        self._config, self._access = _read(path, self._watched)
+        self._config, self._access = self._read(self._watched)
 
     @property
     def scheme(self) -> str:
@@ -151,7 +151,7 @@ class HttpAccess:
     def _reload(self) -> None:
         watched = WatchedFiles()
         try:
-            config, access = _read(self._path, watched)
+            config, access = self._read(watched)
         except ConfigError as error:
             if self._problem != str(error):
                 self._problem = str(error)
@@ -159,6 +159,28 @@ class HttpAccess:
         else:
             self._problem, self._config, self._access = "", config, access
         self._watched = watched
+
+    def _read(self, files: WatchedFiles) -> tuple[HttpConfig, Access]:
+        """Return the content of the file, and what follows from it and the files that it names. Raises ConfigError."""
+        try:
+            raw = files.read(self._path)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{self._path}: {why_unread(error)}") from error
+        return _accessed(parse_http_config(raw, str(self._path)), files)
+
+
+class TokenAccess(HttpAccess):
+    """How servers are asked by a bearer token, the only line of a file."""
+
+    def _read(self, files: WatchedFiles) -> tuple[HttpConfig, Access]:
+        try:
+            token = files.read(self._path).strip().decode("latin-1")
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{self._path}: {why_unread(error)}") from error
+        if not token or not VALUE.fullmatch(token):
+            raise ConfigError(f"{self._path}: a token must be one line of Latin-1")
+        config = HttpConfig(authorization=Authorization(credentials=token))
+        return _accessed(Document(config, str(self._path), {}), files)
 
 
 def parse_http_config(raw: bytes, origin: str) -> Document[HttpConfig]:
@@ -207,13 +229,8 @@ def _check_tls(document: Document[HttpConfig], tls: TlsClient) -> None:
         raise document.error("is above max_version", "tls_config", "min_version")
 
 
-def _read(path: Path, files: WatchedFiles) -> tuple[HttpConfig, Access]:
-    """Return the content of a file, and what follows from it and the files that it names. Raises ConfigError."""
-    try:
-        raw = files.read(path)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: {why_unread(error)}") from error
-    document = parse_http_config(raw, str(path))
+def _accessed(document: Document[HttpConfig], files: WatchedFiles) -> tuple[HttpConfig, Access]:
+    """Return a configuration, and what follows from it and the files that it names. Raises ConfigError."""
     config = document.value
 
     def content(section: Any, field: str, *place: str | int) -> bytes:
