@@ -27,6 +27,7 @@ __all__ = [
     "MOUNTS",
     "NETWORKS",
     "PASSWORDS",
+    "PROCESS_IO",
     "REQUESTS",
     "RESPONSES",
     "ROLLUP",
@@ -114,9 +115,15 @@ STACK = (
     b"hrtimer_nanosleep",
 )
 STATUS = (
-    b"Name:\tfio\nTgid:\t77\nUid:\t1000\t1000\t1000\t1000\nNSpid:\t77\t1\nCpus_allowed:\tff\nCpus_allowed_list:\t0-3,7\n",
+    b"Name:\tfio\nTgid:\t77\nUid:\t1000\t1000\t1000\t1000\nNSpid:\t77\t1\nCpus_allowed:\tff\nCpus_allowed_list:\t0-3,7\n"
+    b"voluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\n",
     b"0-3,7\n",
 )
+PROCESS_IO = (
+    b"rchar: 323934931\nwchar: 323929600\nsyscr: 632687\nsyscw: 632675\nread_bytes: 0\nwrite_bytes: 323932160\n"
+    b"cancelled_write_bytes: 0\n"
+)
+"""The example of Documentation/filesystems/proc.rst (Linux 6.1)."""
 SCRIPT = b"""\
 IOR START
   testFile=/scratch/s1   # a comment

@@ -64,8 +64,10 @@ from pinchpoint.host.procfs import (
     parse_cpus_allowed,
     parse_file_info,
     parse_mounts,
+    parse_process_io,
     parse_real_uid,
     parse_schedstat,
+    parse_sleeps,
     parse_stat,
     parse_thread_group,
 )
@@ -293,6 +295,12 @@ def cpus(parse: Callable[[bytes], frozenset[int]], raw: bytes) -> object:
 def file_info(raw: bytes) -> object:
     found = parse_file_info(raw)
     counts([found.mount, found.flags])
+    return found
+
+
+def process_io(raw: bytes) -> object:
+    found = parse_process_io(raw)
+    counts(found)
     return found
 
 
@@ -673,6 +681,8 @@ READERS: tuple[Reader, ...] = (
     Reader("cpus-allowed", partial(cpus, parse_cpus_allowed), lambda: seeds.STATUS, (FormatError,)),
     Reader("real-uid", partial(numbers, parse_real_uid), lambda: seeds.STATUS, (FormatError,)),
     Reader("thread-group", partial(numbers, parse_thread_group), lambda: seeds.STATUS, (FormatError,)),
+    Reader("sleeps", partial(numbers, parse_sleeps), lambda: seeds.STATUS, (FormatError,)),
+    Reader("process-io", process_io, lambda: [seeds.PROCESS_IO], (FormatError,)),
     Reader("users", users, lambda: [seeds.USERS, b"ceph:100000:65536\n1000:231072:65536\n"]),
     Reader("private-memory", partial(numbers, parse_private), lambda: [seeds.ROLLUP], (FormatError,)),
     Reader("status-field", lambda raw: _field(raw, b"NSpid"), lambda: seeds.STATUS),

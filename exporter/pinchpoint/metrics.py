@@ -188,6 +188,52 @@ WORKLOAD_CLIENT_INFO = _gauge(
     *RUN,
     "client",
 )
+WORKLOAD_RANKS = _number(
+    "pinchpoint_workload_ranks",
+    "Ranks, jobs or worker processes of the benchmark, by whether they still work or wait for the others (done); "
+    "absent where only one process works.",
+    *RUN,
+    "state",
+)
+WORKLOAD_RANK_SECONDS = _counter(
+    "pinchpoint_workload_rank_seconds_total",
+    "Time of the benchmark's ranks, summed over them, by whether they worked or waited for the others (done).",
+    *RUN,
+    "state",
+)
+WORKLOAD_RANK_RATE = _number(
+    "pinchpoint_workload_rank_rate",
+    "Rate of the slowest, the median and the fastest rank since they last began together, while each worked, and the "
+    "median absolute deviation of all, in units per second.",
+    *RUN,
+    "which",
+    "unit",
+)
+WORKLOAD_RANK_WORK = _number(
+    "pinchpoint_workload_rank_work",
+    "What the slowest, the median and the furthest rank have done since they last began together, in the given unit.",
+    *RUN,
+    "which",
+    "unit",
+)
+WORKLOAD_RANKS_WAITED_RATIO = _gauge(
+    "pinchpoint_workload_ranks_waited_ratio",
+    "Share of the ranks' time since they last began together in which they waited for the others.",
+    *RUN,
+)
+WORKLOAD_SLOWEST_RANK = _number(
+    "pinchpoint_workload_slowest_rank",
+    "Number of the slowest rank that still works: its rank in MPI (mpi), or its place among the processes by their "
+    "start (start).",
+    *RUN,
+    "numbered",
+)
+WORKLOAD_SLOWEST_RANK_SECONDS = _counter(
+    "pinchpoint_workload_slowest_rank_seconds_total",
+    "Time of the rank that was the slowest at each moment, by what it was doing or waiting for.",
+    *RUN,
+    "wait",
+)
 WAITS_SOURCE_INFO = _gauge(
     "pinchpoint_waits_source_info",
     "Method used to determine waits (stack, wchan or none), and why nothing better was available.",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,15 @@ from pinchpoint.host.procfs import (
     parse_cpus_allowed,
     parse_file_info,
     parse_mounts,
+    parse_process_io,
     parse_real_uid,
     parse_schedstat,
+    parse_sleeps,
     parse_stat,
     parse_thread_group,
     read_bytes,
 )
+from reader_seeds import PROCESS_IO
 
 COMMS = st.binary(min_size=0, max_size=63)
 """A name is at most 15 bytes for a user's thread, 63 for a kernel thread (proc_task_name, fs/proc/array.c)."""
@@ -211,6 +215,24 @@ def test_a_name_imitates_no_process() -> None:
     assert parse_thread_group(b"Name:\ta\\nTgid:\t1\nTgid:\t42\nPid:\t43\n") == 42
     with pytest.raises(FormatError):
         parse_thread_group(b"Tgid:\t42\n")
+
+
+def test_what_a_process_has_read_and_written_is_in_its_io() -> None:
+    assert parse_process_io(PROCESS_IO) == (323934931 + 323929600, 323932160)
+    moved = parse_process_io(Path("/proc/self/io").read_bytes())
+    assert parse_process_io(Path("/proc/self/io").read_bytes()).asked > moved.asked
+    with pytest.raises(FormatError):
+        parse_process_io(PROCESS_IO.replace(b"wchar: ", b"wchar: -"))
+
+
+def test_a_thread_that_sleeps_switches_of_its_own_will() -> None:
+    before = parse_sleeps(Path("/proc/thread-self/status").read_bytes())
+    for _ in range(5):
+        time.sleep(0.001)
+    assert parse_sleeps(Path("/proc/thread-self/status").read_bytes()) >= before + 5
+    assert parse_sleeps(b"Name:\ta\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t9\n") == 7
+    with pytest.raises(FormatError):
+        parse_sleeps(b"Name:\ta\\nvoluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t9\n")
 
 
 def test_the_mount_of_an_open_file_is_in_its_fdinfo() -> None:

@@ -703,3 +703,47 @@ def test_dd_that_syncs_each_block_waits_for_its_disk(real: Real, load: Callable[
     # The share depends on the other load on the CPUs: for most of the time it may wait for one.
     assert left.pop("disk") > max(left.values()), shares
     assert sum(left.values()) < 0.1, left
+
+
+def test_of_several_jobs_the_slowest_is_known_by_its_rate_and_what_it_waits_for(bench: Bench) -> None:
+    bench.process()
+    for pid in (11, 12, 13):
+        bench.process(pid, ppid=10)
+    bench.leads(10)
+    for pid in (10, 11, 12, 13):
+        bench.in_stack(DISK if pid == 12 else SLEEP if pid == 10 else AIO, pid)
+    moved = dict.fromkeys((10, 11, 12, 13), 0)
+
+    def work() -> None:
+        for pid in moved:
+            moved[pid] += {10: 0, 12: 1 << 16}.get(pid, 1 << 18)
+            bench.machine.write(
+                f"proc/{pid}/io",
+                f"rchar: 0\nwchar: {moved[pid]}\nsyscr: 0\nsyscw: 9\nread_bytes: 0\nwrite_bytes: {moved[pid]}\n"
+                "cancelled_write_bytes: 0\n",
+            )
+            bench.machine.write(f"proc/{pid}/status", "Name:\tfio\nUid:\t0\t0\t0\t0\nvoluntary_ctxt_switches:\t1\n")
+
+    work()
+    bench.spend(6, work)
+
+    found = bench.snapshot()
+    name = "pinchpoint_workload_rank"
+    assert found.value(f"{name}s", **RUN, state="working") == 3
+    assert found.value(f"{name}_rate", **RUN, which="median", unit="bytes") == pytest.approx((1 << 18) / LOOK)
+    assert found.value(f"{name}_rate", **RUN, which="slowest", unit="bytes") == pytest.approx((1 << 16) / LOOK)
+    assert found.value("pinchpoint_workload_slowest_rank", **RUN, numbered="start") == 1
+    series = found.series("pinchpoint_workload_slowest_rank_seconds_total")
+    waits = {labels["wait"]: value for labels, value in series}
+    assert waits["disk"] > 0.7 * sum(waits.values())
+
+
+def test_processes_whose_io_may_not_be_read_have_no_ranks(bench: Bench) -> None:
+    for pid in (10, 11):
+        bench.process(pid)
+        bench.in_stack(DISK, pid)
+
+    bench.spend(4)
+
+    assert not bench.snapshot().values.get("pinchpoint_workload_ranks")
+    assert bench.seconds()

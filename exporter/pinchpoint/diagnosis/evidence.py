@@ -44,13 +44,14 @@ def name(limit: Limit) -> str:
     return f"{limit.resource} of {owner(limit.owner, limit.host)}"
 
 
-def words(kind: str, limits: Sequence[Limit]) -> str:
+def words(kind: str, limits: Sequence[Limit], straggler: str = "") -> str:
     """Return a verdict in a few words."""
-    if not limits:
-        return kind
-    return "limited by " + " and ".join(
+    named = " and ".join(
         name(group[0]) if len(group) == 1 else f"{group[0].resource} of {_owners(group)}" for group in _groups(limits)
     )
+    if straggler:
+        return f"held by {straggler}" + (f", limited by {named}" if named else "")
+    return f"limited by {named}" if named else kind
 
 
 def _groups(limits: Sequence[Limit]) -> list[list[Limit]]:

@@ -57,7 +57,14 @@ from pinchpoint.metrics import (
     UNVERIFIED_PROCESSES,
     WORKLOAD_CLIENT_INFO,
     WORKLOAD_OWNER_INFO,
+    WORKLOAD_RANK_RATE,
+    WORKLOAD_RANK_SECONDS,
+    WORKLOAD_RANK_WORK,
+    WORKLOAD_RANKS,
+    WORKLOAD_RANKS_WAITED_RATIO,
     WORKLOAD_SECONDS,
+    WORKLOAD_SLOWEST_RANK,
+    WORKLOAD_SLOWEST_RANK_SECONDS,
 )
 from pinchpoint.model import Labels, Metric, Snapshot, Snapshots
 from pinchpoint.resources import entry_of
@@ -70,6 +77,7 @@ __all__ = [
     "IdleState",
     "MemoryUse",
     "Own",
+    "RankUse",
     "ResourceUse",
     "RoleUse",
     "SilentDaemon",
@@ -218,6 +226,32 @@ class SilentDaemon:
     """Whether the daemon itself is stuck."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankUse:
+    """How the ranks of one benchmark on the host got on beside each other."""
+
+    working: int
+    done: int
+    """Ranks at the later snapshot."""
+    worked: float
+    waited: float
+    """Ranks that worked, and that waited for the others, on average."""
+    since: float
+    """Share of their time in which they waited, since they last began together."""
+    rates: Mapping[str, float]
+    """Units per second of the slowest, the median and the fastest rank, and their deviation."""
+    work: Mapping[str, float]
+    """What the slowest, the median and the furthest rank have done, in units."""
+    unit: str
+    """``bytes`` or ``waits``; empty if no rank works."""
+    slowest: int | None
+    """Its number; None if none works."""
+    numbered: str
+    """What gives the number: ``mpi`` or ``start``."""
+    waits: Mapping[str, float]
+    """Seconds per second of the slowest rank, by wait class."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadUse:
     """What the processes of one benchmark did with their time on the host."""
@@ -231,6 +265,8 @@ class WorkloadUse:
     """The owner labels of its processes in resources."""
     clients: tuple[str, ...]
     """The Ceph clients that serve it."""
+    ranks: RankUse | None = None
+    """None if only one process works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -588,8 +624,50 @@ def _workloads(window: _SnapshotPair) -> tuple[WorkloadUse, ...]:
         waits.setdefault(key, {})[label(labels, "wait")] = gain / seconds
     owners = _names(window, WORKLOAD_OWNER_INFO, "owner")
     clients = _names(window, WORKLOAD_CLIENT_INFO, "client")
-    found = [WorkloadUse(*key, time, owners.get(key, ()), clients.get(key, ())) for key, time in waits.items()]
+    ranks = _ranks(window, seconds)
+    found = [
+        WorkloadUse(*key, time, owners.get(key, ()), clients.get(key, ()), ranks.get(key))
+        for key, time in waits.items()
+    ]
     return tuple(sorted(found, key=lambda use: (use.waits.get("idle", 0.0) - sum(use.waits.values()), use.run)))
+
+
+def _ranks(window: _SnapshotPair, seconds: float) -> dict[tuple[str, str], RankUse]:
+    """Return the ranks of each benchmark and run that has several."""
+
+    def by(found: Iterable[tuple[Labels, float]], name: str) -> dict[tuple[str, str], dict[str, float]]:
+        figures: dict[tuple[str, str], dict[str, float]] = {}
+        for labels, value in found:
+            benchmark, run, which = picked(labels, "benchmark", "run", name)
+            figures.setdefault((benchmark, run), {})[which] = value
+        return figures
+
+    most = MAX_CPUS * window.seconds
+    numbers = by(window.now(WORKLOAD_RANKS), "state")
+    times = by(window.gains(WORKLOAD_RANK_SECONDS, most, born=True), "state")
+    waits = by(window.gains(WORKLOAD_SLOWEST_RANK_SECONDS, 2 * window.seconds, born=True), "wait")
+    rates, work = by(window.now(WORKLOAD_RANK_RATE), "which"), by(window.now(WORKLOAD_RANK_WORK), "which")
+    units = {picked(labels, "benchmark", "run"): label(labels, "unit") for labels, _ in window.now(WORKLOAD_RANK_RATE)}
+    since = {picked(labels, "benchmark", "run"): value for labels, value in window.now(WORKLOAD_RANKS_WAITED_RATIO)}
+    slowest = by(window.now(WORKLOAD_SLOWEST_RANK), "numbered")
+    found = {}
+    for key, states in numbers.items():
+        numbered, number = next(iter(slowest.get(key, {}).items()), ("", None))
+        time = times.get(key, {})
+        found[key] = RankUse(
+            working=int(states.get("working", 0)),
+            done=int(states.get("done", 0)),
+            worked=time.get("working", 0.0) / seconds,
+            waited=time.get("done", 0.0) / seconds,
+            since=min(1.0, since.get(key, 0.0)),
+            rates=rates.get(key, {}),
+            work=work.get(key, {}),
+            unit=units.get(key, ""),
+            slowest=None if number is None else int(number),
+            numbered=numbered,
+            waits={wait: value / seconds for wait, value in waits.get(key, {}).items()},
+        )
+    return found
 
 
 def _names(window: _SnapshotPair, metric: Metric, by: str) -> dict[tuple[str, str], tuple[str, ...]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from pinchpoint.compat import StrEnum
-from pinchpoint.diagnosis import evidence, unknown
+from pinchpoint.diagnosis import evidence, stragglers, unknown
 from pinchpoint.diagnosis.advice import Advice, advice_on
 from pinchpoint.diagnosis.blame import DAEMONS, BenchmarkWork, Limit, blame, serving, workloads
 from pinchpoint.diagnosis.innocent import innocent
@@ -76,6 +76,8 @@ class Kind(StrEnum):
     """Two or more different resources are full and share the blame."""
     LATENCY_BOUND = "latency-bound"
     """The benchmark waits, and nothing that serves it is full."""
+    STRAGGLER = "straggler"
+    """The ranks wait for one rank or host; the limits are what that one waits for, as far as something is full."""
     STUCK = "stuck"
     """A daemon is stuck, or no daemon answers."""
     UNKNOWN = "unknown"
@@ -134,6 +136,10 @@ class Verdict:
     """The hottest thread without a role by host, if it was hot; the hottest host first."""
     no_role: tuple[str, ...] = ()
     """The same in sentences."""
+    straggler: str = ""
+    """The rank or the host that the others wait for: ``rank 5 on client2``."""
+    ranks: tuple[str, ...] = ()
+    """How the ranks got on beside each other, if that is worth knowing."""
     runbook: str = ""
     """Name of the runbook page; empty if there is none."""
     advice: str = ""
@@ -142,7 +148,7 @@ class Verdict:
     @property
     def words(self) -> str:
         """The verdict in a few words: ``limited by mds_lock of mds.a``."""
-        return evidence.words(self.kind, self.limits)
+        return evidence.words(self.kind, self.limits, self.straggler)
 
     @property
     def answer(self) -> tuple[Kind, frozenset[tuple[str, str]]]:
@@ -165,8 +171,9 @@ def judge_phase(
     found = judge(hosts, window.before, window.after, benchmark=benchmark, run=run)
     found = replace(found, evidence=(*found.evidence, *_moved(window, found)))
     borders = [window.before, *window.inner, window.after]
-    if len(borders) <= MIN_PARTS or (found.kind is Kind.STUCK and not found.limits):
-        return hosts, found  # few parts say nothing, and short ones cannot distinguish stuck from slow
+    if len(borders) <= MIN_PARTS or (found.kind is Kind.STUCK and not found.limits) or found.kind is Kind.STRAGGLER:
+        # Few parts say nothing, short ones cannot distinguish stuck from slow, and ranks wait at the end of a phase.
+        return hosts, found
     parts = [_answer(usages(before, after), benchmark, run) for before, after in pairwise(borders)]
     return hosts, _swayed(found, [part for part in parts if part is not None])
 
@@ -260,6 +267,12 @@ def judge(
     silent = max(seconds, unanswered)
     if held and silent >= MIN_STUCK_SECONDS:
         kind = Kind.STUCK
+    spread = stragglers.rank_spread(hosts, workload)
+    straggler = ""
+    if spread is not None and spread.holds and kind is not Kind.STUCK:
+        straggler = spread.name
+        own = stragglers.rank_waits(spread, workload)
+        kind, limits, margin = Kind.STRAGGLER, _reason(hosts, own), ""
     hidden_links = _hidden_links(hosts, workload) if kind is Kind.LATENCY_BOUND else []
     blind = (*evidence.blind(shares, unseen), *hidden_links, *_unverified(hosts, workload), *missing)
     hot = unknown.hot_threads(hosts)
@@ -283,6 +296,8 @@ def judge(
         waterfalls=falls,
         unknown=hot,
         no_role=tuple(unknown.sentences(hot, limited=bool(limits))),
+        straggler=straggler,
+        ranks=() if spread is None else tuple(stragglers.sentences(spread, evidence.WAITS)),
     )
     return _advised(found)
 
@@ -295,6 +310,12 @@ def _steps(shares: Mapping[str, float], before: Snapshots, after: Snapshots) -> 
     if not daemons:
         return ()
     return tuple(one for one in waterfalls(before, after) if one.operation.partition(" ")[0] in daemons)
+
+
+def _reason(hosts: Mapping[str, Usage], straggler: BenchmarkWork) -> tuple[Limit, ...]:
+    """Return what limits a straggler, empty if nothing that it waits for is full."""
+    kind, limits, _ = _decide(straggler.shares, blame(hosts, straggler), 0.0)
+    return limits if kind in (Kind.RESOURCE, Kind.SEVERAL) else ()
 
 
 def _unseen(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> dict[str, float]:

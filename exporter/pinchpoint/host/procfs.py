@@ -17,6 +17,7 @@ __all__ = [
     "FileInfo",
     "FormatError",
     "Mount",
+    "ProcessIo",
     "Stat",
     "decode",
     "kworker_work",
@@ -25,8 +26,10 @@ __all__ = [
     "parse_cpus_allowed",
     "parse_file_info",
     "parse_mounts",
+    "parse_process_io",
     "parse_real_uid",
     "parse_schedstat",
+    "parse_sleeps",
     "parse_stat",
     "parse_thread_group",
     "read_bytes",
@@ -240,6 +243,38 @@ def parse_thread_group(raw: bytes) -> int:
     if found and group.isdigit() and len(group) <= 10:
         return int(group)
     raise FormatError(f"no Tgid in status: {raw[:80]!r}")
+
+
+class ProcessIo(NamedTuple):
+    """What a process has read and written so far, in bytes."""
+
+    asked: int
+    """By system calls, from wherever: ``rchar`` and ``wchar``."""
+    stored: int
+    """From and to storage: ``read_bytes`` and ``write_bytes``. Asynchronous I/O (io_submit) counts only here."""
+
+
+def parse_process_io(raw: bytes) -> ProcessIo:
+    """Return the counters of ``/proc/PID/io`` (do_io_accounting, fs/proc/base.c). Raises FormatError."""
+    fields = dict(line.partition(b": ")[::2] for line in raw.splitlines())
+    names = (b"rchar", b"wchar", b"read_bytes", b"write_bytes")
+    if all((value := fields.get(name, b"")).isdigit() and len(value) <= 20 for name in names):
+        read, written, fetched, stored = (int(fields[name]) for name in names)
+        return ProcessIo(read + written, fetched + stored)
+    raise FormatError(f"not the counters of a process' I/O: {raw[:80]!r}")
+
+
+def parse_sleeps(raw: bytes) -> int:
+    """Return how often a thread has gone to sleep, from its ``status`` (task_context_switch_counts, fs/proc/array.c).
+
+    A switch is voluntary if the thread sleeps; one that yields its CPU does not (__schedule, kernel/sched/core.c). As
+    with CPUs, a name can't imitate the line. Raises FormatError.
+    """
+    _, found, rest = raw.partition(b"\nvoluntary_ctxt_switches:\t")
+    count = rest.partition(b"\n")[0]
+    if found and count.isdigit() and len(count) <= 20:
+        return int(count)
+    raise FormatError(f"no voluntary_ctxt_switches in status: {raw[:80]!r}")
 
 
 class FileInfo(NamedTuple):

@@ -43,6 +43,8 @@ class _Said(msgspec.Struct):
     blind: tuple[str, ...]
     latency: tuple[str, ...]
     no_role: tuple[str, ...]
+    ranks: tuple[str, ...] = ()
+    straggler: str = ""
 
 
 class _JudgedRun(msgspec.Struct):

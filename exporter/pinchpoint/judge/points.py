@@ -53,8 +53,14 @@ def run_points(found: Sequence[Judged]) -> Iterator[Point]:
 def _limits(found: Verdict) -> list[tuple[str, str, str, str]]:
     kind = str(found.kind)
     return [(kind, limit.resource, limit.owner, limit.host) for limit in found.limits[:MAX_EXPORTED_LIMITS]] or [
-        (kind, "", "", "")
+        (kind, "", *_straggler(found))
     ]
+
+
+def _straggler(found: Verdict) -> tuple[str, str]:
+    """Return who holds the others as owner and host, both empty if nobody does."""
+    owner, _, host = found.straggler.partition(" on ")
+    return owner, host
 
 
 def _blamed(found: Verdict) -> list[Limit]:

@@ -15,13 +15,21 @@ from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.workloads import Member, Workload, Workloads, launcher
 from pinchpoint.ceph.waiting import BLIND_AFTER_SECONDS, ClientWaits, LibraryReader, Looked
 from pinchpoint.host.capabilities import Capability
+from pinchpoint.host.procfs import FormatError, parse_process_io, parse_sleeps, read_bytes
 from pinchpoint.metrics import (
     KEEP_ENDED_SECONDS,
     WAITS_SOURCE_INFO,
     WORKLOAD_CLIENT_INFO,
     WORKLOAD_OWNER_INFO,
     WORKLOAD_PROCESSES,
+    WORKLOAD_RANK_RATE,
+    WORKLOAD_RANK_SECONDS,
+    WORKLOAD_RANK_WORK,
+    WORKLOAD_RANKS,
+    WORKLOAD_RANKS_WAITED_RATIO,
     WORKLOAD_SECONDS,
+    WORKLOAD_SLOWEST_RANK,
+    WORKLOAD_SLOWEST_RANK_SECONDS,
     WORKLOAD_UNKNOWN_STACKS,
 )
 from pinchpoint.model import Point
@@ -34,6 +42,7 @@ from pinchpoint.waits import division as worktime
 from pinchpoint.waits.datafiles import DataFiles, DataPlace
 from pinchpoint.waits.division import ProcessTime, ThreadTime
 from pinchpoint.waits.fuse import CEPH_FUSE, FuseMounts
+from pinchpoint.waits.ranks import RankSample, RankSpread
 from pinchpoint.waits.spinning import Spin
 from pinchpoint.waits.stack_rules import DATA, FLUSH, FUSE, PARKED, RUNNING, WAITS, YIELDS, Stack, Stacks
 
@@ -59,6 +68,12 @@ longest ago are read. The others' run-queue wait and CPU time are exact all the 
 come from as many stacks a second as those of six threads do."""
 FILES_INTERVAL_SECONDS = 3.0
 """Seconds between two looks at the open files of a process that waits for data."""
+MAX_COMPARED_GAP_SECONDS = 100.0
+"""Seconds between two looks at the ranks from which the time between them is not counted."""
+RANKS_INTERVAL_SECONDS = 1.0
+"""Seconds between two looks at how far each rank has come ..."""
+MAX_RANKS_PER_SECOND = 64
+"""... and longer where more would be read in a second, 30 us each."""
 KEEP_STACK_SECONDS = 300.0
 """Seconds for which a stack is remembered."""
 MAX_WORKLOADS = 24
@@ -91,15 +106,20 @@ class _Thread(ThreadTime):
 class _BenchmarkProcess:
     """A process of a benchmark."""
 
-    def __init__(self, member: Member, *, is_rank: bool) -> None:
+    def __init__(self, member: Member, *, parent: int, number: int | None, is_rank: bool) -> None:
         self.member = member
         self.process = member.process
+        self.parent = parent
+        self.number = number
+        """Its rank in MPI, if known."""
         self.rank = is_rank
         """Whether it is an MPI rank."""
         self.time = ProcessTime()
         self.history = worktime.History()
         self.block: dict[str, float] = {}
         """Times of the last block."""
+        self.since: dict[str, float] = {}
+        """Times since its progress was read."""
         self.threads: dict[Task, _Thread] = {}
         self.library = False
         """Whether it has the threads of a Ceph library."""
@@ -109,6 +129,23 @@ class _BenchmarkProcess:
         self.looked = float("-inf")
         """When its files were read."""
         self.spin = Spin()
+
+    def settle(self, block: dict[str, float]) -> None:
+        """Take the times of a block."""
+        self.block = block
+        self.history.add(block)
+        self.since = worktime.total((self.since, block))
+
+    def progress(self, directory: str) -> RankSample | None:
+        """Read how far it has come, None if it has gone or may not be read; `directory` is its own in procfs."""
+        times, self.since = self.since, {}
+        try:
+            moved = parse_process_io(read_bytes(f"{directory}/io", 1024))
+            sleeps = parse_sleeps(read_bytes(f"{directory}/status", 8192))
+        except (OSError, FormatError):
+            return None
+        process = self.process
+        return RankSample(process.pid, process.start, process.comm, self.parent, self.number, (*moved, sleeps), times)
 
     def close(self) -> None:
         """Close the descriptors."""
@@ -125,6 +162,7 @@ class _Work:
         self.processes = 0
         self.owners: frozenset[str] = frozenset()
         self.clients: frozenset[str] = frozenset()
+        self.ranks = RankSpread()
 
 
 class Waits(Probe):
@@ -137,6 +175,13 @@ class Waits(Probe):
         WORKLOAD_PROCESSES,
         WORKLOAD_OWNER_INFO,
         WORKLOAD_CLIENT_INFO,
+        WORKLOAD_RANKS,
+        WORKLOAD_RANK_SECONDS,
+        WORKLOAD_RANK_RATE,
+        WORKLOAD_RANK_WORK,
+        WORKLOAD_RANKS_WAITED_RATIO,
+        WORKLOAD_SLOWEST_RANK,
+        WORKLOAD_SLOWEST_RANK_SECONDS,
         WAITS_SOURCE_INFO,
         WORKLOAD_UNKNOWN_STACKS,
     )
@@ -158,7 +203,7 @@ class Waits(Probe):
         self._workers: dict[int, _BenchmarkProcess] = {}
         self._work: dict[Workload, _Work] = {}
         self._state: tuple[object, int] = (None, -1)
-        self._listed = self._settled = float("-inf")
+        self._listed = self._settled = self._compared = float("-inf")
         self._last: float | None = None
         self._how = ("", "")
 
@@ -182,8 +227,10 @@ class Waits(Probe):
         tree = Tree(self.host.procfs, self.host.processes.everything(now))
         for pid, member in members.items():
             if pid not in self._workers:
-                is_rank = launcher(tree, pid) is not None or rank(tree, pid) is not None
-                self._workers[pid] = _BenchmarkProcess(member, is_rank=is_rank)
+                number, stat = rank(tree, pid), tree.processes.get(pid)
+                is_rank = launcher(tree, pid) is not None or number is not None
+                parent = 0 if stat is None else stat.ppid
+                self._workers[pid] = _BenchmarkProcess(member, parent=parent, number=number, is_rank=is_rank)
         if self._source is None:
             if not self._workers:
                 return
@@ -334,6 +381,8 @@ class Waits(Probe):
                 spans[worker.member.workload] = max(span, spans.get(worker.member.workload, 0.0))
         for workload, members in groups.items():
             self._charge(workload, members, spans[workload], now)
+        if now - self._compared >= max(RANKS_INTERVAL_SECONDS, len(workers) / MAX_RANKS_PER_SECOND):
+            self._compare(now)
         there = {worker.member.workload for worker in workers}
         for workload, work in list(self._work.items()):
             if workload not in there and work.seen < now:
@@ -353,7 +402,7 @@ class Waits(Probe):
         span = worker.time.span
         times, parked = worker.time.take()
         if worker.rank and worker.spin.judge(f"{self.host.procfs}/{worker.process.pid}", span):
-            worker.block = {"idle": span}
+            worker.settle({"idle": span})
         else:
             if FUSE in times:
                 times = worktime.divide(times, mount or {"ceph": 1.0})
@@ -363,8 +412,18 @@ class Waits(Probe):
                     rest = "ceph"
                 else:
                     shares = worktime.parked_shares(span, looked.requests, looked.looks, looked.active)
-            worker.block = worktime.resolve(times, parked, shares, rest)
-        worker.history.add(worker.block)
+            worker.settle(worktime.resolve(times, parked, shares, rest))
+
+    def _compare(self, now: float) -> None:
+        """Read how far the ranks of each workload have come."""
+        elapsed, self._compared = now - self._compared, now
+        samples: dict[Workload, list[RankSample]] = {}
+        for worker in self._workers.values():
+            sample = worker.progress(f"{self.host.procfs}/{worker.process.pid}")
+            if sample is not None:
+                samples.setdefault(worker.member.workload, []).append(sample)
+        for workload, work in self._work.items():
+            work.ranks.take(samples.get(workload, ()), elapsed if elapsed < MAX_COMPARED_GAP_SECONDS else 0.0)
 
     def _charge(self, workload: Workload, workers: list[_BenchmarkProcess], span: float, now: float) -> None:
         counts = worktime.counting([worker.history.idle for worker in workers])
@@ -414,6 +473,7 @@ class Waits(Probe):
                 yield WORKLOAD_OWNER_INFO.point(1, *workload, owner)
             for client in sorted(work.clients):
                 yield WORKLOAD_CLIENT_INFO.point(1, *workload, client)
+            yield from work.ranks.points(*workload)
         if self._how[0]:
             yield WAITS_SOURCE_INFO.point(1, *self._how)
         yield WORKLOAD_UNKNOWN_STACKS.point(self.stacks.unknown)

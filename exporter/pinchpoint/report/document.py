@@ -248,6 +248,8 @@ def verdict_json(found: Verdict) -> dict[str, Any]:
             "blind": list(found.blind),
             "latency": list(found.latency),
             "no_role": list(found.no_role),
+            "ranks": list(found.ranks),
+            "straggler": found.straggler,
         },
         "waterfalls": [_waterfall_json(fall) for fall in found.waterfalls],
         "ranking": [_limit_json(limit, named=named) for limit, named in ranking(found)],

@@ -43,6 +43,7 @@ WAIT_WORDS = {
 KINDS = {
     "resource": "#C2410C",
     "several": "#C2410C",
+    "straggler": "#B45309",
     "stuck": "#B91C1C",
     "latency-bound": "#2563EB",
     "unknown": "#7A7A7A",

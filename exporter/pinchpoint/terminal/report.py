@@ -28,7 +28,14 @@ MIN_LABEL_COLUMNS = 13
 WATERFALL_COLUMNS = 26
 """Columns of the bars of a waterfall."""
 WATERFALL_NAME_COLUMNS = 20
-STYLES = {"resource": "bold", "several": "bold", "stuck": "bold red", "too short": "dim", "idle": "dim"}
+STYLES = {
+    "resource": "bold",
+    "several": "bold",
+    "straggler": "bold",
+    "stuck": "bold red",
+    "too short": "dim",
+    "idle": "dim",
+}
 
 
 def report_parts(document: Document) -> Iterator[RenderableType]:
@@ -100,6 +107,7 @@ def _details(phase: DocumentPhase) -> list[tuple[str, list[str]]]:
         found += [
             ("waits", [_waits(phase, len(verdict.waits))]),
             ("evidence", verdict.evidence),
+            ("ranks", verdict.ranks),
             ("no role", verdict.no_role),
             ("latency", verdict.latency),
             ("not the limit", verdict.innocent),

@@ -52,7 +52,13 @@ MAX_TABLE_ROWS = 12
 MAX_BAR_COLUMNS = 60
 MAX_VERDICT_LINES = 7
 """Maximum lines on each benchmark's verdict."""
-VERDICT_STYLES = {Kind.RESOURCE: "bold red", Kind.SEVERAL: "bold red", Kind.STUCK: "bold red", Kind.IDLE: "dim"}
+VERDICT_STYLES = {
+    Kind.RESOURCE: "bold red",
+    Kind.SEVERAL: "bold red",
+    Kind.STRAGGLER: "bold red",
+    Kind.STUCK: "bold red",
+    Kind.IDLE: "dim",
+}
 
 STYLES = {Fullness.NORMAL: "", Fullness.NEAR: "yellow", Fullness.FULL: "bold red"}
 WORDS = {Fullness.NORMAL: "", Fullness.NEAR: "near", Fullness.FULL: "FULL"}
@@ -161,7 +167,7 @@ class _Painter:
             # If a limit is known, the host's own line on such a thread is enough.
             strange = [] if found.limits else [f"no role: {line}" for line in found.no_role[:1]]
             advice = [f"what to do: {_advice(found)}"] if found.advice else []
-            told[2:2] = [*strange, *found.latency[:1], *advice]
+            told[2:2] = [*strange, *found.ranks[:2], *found.latency[:1], *advice]
             for line in told[: most - 1]:
                 yield self._line((f"  {line}", ""))
         if judged:
