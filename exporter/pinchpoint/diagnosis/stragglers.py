@@ -17,11 +17,11 @@ from pinchpoint.diagnosis.usage import RankUse, Usage
 from pinchpoint.figures import format_figure
 from pinchpoint.runs import strays
 
-__all__ = ["MIN_WAITED_SHARE", "RankSpread", "rank_spread", "rank_waits", "sentences"]
+__all__ = ["MIN_HELD_SHARE", "RankSpread", "rank_spread", "rank_waits", "sentences"]
 
-MIN_WAITED_SHARE = 0.15
-"""Share of the ranks' time in which they waited for others from which a straggler holds the phase: 8 ranks of which one
-needs a fifth more time lose 15 %."""
+MIN_HELD_SHARE = 0.15
+"""Share of the ranks' time in which they waited for others from which a straggler holds the phase: one of 8 ranks that
+needs a fifth more time costs them 15 %."""
 MAX_EVEN_RATIO = 0.8
 """Rate of the slowest rank relative to the median from which it is not slower than others by chance."""
 MIN_UNEVEN_RATIO = 1.25
@@ -72,7 +72,7 @@ class RankSpread:
     @property
     def holds(self) -> bool:
         """Whether the slowest rank holds the time of the others."""
-        costly = min(self.waited, self.since) >= MIN_WAITED_SHARE
+        costly = min(self.waited, self.since) >= MIN_HELD_SHARE
         return costly and (self.slow or self.uneven >= MIN_UNEVEN_RATIO)
 
     @property
@@ -162,7 +162,7 @@ def sentences(spread: RankSpread, wait_words: Mapping[str, str]) -> Iterator[str
             f"{spread.slowest} on {spread.host} has done {spread.uneven:.2g} times the work of the median rank, at "
             f"{spread.ratio:.0%} of its rate{_why(spread, wait_words)}"
         )
-    if spread.waited >= MIN_WAITED_SHARE:
+    if spread.waited >= MIN_HELD_SHARE:
         yield f"the {total} ranks spent {spread.waited:.0%} of their time waiting for the last ones"
     if spread.done and spread.working:
         left = f": it needs about {spread.left:.0f} s more" if spread.left is not None else ""
