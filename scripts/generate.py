@@ -97,6 +97,8 @@ def capabilities_table() -> str:
 def _need(probe: type[Probe], capability: Capability) -> str:
     if capability in probe.capabilities:
         return "x"
+    if capability in probe.start_capabilities:
+        return "start"
     return "helpers" if capability in probe.helper_capabilities else ""
 
 

@@ -86,6 +86,14 @@ from pinchpoint.probes.host_facts import HostFacts, parse_inet6, parse_routes, s
 from pinchpoint.probes.mds import MdsReader, parse_cache_bytes
 from pinchpoint.probes.memory import parse_pressure, parse_vmstat
 from pinchpoint.probes.osd import OsdReader, parse_blocked_ops
+from pinchpoint.profile.cfi import Budget, CfiError, FrameTable, Row
+from pinchpoint.profile.classes import load_costs
+from pinchpoint.profile.demangle import short_name
+from pinchpoint.profile.elf import Elf, ElfError
+from pinchpoint.profile.maps import parse_maps
+from pinchpoint.profile.perf_events import parse_records
+from pinchpoint.profile.symbols import KernelSymbols, Symbols
+from pinchpoint.profile.unwind import unwind
 from pinchpoint.runs import MAX_FIGURE, PhaseMark, RunState
 from pinchpoint.session import store
 from pinchpoint.session.samples import Samples
@@ -105,6 +113,7 @@ from pinchpoint.wire.prometheus_hosts import _instant, known
 from pinchpoint.wire.recording import read_recording
 from pinchpoint.wire.sampletext import parse_head, split_sample
 from pinchpoint.wire.sources import PrometheusSource, SourceError, parse_exposition
+from profile_samples import MAPS, PROGRAM, RECORDS
 
 __all__ = ["READERS", "Reader", "reader_named"]
 
@@ -503,6 +512,53 @@ def said_by_peer(raw: bytes) -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
+# What programs are made of, and samples of them.
+
+
+def elf(raw: bytes) -> object:
+    found = Elf(lambda offset, size: raw[offset : offset + size])
+    symbols = Symbols(found, lambda build_id: lambda offset, size: raw[offset : offset + size])
+    names = [symbols.name(address) for address in range(0, 0x400, 16)]
+    printable(name for name in names if name is not None)
+    printable(section.name for section in found.sections)
+    return found.build_id, names
+
+
+def frame_rows(raw: bytes) -> object:
+    table, budget = FrameTable(Elf(lambda offset, size: raw[offset : offset + size])), Budget()
+    return [table.row(address, budget) for address in range(0, 0x400, 16)]
+
+
+def mappings(raw: bytes) -> object:
+    found = parse_maps(raw).mappings
+    printable(mapping.path for mapping in found)
+    return found
+
+
+@cache
+def toy_rows() -> FrameTable:
+    return FrameTable(Elf(lambda offset, size: PROGRAM[offset : offset + size]))
+
+
+def samples(raw: bytes) -> object:
+    found = parse_records(raw)
+    assert found.lost >= 0
+    mapped = parse_maps(MAPS)
+
+    def row(address: int, budget: Budget) -> Row | None:
+        mapping = mapped.find(address)
+        return None if mapping is None else toy_rows().row(address - mapping.start, budget)
+
+    return [unwind(one.registers, one.stack, row, lambda at: True) for one in found.samples if one.registers]
+
+
+def kernel_symbols(raw: bytes) -> object:
+    found = KernelSymbols(raw.splitlines())
+    names = [found.name(address << 60) for address in range(16)]
+    printable(name for name in names if name is not None)
+    return names
+
+
 # What comes over the network, and what was saved of it.
 
 
@@ -721,6 +777,12 @@ READERS: tuple[Reader, ...] = (
     Reader("kernel-status", parse_status, lambda: seeds.archived("*/status"), (FormatError,)),
     Reader("kernel-latency", latencies, lambda: seeds.archived("*/metrics/latency"), (FormatError,)),
     Reader("stack", stack, lambda: seeds.STACK),
+    Reader("elf", elf, lambda: [PROGRAM], (ElfError,)),
+    Reader("frame-rows", frame_rows, lambda: [PROGRAM], (ElfError, CfiError)),
+    Reader("maps", mappings, lambda: [MAPS]),
+    Reader("stack-samples", samples, lambda: [RECORDS]),
+    Reader("kernel-symbols", kernel_symbols, lambda: [b"ffffffff81000000 T _stext\nffffffffc0000000 t f\t[ceph]\n"]),
+    Reader("function-name", lambda raw: short_name(text(raw)), lambda: [b"_ZNSt6vectorIN1a1bELi4EE4pushEv", b"malloc"]),
     Reader("unix-sockets", sockets, lambda: [seeds.UNIX_TABLE]),
     Reader("admin-socket", admin_socket, lambda: [b"\0\0\0\2{}", b"\0\0\0\x09ERROR: (x"], (AdminSocketError,)),
     Reader("perf-dump", counters, seeds.ceph_counters, (FormatError,)),
@@ -749,6 +811,7 @@ READERS: tuple[Reader, ...] = (
     Reader("config", config, lambda: [seeds.CONFIG], (ConfigError,)),
     Reader("roles", in_file(load_roles), lambda: seeds.rules("threads"), (ConfigError,)),
     Reader("waits", in_file(load_waits), lambda: seeds.rules("waits"), (ConfigError,)),
+    Reader("costs", in_file(load_costs), lambda: seeds.rules("profile"), (ConfigError,)),
 )
 
 

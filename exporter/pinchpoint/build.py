@@ -23,6 +23,7 @@ from pinchpoint.metrics import PROBE_MISSING_CAPABILITY_INFO
 from pinchpoint.model import THIS_HOST, Point, Snapshot, Snapshots
 from pinchpoint.probes import PROBES, Host, Probe, benchmark, kworkers
 from pinchpoint.probes.tasks import Tasks
+from pinchpoint.profile.classes import load_costs
 from pinchpoint.quotas import SeriesQuota
 from pinchpoint.sampler import Sampler, raise_priority
 from pinchpoint.threads import thresholds
@@ -133,6 +134,7 @@ def build_host(config: Config, nursery: Nursery | None = None) -> Host:
         benchmarks=benchmark_kinds(config),
         users=users,
         waits=load_waits(Path(config.waits_file) if config.waits_file else None),
+        costs=load_costs(Path(config.costs_file) if config.costs_file else None),
         task_source=config.task_source,
         kworker_source=config.kworker_source,
         nursery=nursery,
@@ -179,7 +181,8 @@ def local_sampler(
     sampler.host = host
     held = effective()
     sampler.lacks = {
-        probe.name: missing((*probe.capabilities, *probe.helper_capabilities), held) for probe in enabled_probes(config)
+        probe.name: missing((*probe.capabilities, *probe.start_capabilities, *probe.helper_capabilities), held)
+        for probe in enabled_probes(config)
     }
     return sampler
 

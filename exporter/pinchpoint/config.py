@@ -61,6 +61,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     """CPUs that the exporter may use, on average over 10 s, before it samples less often; 0.1 is 10 % of one."""
     roles_file: str | None = None
     waits_file: str | None = None
+    costs_file: str | None = None
     task_source: str = "auto"
     """How threads are read: one of `pinchpoint.bpf.choice.SOURCES`."""
     kworker_source: str = "auto"
@@ -85,6 +86,8 @@ def load_config(path: Path | None) -> Config:
         config.roles_file = str(path.parent / config.roles_file)
     if config.waits_file is not None:
         config.waits_file = str(path.parent / config.waits_file)
+    if config.costs_file is not None:
+        config.costs_file = str(path.parent / config.costs_file)
     if config.web.config_file is not None:
         config.web.config_file = str(path.parent / config.web.config_file)
     return config

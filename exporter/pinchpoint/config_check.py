@@ -16,6 +16,7 @@ import msgspec
 from pinchpoint.compat import tomllib
 from pinchpoint.config import Config, ConfigError, problems
 from pinchpoint.host.users import named_uids
+from pinchpoint.profile.classes import load_costs
 from pinchpoint.threads.roles import load_roles
 from pinchpoint.tomllines import Path as KeyPath
 from pinchpoint.tomllines import line_of, lines_of
@@ -79,6 +80,7 @@ def mistakes(path: Path) -> list[Mistake]:
     for key, name, load in (
         ("roles-file", config.roles_file, load_roles),
         ("waits-file", config.waits_file, load_waits),
+        ("costs-file", config.costs_file, load_costs),
     ):
         if name is not None:
             found += _other(path, lines, key, path.parent / name, load)

@@ -243,6 +243,30 @@ WAITS_SOURCE_INFO = _gauge(
 WORKLOAD_UNKNOWN_STACKS = _number(
     "pinchpoint_workload_unknown_stacks", "Distinct recent kernel stacks that match no rule (listed by watch --stacks)."
 )
+COST_SAMPLES = _counter(
+    "pinchpoint_cost_samples_total",
+    "Stack samples of the resource's threads while it was full, by what they spent CPU time on.",
+    "resource",
+    "owner",
+    "class",
+)
+COST_RATIO = _gauge(
+    "pinchpoint_cost_ratio",
+    "Share of the CPU time of the resource's threads by what it is spent on, from the last 100 to 1,000 samples; "
+    "absent with fewer, and when the resource has not been full for 15 min.",
+    "resource",
+    "owner",
+    "class",
+)
+COST_LOST_SAMPLES = _counter(
+    "pinchpoint_cost_lost_samples_total", "Stack samples that were lost because they were read too late."
+)
+COST_SOURCE_INFO = _gauge(
+    "pinchpoint_cost_source_info",
+    "How full threads are sampled (perf_events, or none), and why they cannot be.",
+    "source",
+    "reason",
+)
 CPU_IDLE_STATE_SECONDS = _counter(
     "pinchpoint_cpu_idle_state_seconds_total", "Time for which the CPU requested the idle state.", "cpu", "state"
 )

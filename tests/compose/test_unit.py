@@ -16,7 +16,11 @@ UNIT, USERS = TREE / "compose" / "pinchpoint.service", TREE / "compose" / "pinch
 MOUNT = TREE / "compose" / "run-pinchpoint.mount"
 MAX_EXPOSURE_TENTHS = 40
 """Exposure level of `systemd-analyze security` in tenths; root without a sandbox has 96."""
-NEEDED = {capability for probe in PROBES for capability in (*probe.capabilities, *probe.helper_capabilities)}
+NEEDED = {
+    capability
+    for probe in PROBES
+    for capability in (*probe.capabilities, *probe.start_capabilities, *probe.helper_capabilities)
+}
 
 
 def setting(name: str) -> str:

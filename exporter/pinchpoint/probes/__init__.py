@@ -19,6 +19,7 @@ from pinchpoint.probes.mds import Mds
 from pinchpoint.probes.memory import MemoryProbe
 from pinchpoint.probes.namespaces import Namespaces
 from pinchpoint.probes.osd import Osd
+from pinchpoint.probes.profile import ProfileProbe
 from pinchpoint.probes.self_cost import SelfCost
 from pinchpoint.probes.storage import Storage
 from pinchpoint.probes.tasks import Tasks
@@ -32,6 +33,7 @@ PROBES: tuple[type[Probe], ...] = (
     Kworkers,
     BenchmarkProbe,
     Waits,
+    ProfileProbe,
     Cpu,
     Affinity,
     CpuIdle,

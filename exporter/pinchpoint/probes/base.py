@@ -18,6 +18,8 @@ from pinchpoint.ceph.asker import Asker
 from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.users import Users, own_users
 from pinchpoint.model import Metric, Point
+from pinchpoint.profile.classes import CostRules, load_costs
+from pinchpoint.threads.full import FullThreads
 from pinchpoint.threads.processes import Processes
 from pinchpoint.threads.roles import Roles
 from pinchpoint.waits.stack_rules import WaitRules, load_waits
@@ -56,6 +58,10 @@ class Host:
     """How the time of workqueue workers is attributed, one of `pinchpoint.probes.kworkers.SOURCES`."""
     nursery: Nursery | None = None
     """Starts the helper processes that read users' files; None where this process reads them."""
+    costs: CostRules = field(default_factory=load_costs)
+    """What functions cost."""
+    full: FullThreads = field(default_factory=FullThreads)
+    """The threads of what is full: the probe of threads notes them, that of profiles samples them."""
     activity: Activity = field(default_factory=Activity)
     """Probes note in it that something happens."""
     daemons: Asker = field(default_factory=Asker)
@@ -81,6 +87,8 @@ class Probe(ABC):
     """What it needs to see everything, with uid 0 too. Without one of them it sees less, and its series say so."""
     helper_capabilities: ClassVar[tuple[Capability, ...]] = ()
     """What only the processes need that work for it: they have it before this process drops it."""
+    start_capabilities: ClassVar[tuple[Capability, ...]] = ()
+    """What it needs only to be made: what it opens then is open when this process drops it."""
     interval: float | None = 1.0
     """Seconds between two samples; None means the sampler's own ``--sample-interval``."""
     rest_interval: ClassVar[float | None] = None

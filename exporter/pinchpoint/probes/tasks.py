@@ -102,6 +102,8 @@ class Tasks(Probe):
                 unknown.append(used)
             if use is not None:
                 self._table.charge(use, task.tgid, run, wait)
+                if use.full:
+                    use.ran[task] = run
                 self._charged[task.tgid] = self._charged.get(task.tgid, 0) + run
         if elapsed:
             self._charge_unknown(unknown)
@@ -112,6 +114,8 @@ class Tasks(Probe):
             self._slow_down()
         if self._last is not None:
             self._table.settle(elapsed)
+            if self._table.full:
+                self.host.full.note(now, elapsed, self._table.full)
             self._load.look(now, self._table.resources())
             self._hottest.settle(now, elapsed)
         self._last = now

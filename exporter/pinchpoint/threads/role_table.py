@@ -7,13 +7,14 @@ what they read to a `RoleTable`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pinchpoint import resources
 from pinchpoint.metrics import KEEP_ENDED_SECONDS, THREAD_CPU_SECONDS, THREAD_RUNQUEUE_SECONDS, THREADS
 from pinchpoint.model import Point
 from pinchpoint.resources import Resource
 from pinchpoint.threads.roles import Role
+from pinchpoint.threads.task_source import Task
 from pinchpoint.units import SECONDS_PER_NANOSECOND
 from pinchpoint.user_labels import marked, split_user
 
@@ -32,7 +33,7 @@ _Group = tuple[str, bool, str]
 class RoleTotals:
     """One role of one owner: its totals, and what its serial units used in the sample that is being taken."""
 
-    __slots__ = ("_groups", "alive", "counted", "cpu", "daemon", "resource", "role", "threads", "wait")
+    __slots__ = ("_groups", "alive", "counted", "cpu", "daemon", "full", "ran", "resource", "role", "threads", "wait")
 
     def __init__(self, role: Role, resource: Resource | None, *, daemon: bool) -> None:
         self.role = role
@@ -46,6 +47,10 @@ class RoleTotals:
         """Monotonic time in seconds at which it last had a thread; None before the first look."""
         self.counted = False
         """Whether threads are counted: a worker has no role between two works."""
+        self.full = False
+        """Whether the resource was full in the last sample."""
+        self.ran: dict[Task, int] = {}
+        """What each thread used in nanoseconds, as long as the resource is full and somebody takes it."""
         self._groups: dict[int, tuple[int, int]] = {}
 
     def count(self, group: int) -> None:
@@ -89,6 +94,7 @@ class RoleTotals:
             # The sum over the takers of a lock is an upper bound: waiting before taking it is not holding it.
             best, best_wait = elapsed, best_wait * elapsed / best
         self.resource.add(elapsed, best, runqueue=best_wait)
+        self.full = best >= self.resource.threshold * elapsed > 0
 
 
 class RoleTable:
@@ -98,6 +104,8 @@ class RoleTable:
         self._uses: dict[tuple[str, str], RoleTotals] = {}
         self._owners: Counter[_Group] = Counter()
         self._touched: set[RoleTotals] = set()
+        self.full: Sequence[RoleTotals] = ()
+        """What was full in the last sample."""
 
     def use(self, role: Role, owner: str, *, daemon: bool = False) -> RoleTotals:
         """Return the entry of a role and an owner; for those of a `daemon` there is always as much room."""
@@ -140,8 +148,11 @@ class RoleTable:
 
     def settle(self, elapsed: float) -> None:
         """End the sample, `elapsed` seconds after the last one."""
+        for use in self.full:
+            use.full = False
         for use in self._touched:
             use.settle(elapsed)
+        self.full = [use for use in self._touched if use.full]
         self._touched.clear()
 
     def clear_threads(self) -> None:

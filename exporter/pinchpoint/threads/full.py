@@ -1,0 +1,82 @@
+"""Which threads belong to resources that are full: noted by what reads threads, read by what profiles them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pinchpoint.threads.role_table import RoleTotals
+from pinchpoint.threads.task_source import Task
+
+__all__ = ["FullResource", "FullThread", "FullThreads"]
+
+MIN_FULL_SECONDS = 2.0
+"""Seconds of fullness, less those without it, from which a resource counts."""
+MAX_FULL_SECONDS = 4.0
+"""... and at which it stops to add up: two seconds without fullness end it."""
+
+MIN_REMEMBERED_NANOSECONDS = 100_000
+"""A thread that has run for less, by a sum that is halved at each sample, is forgotten."""
+
+
+class FullThread(NamedTuple):
+    """A thread of a full resource."""
+
+    pid: int
+    tid: int
+
+
+class FullResource(NamedTuple):
+    """A resource that has been full, with its threads, the busiest first."""
+
+    resource: str
+    owner: str
+    threads: tuple[FullThread, ...]
+
+
+class _Entry:
+    __slots__ = ("ran", "score", "seen")
+
+    def __init__(self, now: float) -> None:
+        self.score = 0.0
+        self.seen = now
+        self.ran: dict[Task, int] = {}
+
+
+class FullThreads:
+    """What is full on this host. One thread notes, and another one may read."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], _Entry] = {}
+
+    def note(self, now: float, elapsed: float, full: Iterable[RoleTotals]) -> None:
+        """Note what was full in the last `elapsed` seconds, up to `now` in monotonic seconds."""
+        for use in full:
+            if use.resource is None:
+                continue
+            key = use.resource.name, use.resource.owner
+            entry = self._known.get(key)
+            if entry is None:
+                entry = self._known[key] = _Entry(now - elapsed)
+            gap = max(0.0, now - elapsed - entry.seen)
+            entry.score = min(MAX_FULL_SECONDS, max(0.0, entry.score - gap) + elapsed)
+            entry.seen = now
+            # What ran long ago counts less, so that threads that have ended are forgotten.
+            ran = {task: run // 2 for task, run in entry.ran.items() if run >= MIN_REMEMBERED_NANOSECONDS}
+            for task, run in use.ran.items():
+                ran[task] = ran.get(task, 0) + run
+            entry.ran = ran
+            use.ran = {}
+
+    def resources(self, now: float) -> list[FullResource]:
+        """Return what has been full for `MIN_FULL_SECONDS`, in the order in which it became full."""
+        found = []
+        for key, entry in list(self._known.items()):
+            score = entry.score - (now - entry.seen)
+            if score <= 0:
+                self._known.pop(key, None)
+            elif entry.score >= MIN_FULL_SECONDS:
+                tasks = sorted(dict(entry.ran).items(), key=lambda item: -item[1])
+                threads = tuple(FullThread(task.tgid, task.tid) for task, _ in tasks)
+                found.append(FullResource(*key, threads))
+        return found
