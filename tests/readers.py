@@ -93,7 +93,7 @@ from pinchpoint.profile.elf import Elf, ElfError
 from pinchpoint.profile.maps import parse_maps
 from pinchpoint.profile.perf_events import parse_records
 from pinchpoint.profile.symbols import KernelSymbols, Symbols
-from pinchpoint.profile.unwind import unwind
+from pinchpoint.profile.unwind import MissingError, Stack, evaluate, unwind
 from pinchpoint.runs import MAX_FIGURE, PhaseMark, RunState
 from pinchpoint.session import store
 from pinchpoint.session.samples import Samples
@@ -118,6 +118,8 @@ from profile_samples import MAPS, PROGRAM, RECORDS
 __all__ = ["READERS", "Reader", "reader_named"]
 
 NOW = 1_700_000_000.0
+EXPRESSIONS = (b"\x77\x08\x80\x00\x3f\x1a\x3b\x2a\x33\x24\x22", b"w\xa0\x01", b"0\x23\x08")
+"""That of .plt (binutils, bfd/elfxx-x86.c), that of __restore_rt (glibc), and 0 + 8."""
 RUN = "20231114T221320Z-base"
 URL = "http://127.0.0.1:9"
 
@@ -552,6 +554,10 @@ def samples(raw: bytes) -> object:
     return [unwind(one.registers, one.stack, row, lambda at: True) for one in found.samples if one.registers]
 
 
+def frame_expression(raw: bytes) -> object:
+    return evaluate(raw, range(0x7000, 0x7011), Stack(0x7000, bytes(range(256))), 0x7010)
+
+
 def kernel_symbols(raw: bytes) -> object:
     found = KernelSymbols(raw.splitlines())
     names = [found.name(address << 60) for address in range(16)]
@@ -781,6 +787,7 @@ READERS: tuple[Reader, ...] = (
     Reader("frame-rows", frame_rows, lambda: [PROGRAM], (ElfError, CfiError)),
     Reader("maps", mappings, lambda: [MAPS]),
     Reader("stack-samples", samples, lambda: [RECORDS]),
+    Reader("frame-expression", frame_expression, lambda: EXPRESSIONS, (CfiError, MissingError)),
     Reader("kernel-symbols", kernel_symbols, lambda: [b"ffffffff81000000 T _stext\nffffffffc0000000 t f\t[ceph]\n"]),
     Reader("function-name", lambda raw: short_name(text(raw)), lambda: [b"_ZNSt6vectorIN1a1bELi4EE4pushEv", b"malloc"]),
     Reader("unix-sockets", sockets, lambda: [seeds.UNIX_TABLE]),

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from pinchpoint.profile.cfi import Budget, CfiError, Row, Rule
 
-__all__ = ["RIP", "RSP", "Unwound", "unwind"]
+__all__ = ["RIP", "RSP", "MissingError", "Stack", "Unwound", "evaluate", "unwind"]
 
 RBP, RSP, RIP = 6, 7, 16
 REGISTERS = 17
@@ -35,7 +35,7 @@ class Unwound(NamedTuple):
     end: End
 
 
-class _Stack:
+class Stack:
     """The copied part of a stack."""
 
     def __init__(self, address: int, raw: bytes) -> None:
@@ -43,13 +43,14 @@ class _Stack:
         self._raw = raw
 
     def word(self, address: int) -> int | None:
+        """Return the 8 bytes at an address, None if they are not in the copy."""
         offset = (address & MASK) - self._address
         if 0 <= offset <= len(self._raw) - 8:
             return int(WORD.unpack_from(self._raw, offset)[0])
         return None
 
 
-class _MissingError(Exception):
+class MissingError(Exception):
     """A value lies outside of the copy."""
 
 
@@ -65,7 +66,7 @@ def unwind(
     the row of an address and may raise CfiError; `is_code` says whether an address can be executed.
     """
     values = list(registers)
-    memory = _Stack(values[RSP], stack)
+    memory = Stack(values[RSP], stack)
     budget = Budget()
     frames = [values[RIP]]
     address = values[RIP]
@@ -83,7 +84,7 @@ def unwind(
                 return Unwound(tuple(frames), "unknown")
         except CfiError:
             return Unwound(tuple(frames), "damaged")
-        except _MissingError:
+        except MissingError:
             return Unwound(tuple(frames), "cut")
         if not values[RIP]:
             return Unwound(tuple(frames), "start")
@@ -95,14 +96,14 @@ def unwind(
     return Unwound(tuple(frames), "deep")
 
 
-def _step(values: list[int], memory: _Stack, row: Row) -> list[int]:
+def _step(values: list[int], memory: Stack, row: Row) -> list[int]:
     """Return the registers of the caller."""
     if row.cfa.kind == "register":
         if row.base >= REGISTERS:
             raise CfiError("a frame address in an unknown register")
         cfa = (values[row.base] + row.cfa.value) & MASK
     else:
-        cfa = _evaluate(row.cfa.code, values, memory, None)
+        cfa = evaluate(row.cfa.code, values, memory, None)
     found = list(values)
     found[RSP] = cfa
     for register, rule in row.rules:
@@ -113,7 +114,7 @@ def _step(values: list[int], memory: _Stack, row: Row) -> list[int]:
     return found
 
 
-def _value(rule: Rule, values: Sequence[int], memory: _Stack, cfa: int) -> int:
+def _value(rule: Rule, values: Sequence[int], memory: Stack, cfa: int) -> int:
     if rule.kind == "offset":
         return _word(memory, cfa + rule.value)
     if rule.kind == "value":
@@ -123,20 +124,20 @@ def _value(rule: Rule, values: Sequence[int], memory: _Stack, cfa: int) -> int:
             raise CfiError("a value in an unknown register")
         return values[rule.value]
     if rule.kind == "expression":
-        return _word(memory, _evaluate(rule.code, values, memory, cfa))
+        return _word(memory, evaluate(rule.code, values, memory, cfa))
     if rule.kind == "value_expression":
-        return _evaluate(rule.code, values, memory, cfa)
+        return evaluate(rule.code, values, memory, cfa)
     return 0  # undefined: as a return address it marks the start of a thread
 
 
-def _word(memory: _Stack, address: int) -> int:
+def _word(memory: Stack, address: int) -> int:
     found = memory.word(address)
     if found is None:
-        raise _MissingError
+        raise MissingError
     return found
 
 
-def _by_frame_pointer(values: list[int], memory: _Stack, is_code: Callable[[int], bool]) -> list[int] | None:
+def _by_frame_pointer(values: list[int], memory: Stack, is_code: Callable[[int], bool]) -> list[int] | None:
     """Return the registers of the caller of code that was made at run time, if it keeps a frame pointer."""
     link, back = memory.word(values[RBP]), memory.word(values[RBP] + 8)
     if link is None or back is None or not is_code(back):
@@ -146,8 +147,11 @@ def _by_frame_pointer(values: list[int], memory: _Stack, is_code: Callable[[int]
     return found
 
 
-def _evaluate(code: bytes, values: Sequence[int], memory: _Stack, cfa: int | None) -> int:
-    """Return the value of a DWARF expression (DWARF 5, 2.5). Raises CfiError for one with other operations."""
+def evaluate(code: bytes, values: Sequence[int], memory: Stack, cfa: int | None) -> int:
+    """Return the value of a DWARF expression (DWARF 5, 2.5).
+
+    Raises CfiError for one with other operations, MissingError where it needs what was not copied.
+    """
     stack: list[int] = [] if cfa is None else [cfa]
     at = 0
     try:
