@@ -284,7 +284,7 @@ def test_the_budget_bounds_threads_and_rate(tmp_path: Path, monkeypatch: pytest.
 
     assert probe._window is not None
     assert Still.opened == MAX_THREADS
-    assert probe._window.frequency * MAX_THREADS * probe_module.WINDOW_SECONDS * probe._cost <= 0.3
+    assert probe._window.frequency * MAX_THREADS * probe_module.SAMPLING_SECONDS * probe._cost <= 0.3
     probe.close()
     assert Still.opened == 0
 

@@ -1,6 +1,6 @@
 """What full threads spend their CPU time on, from samples of their stacks.
 
-Only the threads of resources that are full are sampled, for `WINDOW_SECONDS` at a time, and the cost of that is paid
+Only the threads of resources that are full are sampled, for `SAMPLING_SECONDS` at a time, and the cost of that is paid
 from a budget: each sample costs 0.1 to 0.4 ms here, mostly for unwinding in Python (docs/performance.md).
 """
 
@@ -35,15 +35,15 @@ MIN_FREQUENCY_HERTZ = 11.0
 """If the budget is not enough for this many, fewer threads are sampled."""
 MAX_THREADS = 8
 """Threads that are sampled at once."""
-WINDOW_SECONDS = 5.0
+SAMPLING_SECONDS = 5.0
 PAUSE_SECONDS = 5.0
 """Shortest time between two windows."""
 LIST_SECONDS = 1.0
 """Seconds between two looks for threads that were born during a window."""
 BUDGET_CPUS = 0.005
-"""CPU seconds that may be spent per second, on average ..."""
+"""CPUs that may be used, on average ..."""
 MAX_SAVED_SECONDS = 0.3
-"""... at most as many CPU seconds at once: the first window also reads symbol tables."""
+"""... but no more CPU seconds at once: the first window also reads symbol tables."""
 MIN_SAVED_SECONDS = 0.1
 """CPU seconds with which a window begins."""
 FIRST_COST_SECONDS = 0.0004
@@ -190,7 +190,7 @@ class ProfileProbe(Probe):
         threads = min(MAX_THREADS, sum(len(resource.threads) for resource in full))
         if not threads:
             return
-        affordable = self._saved / self._cost / WINDOW_SECONDS
+        affordable = self._saved / self._cost / SAMPLING_SECONDS
         threads = max(1, min(threads, int(affordable / MIN_FREQUENCY_HERTZ)))
         window = _Window(now, min(FREQUENCY_HERTZ, affordable / threads), threads)
         try:
@@ -239,7 +239,7 @@ class ProfileProbe(Probe):
             while records.samples:
                 stacks[_addresses(sampled.pid, image, records.samples.pop())] += 1
         full = self.host.full.resources(now)
-        if not full or now - window.began >= WINDOW_SECONDS:
+        if not full or now - window.began >= SAMPLING_SECONDS:
             window.end = STEADY.now()
             self._end_events(window)
             self._window, self._naming = None, self._name(window, now)

@@ -16,7 +16,7 @@ from pinchpoint.profile.elf import Elf, ElfError
 
 __all__ = ["Budget", "CfiError", "FrameTable", "Row", "Rule"]
 
-MAX_TABLE_BYTES = 8 << 20
+MAX_FRAME_TABLE_BYTES = 8 << 20
 """Bytes of .eh_frame_hdr that are read: ceph-osd 16.2.15 has 270 KB."""
 MAX_ENTRY_BYTES = 16 << 10
 FIRST_BYTES = 256
@@ -100,7 +100,7 @@ class FrameTable:
         if segment is None:
             raise ElfError("no .eh_frame_hdr")
         self._base = segment.address
-        raw = elf.read(segment.offset, min(segment.size, MAX_TABLE_BYTES))
+        raw = elf.read(segment.offset, min(segment.size, MAX_FRAME_TABLE_BYTES))
         if len(raw) < 12 or TABLE.unpack_from(raw) != (
             VERSION,
             POINTER_PCREL_SDATA4,

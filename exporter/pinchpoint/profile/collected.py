@@ -15,7 +15,7 @@ MAX_FUNCTIONS = 10
 """Functions that are listed, by their own time."""
 MAX_STACKS = 2000
 """Different stacks that are kept: the rarest are added up under `REST`."""
-MAX_DEPTH = 64
+MAX_STACK_DEPTH = 64
 """Functions of one stack that are kept: the innermost."""
 REST = "[rare stacks]"
 SEPARATOR = ";"
@@ -61,7 +61,7 @@ class Collector:
         frames = without_switch(frames)
         self.samples += count
         self.classes[self._rules.decide(frames)] += count
-        names = [frame.name.replace(SEPARATOR, ":") for frame in frames[:MAX_DEPTH]]
+        names = [frame.name.replace(SEPARATOR, ":") for frame in frames[:MAX_STACK_DEPTH]]
         if names:
             self.functions[names[0]] += count
             self.stacks[SEPARATOR.join(reversed(names))] += count

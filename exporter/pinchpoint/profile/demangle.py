@@ -11,7 +11,7 @@ import re
 
 __all__ = ["short_name"]
 
-MAX_DEPTH = 32
+MAX_NAME_DEPTH = 32
 """Names inside of names, or types inside of literals, that are followed."""
 MAX_CHARACTERS = 4096
 """A longer name is shown as it is."""
@@ -87,7 +87,7 @@ class _Name:
 
     def _enter(self) -> None:
         self._depth += 1
-        if self._depth > MAX_DEPTH:
+        if self._depth > MAX_NAME_DEPTH:
             raise _StrangeNameError
 
     def _name(self) -> list[str]:

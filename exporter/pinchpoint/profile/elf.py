@@ -29,7 +29,7 @@ MAX_NOTE_BYTES = 4096
 MAX_BUILD_ID_BYTES = 64
 MAX_SECTION_NAME_BYTES = 64
 MAX_OFFSET = 1 << 63
-"""Offsets and sizes from here on are no file's: ``pread`` takes a signed offset."""
+"""No file has an offset from here on: ``pread`` takes a signed one."""
 
 HEADER = struct.Struct("<4s5B7xHHIQQQIHHHHHH")
 SEGMENT = struct.Struct("<IIQQQQQQ")

@@ -22,7 +22,7 @@ SYMBOL = struct.Struct("<IBBHQQ")
 STT_FUNC, STT_GNU_IFUNC = 2, 10
 MAX_SYMBOLS = 1 << 18
 """Symbols of one table: ceph-osd 16.2.15 has 32,000 dynamic ones; the largest table takes 0.2 s."""
-MAX_NAME_BYTES = 2048
+MAX_SYMBOL_BYTES = 2048
 """Bytes of a name that are read; longer ones are cut."""
 MAX_SHOWN_CHARACTERS = 160
 """Characters of a name that are kept."""
@@ -69,7 +69,7 @@ class _Table:
         start, size = self._strings
         if offset >= size:
             return None
-        raw = self._read(start + offset, min(MAX_NAME_BYTES, size - offset))
+        raw = self._read(start + offset, min(MAX_SYMBOL_BYTES, size - offset))
         name = short_name(decode(raw.partition(b"\0")[0]))
         return name[:MAX_SHOWN_CHARACTERS] or None
 

@@ -15,7 +15,7 @@ __all__ = ["RIP", "RSP", "MissingError", "Stack", "Unwound", "evaluate", "unwind
 
 RBP, RSP, RIP = 6, 7, 16
 REGISTERS = 17
-MAX_FRAMES = 96
+MAX_USER_FRAMES = 96
 MAX_OPERATIONS = 64
 """Operations of one expression."""
 MAX_OPERANDS = 16
@@ -24,7 +24,7 @@ MASK = (1 << 64) - 1
 
 End = Literal["start", "cut", "unknown", "damaged", "deep"]
 """How the walk ended: at the thread's start; where the copy ends; in code without a row; at values that make no sense;
-at `MAX_FRAMES`."""
+at `MAX_USER_FRAMES`."""
 
 
 class Unwound(NamedTuple):
@@ -70,7 +70,7 @@ def unwind(
     budget = Budget()
     frames = [values[RIP]]
     address = values[RIP]
-    while len(frames) < MAX_FRAMES:
+    while len(frames) < MAX_USER_FRAMES:
         before = values[RSP]
         interrupted = False
         try:
