@@ -15,6 +15,7 @@ from pinchpoint.compat import StrEnum
 from pinchpoint.diagnosis import evidence, stragglers, unknown
 from pinchpoint.diagnosis.advice import Advice, advice_on
 from pinchpoint.diagnosis.blame import DAEMONS, BenchmarkWork, Limit, blame, serving, workloads
+from pinchpoint.diagnosis.costs import Cost, cost_sentence, costs
 from pinchpoint.diagnosis.innocent import innocent
 from pinchpoint.diagnosis.latency import LatencyBreakdown, latency
 from pinchpoint.diagnosis.usage import UnknownThread, Usage, usages
@@ -132,6 +133,8 @@ class Verdict:
     """Where the latency of a latency-bound interval comes from, and which kinds of request get no answer."""
     waterfalls: tuple[Waterfall, ...] = ()
     """Where the time of the mean operation of the daemons goes that the benchmark waits for."""
+    costs: tuple[Cost, ...] = ()
+    """What the threads of the limits spend their CPU time on, as far as they were sampled."""
     unknown: Mapping[str, UnknownThread] = field(default_factory=dict)
     """The hottest thread without a role by host, if it was hot; the hottest host first."""
     no_role: tuple[str, ...] = ()
@@ -263,6 +266,7 @@ def judge(
     if kind is Kind.LATENCY_BOUND:
         parts = latency(hosts, before, after, benchmark=workload.benchmark, run=workload.run, waits=shares)
     falls = _steps(shares, before, after)
+    spent = costs(limits, before, after)
     held = any(path.unanswered and shares.get(path.target, 0.0) > MAJORITY_SHARE for path in parts.paths)
     silent = max(seconds, unanswered)
     if held and silent >= MIN_STUCK_SECONDS:
@@ -288,12 +292,17 @@ def judge(
         margin=margin,
         confidence=confidence,
         doubts=doubts,
-        evidence=(*evidence.evidence(kind, workload, limits, ranking), *map(waterfall_words, falls)),
+        evidence=(
+            *evidence.evidence(kind, workload, limits, ranking),
+            *map(cost_sentence, spent),
+            *map(waterfall_words, falls),
+        ),
         innocent=innocent(hosts, after, ranking),
         blind=blind,
         unanswered=held,
         latency=parts.sentences,
         waterfalls=falls,
+        costs=spent,
         unknown=hot,
         no_role=tuple(unknown.sentences(hot, limited=bool(limits))),
         straggler=straggler,

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from pinchpoint.diagnosis.costs import Cost
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.diagnosis.verdict import Confidence, Kind, Limit, Verdict
 from pinchpoint.diagnosis.waterfall import Waterfall
@@ -57,7 +58,8 @@ class _JudgedRun(msgspec.Struct):
     verdict: _Said
     ranking: list[_Limit]
     waterfalls: tuple[Waterfall, ...] = ()
-    """A judge before this key has none."""
+    costs: tuple[Cost, ...] = ()
+    """A judge before these keys has none."""
 
 
 class _JudgeDocument(msgspec.Struct):
@@ -94,6 +96,7 @@ def _verdict(run: _JudgedRun) -> Verdict:
         seconds=run.seconds,
         waits=run.waits,
         waterfalls=run.waterfalls,
+        costs=run.costs,
         limits=tuple(limit for limit, named in ranking if named),
         ranking=tuple(limit for limit, _ in ranking),
     )

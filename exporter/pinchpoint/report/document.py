@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from pinchpoint.diagnosis.costs import Cost
 from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.knobs import Knobs, Settings, knobs
 from pinchpoint.diagnosis.marks import STEP_DECIMALS
@@ -44,7 +45,7 @@ MAX_OFF_SECONDS = 2.0
 SHARE_DECIMALS = 4
 """Digits of a share: samples are not more exact."""
 RATE_DECIMALS = 1
-NO_VERDICT: dict[str, Any] = {"waits": {}, "verdict": None, "waterfalls": [], "ranking": [], "unknown": []}
+NO_VERDICT: dict[str, Any] = {"waits": {}, "verdict": None, "waterfalls": [], "costs": [], "ranking": [], "unknown": []}
 
 
 class DocumentFigure(msgspec.Struct):
@@ -252,6 +253,7 @@ def verdict_json(found: Verdict) -> dict[str, Any]:
             "straggler": found.straggler,
         },
         "waterfalls": [_waterfall_json(fall) for fall in found.waterfalls],
+        "costs": [_cost_json(cost) for cost in found.costs],
         "ranking": [_limit_json(limit, named=named) for limit, named in ranking(found)],
         "unknown": [
             {
@@ -273,6 +275,16 @@ def _waterfall_json(found: Waterfall) -> dict[str, Any]:
         "rate": round(found.rate, RATE_DECIMALS),
         "seconds": round(found.seconds, STEP_DECIMALS),
         "steps": [{"name": step.name, "seconds": round(step.seconds, STEP_DECIMALS)} for step in found.steps],
+    }
+
+
+def _cost_json(found: Cost) -> dict[str, Any]:
+    return {
+        "resource": found.resource,
+        "owner": found.owner,
+        "host": found.host,
+        "samples": found.samples,
+        "shares": {cost: round(share, SHARE_DECIMALS) for cost, share in found.shares.items()},
     }
 
 
