@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judge.test_service import judged
+from pinchpoint.diagnosis.costs import Cost
 from pinchpoint.judge.client import JudgeError, ask, parse_verdicts
 from pinchpoint.wire.fetch import Fetcher
 from serving import serving
@@ -32,6 +33,15 @@ def test_what_a_judge_says_is_read_as_it_meant_it(document: dict[str, Any]) -> N
     (fall,), (meant_fall,) = found.verdict.waterfalls, meant.verdict.waterfalls
     assert [step.name for step in fall.steps] == [step.name for step in meant_fall.steps]
     assert fall.seconds == pytest.approx(meant_fall.seconds, abs=1e-6)
+
+
+def test_costs_of_the_limits_are_read(document: dict[str, Any]) -> None:
+    cost = {"resource": "kv_sync", "owner": "osd.0", "host": "h", "samples": 120, "shares": {"checksum": 1.0}}
+    (run,) = document["runs"]
+
+    (found,) = parse_verdicts(json.dumps({**document, "runs": [{**run, "costs": [cost]}]}).encode())
+
+    assert found.verdict.costs == (Cost("kv_sync", "osd.0", "h", 120, {"checksum": 1.0}),)
 
 
 def test_it_is_asked_at_its_address(document: dict[str, Any]) -> None:

@@ -85,5 +85,5 @@ def cost_sentence(cost: Cost) -> str:
     number = f" ({cost.samples} samples)" if cost.samples else ""
     which = f"{cost.resource} of {owner(cost.owner, cost.host)}"
     if not parts:
-        return f"{which} is full: its CPU time is spread over many functions, and no class has {MIN_NAMED_SHARE:.0%}{number}"
+        return f"{which} is full: no class has {MIN_NAMED_SHARE:.0%} of its CPU time{number}"
     return f"{which} is full: its CPU time is {about}{', '.join(parts)}{number}"
