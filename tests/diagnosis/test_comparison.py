@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.diagnosis.comparison import Assessment, ComparedFigure, Comparison, RunGroup, compare
+from pinchpoint.diagnosis.comparison import CLAIMS, Assessment, ComparedFigure, Comparison, RunGroup, compare
 from pinchpoint.diagnosis.marks import bottleneck
 from pinchpoint.diagnosis.waterfall import Shift
 from pinchpoint.runs import LimitMark, PhaseMark, Result, RunState, StepMark, VerdictMark
@@ -125,13 +126,13 @@ def test_a_known_noise_serves_where_there_are_no_repeats_and_where_theirs_is_sma
 def test_the_confidence_interval_is_students_of_the_logarithms() -> None:
     found = compared([10.0, 10.8, 11.0], [20.0, 21.0, 22.0])
 
-    # Four degrees of freedom: t = 2.776.
+    # Four degrees of freedom: t = 2.77645.
     squares = sum(
         (math.log(value) - fmean(map(math.log, values))) ** 2
         for values in ([10.0, 10.8, 11.0], [20.0, 21.0, 22.0])
         for value in values
     )
-    half = 2.776 * math.sqrt(squares / 4 * (1 / 3 + 1 / 3))
+    half = 2.77645 * math.sqrt(squares / 4 * (1 / 3 + 1 / 3))
     ratio = math.log(21 / 10.6)
     assert found.interval == pytest.approx((math.expm1(ratio - half), math.expm1(ratio + half)))
     assert found.noise == pytest.approx(2 / 10.6)
@@ -410,3 +411,33 @@ def test_the_score_stands_for_the_whole_or_else_the_only_figure() -> None:
     assert found is not None
     assert found.key.phase == "a"
     assert compare(two, two).headline is None
+
+
+@pytest.mark.parametrize("repeats", [(2, 2), (3, 3), (4, 2)])
+def test_of_equal_runs_of_twelve_phases_one_comparison_in_twenty_claims_a_difference(repeats: tuple[int, int]) -> None:
+    draw = random.Random(5)
+
+    def runs(count: int) -> RunGroup:
+        names = [f"p{number}" for number in range(12)]
+        return group(*(run(*(phase(name, 100 * math.exp(draw.gauss(0, 0.05))) for name in names)) for _ in range(count)))
+
+    comparisons = [compare(runs(repeats[0]), runs(repeats[1])) for _ in range(300)]
+
+    assert sum(any(found.verdict in CLAIMS for found in each.rows) for each in comparisons) < 0.075 * 300
+
+
+def test_what_changed_in_every_phase_is_claimed_more_easily_than_what_changed_in_one() -> None:
+    def runs(*factors: float) -> RunGroup:
+        return group(
+            *(
+                run(*(phase(f"p{number}", 100 * factor * scatter) for number, factor in enumerate(factors)))
+                for scatter in (0.96, 1.0, 1.04)
+            )
+        )
+
+    one, all_ = compare(runs(1, 1, 1), runs(1.13, 1, 1)), compare(runs(1, 1, 1), runs(1.13, 1.13, 1.13))
+
+    assert [found.verdict for found in one.rows].count(Assessment.FASTER) == 0
+    assert [found.verdict for found in all_.rows].count(Assessment.FASTER) == 3
+    noises = [found.noise for found in (one.rows[0], all_.rows[0])]
+    assert noises == sorted(noises, reverse=True)

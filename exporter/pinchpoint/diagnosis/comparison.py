@@ -7,9 +7,11 @@ the others too. A difference of two means counts as noise unless it is larger th
 - the spread of either group and of the reference, as far as they have repeats;
 - the noise known to the user, as a share of the larger mean.
 
-A larger one is still not proved while it lies in the 95 % confidence interval around no difference
-(`pinchpoint.diagnosis.spread`): few repeats say little about their spread. A noise known to the user replaces that
-interval unless the repeats refute it.
+A larger one is still not proved while it lies in the confidence interval around no difference
+(`pinchpoint.diagnosis.spread`): few repeats say little about their spread. Many figures are tested at once, so the
+interval is as wide as it has to be for at most one claim in twenty to be false (`pinchpoint.diagnosis.discovery`). A
+score follows from the phases and is the first thing that a reader looks at, so it is tested for itself. A noise known
+to the user replaces the interval unless the repeats refute it.
 
 If no spread is known nothing is claimed. Which group is the base changes the sign and what shares are of, but
 never whether there is a difference.
@@ -26,9 +28,10 @@ from typing import NamedTuple
 from pinchpoint.benchmarks.events import State
 from pinchpoint.benchmarks.output import number as number_in
 from pinchpoint.compat import StrEnum
+from pinchpoint.diagnosis.discovery import levels
 from pinchpoint.diagnosis.knobs import Knobs, Settings, knobs
 from pinchpoint.diagnosis.marks import Bottleneck, bottleneck
-from pinchpoint.diagnosis.spread import Spread, half_width, moderated, prior, spread
+from pinchpoint.diagnosis.spread import LEVEL, Spread, half_width, moderated, prior, ratio_chance, spread
 from pinchpoint.diagnosis.waterfall import Shift, has_moved
 from pinchpoint.runs import PhaseMark, Result, RunState, VerdictMark
 
@@ -163,7 +166,7 @@ class ComparedFigure:
     noise: float | None = None
     """What the difference has to exceed, over the base's mean."""
     interval: tuple[float, float] | None = None
-    """95 % confidence interval of the difference, over the base's mean."""
+    """Confidence interval of the difference, over the base's mean: 95 % of one figure, wider of several."""
     verdict: Assessment = Assessment.ONE_SIDED
 
     @property
@@ -253,17 +256,22 @@ def compare(
     # Scores and minor figures follow from the main ones and would count them twice.
     others = prior(spreads[key] for key in keys if not key.score and mains[key.place] == key)
     shown = keys if every else [key for key in keys if key.score or mains[key.place] == key]
-    rows = []
+    pairs = []
+    rows = {}
     for key in shown:
         first, second = before.get(key), after.get(key)
         if first is None or second is None:
-            rows.append(ComparedFigure(key, first, second))
+            rows[key] = ComparedFigure(key, first, second)
         else:
-            rows.append(_row(key, first, second, known.get(key), noise, moderated(spreads[key], others)))
+            pairs.append(_Pair(key, first, second, known.get(key), noise, moderated(spreads[key], others)))
+    tested = [pair for pair in pairs if pair.tested and not pair.key.score]
+    level = dict(zip((pair.key for pair in tested), levels([pair.chance for pair in tested]), strict=True))
+    for pair in pairs:
+        rows[pair.key] = _row(pair, level.get(pair.key, LEVEL) if pair.tested else None)
     return Comparison(
         base=base,
         other=other,
-        rows=tuple(sorted(rows, key=lambda row: row.key.score)),
+        rows=tuple(sorted((rows[key] for key in shown), key=lambda row: row.key.score)),
         noise=noise,
         moves=_moves(base, other),
         knobs=knobs(base.settings, other.settings),
@@ -361,24 +369,67 @@ def _length(mark: PhaseMark) -> float | None:
     return seconds if 0 < seconds < MAX_PHASE_SECONDS else None
 
 
-def _row(
-    key: Key, base: GroupFigure, other: GroupFigure, reference: GroupFigure | None, noise: float | None, known: Spread
-) -> ComparedFigure:
-    """Return a figure that both groups have; `known` is how its repeats differ."""
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """A figure that both groups have."""
+
+    key: Key
+    base: GroupFigure
+    other: GroupFigure
+    reference: GroupFigure | None
+    noise: float | None
+    """The spread known to the user, as a share."""
+    known: Spread
+    """How its repeats differ."""
+
+    @property
+    def larger(self) -> float:
+        """The larger mean, which shares are of."""
+        return max(abs(self.base.mean), abs(self.other.mean))
+
+    @property
+    def ranges(self) -> list[float]:
+        """The spreads that were seen, in the figure's unit."""
+        found = [figure.range for figure in (self.base, self.other) if figure.range is not None]
+        if self.reference is not None and self.reference.spread is not None:
+            found.append(self.reference.spread * self.larger)
+        return found
+
+    @property
+    def bounds(self) -> list[float]:
+        """What the difference has to exceed, apart from chance."""
+        return self.ranges if self.noise is None else [*self.ranges, self.noise * self.larger]
+
+    @property
+    def tested(self) -> bool:
+        """Whether chance has to be excluded: a noise known from elsewhere need not be learned from these repeats."""
+        return bool(self.ranges) and (self.noise is None or self.noise * self.larger < max(self.ranges))
+
+    @property
+    def log_ratio(self) -> float | None:
+        """The logarithm of the ratio of the means; None if it has none."""
+        if self.base.mean > 0 and self.other.mean > 0 and 0 < self.other.mean / self.base.mean < math.inf:
+            return math.log(self.other.mean / self.base.mean)
+        return None
+
+    @property
+    def chance(self) -> float:
+        """How likely the means differ this much by chance."""
+        if self.log_ratio is None:
+            return 1.0
+        return ratio_chance(self.known, self.log_ratio, len(self.base.values), len(self.other.values))
+
+
+def _row(pair: _Pair, level: float | None) -> ComparedFigure:
+    """Return a figure that both groups have; `level` is how likely a claim may be by chance, if it is tested."""
+    base, other = pair.base, pair.other
     difference = other.mean - base.mean
     scale = abs(base.mean)
-    larger = max(scale, abs(other.mean))
-    seen = [found for found in (base.range, other.range) if found is not None]
-    if reference is not None and reference.spread is not None:
-        seen.append(reference.spread * larger)
-    bounds = seen if noise is None else [*seen, noise * larger]
-    if not bounds:
-        return ComparedFigure(key, base, other, _ratio(difference, scale), verdict=Assessment.UNKNOWN)
-    half = half_width(known, len(base.values), len(other.values))
-    if noise is not None and noise * larger >= max(seen, default=0.0):
-        half = None  # a noise known from elsewhere need not be learned from these repeats
-    ratio = math.log(other.mean / base.mean) if _has_logarithm(base, other) else None
-    noises = [_ratio(max(bounds), scale)]
+    if not pair.bounds:
+        return ComparedFigure(pair.key, base, other, _ratio(difference, scale), verdict=Assessment.UNKNOWN)
+    half = None if level is None else half_width(pair.known, len(base.values), len(other.values), level)
+    ratio = pair.log_ratio
+    noises = [_ratio(max(pair.bounds), scale)]
     interval = None
     if half is None:
         chance = False
@@ -387,22 +438,17 @@ def _row(
         noises.append(None)
     else:
         chance = abs(ratio) <= half
-        interval = math.expm1(ratio - half), math.expm1(ratio + half)
-        noises.append(math.expm1(half) if ratio > 0 else -math.expm1(-half))
+        interval = _expm1(ratio - half), _expm1(ratio + half)
+        noises.append(_expm1(half) if ratio > 0 else -_expm1(-half))
     return ComparedFigure(
-        key=key,
+        key=pair.key,
         base=base,
         other=other,
         change=_ratio(difference, scale),
         noise=None if None in noises else max(found for found in noises if found is not None),
         interval=interval,
-        verdict=_verdict(key, difference, max(bounds), chance=chance),
+        verdict=_verdict(pair.key, difference, max(pair.bounds), chance=chance),
     )
-
-
-def _has_logarithm(base: GroupFigure, other: GroupFigure) -> bool:
-    """Return whether a ratio of two figures is positive and finite."""
-    return base.mean > 0 and other.mean > 0 and 0 < other.mean / base.mean < math.inf
 
 
 def _verdict(key: Key, difference: float, bound: float, *, chance: bool) -> Assessment:
@@ -425,3 +471,11 @@ def _ratio(value: float, scale: float) -> float | None:
     """Return a share; None if the whole is 0."""
     share = value / scale if scale else math.inf
     return share if math.isfinite(share) else None
+
+
+def _expm1(value: float) -> float:
+    """Return exp(value) - 1, infinite where a float cannot hold it."""
+    try:
+        return math.expm1(value)
+    except OverflowError:
+        return math.inf

@@ -16,16 +16,15 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, variance
 from typing import NamedTuple
 
-__all__ = ["NOTHING", "Spread", "half_width", "moderated", "prior", "spread"]
+from pinchpoint.diagnosis.student import chance, quantile
 
-# The quantiles and the two functions of gamma are written here since SciPy, which has them, would take 143 MB on every
-# host with its libraries. The tests compare them with SciPy's.
-QUANTILES = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
-    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-"""0.975 quantiles of Student's t with 1, 2, ... degrees of freedom; with more the last one is taken, a bit too wide."""
+__all__ = ["LEVEL", "NOTHING", "Spread", "half_width", "moderated", "prior", "ratio_chance", "spread"]
+
+LEVEL = 0.05
+"""Probability with which an interval misses the truth, if nothing else is said."""
+MAX_DEGREES = 30
+"""Degrees of freedom from which more are not counted: an interval is then a bit too wide."""
+# SciPy has the two functions of gamma below; the tests compare them with its. See `pinchpoint.diagnosis.student`.
 MIN_FIGURES = 4
 """Number of figures from which each learns from the others: fewer do not show how similar their spreads are."""
 MIN_ASYMPTOTIC = 6.0
@@ -80,15 +79,32 @@ def moderated(own: Spread, others: Spread) -> Spread:
     return Spread((own.degrees * own.variance + others.degrees * others.variance) / degrees, degrees)
 
 
-def half_width(found: Spread, first: int, second: int) -> float | None:
-    """Return the half-width of the 95 % interval of the logarithm of a ratio of two means, of so many runs each.
+def half_width(found: Spread, first: int, second: int, level: float = LEVEL) -> float | None:
+    """Return the half-width of the interval of the logarithm of a ratio of two means, of so many runs each.
 
-    None if nothing is known about the spread.
+    The interval misses the truth with probability `level`. None if nothing is known about the spread.
     """
     if not found.degrees:
         return None
-    quantile = QUANTILES[max(1, min(int(found.degrees), len(QUANTILES))) - 1]
-    return quantile * math.sqrt(found.variance * (1 / first + 1 / second))
+    return quantile(level, _whole_degrees(found)) * _error(found, first, second)
+
+
+def ratio_chance(found: Spread, log_ratio: float, first: int, second: int) -> float:
+    """Return how likely two means of so many runs each differ by at least this by chance; 1 if nothing is known."""
+    if not found.degrees:
+        return 1.0
+    if error := _error(found, first, second):
+        return chance(log_ratio / error, _whole_degrees(found))
+    return 0.0 if log_ratio else 1.0
+
+
+def _whole_degrees(found: Spread) -> int:
+    return max(1, min(int(found.degrees), MAX_DEGREES))
+
+
+def _error(found: Spread, first: int, second: int) -> float:
+    """Return the standard error of the logarithm of the ratio."""
+    return math.sqrt(found.variance * (1 / first + 1 / second))
 
 
 def _digamma(x: float) -> float:

@@ -33,7 +33,7 @@ SINGLE = (
     "repeats, name repeats of another run (--repeats RUNS), or give the spread that you know (--noise PERCENT)."
 )
 NOISE = (
-    "noise: what a difference has to exceed. It is the largest of the spread of the repeats, their 95 % interval, and "
+    "noise: what a difference has to exceed. It is the largest of the spread of the repeats, their interval, and "
     "--noise."
 )
 UNPROVED = "not proved: more than the repeats differ by, but with so few of them it may be chance."
