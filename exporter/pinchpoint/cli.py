@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from pinchpoint import __version__
+from pinchpoint.commands.reminder import remind
 from pinchpoint.statuses import statuses
 from pinchpoint.terminal.plain import limits_reported
 
@@ -28,6 +29,7 @@ COMMANDS = {
     "report": "Report what limited each phase of a run, the evidence, and what to do.",
     "compare": "Compare runs phase by phase, and show which differences exceed the noise.",
     "replay": "Show a saved run as `watch` would have shown it.",
+    "experiment": "Change one knob, and know whether it helped.",
     "export": "Write the samples of a run as OpenMetrics text for a Prometheus server.",
     "rules": "Print the alert rules for another scrape interval, job or runbook URL.",
     "dashboards": "Bring the Grafana dashboards into an existing Grafana.",
@@ -39,6 +41,9 @@ COMMANDS = {
 }
 MODULES = {"import": "import_"}
 """Modules that cannot be named after their command."""
+
+SERVICES = frozenset({"exporter", "judge", "experiment"})
+"""Commands that do not remind of a knob that is still set: a service runs as another user, `experiment` restores it."""
 
 
 class _Commands(click.Group):
@@ -52,6 +57,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        if cmd_name not in SERVICES and not ctx.resilient_parsing:
+            remind()
         command: click.Command = import_module(f"pinchpoint.commands.{MODULES.get(cmd_name, cmd_name)}").command
         command.epilog = statuses(cmd_name)
         return command

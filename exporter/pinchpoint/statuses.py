@@ -59,6 +59,27 @@ STATUSES: Mapping[str, Mapping[str, str]] = {
         "2": USAGE,
         "128+N": SIGNAL,
     },
+    "experiment run": {
+        "0": "it ended as planned, or earlier because the answer was clear, whatever the answer; the knob is restored",
+        "1": "it stopped: a run failed or is invalid, or a command or a settling step failed; the knob is restored; "
+        f"or {FAILED}",
+        "2": f"nothing was set: {USAGE}, or another experiment runs on this host or cluster",
+        "3": "the knob could not be restored; the last lines say what to do",
+        "128+N": "a signal (Ctrl-C, SIGTERM) ended it: 128 and the signal's number; the knob is restored",
+    },
+    "experiment restore": {
+        "0": "every knob is restored, or none has to be",
+        "1": FAILED,
+        "2": USAGE,
+        "3": "a knob could not be restored; the last lines say what to do",
+    },
+    "experiment list": {"0": "listed", "1": f"the experiments cannot be read; or {FAILED}", "2": USAGE},
+    "experiment show": {
+        "0": "shown",
+        "1": f"no such experiment, or a file cannot be written; or {FAILED}",
+        "2": USAGE,
+    },
+    "experiment export": {"0": "written", "1": f"no such experiment, or it cannot be written; or {FAILED}", "2": USAGE},
     "export": {"0": "written", "1": f"no such run, or it cannot be written; or {FAILED}", "2": USAGE},
     "rules": {"0": "printed", "1": FAILED, "2": USAGE},
     "dashboards write": {"0": "written", "1": f"a file cannot be written; or {FAILED}", "2": USAGE},

@@ -419,7 +419,9 @@ def test_of_equal_runs_of_twelve_phases_one_comparison_in_twenty_claims_a_differ
 
     def runs(count: int) -> RunGroup:
         names = [f"p{number}" for number in range(12)]
-        return group(*(run(*(phase(name, 100 * math.exp(draw.gauss(0, 0.05))) for name in names)) for _ in range(count)))
+        return group(
+            *(run(*(phase(name, 100 * math.exp(draw.gauss(0, 0.05))) for name in names)) for _ in range(count))
+        )
 
     comparisons = [compare(runs(repeats[0]), runs(repeats[1])) for _ in range(300)]
 

@@ -107,9 +107,7 @@ def test_a_gain_of_three_percent_is_found_with_the_pairs_forecast_from_earlier_p
 def test_a_gain_of_the_size_asked_for_is_wrongly_excluded_in_at_most_one_of_twenty(gain: float, most: float) -> None:
     draw = random.Random(22)
 
-    excluded = sum(
-        conducted(draw, gain, 0.02, 12)[0][SCORE].decision is Decision.NO_GAIN for _ in range(EXPERIMENTS)
-    )
+    excluded = sum(conducted(draw, gain, 0.02, 12)[0][SCORE].decision is Decision.NO_GAIN for _ in range(EXPERIMENTS))
 
     assert excluded <= most * EXPERIMENTS
     assert gain == 0.05 or excluded > EXPERIMENTS / 2

@@ -22,7 +22,7 @@ import msgspec
 
 from pinchpoint.benchmarks.progress import Progress, new_progress
 from pinchpoint.host.capabilities import Capability, drop_all_but
-from pinchpoint.host.confine import User, confine, die_with_parent
+from pinchpoint.host.confine import User, confine, end_with_parent
 from pinchpoint.typedjson import decoder
 
 __all__ = ["CAPABILITIES", "Nursery", "start_nursery"]
@@ -104,7 +104,7 @@ def start_nursery(work: Work) -> Nursery:
     try:
         ours.close()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        die_with_parent(parent)
+        end_with_parent(parent)
         drop_all_but((*CAPABILITIES, *OF_ROOT))
         _Nursery(theirs, work).run()
     except OSError as error:

@@ -46,6 +46,7 @@ __all__ = [
     "PhasePlace",
     "RunGroup",
     "compare",
+    "main_figures",
 ]
 
 SHORT_PHASE_SECONDS = 30.0
@@ -332,6 +333,19 @@ def _places(run: RunState) -> Iterator[tuple[PhasePlace, PhaseMark]]:
         benchmark = mark.benchmark or run.benchmark
         number = occurrences[benchmark, mark.name] = occurrences.get((benchmark, mark.name), 0) + 1
         yield PhasePlace(benchmark, mark.name, number), mark
+
+
+def main_figures(run: RunState) -> dict[Key, float]:
+    """Return the main figure of each phase of a run, and its last score."""
+    found: dict[Key, float] = {}
+    for place, mark in _places(run):
+        for result in mark.results:
+            if number_in(result.value) is not None:
+                found[Key(*place, result.operation, result.unit)] = result.value
+                break
+    for result in run.scores[-1:]:
+        found[Key(run.benchmark, "", 1, result.operation, result.unit)] = result.value
+    return found
 
 
 def _figures(group: RunGroup) -> dict[Key, GroupFigure]:

@@ -5,9 +5,9 @@ after several *looks*, at numbers of pairs that are fixed beforehand, and each l
 K. K. G. Lan and D. L. DeMets, Discrete sequential boundaries for clinical trials, Biometrika 70 (1983). Early looks get
 little of it and the last one most, after J. L. Haybittle (1971) and R. Peto (1976). The shares are added up
 (Bonferroni) instead of integrated: that keeps the error rate with a variance estimated from four pairs too, where the
-usual boundaries assume a known one. Intervals are those of C. Jennison and B. W. Turnbull, Interim analyses: the repeated
-confidence interval approach, J. R. Stat. Soc. B 51 (1989): all looks together miss the truth no more often than the level
-says, so an experiment may also end because a gain of the size asked for is excluded.
+usual boundaries assume a known one. Intervals are those of C. Jennison and B. W. Turnbull, Interim analyses: the
+repeated confidence interval approach, J. R. Stat. Soc. B 51 (1989): all looks together miss the truth no more often
+than the level says, so an experiment may also end because a gain of the size asked for is excluded.
 
 Several figures are claimed so that at most one claim in twenty is false: `pinchpoint.diagnosis.discovery`. The figures
 that the experiment is about have half of the weight.
@@ -23,7 +23,7 @@ from typing import TypeVar
 
 from pinchpoint.compat import StrEnum
 from pinchpoint.diagnosis.discovery import FALSE_SHARE, levels
-from pinchpoint.diagnosis.spread import Spread
+from pinchpoint.diagnosis.spread import NOTHING, Spread
 from pinchpoint.diagnosis.student import chance, power, quantile
 
 __all__ = [
@@ -113,8 +113,8 @@ def judge(
 ) -> dict[Figure, Finding]:
     """Return what the pairs say about each figure.
 
-    `ratios` are the logarithms of B over A, pair by pair; `primary` the figures that the experiment is about; `effect` the
-    gain asked for, as a share.
+    `ratios` are the logarithms of B over A, pair by pair; `primary` the figures that the experiment is about; `effect`
+    the gain asked for, as a share.
     """
     done = {figure: _results(values, looks) for figure, values in ratios.items()}
     chances = [
@@ -180,7 +180,7 @@ def pooled(known: Sequence[Spread]) -> Spread:
     """Return what several spreads of the same figure say together."""
     used = [each for each in known if each.degrees and each.variance < math.inf]
     degrees = sum(each.degrees for each in used)
-    return Spread(sum(each.variance * each.degrees for each in used) / degrees, degrees) if degrees else Spread(0.0, 0.0)
+    return Spread(sum(each.variance * each.degrees for each in used) / degrees, degrees) if degrees else NOTHING
 
 
 @dataclass(frozen=True, slots=True)

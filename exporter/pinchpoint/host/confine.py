@@ -21,7 +21,7 @@ from typing import NamedTuple
 from pinchpoint.host.capabilities import Capability, drop_all_but
 from pinchpoint.host.exitstatus import PIDFD_GET_INFO
 
-__all__ = ["User", "allow_cpu_seconds", "can_confine", "confine", "die_with_parent"]
+__all__ = ["User", "allow_cpu_seconds", "can_confine", "confine", "end_with_parent"]
 
 MAX_MEMORY_BYTES = 64 << 20
 """Address space that a confined process may use on top of what it has when it is confined."""
@@ -113,12 +113,12 @@ def can_confine() -> bool:
     return False
 
 
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the process `parent`, which has started it, ends.
+def end_with_parent(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when the process `parent`, which has started it, ends.
 
     A later change of user undoes this (commit_creds, kernel/cred.c). Raises OSError.
     """
-    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         raise ProcessLookupError("the parent has ended")
 
@@ -136,7 +136,7 @@ def confine(user: User, keep: Iterable[Capability] = (), *, memory: int = MAX_ME
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
     drop_all_but(keep)
-    die_with_parent(parent)
+    end_with_parent(parent)
     _limit(memory)
     _filter(program(ARCHITECTURES[os.uname().machine]))
 

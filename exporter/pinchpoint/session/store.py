@@ -15,6 +15,7 @@ import msgspec
 
 from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.runs import Step, Time, numbered
+from pinchpoint.state import state_root
 from pinchpoint.typedjson import decoder
 from pinchpoint.user_labels import split_user
 
@@ -93,12 +94,8 @@ DECODER = decoder(RunRecord)
 
 
 def state_directory() -> Path:
-    """Return where runs are saved: ``$XDG_STATE_HOME/pinchpoint/runs``. Raises OSError if there is no such place."""
-    state = os.environ.get("XDG_STATE_HOME")
-    try:
-        return (Path(state) if state else Path.home() / ".local" / "state") / "pinchpoint" / "runs"
-    except RuntimeError as error:  # neither HOME nor an entry in the user database
-        raise FileNotFoundError(errno.ENOENT, "no home directory", "~") from error
+    """Return where runs are saved. Raises OSError if there is no such place."""
+    return state_root() / "runs"
 
 
 def name_of(run: str) -> str:

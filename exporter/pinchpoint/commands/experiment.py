@@ -1,0 +1,387 @@
+"""``pinchpoint experiment``: change one knob, know whether it helped, and have it back as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pinchpoint.clock import STEADY
+from pinchpoint.commands.options import targets_option
+from pinchpoint.diagnosis.paired import MAX_PAIRS, MIN_PAIRS, side_order
+from pinchpoint.experiment import exclusive, journal, ledger
+from pinchpoint.experiment.conduct import Conductor, Stopping
+from pinchpoint.experiment.exclusive import BusyError, Exclusive
+from pinchpoint.experiment.journal import CommandLock, Journal
+from pinchpoint.experiment.knob import Knob, KnobCommands, KnobError
+from pinchpoint.experiment.ledger import Experiment, LedgerError
+from pinchpoint.experiment.owner import this_process
+from pinchpoint.experiment.results import DEFAULT_PAIRS, Forecast, forecast_of, outcome
+from pinchpoint.experiment.settle import STEPS, SettleError, Step, steps_in
+from pinchpoint.experiment.words import decision_words
+from pinchpoint.limits import reason
+from pinchpoint.report.experiment import document, page, ticket
+from pinchpoint.runs import run_id
+from pinchpoint.session import store
+from pinchpoint.session.store import StoreError
+from pinchpoint.statuses import statuses
+from pinchpoint.terminal.experiment import experiment_parts, experiments_table
+from pinchpoint.terminal.plain import fail, say, show, warn
+from pinchpoint.text import printable
+
+__all__ = ["command"]
+
+STOPPED, NOT_RESTORED = 1, 3
+SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+
+
+def complete_experiments(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the ids of saved experiments that a shell may complete, the newest first."""
+    try:
+        names = sorted((path.name for path in ledger.experiments_directory().iterdir()), reverse=True)
+    except OSError:
+        names = []
+    return [name for name in (store.LAST, *names) if name.startswith(incomplete)]
+
+
+@click.group(context_settings=SETTINGS)
+def command() -> None:
+    """Change one knob, and know whether it helped: pairs of runs, a decision, and the knob as it was before."""
+
+
+@command.command(epilog=statuses("experiment run"), context_settings={**SETTINGS, "allow_interspersed_args": False})
+@click.option("--name", help="Name of the experiment. [default: the command's name]")
+@click.option("--set", "set_", metavar="COMMAND", required=True, help="Shell command that sets the knob.")
+@click.option(
+    "--undo", metavar="COMMAND", required=True, help="Shell command that restores it; $PINCHPOINT_OLD is the old value."
+)
+@click.option("--check", metavar="COMMAND", required=True, help="Shell command that prints the knob's value.")
+@click.option("--hypothesis", metavar="TEXT", default="", help="What you expect, and why; saved.")
+@click.option(
+    "--expect", metavar="PHASE[,PHASE...]", default="", help="Phases that the experiment is about. [default: the score]"
+)
+@click.option(
+    "--effect",
+    type=click.FloatRange(0, 100, min_open=True),
+    default=5.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Smallest gain that matters: the number of pairs follows from it.",
+)
+@click.option("--pairs", default="auto", show_default=True, metavar="N", help="Number of pairs of runs, even.")
+@click.option(
+    "--settle",
+    default="sync",
+    show_default=True,
+    metavar="STEP[=SECONDS],...",
+    help=f"Steps before each run, with their bounds: {', '.join(STEPS)}.",
+)
+@click.option("--prepare", metavar="COMMAND", default="", help="Shell command before each run, such as a cleanup.")
+@click.option(
+    "--command-timeout",
+    type=click.FloatRange(0, 3600, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Longest time of each of these commands.",
+)
+@click.option("--allow-invalid", is_flag=True, help="Let runs count that the benchmark calls invalid.")
+@click.option("--dry-run", is_flag=True, help="Read the knob, show the forecast and the plan, and run nothing.")
+@click.option("--quiet", is_flag=True, help="Print only the decision.")
+@targets_option("Exporters of the cluster's hosts, as for `pinchpoint run`; repeatable.")
+@click.option("--prometheus", metavar="URL", help="As for `pinchpoint run`.")
+@click.option("--http-config", type=click.Path(path_type=Path), metavar="FILE", help="As for `pinchpoint run`.")
+@click.option("--phase-pattern", metavar="REGEX", help="As for `pinchpoint run`.")
+@click.option("--path.runs", "runs", metavar="DIR", help="As for `pinchpoint run`.")
+@click.option("--config.file", "config_file", metavar="FILE", help="As for `pinchpoint run`.")
+@click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+def run(
+    name: str | None,
+    set_: str,
+    undo: str,
+    check: str,
+    hypothesis: str,
+    expect: str,
+    effect: float,
+    pairs: str,
+    settle: str,
+    prepare: str,
+    command_timeout: float,
+    allow_invalid: bool,
+    dry_run: bool,
+    quiet: bool,
+    targets: list[str],
+    argv: tuple[str, ...],
+    **passed: str | Path | None,
+) -> None:
+    """Run a benchmark in pairs, without a knob and with it, and decide whether the knob helped.
+
+    The order is ABBA BAAB. The old value of the knob is read first, written to a journal before the knob is set, and
+    restored at any end; reading it back proves it. The commands are yours: they run in a shell as the user who calls
+    this, without a terminal, so they must not ask for a password.
+
+    The experiment ends early once the answer is clear. All of it is saved: `pinchpoint experiment show last`.
+    """
+
+    def tell(text: str) -> None:
+        if not quiet:
+            warn(text)
+
+    wanted = _wanted_pairs(pairs)
+    try:
+        steps = steps_in(settle)
+        earlier, kept = ledger.experiments(warn), store.runs(warn)
+    except SettleError as error:
+        fail(f"--settle: {error}", 2)
+    except (LedgerError, StoreError) as error:
+        fail(str(error), 2)
+    expected = [word.strip().replace("-", "_") for word in expect.split(",") if word.strip()]
+    commands = KnobCommands(set_, undo, check, command_timeout)
+    known = forecast_of(argv, expected, effect / 100, earlier, kept)
+    planned = wanted or known.pairs or (MAX_PAIRS if known.noise.degrees else DEFAULT_PAIRS)
+    tell(_forecast_words(known, effect, planned))
+    if dry_run:
+        _show_plan(Knob(commands, Path.cwd()), steps, planned, argv)
+        return
+    options = _run_options(targets, passed)
+    experiment = Experiment(
+        id="",
+        start=STEADY.now(),
+        command=[_text(word) for word in argv],
+        knob=commands,
+        pairs=planned,
+        effect=effect / 100,
+        hypothesis=_text(hypothesis),
+        expected=expected,
+        settle=[str(step) for step in steps],
+        prepare=_text(prepare),
+        host=socket.gethostname(),
+        owner=this_process(),
+    )
+    _restore_open(tell)
+    sys.exit(_conducted(experiment, name, steps, argv, options, invalid=allow_invalid, tell=tell))
+
+
+def _conducted(
+    experiment: Experiment,
+    name: str | None,
+    steps: list[Step],
+    argv: tuple[str, ...],
+    options: list[str],
+    *,
+    invalid: bool,
+    tell: Callable[[str], None],
+) -> int:
+    """Conduct an experiment; return the exit status."""
+    stopping = Stopping()
+    try:
+        only = Exclusive()
+    except BusyError as error:
+        fail(str(error), 2)
+    lock = None
+    try:
+        experiment.id, _ = ledger.new_directory(run_id(name, argv, STEADY.now()))
+        if _about_ceph(experiment, steps) and (fsid := exclusive.cluster_of()):
+            experiment.cluster = fsid
+            about = {"host": experiment.host, "user": os.getuid(), "process": os.getpid()}
+            only.enter_cluster(experiment.id, about, warn)
+        lock = CommandLock(experiment.id)
+        ledger.save(experiment)
+        knob = Knob(experiment.knob, Path.cwd(), descriptors=[lock.descriptor])
+        tell(f"experiment {experiment.id}, at most {experiment.pairs} pairs")
+        Conductor(
+            experiment, knob, steps, argv, options, invalid=invalid, stopping=stopping, say=tell, warn=warn
+        ).conduct()
+    except BusyError as error:
+        (ledger.experiments_directory() / experiment.id).rmdir()
+        fail(str(error), 2)
+    except OSError as error:
+        fail(f"{reason(error)}: nothing was set", 2)
+    finally:
+        if lock is not None:
+            lock.close()
+        only.close()
+    return _end(experiment, stopping)
+
+
+def _end(experiment: Experiment, stopping: Stopping) -> int:
+    """Print what stands; return the exit status."""
+    warn(decision_words(experiment, outcome(experiment)))
+    if experiment.state == "stopped":
+        warn(f"stopped: {experiment.reason}")
+    if experiment.restored is False:
+        for open_ in journal.journals(warn):
+            if open_.experiment == experiment.id:
+                warn(journal.way_out(open_))
+        return NOT_RESTORED
+    warn(f"`pinchpoint experiment show {experiment.id}` shows the pairs")
+    if stopping.number:
+        return 128 + stopping.number
+    return STOPPED if experiment.state == "stopped" else 0
+
+
+def _wanted_pairs(text: str) -> int | None:
+    if text == "auto":
+        return None
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 4 else 0
+    if not MIN_PAIRS <= number <= MAX_PAIRS or number % 2:
+        fail(f"--pairs {printable(text)!r}: use auto, or an even number from {MIN_PAIRS} to {MAX_PAIRS}", 2)
+    return number
+
+
+def _forecast_words(known: Forecast, effect: float, planned: int) -> str:
+    if not known.noise.degrees:
+        return f"no noise is known of this command: {planned} pairs; the next experiment has a forecast"
+    noise = f"the noise of a pair is {100 * known.noise.variance**0.5:.2g} % ({known.noise.degrees:.0f} earlier pairs)"
+    needs = f"{known.pairs} pairs" if known.pairs else f"more than {MAX_PAIRS} pairs"
+    return f"{noise}: an effect of {effect:g} % needs {needs}; planned are {planned}"
+
+
+def _show_plan(knob: Knob, steps: list[Step], pairs: int, argv: tuple[str, ...]) -> None:
+    try:
+        value = knob.read()
+    except KnobError as error:
+        fail(str(error), 2)
+    say(f"knob     {printable(value)}")
+    say(f"order    {side_order(pairs)}")
+    say(f"settle   {', '.join(map(str, steps)) or '-'}")
+    say(f"command  {printable(' '.join(argv))}")
+
+
+def _run_options(targets: list[str], passed: dict[str, str | Path | None]) -> list[str]:
+    flags = {"runs": "path.runs", "config_file": "config.file"}
+    named = {key: flags.get(key, key.replace("_", "-")) for key in passed}
+    return [
+        *(f"--target={target}" for target in targets),
+        *(f"--{named[key]}={value}" for key, value in passed.items() if value is not None),
+    ]
+
+
+def _about_ceph(experiment: Experiment, steps: list[Step]) -> bool:
+    """Return whether the experiment has to do with the Ceph cluster that the command `ceph` finds."""
+    texts = (experiment.knob.set, experiment.knob.undo, experiment.knob.check, *experiment.command)
+    return any("ceph" in text for text in texts) or any(step.name in ("health-ok", "trim") for step in steps)
+
+
+def _text(word: str) -> str:
+    """Return a word without what JSON can't hold: bytes that are not UTF-8."""
+    return word.encode("utf-8", "replace").decode()
+
+
+def _restore_open(tell: Callable[[str], None]) -> None:
+    """Restore the knobs of killed experiments; ends the program if one cannot be."""
+    done = [_restored(open_, tell) for open_ in journal.journals(warn) if not open_.owner.alive]
+    if not all(done):
+        fail("nothing was started: the knob of an earlier experiment has to be restored first", NOT_RESTORED)
+
+
+def _restored(open_: Journal, tell: Callable[[str], None]) -> bool:
+    """Restore the knob of a killed experiment; return whether it has its old value."""
+    try:
+        tell(f"experiment {open_.experiment} was killed: {journal.restore(open_)}")
+    except KnobError as error:
+        warn(str(error))
+        warn(journal.way_out(open_))
+        return False
+    if open_.cluster:
+        exclusive.leave_cluster(open_.experiment)
+    try:
+        found = ledger.load(ledger.experiments_directory() / open_.experiment)
+        found.state, found.reason, found.restored = "stopped", "it was killed; the knob was restored later", True
+        found.end = STEADY.now()
+        ledger.save(found)
+    except (LedgerError, OSError) as error:
+        warn(f"the ledger does not say so: {error}")
+    return True
+
+
+@command.command(epilog=statuses("experiment restore"), context_settings=SETTINGS)
+def restore() -> None:
+    """Restore the knobs of experiments that were killed, by the journals that they left.
+
+    The value is read first: after a reboot it may already be the old one. A knob whose experiment still runs is left
+    alone. Only journals of the calling user are used.
+    """
+    found = list(journal.journals(warn))
+    for open_ in found:
+        if open_.owner.alive:
+            warn(f"experiment {open_.experiment} still runs, and restores its knob itself")
+    done = [_restored(open_, say) for open_ in found if not open_.owner.alive]
+    if not found:
+        say("no knob has to be restored")
+    if not all(done):
+        sys.exit(NOT_RESTORED)
+
+
+@command.command("list", epilog=statuses("experiment list"), context_settings=SETTINGS)
+@click.option("--json", "as_json", is_flag=True, help="Print all data about the experiments as JSON.")
+def list_(as_json: bool) -> None:
+    """List the saved experiments, oldest first, with their decisions."""
+    found = _experiments()
+    if as_json:
+        say(json.dumps({"experiments": [document(each) for each in found]}, indent=2))
+    elif found:
+        show(experiments_table(found))
+    else:
+        say("no experiment is saved yet: `pinchpoint experiment run` saves them")
+
+
+@command.command("show", epilog=statuses("experiment show"), context_settings=SETTINGS)
+@click.option("--json", "as_json", is_flag=True, help="Print the experiment as JSON.")
+@click.option(
+    "--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a page with the pairs."
+)
+@click.argument("experiment", metavar="EXPERIMENT", shell_complete=complete_experiments)
+def show_(as_json: bool, html: Path | None, experiment: str) -> None:
+    """Show an experiment: the decision on each figure, its interval, and every pair.
+
+    EXPERIMENT is an id, its beginning, a name (its newest), or "last".
+    """
+    found = _found(experiment)
+    if html is not None:
+        _write(html, page(found))
+    if as_json:
+        say(json.dumps(document(found), indent=2))
+    elif html is None:
+        show(*experiment_parts(found, outcome(found)))
+
+
+@command.command("export", epilog=statuses("experiment export"), context_settings=SETTINGS)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="[default: standard output]"
+)
+@click.argument("experiment", metavar="EXPERIMENT", shell_complete=complete_experiments)
+def export(output: Path | None, experiment: str) -> None:
+    """Write an experiment as Markdown for a ticket: what was changed, how, what it did, and how to repeat it."""
+    text = ticket(_found(experiment))
+    if output is None:
+        say(text.rstrip())
+    else:
+        _write(output, text)
+
+
+def _experiments() -> list[Experiment]:
+    try:
+        return ledger.experiments(warn)
+    except LedgerError as error:
+        fail(str(error))
+
+
+def _found(text: str) -> Experiment:
+    try:
+        return ledger.find(text, _experiments())
+    except LedgerError as error:
+        fail(str(error))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        fail(f"{path}: {error.strerror}")

@@ -1,0 +1,1 @@
+"""Experiments: a knob, pairs of runs without and with it, a decision, and the certain way back."""

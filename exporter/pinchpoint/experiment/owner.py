@@ -1,0 +1,48 @@
+"""The process that conducts an experiment, recognised after a crash of it or of the host."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from pinchpoint.host.procfs import FormatError, parse_stat, read_bytes
+
+__all__ = ["Owner", "this_process"]
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""Another one after each boot (random(4))."""
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """A process, and when it started, in ticks after the boot with this id."""
+
+    pid: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)] = 0
+    start: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
+    boot: str = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        if not self.pid or self.boot != _boot():
+            return False
+        try:
+            return parse_stat(read_bytes(f"/proc/{self.pid}/stat")).start == self.start
+        except (OSError, FormatError):
+            return False
+
+
+def this_process() -> Owner:
+    """Return our own process. Raises OSError."""
+    own = os.getpid()
+    return Owner(own, parse_stat(read_bytes(f"/proc/{own}/stat")).start, _boot())
+
+
+def _boot() -> str:
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
