@@ -10,12 +10,18 @@ import json
 from functools import cache
 from pathlib import Path
 
+import msgspec
+
+from experiment.made import experiment
 from host.test_netlink import END
 from host.test_netlink import message as netlink_message
 from host.test_qdisc import interface, qdisc
 from host.test_sockdiag import answer as connection
 from host.test_sockdiag import tcp_info
 from machine import LINK, SEPARATOR, stat_line
+from pinchpoint.experiment.journal import Journal
+from pinchpoint.experiment.knob import KnobCommands
+from pinchpoint.experiment.owner import Owner
 
 __all__ = [
     "ARGUMENTS",
@@ -43,6 +49,8 @@ __all__ = [
     "ceph_counters",
     "command_lines",
     "contents",
+    "experiments",
+    "journals",
     "netlink",
     "option_answers",
     "prometheus_answers",
@@ -285,3 +293,15 @@ def recordings() -> tuple[bytes, ...]:
     packed = sorted(contents("fixtures/faults/*.om.gz"), key=len)[:BASE_RECORDINGS]
     moments = (gzip.decompress(raw).split(b"# EOF\n") for raw in packed)
     return tuple(b"".join(moment + b"# EOF\n" for moment in found[:3]) for found in moments)
+
+
+def experiments() -> list[bytes]:
+    """Return files of the ledger."""
+    return [msgspec.json.encode(experiment(ratios)) for ratios in ((1.0, 1.1), ())]
+
+
+def journals() -> list[bytes]:
+    """Return journals of knobs that are set."""
+    commands = KnobCommands("echo on > knob", "echo off > knob", "cat knob")
+    owner = Owner(7, 12345, "6ff13ea4-7a1b-4c1e-a7a8-a2c2c3c9d3a0")
+    return [msgspec.json.encode(Journal("one", commands, "off", "/root", {"PATH": "/bin"}, 1.7e9, owner))]

@@ -42,6 +42,8 @@ from pinchpoint.ceph.perf import PerfDump, parse_option, parse_version
 from pinchpoint.ceph.sockets import listening_sockets
 from pinchpoint.ceph.waiting import LibraryReader, MountReader
 from pinchpoint.config import Config, ConfigError, check_config
+from pinchpoint.experiment.journal import JournalError, read_journal
+from pinchpoint.experiment.ledger import LedgerError, read_experiment
 from pinchpoint.grafana import boards, data_source
 from pinchpoint.host.capabilities import CapabilitySets
 from pinchpoint.host.cgroupfs import (
@@ -813,6 +815,8 @@ READERS: tuple[Reader, ...] = (
     Reader("recording", in_file(recording), lambda: seeds.contents("fixtures/faults/one_*.om.gz"), (ValueError,)),
     Reader("recording-text", in_file(packed_recording), seeds.recordings, (ValueError,)),
     Reader("grafana", grafana_answers, lambda: GRAFANA_ANSWERS, (GrafanaError,)),
+    Reader("experiment", read_experiment, seeds.experiments, (LedgerError,)),
+    Reader("journal", read_journal, seeds.journals, (JournalError,)),
     Reader("verdicts", parse_verdicts, verdicts, (JudgeError,)),
     Reader("listen-address", lambda raw: parse_address(text(raw)), lambda: [b":9748", b"[::1]:9748"], (AddressError,)),
     Reader("config", config, lambda: [seeds.CONFIG], (ConfigError,)),

@@ -88,6 +88,16 @@ TRIALS = [
     Trial("replay", "0", ("--once", "last"), before=RUN),
     Trial("replay", "1", ("none",)),
     Trial("replay", "2", ("--none",)),
+    Trial("experiment run", "2", ("--pairs=3", "--", "true")),
+    Trial("experiment restore", "0"),
+    Trial("experiment restore", "1", full=True),
+    Trial("experiment restore", "2", ("--none",)),
+    Trial("experiment list", "0"),
+    Trial("experiment list", "1", full=True),
+    Trial("experiment list", "2", ("--none",)),
+    *[Trial(f"experiment {command}", "1", ("none",)) for command in ("suggest", "show", "export")],
+    *[Trial(f"experiment {command}", "2", ("--none",)) for command in ("suggest", "show", "export")],
+    Trial("experiment suggest", "0", ("last",), before=RUN),
     Trial("export", "0", ("-o", "out", "last"), before=RUN),
     Trial("export", "1", ("none",)),
     Trial("export", "2", ("--end=never", "none")),
@@ -108,8 +118,15 @@ ELSEWHERE = {
     ("dashboards install", "0"): "tests/commands/test_dashboards.py",
     ("check", "0"): "tests/commands/test_check_command.py",
     ("replay", "128+N"): "tests/commands/test_replay_command.py",
+    **dict.fromkeys(
+        [
+            *[("experiment run", status) for status in ("0", "1", "3", "128+N")],
+            *[("experiment restore", "3"), ("experiment show", "0"), ("experiment export", "0")],
+        ],
+        "tests/commands/test_experiment.py",
+    ),
 }
-"""What takes a host without problems, a Grafana, or a terminal and a recording."""
+"""What takes a host without problems, a Grafana, a terminal and a recording, or an experiment."""
 
 
 @pytest.fixture

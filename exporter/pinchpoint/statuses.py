@@ -73,6 +73,7 @@ STATUSES: Mapping[str, Mapping[str, str]] = {
         "2": USAGE,
         "3": "a knob could not be restored; the last lines say what to do",
     },
+    "experiment suggest": {"0": "suggested, or nothing is known to try", "1": f"no such run; or {FAILED}", "2": USAGE},
     "experiment list": {"0": "listed", "1": f"the experiments cannot be read; or {FAILED}", "2": USAGE},
     "experiment show": {
         "0": "shown",

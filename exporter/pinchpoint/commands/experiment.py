@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from pinchpoint.clock import STEADY
-from pinchpoint.commands.options import targets_option
+from pinchpoint.commands.options import complete_runs, targets_option
 from pinchpoint.diagnosis.paired import MAX_PAIRS, MIN_PAIRS, side_order
 from pinchpoint.experiment import exclusive, journal, ledger
 from pinchpoint.experiment.conduct import Conductor, Stopping
@@ -21,9 +21,11 @@ from pinchpoint.experiment.exclusive import BusyError, Exclusive
 from pinchpoint.experiment.journal import CommandLock, Journal
 from pinchpoint.experiment.knob import Knob, KnobCommands, KnobError
 from pinchpoint.experiment.ledger import Experiment, LedgerError
+from pinchpoint.experiment.mitigations import all_mitigations, classes
 from pinchpoint.experiment.owner import this_process
 from pinchpoint.experiment.results import DEFAULT_PAIRS, Forecast, forecast_of, outcome
 from pinchpoint.experiment.settle import STEPS, SettleError, Step, steps_in
+from pinchpoint.experiment.suggest import Suggestion, file_system, suggestions
 from pinchpoint.experiment.words import decision_words
 from pinchpoint.limits import reason
 from pinchpoint.report.experiment import document, page, ticket
@@ -31,7 +33,7 @@ from pinchpoint.runs import run_id
 from pinchpoint.session import store
 from pinchpoint.session.store import StoreError
 from pinchpoint.statuses import statuses
-from pinchpoint.terminal.experiment import experiment_parts, experiments_table
+from pinchpoint.terminal.experiment import experiment_parts, experiments_table, suggestion_parts
 from pinchpoint.terminal.plain import fail, say, show, warn
 from pinchpoint.text import printable
 
@@ -50,6 +52,15 @@ def complete_experiments(_: click.Context, __: click.Parameter, incomplete: str)
     return [name for name in (store.LAST, *names) if name.startswith(incomplete)]
 
 
+def complete_knobs(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the mitigations that an experiment may apply."""
+    return [
+        name
+        for name, mitigation in all_mitigations().items()
+        if name.startswith(incomplete) and classes()[mitigation.class_].unattended
+    ]
+
+
 @click.group(context_settings=SETTINGS)
 def command() -> None:
     """Change one knob, and know whether it helped: pairs of runs, a decision, and the knob as it was before."""
@@ -57,11 +68,20 @@ def command() -> None:
 
 @command.command(epilog=statuses("experiment run"), context_settings={**SETTINGS, "allow_interspersed_args": False})
 @click.option("--name", help="Name of the experiment. [default: the command's name]")
-@click.option("--set", "set_", metavar="COMMAND", required=True, help="Shell command that sets the knob.")
+@click.option("--set", "set_", metavar="COMMAND", help="Shell command that sets the knob.")
+@click.option("--undo", metavar="COMMAND", help="Shell command that restores it; $PINCHPOINT_OLD is the old value.")
+@click.option("--check", metavar="COMMAND", help="Shell command that prints the knob's value.")
 @click.option(
-    "--undo", metavar="COMMAND", required=True, help="Shell command that restores it; $PINCHPOINT_OLD is the old value."
+    "--knob",
+    "mitigation",
+    metavar="NAME",
+    shell_complete=complete_knobs,
+    help="Instead of the three: a mitigation of the runbooks, as `pinchpoint experiment suggest` names them.",
 )
-@click.option("--check", metavar="COMMAND", required=True, help="Shell command that prints the knob's value.")
+@click.option("--value", metavar="VALUE", help="Value for --knob instead of the runbook's.")
+@click.option(
+    "--yes", "allowed", multiple=True, metavar="CLASS", help="Class of --knob that may be set unattended; repeatable."
+)
 @click.option("--hypothesis", metavar="TEXT", default="", help="What you expect, and why; saved.")
 @click.option(
     "--expect", metavar="PHASE[,PHASE...]", default="", help="Phases that the experiment is about. [default: the score]"
@@ -103,9 +123,12 @@ def command() -> None:
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 def run(
     name: str | None,
-    set_: str,
-    undo: str,
-    check: str,
+    set_: str | None,
+    undo: str | None,
+    check: str | None,
+    mitigation: str | None,
+    value: str | None,
+    allowed: tuple[str, ...],
     hypothesis: str,
     expect: str,
     effect: float,
@@ -134,6 +157,17 @@ def run(
             warn(text)
 
     wanted = _wanted_pairs(pairs)
+    if mitigation is not None:
+        if set_ or undo or check:
+            fail("--knob has its own commands: leave out --set, --undo and --check", 2)
+        commands = _knob_commands(mitigation, value, allowed, command_timeout)
+        name = name or mitigation
+    elif not (set_ and undo and check):
+        fail("give --set, --undo and --check, or --knob with a name: `pinchpoint experiment suggest` has some", 2)
+    elif value is not None or allowed:
+        fail("--value and --yes belong to --knob", 2)
+    else:
+        commands = KnobCommands(_text(set_), _text(undo), _text(check), command_timeout)
     try:
         steps = steps_in(settle)
         earlier, kept = ledger.experiments(warn), store.runs(warn)
@@ -142,7 +176,6 @@ def run(
     except (LedgerError, StoreError) as error:
         fail(str(error), 2)
     expected = [word.strip().replace("-", "_") for word in expect.split(",") if word.strip()]
-    commands = KnobCommands(set_, undo, check, command_timeout)
     known = forecast_of(argv, expected, effect / 100, earlier, kept)
     planned = wanted or known.pairs or (MAX_PAIRS if known.noise.degrees else DEFAULT_PAIRS)
     tell(_forecast_words(known, effect, planned))
@@ -158,6 +191,7 @@ def run(
         pairs=planned,
         effect=effect / 100,
         hypothesis=_text(hypothesis),
+        mitigation=mitigation or "",
         expected=expected,
         settle=[str(step) for step in steps],
         prepare=_text(prepare),
@@ -224,6 +258,25 @@ def _end(experiment: Experiment, stopping: Stopping) -> int:
     if stopping.number:
         return 128 + stopping.number
     return STOPPED if experiment.state == "stopped" else 0
+
+
+def _knob_commands(name: str, value: str | None, allowed: tuple[str, ...], seconds: float) -> KnobCommands:
+    """Return the commands of a mitigation whose class the user allows; ends the program if it may not be set."""
+    known = all_mitigations().get(name)
+    if known is None:
+        fail(f"--knob {printable(name)!r}: the known ones are {', '.join(all_mitigations())}", 2)
+    for other in allowed:
+        if other not in classes():
+            fail(f"--yes {printable(other)!r}: the classes are {', '.join(classes())}", 2)
+    kind = classes()[known.class_]
+    if not kind.unattended:
+        fail(f"--knob {name} {kind.what}: `pinchpoint runbook {known.runbook}` says how", 2)
+    if known.class_ not in allowed:
+        fail(f"--knob {name} is {kind.what}; --yes {known.class_} lets it be set unattended. Risk: {known.risk}", 2)
+    try:
+        return known.commands(value, seconds)
+    except ValueError as error:
+        fail(f"--value: {error}", 2)
 
 
 def _wanted_pairs(text: str) -> int | None:
@@ -364,6 +417,50 @@ def export(output: Path | None, experiment: str) -> None:
         say(text.rstrip())
     else:
         _write(output, text)
+
+
+@command.command(epilog=statuses("experiment suggest"), context_settings=SETTINGS)
+@click.option("--json", "as_json", is_flag=True, help="Print the suggestions as JSON.")
+@click.argument("run", metavar="[RUN]", default=store.LAST, shell_complete=complete_runs)
+def suggest(as_json: bool, run: str) -> None:
+    """Suggest what to try first for the verdicts of a run: the last one, or RUN.
+
+    Each suggestion has its command with this cluster's names, the phases, the risk, what others measured, and what came
+    of it here before. Nothing is set.
+    """
+    try:
+        record = store.find(run, store.runs(warn))
+    except StoreError as error:
+        fail(str(error))
+    found = suggestions(record.marker.phases, record.command, _experiments(), file_system())
+    if as_json:
+        say(json.dumps({"run": record.marker.run, "suggestions": [_suggestion(one) for one in found]}, indent=2))
+    elif found:
+        show(*suggestion_parts(found))
+    else:
+        say(
+            f"{record.marker.run}: no mitigation is known for its verdicts; `pinchpoint report {record.marker.run}` "
+            "names the runbooks"
+        )
+
+
+def _suggestion(one: Suggestion) -> dict[str, Any]:
+    mitigation = one.mitigation
+    return {
+        "knob": one.name,
+        "class": mitigation.class_,
+        "phases": one.phases,
+        "blame": round(one.blame, 3),
+        "set": one.set,
+        "undo": one.undo,
+        "check": mitigation.check,
+        "needs": mitigation.needs,
+        "risk": mitigation.risk,
+        "known": mitigation.known,
+        "runbook": mitigation.runbook,
+        "experiment": one.command or None,
+        "tried": one.tried,
+    }
 
 
 def _experiments() -> list[Experiment]:

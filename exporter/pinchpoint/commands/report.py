@@ -14,6 +14,8 @@ from pinchpoint.commands.options import complete_runs, http_config_option, load_
 from pinchpoint.diagnosis.facts import Facts, facts, merged
 from pinchpoint.diagnosis.knobs import Settings
 from pinchpoint.diagnosis.window import Window
+from pinchpoint.experiment.ledger import LedgerError, experiments
+from pinchpoint.experiment.suggest import tried
 from pinchpoint.model import Snapshots
 from pinchpoint.report.document import Document, build, document_json, settings
 from pinchpoint.report.timeline import RunLines, Tracer, step_of
@@ -97,6 +99,17 @@ def command(
         say(json.dumps(document_json(document), indent=2))
     elif html is None:
         show(*report_parts(document))
+        _tell_tried(record)
+
+
+def _tell_tried(record: RunRecord) -> None:
+    """Print which experiments met the same verdict and did not help."""
+    verdicts = {mark.name: mark.verdict for mark in record.marker.phases if mark.verdict is not None}
+    try:
+        for line in tried(verdicts, experiments()):
+            say(line)
+    except LedgerError as error:
+        warn(str(error))
 
 
 def _before(record: RunRecord, kept: Sequence[RunRecord]) -> RunRecord | None:

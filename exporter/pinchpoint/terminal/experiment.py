@@ -12,7 +12,9 @@ from rich.text import Text
 
 from pinchpoint.diagnosis.paired import Decision
 from pinchpoint.experiment.ledger import Experiment
+from pinchpoint.experiment.mitigations import classes
 from pinchpoint.experiment.results import Outcome, outcome
+from pinchpoint.experiment.suggest import Suggestion
 from pinchpoint.experiment.words import (
     change_words,
     decision_words,
@@ -24,7 +26,7 @@ from pinchpoint.experiment.words import (
 )
 from pinchpoint.text import printable
 
-__all__ = ["experiment_parts", "experiments_table"]
+__all__ = ["experiment_parts", "experiments_table", "suggestion_parts"]
 
 STYLES = {Decision.HELPED: "green", Decision.HURT: "red", Decision.UNDECIDED: "dim"}
 
@@ -80,6 +82,32 @@ def experiment_parts(experiment: Experiment, found: Outcome) -> Iterator[Rendera
         runs.add_row(str(number), trial.side, Text(printable(trial.run or "-")), Text(printable(state)))
     if runs.row_count:
         yield runs
+
+
+def suggestion_parts(found: Sequence[Suggestion]) -> Iterator[RenderableType]:
+    """Yield what is printed about suggestions, the first one first."""
+    for one in found:
+        mitigation = one.mitigation
+        yield Text(f"{one.name}: {printable(', '.join(one.phases))}", style="bold")
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(style="dim")
+        grid.add_column(overflow="fold")
+        lines = [
+            ("set", one.set),
+            ("undo", one.undo),
+            ("class", f"{mitigation.class_}: {classes()[mitigation.class_].what}"),
+            ("needs", mitigation.needs),
+            ("risk", mitigation.risk),
+            ("known", mitigation.known),
+            *(("here", text) for text in one.tried),
+            ("runbook", f"pinchpoint runbook {mitigation.runbook}"),
+            ("try it", one.command),
+        ]
+        for name, text in lines:
+            if text:
+                grid.add_row(f"  {name}", Text(printable(text)))
+        yield grid
+        yield Text()
 
 
 def _table(*columns: str) -> Table:

@@ -1,0 +1,457 @@
+"""`pinchpoint experiment` as a user calls it: real processes, a knob that is a file, a benchmark that obeys it.
+
+One experiment may run on a host at a time, so all tests that conduct one are in this file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patience import patience
+from polling import until
+
+BENCHMARK = """#!{python}
+import os, pathlib, random, sys, time
+here = {here!r}
+runs = len(open(here + "/log").readlines()) if os.path.exists(here + "/log") else 0
+knob = open(here + "/knob").read().strip()
+with open(here + "/log", "a") as log:
+    print(knob, file=log)
+draw = random.Random(runs)
+number = runs + 1
+def at(what):
+    return what in os.environ and int(os.environ[what]) == number
+if at("STAY"):
+    time.sleep(600)
+if at("FAIL"):
+    sys.exit("out of luck")
+factor = (1.2 if knob == "on" else 1.0) * draw.gauss(1, 0.004)
+end = " [INVALID]" if at("INVALID") else ""
+print("IO500 version io500-isc26_v2 (standard)", flush=True)
+deadline = time.monotonic() + 60
+while not any('"benchmark":"io500"' in file.read_text() for file in pathlib.Path(here, "markers").glob("*")
+              if str(os.getppid()) in file.read_text()) and time.monotonic() < deadline:
+    time.sleep(0.02)  # until it is recognized
+print(f"[RESULT]       ior-easy-write        {{2.0 * factor:.6f}} GiB/s : time 300.0 seconds{{end}}")
+print(f"[RESULT]    mdtest-easy-write        {{3.0 * draw.gauss(1, 0.004):.6f}} kIOPS : time 300.0 seconds")
+print(f"[SCORE ] Bandwidth {{factor:.6f}} GiB/s : IOPS {{factor:.6f}} kiops : TOTAL {{factor:.6f}}{{end}}")
+"""
+SET = "echo on > knob"
+UNDO = 'printf "%s\\n" "$PINCHPOINT_OLD" > knob'
+CHECK = "cat knob"
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """Return a directory with a knob that is off, and a benchmark that is faster if it is on."""
+    (tmp_path / "knob").write_text("off\n")
+    benchmark = tmp_path / "io500"
+    benchmark.write_text(BENCHMARK.format(python=sys.executable, here=str(tmp_path)))
+    benchmark.chmod(0o755)
+    return tmp_path
+
+
+@pytest.fixture
+def start(here: Path) -> Start:
+    """Start a command of Pinchpoint in that directory, with its own state."""
+
+    def start(*argv: str, **environment: str) -> subprocess.Popen[bytes]:
+        known = {**os.environ, "XDG_STATE_HOME": str(here / "state"), "COLUMNS": "160", **environment}
+        command = [sys.executable, "-m", "pinchpoint", *argv]
+        return subprocess.Popen(
+            command, cwd=here, env=known, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    return start
+
+
+@pytest.fixture
+def run(start: Start) -> Callable[..., Ended]:
+    """Run `pinchpoint experiment run` to its end."""
+
+    def run(*options: str, **environment: str) -> Ended:
+        return ended(start("experiment", "run", *arguments(*options), **environment))
+
+    return run
+
+
+class Ended:
+    """A process that ended."""
+
+    def __init__(self, status: int, stdout: str, stderr: str) -> None:
+        self.status, self.stdout, self.stderr = status, stdout, stderr
+
+    def __repr__(self) -> str:
+        return f"status {self.status}\n{self.stdout}\n{self.stderr}"
+
+
+def ended(process: subprocess.Popen[bytes]) -> Ended:
+    stdout, stderr = process.communicate(timeout=patience(120))
+    assert b"Traceback" not in stderr, stderr.decode()
+    return Ended(process.returncode, stdout.decode(), stderr.decode())
+
+
+def arguments(*options: str) -> list[str]:
+    """Return the arguments of `experiment run`; an option given twice counts as its last value."""
+    standard = {"--name": "demo", "--set": SET, "--undo": UNDO, "--check": CHECK, "--settle": "wait=0.1"}
+    given = dict(option.partition("=")[::2] for option in options if "=" in option)
+    words = [f"{name}={value}" for name, value in (standard | given).items()]
+    return [*words, *(option for option in options if "=" not in option), "--path.runs=markers", "--", "./io500"]
+
+
+def ledger(here: Path) -> dict[str, Any]:
+    """Return the only experiment in the ledger."""
+    (file,) = (here / "state" / "pinchpoint" / "experiments").glob("*/experiment.json")
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def journals(here: Path) -> list[Path]:
+    return list((here / "state" / "pinchpoint" / "open").glob("*.json"))
+
+
+def knob(here: Path) -> str:
+    return (here / "knob").read_text().strip()
+
+
+def sides(here: Path) -> list[str]:
+    """Return the knob's value in each run of the benchmark."""
+    return (here / "log").read_text().split()
+
+
+def test_a_knob_that_helps_is_found_and_restored(run: Callable[..., Ended], start: Start, here: Path) -> None:
+    done = run("--hypothesis=it helps")
+
+    assert done.status == 0, done
+    assert "demo: helped; score total +" in done.stderr
+    assert sides(here) == ["off", "on", "on", "off", "on", "off", "off", "on"]
+    assert knob(here) == "off"
+    assert not journals(here)
+    experiment = ledger(here)
+    assert (experiment["state"], experiment["old"], experiment["value"]) == ("finished", "off", "on")
+    assert experiment["restored"] is True
+    assert {trial["state"] for trial in experiment["trials"]} == {"done"}
+    assert len({trial["run"] for trial in experiment["trials"]}) == 8
+
+    listed = json.loads(ended(start("experiment", "list", "--json")).stdout)["experiments"]
+    assert [found["decision"] for found in listed] == ["helped"]
+    shown = json.loads(ended(start("experiment", "show", "--json", "demo")).stdout)
+    phases = {figure["phase"]: figure["decision"] for figure in shown["figures"]}
+    assert phases == {None: "helped", "ior_easy_write": "helped", "mdtest_easy_write": "did not help"}
+    assert shown["hypothesis"] == "it helps"
+    for text in (
+        ended(start("experiment", "show", "last")).stdout,
+        ended(start("experiment", "export", "last")).stdout,
+    ):
+        assert "restored to 'off' and read back" in text
+        assert "it helps" in text
+    ended(start("experiment", "show", "--html=page.html", "last"))
+    page = (here / "page.html").read_text()
+    assert page.count('class="pair"') == 3 * 4
+    assert "helped" in page
+
+    # The noise is known now, so the next one has a forecast.
+    again = run("--dry-run", "--effect=3")
+    assert again.status == 0
+    assert "4 earlier pairs" in again.stderr or "3 earlier pairs" in again.stderr
+    assert "an effect of 3 % needs 4 pairs" in again.stderr
+    assert "order    ABBABAAB" in again.stdout
+
+
+def test_a_set_command_that_fails_is_undone_and_told(run: Callable[..., Ended], here: Path) -> None:
+    done = run("--set=echo on > knob; echo no such daemon >&2; exit 7")
+
+    assert done.status == 1
+    assert "ended with status 7: no such daemon" in done.stderr
+    assert knob(here) == "off"
+    assert not journals(here)
+    assert sides(here) == ["off"]
+    assert ledger(here)["state"] == "stopped"
+
+
+def test_a_knob_that_does_not_change_ends_the_experiment(run: Callable[..., Ended], here: Path) -> None:
+    done = run("--set=true")
+
+    assert done.status == 1
+    assert "`true` changed nothing: `cat knob` still prints 'off'" in done.stderr
+    assert not journals(here)
+
+
+def test_a_check_that_cannot_read_the_knob_ends_it_before_anything_is_set(
+    run: Callable[..., Ended], here: Path
+) -> None:
+    done = run("--check=cat nothing")
+
+    assert done.status == 1
+    assert "the knob cannot be read" in done.stderr
+    assert not (here / "log").exists()
+    assert ledger(here)["restored"] is None
+
+
+def test_a_check_that_prints_nothing_is_no_check(run: Callable[..., Ended]) -> None:
+    assert "prints nothing: it has to print the value" in run("--check=true").stderr
+
+
+def test_a_command_that_hangs_is_killed_and_the_knob_restored(run: Callable[..., Ended], here: Path) -> None:
+    done = run("--set=echo on > knob; sleep 600", "--command-timeout=1")
+
+    assert done.status == 1
+    assert "took longer than 1 s and was killed" in done.stderr
+    assert knob(here) == "off"
+
+
+def test_an_undo_that_fails_leaves_the_journal_and_says_what_to_do(
+    run: Callable[..., Ended], start: Start, here: Path
+) -> None:
+    done = run("--undo=echo the monitor is gone >&2; exit 1")
+
+    assert done.status == 3
+    assert "the monitor is gone" in done.stderr
+    assert "Its old value is 'off'" in done.stderr
+    assert knob(here) == "on"
+    assert len(journals(here)) == 1
+    assert ledger(here)["restored"] is False
+    assert sides(here) == ["off", "on", "on"]
+
+    # Another command reminds; the next experiment is refused until somebody restores the knob.
+    reminded = ended(start("runs"))
+    assert reminded.status == 0
+    assert "`pinchpoint experiment restore` restores it" in reminded.stderr
+    assert ended(start("experiment", "restore")).status == 3
+    refused = run()
+    assert refused.status == 3
+    assert "nothing was started" in refused.stderr
+    (here / "knob").write_text("off\n")
+    restored = ended(start("experiment", "restore"))
+    assert restored.status == 0
+    assert "already has its old value 'off'" in restored.stdout
+    assert not journals(here)
+    assert "no knob has to be restored" in ended(start("experiment", "restore")).stdout
+
+
+def test_an_undo_that_restores_another_value_is_noticed(run: Callable[..., Ended], here: Path) -> None:
+    done = run("--undo=echo of > knob")
+
+    assert done.status == 3
+    assert "it is 'of' and not 'off'" in done.stderr
+    assert len(journals(here)) == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "words", "state"),
+    [("FAIL", "ended with status 1", "failed"), ("INVALID", "calls the run invalid", "invalid")],
+)
+def test_a_benchmark_that_fails_in_the_third_of_four_pairs_ends_it_and_two_pairs_stand(
+    run: Callable[..., Ended], start: Start, here: Path, what: str, words: str, state: str
+) -> None:
+    done = run("--pairs=4", **{what: "5"})
+
+    assert done.status == 1
+    assert words in done.stderr
+    assert "the complete pairs stand" in done.stderr
+    assert knob(here) == "off"
+    assert not journals(here)
+    assert [trial["state"] for trial in ledger(here)["trials"]] == ["done"] * 4 + [state]
+    shown = json.loads(ended(start("experiment", "show", "--json", "last")).stdout)
+    assert (shown["decision"], shown["complete_pairs"]) == ("undecided", 2)
+
+
+def test_invalid_runs_count_if_allowed(run: Callable[..., Ended], here: Path) -> None:
+    assert run("--pairs=4", "--allow-invalid", INVALID="5").status == 0
+    assert len(ledger(here)["trials"]) == 8
+
+
+def test_a_benchmark_without_figures_is_said_to_have_none(start: Start, here: Path) -> None:
+    done = ended(start("experiment", "run", *arguments()[:-1], "true"))
+
+    assert done.status == 1
+    assert "the run has no figure" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_in_a_run_with_the_knob_restores_it(start: Start, here: Path, number: signal.Signals) -> None:
+    process = start("experiment", "run", *arguments(), STAY="2")
+    assert until(60, lambda: (here / "log").exists() and sides(here) == ["off", "on"])
+
+    process.send_signal(number)
+    done = ended(process)
+
+    assert done.status == 128 + number, done
+    assert f"{number.name} ended it" in done.stderr
+    assert knob(here) == "off"
+    assert not journals(here)
+    assert ledger(here)["restored"] is True
+    assert not running(here)
+
+
+def running(here: Path) -> list[str]:
+    """Return the processes whose current directory is the test's."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.readlink(process / "cwd") == str(here) and (process / "stat").read_text().split()[2] != "Z":
+                found.append((process / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+STAGES = {
+    "before the knob is set": ({"STAY": "1"}, (), "off"),
+    "while it is set": ({}, ("--set=touch stage; sleep 3; echo on > knob",), "off"),
+    "between set and check": ({}, ("--set=echo on > knob; touch stage; sleep 3",), "on"),
+    "while the benchmark runs with it": ({"STAY": "2"}, (), "on"),
+    "while it is restored": ({}, (f"--undo=touch stage; sleep 3; {UNDO}",), "on"),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_kill_in_any_stage_leaves_a_knob_that_the_next_command_restores(start: Start, here: Path, stage: str) -> None:
+    environment, options, left = STAGES[stage]
+    process = start("experiment", "run", *arguments(*options), **environment)
+    runs = int(environment.get("STAY", 0))
+    assert until(
+        90, lambda: (here / "stage").exists() or (runs and (here / "log").exists() and len(sides(here)) == runs)
+    )
+    assert knob(here) == left
+
+    process.kill()
+    process.communicate()
+    opened = bool(journals(here))
+    assert opened == (stage != "before the knob is set")
+    reminded = ended(start("runs"))
+    restored = ended(start("experiment", "restore"))
+
+    assert ("was killed and its knob may still be set" in reminded.stderr) == opened
+    assert restored.status == 0, restored
+    # A command that still ran was awaited: nothing sets the knob after it was restored.
+    assert until(10, lambda: not running(here))
+    assert knob(here) == "off"
+    assert not journals(here)
+    assert ended(start("experiment", "list")).stdout.count("stopped" if opened else "killed") == 1
+
+
+def test_two_experiments_at_a_time_are_refused(start: Start, run: Callable[..., Ended], here: Path) -> None:
+    first = start("experiment", "run", *arguments(), STAY="1")
+    assert until(60, lambda: (here / "log").exists())
+
+    second = run("--name=second")
+    first.send_signal(signal.SIGTERM)
+    ended(first)
+
+    assert second.status == 2
+    assert f"another experiment runs on this host, process {first.pid} of user {os.getuid()}" in second.stderr
+    assert ledger(here)["id"].endswith("-demo")
+
+
+def test_a_full_disk_stops_it_before_the_knob_is_set(start: Start, here: Path) -> None:
+    """The directory of journals cannot be written, as on a disk that is full."""
+    state = here / "state" / "pinchpoint"
+    state.mkdir(parents=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k,nr_inodes=16", "none", str(state)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("a small file system cannot be mounted here")
+    try:
+        (state / "open").mkdir()
+        subprocess.run(["dd", "if=/dev/zero", f"of={state / 'filler'}", "bs=4096"], check=False, capture_output=True)
+        done = ended(start("experiment", "run", *arguments()))
+    finally:
+        subprocess.run(["umount", str(state)], check=True)
+
+    assert done.status in (1, 2), done
+    assert "No space left on device" in done.stderr
+    assert knob(here) == "off"
+
+
+def test_a_disk_that_fills_while_the_knob_is_set_does_not_keep_it_set(start: Start, here: Path) -> None:
+    state = here / "state"
+    state.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(state)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("a small file system cannot be mounted here")
+    try:
+        fill = f"dd if=/dev/zero of={state}/filler bs=4096 2>/dev/null; {SET}"
+        done = ended(start("experiment", "run", *arguments(f"--set={fill}")))
+        open_ = journals(here)
+    finally:
+        subprocess.run(["umount", str(state)], check=True)
+
+    assert done.status == 1, done
+    assert knob(here) == "off"
+    assert not open_
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--pairs=3", "use auto, or an even number from 4 to 64"),
+        ("--pairs=soon", "use auto, or an even number from 4 to 64"),
+        ("--settle=sleep", "'sleep' is not a settling step: use health-ok, trim, sync, drop-caches, wait"),
+        ("--settle=wait=no", "not a number of seconds"),
+    ],
+)
+def test_wrong_options_are_named(run: Callable[..., Ended], here: Path, option: str, words: str) -> None:
+    done = run(option)
+
+    assert done.status == 2
+    assert words in done.stderr
+    assert not (here / "log").exists()
+
+
+def test_a_step_that_does_not_settle_stops_it(run: Callable[..., Ended], here: Path) -> None:
+    fake = here / "bin" / "ceph"
+    fake.parent.mkdir()
+    fake.write_text('#!/bin/sh\necho \'{"health": {"status": "HEALTH_WARN", "checks": {"OSD_DOWN": {}}}}\'\n')
+    fake.chmod(0o755)
+
+    done = run("--settle=health-ok=1", PATH=f"{fake.parent}:{os.environ['PATH']}")
+
+    assert done.status == 1
+    assert "health-ok: not settled within 1 s: HEALTH_WARN: OSD_DOWN" in done.stderr
+    assert not (here / "log").exists()
+
+
+def test_an_experiment_of_another_host_on_the_cluster_is_refused(run: Callable[..., Ended], here: Path) -> None:
+    keys = here / "keys"
+    (keys / "pinchpoint" / "experiment").mkdir(parents=True)
+    (keys / "pinchpoint" / "experiment" / "other").write_text('{"host": "far", "user": 0}')
+    fake = here / "bin" / "ceph"
+    fake.parent.mkdir()
+    fake.write_text(f"""#!/bin/sh
+cd {keys}
+case "$1 $2" in
+"fsid ") echo 00000000-0000-0000-0000-000000000000 ;;
+"config-key set") printf %s "$4" > "$3" ;;
+"config-key rm") rm -f "$3" ;;
+"config-key get") cat "$3" ;;
+"config-key ls") find * -type f | sed 's/.*/"&"/' | paste -sd, | sed 's/.*/[&]/' ;;
+esac
+""")
+    fake.chmod(0o755)
+    path = f"{fake.parent}:{os.environ['PATH']}"
+
+    refused = run("--check=cat knob # ceph", PATH=path)
+
+    assert refused.status == 2, refused
+    assert "another experiment runs on this cluster: other (host far, user 0)" in refused.stderr
+    assert "`ceph config-key rm pinchpoint/experiment/other`" in refused.stderr
+    assert [file.name for file in (keys / "pinchpoint" / "experiment").iterdir()] == ["other"]
+    shutil.rmtree(keys / "pinchpoint" / "experiment")
+    (keys / "pinchpoint" / "experiment").mkdir()
+    assert run("--check=cat knob # ceph", "--pairs=4", PATH=path).status == 0
+    assert list((keys / "pinchpoint" / "experiment").iterdir()) == []

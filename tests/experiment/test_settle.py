@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pinchpoint.experiment import shell
+from pinchpoint.experiment.settle import STEPS, SettleError, Step, settle, steps_in
+
+OK: Mapping[str, Any] = {"health": {"status": "HEALTH_OK", "checks": {}}, "pgmap": {"num_objects": 5}}
+
+
+@pytest.fixture
+def status(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Have `ceph status` give these answers, the last one forever."""
+
+    def answer(*answers: Mapping[str, Any] | str) -> None:
+        left = [each if isinstance(each, str) else json.dumps(each) for each in answers]
+        monkeypatch.setattr(shell, "run", lambda command, seconds: left.pop(0) if len(left) > 1 else left[0])
+
+    return answer
+
+
+def settled(name: str, seconds: float = 1e-3) -> None:
+    settle(Step(name, seconds), lambda: False, pause=lambda seconds: None)
+
+
+def test_steps_have_names_and_bounds() -> None:
+    assert steps_in("health-ok, sync=5,wait=0.5,") == [
+        Step("health-ok", STEPS["health-ok"][0]),
+        Step("sync", 5.0),
+        Step("wait", 0.5),
+    ]
+    assert steps_in("") == []
+
+
+@pytest.mark.parametrize("text", ["sleep", "sync=", "sync=x", "sync=-1", "sync=nan", "sync=1e9"])
+def test_wrong_steps_are_refused(text: str) -> None:
+    with pytest.raises(SettleError):
+        steps_in(text)
+
+
+def test_a_cluster_is_awaited_until_it_is_healthy(status: Callable[..., None]) -> None:
+    status({"health": {"status": "HEALTH_WARN", "checks": {"PG_DEGRADED": {}}}}, OK)
+    settled("health-ok", 60)
+    status({"health": {"status": "HEALTH_WARN", "checks": {"PG_DEGRADED": {}}}})
+    with pytest.raises(SettleError, match=r"not settled within 0\.001 s: HEALTH_WARN: PG_DEGRADED"):
+        settled("health-ok")
+
+
+@pytest.mark.parametrize("answer", ["", "[]", "{}", "null", '{"health": {}}'])
+def test_an_answer_that_says_nothing_is_not_healthy(status: Callable[..., None], answer: str) -> None:
+    status(answer)
+    with pytest.raises(SettleError):
+        settled("health-ok")
+
+
+@pytest.mark.parametrize(
+    ("answers", "why"),
+    [
+        ([{"health": {"checks": {"MDS_TRIM": {}}}}], "behind on trimming"),
+        ([{"pgmap": {"pgs_by_state": [{"state_name": "active+clean+snaptrim"}]}}], "snapshots are trimmed"),
+        ([{"pgmap": {"num_objects": count}} for count in range(100_000)], "the number of objects changes"),
+    ],
+)
+def test_trimming_and_purging_are_awaited(
+    status: Callable[..., None], answers: Sequence[Mapping[str, Any]], why: str
+) -> None:
+    status(*answers)
+    with pytest.raises(SettleError, match=why):
+        settled("trim")
+
+
+def test_three_equal_numbers_of_objects_are_still(status: Callable[..., None]) -> None:
+    status({"pgmap": {"num_objects": 9}}, {"pgmap": {"num_objects": 7}}, {"pgmap": {"num_objects": 5}}, OK)
+    settled("trim", 60)
+
+
+def test_a_stop_ends_a_step() -> None:
+    assert settle(Step("wait", 3600), lambda: True) < 60
+
+
+def test_this_hosts_pages_are_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(1 << 20))
+    assert settle(Step("sync", 600), lambda: False) >= 0
