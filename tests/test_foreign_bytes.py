@@ -35,6 +35,7 @@ NOT_FOREIGN = {
     "bpf.tasks.BpfSource._newcomer": "a name of 16 bytes, for `_comm`",
     "bpf.tasks.BpfSource._stranger": "a name of 16 bytes, for `_comm`",
     "bpf.tasks._BpfTask.__init__": "a name of 16 bytes, which is only compared",
+    "experiment.durable.write": "a file that we write",
     "commands.exporter._Command.parse_args": "the administrator's command line",
     "commands.replay._Replay.press": "keys that the caller presses",
     "host.confine._filter": "a program for the kernel that we make",

@@ -441,5 +441,4 @@ def test_what_changed_in_every_phase_is_claimed_more_easily_than_what_changed_in
 
     assert [found.verdict for found in one.rows].count(Assessment.FASTER) == 0
     assert [found.verdict for found in all_.rows].count(Assessment.FASTER) == 3
-    noises = [found.noise for found in (one.rows[0], all_.rows[0])]
-    assert noises == sorted(noises, reverse=True)
+    assert (one.rows[0].noise or 0) > (all_.rows[0].noise or 0)

@@ -24,10 +24,10 @@ def trial(side: str, score: float, verdict: VerdictMark | None = LOCK, **phases:
 
 def experiment(ratios: Sequence[float], name: str = "demo", **changes: object) -> Experiment:
     """Return an experiment whose pairs have these ratios of the score, and of one phase."""
-    trials = []
+    trials: list[Trial] = []
     for place, ratio in enumerate(ratios):
         pair = [trial("A", 10.0, find=5.0), trial("B", 10.0 * ratio, find=5.0 * ratio)]
-        trials += pair if place % 4 in (0, 3) else reversed(pair)
+        trials += pair if place % 4 in (0, 3) else pair[::-1]
     made = Experiment(
         id=f"20231114T221320Z-{name}", start=START, command=["io500", "config.ini"],
         knob=KnobCommands("echo on", "echo off", "cat knob"), pairs=max(4, len(ratios)), effect=0.05, old="off",
