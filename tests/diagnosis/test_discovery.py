@@ -21,7 +21,7 @@ def test_one_figure_alone_is_tested_at_its_own_level() -> None:
 
 
 def test_the_claims_are_those_of_benjamini_and_hochberg() -> None:
-    """The example of their paper: 15 comparisons, of which 4 are claimed."""
+    """The example of their paper: 15 comparisons, and 4 of them are claimed."""
     chances = [
         *(0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344),
         *(0.0459, 0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.000),

@@ -37,7 +37,7 @@ __all__ = [
     "way_out",
 ]
 
-MAX_FILE_BYTES = 1 << 20
+MAX_JOURNAL_BYTES = 1 << 20
 """Longest journal that is read, in bytes: a command line has at most 128 KiB (MAX_ARG_STRLEN)."""
 SUFFIX = ".json"
 POLL_SECONDS = 0.1
@@ -119,14 +119,14 @@ def _load(path: Path) -> Journal:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(handle, "rb") as file:
             status = os.fstat(handle)
-            raw = file.read(MAX_FILE_BYTES + 1)
+            raw = file.read(MAX_JOURNAL_BYTES + 1)
         parent = path.parent.stat()
     except OSError as error:
         raise JournalError(error.strerror or str(error)) from error
     for owner in (status, parent):
         if owner.st_uid != os.geteuid() or owner.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise JournalError("another user owns it or may write to it, so its commands are not run; read it yourself")
-    if not stat.S_ISREG(status.st_mode) or len(raw) > MAX_FILE_BYTES:
+    if not stat.S_ISREG(status.st_mode) or len(raw) > MAX_JOURNAL_BYTES:
         raise JournalError("not a journal")
     journal = read_journal(raw)
     if f"{journal.experiment}{SUFFIX}" != path.name:

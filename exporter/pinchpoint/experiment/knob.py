@@ -19,7 +19,7 @@ __all__ = ["OLD", "Knob", "KnobCommands", "KnobError"]
 
 OLD = "PINCHPOINT_OLD"
 """Environment variable of the undo command: the value that was read before the first set."""
-MAX_VALUE_CHARACTERS = 4096
+MAX_KNOB_CHARACTERS = 4096
 """Longest value of a knob, in characters."""
 UNDO_ATTEMPTS = 3
 """How often an undo is tried: a command to a busy daemon may fail once."""
@@ -69,8 +69,8 @@ class Knob:
             value = self._run(self.commands.check)
         except ShellError as error:
             raise KnobError(f"the knob cannot be read: {error}") from error
-        if not value or len(value) > MAX_VALUE_CHARACTERS:
-            size = "nothing" if not value else f"more than {MAX_VALUE_CHARACTERS} characters"
+        if not value or len(value) > MAX_KNOB_CHARACTERS:
+            size = "nothing" if not value else f"more than {MAX_KNOB_CHARACTERS} characters"
             raise KnobError(f"--check `{printable(self.commands.check)}` prints {size}: it has to print the value")
         return value
 

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 FILE = "experiment.json"
-MAX_FILE_BYTES = 16 << 20
+MAX_EXPERIMENT_BYTES = 16 << 20
 """Longest file that is read, in bytes: 64 pairs of runs with 4,096 phases each have 12 MB."""
 MAX_PER_SECOND = 1000
 """Maximum number of experiments of one name that begin in the same second."""
@@ -171,11 +171,11 @@ def load(directory: Path) -> Experiment:
     path = directory / FILE
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
+            raw = file.read(MAX_EXPERIMENT_BYTES + 1)
     except OSError as error:
         raise LedgerError(f"{path}: {error.strerror}") from error
-    if len(raw) > MAX_FILE_BYTES:
-        raise LedgerError(f"{path}: longer than {MAX_FILE_BYTES >> 20} MiB")
+    if len(raw) > MAX_EXPERIMENT_BYTES:
+        raise LedgerError(f"{path}: longer than {MAX_EXPERIMENT_BYTES >> 20} MiB")
     try:
         found = read_experiment(raw)
     except LedgerError as error:

@@ -17,8 +17,8 @@ from pinchpoint.text import printable
 __all__ = ["STEPS", "SettleError", "Step", "settle", "steps_in"]
 
 MAX_STEP_SECONDS = 86400.0
-POLL_SECONDS = 1.0
-ASK_SECONDS = 30.0
+STEP_POLL_SECONDS = 1.0
+STATUS_SECONDS = 30.0
 STILL_POLLS = 3
 """How often in a row the number of objects has to be the same: deleted files are purged after the benchmark's end."""
 MAX_DIRTY_BYTES = 16 << 20
@@ -86,7 +86,7 @@ def settle(step: Step, stopped: Callable[[], bool], *, pause: Callable[[float], 
                 raise SettleError(f"{step.name}: not settled within {step.seconds:g} s: {why}")
         elif left <= 0:
             break
-        pause(min(POLL_SECONDS, max(0.0, left)))
+        pause(min(STEP_POLL_SECONDS, max(0.0, left)))
     return time.monotonic() - began
 
 
@@ -164,7 +164,7 @@ _Conditions: Mapping[str, Callable[[], Condition]] = {
 def _status(seconds: float) -> dict[str, Any] | str:
     """Return what ``ceph status`` says, or why it says nothing."""
     try:
-        found = json.loads(shell.run("exec ceph status --format json", seconds=min(ASK_SECONDS, seconds)))
+        found = json.loads(shell.run("exec ceph status --format json", seconds=min(STATUS_SECONDS, seconds)))
     except ShellError as error:
         return str(error)
     except ValueError:
