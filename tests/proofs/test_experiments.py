@@ -1,0 +1,79 @@
+"""Real experiments with a known truth: nothing changes, or a gain is planted.
+
+The knob is a file. fio runs in memory; its rate is this machine's, or the one that the file says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GROUP = "Experiments"
+SECONDS = 500.0
+FIO = "fio --name=memory --ioengine=null --size=1g --bs=4k --rw=write --time_based --runtime=2 --output-format=normal"
+
+Measured = MutableMapping[str, str]
+
+
+def conducted(directory: Path, name: str, knob: Mapping[str, str], command: list[str]) -> dict[str, Any]:
+    """Return what an experiment of four pairs found."""
+    known = {**os.environ, "XDG_STATE_HOME": str(directory / "state")}
+    program = [sys.executable, "-m", "pinchpoint", "experiment"]
+    turns = [f"--{turn}={text}" for turn, text in knob.items()]
+    run = [*program, "run", f"--name={name}", *turns, "--pairs=4", f"--path.runs={directory / 'markers'}"]
+    done = subprocess.run(
+        [*run, "--", *command], cwd=directory, env=known, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr[-1000:]
+    shown = subprocess.run(
+        [*program, "show", "--json", "last"], env=known, capture_output=True, text=True, timeout=60, check=True
+    )
+    found: dict[str, Any] = json.loads(shown.stdout)
+    assert found["restored"] is True
+    return found
+
+
+def report(found: Mapping[str, Any], measured: Measured) -> str:
+    """Note the change and its interval; return the decision."""
+    (figure,) = (figure for figure in found["figures"] if figure["primary"])
+    low, high = figure["interval"]
+    measured["change"] = f"{100 * figure['change']:+.1f} % ({100 * low:+.1f} to {100 * high:+.1f})"
+    measured["decision"] = found["decision"]
+    return str(found["decision"])
+
+
+def file_knob(directory: Path, off: str, on: str) -> dict[str, str]:
+    (directory / "knob").write_text(off)
+    return {"set": f"printf {on} > knob", "undo": 'printf %s "$PINCHPOINT_OLD" > knob', "check": "cat knob"}
+
+
+@pytest.fixture(autouse=True)
+def _fio() -> None:
+    if shutil.which("fio") is None:
+        pytest.skip("fio is not installed")
+
+
+def test_an_experiment_with_a_knob_that_does_nothing_claims_nothing(tmp_path: Path, measured: Measured) -> None:
+    knob = file_knob(tmp_path, "off", "on")
+
+    found = conducted(tmp_path, "nothing", knob, FIO.split())
+
+    assert report(found, measured) in ("did not help", "undecided")
+
+
+def test_an_experiment_finds_a_planted_gain_of_ten_percent(tmp_path: Path, measured: Measured) -> None:
+    knob = file_knob(tmp_path, "2000", "2200")
+
+    found = conducted(tmp_path, "planted", knob, ["sh", "-c", f"exec {FIO} --rate_iops=$(cat knob)"])
+
+    assert report(found, measured) == "helped"
+    (figure,) = (figure for figure in found["figures"] if figure["primary"])
+    assert figure["interval"][0] < 0.10 < figure["interval"][1]
