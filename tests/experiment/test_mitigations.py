@@ -25,6 +25,8 @@ BY_HAND = {
     "ceph config set client client_readahead_max_periods 16": "clients have to mount anew",
     "ceph config set osd osd_op_num_threads_per_shard_ssd 1": "OSDs have to restart",
     "ceph config set global ms_cluster_mode crc": "daemons have to restart",
+    "ceph config set osd osd_scrub_begin_hour 1": "for good, not for a run",
+    "ceph config set osd osd_client_message_cap 1024": "its effect on a run was not tried",
     "sysctl -w KEY=VALUE": "no command: words stand for it",
     "sysctl -w vm.dirty_background_ratio=5 vm.dirty_ratio=10": "two settings in one command; dirty-bytes is the same",
     "cpupower frequency-set -u $(cat /sys/devices/system/cpu/cpufreq/policy0/cpuinfo_max_freq)": "no command undoes it",
