@@ -542,6 +542,16 @@ OSD_QUEUED_REQUESTS = _number(
 OSD_RECOVERY_OPS = _counter("pinchpoint_osd_recovery_ops_total", "Recovery operations started.", "daemon")
 OSD_OPS_IN_FLIGHT = _number("pinchpoint_osd_ops_in_flight", "Client operations in progress.", "daemon")
 OSD_SLOW_OPS = _number("pinchpoint_osd_slow_ops", "Operations older than osd_op_complaint_time.", "daemon")
+OSD_SLOW_STORE_OPS = _counter(
+    "pinchpoint_osd_slow_store_ops_total",
+    "Steps of BlueStore that took longer than bluestore_log_op_age.",
+    "daemon",
+)
+OSD_SLOW_STORE_OP_AGE_SECONDS = _gauge(
+    "pinchpoint_osd_slow_store_op_age_seconds",
+    "Time since the exporter saw pinchpoint_osd_slow_store_ops_total rise; absent until it does.",
+    "daemon",
+)
 OSD_KV_SYNCS = _counter("pinchpoint_osd_kv_syncs_total", "Commits by BlueStore's kv thread.", "daemon")
 OSD_KV_SYNC_SECONDS = _counter(
     "pinchpoint_osd_kv_sync_seconds_total",

@@ -106,6 +106,11 @@ def detail(name: str) -> Series:
     return "ceph_health_detail", {"name": name, "severity": "HEALTH_WARN"}, 1.0
 
 
+def release(name: str, version: str) -> Series:
+    return "ceph_daemon_info", {"daemon": name, "cluster": "c", "version": version}, 1.0
+
+
+OSD_UP: Series = daemon("ceph_socket_up", "osd.0", 1)
 QUOTA: Series = ("cgroup_cpu_quota_cpus", {"owner": "mds.a"}, 0.2)
 HEALTH: Series = ("ceph_health_status", {}, 1.0)
 
@@ -130,6 +135,20 @@ FOUND: dict[str, tuple[list[Series], str]] = {
     "numa_fake": ([fact("numa_fake", "8")], "numa=fake=8"),
     "zone_reclaim": ([fact("vm.zone_reclaim_mode", "1")], "is 1"),
     "swap": ([fact("swap", "disk,zram"), daemon("ceph_socket_up", "osd.0", 1)], "1 Ceph daemons"),
+    "iommu": ([fact("iommu", "passthrough,translated")], "(passthrough,translated)"),
+    "scheduler": ([fact("scheduler:ssd", "bfq,none"), fact("scheduler:hdd", "mq-deadline")], "bfq,none"),
+    "write_cache": (
+        [fact("write_cache:ssd", "write back,write through"), fact("write_cache:hdd", "write through"), OSD_UP],
+        "cache: SSD.",
+    ),
+    "allocator": (
+        [fact("allocator:ceph-osd", "libc"), fact("allocator:ceph-mds", "tcmalloc")],
+        "ceph-osd uses that of libc.",
+    ),
+    "slow_rocksdb": (
+        [fact("distribution", "ubuntu 22.04"), release("osd.0", "17.2.7"), release("osd.1", "18.2.4")],
+        "Ceph 17.2.7 on Ubuntu",
+    ),
     "clocksource": ([fact("clocksource", "hpet")], "hpet"),
     "tuned": ([fact("tuned", "balanced mine")], "balanced mine"),
     "platform_profile": ([fact("platform_profile", "low-power")], "low-power"),
@@ -198,6 +217,15 @@ FOUND: dict[str, tuple[list[Series], str]] = {
     "quota": ([QUOTA], "mds.a 0.2 CPUs."),
     "io_limit": ([("cgroup_io_limit", {"owner": "fio", "device": "vda", "limit": "wbps"}, 1e6)], "of fio."),
     "health": ([HEALTH, detail("OSD_DOWN")], "HEALTH_WARN: OSD_DOWN."),
+    "slow_store_ops": (
+        [
+            HEALTH,
+            detail("BLUESTORE_SLOW_OP_ALERT"),
+            daemon("osd_slow_store_op_age_seconds", "osd.0", 7200),
+            daemon("osd_slow_store_op_age_seconds", "osd.3", 600),
+        ],
+        "the last slow operation was 10 min ago, in osd.3.",
+    ),
     "pgs_unclean": ([("ceph_pg_total", {"pool_id": "1"}, 64), ("ceph_pg_clean", {"pool_id": "1"}, 60)], "4 of 64"),
     "nearfull": ([HEALTH, detail("OSD_NEARFULL")], "OSD_NEARFULL."),
     "scrubbing": ([("ceph_pg_scrubbing", {"pool_id": pool}, 2) for pool in "12"], "4 placement groups"),
@@ -237,6 +265,11 @@ HARMLESS: dict[str, list[Series]] = {
     "numa_fake": [fact("cmdline", "numa=off")],
     "zone_reclaim": [fact("vm.zone_reclaim_mode", "0")],
     "swap": [fact("swap", "zram"), daemon("ceph_socket_up", "osd.0", 1)],
+    "iommu": [fact("iommu", "passthrough")],
+    "scheduler": [fact("scheduler:ssd", "mq-deadline,none"), fact("scheduler:hdd", "bfq")],
+    "write_cache": [fact("write_cache:ssd", "write through"), fact("write_cache:hdd", "write through"), OSD_UP],
+    "allocator": [fact("allocator:ceph-osd", "jemalloc,tcmalloc")],
+    "slow_rocksdb": [fact("distribution", "ubuntu 22.04"), release("osd.0", "17.2.8"), release("osd.1", "16.2.15")],
     "clocksource": [fact("clocksource", "kvm-clock")],
     "tuned": [fact("tuned", "throughput-performance")],
     "platform_profile": [fact("platform_profile", "performance")],
@@ -276,6 +309,7 @@ HARMLESS: dict[str, list[Series]] = {
     "quota": [],
     "io_limit": [],
     "health": [HEALTH, detail("OSDMAP_FLAGS"), ("ceph_health_detail", {"name": "OSD_DOWN"}, 0)],
+    "slow_store_ops": [HEALTH, detail("OSDMAP_FLAGS"), daemon("osd_slow_store_op_age_seconds", "osd.0", 60)],
     "pgs_unclean": [("ceph_pg_total", {"pool_id": "1"}, 64), ("ceph_pg_clean", {"pool_id": "1"}, 64)],
     "nearfull": [HEALTH, ("ceph_health_detail", {"name": "OSD_NEARFULL"}, 0)],
     "scrubbing": [("ceph_pg_scrubbing", {"pool_id": "1"}, 0)],
@@ -294,6 +328,26 @@ def test_a_check_finds_nothing_where_nothing_is(name: str) -> None:
         for finding in one(("build_info", {"version": "1"}, 1), *series)
         if finding.check == name and finding.level is not Level.OK
     ] == []
+
+
+def test_a_slow_operation_of_yesterday_does_not_make_the_cluster_unhealthy() -> None:
+    findings = one(HEALTH, detail("BLUESTORE_SLOW_OP_ALERT"), daemon("osd_slow_store_ops_total", "osd.2", 1))
+
+    assert next(finding.level for finding in findings if finding.check == "health") is Level.OK
+    assert "osd.2 had slow operations, the last before" in text("slow_store_ops", findings)
+    unknown = one(HEALTH, detail("BLUESTORE_SLOW_OP_ALERT"))
+    assert "is not known (`ceph health detail` names the OSDs)" in text("slow_store_ops", unknown)
+
+
+@pytest.mark.parametrize(
+    ("version", "slow"),
+    [("16.2.14", True), ("16.2.15", False), ("17.0", True), ("18.2.2", True), ("18.2.4-1ubuntu", False), ("?", False)],
+)
+def test_a_release_is_slow_only_within_its_range(version: str, slow: bool) -> None:
+    findings = one(("build_info", {"version": "1"}, 1), fact("distribution", "ubuntu"), release("osd.0", version))
+
+    assert ("if its packages come from" in text("slow_rocksdb", findings)) is slow
+    assert not any(one.check == "slow_rocksdb" for one in check({"a": snapshot(release("osd.0", version))}, {}))
 
 
 def test_every_check_has_a_case_in_which_it_finds_something_and_one_in_which_it_does_not() -> None:

@@ -14,7 +14,9 @@ from pinchpoint.probes.host_facts import (
     MAX_NETWORKS,
     MAX_VALUE_CHARACTERS,
     HostFacts,
+    allocator,
     cmdline_facts,
+    distribution,
     fake_nodes,
     mount_facts,
     parse_cpu_list,
@@ -319,3 +321,73 @@ def test_facts_of_this_machine_are_stable_and_do_not_name_it(this_host: Host) ->
     assert {"kernel", "cpus", "memory_gib"} <= found.keys()
     name = socket.gethostname()
     assert not any(name in value.split() for value in found.values())
+
+
+MAPS = "7f00-7f01 r-xp 0 08:01 7 /usr/lib/x86_64-linux-gnu/libc.so.6\n"
+TCMALLOC = "7f02-7f03 r-xp 0 08:01 8 /usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4.5.9 (deleted)\n"
+
+
+def test_the_allocators_of_daemons_are_those_in_their_memory_maps(machine: Machine) -> None:
+    for pid, comm, name, maps in (
+        (70, "ceph-osd", "0", MAPS),
+        (71, "ceph-osd", "1", MAPS + TCMALLOC),
+        (72, "ceph-mds", "a", "7f00-7f01 r-xp 0 08:01 7 /usr/lib/libjemalloc.so.2\n"),
+        (73, "ceph-mds", "b", ""),
+        (74, "fio", "", MAPS),
+    ):
+        machine.process(pid, comm, argv=(comm, "-i", name))
+        machine.write(f"proc/{pid}/maps", maps)
+    found = facts(machine.host())
+
+    assert {name: value for name, value in found.items() if name.startswith("allocator:")} == {
+        "allocator:ceph-osd": "libc,tcmalloc", "allocator:ceph-mds": "jemalloc",
+    }  # fmt: skip
+
+
+def test_a_map_is_read_once_for_each_process(machine: Machine) -> None:
+    machine.process(70, "ceph-osd", argv=("ceph-osd", "-i", "0"))
+    machine.write("proc/70/maps", MAPS + TCMALLOC)
+    probe = HostFacts(machine.host())
+    probe.sample(1.0)
+    (machine.procfs / "70/maps").unlink()
+    probe.sample(61.0)
+
+    assert ("allocator:ceph-osd", "tcmalloc") in [point.labels for point in probe.points()]
+
+
+def test_the_iommu_translates_or_lets_addresses_pass(machine: Machine) -> None:
+    machine.write("sys/kernel/iommu_groups/0/type", "identity\n")
+    assert facts(machine.host())["iommu"] == "passthrough"
+    machine.write("sys/kernel/iommu_groups/12/type", "DMA-FQ\n")
+    assert facts(machine.host())["iommu"] == "passthrough,translated"
+
+
+def test_schedulers_and_write_caches_are_those_of_hardware_by_kind(machine: Machine) -> None:
+    for disk, rotational, scheduler, cache in (
+        ("nvme0n1", 0, "[none] mq-deadline", "write through"),
+        ("nvme1n1", 0, "none [bfq]", "write back"),
+        ("sda", 1, "[mq-deadline] none", "write back"),
+        ("dm-0", 0, "[kyber]", "write back"),
+    ):
+        queue = f"sys/block/{disk}/queue"
+        machine.write(f"{queue}/rotational", f"{rotational}\n")
+        machine.write(f"{queue}/scheduler", f"{scheduler}\n")
+        machine.write(f"{queue}/write_cache", f"{cache}\n")
+        if disk != "dm-0":
+            machine.write(f"sys/block/{disk}/device/model", "x\n")
+    found = facts(machine.host())
+
+    assert (found["scheduler:ssd"], found["scheduler:hdd"]) == ("bfq,none", "mq-deadline")
+    assert (found["write_cache:ssd"], found["write_cache:hdd"]) == ("write back,write through", "write back")
+
+
+def test_the_distribution_is_its_id_and_version() -> None:
+    assert distribution(b'NAME="Ubuntu"\nID=ubuntu\nVERSION_ID="22.04"\nID_LIKE=debian\n') == "ubuntu 22.04"
+    assert distribution(b"ID=arch\n") == "arch"
+    assert distribution(b"VERSION_ID=1\nID=\x1b[31m\n") == ""
+
+
+@given(st.binary(max_size=200))
+def test_any_maps_and_release_files_are_short_names(raw: bytes) -> None:
+    assert allocator(raw) in ("libc", "tcmalloc", "jemalloc")
+    assert len(distribution(raw)) <= 65

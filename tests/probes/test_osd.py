@@ -23,10 +23,15 @@ from polling import until
 
 ROLES = load_roles()
 RESOURCE = {"resource": "kv_commit", "owner": "osd.0", "serves": "osd"}
-DELAY, QUEUE = "pinchpoint_osd_rocksdb_delay_seconds_total", "pinchpoint_osd_queued_requests"
-BEFORE_FALLBACKS = {DELAY, QUEUE, "pinchpoint_osd_allocation_fallbacks_total"}
-LACKS = {"14.2.21": BEFORE_FALLBACKS, "16.2.15": {DELAY, QUEUE}, "18.2.7": {DELAY}, "20.2.4": {DELAY}}
-"""No release counts delays unless rocksdb_perf is on."""
+NOWHERE = {"pinchpoint_osd_rocksdb_delay_seconds_total", "pinchpoint_osd_slow_store_op_age_seconds"}
+"""Series that no release has unless rocksdb_perf is on, or something was slow."""
+BEFORE_MCLOCK = NOWHERE | {"pinchpoint_osd_queued_requests", "pinchpoint_osd_slow_store_ops_total"}
+LACKS = {
+    "14.2.21": BEFORE_MCLOCK | {"pinchpoint_osd_allocation_fallbacks_total"},
+    "16.2.15": BEFORE_MCLOCK,
+    "18.2.7": NOWHERE,
+    "20.2.4": NOWHERE,
+}
 STATES = {"14.2.21": "load", "16.2.15": "idle", "18.2.7": "load", "20.2.4": "load"}
 
 
@@ -207,6 +212,18 @@ def test_slow_operations_hold_between_two_answers_and_end_where_there_is_none() 
 
     assert value(daemon.look(2.0), "slow_ops") == 21
     assert value(daemon.look(8.0), "slow_ops") is None
+
+
+def test_the_age_of_the_last_slow_step_is_known_once_the_number_rises() -> None:
+    daemon = Daemon("20.2.4", "load")
+    daemon.counters["bluestore"]["slow_aio_wait_count"] = 3
+    assert value(found := daemon.look(1.0), "slow_store_ops_total") == 3
+    assert value(found, "slow_store_op_age_seconds") is None
+
+    daemon.counters["bluestore"]["slow_committed_kv_count"] = 1
+    assert value(daemon.look(10.0), "slow_store_op_age_seconds") == 0
+    assert value(found := daemon.look(70.0), "slow_store_op_age_seconds") == 60
+    assert value(found, "slow_store_ops_total") == 4
 
 
 def test_the_number_of_blocked_operations_is_read_without_the_operations() -> None:

@@ -30,6 +30,8 @@ from pinchpoint.metrics import (
     CEPH_DAEMON_INFO,
     CEPH_OPTION_DAEMONS,
     OSD_PGS,
+    OSD_SLOW_STORE_OP_AGE_SECONDS,
+    OSD_SLOW_STORE_OPS,
     PROBE_SUCCESS,
 )
 from pinchpoint.model import Snapshots
@@ -41,6 +43,7 @@ LookAtAll = Callable[[Snapshots, Check], Iterator[Outcome]]
 HEALTH = "ceph_health_status"
 STATUS = {0: "HEALTH_OK", 1: "HEALTH_WARN", 2: "HEALTH_ERR"}
 NETWORK = "network:"
+SECONDS_PER_MINUTE = 60.0
 INCOMPARABLE = ("cpu_model", "cpus", "memory_gib", "mtu", "mtu_members")
 """Facts that are hardware, and facts with their own check."""
 
@@ -198,6 +201,23 @@ def _sums(hosts: Snapshots, metric: str) -> dict[str, float]:
     return sums
 
 
+def slow_store_ops(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
+    if not any(cluster.active & set(check.words) for cluster in _clusters(hosts).values()):
+        return
+    ages, numbers = (
+        {label(labels, "daemon"): value for host in hosts.values() for labels, value in series(host, metric)}
+        for metric in (OSD_SLOW_STORE_OP_AGE_SECONDS, OSD_SLOW_STORE_OPS)
+    )
+    if ages:
+        daemon = min(ages, key=lambda name: ages[name])
+        yield found(age=f"the last slow operation was {ages[daemon] / SECONDS_PER_MINUTE:.0f} min ago, in {daemon}")
+    elif any(numbers.values()):
+        slow = sorted(name for name, number in numbers.items() if number)
+        yield found(age=f"{listed(slow)} had slow operations, the last before their exporters started")
+    else:
+        yield found(age="the age of the last slow operation is not known (`ceph health detail` names the OSDs)")
+
+
 def pgs_unclean(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
     total, clean, stale = (_sums(hosts, f"ceph_pg_{name}") for name in ("total", "clean", "stale"))
     for cluster, number in total.items():
@@ -291,7 +311,7 @@ def pgs_uneven(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
 FLEET: Mapping[str, LookAtAll] = {
     look.__name__: look
     for look in (
-        health, pgs_unclean, nearfull, scrubbing, pgs_few, pgs_many, pgs_uneven, mtu, hosts_differ, options_differ,
-        releases_differ, versions_differ,
+        health, slow_store_ops, pgs_unclean, nearfull, scrubbing, pgs_few, pgs_many, pgs_uneven, mtu, hosts_differ,
+        options_differ, releases_differ, versions_differ,
     )
 }  # fmt: skip

@@ -12,6 +12,7 @@ from pinchpoint.diagnosis.findings import Check, Outcome, fact, facts, fine, fou
 from pinchpoint.diagnosis.series import label, series
 from pinchpoint.metrics import (
     CEPH_CLIENT_INSTANCES,
+    CEPH_DAEMON_INFO,
     CEPH_SOCKET_UP,
     CGROUP_CPU_QUOTA_CPUS,
     CPU_FREQUENCY_LIMIT_HERTZ,
@@ -121,6 +122,45 @@ def swap(host: Snapshot, check: Check) -> Iterator[Outcome]:
         yield found(kinds=kinds, number=len(daemons))
 
 
+def iommu(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    if mode := fact(host, "iommu"):
+        yield (found if set(check.words) & set(mode.split(",")) else fine)(mode=mode)
+
+
+def scheduler(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    if used := fact(host, "scheduler:ssd"):
+        yield (found if set(check.words) & set(used.split(",")) else fine)(used=used)
+
+
+def write_cache(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    if not ceph_daemons(host):
+        return
+    kinds = {kind: fact(host, f"write_cache:{kind}") for kind in ("ssd", "hdd")}
+    if on := [kind.upper() for kind, modes in kinds.items() if set(check.words) & set(modes.split(","))]:
+        yield found(kinds=listed(on))
+    elif any(kinds.values()):
+        yield fine()
+
+
+def allocator(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    kinds = {name.partition(":")[2]: value for name, value in facts(host).items() if name.startswith("allocator:")}
+    if others := sorted(kind for kind, names in kinds.items() if set(names.split(",")) - set(check.words)):
+        yield found(daemons=listed(f"{kind} uses that of {kinds[kind]}" for kind in others))
+    elif kinds:
+        yield fine(names=listed(sorted(set(kinds.values()))))
+
+
+def slow_rocksdb(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    if fact(host, "distribution").partition(" ")[0] not in check.words:
+        return
+    versions = {label(labels, "version") for labels, _ in series(host, CEPH_DAEMON_INFO)}
+    ranges = [(_numbers(first), _numbers(last)) for first, _, last in (one.partition("-") for one in check.ranges)]
+    if slow := sorted(one for one in versions if any(low <= _numbers(one) < high for low, high in ranges)):
+        yield found(versions=listed(slow))
+    elif versions:
+        yield fine(versions=listed(sorted(versions)))
+
+
 def clocksource(host: Snapshot, check: Check) -> Iterator[Outcome]:
     if value := fact(host, "clocksource"):
         yield (found if value in check.words else fine)(value=value)
@@ -142,6 +182,7 @@ def kernel_release(host: Snapshot) -> tuple[int, ...]:
 
 
 def _numbers(release: str) -> tuple[int, ...]:
+    """Return the numbers at the beginning of a release of Linux or Ceph, none if it has none."""
     numbers = re.match(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?", release)
     return tuple(int(number) for number in numbers.groups() if number) if numbers else ()
 
@@ -244,7 +285,8 @@ HOST: Mapping[str, LookAtHost] = {
     look.__name__: look
     for look in (
         governor, turbo, performance_limit, frequency_limit, idle_states, idle_states_off, idle_poll, tuned,
-        platform_profile, numa_fake, zone_reclaim, swap, clocksource, sync_aio, cfs_fault, client_instances,
+        platform_profile, numa_fake, zone_reclaim, swap, iommu, scheduler, write_cache, allocator,
+        slow_rocksdb, clocksource, sync_aio, cfs_fault, client_instances,
         mounts_shared, mount_wsync, mount_sync, mount_rasize, mount_secure, ceph_fuse, mtu_members,
     )
 }  # fmt: skip

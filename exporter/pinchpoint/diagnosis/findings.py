@@ -74,6 +74,8 @@ class Check(msgspec.Struct, forbid_unknown_fields=True):
     """The alert whose threshold it uses: the exporter's, else that of roles.toml."""
     words: list[str] = []
     """Values that it looks for."""
+    ranges: list[str] = []
+    """Releases of Ceph that have the fault: from the first one of ``17.2.0-17.2.8`` on, and before the second one."""
     since: str = ""
     before: str = ""
     """Releases of Linux that have the fault: from `since` on, and before `before`."""
@@ -81,7 +83,13 @@ class Check(msgspec.Struct, forbid_unknown_fields=True):
     def fields(self) -> dict[str, str]:
         """Return the values for its texts that come from the check itself."""
         threshold = "" if self.threshold is None else f"{self.threshold:g}"
-        return {"threshold": threshold, "words": ", ".join(self.words), "since": self.since, "before": self.before}
+        return {
+            "threshold": threshold,
+            "words": ", ".join(self.words),
+            "ranges": ", ".join(self.ranges),
+            "since": self.since,
+            "before": self.before,
+        }
 
     def page(self, name: str) -> str:
         """Return the path of the page that says more; `name` is the check's name."""

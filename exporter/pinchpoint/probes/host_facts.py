@@ -14,6 +14,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from itertools import islice
 from pathlib import Path
 
+from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.procfs import Mount, decode, read_bytes, read_mounts
 from pinchpoint.host.sysfs import cpufreq_policies, read_int, read_text, turbo_disabled
 from pinchpoint.metrics import HOST_FACT_INFO
@@ -22,7 +23,9 @@ from pinchpoint.probes.base import Host, NotPresent, Probe
 
 __all__ = [
     "HostFacts",
+    "allocator",
     "cmdline_facts",
+    "distribution",
     "fake_nodes",
     "mount_facts",
     "parse_cpu_list",
@@ -38,6 +41,15 @@ MAX_VALUE_CHARACTERS = 128
 HEAD_BYTES = 4096
 """Bytes of cpuinfo and meminfo that are read: what is wanted is at the beginning."""
 KIB_PER_GIB = 1 << 20
+MAX_MAPS_BYTES = 4 << 20
+"""Bytes of a daemon's memory map that are read: 40,000 lines; its libraries are mapped before most of its memory."""
+ALLOCATING = frozenset({"ceph-osd", "ceph-mds"})
+"""Classes of daemons whose allocator matters."""
+ALLOCATORS = (("tcmalloc", rb"/libtcmalloc[^/\n]*\.so"), ("jemalloc", rb"/libjemalloc[^/\n]*\.so"))
+IOMMU_MODES = {"DMA": "translated", "DMA-FQ": "translated", "identity": "passthrough"}
+"""Types of the default domains of IOMMU groups (iommu_group_show_type, drivers/iommu/iommu.c)."""
+MAX_IOMMU_GROUPS = 1024
+"""IOMMU groups that are looked at; a server has up to some hundred."""
 MAX_NETWORKS = 16
 """Networks that are shown."""
 MAX_STACKED_INTERFACES = 4
@@ -203,6 +215,17 @@ def swap_kinds(raw: bytes) -> str:
     return ",".join(sorted(kinds)) or "off"
 
 
+def allocator(raw: bytes) -> str:
+    """Return the memory allocator of a process by its ``/proc/PID/maps``: ``libc`` unless another one is mapped."""
+    return next((name for name, library in ALLOCATORS if re.search(library, raw)), "libc")
+
+
+def distribution(raw: bytes) -> str:
+    """Return the distribution in ``/etc/os-release``, as ``ubuntu 22.04``; "" where it has no ID (os-release(5))."""
+    found = dict(re.findall(rb"^(ID|VERSION_ID)=[\"']?([a-z0-9._-]{1,32})[\"']?$", raw, re.MULTILINE))
+    return " ".join(decode(found[key]) for key in (b"ID", b"VERSION_ID") if key in found) if b"ID" in found else ""
+
+
 def mount_facts(mounts: Iterable[Mount]) -> Iterator[tuple[str, str]]:
     """Yield, for each type of mounted network file system, the options of interest, sorted, and how many mounts.
 
@@ -225,19 +248,21 @@ class HostFacts(Probe):
     """Kernel, CPUs, power settings, MTU, command line, swap, mounts of network file systems, knobs."""
 
     name = "host_facts"
-    help = "settings that change results: kernel, C-states, governor, MTU, mount options, knobs (procfs, sysfs)"
+    help = "settings that change results: kernel, C-states, governor, disks, MTU, mount options, knobs (procfs, sysfs)"
     metrics = (HOST_FACT_INFO,)
+    capabilities = (Capability.SYS_PTRACE,)
     interval = 60.0
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._cpu = host.sysfs / "devices" / "system" / "cpu"
         self._facts: dict[str, str] = {}
+        self._allocators: dict[tuple[int, int], str] = {}
 
     def sample(self, now: float) -> None:
         """Read every fact anew; those that this host lacks are left out."""
         facts: dict[str, str] = {}
-        for fact, value in self._read():
+        for fact, value in (*self._read(), *self._allocator_facts(now)):
             if value:
                 facts[fact] = value if len(value) <= MAX_VALUE_CHARACTERS else f"{value[: MAX_VALUE_CHARACTERS - 3]}..."
         if not facts:
@@ -274,6 +299,9 @@ class HostFacts(Probe):
         yield "platform_profile", read_text(sysfs / "firmware" / "acpi" / "platform_profile")
         yield "tuned", read_text(self.host.rootfs / "etc" / "tuned" / "active_profile")
         yield "swap", self._swap()
+        yield "distribution", self._distribution()
+        yield "iommu", self._iommu()
+        yield from self._disks()
         yield "mtu", self._mtu()
         yield from self._networks()
         yield "mtu_members", self._smaller_members()
@@ -314,6 +342,55 @@ class HostFacts(Probe):
             return swap_kinds(read_bytes(self.host.procfs / "swaps"))
         except OSError:
             return None
+
+    def _distribution(self) -> str:
+        try:
+            return distribution(read_bytes(self.host.rootfs / "etc" / "os-release", HEAD_BYTES))
+        except OSError:
+            return ""
+
+    def _iommu(self) -> str:
+        """Return how devices reach memory, over all groups of devices; "" without an IOMMU."""
+        groups = (self.host.sysfs / "kernel" / "iommu_groups").glob("[0-9]*/type")
+        modes = {IOMMU_MODES.get(read_text(path) or "", "") for path in islice(groups, MAX_IOMMU_GROUPS)}
+        return ",".join(sorted(modes - {""}))
+
+    def _disks(self) -> Iterator[tuple[str, str]]:
+        """Yield the schedulers and write caches of hardware disks, by kind: ``ssd``, ``hdd``."""
+        found: dict[str, set[str]] = {}
+        for queue in (self.host.sysfs / "block").glob("*/queue"):
+            if (queue.parent / "device").exists():
+                kind = "hdd" if read_int(queue / "rotational") else "ssd"
+                # The one in use is in brackets (elv_iosched_show, block/elevator.c).
+                scheduler = (read_text(queue / "scheduler") or "").partition("[")[2].partition("]")[0]
+                found.setdefault(f"scheduler:{kind}", set()).add(scheduler)
+                found.setdefault(f"write_cache:{kind}", set()).add(read_text(queue / "write_cache") or "")
+        for fact, values in sorted(found.items()):
+            yield fact, ",".join(sorted(values - {""}))
+
+    def _allocator_facts(self, now: float) -> Iterator[tuple[str, str]]:
+        """Yield the memory allocators of the Ceph daemons, by their program. Each process is read once."""
+        known: dict[tuple[int, int], str] = {}
+        found: dict[str, set[str]] = {}
+        for process in self.host.processes.current(now).values():
+            if process.class_ not in ALLOCATING:
+                continue
+            key = process.pid, process.start
+            name = self._allocators.get(key) or self._allocator(process.pid)
+            if name:
+                known[key] = name
+                found.setdefault(process.class_, set()).add(name)
+        self._allocators = known
+        for class_, names in sorted(found.items()):
+            yield f"allocator:{class_}", ",".join(sorted(names))
+
+    def _allocator(self, pid: int) -> str:
+        """Return the allocator of a process; "" where its memory map can't be read or is empty: it ends, or begins."""
+        try:
+            raw = read_bytes(self.host.procfs / str(pid) / "maps", MAX_MAPS_BYTES)
+        except OSError:
+            return ""
+        return allocator(raw) if raw else ""
 
     def _networks(self) -> Iterator[tuple[str, str]]:
         """Yield, for each network of this host, the MTUs of its interfaces there.

@@ -43,6 +43,8 @@ from pinchpoint.metrics import (
     OSD_ROCKSDB_DELAY_SECONDS,
     OSD_ROCKSDB_SYNC_SECONDS,
     OSD_SLOW_OPS,
+    OSD_SLOW_STORE_OP_AGE_SECONDS,
+    OSD_SLOW_STORE_OPS,
     OSD_STEP_SECONDS,
     OSD_STEPS,
     OSD_THROTTLE_FILL_RATIO,
@@ -145,6 +147,14 @@ COUNTS = (
     _Count(OSD_RECOVERY_OPS, "", "osd", ("recovery_ops",)),
 )
 
+SLOW = (
+    "slow_aio_wait_count",
+    "slow_committed_kv_count",
+    "slow_read_onode_meta_count",
+    "slow_read_wait_aio_count",
+)
+"""BlueStore::log_latency (src/os/bluestore/BlueStore.cc), since Ceph 18."""
+
 BLOCKED = Question("dump_blocked_ops", every=2.0, limit=16 << 20)
 """679 operations were 0.65 MB. However long it is, it costs little to read: see `parse_blocked_ops`."""
 KEEP_BLOCKED_SECONDS = 3 * BLOCKED.every
@@ -225,6 +235,8 @@ class OsdReader(DaemonReader):
         self._values: dict[tuple[Metric, str], float] = {}
         self._blocked: tuple[float, int] | None = None
         self._synced: tuple[float, float] | None = None
+        self._slow: float | None = None
+        self._slowed: float | None = None
         self._owed = 0.0
 
     def take(self, now: float, answers: Mapping[str, bytes]) -> None:
@@ -243,6 +255,7 @@ class OsdReader(DaemonReader):
         self._read_throttles(dump)
         self._read_steps(dump)
         self._read_store(dump)
+        self._read_slow(now, dump)
         for metric, counter in KV_PARTS:
             if (part := dump.average("bluestore", counter)) is not None:
                 self._values[metric, ""] = part.total
@@ -300,6 +313,18 @@ class OsdReader(DaemonReader):
         if known := [queued for queued in shards if queued is not None]:
             self._values[OSD_QUEUED_REQUESTS, ""] = sum(known)
 
+    def _read_slow(self, now: float, dump: PerfDump) -> None:
+        """Note when the number of slow steps last rose: Ceph's check BLUESTORE_SLOW_OP_ALERT stays for a day."""
+        known = [number for counter in SLOW if (number := dump.value("bluestore", counter)) is not None]
+        if not known:
+            return
+        before, self._slow = self._slow, sum(known)
+        if before is not None and self._slow > before:
+            self._slowed = now
+        self._values[OSD_SLOW_STORE_OPS, ""] = self._slow
+        if self._slowed is not None:
+            self._values[OSD_SLOW_STORE_OP_AGE_SECONDS, ""] = now - self._slowed
+
     def _set(self, metric: Metric, label: str, value: float | None) -> None:
         if value is not None:
             self._values[metric, label] = value
@@ -351,6 +376,8 @@ class Osd(DaemonProbe):
         OSD_STEP_SECONDS,
         OSD_STEPS,
         *dict.fromkeys(count.metric for count in COUNTS),
+        OSD_SLOW_STORE_OPS,
+        OSD_SLOW_STORE_OP_AGE_SECONDS,
         OSD_ROCKSDB_SYNC_SECONDS,
         OSD_ROCKSDB_DELAY_SECONDS,
         OSD_QUEUED_REQUESTS,
