@@ -22,8 +22,10 @@ from pinchpoint.host.users import Users, named_uids, read_subuid
 from pinchpoint.metrics import PROBE_MISSING_CAPABILITY_INFO
 from pinchpoint.model import THIS_HOST, Point, Snapshot, Snapshots
 from pinchpoint.probes import PROBES, Host, Probe, benchmark, kworkers
+from pinchpoint.probes.profile import ProfileProbe
 from pinchpoint.probes.tasks import Tasks
 from pinchpoint.profile.classes import load_costs
+from pinchpoint.profile.collected import folded
 from pinchpoint.quotas import SeriesQuota
 from pinchpoint.sampler import Sampler, raise_priority
 from pinchpoint.threads import thresholds
@@ -52,8 +54,14 @@ class HostSampler(Sampler):
     host: Host
     refusals: Refusals | None = None
     """What the HTTP server of this process refused, if it has one."""
+    profile: ProfileProbe | None = None
+    """The probe of full threads, unless it is disabled."""
     lacks: Mapping[str, list[Capability]] = {}
     """The capabilities that each probe needs and this process lacked at its start."""
+
+    def stacks(self) -> str:
+        """Return the stacks of threads that were full, in the folded format."""
+        return folded(self.profile.profiles) if self.profile is not None else ""
 
     def constants(self) -> Iterable[Point]:
         """Yield the thresholds, what the probes lack, and what the HTTP server refused."""
@@ -169,8 +177,9 @@ def local_sampler(
     host = build_host(config, nursery)
     raise_file_limit()
     _try_sources(config, host)
+    probes = [probe(host) for probe in enabled_probes(config)]
     sampler = HostSampler(
-        [probe(host) for probe in enabled_probes(config)],
+        probes,
         config.sample_interval,
         priority=raise_priority,
         beat=beat,
@@ -179,6 +188,7 @@ def local_sampler(
         limit=limit,
     )
     sampler.host = host
+    sampler.profile = next((probe for probe in probes if isinstance(probe, ProfileProbe)), None)
     held = effective()
     sampler.lacks = {
         probe.name: missing((*probe.capabilities, *probe.start_capabilities, *probe.helper_capabilities), held)

@@ -108,7 +108,17 @@ def test_a_profile_adds_up_stacks() -> None:
 
     assert profile.classes == {"allocator": 3, OTHER: 1}
     assert profile.top == [("malloc", 3), ("Foo::run", 1)]
-    assert folded(profile) == "Foo::run 1\nFoo::run:x;malloc 3\n"
+    assert folded([profile]) == "kv_sync of osd.0;Foo::run 1\nkv_sync of osd.0;Foo::run:x;malloc 3\n"
+
+
+def test_long_stacks_keep_their_innermost_functions() -> None:
+    collector = Collector(load_costs())
+    collector.add(stack("malloc", *(f"{number:0>150}" for number in range(99))), 1)
+
+    (kept,) = collector.profile("kv_sync", "osd.0", 10.0, 15.0, 0.02).stacks
+
+    assert kept.endswith(";malloc")
+    assert len(kept) <= 2000
 
 
 def test_profiles_of_one_resource_become_one() -> None:

@@ -269,6 +269,12 @@ def test_a_scrape_may_ask_for_the_full_rate() -> None:
     assert asked == ["full"]
 
 
+def test_stacks_of_full_threads_are_a_page_of_their_own() -> None:
+    app = application(list, "/metrics", stacks=lambda: "kv_sync of osd.0;main;malloc 3\n")
+    with running(app) as server, connect(server, b"GET /profile HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n") as connection:
+        assert answer(connection).endswith(b"\r\n\r\nkv_sync of osd.0;main;malloc 3\n")
+
+
 # ---- Web pages of other sites.
 
 

@@ -127,7 +127,7 @@ def command(config_file: Path | None, **flags: Any) -> None:
         if protection is not None:
             yield from protection.points()
 
-    app = application(points, config.web.telemetry_path, lambda: sampler.hold_full_rate(ASKED_SECONDS))
+    app = application(points, config.web.telemetry_path, lambda: sampler.hold_full_rate(ASKED_SECONDS), sampler.stacks)
     listeners = Listeners(sockets, app, refusals, protection)
     try:
         sampler.host.runs.create()

@@ -56,7 +56,7 @@ MIN_SHOWN_SAMPLES = 100
 """Samples from which shares are shown: each class of 15 % or more is then seen, to within 8 to 11 points."""
 MAX_SHOWN_SAMPLES = 1000
 """Samples after which older ones no longer count in the shares."""
-MAX_PROFILES = 64
+MAX_PROFILES = 32
 """Profiles that are kept, one for each resource and window."""
 MAX_RESOURCES = 16
 """Resources that have series."""

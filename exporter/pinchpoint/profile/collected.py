@@ -15,8 +15,10 @@ MAX_FUNCTIONS = 10
 """Functions that are listed, by their own time."""
 MAX_STACKS = 2000
 """Different stacks that are kept: the rarest are added up under `REST`."""
-MAX_STACK_DEPTH = 64
-"""Functions of one stack that are kept: the innermost."""
+MAX_STACK_CHARACTERS = 2000
+"""Characters of one stack that are kept: its innermost functions."""
+MAX_TEXT_CHARACTERS = 4 << 20
+"""Characters of all stacks as text."""
 REST = "[rare stacks]"
 SEPARATOR = ";"
 
@@ -61,10 +63,10 @@ class Collector:
         frames = without_switch(frames)
         self.samples += count
         self.classes[self._rules.decide(frames)] += count
-        names = [frame.name.replace(SEPARATOR, ":") for frame in frames[:MAX_STACK_DEPTH]]
+        names = [frame.name.replace(SEPARATOR, ":") for frame in frames]
         if names:
             self.functions[names[0]] += count
-            self.stacks[SEPARATOR.join(reversed(names))] += count
+            self.stacks[_joined(names)] += count
 
     def profile(self, resource: str, owner: str, start: float, end: float, seconds: float) -> Profile:
         """Return what was added, of samples taken from `start` to `end`, each for `seconds` of CPU time."""
@@ -79,6 +81,18 @@ class Collector:
             _frequent(self.stacks),
             seconds,
         )
+
+
+def _joined(names: Sequence[str]) -> str:
+    """Return a stack as text, outermost function first; what is too long loses its outermost functions."""
+    length = 0
+    kept = []
+    for name in names:
+        length += len(name) + len(SEPARATOR)
+        if length > MAX_STACK_CHARACTERS:
+            break
+        kept.append(name)
+    return SEPARATOR.join(reversed(kept))
 
 
 def _frequent(stacks: Mapping[str, int]) -> dict[str, int]:
@@ -121,6 +135,19 @@ def _one(group: Sequence[Profile]) -> Profile:
     )
 
 
-def folded(profile: Profile) -> str:
-    """Return the stacks as lines that flamegraph.pl, speedscope and inferno read."""
-    return "".join(f"{stack} {count}\n" for stack, count in sorted(profile.stacks.items()))
+def folded(profiles: Iterable[Profile]) -> str:
+    """Return the stacks as lines that flamegraph.pl, speedscope and inferno read; the root is the resource.
+
+    At most `MAX_TEXT_CHARACTERS` are returned.
+    """
+    lines: list[str] = []
+    length = 0
+    for profile in merged(profiles):
+        root = f"{profile.resource} of {profile.owner}".replace(SEPARATOR, ":")
+        for stack, count in sorted(profile.stacks.items()):
+            line = f"{root}{SEPARATOR}{stack} {count}\n"
+            length += len(line)
+            if length > MAX_TEXT_CHARACTERS:
+                return "".join(lines)
+            lines.append(line)
+    return "".join(lines)

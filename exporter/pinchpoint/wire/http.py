@@ -223,10 +223,12 @@ def application(
     points: Callable[[], Iterable[Point]],
     telemetry_path: str,
     hold_full_rate: Callable[[], None] = lambda: None,
+    stacks: Callable[[], str] = str,
 ) -> Application:
     """Return the WSGI application that serves the points.
 
-    `hold_full_rate` is called for each scrape with the parameter ``rate=full``.
+    `hold_full_rate` is called for each scrape with the parameter ``rate=full``. `stacks` returns the stacks of full
+    threads, in the folded format.
     """
     exposed = exposition(points)
     path_shown = html.escape(telemetry_path, quote=True)
@@ -244,6 +246,8 @@ def application(
             return exposed(environ, start_response)
         if path == "/":
             status, kind, body = "200 OK", "text/html", landing(environ).encode()
+        elif path == "/profile":
+            status, kind, body = "200 OK", "text/plain", stacks().encode("utf-8", "replace")
         elif path == "/-/healthy":
             status, kind, body = "200 OK", "text/plain", b"Pinchpoint is healthy.\n"
         else:
