@@ -90,7 +90,7 @@ static void shares(double total) {
             for (auto& one : parts) sum += one.used;
             while (parts[part].used < parts[part].weight * (sum + 0.01)) {
                 double before = seconds();
-                for (int i = 0; i < 20; i++) {
+                for (int i = 0; i < 200; i++) {
                     if (part == 0) crc32c_table(5000);
                     if (part == 1) allocate(500);
                     if (part == 2) copy(4);

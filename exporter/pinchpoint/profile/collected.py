@@ -17,7 +17,7 @@ MAX_STACKS = 2000
 """Different stacks that are kept: the rarest are added up under `REST`."""
 MAX_STACK_CHARACTERS = 2000
 """Characters of one stack that are kept: its innermost functions."""
-MAX_TEXT_CHARACTERS = 4 << 20
+MAX_FOLDED_CHARACTERS = 4 << 20
 """Characters of all stacks as text."""
 REST = "[rare stacks]"
 SEPARATOR = ";"
@@ -138,7 +138,7 @@ def _one(group: Sequence[Profile]) -> Profile:
 def folded(profiles: Iterable[Profile]) -> str:
     """Return the stacks as lines that flamegraph.pl, speedscope and inferno read; the root is the resource.
 
-    At most `MAX_TEXT_CHARACTERS` are returned.
+    At most `MAX_FOLDED_CHARACTERS` are returned.
     """
     lines: list[str] = []
     length = 0
@@ -147,7 +147,7 @@ def folded(profiles: Iterable[Profile]) -> str:
         for stack, count in sorted(profile.stacks.items()):
             line = f"{root}{SEPARATOR}{stack} {count}\n"
             length += len(line)
-            if length > MAX_TEXT_CHARACTERS:
+            if length > MAX_FOLDED_CHARACTERS:
                 return "".join(lines)
             lines.append(line)
     return "".join(lines)
