@@ -633,7 +633,9 @@ def rights(exporter: Exporter) -> set[frozenset[int]]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities to drop")
-@pytest.mark.parametrize("off", [[], ["waits", "namespaces", "profile"], [probe.name for probe in PROBES if probe is not Cpu]])
+@pytest.mark.parametrize(
+    "off", [[], ["waits", "namespaces", "profile"], [probe.name for probe in PROBES if probe is not Cpu]]
+)
 def test_root_keeps_the_capabilities_of_enabled_probes_alone_in_every_thread(start: Start, off: list[str]) -> None:
     exporter = start(*(f"--no-probe.{name}" for name in off))
     needed = {number for probe in PROBES if probe.name not in off for number in probe.capabilities}
