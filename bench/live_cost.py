@@ -28,7 +28,7 @@ from lab.loads import metadata_command
 from meter import Served, scrape, serving, thread_seconds
 from page import Goal, machine, parser, publish, table
 from pinchpoint.host.process_cost import private_bytes
-from pinchpoint.metrics import PROBE_CPU_SECONDS
+from pinchpoint.metrics import PROBE_CPU_SECONDS, WAITS_KERNEL_SECONDS
 from pinchpoint.wire.sources import parse_exposition
 from ports import free_port
 
@@ -37,6 +37,8 @@ SETTLED = 12.0
 """Seconds of a load before its cost is measured: benchmarks are found, connections and files looked at."""
 RESTED = 32.0
 """Seconds without a load after which everything rests."""
+KERNEL = "waits in the kernel"
+"""What a timer in the kernel uses of the CPUs: no process is charged for it."""
 SHOWN = 6
 """Probes, and threads, of which the cost is shown, the dearest first."""
 MDTEST = Path(__file__).resolve().parent.parent / "tests" / "loads" / "mdtest.py"
@@ -49,7 +51,7 @@ class Cost:
     """The result of one measurement."""
 
     cpu: float
-    """Per cent of one core, of the exporter and the processes that work for it, scrapes included."""
+    """Per cent of one core, of the exporter, the processes that work for it and its timer, scrapes included."""
     rss: float
     """MB of the exporter."""
     helper: float
@@ -130,7 +132,8 @@ def measure(load: AbstractContextManager[object], settled: float, seconds: float
         used = served.cpu_ms() - cpu
         by_thread, by_probe = _rates(threads, thread_seconds(served.pid), took), _rates(before, _by_probe(port), took)
         rss = psutil.Process(served.pid).memory_info().rss / 1e6
-        return Cost(used / took / 10, rss, _helper_mb(served), statistics.median(scrapes), by_probe, by_thread)
+        cpu = used / took / 10 + by_probe[KERNEL]
+        return Cost(cpu, rss, _helper_mb(served), statistics.median(scrapes), by_probe, by_thread)
 
 
 def _rates(before: Mapping[str, float], after: Mapping[str, float], took: float) -> dict[str, float]:
@@ -139,7 +142,8 @@ def _rates(before: Mapping[str, float], after: Mapping[str, float], took: float)
 
 def _by_probe(port: int) -> dict[str, float]:
     found = parse_exposition(scrape(port), time.monotonic())
-    return {labels["probe"]: value for labels, value in found.series(PROBE_CPU_SECONDS.name)}
+    kernel = found.value(WAITS_KERNEL_SECONDS.name) or 0.0
+    return {KERNEL: kernel, **{labels["probe"]: value for labels, value in found.series(PROBE_CPU_SECONDS.name)}}
 
 
 def _helper_mb(served: Served) -> float:
@@ -173,9 +177,11 @@ def rounds(loads: Mapping[str, Start], chosen: argparse.Namespace, found: dict[s
         for name, start in loads.items():
             if chosen.load and chosen.load not in name:
                 continue
-            print(f"{name}, round {number + 1} ...", file=sys.stderr)
             settled = RESTED if name.startswith("nothing") else SETTLED
-            found.setdefault(name, []).append(measure(start(), settled, chosen.seconds, chosen.flag))
+            for flags in [chosen.flag, *([flag] for flag in chosen.against)]:
+                title = f"{name}, `{flags[0]}`" if chosen.against and flags else name
+                print(f"{title}, round {number + 1} ...", file=sys.stderr)
+                found.setdefault(title, []).append(measure(start(), settled, chosen.seconds, flags))
 
 
 def main() -> None:
@@ -185,6 +191,7 @@ def main() -> None:
     arguments.add_argument("--rounds", type=int, default=3, help="measurements of each load; medians are shown")
     arguments.add_argument("--load", default="", help="only the loads whose names contain this")
     arguments.add_argument("--flag", action="append", default=[], help="a flag of the exporter")
+    arguments.add_argument("--against", action="append", default=[], help="measure in turns an exporter with this flag")
     chosen = arguments.parse_args()
     found: dict[str, list[Cost]] = {}
     with tempfile.TemporaryDirectory(dir=".") as directory:
@@ -208,6 +215,8 @@ def main() -> None:
         spread = f"{cost.cpu:.2f} ({min(one.cpu for one in costs):.2f} to {max(one.cpu for one in costs):.2f})"
         rest = [f"{value:.1f}" for value in (cost.rss, cost.helper, cost.scrape)]
         rows.append([name, spread, cell(cost.probes), cell(cost.threads), *rest])
+        if name.endswith("`"):
+            continue  # another exporter, to compare with
         limit = 0.3 if name.startswith("nothing") else 2.0
         goals.append(Goal(f"exporter beside {name}: of a core", limit, "%", cost.cpu))
     for what, field, limit, unit in (

@@ -46,6 +46,7 @@ NOT_FOREIGN = {
     "session.store._replace": "a record that we write",
     "session.supervise._write": "output that is passed on as it is",
     "terminal.screen._ignore": "keys that the caller presses",
+    "waits.kernel_looks.KernelLooks._parked": "names of the kernel's functions, for the reader `stack`",
     "wire.backfill._read": "our own temporary file",
     "wire.backfill._write": "our own temporary file",
     "wire.http_config._context": "the caller's certificates and key",

@@ -106,6 +106,22 @@ def test_each_probe_is_sampled_at_its_own_pace_or_at_the_samplers(machine: Machi
     assert value(sampler, "probe_interval_seconds", "quick") == 0.1
 
 
+def test_a_probe_whose_source_fails_may_change_its_pace(machine: Machine, clock: Clock) -> None:
+    probe = fake(machine, "changes", interval=0.5)
+
+    def change() -> None:
+        probe.interval = None if len(probe.times) >= 3 else 0.5
+
+    probe.work = change
+    sampler = stepped(clock, probe)
+    for tick in range(21):
+        clock.now = 100.0 + tick / 10 + 0.001
+        sampler.step()
+
+    assert [round(then - 100.0, 1) for then in probe.times][:5] == [0.0, 0.5, 1.0, 1.5, 1.6]
+    assert value(sampler, "sampler_lost_samples_total", "changes") == 0
+
+
 def resting(clock: Clock, activity: Activity, *probes: Probe) -> Sampler:
     return Sampler(probes, 0.1, clock=clock, activity=activity)
 

@@ -24,6 +24,7 @@ from pinchpoint.model import THIS_HOST, Point, Snapshot, Snapshots
 from pinchpoint.probes import PROBES, Host, Probe, benchmark, kworkers
 from pinchpoint.probes.profile import ProfileProbe
 from pinchpoint.probes.tasks import Tasks
+from pinchpoint.probes.waits import Waits
 from pinchpoint.profile.classes import load_costs
 from pinchpoint.profile.collected import folded
 from pinchpoint.quotas import SeriesQuota
@@ -145,6 +146,7 @@ def build_host(config: Config, nursery: Nursery | None = None) -> Host:
         costs=load_costs(Path(config.costs_file) if config.costs_file else None),
         task_source=config.task_source,
         kworker_source=config.kworker_source,
+        wait_source=config.wait_source,
         nursery=nursery,
     )
 
@@ -209,3 +211,8 @@ def _try_sources(config: Config, host: Host) -> None:
             kworkers.choose_source(host.procfs, host.processes, config.kworker_source).close()
         except UnusableSourceError as error:
             raise ConfigError(f"kworker-source {config.kworker_source}: {error}") from error
+    if config.wait_source != AUTO and config.probe.get(Waits.name, True):
+        try:
+            Waits(host).close()
+        except UnusableSourceError as error:
+            raise ConfigError(f"wait-source {config.wait_source}: {error}") from error

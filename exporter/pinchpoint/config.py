@@ -66,6 +66,8 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     """How threads are read: one of `pinchpoint.bpf.choice.SOURCES`."""
     kworker_source: str = "auto"
     """How the time of workqueue workers is attributed: one of `pinchpoint.probes.kworkers.SOURCES`."""
+    wait_source: str = "auto"
+    """How it is found out what benchmarks wait for: one of `pinchpoint.waits.choice.SOURCES`."""
     log_level: str = "info"
     trusted_users: list[str | int] = []
     """Names or uids of users whose benchmarks and markers count as root's do."""
@@ -127,6 +129,7 @@ def problems(config: Config) -> Iterator[Problem]:
     """Yield everything that types can't express, each with what it must be."""
     from pinchpoint.bpf import choice as tasksources
     from pinchpoint.probes import PROBES, kworkers
+    from pinchpoint.waits import choice as waitsources
     from pinchpoint.wire.http import AddressError, parse_address
 
     if not MIN_SAMPLE_INTERVAL_SECONDS <= config.sample_interval <= MAX_SAMPLE_INTERVAL_SECONDS:
@@ -138,6 +141,8 @@ def problems(config: Config) -> Iterator[Problem]:
         yield Problem(("task-source",), f"must be one of {', '.join(tasksources.SOURCES)}")
     if config.kworker_source not in kworkers.SOURCES:
         yield Problem(("kworker-source",), f"must be one of {', '.join(kworkers.SOURCES)}")
+    if config.wait_source not in waitsources.SOURCES:
+        yield Problem(("wait-source",), f"must be one of {', '.join(waitsources.SOURCES)}")
     names = [probe.name for probe in PROBES]
     for name in config.probe:
         if name not in names:

@@ -236,9 +236,13 @@ WORKLOAD_SLOWEST_RANK_SECONDS = _counter(
 )
 WAITS_SOURCE_INFO = _gauge(
     "pinchpoint_waits_source_info",
-    "Method used to determine waits (stack, wchan or none), and why nothing better was available.",
+    "Method used to determine waits (bpf, stack, wchan or none), and why nothing better was available.",
     "source",
     "reason",
+)
+WAITS_KERNEL_SECONDS = _counter(
+    "pinchpoint_waits_kernel_seconds_total",
+    "CPU time that looking at waits has used in the kernel, outside of the exporter.",
 )
 WORKLOAD_UNKNOWN_STACKS = _number(
     "pinchpoint_workload_unknown_stacks", "Distinct recent kernel stacks that match no rule (listed by watch --stacks)."

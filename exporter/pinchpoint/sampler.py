@@ -74,8 +74,8 @@ class _Entry:
     """A probe and its state."""
 
     probe: Probe
-    full: float
-    """Seconds between two samples at the full rate."""
+    base: float
+    """The sampler's own interval in seconds."""
     due: float
     interval: float = 0.0
     """Seconds between two samples now."""
@@ -96,6 +96,11 @@ class _Entry:
 
     def __post_init__(self) -> None:
         self.interval = self.full
+
+    @property
+    def full(self) -> float:
+        """Seconds between two samples at the full rate; it changes where a probe's source fails."""
+        return self.probe.interval or self.base
 
     def set_pace(self, resting: bool, factor: int) -> None:
         """Sample at the rest interval from the next sample on, or at the full rate; what is absent, once a second.
@@ -170,7 +175,7 @@ class Sampler:
         self._told: set[str] = set()
         """Metrics with a dropped series: each is logged once."""
         now = clock()
-        self._entries = [_Entry(probe, probe.interval or interval, now) for probe in probes]
+        self._entries = [_Entry(probe, interval, now) for probe in probes]
         self._whole = _Lane(self._entries, beats=True)
 
     def start(self) -> None:

@@ -388,6 +388,7 @@ def test_fixture_folders_are_read_in_the_hosts_place(start: Start, machine: Mach
         (["--sample-interval=nan"], "command line: sample-interval: must be 0.02 to 10 seconds"),
         (["--task-source=fast"], "'fast' is not one of 'auto', 'bpf', 'bpf-iter', 'kept', 'plain'"),
         (["--kworker-source=fast"], "'fast' is not one of 'auto', 'bpf', 'comm'"),
+        (["--wait-source=fast"], "'fast' is not one of 'auto', 'bpf', 'files'"),
         (["--log.level=loud"], "'loud' is not one of 'debug', 'info', 'warning', 'error'"),
         (["--web.listen-address=9748"], "'9748' is not HOST:PORT, :PORT or [IPV6]:PORT"),
         (["--web.listen-address=:99999"], "':99999' is not HOST:PORT"),
@@ -422,6 +423,7 @@ def test_a_bad_flag_is_one_clear_line_and_status_2(flags: list[str], reason: str
         ("probe.tusks = false", None, "pinchpoint.toml: probe.tusks: unknown probe"),
         ('task-source = "fast"', None, "pinchpoint.toml: task-source: must be one of auto, bpf, bpf-iter, kept, plain"),
         ('kworker-source = "fast"', None, "pinchpoint.toml: kworker-source: must be one of auto, bpf, comm"),
+        ('wait-source = "fast"', None, "pinchpoint.toml: wait-source: must be one of auto, bpf, files"),
         ('web.listen-address = "x"', None, "pinchpoint.toml: web.listen-address: 'x' is not HOST:PORT"),
         ('path.runs = "a\\u0000"', None, "pinchpoint.toml: path.runs: "),
         ('roles-file = "missing.toml"', None, "missing.toml: No such file or directory"),
@@ -485,12 +487,13 @@ def test_a_source_that_can_not_work_is_one_clear_line_and_status_2(
     assert result.output.count("\n") == 1
 
 
-def test_workers_that_can_not_be_traced_are_one_clear_line_and_status_2(machine: Machine) -> None:
+@pytest.mark.parametrize("source", ["kworker-source", "wait-source"])
+def test_what_can_not_be_traced_is_one_clear_line_and_status_2(source: str, machine: Machine) -> None:
     machine.process(10, "fio")
-    result = call(f"--path.procfs={machine.procfs}", "--kworker-source=bpf")
+    result = call(f"--path.procfs={machine.procfs}", f"--{source}=bpf")
 
     assert result.exit_code == 2
-    assert result.output.startswith("pinchpoint: kworker-source bpf: no bpf: no process in procfs tells its PID ")
+    assert result.output.startswith(f"pinchpoint: {source} bpf: no bpf: no process in procfs tells its PID ")
     assert result.output.count("\n") == 1
 
 

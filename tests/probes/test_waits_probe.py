@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,21 @@ from machine import Machine, stat_line
 from patience import Load
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.benchmarks.workloads import Leader, Workload
+from pinchpoint.bpf.choice import UnusableSourceError
+from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.ceph import follower
 from pinchpoint.ceph.waiting import Looked
 from pinchpoint.metrics import KEEP_ENDED_SECONDS
 from pinchpoint.model import Snapshot
-from pinchpoint.probes import Host
+from pinchpoint.probes import Host, waits
 from pinchpoint.probes.benchmark import BenchmarkProbe
-from pinchpoint.probes.waits import KEEP_STACK_SECONDS, MAX_STACKS_PER_LOOK, MAX_USER_WORKLOADS, MAX_WORKLOADS, Waits
+from pinchpoint.probes.waits import KEEP_STACK_SECONDS, MAX_USER_WORKLOADS, MAX_WORKLOADS, Waits
 from pinchpoint.threads.kernel_stacks import StackFile
 from pinchpoint.threads.task_source import KeptFile
-from pinchpoint.waits.stack_rules import WAITS
+from pinchpoint.waits.choice import SOURCES
+from pinchpoint.waits.stack_files import MAX_STACKS_PER_LOOK, StackFiles
+from pinchpoint.waits.stack_rules import WAITS, Stacks
+from pinchpoint.waits.watched import Place, WaitSource, WatchedProcess
 from polling import until
 
 LOOK = 0.125
@@ -57,7 +62,7 @@ class Bench:
 
     def __init__(self, machine: Machine, host: Host | None = None) -> None:
         self.machine = machine
-        self.host = host or replace(machine.host(), benchmarks=BENCHMARKS)
+        self.host = host or replace(machine.host(), benchmarks=BENCHMARKS, wait_source="files")
         self.probe = Waits(self.host)
         self.now = 100.0
         self.used: dict[tuple[int, int], list[float]] = {}
@@ -460,6 +465,41 @@ def test_where_nothing_may_be_read_it_is_said_and_waits_are_other(bench: Bench) 
     assert bench.shares() == {"cpu": 0.5, "other": 0.5}
 
 
+class Broken(StackFiles):
+    """A source that works at the start and not any more when there are threads."""
+
+    interval: float | None = 0.5
+    kernel_seconds = 3.0
+
+    def follow(self, processes: Collection[WatchedProcess], now: float) -> None:
+        if processes:
+            raise BpfError("too many threads")
+
+
+def test_a_source_that_fails_is_replaced_until_the_benchmark_ends(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def choose(procfs: Path, stacks: Stacks, place: Place, wanted: str = "auto") -> WaitSource:
+        return Broken(stacks, place)
+
+    monkeypatch.setattr(waits, "choose_source", choose)
+    bench.probe = Waits(bench.host)
+    assert bench.probe.interval == 0.5
+    bench.process()
+    bench.in_stack(DISK)
+    bench.spend(2.0)
+
+    assert bench.seconds() == {"disk": pytest.approx(2.0)}
+    assert bench.probe.interval is None
+    source = [labels for labels, _ in bench.snapshot().series("pinchpoint_waits_source_info")]
+    assert source == [{"source": "stack", "reason": "no bpf: too many threads"}]
+    assert bench.snapshot().value("pinchpoint_waits_kernel_seconds_total") == 3.0
+
+    bench.machine.end(10)
+    bench.look(60)
+    assert bench.probe.interval == 0.5
+
+
 def test_without_a_benchmark_there_is_nothing_and_that_is_no_failure(bench: Bench) -> None:
     bench.look(10)
 
@@ -609,27 +649,36 @@ class Real:
         self.host = replace(host, benchmarks=BENCHMARKS)
         self.runs, self.waits = BenchmarkProbe(self.host), Waits(self.host)
 
-    def shares(self, benchmark: str, seconds: float, *, pid: int) -> dict[str, float]:
-        """Observe a benchmark's processes for this many seconds in total; return the shares of its classes."""
+    def seconds(self, benchmark: str, pid: int) -> dict[str, float]:
+        """Take a sample; return the seconds so far of the benchmark that this process leads, by class."""
         workload = Workload(benchmark, "test")
         start = self.host.processes.everything(time.monotonic())[pid].start
         self.host.found.tell([Leader(pid, start, (), workload)])
+        self.waits.sample(time.monotonic())
+        return {
+            labels["wait"]: value
+            for labels, value in Snapshot.of(0, self.waits.points()).series(SECONDS)
+            if (labels["benchmark"], labels["run"]) == workload
+        }
+
+    def shares(self, benchmark: str, seconds: float, *, pid: int) -> dict[str, float]:
+        """Observe a benchmark's processes for this many seconds in total; return the shares of its classes."""
         found: dict[str, float] = {}
 
         def enough() -> bool:
-            self.waits.sample(time.monotonic())
-            for labels, value in Snapshot.of(0, self.waits.points()).series(SECONDS):
-                if (labels["benchmark"], labels["run"]) == workload:
-                    found[labels["wait"]] = value
+            found.update(self.seconds(benchmark, pid))
             return sum(found.values()) >= seconds
 
         assert until(60, enough, pause=0.1)
         return {wait: value / sum(found.values()) for wait, value in found.items()}
 
 
-@pytest.fixture
-def real(this_host: Host) -> Iterator[Real]:
-    found = Real(this_host)
+@pytest.fixture(params=SOURCES[1:])
+def real(this_host: Host, request: pytest.FixtureRequest) -> Iterator[Real]:
+    try:
+        found = Real(replace(this_host, wait_source=request.param))
+    except UnusableSourceError as error:
+        pytest.skip(str(error))
     yield found
     found.waits.close()
 
@@ -747,3 +796,27 @@ def test_processes_whose_io_may_not_be_read_have_no_ranks(bench: Bench) -> None:
 
     assert not bench.snapshot().values.get("pinchpoint_workload_ranks")
     assert bench.seconds()
+
+
+def test_both_sources_say_the_same(this_host: Host, load: Callable[..., int], disk_path: Path) -> None:
+    try:
+        probes = [Real(replace(this_host, wait_source=name)) for name in SOURCES[1:]]
+    except UnusableSourceError as error:
+        pytest.skip(str(error))
+    pid = load("dd", "if=/dev/zero", f"of={disk_path / 'file'}", "bs=4k", "count=1000000", "oflag=dsync")
+    found: list[dict[str, float]] = [{}, {}]
+
+    def enough() -> bool:
+        for number, one in enumerate(probes):
+            found[number] = one.seconds("dd", pid)
+        return min(sum(times.values()) for times in found) >= 6.0
+
+    try:
+        assert until(60, enough, pause=0.1)
+    finally:
+        for one in probes:
+            one.waits.close()
+    bpf, files = ({wait: value / sum(times.values()) for wait, value in times.items()} for times in found)
+
+    # Times on CPUs and waits for them are exact in both; of the rest both see samples, of one class nearly always.
+    assert bpf == pytest.approx(files, abs=0.1)

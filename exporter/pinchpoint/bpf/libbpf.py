@@ -183,6 +183,12 @@ class Loaded:
             raise BpfError(f"{program}: {_strerror()}")
         return int(ctypes.c_int32(self._run.retval).value)
 
+    def statistics(self, program: str) -> tuple[int, int]:
+        """Return the nanoseconds that a program ran and how often, while the kernel counts it (bpf_stats_enabled)."""
+        lines = Path(f"/proc/self/fdinfo/{self._programs[program]}").read_text().splitlines()
+        values = {name: value for name, _, value in (line.partition(":") for line in lines)}
+        return int(values.get("run_time_ns", 0)), int(values.get("run_cnt", 0))
+
     def iterator(self, link: int = 0) -> int:
         """Return a new descriptor to read an iterator program's output from, once. Raises BpfError."""
         if (descriptor := self._library.bpf_iter_create(self._links[link])) < 0:

@@ -32,6 +32,7 @@ from pinchpoint.metrics import (
 from pinchpoint.model import Point
 from pinchpoint.probes import PROBES, kworkers
 from pinchpoint.terminal.plain import fail
+from pinchpoint.waits import choice as waitsources
 from pinchpoint.wire.connections import Refusals
 from pinchpoint.wire.guard import ProtectionMetrics
 from pinchpoint.wire.http import AddressError, application, parse_address
@@ -101,6 +102,11 @@ class _Command(click.Command):
     "--kworker-source",
     type=click.Choice(kworkers.SOURCES),
     help="Method used to tell kernel workers apart. [default: auto, the best available]",
+)
+@click.option(
+    "--wait-source",
+    type=click.Choice(waitsources.SOURCES),
+    help="Method used to determine what benchmarks wait for. [default: auto, the best available]",
 )
 @click.option("--log.level", "log_level", type=click.Choice(LOG_LEVELS), help="Lowest severity to log. [default: info]")
 @click.version_option(__version__, prog_name="pinchpoint")
@@ -183,7 +189,7 @@ def _with_flags(config: Config, flags: dict[str, Any]) -> Config:
     for name in ("procfs", "sysfs", "rootfs", "runs"):
         if flags[name] is not None:
             setattr(config.path, name, flags[name])
-    for name in ("sample_interval", "rest", "cost_limit", "task_source", "kworker_source", "log_level"):
+    for name in ("sample_interval", "rest", "cost_limit", "task_source", "kworker_source", "wait_source", "log_level"):
         if flags[name] is not None:
             setattr(config, name, flags[name])
     for probe in PROBES:

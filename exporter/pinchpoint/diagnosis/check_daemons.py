@@ -94,7 +94,7 @@ def schedstat(host: Snapshot, check: Check) -> Iterator[Outcome]:
 def stacks(host: Snapshot, check: Check) -> Iterator[Outcome]:
     for labels, _ in series(host, WAITS_SOURCE_INFO):
         source = label(labels, "source")
-        if source == "stack":
+        if source in ("stack", "bpf"):
             yield fine()
         else:
             words = {"source": "nowhere" if source == "none" else source, "reason": label(labels, "reason")}

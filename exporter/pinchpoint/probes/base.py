@@ -56,6 +56,8 @@ class Host:
     """How threads are read, one of `pinchpoint.bpf.choice.SOURCES`."""
     kworker_source: str = AUTO
     """How the time of workqueue workers is attributed, one of `pinchpoint.probes.kworkers.SOURCES`."""
+    wait_source: str = AUTO
+    """How it is found out what threads wait for, one of `pinchpoint.waits.choice.SOURCES`."""
     nursery: Nursery | None = None
     """Starts the helper processes that read users' files; None where this process reads them."""
     costs: CostRules = field(default_factory=load_costs)

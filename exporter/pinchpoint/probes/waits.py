@@ -1,23 +1,24 @@
-"""What the processes of benchmarks do with their time: ten times a second, by the kernel stacks of their threads.
+"""What the processes of benchmarks do with their time, by the kernel stacks of their threads.
 
-A thread's time on CPUs and its run-queue wait are exact (schedstat); what is left of an interval is what its stack
-waits for. A thread that did not run in between has the same stack as before, so only those that ran are looked at.
+A source says what threads did and in which stacks they waited (`pinchpoint.waits.choice`): a timer in the kernel, or
+files of procfs that are read ten times a second. The probe makes wait classes of it, by where the data is and what Ceph
+clients say.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from heapq import nsmallest
+from collections.abc import Iterable, Iterator, Mapping
 
 from pinchpoint.benchmarks.mpi import rank
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.workloads import Member, Workload, Workloads, launcher
+from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.ceph.waiting import BLIND_AFTER_SECONDS, ClientWaits, LibraryReader, Looked
 from pinchpoint.host.capabilities import Capability
-from pinchpoint.host.procfs import FormatError, parse_process_io, parse_sleeps, read_bytes
 from pinchpoint.metrics import (
     KEEP_ENDED_SECONDS,
+    WAITS_KERNEL_SECONDS,
     WAITS_SOURCE_INFO,
     WORKLOAD_CLIENT_INFO,
     WORKLOAD_OWNER_INFO,
@@ -34,38 +35,25 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
-from pinchpoint.threads.kernel_stacks import StackFile, state
 from pinchpoint.threads.task_source import ProcfsSource, Task, TaskUse, choose_times
-from pinchpoint.units import SECONDS_PER_NANOSECOND
-from pinchpoint.user_labels import split_user, user_of
+from pinchpoint.user_labels import split_user
 from pinchpoint.waits import division as worktime
-from pinchpoint.waits.datafiles import DataFiles, DataPlace
-from pinchpoint.waits.division import ProcessTime, ThreadTime
+from pinchpoint.waits.choice import choose_source, files_for
+from pinchpoint.waits.datafiles import DataFiles
 from pinchpoint.waits.fuse import CEPH_FUSE, FuseMounts
 from pinchpoint.waits.ranks import RankSample, RankSpread
-from pinchpoint.waits.spinning import Spin
-from pinchpoint.waits.stack_rules import DATA, FLUSH, FUSE, PARKED, RUNNING, WAITS, YIELDS, Stack, Stacks
+from pinchpoint.waits.stack_rules import FLUSH, FUSE, WAITS, Stacks
+from pinchpoint.waits.watched import WaitSource, WatchedProcess, WatchedThread
 
 __all__ = ["Waits"]
 
 RUN = ("benchmark", "run")
 
-BLOCK_SECONDS = 0.5
-"""Seconds after which times are settled: by then more is known than at a single look."""
-MAX_LOOK_GAP_SECONDS = 2.0
-"""Seconds between two looks from which the time between them is not counted."""
+BLOCK_SECONDS = 0.45
+"""Seconds after which times are settled: by then more is known than at a single look. A little less than half a second,
+since samples may be a little early."""
 RECOUNT_INTERVAL_SECONDS = 5.0
 """Seconds after which threads are listed even if nothing seems to have been forked."""
-MIN_WAITED_SHARE = 0.1
-"""Share of a look below which the wait of a thread that ran doesn't matter."""
-ASLEEP_LOOKS = 20
-"""Looks in which a thread did not run, from which it is read once in `ASLEEP_EVERY_LOOKS`: most threads of a library
-sleep for the whole run. What it did in between is known when it is read again."""
-ASLEEP_EVERY_LOOKS = 5
-MAX_STACKS_PER_LOOK = 6
-"""Stacks that one look reads of trusted users' threads, and of all others'. Of more threads, those that were seen
-longest ago are read. The others' run-queue wait and CPU time are exact all the same, and shares of what they wait for
-come from as many stacks a second as those of six threads do."""
 FILES_INTERVAL_SECONDS = 3.0
 """Seconds between two looks at the open files of a process that waits for data."""
 MAX_COMPARED_GAP_SECONDS = 100.0
@@ -87,72 +75,6 @@ LIBRARY = "msgr-worker-"
 """How the names of a Ceph library's network threads begin (src/msg/async/Stack.h)."""
 
 
-class _Thread(ThreadTime):
-    """A thread of a benchmark."""
-
-    __slots__ = ("directory", "main", "seen", "slept", "stack")
-
-    def __init__(self, directory: str, *, main: bool) -> None:
-        super().__init__()
-        self.directory = directory
-        self.main = main
-        self.seen = float("-inf")
-        """When its stack was read, in monotonic seconds."""
-        self.slept = 0
-        """Looks since it last ran."""
-        self.stack = StackFile(directory)
-
-
-class _BenchmarkProcess:
-    """A process of a benchmark."""
-
-    def __init__(self, member: Member, *, parent: int, number: int | None, is_rank: bool) -> None:
-        self.member = member
-        self.process = member.process
-        self.parent = parent
-        self.number = number
-        """Its rank in MPI, if known."""
-        self.rank = is_rank
-        """Whether it is an MPI rank."""
-        self.time = ProcessTime()
-        self.history = worktime.History()
-        self.block: dict[str, float] = {}
-        """Times of the last block."""
-        self.since: dict[str, float] = {}
-        """Times since its progress was read."""
-        self.threads: dict[Task, _Thread] = {}
-        self.library = False
-        """Whether it has the threads of a Ceph library."""
-        self.place: DataPlace | None = None
-        self.mount: int | None = None
-        """The ceph-fuse that it waits for, by pid."""
-        self.looked = float("-inf")
-        """When its files were read."""
-        self.spin = Spin()
-
-    def settle(self, block: dict[str, float]) -> None:
-        """Take the times of a block."""
-        self.block = block
-        self.history.add(block)
-        self.since = worktime.total((self.since, block))
-
-    def progress(self, directory: str) -> RankSample | None:
-        """Read how far it has come, None if it has gone or may not be read; `directory` is its own in procfs."""
-        times, self.since = self.since, {}
-        try:
-            moved = parse_process_io(read_bytes(f"{directory}/io", 1024))
-            sleeps = parse_sleeps(read_bytes(f"{directory}/status", 8192))
-        except (OSError, FormatError):
-            return None
-        process = self.process
-        return RankSample(process.pid, process.start, process.comm, self.parent, self.number, (*moved, sleeps), times)
-
-    def close(self) -> None:
-        """Close the descriptors."""
-        for thread in self.threads.values():
-            thread.stack.close()
-
-
 class _Work:
     """A workload's totals."""
 
@@ -169,7 +91,9 @@ class Waits(Probe):
     """Wait classes of benchmarks."""
 
     name = "waits"
-    help = "what benchmarks spend their time on, from the kernel stacks of their threads (procfs stack or wchan)"
+    help = (
+        "what benchmarks spend their time on, by their threads' kernel stacks (BPF, or procfs stack or wchan at 10 Hz)"
+    )
     metrics = (
         WORKLOAD_SECONDS,
         WORKLOAD_PROCESSES,
@@ -183,10 +107,17 @@ class Waits(Probe):
         WORKLOAD_SLOWEST_RANK,
         WORKLOAD_SLOWEST_RANK_SECONDS,
         WAITS_SOURCE_INFO,
+        WAITS_KERNEL_SECONDS,
         WORKLOAD_UNKNOWN_STACKS,
     )
-    capabilities = (Capability.DAC_OVERRIDE, Capability.SYS_PTRACE, Capability.SYS_ADMIN, Capability.SYS_NICE)
-    interval = None
+    capabilities = (
+        Capability.BPF,
+        Capability.PERFMON,
+        Capability.DAC_OVERRIDE,
+        Capability.SYS_PTRACE,
+        Capability.SYS_ADMIN,
+        Capability.SYS_NICE,
+    )
     rest_interval = 5.0
     # Not fast: reading a stack waits for a process that closes files in execve (exec_update_lock, fs/exec.c).
     urgent = True
@@ -200,12 +131,15 @@ class Waits(Probe):
         self._libraries = ClientWaits(host.procfs, host.rootfs, LibraryReader, host.clients)
         self._mounts = FuseMounts(host.procfs, host.rootfs, host.processes, host.clients)
         self._source: ProcfsSource | None = None
-        self._workers: dict[int, _BenchmarkProcess] = {}
+        self._workers: dict[int, WatchedProcess] = {}
         self._work: dict[Workload, _Work] = {}
         self._state: tuple[object, int] = (None, -1)
         self._listed = self._settled = self._compared = float("-inf")
-        self._last: float | None = None
-        self._how = ("", "")
+        self._fallen = False
+        """Whether a source has failed that worked at the start."""
+        self._failed_seconds = 0.0
+        """Seconds of CPU that those used in the kernel."""
+        self._use(choose_source(host.procfs, self.stacks, self._by_place, host.wait_source))
 
     def sample(self, now: float) -> None:
         """Look at every thread of every benchmark."""
@@ -214,12 +148,15 @@ class Waits(Probe):
         if self._state != (members, generation) or now - self._listed >= RECOUNT_INTERVAL_SECONDS:
             self._state, self._listed = (members, generation), now
             self._follow(members, now)
-        elapsed = 0.0 if self._last is None else now - self._last
-        self._last = now
-        self._look(now, elapsed if elapsed < MAX_LOOK_GAP_SECONDS else 0.0)
+        self._look(now)
         if now - self._settled >= BLOCK_SECONDS:
             self._settled = now
             self._settle(now)
+
+    @property
+    def kernel_seconds(self) -> float:
+        """Seconds of CPU that looking used in the kernel, outside of this process."""
+        return self._failed_seconds + self._looks.kernel_seconds
 
     def _follow(self, members: Mapping[int, Member], now: float) -> None:
         for pid in [pid for pid, worker in self._workers.items() if members.get(pid) != worker.member]:
@@ -230,7 +167,7 @@ class Waits(Probe):
                 number, stat = rank(tree, pid), tree.processes.get(pid)
                 is_rank = launcher(tree, pid) is not None or number is not None
                 parent = 0 if stat is None else stat.ppid
-                self._workers[pid] = _BenchmarkProcess(member, parent=parent, number=number, is_rank=is_rank)
+                self._workers[pid] = WatchedProcess(member, parent=parent, number=number, is_rank=is_rank)
         if self._source is None:
             if not self._workers:
                 return
@@ -239,102 +176,50 @@ class Waits(Probe):
             )
         mounts = {worker.mount for worker in self._workers.values() if worker.mount is not None}
         self._source.follow({*self._workers, *mounts}, now)
-        threads: dict[int, dict[Task, _Thread]] = {pid: {} for pid in self._workers}
+        threads: dict[int, dict[Task, WatchedThread]] = {pid: {} for pid in self._workers}
         for task in self._source.tasks():
             if (worker := self._workers.get(task.tgid)) is not None:
                 directory = f"{self.host.procfs}/{task.tgid}/task/{task.tid}"
-                thread = worker.threads.pop(task, None) or _Thread(directory, main=task.tid == task.tgid)
+                thread = worker.threads.pop(task, None) or WatchedThread(directory, main=task.tid == task.tgid)
                 threads[task.tgid][task] = thread
                 worker.library = worker.library or task.comm.startswith(LIBRARY)
         for pid, worker in self._workers.items():
             worker.close()
             worker.threads = threads[pid]
+        if self._fallen and not self._workers:
+            self._fallen = False
+            self._use(choose_source(self.host.procfs, self.stacks, self._by_place))
+        try:
+            self._looks.follow(self._workers.values(), now)
+        except BpfError as error:
+            self._fall_back(error)
 
-    def _look(self, now: float, elapsed: float) -> None:
+    def _look(self, now: float) -> None:
         """Divide the time since the last look."""
-        if self._source is None:
-            return
-        used = {use.task: use for use in self._source.sample(now)}
-        seen = self._choose(used, elapsed)
-        active: dict[int, _BenchmarkProcess] = {}
-        for task in self._source.tasks():
-            use = used.get(task)
-            worker = self._workers.get(task.tgid)
-            if worker is None:
-                if use is not None:
-                    self._mounts.ran(use)
-            elif elapsed > 0 and (thread := worker.threads.get(task)) is not None:
-                active[task.tgid] = worker
-                if use is None:
-                    if task in seen:
-                        self._see(worker, thread, now)
-                    worker.time.still(thread, elapsed)
-                    thread.slept += 1
-                    if thread.slept == ASLEEP_LOOKS:
-                        task.sampled_every = ASLEEP_EVERY_LOOKS
-                else:
-                    thread.slept, task.sampled_every = 0, 1
-                    self._ran(worker, thread, use, elapsed, now, see=task in seen)
-        for worker in active.values():
-            worker.time.end_look(elapsed)
+        tasks: Iterable[Task] = ()
+        used: dict[Task, TaskUse] = {}
+        if self._source is not None:
+            used = {use.task: use for use in self._source.sample(now)}
+            tasks = self._source.tasks()
+        for task, use in used.items():
+            if task.tgid not in self._workers:
+                self._mounts.ran(use)
+        try:
+            self._looks.look(self._workers, tasks, used, now)
+        except BpfError as error:
+            self._fall_back(error)
 
-    def _choose(self, used: Mapping[Task, TaskUse], elapsed: float) -> set[Task]:
-        """Return the threads whose stacks are read now, of those whose wait is not known or may have changed."""
-        worth: dict[bool, list[tuple[float, int, Task]]] = {True: [], False: []}
-        enough = (1.0 - MIN_WAITED_SHARE) * elapsed / SECONDS_PER_NANOSECOND
-        for worker in self._workers.values():
-            found = worth[user_of(worker.process.owner) is None]
-            for task, thread in worker.threads.items():
-                use = used.get(task)
-                polls = thread.main and worker.rank
-                if thread.unsure if use is None else polls or use.run + use.wait <= enough:
-                    found.append((thread.seen, task.tid, task))
-        return {task for found in worth.values() for _, _, task in nsmallest(MAX_STACKS_PER_LOOK, found)}
+    def _fall_back(self, error: BpfError) -> None:
+        """Find out in the way that works everywhere what the present benchmarks wait for."""
+        self._failed_seconds += self._looks.kernel_seconds
+        self._looks.close()
+        self._use(files_for(self.stacks, self._by_place, error))
+        self._fallen = True
 
-    def _ran(
-        self, worker: _BenchmarkProcess, thread: _Thread, use: TaskUse, elapsed: float, now: float, *, see: bool
-    ) -> None:
-        run, late = use.run * SECONDS_PER_NANOSECOND, use.wait * SECONDS_PER_NANOSECOND
-        rest = worker.time.ran(thread, elapsed, run, late)
-        if thread.main and worker.rank:
-            worker.spin.ran(run + late)
-        if see:
-            self._see(worker, thread, now)
-        else:
-            thread.unsure = True
-        worker.time.rests(thread, rest)
+    def _use(self, source: WaitSource) -> None:
+        self._looks, self.interval = source, source.interval
 
-    def _see(self, worker: _BenchmarkProcess, thread: _Thread, now: float) -> None:
-        """Read a thread's stack: what it waits for now, and what it waited for last."""
-        raw = thread.stack.read()
-        thread.unsure, thread.seen = False, now
-        if thread.stack.source != self._how[0]:
-            self._how = thread.stack.source, thread.stack.reason
-        if raw is None:
-            thread.wait = thread.last = "other" if thread.stack.source == "none" else PARKED
-            return
-        stack = self.stacks.look(raw, now)
-        if thread.main and worker.rank:
-            worker.spin.saw(stack.wait, empty=not stack.frames)
-        wait = self._wait(worker, thread, stack, now)
-        # A thread that could run and does not waits for a CPU; before, it waited for the same as last time.
-        thread.wait = "runqueue" if wait is None else wait
-        thread.last = thread.last if wait is None else wait
-
-    def _wait(self, worker: _BenchmarkProcess, thread: _Thread, stack: Stack, now: float) -> str | None:
-        """Return what a thread waits for; None where it runs or could."""
-        if stack.wait in (DATA, FLUSH, FUSE):
-            return self._by_place(worker, stack.wait, now)
-        if stack.frames and stack.wait is not None:
-            return None if stack.wait in (RUNNING, YIELDS) else stack.wait
-        # It waits only if it sleeps. Without any functions it runs, has ended, or has been woken meanwhile.
-        now_is = state(thread.directory)
-        if now_is in "RZX":
-            return None if now_is == "R" else PARKED
-        stack.slept |= bool(stack.frames)
-        return "other" if stack.frames or thread.stack.source != "stack" else thread.last
-
-    def _by_place(self, worker: _BenchmarkProcess, wait: str, now: float) -> str:
+    def _by_place(self, worker: WatchedProcess, wait: str, now: float) -> str:
         """Return the class of a wait for data, by the file system that the process works on."""
         if now - worker.looked >= FILES_INTERVAL_SECONDS:
             worker.looked = now
@@ -348,7 +233,7 @@ class Waits(Probe):
             return found if found == FUSE else "client"
         return "writeback" if wait == FLUSH and found in ("osd", "network") else found
 
-    def _find_mount(self, worker: _BenchmarkProcess, now: float) -> None:
+    def _find_mount(self, worker: WatchedProcess, now: float) -> None:
         place = worker.place
         mount = self._mounts.serving(place, now) if place is not None and place.wait == FUSE else None
         if mount != worker.mount:
@@ -366,7 +251,7 @@ class Waits(Probe):
                 waited[worker.mount] = waited.get(worker.mount, 0.0) + worker.time.times.get(FUSE, 0.0)
         mounts = self._mounts.shares(waited, max((worker.time.span for worker in workers), default=0.0), now)
         libraries = self._libraries.looked(now)
-        groups: dict[Workload, list[_BenchmarkProcess]] = {}
+        groups: dict[Workload, list[WatchedProcess]] = {}
         spans: dict[Workload, float] = {}
         for worker in workers:
             new_mount = worker.mount is not None and worker.mount not in mounts and FUSE in worker.time.times
@@ -397,7 +282,7 @@ class Waits(Probe):
             return False
         return span < self._libraries.interval + BLIND_AFTER_SECONDS
 
-    def _resolve(self, worker: _BenchmarkProcess, looked: Looked | None, mount: Mapping[str, float] | None) -> None:
+    def _resolve(self, worker: WatchedProcess, looked: Looked | None, mount: Mapping[str, float] | None) -> None:
         """Put all times of a process' block into wait classes."""
         span = worker.time.span
         times, parked = worker.time.take()
@@ -425,7 +310,7 @@ class Waits(Probe):
         for workload, work in self._work.items():
             work.ranks.take(samples.get(workload, ()), elapsed if elapsed < MAX_COMPARED_GAP_SECONDS else 0.0)
 
-    def _charge(self, workload: Workload, workers: list[_BenchmarkProcess], span: float, now: float) -> None:
+    def _charge(self, workload: Workload, workers: list[WatchedProcess], span: float, now: float) -> None:
         counts = worktime.counting([worker.history.idle for worker in workers])
         counted = [worker for worker, count in zip(workers, counts, strict=True) if count]
         work = self._totals(workload)
@@ -449,7 +334,7 @@ class Waits(Probe):
             work = self._work[workload] = _Work()
         return work
 
-    def _clients(self, worker: _BenchmarkProcess) -> Iterator[str]:
+    def _clients(self, worker: WatchedProcess) -> Iterator[str]:
         """Yield the Ceph clients that serve a process, by the owners of their resources."""
         if worker.library:
             yield worker.process.owner
@@ -474,8 +359,10 @@ class Waits(Probe):
             for client in sorted(work.clients):
                 yield WORKLOAD_CLIENT_INFO.point(1, *workload, client)
             yield from work.ranks.points(*workload)
-        if self._how[0]:
-            yield WAITS_SOURCE_INFO.point(1, *self._how)
+        if self._looks.how[0]:
+            yield WAITS_SOURCE_INFO.point(1, *self._looks.how)
+        if seconds := self.kernel_seconds:
+            yield WAITS_KERNEL_SECONDS.point(seconds)
         yield WORKLOAD_UNKNOWN_STACKS.point(self.stacks.unknown)
 
     def close(self) -> None:
@@ -483,6 +370,7 @@ class Waits(Probe):
         for worker in self._workers.values():
             worker.close()
         self._workers.clear()
+        self._looks.close()
         if self._source is not None:
             self._source.close()
             self._source = None

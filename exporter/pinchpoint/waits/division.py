@@ -117,6 +117,13 @@ class ProcessTime:
         self.span += elapsed
         self._active = 0.0
 
+    def add(self, times: Mapping[str, float], parked: float, span: float) -> None:
+        """Add what was divided elsewhere: times by class, parked time, and the length of it all."""
+        for wait, seconds in times.items():
+            self.times[wait] = self.times.get(wait, 0.0) + seconds
+        self.parked += parked
+        self.span += span
+
     def take(self) -> tuple[dict[str, float], float]:
         """Return the times by class and the parked time of the block, and begin the next one.
 

@@ -178,14 +178,14 @@ class Stacks:
         self._raw: dict[bytes, Stack] = {}
         self._known: dict[tuple[str, ...], Stack] = {}
 
-    def look(self, raw: bytes, now: float) -> Stack:
-        """Return the stack that reads `raw`; `now` is a monotonic time in seconds."""
+    def look(self, raw: bytes, now: float, times: int = 1) -> Stack:
+        """Return the stack that reads `raw`, which was seen so many times; `now` is a monotonic time in seconds."""
         stack = self._raw.get(raw)
         if stack is None:
             if len(self._raw) >= MAX_RAW_STACKS:
                 self._raw.clear()
             stack = self._raw[raw] = self._meet(parse_stack(raw))
-        stack.times += 1
+        stack.times += times
         stack.seen = now
         return stack
 
