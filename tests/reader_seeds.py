@@ -256,6 +256,12 @@ def option_answers() -> tuple[bytes, ...]:
     return tuple(found)
 
 
+TCP_TABLE = (
+    b"   0: 0100007F:8E01 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1001        0 212938 1 0 100 0\n"
+    b"   1: 0100007F:B2D0 0100007F:8E01 01 00000000:00000000 02:0000076E 00000000     0        0 212962 2 0 20 4\n"
+)
+
+
 @cache
 def netlink() -> tuple[bytes, ...]:
     """Return answers of the kernel: connections, queues, links, and what ends or refuses an answer."""

@@ -76,6 +76,7 @@ from pinchpoint.host.procfs import (
 from pinchpoint.host.qdisc import parse_links, parse_qdiscs
 from pinchpoint.host.sockdiag import parse_connections
 from pinchpoint.host.sysfs import read_int, read_text
+from pinchpoint.host.tcptable import parse_tcp_table
 from pinchpoint.host.users import parse_passwd, parse_subuid
 from pinchpoint.judge.client import JudgeError, parse_verdicts
 from pinchpoint.metrics import HTTP_REFUSED_CONNECTIONS
@@ -761,6 +762,7 @@ READERS: tuple[Reader, ...] = (
     Reader("netlink", messages, seeds.netlink, (FormatError, OSError)),
     Reader("queues", queues, seeds.netlink, (FormatError, OSError)),
     Reader("links", links, seeds.netlink, (FormatError, OSError)),
+    Reader("tcp-table", parse_tcp_table, lambda: [seeds.TCP_TABLE]),
     Reader("connections", parse_connections, seeds.netlink, (FormatError, OSError)),
     Reader("capabilities", CapabilitySets.unpack, lambda: [bytes(12) + b"\x80\0\0\0" + bytes(8)], (ValueError,)),
     Reader("sysfs-value", in_file(sysfs_value), lambda: [b"1500\n", b"up\n", b"[always] madvise never\n"]),

@@ -153,8 +153,8 @@ RUN_SCORE = _number("pinchpoint_run_score", "Score of the run as reported by the
 RUN_PHASES = _number("pinchpoint_run_phases", "Number of phases the run will have; absent where it is not known.", *RUN)
 RUN_BLIND_INFO = _gauge(
     "pinchpoint_run_blind_info",
-    "What the exporter cannot read about the run: it lacks permission, reading hangs (hung), or the user has no helper "
-    "process at the moment (helper).",
+    "What the exporter cannot read about the run: it lacks permission, reading hangs (hung), the user has no helper "
+    "process at the moment (helper), or its output goes to another host (output).",
     *RUN,
     "what",
 )

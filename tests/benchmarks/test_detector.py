@@ -176,6 +176,51 @@ def test_the_output_of_a_launcher_is_that_of_its_ranks(machine: Machine, detecto
     assert "write" in names(detector.followed[0])
 
 
+def step(machine: Machine, parent: int) -> None:
+    """Put a rank below the slurmstepd of a step."""
+    machine.process(9, "slurmstepd", ppid=parent)
+    machine.process(10, "toy", argv=("toy", "toy"), ppid=9)
+    machine.write("proc/10/environ", b"SLURM_PROCID=0\0SLURM_JOB_ID=4711\0")
+    machine.opens(10, 1, "pipe:[1]")
+
+
+@pytest.mark.parametrize("descriptor", [1, 4], ids=["redirected", "srun -o"])
+def test_a_step_of_slurm_prints_into_the_file_of_its_srun_which_is_known_a_moment_later(
+    machine: Machine, detector: Detector, descriptor: int
+) -> None:
+    output = machine.write("root/out.txt", "")
+    machine.process(8, "srun")
+    machine.opens(8, 1, "/job.txt", flags=os.O_WRONLY)
+    machine.opens(8, descriptor, "/out.txt", flags=os.O_WRONLY)
+    step(machine, parent=1)
+    for pid in (8, 10):
+        machine.lives_in(pid, machine.procfs.parent / "root")
+    detector.look(machine.tree(), 0.0, 100.0)
+    step(machine, parent=8)
+    machine.lives_in(10, machine.procfs.parent / "root")
+    detector.look(machine.tree(), 0.5, 100.5)
+    output.write_text("end write 2\n")
+    detector.look(machine.tree(), 1.0, 101.0)
+
+    assert "write" in names(detector.followed[0])
+    assert merged(detector.followed, "r", 100.0).blind == []
+
+
+def test_a_step_whose_srun_is_on_another_host_is_blind_for_its_output(machine: Machine, detector: Detector) -> None:
+    step(machine, parent=1)
+    detector.look(machine.tree(), 0.0, 100.0)
+
+    assert merged(detector.followed, "r", 100.0).blind == ["output"]
+
+
+def test_a_benchmark_is_part_of_the_batch_systems_job(machine: Machine, detector: Detector) -> None:
+    step(machine, parent=1)
+    machine.process(20, "toy", argv=("toy", "write"))
+    detector.look(machine.tree(), 0.0, 100.0)
+
+    assert {found.pid: found.job for found in detector.followed} == {10: "4711", 20: ""}
+
+
 def test_what_comes_on_the_commands_output_before_the_process_is_seen_is_not_lost(machine: Machine) -> None:
     detector = Detector([Toy], watch=None)
     detector.hear(b"end wri", 100.0)

@@ -62,6 +62,13 @@ def test_below_a_proxy_the_oldest_speaks_only_beside_the_launcher(tmp_path: Path
     assert leaders(stage.tree(1.0)) == [10]
 
 
+def test_below_slurmstepd_the_oldest_speaks_beside_the_srun_that_is_above_it(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, 1e9)
+    for pid, ppid, comm in ((1, 0, "srun"), (2, 1, "slurmstepd"), (10, 2, "ior"), (11, 2, "ior")):
+        stage.change(Change(0.0, pid, ppid, comm))
+    assert leaders(stage.tree(1.0)) == [10]
+
+
 @pytest.mark.parametrize("value", [b"", b"-1", b"one", b"1" * 5000, "٣".encode()])
 def test_what_is_no_rank_is_passed_over(tmp_path: Path, value: bytes) -> None:
     found = tree(tmp_path, environment={10: b"PMIX_RANK=" + value + b"\0SLURM_PROCID=3\0"})

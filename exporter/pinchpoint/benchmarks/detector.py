@@ -13,7 +13,8 @@ from pathlib import Path
 
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.events import Completed, Ended, Event, PhaseSource, Rate, RunBegan, State, ended_as
-from pinchpoint.benchmarks.mpi import rank
+from pinchpoint.benchmarks.jobs import VARIABLES, job_of
+from pinchpoint.benchmarks.mpi import beside_launcher, rank
 from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.tail import FileId, Tail
 from pinchpoint.benchmarks.timeline import Timeline
@@ -23,6 +24,7 @@ from pinchpoint.host.exitstatus import ExitWatch
 from pinchpoint.host.procfs import read_bytes
 from pinchpoint.host.users import ROOT
 from pinchpoint.runs import RunState
+from pinchpoint.threads.slurm import SRUN
 from pinchpoint.units import TICKS_PER_SECOND
 
 __all__ = ["Detector", "Followed", "began", "merged"]
@@ -47,6 +49,9 @@ MAX_UNREAPED_SECONDS = 2.0
 """Seconds after which a leader that has ended but was not reaped by its parent counts as gone."""
 MAX_ENDED = 64
 """Maximum number of ended benchmarks that are remembered: the last ones."""
+
+OUTPUT = "output"
+"""What is blind in a run whose launcher is on another host."""
 
 Watch = Callable[[int], ExitWatch]
 
@@ -84,7 +89,9 @@ class Followed:
         self._ends: dict[FileId, int] = {}
         self._reader: OutputReader | None = None
         self._watch: ExitWatch | None = None
-        self._is_rank = False
+        self.job = ""
+        """The id of the batch system's job that it is part of."""
+        self._is_rank = self._remote = False
         self._work: float | None = None
         """What the phase had done at the last look."""
 
@@ -96,6 +103,8 @@ class Followed:
         self._is_rank = rank(tree, pid) is not None or any(
             tree.comm(above) in LAUNCHERS for above in tree.ancestors(pid)
         )
+        self.job = job_of({name: tree.variable(pid, name) for name in VARIABLES})
+        self._remote = not beside_launcher(tree, pid)
         self.benchmark = self.kind(tree, pid)
         if watch is not None:
             self._watch = watch(pid)
@@ -105,8 +114,8 @@ class Followed:
         self._ends = ends
         # A launcher passes on what its ranks print into pipes or terminals of its own (Open MPI 4).
         launchers = [pid for pid in tree.ancestors(self.pid) if tree.comm(pid) in LAUNCHERS]
-        for pid in (self.pid, *launchers):
-            path, position = tree.link(pid, 1), tree.position(pid, 1)
+        for pid, descriptor in ((self.pid, 1), *((pid, _printed_to(tree, pid)) for pid in launchers)):
+            path, position = tree.link(pid, descriptor), tree.position(pid, descriptor)
             if not path.startswith("/") or path.startswith("/dev/") or position is None:
                 continue
             with suppress(OSError):
@@ -145,6 +154,11 @@ class Followed:
 
     def look(self, tree: Tree, now: float, wall: float) -> None:
         """Take a look; `now` is in monotonic seconds."""
+        if self._remote and beside_launcher(tree, self.pid):
+            # Slurm's srun is known as the launcher a moment after its step has begun.
+            self._remote = False
+            if self._tail is None:
+                self.read_output(tree, self._ends)
         if self._tail is not None and self._reader is not None:
             self.hear(self._reader.feed(self._tail.read()), wall)
         if self.benchmark is not None:
@@ -154,6 +168,12 @@ class Followed:
                 sight = replace(sight, state=State.SYNCING) if tree.syncs(self.pid) else sight
             self._work = sight.work
             self.timeline.see(sight, wall)
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """What cannot be read about it: its output goes to a launcher on another host, and it has no other results."""
+        elsewhere = self._remote and self._reader is None and self.pid
+        return (OUTPUT,) if elsewhere and not any(mark.results for mark in self.timeline.phases) else ()
 
     def state(self, run: str) -> RunState:
         """Return what is known about the run under this name."""
@@ -423,6 +443,17 @@ def _whose(own: Sequence[Followed], event: Event, shares: Mapping[int, Sequence[
     return claims[-1] if claims else newest
 
 
+def _printed_to(tree: Tree, launcher: int) -> int:
+    """Return the descriptor of what a launcher prints of its ranks' output: of srun's -o, a file that it has open."""
+    if tree.comm(launcher) == SRUN:
+        with suppress(OSError):
+            for descriptor, path in tree.open_files(launcher):
+                position = tree.position(launcher, descriptor)
+                if descriptor > 2 and path.startswith("/") and position is not None and position.writes:
+                    return descriptor
+    return 1
+
+
 def began(tree: Tree, pid: int, wall: float) -> float:
     """Return when a process began, in Unix seconds; the time of the look where /proc/uptime can't be read."""
     try:
@@ -444,5 +475,5 @@ def merged(followed: Sequence[Followed], run: str, start: float) -> RunState:
         state.scores = list(timeline.scores) or state.scores
         state.valid = state.valid and timeline.valid
         state.reason = state.reason or timeline.reason
-        state.blind = sorted({*state.blind, *timeline.blind})
+        state.blind = sorted({*state.blind, *timeline.blind, *found.unseen})
     return state

@@ -47,6 +47,10 @@ class FoundBenchmark(Protocol):
         """When it began."""
 
     @property
+    def job(self) -> str:
+        """The id of the batch system's job that it is part of; empty for none."""
+
+    @property
     def ended(self) -> float | None:
         """When its leader ended; None while it runs."""
 

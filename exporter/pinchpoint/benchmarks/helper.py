@@ -105,7 +105,7 @@ def _shortened(run: RunState) -> RunState:
 
 
 def _told(followed: Followed, run: RunState) -> Found:
-    return Found(followed.pid, followed.start, followed.kind.name, followed.began, followed.ended, run)
+    return Found(followed.pid, followed.start, followed.kind.name, followed.began, followed.ended, run, followed.job)
 
 
 @dataclass

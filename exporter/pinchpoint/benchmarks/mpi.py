@@ -7,13 +7,14 @@ from collections.abc import Collection
 
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.wrappers import LAUNCHERS
+from pinchpoint.threads.slurm import SLURMSTEPD
 
 __all__ = ["beside_launcher", "is_first_rank", "rank", "unprefixed"]
 
 VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
 """Variables in which launchers set the rank: Open MPI 4, PMIx, MPICH's hydra and Intel MPI, MVAPICH2,
 Slurm."""
-REMOTE = frozenset({"orted", "prted", "slurmstepd"})
+REMOTE = frozenset({"orted", "prted", SLURMSTEPD})
 """Parents of ranks that may be on a host other than the launcher's (Open MPI 4 and 5, Slurm)."""
 PROXIES = frozenset({"hydra_pmi_proxy", "pmi_proxy"})
 """Parents of ranks on every host, the launcher's too (MPICH and Intel MPI)."""
@@ -42,7 +43,7 @@ def beside_launcher(tree: Tree, pid: int) -> bool:
     """Return whether a rank is on the launcher's host, as far as known: rank 0 usually is."""
     parent = tree.processes[pid].ppid
     comm = tree.comm(parent)
-    if comm in PROXIES:
+    if comm in PROXIES or comm == SLURMSTEPD:
         return any(tree.comm(above) in LAUNCHERS for above in tree.ancestors(parent))
     return comm not in REMOTE
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from pinchpoint.benchmarks.jobs import JobId
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.runs import Count, Pid, RunState, Ticks, Time
 from pinchpoint.typedjson import decoder
@@ -76,6 +77,8 @@ class Found(msgspec.Struct, tag="found", frozen=True):
     began: Time
     ended: Time | None
     run: RunState
+    job: JobId = ""
+    """The batch system's job that it is part of."""
 
 
 class Said(msgspec.Struct, tag="said", frozen=True):

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from pinchpoint.host.confine import User
-from pinchpoint.host.procfs import FormatError, decode, parse_stat, read_bytes
+from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, read_bytes
 from pinchpoint.host.rootfs import Rights, list_in_root, open_in_root, read_piece
 from pinchpoint.host.users import process_user
 
-__all__ = ["OpenFile", "ProcessStat", "Tree"]
+__all__ = ["OpenFile", "ProcessStat", "Tree", "stats_below"]
 
 MAX_PROCESSES = 4096
 """Maximum number of processes per command."""
@@ -89,25 +89,7 @@ class Tree:
     @classmethod
     def below(cls, procfs: Path, root: int) -> Tree:
         """Return a process and all below it."""
-        found: dict[int, ProcessStat] = {}
-        seen, waiting = {root}, [root]
-        for pid in waiting:
-            if len(found) >= MAX_PROCESSES:
-                break
-            try:
-                stat = parse_stat(read_bytes(procfs / str(pid) / "stat"))
-                tids = os.listdir(procfs / str(pid) / "task")
-            except (OSError, FormatError):
-                continue
-            found[pid] = stat
-            for tid in tids:
-                # children_seq_show (fs/proc/array.c): the pids whose parent is this very thread.
-                try:
-                    children = list(map(int, read_bytes(procfs / str(pid) / "task" / tid / "children").split()))
-                except (OSError, ValueError):
-                    continue
-                waiting.extend(_unseen(children, seen))
-        return cls(procfs, found)
+        return cls(procfs, stats_below(procfs, root))
 
     @cached_property
     def _children(self) -> Mapping[int, Sequence[int]]:
@@ -296,6 +278,29 @@ class Tree:
     def list_directory(self, pid: int, path: str, limit: int = MAX_DIRECTORY_NAMES) -> list[str]:
         """Return names in a directory by its path as the process sees it, in no order. Raises OSError."""
         return list_in_root(self.procfs / str(pid) / "root", os.path.join(self.cwd(pid), path), limit, self.rights(pid))
+
+
+def stats_below(procfs: Path, root: int) -> dict[int, Stat]:
+    """Return a process and all below it."""
+    found: dict[int, Stat] = {}
+    seen, waiting = {root}, [root]
+    for pid in waiting:
+        if len(found) >= MAX_PROCESSES:
+            break
+        try:
+            stat = parse_stat(read_bytes(procfs / str(pid) / "stat"))
+            tids = os.listdir(procfs / str(pid) / "task")
+        except (OSError, FormatError):
+            continue
+        found[pid] = stat
+        for tid in tids:
+            # children_seq_show (fs/proc/array.c): the pids whose parent is this very thread.
+            try:
+                children = list(map(int, read_bytes(procfs / str(pid) / "task" / tid / "children").split()))
+            except (OSError, ValueError):
+                continue
+            waiting.extend(_unseen(children, seen))
+    return found
 
 
 def _unseen(pids: Iterable[int], seen: set[int]) -> Iterator[int]:

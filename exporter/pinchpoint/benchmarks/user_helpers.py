@@ -192,7 +192,7 @@ class UserHelpers:
         if len(account.runs) >= MAX_FOLLOWED_PER_USER:
             return None
         kind = next((kind for kind in self._kinds.get(task.comm, ()) if kind.name == found.kind), None)
-        return None if kind is None else UserRun(kind, account.user.uid, found.pid, found.start, found.began)
+        return None if kind is None else UserRun(kind, account.user.uid, found.pid, found.start, found.began, found.job)
 
     def _release(self, now: float) -> None:
         """End the helpers that have had nothing to do for a while, and forget users of whom nothing is known."""

@@ -15,12 +15,13 @@ __all__ = ["UserRun", "continued"]
 class UserRun:
     """One benchmark: its leader, and what helpers found out about its run."""
 
-    def __init__(self, kind: type[Benchmark], owner: int, pid: int, start: int, began: float) -> None:
+    def __init__(self, kind: type[Benchmark], owner: int, pid: int, start: int, began: float, job: str = "") -> None:
         self.kind = kind
         self.owner = owner
         self.pid = pid
         self.start = start
         self.began = began
+        self.job = job
         self.ended: float | None = None
         self.blind: tuple[str, ...] = ()
         """What cannot be seen because no helper reads it now."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
+from pinchpoint.benchmarks.jobs import job_name, job_of
 from pinchpoint.benchmarks.markers import RunDirectory, default_run_directory
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.build import LocalSource, benchmark_kinds, local_sampler, trusted_users
@@ -24,7 +25,6 @@ from pinchpoint.limits import LIMITS, is_limit, reason
 from pinchpoint.metrics import BUILD_INFO
 from pinchpoint.model import THIS_HOST, Snapshot
 from pinchpoint.runs import run_id
-from pinchpoint.session.jobs import job_of
 from pinchpoint.session.session import Session
 from pinchpoint.session.store import new_run_directory
 from pinchpoint.session.supervise import Command, CommandError, end_like
@@ -119,7 +119,7 @@ def command(
         fail(str(error), 2)
     if job := job_of(os.environ):
         pairs.setdefault(JOB, job)
-        name = name or f"job{job}-{os.path.basename(argv[0])}"
+        name = name or job_name(job, os.path.basename(argv[0]))
     run, directory = _directory(name, argv, mark)
     markers = RunDirectory(Path(config.path.runs))
     session = Session(run, directory, source, markers, host=host, kinds=kinds, tags=pairs, say=say)

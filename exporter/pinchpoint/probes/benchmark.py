@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 
 from pinchpoint.benchmarks.events import FINAL_STATES, State
 from pinchpoint.benchmarks.finder import FoundBenchmark, finder
+from pinchpoint.benchmarks.jobs import job_name
 from pinchpoint.benchmarks.markers import MAX_ALL_EXPORTED_RUNS, MAX_EXPORTED_RUNS
 from pinchpoint.benchmarks.nursery import CAPABILITIES
 from pinchpoint.benchmarks.tree import Tree
@@ -224,7 +225,7 @@ class BenchmarkProbe(Probe):
 
     def _name(self, followed: FoundBenchmark, taken: Container[str]) -> str:
         began = max(0.0, followed.began + self._clock.ahead())
-        name = run_id(None, [followed.kind.name], began, self.host.users.mark(followed.owner))
+        name = run_id(job_name(followed.job, followed.kind.name), [], began, self.host.users.mark(followed.owner))
         number = 1
         while (unique := numbered(name, number)) in self._names.values() or unique in taken:
             number += 1

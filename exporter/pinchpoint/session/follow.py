@@ -12,8 +12,9 @@ from pathlib import Path
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.detector import Detector, merged
 from pinchpoint.benchmarks.events import State
-from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.benchmarks.tree import Tree, stats_below
 from pinchpoint.runs import PhaseMark, RunState
+from pinchpoint.threads.slurm import SRUN, SlurmSteps, find_slurmstepds
 
 __all__ = ["CommandFollower"]
 
@@ -53,6 +54,8 @@ class CommandFollower:
         self._wall = wall
         self._warn = warn
         self._detector = Detector(kinds)
+        self._steps = SlurmSteps(procfs)
+        self._no_steps: set[int] = set()
         self._named: list[type[Benchmark]] = []
         self._pid = 0
         self._offset = 0
@@ -67,8 +70,19 @@ class CommandFollower:
 
     def look(self) -> None:
         """Look at the processes, and read some of the output since the last look."""
-        self._detector.look(Tree.below(self._procfs, self._pid), time.monotonic(), self._wall())
+        self._detector.look(self._tree(), time.monotonic(), self._wall())
         self._hear(MAX_OUTPUT_CPU_SECONDS)
+
+    def _tree(self) -> Tree:
+        """Return the command and all below it, also what Slurm started on this host for an srun of it."""
+        found = stats_below(self._procfs, self._pid)
+        if all(stat.comm != SRUN for stat in found.values()):
+            return Tree(self._procfs, found)
+        for pid in find_slurmstepds(self._procfs, self._no_steps):
+            found |= stats_below(self._procfs, pid)
+        found = self._steps.attached(found)
+        known = {self._pid, *Tree(self._procfs, found).descendants(self._pid)}
+        return Tree(self._procfs, {pid: stat for pid, stat in found.items() if pid in known})
 
     def end(self, now: float, ended: State) -> None:
         """Read what the command printed last: it ended at `now`, in Unix seconds, as `ended`."""

@@ -15,6 +15,7 @@ from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, parse_
 from pinchpoint.host.users import ROOT, Users, ceph_uids, own_users, process_user
 from pinchpoint.threads.identity import NOT_THE_PROGRAM, ShownOwners, mark
 from pinchpoint.threads.roles import BENCHMARK, UNVERIFIED, ProcessRule, Roles
+from pinchpoint.threads.slurm import SlurmSteps
 from pinchpoint.user_labels import marked, split_user
 
 __all__ = ["Process", "Processes", "ceph_id"]
@@ -110,6 +111,7 @@ class Processes:
         self._current: Mapping[int, Process] = {}
         self._followed: Mapping[int, Process] = {}
         self._shown = ShownOwners()
+        self._steps = SlurmSteps(procfs)
         self._benchmarks: dict[int, int] = {}
         self._roots: frozenset[int] = frozenset()
         self._last_pid: int | None = None
@@ -199,7 +201,7 @@ class Processes:
         else:
             pids = self._seen.keys() | born
         seen, read = self._read(pids, born or set(), now, users=full, kernel=kernel)
-        before, known, self._seen = self._benchmarks, self._seen, seen
+        before, known, self._seen = self._benchmarks, self._seen, self._steps.attached(seen)
         self._benchmarks = self._descendants(roots)
         changed = {pid for pid in read if _kind(seen.get(pid)) != _kind(known.get(pid))}
         changed |= (known.keys() - seen.keys()) | (before.keys() ^ self._benchmarks.keys())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pinchpoint.session.jobs import job_of
+from pinchpoint.benchmarks.jobs import job_of
 
 
 @pytest.mark.parametrize(

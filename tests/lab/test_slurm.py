@@ -1,0 +1,96 @@
+"""A batch job whose benchmark is started by srun, on a real Slurm cluster of this host."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lab.slurm import lacking, slurm
+from polling import until
+from ports import free_port
+
+LOAD = "--directory={place} --size=4M --rw=randwrite --bs=4k --time_based --runtime=6 --unlink=1"
+SCRIPT = """\
+#!/bin/bash
+cd {place}
+srun fio --name=redirected {load} >redirected.txt
+srun -o option.txt fio --name=option {load}
+"""
+
+pytestmark = [
+    pytest.mark.skipif(bool(lacking()), reason=lacking() or "Slurm is there"),
+    pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
+]
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Iterator[Mapping[str, str]]:
+    """Give the environment of the commands of a cluster."""
+    (tmp_path / "slurm").mkdir()
+    with slurm(tmp_path / "slurm") as environment:
+        yield environment
+
+
+def submit(place: Path, commands: Mapping[str, str], script: str, *options: str) -> str:
+    """Submit a batch job; return its number."""
+    path = place / "job.sh"
+    path.write_text(script)
+    asked = ["sbatch", "--parsable", f"--output={place}/job.out", *options, str(path)]
+    return subprocess.run(asked, env=commands, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def exporter(tmp_path: Path) -> Iterator[str]:
+    """Give the address of an exporter's metrics."""
+    port = free_port()
+    options = [f"--web.listen-address=127.0.0.1:{port}", f"--path.runs={tmp_path / 'runs'}"]
+    with subprocess.Popen([sys.executable, "-m", "pinchpoint", "exporter", *options]) as process:
+        try:
+            assert until(20, lambda: answer(f"http://127.0.0.1:{port}/-/healthy"))
+            yield f"http://127.0.0.1:{port}/metrics"
+        finally:
+            process.terminate()
+
+
+def answer(url: str) -> str:
+    try:
+        return httpx.get(url, timeout=10).text
+    except httpx.HTTPError:
+        return ""
+
+
+def test_steps_of_a_job_are_runs_with_its_number_and_with_the_results_that_srun_printed_into_files(
+    tmp_path: Path, commands: Mapping[str, str], exporter: str
+) -> None:
+    load = LOAD.format(place=tmp_path)
+    job = submit(tmp_path, commands, SCRIPT.format(place=tmp_path, load=load))
+
+    def results() -> set[str]:
+        pattern = rf'^pinchpoint_phase_result{{.*phase="(\w+)",run="\d+T\d+Z-job{job}-fio".*unit="bytes_per_second"'
+        return set(re.findall(pattern, answer(exporter), re.MULTILINE))
+
+    assert until(60, lambda: results() == {"redirected", "option"}), answer(exporter)
+    assert 'what="output"' not in answer(exporter)
+
+
+def test_a_run_of_srun_has_the_ranks_and_what_they_wait_for(tmp_path: Path, commands: Mapping[str, str]) -> None:
+    run = f"{sys.executable} -m pinchpoint run --quiet --path.runs={tmp_path / 'runs'} --"
+    saved = {**commands, "XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    job = submit(tmp_path, saved, f"#!/bin/bash\n{run} srun fio --name=load {LOAD.format(place=tmp_path)}\n", "--wait")
+    (saved_run,) = (tmp_path / "state" / "pinchpoint" / "runs").iterdir()
+    told = [sys.executable, "-m", "pinchpoint", "report", "--json", saved_run.name]
+    report = json.loads(subprocess.run(told, env=saved, capture_output=True, check=True).stdout)
+    (phase,) = report["phases"]
+
+    assert (report["benchmark"], report["tags"], phase["phase"]) == ("fio", {"job": job}, "load")
+    assert phase["results"][0]["unit"] == "bytes_per_second"
+    assert any("of fio's time" in line for line in phase["verdict"]["evidence"])
