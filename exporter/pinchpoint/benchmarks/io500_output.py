@@ -26,7 +26,7 @@ from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.compat import re
 from pinchpoint.runs import Result
 
-__all__ = ["Io500Reader", "ResultFile", "bare_phase", "results_of"]
+__all__ = ["Io500Reader", "ResultFile", "bare_phase", "not_understood", "results_of"]
 
 MAX_IO500_PHASES = 256
 """Phases of one run that are read; today's extended mode has 19."""
@@ -61,6 +61,7 @@ SCORE = re.compile(
     rf"(?:{GAP})?:{GAP}IOPS{GAP}(?P<iops>{NUMBER}){GAP}kiops"
     rf"(?:{GAP})?:{GAP}TOTAL{GAP}(?P<total>{NUMBER})(?:{GAP}(?P<invalid>\[INVALID\]))?",
 )
+LIKE = re.compile(r"\[(?:RESULT|SCORE)(?:-invalid|X|\s*+)\]\s*+\S")
 VERSION = re.compile(r"IO500 version (?:io500\S+|[0-9a-f]{7,40}\S*|\S+(?= \((?:standard|extended)\)))")
 DRIVER = "Running the IO500 Benchmark now"
 STARTING = re.compile(r"\[Starting\]\s+(?P<name>[A-Za-z][\w-]*)")
@@ -80,6 +81,15 @@ def results_of(phase: str, value: str, unit: str = "") -> tuple[Result, ...]:
         return ()
     operation = "find" if phase.startswith("find") else phase.rpartition("_")[2]
     return (Result(operation, base, figure * factor, f"{value} {unit}"),)
+
+
+def not_understood(line: str) -> bool:
+    """Return whether a line looks like a result or score, and cannot be read as one."""
+    if LIKE.search(line) is None or "printf" in line:  # the shell driver, traced with bash -x
+        return False
+    if (found := RESULT.search(line)) is not None:
+        return not results_of(phase_name(found["name"]), found["value"], found["unit"] or "")
+    return SCORE.search(line) is None
 
 
 def bare_unit(phase: str) -> str:

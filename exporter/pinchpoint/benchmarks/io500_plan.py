@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from pinchpoint.benchmarks.events import phase_name
 
-__all__ = ["SHELL_PHASES", "Io500Plan", "ini_sections", "phase_of_command", "phases_of", "plan_of"]
+__all__ = ["SHELL_PHASES", "Io500Plan", "ini_pairs", "ini_sections", "phase_of_command", "phases_of", "plan_of"]
 
 MAX_PLANNED_FILE_BYTES = 2.0**63
 """Upper bound of a file's length in bytes."""
@@ -51,17 +51,30 @@ SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 Sections = Mapping[str, Mapping[str, str]]
 
 
-def ini_sections(text: str) -> dict[str, dict[str, str]]:
-    """Return the sections of an ini file in their order; see ``u_parse_ini`` in src/ini-parse.c."""
-    found: dict[str, dict[str, str]] = {}
-    options: dict[str, str] = {}
+def ini_pairs(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield section, key and value of an ini file in its order; see ``u_parse_ini`` in src/ini-parse.c.
+
+    The section is empty before the first one. A section also comes by itself, with an empty key.
+    """
+    section = ""
     for line in text.splitlines():
         line = re.split("[;#]", line, maxsplit=1)[0].strip()
         if line.startswith("[") and line.endswith("]"):
-            options = found.setdefault(line[1:-1].strip(), {})
+            section = line[1:-1].strip()
+            yield section, "", ""
         elif "=" in line:
             key, _, value = line.partition("=")
-            options[key.strip()] = value.strip()
+            yield section, key.strip(), value.strip()
+
+
+def ini_sections(text: str) -> dict[str, dict[str, str]]:
+    """Return the sections of an ini file in their order."""
+    found: dict[str, dict[str, str]] = {}
+    for section, key, value in ini_pairs(text):
+        if section:
+            options = found.setdefault(section, {})
+            if key:
+                options[key] = value
     return found
 
 

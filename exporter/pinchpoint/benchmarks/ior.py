@@ -37,7 +37,7 @@ from pinchpoint.compat import re
 from pinchpoint.runs import Result
 from pinchpoint.units import BYTES_PER_MEBIBYTE
 
-__all__ = ["Ior", "IorPlan", "IorReader", "error", "options", "plans", "size"]
+__all__ = ["TABLE", "Ior", "IorPlan", "IorReader", "ResultRow", "ResultTable", "error", "options", "plans", "size"]
 
 MAX_ROW_CHARACTERS = 512
 """Longest row in characters (12 columns of about 10); words are searched for only in this part of a line."""
@@ -106,7 +106,7 @@ class IorReader(OutputReader):
         self._failed = False
         self._begun = ""
         self._hidden = False
-        self._table: _ResultTable | None = None
+        self._table: ResultTable | None = None
         self._rows = False
         self._summary: dict[str, tuple[str, str]] = {}
         self._document = False
@@ -132,12 +132,12 @@ class IorReader(OutputReader):
             if not self._running:
                 yield from self._begin()
             self._finishes = False
-            self._table = _ResultTable(line.strip().split(","), ",")
+            self._table = ResultTable(line.strip().split(","), ",")
         elif match := TABLE.search(head):
             if not self._running:
                 yield from self._begin()
                 self._finishes = False
-            self._table = _ResultTable(match[1].split())
+            self._table = ResultTable(match[1].split())
         elif self._running:
             yield from self._inside(line, head)
 
@@ -156,7 +156,7 @@ class IorReader(OutputReader):
             self._finishes = False
         elif self._table is not None and (row := self._table.row(line)) is not None:
             self._rows = True
-            yield from self._ended(_ended(*row))
+            yield from self._ended(_ended(row.access, row.bandwidth, row.operations, row.seconds))
         elif self._document and '"' in line:
             yield from self._fields(line)
         elif match := COMMENCING.search(head):
@@ -221,7 +221,24 @@ class IorReader(OutputReader):
 _CHECKED = frozenset(phase for _, phase in CHECKS)
 
 
-class _ResultTable:
+class ResultRow(NamedTuple):
+    """A row of the table, as printed; empty where its version has no such column."""
+
+    access: str
+    bandwidth: str
+    """MiB/s."""
+    operations: str
+    """Transfers per second."""
+    opening: str
+    """Seconds from the beginning of the first rank's open() to the end of the last one's (``ReduceIterResults``)."""
+    moving: str
+    """The same of the transfers."""
+    closing: str
+    """The same of close()."""
+    seconds: str
+
+
+class ResultTable:
     """Rows under a header, which names the columns."""
 
     def __init__(self, columns: Sequence[str], separator: str = "") -> None:
@@ -233,8 +250,8 @@ class _ResultTable:
         self._piece = ""
         self._breaks = 0
 
-    def row(self, line: str) -> tuple[str, str, str, str] | None:
-        """Return access, MiB/s, operations/s and seconds of a row, as printed."""
+    def row(self, line: str) -> ResultRow | None:
+        """Return a line as a row, None for any other line."""
         if len(line) > MAX_ROW_CHARACTERS:
             return None
         if self._separator:
@@ -262,11 +279,10 @@ class _ResultTable:
             self._piece = ""
         return None
 
-    def _cells(self, cells: Sequence[str]) -> tuple[str, str, str, str]:
-        def cell(name: str) -> str:
-            return cells[self._columns[name]] if name in self._columns else ""
-
-        return cells[0], cell("bw(MiB/s)"), cell("IOPS"), cell("total(s)")
+    def _cells(self, cells: Sequence[str]) -> ResultRow:
+        names = ("bw(MiB/s)", "IOPS", "open(s)", "wr/rd(s)", "close(s)", "total(s)")
+        found = (cells[self._columns[name]] if name in self._columns else "" for name in names)
+        return ResultRow(cells[0], *found)
 
 
 def _ended(access: str, bandwidth: str, operations: str, seconds: str) -> Ended:

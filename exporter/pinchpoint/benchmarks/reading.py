@@ -26,7 +26,7 @@ from pinchpoint.benchmarks.events import (
     bounded,
 )
 from pinchpoint.benchmarks.io500 import Io500
-from pinchpoint.benchmarks.io500_output import ResultFile
+from pinchpoint.benchmarks.io500_output import ResultFile, not_understood
 from pinchpoint.benchmarks.output import Lines, OutputReader, text
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.benchmarks.timeline import MAX_PHASES
@@ -40,6 +40,8 @@ INI_HEADER = re.compile(r"\s*(?:version\s*=\s*io500|config-hash\s*=\s*[0-9A-Fa-f
 INI_LINE = re.compile(r"\s*(?:;|\[\s*[\w.-]+\s*\]\s*$|[\w.-]+\s*=|$)")
 MAX_RUNS = 1000
 """Maximum number of runs kept from one text: the first ones."""
+MAX_UNREAD_LINES = 20
+"""Lines kept that look like a result and are not understood."""
 MAX_DATE_LINE_BYTES = 4096
 """Bytes of a line that are searched for a date."""
 MAX_NOTE_CHARACTERS = 400
@@ -166,6 +168,10 @@ class TextReader:
     def __init__(self, kinds: Iterable[ReaderKind]) -> None:
         self.left_out = 0
         """Runs beyond `MAX_RUNS`."""
+        self.unread: list[tuple[int, str]] = []
+        """Lines that look like a result and are not understood: their numbers and what they say."""
+        self.unread_count = 0
+        """How many there are; only the first ones are kept."""
         readers = [(kind, kind.reader()) for kind in kinds]
         # Most readers take lines: for them the text is cut once. The others cut it in their own way.
         self._by_line = [entry for entry in readers if _lives_on_lines(type(entry[1]))]
@@ -216,6 +222,10 @@ class TextReader:
 
     def _tell(self, lines: Iterable[str]) -> None:
         for line in lines:
+            if not_understood(line):
+                self.unread_count += 1
+                if len(self.unread) < MAX_UNREAD_LINES:
+                    self.unread.append((self._line, _note(line.encode("utf-8", "replace"))))
             for kind, reader in self._by_line:
                 for event in reader.line(line):
                     self._hear(kind, event)

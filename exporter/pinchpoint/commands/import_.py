@@ -9,6 +9,7 @@ import stat
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,13 @@ import click
 import msgspec
 
 from pinchpoint.benchmarks.document import run_document
+from pinchpoint.benchmarks.io500_folder import folder_runs
 from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.benchmarks.reading import KINDS, FoundRun, TextReader
 from pinchpoint.benchmarks.registry import BENCHMARKS
+from pinchpoint.benchmarks.result_files import ResultFilesError, is_archive
+from pinchpoint.diagnosis.io500_rules import ResultFolder, result_folder
+from pinchpoint.report.folder import folder_json, folder_lines
 from pinchpoint.runs import MAX_TIME_SECONDS, RunState, run_id
 from pinchpoint.session import store
 from pinchpoint.session.store import RunRecord, StoreError
@@ -40,7 +45,8 @@ HASH = "sha256"
 """The tag that identifies the text a run was read from."""
 TITLES = dict.fromkeys(told.title.strip("`") for kind in BENCHMARKS for told in kind.documented)
 UNDERSTOOD = (
-    f"understood are {', '.join(TITLES)}: what they print, IO500's result.txt, and fio's --output in any format"
+    f"understood are {', '.join(TITLES)}: what they print, IO500's result.txt or result folder, and fio's --output in "
+    "any format"
 )
 
 
@@ -50,12 +56,14 @@ class _UnreadableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """What a file contains."""
+    """What a file contains, or one run of a folder."""
 
     origin: str
     stem: str
     digest: str
     readings: list[FoundRun]
+    folder: ResultFolder | None = None
+    """What the result folder says of its only run; None for a text."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -67,8 +75,10 @@ def command(name: str | None, tags: tuple[str, ...], as_json: bool, files: tuple
     """Import runs that were made without Pinchpoint, from the output of their benchmarks.
 
     A FILE is any text that contains such output: standard output in a log, an output file, IO500's result.txt, or a
-    page of notes with several runs in it. - reads standard input. Each run is saved like a `pinchpoint run`, so that
-    `pinchpoint compare` can use it. A text that was imported before is not saved again.
+    page of notes with several runs in it. - reads standard input. It may also be a result folder of IO500, or a tar
+    archive of one: then stonewall, times of the ranks, options and hashes are read, too, and the run is checked against
+    the rules of the list. Each run is saved like a `pinchpoint run`, so that `pinchpoint compare` can use it. A text
+    that was imported before is not saved again.
     """
     pairs = {}
     for tag in tags:
@@ -82,20 +92,42 @@ def command(name: str | None, tags: tuple[str, ...], as_json: bool, files: tuple
     documents: list[dict[str, Any]] = []
     for file in files:
         try:
-            text = _read(file)
-            if as_json:
-                documents += [
-                    {"file": file, "line": line, "note": note, **run_document(state)}
-                    for line, state, note in text.readings
-                ]
-            else:
-                _keep(text, file, name, pairs)
-        except (_UnreadableError, StoreError) as error:
+            for text in _texts(file):
+                if as_json:
+                    documents += _documents(text, file)
+                else:
+                    _keep(text, file, name, pairs)
+        except (_UnreadableError, ResultFilesError, StoreError) as error:
             warn(str(error))
             failed = True
     if as_json:
         say(json.dumps({"runs": documents}, indent=2))
     sys.exit(int(failed))
+
+
+def _documents(text: _Text, file: str) -> Iterator[dict[str, Any]]:
+    for line, state, note in text.readings:
+        document = {"file": file, "line": line, "note": note, **run_document(state)}
+        if text.folder is not None:
+            document["folder"] = folder_json(text.folder, state)
+        yield document
+
+
+def _texts(file: str) -> Iterator[_Text]:
+    """Yield what a file contains, a folder run by run. Raises _UnreadableError, ResultFilesError."""
+    path = Path(file)
+    try:
+        folder = file != "-" and (path.is_dir() or is_archive(path))
+    except (OSError, ValueError):  # ValueError: a NUL in the name
+        folder = False
+    if not folder:
+        yield _read(file)
+        return
+    for found in folder_runs(path, time.time(), warn):
+        origin = os.path.join(os.path.abspath(file), found.directory).rstrip("/")
+        yield _Text(
+            origin, Path(os.path.abspath(file)).name.partition(".t")[0], found.digest, [found.run], result_folder(found)
+        )
 
 
 def _read(file: str) -> _Text:
@@ -119,6 +151,10 @@ def _read(file: str) -> _Text:
     if not readings:
         what = "it is empty" if not length else "it is not text" if binary else "no benchmark's output is found in it"
         raise _UnreadableError(f"{file}: {what}; {UNDERSTOOD}")
+    for line, words in reader.unread:
+        warn(f"{file}:{line}: looks like a result, and is not understood: {words}")
+    if reader.unread_count > len(reader.unread):
+        warn(f"{file}: {reader.unread_count - len(reader.unread)} more lines look like results, and are not understood")
     if reader.left_out:
         warn(f"{file}: only its first {len(readings)} runs are read, {reader.left_out} more are left out")
     origin = "standard input" if file == "-" else os.path.abspath(file)
@@ -133,8 +169,6 @@ def _open(file: str) -> tuple[AbstractContextManager[BinaryIO], float]:
         return nullcontext(sys.stdin.buffer), time.time()
     # A fifo would block us until someone writes, a device forever.
     found = os.stat(file)
-    if stat.S_ISDIR(found.st_mode):
-        raise _UnreadableError(f"{file}: a directory; name the files in it")
     if not stat.S_ISREG(found.st_mode):
         raise _UnreadableError(f"{file}: not a regular file; give its content on standard input: pinchpoint import -")
     if found.st_size > MAX_TEXT_BYTES:
@@ -172,12 +206,15 @@ def _keep(text: _Text, file: str, name: str | None, tags: dict[str, str]) -> Non
         try:
             run, directory = store.new_run_directory(run_id(numbered, (), state.start))
             marker = _marker(run, state, {**tags, HASH: text.digest})
-            store.save(directory, RunRecord(marker, [], origin=text.origin, note=note))
+            store.save(directory, RunRecord(marker, [], origin=text.origin, note=note, folder=text.folder))
         except OSError as error:
             raise StoreError(
                 f"{error.filename}: {error.strerror}; set XDG_STATE_HOME to a directory that can be written"
             ) from error
         say(f"{run}  {state.benchmark}  {counted(len(state.phases), 'phase')}  {headline(state)}  {_end(state)}")
+        if text.folder is not None:
+            for words in folder_lines(text.folder, state):
+                say(f"  {printable(words)}")
     if again:
         say(f"{file}: {counted(again, 'run')} imported before; nothing is saved twice")
 

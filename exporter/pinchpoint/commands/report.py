@@ -13,11 +13,12 @@ import click
 from pinchpoint.commands.options import complete_runs, http_config_option, load_access
 from pinchpoint.diagnosis.facts import Facts, facts, merged
 from pinchpoint.diagnosis.knobs import Settings
+from pinchpoint.diagnosis.tail import tails
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.experiment.ledger import LedgerError, experiments
 from pinchpoint.experiment.suggest import tried
 from pinchpoint.model import Snapshots
-from pinchpoint.report.document import Document, build, document_json, settings
+from pinchpoint.report.document import Document, StageWindow, build, document_json, settings
 from pinchpoint.report.timeline import RunLines, Tracer, step_of
 from pinchpoint.runs import PhaseMark
 from pinchpoint.session import store
@@ -92,6 +93,7 @@ def command(
         earlier=_settings(earlier) if earlier is not None else None,
         alerts=alerts,
         warnings=warnings,
+        stages=read.stages,
     )
     if html is not None:
         _write(html, document, read.timeline)
@@ -133,6 +135,8 @@ class _Read(NamedTuple):
     facts: Facts
     timeline: RunLines
     recorded: bool
+    stages: dict[int, list[StageWindow]]
+    """Those of each phase that has a tail, by its place."""
 
 
 def _read(record: RunRecord, warnings: list[str], *, pictures: bool) -> _Read:
@@ -140,7 +144,7 @@ def _read(record: RunRecord, warnings: list[str], *, pictures: bool) -> _Read:
     samples = _samples(record, warnings)
     if samples is None:
         windows = [Window(mark.start, marker.end if mark.end is None else mark.end) for mark in marker.phases]
-        return _Read(windows, known, RunLines(), recorded=False)
+        return _Read(windows, known, RunLines(), recorded=False, stages={})
     times = samples.times
     step = step_of((marker.end or max(times, default=marker.start)) - marker.start)
     tracer = Tracer(marker.run, _benchmarks(record), step)
@@ -152,11 +156,37 @@ def _read(record: RunRecord, warnings: list[str], *, pictures: bool) -> _Read:
         if pictures:
             tracer.take(moment)
 
-    windows = samples.windows(marker.phases, marker.end, step=step if pictures else float("inf"), also=also)
+    stages = _stages(record)
+    marks = [*marker.phases, *(PhaseMark(stage, start, end) for _, stage, start, end in stages)]
+    windows = samples.windows(marks, marker.end, step=step if pictures else float("inf"), also=also)
+    parts: dict[int, list[StageWindow]] = {}
+    for (place, stage, start, end), window in zip(stages, windows[len(marker.phases) :], strict=True):
+        parts.setdefault(place, []).append(StageWindow(stage, start, end, window))
     tracer.finish()
     if samples.damage:
         warnings.append(f"the recording is damaged; what comes before that counts: {samples.damage}")
-    return _Read(windows, known, tracer.timeline, recorded=True)
+    return _Read(windows[: len(marker.phases)], known, tracer.timeline, recorded=True, stages=parts)
+
+
+def _stages(record: RunRecord) -> list[tuple[int, str, float, float]]:
+    """Return the stages of the phases that went on after their stonewall: place of the phase, name, start and end."""
+    if record.folder is None:
+        return []
+    phases = record.marker.phases
+    found = tails(record.folder.details, phases)
+    return [
+        (place, stage, start, end)
+        for place, mark in enumerate(phases)
+        if (tail := found.get(mark.name)) is not None
+        and tail.kind == "stonewall"
+        and tail.until
+        and mark.end is not None
+        if mark.start + tail.until < mark.end
+        for stage, start, end in (
+            ("stonewall", mark.start, mark.start + tail.until),
+            ("tail", mark.start + tail.until, mark.end),
+        )
+    ]
 
 
 def _samples(record: RunRecord, warnings: list[str]) -> Samples | None:

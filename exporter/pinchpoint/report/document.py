@@ -6,8 +6,8 @@ meaning does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,7 @@ from pinchpoint.diagnosis.marks import STEP_DECIMALS
 from pinchpoint.diagnosis.verdict import Limit, Verdict, judge_phase
 from pinchpoint.diagnosis.waterfall import Waterfall
 from pinchpoint.diagnosis.window import Window
+from pinchpoint.report.folder import DocumentFolder, DocumentTail, folder_document
 from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.session.store import RunRecord
 
@@ -27,7 +28,9 @@ __all__ = [
     "DocumentFigure",
     "DocumentHost",
     "DocumentPhase",
+    "DocumentStage",
     "SettingChange",
+    "StageWindow",
     "build",
     "document_json",
     "ranking",
@@ -64,6 +67,17 @@ class DocumentHost(msgspec.Struct):
     facts: dict[str, list[str]]
 
 
+class DocumentStage(msgspec.Struct, kw_only=True):
+    """The part of a phase until its stonewall, or its tail."""
+
+    stage: str
+    start: float
+    end: float
+    verdict: str
+    """Its kind; empty without samples."""
+    words: str
+
+
 class DocumentPhase(msgspec.Struct, kw_only=True):
     """One phase of the run."""
 
@@ -78,6 +92,8 @@ class DocumentPhase(msgspec.Struct, kw_only=True):
     verdict: Verdict | None
     alerts: list[str] | None
     warnings: list[str]
+    tail: DocumentTail | None
+    stages: list[DocumentStage]
 
 
 class SettingChange(msgspec.Struct):
@@ -112,6 +128,16 @@ class Document(msgspec.Struct, kw_only=True):
     against: str | None
     changed: list[SettingChange]
     warnings: list[str]
+    folder: DocumentFolder | None
+
+
+class StageWindow(NamedTuple):
+    """A stage of a phase and its samples."""
+
+    stage: str
+    start: float
+    end: float
+    window: Window
 
 
 def build(
@@ -124,12 +150,13 @@ def build(
     earlier: Settings | None = None,
     alerts: Sequence[Sequence[str] | None] = (),
     warnings: Iterable[str] = (),
+    stages: Mapping[int, Sequence[StageWindow]] = {},
 ) -> Document:
     """Return the document of a run.
 
     `windows` has the snapshots around each of its phases, `known` the settings of its hosts, `earlier` those of the run
     that it is compared with. `alerts` are those that fired in each phase, None if no server was asked; without it,
-    those saved with the run.
+    those saved with the run. `stages` has those of each phase that has any, by its place.
     """
     marker = record.marker
     kept = [mark.alerts for mark in marker.phases]
@@ -137,6 +164,10 @@ def build(
         _phase(mark, window, fired, marker.benchmark, marker.run, recorded=recorded)
         for mark, window, fired in zip(marker.phases, windows, alerts or kept, strict=True)
     ]
+    folder = None if record.folder is None else folder_document(record.folder, marker)
+    for place, phase in enumerate(phases):
+        phase.tail = None if folder is None else folder.tails.get(phase.phase)
+        phase.stages = [_stage(one, phase.benchmark, marker.run) for one in stages.get(place, ())]
     said = [*warnings]
     if recorded and not any(window.before for window in windows) and windows:
         said.append("the recording has no sample of any phase")
@@ -166,6 +197,21 @@ def build(
             for found in changed.differences
         ],
         warnings=said,
+        folder=folder,
+    )
+
+
+def _stage(found: StageWindow, benchmark: str, run: str) -> DocumentStage:
+    window = found.window
+    verdict = None
+    if window.before and window.after:
+        _, verdict = judge_phase(window, benchmark=benchmark, run=run, seen=window.hottest)
+    return DocumentStage(
+        stage=found.stage,
+        start=found.start,
+        end=found.end,
+        verdict="" if verdict is None else str(verdict.kind),
+        words="no samples" if verdict is None else verdict.words,
     )
 
 
@@ -198,6 +244,8 @@ def _phase(
         verdict=found,
         alerts=None if alerts is None else list(alerts),
         warnings=warnings,
+        tail=None,
+        stages=[],
     )
 
 

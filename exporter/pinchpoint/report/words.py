@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from pinchpoint.diagnosis.io500_rules import ChangedOption, RuleState
 from pinchpoint.diagnosis.waterfall import Waterfall
 from pinchpoint.figures import format_figure
 from pinchpoint.report.document import Document, DocumentFigure, DocumentPhase, SettingChange
+from pinchpoint.report.folder import DocumentFolder, rule_words, score_words
 from pinchpoint.text import printable
 
 __all__ = [
     "change_text",
     "command_text",
     "figure_text",
+    "folder_rows",
     "length_text",
     "moment_text",
+    "option_words",
     "phase_names",
     "runbook_path",
     "score_texts",
@@ -107,6 +111,24 @@ def shown_tags(document: Document) -> Iterator[str]:
 def command_text(document: Document) -> str:
     """Return the command line, empty if not known."""
     return printable(shlex.join(document.command))
+
+
+def folder_rows(folder: DocumentFolder) -> list[tuple[str, list[str]]]:
+    """Return what the result folder says of the whole run: a title and sentences."""
+    states = (RuleState.BROKEN, RuleState.UNSEEN, RuleState.NOTE, RuleState.KEPT)
+    rows = [
+        ("score", [*score_words(folder)]),
+        ("options", [*option_words(folder.options)]),
+        *((str(state), [*rule_words(folder, state)]) for state in states),
+        ("contradictions", folder.notes),
+    ]
+    return [(title, [printable(text) for text in texts]) for title, texts in rows if texts]
+
+
+def option_words(options: Iterable[ChangedOption]) -> Iterator[str]:
+    """Yield the options that differ from their defaults."""
+    for one in options:
+        yield f"[{one.section}] {one.option} = {one.value}, by default {one.default or 'not set'}"
 
 
 def change_text(change: SettingChange) -> tuple[str, str, str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from pinchpoint.benchmarks.markers import Marker
+from pinchpoint.diagnosis.io500_rules import ResultFolder
 from pinchpoint.runs import Step, Time, numbered
 from pinchpoint.state import state_root
 from pinchpoint.typedjson import decoder
@@ -86,6 +87,8 @@ class RunRecord(msgspec.Struct):
     """The last line before it in that file that no benchmark printed: mostly what was changed, or the command."""
     facts: dict[str, dict[str, list[str]]] = {}
     """Settings of each measured host: see `pinchpoint.diagnosis.facts`."""
+    folder: ResultFolder | None = None
+    """What IO500's result folder says; None for other benchmarks, and where it was not read."""
     steps: list[ClockStep] = []
     """Changes of the wall clock; what it showed at a time of the run is that time and all steps up to it."""
 

@@ -14,6 +14,7 @@ from pinchpoint.diagnosis.waterfall import Waterfall
 from pinchpoint.pages import command_for
 from pinchpoint.report import words
 from pinchpoint.report.document import Document, DocumentPhase
+from pinchpoint.report.folder import DocumentFolder
 from pinchpoint.text import printable
 
 __all__ = ["report_parts"]
@@ -48,6 +49,8 @@ def report_parts(document: Document) -> Iterator[RenderableType]:
         if details := _details(phase):
             yield Text(f"{name}: {words.verdict_text(phase)}", style="bold")
             yield Padding(_rows(details), (0, 0, 1, 2))
+    if document.folder is not None:
+        yield from _folder(document.folder)
     if document.against is not None:
         yield Text(f"changed since {printable(document.against)}", style="bold")
         for name, before, after in map(words.change_text, document.changed):
@@ -115,6 +118,11 @@ def _details(phase: DocumentPhase) -> list[tuple[str, list[str]]]:
             ("what to do", [f"{verdict.advice}{runbook}"] if verdict.advice else []),
             ("confidence", [f"{verdict.confidence}{doubts}"] if verdict.waits else []),
         ]
+    if phase.tail is not None:
+        found.append(("tail", phase.tail.words))
+    found.append(
+        ("stages", [f"{one.stage}, {words.length_text(one.end - one.start)}: {one.words}" for one in phase.stages])
+    )
     if phase.alerts is not None:
         found.append(("alerts", [", ".join(phase.alerts) or "none"]))
     if verdict is not None:
@@ -130,6 +138,17 @@ def _waterfall(found: Waterfall) -> Iterator[str]:
     for name, took, begin, share in words.waterfall_bars(found):
         bar = "#" * max(1, round(share * WATERFALL_COLUMNS))
         yield f"  {name:<{WATERFALL_NAME_COLUMNS}}{took:>9}  {' ' * round(begin * WATERFALL_COLUMNS)}{bar}"
+
+
+def _folder(folder: DocumentFolder) -> Iterator[RenderableType]:
+    """Yield what the result folder says of the whole run."""
+    size = [f"{folder.tasks} ranks"] if folder.tasks else []
+    size += [f"{folder.nodes} client nodes"] if folder.nodes else []
+    yield Text(
+        printable(" ".join(["result folder", *([f"of {folder.version}"] if folder.version else [])])), style="bold"
+    )
+    yield Padding(_rows([("run", [", ".join(size)]), *words.folder_rows(folder)]), (0, 0, 0, 2))
+    yield Text(f"  rules: {folder.rules_version}\n", style="dim")
 
 
 def _rows(lines: Sequence[tuple[str, Sequence[str]]]) -> Table:
