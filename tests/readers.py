@@ -8,9 +8,11 @@ on: a label that can't be printed, a negative counter, a number that is not fini
 from __future__ import annotations
 
 import gzip
+import io
 import math
 import re
 import socket
+import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +29,9 @@ from pinchpoint.benchmarks import fio, ior, mdtest, talk
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.detector import Detector, merged
 from pinchpoint.benchmarks.events import Ended, Event, Scored
+from pinchpoint.benchmarks.io500_detail import Nodes, PhaseText, RankTable, rank_times
+from pinchpoint.benchmarks.io500_folder import Folders
+from pinchpoint.benchmarks.io500_hash import config_hash, score_hash
 from pinchpoint.benchmarks.io500_output import ResultFile
 from pinchpoint.benchmarks.io500_plan import ini_sections, phase_of_command, phases_of, plan_of
 from pinchpoint.benchmarks.markers import Marker, RunDirectory
@@ -34,6 +39,7 @@ from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.benchmarks.reading import KINDS, TextReader, date_in
 from pinchpoint.benchmarks.registry import BENCHMARKS
+from pinchpoint.benchmarks.result_files import FoundFile, ResultFilesError, archive_files
 from pinchpoint.benchmarks.wrappers import programs
 from pinchpoint.bpf.tasks import _field
 from pinchpoint.ceph.asok import MAX_ANSWER_BYTES, AdminSocketError, Conversation
@@ -44,6 +50,7 @@ from pinchpoint.ceph.waiting import LibraryReader, MountReader
 from pinchpoint.config import Config, ConfigError, check_config
 from pinchpoint.experiment.journal import JournalError, read_journal
 from pinchpoint.experiment.ledger import LedgerError, read_experiment
+from pinchpoint.diagnosis.io500_rules import result_folder
 from pinchpoint.grafana import boards, data_source
 from pinchpoint.host.capabilities import CapabilitySets
 from pinchpoint.host.cgroupfs import (
@@ -97,6 +104,7 @@ from pinchpoint.profile.maps import parse_maps
 from pinchpoint.profile.perf_events import parse_records
 from pinchpoint.profile.symbols import KernelSymbols, Symbols
 from pinchpoint.profile.unwind import MissingError, Stack, evaluate, unwind
+from pinchpoint.report.folder import folder_lines
 from pinchpoint.runs import MAX_FIGURE, PhaseMark, RunState
 from pinchpoint.session import store
 from pinchpoint.session.samples import Samples
@@ -219,6 +227,45 @@ def heard(raw: bytes) -> object:
     detector = Detector(BENCHMARKS, watch=None)
     detector.hear(raw, NOW, named=BENCHMARKS[:1])
     return msgspec.json.encode(merged(detector.followed, "r", NOW))
+
+
+def phase_text(raw: bytes) -> object:
+    reader = PhaseText("ior_easy_write", "a.txt")
+    reader.feed(raw)
+    reader.close()
+    printable([*reader.hosts.values()])
+    return msgspec.json.encode(reader.detail)
+
+
+def ranks(raw: bytes) -> object:
+    table = RankTable("mdtest_hard_read")
+    table.feed(raw)
+    table.close()
+    found = rank_times(table.seconds, Nodes(10, 16), {})
+    return [*table.notes("a.csv", 160)], msgspec.json.encode(found)
+
+
+def folder(raw: bytes) -> object:
+    """Read a result file in a folder, and all that is said about it."""
+    folders = Folders()
+    folders.take(FoundFile("a/result.txt", len(raw), NOW, lambda: iter([raw])))
+    found = [(result_folder(run), run.run.state) for run in folders.runs(NOW)]
+    return [(msgspec.json.encode(known), [*folder_lines(known, state)]) for known, state in found]
+
+
+def hashes(raw: bytes) -> object:
+    return config_hash(text(raw)), score_hash(text(raw))
+
+
+def archive(path: Path) -> object:
+    return [(file.name, b"".join(file.pieces())) for file in archive_files(path, lambda line: None)]
+
+
+def archives() -> Sequence[bytes]:
+    found = io.BytesIO()
+    with tarfile.open(fileobj=found, mode="w") as packed:
+        packed.add(Path(__file__).parent / "fixtures" / "io500" / "cephfs-2019", "results")
+    return [found.getvalue()[: 32 << 10]]
 
 
 def fio_plan(raw: bytes) -> object:
@@ -722,6 +769,11 @@ READERS: tuple[Reader, ...] = (
         lambda: seeds.captured("io500", "result*.txt"),
     ),
     Reader("io500-config", lambda raw: phases_of(ini_sections(text(raw))), lambda: seeds.captured("io500", "*.ini")),
+    Reader("io500-phase-text", phase_text, lambda: seeds.contents("fixtures/io500/*/*write.txt")),
+    Reader("io500-ranks", ranks, lambda: seeds.contents("fixtures/io500/*/*.csv")),
+    Reader("io500-folder", folder, lambda: seeds.contents("fixtures/io500/*/result*.txt")),
+    Reader("io500-hashes", hashes, lambda: seeds.contents("fixtures/io500/*/config.ini")),
+    Reader("archive", in_file(archive, "run.tar"), archives, (ResultFilesError,)),
     Reader("io500-command", io500_command, seeds.command_lines),
     Reader("fio-job-file", job_file, lambda: [seeds.JOBS]),
     Reader("fio-command", fio_plan, seeds.command_lines),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from pinchpoint.cli import COMMANDS, main
 from pinchpoint.diagnosis.verdict import MIN_LEAD_BLAME
@@ -131,3 +132,11 @@ def test_the_address_of_the_project_stands_in_one_place() -> None:
 
     assert URL == "" or URL.startswith("https://")
     assert [path for path in found if path.name != "project.py"] == []
+
+
+def test_the_example_of_a_result_folder_is_what_import_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    result = CliRunner().invoke(main, ["import", str(ROOT / "tests" / "fixtures" / "io500" / "cephfs-2025")])
+
+    blocks = [text for _, text in BLOCK.findall((ROOT / "docs" / "io500.md").read_text())]
+    assert result.stdout in blocks

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from pinchpoint.session.store import RunRecord
 
 SEEDS = Path(__file__).parents[1] / "fixtures" / "seeds"
 DIARY = SEEDS / "io500-diary.txt"
+FOLDERS = Path(__file__).parents[1] / "fixtures" / "io500"
 
 
 @pytest.fixture(autouse=True)
@@ -150,8 +152,10 @@ def test_what_cannot_be_read_is_one_clear_line_each_and_keeps_the_others(state: 
     with huge.open("wb") as file:
         file.truncate(10 << 30)
     missing = tmp_path / "missing"
+    empty_folder = tmp_path / "folder"
+    empty_folder.mkdir()
 
-    result = call(prose, empty, binary, fifo, huge, missing, tmp_path, "/dev/zero", DIARY)
+    result = call(prose, empty, binary, fifo, huge, missing, empty_folder, "/dev/zero", DIARY)
 
     assert result.exit_code == 1
     assert len(kept()) == 18
@@ -162,7 +166,7 @@ def test_what_cannot_be_read_is_one_clear_line_each_and_keeps_the_others(state: 
         fifo: "not a regular file; give its content on standard input",
         huge: "longer than 128 MiB",
         missing: "No such file or directory",
-        tmp_path: "a directory; name the files in it",
+        empty_folder: "no IO500 run is in it",
         Path("/dev/zero"): "not a regular file",
     }
     lines = result.stderr.splitlines()
@@ -223,3 +227,76 @@ def test_what_a_text_says_cannot_steer_the_terminal(state: Path, tmp_path: Path)
 
     assert "FATAL" in result.stdout
     assert not set(result.stdout) & {"\x1b", "\x07", "\u202e"}
+
+
+def test_a_result_folder_is_a_run_with_tails_ranks_and_rules() -> None:
+    result = call(FOLDERS / "cephfs-2025")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[0].split("  ")[1:] == ["io500", "14 phases", "score 8.126", "finished"]
+    assert "the score would be 8.597 (8.594 to 8.601), 5.8% more" in result.stdout
+    assert "ior_easy_write: slow: node 8 (from rank 128 on) (408.7 s)" in result.stdout
+    (record,) = kept()
+    assert record.origin == str(FOLDERS / "cephfs-2025")
+    assert record.folder is not None
+    assert (record.folder.nodes, len(record.folder.rules)) == (10, 9)
+
+
+def test_an_archive_of_a_folder_is_the_same_run(tmp_path: Path) -> None:
+    archive = tmp_path / "run.tgz"
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(FOLDERS / "cephfs-2025", "results")
+
+    first = call(archive)
+
+    assert first.exit_code == 0
+    assert store.name_of(kept()[0].marker.run) == "run"
+    assert kept()[0].origin == f"{archive}/results"
+    assert "nothing is saved twice" in call(FOLDERS / "cephfs-2025").stdout
+
+
+def test_a_folder_is_told_as_json() -> None:
+    (run,) = json.loads(call("--json", FOLDERS / "cephfs-2025").stdout)["runs"]
+
+    assert run["folder"]["tails"]["ior_easy_write"]["cost"] == 0.2288
+    assert run["folder"]["score_without_tails"]["gain"] == 0.058
+    assert run["folder"]["gains"][0] == ["ior_easy_write", 0.033]
+    assert {rule["state"] for rule in run["folder"]["rules"]} == {"kept"}
+    assert kept() == []
+
+
+def test_a_broken_archive_is_named_and_does_not_stop_the_others(tmp_path: Path) -> None:
+    (tmp_path / "bad.tgz").write_bytes(b"\x1f\x8bnonsense")
+
+    result = call(tmp_path / "bad.tgz", FOLDERS / "cephfs-2019")
+
+    assert result.exit_code == 1
+    assert "bad.tgz: not a tar archive that can be read" in result.stderr
+    assert len(kept()) == 1
+
+
+def test_a_folder_without_a_run_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    result = call(tmp_path)
+
+    assert result.exit_code == 1
+    assert "no IO500 run is in it" in result.stderr
+
+
+def test_a_line_that_looks_like_a_result_and_is_not_understood_is_named(tmp_path: Path) -> None:
+    text = (FOLDERS / "cephfs-2019" / "result_summary.txt").read_text()
+    (tmp_path / "summary.txt").write_text(text.replace("GB/s : time", "furlongs : time", 1))
+
+    result = call(tmp_path / "summary.txt")
+
+    assert (
+        "summary.txt:1: looks like a result, and is not understood: [RESULT] BW phase 1 ior_easy_write" in result.stderr
+    )
+    assert len(kept()[0].marker.phases) == 12
+
+
+def test_the_four_bandwidths_of_an_old_summary_are_read() -> None:
+    call(FOLDERS / "cephfs-2019" / "result_summary.txt")
+
+    figures = {mark.name: mark.results[0] for mark in kept()[0].marker.phases if mark.name.startswith("ior")}
+    assert len(figures) == 4
+    assert all(figure.unit == "bytes_per_second" and figure.printed.endswith("GB/s") for figure in figures.values())

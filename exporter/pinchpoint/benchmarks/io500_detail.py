@@ -258,12 +258,11 @@ class PhaseText:
     def _node_map(self, bits: str) -> None:
         """Take in which ranks share the node of rank 0."""
         together = len(bits) - len(bits.lstrip("1"))
-        if bits.count("1") == together:
-            self.cyclic = False if together > 1 else self.cyclic
-        elif together == 1 and (step := bits.find("1", 1)) > 1:
-            self.cyclic = bits.rstrip("0").rstrip("1") is not None and all(
-                (bit == "1") == (place % step == 0) for place, bit in enumerate(bits)
-            )
+        step = bits.find("1", 1)
+        if bits.count("1") == together > 1:
+            self.cyclic = False
+        elif step > 1 and all((bit == "1") == (place % step == 0) for place, bit in enumerate(bits)):
+            self.cyclic = True
 
     def _command(self, text: str) -> None:
         words = [word.strip("'\"") for word in text.split()]

@@ -26,7 +26,7 @@ from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.compat import re
 from pinchpoint.runs import Result
 
-__all__ = ["Io500Reader", "ResultFile", "bare_phase", "not_understood", "results_of"]
+__all__ = ["STORED", "Io500Reader", "ResultFile", "bare_phase", "not_understood", "results_of"]
 
 MAX_IO500_PHASES = 256
 """Phases of one run that are read; today's extended mode has 19."""

@@ -285,7 +285,7 @@ def _hashes(found: FolderRun, *, valid: bool) -> Iterator[Rule]:
     else:
         yield Rule(name, RuleState.BROKEN, f"result.txt has {written}, its figures give {score_hash(found.result)}")
     name = "hash of the options"
-    header = re.search(r"^\s*config-hash\s*=\s*([0-9A-Fa-f]{1,8})\s*$", found.result, re.MULTILINE)
+    header = re.search(r"^[ \t]*config-hash[ \t]*=[ \t]*([0-9A-Fa-f]{1,8})[ \t\r]*$", found.result, re.MULTILINE)
     if header is None or found.config_name.lower() != "config.ini":
         missing = "a result.txt with a hash" if header is None else "the config.ini that IO500 writes"
         yield Rule(name, RuleState.UNSEEN, f"the folder lacks {missing}")

@@ -133,8 +133,8 @@ def contradictions(details: Iterable[PhaseDetail], marks: Mapping[str, PhaseMark
         elif value and rates and not any(_plausible(rate, value) for rate in rates):
             wall, result = (_rate(detail.phase, rate) for rate in (rates[0].middle, value))
             yield (
-                f"{detail.phase}: the rate until the stonewall is {wall} ({rates[0].source}), the result {result}: one is "
-                "wrong or in another unit, so the cost of the tail is not known"
+                f"{detail.phase}: the rate until the stonewall is {wall} ({rates[0].source}), the result {result}: "
+                "one is wrong or in another unit, so the cost of the tail is not known"
             )
         if mark is None or not value or not detail.rate:
             continue
@@ -163,8 +163,9 @@ def tails(details: Iterable[PhaseDetail], marks: Iterable[PhaseMark]) -> dict[st
 
 
 def weight(phase: str) -> float:
-    """Return the exponent of a phase in IO500's score: twice as fast is 2**weight as many points. 0 if it is not scored.
+    """Return the exponent of a phase in IO500's score: twice as fast is 2**weight as many points.
 
+    It is 0 for a phase that is not scored.
     The score is the geometric mean of two geometric means: of 4 bandwidths and of 8 rates (src/main.c).
     """
     if phase not in SHELL_PHASES:

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.events import State, ended_as
+from pinchpoint.benchmarks.io500 import Io500
 from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.clock import STEADY, Clock
 from pinchpoint.figures import format_result
@@ -18,6 +19,7 @@ from pinchpoint.runs import Result
 from pinchpoint.session.follow import CommandFollower
 from pinchpoint.session.keep import RunKeeper
 from pinchpoint.session.phases import PhaseJudge, PhaseRecord
+from pinchpoint.session.result_folder import folder_within
 from pinchpoint.session.store import ClockStep, step_words
 from pinchpoint.wire.prometheus import FiredAlert
 from pinchpoint.wire.sources import Source
@@ -28,6 +30,8 @@ LOOK_INTERVAL_SECONDS = 0.2
 """Seconds between two looks at the command's processes: the resolution of a phase's start and end."""
 MAX_CLOCK_STEPS = 100
 """Maximum number of steps of the wall clock that are saved: the last ones."""
+MAX_FOLDER_SECONDS = 10.0
+"""Seconds that reading IO500's result folder may take; 160 ranks take 0.1 s."""
 MAX_LOOK_WAIT_SECONDS = 2.0
 """Seconds for which the end waits for a look in progress: it may hang in a file system."""
 
@@ -166,6 +170,8 @@ class Session:
         self._follower.end(now, ended)
         self._update()
         self._judge.judge_again(marker.benchmark)
+        if marker.benchmark == Io500.name and marker.scores:
+            self._keeper.record.folder = folder_within(MAX_FOLDER_SECONDS, self._output, Path.cwd(), marker)
         if marker.state == State.RUNNING:
             marker.state = State.FINISHED
         for line in self._follower.without_results():

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinchpoint.benchmarks.io500_detail import Nodes, PhaseDetail, WallRate, rank_times
+from pinchpoint.benchmarks.io500_folder import FolderRun, folder_runs
+from pinchpoint.diagnosis.tail import (
+    Tail,
+    contradictions,
+    gain,
+    score_without_tails,
+    slow_words,
+    tail_of,
+    tail_words,
+    tails,
+)
+from pinchpoint.runs import PhaseMark, Result
+
+FOLDERS = Path(__file__).parents[1] / "fixtures" / "io500"
+GIB = 1 << 30
+
+
+def folder(name: str) -> FolderRun:
+    (run,) = folder_runs(FOLDERS / name, 0.0, lambda line: None)
+    return run
+
+
+def mark(phase: str, value: float, seconds: float = 400.0) -> PhaseMark:
+    unit, printed = ("bytes_per_second", f"{value / GIB:.6f} GiB/s")
+    return PhaseMark(phase, 0.0, seconds, [Result("x", unit, value, printed)], seconds=seconds)
+
+
+def wall(low: float, high: float, source: str = "result.txt: throughput-stonewall") -> WallRate:
+    return WallRate(low * GIB, high * GIB, source)
+
+
+def detail(phase: str, *rates: WallRate) -> PhaseDetail:
+    return PhaseDetail(phase, wall=300.0, wall_rates=[*rates])
+
+
+def test_the_tail_of_a_public_cephfs_run_cost_what_the_list_shows() -> None:
+    run = folder("cephfs-2025")
+
+    found = tails(run.details, run.run.state.phases)
+
+    costs = {phase: round(tail.cost, 3) for phase, tail in found.items() if tail.cost is not None}
+    assert costs["ior_easy_write"] == 0.229
+    assert costs["ior_hard_write"] == 0.141
+    assert costs["mdtest_easy_write"] == 0.066
+    easy = found["ior_easy_write"]
+    assert (easy.kind, easy.until) == ("stonewall", 300.0)
+    assert easy.seconds == pytest.approx(109.2, abs=0.05)
+
+
+def test_the_score_without_tails_replaces_the_four_write_phases() -> None:
+    run = folder("cephfs-2025")
+
+    without = score_without_tails(run.run.state.scores[-1].value, tails(run.details, run.run.state.phases))
+
+    assert without is not None
+    middle, low, high = without
+    # 4 bandwidths and 8 rates: each bandwidth counts with an eighth, each rate with a sixteenth.
+    expected = 8.125945 * ((35.05 / 27.030023) * (1.68 / 1.443928)) ** (1 / 8)
+    expected *= ((5.074948 / 4.739587) * (4.567755 / 4.517657)) ** (1 / 16)
+    assert middle == pytest.approx(expected, rel=1e-5)
+    assert low < middle < high
+
+
+def test_the_slow_node_of_a_public_run_is_named() -> None:
+    ranks = folder("cephfs-2025").details[0].ranks
+
+    assert ranks is not None
+    assert slow_words(ranks) == [
+        "slow: rank 135 (408.9 s), 140 (408.9 s), 143 (408.9 s), 139 (408.9 s), 136 (408.8 s); the median of 160 ranks "
+        "is 312.6 s",
+        "slow: node 8 (from rank 128 on) (408.7 s); the median of 10 nodes is 312.8 s",
+    ]
+
+
+def test_a_rate_with_few_digits_gives_a_cost_as_a_range() -> None:
+    tail = tail_of(detail("ior_hard_write", wall(0.645, 0.655)), mark("ior_hard_write", 0.598 * GIB))
+
+    assert tail is not None
+    assert tail.low == pytest.approx(0.0729, abs=1e-4)
+    assert tail.high == pytest.approx(0.087, abs=1e-4)
+    assert "about 8% (7.3 to 8.7%)" in tail_words("ior_hard_write", tail, PhaseDetail("ior_hard_write"))[1]
+
+
+def test_a_phase_that_was_faster_after_its_stonewall_lost_nothing() -> None:
+    tail = tail_of(detail("ior_easy_write", wall(0.99, 1.01)), mark("ior_easy_write", 2 * GIB))
+
+    assert tail is not None
+    assert (tail.cost, gain("ior_easy_write", tail)) == (0, 0)
+    assert "costs nothing" in tail_words("ior_easy_write", tail, PhaseDetail("ior_easy_write"))[1]
+
+
+def test_a_rate_in_another_unit_is_reported_and_ior_is_believed() -> None:
+    rates = [wall(51000.0, 51000.1), wall(158.4, 158.5, "ior-easy-write.txt: Stonewall(MiB)")]
+    known = detail("ior_easy_write", *rates)
+    result = mark("ior_easy_write", 136.3 * GIB)
+
+    tail = tail_of(known, result)
+
+    assert tail is not None
+    assert tail.source == "ior-easy-write.txt: Stonewall(MiB)"
+    (words,) = contradictions([known], {"ior_easy_write": result})
+    assert "contradict each other: 51000.1 GiB/s (result.txt: throughput-stonewall), 158.45 GiB/s" in words
+
+
+def test_without_another_figure_a_rate_in_another_unit_gives_no_cost() -> None:
+    known = detail("ior_easy_write", wall(51000.0, 51000.1))
+    result = mark("ior_easy_write", 136.3 * GIB)
+
+    tail = tail_of(known, result)
+
+    assert tail is None or tail.cost is None
+    (words,) = contradictions([known], {"ior_easy_write": result})
+    assert words.endswith("the cost of the tail is not known")
+
+
+def test_a_result_that_is_not_what_ior_printed_is_reported() -> None:
+    known = PhaseDetail("ior_easy_read", rate=2 * GIB, rate_error=1e-4)
+
+    assert [*contradictions([known], {"ior_easy_read": mark("ior_easy_read", 2 * GIB)})] == []
+    (words,) = contradictions([known], {"ior_easy_read": mark("ior_easy_read", 3 * GIB)})
+    assert words == "ior_easy_read: its result is 3 GiB/s, and ior printed 2 GiB/s"
+
+
+def test_a_phase_without_stonewall_ends_with_its_slowest_rank() -> None:
+    known = PhaseDetail("mdtest_hard_stat", ranks=rank_times([60.0, 60.0, 60.0, 100.0], None, {}))
+
+    tail = tail_of(known, mark("mdtest_hard_stat", 7000.0))
+
+    assert tail is not None
+    assert (tail.kind, tail.until, tail.seconds) == ("slowest", 60, 40)
+    assert tail.cost == pytest.approx(0.3)
+    assert tail.rate == pytest.approx(10000.0)
+
+
+def test_files_without_ranks_and_stonewall_have_no_tail() -> None:
+    assert tail_of(PhaseDetail("ior_easy_read"), mark("ior_easy_read", GIB)) is None
+    assert tail_of(PhaseDetail("ior_easy_write"), mark("ior_easy_write", GIB)) is None
+    assert tail_of(detail("ior_easy_write", wall(1, 2)), PhaseMark("ior_easy_write", 0.0)) is None
+
+
+def test_without_known_tails_there_is_no_other_score() -> None:
+    slowest = Tail(kind="slowest", until=1, seconds=1, rate=1, cost=0.5, low=0.5, high=0.5, source="")
+
+    assert score_without_tails(10.0, {"mdtest_easy_stat": slowest}) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "named"),
+    [
+        ([100.0, 101, 99, 100, 102, 98, 100, 100], False),  # noise
+        ([100.0, 101, 99, 100, 102, 98, 100, 150], True),
+        ([100.0, 100, 100, 100, 100, 100, 100, 105], False),  # below a tenth
+        ([100.0, 50, 150, 80, 120, 60, 140, 160], False),  # all of them differ
+        ([100.0, 100, 150], False),  # few peers: twice the median
+        ([100.0, 100, 200], True),
+    ],
+)
+def test_a_rank_is_slow_by_a_robust_test(seconds: list[float], named: bool) -> None:
+    ranks = rank_times(seconds, None, {})
+
+    assert ranks is not None
+    assert bool(slow_words(ranks)) == named
+
+
+@given(st.integers(2, 40), st.randoms())
+def test_even_ranks_name_nobody(count: int, random: object) -> None:
+    noise = [100 + 2 * (random.random() - 0.5) for _ in range(count)]  # type: ignore[attr-defined]
+    ranks = rank_times(noise, Nodes(2, max(1, count // 2)), {})
+
+    assert ranks is not None
+    assert slow_words(ranks) == []
