@@ -26,7 +26,7 @@ from pinchpoint.units import BYTES_PER_GIBIBYTE
 
 __all__ = ["FolderRun", "Folders", "folder_runs", "last_digit"]
 
-MAX_TEXT_BYTES = 2 << 20
+MAX_RESULT_FILE_BYTES = 2 << 20
 """Bytes of a result file or ini file that are kept; the list's largest has 100 KiB."""
 MAX_KEPT_BYTES = 64 << 20
 """Bytes of all of them together."""
@@ -163,7 +163,7 @@ class Folders:
 
     def _keep(self, file: FoundFile, name: str, among: dict[str, bytes], found: _Directory) -> None:
         raw = bytearray()
-        self._read(file, raw.extend, MAX_TEXT_BYTES, found)
+        self._read(file, raw.extend, MAX_RESULT_FILE_BYTES, found)
         if self._kept + len(raw) > MAX_KEPT_BYTES:
             self._say(f"{file.name}: more than {MAX_KEPT_BYTES >> 20} MiB of results; it is left out")
             return

@@ -21,7 +21,7 @@ from typing import IO, NamedTuple
 
 __all__ = ["FoundFile", "ResultFilesError", "archive_files", "directory_files", "is_archive"]
 
-MAX_DEPTH = 12
+MAX_DIRECTORY_DEPTH = 12
 """Directories below the first one."""
 MAX_FILES = 20_000
 """Files that are looked at; the list's largest submission has 200."""
@@ -29,7 +29,7 @@ MAX_UNPACKED_BYTES = 1 << 30
 """Bytes that an archive may unpack to; bz2, the slowest, takes 20 s for that."""
 MAX_HEADER_BYTES = 1 << 20
 """Bytes that tarfile may read at once: a header's extension is at most that long (a long name has some KiB)."""
-PIECE_BYTES = 256 << 10
+PIECE_BYTES = 64 << 10
 MAGICS = (b"\x1f\x8b", b"BZh")
 TAR_MAGIC, TAR_MAGIC_AT = b"ustar", 257
 
@@ -76,8 +76,8 @@ def directory_files(root: Path, say: Callable[[str], None]) -> Iterator[FoundFil
             if entry.is_symlink():
                 say(f"{directory / entry.name}: a link; it is not followed")
             elif entry.is_dir(follow_symlinks=False):
-                if depth >= MAX_DEPTH:
-                    say(f"{directory / entry.name}: {MAX_DEPTH} directories deep; it is left out")
+                if depth >= MAX_DIRECTORY_DEPTH:
+                    say(f"{directory / entry.name}: {MAX_DIRECTORY_DEPTH} directories deep; it is left out")
                 else:
                     yield from walk(directory / entry.name, name, depth + 1)
             elif entry.is_file(follow_symlinks=False):
