@@ -75,7 +75,7 @@ def test_links_and_devices_are_left_out_and_named(archive: Path) -> None:
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result_files, "MAX_UNPACKED_BYTES", 1 << 20)
+    monkeypatch.setattr(result_files, "MAX_ARCHIVE_BYTES", 1 << 20)
 
     with pytest.raises(ResultFilesError, match="unpacks to more than"):
         read(archive, gzip.compress(packed(("result.txt", bytes(2 << 20)))))

@@ -13,7 +13,7 @@ from pinchpoint.benchmarks.io500_plan import SHELL_PHASES, ini_pairs
 
 __all__ = ["config_hash", "score_hash"]
 
-MASK = (1 << 32) - 1
+HASH_MASK = (1 << 32) - 1
 EMPTY_DEFAULTS = frozenset({"external-mpi-args", "external-extra-args"})
 """Options whose default is an empty text, not absent (src/phase_find.c): they count with an empty value."""
 
@@ -51,5 +51,5 @@ def _rotated(text: str) -> int:
     """Return ``rotladd`` over a text: rotate by 2, add the next character, which is signed."""
     found = 0
     for byte in text.encode("utf-8", "replace"):
-        found = ((found << 2 & MASK | found >> 30) + byte - (byte >> 7 << 8)) & MASK
+        found = ((found << 2 & HASH_MASK | found >> 30) + byte - (byte >> 7 << 8)) & HASH_MASK
     return found

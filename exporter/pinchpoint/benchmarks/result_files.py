@@ -25,7 +25,7 @@ MAX_DIRECTORY_DEPTH = 12
 """Directories below the first one."""
 MAX_FILES = 20_000
 """Files that are looked at; the list's largest submission has 200."""
-MAX_UNPACKED_BYTES = 1 << 30
+MAX_ARCHIVE_BYTES = 1 << 30
 """Bytes that an archive may unpack to; bz2, the slowest, takes 20 s for that."""
 MAX_HEADER_BYTES = 1 << 20
 """Bytes that tarfile may read at once: a header's extension is at most that long (a long name has some KiB)."""
@@ -187,9 +187,9 @@ class _Forward(io.RawIOBase):
             raise _TooMuchError(f"a header of more than {MAX_HEADER_BYTES >> 20} MiB")
         found = self._stream.read(size)
         self._at += len(found)
-        if self._at > MAX_UNPACKED_BYTES:
+        if self._at > MAX_ARCHIVE_BYTES:
             raise _TooMuchError(
-                f"it unpacks to more than {MAX_UNPACKED_BYTES >> 30} GiB; unpack it and name the directory"
+                f"it unpacks to more than {MAX_ARCHIVE_BYTES >> 30} GiB; unpack it and name the directory"
             )
         return found
 
