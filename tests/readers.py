@@ -48,9 +48,9 @@ from pinchpoint.ceph.perf import PerfDump, parse_option, parse_version
 from pinchpoint.ceph.sockets import listening_sockets
 from pinchpoint.ceph.waiting import LibraryReader, MountReader
 from pinchpoint.config import Config, ConfigError, check_config
+from pinchpoint.diagnosis.io500_rules import result_folder
 from pinchpoint.experiment.journal import JournalError, read_journal
 from pinchpoint.experiment.ledger import LedgerError, read_experiment
-from pinchpoint.diagnosis.io500_rules import result_folder
 from pinchpoint.grafana import boards, data_source
 from pinchpoint.host.capabilities import CapabilitySets
 from pinchpoint.host.cgroupfs import (
