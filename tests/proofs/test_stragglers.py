@@ -1,4 +1,4 @@
-"""Stragglers among the ranks of one host: eight jobs with the same work, of which the test slows one."""
+"""Stragglers among the ranks of one host: eight jobs with the same work; the test slows one."""
 
 from __future__ import annotations
 

@@ -24,11 +24,11 @@ MIN_COMPARED = 3
 """Peers below which nobody can say who is unusual."""
 MIN_REQUESTS = 20
 """Requests of an OSD in an interval from which their mean time says something ..."""
-MIN_LOAD_SHARE = 0.25
-"""... if it had this share of the median OSD's requests: OSDs without the same load are no peers."""
-MIN_BUSY_SHARE = 0.5
+MIN_PEER_LOAD_SHARE = 0.25
+"""... if it had this share of the median OSD's requests: OSDs with another load are not compared."""
+MIN_UNEVEN_BUSY_SHARE = 0.5
 """Busy share from which a disk or link that is busier than its peers matters."""
-MAX_NAMED = 3
+MAX_NAMED_PEERS = 3
 """Maximum number of outliers that are named."""
 NORMAL_RATIO = 1.4826
 """Standard deviation of a normal distribution relative to its median absolute deviation."""
@@ -76,9 +76,9 @@ def slow_osds(hosts: Mapping[str, Usage]) -> Iterator[str]:
             group = groups.setdefault((one.what, use.clusters.get(one.daemon, frozenset())), {})
             group[f"{one.daemon} on {host}"] = one.seconds, one.count
     for (what, _), group in sorted(groups.items(), key=lambda item: item[0][0]):
-        load = MIN_LOAD_SHARE * median(count for _, count in group.values())
+        load = MIN_PEER_LOAD_SHARE * median(count for _, count in group.values())
         times = {name: time for name, (time, count) in group.items() if count >= max(MIN_REQUESTS, load)}
-        for name, ratio in list(outliers(times, load_roles().alerts["OsdSlowerThanPeers"]).items())[:MAX_NAMED]:
+        for name, ratio in list(outliers(times, load_roles().alerts["OsdSlowerThanPeers"]).items())[:MAX_NAMED_PEERS]:
             took, usual = (format_figure(time, "seconds") for time in (times[name], times[name] / ratio))
             yield f"{name} is slower than its peers: a {what} takes {took}, the median of {len(times)} OSDs {usual}"
 
@@ -92,7 +92,7 @@ def uneven_resources(hosts: Mapping[str, Usage]) -> Iterator[str]:
             for one in use.resources:
                 if one.resource == resource and (resource != "disk" or one.owner in disks):
                     busy[f"{resource} {one.owner} on {host}"] = one.busy
-        for name, ratio in list(outliers(busy, 2.0).items())[:MAX_NAMED]:
-            if busy[name] >= MIN_BUSY_SHARE:
+        for name, ratio in list(outliers(busy, 2.0).items())[:MAX_NAMED_PEERS]:
+            if busy[name] >= MIN_UNEVEN_BUSY_SHARE:
                 usual = busy[name] / ratio
                 yield f"{name} is busier than its peers: {busy[name]:.0%}, the median of {len(busy)} is {usual:.0%}"

@@ -29,7 +29,7 @@ from pinchpoint.model import Point
 
 __all__ = ["Measure", "RankSample", "RankSpread", "interval", "read_work"]
 
-MIN_INTERVAL_SECONDS = 1.0
+MIN_RANKS_INTERVAL_SECONDS = 1.0
 """Seconds between two looks at how far each rank has come ..."""
 MAX_RANKS_PER_SECOND = 32
 """... and longer where more ranks than this would be read in a second, 50 us each."""
@@ -84,7 +84,7 @@ def read_work(directory: str) -> tuple[int, int, int]:
 
 def interval(ranks: int) -> float:
     """Return the seconds between two looks at so many processes."""
-    return max(MIN_INTERVAL_SECONDS, ranks / MAX_RANKS_PER_SECOND)
+    return max(MIN_RANKS_INTERVAL_SECONDS, ranks / MAX_RANKS_PER_SECOND)
 
 
 class _Rank:
