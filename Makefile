@@ -90,6 +90,7 @@ bench: setup ## measure its cost beside its peers, and what benchmarks lose; hal
 	@$(python) bench/phase_cost.py
 	@$(python) bench/report_cost.py
 	@$(python) bench/waits_cost.py
+	@$(python) bench/ranks_cost.py
 	@$(python) bench/ceph_cost.py
 	@$(python) bench/scale_cost.py
 	@$(python) bench/judge_cost.py

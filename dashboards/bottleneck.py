@@ -47,7 +47,7 @@ def dashboard() -> Dashboard:
         "Which phase, is it alive, what limits it, since when, on which host, what to do.",
         variables=("run", "host"),
     )
-    panels = (phases, phase, verdict, progress, advice, results, waits, ranking, since, alerts, blind)
+    panels = (phases, phase, verdict, progress, advice, results, waits, ranking, since, alerts, blind, ranks)
     for panel in panels:
         made.with_panel(panel())
     return made
@@ -114,7 +114,7 @@ def verdict() -> Panel:
         "A single thread or lock, a quota, or a daemon that is stuck: the cluster could do more.",
         ("docs/verdict.md",),
     )
-    colours = {f"/^{kind}/": KINDS[kind] for kind in ("latency-bound", "unknown", "blind", "idle")}
+    colours = {f"/^{kind}/": KINDS[kind] for kind in ("latency-bound", "straggler", "unknown", "blind", "idle")}
     return numbers(
         "Limited by",
         about,
@@ -380,4 +380,45 @@ def blind() -> Panel:
         {"blind": Column("what"), "instance": Column("on")},
         size=(4, 6),
         nothing="all is seen",
+    )
+
+
+def ranks() -> Panel:
+    """Return how the ranks of each host get on beside each other."""
+    about = About(
+        "The ranks or jobs of the benchmark on the selected hosts: how many work and how many are done, the rate of "
+        "the slowest against the median, its number, and the share of their time in which all have waited for others.",
+        "The slowest is near 100 % of the median, and nobody waits.",
+        "One rank is much slower, and the others are done: the phase ends with it.",
+        ("RankStraggler", "OsdSlowerThanPeers", "docs/verdict.md"),
+    )
+    labels = "(instance, benchmark, run)"
+
+    def of(metric: str, *which: str) -> str:
+        return f"max by {labels} (pinchpoint_workload_{metric}{{{', '.join((JUDGED, HOST, *which))}}})"
+
+    slowest, middle = (of("rank_rate", f'which="{which}"') for which in ("slowest", "median"))
+    return rows(
+        "Ranks",
+        about,
+        {
+            "working": Query(of("ranks", 'state="working"')),
+            "done": Query(of("ranks", 'state="done"')),
+            "number": Query(of("slowest_rank")),
+            "share": Query(f"{slowest} / ({middle} > 0)"),
+            "waited": Query(of("ranks_waited_ratio")),
+        },
+        {
+            "run": Column("run"),
+            "instance": Column("on", width=160),
+            "working": Column("working", width=80, decimals=0),
+            "done": Column("done", width=80, decimals=0),
+            "number": Column("slowest", width=80, decimals=0),
+            "share": Column("of the median", unit="percentunit", bar=WAIT_COLOURS["osd"], decimals=0),
+            "waited": Column("waited", unit="percentunit", bar=KINDS["straggler"], decimals=0),
+        },
+        size=(24, 5),
+        sort="share",
+        ascending=True,
+        nothing="no benchmark with several ranks",
     )

@@ -6,16 +6,30 @@ Hampel, The influence curve and its role in robust estimation, 1974, doi:10.1080
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from statistics import median
 
-__all__ = ["MIN_PEERS", "is_above", "is_below", "slower"]
+from pinchpoint.diagnosis.usage import Usage
+from pinchpoint.figures import format_figure
+from pinchpoint.threads.roles import load_roles
+
+__all__ = ["MIN_PEERS", "is_above", "is_below", "outliers", "slow_osds", "uneven_resources"]
 
 MIN_PEERS = 5
 """Peers from which their deviation says what is usual; of fewer, one is an outlier at twice or half the median."""
 MAX_DEVIATIONS = 5.0
 """Standard deviations, estimated from the median absolute deviation, that chance explains: by a normal distribution
 one of 3.5 million peers is farther off on one side; real ones have heavier tails."""
+MIN_COMPARED = 3
+"""Peers below which nobody can say who is unusual."""
+MIN_REQUESTS = 20
+"""Requests of an OSD in an interval from which their mean time says something ..."""
+MIN_PEER_LOAD_SHARE = 0.25
+"""... if it had this share of the median OSD's requests: OSDs with another load are not compared."""
+MIN_UNEVEN_BUSY_SHARE = 0.5
+"""Busy share from which a disk or link that is busier than its peers matters."""
+MAX_NAMED_PEERS = 3
+"""Maximum number of outliers that are named."""
 NORMAL_RATIO = 1.4826
 """Standard deviation of a normal distribution relative to its median absolute deviation."""
 
@@ -37,18 +51,48 @@ def is_above(value: float, middle: float, deviation: float, number: int) -> bool
     return value - middle > MAX_DEVIATIONS * NORMAL_RATIO * deviation
 
 
-def slower(times: Mapping[str, float], least: float) -> dict[str, tuple[float, float]]:
-    """Return the peers that need more time than the others, with their times and the median, the slowest first.
+def outliers(values: Mapping[str, float], least: float) -> dict[str, float]:
+    """Return the peers whose values are above those of the others, relative to the median, the largest first.
 
-    `least` is the time relative to the median from which it matters. Fewer than three peers cannot say who is unusual.
+    `least` is the ratio from which it matters.
     """
-    if len(times) < 3:
+    if len(values) < MIN_COMPARED:
         return {}
-    middle = median(times.values())
-    deviation = median(abs(time - middle) for time in times.values())
+    middle = median(values.values())
+    deviation = median(abs(value - middle) for value in values.values())
     found = {
-        name: (time, middle)
-        for name, time in times.items()
-        if time > least * middle and is_above(time, middle, deviation, len(times))
+        name: value / middle
+        for name, value in values.items()
+        if middle > 0 and value > least * middle and is_above(value, middle, deviation, len(values))
     }
-    return dict(sorted(found.items(), key=lambda item: (-item[1][0], item[0])))
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def slow_osds(hosts: Mapping[str, Usage]) -> Iterator[str]:
+    """Yield a sentence on each OSD that is slower than its peers: the OSDs of its cluster that have as much to do."""
+    groups: dict[tuple[str, frozenset[str]], dict[str, tuple[float, float]]] = {}
+    for host, use in hosts.items():
+        for one in use.requests:
+            group = groups.setdefault((one.what, use.clusters.get(one.daemon, frozenset())), {})
+            group[f"{one.daemon} on {host}"] = one.seconds, one.count
+    for (what, _), group in sorted(groups.items(), key=lambda item: item[0][0]):
+        load = MIN_PEER_LOAD_SHARE * median(count for _, count in group.values())
+        times = {name: time for name, (time, count) in group.items() if count >= max(MIN_REQUESTS, load)}
+        for name, ratio in list(outliers(times, load_roles().alerts["OsdSlowerThanPeers"]).items())[:MAX_NAMED_PEERS]:
+            took, usual = (format_figure(time, "seconds") for time in (times[name], times[name] / ratio))
+            yield f"{name} is slower than its peers: a {what} takes {took}, the median of {len(times)} OSDs {usual}"
+
+
+def uneven_resources(hosts: Mapping[str, Usage]) -> Iterator[str]:
+    """Yield a sentence on each disk of an OSD, and each link, that is much busier than its peers."""
+    for resource in ("disk", "link"):
+        busy: dict[str, float] = {}
+        for host, use in hosts.items():
+            disks = {device.device for device in use.devices if device.owner.startswith("osd.")}
+            for one in use.resources:
+                if one.resource == resource and (resource != "disk" or one.owner in disks):
+                    busy[f"{resource} {one.owner} on {host}"] = one.busy
+        for name, ratio in list(outliers(busy, 2.0).items())[:MAX_NAMED_PEERS]:
+            if busy[name] >= MIN_UNEVEN_BUSY_SHARE:
+                usual = busy[name] / ratio
+                yield f"{name} is busier than its peers: {busy[name]:.0%}, the median of {len(busy)} is {usual:.0%}"

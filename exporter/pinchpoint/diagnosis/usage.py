@@ -36,6 +36,10 @@ from pinchpoint.metrics import (
     MEMORY_DIRTY_THRESHOLD_BYTES,
     MEMORY_WRITEBACK_BYTES,
     NETWORK_NAMESPACE_HIDDEN_INFO,
+    OSD_KV_SYNC_SECONDS,
+    OSD_KV_SYNCS,
+    OSD_OP_SECONDS,
+    OSD_OPS,
     PROBE_INTERVAL_SECONDS,
     PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS,
     PROBE_PRESENT,
@@ -78,6 +82,7 @@ __all__ = [
     "MemoryUse",
     "Own",
     "RankUse",
+    "RequestTime",
     "ResourceUse",
     "RoleUse",
     "SilentDaemon",
@@ -269,6 +274,17 @@ class WorkloadUse:
     """None if only one process works."""
 
 
+class RequestTime(msgspec.Struct, frozen=True):
+    """How long one daemon took for requests of one kind."""
+
+    what: str
+    """``commit``, ``read``."""
+    daemon: str
+    count: float
+    seconds: float
+    """Mean of one of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class StorageDevice:
     """A disk under an owner's open files."""
@@ -341,6 +357,8 @@ class Usage:
     clusters: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The Ceph clusters (fsid) of daemons and clients, by their names as owners of resources; of those that say it."""
     devices: tuple[StorageDevice, ...] = ()
+    requests: tuple[RequestTime, ...] = ()
+    """What OSDs had to do, and how long it took."""
     unknown: UnknownThread | None = None
     """None if no thread without a role did much."""
     hidden: Mapping[str, str] = field(default_factory=dict)
@@ -374,6 +392,7 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
         workloads=_workloads(window),
         clusters=_clusters(window),
         devices=_devices(window),
+        requests=tuple(_requests(window)),
         unknown=_unknown(window, resources),
         hidden={
             label(labels, "owner"): label(labels, "reason") for labels, _ in window.now(NETWORK_NAMESPACE_HIDDEN_INFO)
@@ -693,6 +712,15 @@ def _devices(window: _SnapshotPair) -> tuple[StorageDevice, ...]:
         for labels, _ in window.now(STORAGE_DEVICE_INFO)
     }
     return tuple(sorted(found, key=lambda device: (device.owner, device.device, device.bdi)))
+
+
+def _requests(window: _SnapshotPair) -> Iterator[RequestTime]:
+    """Yield how long the OSDs took for what depends on no other OSD: commits to their own disk, and reads."""
+    for what, times, counts in (("commit", OSD_KV_SYNC_SECONDS, OSD_KV_SYNCS), ("read", OSD_OP_SECONDS, OSD_OPS)):
+        seconds = dict(window.gains(times, MAX_VALUE, born=False))
+        for labels, count in window.gains(counts, MAX_VALUE, born=False):
+            if count > 0 and labels in seconds and label(labels, "type") in ("", what):
+                yield RequestTime(what, label(labels, "daemon"), count, seconds[labels] / count)
 
 
 def _unknown(window: _SnapshotPair, resources: tuple[ResourceUse, ...]) -> UnknownThread | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from pinchpoint.compat import StrEnum
-from pinchpoint.diagnosis import evidence, stragglers, unknown
+from pinchpoint.diagnosis import evidence, peers, stragglers, unknown
 from pinchpoint.diagnosis.advice import Advice, advice_on
 from pinchpoint.diagnosis.blame import DAEMONS, BenchmarkWork, Limit, blame, serving, workloads
 from pinchpoint.diagnosis.costs import Cost, cost_sentence, costs
@@ -64,6 +64,8 @@ MAX_LOST_SHARE = 0.05
 """Share of lost samples from which confidence is lower."""
 
 
+STORED = ("mds", "osd", "client", "ceph", "writeback", "disk", "network")
+"""Wait classes behind which an OSD, a disk or a link may be slow."""
 MIN_DEGRADED = 3
 """How many times rarer samples must be for confidence to be lower: at half the rate verdicts are the same."""
 
@@ -141,6 +143,8 @@ class Verdict:
     """The same in sentences."""
     straggler: str = ""
     """The rank or the host that the others wait for: ``rank 5 on client2``."""
+    peers: tuple[str, ...] = ()
+    """OSDs, disks and links that are slower or busier than those that do the same."""
     ranks: tuple[str, ...] = ()
     """How the ranks got on beside each other, if that is worth knowing."""
     runbook: str = ""
@@ -306,6 +310,7 @@ def judge(
         unknown=hot,
         no_role=tuple(unknown.sentences(hot, limited=bool(limits))),
         straggler=straggler,
+        peers=_uneven(hosts, shares),
         ranks=() if spread is None else tuple(stragglers.sentences(spread, evidence.WAITS)),
     )
     return _advised(found)
@@ -319,6 +324,13 @@ def _steps(shares: Mapping[str, float], before: Snapshots, after: Snapshots) -> 
     if not daemons:
         return ()
     return tuple(one for one in waterfalls(before, after) if one.operation.partition(" ")[0] in daemons)
+
+
+def _uneven(hosts: Mapping[str, Usage], shares: Mapping[str, float]) -> tuple[str, ...]:
+    """Return what is slower or busier than its peers, if the benchmark waits for storage."""
+    if sum(shares.get(wait, 0.0) for wait in STORED) < MIN_DOUBT_BLAME:
+        return ()
+    return (*peers.slow_osds(hosts), *peers.uneven_resources(hosts))
 
 
 def _reason(hosts: Mapping[str, Usage], straggler: BenchmarkWork) -> tuple[Limit, ...]:

@@ -46,6 +46,7 @@ class _Said(msgspec.Struct):
     no_role: tuple[str, ...]
     ranks: tuple[str, ...] = ()
     straggler: str = ""
+    peers: tuple[str, ...] = ()
 
 
 class _JudgedRun(msgspec.Struct):

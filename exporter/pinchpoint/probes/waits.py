@@ -41,7 +41,7 @@ from pinchpoint.waits import division as worktime
 from pinchpoint.waits.choice import choose_source, files_for
 from pinchpoint.waits.datafiles import DataFiles
 from pinchpoint.waits.fuse import CEPH_FUSE, FuseMounts
-from pinchpoint.waits.ranks import RankSample, RankSpread
+from pinchpoint.waits.ranks import RankSample, RankSpread, interval
 from pinchpoint.waits.stack_rules import FLUSH, FUSE, WAITS, Stacks
 from pinchpoint.waits.watched import WaitSource, WatchedProcess, WatchedThread
 
@@ -56,12 +56,9 @@ RECOUNT_INTERVAL_SECONDS = 5.0
 """Seconds after which threads are listed even if nothing seems to have been forked."""
 FILES_INTERVAL_SECONDS = 3.0
 """Seconds between two looks at the open files of a process that waits for data."""
-MAX_COMPARED_GAP_SECONDS = 100.0
-"""Seconds between two looks at the ranks from which the time between them is not counted."""
-RANKS_INTERVAL_SECONDS = 1.0
-"""Seconds between two looks at how far each rank has come ..."""
-MAX_RANKS_PER_SECOND = 64
-"""... and longer where more would be read in a second, 30 us each."""
+MAX_COMPARED_GAP_SECONDS = 150.0
+"""Seconds between two looks at the ranks from which the time between them is not counted: that of `MAX_PROCESSES` is
+less."""
 KEEP_STACK_SECONDS = 300.0
 """Seconds for which a stack is remembered."""
 MAX_WORKLOADS = 24
@@ -266,7 +263,7 @@ class Waits(Probe):
                 spans[worker.member.workload] = max(span, spans.get(worker.member.workload, 0.0))
         for workload, members in groups.items():
             self._charge(workload, members, spans[workload], now)
-        if now - self._compared >= max(RANKS_INTERVAL_SECONDS, len(workers) / MAX_RANKS_PER_SECOND):
+        if now - self._compared >= interval(len(workers)):
             self._compare(now)
         there = {worker.member.workload for worker in workers}
         for workload, work in list(self._work.items()):

@@ -297,6 +297,7 @@ def verdict_json(found: Verdict) -> dict[str, Any]:
             "blind": list(found.blind),
             "latency": list(found.latency),
             "no_role": list(found.no_role),
+            "peers": list(found.peers),
             "ranks": list(found.ranks),
             "straggler": found.straggler,
         },

@@ -111,6 +111,7 @@ def _details(phase: DocumentPhase) -> list[tuple[str, list[str]]]:
             ("waits", [_waits(phase, len(verdict.waits))]),
             ("evidence", verdict.evidence),
             ("ranks", verdict.ranks),
+            ("peers", verdict.peers),
             ("no role", verdict.no_role),
             ("latency", verdict.latency),
             ("not the limit", verdict.innocent),

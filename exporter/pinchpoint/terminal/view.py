@@ -167,7 +167,7 @@ class _Painter:
             # If a limit is known, the host's own line on such a thread is enough.
             strange = [] if found.limits else [f"no role: {line}" for line in found.no_role[:1]]
             advice = [f"what to do: {_advice(found)}"] if found.advice else []
-            told[2:2] = [*strange, *found.ranks[:2], *found.latency[:1], *advice]
+            told[2:2] = [*strange, *found.ranks[:2], *found.peers[:1], *found.latency[:1], *advice]
             for line in told[: most - 1]:
                 yield self._line((f"  {line}", ""))
         if judged:

@@ -1,7 +1,7 @@
 """How the ranks of a benchmark get on beside each other: the slowest, the median, the fastest, and how many are done.
 
 A rank is an MPI rank, a job of fio, or any of several processes that one process started under one name. All of a
-host are reduced to a few numbers, so that 64 ranks have no more series than two. Pure arithmetic over what was read.
+host are reduced to a few numbers, so that 64 ranks have no more series than two.
 
 The ranks of a parallel program begin together, and who is done waits for the others: in a barrier, or by its end. When
 one that waited goes on, all have begun again. That needs no knowledge of phases, which only one host may have.
@@ -15,6 +15,7 @@ from enum import IntEnum
 from statistics import median
 from typing import NamedTuple
 
+from pinchpoint.host.procfs import parse_process_io, parse_sleeps, read_bytes
 from pinchpoint.metrics import (
     WORKLOAD_RANK_RATE,
     WORKLOAD_RANK_SECONDS,
@@ -26,8 +27,12 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Point
 
-__all__ = ["Measure", "RankSample", "RankSpread"]
+__all__ = ["Measure", "RankSample", "RankSpread", "interval", "read_work"]
 
+MIN_RANKS_INTERVAL_SECONDS = 1.0
+"""Seconds between two looks at how far each rank has come ..."""
+MAX_RANKS_PER_SECOND = 32
+"""... and longer where more ranks than this would be read in a second, 50 us each."""
 MIN_RANKS = 2
 MIN_WAITING_SHARE = 0.8
 """Share of a sample in which a rank does nothing from which it waits for the others."""
@@ -66,6 +71,20 @@ class RankSample(NamedTuple):
     """Its counters so far, by `Measure`."""
     times: Mapping[str, float]
     """Its time since the last sample by wait class, in seconds."""
+
+
+def read_work(directory: str) -> tuple[int, int, int]:
+    """Read what a process has done so far, by `Measure`; `directory` is its own in procfs.
+
+    Raises OSError if it has gone or may not be read, and FormatError.
+    """
+    moved = parse_process_io(read_bytes(f"{directory}/io", 1024))
+    return moved.asked, moved.stored, parse_sleeps(read_bytes(f"{directory}/status", 8192))
+
+
+def interval(ranks: int) -> float:
+    """Return the seconds between two looks at so many processes."""
+    return max(MIN_RANKS_INTERVAL_SECONDS, ranks / MAX_RANKS_PER_SECOND)
 
 
 class _Rank:

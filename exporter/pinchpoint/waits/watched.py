@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 from pinchpoint.benchmarks.workloads import Member
-from pinchpoint.host.procfs import FormatError, parse_process_io, parse_sleeps, read_bytes
+from pinchpoint.host.procfs import FormatError
 from pinchpoint.threads.kernel_stacks import StackFile
 from pinchpoint.threads.task_source import Task, TaskUse
 from pinchpoint.user_labels import user_of
 from pinchpoint.waits.datafiles import DataPlace
 from pinchpoint.waits.division import History, ProcessTime, ThreadTime, total
-from pinchpoint.waits.ranks import RankSample
+from pinchpoint.waits.ranks import RankSample, read_work
 from pinchpoint.waits.spinning import Spin
 
 __all__ = ["Place", "WaitSource", "WatchedProcess", "WatchedThread"]
@@ -73,12 +73,11 @@ class WatchedProcess:
         """Read how far it has come, None if it has gone or may not be read; `directory` is its own in procfs."""
         times, self.since = self.since, {}
         try:
-            moved = parse_process_io(read_bytes(f"{directory}/io", 1024))
-            sleeps = parse_sleeps(read_bytes(f"{directory}/status", 8192))
+            work = read_work(directory)
         except (OSError, FormatError):
             return None
         process = self.process
-        return RankSample(process.pid, process.start, process.comm, self.parent, self.number, (*moved, sleeps), times)
+        return RankSample(process.pid, process.start, process.comm, self.parent, self.number, work, times)
 
     def close(self) -> None:
         """Close the descriptors."""
