@@ -1,6 +1,6 @@
 # The work is done in scripts/ and compose/; `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf wheel demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak thrash fuzz mutate generated manifests manifests-check containers-check site picture release clean
+.PHONY: help setup bpf wheel packages packages-check demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak thrash fuzz mutate generated manifests manifests-check containers-check site picture release clean
 
 python := .venv/bin/python
 REPEATS ?= 3
@@ -31,6 +31,14 @@ wheel: setup ## make sdist and wheel in dist/, and check what pip and PyPI make 
 	@$(python) -m build --no-isolation --outdir dist >/dev/null
 	@$(python) -m twine check --strict dist/pinchpoint-*.tar.gz dist/pinchpoint-*.whl
 	@$(python) -m check_wheel_contents dist/pinchpoint-*.whl
+
+packages: ## make a deb and an rpm with a Python of their own in dist/; the first time ten minutes
+	@scripts/setup packages
+	@PYTHONPATH=exporter $(python) packaging/packages.py
+
+packages-check: ## try the deb in chroots of Debian 11, 12 and 13: install, scrape, upgrade, purge; lintian, rpmlint
+	@scripts/setup packages
+	@PYTHONPATH=exporter packaging/check
 
 demo: ## run a real fio workload, see its alerts arrive in Alertmanager
 	@scripts/setup stack load
@@ -80,7 +88,7 @@ lab-down: ## stop what `make lab-up` started, remove its data
 	@PYTHONPATH=compose:tests $(python) -m lab down
 
 bench: export PYTHONPATH = bench:compose:tests
-bench: setup ## measure its cost beside its peers, and what benchmarks lose; half an hour; writes docs/performance.md
+bench: setup packages ## measure its cost beside its peers, and what benchmarks lose; half an hour; writes docs/performance.md
 	@$(python) bench/peers.py
 	@$(python) bench/right.py
 	@$(python) bench/cost.py
@@ -89,6 +97,7 @@ bench: setup ## measure its cost beside its peers, and what benchmarks lose; hal
 	@$(python) bench/workqueue_cost.py
 	@$(python) bench/phase_cost.py
 	@$(python) bench/report_cost.py
+	@$(python) bench/installed.py
 	@$(python) bench/waits_cost.py
 	@$(python) bench/ranks_cost.py
 	@$(python) bench/ceph_cost.py

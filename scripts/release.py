@@ -3,8 +3,8 @@
     python scripts/release.py --key KEY      # a file: a private key of ssh; else the name of a key of GPG
 
 Everything is made from the commit, not from the working tree, with the commit's time: the same commit and the same
-tools give the same sdist, wheel, SBOM and notes. Packages are made if the Makefile has a target for them, the image if
-docker answers. Nothing is uploaded, tagged or committed.
+tools give the same sdist, wheel, packages, SBOM and notes. The image is made if docker answers. Nothing is uploaded,
+tagged or committed.
 """
 
 from __future__ import annotations
@@ -148,16 +148,11 @@ def _build_python(source: Path, made: Path, scratch: Path, seconds: int) -> None
 
 
 def _build_packages(source: Path, made: Path) -> None:
-    """Build Debian's and RPM's packages, where the Makefile has a target for them."""
-    if not re.search(r"^packages:", (source / "Makefile").read_text(), re.MULTILINE):
-        return
-    say("packages")
-    _run("make", "packages", cwd=source)
-    found = [path for kind in ("deb", "rpm") for path in source.glob(f"dist/**/*.{kind}")]
-    if not found:
-        raise ReleaseError("make packages made no .deb and no .rpm below dist/")
-    for path in found:
-        shutil.copy(path, made)
+    """Build Debian's and RPM's packages, where the sources have packaging/packages.py."""
+    build = source / "packaging" / "packages.py"
+    if build.exists():
+        say("packages")
+        _run("env", f"PYTHONPATH={source / 'exporter'}", sys.executable, str(build), "--target", str(made), cwd=source)
 
 
 def _build_image(source: Path, made: Path, version: str) -> None:

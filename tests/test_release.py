@@ -142,7 +142,9 @@ def test_a_key_of_gpg_signs_too_and_packages_are_taken_along(
     monkeypatch.setenv("GNUPGHOME", str(home))
     make = ["gpg", "--batch", "--passphrase", "", "--quick-generate-key", "release@example.org", "ed25519", "sign"]
     subprocess.run(make, check=True, capture_output=True)
-    (tree / "Makefile").write_text("packages:\n\tmkdir -p dist/x\n\techo deb >dist/x/pinchpoint.deb\n")
+    (tree / "packaging").mkdir()
+    program = "import pathlib, sys; pathlib.Path(sys.argv[2], 'pinchpoint.deb').write_text('deb')"
+    (tree / "packaging" / "packages.py").write_text(program)
     commit(tree)
     try:
         made = release(tree, "release@example.org")

@@ -35,7 +35,7 @@ def sets_of(target: str) -> set[str]:
 def test_every_set_that_a_target_names_is_in_the_list() -> None:
     named = {name for line in re.findall(r"^\t@scripts/setup(.*)", MAKEFILE, re.MULTILINE) for name in line.split()}
 
-    assert named <= sets() == {"stack", "load", "bpf", "ceph", "test", "bench"}
+    assert named <= sets() == {"stack", "load", "bpf", "ceph", "test", "bench", "packages"}
 
 
 def test_the_demo_installs_what_it_starts_and_no_ceph_or_compiler() -> None:
@@ -112,7 +112,7 @@ def test_an_unknown_set_is_named_with_those_that_exist(tree: Path) -> None:
     done = subprocess.run([tree / "scripts" / "setup", "grafana"], capture_output=True, text=True)
 
     assert done.returncode == 2
-    assert done.stderr == "setup: unknown set grafana; scripts/packages has bench bpf ceph load stack test\n"
+    assert done.stderr == "setup: unknown set grafana; scripts/packages has bench bpf ceph load packages stack test\n"
 
 
 def test_it_says_how_to_call_pinchpoint(tree: Path) -> None:
