@@ -20,6 +20,7 @@ from pinchpoint.host.sysfs import cpufreq_policies, read_int, read_text, turbo_d
 from pinchpoint.metrics import HOST_FACT_INFO
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
+from pinchpoint.profile.maps import MAX_MAPS_BYTES
 
 __all__ = [
     "HostFacts",
@@ -41,8 +42,6 @@ MAX_VALUE_CHARACTERS = 128
 HEAD_BYTES = 4096
 """Bytes of cpuinfo and meminfo that are read: what is wanted is at the beginning."""
 KIB_PER_GIB = 1 << 20
-MAX_MAPS_BYTES = 4 << 20
-"""Bytes of a daemon's memory map that are read: 40,000 lines; its libraries are mapped before most of its memory."""
 ALLOCATING = frozenset({"ceph-osd", "ceph-mds"})
 """Classes of daemons whose allocator matters."""
 ALLOCATORS = (("tcmalloc", rb"/libtcmalloc[^/\n]*\.so"), ("jemalloc", rb"/libjemalloc[^/\n]*\.so"))
