@@ -3,7 +3,7 @@
  * What chosen threads do with their time, by the stacks that they are blocked in: a timer in the kernel looks at them, and
  * user space reads sums now and then. Only blocked threads that ran since their last look have another stack.
  *
- * A program at sched_switch would be exact, but it runs at every switch of the host, and a stack there takes 2 us
+ * A program at sched_switch would be exact, but it runs at every switch of the host, and a stack there takes 3 us
  * (bench/waits_cost.py). A look costs the same whatever the threads do.
  *
  * bpf_timer came with Linux 5.15, bpf_task_from_pid with 6.2: the latter decides. The kernel stops the timer when user

@@ -15,7 +15,7 @@ from pinchpoint.profile.classes import MAX_CLASSES, OTHER, cost_words
 __all__ = ["Cost", "cost_sentence", "costs"]
 
 MIN_SAMPLES = 100
-"""Samples from which shares are told: each class of 15 % or more is then seen, to within 8 to 11 points."""
+"""Samples from which shares are named: 95 of 100 are then right to within 10 points (binomial distribution)."""
 MIN_EXACT_SAMPLES = 400
 """Samples from which they are right to within 5 points: below, they are "about"."""
 MIN_NAMED_SHARE = 0.1

@@ -1,7 +1,7 @@
 """What full threads spend their CPU time on, from samples of their stacks.
 
 Only the threads of resources that are full are sampled, for `SAMPLING_SECONDS` at a time, and the cost of that is paid
-from a budget: each sample costs 0.1 to 0.4 ms here, mostly for unwinding in Python (docs/performance.md).
+from a budget: each sample costs 0.1 to 0.4 ms, mostly for unwinding in Python.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NAMING_SECONDS = 0.03
 MIN_COST_SECONDS = 0.0001
 """... and afterwards at least."""
 MIN_SHOWN_SAMPLES = 100
-"""Samples from which shares are shown: each class of 15 % or more is then seen, to within 8 to 11 points."""
+"""Samples from which shares are shown: 95 of 100 are then right to within 10 points (binomial distribution)."""
 MAX_SHOWN_SAMPLES = 1000
 """Samples after which older ones no longer count in the shares."""
 MAX_PROFILES = 32

@@ -42,7 +42,7 @@ its frame address in any register."""
 IN_DWARF_ORDER = (0, 3, 2, 1, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15, 16, 8)
 """Where each register in DWARF's order is among those of a sample."""
 STACK_BYTES = 16384
-"""Bytes of the user stack that are copied: 96 % of the walks of an OSD's threads reach the thread's start."""
+"""Bytes of the user stack that are copied: a walk ends where the copy does."""
 RING_BYTES = 256 << 10
 """15 samples: 0.3 s at 49 Hz."""
 CONTEXT_MAX = (1 << 64) - 4095
