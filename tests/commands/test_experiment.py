@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,15 @@ def start(here: Path) -> Start:
     def start(*argv: str, **environment: str) -> subprocess.Popen[bytes]:
         known = {**os.environ, "XDG_STATE_HOME": str(here / "state"), "COLUMNS": "160", **environment}
         command = [sys.executable, "-m", "pinchpoint", *argv]
+        obeyed = partial(signal.signal, signal.SIGHUP, signal.SIG_DFL)  # under `nohup make test` the tests ignore it
         return subprocess.Popen(
-            command, cwd=here, env=known, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            command,
+            cwd=here,
+            env=known,
+            preexec_fn=obeyed,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
 
     return start
