@@ -32,6 +32,13 @@ FILES = ROOT / "packaging" / "files"
 HOME = Path("usr/lib/pinchpoint")
 LIBRARIES = HOME / "lib" / "python3.13"
 SHEBANG = f"#!/{HOME}/bin/python3.13 -I\n"
+IMPORT_ALL = """
+from importlib import import_module
+from pinchpoint.cli import COMMANDS, MODULES
+for name in COMMANDS:
+    import_module(f"pinchpoint.commands.{MODULES.get(name, name)}")
+"""
+"""Imports each command, with all that it imports."""
 WHEEL_TAGS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
 """Wheels of these run with the glibc of the packages, 2.28."""
 MACHINE = platform.machine()
@@ -144,6 +151,8 @@ def install_libraries(tree: Path) -> None:
     # Bytecode that is never compared with its source: the package manager changes both or none.
     run(tree / HOME / "bin/python3.13", "-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash",
         "-s", tree, "-p", "/", tree / LIBRARIES)  # fmt: skip
+    # Its Python lacks some of the standard modules: what needs one of them is to fail here, not on a host.
+    run(tree / HOME / "bin/python3.13", "-I", "-c", IMPORT_ALL, environment={"PYTHONDONTWRITEBYTECODE": "1"})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

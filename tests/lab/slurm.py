@@ -81,12 +81,19 @@ def slurm(place: Path) -> Iterator[Mapping[str, str]]:
                 until(START_SECONDS, (place / "munge.socket").exists)
         if not until(START_SECONDS, lambda: "idle" in _said(environment, "sinfo", "--noheader", "--format=%t")):
             raise RuntimeError("no idle node: " + "".join(path.read_text()[-500:] for path in place.glob("*.out")))
-        stack.callback(_said, environment, "scancel", "--partition=main")
+        stack.callback(_cancel, environment)
         yield environment
 
 
 def _said(environment: Mapping[str, str], *command: str) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True).stdout
+
+
+def _cancel(environment: Mapping[str, str]) -> None:
+    """End the jobs: what a slurmstepd has started outlives slurmd."""
+    _said(environment, "scancel", "--signal=KILL", "--full", "--partition=main")
+    _said(environment, "scancel", "--partition=main")
+    until(STOP_SECONDS, lambda: not _said(environment, "squeue", "--noheader"))
 
 
 def _end(daemon: subprocess.Popen[bytes]) -> None:

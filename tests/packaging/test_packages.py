@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from string import Template
@@ -67,3 +70,12 @@ def test_what_is_kept_is_made_again_when_its_recipe_changes(tmp_path: Path, monk
 
     assert packages.cached("interpreter", b"a") == packages.cached("interpreter", b"a")
     assert packages.cached("interpreter", b"a") != packages.cached("interpreter", b"b")
+
+
+def test_every_command_does_without_the_standard_modules_that_the_packages_python_lacks() -> None:
+    recipe = (ROOT / "packaging" / "interpreter").read_text()
+    (names,) = re.findall(r"^for module in (.+); do$", recipe, re.MULTILINE)
+    lacks = f"import sys; sys.modules.update(dict.fromkeys({names.split()!r}))\n"
+
+    subprocess.run([sys.executable, "-c", lacks + packages.IMPORT_ALL], check=True)
+    assert subprocess.run([sys.executable, "-c", lacks + "import sqlite3"], capture_output=True).returncode
