@@ -55,8 +55,12 @@ def test_the_whole_package_asks_nothing_else() -> None:
 
     assert len(prefixes) > 3
     assert prefixes <= LOCK_FREE
-    # The other one sends a datagram to the service manager.
-    assert len(re.findall(r"AF_UNIX, socket\.SOCK_STREAM\b", source)) == 1, "only one place connects"
+    # Others send a datagram to the service manager, and keep a second experiment out.
+    streams = re.compile(r"AF_UNIX, socket\.SOCK_STREAM\b")
+    connecting = {
+        path.name for path in Path(pinchpoint.__file__).parent.rglob("*.py") if streams.search(path.read_text())
+    }
+    assert connecting == {"asok.py", "exclusive.py"}, "only one place connects to daemons"
     assert source.count("AF_UNIX") == len(re.findall(r"AF_UNIX, socket\.SOCK_(?:STREAM|DGRAM)\b", source))
 
 

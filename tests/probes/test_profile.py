@@ -125,7 +125,7 @@ def functions(profile: Profile) -> set[str]:
 
 @needs_perf
 def test_functions_of_a_cpp_program_are_named_down_to_main(tmp_path: Path, program: Path, start: Start) -> None:
-    found = profile_of(Watched(tmp_path, start(program, "templates")))
+    found = profile_of(Watched(tmp_path, start(program, "templates")), samples=100)
 
     assert {"main", "templates::Tree::grow"} <= functions(found)
     assert found.classes["allocator"] >= 1
@@ -137,7 +137,7 @@ def test_a_stripped_program_is_unwound_too(tmp_path: Path, program: Path, start:
     stripped = tmp_path / "stripped"
     subprocess.run(["strip", "-o", stripped, program], check=True)
 
-    found = profile_of(Watched(tmp_path, start(stripped, "templates")))
+    found = profile_of(Watched(tmp_path, start(stripped, "templates")), samples=100)
 
     assert {"[stripped]", "__libc_start_main", "malloc"} <= functions(found)
 

@@ -8,6 +8,7 @@ in a name that somebody made for that (Itanium C++ ABI, 5.1.10), and the exporte
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 
 __all__ = ["short_name"]
 
@@ -16,8 +17,8 @@ MAX_NAME_DEPTH = 32
 MAX_CHARACTERS = 4096
 """A longer name is shown as it is."""
 
-SUFFIX = re.compile(r"(?:\.(?:isra|constprop|part|cold|llvm|lto_priv|\d+))+(?:\.\w+)*$")
-"""What compilers add to the names of functions that they have changed."""
+ADDED = re.compile(r"isra|constprop|part|cold|llvm|lto_priv|\d+")
+"""What compilers add to the names of functions that they have changed, after a dot; more may follow."""
 VERSION = re.compile(r"@{1,2}[\w.]+$")
 NUMBER = re.compile(r"\d{1,4}")
 CALL_OFFSET = re.compile(r"hn?\d+_|vn?\d+_n?\d+_")
@@ -49,7 +50,8 @@ def short_name(mangled: str) -> str:
 
     Compiler suffixes and symbol versions are removed. What can't be read is returned without its suffix.
     """
-    name = SUFFIX.sub("", VERSION.sub("", mangled[:MAX_CHARACTERS]))
+    name, *parts = VERSION.sub("", mangled[:MAX_CHARACTERS]).split(".")
+    name = ".".join([name, *takewhile(lambda part: not ADDED.fullmatch(part), parts)])
     if not name.startswith("_Z") or len(mangled) > MAX_CHARACTERS:
         return name
     try:
