@@ -386,7 +386,7 @@ def test_where_there_is_no_more_room_it_begins_anew(
 
         assert len(loads) == 2
         assert timed.timer.seconds > before > 0
-        assert len(timed.sums["all"].stacks) >= 5
+        assert until(60, lambda: len(timed.collect()["all"].stacks) >= 5)
     finally:
         timed.timer.close()
 
