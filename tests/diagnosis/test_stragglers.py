@@ -54,6 +54,13 @@ def test_a_straggler_without_anything_that_is_full_is_named_all_the_same() -> No
     assert found.runbook
 
 
+def test_of_two_that_differ_neither_is_the_usual_one() -> None:
+    ranks = crew(2)
+    ranks.ranks[1].rate /= 3
+
+    assert judged(ranks).kind is not Kind.STRAGGLER
+
+
 def test_a_rank_with_more_to_do_holds_the_others_though_it_is_as_fast() -> None:
     ranks = crew(8)
     ranks.ranks[0].work *= 3

@@ -26,6 +26,8 @@ MAX_EVEN_RATIO = 0.8
 """Rate of the slowest rank relative to the median from which it is not slower than others by chance."""
 MIN_UNEVEN_RATIO = 1.25
 """Work of a rank relative to the median from which it had more to do."""
+MIN_HELD_RANKS = 3
+"""Ranks from which one can hold the others: of two that differ, such as two jobs of fio, neither is the usual one."""
 MIN_WAIT_SHARE = 0.1
 """Share of the slowest rank's time from which a wait is mentioned."""
 
@@ -72,7 +74,7 @@ class RankSpread:
     @property
     def holds(self) -> bool:
         """Whether the slowest rank holds the time of the others."""
-        costly = min(self.waited, self.since) >= MIN_HELD_SHARE
+        costly = min(self.waited, self.since) >= MIN_HELD_SHARE and self.working + self.done >= MIN_HELD_RANKS
         return costly and (self.slow or self.uneven >= MIN_UNEVEN_RATIO)
 
     @property
