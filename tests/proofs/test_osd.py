@@ -25,8 +25,6 @@ from polling import until
 GROUP = "Threads and disks of an OSD"
 SHARDS, THREADS = 3, 2
 COMPLAINT_SECONDS = 3
-SMALL_THROTTLE = 64 << 10
-"""Bytes of transactions that an OSD may have in hand: four writes of 16 KiB. 64 MiB by default."""
 SCRUB_SLEEP_SECONDS = 1.0
 """Pause of a scrub between two chunks of a placement group: it lasts longer than the manager needs to report it."""
 SLOW, QUICK = 128 << 10, 8 << 20
@@ -233,22 +231,6 @@ def test_writes_behind_a_disk_that_is_slow_again_and_again_are_one_alert_where_c
     assert "osd.0" in alert["annotations"]["description"]
     assert max(slow_ops) > 0
     assert SLOW in limits
-
-
-def test_a_throttle_that_operations_wait_for_is_an_alert_and_is_gone_with_its_limit(
-    shared: Cluster, observer: Observer, measured: MutableMapping[str, str]
-) -> None:
-    default = shared.daemon("osd.0").ask("config get", var="bluestore_throttle_bytes")["bluestore_throttle_bytes"]
-    daemon = observer.daemon(shared, "osd.0")
-    with loads.rados_bench(shared, block=16 << 10, threads=32):
-        shared.set_option("osd.0", "bluestore_throttle_bytes", SMALL_THROTTLE)
-        try:
-            alert = observer.wait_for_alert("OsdThrottleFull", 90, throttle="bluestore_throttle_bytes")
-        finally:
-            shared.set_option("osd.0", "bluestore_throttle_bytes", default)
-        measured["text"] = alert["annotations"]["summary"]
-        observer.wait_until_gone("OsdThrottleFull", 90)
-    assert alert["labels"]["daemon"] == daemon
 
 
 def test_a_scrub_during_a_phase_is_an_alert_and_leaves_the_run_valid(
