@@ -47,7 +47,7 @@ def _files() -> dict[str, str]:
 
 def boards(pages: str = PAGES, job: str = JOB) -> list[Board]:
     """Return all dashboards, for pages at the address `pages` (a judge's) and exporters of the job `job`."""
-    base = pages if pages.endswith("/") else f"{pages}/"
+    base = f"{pages.rstrip('/')}/"
     found = []
     for name, text in _files().items():
         if name.endswith(".json"):
@@ -83,7 +83,6 @@ def bundle(
 
     `prometheus` is the address of that server; without it there is no file for the data source.
     """
-    base = pages if pages.endswith("/") else f"{pages}/"
     found = {f"dashboards/{board.name}.json": board.text for board in boards(pages, job)}
     found |= {f"dashboards/{name}": text for name, text in _files().items() if name.endswith(".yaml")}
     provider = {
@@ -98,7 +97,7 @@ def bundle(
     if prometheus:
         source = data_source(prometheus, seconds)
         found["provisioning/datasources/pinchpoint.yml"] = _yaml({"apiVersion": 1, "datasources": [source]})
-    found["pinchpoint-rules.yml"] = rules(seconds, job, RUNBOOKS.replace(PAGES, base))
+    found["pinchpoint-rules.yml"] = rules(seconds, job, f"{pages.rstrip('/')}/{RUNBOOKS.removeprefix(PAGES)}")
     return found
 
 

@@ -6,7 +6,7 @@ data_source.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -98,15 +98,8 @@ class GrafanaApi:
 
     def has_prometheus(self) -> bool | None:
         """Return whether it has a data source for Prometheus; None if that may not be seen. Raises GrafanaError."""
-        try:
-            found = SOURCES.decode(self._fetcher.get(f"{self._url}/api/datasources"))
-        except FetchError as error:
-            if error.status in UNSEEN:
-                return None
-            raise GrafanaError(_said(error)) from error
-        except (ValueError, RecursionError) as error:
-            raise GrafanaError(f"not an answer of Grafana: {error}") from error
-        return any("prometheus" in source.type for source in found)
+        found = self._get("/api/datasources", SOURCES, UNSEEN)
+        return None if found is None else any("prometheus" in source.type for source in found)
 
     def write_source(self, source: Mapping[str, Any], *, exists: bool) -> None:
         """Make or change a data source. Raises GrafanaError."""
@@ -124,11 +117,12 @@ class GrafanaApi:
         document = {"dashboard": {**board.document, "id": None}, "folderUid": folder_uid}
         self._send("POST", "/api/dashboards/db", {**document, "overwrite": True, "message": message})
 
-    def _get(self, path: str, decode: msgspec.json.Decoder[T]) -> T | None:
+    def _get(self, path: str, decode: msgspec.json.Decoder[T], absent: Collection[int] = (404,)) -> T | None:
+        """Return an answer; None if its status is one of `absent`. Raises GrafanaError."""
         try:
             return decode.decode(self._fetcher.get(self._url + path))
         except FetchError as error:
-            if error.status == 404:
+            if error.status in absent:
                 return None
             raise GrafanaError(_said(error)) from error
         except (ValueError, RecursionError) as error:
