@@ -79,7 +79,7 @@ def test_a_counter_that_began_anew_counts_from_zero() -> None:
 def test_classes_that_are_all_small_are_not_named() -> None:
     cost = Cost("kv_sync", "osd.0", "h0", 500, {"other": 0.91, "checksum": 0.09})
 
-    assert cost_sentence(cost) == ("kv_sync of osd.0 is full: no class has 10% of its CPU time (500 samples)")
+    assert cost_sentence(cost) == ""
 
 
 def test_other_resources_and_owners_do_not_count() -> None:

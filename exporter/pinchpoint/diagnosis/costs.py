@@ -79,11 +79,11 @@ def _shares(values: Mapping[str, float], total: float) -> dict[str, float]:
 
 
 def cost_sentence(cost: Cost) -> str:
-    """Return what a full resource spends its CPU time on, in a sentence."""
+    """Return what a full resource spends its CPU time on, in a sentence; empty if no class is large enough."""
+    if not cost.named:
+        return ""
     about = "about " if cost.samples < MIN_EXACT_SAMPLES else ""
     parts = [f"{share:.0%} {cost_words(found)}" for found, share in cost.named.items()]
     number = f" ({cost.samples} samples)" if cost.samples else ""
     which = f"{cost.resource} of {owner(cost.owner, cost.host)}"
-    if not parts:
-        return f"{which} is full: no class has {MIN_NAMED_SHARE:.0%} of its CPU time{number}"
     return f"{which} is full: its CPU time is {about}{', '.join(parts)}{number}"

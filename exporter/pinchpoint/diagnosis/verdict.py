@@ -298,7 +298,7 @@ def judge(
         doubts=doubts,
         evidence=(
             *evidence.evidence(kind, workload, limits, ranking),
-            *map(cost_sentence, spent),
+            *filter(None, map(cost_sentence, spent)),
             *map(waterfall_words, falls),
         ),
         innocent=innocent(hosts, after, ranking),
