@@ -117,7 +117,7 @@ def alerts_table() -> str:
     severities: dict[str, set[str]] = {}
     waits: dict[str, dict[str, None]] = {}
     for path in sorted((ROOT / "alerts").glob("*.yml")):
-        for group in yaml.safe_load(path.read_text())["groups"]:
+        for group in yaml.load(path.read_text(), yaml.CSafeLoader)["groups"]:
             for rule in group["rules"]:
                 if name := rule.get("alert"):
                     severities.setdefault(name, set()).add(rule["labels"]["severity"])

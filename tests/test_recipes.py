@@ -68,8 +68,9 @@ def copy(tmp_path: Path) -> Path:
         files = subprocess.run(tracked, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("no git, or no repository: the files of the tree are unknown")
-    # Compiled modules as well: each copy would need 4 s of a CPU to compile them.
-    files += [str(path.relative_to(ROOT)) for path in ROOT.glob("exporter/**/*.pyc")]
+    # Compiled modules as well, also those that pytest has rewritten: each copy would need 6 s of a CPU to compile them.
+    for part in ("exporter", "dashboards", "scripts", "tests"):
+        files += [str(path.relative_to(ROOT)) for path in ROOT.glob(f"{part}/**/*.pyc")]
     copied = "".join(f"{name}\0" for name in files if name and os.path.lexists(ROOT / name))
     tree = tmp_path / "tree"
     tree.mkdir()

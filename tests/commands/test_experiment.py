@@ -263,28 +263,33 @@ def test_an_undo_that_restores_another_value_is_noticed(run: Callable[..., Ended
     assert len(journals(here)) == 1
 
 
-@pytest.mark.parametrize(
-    ("what", "words", "state"),
-    [("FAIL", "ended with status 1", "failed"), ("INVALID", "calls the run invalid", "invalid")],
-)
 def test_a_benchmark_that_fails_in_the_third_of_four_pairs_ends_it_and_two_pairs_stand(
-    run: Callable[..., Ended], start: Start, here: Path, what: str, words: str, state: str
+    run: Callable[..., Ended], start: Start, here: Path
 ) -> None:
-    done = run("--pairs=4", **{what: "5"})
+    done = run("--pairs=4", FAIL="5")
 
     assert done.status == 1
-    assert words in done.stderr
+    assert "ended with status 1" in done.stderr
     assert "the complete pairs stand" in done.stderr
     assert knob(here) == "off"
     assert not journals(here)
-    assert [trial["state"] for trial in ledger(here)["trials"]] == ["done"] * 4 + [state]
+    assert [trial["state"] for trial in ledger(here)["trials"]] == ["done"] * 4 + ["failed"]
     shown = json.loads(ended(start("experiment", "show", "--json", "last")).stdout)
     assert (shown["decision"], shown["complete_pairs"]) == ("undecided", 2)
 
 
+def test_an_invalid_run_ends_it(run: Callable[..., Ended], here: Path) -> None:
+    done = run("--pairs=4", INVALID="1")
+
+    assert done.status == 1
+    assert "calls the run invalid" in done.stderr
+    assert [trial["state"] for trial in ledger(here)["trials"]] == ["invalid"]
+
+
 def test_invalid_runs_count_if_allowed(run: Callable[..., Ended], here: Path) -> None:
-    assert run("--pairs=4", "--allow-invalid", INVALID="5").status == 0
-    assert len(ledger(here)["trials"]) == 8
+    run("--pairs=4", "--allow-invalid", INVALID="1", FAIL="2")
+
+    assert [trial["state"] for trial in ledger(here)["trials"]] == ["done", "failed"]
 
 
 def test_a_benchmark_without_figures_is_said_to_have_none(start: Start, here: Path) -> None:
@@ -468,5 +473,5 @@ esac
     assert [file.name for file in (keys / "pinchpoint" / "experiment").iterdir()] == ["other"]
     shutil.rmtree(keys / "pinchpoint" / "experiment")
     (keys / "pinchpoint" / "experiment").mkdir()
-    assert run("--check=cat knob # ceph", "--pairs=4", PATH=path).status == 0
+    assert "ended with status 1" in run("--check=cat knob # ceph", "--pairs=4", PATH=path, FAIL="1").stderr
     assert list((keys / "pinchpoint" / "experiment").iterdir()) == []

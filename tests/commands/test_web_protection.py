@@ -43,7 +43,7 @@ CLIENT = """
 basic_auth: {username: alice, password_file: password}
 tls_config: {ca_file: ca.pem, cert_file: scraper.pem, key_file: scraper.key, server_name: exporter.example}
 """
-JOBS, SWAPS = 8, 30
+JOBS, SWAPS = 8, 12
 """Jobs of Prometheus, and certificates that replace one another while they scrape."""
 NO_CERTIFICATE = "tls_server_config:\n  cert_file: nowhere\n  key_file: server.key\n"
 NO_KEY = "tls_server_config:\n  cert_file: server.pem\n  key_file: nowhere\n"
