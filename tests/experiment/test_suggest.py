@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from experiment.made import LOCK, experiment
 from pinchpoint.experiment.suggest import suggestions, tried
 from pinchpoint.runs import LimitMark, PhaseMark, VerdictMark
@@ -14,7 +16,7 @@ def phases(**verdicts: VerdictMark) -> list[PhaseMark]:
 
 
 def test_the_most_blamed_comes_first_with_the_command_to_try_it() -> None:
-    found = suggestions(phases(mdtest_easy_stat=CACHE, ior_easy_write=CACHE), COMMAND, [], None)
+    found = suggestions(phases(mdtest_easy_stat=CACHE, ior_easy_write=CACHE), COMMAND, [], None, {})
 
     assert [one.name for one in found] == ["mds-cache", "mds-recall", "governor", "scrub"]
     assert found[0].phases == ["mdtest_easy_stat"]  # not expected of ior
@@ -25,7 +27,7 @@ def test_the_most_blamed_comes_first_with_the_command_to_try_it() -> None:
 
 
 def test_what_needs_hands_has_commands_with_this_clusters_names_and_no_experiment() -> None:
-    found = {one.name: one for one in suggestions(phases(mdtest_easy_stat=LOCK), COMMAND, [], "bench fs")}
+    found = {one.name: one for one in suggestions(phases(mdtest_easy_stat=LOCK), COMMAND, [], "bench fs", {})}
 
     assert found["mds-ranks"].set == "ceph fs set 'bench fs' max_mds 4"
     assert found["mds-ranks"].command == ""
@@ -35,11 +37,29 @@ def test_what_needs_hands_has_commands_with_this_clusters_names_and_no_experimen
 def test_what_did_not_help_here_comes_last_and_says_so() -> None:
     earlier = experiment(EQUAL, mitigation="mds-cache")
 
-    found = suggestions(phases(mdtest_easy_stat=CACHE), COMMAND, [earlier], None)
+    found = suggestions(phases(mdtest_easy_stat=CACHE), COMMAND, [earlier], None, {})
 
     assert found[-1].name == "mds-cache"
     assert found[-1].tried[0].startswith("tried on 2023-11-1")
     assert "did not help: score total +0.0 %" in found[-1].tried[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        ({"kernel": ["6.1"]}, []),
+        ({"mount:ext4": ["rw"]}, []),
+        ({"osd:version": ["18.2.4"]}, ["scrub"]),
+        ({"client:version": ["18.2.4"]}, ["scrub"]),
+        ({"mount:ceph": ["rw"]}, ["scrub"]),
+    ],
+)
+def test_a_setting_of_ceph_is_for_a_run_that_used_ceph(settings: dict[str, list[str]], names: list[str]) -> None:
+    disk = VerdictMark("resource", (LimitMark("disk", "sda", 0.8),))
+
+    found = suggestions(phases(job=disk), COMMAND, [], None, {"client0": settings})
+
+    assert [one.name for one in found] == names
 
 
 def test_the_same_verdict_tells_what_was_tried_for_it() -> None:
@@ -52,4 +72,4 @@ def test_the_same_verdict_tells_what_was_tried_for_it() -> None:
 
 
 def test_without_verdicts_nothing_is_suggested() -> None:
-    assert suggestions([PhaseMark("find", 0.0)], COMMAND, [], None) == []
+    assert suggestions([PhaseMark("find", 0.0)], COMMAND, [], None, {}) == []

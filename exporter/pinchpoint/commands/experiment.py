@@ -432,7 +432,7 @@ def suggest(as_json: bool, run: str) -> None:
         record = store.find(run, store.runs(warn))
     except StoreError as error:
         fail(str(error))
-    found = suggestions(record.marker.phases, record.command, _experiments(), file_system())
+    found = suggestions(record.marker.phases, record.command, _experiments(), file_system(), record.facts)
     if as_json:
         say(json.dumps({"run": record.marker.run, "suggestions": [_suggestion(one) for one in found]}, indent=2))
     elif found:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.marks import bottleneck
 from pinchpoint.diagnosis.paired import Decision
 from pinchpoint.experiment import shell
@@ -25,6 +26,8 @@ __all__ = ["Suggestion", "file_system", "suggestions", "tried", "tried_words"]
 ASK_SECONDS = 10.0
 IO500 = re.compile(r"(ior|mdtest)_|find")
 """Names of IO500's phases, for which mitigations say what they expect; other phases may always be helped."""
+CEPH_FACT = re.compile(r"(?:client|mds|mon|osd):version|mount:(?:ceph|fuse\.ceph.*)")
+CEPH_OWNER = ("client.", "mds.", "osd.")
 NO_GAIN = (Decision.NO_GAIN, Decision.HURT)
 
 
@@ -48,9 +51,18 @@ class Suggestion:
 
 
 def suggestions(
-    phases: Sequence[PhaseMark], command: Sequence[str], experiments: Sequence[Experiment], fs: str | None
+    phases: Sequence[PhaseMark],
+    command: Sequence[str],
+    experiments: Sequence[Experiment],
+    fs: str | None,
+    settings: Facts,
 ) -> list[Suggestion]:
-    """Return what to try, the most blamed first; what was tried without a gain comes last."""
+    """Return what to try, the most blamed first; what was tried without a gain comes last.
+
+    Changes of Ceph's settings are among them only if the run used Ceph, as its verdicts show, or `settings`: those of
+    its hosts.
+    """
+    ceph = _uses_ceph(phases, settings)
     found: dict[str, Suggestion] = {}
     for mark in phases:
         if mark.verdict is None:
@@ -58,6 +70,8 @@ def suggestions(
         blames = {limit.resource: limit.blame for limit in mark.verdict.limits} or {mark.verdict.kind: 1.0}
         owners = [limit.owner for limit in mark.verdict.limits]
         for name, mitigation in mitigations_for(list(blames)).items():
+            if mitigation.class_ == "ceph" and not ceph:
+                continue
             if IO500.match(mark.name) and not mitigation.expected([mark.name]):
                 continue
             if name not in found:
@@ -74,6 +88,13 @@ def suggestions(
                 f"{shlex.join(command)}"
             )
     return sorted(found.values(), key=lambda one: (bool(one.tried), -one.blame, one.name))
+
+
+def _uses_ceph(phases: Sequence[PhaseMark], settings: Facts) -> bool:
+    owners = (limit.owner for mark in phases if mark.verdict for limit in mark.verdict.limits)
+    return any(owner.startswith(CEPH_OWNER) for owner in owners) or any(
+        CEPH_FACT.fullmatch(fact) for host in settings.values() for fact in host
+    )
 
 
 def _suggestion(
