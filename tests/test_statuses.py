@@ -52,6 +52,8 @@ class Trial:
 MARKERS = "--path.runs=markers"
 RUN = ("run", "--quiet", "--name=base", MARKERS, "--", "true")
 DIARY = str(ROOT / "tests" / "fixtures" / "seeds" / "io500-diary.txt")
+PUBLIC = "list/SITE/SYSTEM/CephFS/2025/submission-1/result_summary.txt"
+SUMMARY = (ROOT / "tests" / "fixtures" / "io500" / "cephfs-2025" / "result_summary.txt").read_text()
 EXPORTER = ("--web.listen-address=127.0.0.1:PORT", "--no-probe.tasks", "--no-probe.kworkers")
 JUDGE = ("--web.listen-address=127.0.0.1:PORT", DOWN)
 TRIALS = [
@@ -82,6 +84,9 @@ TRIALS = [
     Trial("report", "0", ("last",), before=RUN),
     Trial("report", "1", ("none",)),
     Trial("report", "2", ("--none",)),
+    Trial("standing", "0", ("--list=list",), before=("import", DIARY), files={PUBLIC: SUMMARY}),
+    Trial("standing", "1", ("--list=.", "io500-diary-02"), before=RUN),
+    Trial("standing", "2", ("--list=.",), before=("import", DIARY)),
     Trial("compare", "0", ("io500-diary-01", "io500-diary-02"), before=("import", DIARY)),
     Trial("compare", "1", ("one", "two")),
     Trial("compare", "2", ("base",), before=RUN),
@@ -169,6 +174,7 @@ def test_the_command_returns_the_status(
     trial: Trial, tmp_path: Path, state: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, text in trial.files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     if trial.before:
         command = [sys.executable, "-m", "pinchpoint", *trial.before]

@@ -27,6 +27,7 @@ COMMANDS = {
     "import": "Import runs made without Pinchpoint from the output of their benchmarks.",
     "runs": "List the saved runs.",
     "report": "Report what limited each phase of a run, the evidence, and what to do.",
+    "standing": "Show where a run of IO500 stands among the public runs of the list.",
     "compare": "Compare runs phase by phase, and show which differences exceed the noise.",
     "replay": "Show a saved run as `watch` would have shown it.",
     "experiment": "Change one knob, and know whether it helped.",

@@ -48,6 +48,11 @@ STATUSES: Mapping[str, Mapping[str, str]] = {
     },
     "runs": {"0": "listed", "1": f"the saved runs cannot be read; or {FAILED}", "2": USAGE},
     "report": {"0": "reported", "1": f"no such run, or a file cannot be written; or {FAILED}", "2": USAGE},
+    "standing": {
+        "0": "shown",
+        "1": f"no such run, or it is not a run of IO500 with a score; or {FAILED}",
+        "2": f"{USAGE}: the directory has no public runs, or none of such a file system",
+    },
     "compare": {
         "0": "compared, whatever differs",
         "1": f"no such run, or the runs have no figure in common; or {FAILED}",

@@ -32,6 +32,8 @@ MAX_KEPT_BYTES = 64 << 20
 """Bytes of all of them together."""
 MAX_PHASE_FILE_BYTES = 256 << 20
 """Bytes of a phase's file that are read: a row for each of 2 million ranks."""
+PHASE_HEAD_BYTES = 64 << 10
+"""Bytes of a phase's file that are read where only results are wanted: its beginning names the nodes."""
 MAX_DIRECTORIES = 1000
 """Directories with files of runs."""
 MAX_NOTES = 100
@@ -112,10 +114,14 @@ class _Directory:
 
 
 class Folders:
-    """Takes the files of a folder one by one, and returns the runs."""
+    """Takes the files of a folder one by one, and returns the runs.
 
-    def __init__(self, say: Callable[[str], None] = lambda line: None) -> None:
+    With `only_results` the runs have results and numbers of nodes and ranks, but no times of ranks and no options.
+    """
+
+    def __init__(self, say: Callable[[str], None] = lambda line: None, *, only_results: bool = False) -> None:
         self._say = say
+        self._only_results = only_results
         self._directories: dict[str, _Directory] = {}
         self._kept = 0
 
@@ -128,6 +134,8 @@ class Folders:
         phase = _phase(lower)
         is_result = SUMMARY.fullmatch(lower) is not None
         if not (phase or is_result or lower.endswith((".ini", ".cfg"))):
+            return
+        if self._only_results and lower.endswith((".csv", ".ini", ".cfg")):
             return
         if directory not in self._directories and len(self._directories) >= MAX_DIRECTORIES:
             self._say(f"{file.name}: more than {MAX_DIRECTORIES} directories with results; it is left out")
@@ -142,7 +150,7 @@ class Folders:
                 found.tables.setdefault(phase, (name, table))
             elif phase:
                 reader = PhaseText(phase, name)
-                self._read(file, reader.feed, MAX_PHASE_FILE_BYTES, found)
+                self._read(file, reader.feed, PHASE_HEAD_BYTES if self._only_results else MAX_PHASE_FILE_BYTES, found)
                 reader.close()
                 found.texts.setdefault(phase, reader)
             elif lower.endswith((".ini", ".cfg")):
