@@ -75,10 +75,8 @@ def command(clone: Path, file_system: str, nodes: int | None, as_json: bool, run
     read = {name: public_runs(clone, name) for name in names}
     public = [one for runs in read.values() for one in runs]
     if not public:
-        fail(
-            f"--list {clone}: none of its {len(names)} submissions has a valid run with a score: is the clone complete?",
-            2,
-        )
+        why = f"none of its {len(names)} submissions has a valid run with a score"
+        fail(f"--list {clone}: {why}: is the clone complete?", 2)
     kin = _kin(public, file_system)
     if nodes is None and record.folder is not None:
         nodes = record.folder.nodes
