@@ -661,15 +661,19 @@ class Real:
             if (labels["benchmark"], labels["run"]) == workload
         }
 
-    def shares(self, benchmark: str, seconds: float, *, pid: int) -> dict[str, float]:
-        """Observe a benchmark's processes for this many seconds in total; return the shares of its classes."""
+    def shares(self, benchmark: str, seconds: float, *, pid: int, blocked: float = 0.0) -> dict[str, float]:
+        """Observe a benchmark's processes for this many seconds in total; return the shares of its classes.
+
+        For so many of these seconds, `blocked`, they neither run nor wait for a CPU.
+        """
         found: dict[str, float] = {}
 
         def enough() -> bool:
             found.update(self.seconds(benchmark, pid))
-            return sum(found.values()) >= seconds
+            total = sum(found.values())
+            return total >= seconds and total - found["cpu"] - found["runqueue"] >= blocked
 
-        assert until(60, enough, pause=0.1)
+        assert until(90, enough, pause=0.1), found
         return {wait: value / sum(found.values()) for wait, value in found.items()}
 
 
@@ -746,7 +750,7 @@ def test_dd_that_syncs_each_block_waits_for_its_disk(real: Real, load: Callable[
     if filesystem not in ("ext2/ext3", "xfs", "btrfs") or not stacks_can_be_read():
         pytest.skip(f"needs a disk under {disk_path} (it is {filesystem}), and the right to read stacks")
     pid = load("dd", "if=/dev/zero", f"of={disk_path / 'file'}", "bs=4k", "count=1000000", "oflag=dsync")
-    shares = real.shares("dd", 3.0, pid=pid)
+    shares = real.shares("dd", 3.0, pid=pid, blocked=0.5)
     left = {wait: share for wait, share in shares.items() if wait not in ("cpu", "runqueue")}
 
     # The share depends on the other load on the CPUs: for most of the time it may wait for one.
