@@ -362,13 +362,15 @@ def test_the_iommu_translates_or_lets_addresses_pass(machine: Machine) -> None:
     assert facts(machine.host())["iommu"] == "passthrough,translated"
 
 
-def test_schedulers_and_write_caches_are_those_of_hardware_by_kind(machine: Machine) -> None:
-    for disk, rotational, scheduler, cache in (
-        ("nvme0n1", 0, "[none] mq-deadline", "write through"),
-        ("nvme1n1", 0, "none [bfq]", "write back"),
-        ("sda", 1, "[mq-deadline] none", "write back"),
-        ("dm-0", 0, "[kyber]", "write back"),
+def test_disks_are_those_of_hardware_by_kind(machine: Machine) -> None:
+    for disk, rotational, scheduler, cache, sectors in (
+        ("nvme0n1", 0, "[none] mq-deadline", "write through", 7501476528),
+        ("nvme1n1", 0, "none [bfq]", "write back", 7501476528),
+        ("sda", 1, "[mq-deadline] none", "write back", 35156656128),
+        ("sr0", 1, "[mq-deadline] none", "write through", 0),
+        ("dm-0", 0, "[kyber]", "write back", 1000),
     ):
+        machine.write(f"sys/block/{disk}/size", f"{sectors}\n")
         queue = f"sys/block/{disk}/queue"
         machine.write(f"{queue}/rotational", f"{rotational}\n")
         machine.write(f"{queue}/scheduler", f"{scheduler}\n")
@@ -378,7 +380,23 @@ def test_schedulers_and_write_caches_are_those_of_hardware_by_kind(machine: Mach
     found = facts(machine.host())
 
     assert (found["scheduler:ssd"], found["scheduler:hdd"]) == ("bfq,none", "mq-deadline")
-    assert (found["write_cache:ssd"], found["write_cache:hdd"]) == ("write back,write through", "write back")
+    assert (found["write_cache:ssd"], found["write_cache:hdd"]) == (
+        "write back,write through",
+        "write back,write through",
+    )
+    assert (found["disks:ssd"], found["disks:hdd"]) == ("2 x 3.84 TB", "1 x 18 TB")
+
+
+@pytest.mark.parametrize(("packages", "sockets"), [([0, 0, 1, 1], "2"), ([-1, -1], None), ([], None)])
+def test_sockets_are_the_packages_that_the_kernel_knows(
+    machine: Machine, packages: list[int], sockets: str | None
+) -> None:
+    machine.write("proc/sys/kernel/arch", "x86_64\n")
+    for cpu, package in enumerate(packages):
+        machine.write(f"sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id", f"{package}\n")
+
+    assert facts(machine.host()).get("sockets") == sockets
+    assert facts(machine.host())["architecture"] == "x86_64"
 
 
 def test_the_distribution_is_its_id_and_version() -> None:

@@ -30,8 +30,8 @@ from pinchpoint.runs import MAX_TIME_SECONDS, RunState, run_id
 from pinchpoint.session import store
 from pinchpoint.session.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import fail, say, warn
-from pinchpoint.terminal.runs import counted, headline
-from pinchpoint.text import printable
+from pinchpoint.terminal.runs import headline
+from pinchpoint.text import counted, printable
 
 __all__ = ["command"]
 

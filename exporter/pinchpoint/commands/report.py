@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from pinchpoint.benchmarks.io500_public import TOTAL, io500_figures
 from pinchpoint.commands.options import complete_runs, http_config_option, load_access
 from pinchpoint.diagnosis.facts import Facts, facts, merged
-from pinchpoint.diagnosis.knobs import Settings
 from pinchpoint.diagnosis.tail import tails
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.experiment.ledger import LedgerError, experiments
 from pinchpoint.experiment.suggest import tried
 from pinchpoint.model import Snapshots
 from pinchpoint.report.document import Document, StageWindow, build, document_json, settings
+from pinchpoint.report.submission import SubmissionFileError, submission_lines, submission_texts, write_submission
 from pinchpoint.report.timeline import RunLines, Tracer, step_of
 from pinchpoint.runs import PhaseMark
 from pinchpoint.session import store
@@ -28,6 +29,7 @@ from pinchpoint.terminal.plain import fail, say, show, warn
 from pinchpoint.terminal.report import report_parts
 from pinchpoint.terminal.runs import standing
 from pinchpoint.terminal.view import duration
+from pinchpoint.text import printable
 from pinchpoint.wire.prometheus import PrometheusError, fired_alerts
 
 if TYPE_CHECKING:
@@ -47,6 +49,13 @@ RECORDING = "samples.om.gz"
     help="Write the report with charts as one self-contained HTML page.",
 )
 @click.option(
+    "--io500",
+    "submission",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write a draft of what the IO500 list asks for into DIR, and say what is missing (docs/io500.md).",
+)
+@click.option(
     "--against",
     metavar="RUN",
     shell_complete=complete_runs,
@@ -58,6 +67,7 @@ RECORDING = "samples.om.gz"
 def command(
     as_json: bool,
     html: Path | None,
+    submission: Path | None,
     against: str | None,
     prometheus: str | None,
     http_config: Path | None,
@@ -77,6 +87,9 @@ def command(
         earlier = store.find(against, kept) if against is not None else _before(record, kept)
     except StoreError as error:
         fail(str(error))
+    if submission is not None:
+        _submit(submission, record, kept)
+        return
     warnings = [
         f"{store.step_words(step.seconds)}, {duration(max(0.0, step.time - record.marker.start))} after the start: "
         "times are as if it had not been"
@@ -90,7 +103,7 @@ def command(
         read.facts,
         state=standing(record),
         recorded=read.recorded,
-        earlier=_settings(earlier) if earlier is not None else None,
+        earlier=settings(earlier, _facts(earlier)) if earlier is not None else None,
         alerts=alerts,
         warnings=warnings,
         stages=read.stages,
@@ -102,6 +115,26 @@ def command(
     elif html is None:
         show(*report_parts(document))
         _tell_tried(record)
+
+
+def _submit(directory: Path, record: RunRecord, kept: Sequence[RunRecord]) -> None:
+    """Write the draft of a submission, and print what is missing."""
+    if record.folder is None:
+        fail(
+            f"{record.marker.run}: its result folder was not read; "
+            "`pinchpoint import DIR` reads one, and `pinchpoint run` that of the IO500 that it runs"
+        )
+    known = _facts(record)
+    name = store.name_of(record.marker.run)
+    scores = [io500_figures(each.marker).get(TOTAL) for each in kept if store.name_of(each.marker.run) == name]
+    texts = submission_texts(record, record.folder, known, [score for score in scores if score is not None])
+    try:
+        write_submission(directory, texts)
+    except SubmissionFileError as error:
+        fail(str(error))
+    for line in submission_lines(record.folder, known, texts):
+        say(printable(line))
+    warn(f"the draft is in {directory}: {', '.join(texts)}")
 
 
 def _tell_tried(record: RunRecord) -> None:
@@ -208,15 +241,15 @@ def _benchmarks(record: RunRecord) -> Iterator[str]:
         yield mark.benchmark
 
 
-def _settings(earlier: RunRecord) -> Settings:
-    """Return the settings of an earlier run: those saved with it, or else those in its recording."""
-    known: Facts = earlier.facts
-    if not known and (samples := _samples(earlier, [])) is not None:
+def _facts(record: RunRecord) -> Facts:
+    """Return the settings of a run's hosts: those saved with it, or else those in its recording."""
+    known: Facts = record.facts
+    if not known and (samples := _samples(record, [])) is not None:
         # Settings are exported slowly, and daemons are found one after the other: the end has most of them.
         last = len(samples.times) - 1
         for moment in samples.moments({0, last // 2, last}):
             known = merged(known, facts(moment))
-    return settings(earlier, known)
+    return known
 
 
 def _alerts(record: RunRecord, url: str, access: HttpAccess | None, warnings: list[str]) -> list[list[str] | None]:

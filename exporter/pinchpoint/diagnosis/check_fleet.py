@@ -44,7 +44,17 @@ HEALTH = "ceph_health_status"
 STATUS = {0: "HEALTH_OK", 1: "HEALTH_WARN", 2: "HEALTH_ERR"}
 NETWORK = "network:"
 SECONDS_PER_MINUTE = 60.0
-INCOMPARABLE = ("cpu_model", "cpus", "memory_gib", "mtu", "mtu_members")
+INCOMPARABLE = (
+    "architecture",
+    "cpu_model",
+    "cpus",
+    "sockets",
+    "memory_gib",
+    "disks:ssd",
+    "disks:hdd",
+    "mtu",
+    "mtu_members",
+)
 """Facts that are hardware, and facts with their own check."""
 
 

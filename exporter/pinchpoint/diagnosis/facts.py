@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from pinchpoint.compat import re
 from pinchpoint.diagnosis.series import label, series
 from pinchpoint.metrics import (
     CEPH_DAEMON_INFO,
@@ -25,7 +26,7 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Snapshot, Snapshots
 
-__all__ = ["Facts", "absence_tells", "facts", "merged"]
+__all__ = ["Facts", "absence_tells", "facts", "merged", "uses_ceph"]
 
 Facts = dict[str, dict[str, list[str]]]
 """Values by fact and by host: several where daemons, CPUs or devices of the host differ, sorted."""
@@ -42,6 +43,7 @@ MAX_VALUE_CHARACTERS = 128
 """Longest value that is kept, in characters."""
 COUNTED = ("mds", "osd", "mon", "mgr")
 """Daemons whose number matters; clients come and go with the benchmark."""
+OF_CEPH = re.compile(r"(?:client|mds|mon|osd):version|mount:(?:ceph|fuse\.ceph.*)")
 TELLING_PREFIXES = ("mount:", "cpu_quota:", "io_limit:")
 HERTZ_PER_GIGAHERTZ = 1e9
 
@@ -62,6 +64,11 @@ def merged(earlier: Facts, later: Facts) -> Facts:
     needs seconds to find them all.
     """
     return {host: _merged(earlier.get(host, {}), later.get(host, {})) for host in [*earlier, *(later.keys() - earlier)]}
+
+
+def uses_ceph(known: Facts) -> bool:
+    """Return whether the settings show a daemon, a client or a mount of Ceph."""
+    return any(OF_CEPH.fullmatch(fact) for host in known.values() for fact in host)
 
 
 def absence_tells(fact: str) -> bool:

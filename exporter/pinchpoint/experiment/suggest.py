@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pinchpoint.diagnosis.facts import Facts
+from pinchpoint.diagnosis.facts import Facts, uses_ceph
 from pinchpoint.diagnosis.marks import bottleneck
 from pinchpoint.diagnosis.paired import Decision
 from pinchpoint.experiment import shell
@@ -26,7 +26,6 @@ __all__ = ["Suggestion", "file_system", "suggestions", "tried", "tried_words"]
 ASK_SECONDS = 10.0
 IO500 = re.compile(r"(ior|mdtest)_|find")
 """Names of IO500's phases, for which mitigations say what they expect; other phases may always be helped."""
-CEPH_FACT = re.compile(r"(?:client|mds|mon|osd):version|mount:(?:ceph|fuse\.ceph.*)")
 CEPH_OWNER = ("client.", "mds.", "osd.")
 NO_GAIN = (Decision.NO_GAIN, Decision.HURT)
 
@@ -92,9 +91,7 @@ def suggestions(
 
 def _uses_ceph(phases: Sequence[PhaseMark], settings: Facts) -> bool:
     owners = (limit.owner for mark in phases if mark.verdict for limit in mark.verdict.limits)
-    return any(owner.startswith(CEPH_OWNER) for owner in owners) or any(
-        CEPH_FACT.fullmatch(fact) for host in settings.values() for fact in host
-    )
+    return any(owner.startswith(CEPH_OWNER) for owner in owners) or uses_ceph(settings)
 
 
 def _suggestion(

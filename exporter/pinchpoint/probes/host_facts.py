@@ -121,6 +121,7 @@ PARAMETERS = frozenset(
 )
 """Parameters of the kernel's command line that change results (Documentation/admin-guide/kernel-parameters.txt)."""
 
+SECTOR_BYTES = 512
 NETWORK_FILE_SYSTEMS = frozenset({"ceph", "fuse.ceph-fuse", "fuse.ceph", "nfs", "nfs4"})
 MOUNT_OPTIONS = frozenset(
     {
@@ -282,6 +283,9 @@ class HostFacts(Probe):
         yield "numa_fake", fake_nodes(cmdline)
         yield "cpu_model", self._cpu_model()
         yield "cpus", _count(self._cpu / "online")
+        yield "sockets", self._sockets()
+        # Since Linux 6.1 (arch, kernel/utsname_sysctl.c).
+        yield "architecture", read_text(procfs / "sys" / "kernel" / "arch")
         yield "smt", _on_off(read_int(self._cpu / "smt" / "active"))
         yield "numa_nodes", _count(sysfs / "devices" / "system" / "node" / "online")
         yield "memory_gib", self._memory()
@@ -312,6 +316,12 @@ class HostFacts(Probe):
         # The first CPU is enough: on some kernels each CPU's entry waits for a measurement of its clock.
         found = _find(rb"^(?:model name|cpu)[ \t]*:[ \t]*(.+)$", self.host.procfs / "cpuinfo")
         return found and " ".join(found.split())
+
+    def _sockets(self) -> str:
+        packages = (read_int(path) for path in self._cpu.glob("cpu[0-9]*/topology/physical_package_id"))
+        # Unknown is -1 (topology_physical_package_id, include/linux/topology.h).
+        known = {package for package in packages if package is not None and package >= 0}
+        return str(len(known)) if known else ""
 
     def _memory(self) -> str | None:
         # Whole GiB: what the firmware and the kernel keep for themselves differs between equal hosts.
@@ -355,17 +365,24 @@ class HostFacts(Probe):
         return ",".join(sorted(modes - {""}))
 
     def _disks(self) -> Iterator[tuple[str, str]]:
-        """Yield the schedulers and write caches of hardware disks, by kind: ``ssd``, ``hdd``."""
+        """Yield number, sizes, schedulers and write caches of hardware disks, by kind: ``ssd``, ``hdd``."""
         found: dict[str, set[str]] = {}
+        sizes: dict[str, Counter[str]] = {}
         for queue in (self.host.sysfs / "block").glob("*/queue"):
             if (queue.parent / "device").exists():
                 kind = "hdd" if read_int(queue / "rotational") else "ssd"
+                # In sectors of 512 bytes, whatever the disk's are (part_size_show, block/genhd.c). A drive without a
+                # medium has none.
+                if sectors := read_int(queue.parent / "size"):
+                    sizes.setdefault(f"disks:{kind}", Counter())[_size(sectors * SECTOR_BYTES)] += 1
                 # The one in use is in brackets (elv_iosched_show, block/elevator.c).
                 scheduler = (read_text(queue / "scheduler") or "").partition("[")[2].partition("]")[0]
                 found.setdefault(f"scheduler:{kind}", set()).add(scheduler)
                 found.setdefault(f"write_cache:{kind}", set()).add(read_text(queue / "write_cache") or "")
         for fact, values in sorted(found.items()):
             yield fact, ",".join(sorted(values - {""}))
+        for fact, counts in sorted(sizes.items()):
+            yield fact, ", ".join(f"{count} x {size}" for size, count in sorted(counts.items()))
 
     def _allocator_facts(self, now: float) -> Iterator[tuple[str, str]]:
         """Yield the memory allocators of the Ceph daemons, by their program. Each process is read once."""
@@ -454,6 +471,11 @@ def _find(pattern: bytes, path: Path) -> str | None:
     except OSError:
         return None
     return decode(found[1]) if found else None
+
+
+def _size(size: int) -> str:
+    """Return the bytes of a disk as its label has them."""
+    return f"{size / 1e12:.3g} TB" if size >= 1e12 else f"{size / 1e9:.3g} GB"
 
 
 def _count(path: Path) -> str | None:

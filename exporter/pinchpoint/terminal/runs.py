@@ -17,7 +17,7 @@ from pinchpoint.session.store import RunRecord
 from pinchpoint.terminal.comparison import bare_figure
 from pinchpoint.text import printable
 
-__all__ = ["counted", "headline", "runs_table", "standing"]
+__all__ = ["headline", "runs_table", "standing"]
 
 DIED = "died"
 """The state of a run without a recorded end: its `pinchpoint run` was killed, or the host went down."""
@@ -48,11 +48,6 @@ def headline(state: RunState) -> str:
         if mark.results:
             return printable(f"{mark.name} {bare_figure(mark.results[0].value, mark.results[0].unit)}")
     return "-"
-
-
-def counted(count: int, word: str) -> str:
-    """Return a number of things: ``1 phase``, ``12 phases``."""
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def runs_table(records: Sequence[RunRecord], width: int | None) -> Table:
