@@ -97,6 +97,24 @@ def test_json_is_one_document_with_the_same_verdicts() -> None:
     assert {host.host for host in found.hosts} == {CLIENT, "mds1:9748"}
 
 
+def test_a_phase_that_went_on_after_its_stonewall_is_judged_in_two_stages(kept: Path) -> None:
+    saved = store.load(kept)
+    mark = saved.marker.phases[0]
+    assert mark.end is not None
+    mark.expected, mark.seconds = 10.0, None
+    store.save(kept, saved)
+
+    phase = document("last").phases[0]
+
+    assert [(one.stage, one.end - one.start) for one in phase.stages] == [
+        ("stonewall", 10.0),
+        ("tail", mark.end - mark.start - 10.0),
+    ]
+    assert {bool(one.verdict) for one in phase.stages} == {True}
+    assert phase.tail.words == [f"stonewall after 10.0 s, then a tail of {mark.end - mark.start - 10:.1f} s"]
+    assert "tail, " in invoke("report", "last").stdout
+
+
 @pytest.mark.usefixtures("kept")
 def test_what_was_changed_is_told_against_the_run_before_of_the_same_name_or_the_one_that_is_given() -> None:
     keep("20270114T090000Z-other", START - DAY / 2, c6="maybe")

@@ -12,6 +12,7 @@ from pinchpoint.diagnosis.tail import (
     Tail,
     contradictions,
     gain,
+    planned_tail,
     score_without_tails,
     slow_words,
     tail_of,
@@ -178,3 +179,44 @@ def test_even_ranks_name_nobody(count: int, random: object) -> None:
 
     assert ranks is not None
     assert slow_words(ranks) == []
+
+
+def test_without_files_the_tail_begins_at_the_stonewall_of_the_command_line() -> None:
+    rates = [
+        Result("creation", "operations_per_second", 900.0, "900 ops/sec"),
+        Result("stonewall", "operations_per_second", 1000.0, "1000 ops/sec"),
+    ]
+    phase = PhaseMark("file_creation", 0.0, 40.0, rates, expected=30.0)
+
+    found = planned_tail(phase, "mdtest")
+
+    assert found == Tail(
+        kind="stonewall", until=30.0, seconds=10.0, rate=1000.0, cost=1 - 0.9, low=1 - 0.9,
+        high=1 - 0.9, source="mdtest: stonewall",
+    )  # fmt: skip
+    assert tail_words("file_creation", found, PhaseDetail("file_creation")) == [
+        "stonewall after 30.0 s, then a tail of 10.0 s",
+        "the tail costs 10.0% of 1 kIOPS (mdtest: stonewall)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("phase", "benchmark"),
+    [
+        (PhaseMark("write", 0.0, 31.0, expected=30.0), "ior"),
+        (PhaseMark("write", 0.0, 40.0), "ior"),
+        (PhaseMark("write", 0.0, None, expected=30.0), "ior"),
+        (PhaseMark("write", 0.0, 40.0, expected=30.0), "fio"),
+    ],
+)
+def test_a_phase_that_ends_at_its_stonewall_or_has_none_has_no_tail(phase: PhaseMark, benchmark: str) -> None:
+    assert planned_tail(phase, benchmark) is None
+
+
+def test_a_rate_until_the_stonewall_below_the_result_says_nothing_of_the_cost() -> None:
+    rates = [Result("creation", "operations_per_second", 900.0), Result("stonewall", "operations_per_second", 800.0)]
+
+    found = planned_tail(PhaseMark("file_creation", 0.0, 40.0, rates, expected=30.0), "mdtest")
+
+    assert found is not None
+    assert (found.seconds, found.cost) == (10.0, None)

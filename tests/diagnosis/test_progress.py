@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from pinchpoint.diagnosis.progress import RECENT_END_SECONDS, active_phases, current_runs
+import pytest
+
+from pinchpoint.diagnosis.progress import RECENT_END_SECONDS, ActivePhase, active_phases, current_runs
 from pinchpoint.model import Snapshot
 from pinchpoint.runs import Result
 
@@ -56,8 +58,24 @@ def test_the_phase_that_goes_on_is_known_with_all_that_is_said_of_it() -> None:
 
     assert (found.benchmark, found.run, found.phase, found.start) == ("io500", "r", "find", 980.0)
     assert (found.number, found.total) == (3, 12)
-    assert (found.progress, found.expected, found.stalled) == (0.25, 300.0, 12.0)
+    assert (found.progress, found.expected, found.stalled, found.elapsed) == (0.25, 300.0, 12.0, 20.0)
     assert found.rates == (Result("find", "operations_per_second", 5.0),)
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "expected", "elapsed", "tail"),
+    [
+        ("io500", 300.0, 340.0, 40.0),
+        ("mdtest", 300.0, 300.0, None),
+        ("ior", None, 340.0, None),
+        ("fio", 300.0, 340.0, None),
+        ("ior", 300.0, None, None),
+    ],
+)
+def test_the_tail_of_a_phase_begins_at_its_stonewall(
+    benchmark: str, expected: float | None, elapsed: float | None, tail: float | None
+) -> None:
+    assert ActivePhase(benchmark, "r", "write", 0.0, expected=expected, elapsed=elapsed).tail == tail
 
 
 def test_a_run_has_the_main_results_of_its_ended_phases_in_order() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from diagnosis.history import START, MadeHost
 from pinchpoint.diagnosis.recent import Recent, RecentVerdicts
 from pinchpoint.diagnosis.verdict import Confidence, Kind
@@ -126,3 +128,26 @@ def test_a_host_that_answers_just_before_the_others_is_judged_with_them() -> Non
         shown += [one.verdict.kind for one in verdicts.take(START + number, {"client": client, "server": server})]
 
     assert shown == [Kind.RESOURCE] * 3
+
+
+def test_the_tail_of_a_phase_is_judged_without_what_came_before_its_stonewall() -> None:
+    """A lock was full until the stonewall, 100 s after the phase began; then ranks that were slower go on alone."""
+    verdicts, host, shown = RecentVerdicts(), Recent(), []
+    phase = (("benchmark", "ior"), ("phase", "write"), ("run", "r"))
+    for number in range(8):
+        moment = second(min(number, 4), began=0)
+        wait: Labels = (("benchmark", "ior"), ("run", "r"), ("wait", "mds"))
+        values: dict[str, Mapping[Labels, float]] = {
+            **moment.values,
+            "pinchpoint_workload_seconds_total": {wait: float(number)},
+            "pinchpoint_phase_active": {phase: 1.0},
+            "pinchpoint_phase_expected_seconds": {phase: 100.0},
+            "pinchpoint_phase_elapsed_seconds": {phase: 96.0 + number},
+        }
+        host.add(Snapshot(START + number, values))
+        judged = verdicts.take(START + number, {"a": host})
+        shown += [(one.tail, one.verdict.kind, one.verdict.seconds) for one in judged]
+
+    assert shown[2:4] == [(None, Kind.RESOURCE, 3.0)] * 2
+    assert [(tail, seconds) for tail, _, seconds in shown[4:]] == [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)]
+    assert shown[-1][1] is Kind.LATENCY_BOUND

@@ -321,9 +321,17 @@ def test_a_run_shows_phase_progress_rate_and_results_so_far() -> None:
 
 
 def test_a_phase_that_goes_on_after_its_time_is_not_called_done() -> None:
-    late = replace(HARD_WRITE, start=600.0, progress=1.0, rates=())
+    late = replace(HARD_WRITE, start=600.0, elapsed=400.0, progress=1.0, rates=())
 
-    assert lines_of_run(Run("io500", "r1", "running", 599.0, (late,)))[0].endswith("(4 of 13), 6:40 of 5:00")
+    line = lines_of_run(Run("io500", "r1", "running", 599.0, (late,)))[0]
+    assert line.endswith("(4 of 13), 6:40 of 5:00, tail for 1:40")
+
+
+def test_a_verdict_on_a_tail_says_so() -> None:
+    judged = Judged("io500", "r", "ior_hard_write", FULL, tail=12.0)
+
+    lines = plain(View(Picture([HostView("a", "exporter", None)], [judged])))
+    assert lines[0].startswith("io500 ior_hard_write (tail): ")
 
 
 def test_a_phase_that_hangs_and_a_run_that_is_paused_or_failed_say_so() -> None:

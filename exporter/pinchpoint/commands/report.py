@@ -13,7 +13,7 @@ import click
 from pinchpoint.benchmarks.io500_public import TOTAL, io500_figures
 from pinchpoint.commands.options import complete_runs, http_config_option, load_access
 from pinchpoint.diagnosis.facts import Facts, facts, merged
-from pinchpoint.diagnosis.tail import tails
+from pinchpoint.diagnosis.tail import planned_tail, tails
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.experiment.ledger import LedgerError, experiments
 from pinchpoint.experiment.suggest import tried
@@ -203,14 +203,12 @@ def _read(record: RunRecord, warnings: list[str], *, pictures: bool) -> _Read:
 
 def _stages(record: RunRecord) -> list[tuple[int, str, float, float]]:
     """Return the stages of the phases that went on after their stonewall: place of the phase, name, start and end."""
-    if record.folder is None:
-        return []
     phases = record.marker.phases
-    found = tails(record.folder.details, phases)
+    found = {} if record.folder is None else tails(record.folder.details, phases)
     return [
         (place, stage, start, end)
         for place, mark in enumerate(phases)
-        if (tail := found.get(mark.name)) is not None
+        if (tail := found.get(mark.name) or planned_tail(mark, mark.benchmark or record.marker.benchmark)) is not None
         and tail.kind == "stonewall"
         and tail.until
         and mark.end is not None

@@ -27,8 +27,11 @@ from pinchpoint.metrics import (
 from pinchpoint.model import Labels, Metric, Snapshot
 from pinchpoint.runs import Result
 
-__all__ = ["ActivePhase", "Run", "active_phases", "current_runs"]
+__all__ = ["WALLED", "ActivePhase", "Run", "active_phases", "current_runs"]
 
+WALLED = frozenset({"io500", "ior", "mdtest"})
+"""Benchmarks whose phases have an expected time only where that is a stonewall (-D, -W). What comes after it is a tail:
+each rank goes on until it has done as much as the fastest one (``stoneWallingWearOut``, src/ior.c)."""
 RECENT_END_SECONDS = 60.0
 """Seconds for which a run that has ended is still of interest."""
 
@@ -50,10 +53,19 @@ class ActivePhase:
     """Share that is done, 0 to 1."""
     expected: float | None = None
     """Expected duration in seconds."""
+    elapsed: float | None = None
+    """Seconds since it began, by the clock of its host."""
     stalled: float | None = None
     """Seconds without progress; None if its work can't be seen."""
     rates: tuple[Result, ...] = ()
     """Its current rate, as last printed by the benchmark."""
+
+    @property
+    def tail(self) -> float | None:
+        """Seconds since its stonewall; None before it, and for a phase without one."""
+        if self.benchmark not in WALLED or self.expected is None or self.elapsed is None:
+            return None
+        return self.elapsed - self.expected if self.elapsed > self.expected else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +101,7 @@ def active_phases(snapshot: Snapshot) -> tuple[ActivePhase, ...]:
         figures(PHASE_NUMBER),
         figures(PHASE_PROGRESS_RATIO),
     )
-    expected, stalled = figures(PHASE_EXPECTED_SECONDS), figures(PHASE_STALLED_SECONDS)
+    expected, stalled, elapsed = map(figures, (PHASE_EXPECTED_SECONDS, PHASE_STALLED_SECONDS, PHASE_ELAPSED_SECONDS))
     totals = {_run(labels): int(total) for labels, total in series(snapshot, RUN_PHASES)}
     rates: dict[tuple[str, str], list[Result]] = {}
     for labels, rate in series(snapshot, PHASE_RATE):
@@ -109,6 +121,7 @@ def active_phases(snapshot: Snapshot) -> tuple[ActivePhase, ...]:
                     total=totals.get(run),
                     progress=progress.get(labels),
                     expected=expected.get(labels),
+                    elapsed=elapsed.get(labels),
                     stalled=stalled.get(labels),
                     rates=tuple(sorted(rates.get((run, phase), ()), key=_main)),
                 )

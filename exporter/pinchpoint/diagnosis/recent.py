@@ -101,6 +101,8 @@ class Judged:
     verdict: Verdict
     since: float = 0.0
     """Since when this is the answer, in the seconds of `RecentVerdicts.take`."""
+    tail: float | None = None
+    """Seconds since the stonewall of the phase; None before it, and for a phase without one."""
 
 
 @dataclass(slots=True)
@@ -109,6 +111,7 @@ class _FollowedRun:
     shown: Judged | None = None
     silent: float | None = None
     """Since when no request was answered, in the seconds of `RecentVerdicts.take`; None if one was."""
+    in_tail: bool = False
 
 
 class RecentVerdicts:
@@ -143,8 +146,13 @@ class RecentVerdicts:
                 self._waiting.append(key)
                 continue
             began = [time for recent in hosts.values() if (time := recent.began(works[key], key[2])) is not None]
+            tail, wall = _tail(key, uses)
+            if wall is not None:
+                began.append(wall)
+                if not run.in_tail:
+                    run.judge, run.in_tail = Judge(), True  # no answer of before is held
             if began:
-                # What came before belongs to another phase, or to none.
+                # What came before belongs to another phase, to its part before the stonewall, or to none.
                 young = {name: span for name, recent in hosts.items() if (span := recent.since(max(began))) is not None}
                 seen = {name: usage(*span) for name, span in young.items()}
             else:
@@ -158,7 +166,7 @@ class RecentVerdicts:
             if found.kind is not Kind.TOO_SHORT:
                 same = run.shown is not None and run.shown.verdict.answer == found.answer
                 since = run.shown.since if same and run.shown is not None else now
-                run.shown = Judged(*key, found, since)
+                run.shown = Judged(*key, found, since, tail)
         self.behind = len(self._waiting)
         return [run.shown for run in self._runs.values() if run.shown is not None]
 
@@ -185,6 +193,15 @@ def _goes_on(snapshot: Snapshot, work: BenchmarkWork, phase: str) -> bool:
         return any((one.run, one.phase) == (work.run, phase) for one in active_phases(snapshot))
     times = snapshot.values.get(WORKLOAD_SECONDS.name, {})
     return any((label(labels, "benchmark"), label(labels, "run")) == work[:2] for labels in times)
+
+
+def _tail(key: tuple[str, str, str], hosts: Mapping[str, Usage]) -> tuple[float | None, float | None]:
+    """Return for how many seconds a phase has been in its tail, and when that began; None if it is in none."""
+    for use in hosts.values():
+        for phase in use.phases:
+            if (phase.benchmark, phase.run, phase.phase) == key and phase.tail is not None:
+                return phase.tail, use.time - phase.tail
+    return None, None
 
 
 def _phase(work: BenchmarkWork, hosts: Mapping[str, Usage]) -> str:

@@ -15,6 +15,7 @@ import msgspec
 from pinchpoint.benchmarks.io500_detail import PhaseDetail, RankTimes, WallRate
 from pinchpoint.benchmarks.io500_folder import last_digit
 from pinchpoint.benchmarks.io500_plan import SHELL_PHASES
+from pinchpoint.diagnosis.progress import WALLED
 from pinchpoint.runs import PhaseMark
 from pinchpoint.units import BYTES_PER_GIBIBYTE
 
@@ -22,6 +23,7 @@ __all__ = [
     "Tail",
     "contradictions",
     "gain",
+    "planned_tail",
     "score_without_tails",
     "slow_words",
     "tail_of",
@@ -32,6 +34,8 @@ __all__ = [
 
 MAX_PLAUSIBLE_RATIO = 10.0
 """By how much the rates until the stonewall and of the whole phase may differ: beyond it, one is in another unit."""
+MIN_PLANNED_SECONDS = 2.0
+"""Seconds after the stonewall from which a phase has a tail, where its start and end come from two looks a second."""
 MIN_SHOWN_COST = 0.0005
 MIN_SLOWEST_COST = 0.005
 """Costs below these are not shown."""
@@ -107,6 +111,33 @@ def tail_of(detail: PhaseDetail, mark: PhaseMark) -> Tail | None:
         low=cost,
         high=cost,
         source="mean and slowest time of the ranks",
+    )
+
+
+def planned_tail(mark: PhaseMark, benchmark: str) -> Tail | None:
+    """Return the tail of a phase by its stonewall on the command line, and by the rate until then that mdtest prints.
+
+    For runs without a result folder. None if the phase has no stonewall, or ended soon after it.
+    """
+    if benchmark not in WALLED or mark.expected is None or mark.end is None:
+        return None
+    length = mark.end - mark.start if mark.seconds is None else mark.seconds
+    if length - mark.expected < MIN_PLANNED_SECONDS:
+        return None
+    wall = next((result for result in mark.results if result.operation == "stonewall"), None)
+    value = next((result.value for result in mark.results if wall is not None and result.unit == wall.unit), 0.0)
+    rate, cost = None, None
+    if wall is not None and wall.value >= value > 0:
+        rate, cost = wall.value, 1 - value / wall.value
+    return Tail(
+        kind="stonewall",
+        until=mark.expected,
+        seconds=length - mark.expected,
+        rate=rate,
+        cost=cost,
+        low=cost,
+        high=cost,
+        source="" if cost is None else f"{benchmark}: stonewall",
     )
 
 

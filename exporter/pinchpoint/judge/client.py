@@ -60,6 +60,7 @@ class _JudgedRun(msgspec.Struct):
     ranking: list[_Limit]
     waterfalls: tuple[Waterfall, ...] = ()
     costs: tuple[Cost, ...] = ()
+    tail: float | None = None
     """A judge before these keys has none."""
 
 
@@ -87,7 +88,7 @@ def parse_verdicts(body: bytes) -> list[Judged]:
         raise JudgeError(f"no answer of a judge: {error}") from error
     if document.schema != ANSWER_SCHEMA:
         raise JudgeError(f"a judge of another version: its schema is {document.schema}, {ANSWER_SCHEMA} is known here")
-    return [Judged(run.benchmark, run.run, run.phase, _verdict(run), run.since) for run in document.runs]
+    return [Judged(run.benchmark, run.run, run.phase, _verdict(run), run.since, run.tail) for run in document.runs]
 
 
 def _verdict(run: _JudgedRun) -> Verdict:

@@ -98,6 +98,7 @@ class Judgement:
                     "phase": one.phase,
                     "since": one.since,
                     "seconds": round(one.verdict.seconds, 3),
+                    "tail": None if one.tail is None else round(one.tail, 3),
                     **verdict_json(one.verdict),
                 }
                 for one in self.runs

@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from pinchpoint.benchmarks.io500_detail import PhaseDetail
 from pinchpoint.diagnosis.costs import Cost
 from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.knobs import Knobs, Settings, knobs
 from pinchpoint.diagnosis.marks import STEP_DECIMALS
+from pinchpoint.diagnosis.tail import planned_tail
 from pinchpoint.diagnosis.verdict import Limit, Verdict, judge_phase
 from pinchpoint.diagnosis.waterfall import Waterfall
 from pinchpoint.diagnosis.window import Window
-from pinchpoint.report.folder import DocumentFolder, DocumentTail, folder_document
+from pinchpoint.report.folder import DocumentFolder, DocumentTail, folder_document, tail_document
 from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.session.store import RunRecord
 
@@ -167,6 +169,8 @@ def build(
     folder = None if record.folder is None else folder_document(record.folder, marker)
     for place, phase in enumerate(phases):
         phase.tail = None if folder is None else folder.tails.get(phase.phase)
+        if phase.tail is None and (tail := planned_tail(marker.phases[place], phase.benchmark)) is not None:
+            phase.tail = tail_document(phase.phase, tail, PhaseDetail(phase.phase))
         phase.stages = [_stage(one, phase.benchmark, marker.run) for one in stages.get(place, ())]
     said = [*warnings]
     if recorded and not any(window.before for window in windows) and windows:

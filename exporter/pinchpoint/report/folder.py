@@ -21,6 +21,7 @@ __all__ = [
     "folder_lines",
     "rule_words",
     "score_words",
+    "tail_document",
 ]
 
 MIN_GAIN = 0.0005
@@ -91,7 +92,7 @@ def folder_document(folder: ResultFolder, state: RunState) -> DocumentFolder:
         rules=folder.rules,
         options=folder.options,
         notes=folder.notes,
-        tails={phase: _tail(phase, tail, details[phase]) for phase, tail in found.items()},
+        tails={phase: tail_document(phase, tail, details[phase]) for phase, tail in found.items()},
         details=details,
     )
 
@@ -103,7 +104,9 @@ def _gains(found: Mapping[str, Tail]) -> list[tuple[str, float]]:
     return sorted((one for one in gains if one[1] >= MIN_GAIN), key=lambda one: (-one[1], one[0]))
 
 
-def _tail(phase: str, tail: Tail, detail: PhaseDetail) -> DocumentTail:
+def tail_document(phase: str, tail: Tail, detail: PhaseDetail) -> DocumentTail:
+    """Return the tail of a phase, with what its files say of ranks."""
+
     def share(value: float | None) -> float | None:
         return None if value is None else round(value, SHARE_DECIMALS)
 

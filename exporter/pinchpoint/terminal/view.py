@@ -159,7 +159,8 @@ class _Painter:
             found = one.verdict
             # Runs of one benchmark are distinguished by their names.
             alike = sum(other.benchmark == one.benchmark for other in judged) > 1
-            name = " ".join(filter(None, (one.benchmark, one.run if alike else "", one.phase)))
+            tail = "" if one.tail is None else "(tail)"
+            name = " ".join(filter(None, (one.benchmark, one.run if alike else "", one.phase, tail)))
             style = VERDICT_STYLES.get(found.kind, "bold")
             margin = f"  ({found.margin})" if found.margin else ""
             yield self._line((f"{name}: ", "bold"), (found.words, style), (margin, "dim"))
@@ -411,6 +412,8 @@ def _progress(phase: ActivePhase, run: Run, now: float) -> tuple[str, bool]:
     if phase.start is not None:
         meant = f" of {duration(phase.expected)}" if phase.expected is not None else ""
         words.append(duration(now - phase.start) + meant)
+    if phase.tail is not None:
+        words.append(f"tail for {duration(phase.tail)}")
     late = phase.start is not None and phase.expected is not None and now - phase.start > phase.expected
     if phase.progress is not None and not (late and phase.progress >= 1):
         words.append(f"{phase.progress:.0%} done")
