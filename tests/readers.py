@@ -108,6 +108,7 @@ from pinchpoint.report.folder import folder_lines
 from pinchpoint.runs import MAX_FIGURE, PhaseMark, RunState
 from pinchpoint.session import store
 from pinchpoint.session.samples import Samples
+from pinchpoint.session.stacks import parse_stacks, read_stacks
 from pinchpoint.threads.processes import Process, ceph_id
 from pinchpoint.threads.roles import load_roles
 from pinchpoint.threads.task_source import _parse_stat_times
@@ -743,6 +744,9 @@ def expositions() -> Sequence[bytes]:
     return *seeds.contents("golden/*.prom"), *seeds.contents("fixtures/ceph/mgr_prometheus/*.prom")
 
 
+STACKS = b"write;osd1:9748;kv_sync of osd.0;main;rocksdb::DBImpl::Write(rocksdb::WriteBatch*);memcpy 30\n" * 20
+
+
 def sample_lines() -> Sequence[bytes]:
     return [line for raw in expositions() for line in raw.split(b"\n")[:200] if line[:1] != b"#"]
 
@@ -866,6 +870,8 @@ READERS: tuple[Reader, ...] = (
     Reader("prometheus-source", prometheus_source, seeds.prometheus_answers, (SourceError,)),
     Reader("exposition", exposition, expositions, (ValueError,)),
     Reader("sample-line", sample_line, sample_lines, (ValueError,)),
+    Reader("saved-stacks", read_stacks, lambda: [gzip.compress(STACKS)]),
+    Reader("saved-stacks-text", lambda raw: list(parse_stacks(text(raw))), lambda: [STACKS]),
     Reader("recording", in_file(recording), lambda: seeds.contents("fixtures/faults/one_*.om.gz"), (ValueError,)),
     Reader("recording-text", in_file(packed_recording), seeds.recordings, (ValueError,)),
     Reader("grafana", grafana_answers, lambda: GRAFANA_ANSWERS, (GrafanaError,)),

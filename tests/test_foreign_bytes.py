@@ -44,6 +44,7 @@ NOT_FOREIGN = {
     "host.netlink.Netlink.dump": "a request that we make",
     "judge.targets.parse_targets": "the administrator's list; its tests try any text",
     "profile.perf_events._perf_event_open": "attributes that we make",
+    "report.pprof._message": "a file that we write",
     "session.store._replace": "a record that we write",
     "session.supervise._write": "output that is passed on as it is",
     "terminal.screen._ignore": "keys that the caller presses",

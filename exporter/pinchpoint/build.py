@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -60,9 +61,9 @@ class HostSampler(Sampler):
     lacks: Mapping[str, list[Capability]] = {}
     """The capabilities that each probe needs and this process lacked at its start."""
 
-    def stacks(self) -> str:
-        """Return the stacks of threads that were full, in the folded format."""
-        return folded(self.profile.profiles) if self.profile is not None else ""
+    def stacks(self, seconds: float = math.inf) -> str:
+        """Return the stacks of threads that were full in the last `seconds`, in the folded format."""
+        return folded(self.profile.profiles, STEADY.now() - seconds) if self.profile is not None else ""
 
     def constants(self) -> Iterable[Point]:
         """Yield the thresholds, what the probes lack, and what the HTTP server refused."""
@@ -91,6 +92,10 @@ class LocalSource:
     def snapshots(self) -> Snapshots:
         """Return the host under its name."""
         return {self.name: self.snapshot()}
+
+    def stacks(self, seconds: float) -> str:
+        """Return the stacks of threads that were full in the last `seconds`, in the folded format."""
+        return self._sampler.stacks(seconds) if isinstance(self._sampler, HostSampler) else ""
 
     def close(self) -> None:
         """Stop the sampler."""

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from pinchpoint.diagnosis.window import Window
+from pinchpoint.metrics import COST_SAMPLES
 from pinchpoint.model import Labels, Snapshot, Snapshots
 from pinchpoint.runs import PhaseMark
 from pinchpoint.session.phases import PhaseJudge, PhaseRecord
+from pinchpoint.session.stacks import saved_stacks
 from pinchpoint.wire import recording
 from pinchpoint.wire.recording import read_recording
 from pinchpoint.wire.sources import SourceError
@@ -44,8 +46,16 @@ class Stage:
         self.source = Hosts()
         self.path = directory / recording.FILE
         self.warnings: list[str] = []
+        self.asked: list[float] = []
+        """For how many seconds stacks were asked."""
         self.judge = PhaseJudge(
-            directory, self.source, run=RUN, host="here", wall=lambda: self.now, warn=self.warnings.append
+            directory,
+            self.source,
+            run=RUN,
+            host="here",
+            wall=lambda: self.now,
+            warn=self.warnings.append,
+            stacks=self.stacks,
         )
         self.windows: dict[str, Window] = {}
         """Windows in which phases were judged, by the phase's name; the judge drops their snapshots."""
@@ -56,6 +66,10 @@ class Stage:
             judge(record, window, benchmark)
 
         self.judge._judge = spy  # type: ignore[method-assign]
+
+    def stacks(self, seconds: float) -> dict[str, str]:
+        self.asked.append(seconds)
+        return {"here": "benchmark of fio;main;memcpy 7\n"}
 
     def set(self, host: str, busy: float, **workload: float) -> None:
         """Set a host's values: busy seconds of its benchmark, and seconds that a workload spent, by wait."""
@@ -232,3 +246,22 @@ def test_snapshots_of_phases_that_are_judged_are_given_up(stage: Stage) -> None:
 
     assert record.window is None
     assert record.usage is not None
+
+
+@pytest.mark.parametrize(("full", "seconds", "asked"), [(True, 30.0, [30.0]), (False, 30.0, []), (True, 2.0, [])])
+def test_stacks_are_saved_for_a_phase_in_which_threads_were_full(
+    stage: Stage, tmp_path: Path, full: bool, seconds: float, asked: list[float]
+) -> None:
+    stage.set("here", 1.0)
+    mark = stage.begin()
+    stage.look(mark)
+    stage.set("here", 6.0)
+    if full:
+        sampled: dict[str, dict[Labels, float]] = {COST_SAMPLES.name: {(("class", "copying"),): 7.0}}
+        stage.source.hosts["here"] = Snapshot(stage.now, {**stage.source.hosts["here"].values, **sampled})
+    end(stage, mark, seconds)
+
+    assert stage.asked == asked
+    assert [(stack.phase, stack.resource, stack.samples) for stack in saved_stacks(tmp_path)] == [
+        ("write", "benchmark of fio", 7) for _ in asked
+    ]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import http.client
+import math
 import socket
 import threading
 from collections.abc import Iterable, Iterator
@@ -270,9 +271,18 @@ def test_a_scrape_may_ask_for_the_full_rate() -> None:
 
 
 def test_stacks_of_full_threads_are_a_page_of_their_own() -> None:
-    app = application(list, "/metrics", stacks=lambda: "kv_sync of osd.0;main;malloc 3\n")
-    with running(app) as server, connect(server, b"GET /profile HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n") as connection:
-        assert answer(connection).endswith(b"\r\n\r\nkv_sync of osd.0;main;malloc 3\n")
+    asked: list[float] = []
+
+    def stacks(seconds: float) -> str:
+        asked.append(seconds)
+        return "kv_sync of osd.0;main;malloc 3\n"
+
+    app = application(list, "/metrics", stacks=stacks)
+    for query in (b"", b"?seconds=60", b"?seconds=1&seconds=30", b"?seconds=nan", b"?seconds=-1"):
+        head = b"GET /profile" + query + b" HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n"
+        with running(app) as server, connect(server, head) as connection:
+            assert answer(connection).endswith(b"\r\n\r\nkv_sync of osd.0;main;malloc 3\n")
+    assert asked == [math.inf, 60.0, 30.0, math.inf, math.inf]
 
 
 # ---- Web pages of other sites.

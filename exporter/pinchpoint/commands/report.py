@@ -19,13 +19,15 @@ from pinchpoint.experiment.ledger import LedgerError, experiments
 from pinchpoint.experiment.suggest import tried
 from pinchpoint.model import Snapshots
 from pinchpoint.report.document import Document, StageWindow, build, document_json, settings
+from pinchpoint.report.pprof import pprof as profile_of
 from pinchpoint.report.submission import SubmissionFileError, submission_lines, submission_texts, write_submission
 from pinchpoint.report.timeline import RunLines, Tracer, step_of
 from pinchpoint.runs import PhaseMark
 from pinchpoint.session import store
 from pinchpoint.session.samples import Samples
+from pinchpoint.session.stacks import SavedStack, saved_stacks
 from pinchpoint.session.store import RunRecord, StoreError
-from pinchpoint.terminal.plain import fail, say, show, warn
+from pinchpoint.terminal.plain import fail, say, show, warn, write
 from pinchpoint.terminal.report import report_parts
 from pinchpoint.terminal.runs import standing
 from pinchpoint.terminal.view import duration
@@ -49,6 +51,15 @@ RECORDING = "samples.om.gz"
     help="Write the report with charts as one self-contained HTML page.",
 )
 @click.option(
+    "--folded", is_flag=True, help="Print the stacks of threads that were full, as folded stacks for flame graphs."
+)
+@click.option(
+    "--pprof",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the stacks of threads that were full for pprof.",
+)
+@click.option(
     "--io500",
     "submission",
     type=click.Path(path_type=Path, file_okay=False),
@@ -67,6 +78,8 @@ RECORDING = "samples.om.gz"
 def command(
     as_json: bool,
     html: Path | None,
+    folded: bool,
+    pprof: Path | None,
     submission: Path | None,
     against: str | None,
     prometheus: str | None,
@@ -90,6 +103,9 @@ def command(
     if submission is not None:
         _submit(submission, record, kept)
         return
+    if folded or pprof is not None:
+        _write_stacks(record, pprof)
+        return
     warnings = [
         f"{store.step_words(step.seconds)}, {duration(max(0.0, step.time - record.marker.start))} after the start: "
         "times are as if it had not been"
@@ -109,7 +125,7 @@ def command(
         stages=read.stages,
     )
     if html is not None:
-        _write(html, document, read.timeline)
+        _write(html, document, read.timeline, _stacks(record))
     if as_json:
         say(json.dumps(document_json(document), indent=2))
     elif html is None:
@@ -135,6 +151,29 @@ def _submit(directory: Path, record: RunRecord, kept: Sequence[RunRecord]) -> No
     for line in submission_lines(record.folder, known, texts):
         say(printable(line))
     warn(f"the draft is in {directory}: {', '.join(texts)}")
+
+
+def _stacks(record: RunRecord) -> list[SavedStack]:
+    directory = store.state_directory() / record.marker.run
+    try:
+        return saved_stacks(directory)
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}")
+
+
+def _write_stacks(record: RunRecord, path: Path | None) -> None:
+    """Write the stacks for pprof, or print them as folded stacks."""
+    stacks = _stacks(record)
+    if not stacks:
+        fail(f"{record.marker.run}: no stacks are saved with it: no thread was full for long, or stacks were not seen")
+    if path is None:
+        write("".join(f"{printable(stack.line)}\n" for stack in stacks))
+        return
+    try:
+        path.write_bytes(profile_of(stacks))
+    except OSError as error:
+        fail(f"{path}: {error.strerror}")
+    warn(f"the stacks are in {path}; `go tool pprof -http=: {path}` shows them")
 
 
 def _tell_tried(record: RunRecord) -> None:
@@ -265,10 +304,10 @@ def _alerts(record: RunRecord, url: str, access: HttpAccess | None, warnings: li
     return [during(mark) for mark in marker.phases]
 
 
-def _write(path: Path, document: Document, timeline: RunLines) -> None:
+def _write(path: Path, document: Document, timeline: RunLines, stacks: Sequence[SavedStack]) -> None:
     from pinchpoint.report.page import page  # matplotlib takes half a second to import
 
-    text = page(document, timeline)
+    text = page(document, timeline, stacks)
     try:
         path.write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:

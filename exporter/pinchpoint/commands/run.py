@@ -26,6 +26,7 @@ from pinchpoint.metrics import BUILD_INFO
 from pinchpoint.model import THIS_HOST, Snapshot
 from pinchpoint.runs import run_id
 from pinchpoint.session.session import Session
+from pinchpoint.session.stacks import Seer, stacks_of
 from pinchpoint.session.store import new_run_directory
 from pinchpoint.session.supervise import Command, CommandError, end_like
 from pinchpoint.terminal.plain import fail
@@ -99,6 +100,7 @@ def command(
             fail(f"--tag {tag!r} is not KEY=VALUE", 2)
         pairs[key] = value
     source: Source | None = None
+    seers: Sequence[Seer] = ()
     host = refused = ""
     try:
         config = load_config(config_file)
@@ -110,7 +112,7 @@ def command(
             program = os.path.basename(argv[0])
             kinds = (pattern(program, [program], phase_pattern(phase_regex, "--phase-pattern")),)
         try:
-            source, host = _sources(targets, prometheus, config, access)
+            source, host, seers = _sources(targets, prometheus, config, access)
         except LIMITS as error:
             if not is_limit(error):
                 raise
@@ -122,7 +124,9 @@ def command(
         name = name or job_name(job, os.path.basename(argv[0]))
     run, directory = _directory(name, argv, mark)
     markers = RunDirectory(Path(config.path.runs))
-    session = Session(run, directory, source, markers, host=host, kinds=kinds, tags=pairs, say=say)
+    session = Session(
+        run, directory, source, markers, host=host, kinds=kinds, tags=pairs, say=say, stacks=partial(stacks_of, seers)
+    )
     say(f"run {run}, samples from {source.name}" if source is not None else f"run {run}, {refused}")
     if host == THIS_HOST and without_rights():
         say("this user's own processes are seen in full, others in part; `pinchpoint docs users` says what is missing")
@@ -174,17 +178,16 @@ def _report(
 
 def _sources(
     targets: Sequence[str], prometheus: str | None, config: Config, access: HttpAccess | None
-) -> tuple[Source, str]:
-    """Return the source of samples, and this host's name in it. Raises SourceError, ConfigError."""
+) -> tuple[Source, str, Sequence[Seer]]:
+    """Return the source of samples, this host's name in it, and who has stacks. Raises SourceError, ConfigError."""
     exporters = [TargetSource(target, access=access) for target in targets]
     _require(exporters, access)
-    own: Source = next((exporter for exporter in exporters if is_here(exporter.name)), None) or _this_host(
-        config, access
-    )
+    own = next((exporter for exporter in exporters if is_here(exporter.name)), None) or _this_host(config, access)
     others: list[Source] = [exporter for exporter in exporters if exporter is not own]
+    seers = [own, *(exporter for exporter in exporters if exporter is not own)]
     if not targets and prometheus is not None:
         others.append(PrometheusSource(prometheus, lambda instance: is_here(instance, prometheus), access=access))
-    return (Together([own, *others]) if others else own), own.name
+    return (Together([own, *others]) if others else own), own.name, seers
 
 
 def _require(exporters: Sequence[TargetSource], access: HttpAccess | None) -> None:
@@ -202,7 +205,7 @@ def _first_snapshot(exporter: TargetSource, access: HttpAccess | None) -> Snapsh
         return patient.snapshot()
 
 
-def _this_host(config: Config, access: HttpAccess | None) -> Source:
+def _this_host(config: Config, access: HttpAccess | None) -> TargetSource | LocalSource:
     """Return this host's exporter, or our own sampler if none is running. Raises ConfigError."""
     exporter = TargetSource(DEFAULT_TARGET, access=access)
     with suppress(SourceError):

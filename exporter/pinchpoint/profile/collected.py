@@ -135,14 +135,14 @@ def _one(group: Sequence[Profile]) -> Profile:
     )
 
 
-def folded(profiles: Iterable[Profile]) -> str:
+def folded(profiles: Iterable[Profile], since: float = 0.0) -> str:
     """Return the stacks as lines that flamegraph.pl, speedscope and inferno read; the root is the resource.
 
-    At most `MAX_FOLDED_CHARACTERS` are returned.
+    Only windows that ended after `since`, in Unix seconds, count. At most `MAX_FOLDED_CHARACTERS` are returned.
     """
     lines: list[str] = []
     length = 0
-    for profile in merged(profiles):
+    for profile in merged(profile for profile in profiles if profile.end > since):
         root = f"{profile.resource} of {profile.owner}".replace(SEPARATOR, ":")
         for stack, count in sorted(profile.stacks.items()):
             line = f"{root}{SEPARATOR}{stack} {count}\n"

@@ -13,9 +13,11 @@ from markupsafe import Markup
 from pinchpoint import __version__
 from pinchpoint.report import charts, words
 from pinchpoint.report.document import Document, DocumentHost, DocumentPhase, ranking
+from pinchpoint.report.flame import flames
 from pinchpoint.report.palette import KINDS, SERIES, WAIT_WORDS, WAITS, wait_colour
 from pinchpoint.report.timeline import ResourceLine, RunLines
 from pinchpoint.rules import PAGES
+from pinchpoint.session.stacks import SavedStack
 from pinchpoint.text import printable
 
 __all__ = ["important", "page"]
@@ -52,8 +54,8 @@ class Fact(NamedTuple):
     hosts: str
 
 
-def page(document: Document, timeline: RunLines) -> str:
-    """Return the page."""
+def page(document: Document, timeline: RunLines, stacks: Sequence[SavedStack] = ()) -> str:
+    """Return the page; `stacks` are those of threads that were full."""
     environment = Environment(
         loader=PackageLoader("pinchpoint.report", "."),
         autoescape=True,
@@ -79,6 +81,10 @@ def page(document: Document, timeline: RunLines) -> str:
         changes=[words.change_text(change) for change in document.changed],
         ranking=ranking,
         bars={number: list(_shares(phase)) for number, phase in enumerate(document.phases, 1)},
+        flames={
+            number: [(flame.title, flame.samples, Markup(flame.picture)) for flame in flames(stacks, phase.phase)]
+            for number, phase in enumerate(document.phases, 1)
+        },
         kinds=KINDS,
         pages=PAGES,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -12,9 +12,10 @@ from pinchpoint.diagnosis.marks import verdict_mark
 from pinchpoint.diagnosis.usage import Usage
 from pinchpoint.diagnosis.verdict import Verdict, judge_phase
 from pinchpoint.diagnosis.window import Sightings, Stream, Window, Windows
-from pinchpoint.metrics import EXPORTER
+from pinchpoint.metrics import COST_SAMPLES, EXPORTER
 from pinchpoint.runs import PhaseMark
 from pinchpoint.session.samples import Samples
+from pinchpoint.session.stacks import StackKeeper
 from pinchpoint.wire import recording
 from pinchpoint.wire.recording import Recorder
 from pinchpoint.wire.sources import Source, SourceError
@@ -23,6 +24,9 @@ __all__ = ["PhaseJudge", "PhaseRecord"]
 
 RECORD_INTERVAL_SECONDS = 1.0
 """Seconds between two snapshots of the recording."""
+
+MIN_STACKS_SECONDS = 5.0
+"""Seconds of a phase from which stacks of full threads are saved: one window of samples."""
 
 
 @dataclass(slots=True)
@@ -53,7 +57,8 @@ class PhaseJudge:
     """Takes snapshots of all hosts of the run `run`, records them in `directory`, and judges its phases by them.
 
     `source` gives this host under the name `host`, and others; without a source nothing is judged. `wall` gives Unix
-    time in seconds; `warn` takes what could not be seen or saved.
+    time in seconds; `warn` takes what could not be seen or saved. `stacks` gives, by host, those of threads that were
+    full in the last seconds.
     """
 
     def __init__(
@@ -65,6 +70,7 @@ class PhaseJudge:
         host: str,
         wall: Callable[[], float],
         warn: Callable[[str], None],
+        stacks: Callable[[float], Mapping[str, str]] = lambda seconds: {},
     ) -> None:
         self.phases: list[PhaseRecord] = []
         self.ahead = 0.0
@@ -77,6 +83,8 @@ class PhaseJudge:
         self._host = host
         self._wall = wall
         self._warn = warn
+        self._stacks = stacks
+        self._keeper = StackKeeper(directory, warn)
         self._stream = Stream()
         self._windows = Windows()
         self._sightings = Sightings()
@@ -179,6 +187,9 @@ class PhaseJudge:
         self._windows.close(window, mark.end)
         window.hottest = self._sightings.hottest(window.start, mark.end or window.start)
         self._judge(record, window, benchmark)
+        lasted = self._wall() - mark.start
+        if lasted >= MIN_STACKS_SECONDS and any(COST_SAMPLES.name in found.values for found in window.after.values()):
+            self._keeper.add(mark.name, self._stacks(lasted))
 
     def _judge(self, record: PhaseRecord, window: Window, benchmark: str) -> None:
         mark = record.mark

@@ -40,8 +40,8 @@ class Session:
     """Follows a command from its start to its end, judges its phases, and saves the run.
 
     `source` gives this host under the name `host`, and others. `kinds` are the benchmarks that it may be. All times
-    are those of `clock`; `say` takes a line for the user. Looks run in a separate thread: the command's signals and
-    output must not wait for a file system that hangs.
+    are those of `clock`; `say` takes a line for the user; `stacks` is that of `PhaseJudge`. Looks run in a separate
+    thread: the command's signals and output must not wait for a file system that hangs.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Session:
         procfs: Path = Path("/proc"),
         clock: Clock = STEADY,
         say: Callable[[str], None] = lambda line: None,
+        stacks: Callable[[float], Mapping[str, str]] = lambda seconds: {},
     ) -> None:
         self.warnings: list[str] = []
         self._output = directory / "stdout"
@@ -65,7 +66,7 @@ class Session:
         self._say = say
         wall = clock.now
         self._follower = CommandFollower(self._output, kinds, procfs=procfs, wall=wall, warn=self._warn)
-        self._judge = PhaseJudge(directory, source, run=run, host=host, wall=wall, warn=self._warn)
+        self._judge = PhaseJudge(directory, source, run=run, host=host, wall=wall, warn=self._warn, stacks=stacks)
         self._keeper = RunKeeper(run, directory, markers, tags=tags, wall=wall, warn=self._warn)
         self._keeper.marker.offset = clock.offset
         self._lock = Lock()

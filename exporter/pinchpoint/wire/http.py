@@ -12,6 +12,7 @@ import errno
 import html
 import ipaddress
 import logging
+import math
 import re
 import socket
 from collections.abc import Callable, Iterable
@@ -52,6 +53,7 @@ MAX_REQUEST_HEAD_BYTES = 8192
 MAX_UNREAD_BYTES = 1 << 16
 REQUEST_QUEUE_SIZE = 128
 """Connections that may wait to be accepted; with Python's default of 5, a sixth at a time waits a second or more."""
+SECONDS_ASKED = re.compile(r"[0-9]{1,9}")
 END_OF_HEAD = re.compile(rb"\n\r?\n")
 OPENMETRICS = "application/openmetrics-text"
 KINDS = (
@@ -223,12 +225,12 @@ def application(
     points: Callable[[], Iterable[Point]],
     telemetry_path: str,
     hold_full_rate: Callable[[], None] = lambda: None,
-    stacks: Callable[[], str] = str,
+    stacks: Callable[[float], str] = lambda seconds: "",
 ) -> Application:
     """Return the WSGI application that serves the points.
 
-    `hold_full_rate` is called for each scrape with the parameter ``rate=full``. `stacks` returns the stacks of full
-    threads, in the folded format.
+    `hold_full_rate` is called for each scrape with the parameter ``rate=full``. `stacks` returns the stacks of
+    threads that were full in the last seconds, in the folded format.
     """
     exposed = exposition(points)
     path_shown = html.escape(telemetry_path, quote=True)
@@ -247,7 +249,10 @@ def application(
         if path == "/":
             status, kind, body = "200 OK", "text/html", landing(environ).encode()
         elif path == "/profile":
-            status, kind, body = "200 OK", "text/plain", stacks().encode("utf-8", "replace")
+            # The last value counts, and what is not a number stands for all that is known.
+            asked = parse_qs(environ.get("QUERY_STRING", "")).get("seconds", [""])[-1]
+            seconds = float(asked) if SECONDS_ASKED.fullmatch(asked) else math.inf
+            status, kind, body = "200 OK", "text/plain", stacks(seconds).encode("utf-8", "replace")
         elif path == "/-/healthy":
             status, kind, body = "200 OK", "text/plain", b"Pinchpoint is healthy.\n"
         else:

@@ -12,13 +12,13 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 from ipaddress import ip_address
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from pinchpoint.clock import STEADY
 from pinchpoint.metrics import EXPORTER
@@ -125,6 +125,7 @@ class TargetSource(_OneHost):
         self.name = name or target
         self.url = target_url(target, "http" if access is None else access.scheme)
         self._fetcher = Fetcher(timeout, access)
+        self._access = access
         self._clock = clock
         self._heads: dict[str, tuple[str, Labels]] = {}
 
@@ -138,6 +139,17 @@ class TargetSource(_OneHost):
             return parse_exposition(text, self._clock(), self._heads)
         except ValueError as error:
             raise SourceError(self.name, f"not an exposition of metrics: {error}") from error
+
+    def stacks(self, seconds: float) -> str:
+        """Return the stacks of threads that were full in the last `seconds`, as folded text. Raises SourceError.
+
+        Unlike `snapshot` it may be called by another thread at the same time.
+        """
+        with closing(Fetcher(self._fetcher.timeout, self._access)) as fetcher:
+            try:
+                return fetcher.get(urljoin(self.url, f"/profile?seconds={seconds:.0f}")).decode("utf-8", "replace")
+            except FetchError as error:
+                raise SourceError(self.name, str(error)) from error
 
     def close(self) -> None:
         """Close the connection."""
