@@ -147,3 +147,54 @@ def test_what_others_named_cannot_steer_the_terminal() -> None:
     keep("a", tags={"k\x1b[2J": "\u202ev"}, benchmark="f\x07")
 
     assert not set(call().stdout) & {"\x1b", "\x07", "\u202e"}
+
+
+def keep_trend(name: str, figures: list[float]) -> None:
+    for number, figure in enumerate(figures):
+        keep(
+            f"2023111{number % 10}T22132{number // 10}Z-{name}",
+            start=NOW + 86400 * number,
+            tags={"c6": "off" if number >= 8 else "on"},
+            phases=[PhaseMark("write", NOW, NOW + 60, [Figure("write", "bytes_per_second", figure)])],
+        )
+
+
+def test_a_trend_shows_when_a_result_changed_and_what_was_set_differently() -> None:
+    before, after = [1e9, 1.01e9, 0.99e9, 1.02e9, 1e9, 0.98e9, 1e9, 1e9], [2e9, 2.02e9, 1.99e9, 2e9, 1.98e9, 2.01e9]
+    keep_trend("base", before + after)
+    keep_trend("other", [7e9])
+
+    shown = call("--trend", "base").stdout
+    document = json.loads(call("--trend", "base", "--json").stdout)
+
+    assert "20231118T221320Z-base: write +100.0%" in shown
+    assert "c6: on -> off" in shown
+    (figure,) = document["figures"]
+    assert len(document["runs"]) == 14
+    assert [(level["first"], len(level["values"])) for level in figure["levels"]] == [
+        ("20231110T221320Z-base", 8),
+        ("20231118T221320Z-base", 6),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        ([1e9, 1.1e9, 5e9], "No change can be told from chance with fewer than 8 runs."),
+        (
+            [1e9, 1.1e9, 0.9e9, 1e9, 1.05e9, 0.95e9, 1e9, 1.1e9, 0.9e9],
+            "No figure changed by more than chance explains.",
+        ),
+    ],
+)
+def test_without_a_change_the_trend_says_so(figures: list[float], words: str) -> None:
+    keep_trend("base", figures)
+
+    assert words in call("--trend", "base*").stdout
+
+
+def test_a_trend_of_runs_without_results_and_of_none_is_refused() -> None:
+    keep("20231114T221320Z-base")
+
+    assert "base: the runs have no results" in call("--trend", "base").stderr
+    assert "gone" in call("--trend", "gone").stderr
