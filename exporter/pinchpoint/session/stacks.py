@@ -78,7 +78,10 @@ def stacks_of(seers: Sequence[Seer], seconds: float) -> dict[str, str]:
         with suppress(SourceError):
             found[seer.name] = seer.stacks(seconds)
 
-    with ThreadPoolExecutor(min(MAX_ASKED_AT_ONCE, max(1, len(seers)))) as pool:
+    if len(seers) < 2:  # no thread, which the host might refuse
+        list(map(ask, seers))
+        return found
+    with ThreadPoolExecutor(min(MAX_ASKED_AT_ONCE, len(seers))) as pool:
         list(pool.map(ask, seers))
     return found
 
