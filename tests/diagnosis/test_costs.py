@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,9 +10,10 @@ from hypothesis import strategies as st
 
 from diagnosis.history import MadeHost, snapshots
 from pinchpoint.diagnosis.blame import Limit
-from pinchpoint.diagnosis.costs import Cost, cost_sentence, costs
+from pinchpoint.diagnosis.costs import Cost, all_cost_advice, cost_advice, cost_sentence, costs
 from pinchpoint.diagnosis.verdict import verdict
 from pinchpoint.model import Labels, Snapshot
+from pinchpoint.profile.classes import load_costs
 
 SAMPLES = "pinchpoint_cost_samples_total"
 RATIO = "pinchpoint_cost_ratio"
@@ -110,3 +113,33 @@ def test_shares_add_up_to_one_whatever_a_server_sends(values: dict[str, float]) 
     for metric in (SAMPLES, RATIO):
         for cost in costs([LIMIT], {}, {"h0": Snapshot(1.0, {metric: labels})}):
             assert sum(cost.shares.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("owner", "shares", "words"),
+    [
+        ("osd.0", {"encryption": 0.34, "allocator": 0.3}, "about encryption: If the network is trusted"),
+        ("fio", {"encryption": 0.34, "allocator": 0.3}, ""),
+        ("osd.0", {"encryption": 0.19, "other": 0.8}, ""),
+        ("osd.0", {"rocksdb_memtable": 0.5, "allocator": 0.25}, "about allocating and freeing memory: Use packages"),
+        ("fio", {"iommu": 0.4}, "about the IOMMU: Boot with iommu=pt"),
+    ],
+)
+def test_the_first_step_is_told_for_a_class_with_a_fifth_of_the_time(
+    owner: str, shares: dict[str, float], words: str
+) -> None:
+    found = cost_advice(Cost("messenger", owner, "h0", 500, shares))
+
+    assert found.startswith(words)
+    assert bool(found) == bool(words)
+
+
+def test_every_class_has_a_section_and_every_advice_a_class() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "costs.md").read_text()
+    sections = re.findall(r"^## (\w+)$", page, re.MULTILINE)
+
+    assert sections == sorted(load_costs().words)
+    assert all_cost_advice().keys() <= set(sections)
+    for section in page.split("\n## ")[1:]:
+        assert "**Do:**" in section
+        assert "**How sure:**" in section

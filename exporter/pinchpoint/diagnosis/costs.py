@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 
+import msgspec
+
+from pinchpoint.compat import re
 from pinchpoint.diagnosis.blame import Limit
 from pinchpoint.diagnosis.evidence import MAX_LISTED, owner
 from pinchpoint.diagnosis.series import label, picked, series
 from pinchpoint.metrics import COST_RATIO, COST_SAMPLES
 from pinchpoint.model import Metric, Snapshot, Snapshots
 from pinchpoint.profile.classes import MAX_CLASSES, OTHER, cost_words
+from pinchpoint.tomlfile import decode_toml
 
-__all__ = ["Cost", "cost_sentence", "costs"]
+__all__ = ["Cost", "all_cost_advice", "cost_advice", "cost_sentence", "costs"]
 
 MIN_SAMPLES = 100
 """Samples from which shares are named: 95 of 100 are then right to within 10 points (binomial distribution)."""
@@ -20,6 +26,23 @@ MIN_EXACT_SAMPLES = 400
 """Samples from which they are right to within 5 points: below, they are "about"."""
 MIN_NAMED_SHARE = 0.1
 """Share from which a class is named."""
+MIN_ADVISED_SHARE = 0.2
+"""Share from which something is to be done about it."""
+PAGE = "docs/costs.md"
+
+
+class CostAdvice(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What to do first about a class: see ``cost_advice.toml``."""
+
+    do: str
+    owners: str = ".*"
+
+
+@cache
+def all_cost_advice() -> Mapping[str, CostAdvice]:
+    """Return the advice by class."""
+    raw = resources.files("pinchpoint.diagnosis").joinpath("cost_advice.toml").read_bytes()
+    return decode_toml(raw, dict[str, CostAdvice], "cost_advice.toml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +110,12 @@ def cost_sentence(cost: Cost) -> str:
     number = f" ({cost.samples} samples)" if cost.samples else ""
     which = f"{cost.resource} of {owner(cost.owner, cost.host)}"
     return f"{which} is full: its CPU time is {about}{', '.join(parts)}{number}"
+
+
+def cost_advice(cost: Cost) -> str:
+    """Return what to do about the largest class that has a fifth of the time and advice; empty if there is none."""
+    for found, share in cost.named.items():
+        advice = all_cost_advice().get(found)
+        if share >= MIN_ADVISED_SHARE and advice is not None and re.fullmatch(advice.owners, cost.owner):
+            return f"about {cost_words(found)}: {advice.do} ({PAGE}, {found})"
+    return ""

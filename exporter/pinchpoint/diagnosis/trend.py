@@ -21,7 +21,7 @@ from pinchpoint.runs import RunState
 __all__ = ["MAX_TREND_RUNS", "MIN_TREND_RUNS", "Level", "Trend", "change_points", "trends"]
 
 MIN_TREND_RUNS = 8
-"""Runs of which changes can be found: four before and four after differ by chance in 3 of 100 series."""
+"""Fewest runs in which a change can be found: four before and four after differ by chance in 3 of 100 series."""
 MAX_TREND_RUNS = 100
 """Runs that are looked at: the last ones; the time grows with the square of their number."""
 MIN_LEVEL_RUNS = 3

@@ -15,7 +15,7 @@ from pinchpoint.compat import StrEnum
 from pinchpoint.diagnosis import evidence, peers, stragglers, unknown
 from pinchpoint.diagnosis.advice import Advice, advice_on
 from pinchpoint.diagnosis.blame import DAEMONS, BenchmarkWork, Limit, blame, serving, workloads
-from pinchpoint.diagnosis.costs import Cost, cost_sentence, costs
+from pinchpoint.diagnosis.costs import Cost, cost_advice, cost_sentence, costs
 from pinchpoint.diagnosis.innocent import innocent
 from pinchpoint.diagnosis.latency import LatencyBreakdown, latency
 from pinchpoint.diagnosis.usage import UnknownThread, Usage, usages
@@ -298,7 +298,7 @@ def judge(
         doubts=doubts,
         evidence=(
             *evidence.evidence(kind, workload, limits, ranking),
-            *filter(None, map(cost_sentence, spent)),
+            *(words for cost in spent for words in (cost_sentence(cost), cost_advice(cost)) if words),
             *map(waterfall_words, falls),
         ),
         innocent=innocent(hosts, after, ranking),
