@@ -31,7 +31,7 @@ CONDITION_BYTES = 48
 """sizeof(pthread_cond_t) of glibc: its waiters wait on one of two words inside."""
 TICKETS = struct.Struct("=II")
 MOST_WAITERS = 32
-SEARCH_SECONDS = 30.0
+SEARCH_SECONDS = 90.0
 HELD_SECONDS = 0.3
 PTRACE_CONT, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 7, 17, 0x4206, 0x4207
 WALL = 0x40000000
