@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from pinchpoint.benchmarks.io500_folder import folder_runs
+from pinchpoint.benchmarks.io500_public import TOTAL, io500_figures
 from pinchpoint.benchmarks.result_files import ResultFilesError
 from pinchpoint.diagnosis.io500_rules import result_folder
 from pinchpoint.diagnosis.tail import Tail, score_without_tails, tails
@@ -58,7 +59,7 @@ def main() -> None:
 
 def gain(state: RunState, found: dict[str, Tail]) -> float | None:
     """Return by how much a score would be higher without tails, as a share; None if that is not known."""
-    total = next((result.value for result in state.scores if result.operation == "total"), 0.0)
+    total = io500_figures(state).get(TOTAL, 0.0)
     without = score_without_tails(total, found) if total else None
     return None if without is None else without[0] / total - 1
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -228,50 +228,42 @@ def test_times_on_cpus_are_those_of_schedstat(timed: Timed) -> None:
             assert timed.sums[tid].run - runs[tid] == pytest.approx(used, abs=1e-6)
 
 
-def test_a_thread_without_a_cpu_waits_for_one_before_the_kernel_has_counted_it(timed: Timed) -> None:
-    cpu = min(os.sched_getaffinity(0))
-    spin = f"import os\nos.sched_setaffinity(0, [{cpu}])\nprint(flush=True)\nwhile True: pass"
-    crowd = [subprocess.Popen([sys.executable, "-c", spin], stdout=subprocess.PIPE) for _ in range(4)]
+@contextmanager
+def crowded(loop: str, count: int) -> Iterator[list[int]]:
+    """Run so many processes with this loop on one CPU; yield them once they are there."""
+    code = (
+        f"import os\nos.sched_setaffinity(0, [{min(os.sched_getaffinity(0))}])\nprint(flush=True)\nwhile True: {loop}"
+    )
+    crowd = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(count)]
     try:
         for process in crowd:
             assert process.stdout is not None
             process.stdout.readline()
-        pids = [process.pid for process in crowd]
-        timed.follow(followed_one_by_one_pids(pids))
-        timed.until_span(2.0, *pids)
-        waited = sum(timed.sums[pid].wait for pid in pids)
-
-        assert waited > 0.6 * sum(timed.sums[pid].span for pid in pids)
-        assert waited > 0.9 * sum(timed.sums[pid].span - timed.sums[pid].run for pid in pids)
+        yield [process.pid for process in crowd]
     finally:
         for process in crowd:
             process.kill()
             process.communicate()
 
 
-def followed_one_by_one_pids(pids: list[int]) -> dict[Any, dict[Any, Watch]]:
-    return {pid: {pid: Watch(pid, pid)} for pid in pids}
+def test_a_thread_without_a_cpu_waits_for_one_before_the_kernel_has_counted_it(timed: Timed) -> None:
+    with crowded("pass", 4) as pids:
+        timed.follow({pid: {pid: Watch(pid, pid)} for pid in pids})
+        timed.until_span(2.0, *pids)
+        waited = sum(timed.sums[pid].wait for pid in pids)
+
+        assert waited > 0.6 * sum(timed.sums[pid].span for pid in pids)
+        assert waited > 0.9 * sum(timed.sums[pid].span - timed.sums[pid].run for pid in pids)
 
 
 def test_a_rank_that_could_run_is_looked_at_too(timed: Timed) -> None:
-    cpu = min(os.sched_getaffinity(0))
-    code = f"import os\nos.sched_setaffinity(0, [{cpu}])\nprint(flush=True)\nwhile True: os.sched_yield()"
-    ranks = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(3)]
-    try:
-        for process in ranks:
-            assert process.stdout is not None
-            process.stdout.readline()
-        first = ranks[0].pid
+    with crowded("os.sched_yield()", 3) as (first, *_):
         timed.follow({first: {first: Watch(first, first, rank=True)}})
         timed.collect()
 
         assert until(60, lambda: timed.collect()[first].rank_looks > 10)
         found = timed.sums[first]
         assert found.busy == pytest.approx(found.run + found.wait)
-    finally:
-        for process in ranks:
-            process.kill()
-            process.communicate()
 
 
 # ---- Threads that come and go.

@@ -148,7 +148,7 @@ def _submit(directory: Path, record: RunRecord, kept: Sequence[RunRecord]) -> No
         write_submission(directory, texts)
     except SubmissionFileError as error:
         fail(str(error))
-    for line in submission_lines(record.folder, known, texts):
+    for line in submission_lines(record.folder, known):
         say(printable(line))
     warn(f"the draft is in {directory}: {', '.join(texts)}")
 

@@ -18,7 +18,7 @@ from pinchpoint.diagnosis.facts import Facts, uses_ceph
 from pinchpoint.diagnosis.io500_rules import ResultFolder, RuleState
 from pinchpoint.text import counted
 
-__all__ = ["QUESTIONS", "SCHEMA", "Answer", "Part", "answers", "missing", "system"]
+__all__ = ["OPEN", "QUESTIONS", "SCHEMA", "Answer", "Part", "answers", "missing", "system"]
 
 SCHEMA = "schema-io500.json of 2025-12-10 (IO500/submission-system 9ea7ff4)"
 QUESTIONS = {

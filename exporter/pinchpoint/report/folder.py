@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from pinchpoint.benchmarks.io500_detail import PhaseDetail
+from pinchpoint.benchmarks.io500_public import TOTAL, io500_figures
 from pinchpoint.diagnosis.io500_rules import RULES_VERSION, ChangedOption, ResultFolder, Rule, RuleState
 from pinchpoint.diagnosis.tail import Tail, gain, score_without_tails, slow_words, tail_words, tails
 from pinchpoint.runs import RunState
@@ -77,7 +78,7 @@ def folder_document(folder: ResultFolder, state: RunState) -> DocumentFolder:
     """Return what the folder of a run says."""
     details = {detail.phase: detail for detail in folder.details}
     found = tails(folder.details, state.phases)
-    score = next((result.value for result in reversed(state.scores) if result.operation == "total"), None)
+    score = io500_figures(state).get(TOTAL)
     without = None
     if score and (values := score_without_tails(score, found)) is not None:
         middle, low, high = (round(value, 6) for value in values)

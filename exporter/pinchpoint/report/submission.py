@@ -13,7 +13,7 @@ import msgspec
 
 from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.io500_rules import RULES_VERSION, ResultFolder, RuleState
-from pinchpoint.diagnosis.submission import SCHEMA, answers, missing, system
+from pinchpoint.diagnosis.submission import OPEN, QUESTIONS, SCHEMA, answers, missing, system
 from pinchpoint.session.store import RunRecord
 from pinchpoint.text import printable
 
@@ -38,7 +38,7 @@ def submission_texts(record: RunRecord, folder: ResultFolder, facts: Facts, repe
 def _questionnaire(record: RunRecord, folder: ResultFolder, facts: Facts, repeats: Sequence[float]) -> Iterator[str]:
     yield f"# Reproducibility questionnaire: {record.marker.run}"
     yield ""
-    yield "A draft from what was seen in the run. Check every line, and write what follows `TO DO`: the list wants at"
+    yield f"A draft from what was seen in the run. Check every line, and write what follows `{OPEN}`: the list wants at"
     yield "least ten words for each question."
     for answer in answers(folder, facts, execution=[*_execution(record, folder)], repeats=repeats):
         yield ""
@@ -80,7 +80,7 @@ def write_submission(directory: Path, texts: Mapping[str, str]) -> None:
         raise SubmissionFileError(f"{error.filename or directory}: {error.strerror}") from error
 
 
-def submission_lines(folder: ResultFolder, facts: Facts, texts: Mapping[str, str]) -> Iterator[str]:
+def submission_lines(folder: ResultFolder, facts: Facts) -> Iterator[str]:
     """Yield what stands between a run and its submission: rules, then fields and questions that are open."""
     for state in (RuleState.BROKEN, RuleState.UNSEEN):
         for rule in folder.rules:
@@ -91,5 +91,4 @@ def submission_lines(folder: ResultFolder, facts: Facts, texts: Mapping[str, str
     gaps = list(missing(system(folder, facts)))
     yield f"{SYSTEM}: {len(gaps)} required fields are empty, by {SCHEMA}:"
     yield from (f"  {gap}" for gap in gaps)
-    open_ = sum(line.startswith("TO DO") for line in texts[QUESTIONNAIRE].splitlines())
-    yield f"{QUESTIONNAIRE}: {open_} answers need words of yours."
+    yield f"{QUESTIONNAIRE}: {len(QUESTIONS)} answers need words of yours."

@@ -87,7 +87,7 @@ def stacks_of(seers: Sequence[Seer], seconds: float) -> dict[str, str]:
 
 
 class StackKeeper:
-    """Appends stacks to the file of a run; `warn` is told once what cannot be saved."""
+    """Appends stacks to the file of a run; `warn` takes what could not be saved."""
 
     def __init__(self, directory: Path, warn: Callable[[str], None]) -> None:
         self._path = directory / STACKS_FILE
