@@ -69,6 +69,8 @@ __attribute__((noinline)) void read_clocks(int rounds) {
     for (int i = 0; i < rounds; i++) clock_gettime(CLOCK_MONOTONIC, &now);
 }
 __attribute__((noinline)) void on_signal(int) { own_code(3000000); }
+static volatile sig_atomic_t asked;
+static void on_request(int) { asked = 1; }
 }
 
 static double seconds() {
@@ -114,8 +116,11 @@ int main(int argc, char** argv) {
         shares(atof(argv[2]));
         return 0;
     }
+    signal(SIGUSR1, on_request);
+    puts("begun");
+    fflush(stdout);
     if (how == "replaced") {
-        for (double begun = seconds(); seconds() - begun < 0.3;) own_code(1000000);
+        while (!asked) own_code(1000000);
         execl(argv[2], argv[2], "-c", "while True: pass", (char*)nullptr);
         return 1;
     }

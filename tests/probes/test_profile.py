@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,9 +123,16 @@ def functions(profile: Profile) -> set[str]:
     return {name for stack in profile.stacks for name in stack.split(";")}
 
 
+def loaded(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+    """Wait until a program says that it has begun: before that, its libraries may not be mapped."""
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"begun\n"
+    return process
+
+
 @needs_perf
 def test_functions_of_a_cpp_program_are_named_down_to_main(tmp_path: Path, program: Path, start: Start) -> None:
-    found = profile_of(Watched(tmp_path, start(program, "templates")), samples=100)
+    found = profile_of(Watched(tmp_path, loaded(start(program, "templates"))), samples=100)
 
     assert {"main", "templates::Tree::grow"} <= functions(found)
     assert found.classes["allocator"] >= 1
@@ -137,7 +144,7 @@ def test_a_stripped_program_is_unwound_too(tmp_path: Path, program: Path, start:
     stripped = tmp_path / "stripped"
     subprocess.run(["strip", "-o", stripped, program], check=True)
 
-    found = profile_of(Watched(tmp_path, start(stripped, "templates")), samples=100)
+    found = profile_of(Watched(tmp_path, loaded(start(stripped, "templates"))), samples=100)
 
     assert {"[stripped]", "__libc_start_main", "malloc"} <= functions(found)
 
@@ -147,8 +154,7 @@ def test_a_program_that_was_replaced_under_a_running_process_has_its_old_names(
     tmp_path: Path, program: Path, start: Start
 ) -> None:
     old = Path(shutil.copy(program, tmp_path / "daemon"))
-    process = start(old, "checksum")
-    until(10, lambda: b"daemon" in Path(f"/proc/{process.pid}/maps").read_bytes())
+    process = loaded(start(old, "checksum"))
     old.unlink()
     shutil.copy("/bin/true", old)
 
@@ -165,8 +171,7 @@ def test_a_program_in_another_mount_namespace_is_read(tmp_path: Path, program: P
     script = f"mount -t tmpfs none {inside} && cp {program} {inside}/daemon && exec {inside}/daemon checksum"
     if subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True).returncode:
         pytest.skip("needs the right to make a mount namespace")
-    process = start("unshare", "-m", "sh", "-c", script)
-    until(10, lambda: b"daemon" in Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")[0])
+    process = loaded(start("unshare", "-m", "sh", "-c", script))
 
     found = profile_of(Watched(tmp_path, process))
 
@@ -176,7 +181,7 @@ def test_a_program_in_another_mount_namespace_is_read(tmp_path: Path, program: P
 
 @needs_perf
 def test_the_vdso_and_signal_handlers_are_unwound(tmp_path: Path, program: Path, start: Start) -> None:
-    found = profile_of(Watched(tmp_path, start(program, "signals")), samples=60)
+    found = profile_of(Watched(tmp_path, loaded(start(program, "signals"))), samples=60)
 
     handled = [stack for stack in found.stacks if "own_code" in stack]
     clocks = [stack for stack in found.stacks if "read_clocks;" in stack]
@@ -187,7 +192,9 @@ def test_the_vdso_and_signal_handlers_are_unwound(tmp_path: Path, program: Path,
 
 @needs_perf
 def test_python_is_a_class_of_its_own(tmp_path: Path, start: Start) -> None:
-    found = profile_of(Watched(tmp_path, start(sys.executable, "-c", "while True: sum(range(1000))")))
+    script = "print('begun', flush=True)\nwhile True: sum(range(1000))"
+
+    found = profile_of(Watched(tmp_path, loaded(start(sys.executable, "-c", script))))
 
     assert found.classes["python"] >= 0.8 * found.samples
 
@@ -196,16 +203,16 @@ def test_python_is_a_class_of_its_own(tmp_path: Path, start: Start) -> None:
 def test_a_process_that_runs_another_program_meanwhile_is_not_counted(
     tmp_path: Path, program: Path, start: Start
 ) -> None:
-    process = start(program, "replaced", sys.executable)
+    process = loaded(start(program, "replaced", sys.executable))
     watched = Watched(tmp_path, process)
 
-    def another() -> bool:
+    def sampled() -> bool:
         watched.step()
-        with suppress(OSError):
-            return watched.taken > 0 and os.path.samefile(f"/proc/{process.pid}/exe", sys.executable)
-        return False
+        return watched.taken > 0
 
-    until(20, another)
+    until(20, sampled)
+    process.send_signal(signal.SIGUSR1)
+    until(20, lambda: os.path.samefile(f"/proc/{process.pid}/exe", sys.executable))
     watched.now += 6.0
     for _ in range(3):
         watched.step()
@@ -227,7 +234,7 @@ def test_threads_that_have_ended_give_nothing(tmp_path: Path, start: Start) -> N
 
 @needs_perf
 def test_series_begin_at_100_samples(tmp_path: Path, program: Path, start: Start) -> None:
-    watched = Watched(tmp_path, start(program, "checksum"))
+    watched = Watched(tmp_path, loaded(start(program, "checksum")))
 
     few = profile_of(watched, samples=20)
     shown = Snapshot.of(0.0, watched.probe.points())
