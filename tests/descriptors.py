@@ -10,11 +10,11 @@ from pinchpoint.bpf import libbpf
 
 
 def open_files() -> dict[str, str]:
-    """Return what this process has open, by descriptor."""
+    """Return what this process has open, by descriptor: files of others may be deleted meanwhile."""
     found = {}
     for descriptor in os.listdir("/proc/self/fd"):
         try:
-            found[descriptor] = os.readlink(f"/proc/self/fd/{descriptor}")
+            found[descriptor] = os.readlink(f"/proc/self/fd/{descriptor}").removesuffix(" (deleted)")
         except OSError:
             continue  # it was the descriptor that listed the others
     return found

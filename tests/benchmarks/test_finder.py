@@ -155,6 +155,14 @@ def scene() -> Iterator[Scene]:
         yield Scene(stack)
 
 
+@pytest.fixture
+def detector() -> Iterator[Detector]:
+    """Find in this process; at the end, close the files of all benchmarks of this host."""
+    detector = Detector([Fio])
+    yield detector
+    detector.disown([run.pid for run in detector.followed])
+
+
 def figures(run: RunState) -> dict[tuple[str, tuple[str, ...]], float]:
     """Return the series of a run without those that are times, which depend on when it was looked at."""
     points = [(point.metric.name, point.labels, point.value) for point in run_points(run, 0.0)]
@@ -167,11 +175,12 @@ def written(pid: int) -> int:
 
 
 @pytest.mark.parametrize("user", [NOBODY, 0])
-def test_the_same_is_found_by_helpers_as_in_this_process(scene: Scene, folder: Path, user: int) -> None:
+def test_the_same_is_found_by_helpers_as_in_this_process(
+    scene: Scene, detector: Detector, folder: Path, user: int
+) -> None:
     ends = (f"--trigger-file={folder / 'end'}", "--trigger=true")
     output = ("--output=out.json", "--output-format=json")
     pid = scene.fio(folder, "job", "--runtime=1000", "--rate=1m", *output, *ends, user=user)
-    detector = Detector([Fio])
 
     def found() -> list[Followed | UserRun]:
         tree, wall = scene.tree(), time.time()

@@ -51,6 +51,7 @@ struct task_struct {
 	int on_cpu;
 	int exit_state;
 	int tgid;
+	unsigned int in_iowait : 1;
 	__u64 start_boottime;
 	struct sched_entity se;
 	struct sched_info sched_info;
@@ -263,6 +264,12 @@ static __always_inline void divide(struct thread *thread, struct process *proces
 	__u64 run = task->se.sum_exec_runtime, wait = 0, left = state.elapsed, ran, waited, *kind;
 	__u32 blocked = task->__state, on_cpu = task->on_cpu, stack;
 	int queued = !blocked && !on_cpu;
+	/*
+	 * Until it runs, a thread whose request is done has the stack that it waited in (io_schedule, kernel/sched/core.c).
+	 * The interrupt that wakes an idle CPU for a look often brings the end of a request too: without this, threads
+	 * that wait for a disk would seldom be seen waiting.
+	 */
+	int woken = queued && BPF_CORE_READ_BITFIELD(task, in_iowait);
 
 	if (bpf_core_field_exists(task->sched_info.run_delay))
 		wait = task->sched_info.run_delay;
@@ -294,9 +301,10 @@ static __always_inline void divide(struct thread *thread, struct process *proces
 	if (task->exit_state) {
 		thread->stack = NOTHING;
 		thread->cell = 0;
-	} else if (blocked && !on_cpu) {
+	} else if ((blocked && !on_cpu) || woken) {
 		/* It ran to get here, so nothing that it waited for is still uncounted. */
-		thread->wait = thread->wait < wait ? thread->wait : wait;
+		if (!woken)
+			thread->wait = thread->wait < wait ? thread->wait : wait;
 		if (thread->unsure) {
 			stack = read_stack(thread, task);
 			if (stack != NOTHING) {
