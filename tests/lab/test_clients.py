@@ -370,7 +370,7 @@ def test_rados_bench_is_seen_to_do_what_it_says_it_did(looked_at: Cluster, obser
     # In a run every program is a client with its own name: this one is not added to rados of other clusters.
     program = looked_at.directory / "proof.rados"
     program.symlink_to(shutil.which("rados") or "rados")
-    command = [str(program), "bench", "-p", "rbd", "15", "write", "-t", "16", "-b", "4096", "--no-cleanup"]
+    command = [str(program), "bench", "-p", "rbd", "10", "write", "-t", "16", "-b", "4096", "--no-cleanup"]
     requests = 'pinchpoint_ceph_client_requests_total{client="proof.rados",target="osd"}'
     inflight = 'pinchpoint_ceph_client_inflight_requests{client="proof.rados",target="osd"}'
 
