@@ -214,7 +214,7 @@ def test_a_procfs_that_is_not_there_is_a_failure(machine: Machine) -> None:
 SPIN = """
 import ctypes, sys, threading
 # 15 is PR_SET_NAME: the name of this thread, which is that of the process.
-ctypes.CDLL(None).prctl(15, b"ior", 0, 0, 0)
+ctypes.CDLL(None).prctl(15, b"iozone", 0, 0, 0)
 print("named", flush=True)
 sys.stdin.readline()
 def spin():
@@ -226,8 +226,11 @@ sys.stdin.readline()
 
 
 @pytest.fixture
-def ior() -> Iterator[subprocess.Popen[str]]:
-    """Start a real process called ior, which spins on one thread from the first line that it receives to the next."""
+def iozone() -> Iterator[subprocess.Popen[str]]:
+    """Start a real process that spins on one thread from the first line that it receives to the next.
+
+    It is called iozone, as no process of another test is.
+    """
     with subprocess.Popen(
         [sys.executable, "-c", SPIN], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
@@ -238,9 +241,9 @@ def ior() -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_real_spinning_thread_is_busy_by_its_own_cpu_time_and_stops_counting_at_its_end(
-    this_host: Host, ior: subprocess.Popen[str]
+    this_host: Host, iozone: subprocess.Popen[str]
 ) -> None:
-    assert ior.stdin is not None
+    assert iozone.stdin is not None
     probe = Tasks(this_host)
     now = 0.0
 
@@ -248,21 +251,21 @@ def test_a_real_spinning_thread_is_busy_by_its_own_cpu_time_and_stops_counting_a
         nonlocal now
         now = time.monotonic()
         probe.sample(now)
-        return seconds(probe, "benchmark", "ior")
+        return seconds(probe, "benchmark", "iozone")
 
     def own_cpu() -> float:
-        stat = parse_stat(Path(f"/proc/{ior.pid}/stat").read_bytes())
+        stat = parse_stat(Path(f"/proc/{iozone.pid}/stat").read_bytes())
         return (stat.utime + stat.stime) / os.sysconf("SC_CLK_TCK")
 
     def spinning_thread() -> float:
         """Return the seconds that the busiest thread ran or waited for a CPU."""
-        files = Path(f"/proc/{ior.pid}/task").glob("*/schedstat")
+        files = Path(f"/proc/{iozone.pid}/task").glob("*/schedstat")
         return max(sum(map(int, file.read_text().split()[:2])) for file in files) / 1e9
 
-    assert until(10, lambda: (sample(), read(probe).value("pinchpoint_threads", role="benchmark", owner="ior"))[1])
-    counted, used = cpu(probe, "benchmark", "ior"), own_cpu()
-    ior.stdin.write("spin\n")
-    ior.stdin.flush()
+    assert until(10, lambda: (sample(), read(probe).value("pinchpoint_threads", role="benchmark", owner="iozone"))[1])
+    counted, used = cpu(probe, "benchmark", "iozone"), own_cpu()
+    iozone.stdin.write("spin\n")
+    iozone.stdin.flush()
     # It spins all the time, on a CPU or waiting for one, so most of its time is full. The rest: its first sample, and
     # waits that were not over at the end of one.
     assert until(
@@ -270,27 +273,27 @@ def test_a_real_spinning_thread_is_busy_by_its_own_cpu_time_and_stops_counting_a
         lambda: (
             sample(),
             own_cpu() - used > 1.0
-            and seconds(probe, "benchmark", "ior", "saturated") > 0.6 * seconds(probe, "benchmark", "ior"),
+            and seconds(probe, "benchmark", "iozone", "saturated") > 0.6 * seconds(probe, "benchmark", "iozone"),
         )[1],
     )
     least, spun = own_cpu(), spinning_thread()
     sample()
     most = own_cpu()
 
-    assert 0.9 * (least - used) <= cpu(probe, "benchmark", "ior") - counted <= 1.1 * (most - used)
-    busy = seconds(probe, "benchmark", "ior")
-    waited = read(probe).value("pinchpoint_thread_runqueue_seconds_total", role="benchmark", owner="ior") or 0
+    assert 0.9 * (least - used) <= cpu(probe, "benchmark", "iozone") - counted <= 1.1 * (most - used)
+    busy = seconds(probe, "benchmark", "iozone")
+    waited = read(probe).value("pinchpoint_thread_runqueue_seconds_total", role="benchmark", owner="iozone") or 0
     # The busiest thread of each sample: at least the spinning one, at most all together.
-    assert 0.9 * spun <= busy <= 1.01 * (cpu(probe, "benchmark", "ior") + waited)
+    assert 0.9 * spun <= busy <= 1.01 * (cpu(probe, "benchmark", "iozone") + waited)
 
-    ior.kill()
-    ior.wait()
+    iozone.kill()
+    iozone.wait()
     sample()
     sample()  # the first one may have begun before the kernel counted all of it
-    ended = seconds(probe, "benchmark", "ior"), seconds(probe, "benchmark", "ior", "saturated")
+    ended = seconds(probe, "benchmark", "iozone"), seconds(probe, "benchmark", "iozone", "saturated")
     for _ in range(5):
         sample()
-    assert (seconds(probe, "benchmark", "ior"), seconds(probe, "benchmark", "ior", "saturated")) == ended
+    assert (seconds(probe, "benchmark", "iozone"), seconds(probe, "benchmark", "iozone", "saturated")) == ended
     probe.close()
 
 
