@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import socket
 import sys
 
@@ -18,11 +19,12 @@ from pinchpoint.probes.host_facts import (
     cmdline_facts,
     distribution,
     fake_nodes,
+    huge_pages,
     mount_facts,
-    parse_cpu_list,
     parse_inet6,
     parse_routes,
     swap_kinds,
+    swapped_bytes,
 )
 
 
@@ -217,7 +219,8 @@ def test_profiles_of_tuned_and_of_the_firmware_are_told(machine: Machine) -> Non
     machine.write("etc/tuned/active_profile", "balanced\n")
     machine.write("sys/firmware/acpi/platform_profile", "low-power\n")
     machine.write("proc/swaps", "Filename Type Size Used Priority\n")
-    assert facts(machine.host()) == {"tuned": "balanced", "platform_profile": "low-power", "swap": "off"}
+    swap = {"swap": "off", "swapped": "no"}
+    assert facts(machine.host()) == {"tuned": "balanced", "platform_profile": "low-power", **swap}
 
 
 @given(
@@ -274,16 +277,6 @@ def test_settings_of_cpus_memory_and_kernel_are_told(machine: Machine) -> None:
 def test_a_machine_without_any_fact_is_not_a_failure(machine: Machine) -> None:
     with pytest.raises(NotPresent):
         HostFacts(machine.host()).sample(1.0)
-
-
-def test_lists_of_cpus_are_counted() -> None:
-    assert [parse_cpu_list(text) for text in ("", "0", "0-3", "0-3,8,10-11")] == [0, 1, 4, 7]
-
-
-@pytest.mark.parametrize("text", ["x", "3-1", "-1", "0-99999999", "1,,2"])
-def test_what_is_no_list_of_cpus_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match=r"CPUs|invalid literal"):
-        parse_cpu_list(text)
 
 
 @given(
@@ -353,6 +346,105 @@ def test_a_map_is_read_once_for_each_process(machine: Machine) -> None:
     probe.sample(61.0)
 
     assert ("allocator:ceph-osd", "tcmalloc") in [point.labels for point in probe.points()]
+
+
+def osd(machine: Machine, pid: int, status: str) -> None:
+    machine.process(pid, "ceph-osd", argv=("ceph-osd", "-i", str(pid)))
+    before = (machine.procfs / str(pid) / "status").read_text()
+    machine.write(f"proc/{pid}/status", before + status)
+
+
+def node(machine: Machine, number: int, cpus: str) -> None:
+    machine.write(f"sys/devices/system/node/node{number}/cpulist", f"{cpus}\n")
+
+
+def test_daemons_that_are_pinned_are_told_by_the_nodes_where_they_may_run(machine: Machine) -> None:
+    for number, cpus in enumerate(("0-3", "4-7", "8-11", "")):
+        node(machine, number, cpus)
+    for pid, cpus in ((70, "0-11"), (71, "5"), (72, "4-11")):
+        osd(machine, pid, f"THP_enabled:\t{pid % 2}\nCpus_allowed_list:\t{cpus}\n")
+    found = facts(machine.host())
+
+    assert found["numa:ceph-osd"] == "1,1+2"
+    assert found["huge_pages:ceph-osd"] == "off,on"
+
+
+def test_daemons_that_may_run_anywhere_and_old_kernels_tell_nothing(machine: Machine) -> None:
+    node(machine, 0, "0-3")
+    machine.write("proc/sys/kernel/osrelease", "4.18.0\n")
+    osd(machine, 70, "Cpus_allowed_list:\t0-3\n")
+
+    assert not {"numa:ceph-osd", "huge_pages:ceph-osd"} & facts(machine.host()).keys()
+
+
+def nic(machine: Machine, name: str, numbers: range, cpus: list[int], queues: int = 4, node: int = 0) -> None:
+    machine.write(f"sys/class/net/{name}/operstate", "up\n")
+    machine.write(f"sys/class/net/{name}/device/numa_node", f"{node}\n")
+    for queue in range(queues):
+        machine.write(f"sys/class/net/{name}/queues/rx-{queue}/rps_cpus", "0\n")
+    served_by(machine, f"sys/class/net/{name}/device", numbers, cpus)
+
+
+def served_by(machine: Machine, device: str, numbers: range, cpus: list[int]) -> None:
+    for number, cpu in zip(numbers, cpus, strict=True):
+        machine.write(f"{device}/msi_irqs/{number}", "msix\n")
+        machine.write(f"proc/irq/{number}/effective_affinity_list", f"{cpu}\n")
+
+
+def test_devices_are_told_by_their_nodes_and_whether_one_cpu_serves_all_their_interrupts(machine: Machine) -> None:
+    nic(machine, "eth0", range(30, 34), [2, 2, 2, 2])
+    nic(machine, "eth1", range(40, 44), [0, 1, 2, 3], node=1)
+    nic(machine, "eth2", range(50, 52), [5, 5], queues=1, node=-1)
+    machine.write("sys/class/nvme/nvme0/device/numa_node", "1\n")
+    served_by(machine, "sys/class/nvme/nvme0/device", range(60, 64), [0, 0, 1, 1])
+    found = facts(machine.host())
+
+    assert (found["numa:nic"], found["numa:nvme"]) == ("0,1", "1")
+    assert (found["interrupts:nic"], found["interrupts:nvme"]) == ("several CPUs,one CPU", "several CPUs")
+
+
+def test_a_virtio_device_has_the_interrupts_of_its_pci_device(machine: Machine) -> None:
+    nic(machine, "eth0", range(0), [])
+    pci = machine.sysfs / "devices/pci0000:00/0000:00:03.0"
+    (pci / "virtio1").mkdir(parents=True)
+    served_by(machine, "sys/devices/pci0000:00/0000:00:03.0", range(30, 33), [1, 1, 1])
+    device = machine.sysfs / "class/net/eth0/device"
+    shutil.rmtree(device)
+    device.symlink_to(pci / "virtio1")
+
+    assert facts(machine.host())["interrupts:nic"] == "one CPU"
+
+
+def test_irqbalance_runs_if_the_process_of_its_socket_does(machine: Machine) -> None:
+    machine.write("run/irqbalance/irqbalance70.sock", "")
+    machine.write("proc/70/comm", "bash\n")
+    machine.write("proc/version", "")
+    machine.write("proc/sys/kernel/osrelease", "6.1\n")
+    assert "irqbalance" not in facts(machine.host())
+    machine.write("run/irqbalance/irqbalance71.sock", "")
+    machine.write("proc/71/comm", "irqbalance\n")
+
+    assert facts(machine.host())["irqbalance"] == "on"
+
+
+SWAPS = (
+    b"Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n/dev/dm-1 partition\t8388604\t\t65536\t\t-2\n"
+    b"/dev/zram0 partition\t4194300\t\t99999999\t100\n/swap\\040file file\t1024\t\t24\t\t-3\n"
+)
+
+
+def test_memory_counts_as_swapped_out_if_it_is_on_a_disk(machine: Machine) -> None:
+    assert swapped_bytes(SWAPS) == (65536 + 24) << 10
+    machine.write("proc/swaps", SWAPS)
+    assert facts(machine.host())["swapped"] == "yes"
+    machine.write("proc/swaps", SWAPS.replace(b"65536", b"1"))
+    assert facts(machine.host())["swapped"] == "no"
+
+
+@given(st.binary(max_size=400) | st.lists(st.sampled_from(SWAPS.split(b"\t"))).map(b"\t".join))
+def test_any_bytes_are_swaps_and_a_status(raw: bytes) -> None:
+    assert swapped_bytes(raw) >= 0
+    assert huge_pages(raw) in ("", "on", "off")
 
 
 def test_the_iommu_translates_or_lets_addresses_pass(machine: Machine) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
-from pinchpoint.diagnosis.findings import Check, Outcome, fact, facts, fine, found, listed, unseen
+from pinchpoint.diagnosis.findings import Check, Outcome, all_checks, fact, facts, fine, found, listed, unseen
 from pinchpoint.diagnosis.series import label, series
 from pinchpoint.metrics import (
     CEPH_CLIENT_INSTANCES,
@@ -122,6 +122,56 @@ def swap(host: Snapshot, check: Check) -> Iterator[Outcome]:
         yield found(kinds=kinds, number=len(daemons))
 
 
+def swapped(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    if (used := fact(host, "swapped")) and (daemons := ceph_daemons(host)):
+        yield found(number=len(daemons)) if used == "yes" else fine()
+
+
+def huge_pages(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    kinds = {name.partition(":")[2]: value for name, value in facts(host).items() if name.startswith("huge_pages:")}
+    if fact(host, "transparent_hugepage") not in check.words:
+        return
+    if on := sorted(kind for kind, values in kinds.items() if "on" in values.split(",")):
+        yield found(daemons=listed(on))
+    elif kinds:
+        yield fine()
+
+
+def numa_devices(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    nic, nvme = fact(host, "numa:nic"), fact(host, "numa:nvme")
+    if nic and nvme:
+        apart = set(nic.split(",")).isdisjoint(nvme.split(","))
+        yield (found if apart else fine)(nic=nic, nvme=nvme)
+
+
+def numa_daemons(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    nic = fact(host, "numa:nic")
+    near = set(nic.split(","))
+    words = [
+        f"{kind} on {place.replace('+', ' and ')}"
+        for name, places in sorted(facts(host).items())
+        if name.startswith("numa:") and (kind := name.partition(":")[2]) not in ("nic", "nvme")
+        for place in places.split(",")
+        if place and near.isdisjoint(place.split("+"))
+    ]
+    if nic and words:
+        yield found(nic=nic, places=listed(words))
+
+
+def interrupts(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    spread = {kind: fact(host, f"interrupts:{key}") for key, kind in (("nic", "a NIC"), ("nvme", "an NVMe drive"))}
+    if alone := [kind for kind, places in spread.items() if set(check.words) & set(places.split(","))]:
+        yield found(devices=listed(alone))
+    elif any(spread.values()):
+        yield fine()
+
+
+def irqbalance(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    nodes = fact(host, "numa_nodes")
+    if fact(host, "irqbalance") == "on" and nodes.isdecimal() and int(nodes) > 1:
+        yield found()
+
+
 def iommu(host: Snapshot, check: Check) -> Iterator[Outcome]:
     if mode := fact(host, "iommu"):
         yield (found if set(check.words) & set(mode.split(",")) else fine)(mode=mode)
@@ -150,10 +200,17 @@ def allocator(host: Snapshot, check: Check) -> Iterator[Outcome]:
         yield fine(names=listed(sorted(set(kinds.values()))))
 
 
-def slow_rocksdb(host: Snapshot, check: Check) -> Iterator[Outcome]:
-    if fact(host, "distribution").partition(" ")[0] not in check.words:
+def fault_of_release(host: Snapshot, check: Check) -> Iterator[Outcome]:
+    """Find daemons of releases with a fault, on a distribution in `words` if the check names any."""
+    if check.words and fact(host, "distribution").partition(" ")[0] not in check.words:
         return
-    versions = {label(labels, "version") for labels, _ in series(host, CEPH_DAEMON_INFO)}
+    daemons = [labels for labels, _ in series(host, CEPH_DAEMON_INFO)]
+    kinds = frozenset(check.daemons)
+    versions = {
+        label(labels, "version")
+        for labels in daemons
+        if not kinds or label(labels, "daemon").partition(".")[0] in kinds
+    }
     ranges = [(_numbers(first), _numbers(last)) for first, _, last in (one.partition("-") for one in check.ranges)]
     if slow := sorted(one for one in versions if any(low <= _numbers(one) < high for low, high in ranges)):
         yield found(versions=listed(slow))
@@ -282,11 +339,13 @@ def ceph_daemons(host: Snapshot) -> list[str]:
 
 
 HOST: Mapping[str, LookAtHost] = {
+    **{name: fault_of_release for name, entry in all_checks().items() if entry.ranges},
+} | {
     look.__name__: look
     for look in (
         governor, turbo, performance_limit, frequency_limit, idle_states, idle_states_off, idle_poll, tuned,
         platform_profile, numa_fake, zone_reclaim, swap, iommu, scheduler, write_cache, allocator,
-        slow_rocksdb, clocksource, sync_aio, cfs_fault, client_instances,
-        mounts_shared, mount_wsync, mount_sync, mount_rasize, mount_secure, ceph_fuse, mtu_members,
+        swapped, huge_pages, numa_devices, numa_daemons, interrupts, irqbalance, clocksource, sync_aio, cfs_fault,
+        client_instances, mounts_shared, mount_wsync, mount_sync, mount_rasize, mount_secure, ceph_fuse, mtu_members,
     )
 }  # fmt: skip

@@ -76,6 +76,8 @@ class Check(msgspec.Struct, forbid_unknown_fields=True):
     """Values that it looks for."""
     ranges: list[str] = []
     """Releases of Ceph that have the fault: from the first one of ``17.2.0-17.2.8`` on, and before the second one."""
+    daemons: list[str] = []
+    """Types of daemons that have the fault; all if empty."""
     since: str = ""
     before: str = ""
     """Releases of Linux that have the fault: from `since` on, and before `before`."""

@@ -10,17 +10,35 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from itertools import islice
 from pathlib import Path
 
 from pinchpoint.host.capabilities import Capability
-from pinchpoint.host.procfs import Mount, decode, read_bytes, read_mounts
+from pinchpoint.host.placement import (
+    allowed_nodes,
+    interrupt_cpus,
+    node_cpus,
+    nodes_of,
+    nvme_drives,
+    physical_interfaces,
+)
+from pinchpoint.host.procfs import (
+    FormatError,
+    Mount,
+    decode,
+    parse_cpu_list,
+    parse_cpus_allowed,
+    read_bytes,
+    read_mounts,
+)
 from pinchpoint.host.sysfs import cpufreq_policies, read_int, read_text, turbo_disabled
 from pinchpoint.metrics import HOST_FACT_INFO
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.profile.maps import MAX_MAPS_BYTES
+from pinchpoint.units import BYTES_PER_KIBIBYTE
 
 __all__ = [
     "HostFacts",
@@ -28,11 +46,12 @@ __all__ = [
     "cmdline_facts",
     "distribution",
     "fake_nodes",
+    "huge_pages",
     "mount_facts",
-    "parse_cpu_list",
     "parse_inet6",
     "parse_routes",
     "swap_kinds",
+    "swapped_bytes",
 ]
 
 Network = IPv4Network | IPv6Network
@@ -42,8 +61,15 @@ MAX_VALUE_CHARACTERS = 128
 HEAD_BYTES = 4096
 """Bytes of cpuinfo and meminfo that are read: what is wanted is at the beginning."""
 KIB_PER_GIB = 1 << 20
-ALLOCATING = frozenset({"ceph-osd", "ceph-mds"})
-"""Classes of daemons whose allocator matters."""
+ZRAM = re.compile(rb"/zram\d+$")
+MIN_SWAPPED_BYTES = 64 << 20
+"""Swapped out from which swap counts as used: the kernel swaps some pages that nobody needs on any host."""
+MIN_VECTORS = 2
+"""Interrupts of a device with one queue: one for the queue, and one for its settings."""
+MAX_BALANCER_SOCKETS = 16
+"""Sockets of irqbalance that are looked at: each that was killed leaves one."""
+DAEMONS = frozenset({"ceph-osd", "ceph-mds"})
+"""Classes of daemons whose allocator, huge pages and NUMA nodes matter."""
 ALLOCATORS = (("tcmalloc", rb"/libtcmalloc[^/\n]*\.so"), ("jemalloc", rb"/libjemalloc[^/\n]*\.so"))
 IOMMU_MODES = {"DMA": "translated", "DMA-FQ": "translated", "identity": "passthrough"}
 """Types of the default domains of IOMMU groups (iommu_group_show_type, drivers/iommu/iommu.c)."""
@@ -144,18 +170,6 @@ MOUNT_OPTIONS = frozenset(
 """Options that are shown: an allowlist, since others hold names, keys, addresses and ids."""
 
 
-def parse_cpu_list(text: str) -> int:
-    """Return how many numbers a list such as ``0-3,8`` has (``%*pbl``, lib/vsprintf.c). Raises ValueError."""
-    count = 0
-    for part in text.split(",") if text else ():
-        first, _, last = part.partition("-")
-        low, high = int(first), int(last or first)
-        if not 0 <= low <= high < 1 << 20:
-            raise ValueError(f"not a list of CPUs: {text[:80]!r}")
-        count += high - low + 1
-    return count
-
-
 def cmdline_facts(text: str) -> str:
     """Return the parameters of a kernel command line that change results, sorted; the rest is left out.
 
@@ -209,10 +223,34 @@ def parse_inet6(raw: bytes) -> Iterator[tuple[str, Network]]:
 
 def swap_kinds(raw: bytes) -> str:
     """Return what ``/proc/swaps`` swaps to: ``off``, ``disk``, ``zram`` (compressed memory), or both."""
-    # A heading, then one area a line, its file first (swap_show, mm/swapfile.c).
-    areas = [line.split()[0] for line in raw.splitlines()[1:] if line.strip()]
-    kinds = {"zram" if re.search(rb"/zram\d+$", area) else "disk" for area in areas}
+    kinds = {"zram" if ZRAM.search(area) else "disk" for area, _ in _swap_areas(raw)}
     return ",".join(sorted(kinds)) or "off"
+
+
+def swapped_bytes(raw: bytes) -> int:
+    """Return how much is swapped out to disks, from ``/proc/swaps``."""
+    return sum(used for area, used in _swap_areas(raw) if not ZRAM.search(area))
+
+
+def _swap_areas(raw: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yield file and used bytes of each area.
+
+    The columns after the heading are Filename, Type, Size, Used, Priority, in KiB; blanks in a name are escaped
+    (swap_show, mm/swapfile.c).
+    """
+    for line in raw.splitlines()[1:]:
+        if fields := line.split():
+            used = fields[3] if len(fields) > 3 else b""
+            yield fields[0], int(used) * BYTES_PER_KIBIBYTE if used.isdigit() and len(used) < 16 else 0
+
+
+def huge_pages(raw: bytes) -> str:
+    """Return whether a process may have transparent huge pages, from its ``status``: on, off, "" before Linux 5.0.
+
+    It may not after prctl(PR_SET_THP_DISABLE) (task_thp_status, fs/proc/array.c).
+    """
+    match = re.search(rb"^THP_enabled:\t([01])$", raw, re.MULTILINE)
+    return "" if match is None else "on" if match[1] == b"1" else "off"
 
 
 def allocator(raw: bytes) -> str:
@@ -248,7 +286,7 @@ class HostFacts(Probe):
     """Kernel, CPUs, power settings, MTU, command line, swap, mounts of network file systems, knobs."""
 
     name = "host_facts"
-    help = "settings that change results: kernel, C-states, governor, disks, MTU, mount options, knobs (procfs, sysfs)"
+    help = "settings that change results: kernel, power, disks, NUMA, interrupts, MTU, mounts, knobs (procfs, sysfs)"
     metrics = (HOST_FACT_INFO,)
     capabilities = (Capability.SYS_PTRACE,)
     interval = 60.0
@@ -262,7 +300,7 @@ class HostFacts(Probe):
     def sample(self, now: float) -> None:
         """Read every fact anew; those that this host lacks are left out."""
         facts: dict[str, str] = {}
-        for fact, value in (*self._read(), *self._allocator_facts(now)):
+        for fact, value in (*self._read(), *self._daemon_facts(now)):
             if value:
                 facts[fact] = value if len(value) <= MAX_VALUE_CHARACTERS else f"{value[: MAX_VALUE_CHARACTERS - 3]}..."
         if not facts:
@@ -301,10 +339,12 @@ class HostFacts(Probe):
         yield "transparent_hugepage", huge_pages.partition("[")[2].partition("]")[0]
         yield "platform_profile", read_text(sysfs / "firmware" / "acpi" / "platform_profile")
         yield "tuned", read_text(self.host.rootfs / "etc" / "tuned" / "active_profile")
-        yield "swap", self._swap()
+        yield from self._swap()
         yield "distribution", self._distribution()
         yield "iommu", self._iommu()
         yield from self._disks()
+        yield from self._devices()
+        yield "irqbalance", self._irqbalance()
         yield "mtu", self._mtu()
         yield from self._networks()
         yield "mtu_members", self._smaller_members()
@@ -339,18 +379,14 @@ class HostFacts(Probe):
 
     def _mtu(self) -> str:
         """Return the MTUs of the physical interfaces that are up."""
-        found: set[int] = set()
-        for path in (self.host.sysfs / "class" / "net").glob("*"):
-            if (path / "device").exists() and read_text(path / "operstate") == "up":
-                mtu = read_int(path / "mtu")
-                found.update(() if mtu is None else (mtu,))
-        return ",".join(map(str, sorted(found)))
+        mtus = {read_int(path / "mtu") for path in physical_interfaces(self.host.sysfs)}
+        return ",".join(map(str, sorted(mtu for mtu in mtus if mtu is not None)))
 
-    def _swap(self) -> str | None:
-        try:
-            return swap_kinds(read_bytes(self.host.procfs / "swaps"))
-        except OSError:
-            return None
+    def _swap(self) -> Iterator[tuple[str, str]]:
+        with suppress(OSError):
+            raw = read_bytes(self.host.procfs / "swaps")
+            yield "swap", swap_kinds(raw)
+            yield "swapped", "yes" if swapped_bytes(raw) >= MIN_SWAPPED_BYTES else "no"
 
     def _distribution(self) -> str:
         try:
@@ -384,21 +420,28 @@ class HostFacts(Probe):
         for fact, counts in sorted(sizes.items()):
             yield fact, ", ".join(f"{count} x {size}" for size, count in sorted(counts.items()))
 
-    def _allocator_facts(self, now: float) -> Iterator[tuple[str, str]]:
-        """Yield the memory allocators of the Ceph daemons, by their program. Each process is read once."""
+    def _daemon_facts(self, now: float) -> Iterator[tuple[str, str]]:
+        """Yield memory allocators, huge pages and NUMA nodes of the Ceph daemons, by their program."""
+        nodes = node_cpus(self.host.sysfs)
         known: dict[tuple[int, int], str] = {}
         found: dict[str, set[str]] = {}
         for process in self.host.processes.current(now).values():
-            if process.class_ not in ALLOCATING:
+            if process.class_ not in DAEMONS:
                 continue
             key = process.pid, process.start
-            name = self._allocators.get(key) or self._allocator(process.pid)
-            if name:
+            # Maps are long, and each process keeps its allocator: they are read once.
+            if name := self._allocators.get(key) or self._allocator(process.pid):
                 known[key] = name
-                found.setdefault(process.class_, set()).add(name)
+                found.setdefault(f"allocator:{process.class_}", set()).add(name)
+            try:
+                status = read_bytes(self.host.procfs / str(process.pid) / "status")
+                found.setdefault(f"numa:{process.class_}", set()).add(allowed_nodes(parse_cpus_allowed(status), nodes))
+            except (OSError, FormatError):
+                continue
+            found.setdefault(f"huge_pages:{process.class_}", set()).add(huge_pages(status))
         self._allocators = known
-        for class_, names in sorted(found.items()):
-            yield f"allocator:{class_}", ",".join(sorted(names))
+        for fact, values in sorted(found.items()):
+            yield fact, ",".join(sorted(values - {""}))
 
     def _allocator(self, pid: int) -> str:
         """Return the allocator of a process; "" where its memory map can't be read or is empty: it ends, or begins."""
@@ -407,6 +450,29 @@ class HostFacts(Probe):
         except OSError:
             return ""
         return allocator(raw) if raw else ""
+
+    def _devices(self) -> Iterator[tuple[str, str]]:
+        """Yield NUMA nodes of interfaces and NVMe drives, and whether a single CPU serves all interrupts of a device.
+
+        A device with one queue needs no more. How many CPUs serve it would differ between equal hosts.
+        """
+        procfs, sysfs = self.host.procfs, self.host.sysfs
+        interfaces, drives = list(physical_interfaces(sysfs)), list(nvme_drives(sysfs))
+        yield "numa:nic", nodes_of(interfaces)
+        yield "numa:nvme", nodes_of(drives)
+        several = [path for path in interfaces if len(list(path.glob("queues/rx-*"))) > 1]
+        for kind, devices in (("nic", several), ("nvme", drives)):
+            served = (interrupt_cpus(procfs, device) for device in devices)
+            single = {len(cpus) == 1 for number, cpus in served if number > MIN_VECTORS}
+            yield f"interrupts:{kind}", ",".join("one CPU" if one else "several CPUs" for one in sorted(single))
+
+    def _irqbalance(self) -> str:
+        """Return "on" if irqbalance runs; its socket has its PID in its name (since irqbalance 1.3)."""
+        for path in islice((self.host.rootfs / "run" / "irqbalance").glob("irqbalance*.sock"), MAX_BALANCER_SOCKETS):
+            pid = path.name.removeprefix("irqbalance").removesuffix(".sock")
+            if pid.isdecimal() and read_text(self.host.procfs / pid / "comm") == "irqbalance":
+                return "on"
+        return ""
 
     def _networks(self) -> Iterator[tuple[str, str]]:
         """Yield, for each network of this host, the MTUs of its interfaces there.
@@ -480,8 +546,8 @@ def _size(size: int) -> str:
 
 def _count(path: Path) -> str | None:
     try:
-        return str(parse_cpu_list(read_text(path) or "") or "")
-    except ValueError:
+        return str(len(parse_cpu_list(read_bytes(path))) or "")
+    except (OSError, FormatError):
         return None
 
 
