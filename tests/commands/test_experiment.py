@@ -28,6 +28,8 @@ runs = len(open(here + "/log").readlines()) if os.path.exists(here + "/log") els
 knob = open(here + "/knob").read().strip()
 with open(here + "/log", "a") as log:
     print(knob, file=log)
+if sys.argv[1:]:
+    pathlib.Path(here, "config").write_text(pathlib.Path(sys.argv[1]).read_text())
 draw = random.Random(runs)
 number = runs + 1
 def at(what):
@@ -290,6 +292,30 @@ def test_invalid_runs_count_if_allowed(run: Callable[..., Ended], here: Path) ->
     run("--pairs=4", "--allow-invalid", INVALID="1", FAIL="2")
 
     assert [trial["state"] for trial in ledger(here)["trials"]] == ["done", "failed"]
+
+
+def test_io500_is_shortened_to_some_phases_and_its_config_left_as_it_is(start: Start, here: Path) -> None:
+    config = here / "config.ini"
+    config.write_text("[global]\ndatadir = /scratch\n")
+    command = [*arguments("--pairs=4", "--phases=mdtest_easy_stat"), "config.ini"]
+    done = ended(start("experiment", "run", *command, INVALID="1", FAIL="2"))
+
+    seen = (here / "config").read_text()
+    assert seen.startswith(config.read_text())
+    assert "[ior-easy-write]\nrun = FALSE\n" in seen
+    assert "[mdtest-easy-write]" not in seen
+    assert "[mdtest-easy-stat]" not in seen
+    assert [trial["state"] for trial in ledger(here)["trials"]] == ["done", "failed"], done
+    assert (ledger(here)["phases"], ledger(here)["expected"]) == (["mdtest-easy-stat"], ["mdtest_easy_stat"])
+    assert [path.name for path in here.glob("*.ini")] == ["config.ini"]
+
+
+def test_phases_without_a_config_of_io500_are_refused_before_anything_is_done(start: Start, here: Path) -> None:
+    done = ended(start("experiment", "run", *arguments("--phases=find")))
+
+    assert done.status == 2
+    assert "--phases: the command has to name one config of IO500" in done.stderr
+    assert not (here / "state").exists()
 
 
 def test_a_benchmark_without_figures_is_said_to_have_none(start: Start, here: Path) -> None:

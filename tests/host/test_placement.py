@@ -11,7 +11,7 @@ def test_interrupts_without_an_effective_affinity_are_left_out(machine: Machine)
         machine.write(f"proc/irq/{number}/effective_affinity_list", f"{cpus}\n")
     machine.write("sys/class/net/eth0/device/msi_irqs/33", "msix\n")
 
-    assert interrupt_cpus(machine.procfs, device) == (1, {1})
+    assert interrupt_cpus(machine.procfs, device) == (1, frozenset({1}))
 
 
 def test_no_more_interrupts_are_read_than_the_limit(machine: Machine) -> None:
@@ -19,7 +19,7 @@ def test_no_more_interrupts_are_read_than_the_limit(machine: Machine) -> None:
         machine.write(f"sys/class/nvme/nvme0/device/msi_irqs/{number}", "msix\n")
         machine.write(f"proc/irq/{number}/effective_affinity_list", "0\n")
 
-    assert interrupt_cpus(machine.procfs, machine.sysfs / "class/nvme/nvme0") == (MAX_INTERRUPTS, {0})
+    assert interrupt_cpus(machine.procfs, machine.sysfs / "class/nvme/nvme0") == (MAX_INTERRUPTS, frozenset({0}))
 
 
 def test_a_node_that_no_firmware_names_counts_as_unknown(machine: Machine) -> None:

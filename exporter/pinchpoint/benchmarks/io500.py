@@ -18,7 +18,15 @@ from pinchpoint.benchmarks import mpi
 from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.events import Began, Ended, Event, Failed, PhaseSource, Rate, State, phase_name
 from pinchpoint.benchmarks.io500_output import Io500Reader, bare_phase
-from pinchpoint.benchmarks.io500_plan import SHELL_PHASES, Io500Plan, ini_sections, phase_of_command, phases_of, plan_of
+from pinchpoint.benchmarks.io500_plan import (
+    MAX_CONFIG_BYTES,
+    SHELL_PHASES,
+    Io500Plan,
+    ini_sections,
+    phase_of_command,
+    phases_of,
+    plan_of,
+)
 from pinchpoint.benchmarks.io500_results import Results, planned_directory, read_text
 from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.tree import OpenFile, Tree
@@ -31,8 +39,6 @@ SCRIPTS = ("io500.sh", "io500_fixed.sh")
 SHELLS = ("bash", "sh")
 PROGRAMS = ("ior", "mdtest", "pfind")
 
-MAX_CONFIG_BYTES = 64 << 10
-"""Bytes of config.ini in the result directory that are read; it has 2 KiB."""
 MAX_STATUS_BYTES = 32
 """Bytes of a stonewall status file that are read: it holds one number."""
 MAX_ASKED_RANKS = 16

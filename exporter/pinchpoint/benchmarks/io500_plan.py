@@ -10,8 +10,22 @@ from typing import NamedTuple
 
 from pinchpoint.benchmarks.events import phase_name
 
-__all__ = ["SHELL_PHASES", "Io500Plan", "ini_pairs", "ini_sections", "phase_of_command", "phases_of", "plan_of"]
+__all__ = [
+    "MAX_CONFIG_BYTES",
+    "PHASE_SECTIONS",
+    "SHELL_PHASES",
+    "STANDARD",
+    "Io500Plan",
+    "ini_pairs",
+    "ini_sections",
+    "is_off",
+    "phase_of_command",
+    "phases_of",
+    "plan_of",
+]
 
+MAX_CONFIG_BYTES = 64 << 10
+"""Bytes of config.ini that are read; it has 2 KiB."""
 MAX_PLANNED_FILE_BYTES = 2.0**63
 """Upper bound of a file's length in bytes."""
 
@@ -43,7 +57,9 @@ GROUPS = {
 }
 """Sections whose options apply to several phases, by the prefix of those phases' names."""
 NOT_RUN = frozenset({"global", "debug", "timestamp", *GROUPS.values()})
-KNOWN = NOT_RUN | OPTIONAL | {*STANDARD, "ior-rnd4K-easy-read"}
+PHASE_SECTIONS = (*STANDARD, "ior-rnd4K-easy-read", *sorted(OPTIONAL))
+"""The sections of phases, in no order of their own after the first twelve."""
+KNOWN = NOT_RUN.union(PHASE_SECTIONS)
 
 SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 """Units of ior's sizes (``StringToBytes`` in src/utilities.c, ior 3.0 to 4.1)."""
@@ -87,12 +103,15 @@ def phases_of(sections: Sections, *, extended: bool = False) -> tuple[str, ...]:
         return ()
     return tuple(
         phase_name(section)
-        for section, options in sections.items()
-        if section not in NOT_RUN
-        and (extended or section not in OPTIONAL)
-        and not _off(options)
-        and not any(_off(sections.get(group, {})) for start, group in GROUPS.items() if section.startswith(f"{start}-"))
+        for section in sections
+        if section not in NOT_RUN and (extended or section not in OPTIONAL) and not is_off(sections, section)
     )
+
+
+def is_off(sections: Sections, phase: str) -> bool:
+    """Return whether a config switches a phase off, in its own section or in one for several phases."""
+    groups = (group for start, group in GROUPS.items() if phase.startswith(f"{start}-"))
+    return any(_off(sections.get(section, {})) for section in (phase, *groups))
 
 
 def _off(options: Mapping[str, str]) -> bool:

@@ -6,7 +6,8 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from pinchpoint.experiment.knob import Knob, KnobCommands, KnobError
 from pinchpoint.experiment.ledger import Experiment, LedgerError
 from pinchpoint.experiment.mitigations import all_mitigations, classes
 from pinchpoint.experiment.owner import this_process
+from pinchpoint.experiment.phases import PhasesError, find_config, in_config, phases_in, shortened
 from pinchpoint.experiment.results import DEFAULT_PAIRS, Forecast, forecast_of, outcome
 from pinchpoint.experiment.settle import STEPS, SettleError, Step, steps_in
 from pinchpoint.experiment.suggest import Suggestion, file_system, suggestions
@@ -87,6 +89,11 @@ def command() -> None:
     "--expect", metavar="PHASE[,PHASE...]", default="", help="Phases that the experiment is about. [default: the score]"
 )
 @click.option(
+    "--phases",
+    metavar="PHASE[,PHASE...]",
+    help="Run only these phases of IO500, and those that write their files.",
+)
+@click.option(
     "--effect",
     type=click.FloatRange(0, 100, min_open=True),
     default=5.0,
@@ -131,6 +138,7 @@ def run(
     allowed: tuple[str, ...],
     hypothesis: str,
     expect: str,
+    phases: str | None,
     effect: float,
     pairs: str,
     settle: str,
@@ -175,7 +183,8 @@ def run(
         fail(f"--settle: {error}", 2)
     except (LedgerError, StoreError) as error:
         fail(str(error), 2)
-    expected = [word.strip().replace("-", "_") for word in expect.split(",") if word.strip()]
+    only = _phases(phases, argv)
+    expected = [word.strip().replace("-", "_") for word in (expect or phases or "").split(",") if word.strip()]
     known = forecast_of(argv, expected, effect / 100, earlier, kept)
     planned = wanted or known.pairs or (MAX_PAIRS if known.noise.degrees else DEFAULT_PAIRS)
     tell(_forecast_words(known, effect, planned))
@@ -193,13 +202,16 @@ def run(
         hypothesis=_text(hypothesis),
         mitigation=mitigation or "",
         expected=expected,
+        phases=only,
         settle=[str(step) for step in steps],
         prepare=_text(prepare),
         host=socket.gethostname(),
         owner=this_process(),
     )
     _restore_open(tell)
-    sys.exit(_conducted(experiment, name, steps, argv, options, invalid=allow_invalid, tell=tell))
+    # IO500 calls a run without all phases invalid.
+    invalid = allow_invalid or bool(only)
+    sys.exit(_conducted(experiment, name, steps, argv, options, invalid=invalid, tell=tell))
 
 
 def _conducted(
@@ -226,12 +238,16 @@ def _conducted(
             about = {"host": experiment.host, "user": os.getuid(), "process": os.getpid()}
             only.enter_cluster(experiment.id, about, warn)
         lock = CommandLock(experiment.id)
-        ledger.save(experiment)
         knob = Knob(experiment.knob, Path.cwd(), descriptors=[lock.descriptor])
-        tell(f"experiment {experiment.id}, at most {experiment.pairs} pairs")
-        Conductor(
-            experiment, knob, steps, argv, options, invalid=invalid, stopping=stopping, say=tell, warn=warn
-        ).conduct()
+        with _command(argv, experiment) as command:
+            ledger.save(experiment)
+            tell(f"experiment {experiment.id}, at most {experiment.pairs} pairs")
+            Conductor(
+                experiment, knob, steps, command, options, invalid=invalid, stopping=stopping, say=tell, warn=warn
+            ).conduct()
+    except PhasesError as error:
+        (ledger.experiments_directory() / experiment.id).rmdir()
+        fail(f"--phases: {error}", 2)
     except BusyError as error:
         (ledger.experiments_directory() / experiment.id).rmdir()
         fail(str(error), 2)
@@ -242,6 +258,25 @@ def _conducted(
             lock.close()
         only.close()
     return _end(experiment, stopping)
+
+
+def _phases(text: str | None, argv: Sequence[str]) -> list[str]:
+    """Return the sections of the phases to which IO500 is shortened; ends the program if it can't be."""
+    if text is None:
+        return []
+    try:
+        only = phases_in(text)
+        _, config = find_config(argv, Path.cwd())
+        shortened(config, only)
+    except PhasesError as error:
+        fail(f"--phases: {error}", 2)
+    return only
+
+
+def _command(argv: Sequence[str], experiment: Experiment) -> AbstractContextManager[Sequence[str]]:
+    if experiment.phases:
+        return in_config(argv, Path.cwd(), experiment.phases, experiment.id)
+    return nullcontext(argv)
 
 
 def _end(experiment: Experiment, stopping: Stopping) -> int:

@@ -105,6 +105,8 @@ class Experiment(msgspec.Struct):
     """The entry of ``mitigations.toml``; empty for commands of the operator's own."""
     expected: list[str] = []
     """The phases that the experiment is about; empty: the score, or the only figure."""
+    phases: list[str] = []
+    """The phases to which the benchmark's config was shortened; empty: all of them."""
     settle: list[str] = []
     prepare: str = ""
     """Shell command before each run."""
