@@ -661,15 +661,23 @@ class Real:
             if (labels["benchmark"], labels["run"]) == workload
         }
 
-    def shares(self, benchmark: str, seconds: float, *, pid: int, blocked: float = 0.0) -> dict[str, float]:
+    def shares(
+        self, benchmark: str, seconds: float, *, pid: int, blocked: float = 0.0, seen: str = ""
+    ) -> dict[str, float]:
         """Observe a benchmark's processes for this many seconds in total; return the shares of its classes.
 
-        For so many of these seconds, `blocked`, they neither run nor wait for a CPU.
+        For so many of these seconds, `blocked`, they neither run nor wait for a CPU. The seconds begin when the class
+        `seen` was: until a thread is seen waiting for the first time, its waits look idle.
         """
+        before: dict[str, float] = {}
         found: dict[str, float] = {}
+        if seen:
+            assert until(90, lambda: self.seconds(benchmark, pid).get(seen, 0.0) > 0, pause=0.1)
+            before = self.seconds(benchmark, pid)
 
         def enough() -> bool:
-            found.update(self.seconds(benchmark, pid))
+            now = self.seconds(benchmark, pid)
+            found.update({wait: value - before.get(wait, 0.0) for wait, value in now.items()})
             total = sum(found.values())
             return total >= seconds and total - found["cpu"] - found["runqueue"] >= blocked
 
@@ -750,7 +758,7 @@ def test_dd_that_syncs_each_block_waits_for_its_disk(real: Real, load: Callable[
     if filesystem not in ("ext2/ext3", "xfs", "btrfs") or not stacks_can_be_read():
         pytest.skip(f"needs a disk under {disk_path} (it is {filesystem}), and the right to read stacks")
     pid = load("dd", "if=/dev/zero", f"of={disk_path / 'file'}", "bs=4k", "count=1000000", "oflag=dsync")
-    shares = real.shares("dd", 3.0, pid=pid, blocked=0.5)
+    shares = real.shares("dd", 3.0, pid=pid, blocked=0.3, seen="disk")
     left = {wait: share for wait, share in shares.items() if wait not in ("cpu", "runqueue")}
 
     # The share depends on the other load on the CPUs: for most of the time it may wait for one.
