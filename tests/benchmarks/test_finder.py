@@ -65,6 +65,10 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+MORE_THAN_ITS_HEADING = 8192
+"""Bytes from which fio has not only printed what it will do."""
+
+
 class Scene:
     """This host's processes, and helpers that look for fio among them."""
 
@@ -93,11 +97,15 @@ class Scene:
         return Tree(PROC, found)
 
     def fio(self, folder: Path, name: str, *words: str, user: int = NOBODY) -> int:
-        """Start fio as a user, and return its pid once that is its name."""
+        """Start fio as a user, and return its pid once its job writes.
+
+        Before its job fio looks at the clock of each CPU in a thread, which on a busy machine looks like a first job.
+        """
         # A job that is a process has a session of its own, and does not end with what started it.
         job = [f"--name={name}", "--thread", "--size=1M", "--rw=write", "--ioengine=psync", "--time_based"]
-        command = ["fio", *job, *words]
-        return self.starts(command, folder, user)
+        pid = self.starts(["fio", *job, *words], folder, user)
+        assert until(20, lambda: written(pid) > MORE_THAN_ITS_HEADING)
+        return pid
 
     def starts(self, command: list[str], folder: Path, user: int) -> int:
         """Start a program that becomes fio, which is killed at the end of the test."""
