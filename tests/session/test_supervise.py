@@ -73,6 +73,27 @@ def test_the_command_starts_also_where_we_keep_more_files_open_than_it_may(tmp_p
     assert (done.stdout, done.stderr) == (b"100\n0 300\n", b"")
 
 
+def test_output_that_comes_while_nothing_of_us_has_a_cpu_is_not_lost(tmp_path: Path) -> None:
+    script = (
+        "import select, sys\n"
+        "from pinchpoint.session import supervise\n"
+        "poll = select.poll\n"
+        "class Starved:\n"
+        "    def __init__(self):\n"
+        "        self.register = (polled := poll()).register\n"
+        "        self.poll = lambda limit: polled.poll(limit) or command._closing.wait() and []\n"
+        "supervise.select.poll = Starved\n"
+        "command = supervise.Command()\n"
+        "command.start(['sh', '-c', 'sleep 0.5; echo late'], open(sys.argv[1], 'wb'))\n"
+        "command.wait()\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script, tmp_path / "kept"], capture_output=True, timeout=patience(60))
+
+    assert (done.stdout, done.stderr) == (b"late\n", b"")
+    assert (tmp_path / "kept").read_bytes() == b"late\n"
+
+
 def test_the_command_ignores_no_signal_that_only_python_ignores(run: Run) -> None:
     process = run("grep", "SigIgn", "/proc/self/status")
 

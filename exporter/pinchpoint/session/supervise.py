@@ -164,8 +164,10 @@ class Command:
         poll = select.poll()
         poll.register(self._read, select.POLLIN | select.POLLHUP)
         while True:
+            # Asked before: without a CPU, this thread may learn of the end long after it found no output.
+            closing = self._closing.is_set()
             if not poll.poll(OUTPUT_LINGER_SECONDS * 1000):
-                if self._closing.is_set():
+                if closing:
                     return
                 continue
             try:
