@@ -92,7 +92,16 @@ from pinchpoint.probes.ceph_client import ClientReader
 from pinchpoint.probes.ceph_daemons import _Alive
 from pinchpoint.probes.ceph_kernel import parse_latency, parse_mdsc, parse_osdc, parse_status
 from pinchpoint.probes.devices import parse_disk, parse_link
-from pinchpoint.probes.host_facts import HostFacts, allocator, distribution, parse_inet6, parse_routes, swap_kinds
+from pinchpoint.probes.host_facts import (
+    HostFacts,
+    allocator,
+    distribution,
+    huge_pages,
+    parse_inet6,
+    parse_routes,
+    swap_kinds,
+    swapped_bytes,
+)
 from pinchpoint.probes.mds import MdsReader, parse_cache_bytes
 from pinchpoint.probes.memory import parse_pressure, parse_vmstat
 from pinchpoint.probes.osd import OsdReader, parse_blocked_ops
@@ -423,7 +432,7 @@ def networks(raw: bytes) -> object:
     found = [*parse_routes(raw), *parse_inet6(raw)]
     printable(name for name, _ in found)
     assert all(network.prefixlen <= network.max_prefixlen for _, network in found)
-    return found, swap_kinds(raw), allocator(raw), distribution(raw)
+    return found, swap_kinds(raw), swapped_bytes(raw), huge_pages(raw), allocator(raw), distribution(raw)
 
 
 @cache

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import experiments
 import page
 from page import FRACTION, Goal, goal_rows, goal_table, publish, readme_table, replaced, table
 
@@ -95,15 +96,15 @@ def test_goals_are_found_in_every_section_of_a_page_and_no_other_table_is() -> N
     assert goal_rows(text) == [list(first.row()), list(second.row())]
 
 
-def test_the_page_has_a_section_for_each_script_that_writes_one() -> None:
+def test_the_pages_have_a_section_for_each_script_that_writes_one() -> None:
     written = {name for path in SCRIPTS for name in re.findall(r'publish\(\s*"(\w+)"', path.read_text())}
-    text = page.PAGE.read_text()
+    made: set[str] = set()
+    for text in (file.read_text() for file in (page.PAGE, experiments.PAGE)):
+        for name, by in re.findall(r"<!-- (\w+): made by `(make \w+)` -->", text):
+            made.add(name)
+            replaced(text, name, "", by)
 
-    made = dict(re.findall(r"<!-- (\w+): made by `(make \w+)` -->", text))
-
-    assert written == set(made)
-    for name, by in made.items():
-        replaced(text, name, "", by)
+    assert written == made
 
 
 def test_make_runs_every_script_that_writes_a_section() -> None:
