@@ -20,12 +20,14 @@ from typing import Any
 
 from lab.cluster import Cluster, lacking
 from page import machine, parser, publish, table
+from pinchpoint.figures import format_figure
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "experiments.md"
 PAIRS = 4
 SMALL_CACHE = 1 << 20
 FILES = 3000
-RATE = "operations_per_second"
+RATE = "bytes_per_second"
+"""The rate of fio and of `rados bench`; of stats it is their number times the size of a file."""
 STAT = [
     "fio", "--name=stat", "--ioengine=filestat", "--filesize=4k", f"--nrfiles={FILES}", "--openfiles=1",
     "--file_service_type=random",
@@ -86,7 +88,7 @@ def conducted(
 
 
 def rate(found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the figure of the operations per second."""
+    """Return the figure of the rate."""
     figure: Mapping[str, Any] = next(figure for figure in found["figures"] if figure["unit"] == RATE)
     return figure
 
@@ -95,6 +97,11 @@ def change(figure: Mapping[str, Any]) -> str:
     """Return the change and its interval in words."""
     low, high = figure["interval"]
     return f"{figure['change']:+.1%} ({low:+.1%} to {high:+.1%})"
+
+
+def size(value: int) -> str:
+    """Return a number of bytes in words."""
+    return format_figure(value, "bytes")
 
 
 def of_the_cluster(folder: Path) -> list[list[str]]:
@@ -114,7 +121,7 @@ def of_the_cluster(folder: Path) -> list[list[str]]:
             figure = rate(found)
             rows.append(
                 [
-                    f"`{trial.option}` {trial.before:,} to {trial.value:,}", trial.load, str(figure["pairs"]),
+                    f"`{trial.option}` {size(trial.before)} to {size(trial.value)}", trial.load, str(figure["pairs"]),
                     change(figure), f"**{figure['decision']}**", "yes" if found["restored"] else "**no**",
                     f"{time.monotonic() - began:.0f} s",
                 ]
