@@ -16,6 +16,7 @@ __all__ = [
     "SHELL_PHASES",
     "STANDARD",
     "Io500Plan",
+    "ini_lines",
     "ini_pairs",
     "ini_sections",
     "is_off",
@@ -67,20 +68,35 @@ SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 Sections = Mapping[str, Mapping[str, str]]
 
 
-def ini_pairs(text: str) -> Iterator[tuple[str, str, str]]:
-    """Yield section, key and value of an ini file in its order; see ``u_parse_ini`` in src/ini-parse.c.
+class IniLine(NamedTuple):
+    """One line of an ini file."""
 
-    The section is empty before the first one. A section also comes by itself, with an empty key.
-    """
+    text: str
+    section: str
+    """Empty before the first one."""
+    is_heading: bool
+    key: str
+    """Empty where the line sets nothing."""
+    value: str
+
+
+def ini_lines(text: str) -> Iterator[IniLine]:
+    """Yield the lines of an ini file; see ``u_parse_ini`` in src/ini-parse.c."""
     section = ""
     for line in text.splitlines():
-        line = re.split("[;#]", line, maxsplit=1)[0].strip()
-        if line.startswith("[") and line.endswith("]"):
-            section = line[1:-1].strip()
-            yield section, "", ""
-        elif "=" in line:
-            key, _, value = line.partition("=")
-            yield section, key.strip(), value.strip()
+        bare = re.split("[;#]", line, maxsplit=1)[0].strip()
+        if is_heading := bare.startswith("[") and bare.endswith("]"):
+            section = bare[1:-1].strip()
+            bare = ""
+        key, equals, value = bare.partition("=")
+        yield IniLine(line, section, is_heading, key.strip() if equals else "", value.strip())
+
+
+def ini_pairs(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield section, key and value of an ini file in its order; a section also comes by itself, with an empty key."""
+    for line in ini_lines(text):
+        if line.is_heading or line.key or line.value:
+            yield line.section, line.key, line.value
 
 
 def ini_sections(text: str) -> dict[str, dict[str, str]]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pinchpoint.benchmarks.events import phase_name
-from pinchpoint.benchmarks.io500_plan import MAX_CONFIG_BYTES, PHASE_SECTIONS, STANDARD, ini_sections, is_off
+from pinchpoint.benchmarks.io500_plan import MAX_CONFIG_BYTES, PHASE_SECTIONS, STANDARD, ini_lines, ini_sections, is_off
 from pinchpoint.host.procfs import read_bytes
 
 __all__ = ["PhasesError", "find_config", "in_config", "phases_in", "shortened"]
@@ -65,15 +65,14 @@ def shortened(text: str, phases: Sequence[str]) -> str:
     no_run = any("noRun" in options for options in sections.values())
     switch = "noRun = TRUE" if no_run else "run = FALSE"
     lines: list[str] = []
-    off_here = False
-    for line in text.splitlines():
-        bare = re.split("[;#]", line, maxsplit=1)[0].strip()
-        if bare.startswith("[") and bare.endswith("]"):
-            section = bare[1:-1].strip()
-            off_here = section not in wanted and (section in PHASE_SECTIONS or bool(OTHER_PHASES.fullmatch(section)))
-            lines += [line, switch] if off_here else [line]
-        elif not (off_here and re.match(r"(?:run|noRun)\s*=", bare)):
-            lines.append(line)
+    for line in ini_lines(text):
+        is_phase = line.section in PHASE_SECTIONS or OTHER_PHASES.fullmatch(line.section) is not None
+        if not is_phase or line.section in wanted:
+            lines.append(line.text)
+        elif line.is_heading:
+            lines += [line.text, switch]
+        elif line.key not in ("run", "noRun"):
+            lines.append(line.text)
     # A phase without a section runs too.
     for phase in STANDARD:
         if phase not in wanted and phase not in sections:
