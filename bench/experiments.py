@@ -6,7 +6,6 @@ what its ledger says. The knob that changes nothing is a file that nobody reads:
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -18,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experimented import conducted, in_words
 from lab.cluster import Cluster, lacking
 from page import machine, parser, publish, table
 from pinchpoint.figures import format_figure
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "experiments.md"
-PAIRS = 4
 SMALL_CACHE = 1 << 20
 FILES = 3000
 RATE = "bytes_per_second"
@@ -71,32 +70,10 @@ def trials(mount: Path) -> list[Trial]:
     ]
 
 
-def conducted(
-    folder: Path, name: str, turns: Mapping[str, str], command: Sequence[str], environment: Mapping[str, str]
-) -> dict[str, Any]:
-    """Conduct an experiment; return its document."""
-    program = [sys.executable, "-m", "pinchpoint", "experiment"]
-    known = {**environment, "XDG_STATE_HOME": str(folder / "state")}
-    run = [*program, "run", f"--name={name}", f"--pairs={PAIRS}", f"--path.runs={folder / 'runs'}"]
-    run += [f"--{turn}={text}" for turn, text in turns.items()]
-    done = subprocess.run([*run, "--", *command], cwd=folder, env=known, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{name}: the experiment failed:\n{done.stderr[-2000:]}")
-    shown = subprocess.run([*program, "show", "--json", "last"], env=known, capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(shown.stdout)
-    return found
-
-
 def rate(found: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the figure of the rate."""
     figure: Mapping[str, Any] = next(figure for figure in found["figures"] if figure["unit"] == RATE)
     return figure
-
-
-def change(figure: Mapping[str, Any]) -> str:
-    """Return the change and its interval in words."""
-    low, high = figure["interval"]
-    return f"{figure['change']:+.1%} ({low:+.1%} to {high:+.1%})"
 
 
 def size(value: int) -> str:
@@ -122,7 +99,7 @@ def of_the_cluster(folder: Path) -> list[list[str]]:
             rows.append(
                 [
                     f"`{trial.option}` {size(trial.before)} to {size(trial.value)}", trial.load, str(figure["pairs"]),
-                    change(figure), f"**{figure['decision']}**", "yes" if found["restored"] else "**no**",
+                    in_words(figure), f"**{figure['decision']}**", "yes" if found["restored"] else "**no**",
                     f"{time.monotonic() - began:.0f} s",
                 ]
             )  # fmt: skip

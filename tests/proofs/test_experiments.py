@@ -5,16 +5,15 @@ The knob is a file. fio runs in memory; its rate is this machine's, or the one t
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from experimented import conducted, in_words
 
 GROUP = "Experiments"
 SECONDS = 500.0
@@ -23,20 +22,9 @@ FIO = "fio --name=memory --ioengine=null --size=1g --bs=4k --rw=write --time_bas
 Measured = MutableMapping[str, str]
 
 
-def conducted(directory: Path, name: str, knob: Mapping[str, str], command: list[str]) -> dict[str, Any]:
-    """Return what an experiment of four pairs found."""
-    known = {**os.environ, "XDG_STATE_HOME": str(directory / "state")}
-    program = [sys.executable, "-m", "pinchpoint", "experiment"]
-    turns = [f"--{turn}={text}" for turn, text in knob.items()]
-    run = [*program, "run", f"--name={name}", *turns, "--pairs=4", f"--path.runs={directory / 'markers'}"]
-    done = subprocess.run(
-        [*run, "--", *command], cwd=directory, env=known, capture_output=True, text=True, timeout=SECONDS, check=False
-    )
-    assert done.returncode == 0, done.stderr[-1000:]
-    shown = subprocess.run(
-        [*program, "show", "--json", "last"], env=known, capture_output=True, text=True, timeout=60, check=True
-    )
-    found: dict[str, Any] = json.loads(shown.stdout)
+def restored(directory: Path, name: str, knob: Mapping[str, str], command: list[str]) -> dict[str, Any]:
+    """Return what an experiment found; it has restored its knob."""
+    found = conducted(directory, name, knob, command, os.environ, SECONDS)
     assert found["restored"] is True
     return found
 
@@ -44,8 +32,7 @@ def conducted(directory: Path, name: str, knob: Mapping[str, str], command: list
 def report(found: Mapping[str, Any], measured: Measured) -> str:
     """Note the change and its interval; return the decision."""
     (figure,) = (figure for figure in found["figures"] if figure["primary"])
-    low, high = figure["interval"]
-    measured["change"] = f"{100 * figure['change']:+.1f} % ({100 * low:+.1f} to {100 * high:+.1f})"
+    measured["change"] = in_words(figure)
     measured["decision"] = found["decision"]
     return str(found["decision"])
 
@@ -64,7 +51,7 @@ def _fio() -> None:
 def test_an_experiment_with_a_knob_that_does_nothing_claims_nothing(tmp_path: Path, measured: Measured) -> None:
     knob = file_knob(tmp_path, "off", "on")
 
-    found = conducted(tmp_path, "nothing", knob, FIO.split())
+    found = restored(tmp_path, "nothing", knob, FIO.split())
 
     assert report(found, measured) in ("did not help", "undecided")
 
@@ -72,7 +59,7 @@ def test_an_experiment_with_a_knob_that_does_nothing_claims_nothing(tmp_path: Pa
 def test_an_experiment_finds_a_planted_gain_of_ten_percent(tmp_path: Path, measured: Measured) -> None:
     knob = file_knob(tmp_path, "2000", "2200")
 
-    found = conducted(tmp_path, "planted", knob, ["sh", "-c", f"exec {FIO} --rate_iops=$(cat knob)"])
+    found = restored(tmp_path, "planted", knob, ["sh", "-c", f"exec {FIO} --rate_iops=$(cat knob)"])
 
     assert report(found, measured) == "helped"
     (figure,) = (figure for figure in found["figures"] if figure["primary"])
