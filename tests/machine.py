@@ -67,8 +67,12 @@ class Machine:
     def write(self, path: str, content: str | bytes) -> Path:
         """Write a file; `path` begins with proc/ or sys/."""
         file = self.procfs.parent / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        raw = content if isinstance(content, bytes) else content.encode()
+        try:
+            file.write_bytes(raw)
+        except FileNotFoundError:
+            file.parent.mkdir(parents=True)
+            file.write_bytes(raw)
         return file
 
     def load(self, archive: str) -> None:
