@@ -460,7 +460,7 @@ CEPH_MESSAGES = _counter(
 CEPH_MESSENGER_SECONDS = _counter(
     "pinchpoint_ceph_messenger_seconds_total",
     "Time of a daemon's messages in its network threads: receive, dispatch and send are their work, queue is the wait "
-    "until a message is sent.",
+    "until a thread takes a message to send it; that for the network is not in it.",
     "daemon",
     "step",
 )
@@ -638,6 +638,12 @@ TCP_RTT_MIN_SECONDS = _gauge(
 TCP_CONNECTIONS = _number("pinchpoint_tcp_connections", "Established TCP connections of the owner.", "owner")
 TCP_RETRANSMITS = _counter(
     "pinchpoint_tcp_retransmits_total", "TCP segments retransmitted by the owner's connections.", "owner"
+)
+TCP_UNSENT_BYTES = _gauge(
+    "pinchpoint_tcp_unsent_bytes",
+    "What the owner's connections were given and have not sent yet: above 0 for long where the network, or the reader, "
+    "is slower than the owner.",
+    "owner",
 )
 HOST_FACT_INFO = _gauge("pinchpoint_host_fact_info", "Host setting that affects benchmark results.", "fact", "value")
 SELF_CPU_SECONDS = _counter(

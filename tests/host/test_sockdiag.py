@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import struct
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -28,11 +29,13 @@ def message(type_: int, body: bytes = b"") -> bytes:
     return raw + bytes(-len(raw) % 4)
 
 
-def tcp_info(*, rtt: int = 90, min_rtt: int = 50, sent: int = 7, again: int = 0, idle: int = 40) -> bytes:
+def tcp_info(
+    *, rtt: int = 90, min_rtt: int = 50, sent: int = 7, again: int = 0, idle: int = 40, unsent: int = 900
+) -> bytes:
     """Return a struct tcp_info as in Linux 4.6; times in microseconds, `idle` in milliseconds."""
     numbers = [0] * 24
     numbers[9], numbers[15], numbers[23] = idle, rtt, again
-    return bytes(8) + struct.pack("=24I4Q6I", *numbers, 0, 0, 0, 0, 0, 0, 0, min_rtt, 0, sent)
+    return bytes(8) + struct.pack("=24I4Q6I", *numbers, 0, 0, 0, 0, 0, 0, unsent, min_rtt, 0, sent)
 
 
 def answer(info: bytes, *, cookie: int = 77, inode: int = 4711, port: int = 6800, remote: bytes = THERE) -> bytes:
@@ -71,6 +74,7 @@ def test_an_answer_gives_each_connection_in_seconds() -> None:
         since_sent=0.04,
         sent=7,
         retransmits=3,
+        unsent=900,
     )
     assert (found[1].cookie, found[1].inside) == (78, True)
     assert not last
@@ -80,7 +84,7 @@ def test_an_answer_gives_each_connection_in_seconds() -> None:
 def test_a_kernel_before_4_6_has_no_shortest_round_trip() -> None:
     found, _ = parse_connections(answer(tcp_info()[:104]))
 
-    assert (found[0].rtt, found[0].min_rtt, found[0].sent) == (90e-6, None, None)
+    assert (found[0].rtt, found[0].min_rtt, found[0].sent, found[0].unsent) == (90e-6, None, None, None)
 
 
 def test_what_was_never_measured_is_not_zero() -> None:
@@ -156,6 +160,25 @@ def test_this_machines_connections_are_read_as_pyroute2_itself_decodes_them() ->
     assert ours.sent == info["tcpi_data_segs_out"] == 1
     assert ours.retransmits == info["tcpi_total_retrans"]
     assert ours.rtt == pytest.approx(info["tcpi_rtt"] / 1e6) if info["tcpi_rtt"] else ours.rtt is None
+
+
+def test_what_a_peer_does_not_read_waits_unsent() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as here:
+        there, _ = server.accept()
+        with there:
+            here.setblocking(False)
+            with suppress(BlockingIOError):
+                while True:
+                    here.send(bytes(1 << 16))
+            try:
+                found = {connection.inode: connection for connection in read_connections()}
+            except OSError as error:
+                pytest.skip(f"this kernel does not report connections: {error}")
+            oracle = decoded(inode_of(here)).get_attr("INET_DIAG_INFO")
+
+            assert found[inode_of(here)].unsent == oracle["tcpi_notsent_bytes"]
+            assert oracle["tcpi_notsent_bytes"] > 1 << 16
+            assert found[inode_of(there)].unsent == 0
 
 
 def test_connections_of_ipv6_are_told_too() -> None:

@@ -169,11 +169,14 @@ def rados_bench(
     block: int = 4096,
     threads: int = 16,
     pool: str = "rbd",
+    omap: bool = False,
 ) -> Load:
-    """Start `rados bench`; reads need the objects of an earlier write."""
+    """Start `rados bench`; reads need what an earlier one wrote. With `omap` it writes into the OSDs' databases."""
     command = ["rados", "bench", "-p", pool, str(seconds), mode, "-t", str(threads)]
     if mode == "write":
         command += ["-b", str(block), "--no-cleanup"]
+    if omap:
+        command += ["--write-omap"]
     return Load(cluster, "rados", command)
 
 

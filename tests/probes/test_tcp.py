@@ -32,6 +32,7 @@ def connection(
     since_sent: float = 0.1,
     sent: int | None = 10,
     retransmits: int = 0,
+    unsent: int | None = 0,
 ) -> Connection:
     return Connection(
         cookie=cookie or inode,
@@ -43,6 +44,7 @@ def connection(
         since_sent=since_sent,
         sent=sent,
         retransmits=retransmits,
+        unsent=unsent,
     )
 
 
@@ -96,6 +98,19 @@ def test_connections_belong_to_the_processes_that_hold_their_sockets(bench: Benc
     assert bench.value("connections", "osd.3") == 2
     assert bench.value("rtt_seconds", "ceph-fuse") == 40e-6
     assert bench.value("rtt_min_seconds", "osd.3") == 50e-6
+
+
+def test_what_waits_in_the_sockets_of_an_owner_is_added_up(bench: Bench) -> None:
+    bench.osd(10, 0, 1, 2, 3)
+    bench.osd(11, 1, 4)
+    bench.sample(
+        connection(1, unsent=300), connection(2, unsent=40, inside=True), connection(3), connection(4, unsent=None)
+    )
+    assert bench.value("unsent_bytes", "osd.0") == 340
+    assert bench.value("unsent_bytes", "osd.1") is None
+
+    bench.sample(connection(1))
+    assert bench.value("unsent_bytes", "osd.0") == 0
 
 
 def test_the_median_is_weighted_by_what_each_has_just_sent(bench: Bench) -> None:

@@ -1,4 +1,4 @@
-"""Round trips and retransmissions of the TCP connections of Ceph's daemons, of its clients and of benchmarks.
+"""Round trips, retransmissions and send queues of TCP connections of Ceph's daemons and clients, and of benchmarks.
 
 A socket belongs to the process that has its inode among its descriptors. So a daemon's connections are known whatever
 its ports; all of them are to other daemons and to clients. A client or a benchmark has others too (a Samba server,
@@ -24,6 +24,7 @@ from pinchpoint.metrics import (
     TCP_RETRANSMITS,
     TCP_RTT_MIN_SECONDS,
     TCP_RTT_SECONDS,
+    TCP_UNSENT_BYTES,
 )
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
@@ -99,14 +100,17 @@ class _OwnerConnections:
         self.connections = 0
         self.rtt: float | None = None
         self.min_rtt: float | None = None
+        self.unsent: int | None = None
 
 
 class Tcp(Probe):
-    """Round trips and retransmissions of TCP connections, by the owner of the process."""
+    """Round trips, retransmissions and send queues of TCP connections, by the owner of the process."""
 
     name = "tcp"
-    help = "TCP round-trip times and retransmissions of Ceph daemons, Ceph clients and benchmarks (sock_diag)"
-    metrics = (TCP_RTT_SECONDS, TCP_RTT_MIN_SECONDS, TCP_CONNECTIONS, TCP_RETRANSMITS)
+    help = (
+        "TCP round-trip times, retransmissions and send queues of Ceph daemons, Ceph clients and benchmarks (sock_diag)"
+    )
+    metrics = (TCP_RTT_SECONDS, TCP_RTT_MIN_SECONDS, TCP_CONNECTIONS, TCP_RETRANSMITS, TCP_UNSENT_BYTES)
     capabilities = (Capability.DAC_READ_SEARCH, Capability.SYS_PTRACE)
     interval = 2.0
     rest_interval = 10.0
@@ -276,6 +280,8 @@ class Tcp(Probe):
         owner.min_rtt = min(
             (connection.min_rtt for connection in apart if connection.min_rtt is not None), default=None
         )
+        unsent = [connection.unsent for connection in connections if connection.unsent is not None]
+        owner.unsent = sum(unsent) if unsent else None
 
     def points(self) -> Iterator[Point]:
         """Yield the series of each owner."""
@@ -286,6 +292,8 @@ class Tcp(Probe):
                 yield TCP_RTT_MIN_SECONDS.point(owner.min_rtt, name)
             yield TCP_CONNECTIONS.point(owner.connections, name)
             yield TCP_RETRANSMITS.point(owner.retransmits, name)
+            if owner.unsent is not None:
+                yield TCP_UNSENT_BYTES.point(owner.unsent, name)
 
 
 def _leads_to_ceph(connection: Connection) -> bool:

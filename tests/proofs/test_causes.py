@@ -1,0 +1,90 @@
+"""Alerts on what is behind a slow OSD or MDS, where no thread, disk or lock has to be full."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+
+from lab import loads
+from lab.cluster import Cluster
+from lab.observer import Observer, started
+from native import Stack
+from polling import until
+from ports import stack_ports
+from proofs.faults import own_network, shaped_loopback
+
+GROUP = "Alerts on causes"
+Clusters = Callable[..., Cluster]
+Measured = MutableMapping[str, str]
+
+SECONDS = 90.0
+"""Longest wait for one step; an idle machine needs a third of it."""
+SMALL_BUFFERS = (
+    "compression=kNoCompression,max_write_buffer_number=2,min_write_buffer_number_to_merge=1,write_buffer_size=4194304,"
+    "level0_file_num_compaction_trigger=2,level0_slowdown_writes_trigger=4,level0_stop_writes_trigger=6,"
+    "max_background_compactions=1"
+)
+"""RocksDB that compacts far more often than with Ceph's defaults, and holds writes back early."""
+
+
+def test_a_database_that_compacts_all_the_time_is_named_with_the_writes_that_it_holds_back(
+    clusters: Clusters, observer: Observer, measured: Measured
+) -> None:
+    options = {"bluestore_rocksdb_options": SMALL_BUFFERS, "rocksdb_perf": "true"}
+    cluster = clusters(store="bluestore", options={"osd": options})
+    daemon = observer.daemon(cluster, "osd.0")
+
+    began = time.time()
+    with loads.rados_bench(cluster, block=64 << 10, threads=8, omap=True):
+        stall = observer.wait_for_alert("RocksdbWriteStall", SECONDS, daemon=daemon)
+        compaction = observer.wait_for_alert("CompactionSaturated", SECONDS, owner=daemon)
+        share = observer.number(f'rate(pinchpoint_osd_rocksdb_delay_seconds_total{{daemon="{daemon}"}}[15s])')
+    measured["RocksdbWriteStall after"] = f"{started(stall) - began:.1f} s"
+    measured["CompactionSaturated after"] = f"{started(compaction) - began:.1f} s"
+    measured["held back"] = f"{share:.0%} of the time"
+    observer.wait_until_gone("RocksdbWriteStall", SECONDS, daemon=daemon)
+
+
+def test_a_slow_link_is_seen_in_what_an_osd_cannot_send(tmp_path: Path, measured: Measured) -> None:
+    with own_network(), contextlib.ExitStack() as running:
+        cluster = running.enter_context(Cluster())
+        stack = running.enter_context(Stack(tmp_path / "stack", stack_ports(), runs=tmp_path / "runs"))
+        observer = Observer(stack)
+        daemon = observer.daemon(cluster, "osd.0")
+        unsent = f'avg_over_time(pinchpoint_tcp_unsent_bytes{{owner="{daemon}"}}[15s])'
+        with loads.rados_bench(cluster, seconds=3, block=64 << 10) as written:
+            written.wait(SECONDS)
+
+        with loads.rados_bench(cluster, "rand"):
+            window = f'count_over_time(pinchpoint_tcp_unsent_bytes{{owner="{daemon}"}}[30s])'
+            assert until(SECONDS, lambda: (observer.value(window) or 0) > 12, pause=0.5)
+            measured["unsent on a quick link"] = f"{observer.number(unsent) / 1024:.0f} KiB"
+            assert observer.alerts(alertname="MessagesQueued") == []
+            with shaped_loopback("50mbit"):
+                began = time.time()
+                alert = observer.wait_for_alert("MessagesQueued", SECONDS, owner=daemon)
+                measured["on one of 50 Mbit/s"] = f"{observer.number(unsent) / 1024:.0f} KiB"
+                measured["MessagesQueued after"] = f"{started(alert) - began:.1f} s"
+            observer.wait_until_gone("MessagesQueued", SECONDS)
+
+
+def test_two_ranks_that_pass_directories_to_and_fro_are_told_by_what_they_forward(
+    clusters: Clusters, observer: Observer, measured: Measured
+) -> None:
+    cluster = clusters(mdss=2, max_mds=2, options={"mds": {"mds_bal_interval": "3"}})
+    observer.daemon(cluster, "mds.a")
+    by_cluster = f"on (instance, daemon) group_left () pinchpoint_ceph_daemon_info{{cluster='{cluster.fsid}'}}"
+
+    began = time.time()
+    with loads.metadata(cluster, "storm", processes=4):
+        alert = observer.wait_for_alert("MdsForwarding", 2 * SECONDS, cluster=cluster.fsid)
+        forwards, requests, moved = (
+            observer.number(f"sum(rate(pinchpoint_mds_{what}_total[30s]) * {by_cluster})")
+            for what in ("forwards", "requests", "inodes_exported")
+        )
+    measured["MdsForwarding after"] = f"{started(alert) - began:.1f} s"
+    measured["forwarded"] = f"{forwards / requests:.0%} of the requests"
+    measured["moved"] = f"{moved:.0f} inodes/s"
+    observer.wait_until_gone("MdsForwarding", SECONDS)
