@@ -24,8 +24,8 @@ from puppet import Puppet
 
 PROC = Path("/proc")
 RULES = load_waits()
-LONGEST_PERIOD = 0.125
-"""Seconds between two looks at most, on an idle machine."""
+SHORTEST_PERIOD, LONGEST_PERIOD = 0.0375, 0.125
+"""Seconds between two looks at least, and at most on an idle machine."""
 KINDS = """
 import ctypes, mmap, os, select, sys, threading, time
 directory = sys.argv[1]
@@ -291,6 +291,19 @@ def test_what_a_process_used_before_it_was_followed_does_not_count(timed: Timed)
         timed.until_span(0.5, 0)
 
         assert timed.sums[0].run < 0.1
+
+
+def test_time_in_which_a_thread_was_not_yet_seen_waiting_is_in_no_class(timed: Timed) -> None:
+    """A look reads 16 stacks: the first one those from the 33rd thread on, the fourth one those before them."""
+    with Puppet() as many:
+        tids = many.do("start(64)")
+        timed.follow(followed_one_by_one(many.pid, tids))
+        timed.until_span(0.2, *tids)
+        spans = [timed.sums[tid].span for tid in tids]
+
+    assert max(spans[16:32]) + 2 * SHORTEST_PERIOD < min(spans[32:48])
+    for tid in tids:
+        assert timed.sums[tid].parked + timed.sums[tid].run + timed.sums[tid].wait >= 0.99 * timed.sums[tid].span
 
 
 def test_a_thread_that_has_ended_does_nothing(timed: Timed) -> None:

@@ -425,7 +425,7 @@ def test_however_many_runs_a_user_has_those_of_others_are_shown(bench: Bench) ->
         bench.in_stack(DISK, pid=pid)
     found = {pid: f"r{pid}@uid1000" for pid in pids} | {200: "ours"}
     bench.host.found.tell(Leader(pid, 100, {"fio"}, Workload("fio", run)) for pid, run in found.items())
-    bench.look(11)
+    bench.look(21)  # each thread must have been seen waiting
     shown = [labels["run"] for labels, _ in bench.snapshot().series(PROCESSES)]
 
     assert "ours" in shown

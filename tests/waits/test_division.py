@@ -72,6 +72,36 @@ def test_run_queue_wait_that_comes_late_replaces_what_was_taken_for_a_wait() -> 
     assert parked == 0
 
 
+def test_time_in_which_a_thread_was_never_seen_waiting_is_in_no_class() -> None:
+    process, new = ProcessTime(), ThreadTime()
+    for _ in range(4):
+        process.still(thread(), LOOK)
+        process.rests(new, process.ran(new, LOOK, 0.02, 0.01))
+        process.end_look(LOOK)
+    assert process.span == pytest.approx(0.12)
+
+    new.wait = PARKED
+    process.still(new, LOOK)
+    process.end_look(LOOK)
+    assert process.span == pytest.approx(0.12 + LOOK)
+    times, parked = process.take()
+    assert times == {"cpu": pytest.approx(0.08), "runqueue": pytest.approx(0.04)}
+    assert parked == pytest.approx(LOOK)
+
+
+def test_run_queue_wait_that_comes_late_counts_also_where_nothing_else_was_seen() -> None:
+    process, new = ProcessTime(), ThreadTime()
+    for _ in range(4):
+        process.still(new, LOOK)
+        process.end_look(LOOK)
+    assert process.span == 0
+
+    process.rests(new, process.ran(new, LOOK, 0.05, 0.45))
+    process.end_look(LOOK)
+    assert process.span == pytest.approx(0.5)
+    assert process.take() == ({"cpu": 0.05, "runqueue": 0.45}, 0)
+
+
 def test_what_was_settled_before_it_was_known_to_be_wrong_is_taken_from_the_next_block() -> None:
     process = ProcessTime()
     worker = thread("disk")

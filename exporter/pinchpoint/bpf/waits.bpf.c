@@ -82,7 +82,8 @@ struct process {
 	__u64 wait;
 	__u64 parked;  /* time in which none of its threads did anything */
 	__u64 busy;    /* run and wait of the main thread of a rank */
-	__u64 active;  /* this and the next two: of the look in progress */
+	__u64 active;  /* this and the next three: of the look in progress */
+	__u64 unseen;  /* of threads that were never seen waiting: they may wait for anything */
 	__u32 doubt;   /* a stack of yet unknown kind */
 	__u32 unused;
 };
@@ -316,6 +317,8 @@ static __always_inline void divide(struct thread *thread, struct process *proces
 			}
 		}
 	}
+	if (thread->stack == NOTHING && !task->exit_state)
+		process->unseen += left;
 	if (!left || thread->stack == NOTHING)
 		return;
 	if (!thread->cell)
@@ -372,17 +375,21 @@ static long look_at(__u32 index, void *context)
 static long end_look(__u32 number, void *context)
 {
 	struct process *process = bpf_map_lookup_elem(&processes, &number);
-	__u64 elapsed = state.elapsed, parked;
+	__u64 elapsed = state.elapsed, parked, unseen;
 
 	if (!process)
 		return 1;
 	parked = elapsed > process->active ? elapsed - process->active : 0;
+	unseen = parked < process->unseen ? parked : process->unseen;
+	parked -= unseen;
+	elapsed -= unseen;
 	if (process->doubt)
 		charge(cell_number(number, process->doubt, DOUBT), parked);
 	else
 		process->parked += parked;
 	process->span += elapsed;
 	process->active = 0;
+	process->unseen = 0;
 	process->doubt = 0;
 	return 0;
 }

@@ -27,8 +27,8 @@ MIN_PERIOD_NANOSECONDS, MAX_PERIOD_NANOSECONDS = 50_000_000, 100_000_000
 FEW_THREADS = 64
 THREAD = struct.Struct("=IIIIQQQQIIII")
 """``struct thread``: tid, tgid, process, flags, task, start, run, wait, stack, cell, unsure, queued."""
-PROCESS = struct.Struct("=QQQQQQII")
-"""``struct process``: span, run, wait, parked, busy, active, doubt, unused."""
+PROCESS = struct.Struct("=QQQQQQQII")
+"""``struct process``: span, run, wait, parked, busy, active, unseen, doubt, unused."""
 CELL = struct.Struct("=IHHQQ")
 """``struct cell``: process, stack, kind, time, looks."""
 FRAMES = struct.Struct("=64Q")
@@ -77,6 +77,7 @@ class Spent(NamedTuple):
     process: object
     """The key by which it is followed."""
     span: float
+    """Time in which it is known what it did: less than the time passed while threads were never seen waiting."""
     run: float
     wait: float
     parked: float

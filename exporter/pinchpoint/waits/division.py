@@ -15,6 +15,7 @@ from pinchpoint.waits.stack_rules import FUSE, PARKED
 
 __all__ = [
     "LEFT_OUT_IDLE_SHARE",
+    "UNSEEN",
     "MountUse",
     "ProcessTime",
     "ThreadTime",
@@ -24,6 +25,9 @@ __all__ = [
     "share_out_locks",
 ]
 
+UNSEEN = ""
+"""Wait class of a thread that was never seen waiting: that it did nothing is as little known as what it waited for, so
+such time is in no class."""
 LEFT_OUT_IDLE_SHARE = 0.8
 """Share of idle time from which a process is left out while another one of its workload works: fio's parent wakes every
 10 ms and would halve all shares."""
@@ -37,13 +41,13 @@ class ThreadTime:
     __slots__ = ("last", "mark", "pending", "rest", "rested", "unsure", "wait")
 
     def __init__(self) -> None:
-        self.last = PARKED
+        self.last = UNSEEN
         """Its last wait class: what it most likely waits for while it is seen running."""
-        self.wait = PARKED
+        self.wait = UNSEEN
         """What it waits for as long as it does not run."""
         self.unsure = True
         """Whether its stack was not read since it last ran."""
-        self.rest, self.rested = 0.0, PARKED
+        self.rest, self.rested = 0.0, UNSEEN
         """What was left of the looks in which it ran and was not taken back, and the class that it was charged to."""
         self.pending = 0.0
         """Time charged to it since it last ran."""
@@ -58,14 +62,17 @@ class ProcessTime:
         self.times: dict[str, float] = {}
         self.parked = 0.0
         self.span = 0.0
-        """Length of the block so far."""
+        """Length of the block so far, without time that is in no class."""
         self._active = 0.0
+        self._unseen = 0.0
         self._all_parked = 0.0
         """Parked time of all blocks."""
 
     def charge(self, wait: str, seconds: float) -> None:
         """Charge what one thread did in this look."""
-        if wait != PARKED:
+        if wait == UNSEEN:
+            self._unseen += seconds
+        elif wait != PARKED:
             self._active += seconds
             self.times[wait] = self.times.get(wait, 0.0) + seconds
 
@@ -101,6 +108,9 @@ class ProcessTime:
 
     def _take_back(self, thread: ThreadTime, wait: str, seconds: float) -> None:
         """Take back what was charged to a thread since it last ran."""
+        if wait == UNSEEN:
+            self.span += seconds  # it is known now
+            return
         if wait != PARKED:
             self.times[wait] = self.times.get(wait, 0.0) - seconds
             return
@@ -110,12 +120,14 @@ class ProcessTime:
         self._all_parked -= parked
 
     def end_look(self, elapsed: float) -> None:
-        """End a look: time without an active thread is parked time."""
+        """End a look: time without an active thread is parked time, but for what was not seen."""
         parked = max(0.0, elapsed - self._active)
+        unseen = min(parked, self._unseen)
+        parked -= unseen
         self.parked += parked
         self._all_parked += parked
-        self.span += elapsed
-        self._active = 0.0
+        self.span += elapsed - unseen
+        self._active = self._unseen = 0.0
 
     def add(self, times: Mapping[str, float], parked: float, span: float) -> None:
         """Add what was divided elsewhere: times by class, parked time, and the length of it all."""
