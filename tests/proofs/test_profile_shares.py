@@ -1,4 +1,4 @@
-"""The profile of a thread against what it did: a program that spends known shares of its CPU time in five ways.
+"""The profile of threads against what they do: a program with known shares, and an OSD with a cost switched on.
 
 The program measures its shares by the clock of its own thread; samples are taken meanwhile, all of it at 49 Hz.
 """
@@ -8,22 +8,25 @@ from __future__ import annotations
 import shutil
 import subprocess
 import time
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 
 import pytest
 
-from pinchpoint.profile.binaries import Binaries, Image
-from pinchpoint.profile.classes import Frame, load_costs
-from pinchpoint.profile.collected import Collector
-from pinchpoint.profile.perf_events import PerfError, ThreadEvent, parse_records
-from pinchpoint.profile.unwind import unwind
+from lab import loads
+from lab.cluster import Cluster
+from polling import until
+from proofs.sampled import Sampled
 
 GROUP = "Profile of full threads"
 SOURCE = Path(__file__).parents[1] / "loads" / "profiled.cc"
 CPU_SECONDS = 30
 """So many give 1,470 samples: a share of 30 % is then right to within 2.4 points, 19 times of 20."""
-FREQUENCY = 49.0
 MAX_ERROR = 0.05
+OSD_SAMPLES = 500
+"""A share of 5 % is then right to within 2 points."""
+MIN_RISE = 0.1
+SETTLED_SECONDS = 2.0
 
 
 def test_five_classes_have_their_shares_within_5_points(tmp_path: Path) -> None:
@@ -31,32 +34,48 @@ def test_five_classes_have_their_shares_within_5_points(tmp_path: Path) -> None:
     if compiler is None:
         pytest.skip("needs a C++ compiler")
     subprocess.run([compiler, "-O2", "-fomit-frame-pointer", "-o", tmp_path / "profiled", SOURCE], check=True)
-    collector = Collector(load_costs())
     with subprocess.Popen(
         [tmp_path / "profiled", "shares", str(CPU_SECONDS)], stdout=subprocess.PIPE, text=True
     ) as run:
         time.sleep(0.2)  # until its libraries are mapped
-        try:
-            event = ThreadEvent(run.pid, FREQUENCY)
-        except PerfError as error:
-            run.kill()
-            pytest.skip(str(error))
-        image = Image(Path("/proc"), run.pid, Binaries(Path("/proc"), Path("/")))
-        while run.poll() is None:
-            for sample in parse_records(event.read()).samples:
-                found = unwind(sample.registers, sample.stack, image.row, image.is_code)
-                collector.add([frame(image, address) for address in found.frames], 1)
-            time.sleep(0.1)
-        event.close()
+        with Sampled(run.pid, [run.pid]) as sampled:
+            while run.poll() is None:
+                sampled.read()
+                time.sleep(0.1)
         assert run.stdout is not None
         truth = {name: float(share) for name, share in (line.split() for line in run.stdout)}
 
-    shares = {name: collector.classes[name] / collector.samples for name in truth}
+    shares = {name: sampled.shares.get(name, 0.0) for name in truth}
     assert {name: share for name, share in shares.items() if abs(share - truth[name]) > MAX_ERROR} == {}, truth
 
 
-def frame(image: Image, address: int) -> Frame:
-    place = image.place(address)
-    if place is None or place.binary is None:
-        return Frame("[unknown]", "[unknown]")
-    return Frame(place.binary.symbols.name(place.address) or f"[{place.file}]", place.file)
+def costs_of_writes(cluster: Cluster) -> Mapping[str, float]:
+    """Return what the threads of an OSD spend CPU time on while somebody writes blocks of 256 KiB."""
+    pid = cluster.daemon("osd.0").pid
+    with loads.rados_bench(cluster, block=256 << 10, threads=8):
+        time.sleep(SETTLED_SECONDS)
+        tids = [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
+        with Sampled(pid, tids) as sampled:
+            assert until(60, lambda: sampled.read() >= OSD_SAMPLES, pause=0.2), sampled.read()
+            return sampled.shares
+
+
+@pytest.mark.parametrize(
+    ("cost", "options"),
+    [("logging", {"debug_osd": "20/20"}), ("compression", {"bluestore_compression_mode": "force"})],
+    ids=["log_output", "compression_by_force"],
+)
+def test_a_cost_that_is_switched_on_in_an_osd_shows_in_its_class(
+    clusters: Callable[..., Cluster], measured: MutableMapping[str, str], cost: str, options: Mapping[str, str]
+) -> None:
+    cluster = clusters(store="bluestore")
+    before = costs_of_writes(cluster)
+    for name, value in options.items():
+        cluster.set_option("osd.0", name, value)
+    after = costs_of_writes(cluster)
+
+    measured[f"{cost} without"] = f"{before.get(cost, 0.0):.0%}"
+    measured[f"{cost} with"] = f"{after.get(cost, 0.0):.0%}"
+    rises = {name: share - before.get(name, 0.0) for name, share in after.items()}
+    assert rises.get(cost, 0.0) > MIN_RISE, rises
+    assert max(rises, key=lambda name: rises[name]) == cost
