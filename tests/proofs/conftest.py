@@ -113,10 +113,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the proofs, which run only on request."""
+    """Mark the proofs, which run only on request, and leave the long ones out of the shortest form."""
     for item in filter(is_proof, items):
         item.add_marker("proof")
         item.add_marker(pytest.mark.timeout(SECONDS))
+        if REPEATS == 1 and item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.skip("takes long: it is for two repeats or more"))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

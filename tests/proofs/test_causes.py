@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
+import pytest
+
 from lab import loads
 from lab.cluster import Cluster
 from lab.observer import Observer, started
@@ -70,6 +72,7 @@ def test_a_slow_link_is_seen_in_what_an_osd_cannot_send(tmp_path: Path, measured
             observer.wait_until_gone("MessagesQueued", SECONDS)
 
 
+@pytest.mark.long
 def test_two_ranks_that_pass_directories_to_and_fro_are_told_by_what_they_forward(
     clusters: Clusters, observer: Observer, measured: Measured
 ) -> None:

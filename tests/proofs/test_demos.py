@@ -60,6 +60,7 @@ def test_the_demo_ends_with_both_verdicts_and_their_alerts(
     assert not list(state.glob("demo-*"))
 
 
+@pytest.mark.long
 def test_the_demo_on_ceph_has_its_alert_before_ceph_warns_and_the_command_of_the_alert_ends_both(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
