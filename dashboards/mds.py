@@ -609,7 +609,7 @@ def migrations() -> Panel:
         "0 with one rank, and with pinned directories.",
         "Ranks hand over inodes all the time: the balancer moves directories to and fro, and clients follow. Pin "
         "directories (ceph.dir.pin).",
-        ("MdsRankImbalance",),
+        ("MdsForwarding", "MdsRankImbalance"),
     )
     return lines(
         "Forwards and migrations",

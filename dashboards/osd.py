@@ -521,7 +521,7 @@ def workers() -> Panel:
         "Below the dashed line.",
         "osd_op: CPU time is the limit. finisher, messenger: one thread slows down the OSD; without "
         "ceph/ceph#53477 a full messenger may be spinning in an empty loop. rocksdb: compaction.",
-        ("OsdOpThreadsSaturated", "FinisherSaturated", "MessengerSaturated"),
+        ("OsdOpThreadsSaturated", "CompactionSaturated", "MessengerSaturated"),
     )
     kinds = "osd_op|finisher|messenger|rocksdb|bluestore_aio|kv_final"
     return lines(
@@ -615,7 +615,7 @@ def database() -> Panel:
         "Nothing on the slow device.",
         "Bytes on the slow device: the database is larger than its device, and part of each commit and lookup runs at "
         "the speed of the slow one (BLUEFS_SPILLOVER).",
-        ("KvSyncSaturated", "docs/ceph.md"),
+        ("BluefsSpillover", "CompactionSaturated"),
     )
     return lines(
         "RocksDB's files, worst OSD",
@@ -628,25 +628,22 @@ def database() -> Panel:
 
 
 def unsent() -> Panel:
-    """Return how long messages wait until they are sent."""
+    """Return what the network has not taken yet."""
     about = About(
-        "Mean time that a message of an OSD waits until it is written to its socket: worst OSD and mean. Since Ceph "
-        "16.",
-        "Well below a millisecond.",
-        "Milliseconds: the messenger's threads have no CPU or are full, or the link or the receiver is slow, so "
-        "sockets are full.",
-        ("MessengerSaturated", "NicSaturated", "RunQueueWaitHigh"),
+        "What OSDs have given to their sockets and TCP has not sent yet: the OSD with the most, and the mean. Data in "
+        "flight does not count.",
+        "0 nearly always.",
+        "Above 0 for long: the network, or who reads at the other end, is slower than the OSD. Ceph's own counter of "
+        "waiting messages does not show it.",
+        ("MessagesQueued", "NicSaturated"),
     )
-    osds = f'daemon=~"{OSD}"'
-    waited = of_cluster(rate("pinchpoint_ceph_messenger_seconds_total", _is("step", "queue"), osds))
-    sent = of_cluster(rate("pinchpoint_ceph_messages_total", _is("direction", "sent"), osds))
-    one = f"sum by (instance, daemon) ({waited}) / (sum by (instance, daemon) ({sent}) > 0)"
+    found = daemon_of_owner(f'pinchpoint_tcp_unsent_bytes{{owner=~"{OSD}", {HOST}}}')
     return lines(
-        "Messages wait to be sent",
+        "Data that waits for the network",
         about,
-        Query(f"max({one})", "worst OSD"),
-        Query(f"sum({waited}) / (sum({sent}) > 0)", "mean"),
-        unit="s",
+        Query(f"max({found})", "worst OSD"),
+        Query(f"avg({found})", "mean"),
+        unit="bytes",
         size=(8, 8),
         colours={"mean": WAIT_COLOURS["other"]},
     )
