@@ -10,7 +10,7 @@ import pytest
 from pinchpoint.benchmarks.workloads import Member, Workload
 from pinchpoint.bpf.choice import UnusableSourceError
 from pinchpoint.bpf.libbpf import BpfError
-from pinchpoint.bpf.waits import Spent, StackTime, Watch
+from pinchpoint.bpf.waits import MAX_WATCHED_PROCESSES, MAX_WATCHED_THREADS, Spent, StackTime, Watch
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.task_source import Task
 from pinchpoint.waits import choice, kernel_looks
@@ -143,6 +143,41 @@ def test_main_threads_of_ranks_and_threads_of_untrusted_users_are_marked(looks: 
 
     assert followed[rank] == [Watch(10, 10, rank=True), Watch(10, 11)]
     assert followed[foreign] == [Watch(10, 10, trusted=False), Watch(10, 11, trusted=False)]
+
+
+def crowd(owner: str, pid: int, threads: int) -> WatchedProcess:
+    one = WatchedProcess(Member(Process(pid, 100, "fio", "benchmark", owner), Workload("fio", owner)))
+    for tid in range(pid, pid + threads):
+        one.threads[Task(pid, tid, "fio", 0.0)] = WatchedThread(f"/proc/{pid}/task/{tid}", main=tid == pid)
+    return one
+
+
+def test_however_many_threads_a_user_starts_those_of_others_are_looked_at(looks: KernelLooks) -> None:
+    ours, small = crowd("fio", 100, 40), crowd("fio@uid1001", 200, 30)
+    large = [crowd("fio@uid1000", pid, 3000) for pid in (10_000, 20_000)]
+    looks.follow([*large, small, ours], 100.0)
+    followed = {key: len(threads) for key, threads in Timer.made[0].followed.items()}
+
+    assert followed == {ours: 40, small: 30, large[0]: 989, large[1]: 989}
+    assert sum(followed.values()) == MAX_WATCHED_THREADS
+    assert Watch(10_000, 10_000, trusted=False) in Timer.made[0].followed[large[0]].values()
+
+
+def test_however_many_processes_a_user_starts_those_of_others_are_looked_at(looks: KernelLooks) -> None:
+    ours, small = crowd("fio", 1, 1), crowd("fio@uid1001", 2, 1)
+    looks.follow([*(crowd("fio@uid1000", pid, 1) for pid in range(10, 4000)), small, ours], 100.0)
+    followed = Timer.made[0].followed
+
+    assert len(followed) == MAX_WATCHED_PROCESSES
+    assert {ours, small} <= followed.keys()
+    assert all(followed.values())
+
+
+def test_more_threads_of_trusted_users_than_there_is_room_for_are_left_to_the_other_source(looks: KernelLooks) -> None:
+    looks.follow([crowd("fio", 10, MAX_WATCHED_THREADS + 1)], 100.0)
+
+    (threads,) = Timer.made[0].followed.values()
+    assert len(threads) == MAX_WATCHED_THREADS + 1  # the timer refuses them
 
 
 def test_the_best_source_that_works_is_chosen(looks: KernelLooks, monkeypatch: pytest.MonkeyPatch) -> None:

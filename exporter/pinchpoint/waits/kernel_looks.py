@@ -6,15 +6,42 @@ is late on a full host, and a thread that has been woken and has no CPU yet coun
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 
-from pinchpoint.bpf.waits import Spent, StackTimer, Watch
+from pinchpoint.bpf.waits import MAX_WATCHED_PROCESSES, MAX_WATCHED_THREADS, Spent, StackTimer, Watch
+from pinchpoint.quotas import shared_out
 from pinchpoint.threads.task_source import Task, TaskUse
+from pinchpoint.user_labels import user_of
 from pinchpoint.waits.stack_rules import DATA, FLUSH, FUSE, PARKED, RUNNING, YIELDS, Stacks
 from pinchpoint.waits.watched import Place, WatchedProcess
 
 __all__ = ["KernelLooks"]
+
+
+def _chosen(processes: Collection[WatchedProcess]) -> Mapping[WatchedProcess, Sequence[Task]]:
+    """Return the threads that are looked at: all of trusted users, and of the others as many as there is room for.
+
+    However many threads a user starts, those of others are looked at as before.
+    """
+    found: dict[WatchedProcess, list[Task]] = {}
+    if len(processes) <= MAX_WATCHED_PROCESSES:
+        found = {one: [] for one in processes}
+    threads = []
+    for one in processes:
+        # The main thread first: of a rank, it is the one that may spin.
+        tasks = sorted(one.threads, key=lambda task: (not one.threads[task].main, task.tid))
+        threads += [(place, user_of(one.process.owner), (one, task)) for place, task in enumerate(tasks)]
+    chosen = [(user, watched) for _, user, watched in sorted(threads, key=itemgetter(0))]
+    trusted = sum(user is None for user, _ in chosen)
+    if trusted <= MAX_WATCHED_THREADS < len(chosen):
+        fitting = shared_out(chosen, MAX_WATCHED_THREADS, MAX_WATCHED_THREADS)
+    else:
+        fitting = [watched for _, watched in chosen]
+    for one, task in fitting:
+        found.setdefault(one, []).append(task)
+    return found
 
 
 class KernelLooks:
@@ -39,14 +66,16 @@ class KernelLooks:
         return self._stacks.look(raw, self._now, times=0).wait == PARKED
 
     def follow(self, processes: Collection[WatchedProcess], now: float) -> None:
-        """Look at the threads of these processes from now on. Raises BpfError."""
+        """Look at the threads of these processes from now on. Raises BpfError if trusted users have too many."""
         self._take(now)  # also what those did that have ended
         self._timer.follow({
             process: {
-                task: Watch(task.tgid, task.tid, rank=thread.main and process.rank, trusted=process.trusted)
-                for task, thread in process.threads.items()
+                task: Watch(
+                    task.tgid, task.tid, rank=process.threads[task].main and process.rank, trusted=process.trusted
+                )
+                for task in tasks
             }
-            for process in processes
+            for process, tasks in _chosen(processes).items()
         })  # fmt: skip
 
     def look(
