@@ -628,22 +628,24 @@ def database() -> Panel:
 
 
 def unsent() -> Panel:
-    """Return what the network has not taken yet."""
+    """Return how long data waits for the network."""
     about = About(
-        "What OSDs have given to their sockets and TCP has not sent yet: the OSD with the most, and the mean. Data in "
-        "flight does not count.",
-        "0 nearly always.",
-        "Above 0 for long: the network, or who reads at the other end, is slower than the OSD. Ceph's own counter of "
+        "How long what OSDs send waits in their sockets: bytes that TCP has not sent yet, divided by what leaves in a "
+        "second; the worst OSD, and the mean. Data in flight does not count.",
+        "A millisecond or less.",
+        "20 ms or more: the network, or who reads at the other end, is slower than the OSD. Ceph's own counter of "
         "waiting messages does not show it.",
         ("MessagesQueued", "NicSaturated"),
     )
-    found = daemon_of_owner(f'pinchpoint_tcp_unsent_bytes{{owner=~"{OSD}", {HOST}}}')
+    osds = f'owner=~"{OSD}"'
+    left = daemon_of_owner(rate("pinchpoint_tcp_sent_bytes_total", osds))
+    waits = daemon_of_owner(f"pinchpoint_tcp_unsent_bytes{{{osds}, {HOST}}}")
     return lines(
-        "Data that waits for the network",
+        "Data waits for the network",
         about,
-        Query(f"max({found})", "worst OSD"),
-        Query(f"avg({found})", "mean"),
-        unit="bytes",
+        Query(f"max({waits} / ({left} > 0))", "worst OSD"),
+        Query(f"sum({waits}) / (sum({left}) > 0)", "mean"),
+        unit="s",
         size=(8, 8),
         colours={"mean": WAIT_COLOURS["other"]},
     )

@@ -639,10 +639,13 @@ TCP_CONNECTIONS = _number("pinchpoint_tcp_connections", "Established TCP connect
 TCP_RETRANSMITS = _counter(
     "pinchpoint_tcp_retransmits_total", "TCP segments retransmitted by the owner's connections.", "owner"
 )
+TCP_SENT_BYTES = _counter(
+    "pinchpoint_tcp_sent_bytes_total", "What the owner's connections have sent and their peers acknowledged.", "owner"
+)
 TCP_UNSENT_BYTES = _gauge(
     "pinchpoint_tcp_unsent_bytes",
-    "What the owner's connections were given and have not sent yet: above 0 for long where the network, or the reader, "
-    "is slower than the owner.",
+    "What the owner's connections were given and have not sent yet. Divided by the rate of what they send, it is how "
+    "long data waits for the network.",
     "owner",
 )
 HOST_FACT_INFO = _gauge("pinchpoint_host_fact_info", "Host setting that affects benchmark results.", "fact", "value")

@@ -35,7 +35,7 @@ def tcp_info(
     """Return a struct tcp_info as in Linux 4.6; times in microseconds, `idle` in milliseconds."""
     numbers = [0] * 24
     numbers[9], numbers[15], numbers[23] = idle, rtt, again
-    return bytes(8) + struct.pack("=24I4Q6I", *numbers, 0, 0, 0, 0, 0, 0, unsent, min_rtt, 0, sent)
+    return bytes(8) + struct.pack("=24I4Q6I", *numbers, 0, 0, 5000, 0, 0, 0, unsent, min_rtt, 0, sent)
 
 
 def answer(info: bytes, *, cookie: int = 77, inode: int = 4711, port: int = 6800, remote: bytes = THERE) -> bytes:
@@ -75,6 +75,7 @@ def test_an_answer_gives_each_connection_in_seconds() -> None:
         sent=7,
         retransmits=3,
         unsent=900,
+        arrived=5000,
     )
     assert (found[1].cookie, found[1].inside) == (78, True)
     assert not last
@@ -84,7 +85,9 @@ def test_an_answer_gives_each_connection_in_seconds() -> None:
 def test_a_kernel_before_4_6_has_no_shortest_round_trip() -> None:
     found, _ = parse_connections(answer(tcp_info()[:104]))
 
-    assert (found[0].rtt, found[0].min_rtt, found[0].sent, found[0].unsent) == (90e-6, None, None, None)
+    assert (found[0].rtt, found[0].min_rtt, found[0].sent, found[0].unsent, found[0].arrived) == (
+        *(90e-6, None, None, None, None),
+    )
 
 
 def test_what_was_never_measured_is_not_zero() -> None:
@@ -159,6 +162,7 @@ def test_this_machines_connections_are_read_as_pyroute2_itself_decodes_them() ->
     assert ours.min_rtt == pytest.approx(info["tcpi_min_rtt"] / 1e6)
     assert ours.sent == info["tcpi_data_segs_out"] == 1
     assert ours.retransmits == info["tcpi_total_retrans"]
+    assert ours.arrived == info["tcpi_bytes_acked"]
     assert ours.rtt == pytest.approx(info["tcpi_rtt"] / 1e6) if info["tcpi_rtt"] else ours.rtt is None
 
 

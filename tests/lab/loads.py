@@ -17,7 +17,17 @@ from lab.cluster import HERE, POLL_SECONDS, PYTHON, Cluster, LabError
 from patience import Deadline
 from ports import free_port
 
-__all__ = ["Ganesha", "Load", "fio_rbd", "ganesha", "has_ganesha", "metadata", "metadata_command", "rados_bench"]
+__all__ = [
+    "Ganesha",
+    "Load",
+    "fio_rbd",
+    "ganesha",
+    "has_ganesha",
+    "metadata",
+    "metadata_command",
+    "omap",
+    "rados_bench",
+]
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 5.0
@@ -169,15 +179,17 @@ def rados_bench(
     block: int = 4096,
     threads: int = 16,
     pool: str = "rbd",
-    omap: bool = False,
 ) -> Load:
-    """Start `rados bench`; reads need what an earlier one wrote. With `omap` it writes into the OSDs' databases."""
+    """Start `rados bench`; reads need the objects of an earlier write."""
     command = ["rados", "bench", "-p", pool, str(seconds), mode, "-t", str(threads)]
     if mode == "write":
         command += ["-b", str(block), "--no-cleanup"]
-    if omap:
-        command += ["--write-omap"]
     return Load(cluster, "rados", command)
+
+
+def omap(cluster: Cluster) -> Load:
+    """Start a client that replaces omap keys, which are in the OSDs' databases."""
+    return Load(cluster, "omap", [PYTHON, str(HERE / "omap.py")])
 
 
 def fio_rbd(

@@ -33,6 +33,7 @@ def connection(
     sent: int | None = 10,
     retransmits: int = 0,
     unsent: int | None = 0,
+    arrived: int | None = 0,
 ) -> Connection:
     return Connection(
         cookie=cookie or inode,
@@ -45,6 +46,7 @@ def connection(
         sent=sent,
         retransmits=retransmits,
         unsent=unsent,
+        arrived=arrived,
     )
 
 
@@ -111,6 +113,18 @@ def test_what_waits_in_the_sockets_of_an_owner_is_added_up(bench: Bench) -> None
 
     bench.sample(connection(1))
     assert bench.value("unsent_bytes", "osd.0") == 0
+
+
+def test_what_an_owner_sends_counts_from_the_first_look_and_never_goes_back(bench: Bench) -> None:
+    bench.osd(10, 0, 1, 2)
+    bench.sample(connection(1, arrived=5000))
+    assert bench.value("sent_bytes_total", "osd.0") == 0
+
+    bench.sample(connection(1, arrived=5300), connection(2, arrived=40))
+    assert bench.value("sent_bytes_total", "osd.0") == 340
+
+    bench.sample(connection(2, arrived=50))
+    assert bench.value("sent_bytes_total", "osd.0") == 350
 
 
 def test_the_median_is_weighted_by_what_each_has_just_sent(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,8 +30,11 @@ class Sampled:
 
     def __init__(self, pid: int, tids: Iterable[int]) -> None:
         self._collector = Collector(load_costs())
+        self._events = []
         try:
-            self._events = [ThreadEvent(tid, FREQUENCY) for tid in tids]
+            for tid in tids:
+                with suppress(ProcessLookupError):  # it has ended
+                    self._events.append(ThreadEvent(tid, FREQUENCY))
         except PerfError as error:
             pytest.skip(str(error))
         self._image = Image(PROC, pid, Binaries(PROC, Path("/")))

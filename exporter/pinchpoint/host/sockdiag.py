@@ -31,10 +31,10 @@ TCP_INFO = struct.Struct("=8x24I")
 """struct tcp_info since Linux 2.6: from tcpi_rto to tcpi_total_retrans."""
 LAST_DATA_SENT, RTT, TOTAL_RETRANS = 9, 15, 23
 """Places in it: milliseconds since data was sent, microseconds, a number."""
-AT_NOTSENT_BYTES, AT_MIN_RTT, AT_DATA_SEGS_OUT = 144, 148, 156
-"""Where tcpi_notsent_bytes, tcpi_min_rtt and tcpi_data_segs_out begin, all since Linux 4.6 (commits cd9b266095f4 and
-a44d6eacdaf5)."""
-U32 = struct.Struct("=I")
+AT_BYTES_ACKED, AT_NOTSENT_BYTES, AT_MIN_RTT, AT_DATA_SEGS_OUT = 120, 144, 148, 156
+"""Where tcpi_bytes_acked (Linux 4.1), tcpi_notsent_bytes, tcpi_min_rtt and tcpi_data_segs_out begin (all since Linux
+4.6: commits cd9b266095f4 and a44d6eacdaf5)."""
+U32, U64 = struct.Struct("=I"), struct.Struct("=Q")
 UNKNOWN_RTT = 0xFFFFFFFF
 """tcpi_min_rtt while nothing was measured (tcp_init_sock, net/ipv4/tcp.c)."""
 
@@ -61,6 +61,8 @@ class Connection(NamedTuple):
     """Segments that it has retransmitted."""
     unsent: int | None = None
     """Bytes that it was given and has not sent yet; None where the kernel does not have it."""
+    arrived: int | None = None
+    """Bytes that the other end has acknowledged; None where the kernel does not have it."""
 
 
 def parse_connections(raw: bytes, sequence: int | None = None) -> tuple[list[Connection], bool]:
@@ -81,11 +83,12 @@ def _connection(message: Message) -> Connection | None:
     for type_, start, end in attributes(body, MESSAGE.size, len(body)):
         if type_ == INET_DIAG_INFO and end - start >= TCP_INFO.size:
             info = TCP_INFO.unpack_from(body, start)
-            min_rtt = sent = unsent = None
+            min_rtt = sent = unsent = arrived = None
             if end - start >= AT_DATA_SEGS_OUT + U32.size:
                 min_rtt = U32.unpack_from(body, start + AT_MIN_RTT)[0]
                 sent = U32.unpack_from(body, start + AT_DATA_SEGS_OUT)[0]
                 unsent = U32.unpack_from(body, start + AT_NOTSENT_BYTES)[0]
+                arrived = U64.unpack_from(body, start + AT_BYTES_ACKED)[0]
             return Connection(
                 cookie=cookie,
                 inode=inode,
@@ -97,6 +100,7 @@ def _connection(message: Message) -> Connection | None:
                 sent=sent,
                 retransmits=info[TOTAL_RETRANS],
                 unsent=unsent,
+                arrived=arrived,
             )
     return None
 

@@ -24,6 +24,7 @@ from pinchpoint.metrics import (
     TCP_RETRANSMITS,
     TCP_RTT_MIN_SECONDS,
     TCP_RTT_SECONDS,
+    TCP_SENT_BYTES,
     TCP_UNSENT_BYTES,
 )
 from pinchpoint.model import Point
@@ -70,14 +71,15 @@ def weighted_median(values: Iterable[tuple[float, int]]) -> float | None:
 class _Seen:
     """What is remembered of a connection."""
 
-    __slots__ = ("holder", "looks", "retransmits", "sent")
+    __slots__ = ("arrived", "holder", "looks", "retransmits", "sent")
 
-    def __init__(self, retransmits: int) -> None:
+    def __init__(self, retransmits: int, arrived: int) -> None:
         self.holder: Key | str | None = None
         """Its owner: a process, or `KERNEL`; None while that is not known."""
         self.looks = 0
         """How often its holder was looked for among all processes of interest."""
         self.retransmits = retransmits
+        self.arrived = arrived
         self.sent: int | None = None
 
     def weigh(self, connection: Connection) -> int:
@@ -94,6 +96,7 @@ class _OwnerConnections:
     def __init__(self) -> None:
         self.seen = 0.0
         self.retransmits = 0
+        self.arrived = 0
         self.clear()
 
     def clear(self) -> None:
@@ -110,7 +113,7 @@ class Tcp(Probe):
     help = (
         "TCP round-trip times, retransmissions and send queues of Ceph daemons, Ceph clients and benchmarks (sock_diag)"
     )
-    metrics = (TCP_RTT_SECONDS, TCP_RTT_MIN_SECONDS, TCP_CONNECTIONS, TCP_RETRANSMITS, TCP_UNSENT_BYTES)
+    metrics = (TCP_RTT_SECONDS, TCP_RTT_MIN_SECONDS, TCP_CONNECTIONS, TCP_RETRANSMITS, TCP_SENT_BYTES, TCP_UNSENT_BYTES)
     capabilities = (Capability.DAC_READ_SEARCH, Capability.SYS_PTRACE)
     interval = 2.0
     rest_interval = 10.0
@@ -146,7 +149,8 @@ class Tcp(Probe):
     def _add_up(self, now: float, connections: Sequence[Connection]) -> None:
         # What connections did before the first look does not count; new ones since then count from zero.
         seen = {
-            connection.cookie: self._seen.get(connection.cookie) or _Seen(0 if self._began else connection.retransmits)
+            connection.cookie: self._seen.get(connection.cookie)
+            or (_Seen(0, 0) if self._began else _Seen(connection.retransmits, connection.arrived or 0))
             for connection in connections
         }
         self._seen, self._began = seen, True
@@ -270,6 +274,8 @@ class Tcp(Probe):
             seen = self._seen[connection.cookie]
             owner.retransmits += max(0, connection.retransmits - seen.retransmits)
             seen.retransmits = connection.retransmits
+            owner.arrived += max(0, (connection.arrived or 0) - seen.arrived)
+            seen.arrived = connection.arrived or 0
         # Connections within the host use no network; they only count if there are no others.
         apart = [connection for connection in connections if not connection.inside] or connections
         owner.rtt = weighted_median(
@@ -293,6 +299,7 @@ class Tcp(Probe):
             yield TCP_CONNECTIONS.point(owner.connections, name)
             yield TCP_RETRANSMITS.point(owner.retransmits, name)
             if owner.unsent is not None:
+                yield TCP_SENT_BYTES.point(owner.arrived, name)
                 yield TCP_UNSENT_BYTES.point(owner.unsent, name)
 
 
