@@ -26,11 +26,15 @@ MAX_ERROR = 0.05
 OSD_SAMPLES = 200
 """A share of 10 % is then right to within 4 points, 19 times of 20."""
 MIN_RISE = 0.1
-COMPRESSION = {
-    "bluestore_compression_algorithm": "zlib",
-    "bluestore_compression_min_blob_size": "8192",
-    "bluestore_compression_mode": "force",
+SWITCHES: Mapping[str, Mapping[str, str]] = {
+    "logging": {"debug_osd": "20/20"},
+    "compression": {
+        "bluestore_compression_algorithm": "zlib",
+        "bluestore_compression_min_blob_size": "8192",
+        "bluestore_compression_mode": "force",
+    },
 }
+"""Options of an OSD that switch a cost on, by its class."""
 SETTLED_SECONDS = 2.0
 
 
@@ -65,20 +69,13 @@ def costs_of_writes(cluster: Cluster) -> Mapping[str, float]:
             return sampled.shares
 
 
-@pytest.mark.parametrize(
-    ("cost", "options"),
-    [
-        ("logging", {"debug_osd": "20/20"}),
-        ("compression", COMPRESSION),
-    ],
-    ids=["log_output", "compression_by_force"],
-)
+@pytest.mark.parametrize("cost", SWITCHES)
 def test_a_cost_that_is_switched_on_in_an_osd_shows_in_its_class(
-    clusters: Callable[..., Cluster], measured: MutableMapping[str, str], cost: str, options: Mapping[str, str]
+    clusters: Callable[..., Cluster], measured: MutableMapping[str, str], cost: str
 ) -> None:
     cluster = clusters(store="bluestore")
     before = costs_of_writes(cluster)
-    for name, value in options.items():
+    for name, value in SWITCHES[cost].items():
         cluster.set_option("osd.0", name, value)
     after = costs_of_writes(cluster)
 
