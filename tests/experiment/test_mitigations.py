@@ -27,6 +27,7 @@ BY_HAND = {
     "ceph config set global ms_cluster_mode crc": "daemons have to restart",
     "ceph config set osd osd_scrub_begin_hour 1": "for good, not for a run",
     "ceph config set osd osd_client_message_cap 1024": "its effect on a run was not tried",
+    "ceph config set mds mds_bal_interval 3600": "its effect on a run was not tried",
     "sysctl -w KEY=VALUE": "no command: words stand for it",
     "sysctl -w vm.dirty_background_ratio=5 vm.dirty_ratio=10": "two settings in one command; dirty-bytes is the same",
     "cpupower frequency-set -u $(cat /sys/devices/system/cpu/cpufreq/policy0/cpuinfo_max_freq)": "no command undoes it",
