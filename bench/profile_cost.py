@@ -22,13 +22,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from lab.cluster import Cluster
 from lab.loads import rados_bench
 from page import Goal, machine, parser, publish, table
 from pinchpoint.build import build_host
 from pinchpoint.config import Config
 from pinchpoint.host.procfs import parse_schedstat
-from pinchpoint.probes.profile import FREQUENCY_HERTZ, ProfileProbe
+from pinchpoint.probes.profile import FREQUENCY_HERTZ, MAX_THREADS, ProfileProbe
 from pinchpoint.profile.perf_events import PerfError, ThreadEvent
 from pinchpoint.threads.full import FullResource, FullThread, FullThreads
 from spread import Spread, difference
@@ -38,7 +40,6 @@ INTERVAL = 0.1
 WARM_SECONDS = 2.0
 FIRST_SECONDS = 30.0
 """Seconds of a measurement that are counted apart: tables of symbols are read, out of what the budget has saved."""
-MAX_FULL = 8
 CPU_LIMIT, MEMORY_LIMIT, LOSS_LIMIT = 0.5, 15.0, 1.0
 COUNTER = struct.Struct("=Qd")
 """What the counting program has done, and the CPU seconds that it took."""
@@ -90,12 +91,12 @@ def busiest(pid: int) -> tuple[FullThread, ...]:
         int(task.name): parse_schedstat((task / "schedstat").read_bytes())[0]
         for task in Path(f"/proc/{pid}/task").iterdir()
     }
-    return tuple(FullThread(pid, tid) for tid in sorted(used, key=lambda tid: -used[tid])[:MAX_FULL])
+    return tuple(FullThread(pid, tid) for tid in sorted(used, key=lambda tid: -used[tid])[:MAX_THREADS])
 
 
 def resident() -> float:
-    """Return the resident memory of this process in MB."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+    """Return the resident memory of this process in MB, without the loads that it has started."""
+    return float(psutil.Process().memory_info().rss) / 1e6
 
 
 def measure(resource: str, threads: Sequence[FullThread], seconds: float) -> Cost:

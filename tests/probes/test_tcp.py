@@ -115,18 +115,6 @@ def test_what_waits_in_the_sockets_of_an_owner_is_added_up(bench: Bench) -> None
     assert bench.value("unsent_bytes", "osd.0") == 0
 
 
-def test_what_an_owner_sends_counts_from_the_first_look_and_never_goes_back(bench: Bench) -> None:
-    bench.osd(10, 0, 1, 2)
-    bench.sample(connection(1, arrived=5000))
-    assert bench.value("sent_bytes_total", "osd.0") == 0
-
-    bench.sample(connection(1, arrived=5300), connection(2, arrived=40))
-    assert bench.value("sent_bytes_total", "osd.0") == 340
-
-    bench.sample(connection(2, arrived=50))
-    assert bench.value("sent_bytes_total", "osd.0") == 350
-
-
 def test_the_median_is_weighted_by_what_each_has_just_sent(bench: Bench) -> None:
     bench.osd(10, 0, 1, 2, 3)
     idle = connection(1, rtt=0.04, since_sent=900.0)
@@ -190,16 +178,34 @@ def test_of_a_client_with_connections_to_ceph_only_these_count(bench: Bench) -> 
     assert bench.value("connections", "osd.0") == 1
 
 
-def test_retransmits_count_from_the_first_look_and_never_go_back(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("metric", "seen"),
+    [
+        ("retransmits_total", lambda inode, number: connection(inode, retransmits=number)),
+        ("sent_bytes_total", lambda inode, number: connection(inode, arrived=number)),
+    ],
+    ids=["retransmits", "sent_bytes"],
+)
+def test_totals_count_from_the_first_look_and_never_go_back(
+    bench: Bench, metric: str, seen: Callable[[int, int], Connection]
+) -> None:
     bench.osd(10, 0, 1, 2)
-    bench.sample(connection(1, retransmits=500))
-    assert bench.value("retransmits_total", "osd.0") == 0
+    bench.sample(seen(1, 500))
+    assert bench.value(metric, "osd.0") == 0
 
-    bench.sample(connection(1, retransmits=503), connection(2, retransmits=4))
-    assert bench.value("retransmits_total", "osd.0") == 7
+    bench.sample(seen(1, 503), seen(2, 4))
+    assert bench.value(metric, "osd.0") == 7
 
-    bench.sample(connection(2, retransmits=5))
+    bench.sample(seen(2, 5))
+    assert bench.value(metric, "osd.0") == 8
+
+
+def test_retransmits_of_connections_that_have_ended_still_count(bench: Bench) -> None:
+    bench.osd(10, 0, 1)
     bench.sample()
+    bench.sample(connection(1, retransmits=8))
+    bench.sample()
+
     assert bench.value("retransmits_total", "osd.0") == 8
     assert bench.value("connections", "osd.0") == 0
 
