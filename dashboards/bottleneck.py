@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 from grafana_foundation_sdk.builders.dashboard import Dashboard
+from grafana_foundation_sdk.models.dashboard import VariableHide, VariableOption, VariableSort
 
 from dashboards.kit import (
     HOST,
@@ -17,26 +21,20 @@ from dashboards.kit import (
     Query,
     board,
     class_colours,
+    derived,
+    folded,
     lines,
-    nothing_named,
     numbers,
+    on_the_right,
     rows,
     states,
+    words,
 )
-from pinchpoint.diagnosis.advice import kind_advice
-from pinchpoint.report.palette import KINDS, WAIT_WORDS
-from pinchpoint.resources import all_resources
+from dashboards.verdict import ACTIVE, LIMIT, WHERE, blames, limits, sentences
+from pinchpoint.report.palette import KINDS, PHASES, WAIT_WORDS
 
-ACTIVE = f"pinchpoint_phase_active{{{RUN}}} == 1"
-PHASE_COLOURS = {
-    "/^no phase$/": "transparent",
-    "/write|creat|mkdir/": WAIT_COLOURS["osd"],
-    "/(^|[^h])read|rand|seq/": WAIT_COLOURS["network"],
-    "/find|stat/": WAIT_COLOURS["cpu"],
-    "/delete|remov|clean/": WAIT_COLOURS["lock"],
-    "/.*/": WAIT_COLOURS["other"],
-}
-"""Colours by the kind of work that the name of a phase suggests; the first match counts."""
+NO_PHASE = "no phase"
+NONE = f"vector(1) unless on () ({ACTIVE})"
 
 
 def dashboard() -> Dashboard:
@@ -47,28 +45,57 @@ def dashboard() -> Dashboard:
         "Which phase, is it alive, what limits it, since when, on which host, what to do.",
         variables=("run", "host"),
     )
-    panels = (phases, phase, verdict, progress, advice, results, waits, ranking, since, alerts, blind, ranks)
-    for panel in panels:
+    for variable in (*compared_rate(), *sentences()):
+        made.with_variable(variable)
+    now = (sentence, phases, phase, limit, progress)
+    for panel in (*now, rate, waits, ranking, since, advice, results, alerts, blind):
         made.with_panel(panel())
+    made.with_row(folded("Ranks", ranks()))
     return made
 
 
-def limits() -> str:
-    """Return a query for the verdicts of the chosen runs, with a label ``limit`` that says what they name."""
-    labels = "benchmark, run, kind, resource, owner, host, confidence"
-
-    def named(owner: str, whose: str) -> str:
-        found = f"max by ({labels}) (pinchpoint_verdict_info{{{JUDGED}, {owner}}})"
-        return f'label_join({found}, "limit", " of ", "resource", "{whose}")'
-
-    # A resource of a whole host is named after the host.
-    others, hosts = named('owner!="host"', "owner"), named('owner="host"', "host")
-    return nothing_named(f"({others} or {hosts})")
+def otherwise(words: str, where: str = "vector(1)") -> str:
+    """Return a query with `words` as the label ``limit`` while there is no verdict and `where` has a result."""
+    return f'label_replace(group({where}) unless on () ({limits()}), "limit", "{words}", "", "")'
 
 
-def otherwise(words: str) -> str:
-    """Return a query with `words` as the label ``limit`` while there is no verdict."""
-    return f'label_replace(vector(1) unless on () ({limits()}), "limit", "{words}", "", "")'
+def compared_rate() -> Iterator[Any]:
+    """Yield the variables ``ghost``, the run to compare the rate with, at first none, and ``shift``."""
+    none = 'label_replace(vector(1), "run", "none", "", "")'
+    runs = "group by (run) (last_over_time(pinchpoint_run_start_timestamp_seconds[7d]))"
+    made = derived("ghost", f"{none} or {runs}", "run").label("Compare with")
+    made.hide(VariableHide.DONT_HIDE).sort(VariableSort.ALPHABETICAL_DESC)
+    yield made.current(VariableOption(text="none", value="none"))
+    yield derived("shift", _shift(), "shift")
+
+
+def _shift() -> str:
+    """Return a query whose label ``shift`` is how long after the run to compare with the chosen one began."""
+    newest = f"max(pinchpoint_run_start_timestamp_seconds{{{RUN}}})"
+    other = 'max(last_over_time(pinchpoint_run_start_timestamp_seconds{run="$ghost"}[7d]))'
+    # Prometheus 2.42 refuses an offset of 0 s.
+    seconds = f'count_values("seconds", clamp_min(round({newest} - {other}), 1))'
+    none = 'label_replace(vector(1), "shift", "1s", "", "")'
+    return f'label_replace({seconds}, "shift", "$1s", "seconds", "(.+)") or on () {none}'
+
+
+# ---- Panels
+
+
+def about_sentence() -> About:
+    """Return the description of panels with the verdict as a sentence."""
+    return About(
+        "What limits the current phase, how much of the benchmark's time it takes, and the first thing to do; judged "
+        "over the last 3 s and all hosts. With several runs: the limit with the most blame.",
+        "A limit that you meant to reach: the disks, or the network.",
+        "A single thread or lock, a quota, or a daemon that is stuck: the cluster could do more.",
+        ("docs/verdict.md",),
+    )
+
+
+def sentence() -> Panel:
+    """Return the verdict as a sentence, and the first thing to do."""
+    return words("What limits it", about_sentence(), "## $verdict\n\n$advice", size=(24, 4))
 
 
 def phases() -> Panel:
@@ -79,7 +106,7 @@ def phases() -> Panel:
         "A phase that takes far longer than in the previous run, or a gap: see below what limits it.",
         ("PhaseStalled", "PhaseOverrun", "docs/results.md"),
     )
-    nothing = f'label_replace(vector(0) unless on () ({ACTIVE}), "phase", "no phase", "", "")'
+    nothing = f'label_replace(vector(0) unless on () ({ACTIVE}), "phase", "{NO_PHASE}", "", "")'
     query = Query(f"max by (run, phase) ({ACTIVE}) or {nothing}")
     return states(
         "Phases",
@@ -87,12 +114,12 @@ def phases() -> Panel:
         query,
         size=(24, 3),
         text_of="phase",
-        colours=PHASE_COLOURS,
-        words={"/^no phase$/": " "},
+        colours={f"/^{NO_PHASE}$/": "transparent"} | {f"/{pattern}/": colour for pattern, colour in PHASES.items()},
+        words={f"/^{NO_PHASE}$/": " "},
     )
 
 
-def phase() -> Panel:
+def phase(size: tuple[int, int] = (5, 4)) -> Panel:
     """Return the current phase in large type."""
     about = About(
         "The current phase, and how long it has been running.",
@@ -102,11 +129,11 @@ def phase() -> Panel:
     )
     elapsed = f"max by (run, phase) (pinchpoint_phase_elapsed_seconds{{{RUN}}} and on (run, phase) {ACTIVE})"
     return numbers(
-        "Phase now", about, Query(elapsed, "{{phase}}"), unit="s", size=(6, 4), name=True, nothing="none", decimals=0
+        "Phase now", about, Query(elapsed, "{{phase}}"), unit="s", size=size, name=True, nothing="none", decimals=0
     )
 
 
-def verdict() -> Panel:
+def limit(size: tuple[int, int] = (7, 4)) -> Panel:
     """Return the verdict in one line of large type."""
     about = About(
         "What limits the current phase, judged over the last 3 s and all hosts, regardless of the selection.",
@@ -114,12 +141,17 @@ def verdict() -> Panel:
         "A single thread or lock, a quota, or a daemon that is stuck: the cluster could do more.",
         ("docs/verdict.md",),
     )
+    shown = [
+        f"max by (kind, limit) ({limits()})",
+        otherwise("measuring", ACTIVE),
+        otherwise("no verdict", NONE),
+    ]
     colours = {f"/^{kind}/": KINDS[kind] for kind in ("latency-bound", "straggler", "unknown", "blind", "idle")}
     return numbers(
         "Limited by",
         about,
-        Query(f"max by (kind, limit) ({limits()}) or {otherwise('no verdict')}", "{{limit}}"),
-        size=(8, 4),
+        Query(" or ".join(shown), "{{limit}}"),
+        size=size,
         name=True,
         value=False,
         colours={"/ of /": KINDS["resource"], **colours},
@@ -157,7 +189,7 @@ def progress() -> Panel:
             "expected": Column("of", unit="s", width=65, decimals=0),
             "stalled": Column("no work for", unit="s", width=95, decimals=0),
         },
-        size=(10, 4),
+        size=(12, 4),
         nothing="no benchmark runs",
     )
 
@@ -171,34 +203,57 @@ def advice() -> Panel:
         "Several limits at once: raise all of them, or the next one takes over immediately.",
         ("docs/verdict.md",),
     )
-    known = {name: entry for name, entry in all_resources().items() if entry.do}
-    do = {name: entry.do for name, entry in known.items()} | {name: entry.do for name, entry in kind_advice().items()}
-    pages = {name: f"runbooks/{entry.runbook}.md" for name, entry in known.items()}
-    pages |= dict.fromkeys(kind_advice(), "docs/verdict.md")
-    blame = f"max by (benchmark, run, host, resource, owner) (pinchpoint_verdict_blame_ratio{{{JUDGED}}})"
-    blamed = f"{limits()} * on (benchmark, run, host, resource, owner) group_left () {blame}"
-    expr = f"({blamed} or {limits()} * 0)"
-    for label in ("do", "page"):
-        expr = f'label_replace({expr}, "{label}", "$1", "kind", "(.*)")'
-        expr = f'label_replace({expr}, "{label}", "$1", "resource", "(.+)")'
+    advised = f"{limits()} * on {LIMIT} group_left (advice, page) pinchpoint_verdict_advice_info{{{JUDGED}}}"
+    blame = blames(f"run, {WHERE}")
     return rows(
         "What to do",
         about,
-        {"blame": Query(expr)},
+        {"blame": Query(f"{advised} * on {LIMIT} group_left () {blame} or {advised} * 0")},
         {
-            "limit": Column("limited by", width=210),
-            "host": Column("on", width=140),
-            "blame": Column("blame", unit="percentunit", width=70, decimals=0),
-            "confidence": Column("sure", width=65),
-            "do": Column(
-                "do first", words=do, wrap=True, link=f"{PAGES}${{__data.fields.page.text}}", link_title="Runbook"
-            ),
-            "page": Column("page", words=pages, hidden=True),
+            "limit": Column("limited by", width=180),
+            "host": Column("on", width=100),
+            "blame": Column("blame", unit="percentunit", width=60, decimals=0),
+            "confidence": Column("sure", width=70),
+            "advice": Column("do first", wrap=True, link=f"{PAGES}${{__data.fields.page.text}}", link_title="Read on"),
+            "page": Column("page", hidden=True),
         },
-        size=(14, 5),
+        size=(24, 5),
         sort="blame",
         nothing="no verdict",
     )
+
+
+def rate() -> Panel:
+    """Return how fast the benchmark works."""
+    about = About(
+        "What the benchmark's processes move by their calls or at storage, and how many requests they wait for (main "
+        "threads that slept), on all hosts. Dashed: the run chosen as Compare with, from its own start. The background "
+        "has the colour of the phase.",
+        "Level in each phase, and above the other run.",
+        "It falls during a phase, or has gaps in which nobody works.",
+        ("ThroughputDecay", "PhaseStalled", "docs/results.md"),
+    )
+
+    def of(unit: str, runs: str, offset: str = "") -> str:
+        selector = f'pinchpoint_workload_done_total{{{runs}, unit="{unit}"}}'
+        return f"sum(rate({selector}[$__rate_interval]{offset}))"
+
+    queries = [
+        Query(of(unit, which, offset), f"{name}{now}")
+        for unit, now in (("bytes", "bytes"), ("waits", "requests"))
+        for which, offset, name in ((RUN, "", ""), ('run="$ghost"', " offset $shift", "before: "))
+    ]
+    panel = lines(
+        "Rate",
+        about,
+        *queries,
+        unit="binBps",
+        colours={"bytes": WAIT_COLOURS["osd"], "requests": WAIT_COLOURS["runqueue"]},
+        limit="before: ",
+        phases=True,
+        nothing="no benchmark runs",
+    )
+    return on_the_right(panel, "requests", "ops")
 
 
 def results() -> Panel:
@@ -229,12 +284,12 @@ def results() -> Panel:
         },
         {
             "phase": Column("phase"),
-            "operation": Column("operation", width=110),
-            "bytes": Column("bytes", unit="binBps", width=110),
-            "operations": Column("operations", unit="ops", width=110),
-            "start": Column("began", unit="dateTimeFromNow", width=125),
+            "operation": Column("operation", width=85),
+            "bytes": Column("bytes", unit="binBps", width=90),
+            "operations": Column("operations", unit="ops", width=95),
+            "start": Column("began", unit="dateTimeFromNow", width=115),
         },
-        size=(10, 5),
+        size=(10, 7),
         sort="start",
         nothing="no result yet",
     )
@@ -257,7 +312,7 @@ def waits() -> Panel:
         colours=WAIT_COLOURS,
         stack=True,
         most=1,
-        size=(12, 7),
+        phases=True,
     )
 
 
@@ -290,12 +345,12 @@ def ranking() -> Panel:
             "from": Query(f"{full} * on (resource) group_right () ({blame} * 0 + 1)"),
         },
         {
-            "resource": Column("resource", width=130),
-            "owner": Column("of", width=140),
-            "instance": Column("on", width=140),
+            "resource": Column("resource", width=110),
+            "owner": Column("of", width=95),
+            "instance": Column("on", width=95),
             "blame": Column("blame", unit="percentunit", bar=KINDS["resource"], decimals=0),
             "busy": Column("busy", unit="percentunit", bar=WAIT_COLOURS["osd"], decimals=0),
-            "full": Column("full for", unit="percentunit", width=80, decimals=0),
+            "full": Column("full for", unit="percentunit", width=70, decimals=0),
             "from": Column("full from", unit="percentunit", width=80, decimals=0),
         },
         size=(12, 7),
@@ -315,7 +370,7 @@ def since() -> Panel:
     # Without any series the panel would complain about a missing time field.
     query = Query(f"max by (limit) ({limits()} or {otherwise('no verdict')})", "{{limit}}")
     colours = {**class_colours(), "/^no verdict$/": "transparent"}
-    return states("Since when", about, query, size=(12, 6), colours=colours, show_value=False)
+    return states("Since when", about, query, size=(12, 7), colours=colours, show_value=False)
 
 
 def alerts() -> Panel:
@@ -341,11 +396,11 @@ def alerts() -> Panel:
             "rank": Column("rank", hidden=True),
             "severity": Column("severity", width=75),
             "alertname": Column("alert", link=f"{PAGES}runbooks/${{__data.fields.alert}}.md", link_title="Runbook"),
-            "of": Column("of", width=110),
-            "instance": Column("on", width=120),
+            "of": Column("of", width=100),
+            "instance": Column("on", width=95),
             "age": Column("for", unit="s", width=65, decimals=0),
         },
-        size=(8, 6),
+        size=(10, 7),
         sort="rank",
         ascending=True,
         nothing="no alert fires",
@@ -378,7 +433,7 @@ def blind() -> Panel:
         about,
         {"one": Query(f"max by (instance, blind) ({found})")},
         {"blind": Column("what"), "instance": Column("on")},
-        size=(4, 6),
+        size=(4, 7),
         nothing="all is seen",
     )
 

@@ -15,7 +15,7 @@ from dashboards.kit import (
     Query,
     board,
     board_link,
-    class_colours,
+    folded,
     limit_of_alert,
     lines,
     matrix,
@@ -40,18 +40,12 @@ def dashboard() -> Dashboard:
         "pinchpoint-clients",
         "Pinchpoint / Clients",
         "What the hosts that run the benchmark wait for, and whether they cause the wait themselves.",
-        variables=("host", "run"),
+        variables=("host", "at", "run"),
     )
-    panels = (
-        *(instances, blind, shut_out, depth, slowest, imbalance),
-        *(where, waits),
-        *(inflight, latency, operations),
-        *(threads, dirty, reclaim),
-        *(busy, network, disks),
-        *(round_trip, hosts),
-    )
-    for panel in panels:
+    tiles = (instances, blind, shut_out, depth, slowest, imbalance)
+    for panel in (*tiles, where, waits, hosts, inflight, latency, operations, threads, dirty, reclaim):
         made.with_panel(panel())
+    made.with_row(folded("Devices and network", busy(), network(), disks(), round_trip()))
     return made
 
 
@@ -66,7 +60,7 @@ def rate(metric: str, labels: str, selector: str = "") -> str:
 def share(metric: str, selector: str) -> str:
     """Return a query for the share of the time in which resources are busy, or saturated."""
     used = f"rate(pinchpoint_resource_{metric}_seconds_total{{{HOST}, {selector}}}[$__rate_interval])"
-    return f"max by (instance, resource, owner) ({used})"
+    return f"clamp_max(max by (instance, resource, owner) ({used}), 1)"
 
 
 def full(resources: str) -> Query:
@@ -255,8 +249,8 @@ def inflight() -> Panel:
         "of 0.5 s: a queue that the client itself causes.",
         ("InflightCollapsed", "ClientOverloaded"),
     )
-    query = Query(rate("inflight_seconds", "instance, client, target"), "{{target}} {{client}} {{instance}}")
-    return lines("In flight", about, query, unit="short", colours=TARGETS, size=(8, 7))
+    query = Query(rate("inflight_seconds", "instance, client, target"), "{{target}} {{client}}$at")
+    return lines("In flight", about, query, unit="short", colours=TARGETS, size=(8, 9))
 
 
 def latency() -> Panel:
@@ -275,11 +269,11 @@ def latency() -> Panel:
     return lines(
         "Latency of requests",
         about,
-        Query(found, "{{target}} {{client}} {{instance}}"),
+        Query(found, "{{target}} {{client}}$at"),
         Query(limit, f"{FULL} (ClientOverloaded)"),
         unit="s",
         colours=TARGETS,
-        size=(8, 7),
+        size=(8, 9),
     )
 
 
@@ -292,9 +286,7 @@ def operations() -> Panel:
         ("CephClientSaturated", "ClientOverloaded"),
     )
     labels = "instance, client, operation"
-    query = Query(
-        f"{rate('io_seconds', labels)} / ({rate('ios', labels)} > 0)", "{{operation}} {{client}} {{instance}}"
-    )
+    query = Query(f"{rate('io_seconds', labels)} / ({rate('ios', labels)} > 0)", "{{operation}} {{client}}$at")
     return lines(
         "Latency of operations",
         about,
@@ -305,8 +297,7 @@ def operations() -> Panel:
             "/^write/": WAIT_COLOURS["osd"],
             "/^f?sync/": WAIT_COLOURS["writeback"],
         },
-        shade=WAIT_COLOURS["mds"],
-        size=(8, 7),
+        size=(8, 9),
         nothing="no client reports this",
     )
 
@@ -327,11 +318,11 @@ def threads() -> Panel:
     return lines(
         "Threads of client and benchmark",
         about,
-        Query(found, "{{resource}} of {{owner}} {{instance}}"),
+        Query(found, "{{resource}} of {{owner}}$at"),
         full("rados_client|benchmark"),
         unit="percentunit",
-        colours=class_colours(),
-        size=(8, 7),
+        most=1,
+        size=(8, 9),
     )
 
 
@@ -348,7 +339,7 @@ def dirty() -> Panel:
     def of(metric: str, legend: str) -> Query:
         threshold = f"(max by (instance) (pinchpoint_memory_dirty_threshold_bytes{{{HOST}}}) > 0)"
         share = f"max by (instance) (pinchpoint_memory_{metric}_bytes{{{HOST}}}) / on (instance) {threshold}"
-        return Query(share, f"{legend} {{{{instance}}}}")
+        return Query(share, f"{legend}$at")
 
     return lines(
         "Dirty pages against their threshold",
@@ -357,7 +348,7 @@ def dirty() -> Panel:
         of("writeback", "written back"),
         unit="percentunit",
         colours={"/^dirty/": WAIT_COLOURS["writeback"], "/^written/": WAIT_COLOURS["disk"]},
-        size=(8, 7),
+        size=(8, 9),
     )
 
 
@@ -373,11 +364,11 @@ def reclaim() -> Panel:
     return lines(
         "Writeback and reclaim",
         about,
-        Query(share("busy", 'resource=~"writeback_worker|kswapd|memory"'), "{{resource}} of {{owner}} {{instance}}"),
+        Query(share("busy", 'resource=~"writeback_worker|kswapd|memory"'), "{{resource}} of {{owner}}$at"),
         full("writeback_worker|kswapd"),
         unit="percentunit",
-        colours=class_colours(),
-        size=(8, 7),
+        most=1,
+        size=(8, 9),
     )
 
 
@@ -394,11 +385,11 @@ def busy() -> Panel:
     return lines(
         "NIC and disk, busy",
         about,
-        Query(share("busy", 'resource=~"link|disk|softirq_cpu"'), "{{resource}} of {{owner}} {{instance}}"),
+        Query(share("busy", 'resource=~"link|disk|softirq_cpu"'), "{{resource}} of {{owner}}$at"),
         full("link|disk|softirq_cpu"),
         unit="percentunit",
-        colours=class_colours(),
-        size=(8, 7),
+        most=1,
+        size=(8, 9),
     )
 
 
@@ -417,9 +408,7 @@ def network() -> Panel:
         Query(of_node("network_transmit_bytes", "link"), "sends {{host}}", NODE_SCRAPE),
         unit="binBps",
         colours={"/^receives/": WAIT_COLOURS["network"], "/^sends/": WAIT_COLOURS["osd"]},
-        least=None,
-        mirrored="^sends",
-        size=(8, 7),
+        size=(8, 9),
         nothing="no node_exporter",
     )
 
@@ -439,9 +428,7 @@ def disks() -> Panel:
         Query(of_node("disk_written_bytes", "disk"), "writes {{host}}", NODE_SCRAPE),
         unit="binBps",
         colours={"/^reads/": WAIT_COLOURS["network"], "/^writes/": WAIT_COLOURS["osd"]},
-        least=None,
-        mirrored="^writes",
-        size=(8, 7),
+        size=(8, 9),
         nothing="no node_exporter",
     )
 
@@ -460,7 +447,7 @@ def round_trip() -> Panel:
     def of(metric: str, legend: str) -> Query:
         clients = f'{HOST}, owner!~"(mon|mgr|mds|osd)[.].*"'
         expr = f"max by (instance, owner) (pinchpoint_tcp_{metric}_seconds{{{clients}}})"
-        return Query(expr, f"{legend} {{{{owner}}}} {{{{instance}}}}")
+        return Query(expr, f"{legend} {{{{owner}}}}$at")
 
     return lines(
         "TCP round trip",
@@ -469,7 +456,7 @@ def round_trip() -> Panel:
         of("rtt_min", "shortest"),
         unit="s",
         colours={"/^now/": WAIT_COLOURS["network"], "/^shortest/": SERIES[7]},
-        size=(8, 7),
+        size=(8, 9),
         nothing="no connections of clients in user space",
     )
 
@@ -507,7 +494,7 @@ def hosts() -> Panel:
         },
         {
             "instance": Column(
-                "host", width=150, link=board_link("threads", "var-host=${__value.text}"), link_title="Its threads"
+                "host", width=150, link=board_link("threads", "var-host=${__value.raw}"), link_title="Its threads"
             ),
             "processes": Column("processes", width=90),
             "mounts": Column("instances", width=90),
@@ -519,7 +506,7 @@ def hosts() -> Panel:
             "depth": Column("in flight", width=90, decimals=1),
             "link": Column("link busy", unit="percentunit", bar=WAIT_COLOURS["network"], decimals=0),
         },
-        size=(16, 7),
+        size=(24, 7),
         sort="osd",
         nothing="no host with a benchmark or a Ceph client",
     )

@@ -25,6 +25,8 @@ __all__ = [
 MANAGER = 15
 """Seconds between two updates of a manager's answer (mgr/prometheus/scrape_interval); more scrapes add nothing."""
 HEALTH_WORDS = {"0": "ok", "1": "warning", "2": "error"}
+LATELY = "2m"
+"""For how long an exporter that does not answer is still the source."""
 ELSEWHERE = 'pinchpoint_ceph_daemon_info{cluster!~"$cluster"}'
 ALIVE = 'pinchpoint_threads{role="messenger"} > 0'
 """Owners with a running process; the counters of a process that has ended remain."""
@@ -85,8 +87,11 @@ def ceph(metric: str, selector: str = CLUSTER) -> str:
 
 
 def instead(expr: str, own: str, legend: str, *, scrape: int = MANAGER) -> Query:
-    """Return a query of Ceph's own series that has a result only if the chosen hosts have no series `own`.
+    """Return a query of Ceph's own series; it has a result only if the chosen hosts have had no series `own` lately.
 
-    It is a query of its own, beside the one that it replaces: series that are scraped less often need longer windows.
+    So an exporter that misses a scrape is not replaced for a moment. It is a query of its own, beside the one that it
+    replaces: series that are scraped less often need longer windows.
     """
-    return Query(f"({expr}) unless on () ({of_cluster(f'{own}{{{HOST}}}')})", legend, scrape)
+    info = f'last_over_time(pinchpoint_ceph_daemon_info{{cluster=~"$cluster"}}[{LATELY}])'
+    seen = f"last_over_time({own}{{{HOST}}}[{LATELY}]) * on (instance, daemon) group_left () {info}"
+    return Query(f"({expr}) unless on () ({seen})", f"{legend} (Ceph)" if legend else "", scrape)

@@ -7,6 +7,7 @@ Statements about Grafana are true of version 12.3 (dashboard schema version 42).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -14,12 +15,14 @@ from typing import Any, TypeVar
 from grafana_foundation_sdk.builders import bargauge, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.builders import common as common_builders
 from grafana_foundation_sdk.builders import dashboard as builders
+from grafana_foundation_sdk.builders import text as text_builders
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common, dashboard
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+from grafana_foundation_sdk.models.text import TextMode
 
-from pinchpoint.report.palette import SERIES, WAITS
+from pinchpoint.report.palette import PHASES, SERIES, STATUS, WAITS
 from pinchpoint.rules import PAGES
 from pinchpoint.threads.roles import load_roles
 
@@ -42,16 +45,21 @@ __all__ = [
     "board_link",
     "class_colour",
     "class_colours",
+    "derived",
     "encoded",
+    "folded",
+    "fullest",
     "limit_of_alert",
     "lines",
     "matrix",
     "nothing_named",
     "numbers",
+    "on_the_right",
     "page",
     "panels_of",
     "rows",
     "states",
+    "words",
 ]
 
 TAG = "pinchpoint"
@@ -68,6 +76,9 @@ CLUSTER = 'cluster=~"($cluster)|"'
 """Matches Ceph's own series, which have a label ``cluster`` only if the scrape configuration adds it."""
 DAEMON_CLUSTER = 'on (instance, daemon) group_left () pinchpoint_ceph_daemon_info{cluster=~"$cluster"}'
 """After ``*``: keeps the daemons of the chosen cluster."""
+
+MOST_SERIES = 5
+"""How many series of many a panel shows."""
 
 FULL = "full from"
 """Name of the series with the threshold of a resource, drawn as a dashed line."""
@@ -129,6 +140,14 @@ def limit_of_alert(alert: str) -> str:
     return f'max(pinchpoint_alert_threshold{{alert="{alert}"}})'
 
 
+def fullest(expr: str, most: int = MOST_SERIES) -> str:
+    """Return a query for the series of `expr` with the highest means over the time range: the same at every step."""
+    over = expr.replace("[$__rate_interval]", "[$__range] @ end()")
+    if over == expr:
+        over = f"avg_over_time(({expr})[$__range:15s] @ end())"
+    return f"{expr} and topk({most}, {over})"
+
+
 def class_colour(resource: str) -> str:
     """Return the colour of a resource on all dashboards: the colour of the first wait class that it serves."""
     serves = ROLES.serves.get(resource) or ("other",)
@@ -149,7 +168,7 @@ def class_colours() -> dict[str, str]:
 def board(uid: str, title: str, question: str, *, variables: Sequence[str] = ("host", "run")) -> builders.Dashboard:
     """Return an empty dashboard that answers `question`; `variables` names the entries of `VARIABLES` that it uses.
 
-    Every dashboard also has the variables ``datasource`` and ``run``, and shows the phases of ``run`` as regions.
+    Every dashboard also has the variables ``datasource`` and ``run``, and can show the phases of ``run`` as regions.
     """
     made = (
         builders.Dashboard(title)
@@ -198,6 +217,27 @@ def _choice(name: str, label: str, query: str, *, all_value: str = ".+", sort: d
     )
 
 
+def derived(name: str, expr: str, label: str) -> Any:
+    """Return a hidden variable: the value of a label in the first result of `expr`."""
+    return (
+        builders.QueryVariable(name)
+        .label(name)
+        .datasource(SOURCE)
+        .query({"query": f"query_result({expr})", "refId": f"variable-{name}"})
+        .regex(f'/{label}="([^"]*)"/')
+        .refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .hide(dashboard.VariableHide.HIDE_VARIABLE)
+    )
+
+
+def _at() -> Any:
+    # Grafana replaces variables in a legend before labels, so the value may be a template itself.
+    hosts = f"count(count by (instance) (pinchpoint_build_info{{{HOST}}}))"
+    several = f'label_replace({hosts} > 1, "at", " {{{{instance}}}}", "", "")'
+    one = f'label_replace({hosts} == 1, "at", " ", "", "")'
+    return derived("at", f"{several} or {one}", "at")
+
+
 def _run() -> Any:
     # A run's id begins with its start time, so this order puts the newest first.
     query = "label_values(pinchpoint_phase_active, run)"
@@ -215,15 +255,23 @@ def _cluster() -> Any:
     return _choice("cluster", "Cluster", query, all_value=".*", sort=dashboard.VariableSort.ALPHABETICAL_ASC)
 
 
-VARIABLES = {"run": _run, "host": _host, "cluster": _cluster}
+def _benchmark() -> Any:
+    query = "label_values(pinchpoint_run_start_timestamp_seconds, benchmark)"
+    return _choice("benchmark", "Benchmark", query, sort=dashboard.VariableSort.ALPHABETICAL_ASC)
 
 
+VARIABLES = {"run": _run, "host": _host, "cluster": _cluster, "at": _at, "benchmark": _benchmark}
+
+
+REGION_STEP_SECONDS = 10
+"""Seconds between two points of an annotation query."""
 EVENTS: Mapping[str, Mapping[str, object]] = {
     "Phases": {
         "titleFormat": "{{phase}}",
         "textFormat": "{{benchmark}} {{run}}",
         "tagKeys": "benchmark",
-        "step": "10s",
+        "step": f"{REGION_STEP_SECONDS}s",
+        "useValueForTime": True,
     },
     "Alerts": {
         "titleFormat": "{{alertname}}",
@@ -240,8 +288,18 @@ def _event(name: str, expr: str, colour: str) -> builders.AnnotationQuery:
 
 
 def _phases() -> builders.AnnotationQuery:
-    expr = f"max by (benchmark, run, phase) (pinchpoint_phase_active{{{RUN}}}) == 1"
-    return _event("Phases", expr, WAIT_COLOURS["network"]).enable(True)
+    """Return the phases as regions with their exact starts and ends.
+
+    Grafana joins the values of a series to a region, from the first to the last, where each is at most a step after
+    the one before (grafana-prometheus, datasource.ts: processAnnotationResponse). As values these are the times of the
+    step before, moved into the phase: the first of them is its start, and the last its end.
+    """
+    by = "by (benchmark, run, phase)"
+    start = f"max {by} (pinchpoint_phase_start_timestamp_seconds{{{RUN}}})"
+    end = f"({start} + max {by} (pinchpoint_phase_elapsed_seconds{{{RUN}}}))"
+    before = f"(time() - {REGION_STEP_SECONDS})"
+    expr = f"1000 * (({end} < {before}) or ({start} > {before}) or ({start} * 0 + {before}))"
+    return _event("Phases", expr, WAIT_COLOURS["network"]).enable(False)
 
 
 def _alerts() -> builders.AnnotationQuery:
@@ -271,7 +329,7 @@ def panels_of(found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 # ---- Panels
 
-P = TypeVar("P", timeseries.Panel, table.Panel, stat.Panel, bargauge.Panel, statetimeline.Panel)
+P = TypeVar("P", timeseries.Panel, table.Panel, stat.Panel, bargauge.Panel, statetimeline.Panel, text_builders.Panel)
 
 
 def _panel(panel: P, title: str, about: About, size: tuple[int, int]) -> P:
@@ -316,25 +374,26 @@ def lines(
     about: About,
     *queries: Query,
     unit: str,
-    size: tuple[int, int] = (12, 8),
+    size: tuple[int, int] = (12, 9),
     colours: Mapping[str, str] | None = None,
-    shade: str = SERIES[0],
     stack: bool = False,
     least: float | None = 0,
     most: float | None = None,
-    mirrored: str = "",
     decimals: int | None = None,
     limit: str = FULL,
+    phases: bool = False,
     nothing: str = "",
 ) -> timeseries.Panel:
     """Return lines over time.
 
-    The keys of `colours` are names of series, or regular expressions in slashes; other series get a shade of `shade`.
+    The keys of `colours` are names of series, or regular expressions in slashes; other series get a colour each.
     `stack` draws areas on top of each other. Series whose name begins with `limit` are dashed: a limit, not a load.
-    Those whose name matches `mirrored` are drawn downwards. The panel shows the text `nothing` if there is no series.
+    `phases` shades the background in the colours of the phases. The panel shows the text `nothing` if there is no
+    series.
     """
-    panel = _panel(timeseries.Panel(), title, about, size).targets(_refs(queries)).unit(unit)
-    panel.color_scheme(builders.FieldColor().mode(dashboard.FieldColorModeId.SHADES).fixed_color(shade))
+    asked = [*queries, PHASE_BANDS] if phases else queries
+    panel = _panel(timeseries.Panel(), title, about, size).targets(_refs(asked)).unit(unit)
+    panel.color_scheme(builders.FieldColor().mode(dashboard.FieldColorModeId.PALETTE_CLASSIC))
     panel.line_width(1 if stack else 2).fill_opacity(75 if stack else 0).show_points(common.VisibilityMode.NEVER)
     panel.span_nulls(False)
     panel.tooltip(
@@ -342,10 +401,14 @@ def lines(
     )
     panel.legend(
         common_builders.VizLegendOptions()
-        .display_mode(common.LegendDisplayMode.LIST)
+        .display_mode(common.LegendDisplayMode.TABLE)
         .placement(common.LegendPlacement.BOTTOM)
+        .calcs(["lastNotNull", "max"])
+        .sort_by("Max")
+        .sort_desc(True)
         .show_legend(True)
     )
+    panel.transformations([_without_ports()])
     if stack:
         panel.stacking(common_builders.StackingConfig().mode(common.StackingMode.NORMAL))
     if least is not None:
@@ -357,8 +420,6 @@ def lines(
     if nothing:
         panel.no_value(nothing)
     _colour(panel, colours or {})
-    if mirrored:
-        panel.override_by_regexp(f"/{mirrored}/", [_property("custom.transform", "negative-Y")])
     if any(query.legend.startswith(limit) for query in queries):
         dashed = [
             _fixed(FULL_COLOUR),
@@ -368,7 +429,45 @@ def lines(
             _property("custom.fillOpacity", 0),
         ]
         panel.override_by_regexp(f"/^{limit}/", dashed)
+    if phases:
+        _shade_phases(panel)
     return panel
+
+
+BAND = "phase"
+"""Begins the names of the series that shade a panel's background."""
+PHASE_BANDS = Query(f"max by (phase) (pinchpoint_phase_active{{{RUN}}} == 1)", f"{BAND} {{{{phase}}}}")
+
+
+def _shade_phases(panel: timeseries.Panel) -> None:
+    """Draw the series of `PHASE_BANDS` as bands over the whole height, without a line, an axis or a legend."""
+    look = [
+        _property("unit", "bool_yes_no"),
+        _property("min", 0),
+        _property("max", 1),
+        _property("custom.axisPlacement", "hidden"),
+        _property("custom.lineWidth", 0),
+        _property("custom.fillOpacity", 15),
+        _property("custom.stacking", {"mode": "none"}),
+        _property("custom.hideFrom", {"legend": True, "tooltip": False, "viz": False}),
+    ]
+    panel.override_by_regexp(f"/^{BAND} /", look)
+    # Of several that match, the last counts.
+    for pattern, colour in reversed(PHASES.items()):
+        panel.override_by_regexp(f"/^{BAND}.*({pattern})/", [_fixed(colour)])
+
+
+def on_the_right(panel: timeseries.Panel, names: str, unit: str) -> timeseries.Panel:
+    """Return a panel whose series with `names`, a regular expression, have an axis of their own on the right."""
+    axis = [_property("unit", unit), _property("custom.axisPlacement", "right")]
+    return panel.override_by_regexp(f"/{names}/", axis)
+
+
+def _without_ports() -> dashboard.DataTransformerConfig:
+    """Return what shortens ``host:port`` at the end of a legend to the host."""
+    return dashboard.DataTransformerConfig(
+        id_val="renameByRegex", options={"regex": "^(.*[^ ].*?)(:[0-9]+)$", "renamePattern": "$1"}
+    )
 
 
 Coloured = TypeVar("Coloured", timeseries.Panel, bargauge.Panel, stat.Panel, statetimeline.Panel)
@@ -379,7 +478,7 @@ def _colour(panel: Coloured, colours: Mapping[str, str]) -> None:
         if name.startswith("/"):
             panel.override_by_regexp(name, [_fixed(colour)])
         else:
-            panel.override_by_name(name, [_fixed(colour)])
+            panel.override_by_regexp(rf"/^{re.escape(name)}( \(Ceph\))?$/", [_fixed(colour)])
 
 
 @dataclass(frozen=True)
@@ -388,7 +487,7 @@ class Column:
 
     `unit` is one of Grafana's units. `bar` draws a share as a bar of this colour. `words` maps values to the text shown
     in their place. In the URL `link`, ``${__data.fields.NAME}`` is another column of the row. `width` is in pixels.
-    `wrap` breaks long text into lines.
+    `wrap` breaks long text into lines. `signed` colours gains and losses.
     """
 
     label: str
@@ -401,6 +500,7 @@ class Column:
     hidden: bool = False
     decimals: int | None = None
     wrap: bool = False
+    signed: bool = False
 
 
 def rows(
@@ -435,8 +535,8 @@ def rows(
         by = {"field": columns[sort].label, "desc": not ascending}
         steps.append(("sortBy", {"sort": [by], "fields": {}}))
     panel.transformations([dashboard.DataTransformerConfig(id_val=step, options=options) for step, options in steps])
-    for column in columns.values():
-        panel.override_by_name(column.label, _column(column))
+    for name, column in columns.items():
+        panel.override_by_name(column.label, _column(column, name))
     panel.cell_height(common.TableCellHeight.SM)
     return panel
 
@@ -504,7 +604,17 @@ def _no_value_in_cells() -> dashboard.SpecialValueMap:
     )
 
 
-def _column(column: Column) -> list[dashboard.DynamicConfigValue]:
+MIN_COLUMN = 90
+"""Pixels of the narrowest column without a width of its own."""
+SHORTER = {
+    "instance": ("^(.*):[0-9]+$", "$1"),
+    "host": ("^(.*):[0-9]+$", "$1"),
+    "run": ("^[0-9]{8}T([0-9]{2})([0-9]{2})[0-9]{2}Z-(.*)$", "$3 $1:$2"),
+}
+"""How labels are shortened in tables: hosts lose their ports, and runs begin with their names."""
+
+
+def _column(column: Column, label: str = "") -> list[dashboard.DynamicConfigValue]:
     # Otherwise every empty cell would show the text for an empty table.
     properties = [_property("noValue", "-")]
     if column.unit:
@@ -518,15 +628,29 @@ def _column(column: Column) -> list[dashboard.DynamicConfigValue]:
             _property("max", 1),
             _fixed(column.bar),
         ]
+    if column.signed:
+        steps = [{"value": None, "color": STATUS["bad"]}, {"value": 0, "color": STATUS["good"]}]
+        properties += [
+            _property("custom.cellOptions", {"type": "color-text"}),
+            _property("thresholds", {"mode": "absolute", "steps": steps}),
+            _property("color", {"mode": "thresholds"}),
+        ]
     if column.wrap:
         properties.append(_property("custom.cellOptions", {"type": "auto", "wrapText": True}))
     if column.words:
         properties.append(_property("mappings", [_mapping(column.words)]))
+    elif label in SHORTER:
+        pattern, text = SHORTER[label]
+        shorter = {"type": "regex", "options": {"pattern": pattern, "result": {"text": text, "index": 0}}}
+        properties.append(_property("mappings", [shorter]))
     if column.link:
         link = {"title": column.link_title, "url": column.link, "targetBlank": column.link.startswith("http")}
         properties.append(_property("links", [link]))
     if column.width:
         properties.append(_property("custom.width", column.width))
+    else:
+        # Grafana's own is 150.
+        properties.append(_property("custom.minWidth", MIN_COLUMN))
     if column.hidden:
         properties.append(_property("custom.hidden", True))
     return properties
@@ -547,11 +671,16 @@ def numbers(
     name: bool = False,
     value: bool = True,
     sparkline: bool = False,
-    words: Mapping[str, str] | None = None,
+    good: Mapping[str, str] | None = None,
+    full: str = "",
     nothing: str = "-",
     decimals: int | None = None,
 ) -> stat.Panel:
-    """Return the last values as large figures; `name` shows the names of series too, without `value` only them."""
+    """Return the last values as large figures; `name` shows the names of series too, without `value` only them.
+
+    `good` maps values that are fine to the text shown in their place; all others need attention. `full` names the
+    resource from whose threshold on the figure does.
+    """
     modes = {
         (True, True): common.BigValueTextMode.VALUE_AND_NAME,
         (True, False): common.BigValueTextMode.NAME,
@@ -565,18 +694,43 @@ def numbers(
     panel.reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]))
     if decimals is not None:
         panel.decimals(decimals)
-    if words:
-        panel.mappings([_value_map(words)])
+    if good:
+        panel.mappings([_value_map(good, STATUS["good"]), _all_others(STATUS["bad"])])
+    if full:
+        steps = [dashboard.Threshold(value=None, color=TEXT_COLOUR)]
+        steps.append(dashboard.Threshold(value=ROLES.thresholds[full], color=FULL_COLOUR))
+        absolute = builders.ThresholdsConfig().mode(dashboard.ThresholdsMode.ABSOLUTE).steps(steps)
+        panel.thresholds(absolute).color_scheme(builders.FieldColor().mode(dashboard.FieldColorModeId.THRESHOLDS))
     _colour(panel, colours or {})
     return panel
 
 
-def _value_map(words: Mapping[str, str]) -> dashboard.ValueMap:
+def _value_map(words: Mapping[str, str], colour: str | None = None) -> dashboard.ValueMap:
     return dashboard.ValueMap(
         options={
-            value: dashboard.ValueMappingResult(text=word, index=i) for i, (value, word) in enumerate(words.items())
+            value: dashboard.ValueMappingResult(text=word, color=colour, index=i)
+            for i, (value, word) in enumerate(words.items())
         }
     )
+
+
+def _all_others(colour: str) -> dashboard.RangeMap:
+    """Return the mapping that colours all values; mappings before it take precedence."""
+    result = dashboard.ValueMappingResult(color=colour, index=1)
+    return dashboard.RangeMap(options=dashboard.DashboardRangeMapOptions(from_val=None, to=None, result=result))
+
+
+def words(title: str, about: About, content: str, *, size: tuple[int, int]) -> text_builders.Panel:
+    """Return a panel with text in Markdown, which may use variables of the dashboard."""
+    return _panel(text_builders.Panel(), title, about, size).mode(TextMode.MARKDOWN).content(content)
+
+
+def folded(title: str, *panels: Panel) -> builders.Row:
+    """Return a row of panels that Grafana asks for only when somebody opens it."""
+    row = builders.Row(title)
+    for panel in panels:
+        row.with_panel(panel)
+    return row
 
 
 def bars(

@@ -29,6 +29,7 @@ from dashboards.kit import (
     board,
     board_link,
     class_colour,
+    folded,
     limit_of_alert,
     lines,
     numbers,
@@ -85,35 +86,13 @@ def dashboard() -> Dashboard:
         "Figures come from the exporter on the servers' hosts; where the chosen hosts have none, from Ceph itself.",
         variables=("cluster", "host", "run"),
     )
-    panels = (
-        lock_now,
-        rereads_now,
-        cache_now,
-        journal_now,
-        requests_now,
-        latency_now,
-        servers,
-        health,
-        lock,
-        requests,
-        latency,
-        operations,
-        operation_latency,
-        steps,
-        migrations,
-        purges,
-        cache,
-        rereads,
-        segments,
-        caps,
-        revoked,
-        journal_writes,
-        balance,
-        queue,
-        ranks,
-    )
-    for panel in panels:
+    tiles = (lock_now, rereads_now, cache_now, journal_now, requests_now, latency_now)
+    for panel in (*tiles, servers, health, lock, requests, latency, steps, cache, segments):
         made.with_panel(panel())
+    made.with_row(folded("Operations", operations(), operation_latency(), purges()))
+    made.with_row(folded("Cache and capabilities", rereads(), caps(), revoked()))
+    made.with_row(folded("Journal and OSDs", journal_writes(), queue()))
+    made.with_row(folded("Ranks", balance(), migrations(), ranks()))
     return made
 
 
@@ -341,10 +320,7 @@ def lock() -> Panel:
         Query(f"max({used('runqueue', 'mds_lock', MDS)})", "no CPU, worst server"),
         full_from("mds_lock"),
         unit="percentunit",
-        shade=SHADE,
         colours={"/^no CPU/": WAIT_COLOURS["runqueue"]},
-        mirrored="^no CPU",
-        least=None,
         most=1,
     )
 
@@ -363,7 +339,6 @@ def requests() -> Panel:
         Query(REQUESTS, "{{daemon}}"),
         instead(ceph("ceph_mds_request"), SEEN, "{{ceph_daemon}}"),
         unit="reqps",
-        shade=SHADE,
     )
 
 
@@ -383,8 +358,7 @@ def latency() -> Panel:
         Query(LATENCY, "{{daemon}}"),
         instead(f"{ceph('ceph_mds_reply_latency_sum')} / {replies}", SEEN, "{{ceph_daemon}}"),
         unit="s",
-        size=(8, 8),
-        shade=SHADE,
+        size=(8, 9),
     )
 
 
@@ -407,7 +381,7 @@ def steps() -> Panel:
         Query(f"{waited} / {replies}", "without a CPU"),
         Query(f"clamp_min(sum({change('reply_seconds')}) - {work}, 0) / {replies}", "queue, caps and OSDs"),
         unit="s",
-        size=(8, 8),
+        size=(8, 9),
         colours={
             "work under mds_lock": WAIT_COLOURS["cpu"],
             "without a CPU": WAIT_COLOURS["runqueue"],
@@ -438,7 +412,7 @@ def operations() -> Panel:
         about,
         Query(f"{by_operation(count)} > 0", "{{operation}}", MANAGER),
         unit="reqps",
-        size=(8, 8),
+        size=(8, 9),
         colours=OPERATION_COLOURS,
     )
 
@@ -460,7 +434,7 @@ def operation_latency() -> Panel:
         about,
         Query(by_operation(f"{took} / ({count} > 0)"), "{{operation}}", MANAGER),
         unit="s",
-        size=(8, 8),
+        size=(8, 9),
         colours=OPERATION_COLOURS,
     )
 
@@ -485,8 +459,7 @@ def cache() -> Panel:
         Query(f"min({gauge('cache_limit_bytes')})", f"{FULL}: limit"),
         Query(f"min({gauge('cache_warn_bytes')})", f"{FULL}: Ceph warns"),
         unit="bytes",
-        size=(8, 8),
-        shade=SHADE,
+        size=(8, 9),
         colours={"peak": WAIT_COLOURS["other"]},
     )
 
@@ -507,8 +480,7 @@ def rereads() -> Panel:
         Query(REREADS, "{{daemon}}"),
         full_from("mds_cache"),
         unit="percentunit",
-        size=(8, 8),
-        shade=SHADE,
+        size=(8, 9),
         most=1,
     )
 
@@ -531,8 +503,7 @@ def segments() -> Panel:
         Query(f"min({gauge('log_segments_limit')})", f"{FULL}: trimmed to"),
         Query(f"min({gauge('log_segments_warn')})", f"{FULL}: Ceph warns"),
         unit="short",
-        size=(8, 8),
-        shade=SHADE,
+        size=(8, 9),
     )
 
 
@@ -553,8 +524,7 @@ def caps() -> Panel:
         Query(gauge("caps"), "{{daemon}}"),
         instead(theirs("caps"), SEEN, "{{ceph_daemon}}", scrape=5),
         unit="short",
-        size=(8, 8),
-        shade=SHADE,
+        size=(8, 9),
     )
 
 
@@ -573,8 +543,7 @@ def revoked() -> Panel:
         Query(change("caps_revoked"), "{{daemon}}"),
         instead(ceph("ceph_mds_ceph_cap_op_revoke"), SEEN, "{{ceph_daemon}}"),
         unit="ops",
-        size=(8, 8),
-        shade=SHADE,
+        size=(8, 9),
     )
 
 
@@ -594,8 +563,7 @@ def journal_writes() -> Panel:
         Query(own, "{{daemon}}"),
         instead(f"{ceph('ceph_mds_log_jlat_sum')} / {count}", SEEN, "{{ceph_daemon}}"),
         unit="s",
-        size=(8, 8),
-        shade=SHADE,
+        size=(8, 9),
     )
 
 
@@ -617,8 +585,7 @@ def migrations() -> Panel:
         Query(f"sum({change('forwards')})", "requests forwarded"),
         Query(f"sum({change('inodes_exported')})", "inodes handed over"),
         unit="ops",
-        size=(8, 8),
-        shade=SHADE,
+        size=(8, 9),
         colours={"inodes handed over": WAIT_COLOURS["lock"]},
     )
 
@@ -639,8 +606,7 @@ def purges() -> Panel:
         Query(f"sum({gauge('purges')})", "being removed"),
         Query(f"sum({change('dir_commits')})", "directories written per second"),
         unit="short",
-        size=(8, 8),
-        shade=SHADE,
+        size=(8, 9),
     )
 
 
@@ -682,8 +648,7 @@ def balance() -> Panel:
         instead(even(theirs), SEEN, "even"),
         instead(full(theirs), SEEN, FULL),
         unit="percentunit",
-        size=(8, 7),
-        shade=SHADE,
+        size=(8, 9),
         colours={"even": WAIT_COLOURS["other"]},
         most=1,
     )
@@ -704,8 +669,7 @@ def queue() -> Panel:
         Query(gauge("osd_ops_in_flight"), "at OSDs, {{daemon}}"),
         Query(gauge("queue_requests"), "queue of {{daemon}}"),
         unit="short",
-        size=(8, 7),
-        shade=SHADE,
+        size=(8, 9),
         colours={"/^at OSDs/": WAIT_COLOURS["osd"]},
     )
 

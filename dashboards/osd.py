@@ -28,6 +28,7 @@ from dashboards.kit import (
     board,
     board_link,
     class_colour,
+    folded,
     limit_of_alert,
     lines,
     numbers,
@@ -71,39 +72,14 @@ def dashboard() -> Dashboard:
         "Figures come from the exporter on the OSDs' hosts; where the chosen hosts have none, from Ceph itself.",
         variables=("cluster", "host", "run"),
     )
-    panels = (
-        groups_now,
-        slow_now,
-        write_now,
-        commit_now,
-        workers_now,
-        operations_now,
-        hottest,
-        health,
-        worst,
-        mean,
-        queue,
-        write_steps,
-        read_steps,
-        metadata,
-        workers,
-        commits,
-        commit_time,
-        database,
-        unsent,
-        background,
-        throughput,
-        operations,
-        in_flight,
-        throttle_waits,
-        throttle_fill,
-        slow,
-        groups,
-        balance,
-        round_trips,
-    )
-    for panel in panels:
+    tiles = (groups_now, slow_now, write_now, commit_now, workers_now, operations_now)
+    for panel in (*tiles, hottest, health, worst, write_steps, commits, operations, throughput, in_flight):
         made.with_panel(panel())
+    made.with_row(folded("Latency", mean(), read_steps(), metadata()))
+    made.with_row(folded("Workers and commits", queue(), workers(), commit_time(), database()))
+    made.with_row(folded("Network and background work", unsent(), round_trips(), background()))
+    made.with_row(folded("Throttles and slow operations", throttle_waits(), throttle_fill(), slow()))
+    made.with_row(folded("Placement groups", groups(), balance()))
     return made
 
 
@@ -151,7 +127,7 @@ def groups_now() -> Panel:
         ("ClusterDegradedDuringRun",),
     )
     expr = f"sum(ceph_pg_total{{{CLUSTER}}}) - sum(ceph_pg_clean{{{CLUSTER}}})"
-    return numbers("PGs not clean", about, Query(expr, "groups", 5), words={"0": "all clean"}, decimals=0)
+    return numbers("PGs not clean", about, Query(expr, "groups", 5), good={"0": "all clean"}, decimals=0)
 
 
 def slow_operations() -> tuple[Query, Query]:
@@ -169,7 +145,7 @@ def slow_now() -> Panel:
         "Any: a client waits for it, and in an MPI benchmark all ranks wait for that client.",
         ("OsdSlowOps", "DaemonStuck"),
     )
-    return numbers("Slow ops", about, *slow_operations(), words={"0": "none"}, decimals=0)
+    return numbers("Slow ops", about, *slow_operations(), good={"0": "none"}, decimals=0)
 
 
 def write_now() -> Panel:
@@ -343,7 +319,7 @@ def worst() -> Panel:
         Query(f"max by (type) ({latency()})", "{{type}}"),
         instead(by_type(f"max({THEIR_LATENCY})"), SEEN, "{{type}}"),
         unit="s",
-        size=(8, 8),
+        size=(8, 9),
         colours=TYPE_COLOURS,
     )
 
@@ -366,7 +342,7 @@ def mean() -> Panel:
         Query(own, "{{type}}"),
         instead(by_type(f"{took} / ({count} > 0)"), SEEN, "{{type}}"),
         unit="s",
-        size=(8, 8),
+        size=(8, 9),
         colours=TYPE_COLOURS,
     )
 
@@ -392,7 +368,7 @@ def queue() -> Panel:
         instead(f"max({THEIR_QUEUE})", SEEN, "worst OSD"),
         instead(f"avg({THEIR_QUEUE})", SEEN, "mean"),
         unit="short",
-        size=(8, 8),
+        size=(8, 9),
         colours={"mean": WAIT_COLOURS["other"]},
     )
 
@@ -445,7 +421,7 @@ def write_steps() -> Panel:
         Query(prepared, "prepare"),
         *(Query(mean_of(step), step.replace("_", " ")) for step in store),
         unit="s",
-        size=(8, 8),
+        size=(8, 9),
         colours={
             "queue": WAIT_COLOURS["runqueue"],
             "prepare": WAIT_COLOURS["cpu"],
@@ -474,7 +450,7 @@ def read_steps() -> Panel:
         Query(f"{seconds_of('rocksdb_get')} / ({times_of('receive')} > 0)", "metadata"),
         Query(mean_of("read_data"), "data read"),
         unit="s",
-        size=(8, 8),
+        size=(8, 9),
         colours={
             "queue": WAIT_COLOURS["runqueue"],
             "metadata": WAIT_COLOURS["lock"],
@@ -503,7 +479,7 @@ def metadata() -> Panel:
         Query(f"max({worst})", "worst OSD"),
         Query(f"sum({missed}) / (sum({every}) > 0)", "mean"),
         unit="percentunit",
-        size=(8, 8),
+        size=(8, 9),
         colours={"mean": WAIT_COLOURS["other"]},
         most=1,
     )
@@ -530,8 +506,7 @@ def workers() -> Panel:
         Query(f"max by (resource) ({busy(kinds, OSD)})", "{{resource}}"),
         full_from("osd_op"),
         unit="percentunit",
-        size=(8, 8),
-        shade=SHADE,
+        size=(8, 9),
         most=1,
     )
 
@@ -553,15 +528,15 @@ def commits() -> Panel:
     return lines(
         "Commits",
         about,
-        Query(f"max({inside})", "in commits, worst OSD"),
-        Query(f"avg({inside})", "in commits, mean"),
-        Query(f"max({thread})", "thread, worst OSD"),
-        Query(f"avg({thread})", "thread, mean"),
-        instead(f"max({theirs})", SEEN, "in commits, worst OSD"),
-        instead(f"avg({theirs})", SEEN, "in commits, mean"),
+        Query(f"clamp_max(max({inside}), 1)", "in commits, worst OSD"),
+        Query(f"clamp_max(avg({inside}), 1)", "in commits, mean"),
+        Query(f"clamp_max(max({thread}), 1)", "thread, worst OSD"),
+        Query(f"clamp_max(avg({thread}), 1)", "thread, mean"),
+        instead(f"clamp_max(max({theirs}), 1)", SEEN, "in commits, worst OSD"),
+        instead(f"clamp_max(avg({theirs}), 1)", SEEN, "in commits, mean"),
         full_from("kv_sync|kv_commit"),
         unit="percentunit",
-        size=(8, 8),
+        size=(8, 9),
         colours={
             "in commits, worst OSD": WAIT_COLOURS["osd"],
             "in commits, mean": WAIT_COLOURS["network"],
@@ -595,7 +570,7 @@ def commit_time() -> Panel:
         instead(f"sum({sync}) / (sum({count}) > 0)", SEEN, "mean"),
         instead(f"sum({flush}) / (sum({count}) > 0)", SEEN, "mean, flush"),
         unit="s",
-        size=(8, 8),
+        size=(8, 9),
         colours={
             "worst OSD": WAIT_COLOURS["osd"],
             "mean": WAIT_COLOURS["other"],
@@ -622,7 +597,7 @@ def database() -> Panel:
         about,
         Query(f"max by (device) ({gauge('bluefs_used_bytes')})", "{{device}}"),
         unit="bytes",
-        size=(8, 8),
+        size=(8, 9),
         colours={"slow": WARNED, "db": WAIT_COLOURS["other"]},
     )
 
@@ -646,7 +621,7 @@ def unsent() -> Panel:
         Query(f"max({waits} / ({left} > 0))", "worst OSD"),
         Query(f"sum({waits}) / (sum({left}) > 0)", "mean"),
         unit="s",
-        size=(8, 8),
+        size=(8, 9),
         colours={"mean": WAIT_COLOURS["other"]},
     )
 
@@ -666,7 +641,7 @@ def background() -> Panel:
         Query(f"sum({change('recovery_ops')})", "recovery"),
         Query(times_of("deferred"), "deferred writes"),
         unit="ops",
-        size=(8, 8),
+        size=(8, 9),
         colours={"recovery": WARNED, "deferred writes": WAIT_COLOURS["other"]},
     )
 
@@ -697,10 +672,8 @@ def throughput() -> Panel:
         Query(moved("rd"), "read {{name}}", MANAGER),
         Query(f"sum({ceph('ceph_osd_recovery_bytes')}) > 0", "recovery", MANAGER),
         unit="binBps",
-        size=(8, 8),
+        size=(8, 9),
         colours={"/^read/": WAIT_COLOURS["network"], "recovery": WARNED},
-        mirrored="^read",
-        least=None,
     )
 
 
@@ -719,7 +692,7 @@ def operations() -> Panel:
         Query(f"sum by (type) ({OPS})", "{{type}}"),
         instead(by_type(f"sum({ceph('ceph_osd_op_TYPE')})"), SEEN, "{{type}}"),
         unit="iops",
-        size=(8, 8),
+        size=(8, 9),
         colours=TYPE_COLOURS,
     )
 
@@ -742,7 +715,7 @@ def in_flight() -> Panel:
         instead(f"sum({theirs})", SEEN, "all OSDs", scrape=5),
         instead(f"max({theirs})", SEEN, "worst OSD", scrape=5),
         unit="short",
-        size=(8, 8),
+        size=(8, 9),
         colours={"all OSDs": WAIT_COLOURS["other"]},
     )
 
@@ -768,7 +741,7 @@ def throttle_waits() -> Panel:
         Query(own, "{{throttle}}"),
         instead(theirs, SEEN, "bluestore_throttle"),
         unit="short",
-        size=(8, 8),
+        size=(8, 9),
     )
 
 
@@ -785,7 +758,7 @@ def throttle_fill() -> Panel:
         about,
         Query(f"max by (throttle) ({gauge('throttle_fill_ratio', THROTTLES)})", "{{throttle}}"),
         unit="percentunit",
-        size=(8, 8),
+        size=(8, 9),
     )
 
 
@@ -806,8 +779,7 @@ def slow() -> Panel:
         Query(f"{gauge('slow_ops')} > 0", "{{daemon}}"),
         instead(theirs, SEEN, "{{ceph_daemon}}", scrape=5),
         unit="short",
-        size=(8, 8),
-        shade=WARNED,
+        size=(8, 9),
         colours={"operations": WAIT_COLOURS["other"]},
     )
 
@@ -833,8 +805,7 @@ def groups() -> Panel:
         Query(f"sum(ceph_pg_total{{{CLUSTER}}}) - sum(ceph_pg_clean{{{CLUSTER}}})", "not clean", scrape=5),
         Query(found, "{{state}}", scrape=5),
         unit="short",
-        size=(8, 8),
-        shade=WARNED,
+        size=(8, 9),
         colours={"not clean": WAIT_COLOURS["other"]},
     )
 
@@ -861,7 +832,7 @@ def balance() -> Panel:
         Query(f"avg({PGS}) * {factor}", FULL),
         instead(f"avg({theirs}) * {factor}", SEEN, FULL, scrape=5),
         unit="short",
-        size=(8, 8),
+        size=(8, 9),
         colours={"mean": WAIT_COLOURS["other"], "fewest": WAIT_COLOURS["network"]},
     )
 
@@ -885,7 +856,6 @@ def round_trips() -> Panel:
         Query(f"quantile(0.5, {trips})", "median OSD"),
         Query(f"min({shortest})", "shortest"),
         unit="s",
-        size=(8, 8),
-        shade=WAIT_COLOURS["network"],
+        size=(8, 9),
         colours={"worst OSD": WAIT_COLOURS["osd"], "shortest": WAIT_COLOURS["other"]},
     )

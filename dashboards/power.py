@@ -12,6 +12,7 @@ from dashboards.kit import (
     Panel,
     Query,
     board,
+    folded,
     lines,
     numbers,
     rows,
@@ -45,17 +46,11 @@ def dashboard() -> Dashboard:
         "pinchpoint-power",
         "Pinchpoint / CPU power",
         "Which host is slow because its CPUs run below their clock, or have to wake up from deep sleep.",
-        variables=("host", "run"),
+        variables=("host", "at", "run"),
     )
-    panels = (
-        *(slowest, dearest, not_performance, capped),
-        *(hosts, odd),
-        *(busy_clock, full_clock, clock),
-        *(residency, entries, lost),
-        *(deep, wake_up, states),
-    )
-    for panel in panels:
+    for panel in (slowest, dearest, not_performance, capped, hosts, odd, busy_clock, full_clock, clock):
         made.with_panel(panel())
+    made.with_row(folded("Idle states", residency(), entries(), lost(), deep(), wake_up(), states()))
     return made
 
 
@@ -217,10 +212,10 @@ def hosts() -> Panel:
             "exits": of(EXIT),
         },
         {
-            "instance": Column("host", width=130),
-            "governor": Column("governor", width=100),
-            "driver": Column("driver", width=100),
-            "epp": Column("preference", width=140),
+            "instance": Column("host", width=100),
+            "governor": Column("governor", width=80),
+            "driver": Column("driver", width=80),
+            "epp": Column("preference", width=90),
             "busy": Column("clock, busy", unit="percentunit", bar=WAIT_COLOURS["osd"], decimals=0),
             "full": Column("clock, full", unit="percentunit", width=85, decimals=0),
             "turbo": Column("turbo", width=60, words={"0": "on", "1": "off"}),
@@ -287,7 +282,7 @@ def clock_of(cpus: str, alert: str, title: str, about: About) -> Panel:
         decimals=0,
         most=1,
         limit=SLOW,
-        size=(8, 7),
+        size=(8, 9),
         nothing=NO_CLOCK,
     )
 
@@ -328,14 +323,14 @@ def clock() -> Panel:
     return lines(
         "Clock",
         about,
-        Query(f"bottomk(6, {hertz('', 'avg')})", "mean {{instance}}"),
-        Query(f"bottomk(6, {hertz('', 'max')})", "highest {{instance}}"),
+        Query(f"bottomk(6, {hertz('', 'avg')})", "mean$at"),
+        Query(f"bottomk(6, {hertz('', 'max')})", "highest$at"),
         Query(f"min({at_most()})", CAP),
         unit="hertz",
         decimals=2,
         colours={"/^highest/": SERIES[5]},
         limit=CAP,
-        size=(8, 7),
+        size=(8, 9),
         nothing=NO_CLOCK,
     )
 
@@ -364,7 +359,7 @@ def residency() -> Panel:
         colours=STATE_COLOURS,
         stack=True,
         most=1,
-        size=(8, 7),
+        size=(8, 9),
         nothing=NO_IDLE,
     )
 
@@ -384,7 +379,7 @@ def entries() -> Panel:
         unit="cps",
         colours=STATE_COLOURS,
         stack=True,
-        size=(8, 7),
+        size=(8, 9),
         nothing=NO_IDLE,
     )
 
@@ -406,7 +401,7 @@ def lost() -> Panel:
         decimals=2,
         colours=STATE_COLOURS,
         stack=True,
-        size=(8, 7),
+        size=(8, 9),
         nothing=NO_IDLE,
     )
 
@@ -428,9 +423,7 @@ def deep() -> Panel:
         Query(f"max({limit})", COSTLY),
         unit="percentunit",
         decimals=1,
-        shade=IDLE_STATES[4],
         limit=COSTLY,
-        size=(8, 7),
         nothing=NO_IDLE,
     )
 
@@ -450,8 +443,6 @@ def wake_up() -> Panel:
         about,
         Query(f"topk(8, {cost})", "{{instance}}"),
         unit="s",
-        shade=IDLE_STATES[4],
-        size=(8, 7),
         nothing=NO_IDLE,
     )
 
@@ -486,7 +477,7 @@ def states() -> Panel:
             "time": Column("time", unit="percentunit", bar=IDLE_STATES[4], decimals=0),
             "entries": Column("sleeps", unit="cps", width=85, decimals=0),
         },
-        size=(8, 7),
+        size=(24, 9),
         sort="latency",
         nothing=NO_IDLE,
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from grafana_foundation_sdk.builders.dashboard import Dashboard
+from typing import Any
 
-from dashboards.kit import PAGES, RUN, About, Column, Panel, Query, bars, board, matrix, nothing_named, rows
+from grafana_foundation_sdk.builders.dashboard import Dashboard
+from grafana_foundation_sdk.models.dashboard import VariableHide, VariableOption, VariableSort
+
+from dashboards.kit import PAGES, RUN, About, Column, Panel, Query, bars, board, derived, matrix, nothing_named, rows
 
 MOST = 6
 """How many runs are shown side by side: the newest of the benchmark that ran last, among those with two or more."""
@@ -14,8 +17,16 @@ EVALUATED = 2
 """Seconds between two evaluations of the alerts in alerts/."""
 OPERATIONS = ("write", "read", "stat", "delete", "find")
 """Last words of the names of phases, if they say what is measured."""
-CHANGE = "change"
-"""Name of the column after those of the runs: their names begin with digits, so it is sorted last."""
+CHANGE, CLEAR, NOISE = "change", "clear", "noise"
+"""Names of the columns after those of the runs: their names begin with digits, so these are sorted last."""
+CHANGED = (
+    "`change` compares the newest run with the chosen one, or with the one before; `noise` is two standard "
+    "deviations of the other runs, if there are three; `clear` is a change beyond that."
+)
+REPEATS = 3
+"""How many other runs a figure needs before its noise is known."""
+CLEARLY = 2
+"""How many standard deviations of the other runs a change needs to be clear."""
 
 
 def dashboard() -> Dashboard:
@@ -24,9 +35,9 @@ def dashboard() -> Dashboard:
         "pinchpoint-runs",
         "Pinchpoint / Runs",
         "Two or more runs side by side: what they reached, what limited each phase, what differed.",
-        variables=("run",),
+        variables=("benchmark", "run"),
     )
-    made.time("now-24h", "now").refresh("1m")
+    made.time("now-24h", "now").refresh("1m").with_variable(base())
     for panel in (runs, scores, operations, bandwidth, verdicts, seconds, differences, alerts, others):
         made.with_panel(panel())
     return made
@@ -40,17 +51,22 @@ def last(metric: str, labels: str, selector: str = "", of: str = "max") -> str:
     return f"{of} by ({labels}) (last_over_time({metric}{{{RUN}{selector}}}[$__range]))"
 
 
-STARTED = last("pinchpoint_run_start_timestamp_seconds", "run")
-STARTS = last("pinchpoint_run_start_timestamp_seconds", "benchmark, run")
+OF_BENCHMARK = ', benchmark=~"$benchmark"'
+STARTED = last("pinchpoint_run_start_timestamp_seconds", "run", OF_BENCHMARK)
+STARTS = last("pinchpoint_run_start_timestamp_seconds", "benchmark, run", OF_BENCHMARK)
 REPEATED = f"({STARTS} and on (benchmark) count by (benchmark) ({STARTS}) > 1)"
-SHOWN = f"on (run) topk({MOST}, {STARTS} and on (benchmark) topk(1, {REPEATED} or on () {STARTS}))"
+BASE = 'on (run) last_over_time(pinchpoint_run_start_timestamp_seconds{run="$base"}[$__range])'
+"""After ``and``: keeps the run that was chosen to compare with."""
+COMPARED = f"{STARTS} and on (benchmark) topk(1, {REPEATED} or on () {STARTS})"
+SHOWN = f"on (run) (topk({MOST}, {COMPARED}) or {STARTS} and {BASE})"
 """After ``and``: keeps the runs that can be compared."""
 
 
 def named(expr: str) -> str:
     """Return a query with a label ``name``: the run's name, then its start time, because columns are narrow."""
+    started = "[0-9]{4}([0-9]{2})([0-9]{2})T([0-9]{2})([0-9]{2})([0-9]{2})Z-(.+)"
     named = f'label_replace({expr}, "name", "$1", "run", "(.*)")'
-    return f'label_replace({named}, "name", "$2 $1", "run", "([0-9]{{8}}T[0-9]{{6}}Z)-(.+)")'
+    return f'label_replace({named}, "name", "$6 $1-$2 $3:$4:$5", "run", "{started}")'
 
 
 def figures(selector: str) -> str:
@@ -59,15 +75,31 @@ def figures(selector: str) -> str:
 
 
 def changed(expr: str) -> str:
-    """Return a query for the change of each figure between the last two runs that have it, as a share.
+    """Return a query for how each figure of the newest run differs from that of the run to compare with, as a share.
 
-    Its label ``run`` is `CHANGE`.
+    That is the chosen run, or else the one before. The label ``run`` is `CHANGE`, or `NOISE` for the share that repeats
+    differ by, or `CLEAR` for changes beyond that.
     """
     of = "(phase, operation, unit)"
-    when = f"{STARTED} * on (run) group_right () group by (run, phase, operation, unit) ({expr})"
-    newest = f"topk by {of} (1, {when})"
-    change = f"({expr} and {newest}) / ignoring (run) ({expr} and (topk by {of} (2, {when}) unless {newest})) - 1"
-    return f'label_replace({change}, "run", "{CHANGE}", "", "")'
+    when = f"{STARTED} * on (run) group_right () group by (run, phase, operation, unit) ({expr} unless {BASE})"
+    newest = f"{expr} and topk by {of} (1, {when})"
+    before = f"({expr} and {BASE} or on {of} ({expr} and (topk by {of} (2, {when}) unless topk by {of} (1, {when}))))"
+    change = f"(({newest}) / ignoring (run) {before} - 1)"
+    others = f"({expr} unless topk by {of} (1, {when}))"
+    noise = (
+        f"({CLEARLY} * stddev by {of} ({others}) / avg by {of} ({others}) and count by {of} ({others}) >= {REPEATS})"
+    )
+    clear = f"({change} and on {of} (abs({change}) > on {of} {noise}))"
+    columns = {CHANGE: change, NOISE: noise, CLEAR: clear}
+    return " or ".join(f'label_replace({found}, "run", "{name}", "", "")' for name, found in columns.items())
+
+
+def base() -> Any:
+    """Return the variable with the run to compare with: at first the one before the newest."""
+    before = 'label_replace(vector(1), "run", "the one before", "", "")'
+    made = derived("base", f"{before} or group by (run) ({STARTED})", "run").label("Compare with")
+    made.hide(VariableHide.DONT_HIDE).sort(VariableSort.ALPHABETICAL_DESC)
+    return made.current(VariableOption(text="the one before", value="the one before"))
 
 
 def figure(expr: str, *more: str) -> str:
@@ -127,13 +159,13 @@ def runs() -> Panel:
         {
             "run": Column(
                 "run",
-                link="/d/pinchpoint-bottleneck?${datasource:queryparam}&var-run=${__value.text}"
+                link="/d/pinchpoint-bottleneck?${datasource:queryparam}&var-run=${__value.raw}"
                 "&from=${__data.fields.began.numeric}&to=${__data.fields.ended.numeric}",
                 link_title="Bottleneck now, at its time",
             ),
             "benchmark": Column("benchmark", width=100),
             "state": Column("state", width=75),
-            "valid": Column("valid", words={"1": "valid", "0": "INVALID", "2": "-"}, width=60),
+            "valid": Column("valid", words={"1": "valid", "0": "INVALID", "2": "-"}, width=75),
             "score": Column("score", width=65, decimals=3),
             "phases": Column("phases", width=65),
             "alerts": Column("alerts", width=60),
@@ -162,6 +194,9 @@ def scores() -> Panel:
     return bars("Score", about, query, unit="none", size=(8, 8))
 
 
+CHANGES = {name: Column(name, unit="percentunit", decimals=1, width=75) for name in (CHANGE, NOISE)}
+
+
 def compared(title: str, about: About, unit: str, grafana: str) -> Panel:
     """Return the results in one unit: a row for each, a column for each run and one for the change."""
     found = figures(f', unit="{unit}"')
@@ -174,7 +209,7 @@ def compared(title: str, about: About, unit: str, grafana: str) -> Panel:
         column_order="run",
         order=in_order(found),
         first=Column("phase", width=170),
-        others={CHANGE: Column(CHANGE, unit="percentunit", decimals=1, width=80)},
+        others=CHANGES | {CLEAR: Column(CLEAR, unit="percentunit", decimals=1, width=70, signed=True)},
         unit=grafana,
         size=(12, 11),
         nothing="no result of this kind",
@@ -184,7 +219,7 @@ def compared(title: str, about: About, unit: str, grafana: str) -> Panel:
 def operations() -> Panel:
     """Return the rates of operations."""
     about = About(
-        "Operations per second of each phase. `change` compares the last two runs that have the figure.",
+        f"Operations per second of each phase. {CHANGED}",
         "All phases rise, or the intended ones rise while the others stay the same.",
         "One phase rises at the cost of another. Without repeats a change of a few per cent means nothing.",
         ("docs/results.md", "PhaseTooShort", "ThroughputDecay"),
@@ -195,7 +230,7 @@ def operations() -> Panel:
 def bandwidth() -> Panel:
     """Return the bandwidths."""
     about = About(
-        "Bytes per second of each phase. `change` compares the last two runs that have the figure.",
+        f"Bytes per second of each phase. {CHANGED}",
         "All phases rise, or the intended ones rise while the others stay the same.",
         "`easy` falls where `hard` rises: without deep idle states ior_hard_write gained 49 %, ior_easy lost 7 %.",
         ("docs/results.md", "DeepIdleInLatencyPhase"),
@@ -221,7 +256,7 @@ def others() -> Panel:
         column_order="run",
         order=in_order(found),
         first=Column("phase", width=320),
-        others={CHANGE: Column(CHANGE, unit="percentunit", decimals=1, width=80)},
+        others=CHANGES | {CLEAR: Column(CLEAR, unit="percentunit", decimals=1, width=70)},
         unit="sishort",
         size=(24, 8),
         nothing="the benchmarks gave no other figures",

@@ -17,8 +17,8 @@ from dashboards.kit import (
     Query,
     board,
     board_link,
-    class_colour,
-    class_colours,
+    folded,
+    fullest,
     lines,
     rows,
 )
@@ -34,8 +34,8 @@ CLUSTERED = frozenset({"mds", "osd"})
 KERNEL = frozenset({"kworker", "ksoftirqd", "journal", "block"})
 """Process classes of kernel threads that have no panel of their own."""
 
-WHERE = "{{owner}} {{instance}}"
-EACH = "{{resource}} {{owner}} {{instance}}"
+WHERE = "{{owner}}$at"
+EACH = "{{resource}} {{owner}}$at"
 
 
 def dashboard() -> Dashboard:
@@ -44,17 +44,13 @@ def dashboard() -> Dashboard:
         "pinchpoint-threads",
         "Pinchpoint / Threads",
         "Which thread, lock or kernel worker is full, which waits for a CPU, and which process only looks full.",
-        variables=("host", "run"),
+        variables=("host", "at", "run"),
     )
-    panels = (
-        *(busiest, processes),
-        *(on_cpu, no_cpu, clients, unknown),
-        *(mds_lock, kv_sync, osd_op, messenger),
-        *(writeback, kswapd, stalls, workers),
-        *(finisher, number, lost, seen),
-    )
-    for panel in panels:
+    for panel in (busiest, processes, on_cpu, no_cpu, clients, unknown):
         made.with_panel(panel())
+    made.with_row(folded("MDS and OSD", mds_lock(), osd_op(), kv_sync(), messenger(), finisher()))
+    made.with_row(folded("Kernel threads", writeback(), workers(), kswapd(), stalls()))
+    made.with_row(folded("How threads are seen", number(), lost(), seen()))
     return made
 
 
@@ -136,9 +132,9 @@ def busiest() -> Panel:
             "from": Query(linked(f"{top} * 0 + on (instance, resource) group_left () {threshold()}")),
         },
         {
-            "resource": Column("resource", width=130, link=RUNBOOK, link_title="Runbook"),
-            "owner": Column("of", width=140, link=BOARD, link_title="Its dashboard"),
-            "instance": Column("on", width=130),
+            "resource": Column("resource", width=125, link=RUNBOOK, link_title="Runbook"),
+            "owner": Column("of", width=115, link=BOARD, link_title="Its dashboard"),
+            "instance": Column("on", width=95),
             "busy": Column("busy", unit="percentunit", bar=WAIT_COLOURS["osd"], decimals=0),
             "queue": Column("no CPU", unit="percentunit", bar=WAIT_COLOURS["runqueue"], decimals=0),
             "full": Column("full for", unit="percentunit", width=75, decimals=0),
@@ -202,12 +198,12 @@ def processes() -> Panel:
             "so": Query(linked(so)),
         },
         {
-            "owner": Column("of", width=130, link=BOARD, link_title="Its dashboard"),
-            "instance": Column("on", width=125),
-            "cpus": Column("CPUs", width=60, decimals=2),
+            "owner": Column("of", width=100, link=BOARD, link_title="Its dashboard"),
+            "instance": Column("on", width=95),
+            "cpus": Column("CPUs", width=50, decimals=2),
             "queue": Column("no CPU", width=65, decimals=2),
-            "resource": Column("fullest part", width=120, link=RUNBOOK, link_title="Runbook"),
-            "busy": Column("busy", unit="percentunit", bar=WAIT_COLOURS["osd"], width=100, decimals=0),
+            "resource": Column("fullest part", width=100, link=RUNBOOK, link_title="Runbook"),
+            "busy": Column("busy", unit="percentunit", bar=WAIT_COLOURS["osd"], width=85, decimals=0),
             "so": Column("so", words=SO),
             **links(),
         },
@@ -232,12 +228,10 @@ def on_cpu() -> Panel:
     return lines(
         "CPUs in use, by owner",
         about,
-        Query(f"topk(8, {used('cpu')} > 0.005)", WHERE),
+        Query(fullest(f"({used('cpu')} > 0.005)"), WHERE),
         unit="none",
         decimals=2,
-        shade=WAIT_COLOURS["cpu"],
         stack=True,
-        size=(6, 8),
         nothing="no followed thread is busy",
     )
 
@@ -254,12 +248,10 @@ def no_cpu() -> Panel:
     return lines(
         "Threads without a CPU, by owner",
         about,
-        Query(f"topk(8, {used('runqueue')} > 0.005)", WHERE),
+        Query(fullest(f"({used('runqueue')} > 0.005)"), WHERE),
         unit="none",
         decimals=2,
-        shade=WAIT_COLOURS["runqueue"],
         stack=True,
-        size=(6, 8),
         nothing="no thread waits for a CPU",
     )
 
@@ -273,7 +265,6 @@ def kind(
     resources: str,
     *,
     legend: str = WHERE,
-    size: tuple[int, int] = (6, 7),
     nothing: str,
 ) -> Panel:
     """Return the fullest of some resources over time, and the share from which they count as full.
@@ -288,14 +279,11 @@ def kind(
     return lines(
         title,
         about,
-        Query(f"topk(6, {busy})", legend),
+        Query(fullest(busy), legend),
         Query(f"max({threshold(matcher)} and on (instance, resource) {busy})", "full from"),
         unit="percentunit",
         decimals=0,
-        shade=class_colour(resources.partition("|")[0]),
-        colours=class_colours() if "{{resource}}" in legend else None,
         most=1,
-        size=size,
         nothing=nothing,
     )
 
@@ -321,7 +309,6 @@ def clients() -> Panel:
         about,
         f"benchmark|{names(frozenset({'ceph-client', 'cephfs-client'}), ('messenger',))}",
         legend=EACH,
-        size=(6, 8),
         nothing="neither a benchmark nor a Ceph client in user space is running",
     )
 
@@ -339,14 +326,12 @@ def unknown() -> Panel:
     return lines(
         "Hottest thread without a role",
         about,
-        Query(f"topk(6, {named})", "{{thread}} of {{process}} {{instance}}"),
-        Query(f"topk(6, {share('busy', UNKNOWN)})", "busiest {{instance}}"),
+        Query(fullest(named), "{{thread}} of {{process}}$at"),
+        Query(fullest(share("busy", UNKNOWN)), "busiest$at"),
         Query(f"max({threshold(UNKNOWN)})", "full from"),
         unit="percentunit",
         decimals=0,
-        shade=class_colour("unknown_thread"),
         most=1,
-        size=(6, 8),
         nothing="no exporter reads threads",
     )
 
@@ -455,8 +440,6 @@ def stalls() -> Panel:
         about,
         Query(f"topk(8, max by (instance) ({expr}))", "{{instance}}"),
         unit="cps",
-        shade=WAIT_COLOURS["memory"],
-        size=(6, 7),
         nothing="no host reports its allocation stalls",
     )
 
@@ -495,10 +478,9 @@ def number() -> Panel:
     return lines(
         "Threads, by owner",
         about,
-        Query(f"topk(8, {expr})", WHERE),
+        Query(f"{fullest(expr)}", WHERE),
         unit="none",
         decimals=0,
-        size=(6, 7),
         nothing="no thread is followed",
     )
 
@@ -524,14 +506,11 @@ def lost() -> Panel:
     return lines(
         "Samples lost",
         about,
-        Query(
-            f"topk(8, {rate('lost_samples')} / ({rate('lost_samples')} + {rate('samples')}))", "{{probe}} {{instance}}"
-        ),
+        Query(f"topk(8, {rate('lost_samples')} / ({rate('lost_samples')} + {rate('samples')}))", "{{probe}}$at"),
         Query(f'max(pinchpoint_alert_threshold{{{HOST}, alert="SamplerLate"}})', "too many from"),
         unit="percentunit",
         decimals=0,
         limit="too many from",
-        size=(6, 7),
         nothing="no exporter reads threads",
     )
 
@@ -565,7 +544,6 @@ def seen() -> Panel:
             "unread": Column("unread", width=65, decimals=0),
             "reason": Column("because"),
         },
-        size=(6, 7),
         sort="unread",
         nothing="no exporter reads threads",
     )

@@ -188,6 +188,13 @@ WORKLOAD_CLIENT_INFO = _gauge(
     *RUN,
     "client",
 )
+WORKLOAD_DONE = _counter(
+    "pinchpoint_workload_done_total",
+    "Work of the benchmark's processes: bytes that they moved by calls or at storage, whichever is more (bytes), and "
+    "how often their main threads slept (waits: a request that is waited for is one).",
+    *RUN,
+    "unit",
+)
 WORKLOAD_RANKS = _number(
     "pinchpoint_workload_ranks",
     "Ranks, jobs or worker processes of the benchmark, by whether they still work or wait for the others (done); "
@@ -774,6 +781,24 @@ VERDICT_BLAME_RATIO = _gauge(
     "resource",
     "owner",
     "host",
+)
+VERDICT_SATURATED_RATIO = _gauge(
+    "pinchpoint_verdict_saturated_ratio",
+    "Share of the last seconds in which a blamed resource was full.",
+    *RUN,
+    "resource",
+    "owner",
+    "host",
+)
+VERDICT_ADVICE_INFO = _gauge(
+    "pinchpoint_verdict_advice_info",
+    "The first thing to do about each limit in the current verdict of a run, and the page with more.",
+    *RUN,
+    "resource",
+    "owner",
+    "host",
+    "advice",
+    "page",
 )
 PHASE_VERDICT_INFO = _gauge(
     "pinchpoint_phase_verdict_info",

@@ -24,6 +24,7 @@ __all__ = [
     "Choice",
     "Client",
     "asked_of",
+    "derived",
     "rate_interval",
     "several",
     "step",
@@ -35,6 +36,7 @@ COLUMNS, PIXELS = 24, 1880
 """A dashboard's width on a screen of 1920 pixels."""
 ANNOTATION_POINTS = 100
 STEPS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
+DERIVED = "query_result("
 Choice = Mapping[str, str]
 """The replacement for each variable in a query."""
 
@@ -86,12 +88,25 @@ def asked_of(board: str, found: Mapping[str, Any]) -> Iterator[Asked]:
 
 
 def values_of(variable: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the selector and the label of a variable's ``label_values(SELECTOR, LABEL)``. Raises ValueError."""
+    """Return the query and the label that give a variable's values. Raises ValueError.
+
+    They are in ``label_values(SELECTOR, LABEL)``, or in ``query_result(QUERY)`` with a pattern for the label.
+    """
     text = variable["query"]["query"]
+    if derived(variable):
+        label = re.fullmatch(r'/(\w+)="\(\[\^"\]\*\)"/', variable.get("regex", ""))
+        if label is None:
+            raise ValueError(f"{variable.get('regex')!r} does not take a label's value from {text!r}")
+        return text.removeprefix(DERIVED).removesuffix(")"), label[1]
     matched = re.fullmatch(r"label_values\((.+),\s*(\w+)\)", text)
     if matched is None:
         raise ValueError(f"{text!r} is not label_values(SELECTOR, LABEL)")
     return matched[1], matched[2]
+
+
+def derived(variable: Mapping[str, Any]) -> bool:
+    """Return whether a variable's values are computed."""
+    return bool(variable["query"]["query"].startswith(DERIVED))
 
 
 # ---- Grafana's replacements
@@ -155,6 +170,12 @@ class Client:
     def step(self, asked: Asked) -> float:
         """Return the seconds between the points of the answer."""
         return step(self.seconds, asked.points, asked.scrape)
+
+    def derived(self, expr: str, label: str, choice: Choice) -> str:
+        """Return the value of a computed variable: that of a label of the first result. Raises AskError."""
+        values = {**choice, "__range": f"{self.seconds:g}s"}
+        found = self._post("query", {"query": filled(expr, values), "time": f"{self.end:.3f}"})["result"]
+        return str(found[0]["metric"].get(label, "")) if found else ""
 
     def values(self, selector: str, label: str, choice: Choice) -> list[str]:
         """Return the values of a label, as a variable queries them. Raises AskError."""

@@ -15,7 +15,9 @@ from typing import Any
 from dashboards.kit import FULL, PAGES, class_colour, panels_of
 from grafana import values_of
 from metrics import Known
-from pinchpoint.report.palette import IDLE_STATES, KINDS, SERIES, WAITS
+from pinchpoint.diagnosis.advice import Advice, advice_on, kind_advice
+from pinchpoint.report.palette import IDLE_STATES, KINDS, SERIES, STATUS, WAITS
+from pinchpoint.resources import all_resources
 from pinchpoint.threads.roles import load_roles
 from promql import (
     Aggregate,
@@ -42,11 +44,16 @@ SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 COLUMNS = 24
 SERIES_PANELS = ("timeseries", "bargauge", "state-timeline", "stat")
 """Types of panels that draw each series under its name."""
-PALETTE = {colour.lower() for colour in [*WAITS.values(), *KINDS.values(), *SERIES, *IDLE_STATES]}
+PALETTE = {colour.lower() for colour in [*WAITS.values(), *KINDS.values(), *STATUS.values(), *SERIES, *IDLE_STATES]}
 THEME = {"text", "transparent"}
 """Colours with a light and a dark version in Grafana."""
-MODES = {"fixed", "shades"}
-"""Modes with fixed colours: all others are gradients, Grafana's own palette, or numeric thresholds."""
+MODES = {"fixed", "palette-classic", "thresholds"}
+"""A colour of ours, a distinct one for each series, and ours from a threshold: all others are gradients or shades."""
+LAPTOP = 1366
+"""Pixels of the narrowest screen on which no column is cut off; a dashboard's panels share all but `FRAME` of them."""
+FRAME, GAP = 32, 24
+CHARACTER = 8
+"""Pixels of a character of a heading."""
 SLOW_METRICS = ("ceph_", "node_")
 SLOW_SCRAPES = {"5s", "15s"}
 """compose/prometheus.yml scrapes them every 5 s; a mgr renews its answer every 15 s."""
@@ -58,6 +65,13 @@ UNITS = re.compile(r"[_:](seconds|bytes|hertz|ratio|bytes_total)$")
 """Metrics whose values mean nothing without a unit. (Seconds in a second are a number, of CPUs for example.)"""
 CLASSES = re.compile(r"\{\{(wait|resource|role|limit)\}\}")
 """Legends whose series are named after wait classes, resources or limits."""
+EXCEEDING = {
+    "pinchpoint-power": ("Lost leaving each state", "Lost in deep states, worst CPU of a host"),
+    "pinchpoint-clients": ("Dirty pages against their threshold",),
+    "pinchpoint-osd": ("Throttles, fullest OSD",),
+    "pinchpoint-threads": ("Samples lost",),
+}
+"""Panels of shares whose axis ends where their values do: they can be above 1, or are far below it."""
 COMPARISONS = {"==", "!=", "<", "<=", ">", ">="}
 
 
@@ -189,7 +203,7 @@ def panels_say_what_they_answer(found: Dashboard, world: World) -> Problems:
 def panels_have_queries(found: Dashboard, world: World) -> Problems:
     """Every panel that shows data asks for some."""
     for panel in _shown(found):
-        if not panel.get("targets"):
+        if not panel.get("targets") and panel["type"] != "text":
             yield f"{_name(panel)} has no query"
         refs = [target["refId"] for target in panel.get("targets") or []]
         if len(refs) != len(set(refs)):
@@ -197,11 +211,11 @@ def panels_have_queries(found: Dashboard, world: World) -> Problems:
 
 
 def values_have_units(found: Dashboard, world: World) -> Problems:
-    """Panels have a unit; so have values (also in columns) that are times, bytes, clocks or shares."""
+    """Panels with data have a unit; so have values (also in columns) that are times, bytes, clocks or shares."""
     for panel in _shown(found):
         unit = panel.get("fieldConfig", {}).get("defaults", {}).get("unit")
         table = Table.of(panel)
-        if panel["type"] not in ("table", "state-timeline") and not unit:
+        if panel["type"] not in ("table", "state-timeline", "text") and not unit:
             yield f"{_name(panel)} has no unit"
         for target in panel.get("targets") or []:
             measured = sorted(_measured(target["expr"]))
@@ -260,6 +274,50 @@ def tables_show_labels_that_exist(found: Dashboard, world: World) -> Problems:
         columns = {table.column(name) for name in table.fields}
         for name in table.properties.keys() - columns if not table.matrix else ():
             yield f"{_name(panel)} has properties for a column {name!r}, which it does not have"
+
+
+def tables_fit_a_laptop(found: Dashboard, world: World) -> Problems:
+    """No column of a table is cut off on a screen of 1366 pixels."""
+    for panel in _shown(found):
+        table = Table.of(panel)
+        if panel["type"] != "table" or table.matrix:
+            continue
+        room = (LAPTOP - FRAME) * panel["gridPos"]["w"] // COLUMNS - GAP
+        columns = [table.column(name) for name in table.fields]
+        needed = sum(_width(column, table.properties.get(column, {})) for column in columns)
+        if needed > room:
+            yield f"{_name(panel)} needs {needed} pixels, and has {room}"
+
+
+def _width(column: str, properties: Mapping[str, Any]) -> int:
+    if properties.get("custom.hidden"):
+        return 0
+    heading = CHARACTER * len(column) + GAP
+    return int(properties.get("custom.width") or max(properties.get("custom.minWidth", 150), heading))
+
+
+def legends_are_tables(found: Dashboard, world: World) -> Problems:
+    """Legends of lines say the last and the highest value, the highest first."""
+    for panel in _shown(found):
+        legend = panel.get("options", {}).get("legend", {})
+        wanted = {"displayMode": "table", "calcs": ["lastNotNull", "max"], "sortBy": "Max", "sortDesc": True}
+        if panel["type"] == "timeseries" and not legend.items() >= wanted.items():
+            yield f"the legend of {_name(panel)} is {legend}"
+
+
+def shares_end_at_one(found: Dashboard, world: World) -> Problems:
+    """An axis of shares that cannot be above 1 ends there, and nothing is drawn below 0."""
+    for panel in _shown(found):
+        defaults = panel.get("fieldConfig", {}).get("defaults", {})
+        if panel["type"] != "timeseries":
+            continue
+        if defaults.get("min") is None or any(
+            properties.get("custom.transform") == "negative-Y" for _, properties in _overrides(panel)
+        ):
+            yield f"{_name(panel)} can be below 0"
+        exceeding = EXCEEDING.get(str(found["uid"]), ())
+        if (defaults.get("unit") == "percentunit") == (defaults.get("max") != 1) != (panel["title"] in exceeding):
+            yield f"the axis of {_name(panel)} ends at {defaults.get('max')}"
 
 
 def legends_name_labels_that_exist(found: Dashboard, world: World) -> Problems:
@@ -364,7 +422,8 @@ def rates_look_back_as_far_as_they_have_to(found: Dashboard, world: World) -> Pr
             if isinstance(node, Call) and node.name in ("rate", "irate", "increase") and node.arguments:
                 over = node.arguments[0]
                 window = over.range.partition(":")[0] if isinstance(over, Selector | Subquery) else ""
-                wanted = INCREASE_WINDOWS if node.name == "increase" else RATE_WINDOWS
+                fixed = isinstance(over, Selector) and over.fixed
+                wanted = INCREASE_WINDOWS if node.name == "increase" or fixed else RATE_WINDOWS
                 if window not in wanted:
                     yield f"{asked.where}: {node.name} over [{window}], not {' or '.join(sorted(wanted))}"
                 if isinstance(over, Selector) and over.name in world.metrics and not _is_counter(over.name, world):
@@ -380,7 +439,7 @@ def slow_scrapes_are_known(found: Dashboard, world: World) -> Problems:
 
 
 def thresholds_are_series(found: Dashboard, world: World) -> Problems:
-    """No query repeats the threshold of a resource, and no panel has its own thresholds."""
+    """No query repeats the threshold of a resource, and no panel has thresholds but those of the roles."""
     numbers = {f"{threshold:g}" for threshold in load_roles().thresholds.values()}
     for asked, tree in _trees(found):
         for node, _ in walk(tree):
@@ -389,7 +448,7 @@ def thresholds_are_series(found: Dashboard, world: World) -> Problems:
                     yield f"{asked.where} compares with {text}, which is a threshold of the roles file"
     for panel in _shown(found):
         for step in panel.get("fieldConfig", {}).get("defaults", {}).get("thresholds", {}).get("steps") or []:
-            if step.get("value") is not None:
+            if step.get("value") is not None and f"{step['value']:g}" not in numbers:
                 yield f"{_name(panel)} has a threshold of its own: {step['value']}"
 
 
@@ -494,8 +553,10 @@ def _places(url: str, panel: Panel, world: World) -> Iterator[str]:
     field = next((one for one in table.fields if found[1] in (one, table.column(one))), None)
     if field is None:
         return
-    if found[2]:
-        mappings = table.properties.get(table.column(field), {}).get("mappings") or []
+    mappings = table.properties.get(table.column(field), {}).get("mappings") or []
+    if field == "page" and not mappings:
+        values = sorted({advice.page for advice in [*kind_advice().values(), *map(_advice, all_resources())]})
+    elif found[2]:
         values = [word["text"] for mapping in mappings for word in mapping["options"].values()]
     elif field == "alertname":
         values = sorted(
@@ -505,6 +566,10 @@ def _places(url: str, panel: Panel, world: World) -> Iterator[str]:
         values = sorted({value for target in panel["targets"] for value in _values_of(target["expr"], field)})
     for value in values:
         yield path.replace(found[0], value) + question + rest
+
+
+def _advice(resource: str) -> Advice:
+    return advice_on(resource, "")
 
 
 def _values_of(expr: str, label: str) -> Iterator[str]:
@@ -540,8 +605,11 @@ def the_frame_is_shared(found: Dashboard, world: World) -> Problems:
     if not any(link["keepTime"] and link["includeVars"] and link["tags"] == found.get("tags") for link in links):
         yield "no link leads to the other dashboards with time and variables"
     phases = [one for one in found["annotations"]["list"] if one["name"] == "Phases"]
-    if not any(one["enable"] and not one.get("hide") and one.get("titleFormat") == "{{phase}}" for one in phases):
-        yield "the phases are not shown as annotations"
+    if not any(one.get("useValueForTime") and one.get("titleFormat") == "{{phase}}" for one in phases):
+        yield "the phases cannot be shown as regions"
+    for annotation in found["annotations"]["list"]:
+        if annotation["enable"]:
+            yield f"annotation {annotation['name']!r} is drawn over every panel"
     for annotation in found["annotations"]["list"]:
         for key in ("titleFormat", "textFormat", "tagKeys"):
             text = annotation.get(key, "")
@@ -633,6 +701,9 @@ RULES: tuple[Rule, ...] = (
     values_have_units,
     the_grid_has_no_overlap,
     tables_show_labels_that_exist,
+    tables_fit_a_laptop,
+    legends_are_tables,
+    shares_end_at_one,
     legends_name_labels_that_exist,
     queries_are_promql,
     metrics_and_labels_exist,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = [
     "Aggregate",
@@ -71,11 +71,15 @@ class Literal:
 
 @dataclass(frozen=True)
 class Selector:
-    """Series by name and matchers (label, operator, value); `range` is the text in brackets, without them."""
+    """Series by name and matchers (label, operator, value); `range` is the text in brackets, without them.
+
+    `fixed` selectors end at the same time at every step (``@``).
+    """
 
     name: str
     matchers: tuple[tuple[str, str, str], ...] = ()
     range: str = ""
+    fixed: bool = False
 
     def names(self, known: Iterable[str]) -> list[str]:
         """Return the metrics that it reads: one, or those of `known` that match its matchers for the name."""
@@ -327,6 +331,8 @@ class _Parser:
             elif self.token == "@":
                 self._take()
                 self._atom()
+                if isinstance(node, Selector):
+                    node = replace(node, fixed=True)
             else:
                 return node
 

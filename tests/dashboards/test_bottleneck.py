@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from dashboards.bottleneck import PHASE_COLOURS
+from pinchpoint.report.palette import PHASES
 
-WRITES, READS, LOOKS, REMOVES, OTHER = list(PHASE_COLOURS.values())[1:]
+WRITES, READS, LOOKS, REMOVES, OTHER = PHASES.values()
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,4 @@ WRITES, READS, LOOKS, REMOVES, OTHER = list(PHASE_COLOURS.values())[1:]
 )
 def test_a_phase_has_the_colour_of_what_it_does(phase: str, colour: str) -> None:
     """The first matching pattern counts, as in Grafana."""
-    assert next(found for pattern, found in PHASE_COLOURS.items() if re.search(pattern.strip("/"), phase)) == colour
+    assert next(found for pattern, found in PHASES.items() if re.search(pattern, phase)) == colour

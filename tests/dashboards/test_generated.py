@@ -10,7 +10,7 @@ import pytest
 
 from dashboards.boards import BOARDS, generated
 
-NAMES = ["bottleneck", "threads", "power", "mds", "osd", "clients", "runs"]
+NAMES = ["bottleneck", "threads", "power", "mds", "osd", "clients", "runs", "wall"]
 """In a reader's order of questions."""
 
 
@@ -24,7 +24,7 @@ def boards(texts: dict[str, str]) -> dict[str, dict[str, Any]]:
     return {name: json.loads(text) for name, text in texts.items()}
 
 
-def test_there_are_seven_dashboards_in_the_order_of_the_questions() -> None:
+def test_there_are_eight_dashboards_in_the_order_of_the_questions() -> None:
     assert [module.__name__.rpartition(".")[2] for module in BOARDS] == NAMES
 
 

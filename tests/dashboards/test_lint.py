@@ -45,11 +45,11 @@ def test_a_dashboard_follows_the_rules(name: str, rule: Rule) -> None:
 
 @cache
 def good_board() -> dict[str, Any]:
-    made = board("pinchpoint-bottleneck", "Good", "What is it?", variables=("run", "host"))
+    made = board("pinchpoint-bottleneck", "Good", "What is it?", variables=("run", "host", "at"))
     here = "/d/pinchpoint-bottleneck?${datasource:queryparam}&${__url_time_range}"
     slow = "sum by (method) (rate(ceph_prometheus_collect_duration_seconds_count[$__rate_interval]))"
     queries = (
-        Query(BUSY, "{{resource}}"),
+        Query(BUSY, "{{resource}}$at"),
         Query('max(pinchpoint_resource_threshold_ratio{resource="mds_lock"})', "full from"),
     )
     table = rows(
@@ -62,7 +62,7 @@ def good_board() -> dict[str, Any]:
             "words": Column("words", words={"0": "runbooks/PhaseStalled.md"}),
         },
     )
-    made.with_panel(lines("Lines", ABOUT, *queries, unit="percentunit", colours={"mds": WAITS["mds"]}))
+    made.with_panel(lines("Lines", ABOUT, *queries, unit="percentunit", most=1, colours={"mds": WAITS["mds"]}))
     made.with_panel(table)
     made.with_panel(numbers("Number", ABOUT, Query('count(pinchpoint_build_info{instance=~"$host"})', "hosts")))
     made.with_panel(numbers("Slow", ABOUT, Query(slow, "{{method}}", scrape=5)))
@@ -156,11 +156,17 @@ BAD: list[tuple[Rule, Callable[[dict[str, Any]], object]]] = [
     (lint.tables_show_labels_that_exist, panel(ROWS, lambda found: found.update(targets=found["targets"][:1]))),
     (lint.tables_show_labels_that_exist, shows("owner")),
     (lint.tables_show_labels_that_exist, panel(ROWS, lambda found: found["targets"].pop())),
+    (lint.tables_fit_a_laptop, panel(ROWS, lambda found: found["gridPos"].update(w=2))),
+    (lint.legends_are_tables, panel(LINES, lambda found: found["options"]["legend"].update(displayMode="list"))),
+    (lint.legends_are_tables, panel(LINES, lambda found: found["options"]["legend"].update(calcs=[]))),
+    (lint.shares_end_at_one, panel(LINES, lambda found: found["fieldConfig"]["defaults"].pop("max"))),
+    (lint.shares_end_at_one, panel(LINES, lambda found: found["fieldConfig"]["defaults"].pop("min"))),
     (lint.legends_name_labels_that_exist, asks(BUSY.replace("(resource)", "(owner)"))),
     (lint.legends_name_labels_that_exist, panel(LINES, lambda found: found["targets"][0].pop("legendFormat"))),
     (lint.queries_are_promql, asks("sum(")),
     (lint.queries_are_promql, annotation(expr="up up")),
     (lint.queries_are_promql, variable("run", query={"query": "query_result(up)", "refId": "A"})),
+    (lint.queries_are_promql, variable("at", regex="/.*/")),
     (lint.metrics_and_labels_exist, asks("pinchpoint_nothing")),
     (lint.metrics_and_labels_exist, asks("ceph_nothing")),
     (lint.metrics_and_labels_exist, asks("pinchpoint:nothing:ratio")),
@@ -197,7 +203,10 @@ BAD: list[tuple[Rule, Callable[[dict[str, Any]], object]]] = [
     (lint.the_data_source_is_the_variable, variable("datasource", name="source")),
     (lint.variables_are_defined_and_used, asks('pinchpoint_threads{owner=~"$owner"}')),
     (lint.variables_are_defined_and_used, asks('pinchpoint_threads{owner=~"${owner:regex}"}')),
-    (lint.variables_are_defined_and_used, asks("pinchpoint_build_info", NUMBER)),
+    (
+        lint.variables_are_defined_and_used,
+        panel(LINES, lambda found: found["targets"][0].update(legendFormat="{{resource}}")),
+    ),
     (lint.variables_are_defined_and_used, asks('pinchpoint_threads{instance="$host"}')),
     (lint.variables_are_defined_and_used, variable("host", allValue="")),
     (lint.variables_are_defined_and_used, variable("host", label="")),
@@ -218,14 +227,15 @@ BAD: list[tuple[Rule, Callable[[dict[str, Any]], object]]] = [
     (lint.the_frame_is_shared, lambda found: found["links"][0].update(keepTime=False)),
     (lint.the_frame_is_shared, lambda found: found["links"][0].update(includeVars=False)),
     (lint.the_frame_is_shared, lambda found: found["annotations"]["list"].pop(0)),
-    (lint.the_frame_is_shared, annotation(enable=False)),
+    (lint.the_frame_is_shared, annotation(enable=True)),
+    (lint.the_frame_is_shared, annotation(useValueForTime=False)),
     (lint.the_frame_is_shared, annotation(titleFormat="{{phase}}", textFormat="{{owner}}")),
     (lint.colours_are_of_the_palette, annotation(iconColor="red")),
     (lint.colours_are_of_the_palette, coloured("a", "#123456")),
     (lint.colours_are_of_the_palette, coloured("a", "semi-dark-red")),
     (
         lint.colours_are_of_the_palette,
-        panel(LINES, lambda found: found["fieldConfig"]["defaults"]["color"].update(mode="palette-classic")),
+        panel(LINES, lambda found: found["fieldConfig"]["defaults"]["color"].update(mode="shades")),
     ),
     (lint.a_class_has_one_colour, coloured("osd", WAITS["mds"])),
     (lint.a_class_has_one_colour, coloured("/^(kv_sync|osd_op)( |$)/", WAITS["mds"], "byRegexp")),
@@ -277,7 +287,7 @@ def test_a_counter_may_say_what_there_is(expr: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "colour"), [("osd", WAITS["osd"]), ("kv_sync", WAITS["osd"]), ("anything", "#429800"), ("idle", "#9AA0A6")]
+    ("name", "colour"), [("osd", WAITS["osd"]), ("kv_sync", WAITS["osd"]), ("anything", "#5BB191"), ("idle", "#9AA0A6")]
 )
 def test_a_class_may_have_its_colour_and_other_names_any(name: str, colour: str) -> None:
     found = copy.deepcopy(good_board())

@@ -23,7 +23,7 @@ KNOWN: Mapping[str, frozenset[str]] = {
         ('{__name__="a"}', Selector("", (("__name__", "=", "a"),))),
         ("a[$__rate_interval]", Selector("a", (), "$__rate_interval")),
         ("a[5m] offset 1h30m", Selector("a", (), "5m")),
-        ("a @ end()", Selector("a")),
+        ("a @ end()", Selector("a", fixed=True)),
         ("(a > 1)[1h:10s]", Subquery(Binary(">", Selector("a"), Literal("1")), "1h:10s")),
         ("a - b - 1", Binary("-", Binary("-", Selector("a"), Selector("b")), Literal("1"))),
         ("a or b and a", Binary("or", Selector("a"), Binary("and", Selector("b"), Selector("a")))),

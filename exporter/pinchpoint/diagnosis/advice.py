@@ -22,6 +22,11 @@ class Advice(msgspec.Struct, forbid_unknown_fields=True):
     runbook: str = ""
     """The page in ``runbooks/`` that says more, without its suffix."""
 
+    @property
+    def page(self) -> str:
+        """The path of the page that says more, from the root of the documentation."""
+        return f"runbooks/{self.runbook}.md" if self.runbook else "docs/verdict.md"
+
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     kind: dict[str, Advice]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from pinchpoint.diagnosis.advice import advice_on
 from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.diagnosis.verdict import Limit, Verdict
@@ -14,8 +15,10 @@ from pinchpoint.metrics import (
     JUDGE_PROBLEM_INFO,
     PHASE_VERDICT_INFO,
     RUN_FACT_HOSTS,
+    VERDICT_ADVICE_INFO,
     VERDICT_BLAME_RATIO,
     VERDICT_INFO,
+    VERDICT_SATURATED_RATIO,
     VERDICT_START_TIMESTAMP_SECONDS,
     VERDICT_WAIT_RATIO,
 )
@@ -41,13 +44,17 @@ def run_points(found: Sequence[Judged]) -> Iterator[Point]:
     """Yield what limits each run now."""
     for one in found:
         names = one.benchmark, one.run
-        for named in _limits(one.verdict):
-            yield VERDICT_INFO.point(1, *names, one.phase, *named, str(one.verdict.confidence))
+        for kind, resource, owner, host in _limits(one.verdict):
+            yield VERDICT_INFO.point(1, *names, one.phase, kind, resource, owner, host, str(one.verdict.confidence))
+            advice = advice_on(resource, kind)
+            yield VERDICT_ADVICE_INFO.point(1, *names, resource, owner, host, advice.do, advice.page)
         yield VERDICT_START_TIMESTAMP_SECONDS.point(one.since, *names, one.phase)
         for wait, share in one.verdict.waits.items():
             yield VERDICT_WAIT_RATIO.point(share, *names, wait)
         for limit in _blamed(one.verdict):
-            yield VERDICT_BLAME_RATIO.point(limit.blame, *names, limit.resource, limit.owner, limit.host)
+            where = limit.resource, limit.owner, limit.host
+            yield VERDICT_BLAME_RATIO.point(limit.blame, *names, *where)
+            yield VERDICT_SATURATED_RATIO.point(limit.saturated, *names, *where)
 
 
 def _limits(found: Verdict) -> list[tuple[str, str, str, str]]:

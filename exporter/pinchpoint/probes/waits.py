@@ -21,6 +21,7 @@ from pinchpoint.metrics import (
     WAITS_KERNEL_SECONDS,
     WAITS_SOURCE_INFO,
     WORKLOAD_CLIENT_INFO,
+    WORKLOAD_DONE,
     WORKLOAD_OWNER_INFO,
     WORKLOAD_PROCESSES,
     WORKLOAD_RANK_RATE,
@@ -44,6 +45,7 @@ from pinchpoint.waits.fuse import CEPH_FUSE, FuseMounts
 from pinchpoint.waits.ranks import RankSample, RankSpread, interval
 from pinchpoint.waits.stack_rules import FLUSH, FUSE, WAITS, Stacks
 from pinchpoint.waits.watched import WaitSource, WatchedProcess, WatchedThread
+from pinchpoint.waits.work_done import WorkDone
 
 __all__ = ["Waits"]
 
@@ -82,6 +84,7 @@ class _Work:
         self.owners: frozenset[str] = frozenset()
         self.clients: frozenset[str] = frozenset()
         self.ranks = RankSpread()
+        self.done = WorkDone()
 
 
 class Waits(Probe):
@@ -96,6 +99,7 @@ class Waits(Probe):
         WORKLOAD_PROCESSES,
         WORKLOAD_OWNER_INFO,
         WORKLOAD_CLIENT_INFO,
+        WORKLOAD_DONE,
         WORKLOAD_RANKS,
         WORKLOAD_RANK_SECONDS,
         WORKLOAD_RANK_RATE,
@@ -306,6 +310,7 @@ class Waits(Probe):
                 samples.setdefault(worker.member.workload, []).append(sample)
         for workload, work in self._work.items():
             work.ranks.take(samples.get(workload, ()), elapsed if elapsed < MAX_COMPARED_GAP_SECONDS else 0.0)
+            work.done.take(samples.get(workload, ()))
 
     def _charge(self, workload: Workload, workers: list[WatchedProcess], span: float, now: float) -> None:
         counts = worktime.counting([worker.history.idle for worker in workers])
@@ -356,6 +361,7 @@ class Waits(Probe):
             for client in sorted(work.clients):
                 yield WORKLOAD_CLIENT_INFO.point(1, *workload, client)
             yield from work.ranks.points(*workload)
+            yield from work.done.points(*workload)
         if self._looks.how[0]:
             yield WAITS_SOURCE_INFO.point(1, *self._looks.how)
         if seconds := self.kernel_seconds:

@@ -7,19 +7,19 @@ them.
 
 from __future__ import annotations
 
-__all__ = ["IDLE_STATES", "KINDS", "SERIES", "WAITS", "WAIT_WORDS", "wait_colour"]
+__all__ = ["IDLE_STATES", "KINDS", "PHASES", "SERIES", "STATUS", "WAITS", "WAIT_WORDS", "wait_colour"]
 
 WAITS = {
-    "cpu": "#D4AD10",
-    "runqueue": "#FFCF00",
+    "cpu": "#E3B505",
+    "runqueue": "#D62828",
     "mds": "#7C048C",
     "osd": "#6254FF",
-    "client": "#B574C9",
-    "writeback": "#429800",
-    "disk": "#8AA585",
+    "client": "#B679C8",
+    "writeback": "#5BB191",
+    "disk": "#725E9C",
     "network": "#9BB2FF",
-    "memory": "#544349",
-    "lock": "#8C4F0C",
+    "memory": "#563F44",
+    "lock": "#FF4D06",
     "ceph": "#4411D1",
     "other": "#7A7A7A",
     "idle": "#C8C8C8",
@@ -52,6 +52,16 @@ KINDS = {
     "too short": "#9AA0A6",
 }
 """Kinds of verdicts."""
+PHASES = {
+    "write|creat|mkdir": WAITS["osd"],
+    "(^|[^h])read|rand|seq": WAITS["network"],
+    "find|stat": WAITS["cpu"],
+    "delete|remov|clean": WAITS["lock"],
+    ".*": WAITS["other"],
+}
+"""Colours by the kind of work that the name of a phase suggests, as regular expressions; the first match counts."""
+STATUS = {"good": WAITS["writeback"], "bad": KINDS["resource"]}
+"""Colours of a figure that is fine, and of one that needs attention."""
 IDLE_STATES = ("#BFD3E6", "#9EBCDA", "#8C96C6", "#8C6BB1", "#88419D", "#6E016B")
 """Idle states, from the shallowest to the deepest."""
 SERIES = ("#6254FF", "#C2410C", "#429800", "#B574C9", "#8C4F0C", "#9BB2FF", "#D4AD10", "#7A7A7A")

@@ -27,7 +27,7 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Point
 
-__all__ = ["Measure", "RankSample", "RankSpread", "interval", "read_work"]
+__all__ = ["UNITS", "Measure", "RankSample", "RankSpread", "interval", "read_work"]
 
 MIN_RANKS_INTERVAL_SECONDS = 1.0
 """Seconds between two looks at how far each rank has come ..."""
