@@ -147,7 +147,7 @@ def depth() -> Panel:
         ("InflightCollapsed", "ClientOverloaded"),
     )
     expr = f"""sum({rate("inflight_seconds", "instance", ', target="osd"')})"""
-    return numbers("In flight to OSDs", about, Query(expr), decimals=1, sparkline=True, size=(4, 3))
+    return numbers("At OSDs now", about, Query(expr), decimals=1, sparkline=True, size=(4, 3))
 
 
 def slowest() -> Panel:
@@ -174,7 +174,7 @@ def imbalance() -> Panel:
     )
     requests = f"{rate('requests', 'instance')} and on (instance) pinchpoint_workload_processes{{{OURS}}} > 0"
     return numbers(
-        "Busiest host / mean",
+        "Host imbalance",
         about,
         Query(f"max({requests}) / (avg({requests}) > 0) and on () (count({requests}) > 1)"),
         decimals=2,

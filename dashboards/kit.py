@@ -389,7 +389,7 @@ def lines(
     The keys of `colours` are names of series, or regular expressions in slashes; other series get a colour each.
     `stack` draws areas on top of each other. Series whose name begins with `limit` are dashed: a limit, not a load.
     `phases` shades the background in the colours of the phases. The panel shows the text `nothing` if there is no
-    series.
+    series. Shares need `decimals` above 0 or none: else Grafana has no ticks between 0 and 1, since these are fractions.
     """
     asked = [*queries, PHASE_BANDS] if phases else queries
     panel = _panel(timeseries.Panel(), title, about, size).targets(_refs(asked)).unit(unit)
@@ -589,7 +589,8 @@ def matrix(
         panel.decimals(decimals)
     panel.mappings([_no_value_in_cells()])
     panel.override_by_regexp("/.*/", [_property("custom.wrapHeaderText", True)])
-    for name, other in [(first.label, first), *(others or {}).items()]:
+    panel.override_by_name(first.label, _column(first, row))
+    for name, other in (others or {}).items():
         panel.override_by_name(name, _column(other))
     panel.cell_height(common.TableCellHeight.SM)
     return panel
@@ -691,7 +692,7 @@ def numbers(
     panel.color_mode(common.BigValueColorMode.VALUE)
     panel.graph_mode(common.BigValueGraphMode.AREA if sparkline else common.BigValueGraphMode.NONE)
     panel.color_scheme(builders.FieldColor().mode(dashboard.FieldColorModeId.FIXED).fixed_color(TEXT_COLOUR))
-    panel.reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]))
+    panel.reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"])).transformations([_without_ports()])
     if decimals is not None:
         panel.decimals(decimals)
     if good:

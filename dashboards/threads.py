@@ -132,16 +132,16 @@ def busiest() -> Panel:
             "from": Query(linked(f"{top} * 0 + on (instance, resource) group_left () {threshold()}")),
         },
         {
-            "resource": Column("resource", width=125, link=RUNBOOK, link_title="Runbook"),
-            "owner": Column("of", width=115, link=BOARD, link_title="Its dashboard"),
+            "resource": Column("resource", width=115, link=RUNBOOK, link_title="Runbook"),
+            "owner": Column("of", width=105, link=BOARD, link_title="Its dashboard"),
             "instance": Column("on", width=95),
             "busy": Column("busy", unit="percentunit", bar=WAIT_COLOURS["osd"], decimals=0),
             "queue": Column("no CPU", unit="percentunit", bar=WAIT_COLOURS["runqueue"], decimals=0),
-            "full": Column("full for", unit="percentunit", width=75, decimals=0),
-            "from": Column("full from", unit="percentunit", width=80, decimals=0),
+            "full": Column("full for", unit="percentunit", width=70, decimals=0),
+            "from": Column("full from", unit="percentunit", width=75, decimals=0),
             **links(),
         },
-        size=(13, 11),
+        size=(12, 11),
         sort="busy",
         nothing="nothing is busy",
     )
@@ -207,7 +207,7 @@ def processes() -> Panel:
             "so": Column("so", words=SO),
             **links(),
         },
-        size=(11, 11),
+        size=(12, 11),
         sort="cpus",
         nothing="no followed thread is busy",
     )
@@ -282,7 +282,6 @@ def kind(
         Query(fullest(busy), legend),
         Query(f"max({threshold(matcher)} and on (instance, resource) {busy})", "full from"),
         unit="percentunit",
-        decimals=0,
         most=1,
         nothing=nothing,
     )
@@ -330,7 +329,6 @@ def unknown() -> Panel:
         Query(fullest(share("busy", UNKNOWN)), "busiest$at"),
         Query(f"max({threshold(UNKNOWN)})", "full from"),
         unit="percentunit",
-        decimals=0,
         most=1,
         nothing="no exporter reads threads",
     )
@@ -509,7 +507,6 @@ def lost() -> Panel:
         Query(f"topk(8, {rate('lost_samples')} / ({rate('lost_samples')} + {rate('samples')}))", "{{probe}}$at"),
         Query(f'max(pinchpoint_alert_threshold{{{HOST}, alert="SamplerLate"}})', "too many from"),
         unit="percentunit",
-        decimals=0,
         limit="too many from",
         nothing="no exporter reads threads",
     )

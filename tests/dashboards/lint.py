@@ -51,7 +51,7 @@ MODES = {"fixed", "palette-classic", "thresholds"}
 """A colour of ours, a distinct one for each series, and ours from a threshold: all others are gradients or shades."""
 LAPTOP = 1366
 """Pixels of the narrowest screen on which no column is cut off; a dashboard's panels share all but `FRAME` of them."""
-FRAME, GAP = 32, 24
+FRAME, GAP, SIGNS = 32, 24, 64
 CHARACTER = 8
 """Pixels of a character of a heading."""
 SLOW_METRICS = ("ceph_", "node_")
@@ -276,13 +276,25 @@ def tables_show_labels_that_exist(found: Dashboard, world: World) -> Problems:
             yield f"{_name(panel)} has properties for a column {name!r}, which it does not have"
 
 
+def titles_fit_a_laptop(found: Dashboard, world: World) -> Problems:
+    """No title is cut off on a screen of 1366 pixels, beside the signs of its description and its links."""
+    for panel in _shown(found):
+        needed, room = CHARACTER * len(panel["title"]) + SIGNS, _room(panel)
+        if needed > room:
+            yield f"the title of {_name(panel)} needs {needed} pixels, and has {room}"
+
+
+def _room(panel: Panel) -> int:
+    return int((LAPTOP - FRAME) * panel["gridPos"]["w"] // COLUMNS - GAP)
+
+
 def tables_fit_a_laptop(found: Dashboard, world: World) -> Problems:
     """No column of a table is cut off on a screen of 1366 pixels."""
     for panel in _shown(found):
         table = Table.of(panel)
         if panel["type"] != "table" or table.matrix:
             continue
-        room = (LAPTOP - FRAME) * panel["gridPos"]["w"] // COLUMNS - GAP
+        room = _room(panel)
         columns = [table.column(name) for name in table.fields]
         needed = sum(_width(column, table.properties.get(column, {})) for column in columns)
         if needed > room:
@@ -316,6 +328,8 @@ def shares_end_at_one(found: Dashboard, world: World) -> Problems:
         ):
             yield f"{_name(panel)} can be below 0"
         exceeding = EXCEEDING.get(str(found["uid"]), ())
+        if defaults.get("unit") == "percentunit" and defaults.get("decimals") == 0:
+            yield f"{_name(panel)} has ticks only at integers, and shows shares"
         if (defaults.get("unit") == "percentunit") == (defaults.get("max") != 1) != (panel["title"] in exceeding):
             yield f"the axis of {_name(panel)} ends at {defaults.get('max')}"
 
@@ -701,6 +715,7 @@ RULES: tuple[Rule, ...] = (
     values_have_units,
     the_grid_has_no_overlap,
     tables_show_labels_that_exist,
+    titles_fit_a_laptop,
     tables_fit_a_laptop,
     legends_are_tables,
     shares_end_at_one,
