@@ -50,7 +50,7 @@ def dashboard() -> Dashboard:
     now = (sentence, phases, phase, limit, progress)
     for panel in (*now, rate, waits, ranking, since, advice, results, alerts, blind):
         made.with_panel(panel())
-    made.with_row(folded("Ranks", ranks()))
+    made.with_row(folded("Which rank lags", ranks()))
     return made
 
 
@@ -76,7 +76,8 @@ def _shift() -> str:
     # Prometheus 2.42 refuses an offset of 0 s.
     seconds = f'count_values("seconds", clamp_min(round({newest} - {other}), 1))'
     none = 'label_replace(vector(1), "shift", "1s", "", "")'
-    return f'label_replace({seconds}, "shift", "$1s", "seconds", "(.+)") or on () {none}'
+    seconds = f'label_replace({seconds}, "unit", "s", "", "")'
+    return f'label_join({seconds}, "shift", "", "seconds", "unit") or on () {none}'
 
 
 # ---- Panels
@@ -101,7 +102,7 @@ def sentence() -> Panel:
 def phases() -> Panel:
     """Return the phase ribbon."""
     about = About(
-        "The phase of the run over time. Blue writes, light blue reads, yellow finds and stats, brown deletes.",
+        "The phase of the run over time. Blue writes, light blue reads, yellow finds and stats, orange deletes.",
         "Phases follow each other without gaps.",
         "A phase that takes far longer than in the previous run, or a gap: see below what limits it.",
         ("PhaseStalled", "PhaseOverrun", "docs/results.md"),

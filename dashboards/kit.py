@@ -389,7 +389,7 @@ def lines(
     The keys of `colours` are names of series, or regular expressions in slashes; other series get a colour each.
     `stack` draws areas on top of each other. Series whose name begins with `limit` are dashed: a limit, not a load.
     `phases` shades the background in the colours of the phases. The panel shows the text `nothing` if there is no
-    series. Shares need `decimals` above 0 or none: else Grafana has no ticks between 0 and 1, since these are fractions.
+    series. Shares are without `decimals`: with 0, Grafana has ticks at integers only.
     """
     asked = [*queries, PHASE_BANDS] if phases else queries
     panel = _panel(timeseries.Panel(), title, about, size).targets(_refs(asked)).unit(unit)

@@ -64,14 +64,14 @@ OPERATION_COLOURS = {
     "create": WAIT_COLOURS["osd"],
     "open": WAIT_COLOURS["network"],
     "lookup": WAIT_COLOURS["cpu"],
-    "getattr": WAIT_COLOURS["runqueue"],
+    "getattr": WAIT_COLOURS["disk"],
     "setattr": WAIT_COLOURS["client"],
     "readdir": WAIT_COLOURS["writeback"],
     "unlink": WAIT_COLOURS["lock"],
     "rename": WAIT_COLOURS["mds"],
     "/^(mkdir|rmdir|link|symlink)$/": WAIT_COLOURS["other"],
 }
-"""The colours match those of phases: creating is blue, looking up is yellow, removing is brown."""
+"""The colours match those of phases: creating is blue, looking up is yellow, removing is orange."""
 CHECKS = "MDS_.+|FS_.+"
 """Health checks of the file system (src/mds/FSMap.cc, MDSMap.cc, messages/MMDSBeacon.h)."""
 WARNED = KINDS["resource"]

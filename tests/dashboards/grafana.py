@@ -26,6 +26,7 @@ __all__ = [
     "asked_of",
     "derived",
     "rate_interval",
+    "select_all",
     "several",
     "step",
     "title_of",
@@ -68,7 +69,7 @@ def title_of(panel: Mapping[str, Any], found: Mapping[str, Any]) -> str:
 
 
 def asked_of(board: str, found: Mapping[str, Any]) -> Iterator[Asked]:
-    """Yield all queries of a dashboard except those of its variables."""
+    """Yield all queries of a dashboard except those of the variables that offer what there is."""
     for panel in panels_of(found):
         for target in panel.get("targets") or []:
             scrape = float(target.get("interval", f"{SCRAPE_SECONDS}s").removesuffix("s"))
@@ -85,6 +86,25 @@ def asked_of(board: str, found: Mapping[str, Any]) -> Iterator[Asked]:
     for annotation in found["annotations"]["list"]:
         scrape = float(annotation["step"].removesuffix("s"))
         yield Asked(board, "annotation", annotation["name"], annotation["expr"], scrape)
+    for variable in found["templating"]["list"]:
+        if variable["type"] == "query" and derived(variable):
+            yield Asked(board, "variable", variable["name"], values_of(variable)[0], instant=True)
+
+
+def select_all(found: Mapping[str, Any], client: Client) -> dict[str, str]:
+    """Return what selects everything: the value for all, or what Grafana computes. Raises AskError.
+
+    Where one may choose another computed value than the first, it is the last.
+    """
+    made: dict[str, str] = {}
+    for variable in found["templating"]["list"]:
+        if variable["type"] != "query":
+            continue
+        if not derived(variable):
+            made[variable["name"]] = variable["allValue"]
+        elif options := client.derived(*values_of(variable), made):
+            made[variable["name"]] = options[0 if variable.get("hide") else -1]
+    return made
 
 
 def values_of(variable: Mapping[str, Any]) -> tuple[str, str]:
@@ -171,11 +191,11 @@ class Client:
         """Return the seconds between the points of the answer."""
         return step(self.seconds, asked.points, asked.scrape)
 
-    def derived(self, expr: str, label: str, choice: Choice) -> str:
-        """Return the value of a computed variable: that of a label of the first result. Raises AskError."""
+    def derived(self, expr: str, label: str, choice: Choice) -> list[str]:
+        """Return the values of a computed variable: those of a label of the results. Raises AskError."""
         values = {**choice, "__range": f"{self.seconds:g}s"}
         found = self._post("query", {"query": filled(expr, values), "time": f"{self.end:.3f}"})["result"]
-        return str(found[0]["metric"].get(label, "")) if found else ""
+        return [str(one["metric"].get(label, "")) for one in found]
 
     def values(self, selector: str, label: str, choice: Choice) -> list[str]:
         """Return the values of a label, as a variable queries them. Raises AskError."""

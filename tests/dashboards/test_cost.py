@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ import pytest
 
 from dashboards.boards import generated
 from fleet import GOLDEN, Fleet
-from grafana import Asked, Client, asked_of
+from grafana import Asked, Choice, Client, asked_of, select_all
 from metrics import known_metrics
 from polling import until
 from scaled import Server, single
@@ -30,6 +30,8 @@ SCALE = 10
 CLIENTS, STORAGE = 70 // SCALE, 30 // SCALE
 SHOWN = 3600.0
 """Seconds that the dashboards show."""
+FIXED = "@ end()"
+"""Marks a part of a query that ends at the same time at every point."""
 POINTS = 2
 """Queried points of an hour."""
 SCRAPED = 20
@@ -137,30 +139,39 @@ class Cost:
     read: float
     held: float
 
+    def times(self, factor: float) -> Cost:
+        """Return so many times the cost."""
+        return Cost(self.read * factor, self.held * factor)
+
 
 @dataclass
 class Costs:
     """Measures the cost of queries."""
 
     client: Client
+    all: Mapping[str, Choice]
+    """What selects everything on each dashboard."""
     covered: float
     """Seconds covered by data."""
 
     def of(self, asked: Asked) -> Cost:
         """Return the cost of a query with everything selected. Raises AskError."""
-        answer = self.client.ask(asked, ALL[asked.board], points=POINTS, stats="all")
+        longer = SHOWN / self.covered if "$__range" in asked.expr else 1.0
+        some = self._measured(asked, POINTS)
+        points = SHOWN / self.client.step(asked) + 1
+        if asked.instant:
+            return some.times(longer * SCALE)
+        if FIXED not in asked.expr:
+            return some.times(points / POINTS * longer * SCALE)
+        # What ends at a fixed time is read once, and the rest at every point.
+        fewer = self._measured(asked, POINTS - 1)
+        each, once = some.read - fewer.read, POINTS * fewer.read - (POINTS - 1) * some.read
+        return Cost((once * longer + each * points) * SCALE, some.held * points / POINTS * SCALE)
+
+    def _measured(self, asked: Asked, points: int) -> Cost:
+        answer = self.client.ask(asked, self.all[asked.board], points=points, stats="all")
         samples = answer["stats"]["samples"]
-        times = 1.0 if asked.instant else (SHOWN / self.client.step(asked) + 1) / POINTS
-        if "$__range" in asked.expr:
-            times *= SHOWN / self.covered
-        times *= SCALE
-        return Cost(samples["totalQueryableSamples"] * times, samples["peakSamples"] * times)
-
-
-ALL = {
-    name: {one["name"]: one["allValue"] for one in board["templating"]["list"] if one["type"] == "query"}
-    for name, board in BOARDS.items()
-}
+        return Cost(samples["totalQueryableSamples"], samples["peakSamples"])
 
 
 @pytest.fixture(scope="module")
@@ -177,8 +188,8 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Costs]:
             assert until(120, lambda: is_seen(server, len(cluster.hosts)), pause=1.0), "the hosts are not seen"
             end = time.time()
         covered = server.value("2 * max(count_over_time(pinchpoint_build_info[1h]))")
-        costs = Costs(Client(f"http://{server.address}", end, SHOWN), covered)
-        yield costs
+        client = Client(f"http://{server.address}", end, SHOWN)
+        yield Costs(client, {name: select_all(board, client) for name, board in BOARDS.items()}, covered)
 
 
 def is_seen(server: Server, hosts: int) -> bool:

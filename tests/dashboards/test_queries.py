@@ -27,7 +27,7 @@ import pytest
 
 from dashboards.boards import generated
 from dashboards.kit import panels_of
-from grafana import Asked, Choice, Client, asked_of, derived, several, title_of, values_of
+from grafana import Asked, Choice, Client, asked_of, derived, select_all, several, title_of, values_of
 from lab.cluster import Cluster, Mount, lacking
 from lab.loads import metadata
 from lab.observer import Observer
@@ -72,19 +72,18 @@ class Seen:
     client: Client
     values: Mapping[str, Mapping[str, list[str]]]
     """The values of each dashboard's variables."""
-    computed: Mapping[str, Mapping[str, str]]
-    """Those of its computed variables."""
+    all: Mapping[str, Choice]
+    """What selects everything on each dashboard."""
     kinds: Mapping[str, str]
     """The types of metrics that Prometheus knows: counter, gauge and so on."""
 
     def choices(self, board: str) -> Iterator[tuple[str, Choice]]:
         """Yield possible selections, and the variable with only one value: all, each value, all values by name."""
-        everything = {**self.computed[board]} | {one["name"]: one["allValue"] for one in variables(board)}
-        yield "", everything
+        yield "", self.all[board]
         for name, values in self.values[board].items():
             for value in values:
-                yield name, everything | {name: several([value])}
-        yield "", everything | {name: several(values) for name, values in self.values[board].items()}
+                yield name, {**self.all[board], name: several([value])}
+        yield "", {**self.all[board]} | {name: several(values) for name, values in self.values[board].items()}
 
     def series(self, asked: Asked, choice: Choice) -> list[dict[str, str]]:
         """Return the labels of a query's result. Raises AskError."""
@@ -95,15 +94,6 @@ class Seen:
 def variables(board: str) -> list[dict[str, Any]]:
     """Return the variables that one chooses from what there is."""
     return [one for one in BOARDS[board]["templating"]["list"] if one["type"] == "query" and not derived(one)]
-
-
-def computed(board: str, client: Client) -> dict[str, str]:
-    """Return the values of the computed variables; the choice to compare with another run is the newest."""
-    found = {one["name"]: one["allValue"] for one in variables(board)}
-    for one in BOARDS[board]["templating"]["list"]:
-        if one["type"] == "query" and derived(one):
-            found[one["name"]] = client.derived(*values_of(one), found)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -147,8 +137,12 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
         values = {
             board: {one["name"]: client.values(*values_of(one), {}) for one in variables(board)} for board in BOARDS
         }
-        found = {board: computed(board, client) for board in BOARDS}
-        yield Seen(client, values, found, {metric: entries[0]["type"] for metric, entries in kinds.items()})
+        yield Seen(
+            client,
+            values,
+            {name: select_all(board, client) for name, board in BOARDS.items()},
+            {metric: entries[0]["type"] for metric, entries in kinds.items()},
+        )
 
 
 SIGNS_OF_THE_FIRST = (
@@ -299,7 +293,7 @@ def test_metrics_of_others_are_what_the_list_says(seen: Seen, name: str) -> None
 
 def test_the_verdict_is_a_sentence_with_advice(seen: Seen) -> None:
     for board in ("bottleneck", "wall"):
-        text, advice = (seen.computed[board][name] for name in ("verdict", "advice"))
+        text, advice = (seen.all[board][name] for name in ("verdict", "advice"))
 
         assert re.fullmatch(
             r"\*\*.+\*\* (is full \d+ % of the time|for \d+ s now: no resource is the limit).*\. Confidence: \w+\.",

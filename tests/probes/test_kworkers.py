@@ -228,6 +228,17 @@ def test_a_worker_that_serves_two_devices_is_charged_to_both(machine: Machine) -
     assert integral(probe, "busy", "writeback_worker", "8:0") == pytest.approx(0.05)
 
 
+@pytest.mark.parametrize("name", ["\ufffd>D\ufffd", "8:0\ufffd", "8:0 8:16", "a" * 62 + "/"])
+def test_the_name_of_a_device_that_was_freed_is_not_shown(machine: Machine, name: str) -> None:
+    source = Told()
+    probe = Kworkers(machine.host(), source)
+    tell(probe, source, (10, f"flush-{name}", 0.03, 0.0), (11, "writeback", 0.02, 0.0))
+
+    ((role, owner),) = cpu(probe)
+    assert (role, cpu(probe)[role, owner]) == ("writeback_worker", 0.05)
+    assert owner.isascii()
+
+
 def test_work_of_a_name_that_nobody_knows_is_charged_to_the_rest(machine: Machine) -> None:
     source = Told()
     probe = Kworkers(machine.host(), source)
