@@ -96,7 +96,7 @@ def about_sentence() -> About:
 
 def sentence() -> Panel:
     """Return the verdict as a sentence, and the first thing to do."""
-    return words("What limits it", about_sentence(), "## $verdict\n\n$advice", size=(24, 4))
+    return words("What limits it", about_sentence(), "### $verdict\n\n$advice", size=(24, 5))
 
 
 def phases() -> Panel:

@@ -24,7 +24,7 @@ __all__ = [
 
 MANAGER = 15
 """Seconds between two updates of a manager's answer (mgr/prometheus/scrape_interval); more scrapes add nothing."""
-HEALTH_WORDS = {"0": "ok", "1": "warning", "2": "error"}
+HEALTH_WORDS = {"0": "ok", "1": "warning", "2": "error", "3": "not scraped"}
 LATELY = "2m"
 """For how long an exporter that does not answer is still the source."""
 ELSEWHERE = 'pinchpoint_ceph_daemon_info{cluster!~"$cluster"}'

@@ -588,7 +588,8 @@ def matrix(
     if decimals is not None:
         panel.decimals(decimals)
     panel.mappings([_no_value_in_cells()])
-    panel.override_by_regexp("/.*/", [_property("custom.wrapHeaderText", True)])
+    any_column = [_property("custom.wrapHeaderText", True), _property("custom.minWidth", MIN_COLUMN)]
+    panel.override_by_regexp("/.*/", any_column)
     panel.override_by_name(first.label, _column(first, row))
     for name, other in (others or {}).items():
         panel.override_by_name(name, _column(other))

@@ -293,7 +293,7 @@ def health() -> Panel:
     return states(
         "Health",
         about,
-        Query(f"max(ceph_health_status{{{CLUSTER}}})", "cluster", scrape=5),
+        Query(f"max(ceph_health_status{{{CLUSTER}}}) or vector(3)", "cluster", scrape=5),
         health_checks(f'name!~"{OTHER_CHECKS}"'),
         size=(6, 9),
         colours={"cluster": WAIT_COLOURS["other"], "/^[A-Z]/": WARNED},

@@ -38,7 +38,7 @@ def dashboard() -> Dashboard:
         variables=("benchmark", "run"),
     )
     made.time("now-24h", "now").refresh("1m").with_variable(base())
-    for panel in (runs, scores, operations, bandwidth, verdicts, seconds, differences, alerts, others):
+    for panel in (runs, scores, differences, operations, bandwidth, verdicts, seconds, alerts, others):
         made.with_panel(panel())
     return made
 
@@ -211,7 +211,7 @@ def compared(title: str, about: About, unit: str, grafana: str) -> Panel:
         first=Column("phase", width=170),
         others=CHANGES | {CLEAR: Column(CLEAR, unit="percentunit", decimals=1, width=70, signed=True)},
         unit=grafana,
-        size=(12, 11),
+        size=(24, 10),
         nothing="no result of this kind",
     )
 
@@ -289,7 +289,7 @@ def verdicts() -> Panel:
         cell="verdict",
         order=in_order(f"({text})"),
         first=Column("phase", width=170),
-        size=(12, 15),
+        size=(24, 14),
         nothing="no verdict: imported, or too short",
     )
 
@@ -313,7 +313,7 @@ def seconds() -> Panel:
         order=in_order(took),
         first=Column("phase", width=170),
         unit="s",
-        size=(12, 15),
+        size=(24, 14),
         nothing="no phase",
     )
 
@@ -344,7 +344,7 @@ def differences() -> Panel:
         column_order="run",
         first=Column("setting", width=300),
         unit="none",
-        size=(12, 9),
+        size=(24, 6),
         nothing="no known difference",
     )
 
@@ -368,6 +368,6 @@ def alerts() -> Panel:
         first=Column("alert", width=180, link=f"{PAGES}runbooks/${{__value.text}}.md", link_title="Runbook"),
         unit="s",
         decimals=0,
-        size=(12, 9),
+        size=(24, 8),
         nothing="none fired",
     )

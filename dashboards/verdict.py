@@ -47,6 +47,7 @@ def _verdict() -> str:
         ("limit", "full", "blame", "since", "next", "phase", "confidence"),
         "**$1** is full $2 % of the time. $3 % of the benchmark's time waits for it, for $4 s now$5. "
         "Phase: $6. Confidence: $7.",
+        "; next comes $1 with $2 %",
     )
     unnamed = _sentence(
         nothing_named(
@@ -54,6 +55,7 @@ def _verdict() -> str:
         ),
         ("limit", "since", "next", "phase", "confidence"),
         "**$1** for $2 s now: no resource is the limit$3. Phase: $4. Confidence: $5.",
+        "; the most blamed is $1, with $2 %",
     )
     nothing = _constant("text", "No benchmark is running.")
     young = _measuring(f"< {MIN_WINDOW_SECONDS:g}", f"**measuring**, $2 of {MIN_WINDOW_SECONDS:g} s")
@@ -89,26 +91,29 @@ def _with(expr: str, match: str, label: str, other: str) -> str:
     return f"{expr} * {match} group_left ({label}) {other}"
 
 
-def _sentence(expr: str, labels: Sequence[str], sentence: str) -> str:
-    """Return `expr`, which has a label ``run``, with the label ``text``: a sentence made of its and other labels."""
+def _sentence(expr: str, labels: Sequence[str], sentence: str, following: str) -> str:
+    """Return `expr`, which has a label ``run``, with the label ``text``: a sentence made of its and other labels.
+
+    `following` is the part about what is blamed besides.
+    """
     seconds = f"round(time() - max by (run, phase) (pinchpoint_verdict_start_timestamp_seconds{{{JUDGED}}}))"
     expr = _with(
         expr, "on (run)", "since, phase", f'topk by (run) (1, count_values by (run, phase) ("since", {seconds}))'
     )
     sure = f"group by (run, confidence) (pinchpoint_verdict_info{{{JUDGED}}})"
-    expr = _with(_with(expr, "on (run)", "confidence", sure), "on (run)", "next", f"({_next()})")
+    expr = _with(_with(expr, "on (run)", "confidence", sure), "on (run)", "next", f"({_next(following)})")
     joined = ", ".join(f'"{label}"' for label in labels)
     pattern = "[|]".join(["([^|]*)"] * len(labels))
     text = f'label_join({expr}, "text", "|", {joined})'
     return f'label_replace({text}, "text", "{sentence}", "text", "{pattern}")'
 
 
-def _next() -> str:
-    """Return a query whose label ``next`` names what is blamed next in each run; it is empty if that is nothing."""
+def _next(words: str) -> str:
+    """Return a query whose label ``next`` names what else is blamed most in each run, if anything is."""
     rest = f"{blames(f'run, {WHERE}')} unless on {LIMIT} pinchpoint_verdict_info{{{JUDGED}}}"
     rest = _named(_percent(f"topk by (run) (1, {rest})", "share", LIMIT))
     rest = f'label_join({rest}, "next", ";", "limit", "share")'
-    rest = f'label_replace({rest}, "next", "; next comes $1 with $2 %", "next", "(.*);(.*)")'
+    rest = f'label_replace({rest}, "next", "{words}", "next", "(.*);(.*)")'
     return f"group by (run, next) ({rest}) or on (run) group by (run) (pinchpoint_verdict_info{{{JUDGED}}})"
 
 

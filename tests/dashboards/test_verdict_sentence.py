@@ -81,7 +81,7 @@ def said(folder: Path, series: Mapping[str, str], name: str, text: str) -> str:
         ),
         (
             ACTIVE | judged("latency-bound") | blamed(DISK, 0.2, 0),
-            "**latency-bound** for 12 s now: no resource is the limit; next comes disk of vda with 20 %. "
+            "**latency-bound** for 12 s now: no resource is the limit; the most blamed is disk of vda, with 20 %. "
             "Phase: mdtest_hard_write. Confidence: high.",
         ),
         (
