@@ -26,6 +26,7 @@ from dashboards.kit import (
     lines,
     numbers,
     on_the_right,
+    page,
     rows,
     states,
     words,
@@ -50,7 +51,7 @@ def dashboard() -> Dashboard:
     now = (sentence, phases, phase, limit, progress)
     for panel in (*now, rate, waits, ranking, since, advice, results, alerts, blind):
         made.with_panel(panel())
-    made.with_row(folded("Which rank lags", ranks()))
+    made.with_row(folded("Why it is full, and which rank lags", costs(), ranks()))
     return made
 
 
@@ -162,7 +163,8 @@ def limit(size: tuple[int, int] = (7, 4)) -> Panel:
 def progress() -> Panel:
     """Return the current phases: for how long, how far, and whether they make progress."""
     about = About(
-        "The current phases: elapsed time, progress, expected duration, and time without progress.",
+        "The current phases: elapsed time, progress, expected duration, what is left if it goes on like this, and time "
+        "without progress.",
         "Progress grows, and the time without work stays below a few seconds.",
         "Time without work grows: the phase hangs. Elapsed time exceeds the expected duration: it will not end soon.",
         ("PhaseStalled", "PhaseOverrun", "BenchmarkFailed"),
@@ -173,6 +175,7 @@ def progress() -> Panel:
             f"max by (benchmark, run, phase) (pinchpoint_phase_{metric}{{{RUN}}} and on (run, phase) {ACTIVE})"
         )
 
+    expected, elapsed, done = (of(name).expr for name in ("expected_seconds", "elapsed_seconds", "progress_ratio"))
     return rows(
         "Running",
         about,
@@ -180,6 +183,7 @@ def progress() -> Panel:
             "elapsed": of("elapsed_seconds"),
             "progress": of("progress_ratio"),
             "expected": of("expected_seconds"),
+            "left": Query(f"clamp_min({expected} - {elapsed}, 0) or {elapsed} / ({done} > 0) - {elapsed}"),
             "stalled": of("stalled_seconds"),
         },
         {
@@ -187,7 +191,8 @@ def progress() -> Panel:
             "phase": Column("phase"),
             "elapsed": Column("for", unit="s", width=65, decimals=0),
             "progress": Column("done", unit="percentunit", bar=WAIT_COLOURS["osd"], width=130, decimals=0),
-            "expected": Column("of", unit="s", width=65, decimals=0),
+            "expected": Column("of", unit="s", width=60, decimals=0),
+            "left": Column("left", unit="s", width=60, decimals=0),
             "stalled": Column("no work for", unit="s", width=95, decimals=0),
         },
         size=(12, 4),
@@ -436,6 +441,33 @@ def blind() -> Panel:
         {"blind": Column("what"), "instance": Column("on")},
         size=(4, 7),
         nothing="all is seen",
+    )
+
+
+def costs() -> Panel:
+    """Return what full threads spend their CPU time on."""
+    about = About(
+        "What the threads of a full resource spend their CPU time on, in classes, from samples of their stacks; on the "
+        "selected hosts.",
+        "The work that you want to measure.",
+        "Logging, the allocator, locks or checksums take a large share: the page says what helps.",
+        ("docs/costs.md", "docs/profile.md"),
+    )
+    labels = "(instance, resource, owner, class)"
+    return rows(
+        "Why it is full",
+        about,
+        {"share": Query(f"topk(12, max by {labels} (pinchpoint_cost_ratio{{{HOST}}}))")},
+        {
+            "resource": Column("resource", width=130),
+            "owner": Column("of", width=130),
+            "instance": Column("on", width=110),
+            "class": Column("spends CPU time on", link=page("docs/costs.md")),
+            "share": Column("share", unit="percentunit", bar=KINDS["resource"], width=150, decimals=0),
+        },
+        size=(24, 7),
+        sort="share",
+        nothing="nothing has been full lately, or no profile can be taken",
     )
 
 

@@ -38,6 +38,10 @@ WHERE = "{{owner}}$at"
 EACH = "{{resource}} {{owner}}$at"
 
 
+OTHERS = "others, at most"
+"""The series of all that are not among the fullest."""
+
+
 def dashboard() -> Dashboard:
     """Return the dashboard."""
     made = board(
@@ -280,8 +284,10 @@ def kind(
         title,
         about,
         Query(fullest(busy), legend),
+        Query(f"max({busy} unless ({fullest(busy)}))", OTHERS),
         Query(f"max({threshold(matcher)} and on (instance, resource) {busy})", "full from"),
         unit="percentunit",
+        colours={OTHERS: WAIT_COLOURS["idle"]},
         most=1,
         nothing=nothing,
     )
