@@ -31,7 +31,7 @@ from dashboards.kit import (
     states,
     words,
 )
-from dashboards.verdict import ACTIVE, LIMIT, WHERE, blames, limits, sentences
+from dashboards.verdict import ACTIVE, LIMIT, WHERE, advices, blames, limits, sentences
 from pinchpoint.report.palette import KINDS, PHASES, WAIT_WORDS
 
 NO_PHASE = "no phase"
@@ -209,7 +209,7 @@ def advice() -> Panel:
         "Several limits at once: raise all of them, or the next one takes over immediately.",
         ("docs/verdict.md",),
     )
-    advised = f"{limits()} * on {LIMIT} group_left (advice, page) pinchpoint_verdict_advice_info{{{JUDGED}}}"
+    advised = f"{limits()} * on {LIMIT} group_left (advice, page) {advices()}"
     blame = blames(f"run, {WHERE}")
     return rows(
         "What to do",

@@ -33,6 +33,13 @@ def blames(labels: str) -> str:
     return f"max by ({labels}) (pinchpoint_verdict_blame_ratio{{{JUDGED}}})"
 
 
+def advices() -> str:
+    """Return a query for the advice on each limit, in the labels ``advice`` and ``page``."""
+    # Two judges may differ for a moment.
+    every = f"group by (run, {WHERE}, advice, page) (pinchpoint_verdict_advice_info{{{JUDGED}}})"
+    return f"topk by {LIMIT} (1, {every})"
+
+
 def sentences() -> Iterator[Any]:
     """Yield the hidden variables ``verdict`` and ``advice``, in Markdown."""
     yield derived("verdict", _verdict(), "text")
@@ -100,7 +107,8 @@ def _sentence(expr: str, labels: Sequence[str], sentence: str, following: str) -
     expr = _with(
         expr, "on (run)", "since, phase", f'topk by (run) (1, count_values by (run, phase) ("since", {seconds}))'
     )
-    sure = f"group by (run, confidence) (pinchpoint_verdict_info{{{JUDGED}}})"
+    # Two judges may differ for a moment.
+    sure = f"topk by (run) (1, group by (run, confidence) (pinchpoint_verdict_info{{{JUDGED}}}))"
     expr = _with(_with(expr, "on (run)", "confidence", sure), "on (run)", "next", f"({_next(following)})")
     joined = ", ".join(f'"{label}"' for label in labels)
     pattern = "[|]".join(["([^|]*)"] * len(labels))
@@ -127,8 +135,7 @@ def _measuring(age: str, state: str) -> str:
 
 def _advice() -> str:
     """Return a query whose label ``text`` is the first thing to do, with a link to its page."""
-    advice = f"group by (run, {WHERE}, advice, page) (pinchpoint_verdict_advice_info{{{JUDGED}}})"
-    advised = f"{advice} and on {LIMIT} {_leading()} or {advice}"
+    advised = f"{advices()} and on {LIMIT} {_leading()} or {advices()}"
     text = f'label_join(topk(1, {advised}), "text", ";", "advice", "page")'
     text = f'label_replace({text}, "text", "$1 [Read on]({PAGES}$2)", "text", "(.*);(.*)")'
     return f"{text} or on () {_constant('text', ' ')}"

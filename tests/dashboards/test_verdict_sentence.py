@@ -120,6 +120,19 @@ def test_two_runs_give_one_sentence_about_the_limit_with_more_blame(tmp_path: Pa
     )
 
 
+@pytest.mark.parametrize("sure", ["high", "low"])
+def test_two_judges_give_one_sentence_even_if_they_differ_for_a_moment(tmp_path: Path, sure: str) -> None:
+    def told(judge: str, series: dict[str, str]) -> dict[str, str]:
+        return {name.replace("{", f'{{instance="{judge}", '): values for name, values in series.items()}
+
+    one = judged("resource", MDS) | blamed(MDS, 0.62, 0.94)
+    other = judged("resource", MDS, sure) | blamed(MDS, 0.58, 0.9)
+    query = text_of("verdict").replace("group by (text)", "count")
+
+    counted = [(query, NOW, [{"labels": "{}", "value": 1}])]
+    assert promtool.check(tmp_path, ACTIVE | told("a", one) | told("b", other), counted) == ""
+
+
 def test_the_advice_is_about_the_limit_with_most_blame_and_leads_to_its_page(tmp_path: Path) -> None:
     def advice(where: str, text: str, page: str) -> dict[str, str]:
         return {f'pinchpoint_verdict_advice_info{{{RUN}, {where}, advice="{text}", page="{page}"}}': "1x60"}
