@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from grafana_foundation_sdk.builders.dashboard import Dashboard
-from grafana_foundation_sdk.models.dashboard import VariableHide, VariableOption, VariableSort
 
 from dashboards.kit import (
     HOST,
@@ -21,6 +20,7 @@ from dashboards.kit import (
     Query,
     board,
     class_colours,
+    compared_with,
     derived,
     folded,
     lines,
@@ -62,11 +62,7 @@ def otherwise(words: str, where: str = "vector(1)") -> str:
 
 def compared_rate() -> Iterator[Any]:
     """Yield the variables ``ghost``, the run to compare the rate with, at first none, and ``shift``."""
-    none = 'label_replace(vector(1), "run", "none", "", "")'
-    runs = "group by (run) (last_over_time(pinchpoint_run_start_timestamp_seconds[7d]))"
-    made = derived("ghost", f"{none} or {runs}", "run").label("Compare with")
-    made.hide(VariableHide.DONT_HIDE).sort(VariableSort.ALPHABETICAL_DESC)
-    yield made.current(VariableOption(text="none", value="none"))
+    yield compared_with("ghost", "none", "last_over_time(pinchpoint_run_start_timestamp_seconds[7d])")
     yield derived("shift", _shift(), "shift")
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "board_link",
     "class_colour",
     "class_colours",
+    "compared_with",
     "derived",
     "encoded",
     "folded",
@@ -228,6 +229,14 @@ def derived(name: str, expr: str, label: str) -> Any:
         .refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .hide(dashboard.VariableHide.HIDE_VARIABLE)
     )
+
+
+def compared_with(name: str, nothing: str, runs: str) -> Any:
+    """Return the variable Compare with: at first `nothing`, then the runs of a query, the newest first."""
+    first = f'label_replace(vector(1), "run", "{nothing}", "", "")'
+    made = derived(name, f"{first} or group by (run) ({runs})", "run").label("Compare with")
+    made.hide(dashboard.VariableHide.DONT_HIDE).sort(dashboard.VariableSort.ALPHABETICAL_DESC)
+    return made.current(dashboard.VariableOption(text=nothing, value=nothing))
 
 
 def _at() -> Any:

@@ -36,15 +36,13 @@ from dashboards.kit import (
     rows,
     states,
 )
-from pinchpoint.report.palette import KINDS, SERIES
+from pinchpoint.report.palette import KINDS
 from pinchpoint.threads.roles import UNVERIFIED_ROLE
 
 MDS = "mds[.].+"
 SEEN = "pinchpoint_mds_rank_held"
 """A series of every MDS that the exporter sees."""
 COLOUR = class_colour("mds_lock")
-SHADE = SERIES[3]
-"""Colour of servers side by side; shades of the class's own colour are too dark to tell apart."""
 OPERATIONS = (
     "create",
     "open",

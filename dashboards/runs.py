@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from grafana_foundation_sdk.builders.dashboard import Dashboard
-from grafana_foundation_sdk.models.dashboard import VariableHide, VariableOption, VariableSort
 
-from dashboards.kit import PAGES, RUN, About, Column, Panel, Query, bars, board, derived, matrix, nothing_named, rows
+from dashboards.kit import (
+    PAGES,
+    RUN,
+    About,
+    Column,
+    Panel,
+    Query,
+    bars,
+    board,
+    compared_with,
+    matrix,
+    nothing_named,
+    rows,
+)
 
 MOST = 6
 """How many runs are shown side by side: the newest of the benchmark that ran last, among those with two or more."""
@@ -37,7 +47,7 @@ def dashboard() -> Dashboard:
         "Two or more runs side by side: what they reached, what limited each phase, what differed.",
         variables=("benchmark", "run"),
     )
-    made.time("now-24h", "now").refresh("1m").with_variable(base())
+    made.time("now-24h", "now").refresh("1m").with_variable(compared_with("base", "the one before", STARTED))
     for panel in (runs, scores, differences, operations, bandwidth, verdicts, seconds, alerts, others):
         made.with_panel(panel())
     return made
@@ -92,14 +102,6 @@ def changed(expr: str) -> str:
     clear = f"({change} and on {of} (abs({change}) > on {of} {noise}))"
     columns = {CHANGE: change, NOISE: noise, CLEAR: clear}
     return " or ".join(f'label_replace({found}, "run", "{name}", "", "")' for name, found in columns.items())
-
-
-def base() -> Any:
-    """Return the variable with the run to compare with: at first the one before the newest."""
-    before = 'label_replace(vector(1), "run", "the one before", "", "")'
-    made = derived("base", f"{before} or group by (run) ({STARTED})", "run").label("Compare with")
-    made.hide(VariableHide.DONT_HIDE).sort(VariableSort.ALPHABETICAL_DESC)
-    return made.current(VariableOption(text="the one before", value="the one before"))
 
 
 def figure(expr: str, *more: str) -> str:
