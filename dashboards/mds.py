@@ -131,7 +131,13 @@ def lock_now() -> Panel:
         ("MdsLockSaturated", "MdsProcessBusyNoLock"),
     )
     return numbers(
-        "Busiest lock", about, Query(f"topk(1, {LOCK})", "{{daemon}}"), unit="percentunit", name=True, decimals=0
+        "Busiest lock",
+        about,
+        Query(f"topk(1, {LOCK})", "{{daemon}}"),
+        unit="percentunit",
+        name=True,
+        full="mds_lock",
+        decimals=0,
     )
 
 

@@ -177,7 +177,7 @@ def commit_now() -> Panel:
         Query(f"topk(1, max by (instance, daemon) ({COMMITS}))", "{{daemon}}"),
         instead(their, SEEN, "{{ceph_daemon}}"),
     )
-    return numbers("Busiest commit", about, *queries, unit="percentunit", name=True, decimals=0)
+    return numbers("Busiest commit", about, *queries, unit="percentunit", name=True, full="kv_commit", decimals=0)
 
 
 def workers_now() -> Panel:
@@ -190,7 +190,13 @@ def workers_now() -> Panel:
         ("OsdOpThreadsSaturated",),
     )
     return numbers(
-        "Busiest workers", about, Query(f"topk(1, {WORKERS})", "{{daemon}}"), unit="percentunit", name=True, decimals=0
+        "Busiest workers",
+        about,
+        Query(f"topk(1, {WORKERS})", "{{daemon}}"),
+        unit="percentunit",
+        name=True,
+        full="osd_op",
+        decimals=0,
     )
 
 
