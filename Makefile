@@ -1,6 +1,6 @@
 # The work is done in scripts/ and compose/; `make` alone lists the targets.
 .DEFAULT_GOAL := help
-.PHONY: help setup bpf wheel packages packages-check demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak thrash fuzz mutate generated manifests manifests-check containers-check site picture release clean
+.PHONY: help setup bpf wheel packages packages-check demo demo-ceph test prove lint up status example-runs down lab-up lab-down bench soak thrash fuzz mutate recording generated manifests manifests-check containers-check site picture release clean
 
 python := .venv/bin/python
 REPEATS ?= 3
@@ -123,6 +123,10 @@ fuzz: setup ## search for bytes that break a reader, guided by coverage; RUNS=10
 mutate: setup ## measure how many faults in diagnosis/ its tests find; hours; MODULES="blame verdict", SAMPLE=20 of each
 	@[ -x .venv/bin/mutmut ] || $(python) -m pip install -q -c constraints.txt --no-build-isolation -e '.[mutate]'
 	@$(python) scripts/mutate.py --sample $(SAMPLE) $(MODULES)
+
+recording: export PYTHONPATH = bench:compose:tests:.
+recording: setup ## play real runs on a real cluster and keep what Prometheus sees, for the tests of the dashboards; 3 minutes
+	@$(python) tests/dashboards/recording.py
 
 generated: setup ## write all files made from the code and its data: expositions, dashboards, tables of pages
 	PYTHONPATH=exporter:bench:tests:. $(python) scripts/generate.py

@@ -22,7 +22,7 @@ import yaml
 
 from fleet import Fleet
 
-__all__ = ["TREE", "Server", "Sharded", "free_addresses", "judging", "shard_config", "sharded", "single"]
+__all__ = ["TREE", "Server", "Sharded", "free_addresses", "judging", "prometheus", "shard_config", "sharded", "single"]
 
 TREE = Path(__file__).resolve().parent.parent
 SCALE = TREE / "compose" / "scale"
@@ -78,10 +78,26 @@ def single(folder: Path, fleet: Fleet, *, rules: bool) -> Iterator[Server]:
     _through(fleet, config)
     _write_targets(folder, {"pinchpoint": fleet.hosts, **({"judge": [judge_at]} if rules else {})})
     with ExitStack() as stack:
-        server = stack.enter_context(_prometheus(folder, address, config))
+        server = stack.enter_context(prometheus(folder, address, config))
         if rules:
             stack.enter_context(judging(folder, judge_at, f"--prometheus=http://{address}"))
         yield server
+
+
+@contextmanager
+def prometheus(
+    folder: Path, address: str, config: Mapping[str, Any], *flags: str, agent: bool = False
+) -> Iterator[Server]:
+    """Run a Prometheus whose database, unless it is an agent, is `data` in its folder."""
+    file = folder / "prometheus.yml"
+    file.write_text(yaml.safe_dump(config))
+    (folder / "rules").symlink_to(TREE / "alerts")
+    (folder / "scale").symlink_to(SCALE)
+    # An agent has no database, and neither accepts the other's options.
+    storage = ["--storage.agent.path=data"] if agent else ["--storage.tsdb.path=data", LOOKBACK]
+    command = ["prometheus", f"--config.file={file.name}", f"--web.listen-address={address}", *storage, *flags]
+    with _running(command, folder, f"http://{address}/-/ready") as process:
+        yield Server(address, process, file)
 
 
 @contextmanager
@@ -113,7 +129,7 @@ def sharded(folder: Path, fleet: Fleet, *, shards: int, rules: bool = True, stor
         _write_targets(folder / "ruler", {"prometheus": [ruler_at], "judge": [judge_at]})
         long_term = stack.enter_context(_victoria_metrics(folder, store_at)) if store else None
         ruler = stack.enter_context(
-            _prometheus(folder / "ruler", ruler_at, config, "--web.enable-remote-write-receiver")
+            prometheus(folder / "ruler", ruler_at, config, "--web.enable-remote-write-receiver")
         )
         if rules:
             stack.enter_context(judging(folder, judge_at, f"--prometheus=http://{ruler_at}"))
@@ -125,7 +141,7 @@ def sharded(folder: Path, fleet: Fleet, *, shards: int, rules: bool = True, stor
             _write_targets(folder / f"shard-{number}", {"pinchpoint": fleet.hosts, "node": nodes})
             agents.append(
                 stack.enter_context(
-                    _prometheus(folder / f"shard-{number}", address, config, "--enable-feature=agent", agent=True)
+                    prometheus(folder / f"shard-{number}", address, config, "--enable-feature=agent", agent=True)
                 )
             )
         yield Sharded(agents, ruler, long_term)
@@ -159,21 +175,6 @@ def _write_targets(folder: Path, targets: Mapping[str, list[str]]) -> None:
     for name in ("pinchpoint", "judge", "node", "ceph", "ceph-exporter", "prometheus", "alertmanager"):
         found = [{"targets": targets[name]}] if name in targets else []
         (folder / "targets" / f"{name}.yml").write_text(json.dumps(found))
-
-
-@contextmanager
-def _prometheus(
-    folder: Path, address: str, config: Mapping[str, Any], *flags: str, agent: bool = False
-) -> Iterator[Server]:
-    file = folder / "prometheus.yml"
-    file.write_text(yaml.safe_dump(config))
-    (folder / "rules").symlink_to(TREE / "alerts")
-    (folder / "scale").symlink_to(SCALE)
-    # An agent has no database, and neither accepts the other's options.
-    storage = ["--storage.agent.path=data"] if agent else ["--storage.tsdb.path=data", LOOKBACK]
-    command = ["prometheus", f"--config.file={file.name}", f"--web.listen-address={address}", *storage, *flags]
-    with _running(command, folder, f"http://{address}/-/ready") as process:
-        yield Server(address, process, file)
 
 
 @contextmanager

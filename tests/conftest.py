@@ -44,7 +44,7 @@ DISK = "PINCHPOINT_TESTS_DISK"
 """Environment variable: the directory on a disk for tests that need one, where other temporary files are in memory."""
 HANG = 300.0
 """Seconds of an idle machine after which a test counts as hanging; its own waits end earlier, with a better message."""
-APART = ("commands", "compose", "lab", "dashboards/test_queries.py", "dashboards/test_cost.py", "test_live.py")
+APART = ("commands", "compose", "lab", "dashboards/test_cost.py", "test_live.py")
 """Tests whose exporters count every daemon and benchmark that they see as their own."""
 
 ON_REQUEST = ("proofs", "compose/test_engine.py")
@@ -107,7 +107,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _group(item: pytest.Item) -> str:
     """Return what a test shares a process with: a cluster, others that start one, or the rest of its file."""
     fixtures = getattr(item, "fixturenames", ())
-    if OWN in fixtures or item.get_closest_marker(OWN):
+    if OWN in fixtures:
         return OWN
     return LOOKED_AT if LOOKED_AT in fixtures else item.nodeid.partition("::")[0]
 
