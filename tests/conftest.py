@@ -36,10 +36,11 @@ LOOKED_AT, OWN = "looked_at", "clusters"
 """Fixtures of tests that share a cluster, and of those that start their own. The former run in one process, the latter
 one after the other in another, so that at most two clusters exist at a time."""
 FIRST = (
-    *(OWN, LOOKED_AT, "tests/dashboards/test_cost.py", "tests/compose/test_native.py", "tests/compose/test_scale.py"),
+    *(LOOKED_AT, OWN, "tests/commands/test_experiment.py", "tests/compose/test_native.py", "tests/test_recipes.py"),
+    *("tests/commands/test_run.py", "tests/compose/test_demo.py", "tests/test_live.py", "tests/compose/test_readme.py"),
     *("tests/rules/test_alerts.py", "tests/bpf/test_choice.py", "tests/benchmarks/test_io500.py"),
 )
-"""Long tests, which have to start early."""
+"""Long tests, the longest first: what starts late ends late."""
 DISK = "PINCHPOINT_TESTS_DISK"
 """Environment variable: the directory on a disk for tests that need one, where other temporary files are in memory."""
 HANG = 300.0
