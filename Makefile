@@ -100,6 +100,7 @@ bench: setup packages ## measure its cost, its peers', what benchmarks lose, and
 	@$(python) bench/installed.py
 	@$(python) bench/waits_cost.py
 	@$(python) bench/ranks_cost.py
+	@$(python) bench/path_cost.py
 	@$(python) bench/profile_cost.py
 	@$(python) bench/ceph_cost.py
 	@$(python) bench/scale_cost.py

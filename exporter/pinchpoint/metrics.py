@@ -254,6 +254,40 @@ WAITS_KERNEL_SECONDS = _counter(
 WORKLOAD_UNKNOWN_STACKS = _number(
     "pinchpoint_workload_unknown_stacks", "Distinct recent kernel stacks that match no rule (listed by watch --stacks)."
 )
+PATH_SECONDS = _counter(
+    "pinchpoint_path_seconds_total",
+    "Time of the benchmark's threads in windows, by who was responsible for it (nobody: they themselves) and what they "
+    "did: cpu, runqueue, or a wait for a timer, disk, network, interrupt, for what was earlier than the window, or for "
+    "what did not come in it (pending).",
+    *RUN,
+    "owner",
+    "role",
+    "kind",
+)
+PATH_PASSED_SECONDS = _counter(
+    "pinchpoint_path_passed_seconds_total",
+    "Part of the time of an owner's role after which it woke another, which went on.",
+    *RUN,
+    "owner",
+    "role",
+    "to_owner",
+    "to_role",
+)
+PATH_THREAD_SECONDS = _counter(
+    "pinchpoint_path_thread_seconds_total",
+    "Time of all of the benchmark's threads in windows, without those that were asleep.",
+    *RUN,
+)
+PATH_WAKEUPS = _counter("pinchpoint_path_wakeups_total", "Wake-ups on this host that were seen in windows.")
+PATH_LOST_SECONDS = _counter(
+    "pinchpoint_path_lost_seconds_total", "Time of waits in windows that found no room in the kernel's maps."
+)
+PATH_SOURCE_INFO = _gauge(
+    "pinchpoint_path_source_info",
+    "Method used to see who wakes whom (bpf or none), and why nothing better was available.",
+    "source",
+    "reason",
+)
 COST_SAMPLES = _counter(
     "pinchpoint_cost_samples_total",
     "Stack samples of the resource's threads while it was full, by what they spent CPU time on.",

@@ -103,6 +103,7 @@ _FUNCTIONS: Mapping[str, tuple[object, tuple[object, ...]]] = {
     "bpf_map_delete_elem": (c_int, (c_int, c_void_p)),
     "bpf_prog_test_run_opts": (c_int, (c_int, POINTER(_TestRun))),
     "bpf_iter_create": (c_int, (c_int,)),
+    "bpf_raw_tracepoint_open": (c_int, (c_char_p, c_int)),
 }
 
 
@@ -173,6 +174,7 @@ class Loaded:
         self._maps: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._links: list[int] = []
+        self._attached: list[int] = []
         self._memory: dict[str, mmap.mmap] = {}
         self._run = _TestRun(sz=ctypes.sizeof(_TestRun))
 
@@ -188,6 +190,24 @@ class Loaded:
         lines = Path(f"/proc/self/fdinfo/{self._programs[program]}").read_text().splitlines()
         values = {name: value for name, _, value in (line.partition(":") for line in lines)}
         return int(values.get("run_time_ns", 0)), int(values.get("run_cnt", 0))
+
+    def attach(self, *programs: str) -> None:
+        """Attach programs of typed raw tracepoints (``tp_btf``) until `detach`.
+
+        Raises BpfError; none is attached then.
+        """
+        for program in programs:
+            # The name of the tracepoint is in the program (bpf_raw_tracepoint_open, kernel/bpf/syscall.c).
+            if (link := self._library.bpf_raw_tracepoint_open(None, self._programs[program])) < 0:
+                reason = f"{program} can't be attached: {_reason(ctypes.get_errno(), '')}"
+                self.detach()
+                raise BpfError(reason)
+            self._attached.append(link)
+
+    def detach(self) -> None:
+        """Detach what `attach` attached."""
+        while self._attached:
+            os.close(self._attached.pop())
 
     def iterator(self, link: int = 0) -> int:
         """Return a new descriptor to read an iterator program's output from, once. Raises BpfError."""
@@ -228,6 +248,7 @@ class Loaded:
             # Remaining views keep it until they go.
             with suppress(BufferError):
                 memory.close()
+        self.detach()
         for descriptor in (*self._links, *self._programs.values(), *self._maps.values()):
             os.close(descriptor)
         self._memory, self._links, self._programs, self._maps = {}, [], {}, {}

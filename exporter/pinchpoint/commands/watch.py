@@ -15,6 +15,7 @@ import click
 
 from pinchpoint.build import LocalSource, local_sampler
 from pinchpoint.clock import STEADY
+from pinchpoint.commands.chain import show as show_chains
 from pinchpoint.commands.options import http_config_option, load_access, targets_option
 from pinchpoint.commands.stacks import show as show_stacks
 from pinchpoint.config import Config, ConfigError, load_config
@@ -245,6 +246,7 @@ def _show_judge(url: str, interval: float, access: HttpAccess | None, *, once: b
 @click.option("--judge", "judge_url", metavar="URL", help="Judge whose verdicts on all runs are shown.")
 @http_config_option
 @click.option("--stacks", is_flag=True, help="List the kernel stacks in which benchmarks on this host wait.")
+@click.option("--chain", is_flag=True, help="List who makes the threads of benchmarks on this host wait.")
 @click.option("--once", is_flag=True, help="Print one screen as plain text; exit status 1 if every target was down.")
 @click.option(
     "--config.file",
@@ -262,22 +264,29 @@ def command(
     judge_url: str | None,
     http_config: Path | None,
     stacks: bool,
+    chain: bool,
     once: bool,
     config_file: Path | None,
 ) -> None:
     """Show live what is busy on this host or on others, or a judge's verdicts on all runs."""
     access = load_access(http_config)
     if judge_url is not None:
-        if targets or prometheus or stacks:
-            raise click.UsageError("--judge knows its hosts itself: leave out --target, --prometheus and --stacks")
+        if targets or prometheus or stacks or chain:
+            raise click.UsageError(
+                "--judge knows its hosts itself: leave out --target, --prometheus, --stacks and --chain"
+            )
         ctx.exit(_show_judge(judge_url, interval, access, once=once))
-    if stacks and (targets or prometheus):
+    if stacks and chain:
+        raise click.UsageError("--stacks and --chain are two listings: leave out one")
+    if (stacks or chain) and (targets or prometheus):
         raise click.UsageError(
-            "--stacks reads this host's own processes: run it there, without --target and --prometheus"
+            f"--{'stacks' if stacks else 'chain'} reads this host's own processes: run it there, without --target and "
+            "--prometheus"
         )
     try:
-        if stacks:
-            ctx.exit(show_stacks(load_config(config_file), interval, once=once))
+        if stacks or chain:
+            show = show_stacks if stacks else show_chains
+            ctx.exit(show(load_config(config_file), interval, once=once))
         sources = _sources(targets, prometheus, load_config(config_file), access)
     except ConfigError as error:
         fail(str(error), 2)

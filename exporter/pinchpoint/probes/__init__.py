@@ -19,6 +19,7 @@ from pinchpoint.probes.mds import Mds
 from pinchpoint.probes.memory import MemoryProbe
 from pinchpoint.probes.namespaces import Namespaces
 from pinchpoint.probes.osd import Osd
+from pinchpoint.probes.path import Path
 from pinchpoint.probes.profile import ProfileProbe
 from pinchpoint.probes.self_cost import SelfCost
 from pinchpoint.probes.storage import Storage
@@ -33,6 +34,7 @@ PROBES: tuple[type[Probe], ...] = (
     Kworkers,
     BenchmarkProbe,
     Waits,
+    Path,
     ProfileProbe,
     Cpu,
     Affinity,

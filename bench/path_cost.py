@@ -1,0 +1,107 @@
+"""What it costs to see who wakes whom: the section "chains" of the page.
+
+The load is pairs of processes that wake each other as fast as they can, which is the worst case: the cost is one of
+wake-ups. The figures are the time that the kernel's BPF programs took, as the kernel counts it while
+kernel.bpf_stats_enabled is 1 (which is contained in them), and CPU time of the thread that opens windows and
+reads them (CLOCK_THREAD_CPUTIME_ID).
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from page import Goal, machine, parser, publish, table
+from pinchpoint.bpf.path import PROGRAMS, Windows
+from pinchpoint.probes.path import MAX_WAKEUPS, PERIOD_SECONDS, next_window
+
+LIMIT = 0.5
+"""Percent of one CPU."""
+STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
+PAIR = """
+import os
+there, back = os.pipe(), os.pipe()
+child = os.fork()
+mine, other = (there, back) if child else (back, there)
+if child:
+    os.write(other[1], b"x")
+while True:
+    os.read(mine[0], 1)
+    os.write(other[1], b"x")
+"""
+
+
+@contextmanager
+def pairs(count: int) -> Iterator[set[int]]:
+    """Run `count` pairs of processes; give the pids of the first of each."""
+    found = [subprocess.Popen([sys.executable, "-c", PAIR], start_new_session=True) for _ in range(count)]
+    try:
+        time.sleep(1.0)
+        yield {process.pid for process in found}
+    finally:
+        for process in found:
+            subprocess.run(["pkill", "-KILL", "-s", str(process.pid)], check=False)
+            process.wait()
+
+
+@contextmanager
+def counted() -> Iterator[None]:
+    """Let the kernel count the time of BPF programs."""
+    before = STATISTICS.read_text()
+    STATISTICS.write_text("1")
+    try:
+        yield
+    finally:
+        STATISTICS.write_text(before)
+
+
+def measured(count: int, number: int) -> tuple[float, float, float, float, float]:
+    """Return, for `count` pairs: wake-ups a second, seconds of a window, microseconds a wake-up, % of a CPU in both."""
+    kernel = user = seen = 0.0
+    wakeups, seconds = 0, next_window(None)
+    with pairs(count) as pids:
+        windows = Windows(Path("/proc"))
+        try:
+            for _ in range(number):
+                began, used = time.monotonic(), time.thread_time()
+                windows.open(pids, MAX_WAKEUPS)
+                used = time.thread_time() - used
+                time.sleep(seconds)
+                again = time.thread_time()
+                window = windows.end()
+                user += used + time.thread_time() - again
+                seconds = next_window(window)
+                wakeups += window.wakeups
+                seen += window.seconds
+                time.sleep(max(0.0, began + PERIOD_SECONDS - time.monotonic()))
+            kernel = sum(windows.statistics(program)[0] for program in PROGRAMS) / 1e9
+        finally:
+            windows.close()
+    share = 100 / (number * PERIOD_SECONDS)
+    return wakeups / seen, seen / number, 1e6 * kernel / max(1, wakeups), kernel * share, user * share
+
+
+def main() -> None:
+    """Measure and write the section."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--windows", type=int, default=8)
+    chosen = arguments.parse_args()
+    rows, goals = [], []
+    with counted():
+        for count in (0, 1, 8):
+            rate, seconds, each, kernel, user = measured(count, chosen.windows)
+            rows.append([str(count), f"{rate:,.0f}", f"{seconds:.2f}", f"{each:.2f}", f"{kernel:.2f}", f"{user:.2f}"])
+            goals.append(Goal(f"chains with {count} pairs", LIMIT, "%", kernel + user))
+    head = ["pairs", "wake-ups/s", "window, s", "us a wake-up", "in the kernel, % of one CPU", "of the probe, %"]
+    body = (
+        f"{machine()}; {chosen.windows} windows for each load, one every {PERIOD_SECONDS:g} s.\n\n{table(head, rows)}"
+    )
+    publish("chains", body, chosen, goals)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,203 @@
+"""Who makes the threads of benchmarks wait, by who wakes whom (path.bpf.c), in short windows with pauses between them.
+
+A wake-up costs 1 to 2 us while a window is open, so a window ends after half a second or 10,000 wake-ups of the host,
+whatever comes first, and the next one begins 4 s after it began: half a per cent of a CPU at most.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from pinchpoint.benchmarks.workloads import Member, Workload, Workloads
+from pinchpoint.bpf.libbpf import BpfError
+from pinchpoint.bpf.path import MAX_CHOSEN, Window, Windows
+from pinchpoint.host.capabilities import Capability
+from pinchpoint.host.procfs import decode, read_bytes
+from pinchpoint.metrics import (
+    KEEP_ENDED_SECONDS,
+    PATH_LOST_SECONDS,
+    PATH_PASSED_SECONDS,
+    PATH_SECONDS,
+    PATH_SOURCE_INFO,
+    PATH_THREAD_SECONDS,
+    PATH_WAKEUPS,
+)
+from pinchpoint.model import Point
+from pinchpoint.probes.base import Host, Probe
+from pinchpoint.waits.chain import SELF, Chain, Kind, Namer, Node, chain_of
+
+__all__ = ["MAX_WAKEUPS", "PATH_WINDOW_SECONDS", "PERIOD_SECONDS", "Path", "next_window"]
+
+PATH_WINDOW_SECONDS, MIN_PATH_WINDOW_SECONDS = 0.5, 0.03
+"""Seconds of a window, which has to be much longer than the waits; and of one on a host with very many wake-ups."""
+PERIOD_SECONDS = 4.0
+"""Seconds between the beginnings of two windows."""
+MAX_WAKEUPS = 10_000
+"""Wake-ups of the host after which a window ends."""
+UNLOAD_SECONDS = 60.0
+"""Seconds without a benchmark after which the programs are unloaded."""
+MAX_WORKLOADS = 24
+"""Workloads that have series."""
+MAX_NODES = 40
+"""Nodes of a workload that have series, and the pairs of nodes; others are ``more``."""
+MORE = Node("more", "more")
+
+
+def next_window(last: Window | None) -> float:
+    """Return the seconds after which to end the next window: about when its budget will be spent.
+
+    Programs that are still attached then cost a tenth of a microsecond at each switch and wake-up.
+    """
+    if last is None or not last.wakeups:
+        return PATH_WINDOW_SECONDS
+    return min(PATH_WINDOW_SECONDS, max(MIN_PATH_WINDOW_SECONDS, MAX_WAKEUPS * last.seconds / last.wakeups))
+
+
+class _Totals:
+    """The sums of a workload since it was first seen."""
+
+    def __init__(self) -> None:
+        self.seen = 0.0
+        """When it was last seen, in monotonic seconds."""
+        self.seconds = 0.0
+        self.parts: defaultdict[tuple[Node, Kind], float] = defaultdict(float)
+        self.passed: defaultdict[tuple[Node, Node], float] = defaultdict(float)
+        self._nodes: set[Node] = {SELF}
+
+    def add(self, chain: Chain, now: float) -> None:
+        self.seen = now
+        self.seconds += chain.seconds
+        for step in chain.steps():  # the largest first: they get their own series
+            if len(self._nodes) < MAX_NODES:
+                self._nodes.add(step.node)
+        for (node, kind), seconds in chain.parts.items():
+            self.parts[self._shown(node), kind] += seconds
+        for (before, after), seconds in sorted(chain.passed.items(), key=lambda one: -one[1]):
+            pair = self._shown(before), self._shown(after)
+            if pair in self.passed or len(self.passed) < MAX_NODES:
+                self.passed[pair] += seconds
+
+    def _shown(self, node: Node) -> Node:
+        return node if node in self._nodes else MORE
+
+
+class Path(Probe):
+    """Chains of benchmarks."""
+
+    name = "path"
+    help = "who makes the threads of benchmarks wait, by who wakes whom (BPF), in windows of half a second every 4 s"
+    metrics = (
+        PATH_SECONDS,
+        PATH_PASSED_SECONDS,
+        PATH_THREAD_SECONDS,
+        PATH_WAKEUPS,
+        PATH_LOST_SECONDS,
+        PATH_SOURCE_INFO,
+    )
+    capabilities = (Capability.BPF, Capability.PERFMON)
+    interval = PATH_WINDOW_SECONDS
+    """Seconds between the next sample and the one after it: the sampler has planned the next one already."""
+    rest_interval = PERIOD_SECONDS
+
+    def __init__(self, host: Host, workloads: Workloads | None = None) -> None:
+        super().__init__(host)
+        self._workloads = workloads or Workloads(host.procfs, host.processes, host.runs, host.benchmarks, host.found)
+        self._windows: Windows | None = None
+        self._members: Mapping[int, Member] | None = None
+        """Whom the window that is open is about."""
+        self._worked = float("-inf")
+        self._seconds = PATH_WINDOW_SECONDS
+        """Of the next window, or of the open one."""
+        self._totals: dict[Workload, _Totals] = {}
+        self._wakeups = 0
+        self._lost = 0.0
+        self.reason: str | None = None
+        """Why there are no windows, "" if there are; None before the first one."""
+
+    def sample(self, now: float) -> None:
+        """Open a window or end one."""
+        if self._members is not None:
+            for workload, chain in self.finish(now).items():
+                self._add(workload, chain, now)
+            self.interval = self._seconds
+        else:
+            self.interval = PERIOD_SECONDS - self._seconds if self.begin(now) else self._seconds
+            self._forget(now)
+
+    def begin(self, now: float) -> bool:
+        """Open a window about all benchmarks; return whether there are any and it could be opened."""
+        if self.reason:
+            return False
+        members = dict([*self._workloads.current(now).items()][:MAX_CHOSEN])
+        if not members:
+            if self._windows is not None and now - self._worked > UNLOAD_SECONDS:
+                self.close()
+            return False
+        self._worked = now
+        try:
+            if self._windows is None:
+                self._windows = Windows(self.host.procfs)
+            self._windows.open(members, MAX_WAKEUPS)
+        except (BpfError, OSError) as error:
+            self.reason = str(error)
+            self.close()
+            return False
+        self.reason, self._members = "", members
+        return True
+
+    @property
+    def spent(self) -> bool:
+        """Whether the open window has ended by itself."""
+        return self._windows is not None and self._windows.spent
+
+    def finish(self, now: float) -> dict[Workload, Chain]:
+        """End the open window; return what was seen of each workload."""
+        members, self._members = self._members, None
+        if members is None or self._windows is None:
+            return {}
+        window = self._windows.end()
+        self._seconds = next_window(window)
+        self._wakeups += window.wakeups
+        self._lost += window.lost
+        known = {**self.host.processes.followed(now), **{pid: member.process for pid, member in members.items()}}
+        name = Namer(known, self.host.roles, self._comm)
+        processes: dict[Workload, set[int]] = {}
+        for pid, member in members.items():
+            processes.setdefault(member.workload, set()).add(pid)
+        return {workload: chain_of(window, pids, name) for workload, pids in processes.items()}
+
+    def _comm(self, pid: int) -> str:
+        try:
+            return decode(read_bytes(f"{self.host.procfs}/{pid}/comm").rstrip(b"\n"))
+        except OSError:
+            return ""
+
+    def _add(self, workload: Workload, chain: Chain, now: float) -> None:
+        if workload in self._totals or len(self._totals) < MAX_WORKLOADS:
+            self._totals.setdefault(workload, _Totals()).add(chain, now)
+
+    def _forget(self, now: float) -> None:
+        for workload in [one for one, totals in self._totals.items() if now - totals.seen > KEEP_ENDED_SECONDS]:
+            del self._totals[workload]
+
+    def points(self) -> Iterator[Point]:
+        """Yield the series of every workload."""
+        for workload, totals in self._totals.items():
+            for (node, kind), seconds in totals.parts.items():
+                yield PATH_SECONDS.point(seconds, *workload, *node, kind)
+            for (before, after), seconds in totals.passed.items():
+                yield PATH_PASSED_SECONDS.point(seconds, *workload, *before, *after)
+            yield PATH_THREAD_SECONDS.point(totals.seconds, *workload)
+        if self.reason is not None:
+            yield PATH_SOURCE_INFO.point(1, "none" if self.reason else "bpf", self.reason)
+        if self._wakeups:
+            yield PATH_WAKEUPS.point(self._wakeups)
+            yield PATH_LOST_SECONDS.point(self._lost)
+
+    def close(self) -> None:
+        """Remove the programs and maps from the kernel."""
+        self._members = None
+        if self._windows is not None:
+            self._windows.close()
+            self._windows = None

@@ -1,0 +1,218 @@
+"""Who makes a benchmark wait: sums of windows (`pinchpoint.bpf.path`), by the owner and the role of each thread.
+
+A node is all threads of an owner with one role: ``osd.0`` and ``osd_op``. The parts of all nodes sum up to the time of
+the benchmark's own threads. What a thread waits for that is no thread (a timer, a disk, a packet) is a part of the
+thread: a worker that sleeps is responsible for its sleep.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from pinchpoint.bpf.path import Responsible, Share, Source, ThreadTime, Window
+from pinchpoint.host.procfs import decode
+from pinchpoint.threads.processes import Process
+from pinchpoint.threads.roles import Roles
+
+__all__ = ["SELF", "Chain", "Kind", "Namer", "Node", "Step", "chain_of"]
+
+MAX_ASLEEP_SHARE = 0.8
+"""Share of a window from which a thread counts as asleep: it waited for a time, or for something that did not come."""
+MAX_CHAIN_NODES = 12
+"""Nodes of a chain."""
+MIN_LINK_SHARE = 0.02
+"""Share of the benchmark's time below which a chain does not go on."""
+
+
+class Kind(StrEnum):
+    """What a node did in the time for which it is responsible."""
+
+    CPU = "cpu"
+    RUNQUEUE = "runqueue"
+    """It could run, and had no CPU."""
+    TIMER = "timer"
+    """It waited for a time: it slept, or was throttled."""
+    DISK = "disk"
+    """It waited for a device."""
+    NETWORK = "network"
+    """It waited for a packet of another host."""
+    INTERRUPT = "interrupt"
+    EARLIER = "earlier"
+    """It waited for what happened before the window, or too many wake-ups ago."""
+    PENDING = "pending"
+    """It waited for something that did not come before the end of the window."""
+
+
+KERNEL = "kernel"
+"""Owner of the kernel's threads."""
+KINDS: Mapping[Source, Kind] = {
+    Source.BEFORE: Kind.EARLIER,
+    Source.TIMER: Kind.TIMER,
+    Source.DEVICE: Kind.DISK,
+    Source.NETWORK: Kind.NETWORK,
+    Source.INTERRUPT: Kind.INTERRUPT,
+}
+
+
+class Node(NamedTuple):
+    """All threads of an owner with one role."""
+
+    owner: str
+    role: str
+    """Of a thread without a role: its name, without digits."""
+
+    def __str__(self) -> str:
+        return self.owner if self.owner == self.role else f"{self.owner} {self.role}"
+
+
+SELF = Node("", "")
+"""The threads of the benchmark whose time is divided."""
+
+
+class Step(NamedTuple):
+    """A node of a chain."""
+
+    node: Node
+    share: float
+    """Its own part of the benchmark's time."""
+    kinds: Mapping[Kind, float]
+    """The same by what it did."""
+
+
+@dataclass
+class Chain:
+    """What the threads of a benchmark did, in seconds of all of them together."""
+
+    seconds: float = 0.0
+    asleep: int = 0
+    """Threads that are left out: they were asleep."""
+    waits: int = 0
+    lost: float = 0.0
+    """Seconds for which there was no room, of all benchmarks."""
+    parts: defaultdict[tuple[Node, Kind], float] = field(default_factory=lambda: defaultdict(float))
+    passed: defaultdict[tuple[Node, Node], float] = field(default_factory=lambda: defaultdict(float))
+    """The seconds of the first node after which it woke the second one, which went on."""
+
+    def add(self, other: Chain) -> None:
+        """Add what was seen in another window."""
+        self.seconds += other.seconds
+        self.asleep = max(self.asleep, other.asleep)
+        self.waits += other.waits
+        self.lost += other.lost
+        for part, seconds in other.parts.items():
+            self.parts[part] += seconds
+        for pair, seconds in other.passed.items():
+            self.passed[pair] += seconds
+
+    def steps(self) -> list[Step]:
+        """Return all nodes with their parts, the largest first."""
+        kinds: dict[Node, dict[Kind, float]] = {}
+        for (node, kind), seconds in self.parts.items():
+            kinds.setdefault(node, {})[kind] = seconds / self.seconds
+        found = [Step(node, sum(shares.values()), shares) for node, shares in kinds.items()]
+        return sorted(found, key=lambda step: (-step.share, step.node))
+
+    def heaviest(self) -> list[Node]:
+        """Return the nodes of the heaviest chain, first the one that wakes the benchmark.
+
+        It ends at the kernel, whose workers are one node for all that they work for.
+        """
+        chain: list[Node] = []
+        last = SELF
+        while len(chain) < MAX_CHAIN_NODES and last.owner != KERNEL:
+            ways = {
+                before: self._behind(before, {SELF, last, *chain}) + seconds
+                for (before, after), seconds in self.passed.items()
+                if after == last and before != SELF and before not in chain
+            }
+            if not ways or max(ways.values()) < MIN_LINK_SHARE * self.seconds:
+                break
+            last = max(ways, key=lambda node: (ways[node], node))
+            chain.append(last)
+        return chain
+
+    def _behind(self, node: Node, seen: set[Node]) -> float:
+        """Return the seconds of all that leads to a node."""
+        total, waiting = self._waited(node), [node]
+        seen = {*seen, node}
+        while waiting:
+            after = waiting.pop()
+            for (before, woken), seconds in self.passed.items():
+                if woken == after and before not in seen:
+                    seen.add(before)
+                    waiting.append(before)
+                    total += seconds + self._waited(before)
+        return total
+
+    def _waited(self, node: Node) -> float:
+        return sum(seconds for (who, kind), seconds in self.parts.items() if who == node and kind in KINDS.values())
+
+
+class Namer:
+    """Names threads by the rules for roles."""
+
+    def __init__(self, processes: Mapping[int, Process], roles: Roles, comm: Callable[[int], str]) -> None:
+        """Begin; `comm` gives the name of a process that no rule is interested in, "" if it has gone."""
+        self._processes = processes
+        self._roles = roles
+        self._comm = comm
+        self._known: dict[Responsible, Node] = {}
+
+    def __call__(self, who: Responsible) -> Node:
+        """Return the node of some threads."""
+        if (node := self._known.get(who)) is None:
+            node = self._known[who] = self._node(who)
+        return node
+
+    def _node(self, who: Responsible) -> Node:
+        name = decode(who.name)
+        bare = re.sub(r"\d+", "", name).strip("-_:/") or name
+        if who.tgid == 0:
+            return Node(KERNEL, bare)
+        if (process := self._processes.get(who.tgid)) is None:
+            return Node(self._roles.unruled_owner(self._comm(who.tgid) or name), bare)
+        role = self._roles.thread_role(process.class_, name).role
+        return Node(process.owner, bare if role.fallback else role.name)
+
+
+def _asleep(thread: ThreadTime) -> float:
+    """Return the seconds in which a thread waited for a time, or for something that did not come."""
+    return thread.pending + sum(one.seconds for one in thread.shares if one.by is Source.TIMER and one.via is None)
+
+
+def chain_of(window: Window, processes: set[int], name: Callable[[Responsible], Node]) -> Chain:
+    """Return what the threads of some of a window's processes did."""
+    threads = [thread for thread in window.threads if thread.tgid in processes]
+    awake = [thread for thread in threads if _asleep(thread) < MAX_ASLEEP_SHARE * window.seconds]
+    chain = Chain(asleep=len(threads) - len(awake), lost=window.lost)
+    for thread in awake:
+        chain.waits += thread.waits
+        own = {Kind.CPU: thread.run, Kind.RUNQUEUE: thread.queued, Kind.PENDING: thread.pending}
+        for kind, seconds in own.items():
+            _put(chain, SELF, kind, seconds)
+        for share in thread.shares:
+            _divide(chain, share, name)
+    return chain
+
+
+def _divide(chain: Chain, share: Share, name: Callable[[Responsible], Node]) -> None:
+    after = SELF if share.via is None else name(share.via)
+    if isinstance(share.by, Source):
+        _put(chain, after, KINDS[share.by], share.seconds)
+        return
+    node = name(share.by)
+    _put(chain, node, Kind.CPU, share.seconds - share.queued)
+    _put(chain, node, Kind.RUNQUEUE, share.queued)
+    if node != after:
+        chain.passed[node, after] += share.seconds
+
+
+def _put(chain: Chain, node: Node, kind: Kind, seconds: float) -> None:
+    if seconds > 0:
+        chain.parts[node, kind] += seconds
+        chain.seconds += seconds

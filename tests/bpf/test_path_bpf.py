@@ -1,0 +1,202 @@
+"""Who makes whom wait: real processes that wait for each other in a known way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from descriptors import bpf_ids, exist
+from pinchpoint.bpf.libbpf import BpfError
+from pinchpoint.bpf.path import MAX_CHOSEN, Responsible, Source, ThreadTime, Window, Windows
+from polling import until
+from waiters import waiting
+
+PROC = Path("/proc")
+SECONDS = 0.5
+MANY = 10_000_000
+"""Wake-ups that no window here has."""
+
+
+@pytest.fixture
+def windows() -> Iterator[Windows]:
+    try:
+        found = Windows(PROC)
+    except BpfError as error:
+        pytest.skip(str(error))
+    yield found
+    found.close()
+
+
+def look(windows: Windows, *pids: int, seconds: float = SECONDS, budget: int = MANY) -> Window:
+    windows.open(pids, budget)
+    time.sleep(seconds)
+    return windows.end()
+
+
+def explained(windows: Windows, toy: str, waits: int = 20) -> tuple[Window, ThreadTime]:
+    """Return what the client of a toy did in a window in which it waited a few times."""
+    with waiting(toy) as pid:
+        found: list[tuple[Window, ThreadTime]] = []
+
+        assert until(30, lambda: not any(name.startswith(b"python") for name in names_below(pid)))
+
+        def enough() -> bool:
+            window = look(windows, pid)
+            found[:] = [(window, thread) for thread in window.threads]
+            return bool(found) and found[0][1].waits >= waits
+
+        assert until(30, enough), found
+    return found[0]
+
+
+def names_below(pid: int) -> list[bytes]:
+    """Return the names of a process' children."""
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(OSError):  # it has gone
+            found.append(Path(f"/proc/{child}/comm").read_bytes())
+    return found
+
+
+def by_name(thread: ThreadTime) -> Mapping[str, float]:
+    """Return the seconds of the wait by who was responsible: a thread's name, or a source."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for share in thread.shares:
+        name = share.by.name.decode() if isinstance(share.by, Responsible) else share.by.name
+        found[name] += share.seconds
+    return found
+
+
+def all_of(thread: ThreadTime) -> float:
+    return thread.run + thread.queued + thread.pending + sum(share.seconds for share in thread.shares)
+
+
+@pytest.mark.parametrize("toy", ["chain", "proxy", "lock", "churn"])
+def test_what_a_thread_did_sums_up_to_the_window(windows: Windows, toy: str) -> None:
+    window, thread = explained(windows, toy)
+
+    # What it did since it was last switched out is not known.
+    assert 0.8 * window.seconds < all_of(thread) <= 1.02 * window.seconds
+    assert window.lost == window.full == 0
+    assert window.wakeups > 0
+
+
+def test_a_chain_leads_to_the_worker_and_its_sleep(windows: Windows) -> None:
+    _, thread = explained(windows, "chain")
+    names = by_name(thread)
+
+    slept = sum(share.seconds for share in thread.shares if share.by is Source.TIMER)
+    assert slept == max(names.values())
+    assert names["toyworker"] > names["toyserver"] > 0
+    ways = {
+        (share.by.name, share.via.name)
+        for share in thread.shares
+        if isinstance(share.by, Responsible) and share.via is not None
+    }
+    assert (b"toyworker", b"toyserver") in ways
+    sleepers = {
+        share.via.name for share in thread.shares if share.by is Source.TIMER and share.via and share.seconds > 0.01
+    }
+    assert sleepers == {b"toyworker"}
+
+
+def test_a_proxy_is_found_by_tcp_over_loopback_whatever_it_is_called(windows: Windows) -> None:
+    names = by_name(explained(windows, "proxy")[1])
+
+    assert names["toyproxy"] > names["toyservice"] > 0
+    assert names["toyproxy"] + names["toyservice"] > 0.8 * sum(names.values())
+
+
+def test_whoever_holds_a_lock_is_responsible_and_not_those_who_wait_too(windows: Windows) -> None:
+    names = by_name(explained(windows, "lock")[1])
+
+    assert names["toyholder"] > 0.5 * sum(names.values())
+    assert names["toyholder"] > 5 * names["toywaiter"]
+
+
+def test_a_time_out_does_not_end_a_wait(windows: Windows) -> None:
+    _, thread = explained(windows, "poll")
+    slept: defaultdict[bytes, float] = defaultdict(float)
+    for share in thread.shares:
+        if share.by is Source.TIMER:
+            slept[share.via.name if share.via else b"itself"] += share.seconds
+
+    assert slept[b"toyserver"] > slept[b"itself"]
+
+
+def test_processes_that_begin_and_end_in_a_window_are_responsible_for_what_they_did(windows: Windows) -> None:
+    names = by_name(explained(windows, "churn")[1])
+
+    assert names["toychild"] > 0.5 * sum(names.values())
+
+
+def test_a_wait_that_does_not_end_is_pending_or_was_not_seen(windows: Windows) -> None:
+    with waiting("sleep") as pid:
+        window = look(windows, pid)
+
+    assert sum(thread.waits for thread in window.threads) == 0
+
+
+def test_a_window_ends_by_itself_when_its_budget_is_spent(windows: Windows) -> None:
+    with waiting("chain") as pid:
+        windows.open([pid], 200)
+        assert until(30, lambda: windows.spent)
+        window = windows.end()
+
+    assert 200 <= window.wakeups < 200 + 64 * 4096
+    assert window.seconds > 0
+
+
+def test_each_window_begins_anew(windows: Windows) -> None:
+    with waiting("chain") as pid:
+        assert until(30, lambda: look(windows, pid).threads)
+    with waiting("sleep") as other:
+        window = look(windows, other)
+
+    assert {thread.tgid for thread in window.threads} <= {other}
+    assert sum(all_of(thread) for thread in window.threads) <= 1.02 * window.seconds
+
+
+def test_an_interrupt_in_which_a_window_ends_is_over_in_the_next(windows: Windows) -> None:
+    with waiting("chain") as pid:
+        found = [look(windows, pid, seconds=0.02) for _ in range(50)]
+        last = look(windows, pid)
+
+    assert any(window.threads for window in found)
+    for thread in last.threads:
+        assert sum(share.seconds for share in thread.shares if share.by is Source.DEVICE) < 0.1 * last.seconds
+
+
+def test_between_windows_nothing_is_attached_and_afterwards_nothing_is_left(windows: Windows) -> None:
+    before = bpf_ids()
+    windows.open([], MANY)
+    during = bpf_ids()
+    windows.end()
+    after = bpf_ids()
+    windows.close()
+
+    assert before["link"] == after["link"]
+    assert len(during["link"] - before["link"]) == 11
+    assert until(10, lambda: not exist({**before, "link": during["link"] - before["link"]}))
+
+
+def test_too_many_processes_are_refused(windows: Windows) -> None:
+    with pytest.raises(BpfError, match="1025 processes are too many"):
+        windows.open(range(1, MAX_CHOSEN + 2), MANY)
+
+
+def test_in_a_pid_namespace_it_says_why_it_does_not_work() -> None:
+    code = "from pathlib import Path; from pinchpoint.bpf.path import Windows; Windows(Path('/proc'))"
+    inside = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*inside, "true"], capture_output=True).returncode:
+        pytest.skip("may not make a PID namespace")
+    done = subprocess.run([*inside, sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert "procfs shows a PID namespace of its own" in done.stderr

@@ -1,0 +1,255 @@
+"""What the probe makes of windows, with made-up ones; real ones are in tests/bpf/test_path_bpf.py."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import pairwise
+from pathlib import Path as File
+from typing import Any, cast
+
+import pytest
+
+from machine import Machine
+from pinchpoint.benchmarks.workloads import Member, Workload, Workloads
+from pinchpoint.bpf.libbpf import BpfError
+from pinchpoint.bpf.path import MAX_CHOSEN, Responsible, Share, ThreadTime, Window
+from pinchpoint.metrics import (
+    KEEP_ENDED_SECONDS,
+    PATH_LOST_SECONDS,
+    PATH_PASSED_SECONDS,
+    PATH_SECONDS,
+    PATH_SOURCE_INFO,
+    PATH_THREAD_SECONDS,
+    PATH_WAKEUPS,
+)
+from pinchpoint.model import Snapshot
+from pinchpoint.probes import path
+from pinchpoint.probes.path import (
+    MAX_NODES,
+    MAX_WAKEUPS,
+    MAX_WORKLOADS,
+    PATH_WINDOW_SECONDS,
+    PERIOD_SECONDS,
+    UNLOAD_SECONDS,
+    Path,
+)
+from pinchpoint.sampler import Sampler
+from pinchpoint.threads.processes import Process
+from pinchpoint.threads.roles import BENCHMARK
+
+RUN = Workload("fio", "1-fio")
+SERVER = Responsible(0, b"kworker")
+
+
+class Made:
+    """Windows in which each chosen process waited for the same all the time."""
+
+    opened: list[set[int]]
+    ended: int
+    closed: int
+    wakeups: int
+    shares: list[Share]
+
+    def __init__(self, procfs: File) -> None:
+        self._chosen: Collection[int] = ()
+
+    @classmethod
+    def reset(cls, *shares: Share) -> None:
+        cls.opened, cls.ended, cls.closed, cls.wakeups, cls.shares = [], 0, 0, 640, [*shares]
+
+    def open(self, processes: Collection[int], budget: int) -> None:
+        self._chosen = processes
+        self.opened.append({*processes})
+
+    spent = False
+
+    def end(self) -> Window:
+        type(self).ended += 1
+        threads = [ThreadTime(pid, pid, 0.1, 0.0, 5, self.shares, 0.0) for pid in self._chosen]
+        return Window(0.5, self.wakeups, threads, 0.25, 0)
+
+    def close(self) -> None:
+        type(self).closed += 1
+
+
+class Working:
+    """Benchmarks, by pid."""
+
+    def __init__(self, **runs: int) -> None:
+        self.runs = runs
+
+    def current(self, now: float) -> dict[int, Member]:
+        return {
+            pid: Member(Process(pid, 1, "fio", BENCHMARK, "fio"), Workload("fio", run))
+            for run, pid in self.runs.items()
+        }
+
+
+@pytest.fixture(autouse=True)
+def made(monkeypatch: pytest.MonkeyPatch) -> None:
+    Made.reset(Share(SERVER, None, 0.4, 0.1))
+    monkeypatch.setattr(path, "Windows", Made)
+
+
+def probe(machine: Machine, working: Any) -> Path:
+    return Path(machine.host(), cast(Workloads, working))
+
+
+def sampled(found: Path, *, start: float = 100.0, windows: int = 1) -> float:
+    """Let some windows pass; return the time then."""
+    now = start
+    while windows:
+        opened = len(Made.opened)
+        found.sample(now)
+        windows -= len(Made.opened) == opened and opened > 0
+        now += PATH_WINDOW_SECONDS
+    return now
+
+
+def seen(found: Path) -> Snapshot:
+    return Snapshot.of(0.0, found.points())
+
+
+def windows_of(found: Path, seconds: float) -> list[tuple[float, float]]:
+    """Let the sampler work; return when each window was opened and for how long."""
+    now = 0.0
+    sampler = Sampler([found], 0.125, clock=lambda: now)
+    spans: list[tuple[float, float]] = []
+    while now < seconds:
+        opened, ended = len(Made.opened), Made.ended
+        due = sampler.step()
+        if len(Made.opened) > opened:
+            spans.append((now, 0.0))
+        elif Made.ended > ended:
+            spans[-1] = spans[-1][0], now - spans[-1][0]
+        now = due
+    return [span for span in spans if span[1]]
+
+
+def test_a_window_of_half_a_second_is_opened_every_four_seconds(machine: Machine) -> None:
+    spans = windows_of(probe(machine, Working(a=7)), 30.0)
+
+    assert spans == [(PERIOD_SECONDS * number, PATH_WINDOW_SECONDS) for number in range(len(spans))]
+    assert len(spans) == 8
+
+
+def test_a_window_ends_about_when_its_wake_ups_are_spent(machine: Machine) -> None:
+    Made.wakeups = 5 * MAX_WAKEUPS
+    spans = windows_of(probe(machine, Working(a=7)), 30.0)
+
+    assert spans[0] == (0.0, PATH_WINDOW_SECONDS)
+    for (began, lasted), (following, _) in pairwise(spans[1:]):
+        assert lasted == pytest.approx(PATH_WINDOW_SECONDS / 5)
+        assert following - began == pytest.approx(PERIOD_SECONDS)
+
+
+def test_a_window_begins_soon_after_a_benchmark(machine: Machine) -> None:
+    working = Working()
+    found = probe(machine, working)
+    assert windows_of(found, 9.0) == []
+
+    working.runs = {"a": 7}
+    spans = windows_of(found, 9.0)
+    assert spans[0] == (0.0, PATH_WINDOW_SECONDS)
+
+
+def test_series_have_who_was_responsible_for_what_in_seconds(machine: Machine) -> None:
+    found = probe(machine, Working(**{"1-fio": 7}))
+    sampled(found)
+    snapshot = seen(found)
+    named = {"benchmark": "fio", "run": "1-fio"}
+
+    assert snapshot.value(PATH_SECONDS.name, **named, owner="", role="", kind="cpu") == pytest.approx(0.1)
+    worker = {"owner": "kernel", "role": "kworker"}
+    assert snapshot.value(PATH_SECONDS.name, **named, **worker, kind="cpu") == pytest.approx(0.3)
+    assert snapshot.value(PATH_SECONDS.name, **named, **worker, kind="runqueue") == pytest.approx(0.1)
+    passed = snapshot.value(PATH_PASSED_SECONDS.name, **named, **worker, to_owner="", to_role="")
+    assert passed == pytest.approx(0.4)
+    assert snapshot.value(PATH_THREAD_SECONDS.name, **named) == pytest.approx(0.5)
+    assert snapshot.value(PATH_WAKEUPS.name) == 640
+    assert snapshot.value(PATH_LOST_SECONDS.name) == 0.25
+    assert snapshot.value(PATH_SOURCE_INFO.name, source="bpf", reason="") == 1
+
+
+def test_counters_only_grow(machine: Machine) -> None:
+    found = probe(machine, Working(a=7))
+    now = sampled(found)
+    before = {(point.metric.name, point.labels): point.value for point in found.points()}
+    Made.shares = [Share(Responsible(9, b"other"), None, 0.4, 0.0)]
+    sampled(found, start=now + PERIOD_SECONDS)
+    after = {(point.metric.name, point.labels): point.value for point in found.points()}
+
+    assert all(after[key] >= value for key, value in before.items())
+    assert len(after) > len(before)
+
+
+def test_without_a_benchmark_nothing_is_loaded_and_soon_nothing_is_kept(machine: Machine) -> None:
+    working = Working()
+    found = probe(machine, working)
+    for second in range(10):
+        found.sample(float(second))
+    assert (Made.opened, list(found.points())) == ([], [])
+
+    working.runs = {"a": 7}
+    now = sampled(found)
+    working.runs = {}
+    found.sample(now + UNLOAD_SECONDS / 2)
+    assert Made.closed == 0
+    found.sample(now + 2 * UNLOAD_SECONDS)
+    assert Made.closed == 1
+
+    found.sample(now + 2 * UNLOAD_SECONDS + KEEP_ENDED_SECONDS)
+    assert seen(found).value(PATH_THREAD_SECONDS.name, benchmark="fio", run="a") is None
+
+
+def test_series_are_bounded_whatever_threads_are_called(machine: Machine) -> None:
+    found = probe(machine, Working(**{f"run{number}": number for number in range(2 * MAX_WORKLOADS)}))
+    for number in range(5):
+        Made.shares = [
+            Share(Responsible(1000 + one, b"%c%c" % (97 + number, 97 + one % 26)), None, 1e-3 * one, 0.0)
+            for one in range(100)
+        ]
+        sampled(found, start=100.0 + number * 2 * PERIOD_SECONDS)
+    series = [point.labels for point in found.points() if point.metric is PATH_SECONDS]
+    pairs = [point.labels for point in found.points() if point.metric is PATH_PASSED_SECONDS]
+
+    assert len({labels[1] for labels in series}) == MAX_WORKLOADS
+    assert len(pairs) <= MAX_WORKLOADS * MAX_NODES
+    assert len(series) <= MAX_WORKLOADS * (MAX_NODES + 1) * 3
+    assert sum(point.value for point in found.points() if point.metric is PATH_SECONDS) == pytest.approx(
+        sum(point.value for point in found.points() if point.metric is PATH_THREAD_SECONDS)
+    )
+
+
+def test_more_processes_than_can_be_chosen_are_left_out(machine: Machine) -> None:
+    found = probe(machine, Working(**{f"run{number}": number for number in range(MAX_CHOSEN + 5)}))
+    sampled(found)
+
+    assert len(Made.opened[0]) == MAX_CHOSEN
+
+
+def test_where_it_does_not_work_a_series_says_why_and_it_is_not_tried_again(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def fail(procfs: File) -> Made:
+        tried.append(procfs)
+        raise BpfError("no libbpf.so.1")
+
+    monkeypatch.setattr(path, "Windows", fail)
+    found = probe(machine, Working(a=7))
+    for now in range(20):
+        found.sample(float(now))
+
+    assert seen(found).value(PATH_SOURCE_INFO.name, source="none", reason="no libbpf.so.1") == 1
+    assert len(tried) == 1
+
+
+def test_its_end_closes_an_open_window(machine: Machine) -> None:
+    found = probe(machine, Working(a=7))
+    found.sample(100.0)
+    found.close()
+
+    assert Made.closed == 1
+    assert found.finish(101.0) == {}

@@ -1,0 +1,174 @@
+"""Processes that wait for each other in a known way: ``waiters.py NAME`` runs one of `TOYS` until its input ends.
+
+It prints the pid of the process whose wait is to be explained. Each process has a name that no rule knows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["waiting"]
+
+
+@contextmanager
+def waiting(toy: str) -> Iterator[int]:
+    """Run a toy, and give the pid of its client."""
+    command = [sys.executable, __file__, toy]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def burn(seconds: float) -> None:
+    """Use so much CPU time."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def process(name: str, work: Callable[[], None], *, first: Callable[[], None] = lambda: None) -> None:
+    """Start a process that does some work again and again."""
+    if os.fork() == 0:
+        with open("/proc/self/comm", "w") as comm:
+            comm.write(name)
+        first()
+        while True:
+            work()
+
+
+def chain() -> None:
+    """A client waits for a server, and that for a worker, which burns 400 us and sleeps 1 ms."""
+    asked, answered, passed, done = (os.pipe() for _ in range(4))
+
+    def server() -> None:
+        os.read(asked[0], 1)
+        burn(200e-6)
+        os.write(passed[1], b"x")
+        os.read(done[0], 1)
+        os.write(answered[1], b"x")
+
+    def worker() -> None:
+        os.read(passed[0], 1)
+        burn(400e-6)
+        time.sleep(1e-3)
+        os.write(done[1], b"x")
+
+    process("toyserver", server)
+    process("toyworker", worker)
+    while True:
+        os.write(asked[1], b"x")
+        os.read(answered[0], 1)
+        burn(100e-6)
+
+
+def proxy() -> None:
+    """A client waits for a proxy, which burns 600 us, and for a service behind it, which burns 150 us; all by TCP."""
+
+    def connected() -> tuple[socket.socket, socket.socket]:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            here = socket.create_connection(server.getsockname())
+            there, _ = server.accept()
+        for one in (here, there):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return here, there
+
+    (mine, front), (back, deep) = connected(), connected()
+
+    def middle() -> None:
+        front.recv(1)
+        burn(300e-6)
+        back.send(b"x")
+        back.recv(1)
+        burn(300e-6)
+        front.send(b"x")
+
+    def service() -> None:
+        deep.recv(1)
+        burn(150e-6)
+        deep.send(b"x")
+
+    process("toyproxy", middle)
+    process("toyservice", service)
+    while True:
+        mine.send(b"x")
+        mine.recv(1)
+
+
+def lock() -> None:
+    """A client wants a mutex that one process holds most of the time; three others want it too, and hold it briefly."""
+    libc = ctypes.CDLL(None)
+    mutex = (ctypes.c_char * 64).from_buffer(mmap.mmap(-1, mmap.PAGESIZE))
+    attributes = (ctypes.c_char * 64)()
+    libc.pthread_mutexattr_init(attributes)
+    libc.pthread_mutexattr_setpshared(attributes, 1)  # PTHREAD_PROCESS_SHARED
+    libc.pthread_mutex_init(mutex, attributes)
+
+    def hold(seconds: float, rest: float) -> None:
+        libc.pthread_mutex_lock(mutex)
+        burn(seconds)
+        libc.pthread_mutex_unlock(mutex)
+        time.sleep(rest)
+
+    process("toyholder", lambda: hold(4e-3, 5e-4))
+    for _ in range(3):
+        process("toywaiter", lambda: hold(2e-5, 1e-3))
+    while True:
+        hold(2e-5, 0)
+
+
+def poll() -> None:
+    """A client looks every 500 us whether a server is ready, which sleeps for 3 ms."""
+    asked, answered = os.pipe(), os.pipe()
+
+    def server() -> None:
+        os.read(asked[0], 1)
+        time.sleep(3e-3)
+        os.write(answered[1], b"x")
+
+    process("toyserver", server)
+    poller = select.epoll()
+    poller.register(answered[0], select.EPOLLIN)
+    while True:
+        os.write(asked[1], b"x")
+        while not poller.poll(5e-4):
+            pass
+        os.read(answered[0], 1)
+
+
+def churn() -> None:
+    """A client waits for one short process after the other."""
+    while True:
+        if (child := os.fork()) == 0:
+            with open("/proc/self/comm", "w") as comm:
+                comm.write("toychild")
+            burn(1e-3)
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
+def sleep() -> None:
+    """A client sleeps."""
+    time.sleep(3600)
+
+
+TOYS: dict[str, Callable[[], None]] = {toy.__name__: toy for toy in (chain, proxy, lock, poll, churn, sleep)}
+
+if __name__ == "__main__":
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        TOYS[sys.argv[1]]()
+    sys.stdin.read()
+    os.killpg(0, signal.SIGKILL)
