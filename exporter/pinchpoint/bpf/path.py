@@ -20,7 +20,7 @@ __all__ = ["MAX_CHOSEN", "PROGRAMS", "Responsible", "Share", "Source", "ThreadTi
 
 MAX_CHOSEN = 1024
 """CHOSEN of path.bpf.c: how many processes can be chosen."""
-MAX_SEEN_THREADS, MAX_NAMES, MAX_CHOSEN_THREADS, MAX_SUMS = 8192, 4096, 4096, 8192
+MAX_SEEN_THREADS, MAX_THREAD_NAMES, MAX_CHOSEN_THREADS, MAX_SUMS = 8192, 4096, 4096, 8192
 """THREADS, CLASSES, OWN and CELLS: how many threads and names can be seen, chosen threads, and sums."""
 FIRST_CLASS = 8
 STATE = struct.Struct("=QQQQQQIIIIQQ")
@@ -128,7 +128,7 @@ class Windows:
         if len(processes) > MAX_CHOSEN:
             raise BpfError(f"{len(processes)} processes are too many")
         classes, threads = STATE.unpack_from(self._state)[6], STATE.unpack_from(self._state)[9]
-        if 4 * threads > 3 * MAX_SEEN_THREADS or 4 * classes > 3 * MAX_NAMES:
+        if 4 * threads > 3 * MAX_SEEN_THREADS or 4 * classes > 3 * MAX_THREAD_NAMES:
             self.close()
             self._open()
             classes = threads = 0
