@@ -278,6 +278,14 @@ PATH_THREAD_SECONDS = _counter(
     "Time of all of the benchmark's threads in windows, without those that were asleep.",
     *RUN,
 )
+PATH_RATIO = _gauge(
+    "pinchpoint_path_ratio",
+    "Share of the time of the benchmark's threads in the last four windows for which an owner's role was responsible "
+    "(nobody: they themselves); absent below 0.01.",
+    *RUN,
+    "owner",
+    "role",
+)
 PATH_WAKEUPS = _counter("pinchpoint_path_wakeups_total", "Wake-ups on this host that were seen in windows.")
 PATH_LOST_SECONDS = _counter(
     "pinchpoint_path_lost_seconds_total", "Time of waits in windows that found no room in the kernel's maps."

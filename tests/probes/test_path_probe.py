@@ -17,12 +17,13 @@ from pinchpoint.metrics import (
     KEEP_ENDED_SECONDS,
     PATH_LOST_SECONDS,
     PATH_PASSED_SECONDS,
+    PATH_RATIO,
     PATH_SECONDS,
     PATH_SOURCE_INFO,
     PATH_THREAD_SECONDS,
     PATH_WAKEUPS,
 )
-from pinchpoint.model import Snapshot
+from pinchpoint.model import MetricKind, Snapshot
 from pinchpoint.probes import path
 from pinchpoint.probes.path import (
     MAX_NODES,
@@ -174,13 +175,35 @@ def test_series_have_who_was_responsible_for_what_in_seconds(machine: Machine) -
 def test_counters_only_grow(machine: Machine) -> None:
     found = probe(machine, Working(a=7))
     now = sampled(found)
-    before = {(point.metric.name, point.labels): point.value for point in found.points()}
+
+    def counters() -> dict[tuple[str, tuple[str, ...]], float]:
+        points = (point for point in found.points() if point.metric.kind is MetricKind.COUNTER)
+        return {(point.metric.name, tuple(point.labels)): point.value for point in points}
+
+    before = counters()
     Made.shares = [Share(Responsible(9, b"other"), None, 0.4, 0.0)]
     sampled(found, start=now + PERIOD_SECONDS)
-    after = {(point.metric.name, point.labels): point.value for point in found.points()}
+    after = counters()
 
     assert all(after[key] >= value for key, value in before.items())
     assert len(after) > len(before)
+
+
+def test_shares_are_those_of_the_last_four_windows_and_go_when_there_are_no_more(machine: Machine) -> None:
+    working = Working(**{"1-fio": 7})
+    found = probe(machine, working)
+    now = sampled(found, windows=8)
+    worker = {"benchmark": "fio", "run": "1-fio", "owner": "kernel", "role": "kworker"}
+    assert seen(found).value(PATH_RATIO.name, **worker) == pytest.approx(0.8)
+
+    Made.shares = []
+    now = sampled(found, start=now, windows=2)
+    assert seen(found).value(PATH_RATIO.name, **worker) == pytest.approx(0.8 * 5 / 6)
+
+    working.runs = {}
+    found.sample(now)
+    found.sample(now + 60)
+    assert seen(found).value(PATH_RATIO.name, **worker) is None
 
 
 def test_without_a_benchmark_nothing_is_loaded_and_soon_nothing_is_kept(machine: Machine) -> None:

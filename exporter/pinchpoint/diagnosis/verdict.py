@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from pinchpoint.compat import StrEnum
-from pinchpoint.diagnosis import evidence, peers, stragglers, unknown
+from pinchpoint.diagnosis import chains, evidence, peers, stragglers, unknown
 from pinchpoint.diagnosis.advice import Advice, advice_on
 from pinchpoint.diagnosis.blame import DAEMONS, BenchmarkWork, Limit, blame, serving, workloads
 from pinchpoint.diagnosis.costs import Cost, cost_advice, cost_sentence, costs
@@ -22,7 +22,9 @@ from pinchpoint.diagnosis.usage import UnknownThread, Usage, usages
 from pinchpoint.diagnosis.waterfall import Waterfall, shift, shift_words, waterfall_words, waterfalls
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.model import Snapshots
+from pinchpoint.resources import all_resources
 from pinchpoint.runs import strays
+from pinchpoint.threads.roleless import RESOURCE as UNKNOWN_THREAD
 
 __all__ = ["Confidence", "Judge", "Kind", "Limit", "Verdict", "judge", "judge_phase", "verdict"]
 
@@ -181,6 +183,9 @@ def judge_phase(
     if len(borders) <= MIN_PARTS or (found.kind is Kind.STUCK and not found.limits) or found.kind is Kind.STRAGGLER:
         # Few parts say nothing, short ones cannot distinguish stuck from slow, and ranks wait at the end of a phase.
         return hosts, found
+    if found.limits and found.limits[0].resource == UNKNOWN_THREAD:
+        # Parts are judged by what is full and has a role.
+        return hosts, found
     parts = [_answer(usages(before, after), benchmark, run) for before, after in pairwise(borders)]
     return hosts, _swayed(found, [part for part in parts if part is not None])
 
@@ -284,9 +289,15 @@ def judge(
     hidden_links = _hidden_links(hosts, workload) if kind is Kind.LATENCY_BOUND else []
     blind = (*evidence.blind(shares, unseen), *hidden_links, *_unverified(hosts, workload), *missing)
     hot = unknown.hot_threads(hosts)
+    who = chains.node_shares(before, after, workload)
+    woken = ""
+    if kind in (Kind.LATENCY_BOUND, Kind.UNKNOWN) and (strangers := _strangers(hot, who)):
+        kind, limits, margin = Kind.RESOURCE, strangers, ""
+        woken = f"{evidence.name(strangers[0])} has no role: it is blamed by who wakes whom alone"
     strange = not limits and any(map(unknown.full, hot.values()))
     early = silent if held and kind is not Kind.STUCK else 0.0
-    doubts, confidence = _doubts(hosts, seconds, shares, hidden, (margin, *hidden_links), strange=strange, silent=early)
+    others = (margin, woken, *hidden_links)
+    doubts, confidence = _doubts(hosts, seconds, shares, hidden, others, strange=strange, silent=early)
     found = Verdict(
         kind=kind,
         seconds=seconds,
@@ -298,6 +309,7 @@ def judge(
         doubts=doubts,
         evidence=(
             *evidence.evidence(kind, workload, limits, ranking),
+            *filter(None, [chains.sentence(who)]),
             *(words for cost in spent for words in (cost_sentence(cost), cost_advice(cost)) if words),
             *map(waterfall_words, falls),
         ),
@@ -314,6 +326,13 @@ def judge(
         ranks=() if spread is None else tuple(stragglers.sentences(spread, evidence.WAITS)),
     )
     return _advised(found)
+
+
+def _strangers(hot: Mapping[str, UnknownThread], who: Sequence[chains.NodeShare]) -> tuple[Limit, ...]:
+    """Return the full threads without a role that are responsible for so much of the time that they are the limit."""
+    full = {host: thread for host, thread in hot.items() if unknown.full(thread)}
+    threshold = all_resources()[UNKNOWN_THREAD].threshold or 1.0
+    return chains.unknown_limits(full, who, threshold, MIN_LEAD_BLAME)
 
 
 def _steps(shares: Mapping[str, float], before: Snapshots, after: Snapshots) -> tuple[Waterfall, ...]:

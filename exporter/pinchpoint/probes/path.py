@@ -6,7 +6,7 @@ whatever comes first, and the next one begins 4 s after it began: half a per cen
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 
 from pinchpoint.benchmarks.workloads import Member, Workload, Workloads
@@ -18,6 +18,7 @@ from pinchpoint.metrics import (
     KEEP_ENDED_SECONDS,
     PATH_LOST_SECONDS,
     PATH_PASSED_SECONDS,
+    PATH_RATIO,
     PATH_SECONDS,
     PATH_SOURCE_INFO,
     PATH_THREAD_SECONDS,
@@ -42,6 +43,9 @@ MAX_WORKLOADS = 24
 MAX_NODES = 40
 """Nodes of a workload that have series, and the pairs of nodes; others are ``more``."""
 MORE = Node("more", "more")
+RECENT_WINDOWS = 4
+"""Windows whose mean is shown: from one mean to the next, shares change by a few points."""
+MIN_SHOWN_RATIO = 0.01
 
 
 def next_window(last: Window | None) -> float:
@@ -64,10 +68,12 @@ class _Totals:
         self.parts: defaultdict[tuple[Node, Kind], float] = defaultdict(float)
         self.passed: defaultdict[tuple[Node, Node], float] = defaultdict(float)
         self._nodes: set[Node] = {SELF}
+        self._recent: deque[Chain] = deque(maxlen=RECENT_WINDOWS)
 
     def add(self, chain: Chain, now: float) -> None:
         self.seen = now
         self.seconds += chain.seconds
+        self._recent.append(chain)
         for step in chain.steps():  # the largest first: they get their own series
             if len(self._nodes) < MAX_NODES:
                 self._nodes.add(step.node)
@@ -77,6 +83,18 @@ class _Totals:
             pair = self._shown(before), self._shown(after)
             if pair in self.passed or len(self.passed) < MAX_NODES:
                 self.passed[pair] += seconds
+
+    def ratios(self, now: float) -> dict[Node, float]:
+        """Return the share of each node in the last windows; empty if they were long ago."""
+        if now - self.seen > RECENT_WINDOWS * PERIOD_SECONDS:
+            return {}
+        recent = Chain()
+        for chain in self._recent:
+            recent.add(chain)
+        found: defaultdict[Node, float] = defaultdict(float)
+        for step in recent.steps():
+            found[self._shown(step.node)] += step.share
+        return {node: share for node, share in found.items() if share >= MIN_SHOWN_RATIO}
 
     def _shown(self, node: Node) -> Node:
         return node if node in self._nodes else MORE
@@ -90,6 +108,7 @@ class Path(Probe):
     metrics = (
         PATH_SECONDS,
         PATH_PASSED_SECONDS,
+        PATH_RATIO,
         PATH_THREAD_SECONDS,
         PATH_WAKEUPS,
         PATH_LOST_SECONDS,
@@ -106,7 +125,7 @@ class Path(Probe):
         self._windows: Windows | None = None
         self._members: Mapping[int, Member] | None = None
         """Whom the window that is open is about."""
-        self._worked = float("-inf")
+        self._worked = self._sampled = float("-inf")
         self._seconds = PATH_WINDOW_SECONDS
         """Of the next window, or of the open one."""
         self._totals: dict[Workload, _Totals] = {}
@@ -117,6 +136,7 @@ class Path(Probe):
 
     def sample(self, now: float) -> None:
         """Open a window or end one."""
+        self._sampled = now
         if self._members is not None:
             for workload, chain in self.finish(now).items():
                 self._add(workload, chain, now)
@@ -188,6 +208,8 @@ class Path(Probe):
                 yield PATH_SECONDS.point(seconds, *workload, *node, kind)
             for (before, after), seconds in totals.passed.items():
                 yield PATH_PASSED_SECONDS.point(seconds, *workload, *before, *after)
+            for node, share in totals.ratios(self._sampled).items():
+                yield PATH_RATIO.point(share, *workload, *node)
             yield PATH_THREAD_SECONDS.point(totals.seconds, *workload)
         if self.reason is not None:
             yield PATH_SOURCE_INFO.point(1, "none" if self.reason else "bpf", self.reason)

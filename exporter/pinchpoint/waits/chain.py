@@ -19,7 +19,7 @@ from pinchpoint.host.procfs import decode
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roles import Roles
 
-__all__ = ["SELF", "Chain", "Kind", "Namer", "Node", "Step", "chain_of"]
+__all__ = ["SELF", "Chain", "Kind", "Namer", "Node", "Step", "bare", "chain_of"]
 
 MAX_ASLEEP_SHARE = 0.8
 """Share of a window from which a thread counts as asleep: it waited for a time, or for something that did not come."""
@@ -171,13 +171,17 @@ class Namer:
 
     def _node(self, who: Responsible) -> Node:
         name = decode(who.name)
-        bare = re.sub(r"\d+", "", name).strip("-_:/") or name
         if who.tgid == 0:
-            return Node(KERNEL, bare)
+            return Node(KERNEL, bare(name))
         if (process := self._processes.get(who.tgid)) is None:
-            return Node(self._roles.unruled_owner(self._comm(who.tgid) or name), bare)
+            return Node(self._roles.unruled_owner(self._comm(who.tgid) or name), bare(name))
         role = self._roles.thread_role(process.class_, name).role
-        return Node(process.owner, bare if role.fallback else role.name)
+        return Node(process.owner, bare(name) if role.fallback else role.name)
+
+
+def bare(name: str) -> str:
+    """Return a thread's name without the digits that tell it from others of its kind."""
+    return re.sub(r"\d+", "", name).strip("-_:/") or name
 
 
 def _asleep(thread: ThreadTime) -> float:

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import pytest
+
+from diagnosis.history import MadeHost, snapshots
+from pinchpoint.diagnosis.blame import BenchmarkWork, workloads
+from pinchpoint.diagnosis.chains import NodeShare, node_shares, sentence
+from pinchpoint.diagnosis.usage import usages
+from pinchpoint.diagnosis.verdict import Confidence, Kind, Verdict, verdict
+from pinchpoint.waits.chain import SELF, Node
+
+RUN = {"benchmark": "fio", "run": "r"}
+PROXY, SERVICE = Node("proxy", "worker"), Node("service", "reader")
+LONG = 20.0
+
+
+def client(seconds: float = 10.0) -> MadeHost:
+    return MadeHost(seconds).works({"network": 1.0})
+
+
+def shown(host: MadeHost, shares: dict[Node, float]) -> MadeHost:
+    """Let the exporter of a host show shares of its last windows."""
+    for node, share in shares.items():
+        host.gauge("pinchpoint_path_ratio", share, **RUN, owner=node.owner, role=node.role)
+    return host
+
+
+def counted(host: MadeHost, seconds: dict[tuple[Node, str], float]) -> MadeHost:
+    """Let the windows of an interval have so much of each part, per second of the interval."""
+    for (node, kind), value in seconds.items():
+        host.counter("pinchpoint_path_seconds_total", value, **RUN, owner=node.owner, role=node.role, kind=kind)
+    return host
+
+
+def unknown(busy: float = 0.98, saturated: float = 0.95) -> MadeHost:
+    """Return a client whose host has a hot thread without a role."""
+    made = client().resource("unknown_thread", "host", busy, "", runqueue=0.0, saturated=saturated)
+    return made.gauge("pinchpoint_unknown_thread_busy_ratio", busy, thread="worker-3", process="proxy")
+
+
+def shares(**hosts: MadeHost) -> list[tuple[Node, float]]:
+    before, after = snapshots(**hosts)
+    workload = next(work for work in workloads(usages(before, after)) if work.run == "r")
+    return [(one.node, round(one.share, 3)) for one in node_shares(before, after, workload)]
+
+
+def judged(**hosts: MadeHost) -> Verdict:
+    return verdict(*snapshots(**hosts), benchmark="fio", run="r")
+
+
+def test_a_long_interval_has_its_own_shares_and_a_short_one_those_of_the_last_windows() -> None:
+    seconds = {(PROXY, "cpu"): 0.3, (PROXY, "runqueue"): 0.3, (SELF, "cpu"): 0.4}
+
+    long = shares(a=shown(counted(client(LONG), seconds), {SERVICE: 1.0}))
+    short = shares(a=shown(counted(client(3.0), seconds), {SERVICE: 0.7, SELF: 0.3}))
+
+    assert long == [(PROXY, 0.6), (SELF, 0.4)]
+    assert short == [(SERVICE, 0.7), (SELF, 0.3)]
+
+
+def test_hosts_count_alike_and_other_runs_do_not() -> None:
+    other = client().gauge("pinchpoint_path_ratio", 1.0, benchmark="fio", run="another", owner="x", role="y")
+
+    found = shares(a=shown(client(), {PROXY: 0.8, SELF: 0.2}), b=shown(client(), {SELF: 1.0}), c=other)
+
+    assert found == [(SELF, 0.6), (PROXY, 0.4)]
+
+
+def test_without_windows_there_are_no_shares() -> None:
+    assert shares(a=client()) == []
+    assert sentence(()) == ""
+    assert node_shares({}, {}, BenchmarkWork("fio", "r", {"disk": 1.0}, {}, ())) == ()
+
+
+def test_a_sentence_names_the_largest_shares_but_not_the_benchmark_itself() -> None:
+    found = [
+        NodeShare(SELF, 0.5), NodeShare(PROXY, 0.25), NodeShare(SERVICE, 0.2), NodeShare(Node("osd.0", "osd_op"), 0.05)
+    ]  # fmt: skip
+
+    assert sentence(found) == "by who wakes whom, proxy worker answers for 25%, service reader answers for 20% of it"
+    assert sentence([NodeShare(SELF, 0.95), NodeShare(PROXY, 0.05)]) == ""
+
+
+def test_it_is_evidence_of_a_verdict() -> None:
+    found = judged(a=shown(client(), {PROXY: 0.6, SELF: 0.4}))
+
+    assert "by who wakes whom, proxy worker answers for 60% of it" in found.evidence
+
+
+def test_a_full_thread_without_a_role_is_blamed_when_the_chain_leads_to_it() -> None:
+    found = judged(a=shown(unknown(), {PROXY: 0.6, SELF: 0.4}))
+
+    assert (found.kind, found.words) == (Kind.RESOURCE, "limited by unknown_thread of proxy")
+    assert found.confidence is Confidence.MEDIUM
+    assert any("blamed by who wakes whom alone" in doubt for doubt in found.doubts)
+    assert found.limits[0].blame == pytest.approx(0.6)
+    assert found.advice.startswith("Find out what the thread is for")
+    assert not any("add a role" in words for words in found.no_role)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        shown(unknown(), {PROXY: 0.2, SELF: 0.8}),
+        shown(unknown(), {Node("proxy", "other"): 0.9, SELF: 0.1}),
+        shown(unknown(), {Node("other", "worker"): 0.9, SELF: 0.1}),
+        shown(unknown(busy=0.6, saturated=0.0), {PROXY: 0.9, SELF: 0.1}),
+        unknown(),
+    ],
+    ids=["small share", "another thread", "another process", "not full", "no windows"],
+)
+def test_it_is_not_blamed_if_it_is_not_full_or_another_answers_for_the_time(host: MadeHost) -> None:
+    found = judged(a=host)
+
+    assert (found.kind, found.limits) == (Kind.LATENCY_BOUND, ())
+
+
+def test_a_limit_that_has_a_role_comes_before_a_thread_without_one() -> None:
+    made = unknown().resource("link", "eth0", 0.99, "network", runqueue=0.0)
+    found = judged(a=shown(made, {PROXY: 0.6, SELF: 0.4}))
+
+    assert "link of eth0" in found.words
+    assert "unknown_thread" not in found.words

@@ -1,0 +1,137 @@
+"""Who makes whom wait, compared with what the kernel counts for each thread in the same window."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pinchpoint.bpf.libbpf import BpfError
+from pinchpoint.bpf.path import Responsible, Source, Windows
+from pinchpoint.diagnosis.verdict import Kind
+from polling import until
+from proofs.conftest import Check
+from proofs.observed import Watch
+from truth import Truth
+from waiters import waiting
+
+GROUP = "Who makes whom wait"
+SECONDS = 1.0
+LONG = 12
+MANY = 10_000_000
+NEAR = 0.1
+"""How far a share may be from the truth."""
+FRONTEND = """
+import socket, sys, time
+with socket.create_server(("127.0.0.1", 0)) as server:
+    open("/proc/self/comm", "w").write("toyfrontend")
+    print(server.getsockname()[1], flush=True)
+    client, _ = server.accept()
+client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+while client.recv(1):
+    end = time.thread_time() + 2e-3
+    while time.thread_time() < end:
+        pass
+    client.send(b"x")
+"""
+"""Burns 2 ms of CPU time for each request."""
+CLIENT = """
+import socket, sys, time
+server = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+end = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    server.send(b"x")
+    server.recv(1)
+"""
+
+
+@pytest.fixture
+def windows() -> Iterator[Windows]:
+    try:
+        found = Windows(Path("/proc"))
+    except BpfError as error:
+        pytest.skip(str(error))
+    yield found
+    found.close()
+
+
+def used(pid: int) -> float:
+    """Return the seconds that a process ran or had no CPU."""
+    run, wait, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
+    return (int(run) + int(wait)) / 1e9
+
+
+def names_below(pid: int) -> dict[str, int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return {Path(f"/proc/{child}/comm").read_text().strip(): int(child) for child in children}
+
+
+def seen(windows: Windows, toy: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the shares of a toy's client by who is responsible, and what each process used, as shares of the time."""
+    with waiting(toy) as pid:
+        assert until(30, lambda: (names := names_below(pid)) and all(name.startswith("toy") for name in names))
+        pids = names_below(pid)
+        before = {name: used(child) for name, child in pids.items()}
+        windows.open([pid], MANY)
+        time.sleep(SECONDS)
+        window = windows.end()
+        truth = {name: (used(child) - before[name]) / window.seconds for name, child in pids.items()}
+    (thread,) = window.threads
+    shares: defaultdict[str, float] = defaultdict(float)
+    for share in thread.shares:
+        name = share.by.name.decode() if isinstance(share.by, Responsible) else share.by.name
+        shares[name] += share.seconds / window.seconds
+    return shares, truth
+
+
+@pytest.mark.parametrize(("toy", "name"), [("chain", "toyworker"), ("proxy", "toyproxy"), ("proxy", "toyservice")])
+def test_a_process_answers_for_what_it_used(
+    windows: Windows, measured: MutableMapping[str, str], toy: str, name: str
+) -> None:
+    shares, truth = seen(windows, toy)
+
+    measured[name] = f"{shares[name]:.0%} of the time, used {truth[name]:.0%}"
+    assert abs(shares[name] - truth[name]) < NEAR
+
+
+def test_a_holder_answers_for_a_lock_and_others_that_wait_for_it_do_not(
+    windows: Windows, measured: MutableMapping[str, str]
+) -> None:
+    shares, truth = seen(windows, "lock")
+
+    measured["holder"] = f"{shares['toyholder']:.0%} of the time, used {truth['toyholder']:.0%}"
+    measured["others that wait"] = f"{shares['toywaiter']:.1%}"
+    assert abs(shares["toyholder"] - truth["toyholder"]) < NEAR
+    assert shares["toywaiter"] < NEAR
+
+
+def test_a_worker_answers_for_its_sleep(windows: Windows, measured: MutableMapping[str, str]) -> None:
+    shares, truth = seen(windows, "chain")
+
+    slept = shares[Source.TIMER.name]
+    measured["asleep"] = f"{slept:.0%} of the time, the worker used {truth['toyworker']:.0%}"
+    assert slept > truth["toyworker"]
+
+
+@contextmanager
+def frontend() -> Iterator[str]:
+    """Run a server that no rule knows, and give its port."""
+    with subprocess.Popen([sys.executable, "-c", FRONTEND], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def test_a_full_server_that_no_rule_knows_is_the_limit(watch: Watch, check: Check) -> None:
+    with frontend() as port:
+        found = watch.judge([sys.executable, "-c", CLIENT, port, str(LONG)])
+
+    check(Truth((Kind.RESOURCE,), "unknown_thread toyfrontend"), found)
