@@ -55,7 +55,7 @@ def test_parts_are_those_of_all_threads_by_node_and_kind() -> None:
     }
 
 
-def test_what_is_no_thread_is_a_part_of_the_thread_that_waited_for_it() -> None:
+def test_a_timer_or_a_disk_is_a_part_of_the_thread_that_waited_for_it() -> None:
     found = chain(thread(share(Source.DEVICE, 0.5, MDS), share(Source.TIMER, 0.2), share(Source.BEFORE, 0.3, CLIENT)))
 
     assert shares(found) == {

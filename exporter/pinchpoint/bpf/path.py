@@ -40,7 +40,7 @@ PROGRAMS = (
 
 
 class Source(Enum):
-    """What is responsible for a time and is no thread."""
+    """Whatever but a thread is responsible for a time."""
 
     BEFORE = 1
     """What happened before the window, or more than 32 wake-ups ago."""

@@ -1,8 +1,8 @@
 """Who makes a benchmark wait: sums of windows (`pinchpoint.bpf.path`), by the owner and the role of each thread.
 
 A node is all threads of an owner with one role: ``osd.0`` and ``osd_op``. The parts of all nodes sum up to the time of
-the benchmark's own threads. What a thread waits for that is no thread (a timer, a disk, a packet) is a part of the
-thread: a worker that sleeps is responsible for its sleep.
+the benchmark's own threads. A timer, a disk or a packet that a thread waits for is a part of the thread: a worker that
+sleeps is responsible for its sleep.
 """
 
 from __future__ import annotations
