@@ -8,6 +8,7 @@ reads them (CLOCK_THREAD_CPUTIME_ID).
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import time
@@ -17,10 +18,12 @@ from pathlib import Path
 
 from page import Goal, machine, parser, publish, table
 from pinchpoint.bpf.path import PROGRAMS, Windows
-from pinchpoint.probes.path import MAX_WAKEUPS, PERIOD_SECONDS, next_window
+from pinchpoint.probes.path import MAX_WAKEUPS, PATH_WINDOW_SECONDS, PERIOD_SECONDS, pause
 
 LIMIT = 0.5
 """Percent of one CPU."""
+MIN_WAKEUPS = 10_000
+"""Wake-ups from which it is shown what one costs: they are counted in steps of 64 for each CPU."""
 STATISTICS = Path("/proc/sys/kernel/bpf_stats_enabled")
 PAIR = """
 import os
@@ -60,9 +63,9 @@ def counted() -> Iterator[None]:
 
 
 def measured(count: int, number: int) -> tuple[float, float, float, float, float]:
-    """Return, for `count` pairs: wake-ups a second, seconds of a window, microseconds a wake-up, % of a CPU in both."""
-    kernel = user = seen = 0.0
-    wakeups, seconds = 0, next_window(None)
+    """Return, for `count` pairs: wake-ups a second, seconds of a window, microseconds a wake-up (NaN if few), % of a CPU in both."""
+    kernel = user = seen = passed = 0.0
+    wakeups = 0
     with pairs(count) as pids:
         windows = Windows(Path("/proc"))
         try:
@@ -70,19 +73,21 @@ def measured(count: int, number: int) -> tuple[float, float, float, float, float
                 began, used = time.monotonic(), time.thread_time()
                 windows.open(pids, MAX_WAKEUPS)
                 used = time.thread_time() - used
-                time.sleep(seconds)
+                time.sleep(PATH_WINDOW_SECONDS)
                 again = time.thread_time()
                 window = windows.end()
                 user += used + time.thread_time() - again
-                seconds = next_window(window)
+                length = pause(window)
                 wakeups += window.wakeups
                 seen += window.seconds
-                time.sleep(max(0.0, began + PERIOD_SECONDS - time.monotonic()))
+                passed += length
+                time.sleep(max(0.0, began + length - time.monotonic()))
             kernel = sum(windows.statistics(program)[0] for program in PROGRAMS) / 1e9
         finally:
             windows.close()
-    share = 100 / (number * PERIOD_SECONDS)
-    return wakeups / seen, seen / number, 1e6 * kernel / max(1, wakeups), kernel * share, user * share
+    share = 100 / passed
+    each = 1e6 * kernel / wakeups if wakeups > MIN_WAKEUPS else math.nan
+    return wakeups / seen, seen / number, each, kernel * share, user * share
 
 
 def main() -> None:
@@ -94,12 +99,20 @@ def main() -> None:
     with counted():
         for count in (0, 1, 8):
             rate, seconds, each, kernel, user = measured(count, chosen.windows)
-            rows.append([str(count), f"{rate:,.0f}", f"{seconds:.2f}", f"{each:.2f}", f"{kernel:.2f}", f"{user:.2f}"])
+            rows.append(
+                [
+                    str(count),
+                    f"{rate:,.0f}",
+                    f"{seconds:.2f}",
+                    "-" if math.isnan(each) else f"{each:.2f}",
+                    f"{kernel:.2f}",
+                    f"{user:.2f}",
+                ]
+            )
             goals.append(Goal(f"chains with {count} pairs", LIMIT, "%", kernel + user))
     head = ["pairs", "wake-ups/s", "window, s", "us a wake-up", "in the kernel, % of one CPU", "of the probe, %"]
-    body = (
-        f"{machine()}; {chosen.windows} windows for each load, one every {PERIOD_SECONDS:g} s.\n\n{table(head, rows)}"
-    )
+    often = f"one every {PERIOD_SECONDS:g} s, or {2 * PERIOD_SECONDS:g} s after one that was spent early"
+    body = f"{machine()}; {chosen.windows} windows for each load, {often}.\n\n{table(head, rows)}"
     publish("chains", body, chosen, goals)
 
 

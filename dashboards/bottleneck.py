@@ -51,7 +51,7 @@ def dashboard() -> Dashboard:
     now = (sentence, phases, phase, limit, progress)
     for panel in (*now, rate, waits, ranking, since, advice, results, alerts, blind):
         made.with_panel(panel())
-    made.with_row(folded("Why it is full, and which rank lags", costs(), ranks()))
+    made.with_row(folded("Who makes it wait, why it is full, and which rank lags", chain(), costs(), ranks()))
     return made
 
 
@@ -437,6 +437,34 @@ def blind() -> Panel:
         {"blind": Column("what"), "instance": Column("on")},
         size=(4, 7),
         nothing="all is seen",
+    )
+
+
+def chain() -> Panel:
+    """Return who is responsible for the time of the benchmark's threads."""
+    about = About(
+        "Who is responsible for the time of the benchmark's threads, by who wakes whom, in the last 16 s: itself, "
+        "daemons, or any other process; on the selected hosts.",
+        "The benchmark itself, and what it is to measure.",
+        "A process that you did not think of has a large share.",
+        ("docs/chain.md",),
+    )
+    labels = "(instance, benchmark, run, owner, role)"
+    shares = f"max by {labels} (pinchpoint_path_ratio{{{JUDGED}, {HOST}}})"
+    return rows(
+        "Who makes it wait",
+        about,
+        {"share": Query(f'topk(12, label_replace({shares}, "owner", "itself", "owner", ""))')},
+        {
+            "run": Column("run"),
+            "instance": Column("on", width=160),
+            "owner": Column("who", width=160),
+            "role": Column("its threads", width=160),
+            "share": Column("of its time", unit="percentunit", bar=KINDS["resource"], width=150, decimals=0),
+        },
+        size=(24, 7),
+        sort="share",
+        nothing="no benchmark works, or it cannot be seen who wakes whom",
     )
 
 

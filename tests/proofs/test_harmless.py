@@ -123,6 +123,8 @@ def test_a_frozen_mds_lock_delays_no_probe_and_blocks_no_operator(
 
     with loads.metadata(shared, "storm", processes=6) as load:
         load.wait_ready()
+        # Before it has seen the load, the exporter rests.
+        assert until(PATIENCE, lambda: probes(observer).interval["waits"] < 1.0)
         free = probes(observer)
         began = load.operations()
         time.sleep(WINDOW)

@@ -28,12 +28,14 @@ from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
 from pinchpoint.waits.chain import SELF, Chain, Kind, Namer, Node, chain_of
 
-__all__ = ["MAX_WAKEUPS", "PATH_WINDOW_SECONDS", "PERIOD_SECONDS", "Path", "next_window"]
+__all__ = ["MAX_WAKEUPS", "PATH_WINDOW_SECONDS", "PERIOD_SECONDS", "Path", "pause"]
 
-PATH_WINDOW_SECONDS, MIN_PATH_WINDOW_SECONDS = 0.5, 0.03
-"""Seconds of a window, which has to be much longer than the waits; and of one on a host with very many wake-ups."""
+PATH_WINDOW_SECONDS = 0.5
+"""Seconds of a window, which has to be much longer than the waits."""
 PERIOD_SECONDS = 4.0
-"""Seconds between the beginnings of two windows."""
+"""Seconds between the beginnings of two windows; twice as many where the first was spent early."""
+WINDOW_MARGIN = 0.5
+"""Share of its time below which a window was spent early."""
 MAX_WAKEUPS = 10_000
 """Wake-ups of the host after which a window ends."""
 UNLOAD_SECONDS = 60.0
@@ -48,14 +50,12 @@ RECENT_WINDOWS = 4
 MIN_SHOWN_RATIO = 0.01
 
 
-def next_window(last: Window | None) -> float:
-    """Return the seconds after which to end the next window: about when its budget will be spent.
+def pause(window: Window) -> float:
+    """Return the seconds from the beginning of a window to that of the next one.
 
-    Programs that are still attached then cost a tenth of a microsecond at each switch and wake-up.
+    Until it is closed, one whose wake-ups were spent early costs a tenth of a microsecond at each switch and wake-up.
     """
-    if last is None or not last.wakeups:
-        return PATH_WINDOW_SECONDS
-    return min(PATH_WINDOW_SECONDS, max(MIN_PATH_WINDOW_SECONDS, MAX_WAKEUPS * last.seconds / last.wakeups))
+    return PERIOD_SECONDS if window.seconds > WINDOW_MARGIN * PATH_WINDOW_SECONDS else 2 * PERIOD_SECONDS
 
 
 class _Totals:
@@ -116,7 +116,6 @@ class Path(Probe):
     )
     capabilities = (Capability.BPF, Capability.PERFMON)
     interval = PATH_WINDOW_SECONDS
-    """Seconds between the next sample and the one after it: the sampler has planned the next one already."""
     rest_interval = PERIOD_SECONDS
 
     def __init__(self, host: Host, workloads: Workloads | None = None) -> None:
@@ -125,9 +124,9 @@ class Path(Probe):
         self._windows: Windows | None = None
         self._members: Mapping[int, Member] | None = None
         """Whom the window that is open is about."""
-        self._worked = self._sampled = float("-inf")
-        self._seconds = PATH_WINDOW_SECONDS
-        """Of the next window, or of the open one."""
+        self._began = 0.0
+        """When it was opened."""
+        self._next = self._worked = self._sampled = float("-inf")
         self._totals: dict[Workload, _Totals] = {}
         self._wakeups = 0
         self._lost = 0.0
@@ -140,9 +139,8 @@ class Path(Probe):
         if self._members is not None:
             for workload, chain in self.finish(now).items():
                 self._add(workload, chain, now)
-            self.interval = self._seconds
-        else:
-            self.interval = PERIOD_SECONDS - self._seconds if self.begin(now) else self._seconds
+        elif now >= self._next - PATH_WINDOW_SECONDS / 2:
+            self.begin(now)
             self._forget(now)
 
     def begin(self, now: float) -> bool:
@@ -163,7 +161,7 @@ class Path(Probe):
             self.reason = str(error)
             self.close()
             return False
-        self.reason, self._members = "", members
+        self.reason, self._members, self._began = "", members, now
         return True
 
     @property
@@ -177,7 +175,7 @@ class Path(Probe):
         if members is None or self._windows is None:
             return {}
         window = self._windows.end()
-        self._seconds = next_window(window)
+        self._next = self._began + pause(window)
         self._wakeups += window.wakeups
         self._lost += window.lost
         known = {**self.host.processes.followed(now), **{pid: member.process for pid, member in members.items()}}
