@@ -63,7 +63,10 @@ def counted() -> Iterator[None]:
 
 
 def measured(count: int, number: int) -> tuple[float, float, float, float, float]:
-    """Return, for `count` pairs: wake-ups a second, seconds of a window, microseconds a wake-up (NaN if few), % of a CPU in both."""
+    """Return wake-ups a second, seconds of a window, microseconds a wake-up (NaN if few), and % of a CPU twice.
+
+    The load are `count` pairs. The first percentage is that of the kernel, the other one that of the probe.
+    """
     kernel = user = seen = passed = 0.0
     wakeups = 0
     with pairs(count) as pids:
