@@ -26,6 +26,7 @@ from pinchpoint.model import MetricKind, Snapshot
 from pinchpoint.probes import path
 from pinchpoint.probes.path import (
     MAX_NODES,
+    MAX_USER_WORKLOADS,
     MAX_WORKLOADS,
     PATH_WINDOW_SECONDS,
     PERIOD_SECONDS,
@@ -35,6 +36,7 @@ from pinchpoint.probes.path import (
 from pinchpoint.sampler import Sampler
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roles import BENCHMARK
+from pinchpoint.user_labels import marked, user_mark
 
 RUN = Workload("fio", "1-fio")
 SERVER = Responsible(0, b"kworker")
@@ -237,6 +239,30 @@ def test_series_are_bounded_whatever_threads_are_called(machine: Machine) -> Non
     assert sum(point.value for point in found.points() if point.metric is PATH_SECONDS) == pytest.approx(
         sum(point.value for point in found.points() if point.metric is PATH_THREAD_SECONDS)
     )
+
+
+def test_untrusted_users_take_no_place_of_others(machine: Machine) -> None:
+    working = Working(**{marked(f"run{number}", user_mark(1000)): 10 + number for number in range(MAX_WORKLOADS)})
+    found = probe(machine, working)
+    now = sampled(found)
+    working.runs = {**working.runs, "trusted": 7}
+    sampled(found, start=now + PERIOD_SECONDS)
+    runs = {point.labels[1] for point in found.points() if point.metric is PATH_THREAD_SECONDS}
+
+    assert "trusted" in runs
+    assert len(runs) == MAX_USER_WORKLOADS + 1
+
+
+def test_a_new_run_takes_the_place_of_one_that_has_ended(machine: Machine) -> None:
+    working = Working(**{f"run{number}": 10 + number for number in range(MAX_WORKLOADS)})
+    found = probe(machine, working)
+    now = sampled(found)
+    working.runs = {"next": 7}
+    sampled(found, start=now + PERIOD_SECONDS)
+    runs = {point.labels[1] for point in found.points() if point.metric is PATH_THREAD_SECONDS}
+
+    assert "next" in runs
+    assert len(runs) == MAX_WORKLOADS
 
 
 def test_more_processes_than_can_be_chosen_are_left_out(machine: Machine) -> None:

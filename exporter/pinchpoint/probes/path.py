@@ -26,6 +26,7 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
+from pinchpoint.user_labels import split_user, user_of
 from pinchpoint.waits.chain import SELF, Chain, Kind, Namer, Node, chain_of
 
 __all__ = ["MAX_WAKEUPS", "PATH_WINDOW_SECONDS", "PERIOD_SECONDS", "Path", "pause"]
@@ -41,7 +42,9 @@ MAX_WAKEUPS = 10_000
 UNLOAD_SECONDS = 60.0
 """Seconds without a benchmark after which the programs are unloaded."""
 MAX_WORKLOADS = 24
-"""Workloads that have series."""
+"""Workloads of trusted users that have series ..."""
+MAX_USER_WORKLOADS = 6
+"""... and of each other user."""
 MAX_NODES = 40
 """Nodes of a workload that have series, and the pairs of nodes; others are ``more``."""
 MORE = Node("more", "more")
@@ -147,7 +150,10 @@ class Path(Probe):
         """Open a window about all benchmarks; return whether there are any and it could be opened."""
         if self.reason:
             return False
-        members = dict([*self._workloads.current(now).items()][:MAX_CHOSEN])
+        found = sorted(
+            self._workloads.current(now).items(), key=lambda item: user_of(item[1].process.owner) is not None
+        )
+        members = dict(found[:MAX_CHOSEN])  # those of trusted users come first
         if not members:
             if self._windows is not None and now - self._worked > UNLOAD_SECONDS:
                 self.close()
@@ -192,8 +198,16 @@ class Path(Probe):
             return ""
 
     def _add(self, workload: Workload, chain: Chain, now: float) -> None:
-        if workload in self._totals or len(self._totals) < MAX_WORKLOADS:
-            self._totals.setdefault(workload, _Totals()).add(chain, now)
+        if workload not in self._totals:
+            mark = split_user(workload.run)[1]
+            alike = {key: totals.seen for key, totals in self._totals.items() if split_user(key.run)[1] == mark}
+            if len(alike) >= (MAX_USER_WORKLOADS if mark else MAX_WORKLOADS):
+                oldest = min(alike, key=lambda key: alike[key])
+                if alike[oldest] >= now:
+                    return
+                del self._totals[oldest]
+            self._totals[workload] = _Totals()
+        self._totals[workload].add(chain, now)
 
     def _forget(self, now: float) -> None:
         for workload in [one for one, totals in self._totals.items() if now - totals.seen > KEEP_ENDED_SECONDS]:
