@@ -124,7 +124,7 @@ def test_a_frozen_mds_lock_delays_no_probe_and_blocks_no_operator(
     with loads.metadata(shared, "storm", processes=6) as load:
         load.wait_ready()
         # Before it has seen the load, the exporter rests.
-        assert until(PATIENCE, lambda: probes(observer).interval["waits"] < 1.0)
+        assert until(PATIENCE, lambda: probes(observer).interval["waits"] <= WINDOW / 4)
         free = probes(observer)
         began = load.operations()
         time.sleep(WINDOW)
@@ -155,7 +155,8 @@ def test_a_frozen_mds_lock_delays_no_probe_and_blocks_no_operator(
     assert lowest == 1
     assert scraped == 1
     assert max(answers) < 1.0
-    for probe, pace in during.items():
+    for probe in during.keys() & before.keys():  # one that was sampled seldom before the freeze has no pace
+        pace = during[probe]
         # On a host that is busy for other reasons samples are lost in both windows.
         assert pace.taken + 1 >= 0.8 * pace.due * min(1.0, before[probe].taken / before[probe].due), probe
         assert pace.lost <= before[probe].lost + 0.1 * pace.due, probe

@@ -120,6 +120,8 @@ class Path(Probe):
     capabilities = (Capability.BPF, Capability.PERFMON)
     interval = PATH_WINDOW_SECONDS
     rest_interval = PERIOD_SECONDS
+    # An open window costs more the longer it is: with fewer samples it would be open for longer.
+    steady = True
 
     def __init__(self, host: Host, workloads: Workloads | None = None) -> None:
         super().__init__(host)
