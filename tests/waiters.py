@@ -15,9 +15,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-__all__ = ["waiting"]
+__all__ = ["names_below", "waiting"]
 
 
 @contextmanager
@@ -30,6 +31,15 @@ def waiting(toy: str) -> Iterator[int]:
             yield int(process.stdout.readline())
         finally:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def names_below(pid: int) -> dict[str, int]:
+    """Return the processes that a toy's client has started, by name."""
+    found = {}
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(OSError):  # it has gone
+            found[Path(f"/proc/{child}/comm").read_text().strip()] = int(child)
+    return found
 
 
 def burn(seconds: float) -> None:

@@ -7,7 +7,6 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from descriptors import bpf_ids, exist
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.path import MAX_CHOSEN, Responsible, Source, ThreadTime, Window, Windows
 from polling import until
-from waiters import waiting
+from waiters import names_below, waiting
 
 PROC = Path("/proc")
 SECONDS = 0.5
@@ -45,7 +44,7 @@ def explained(windows: Windows, toy: str, waits: int = 20) -> tuple[Window, Thre
     with waiting(toy) as pid:
         found: list[tuple[Window, ThreadTime]] = []
 
-        assert until(30, lambda: not any(name.startswith(b"python") for name in names_below(pid)))
+        assert until(30, lambda: not any(name.startswith("python") for name in names_below(pid)))
 
         def enough() -> bool:
             window = look(windows, pid)
@@ -54,15 +53,6 @@ def explained(windows: Windows, toy: str, waits: int = 20) -> tuple[Window, Thre
 
         assert until(30, enough), found
     return found[0]
-
-
-def names_below(pid: int) -> list[bytes]:
-    """Return the names of a process' children."""
-    found = []
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        with suppress(OSError):  # it has gone
-            found.append(Path(f"/proc/{child}/comm").read_bytes())
-    return found
 
 
 def by_name(thread: ThreadTime) -> Mapping[str, float]:

@@ -19,7 +19,7 @@ from polling import until
 from proofs.conftest import Check
 from proofs.observed import Watch
 from truth import Truth
-from waiters import waiting
+from waiters import names_below, waiting
 
 GROUP = "Who makes whom wait"
 SECONDS = 1.0
@@ -65,11 +65,6 @@ def used(pid: int) -> float:
     """Return the seconds that a process ran or had no CPU."""
     run, wait, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
     return (int(run) + int(wait)) / 1e9
-
-
-def names_below(pid: int) -> dict[str, int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return {Path(f"/proc/{child}/comm").read_text().strip(): int(child) for child in children}
 
 
 def seen(windows: Windows, toy: str) -> tuple[dict[str, float], dict[str, float]]:

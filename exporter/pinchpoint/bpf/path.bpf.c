@@ -20,7 +20,7 @@
 char LICENSE[] SEC("license") = "GPL";
 
 #define THREADS 8192   /* that run or are woken in a window */
-#define CLASSES 4096   /* the last five are those of path.py, MAX_... */
+#define CLASSES 4096   /* names of threads; path.py has these five numbers too */
 #define CELLS 8192
 #define OWN 4096       /* chosen threads */
 #define CHOSEN 1024    /* chosen processes */

@@ -10,14 +10,12 @@ from pinchpoint.benchmarks.workloads import Workload
 from pinchpoint.build import build_host
 from pinchpoint.config import Config
 from pinchpoint.probes.benchmark import BenchmarkProbe
-from pinchpoint.probes.path import PATH_WINDOW_SECONDS, Path
+from pinchpoint.probes.path import PATH_WINDOW_SECONDS, RECENT_WINDOWS, Path
 from pinchpoint.terminal.plain import fail
 from pinchpoint.waits.chain import SELF, Chain, Kind, Step
 
 __all__ = ["listing", "show"]
 
-WINDOWS = 4
-"""Windows of a listing: with these, shares change by a few points from one listing to the next."""
 RUN_LOOK_SECONDS = 2.0
 """Seconds until it is known which processes belong to which run."""
 RUN_LOOK_INTERVAL_SECONDS = 0.5
@@ -46,7 +44,7 @@ def show(config: Config, interval: float, *, once: bool) -> int:
         _look(runs, RUN_LOOK_SECONDS)
         while True:
             found: dict[Workload, Chain] = {}
-            for _ in range(WINDOWS):
+            for _ in range(RECENT_WINDOWS):
                 for workload, chain in _window(runs, path).items():
                     found.setdefault(workload, Chain()).add(chain)
             if path.reason:

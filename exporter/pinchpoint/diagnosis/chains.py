@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pinchpoint.diagnosis.blame import BenchmarkWork, Limit
 from pinchpoint.diagnosis.evidence import MAX_LISTED, MIN_SENTENCE_SHARE
-from pinchpoint.diagnosis.series import label, picked, series
+from pinchpoint.diagnosis.series import gained, label, picked, series
 from pinchpoint.diagnosis.usage import UnknownThread
 from pinchpoint.metrics import PATH_RATIO, PATH_SECONDS
 from pinchpoint.model import Metric, Snapshot, Snapshots
@@ -48,8 +48,7 @@ def node_shares(before: Snapshots, after: Snapshots, workload: BenchmarkWork) ->
 def _shares(before: Snapshot | None, after: Snapshot, workload: BenchmarkWork) -> dict[Node, float]:
     if before is not None and after.time - before.time >= MIN_COUNTED_SECONDS:
         then, now = (_values(snapshot, PATH_SECONDS, workload) for snapshot in (before, after))
-        # A counter that fell began anew: all of it is from this interval.
-        gains = {key: value - (base if value >= (base := then.get(key, 0.0)) else 0.0) for key, value in now.items()}
+        gains = gained(then, now)
         if (total := sum(gains.values())) > 0:
             return _by_node(gains, total)
     shown = _values(after, PATH_RATIO, workload)
@@ -61,7 +60,7 @@ def _values(snapshot: Snapshot, metric: Metric, workload: BenchmarkWork) -> dict
     runs = (workload.run, *strays(workload.run))
     found: dict[tuple[str, str, str], float] = {}
     for labels, value in series(snapshot, metric):
-        if label(labels, "benchmark") == workload.benchmark and label(labels, "run") in runs and value >= 0:
+        if label(labels, "benchmark") == workload.benchmark and label(labels, "run") in runs:
             owner, role = picked(labels, "owner", "role")
             key = owner, role, label(labels, "kind")
             found[key] = found.get(key, 0.0) + value
@@ -91,7 +90,7 @@ def answers_for(thread: UnknownThread, found: Iterable[NodeShare]) -> float:
 
 
 def unknown_limits(
-    hot: Mapping[str, UnknownThread], found: Iterable[NodeShare], threshold: float, least: float
+    hot: Mapping[str, UnknownThread], found: Sequence[NodeShare], threshold: float, least: float
 ) -> tuple[Limit, ...]:
     """Return the threads without a role, by host, that answer for at least `least` of a benchmark's time."""
     limits = [

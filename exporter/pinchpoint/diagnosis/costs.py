@@ -12,7 +12,7 @@ import msgspec
 from pinchpoint.compat import re
 from pinchpoint.diagnosis.blame import Limit
 from pinchpoint.diagnosis.evidence import MAX_LISTED, owner
-from pinchpoint.diagnosis.series import label, picked, series
+from pinchpoint.diagnosis.series import gained, label, picked, series
 from pinchpoint.metrics import COST_RATIO, COST_SAMPLES
 from pinchpoint.model import Metric, Snapshot, Snapshots
 from pinchpoint.profile.classes import MAX_CLASSES, OTHER, cost_words
@@ -78,8 +78,7 @@ def _cost(limit: Limit, before: Snapshot | None, after: Snapshot | None) -> Cost
         return None
     then = dict(_classes(before, COST_SAMPLES, limit)) if before is not None else {}
     now = dict(_classes(after, COST_SAMPLES, limit))
-    # A counter that fell began anew: all of it is from this interval.
-    taken = {cost: value - (base if value >= (base := then.get(cost, 0.0)) else 0.0) for cost, value in now.items()}
+    taken = gained(then, now)
     samples = sum(taken.values())
     if samples >= MIN_SAMPLES:
         return Cost(limit.resource, limit.owner, limit.host, round(samples), _shares(taken, samples))

@@ -6,13 +6,15 @@ not a number) is treated as missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from typing import TypeVar
 
 from pinchpoint.model import Labels, Metric, Snapshot
 
-__all__ = ["MAX_VALUE", "finite", "label", "picked", "series"]
+__all__ = ["MAX_VALUE", "finite", "gained", "label", "picked", "series"]
 
+Key = TypeVar("Key")
 MAX_VALUE = 2.0**63
 """No series has a value as large as this: bytes, hertz and seconds of any machine stay far below."""
 
@@ -20,6 +22,11 @@ MAX_VALUE = 2.0**63
 def finite(value: float | None) -> float | None:
     """Return the value, or None for one that no series of Pinchpoint can have."""
     return value if value is not None and 0 <= value < MAX_VALUE else None
+
+
+def gained(before: Mapping[Key, float], after: Mapping[Key, float]) -> dict[Key, float]:
+    """Return what each counter gained; one that fell began anew, so all of it is from the interval."""
+    return {key: value - (then if value >= (then := before.get(key, 0.0)) else 0.0) for key, value in after.items()}
 
 
 def label(labels: Labels, name: str) -> str:

@@ -29,7 +29,7 @@ from pinchpoint.probes.base import Host, Probe
 from pinchpoint.user_labels import split_user, user_of
 from pinchpoint.waits.chain import SELF, Chain, Kind, Namer, Node, chain_of
 
-__all__ = ["MAX_WAKEUPS", "PATH_WINDOW_SECONDS", "PERIOD_SECONDS", "Path", "pause"]
+__all__ = ["MAX_WAKEUPS", "PATH_WINDOW_SECONDS", "PERIOD_SECONDS", "RECENT_WINDOWS", "Path", "pause"]
 
 PATH_WINDOW_SECONDS = 0.5
 """Seconds of a window, which has to be much longer than the waits."""

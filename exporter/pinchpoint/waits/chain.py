@@ -92,8 +92,6 @@ class Chain:
     asleep: int = 0
     """Threads that are left out: they were asleep."""
     waits: int = 0
-    lost: float = 0.0
-    """Seconds for which there was no room, of all benchmarks."""
     parts: defaultdict[tuple[Node, Kind], float] = field(default_factory=lambda: defaultdict(float))
     passed: defaultdict[tuple[Node, Node], float] = field(default_factory=lambda: defaultdict(float))
     """The seconds of the first node after which it woke the second one, which went on."""
@@ -103,7 +101,6 @@ class Chain:
         self.seconds += other.seconds
         self.asleep = max(self.asleep, other.asleep)
         self.waits += other.waits
-        self.lost += other.lost
         for part, seconds in other.parts.items():
             self.parts[part] += seconds
         for pair, seconds in other.passed.items():
@@ -193,7 +190,7 @@ def chain_of(window: Window, processes: set[int], name: Callable[[Responsible], 
     """Return what the threads of some of a window's processes did."""
     threads = [thread for thread in window.threads if thread.tgid in processes]
     awake = [thread for thread in threads if _asleep(thread) < MAX_ASLEEP_SHARE * window.seconds]
-    chain = Chain(asleep=len(threads) - len(awake), lost=window.lost)
+    chain = Chain(asleep=len(threads) - len(awake))
     for thread in awake:
         chain.waits += thread.waits
         own = {Kind.CPU: thread.run, Kind.RUNQUEUE: thread.queued, Kind.PENDING: thread.pending}
