@@ -24,7 +24,7 @@ char LICENSE[] SEC("license") = "GPL";
 #define CELLS 8192
 #define OWN 4096       /* chosen threads */
 #define CHOSEN 1024    /* chosen processes */
-#define SEGMENTS 32    /* a power of 2; with 16 a fifth of some waits was older (storage under a metadata storm) */
+#define SEGMENTS 32    /* a power of 2 */
 #define NAME_BYTES 16  /* TASK_COMM_LEN, include/linux/sched.h */
 #define STRIDE 64      /* wake-ups of a CPU between two looks at the budget */
 #define SAME_WAIT 200000 /* nanoseconds: a thread that runs for less after a time-out still waits for the same */
