@@ -135,7 +135,7 @@ def test_a_page_is_written_and_said_where(kept: Path, tmp_path: Path) -> None:
     page = (tmp_path / "last.html").read_text()
     assert "What the benchmark waits for" in page
     assert "limited by mds_lock of mds.a" in page
-    assert page.count("<svg") == 6
+    assert page.count("<svg") == 7
 
 
 @pytest.mark.usefixtures("kept")

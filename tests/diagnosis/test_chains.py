@@ -4,9 +4,10 @@ import pytest
 
 from diagnosis.history import MadeHost, snapshots
 from pinchpoint.diagnosis.blame import BenchmarkWork, workloads
-from pinchpoint.diagnosis.chains import NodeShare, node_shares, sentence
+from pinchpoint.diagnosis.chains import NodeShare, WaitGraph, node_shares, sentence, wait_graph
 from pinchpoint.diagnosis.usage import usages
 from pinchpoint.diagnosis.verdict import Confidence, Kind, Verdict, verdict
+from pinchpoint.waits import chain
 from pinchpoint.waits.chain import SELF, Node
 
 RUN = {"benchmark": "fio", "run": "r"}
@@ -121,3 +122,75 @@ def test_a_limit_that_has_a_role_comes_before_a_thread_without_one() -> None:
 
     assert "link of eth0" in found.words
     assert "unknown_thread" not in found.words
+
+
+def graph(*hosts: MadeHost) -> WaitGraph:
+    before, after = snapshots(**{f"h{number}": host for number, host in enumerate(hosts)})
+    workload = next(work for work in workloads(usages(before, after)) if work.run == "r")
+    found = wait_graph(before, after, workload)
+    assert found is not None
+    return found
+
+
+def passing(host: MadeHost, shares: dict[tuple[Node, Node], float]) -> MadeHost:
+    """Let nodes of a host wake others, per second of the interval."""
+    for (waker, woken), value in shares.items():
+        to = {"to_owner": woken.owner, "to_role": woken.role}
+        host.counter("pinchpoint_path_passed_seconds_total", value, **RUN, owner=waker.owner, role=waker.role, **to)
+    return host
+
+
+def test_a_graph_begins_with_the_benchmark_and_its_heaviest_chain() -> None:
+    other = Node("mds.a", "messenger")
+    seconds = {
+        (SELF, "cpu"): 0.2,
+        (PROXY, "cpu"): 0.1,
+        (SERVICE, "cpu"): 0.2,
+        (SERVICE, "disk"): 0.2,
+        (other, "cpu"): 0.3,
+    }
+    ways = {(PROXY, SELF): 0.1, (SERVICE, PROXY): 0.4, (other, SELF): 0.3}
+
+    found = graph(passing(counted(client(LONG), seconds), ways))
+
+    assert [step.node for step in found.steps] == [SELF, PROXY, SERVICE, other]
+    assert found.heaviest == 2
+    assert found.steps[2].kinds == {chain.Kind.CPU: pytest.approx(0.2), chain.Kind.DISK: pytest.approx(0.2)}
+    assert [(one.waker, one.woken, round(one.share, 6)) for one in found.passed] == [
+        (SERVICE, PROXY, 0.4), (other, SELF, 0.3), (PROXY, SELF, 0.1)
+    ]  # fmt: skip
+
+
+def test_hosts_count_alike_in_a_graph_whatever_their_number_of_threads() -> None:
+    one = passing(counted(client(LONG), {(PROXY, "cpu"): 8.0, (SELF, "cpu"): 2.0}), {(PROXY, SELF): 8.0})
+    two = counted(client(LONG), {(SELF, "cpu"): 0.1})
+
+    found = graph(one, two)
+
+    assert {step.node: round(step.share, 6) for step in found.steps} == {SELF: 0.6, PROXY: 0.4}
+    (one_way,) = found.passed
+    assert one_way[:2] == (PROXY, SELF)
+    assert one_way.share == pytest.approx(0.4)
+
+
+def test_a_short_interval_has_no_graph() -> None:
+    before, after = snapshots(a=shown(counted(client(3.0), {(PROXY, "cpu"): 1.0}), {PROXY: 1.0}))
+
+    assert wait_graph(before, after, BenchmarkWork("fio", "r", {"disk": 1.0}, {}, ())) is None
+
+
+def test_what_another_version_says_of_a_node_is_not_lost() -> None:
+    found = graph(counted(client(LONG), {(SELF, "cpu"): 0.5, (PROXY, "teleported"): 0.5}))
+
+    assert found.steps[1].kinds == {chain.Kind.EARLIER: pytest.approx(0.5)}
+
+
+def test_a_graph_can_be_read_however_many_wake_each_other() -> None:
+    nodes = [Node(f"osd.{number}", "osd_op") for number in range(200)]
+    made = counted(client(LONG), {(node, "cpu"): 1.0 / len(nodes) for node in nodes} | {(SELF, "cpu"): 0.2})
+    ways = {(a, b): 1.0 / len(nodes) for place, a in enumerate(nodes) for b in [SELF, *nodes[place % 7 :: 20]]}
+
+    found = graph(passing(made, ways))
+
+    assert len(found.steps) <= 12
+    assert {node for one in found.passed for node in (one.waker, one.woken)} <= {step.node for step in found.steps}

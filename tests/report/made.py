@@ -185,6 +185,8 @@ def _advance(hosts: Mapping[str, _Host], act: Act | None, run: str, seconds: flo
     if act is not None and (MDS, "unknown_thread", "host", "") in act.busy:
         mds.set(strange, 0.96, thread="my_thread", process="foo")
     _advance_steps(mds, act.name if act is not None else "", seconds)
+    if act is not None and act.name == "mdtest_easy_write":
+        _advance_chain(client, names, seconds)
     client.set("pinchpoint_storage_device_info", 1, owner="io500", device="", bdi="ceph-1")
     mds.add("pinchpoint_thread_cpu_seconds_total", 0.4 * seconds, role="mds_lock", owner="mds.a")
     mds.add("pinchpoint_thread_runqueue_seconds_total", 0.5 * seconds, role="mds_lock", owner="mds.a")
@@ -196,6 +198,22 @@ def _advance(hosts: Mapping[str, _Host], act: Act | None, run: str, seconds: flo
         for fact, value in FACTS[name].items():
             host.set("pinchpoint_host_fact_info", 1, fact=fact, value=value)
         host.set("pinchpoint_ceph_option_daemons", 8, type="osd", option="osd_memory_target", value="4294967296")
+
+
+CHAIN = {("", "", "cpu"): 0.08, ("", "", "runqueue"): 0.02, ("ceph-1", "client_lock", "cpu"): 0.15,
+         ("mds.a", "mds_lock", "cpu"): 0.55, ("mds.a", "mds_lock", "runqueue"): 0.1, ("osd.0", "kv_sync", "disk"): 0.1,
+         }  # fmt: skip
+"""Who answers for which part of the time of the benchmark's threads."""
+PASSED = {("ceph-1", "client_lock", "", ""): 0.15, ("mds.a", "mds_lock", "ceph-1", "client_lock"): 0.65,
+          ("osd.0", "kv_sync", "mds.a", "mds_lock"): 0.1}  # fmt: skip
+
+
+def _advance_chain(host: _Host, run: Mapping[str, str], seconds: float) -> None:
+    for (owner, role, kind), share in CHAIN.items():
+        host.add("pinchpoint_path_seconds_total", share * seconds, **run, owner=owner, role=role, kind=kind)
+    for (owner, role, to_owner, to_role), share in PASSED.items():
+        to = {"to_owner": to_owner, "to_role": to_role}
+        host.add("pinchpoint_path_passed_seconds_total", share * seconds, **run, owner=owner, role=role, **to)
 
 
 STEPS = {"receive": 0.1, "write_process": 3.9, "write_prepare": 0.5, "store_prepare": 0.2, "kv_queue": 0.3,

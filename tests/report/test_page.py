@@ -11,6 +11,7 @@ import matplotlib as mpl
 import msgspec
 import pytest
 
+from pinchpoint.diagnosis.chains import Passed, WaitGraph
 from pinchpoint.diagnosis.facts import facts, merged
 from pinchpoint.diagnosis.verdict import Limit
 from pinchpoint.report.document import Document, DocumentHost, DocumentPhase, build
@@ -18,6 +19,7 @@ from pinchpoint.report.page import important, page
 from pinchpoint.report.palette import WAITS
 from pinchpoint.report.timeline import Line, ResourceLine, RunLines, Tracer, step_of
 from pinchpoint.runs import Result
+from pinchpoint.waits.chain import Kind, Node, Step
 from report.made import MDS, RUN, START, cut, made_record, moments
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7*7 }}$x_1$\x00\x1b[31m\u202e&amp;"
@@ -101,10 +103,12 @@ def test_nothing_is_loaded_from_anywhere(shown: str) -> None:
 def test_every_picture_has_a_title_and_all_share_one_axis_of_time(shown: str) -> None:
     found = pictures(shown)
 
-    assert len(found) == 6
+    assert len(found) == 7
     assert all(picture.get("aria-label") for picture in found)
     assert {(picture.get("viewBox") or "").split()[2] for picture in found} == {"960"}
-    for picture in found:
+    over_time = [picture for picture in found if "who wakes whom" not in (picture.get("aria-label") or "")]
+    assert len(over_time) == 6
+    for picture in over_time:
         texts = ["".join(text.itertext()) for text in picture.iter("{http://www.w3.org/2000/svg}text")]
         assert {"0:00", "1:00", "3:30"} <= set(texts)
     for title in ("What the benchmark waits for", "How busy the resources are", "Clock", "Idle states", "MDS cache"):
@@ -170,7 +174,7 @@ def test_what_others_wrote_is_text_and_nothing_else() -> None:
     assert "\u202e" not in text
     assert "{{ 7*7 }}" in elements.said
     assert "<script>alert(1)</script>" in elements.said
-    assert len(pictures(text)) == 6
+    assert len(pictures(text)) == 6 + len(document.phases)
 
 
 def hostile(phase: DocumentPhase) -> DocumentPhase:
@@ -191,13 +195,11 @@ def hostile(phase: DocumentPhase) -> DocumentPhase:
         blame=0.9,
         reach=0.9,
     )
+    one, two = Node(HOSTILE, HOSTILE), Node("", HOSTILE)
+    graph = WaitGraph((Step(one, 0.6, {Kind.CPU: 0.6}), Step(two, 0.4, {Kind.DISK: 0.4})), (Passed(two, one, 0.4),), 1)
+    verdict = replace(phase.verdict, waits={HOSTILE: 1.0}, limits=(limit,), ranking=(limit,), graph=graph, **texts)
     return msgspec.structs.replace(
-        phase,
-        phase=HOSTILE,
-        state=HOSTILE,
-        alerts=[HOSTILE],
-        warnings=[HOSTILE],
-        verdict=replace(phase.verdict, waits={HOSTILE: 1.0}, limits=(limit,), ranking=(limit,), **texts),
+        phase, phase=HOSTILE, state=HOSTILE, alerts=[HOSTILE], warnings=[HOSTILE], verdict=verdict
     )
 
 

@@ -12,7 +12,7 @@ from pinchpoint.config import Config
 from pinchpoint.probes.benchmark import BenchmarkProbe
 from pinchpoint.probes.path import PATH_WINDOW_SECONDS, RECENT_WINDOWS, Path
 from pinchpoint.terminal.plain import fail
-from pinchpoint.waits.chain import SELF, Chain, Kind, Step
+from pinchpoint.waits.chain import KIND_WORDS, SELF, Chain, Kind, Step
 
 __all__ = ["listing", "show"]
 
@@ -22,16 +22,6 @@ RUN_LOOK_INTERVAL_SECONDS = 0.5
 MIN_SHARE = 0.005
 """Share of the time from which a node is listed."""
 MAX_LISTED_NODES = 12
-WORDS = {
-    Kind.CPU: "on a CPU",
-    Kind.RUNQUEUE: "without a CPU",
-    Kind.TIMER: "asleep",
-    Kind.DISK: "disk",
-    Kind.NETWORK: "network",
-    Kind.INTERRUPT: "interrupts",
-    Kind.EARLIER: "earlier",
-    Kind.PENDING: "still waiting",
-}
 
 
 def show(config: Config, interval: float, *, once: bool) -> int:
@@ -105,4 +95,4 @@ def _name(step: Step) -> str:
 
 def _kinds(kinds: Mapping[Kind, float]) -> str:
     shares = sorted(kinds.items(), key=lambda one: -one[1])
-    return ", ".join(f"{WORDS[kind]} {share:.1%}" for kind, share in shares if share >= MIN_SHARE)
+    return ", ".join(f"{KIND_WORDS[kind]} {share:.1%}" for kind, share in shares if share >= MIN_SHARE)

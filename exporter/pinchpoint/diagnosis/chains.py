@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pinchpoint.diagnosis.blame import BenchmarkWork, Limit
 from pinchpoint.diagnosis.evidence import MAX_LISTED, MIN_SENTENCE_SHARE
 from pinchpoint.diagnosis.series import gained, label, picked, series
 from pinchpoint.diagnosis.usage import UnknownThread
-from pinchpoint.metrics import PATH_RATIO, PATH_SECONDS
+from pinchpoint.metrics import PATH_PASSED_SECONDS, PATH_RATIO, PATH_SECONDS
 from pinchpoint.model import Metric, Snapshot, Snapshots
 from pinchpoint.runs import strays
 from pinchpoint.threads.roleless import RESOURCE as UNKNOWN_THREAD
-from pinchpoint.waits.chain import SELF, Node, bare
+from pinchpoint.waits.chain import SELF, Chain, Kind, Node, Step, bare
 
-__all__ = ["NodeShare", "answers_for", "node_shares", "sentence", "unknown_limits"]
+__all__ = ["NodeShare", "Passed", "WaitGraph", "answers_for", "node_shares", "sentence", "unknown_limits", "wait_graph"]
 
 MIN_COUNTED_SECONDS = 16.0
 """Seconds of an interval from which its own windows count: it has four of them. Below, the last four count."""
+MAX_GRAPH_NODES = 12
+"""Nodes of a graph that can be read."""
+MAX_CHAIN_PAIRS = 100
+"""Pairs of nodes in which the heaviest chain is looked for."""
+MIN_GRAPH_SHARE = 0.01
+"""Share of the time below which nodes and pairs are left out of a graph."""
+KIND_LABELS = {kind.value: kind for kind in Kind}
+"""Kinds by the value of their label; an exporter of another version may know more."""
 
 
 class NodeShare(NamedTuple):
@@ -29,10 +38,68 @@ class NodeShare(NamedTuple):
     """Share of the time of the benchmark's threads."""
 
 
+class Passed(NamedTuple):
+    """How a wait goes on: one node woke another."""
+
+    waker: Node
+    woken: Node
+    share: float
+    """Share of the time of the benchmark's threads: the part of the waker's own after which it woke the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitGraph:
+    """Who makes a benchmark wait, and for whom: the largest nodes of the wait-for graph of all hosts together."""
+
+    steps: tuple[Step, ...]
+    """The benchmark's own threads, then the heaviest chain from them on, then others, the largest share first."""
+    passed: tuple[Passed, ...]
+    """Between these nodes, the largest first."""
+    heaviest: int
+    """How many nodes the heaviest chain has."""
+
+
+def wait_graph(before: Snapshots, after: Snapshots, workload: BenchmarkWork) -> WaitGraph | None:
+    """Return the wait-for graph of an interval; None if it had too few windows.
+
+    Each host sees its own processes. Those of all hosts count alike, whatever their number of threads.
+    """
+    whole = Chain()
+    for host in sorted(after):
+        whole.add(_counted(before.get(host), after[host], workload))
+    if not whole.seconds:
+        return None
+    steps = {step.node: step for step in whole.steps()}
+    chain = _largest(whole).heaviest()
+    others = [
+        node for node, step in steps.items() if node != SELF and node not in chain and step.share >= MIN_GRAPH_SHARE
+    ]
+    shown = dict.fromkeys([SELF, *chain, *others][:MAX_GRAPH_NODES])
+    passed = [
+        Passed(waker, woken, seconds / whole.seconds)
+        for (waker, woken), seconds in whole.passed.items()
+        if waker in shown and woken in shown and seconds >= MIN_GRAPH_SHARE * whole.seconds
+    ]
+    return WaitGraph(
+        tuple(steps.get(node, Step(node, 0.0, {})) for node in shown),
+        tuple(sorted(passed, key=lambda one: (-one.share, one.waker, one.woken))),
+        min(len(chain), MAX_GRAPH_NODES - 1),
+    )
+
+
+def _largest(whole: Chain) -> Chain:
+    """Return a chain without all but the largest parts: to follow one takes time with the square of its length."""
+    passed = sorted(whole.passed.items(), key=lambda one: -one[1])[:MAX_CHAIN_PAIRS]
+    found = Chain(seconds=whole.seconds)
+    found.parts.update(whole.parts)
+    found.passed.update(passed)
+    return found
+
+
 def node_shares(before: Snapshots, after: Snapshots, workload: BenchmarkWork) -> tuple[NodeShare, ...]:
     """Return who was responsible for the time of a workload's threads, the largest share first; empty if unknown.
 
-    Each host sees its own processes. Those of all hosts count alike, whatever their number of threads.
+    All hosts count alike, as in `wait_graph`.
     """
     found: dict[Node, float] = {}
     seen = 0
@@ -46,32 +113,45 @@ def node_shares(before: Snapshots, after: Snapshots, workload: BenchmarkWork) ->
 
 
 def _shares(before: Snapshot | None, after: Snapshot, workload: BenchmarkWork) -> dict[Node, float]:
-    if before is not None and after.time - before.time >= MIN_COUNTED_SECONDS:
-        then, now = (_values(snapshot, PATH_SECONDS, workload) for snapshot in (before, after))
-        gains = gained(then, now)
-        if (total := sum(gains.values())) > 0:
-            return _by_node(gains, total)
-    shown = _values(after, PATH_RATIO, workload)
+    if steps := _counted(before, after, workload).steps():
+        return {step.node: step.share for step in steps}
+    shown = _values(after, PATH_RATIO, workload, "owner", "role")
     # What is below a hundredth is not shown: shares are those of the whole, not of what is shown.
-    return _by_node(shown, max(1.0, sum(shown.values()))) if shown else {}
+    total = max(1.0, sum(shown.values()))
+    return {Node(owner, role): value / total for (owner, role), value in shown.items()}
 
 
-def _values(snapshot: Snapshot, metric: Metric, workload: BenchmarkWork) -> dict[tuple[str, str, str], float]:
-    runs = (workload.run, *strays(workload.run))
-    found: dict[tuple[str, str, str], float] = {}
-    for labels, value in series(snapshot, metric):
-        if label(labels, "benchmark") == workload.benchmark and label(labels, "run") in runs:
-            owner, role = picked(labels, "owner", "role")
-            key = owner, role, label(labels, "kind")
-            found[key] = found.get(key, 0.0) + value
+def _counted(before: Snapshot | None, after: Snapshot, workload: BenchmarkWork) -> Chain:
+    """Return what the windows of an interval saw on a host, as if it was a second; empty if they are too few."""
+    if before is None or after.time - before.time < MIN_COUNTED_SECONDS:
+        return Chain()
+    parts = _gains(before, after, PATH_SECONDS, workload, "owner", "role", "kind")
+    if (total := sum(parts.values())) <= 0:
+        return Chain()
+    found = Chain(seconds=1.0)
+    for (owner, role, kind), seconds in parts.items():
+        if seconds:
+            found.parts[Node(owner, role), KIND_LABELS.get(kind, Kind.EARLIER)] += seconds / total
+    for (owner, role, to_owner, to_role), seconds in _gains(
+        before, after, PATH_PASSED_SECONDS, workload, "owner", "role", "to_owner", "to_role"
+    ).items():
+        found.passed[Node(owner, role), Node(to_owner, to_role)] += seconds / total
     return found
 
 
-def _by_node(values: Mapping[tuple[str, str, str], float], total: float) -> dict[Node, float]:
-    found: dict[Node, float] = {}
-    for (owner, role, _), value in values.items():
-        node = Node(owner, role)
-        found[node] = found.get(node, 0.0) + value / total
+def _gains(
+    before: Snapshot, after: Snapshot, metric: Metric, workload: BenchmarkWork, *by: str
+) -> dict[tuple[str, ...], float]:
+    return gained(_values(before, metric, workload, *by), _values(after, metric, workload, *by))
+
+
+def _values(snapshot: Snapshot, metric: Metric, workload: BenchmarkWork, *by: str) -> dict[tuple[str, ...], float]:
+    runs = (workload.run, *strays(workload.run))
+    found: dict[tuple[str, ...], float] = {}
+    for labels, value in series(snapshot, metric):
+        if label(labels, "benchmark") == workload.benchmark and label(labels, "run") in runs:
+            key = picked(labels, *by)
+            found[key] = found.get(key, 0.0) + value
     return found
 
 

@@ -139,6 +139,8 @@ class Verdict:
     """Where the time of the mean operation of the daemons goes that the benchmark waits for."""
     costs: tuple[Cost, ...] = ()
     """What the threads of the limits spend their CPU time on, as far as they were sampled."""
+    graph: chains.WaitGraph | None = None
+    """Who makes the benchmark wait, and for whom, by who wakes whom; None if that was not seen for long enough."""
     unknown: Mapping[str, UnknownThread] = field(default_factory=dict)
     """The hottest thread without a role by host, if it was hot; the hottest host first."""
     no_role: tuple[str, ...] = ()
@@ -319,6 +321,7 @@ def judge(
         latency=parts.sentences,
         waterfalls=falls,
         costs=spent,
+        graph=chains.wait_graph(before, after, workload),
         unknown=hot,
         no_role=tuple(unknown.sentences(hot, limited=bool(limits))),
         straggler=straggler,

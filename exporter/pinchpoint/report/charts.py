@@ -1,27 +1,21 @@
 """Charts of a timeline: SVG that takes its colours from the page around it, so that it fits light and dark.
 
-All charts have the same width and margins: below each other they share one time axis. The page's colours are drawn as
-stand-ins, which are not in the palette, and replaced by CSS variables in the text of the SVG.
+All charts have the same width and margins: below each other they share one time axis.
 """
 
 from __future__ import annotations
 
-import logging
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from io import StringIO
 from itertools import cycle
 from math import ceil, isnan, nan
-from typing import Any
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from pinchpoint.diagnosis.evidence import owner
+from pinchpoint.report.drawing import CHART_WIDTH_POINTS, FAINT, INK, LETTER_WIDTH_POINTS, PAPER, drawing, svg
 from pinchpoint.report.palette import IDLE_STATES, KINDS, SERIES, WAITS, wait_colour
 from pinchpoint.report.timeline import Line, ResourceLine, RunLines
 from pinchpoint.text import printable
@@ -40,49 +34,14 @@ __all__ = [
     "waits_chart",
 ]
 
-logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it logs its font cache
-
-CHART_WIDTH_POINTS = 960.0
-"""In points. At this width a point is a pixel."""
 LEFT_POINTS, RIGHT_POINTS = 48.0, 12.0
 TOP_POINTS, BOTTOM_POINTS = 8.0, 24.0
 TITLE_HEIGHT_POINTS = 18.0
 """Height of a title above a small chart, in points."""
-INK, FAINT, PAPER = "#fe0001", "#fe0002", "#fe0003"
-"""Stand-ins for the page's colours."""
-VARIABLES = {INK: "var(--ink, #1f2328)", FAINT: "var(--faint, #d0d7de)", PAPER: "var(--paper, #ffffff)"}
-STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "pinchpoint",
-    "font.family": "sans-serif",
-    "font.size": 11.0,
-    "text.parse_math": False,
-    "text.color": INK,
-    "axes.edgecolor": FAINT,
-    "axes.facecolor": "none",
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "figure.facecolor": "none",
-    "grid.color": FAINT,
-    "grid.linewidth": 0.6,
-    "hatch.linewidth": 0.6,
-    "xtick.color": FAINT,
-    "xtick.labelcolor": INK,
-    "ytick.color": FAINT,
-    "ytick.labelcolor": INK,
-    "xtick.major.size": 3.0,
-    "ytick.major.size": 3.0,
-}
-FONTS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 MARK_STEPS_SECONDS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 """Seconds between two marks of the time axis."""
 MAX_MARKS = 9
 """Maximum number of marks on the time axis."""
-LETTER_WIDTH_POINTS = 6.4
-"""Mean width of a character of 11 points, in points; a label that does not fit is left out."""
 FULL_OPACITY, BUSY_OPACITY = 0.75, 0.35
 """Opacity of an area where a resource is at its threshold, and below."""
 MIN_VISIBLE_SHARE = 0.005
@@ -121,7 +80,7 @@ class Bar:
 def phase_ribbon(bars: Sequence[Bar], span: Span) -> str:
     """Return the phases of the run, one after the other; phases that overlap are drawn in rows."""
     rows = _rows(bars)
-    with _drawing():
+    with drawing():
         figure, (axes,) = _figure([24.0 * (max(rows, default=0) + 1)], span)
         axes.set_ylim(max(rows, default=0) + 1, 0)
         axes.set_yticks([])
@@ -136,7 +95,7 @@ def phase_ribbon(bars: Sequence[Bar], span: Span) -> str:
                 if len(text) * LETTER_WIDTH_POINTS <= room:
                     axes.text(start + length / 2, row + 0.52, text, ha="center", va="center", color=INK)
                     break
-        return _svg(figure, "Phases of the run over time")
+        return svg(figure, "Phases of the run over time")
 
 
 def _rows(bars: Sequence[Bar]) -> list[int]:
@@ -160,17 +119,17 @@ def stacked_waits(timeline: RunLines) -> list[str]:
 def waits_chart(timeline: RunLines, span: Span) -> str:
     """Return the shares of the benchmark's time by wait class, stacked."""
     layers = [(wait_colour(wait), timeline.waits[wait]) for wait in stacked_waits(timeline)]
-    with _drawing():
+    with drawing():
         figure, (axes,) = _figure([170.0], span)
         _share_axis(axes)
         _stack(axes, timeline, layers, span)
-        return _svg(figure, "What the benchmark's processes spend their time on")
+        return svg(figure, "What the benchmark's processes spend their time on")
 
 
 def busy_chart(timeline: RunLines, resources: Sequence[ResourceLine], span: Span) -> str:
     """Return how busy each of these resources was, one small chart each."""
     shown = [resource for resource in resources if resource in timeline.busy][:MAX_CHARTED]
-    with _drawing():
+    with drawing():
         figure, frames = _figure([46.0] * len(shown), span, titles=True)
         for axes, resource in zip(frames, shown, strict=True):
             threshold = timeline.thresholds.get(resource.resource, 0.8)
@@ -186,13 +145,13 @@ def busy_chart(timeline: RunLines, resources: Sequence[ResourceLine], span: Span
             over = [value if value >= threshold else nan for value in values]
             axes.fill_between(times, 0, over, color=colour, alpha=FULL_OPACITY, linewidth=0)
             axes.plot(times, values, color=colour, linewidth=1.0)
-        return _svg(figure, "How busy the resources are that the verdicts name")
+        return svg(figure, "How busy the resources are that the verdicts name")
 
 
 def clock_chart(timeline: RunLines, span: Span) -> str:
     """Return the clock of each host."""
     hosts = sorted(timeline.clocks)[:MAX_CHARTED]
-    with _drawing():
+    with drawing():
         figure, (axes,) = _figure([90.0], span)
         top = 0.0
         for host, colour in zip(hosts, cycle(SERIES), strict=False):
@@ -207,20 +166,20 @@ def clock_chart(timeline: RunLines, span: Span) -> str:
         axes.locator_params(axis="y", nbins=4)
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.grid(axis="y")
-        return _svg(figure, "Clock of the CPUs")
+        return svg(figure, "Clock of the CPUs")
 
 
 def idle_chart(timeline: RunLines, span: Span) -> str:
     """Return the share of the CPUs' time in each idle state, one small chart per host."""
     hosts = sorted(timeline.idle)[:MAX_CHARTED]
-    with _drawing():
+    with drawing():
         figure, frames = _figure([56.0] * len(hosts), span, titles=True)
         for axes, host in zip(frames, hosts, strict=True):
             _share_axis(axes, ticks=(0, 0.5, 1))
             _title(axes, host)
             states = list(timeline.idle[host].values())
             _stack(axes, timeline, [(idle_colour(n, len(states)), line) for n, line in enumerate(states)], span)
-        return _svg(figure, "Idle states of the CPUs")
+        return svg(figure, "Idle states of the CPUs")
 
 
 def idle_colour(place: int, count: int) -> str:
@@ -231,7 +190,7 @@ def idle_colour(place: int, count: int) -> str:
 def cache_chart(timeline: RunLines, span: Span) -> str:
     """Return the size of each MDS's cache beside its limit."""
     caches = sorted(timeline.caches)[:MAX_CHARTED]
-    with _drawing():
+    with drawing():
         figure, (axes,) = _figure([90.0], span)
         lines = {key: _steps(timeline, timeline.caches[key], span) for key in caches}
         limits = {
@@ -249,19 +208,10 @@ def cache_chart(timeline: RunLines, span: Span) -> str:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_ylabel(name)
         axes.grid(axis="y")
-        return _svg(figure, "Cache of the MDSs, and its limit")
+        return svg(figure, "Cache of the MDSs, and its limit")
 
 
 BINARY = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
-
-
-@contextmanager
-def _drawing() -> Iterator[None]:
-    """Set the drawing style; the user's own matplotlibrc (text.usetex) could break charts."""
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(STYLE)
-        yield
 
 
 def _figure(heights: Sequence[float], span: Span, *, titles: bool = False) -> tuple[Figure, list[Axes]]:
@@ -345,31 +295,3 @@ def _stack(axes: Axes, timeline: RunLines, layers: Sequence[tuple[str, Line]], s
         top = [base + (0.0 if isnan(value) else value) for base, value in zip(floor, values, strict=True)]
         axes.fill_between(times, floor, top, facecolor=colour, edgecolor=PAPER, linewidth=0.4)
         floor = top
-
-
-def _svg(figure: Figure, title: str) -> str:
-    """Return the figure as an element of a page."""
-    output = StringIO()
-    figure.savefig(output, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    text = output.getvalue()
-    text = text[text.index("<svg") :]
-    for pattern, by in REWRITES:
-        text = pattern.sub(by, text)
-    text = PATH.sub(lambda path: DECIMALS.sub("", path[0]), text)
-    for stand_in, variable in VARIABLES.items():
-        text = text.replace(stand_in, variable)
-    return text.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1).strip()
-
-
-PATH = re.compile(r'(?<= d=")[^"]*')
-DECIMALS = re.compile(r"(?<=\d\.\d)\d+")
-"""A tenth of a pixel is exact enough."""
-REWRITES: Sequence[tuple[re.Pattern[str], str]] = (
-    (re.compile(r"<metadata>.*?</metadata>", re.DOTALL), ""),
-    (re.compile(r"<!--.*?-->", re.DOTALL), ""),
-    (re.compile(r' id="[A-Za-z0-9.]+_\d+"'), ""),
-    (re.compile(r'^(<svg [^>]*?) width="[^"]*pt" height="[^"]*pt"'), r"\1"),
-    (re.compile(r"\n\s*"), "\n"),
-    (re.compile(r"font-family: [^;\"]*|'DejaVu Sans'[^;\"]*"), f"font-family: {FONTS}"),
-    (re.compile(r"font: ([\d.]+px) [^;\"]*"), rf"font: \1 {FONTS}"),
-)

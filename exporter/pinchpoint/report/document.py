@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pinchpoint.benchmarks.io500_detail import PhaseDetail
+from pinchpoint.diagnosis.chains import WaitGraph
 from pinchpoint.diagnosis.costs import Cost
 from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.knobs import Knobs, Settings, knobs
@@ -50,7 +51,15 @@ MAX_OFF_SECONDS = 2.0
 SHARE_DECIMALS = 4
 """Digits of a share: samples are not more exact."""
 RATE_DECIMALS = 1
-NO_VERDICT: dict[str, Any] = {"waits": {}, "verdict": None, "waterfalls": [], "costs": [], "ranking": [], "unknown": []}
+NO_VERDICT: dict[str, Any] = {
+    "waits": {},
+    "verdict": None,
+    "waterfalls": [],
+    "costs": [],
+    "graph": None,
+    "ranking": [],
+    "unknown": [],
+}
 
 
 class DocumentFigure(msgspec.Struct):
@@ -307,6 +316,7 @@ def verdict_json(found: Verdict) -> dict[str, Any]:
         },
         "waterfalls": [_waterfall_json(fall) for fall in found.waterfalls],
         "costs": [_cost_json(cost) for cost in found.costs],
+        "graph": None if found.graph is None else _graph_json(found.graph),
         "ranking": [_limit_json(limit, named=named) for limit, named in ranking(found)],
         "unknown": [
             {
@@ -338,6 +348,26 @@ def _cost_json(found: Cost) -> dict[str, Any]:
         "host": found.host,
         "samples": found.samples,
         "shares": {cost: round(share, SHARE_DECIMALS) for cost, share in found.shares.items()},
+    }
+
+
+def _graph_json(found: WaitGraph) -> dict[str, Any]:
+    places = {step.node: place for place, step in enumerate(found.steps)}
+    return {
+        "nodes": [
+            {
+                "owner": step.node.owner,
+                "role": step.node.role,
+                "share": round(step.share, SHARE_DECIMALS),
+                "kinds": {str(kind): round(share, SHARE_DECIMALS) for kind, share in step.kinds.items()},
+            }
+            for step in found.steps
+        ],
+        "passed": [
+            {"waker": places[one.waker], "woken": places[one.woken], "share": round(one.share, SHARE_DECIMALS)}
+            for one in found.passed
+        ],
+        "heaviest": found.heaviest,
     }
 
 

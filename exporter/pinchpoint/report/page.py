@@ -14,11 +14,13 @@ from pinchpoint import __version__
 from pinchpoint.report import charts, words
 from pinchpoint.report.document import Document, DocumentHost, DocumentPhase, ranking
 from pinchpoint.report.flame import flames
-from pinchpoint.report.palette import KINDS, SERIES, WAIT_WORDS, WAITS, wait_colour
+from pinchpoint.report.graph import graph_picture, shown_kinds
+from pinchpoint.report.palette import KINDS, PARTS, SERIES, WAIT_WORDS, WAITS, wait_colour
 from pinchpoint.report.timeline import ResourceLine, RunLines
 from pinchpoint.rules import PAGES
 from pinchpoint.session.stacks import SavedStack
 from pinchpoint.text import printable
+from pinchpoint.waits.chain import KIND_WORDS
 
 __all__ = ["important", "page"]
 
@@ -42,6 +44,14 @@ class Panel(NamedTuple):
 
     title: str
     note: str
+    picture: Markup
+    legend: Sequence[Legend]
+
+
+class Graph(NamedTuple):
+    """Who makes a phase wait: the heaviest chain in words, the picture, and its colours."""
+
+    chain: str
     picture: Markup
     legend: Sequence[Legend]
 
@@ -81,6 +91,7 @@ def page(document: Document, timeline: RunLines, stacks: Sequence[SavedStack] = 
         changes=[words.change_text(change) for change in document.changed],
         ranking=ranking,
         bars={number: list(_shares(phase)) for number, phase in enumerate(document.phases, 1)},
+        graphs={number: _graph(phase) for number, phase in enumerate(document.phases, 1)},
         flames={
             number: [(flame.title, flame.samples, Markup(flame.picture)) for flame in flames(stacks, phase.phase)]
             for number, phase in enumerate(document.phases, 1)
@@ -183,6 +194,13 @@ def _panels(document: Document, timeline: RunLines, span: charts.Span) -> Iterat
             _picture(charts.cache_chart(timeline, span)),
             _legend([f"{daemon} on {host}" if several else daemon for host, daemon in caches]),
         )
+
+
+def _graph(phase: DocumentPhase) -> Graph | None:
+    if phase.verdict is None or (graph := phase.verdict.graph) is None:
+        return None
+    legend = [Legend(PARTS[kind], KIND_WORDS[kind]) for kind in shown_kinds(graph)]
+    return Graph(words.chain_text(graph), Markup(graph_picture(graph)), legend)
 
 
 def _picture(svg: str) -> Markup:

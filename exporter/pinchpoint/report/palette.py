@@ -7,7 +7,11 @@ them.
 
 from __future__ import annotations
 
-__all__ = ["IDLE_STATES", "KINDS", "PHASES", "SERIES", "STATUS", "WAITS", "WAIT_WORDS", "wait_colour"]
+from collections.abc import Mapping
+
+from pinchpoint.waits.chain import Kind
+
+__all__ = ["IDLE_STATES", "KINDS", "PARTS", "PHASES", "SERIES", "STATUS", "WAITS", "WAIT_WORDS", "wait_colour"]
 
 WAITS = {
     "cpu": "#E3B505",
@@ -40,6 +44,17 @@ WAIT_WORDS = {
     "other": "waits where no rule knows",
     "idle": "does nothing",
 }
+PARTS: Mapping[Kind, str] = {
+    Kind.CPU: WAITS["cpu"],
+    Kind.RUNQUEUE: WAITS["runqueue"],
+    Kind.DISK: WAITS["disk"],
+    Kind.NETWORK: WAITS["network"],
+    Kind.TIMER: WAITS["writeback"],
+    Kind.INTERRUPT: WAITS["memory"],
+    Kind.EARLIER: WAITS["other"],
+    Kind.PENDING: WAITS["idle"],
+}
+"""What a node of a chain did, in stacking order."""
 KINDS = {
     "resource": "#C2410C",
     "several": "#C2410C",

@@ -6,20 +6,24 @@ import shlex
 import time
 from collections.abc import Iterable, Iterator
 
+from pinchpoint.diagnosis.chains import WaitGraph
 from pinchpoint.diagnosis.io500_rules import ChangedOption, RuleState
 from pinchpoint.diagnosis.waterfall import Waterfall
 from pinchpoint.figures import format_figure
 from pinchpoint.report.document import Document, DocumentFigure, DocumentPhase, SettingChange
 from pinchpoint.report.folder import DocumentFolder, rule_words, score_words
 from pinchpoint.text import printable
+from pinchpoint.waits.chain import SELF, Node
 
 __all__ = [
+    "chain_text",
     "change_text",
     "command_text",
     "figure_text",
     "folder_rows",
     "length_text",
     "moment_text",
+    "node_text",
     "option_words",
     "phase_names",
     "runbook_path",
@@ -137,6 +141,16 @@ def change_text(change: SettingChange) -> tuple[str, str, str]:
     name = f"tag {change.name}" if change.origin == "tag" else f"{change.name}{where}"
     before, after = (" or ".join(value or NOT_SET for value in side) for side in (change.before, change.after))
     return printable(name), printable(before), printable(after)
+
+
+def node_text(node: Node) -> str:
+    """Return a node as a person reads it."""
+    return "the benchmark itself" if node == SELF else printable(str(node))
+
+
+def chain_text(graph: WaitGraph) -> str:
+    """Return the heaviest chain: ``the benchmark itself 12% <- ceph-fuse client_lock 47% <- mds.a messenger 12%``."""
+    return " <- ".join(f"{node_text(step.node)} {step.share:.0%}" for step in graph.steps[: graph.heaviest + 1])
 
 
 def waterfall_text(found: Waterfall) -> str:

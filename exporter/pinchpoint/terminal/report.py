@@ -127,6 +127,8 @@ def _details(phase: DocumentPhase) -> list[tuple[str, list[str]]]:
     if phase.alerts is not None:
         found.append(("alerts", [", ".join(phase.alerts) or "none"]))
     if verdict is not None:
+        if verdict.graph is not None:
+            found.append(("who wakes whom", [words.chain_text(verdict.graph)]))
         found.append(("where time goes", [line for fall in verdict.waterfalls for line in _waterfall(fall)]))
     found.append(("figures", [", ".join(words.figure_text(figure) for figure in phase.results[1:])]))
     found.append(("note", phase.warnings))

@@ -19,7 +19,7 @@ from pinchpoint.host.procfs import decode
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roles import Roles
 
-__all__ = ["SELF", "Chain", "Kind", "Namer", "Node", "Step", "bare", "chain_of"]
+__all__ = ["KIND_WORDS", "SELF", "Chain", "Kind", "Namer", "Node", "Step", "bare", "chain_of"]
 
 MAX_ASLEEP_SHARE = 0.8
 """Share of a window from which a thread counts as asleep: it waited for a time, or for something that did not come."""
@@ -48,6 +48,16 @@ class Kind(StrEnum):
     """It waited for something that did not come before the end of the window."""
 
 
+KIND_WORDS: Mapping[Kind, str] = {
+    Kind.CPU: "on a CPU",
+    Kind.RUNQUEUE: "without a CPU",
+    Kind.TIMER: "asleep",
+    Kind.DISK: "disk",
+    Kind.NETWORK: "network",
+    Kind.INTERRUPT: "interrupts",
+    Kind.EARLIER: "earlier",
+    Kind.PENDING: "still waiting",
+}
 KERNEL = "kernel"
 """Owner of the kernel's threads."""
 KINDS: Mapping[Source, Kind] = {
@@ -57,6 +67,8 @@ KINDS: Mapping[Source, Kind] = {
     Source.NETWORK: Kind.NETWORK,
     Source.INTERRUPT: Kind.INTERRUPT,
 }
+WAITS = frozenset(KINDS.values())
+"""What a node waits for that no other node is responsible for."""
 
 
 class Node(NamedTuple):
@@ -119,35 +131,38 @@ class Chain:
 
         It ends at the kernel, whose workers are one node for all that they work for.
         """
+        waited: defaultdict[Node, float] = defaultdict(float)
+        for (node, kind), seconds in self.parts.items():
+            if kind in WAITS:
+                waited[node] += seconds
+        wakers: defaultdict[Node, dict[Node, float]] = defaultdict(dict)
+        for (waker, woken), seconds in self.passed.items():
+            wakers[woken][waker] = seconds
+
+        def behind(node: Node, seen: set[Node]) -> float:
+            """Return the seconds of all that leads to a node."""
+            total, waiting = waited[node], [node]
+            while waiting:
+                for waker, seconds in wakers[waiting.pop()].items():
+                    if waker not in seen:
+                        seen.add(waker)
+                        waiting.append(waker)
+                        total += seconds + waited[waker]
+            return total
+
         chain: list[Node] = []
         last = SELF
         while len(chain) < MAX_CHAIN_NODES and last.owner != KERNEL:
             ways = {
-                before: self._behind(before, {SELF, last, *chain}) + seconds
-                for (before, after), seconds in self.passed.items()
-                if after == last and before != SELF and before not in chain
+                waker: seconds + behind(waker, {SELF, last, waker, *chain})
+                for waker, seconds in wakers[last].items()
+                if waker != SELF and waker not in chain
             }
             if not ways or max(ways.values()) < MIN_LINK_SHARE * self.seconds:
                 break
             last = max(ways, key=lambda node: (ways[node], node))
             chain.append(last)
         return chain
-
-    def _behind(self, node: Node, seen: set[Node]) -> float:
-        """Return the seconds of all that leads to a node."""
-        total, waiting = self._waited(node), [node]
-        seen = {*seen, node}
-        while waiting:
-            after = waiting.pop()
-            for (before, woken), seconds in self.passed.items():
-                if woken == after and before not in seen:
-                    seen.add(before)
-                    waiting.append(before)
-                    total += seconds + self._waited(before)
-        return total
-
-    def _waited(self, node: Node) -> float:
-        return sum(seconds for (who, kind), seconds in self.parts.items() if who == node and kind in KINDS.values())
 
 
 class Namer:
