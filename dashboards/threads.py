@@ -319,9 +319,9 @@ def clients() -> Panel:
 
 
 def unknown() -> Panel:
-    """Return the hottest thread that has no role."""
+    """Return the hottest threads that have no role."""
     about = About(
-        "The busiest thread of each host without a role, by name while it is at 10 % or more over 3 s, and "
+        "The three busiest threads of each host without a role, by name while at 10 % or more over 3 s, and "
         "`busiest`: the busiest such thread in each sample, whichever it was.",
         "Below the dashed line, or part of a program that is unrelated to the run.",
         "Above it while no verdict names a limit: find out what the thread serves, and give it a role.",
@@ -329,7 +329,7 @@ def unknown() -> Panel:
     )
     named = f"max by (instance, thread, process) (pinchpoint_unknown_thread_busy_ratio{{{HOST}}})"
     return lines(
-        "Hottest thread without a role",
+        "Hottest threads without a role",
         about,
         Query(fullest(named), "{{thread}} of {{process}}$at"),
         Query(fullest(share("busy", UNKNOWN)), "busiest$at"),

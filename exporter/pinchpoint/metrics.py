@@ -68,8 +68,9 @@ RESOURCE_BLOCKED_SECONDS = _counter(
 )
 UNKNOWN_THREAD_BUSY_RATIO = _gauge(
     "pinchpoint_unknown_thread_busy_ratio",
-    "Share of the last 3 s in which the busiest thread without a role ran or waited for a CPU; absent below 0.1. "
-    "The name changes only when another thread is busier by 0.2 or this one falls below 0.1.",
+    "Share of the last 3 s in which one of the three busiest threads without a role ran or waited for a CPU; absent "
+    "below 0.1. Of threads whose names differ in digits one counts. A name gives way only when another thread is "
+    "busier by 0.2 or this one falls below 0.1.",
     "thread",
     "process",
 )

@@ -116,6 +116,33 @@ def test_it_is_not_blamed_if_it_is_not_full_or_another_answers_for_the_time(host
     assert (found.kind, found.limits) == (Kind.LATENCY_BOUND, ())
 
 
+def test_a_busier_neighbour_does_not_hide_the_thread_that_the_chain_leads_to() -> None:
+    made = unknown(busy=0.95).gauge("pinchpoint_unknown_thread_busy_ratio", 1.0, thread="loop", process="sh")
+    found = judged(a=shown(made, {PROXY: 0.6, SELF: 0.4}))
+
+    assert found.words == "limited by unknown_thread of proxy"
+
+
+def test_a_full_resource_that_serves_nothing_by_the_rules_is_blamed_when_the_chain_leads_to_it() -> None:
+    server = MadeHost().resource("ganesha", "nfs.a", 0.95, "", runqueue=0.1, saturated=0.9)
+    found = judged(a=shown(client(), {Node("nfs.a", "ganesha"): 0.7, SELF: 0.3}), b=server)
+    idle = judged(a=shown(client(), {Node("nfs.a", "ganesha"): 0.7, SELF: 0.3}))
+
+    assert found.words == "limited by ganesha of nfs.a"
+    assert found.confidence is Confidence.MEDIUM
+    assert "no rule says whom ganesha of nfs.a serves: it is blamed by who wakes whom alone" in found.doubts
+    assert idle.kind is Kind.LATENCY_BOUND
+
+
+def test_two_that_answer_for_much_of_the_time_are_several() -> None:
+    made = unknown().resource("ganesha", "nfs.a", 0.95, "", runqueue=0.1, saturated=0.9)
+
+    found = judged(a=shown(made, {PROXY: 0.5, Node("nfs.a", "ganesha"): 0.45, SELF: 0.05}))
+
+    assert found.kind is Kind.SEVERAL
+    assert [limit.owner for limit in found.limits] == ["proxy", "nfs.a"]
+
+
 def test_a_limit_that_has_a_role_comes_before_a_thread_without_one() -> None:
     made = unknown().resource("link", "eth0", 0.99, "network", runqueue=0.0)
     found = judged(a=shown(made, {PROXY: 0.6, SELF: 0.4}))

@@ -23,12 +23,23 @@ def judged(**hosts: MadeHost) -> Verdict:
 
 
 def test_it_is_known_by_name_with_how_busy_it_was_and_how_long_such_a_thread_was_full() -> None:
-    found = usage(*host().pair()).unknown
+    (found,) = usage(*host().pair()).unknown
 
-    assert found is not None
     assert (found.thread, found.process, found.busy) == ("my_thread", "foo", 0.98)
     assert found.saturated == pytest.approx(0.95)
-    assert usage(*MadeHost().cpu(0.5).pair()).unknown is None
+    assert usage(*MadeHost().cpu(0.5).pair()).unknown == ()
+
+
+def test_of_threads_beside_the_hottest_one_it_is_known_for_how_long_they_were_full_at_least() -> None:
+    made = host(1.0, 0.95)
+    for name, busy in (("second", 0.9), ("third", 0.7)):
+        made.gauge("pinchpoint_unknown_thread_busy_ratio", busy, thread=name, process="foo")
+    hottest, second, third = usage(*made.pair()).unknown
+
+    assert (hottest.thread, second.thread, third.thread) == ("my_thread", "second", "third")
+    assert hottest.saturated == pytest.approx(0.95)
+    assert second.saturated == pytest.approx(0.5)  # full from 0.8 on
+    assert third.saturated == 0
 
 
 def test_it_is_told_of_in_a_few_words() -> None:
@@ -38,11 +49,11 @@ def test_it_is_told_of_in_a_few_words() -> None:
 def test_the_busier_of_two_threads_comes_first() -> None:
     seen = usage(*host().pair())
     hosts = {
-        name: replace(seen, unknown=UnknownThread("my_thread", "foo", busy, 0.95))
+        name: replace(seen, unknown=(UnknownThread("my_thread", "foo", busy, 0.95),))
         for name, busy in (("a", 0.91), ("b", 0.98))
     }
 
-    assert list(hot_threads(hosts)) == ["b", "a"]
+    assert [one.host for one in hot_threads(hosts)] == ["b", "a"]
 
 
 @pytest.mark.parametrize(
@@ -106,10 +117,10 @@ def test_one_that_is_not_hot_is_not_worth_a_word(busy: float, saturated: float, 
 def test_of_a_whole_phase_the_name_that_was_seen_most_counts_and_not_the_last_one() -> None:
     before, after = snapshots(a=host().works({"osd": 1.0}))
 
-    found = verdict(before, after, seen={"a": ("other", "bar", 0.7)}).unknown["a"]
-    assert (found.thread, found.process, found.busy) == ("other", "bar", 0.7)
-    assert found.saturated == pytest.approx(0.95)
-    assert verdict(before, after, seen={}).unknown == {}
+    (found,) = verdict(before, after, seen={"a": [("other", "bar", 0.7)]}).unknown
+    assert (found.host, found.thread.thread, found.thread.process, found.thread.busy) == ("a", "other", "bar", 0.7)
+    assert found.thread.saturated == pytest.approx(0.95)
+    assert verdict(before, after, seen={}).unknown == ()
 
 
 def test_the_hottest_hosts_come_first_and_a_cluster_does_not_fill_the_page() -> None:
@@ -117,7 +128,7 @@ def test_the_hottest_hosts_come_first_and_a_cluster_does_not_fill_the_page() -> 
 
     found = judged(client=MadeHost().works({"osd": 1.0}), **hosts)
 
-    assert list(found.unknown) == [f"h{n}" for n in range(7, -1, -1)]
+    assert [one.host for one in found.unknown] == [f"h{n}" for n in range(7, -1, -1)]
     assert len(found.no_role) == 3
 
 
@@ -128,4 +139,4 @@ def test_whatever_an_exporter_says_there_is_a_verdict(name: str, busy: float, sa
         "pinchpoint_resource_saturated_seconds_total", saturated, resource="unknown_thread", owner="host", serves=""
     )
 
-    assert all(0 <= thread.busy <= 1 for thread in judged(a=made).unknown.values())
+    assert all(0 <= one.thread.busy <= 1 for one in judged(a=made).unknown)

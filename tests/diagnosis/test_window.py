@@ -249,7 +249,7 @@ def named(sightings: Iterable[Sighting], start: float, end: float, moments: int 
         for sighting in sightings:
             if sighting.time == second:
                 known.add(*sighting[1:])
-    return {host: (thread, round(busy, 6)) for host, (thread, _, busy) in known.hottest(start, end).items()}
+    return {host: (thread, round(busy, 6)) for host, ((thread, _, busy), *_) in known.hottest(start, end).items()}
 
 
 def seen(time: float, thread: str, busy: float, host: str = "a") -> Sighting:
@@ -265,6 +265,16 @@ def test_the_thread_without_a_role_that_was_seen_most_speaks_for_a_phase() -> No
 
     # A moment describes the 3 s before it: seven describe only the phase, and the thread is in four of them.
     assert named(sightings, 10, 20) == {"a": ("one", round(0.8 * 4 / 7, 6))}
+
+
+def test_of_a_host_the_hottest_threads_are_known_and_of_a_pool_one() -> None:
+    known = Sightings()
+    for second in range(20):
+        known.times.append(float(second))
+        for thread, busy in (("worker-1", 0.9), ("worker-2", 0.8), ("one", 0.7), ("two", 0.6), ("three", 0.5)):
+            known.add("a", thread, "foo", busy)
+
+    assert [thread for thread, *_ in known.hottest(5, 15)["a"]] == ["worker-1", "one", "two"]
 
 
 def test_each_host_has_its_own() -> None:

@@ -301,7 +301,5 @@ def test_a_real_thread_that_spins_in_a_process_that_nobody_knows_is_named(whole_
         found = named(whole_host)
         foo.kill()
     assert full
-    if not hot and max(found.values(), default=0.0) > 0.5:
-        pytest.skip(f"another thread without a role is as hot on this machine: {found}")
     assert hot, found
     assert until(20, seen(lambda: ("my_thread", "foo") not in named(whole_host)), pause=TICK)

@@ -31,6 +31,7 @@ SMALL_BUFFERS = (
 """RocksDB that compacts far more often than with Ceph's defaults, and holds writes back early."""
 
 
+@pytest.mark.long
 def test_a_database_that_compacts_all_the_time_is_named_with_the_writes_that_it_holds_back(
     clusters: Clusters, observer: Observer, measured: Measured
 ) -> None:

@@ -140,7 +140,7 @@ RESOURCE           OWNER          busy (▒ no CPU, │ limit)   BUSY SATURATED
     )
 
 
-STRANGE = replace(IDLE, unknown=UnknownThread("my_thread", "foo", 1.0, 0.97))
+STRANGE = replace(IDLE, unknown=(UnknownThread("my_thread", "foo", 1.0, 0.97),))
 
 
 def test_a_hot_thread_that_no_role_names_is_named_below_the_resources() -> None:
@@ -150,7 +150,7 @@ def test_a_hot_thread_that_no_role_names_is_named_below_the_resources() -> None:
 
 
 def test_one_that_is_not_hot_is_not() -> None:
-    calm = replace(IDLE, unknown=UnknownThread("my_thread", "foo", 0.3, 0.1))
+    calm = replace(IDLE, unknown=(UnknownThread("my_thread", "foo", 0.3, 0.1),))
 
     assert not any("no role" in line for line in plain(View(Picture([HostView("a:1", "exporter", calm)]))))
 
@@ -167,7 +167,7 @@ def test_a_host_with_a_hot_thread_keeps_to_its_height(height: int) -> None:
 
 
 def test_a_threads_name_can_do_nothing_to_the_terminal() -> None:
-    evil = replace(IDLE, unknown=UnknownThread("\x1b[2J[bold]\n", "\u202egnp.exe" + "z" * 300, 1.0, 1.0))
+    evil = replace(IDLE, unknown=(UnknownThread("\x1b[2J[bold]\n", "\u202egnp.exe" + "z" * 300, 1.0, 1.0),))
 
     line = plain(View(Picture([HostView("a:1", "exporter", evil)])))[4]
     assert line.startswith("no role: `\ufffd[2J[bold]\ufffd` of `\ufffdgnp.exezzz")

@@ -6,17 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pinchpoint.diagnosis.blame import BenchmarkWork, Limit
+from pinchpoint.diagnosis.blame import BenchmarkWork, Limit, is_full
 from pinchpoint.diagnosis.evidence import MAX_LISTED, MIN_SENTENCE_SHARE
 from pinchpoint.diagnosis.series import gained, label, picked, series
-from pinchpoint.diagnosis.usage import UnknownThread
+from pinchpoint.diagnosis.unknown import HotThread, full
+from pinchpoint.diagnosis.usage import ResourceUse, UnknownThread, Usage
 from pinchpoint.metrics import PATH_PASSED_SECONDS, PATH_RATIO, PATH_SECONDS
 from pinchpoint.model import Metric, Snapshot, Snapshots
+from pinchpoint.resources import entry_of
 from pinchpoint.runs import strays
 from pinchpoint.threads.roleless import RESOURCE as UNKNOWN_THREAD
-from pinchpoint.waits.chain import SELF, Chain, Kind, Node, Step, bare
+from pinchpoint.threads.roleless import bare
+from pinchpoint.waits.chain import SELF, Chain, Kind, Node, Step
 
-__all__ = ["NodeShare", "Passed", "WaitGraph", "answers_for", "node_shares", "sentence", "unknown_limits", "wait_graph"]
+__all__ = ["NodeShare", "Passed", "WaitGraph", "answers_for", "chain_limits", "node_shares", "sentence", "wait_graph"]
 
 MIN_COUNTED_SECONDS = 16.0
 """Seconds of an interval from which its own windows count: it has four of them. Below, the last four count."""
@@ -169,26 +172,39 @@ def answers_for(thread: UnknownThread, found: Iterable[NodeShare]) -> float:
     return sum(one.share for one in found if one.node == Node(owner, bare(thread.thread)))
 
 
-def unknown_limits(
-    hot: Mapping[str, UnknownThread], found: Sequence[NodeShare], threshold: float, least: float
+def chain_limits(
+    hosts: Mapping[str, Usage], hot: Iterable[HotThread], found: Sequence[NodeShare], least: float
 ) -> tuple[Limit, ...]:
-    """Return the threads without a role, by host, that answer for at least `least` of a benchmark's time."""
+    """Return what is full and answers for at least `least` of a benchmark's time, the most first.
+
+    Resources of roles, whatever they serve by the rules, and the hot threads without a role.
+    """
+    by_node = {one.node: one.share for one in found}
     limits = [
-        Limit(
-            resource=UNKNOWN_THREAD,
-            owner=thread.process or thread.thread,
-            host=host,
-            serves=(),
-            busy=thread.busy,
-            runqueue=0.0,
-            blocked=0.0,
-            saturated=thread.saturated,
-            threshold=threshold,
-            full=True,
-            blame=share,
-            reach=share,
-        )
-        for host, thread in hot.items()
-        if (share := answers_for(thread, found)) >= least
+        _limit(use, use.owner, host, share)
+        for host, usage in hosts.items()
+        for use in usage.resources
+        if is_full(use) and (share := by_node.get(Node(use.owner, use.resource), 0.0)) >= least
     ]
+    for host, thread in hot:
+        if full(thread) and (share := answers_for(thread, found)) >= least:
+            use = ResourceUse(UNKNOWN_THREAD, "host", (), thread.busy, thread.saturated, None, None)
+            limits.append(_limit(use, thread.process or thread.thread, host, share))
     return tuple(sorted(limits, key=lambda limit: -limit.blame))
+
+
+def _limit(use: ResourceUse, owner: str, host: str, share: float) -> Limit:
+    return Limit(
+        resource=use.resource,
+        owner=owner,
+        host=host,
+        serves=(),
+        busy=use.busy,
+        runqueue=use.runqueue or 0.0,
+        blocked=0.0,
+        saturated=use.saturated,
+        threshold=use.threshold or entry_of(use.resource).threshold or 1.0,
+        full=True,
+        blame=share,
+        reach=share,
+    )

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from pinchpoint.diagnosis.blame import FULL_SAMPLES_SHARE
 from pinchpoint.diagnosis.usage import UnknownThread, Usage
 
-__all__ = ["full", "hot", "hot_threads", "sentences", "short"]
+__all__ = ["HotThread", "full", "hot", "hot_threads", "sentences", "short"]
 
 MIN_HOT_SHARE = 0.5
 """Busy share of the named thread from which it is reported."""
 MIN_FULL_SHARE = 0.05
 """Share of full time below which it is not worth mentioning."""
 MAX_NAMED_THREADS = 3
+
+
+class HotThread(NamedTuple):
+    """A hot thread without a role, and its host."""
+
+    host: str
+    thread: UnknownThread
 
 
 def full(found: UnknownThread) -> bool:
@@ -26,10 +34,10 @@ def hot(found: UnknownThread) -> bool:
     return found.busy >= MIN_HOT_SHARE or full(found)
 
 
-def hot_threads(hosts: Mapping[str, Usage]) -> dict[str, UnknownThread]:
-    """Return the thread of each host that is worth reporting, hottest first."""
-    found = {name: use.unknown for name, use in hosts.items() if use.unknown is not None and hot(use.unknown)}
-    return dict(sorted(found.items(), key=lambda item: (-item[1].saturated, -item[1].busy, item[0])))
+def hot_threads(hosts: Mapping[str, Usage]) -> list[HotThread]:
+    """Return the threads that are worth reporting, hottest first."""
+    found = [HotThread(name, thread) for name, use in hosts.items() for thread in use.unknown if hot(thread)]
+    return sorted(found, key=lambda one: (-one.thread.saturated, -one.thread.busy, one.host))
 
 
 def short(found: UnknownThread) -> str:
@@ -37,9 +45,9 @@ def short(found: UnknownThread) -> str:
     return f"no role: {_name(found)} at {found.busy:.0%}"
 
 
-def sentences(found: Mapping[str, UnknownThread], *, limited: bool) -> Iterator[str]:
-    """Yield a sentence on each thread, by host; `limited` says that a limit is known."""
-    for host, thread in list(found.items())[:MAX_NAMED_THREADS]:
+def sentences(found: Sequence[HotThread], *, limited: bool) -> Iterator[str]:
+    """Yield a sentence on each thread; `limited` says that a limit is known."""
+    for host, thread in found[:MAX_NAMED_THREADS]:
         words = f"{_name(thread)} on {host} at {thread.busy:.0%}"
         if thread.saturated >= MIN_FULL_SHARE:
             words += f"; a thread without a role was full for {thread.saturated:.0%} of the time"

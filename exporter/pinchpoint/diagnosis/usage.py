@@ -9,10 +9,11 @@ not a number) is treated as missing, and missing values are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
+from typing import TypeAlias
 
 import msgspec
 
@@ -72,6 +73,7 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Labels, Metric, Snapshot, Snapshots
 from pinchpoint.resources import entry_of
+from pinchpoint.threads.roleless import RESOURCE as UNKNOWN_THREAD
 
 __all__ = [
     "BlindProbe",
@@ -85,13 +87,14 @@ __all__ = [
     "RequestTime",
     "ResourceUse",
     "RoleUse",
+    "SeenThreads",
     "SilentDaemon",
     "StorageDevice",
     "UnknownThread",
     "Usage",
     "WorkloadUse",
     "restarted",
-    "unknown_thread",
+    "unknown_threads",
     "usage",
     "usages",
 ]
@@ -316,16 +319,21 @@ class Own:
         return self.lost / due if due > 0 else 0.0
 
 
+SeenThreads: TypeAlias = Mapping[str, Sequence[tuple[str, str, float]]]
+"""Thread, process and busy share of the hottest threads without a role, hottest first, by host."""
+
+
 @dataclass(frozen=True, slots=True)
 class UnknownThread:
-    """The hottest thread that no role names."""
+    """A hot thread that no role names."""
 
     thread: str
     process: str
     busy: float
     """Share of the last seconds (or of a whole phase) in which it ran or waited for a CPU."""
     saturated: float
-    """Share of the time in samples in which a thread without a role, this one or another, was at its threshold."""
+    """Share of the time in samples in which it was at its threshold. Of the hottest thread, also those in which another
+    thread without a role was; of others, at least so much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,8 +367,8 @@ class Usage:
     devices: tuple[StorageDevice, ...] = ()
     requests: tuple[RequestTime, ...] = ()
     """What OSDs had to do, and how long it took."""
-    unknown: UnknownThread | None = None
-    """None if no thread without a role did much."""
+    unknown: tuple[UnknownThread, ...] = ()
+    """Threads without a role that did much, hottest first."""
     hidden: Mapping[str, str] = field(default_factory=dict)
     """Owners whose links are in another network namespace and cannot be seen, with the reason."""
     unverified: Mapping[str, float] = field(default_factory=dict)
@@ -401,20 +409,18 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
     )
 
 
-def usages(
-    before: Snapshots, after: Snapshots, seen: Mapping[str, tuple[str, str, float]] | None = None
-) -> dict[str, Usage]:
+def usages(before: Snapshots, after: Snapshots, seen: SeenThreads | None = None) -> dict[str, Usage]:
     """Return what happened on each host that both moments have.
 
-    `seen` has thread, process and busy share of the hottest thread without a role in between, by host; otherwise the
-    later snapshot's counts.
+    `seen` has thread, process and busy share of the hottest threads without a role in between, by host; otherwise the
+    later snapshot's count.
     """
     found = {host: usage(before[host], after[host]) for host in before.keys() & after.keys()}
-    return found if seen is None else {host: _renamed(use, seen.get(host)) for host, use in found.items()}
-
-
-def _renamed(use: Usage, seen: tuple[str, str, float] | None) -> Usage:
-    return replace(use, unknown=None if seen is None else unknown_thread(use.resources, *seen))
+    if seen is None:
+        return found
+    return {
+        host: replace(use, unknown=unknown_threads(use.resources, seen.get(host, ()))) for host, use in found.items()
+    }
 
 
 def restarted(before: Snapshot, after: Snapshot) -> bool:
@@ -723,15 +729,24 @@ def _requests(window: _SnapshotPair) -> Iterator[RequestTime]:
                 yield RequestTime(what, label(labels, "daemon"), count, seconds[labels] / count)
 
 
-def _unknown(window: _SnapshotPair, resources: tuple[ResourceUse, ...]) -> UnknownThread | None:
-    found = max(window.now(UNKNOWN_THREAD_BUSY_RATIO), key=lambda sample: sample[1], default=None)
-    if found is None:
-        return None
-    labels, busy = found
-    return unknown_thread(resources, label(labels, "thread"), label(labels, "process"), busy)
+def _unknown(window: _SnapshotPair, resources: tuple[ResourceUse, ...]) -> tuple[UnknownThread, ...]:
+    found = [
+        (label(labels, "thread"), label(labels, "process"), busy)
+        for labels, busy in window.now(UNKNOWN_THREAD_BUSY_RATIO)
+    ]
+    return unknown_threads(resources, found)
 
 
-def unknown_thread(resources: Iterable[ResourceUse], thread: str, process: str, busy: float) -> UnknownThread:
-    """Return a thread without a role, given how full such threads were."""
-    full = next((use.saturated for use in resources if use.resource == "unknown_thread"), 0.0)
-    return UnknownThread(thread, process, min(1.0, busy), full)
+def unknown_threads(
+    resources: Iterable[ResourceUse], found: Iterable[tuple[str, str, float]]
+) -> tuple[UnknownThread, ...]:
+    """Return threads without a role, hottest first, given how full such threads were."""
+    use = next((use for use in resources if use.resource == UNKNOWN_THREAD), None)
+    saturated, threshold = (0.0, 1.0) if use is None else (use.saturated, use.threshold or 1.0)
+    threads: list[UnknownThread] = []
+    for thread, process, busy in sorted(found, key=lambda one: -one[2]):
+        busy = min(1.0, busy)
+        # If it was busy for 0.9 of the time, it was above 0.8 for half of it or longer: no sample has more than 1.
+        least = (busy - threshold) / (1 - threshold) if busy > threshold else 0.0
+        threads.append(UnknownThread(thread, process, busy, min(saturated, least) if threads else saturated))
+    return tuple(threads)

@@ -18,13 +18,11 @@ from pinchpoint.diagnosis.blame import DAEMONS, BenchmarkWork, Limit, blame, ser
 from pinchpoint.diagnosis.costs import Cost, cost_advice, cost_sentence, costs
 from pinchpoint.diagnosis.innocent import innocent
 from pinchpoint.diagnosis.latency import LatencyBreakdown, latency
-from pinchpoint.diagnosis.usage import UnknownThread, Usage, usages
+from pinchpoint.diagnosis.usage import SeenThreads, Usage, usages
 from pinchpoint.diagnosis.waterfall import Waterfall, shift, shift_words, waterfall_words, waterfalls
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.model import Snapshots
-from pinchpoint.resources import all_resources
 from pinchpoint.runs import strays
-from pinchpoint.threads.roleless import RESOURCE as UNKNOWN_THREAD
 
 __all__ = ["Confidence", "Judge", "Kind", "Limit", "Verdict", "judge", "judge_phase", "verdict"]
 
@@ -141,8 +139,8 @@ class Verdict:
     """What the threads of the limits spend their CPU time on, as far as they were sampled."""
     graph: chains.WaitGraph | None = None
     """Who makes the benchmark wait, and for whom, by who wakes whom; None if that was not seen for long enough."""
-    unknown: Mapping[str, UnknownThread] = field(default_factory=dict)
-    """The hottest thread without a role by host, if it was hot; the hottest host first."""
+    unknown: tuple[unknown.HotThread, ...] = ()
+    """Hot threads without a role, the hottest first."""
     no_role: tuple[str, ...] = ()
     """The same in sentences."""
     straggler: str = ""
@@ -172,7 +170,7 @@ def judge_phase(
     *,
     benchmark: str = "",
     run: str = "",
-    seen: Mapping[str, tuple[str, str, float]] | None = None,
+    seen: SeenThreads | None = None,
 ) -> tuple[Mapping[str, Usage], Verdict]:
     """Return what the hosts did in a phase, and what limited it; `benchmark`, `run` and `seen` are those of `verdict`.
 
@@ -185,8 +183,8 @@ def judge_phase(
     if len(borders) <= MIN_PARTS or (found.kind is Kind.STUCK and not found.limits) or found.kind is Kind.STRAGGLER:
         # Few parts say nothing, short ones cannot distinguish stuck from slow, and ranks wait at the end of a phase.
         return hosts, found
-    if found.limits and found.limits[0].resource == UNKNOWN_THREAD:
-        # Parts are judged by what is full and has a role.
+    if found.limits and not found.limits[0].serves:
+        # By who wakes whom, which parts are too short for.
         return hosts, found
     parts = [_answer(usages(before, after), benchmark, run) for before, after in pairwise(borders)]
     return hosts, _swayed(found, [part for part in parts if part is not None])
@@ -235,7 +233,7 @@ def verdict(
     *,
     benchmark: str = "",
     run: str = "",
-    seen: Mapping[str, tuple[str, str, float]] | None = None,
+    seen: SeenThreads | None = None,
 ) -> Verdict:
     """Return what limits a benchmark's run between two snapshots of each host; without names, the busiest one.
 
@@ -293,10 +291,10 @@ def judge(
     hot = unknown.hot_threads(hosts)
     who = chains.node_shares(before, after, workload)
     woken = ""
-    if kind in (Kind.LATENCY_BOUND, Kind.UNKNOWN) and (strangers := _strangers(hot, who)):
-        kind, limits, margin = Kind.RESOURCE, strangers, ""
-        woken = f"{evidence.name(strangers[0])} has no role: it is blamed by who wakes whom alone"
-    strange = not limits and any(map(unknown.full, hot.values()))
+    if kind in (Kind.LATENCY_BOUND, Kind.UNKNOWN) and (led := chains.chain_limits(hosts, hot, who, MIN_LEAD_BLAME)):
+        kind, limits, margin = Kind.RESOURCE if len(led) == 1 else Kind.SEVERAL, led, ""
+        woken = f"no rule says whom {evidence.name(led[0])} serves: it is blamed by who wakes whom alone"
+    strange = not limits and any(unknown.full(one.thread) for one in hot)
     early = silent if held and kind is not Kind.STUCK else 0.0
     others = (margin, woken, *hidden_links)
     doubts, confidence = _doubts(hosts, seconds, shares, hidden, others, strange=strange, silent=early)
@@ -322,20 +320,13 @@ def judge(
         waterfalls=falls,
         costs=spent,
         graph=chains.wait_graph(before, after, workload),
-        unknown=hot,
+        unknown=tuple(hot),
         no_role=tuple(unknown.sentences(hot, limited=bool(limits))),
         straggler=straggler,
         peers=_uneven(hosts, shares),
         ranks=() if spread is None else tuple(stragglers.sentences(spread, evidence.WAITS)),
     )
     return _advised(found)
-
-
-def _strangers(hot: Mapping[str, UnknownThread], who: Sequence[chains.NodeShare]) -> tuple[Limit, ...]:
-    """Return the full threads without a role that are responsible for so much of the time that they are the limit."""
-    full = {host: thread for host, thread in hot.items() if unknown.full(thread)}
-    threshold = all_resources()[UNKNOWN_THREAD].threshold or 1.0
-    return chains.unknown_limits(full, who, threshold, MIN_LEAD_BLAME)
 
 
 def _steps(shares: Mapping[str, float], before: Snapshots, after: Snapshots) -> tuple[Waterfall, ...]:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pinchpoint.diagnosis.series import finite, label
-from pinchpoint.diagnosis.usage import restarted
+from pinchpoint.diagnosis.usage import SeenThreads, restarted
 from pinchpoint.metrics import STORAGE_DEVICE_INFO, UNKNOWN_THREAD_BUSY_RATIO
 from pinchpoint.model import STALE_SECONDS, Snapshot, Snapshots, time_of
 from pinchpoint.runs import PhaseMark
-from pinchpoint.threads.roleless import ROLELESS_WINDOW_SECONDS
+from pinchpoint.threads.roleless import MAX_UNKNOWN_NAMES, ROLELESS_WINDOW_SECONDS, Name
 
 __all__ = ["Sighting", "Sightings", "Stream", "Window", "Windows", "needed", "parting", "with_ended"]
 
@@ -106,8 +106,8 @@ class Window:
     """The hosts at the moments that divide the phase, oldest first; see `parting`."""
     parted: tuple[float, ...] = ()
     """Their times, in Unix seconds."""
-    hottest: Mapping[str, tuple[str, str, float]] | None = None
-    """Thread, process and busy share of the thread without a role that was hottest in the phase, by host."""
+    hottest: SeenThreads | None = None
+    """The threads without a role that were hottest in the phase."""
     _around: list[_Moment] = field(default_factory=list)
     """The last moment before the start, and the first one not before it, if there are any."""
     _later: dict[str, Snapshot] = field(default_factory=dict)
@@ -355,10 +355,10 @@ class Sightings:
         del self.times[: bisect_left(self.times, before)]
         del self._found[: bisect_left(self._found, before, key=_when)]
 
-    def hottest(self, start: float, end: float) -> dict[str, tuple[str, str, float]]:
-        """Return thread, process and mean busy share of the thread that was hottest from `start` to `end`, by host.
+    def hottest(self, start: float, end: float) -> dict[str, list[tuple[str, str, float]]]:
+        """Return thread, process and mean busy share of the threads that were hottest from `start` to `end`, by host.
 
-        The end is the first moment after it.
+        The hottest comes first, and of a pool only the one that was seen most. The end is the first moment after it.
         """
         # An earlier value also covers time before the phase.
         start += min(ROLELESS_WINDOW_SECONDS, (end - start) / 2)
@@ -373,8 +373,14 @@ class Sightings:
             _, host, thread, process, busy = found[place]
             names = sums.setdefault(host, {})
             names[thread, process] = names.get((thread, process), 0.0) + busy
-        best = {host: max(names.items(), key=lambda item: item[1]) for host, names in sums.items()}
-        return {host: (*names, busy / moments) for host, (names, busy) in best.items()}
+        return {host: _hottest(names, moments) for host, names in sums.items()}
+
+
+def _hottest(sums: Mapping[tuple[str, str], float], moments: int) -> list[tuple[str, str, float]]:
+    pools: dict[tuple[str, str], tuple[str, str, float]] = {}
+    for (thread, process), busy in sorted(sums.items(), key=lambda one: -one[1]):
+        pools.setdefault(Name(thread, process).pool, (thread, process, busy / moments))
+    return list(pools.values())[:MAX_UNKNOWN_NAMES]
 
 
 def _when(sighting: Sighting) -> float:

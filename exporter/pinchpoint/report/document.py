@@ -326,7 +326,7 @@ def verdict_json(found: Verdict) -> dict[str, Any]:
                 "busy": round(hot.busy, SHARE_DECIMALS),
                 "saturated": round(hot.saturated, SHARE_DECIMALS),
             }
-            for host, hot in found.unknown.items()
+            for host, hot in found.unknown
         ],
     }
 

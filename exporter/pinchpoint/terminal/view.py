@@ -352,7 +352,7 @@ class _Painter:
         return self._line((self._names(use.role, use.owner) + figures, ""))
 
     def _foot(self, use: Usage) -> Iterator[Text]:
-        if (strange := use.unknown) is not None and unknown.hot(strange):
+        for strange in filter(unknown.hot, use.unknown):
             style = STYLES[Fullness.FULL if unknown.full(strange) else Fullness.NEAR]
             yield self._line((unknown.short(strange), style))
         yield self._cpus(use)
@@ -389,7 +389,7 @@ def _lines(use: Usage) -> int:
     hot = len(_hot(use))
     runs = sum(max(1, len(run.phases)) + bool(run.results) + bool(run.blind) for run in _shown(use.runs))
     tables = max(1, len(_busy(use))) + hot + (4 if hot else 2)
-    strange = use.unknown is not None and unknown.hot(use.unknown)
+    strange = sum(map(unknown.hot, use.unknown))
     return 1 + runs + tables + 2 + strange + bool(use.blind or use.silent) + bool(use.absent)
 
 

@@ -1,13 +1,15 @@
-"""The busiest thread without a role: how to find a limit that no rule foresees.
+"""The busiest threads without a role: how to find a limit that no rule foresees.
 
-It may be any thread of any process: memory is bounded by the hottest threads of the last seconds, the export by one
-name at a time.
+They may be any threads of any process: memory is bounded by the hottest threads of the last seconds, the export by a
+few names at a time.
 """
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import nlargest
 from typing import NamedTuple
 
@@ -18,7 +20,17 @@ from pinchpoint.resources import Resource
 from pinchpoint.threads.task_source import Task, TaskUse
 from pinchpoint.units import SECONDS_PER_NANOSECOND
 
-__all__ = ["METRICS", "MIN_THREAD_SHARE", "RESOURCE", "Hot", "Name", "UnknownThreads", "hottest"]
+__all__ = [
+    "MAX_UNKNOWN_NAMES",
+    "METRICS",
+    "MIN_THREAD_SHARE",
+    "RESOURCE",
+    "Hot",
+    "Name",
+    "UnknownThreads",
+    "bare",
+    "hottest",
+]
 
 METRICS = (UNKNOWN_THREAD_BUSY_RATIO,)
 
@@ -26,15 +38,19 @@ RESOURCE = "unknown_thread"
 MIN_THREAD_SHARE = 0.05
 """Share of a sample's time from which a thread is looked at, as for unfollowed threads in sources."""
 ROLELESS_WINDOW_SECONDS = 3.0
-"""Seconds of averaging the named thread's share; a verdict covers as many."""
+"""Seconds of averaging a named thread's share; a verdict covers as many."""
 MIN_SEEN_SECONDS = 0.95
 """No thread is named in these first seconds: too short a window to mean anything."""
 MIN_NAMED_SHARE = 0.1
 """Share under which no thread is named: 300 ms in every 3 s are just enough."""
 MIN_LEAD_SHARE = 0.2
 """Share by which another thread has to be busier to be named instead: threads of a pool are about equally busy."""
+MAX_UNKNOWN_NAMES = 3
+"""Threads named at a time: a busy neighbour must not hide the one that is the limit."""
+MAX_ASKED_NAMES = 16
+"""Threads whose names are asked for at a time, the busiest first."""
 MIN_RENAME_INTERVAL_SECONDS = 5.0
-"""Minimum seconds between two changes of the name: each is a series."""
+"""Minimum seconds between two changes of a name: each is a series."""
 MAX_THREADS_PER_SAMPLE = 64
 """Threads looked at per sample: if ten thousand wait for a CPU, all are hot."""
 
@@ -53,6 +69,24 @@ class Name(NamedTuple):
     thread: str
     process: str
 
+    @property
+    def pool(self) -> tuple[str, str]:
+        """What it has in common with others of its pool."""
+        return bare(self.thread), self.process
+
+
+@dataclass
+class _Shown:
+    """A thread that is named."""
+
+    name: Name
+    thread: Hot
+
+
+def bare(name: str) -> str:
+    """Return a thread's name without the digits that tell it from others of its kind."""
+    return re.sub(r"\d+", "", name).strip("-_:/") or name
+
 
 def hottest(uses: Sequence[TaskUse]) -> Sequence[TaskUse]:
     """Return the `MAX_THREADS_PER_SAMPLE` threads of a sample that used most."""
@@ -66,7 +100,8 @@ def _used(use: TaskUse) -> int:
 class UnknownThreads:
     """Threads without a role, sample by sample, from `hottest`.
 
-    `name` returns a thread's name, or None if it turns out to have a role; it is called for the busiest only.
+    `name` returns a thread's name, or None if it turns out to have a role; it is called for the busiest only. Of a pool
+    one thread is named.
     """
 
     def __init__(self, threshold: float, name: Callable[[Hot], Name | None]) -> None:
@@ -79,8 +114,8 @@ class UnknownThreads:
         """Nanoseconds by thread, over `_samples`."""
         self._names: dict[Hot, tuple[str, Name]] = {}
         """Names found so far, each with the thread's own name at that time: a young one may change it."""
-        self._shown: Hot | None = None
-        self._name: Name | None = None
+        self._shown: dict[tuple[str, str], _Shown] = {}
+        """By their pools."""
         self._changed = float("-inf")
 
     def charge(self, thread: Hot, run: int, wait: int) -> None:
@@ -100,7 +135,7 @@ class UnknownThreads:
         least = MIN_THREAD_SHARE * elapsed / SECONDS_PER_NANOSECOND
         sums = {thread: run + wait for thread, (run, wait) in used.items() if run + wait >= least}
         self._remember(elapsed, sums)
-        if (busiest := self._busiest(sums)) is not None:
+        for busiest in self._busiest(sums, 1):
             run, wait = used[busiest]
             self.resource.add(elapsed, (run + wait) * SECONDS_PER_NANOSECOND, runqueue=wait * SECONDS_PER_NANOSECOND)
         self._choose(now)
@@ -126,18 +161,18 @@ class UnknownThreads:
         del self._totals[thread]
         self._names.pop(thread, None)
 
-    def _busiest(self, used: Mapping[Hot, int]) -> Hot | None:
-        """Return the busiest thread without a role; threads that have one are forgotten."""
-        left = dict(used)
-        while left:
-            thread = max(left, key=left.__getitem__)
+    def _busiest(self, used: Mapping[Hot, int], most: int) -> Iterator[Hot]:
+        """Yield so many threads without a role, the busiest first; those that have one are forgotten."""
+        for thread in sorted(used, key=used.__getitem__, reverse=True):
+            if not most:
+                return
             if self._named(thread) is not None:
-                return thread
-            del left[thread]
+                most -= 1
+                yield thread
+                continue
             self._forget(thread)
             for _, sums in self._samples:
                 sums.pop(thread, None)
-        return None
 
     def _named(self, thread: Hot) -> Name | None:
         known = self._names.get(thread)
@@ -149,26 +184,40 @@ class UnknownThreads:
         return name
 
     def _choose(self, now: float) -> None:
-        """Choose the thread whose name is shown."""
-        best = self._busiest(self._totals)
-        if best is None or self._share(best) < MIN_NAMED_SHARE or self._seen < MIN_SEEN_SECONDS:
-            return
-        name = self._named(best)
-        if name == self._name:
-            self._shown = best  # of two with one name the busier one counts
-        elif now - self._changed >= MIN_RENAME_INTERVAL_SECONDS:
-            mine = self._share(self._shown)
-            if mine < MIN_NAMED_SHARE or self._share(best) >= mine + MIN_LEAD_SHARE:
-                self._shown, self._name, self._changed = best, name, now
+        """Choose the threads whose names are shown."""
+        hot = {thread: used for thread, used in self._totals.items() if self._share(thread) >= MIN_NAMED_SHARE}
+        pools = set()
+        for thread in [*self._busiest(hot, MAX_ASKED_NAMES)] if self._seen >= MIN_SEEN_SECONDS else ():
+            name = self._names[thread][1]
+            if name.pool not in pools:
+                pools.add(name.pool)
+                self._offer(now, name, thread)
 
-    def _share(self, thread: Hot | None) -> float:
-        used = self._totals.get(thread, 0) if thread is not None else 0
+    def _offer(self, now: float, name: Name, thread: Hot) -> None:
+        """Show the busiest thread of a pool, if there is room for it or it is clearly busier than one that is shown."""
+        shown = self._shown.get(name.pool)
+        if shown is None and len(self._shown) < MAX_UNKNOWN_NAMES:
+            self._shown[name.pool] = _Shown(name, thread)
+            return
+        rival = shown or min(self._shown.values(), key=lambda one: self._share(one.thread))
+        mine = self._share(rival.thread)
+        if name == rival.name:
+            rival.thread = thread  # of two with one name the busier one counts
+        elif now - self._changed >= MIN_RENAME_INTERVAL_SECONDS and (
+            mine < MIN_NAMED_SHARE or self._share(thread) >= mine + MIN_LEAD_SHARE
+        ):
+            del self._shown[rival.name.pool]
+            self._shown[name.pool] = _Shown(name, thread)
+            self._changed = now
+
+    def _share(self, thread: Hot) -> float:
         # The time before the first sample is unknown, not idle.
         covered = max(self._span, min(ROLELESS_WINDOW_SECONDS, self._seen))
-        return min(1.0, used * SECONDS_PER_NANOSECOND / covered) if covered else 0.0
+        return min(1.0, self._totals.get(thread, 0) * SECONDS_PER_NANOSECOND / covered) if covered else 0.0
 
     def points(self) -> Iterator[Point]:
-        """Yield the integrals of the busiest thread, and the name of the one that was busiest over the last seconds."""
+        """Yield the integrals of the busiest thread, and the names of those that were busiest over the last seconds."""
         yield from resources.points((self.resource,))
-        if self._name is not None and (share := self._share(self._shown)) >= MIN_NAMED_SHARE:
-            yield UNKNOWN_THREAD_BUSY_RATIO.point(share, *self._name)
+        for one in self._shown.values():
+            if (share := self._share(one.thread)) >= MIN_NAMED_SHARE:
+                yield UNKNOWN_THREAD_BUSY_RATIO.point(share, *one.name)

@@ -7,7 +7,6 @@ sleeps is responsible for its sleep.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,9 +16,10 @@ from typing import NamedTuple
 from pinchpoint.bpf.path import Responsible, Share, Source, ThreadTime, Window
 from pinchpoint.host.procfs import decode
 from pinchpoint.threads.processes import Process
+from pinchpoint.threads.roleless import bare
 from pinchpoint.threads.roles import Roles
 
-__all__ = ["KIND_WORDS", "SELF", "Chain", "Kind", "Namer", "Node", "Step", "bare", "chain_of"]
+__all__ = ["KIND_WORDS", "SELF", "Chain", "Kind", "Namer", "Node", "Step", "chain_of"]
 
 MAX_ASLEEP_SHARE = 0.8
 """Share of a window from which a thread counts as asleep: it waited for a time, or for something that did not come."""
@@ -189,11 +189,6 @@ class Namer:
             return Node(self._roles.unruled_owner(self._comm(who.tgid) or name), bare(name))
         role = self._roles.thread_role(process.class_, name).role
         return Node(process.owner, bare(name) if role.fallback else role.name)
-
-
-def bare(name: str) -> str:
-    """Return a thread's name without the digits that tell it from others of its kind."""
-    return re.sub(r"\d+", "", name).strip("-_:/") or name
 
 
 def _asleep(thread: ThreadTime) -> float:
