@@ -42,6 +42,14 @@ def test_a_listing_has_shares_what_they_are_made_of_and_the_heaviest_chain() -> 
     )
 
 
+def test_a_listing_says_how_many_threads_were_asleep() -> None:
+    found = chain((SELF, Kind.CPU, 1.0))
+    found.asleep = 1200
+
+    first, *_ = listing({RUN: found})
+    assert first.endswith("(1,234 waits; 1,200 threads that were asleep are left out)")
+
+
 def test_a_listing_is_bounded_and_leaves_out_what_is_nothing() -> None:
     many = [(Node(f"owner{number}", "x"), Kind.CPU, 1.0) for number in range(3 * MAX_LISTED_NODES)]
     lines = [*listing({RUN: chain(*many)}), *listing({RUN: chain((SELF, Kind.CPU, 1.0), (MDS, Kind.CPU, 0.001))})]

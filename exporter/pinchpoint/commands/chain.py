@@ -81,7 +81,8 @@ def listing(found: Mapping[Workload, Chain]) -> Iterator[str]:
     for (benchmark, run), chain in found.items():
         if not chain.seconds:
             continue
-        yield f"{run or benchmark}: where its threads' time goes ({chain.waits:,} waits)"
+        asleep = f"; {chain.asleep:,} threads that were asleep are left out" if chain.asleep else ""
+        yield f"{run or benchmark}: where its threads' time goes ({chain.waits:,} waits{asleep})"
         for step in chain.steps()[:MAX_LISTED_NODES]:
             if step.share >= MIN_SHARE:
                 yield f"{step.share:6.1%}  {_name(step):<32} {_kinds(step.kinds)}"
