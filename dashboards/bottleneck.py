@@ -24,6 +24,7 @@ from dashboards.kit import (
     derived,
     folded,
     lines,
+    node_graph,
     numbers,
     on_the_right,
     page,
@@ -51,7 +52,8 @@ def dashboard() -> Dashboard:
     now = (sentence, phases, phase, limit, progress)
     for panel in (*now, rate, waits, ranking, since, advice, results, alerts, blind):
         made.with_panel(panel())
-    made.with_row(folded("Who makes it wait, why it is full, and which rank lags", chain(), costs(), ranks()))
+    why = (chain, chain_graph, costs, ranks)
+    made.with_row(folded("Who makes it wait, why it is full, and which rank lags", *(panel() for panel in why)))
     return made
 
 
@@ -462,9 +464,43 @@ def chain() -> Panel:
             "role": Column("its threads", width=160),
             "share": Column("of its time", unit="percentunit", bar=KINDS["resource"], width=150, decimals=0),
         },
-        size=(24, 7),
+        size=(12, 9),
         sort="share",
         nothing="no benchmark works, or it cannot be seen who wakes whom",
+    )
+
+
+def chain_graph() -> Panel:
+    """Return who wakes whom, as a graph."""
+    about = About(
+        "Who wakes whom until the benchmark goes on: the rings are shares of its time, an arrow is as wide as the part "
+        "of a share after which the other was woken. All selected hosts together.",
+        "A chain from the daemons that you want to measure to the benchmark.",
+        "A wide arrow comes from a process that you did not think of.",
+        ("docs/chain.md",),
+    )
+    selector = f"{{{JUDGED}, {HOST}}}"
+
+    def named(expr: str, *labels: str) -> str:
+        """Return a query with the name of a node as the first label, made of the others."""
+        made, owner, role = labels
+        expr = f'label_replace({expr}, "{owner}", "itself", "{owner}", "")'
+        return f'label_join({expr}, "{made}", " ", "{owner}", "{role}")'
+
+    shares = named(f"max by (owner, role) (pinchpoint_path_ratio{selector})", "id", "owner", "role")
+    for made, source in (("title", "owner"), ("subtitle", "role")):
+        shares = f'label_replace({shares}, "{made}", "$1", "{source}", "(.*)")'
+    nodes = f"topk(12, max by (id, title, subtitle) ({shares}))"
+    passed = (
+        f"sum by (owner, role, to_owner, to_role) (rate(pinchpoint_path_passed_seconds_total{selector}[30s]))"
+        f" / on () group_left () sum(rate(pinchpoint_path_thread_seconds_total{selector}[30s]))"
+    )
+    passed = named(named(passed, "source", "owner", "role"), "target", "to_owner", "to_role")
+    for end in ("source", "target"):
+        passed = f'{passed} and on ({end}) label_replace({nodes}, "{end}", "$1", "id", "(.*)")'
+    edges = f'max by (id, source, target) (label_join({passed}, "id", " > ", "source", "target"))'
+    return node_graph(
+        "Who wakes whom", about, Query(nodes), Query(f"20 * ({edges} > 0.01)"), colour=KINDS["resource"], size=(12, 9)
     )
 
 

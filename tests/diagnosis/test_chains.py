@@ -134,6 +134,18 @@ def test_a_full_resource_that_serves_nothing_by_the_rules_is_blamed_when_the_cha
     assert idle.kind is Kind.LATENCY_BOUND
 
 
+def test_what_the_chain_leads_to_is_not_blamed_for_waiting_for_its_cpu_quota() -> None:
+    server = MadeHost().resource("messenger", "mds.a", 0.9, "mds", runqueue=0.8, saturated=0.9)
+    server.resource("mds_lock", "mds.a", 0.5, "mds", runqueue=0.4, saturated=0.1)
+    server.resource("cpu_quota", "mds.a", 0.98, "", saturated=0.95).threads("mds.a", 0.2, 1.2)
+    waits = {Node("mds.a", "messenger"): 0.4, Node("mds.a", "mds_lock"): 0.3, SELF: 0.3}
+
+    found = judged(a=shown(client(), waits), b=server)
+
+    assert found.words == "limited by cpu_quota of mds.a"
+    assert found.limits[0].blame == pytest.approx((0.4 * 0.8 / 0.9 + 0.3 * 0.4 / 0.5) * 0.98, abs=0.01)
+
+
 def test_two_that_answer_for_much_of_the_time_are_several() -> None:
     made = unknown().resource("ganesha", "nfs.a", 0.95, "", runqueue=0.1, saturated=0.9)
 

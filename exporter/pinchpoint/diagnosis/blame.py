@@ -190,6 +190,13 @@ class _Host:
                 )
             yield _Stage(use, use.busy * (use.runqueue or 0.0), blocked)
 
+    def waited(self, stage: _Stage | None, owner: str) -> tuple[float, float]:
+        """Return the parts of its threads' time in which a stage, or any of an owner, waited for a CPU and a disk."""
+        if stage is not None and stage.use.busy:
+            return stage.runqueue / stage.use.busy, stage.blocked / stage.use.busy
+        cpu, waited = self.threads.get(owner, (0.0, 0.0))
+        return (waited / (cpu + waited) if waited else 0.0), 0.0
+
     def key(self, use: ResourceUse) -> _Key:
         return _Key(self.name, use.resource, use.owner)
 
@@ -279,6 +286,32 @@ def blame(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> tuple[Limit, .
     return tuple(
         sorted(limits, key=lambda limit: (-limit.blame, not limit.full, limit.resource, limit.owner, limit.host))
     )
+
+
+def blame_nodes(hosts: Mapping[str, Usage], shares: Mapping[tuple[str, str], float]) -> tuple[Limit, ...]:
+    """Return the full resources behind threads that answer for a benchmark's time, the most blamed first.
+
+    `shares` are by owner and role. What threads waited for a CPU or a disk that is full is blamed on that.
+    """
+    found = [_Host(name, use) for name, use in hosts.items()]
+    tally = _Tally()
+    for host in found:
+        for (owner, role), share in shares.items():
+            stage = host.by_name.get((role, owner))
+            if stage is None and owner not in host.threads:
+                continue
+            node = f"{owner} {role}"  # stands for a wait class: the parts of nodes add up
+            queued, blocked = host.waited(stage, owner)
+            cpu_key, cpu_full = host.cpu_of(owner)
+            disk_key, disk_full = host.disk_of(owner)
+            for key, part in ((cpu_key, queued * cpu_full), (disk_key, blocked * disk_full)):
+                tally.add(key, node, share * part)
+            if stage is not None:
+                tally.add(host.key(stage.use), node, share * (1 - queued * cpu_full - blocked * disk_full))
+    by_name = {host.name: host for host in found}
+    limits = [_limit(by_name[key.host], key, classes, tally) for key, classes in tally.classes.items()]
+    full = [msgspec.structs.replace(limit, serves=()) for limit in limits if limit.full and limit.blame]
+    return tuple(sorted(full, key=lambda limit: (-limit.blame, limit.resource, limit.owner, limit.host)))
 
 
 def _classes(host: _Host, workload: BenchmarkWork, use: ResourceUse, shares: Mapping[str, float]) -> Iterator[str]:

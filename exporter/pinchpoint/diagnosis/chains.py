@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pinchpoint.diagnosis.blame import BenchmarkWork, Limit, is_full
+from pinchpoint.diagnosis.blame import BenchmarkWork, Limit, blame_nodes
 from pinchpoint.diagnosis.evidence import MAX_LISTED, MIN_SENTENCE_SHARE
 from pinchpoint.diagnosis.series import gained, label, picked, series
 from pinchpoint.diagnosis.unknown import HotThread, full
-from pinchpoint.diagnosis.usage import ResourceUse, UnknownThread, Usage
+from pinchpoint.diagnosis.usage import UnknownThread, Usage
 from pinchpoint.metrics import PATH_PASSED_SECONDS, PATH_RATIO, PATH_SECONDS
 from pinchpoint.model import Metric, Snapshot, Snapshots
 from pinchpoint.resources import entry_of
@@ -177,34 +177,25 @@ def chain_limits(
 ) -> tuple[Limit, ...]:
     """Return what is full and answers for at least `least` of a benchmark's time, the most first.
 
-    Resources of roles, whatever they serve by the rules, and the hot threads without a role.
+    Resources of roles, whatever they serve by the rules, what these wait for, and the hot threads without a role.
     """
-    by_node = {one.node: one.share for one in found}
-    limits = [
-        _limit(use, use.owner, host, share)
-        for host, usage in hosts.items()
-        for use in usage.resources
-        if is_full(use) and (share := by_node.get(Node(use.owner, use.resource), 0.0)) >= least
-    ]
+    limits = [limit for limit in blame_nodes(hosts, {one.node: one.share for one in found}) if limit.blame >= least]
     for host, thread in hot:
         if full(thread) and (share := answers_for(thread, found)) >= least:
-            use = ResourceUse(UNKNOWN_THREAD, "host", (), thread.busy, thread.saturated, None, None)
-            limits.append(_limit(use, thread.process or thread.thread, host, share))
+            limits.append(
+                Limit(
+                    resource=UNKNOWN_THREAD,
+                    owner=thread.process or thread.thread,
+                    host=host,
+                    serves=(),
+                    busy=thread.busy,
+                    runqueue=0.0,
+                    blocked=0.0,
+                    saturated=thread.saturated,
+                    threshold=entry_of(UNKNOWN_THREAD).threshold or 1.0,
+                    full=True,
+                    blame=share,
+                    reach=share,
+                )
+            )
     return tuple(sorted(limits, key=lambda limit: -limit.blame))
-
-
-def _limit(use: ResourceUse, owner: str, host: str, share: float) -> Limit:
-    return Limit(
-        resource=use.resource,
-        owner=owner,
-        host=host,
-        serves=(),
-        busy=use.busy,
-        runqueue=use.runqueue or 0.0,
-        blocked=0.0,
-        saturated=use.saturated,
-        threshold=use.threshold or entry_of(use.resource).threshold or 1.0,
-        full=True,
-        blame=share,
-        reach=share,
-    )
