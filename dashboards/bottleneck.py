@@ -464,7 +464,7 @@ def chain() -> Panel:
             "role": Column("its threads", width=160),
             "share": Column("of its time", unit="percentunit", bar=KINDS["resource"], width=150, decimals=0),
         },
-        size=(12, 9),
+        size=(14, 9),
         sort="share",
         nothing="no benchmark works, or it cannot be seen who wakes whom",
     )
@@ -484,24 +484,25 @@ def chain_graph() -> Panel:
     def named(expr: str, *labels: str) -> str:
         """Return a query with the name of a node as the first label, made of the others."""
         made, owner, role = labels
-        expr = f'label_replace({expr}, "{owner}", "itself", "{owner}", "")'
+        for label, itself in ((owner, "itself"), (role, "threads")):
+            expr = f'label_replace({expr}, "{label}", "{itself}", "{label}", "")'
         return f'label_join({expr}, "{made}", " ", "{owner}", "{role}")'
 
     shares = named(f"max by (owner, role) (pinchpoint_path_ratio{selector})", "id", "owner", "role")
     for made, source in (("title", "owner"), ("subtitle", "role")):
         shares = f'label_replace({shares}, "{made}", "$1", "{source}", "(.*)")'
     nodes = f"topk(12, max by (id, title, subtitle) ({shares}))"
+    recent = f"{selector}[$__rate_interval]"
     passed = (
-        f"sum by (owner, role, to_owner, to_role) (rate(pinchpoint_path_passed_seconds_total{selector}[30s]))"
-        f" / on () group_left () sum(rate(pinchpoint_path_thread_seconds_total{selector}[30s]))"
+        f"sum by (owner, role, to_owner, to_role) (rate(pinchpoint_path_passed_seconds_total{recent}))"
+        f" / on () group_left () sum(rate(pinchpoint_path_thread_seconds_total{recent}))"
     )
     passed = named(named(passed, "source", "owner", "role"), "target", "to_owner", "to_role")
     for end in ("source", "target"):
         passed = f'{passed} and on ({end}) label_replace({nodes}, "{end}", "$1", "id", "(.*)")'
-    edges = f'max by (id, source, target) (label_join({passed}, "id", " > ", "source", "target"))'
-    return node_graph(
-        "Who wakes whom", about, Query(nodes), Query(f"20 * ({edges} > 0.01)"), colour=KINDS["resource"], size=(12, 9)
-    )
+    edges = f'topk(20, max by (id, source, target) (label_join({passed}, "id", " > ", "source", "target")))'
+    width = f"clamp_min(20 * {edges}, 0.5)"
+    return node_graph("Who wakes whom", about, Query(nodes), Query(width), colour=KINDS["resource"], size=(10, 9))
 
 
 def costs() -> Panel:

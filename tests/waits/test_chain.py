@@ -16,10 +16,12 @@ CLIENT, MESSENGER, MDS = (
     Responsible(10, b"msgr-worker-1"),
     Responsible(20, b"MR_Finisher"),
 )
+OBSERVER = Responsible(99, b"ceph-asker")
 NODES = {
     CLIENT: Node("ceph-fuse", "client_lock"),
     MESSENGER: Node("ceph-fuse", "messenger"),
     MDS: Node("mds.a", "mds_lock"),
+    OBSERVER: Node("pinchpoint", "ceph-asker"),
 }
 BENCHMARKS = {1, 2}
 
@@ -33,7 +35,7 @@ def thread(*shares: Share, tgid: int = 1, run: float = 0.0, queued: float = 0.0,
 
 
 def chain(*threads: ThreadTime, seconds: float = 1.0) -> Chain:
-    return chain_of(Window(seconds, 100, [*threads], 0.0, 0), BENCHMARKS, NODES.__getitem__)
+    return chain_of(Window(seconds, 100, [*threads], 0.0, 0), BENCHMARKS, NODES.__getitem__, OBSERVER.tgid)
 
 
 def shares(found: Chain) -> Mapping[tuple[Node, Kind], float]:
@@ -73,6 +75,14 @@ def test_threads_that_are_asleep_are_left_out() -> None:
     assert (waiting.asleep, waiting.seconds, waiting.steps()) == (1, 0.0, [])
 
 
+def test_a_thread_that_waits_for_the_exporters_questions_is_asleep() -> None:
+    asked = thread(share(OBSERVER, 0.1), share(Source.TIMER, 0.6, OBSERVER), share(MDS, 0.2, OBSERVER), run=0.1)
+    beside = thread(share(OBSERVER, 0.1), share(MDS, 0.8), run=0.1, tgid=2)
+
+    assert (chain(asked).asleep, chain(asked).seconds) == (1, 0.0)
+    assert shares(chain(beside))[NODES[OBSERVER], Kind.CPU] == 0.1
+
+
 def test_other_processes_are_left_out() -> None:
     assert chain(thread(share(CLIENT, 1.0), tgid=7)).seconds == 0
 
@@ -95,7 +105,7 @@ def test_a_chain_ends_at_the_kernel() -> None:
     nodes = {**NODES, worker: Node("kernel", "kworker")}
     window = Window(1.0, 9, [thread(share(worker, 0.5), share(MDS, 0.5, worker))], 0.0, 0)
 
-    assert chain_of(window, BENCHMARKS, nodes.__getitem__).heaviest() == [nodes[worker]]
+    assert chain_of(window, BENCHMARKS, nodes.__getitem__, OBSERVER.tgid).heaviest() == [nodes[worker]]
 
 
 def test_windows_are_added_up() -> None:

@@ -6,6 +6,7 @@ whatever comes first, and the next one begins 4 s after it began: half a per cen
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 
@@ -191,7 +192,7 @@ class Path(Probe):
         processes: dict[Workload, set[int]] = {}
         for pid, member in members.items():
             processes.setdefault(member.workload, set()).add(pid)
-        return {workload: chain_of(window, pids, name) for workload, pids in processes.items()}
+        return {workload: chain_of(window, pids, name, os.getpid()) for workload, pids in processes.items()}
 
     def _comm(self, pid: int) -> str:
         try:

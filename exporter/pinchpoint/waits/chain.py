@@ -22,7 +22,8 @@ from pinchpoint.threads.roles import Roles
 __all__ = ["KIND_WORDS", "SELF", "Chain", "Kind", "Namer", "Node", "Step", "chain_of"]
 
 MAX_ASLEEP_SHARE = 0.8
-"""Share of a window from which a thread counts as asleep: it waited for a time, or for something that did not come."""
+"""Share of a window from which a thread counts as asleep: it waited for a time, for the exporter's questions, or for
+something that did not come."""
 MAX_CHAIN_NODES = 12
 """Nodes of a chain."""
 MIN_LINK_SHARE = 0.02
@@ -191,15 +192,23 @@ class Namer:
         return Node(process.owner, bare(name) if role.fallback else role.name)
 
 
-def _asleep(thread: ThreadTime) -> float:
-    """Return the seconds in which a thread waited for a time, or for something that did not come."""
-    return thread.pending + sum(one.seconds for one in thread.shares if one.by is Source.TIMER and one.via is None)
+def _asleep(thread: ThreadTime, observer: int) -> float:
+    """Return the seconds in which a thread waited for a time, for the observer, or for something that did not come."""
+    return thread.pending + sum(
+        share.seconds
+        for share in thread.shares
+        if (share.by is Source.TIMER and share.via is None)
+        or any(isinstance(who, Responsible) and who.tgid == observer for who in (share.by, share.via))
+    )
 
 
-def chain_of(window: Window, processes: set[int], name: Callable[[Responsible], Node]) -> Chain:
-    """Return what the threads of some of a window's processes did."""
+def chain_of(window: Window, processes: set[int], name: Callable[[Responsible], Node], observer: int) -> Chain:
+    """Return what the threads of some of a window's processes did.
+
+    `observer` is the exporter's own process: a thread that only waits for its questions has no part in the benchmark.
+    """
     threads = [thread for thread in window.threads if thread.tgid in processes]
-    awake = [thread for thread in threads if _asleep(thread) < MAX_ASLEEP_SHARE * window.seconds]
+    awake = [thread for thread in threads if _asleep(thread, observer) < MAX_ASLEEP_SHARE * window.seconds]
     chain = Chain(asleep=len(threads) - len(awake))
     for thread in awake:
         chain.waits += thread.waits
