@@ -24,7 +24,6 @@ from dashboards.kit import (
     derived,
     folded,
     lines,
-    node_graph,
     numbers,
     on_the_right,
     page,
@@ -52,7 +51,7 @@ def dashboard() -> Dashboard:
     now = (sentence, phases, phase, limit, progress)
     for panel in (*now, rate, waits, ranking, since, advice, results, alerts, blind):
         made.with_panel(panel())
-    why = (chain, chain_graph, costs, ranks)
+    why = (chain, passed, costs, ranks)
     made.with_row(folded("Who makes it wait, why it is full, and which rank lags", *(panel() for panel in why)))
     return made
 
@@ -470,39 +469,35 @@ def chain() -> Panel:
     )
 
 
-def chain_graph() -> Panel:
-    """Return who wakes whom, as a graph."""
+def passed() -> Panel:
+    """Return who wakes whom."""
     about = About(
-        "Who wakes whom until the benchmark goes on: the rings are shares of its time, an arrow is as wide as the part "
-        "of a share after which the other was woken. All selected hosts together.",
+        "Who wakes whom until the benchmark goes on, and the part of the waker's own share after which it did; all "
+        "selected hosts together.",
         "A chain from the daemons that you want to measure to the benchmark.",
-        "A wide arrow comes from a process that you did not think of.",
+        "A process that you did not think of wakes what the benchmark waits for.",
         ("docs/chain.md",),
     )
-    selector = f"{{{JUDGED}, {HOST}}}"
-
-    def named(expr: str, *labels: str) -> str:
-        """Return a query with the name of a node as the first label, made of the others."""
-        made, owner, role = labels
-        for label, itself in ((owner, "itself"), (role, "threads")):
-            expr = f'label_replace({expr}, "{label}", "{itself}", "{label}", "")'
-        return f'label_join({expr}, "{made}", " ", "{owner}", "{role}")'
-
-    shares = named(f"max by (owner, role) (pinchpoint_path_ratio{selector})", "id", "owner", "role")
-    for made, source in (("title", "owner"), ("subtitle", "role")):
-        shares = f'label_replace({shares}, "{made}", "$1", "{source}", "(.*)")'
-    nodes = f"topk(12, max by (id, title, subtitle) ({shares}))"
-    recent = f"{selector}[$__rate_interval]"
-    passed = (
-        f"sum by (owner, role, to_owner, to_role) (rate(pinchpoint_path_passed_seconds_total{recent}))"
-        f" / on () group_left () sum(rate(pinchpoint_path_thread_seconds_total{recent}))"
+    recent = f"{{{JUDGED}, {HOST}}}[$__rate_interval]"
+    shares = (
+        f"sum by (run, owner, role, to_owner, to_role) (rate(pinchpoint_path_passed_seconds_total{recent}))"
+        f" / on (run) group_left () sum by (run) (rate(pinchpoint_path_thread_seconds_total{recent}))"
     )
-    passed = named(named(passed, "source", "owner", "role"), "target", "to_owner", "to_role")
-    for end in ("source", "target"):
-        passed = f'{passed} and on ({end}) label_replace({nodes}, "{end}", "$1", "id", "(.*)")'
-    edges = f'topk(20, max by (id, source, target) (label_join({passed}, "id", " > ", "source", "target")))'
-    width = f"clamp_min(20 * {edges}, 0.5)"
-    return node_graph("Who wakes whom", about, Query(nodes), Query(width), colour=KINDS["resource"], size=(10, 9))
+    return rows(
+        "Who wakes whom",
+        about,
+        {"share": Query(f'topk(20, label_replace({shares}, "to_owner", "itself", "to_owner", ""))')},
+        {
+            "owner": Column("who", width=100),
+            "role": Column("its threads", width=120),
+            "to_owner": Column("wakes", width=100),
+            "to_role": Column("of it"),
+            "share": Column("of the time", unit="percentunit", bar=KINDS["resource"], width=120, decimals=0),
+        },
+        size=(10, 9),
+        sort="share",
+        nothing="no benchmark works, or it cannot be seen who wakes whom",
+    )
 
 
 def costs() -> Panel:

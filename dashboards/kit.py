@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from grafana_foundation_sdk.builders import bargauge, nodegraph, prometheus, stat, statetimeline, table, timeseries
+from grafana_foundation_sdk.builders import bargauge, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.builders import common as common_builders
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.builders import text as text_builders
@@ -338,16 +338,7 @@ def panels_of(found: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 # ---- Panels
 
-P = TypeVar(
-    "P",
-    timeseries.Panel,
-    table.Panel,
-    stat.Panel,
-    bargauge.Panel,
-    nodegraph.Panel,
-    statetimeline.Panel,
-    text_builders.Panel,
-)
+P = TypeVar("P", timeseries.Panel, table.Panel, stat.Panel, bargauge.Panel, statetimeline.Panel, text_builders.Panel)
 
 
 def _panel(panel: P, title: str, about: About, size: tuple[int, int]) -> P:
@@ -556,42 +547,6 @@ def rows(
     for name, column in columns.items():
         panel.override_by_name(column.label, _column(column, name))
     panel.cell_height(common.TableCellHeight.SM)
-    return panel
-
-
-def node_graph(
-    title: str,
-    about: About,
-    nodes: Query,
-    edges: Query,
-    *,
-    colour: str,
-    size: tuple[int, int] = (12, 8),
-) -> nodegraph.Panel:
-    """Return a graph of instant queries.
-
-    The values of `nodes` are shares; their labels have to be ``id``, ``title`` and ``subtitle``. The values of `edges`
-    are widths in pixels; their labels have to be ``id``, ``source`` and ``target``, both ids of nodes: others stop
-    Grafana from drawing anything.
-    """
-    panel = _panel(nodegraph.Panel(), title, about, size)
-    panel.targets(_refs([nodes, edges], instant=True, as_table=True))
-    value = {"left": "Value #A", "operator": "*", "right": "1"}
-    ring = {"mode": "binary", "binary": value, "alias": "arc__share", "replaceFields": False}
-    names = {"Value #A": "mainstat", "Value #B": "thickness"}
-    panel.transformations(
-        [
-            dashboard.DataTransformerConfig(
-                id_val="calculateField", options=ring, filter_val=dashboard.MatcherConfig("byRefId", "A")
-            ),
-            dashboard.DataTransformerConfig(
-                id_val="organize", options={"renameByName": names, "excludeByName": {"Time": True}}
-            ),
-        ]
-    )
-    panel.unit("percentunit").decimals(0)
-    panel.override_by_name("arc__share", [_property("displayName", "share of its time"), _fixed(colour)])
-    panel.override_by_name("thickness", [_property("unit", "pixel")])
     return panel
 
 

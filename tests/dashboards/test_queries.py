@@ -59,27 +59,6 @@ def test_a_row_of_a_table_is_one_series_of_each_query(seen: Seen, board: str, pa
         assert [row for row, count in rows.items() if count > 1] == [], f"query {ref}"
 
 
-GRAPHS = [
-    (name, title_of(panel, board))
-    for name, board in BOARDS.items()
-    for panel in panels_of(board)
-    if panel["type"] == "nodeGraph"
-]
-
-
-@pytest.mark.parametrize(("board", "panel"), GRAPHS)
-def test_an_edge_of_a_graph_leads_from_one_of_its_nodes_to_another(seen: Seen, board: str, panel: str) -> None:
-    """Otherwise Grafana draws nothing at all (processNodes, public/app/plugins/panel/nodeGraph/utils.ts of 10.4)."""
-    _, everything = next(seen.choices(board))
-    nodes, edges = (seen.series(asked, everything) for asked in ASKED if (asked.board, asked.panel) == (board, panel))
-
-    assert {frozenset(node) for node in nodes} == {frozenset({"id", "title", "subtitle"})}
-    assert {frozenset(edge) for edge in edges} == {frozenset({"id", "source", "target"})}
-    ids = Counter(node["id"] for node in nodes)
-    assert set(ids.values()) == {1}
-    assert {edge[end] for edge in edges for end in ("source", "target")} <= ids.keys()
-
-
 def test_variables_offer_what_there_is(seen: Seen) -> None:
     offered = {name: found for values in seen.values.values() for name, found in values.items()}
 

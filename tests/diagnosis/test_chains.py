@@ -188,7 +188,7 @@ def test_a_graph_begins_with_the_benchmark_and_its_heaviest_chain() -> None:
         (SERVICE, "disk"): 0.2,
         (other, "cpu"): 0.3,
     }
-    ways = {(PROXY, SELF): 0.1, (SERVICE, PROXY): 0.4, (other, SELF): 0.3}
+    ways = {(PROXY, SELF): 0.1, (SERVICE, PROXY): 0.2, (other, SELF): 0.3}
 
     found = graph(passing(counted(client(LONG), seconds), ways))
 
@@ -198,6 +198,15 @@ def test_a_graph_begins_with_the_benchmark_and_its_heaviest_chain() -> None:
     assert [(one.waker, one.woken, round(one.share, 6)) for one in found.passed] == [
         (SERVICE, PROXY, 0.4), (other, SELF, 0.3), (PROXY, SELF, 0.1)
     ]  # fmt: skip
+
+
+def test_a_waker_passes_on_what_it_waited_for_like_its_own_time() -> None:
+    worker, other = Node("kernel", "kworker"), Node("osd.0", "kv_sync")
+    seconds = {(worker, "cpu"): 0.1, (worker, "disk"): 0.5, (SELF, "cpu"): 0.4}
+
+    found = graph(passing(counted(client(LONG), seconds), {(worker, other): 0.075, (worker, SELF): 0.025}))
+
+    assert [(one.woken, round(one.share, 6)) for one in found.passed] == [(SELF, 0.15)]
 
 
 def test_hosts_count_alike_in_a_graph_whatever_their_number_of_threads() -> None:

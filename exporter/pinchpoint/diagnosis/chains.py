@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from pinchpoint.resources import entry_of
 from pinchpoint.runs import strays
 from pinchpoint.threads.roleless import RESOURCE as UNKNOWN_THREAD
 from pinchpoint.threads.roleless import bare
-from pinchpoint.waits.chain import SELF, Chain, Kind, Node, Step
+from pinchpoint.waits.chain import SELF, WAITS, Chain, Kind, Node, Step
 
 __all__ = ["NodeShare", "Passed", "WaitGraph", "answers_for", "chain_limits", "node_shares", "sentence", "wait_graph"]
 
@@ -47,7 +48,7 @@ class Passed(NamedTuple):
     waker: Node
     woken: Node
     share: float
-    """Share of the time of the benchmark's threads: the part of the waker's own after which it woke the other."""
+    """Share of the time of the benchmark's threads: the part of the waker's after which it woke the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +80,34 @@ def wait_graph(before: Snapshots, after: Snapshots, workload: BenchmarkWork) -> 
     ]
     shown = dict.fromkeys([SELF, *chain, *others][:MAX_GRAPH_NODES])
     passed = [
-        Passed(waker, woken, seconds / whole.seconds)
-        for (waker, woken), seconds in whole.passed.items()
-        if waker in shown and woken in shown and seconds >= MIN_GRAPH_SHARE * whole.seconds
+        Passed(*pair, seconds / whole.seconds)
+        for pair, seconds in _with_waits(whole).items()
+        if shown.keys() >= {*pair} and seconds >= MIN_GRAPH_SHARE * whole.seconds
     ]
     return WaitGraph(
         tuple(steps.get(node, Step(node, 0.0, {})) for node in shown),
         tuple(sorted(passed, key=lambda one: (-one.share, one.waker, one.woken))),
         min(len(chain), MAX_GRAPH_NODES - 1),
     )
+
+
+def _with_waits(whole: Chain) -> dict[tuple[Node, Node], float]:
+    """Return the seconds after which nodes woke others, with those in which the wakers waited for disks or timers.
+
+    To whom a waker passed the latter on is not counted: like its own time.
+    """
+    waited: defaultdict[Node, float] = defaultdict(float)
+    for (node, kind), seconds in whole.parts.items():
+        if kind in WAITS:
+            waited[node] += seconds
+    own: defaultdict[Node, float] = defaultdict(float)
+    for (waker, _), seconds in whole.passed.items():
+        own[waker] += seconds
+    return {
+        (waker, woken): seconds * (1 + waited[waker] / own[waker])
+        for (waker, woken), seconds in whole.passed.items()
+        if seconds
+    }
 
 
 def _largest(whole: Chain) -> Chain:

@@ -19,7 +19,7 @@ from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roleless import bare
 from pinchpoint.threads.roles import Roles
 
-__all__ = ["KIND_WORDS", "SELF", "Chain", "Kind", "Namer", "Node", "Step", "chain_of"]
+__all__ = ["KIND_WORDS", "SELF", "WAITS", "Chain", "Kind", "Namer", "Node", "Step", "chain_of"]
 
 MAX_ASLEEP_SHARE = 0.8
 """Share of a window from which a thread counts as asleep: it waited for a time, for the exporter's questions, or for
