@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -73,7 +74,7 @@ def set_up(tree: Path, *sets: str) -> tuple[str, list[str]]:
     # Without apt-get and the programs: everything is missing, and nothing can be installed.
     tools = tree / "tools"
     tools.mkdir(exist_ok=True)
-    names = "bash sed cut paste sort cat sha256sum mktemp rm tail dirname env python3"
+    names = "bash grep sed cut paste sort cat sha256sum mktemp rm tail dirname env python3"
     for tool in names.split():
         found = shutil.which(tool)
         assert found is not None
@@ -87,6 +88,11 @@ def set_up(tree: Path, *sets: str) -> tuple[str, list[str]]:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr, log.read_text().splitlines() if log.exists() else []
+
+
+def installed_by(tool: str, asked: Sequence[str]) -> list[str]:
+    """Return what a tool was asked for."""
+    return [line.split()[-1] for line in asked if line.split()[:2] == ["-m", tool]]
 
 
 def test_it_names_the_missing_programs_of_the_sets_alone(tree: Path) -> None:
@@ -103,9 +109,32 @@ def test_the_demo_does_not_install_what_only_tests_import_and_tests_add_it(tree:
     _, tests = set_up(tree)
     _, after = set_up(tree, *DEMO)
 
-    assert [line.split()[-1] for line in demo] == ["setuptools", ".[stack]"]
-    assert [line.split()[-1] for line in tests] == ["setuptools", ".[dev]"]
+    assert installed_by("uv", demo) == ["setuptools", ".[stack]"]
+    assert installed_by("uv", tests) == ["setuptools", ".[dev]"]
+    assert {*installed_by("pip", demo + tests)} == {"uv"}
     assert again == after == []
+
+
+@pytest.mark.parametrize("command", ["-m pip install -c constraints.txt uv", "-m uv pip install"])
+def test_where_uv_cannot_be_had_or_fails_pip_installs_the_same(tree: Path, command: str) -> None:
+    python = tree / ".venv" / "bin" / "python"
+    python.write_text(f'{python.read_text()}case "$*" in "{command}"*) exit 1 ;; esac\n')
+
+    _, asked = set_up(tree, *DEMO)
+
+    assert [name for name in installed_by("pip", asked) if name != "uv"] == ["setuptools", ".[stack]"]
+
+
+def test_where_pip_has_an_index_of_its_own_uv_is_not_used(tree: Path) -> None:
+    python = tree / ".venv" / "bin" / "python"
+    python.write_text(
+        f"{python.read_text()}[ \"$*\" != '-m pip config list' ] || echo global.index-url=http://mirror/\n"
+    )
+
+    _, asked = set_up(tree, *DEMO)
+
+    assert installed_by("pip", asked) == ["setuptools", ".[stack]"]
+    assert installed_by("uv", asked) == []
 
 
 def test_an_unknown_set_is_named_with_those_that_exist(tree: Path) -> None:
