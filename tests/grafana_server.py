@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from serving import QuietHandler, handled
 
 __all__ = ["Grafana", "grafana"]
 
@@ -81,7 +82,7 @@ def grafana() -> Iterator[Grafana]:
     """Serve an empty Grafana on loopback."""
     found = Grafana()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.answer()
 
@@ -100,17 +101,6 @@ def grafana() -> Iterator[Grafana]:
             self.end_headers()
             self.wfile.write(json.dumps(document).encode())
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    found.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with handled(Handler) as address:
+        found.url = f"http://{address}"
         yield found
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

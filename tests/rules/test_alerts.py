@@ -6,14 +6,13 @@ import json
 import re
 import shutil
 import subprocess
-import threading
 import urllib.request
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -25,6 +24,7 @@ from patience import patience
 from pinchpoint.metrics import EXPORTER, JUDGE
 from pinchpoint.threads.roles import load_roles
 from polling import until
+from serving import QuietHandler, handled
 
 ROOT = Path(__file__).parents[2]
 ALERTS = ROOT / "alerts"
@@ -623,7 +623,7 @@ def with_cephadm() -> str:
     return re.sub(r"^(    )# ( *(?:- )?\w+:.*)$", r"\1\2", (COMPOSE / "prometheus.yml").read_text(), flags=re.MULTILINE)
 
 
-class Cephadm(BaseHTTPRequestHandler):
+class Cephadm(QuietHandler, BaseHTTPRequestHandler):
     """Answers as src/pybind/mgr/cephadm/service_discovery.py does."""
 
     answers: ClassVar[dict[str, Any]] = {
@@ -639,15 +639,11 @@ class Cephadm(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps(self.answers[service]).encode())
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
 
 @promtool
 def test_the_discovery_that_the_configuration_offers_finds_managers_exporters_and_hosts(tmp_path: Path) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Cephadm) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        text = re.sub(r"http://MGR\d:8765/", f"http://127.0.0.1:{server.server_port}/", with_cephadm())
+    with handled(Cephadm) as address:
+        text = re.sub(r"http://MGR\d:8765/", f"http://{address}/", with_cephadm())
         (tmp_path / "prometheus.yml").write_text(text)
         shutil.copytree(COMPOSE / "targets", tmp_path / "targets")
         (tmp_path / "targets" / "pinchpoint.yml").write_text("- targets: [client1:19748]\n")
@@ -662,7 +658,6 @@ def test_the_discovery_that_the_configuration_offers_finds_managers_exporters_an
         assert found("ceph-exporter") == {("10.0.0.1:9926", "osd1")}
         # The targets in the file keep their port.
         assert found("pinchpoint") == {("10.0.0.1:9748", "osd1"), ("client1:19748", "client1:19748")}
-        server.shutdown()
 
 
 @amtool

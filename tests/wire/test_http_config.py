@@ -6,9 +6,8 @@ import ssl
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from hypothesis import given
@@ -19,6 +18,7 @@ from pinchpoint.tomlfile import ConfigError
 from pinchpoint.wire.fetch import Fetcher, FetchError
 from pinchpoint.wire.http_config import HttpAccess, parse_http_config
 from pinchpoint.wire.sources import TargetSource
+from serving import QuietHandler, handled
 
 BASIC = "basic_auth: {username: alice, password: secret}\n"
 
@@ -42,8 +42,8 @@ def directory(made: Path, tmp_path: Path) -> Path:
 class Asked:
     """A server, and the headers of the requests that came."""
 
-    def __init__(self, port: int, scheme: str) -> None:
-        self.address = f"127.0.0.1:{port}"
+    def __init__(self, address: str, scheme: str) -> None:
+        self.address = address
         self.url = f"{scheme}://{self.address}"
         self.headers: list[dict[str, str]] = []
         self.location = ""
@@ -54,7 +54,7 @@ class Asked:
 def serving(directory: Path, certificate: str = "", verify: bool = False) -> Iterator[Asked]:
     """Serve the metric ``a 1`` to whoever asks, with TLS if a certificate is named."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.headers.append(dict(self.headers))
             self.send_response(302 if asked.location else 200)
@@ -63,31 +63,16 @@ def serving(directory: Path, certificate: str = "", verify: bool = False) -> Ite
             self.end_headers()
             self.wfile.write(b"a 1\n")
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        def handle_error(self, request: object, client_address: object) -> None:
-            pass
-
-    server = Server(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    context = None
     if certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(directory / f"{certificate}.pem", directory / f"{certificate}.key")
         if verify:
             context.verify_mode = ssl.CERT_REQUIRED
             context.load_verify_locations(directory / "ca.pem")
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-    asked = Asked(server.server_port, "https" if certificate else "http")
-    thread = Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with handled(Handler, context) as address:
+        asked = Asked(address, "https" if certificate else "http")
         yield asked
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def access(directory: Path, text: str) -> HttpAccess:
