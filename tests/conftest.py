@@ -38,6 +38,7 @@ one after the other in another, so that at most two clusters exist at a time."""
 FIRST = (
     *(LOOKED_AT, OWN, "tests/commands/test_experiment.py", "tests/compose/test_native.py", "tests/test_recipes.py"),
     *("tests/commands/test_run.py", "tests/compose/test_demo.py", "tests/test_live.py", "tests/compose/test_readme.py"),
+    *("tests/test_release.py", "tests/test_packaging.py", "tests/test_foreign_bytes.py"),
     *("tests/rules/test_alerts.py", "tests/bpf/test_choice.py", "tests/benchmarks/test_io500.py"),
 )
 """Long tests, the longest first: what starts late ends late."""
