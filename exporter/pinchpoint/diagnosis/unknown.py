@@ -1,4 +1,4 @@
-"""Hot threads without a role: what they serve is unknown, so they are reported, never blamed."""
+"""Hot threads without a role: what they serve is unknown, so they are reported, and blamed only by who wakes whom."""
 
 from __future__ import annotations
 
