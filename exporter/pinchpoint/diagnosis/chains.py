@@ -94,7 +94,7 @@ def wait_graph(before: Snapshots, after: Snapshots, workload: BenchmarkWork) -> 
 def _with_waits(whole: Chain) -> dict[tuple[Node, Node], float]:
     """Return the seconds after which nodes woke others, with those in which the wakers waited for disks or timers.
 
-    To whom a waker passed the latter on is not counted: like its own time.
+    The latter are divided among those that a waker wakes like its own time, since nobody counts them by whom it woke.
     """
     waited: defaultdict[Node, float] = defaultdict(float)
     for (node, kind), seconds in whole.parts.items():
@@ -111,7 +111,7 @@ def _with_waits(whole: Chain) -> dict[tuple[Node, Node], float]:
 
 
 def _largest(whole: Chain) -> Chain:
-    """Return a chain without all but the largest parts: to follow one takes time with the square of its length."""
+    """Return a chain with its largest pairs alone, so that it takes a bounded time to follow it."""
     passed = sorted(whole.passed.items(), key=lambda one: -one[1])[:MAX_CHAIN_PAIRS]
     found = Chain(seconds=whole.seconds)
     found.parts.update(whole.parts)
