@@ -18,7 +18,7 @@ from pinchpoint.resources import entry_of
 from pinchpoint.runs import strays
 from pinchpoint.threads.roleless import RESOURCE as UNKNOWN_THREAD
 from pinchpoint.threads.roleless import bare
-from pinchpoint.waits.chain import SELF, WAITS, Chain, Kind, Node, Step
+from pinchpoint.waits.chain import SELF, Chain, Kind, Node, Step
 
 __all__ = ["NodeShare", "Passed", "WaitGraph", "answers_for", "chain_limits", "node_shares", "sentence", "wait_graph"]
 
@@ -96,10 +96,7 @@ def _with_waits(whole: Chain) -> dict[tuple[Node, Node], float]:
 
     The latter are divided among those that a waker wakes like its own time, since nobody counts them by whom it woke.
     """
-    waited: defaultdict[Node, float] = defaultdict(float)
-    for (node, kind), seconds in whole.parts.items():
-        if kind in WAITS:
-            waited[node] += seconds
+    waited = whole.waited()
     own: defaultdict[Node, float] = defaultdict(float)
     for (waker, _), seconds in whole.passed.items():
         own[waker] += seconds

@@ -19,7 +19,7 @@ from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roleless import bare
 from pinchpoint.threads.roles import Roles
 
-__all__ = ["KIND_WORDS", "SELF", "WAITS", "Chain", "Kind", "Namer", "Node", "Step", "chain_of"]
+__all__ = ["KIND_WORDS", "SELF", "Chain", "Kind", "Namer", "Node", "Step", "chain_of"]
 
 MAX_ASLEEP_SHARE = 0.8
 """Share of a window from which a thread counts as asleep: it waited for a time, for the exporter's questions, or for
@@ -127,15 +127,20 @@ class Chain:
         found = [Step(node, sum(shares.values()), shares) for node, shares in kinds.items()]
         return sorted(found, key=lambda step: (-step.share, step.node))
 
+    def waited(self) -> defaultdict[Node, float]:
+        """Return the seconds in which nodes waited for what no other node is responsible for."""
+        found: defaultdict[Node, float] = defaultdict(float)
+        for (node, kind), seconds in self.parts.items():
+            if kind in WAITS:
+                found[node] += seconds
+        return found
+
     def heaviest(self) -> list[Node]:
         """Return the nodes of the heaviest chain, first the one that wakes the benchmark.
 
         It ends at the kernel, whose workers are one node for all that they work for.
         """
-        waited: defaultdict[Node, float] = defaultdict(float)
-        for (node, kind), seconds in self.parts.items():
-            if kind in WAITS:
-                waited[node] += seconds
+        waited = self.waited()
         wakers: defaultdict[Node, dict[Node, float]] = defaultdict(dict)
         for (waker, woken), seconds in self.passed.items():
             wakers[woken][waker] = seconds
