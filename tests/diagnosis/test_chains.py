@@ -4,7 +4,7 @@ import pytest
 
 from diagnosis.history import MadeHost, snapshots
 from pinchpoint.diagnosis.blame import BenchmarkWork, workloads
-from pinchpoint.diagnosis.chains import NodeShare, WaitGraph, node_shares, sentence, wait_graph
+from pinchpoint.diagnosis.chains import NodeShare, WaitGraph, counted_chains, node_shares, sentence, wait_graph
 from pinchpoint.diagnosis.usage import usages
 from pinchpoint.diagnosis.verdict import Confidence, Kind, Verdict, verdict
 from pinchpoint.waits import chain
@@ -42,7 +42,9 @@ def unknown(busy: float = 0.98, saturated: float = 0.95) -> MadeHost:
 def shares(**hosts: MadeHost) -> list[tuple[Node, float]]:
     before, after = snapshots(**hosts)
     workload = next(work for work in workloads(usages(before, after)) if work.run == "r")
-    return [(one.node, round(one.share, 3)) for one in node_shares(before, after, workload)]
+    return [
+        (one.node, round(one.share, 3)) for one in node_shares(counted_chains(before, after, workload), after, workload)
+    ]
 
 
 def judged(**hosts: MadeHost) -> Verdict:
@@ -166,7 +168,7 @@ def test_a_limit_that_has_a_role_comes_before_a_thread_without_one() -> None:
 def graph(*hosts: MadeHost) -> WaitGraph:
     before, after = snapshots(**{f"h{number}": host for number, host in enumerate(hosts)})
     workload = next(work for work in workloads(usages(before, after)) if work.run == "r")
-    found = wait_graph(before, after, workload)
+    found = wait_graph(counted_chains(before, after, workload))
     assert found is not None
     return found
 
@@ -224,7 +226,7 @@ def test_hosts_count_alike_in_a_graph_whatever_their_number_of_threads() -> None
 def test_a_short_interval_has_no_graph() -> None:
     before, after = snapshots(a=shown(counted(client(3.0), {(PROXY, "cpu"): 1.0}), {PROXY: 1.0}))
 
-    assert wait_graph(before, after, BenchmarkWork("fio", "r", {"disk": 1.0}, {}, ())) is None
+    assert wait_graph(counted_chains(before, after, BenchmarkWork("fio", "r", {"disk": 1.0}, {}, ()))) is None
 
 
 def test_what_another_version_says_of_a_node_is_not_lost() -> None:

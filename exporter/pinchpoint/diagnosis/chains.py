@@ -20,7 +20,10 @@ from pinchpoint.threads.roleless import RESOURCE as UNKNOWN_THREAD
 from pinchpoint.threads.roleless import bare
 from pinchpoint.waits.chain import SELF, Chain, Kind, Node, Step
 
-__all__ = ["NodeShare", "Passed", "WaitGraph", "answers_for", "chain_limits", "node_shares", "sentence", "wait_graph"]
+__all__ = [
+    *("NodeShare", "Passed", "WaitGraph"),
+    *("answers_for", "chain_limits", "counted_chains", "node_shares", "sentence", "wait_graph"),
+]
 
 MIN_COUNTED_SECONDS = 16.0
 """Seconds of an interval from which its own windows count: it has four of them. Below, the last four count."""
@@ -63,22 +66,27 @@ class WaitGraph:
     """How many nodes the heaviest chain has."""
 
 
-def wait_graph(before: Snapshots, after: Snapshots, workload: BenchmarkWork) -> WaitGraph | None:
-    """Return the wait-for graph of an interval; None if it had too few windows.
+def counted_chains(before: Snapshots, after: Snapshots, workload: BenchmarkWork) -> dict[str, Chain]:
+    """Return what the windows of an interval saw on each host, as if it was a second; empty chains if too few.
 
     Each host sees its own processes. Those of all hosts count alike, whatever their number of threads.
     """
+    return {host: _counted(before.get(host), after[host], workload) for host in sorted(after)}
+
+
+def wait_graph(counted: Mapping[str, Chain]) -> WaitGraph | None:
+    """Return the wait-for graph of an interval from `counted_chains`; None if it had too few windows."""
     whole = Chain()
-    for host in sorted(after):
-        whole.add(_counted(before.get(host), after[host], workload))
+    for chain in counted.values():
+        whole.add(chain)
     if not whole.seconds:
         return None
     steps = {step.node: step for step in whole.steps()}
-    chain = _largest(whole).heaviest()
+    heaviest = _largest(whole).heaviest()
     others = [
-        node for node, step in steps.items() if node != SELF and node not in chain and step.share >= MIN_GRAPH_SHARE
+        node for node, step in steps.items() if node != SELF and node not in heaviest and step.share >= MIN_GRAPH_SHARE
     ]
-    shown = dict.fromkeys([SELF, *chain, *others][:MAX_GRAPH_NODES])
+    shown = dict.fromkeys([SELF, *heaviest, *others][:MAX_GRAPH_NODES])
     passed = [
         Passed(*pair, seconds / whole.seconds)
         for pair, seconds in _with_waits(whole).items()
@@ -87,7 +95,7 @@ def wait_graph(before: Snapshots, after: Snapshots, workload: BenchmarkWork) -> 
     return WaitGraph(
         tuple(steps.get(node, Step(node, 0.0, {})) for node in shown),
         tuple(sorted(passed, key=lambda one: (-one.share, one.waker, one.woken))),
-        min(len(chain), MAX_GRAPH_NODES - 1),
+        min(len(heaviest), MAX_GRAPH_NODES - 1),
     )
 
 
@@ -116,15 +124,15 @@ def _largest(whole: Chain) -> Chain:
     return found
 
 
-def node_shares(before: Snapshots, after: Snapshots, workload: BenchmarkWork) -> tuple[NodeShare, ...]:
+def node_shares(counted: Mapping[str, Chain], after: Snapshots, workload: BenchmarkWork) -> tuple[NodeShare, ...]:
     """Return who was responsible for the time of a workload's threads, the largest share first; empty if unknown.
 
-    All hosts count alike, as in `wait_graph`.
+    From `counted_chains`; of a host whose windows were too few, from the last ones before the interval's end.
     """
     found: dict[Node, float] = {}
     seen = 0
-    for host in sorted(after):
-        shares = _shares(before.get(host), after[host], workload)
+    for host, chain in counted.items():
+        shares = _shares(chain, after[host], workload)
         seen += bool(shares)
         for node, share in shares.items():
             found[node] = found.get(node, 0.0) + share
@@ -132,8 +140,8 @@ def node_shares(before: Snapshots, after: Snapshots, workload: BenchmarkWork) ->
     return tuple(NodeShare(node, share / seen) for node, share in ordered)
 
 
-def _shares(before: Snapshot | None, after: Snapshot, workload: BenchmarkWork) -> dict[Node, float]:
-    if steps := _counted(before, after, workload).steps():
+def _shares(counted: Chain, after: Snapshot, workload: BenchmarkWork) -> dict[Node, float]:
+    if steps := counted.steps():
         return {step.node: step.share for step in steps}
     shown = _values(after, PATH_RATIO, workload, "owner", "role")
     # What is below a hundredth is not shown: shares are those of the whole, not of what is shown.
@@ -142,7 +150,6 @@ def _shares(before: Snapshot | None, after: Snapshot, workload: BenchmarkWork) -
 
 
 def _counted(before: Snapshot | None, after: Snapshot, workload: BenchmarkWork) -> Chain:
-    """Return what the windows of an interval saw on a host, as if it was a second; empty if they are too few."""
     if before is None or after.time - before.time < MIN_COUNTED_SECONDS:
         return Chain()
     parts = _gains(before, after, PATH_SECONDS, workload, "owner", "role", "kind")

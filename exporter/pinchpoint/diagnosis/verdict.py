@@ -289,7 +289,8 @@ def judge(
     hidden_links = _hidden_links(hosts, workload) if kind is Kind.LATENCY_BOUND else []
     blind = (*evidence.blind(shares, unseen), *hidden_links, *_unverified(hosts, workload), *missing)
     hot = unknown.hot_threads(hosts)
-    who = chains.node_shares(before, after, workload)
+    counted = chains.counted_chains(before, after, workload)
+    who = chains.node_shares(counted, after, workload)
     woken = ""
     if kind in (Kind.LATENCY_BOUND, Kind.UNKNOWN) and (led := chains.chain_limits(hosts, hot, who, MIN_LEAD_BLAME)):
         kind, limits, margin = Kind.RESOURCE if len(led) == 1 else Kind.SEVERAL, led, ""
@@ -319,7 +320,7 @@ def judge(
         latency=parts.sentences,
         waterfalls=falls,
         costs=spent,
-        graph=chains.wait_graph(before, after, workload),
+        graph=chains.wait_graph(counted),
         unknown=tuple(hot),
         no_role=tuple(unknown.sentences(hot, limited=bool(limits))),
         straggler=straggler,
