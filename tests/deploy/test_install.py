@@ -34,11 +34,16 @@ SYSTEMCTL = """#!/bin/sh
 echo "$*" >>FOLDER/calls
 run() {
     if [ ! -e FOLDER/pid ] || ! kill -0 "$(cat FOLDER/pid)"; then
-        setsid /opt/pinchpoint/bin/pinchpoint exporter >/dev/null 2>&1 </dev/null &
+        setsid /opt/pinchpoint/bin/pinchpoint exporter >>FOLDER/log 2>&1 </dev/null &
         echo $! >FOLDER/pid
     fi
 }
-stop() { [ ! -e FOLDER/pid ] || { kill "$(cat FOLDER/pid)"; rm FOLDER/pid; }; }
+stop() { # and wait for its end, as systemd does: the next one needs the port
+    [ -e FOLDER/pid ] || return
+    kill "$(cat FOLDER/pid)"
+    while kill -0 "$(cat FOLDER/pid)"; do sleep 0.02; done
+    rm FOLDER/pid
+}
 case "$1" in
     is-enabled) test -e FOLDER/enabled ;;
     enable) touch FOLDER/enabled ;;
@@ -168,7 +173,7 @@ def test_a_host_is_installed_left_alone_updated_and_cleaned_up(folder: Path) -> 
     assert (again, second) == ("host: unchanged\n", first)
     assert breaks == "host: failed: broken: no exporter\n1\n"
     assert first.startswith(third), "the old program still runs, and nothing is left of the other"
-    assert updates == "host: updated\n0\n"
+    assert updates == "host: updated\n0\n", (folder / "log").read_text()
     assert fourth.split()[0] != first.split()[0]
     assert removes == "host: removed\nhost: removed\n"
     assert "pinchpoint" not in left
