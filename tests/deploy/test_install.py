@@ -39,10 +39,10 @@ run() {
     fi
 }
 stop() { # and wait for its end, as systemd does: the next one needs the port
-    [ -e FOLDER/pid ] || return
-    kill "$(cat FOLDER/pid)"
-    while kill -0 "$(cat FOLDER/pid)"; do sleep 0.02; done
+    pid=$(cat FOLDER/pid) || return 0
     rm FOLDER/pid
+    kill "$pid"
+    while kill -0 "$pid"; do sleep 0.02; done
 }
 case "$1" in
     is-enabled) test -e FOLDER/enabled ;;
