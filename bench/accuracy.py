@@ -19,6 +19,7 @@ from trials import (
     Ending,
     Rate,
     Trial,
+    by_chain,
     by_proof,
     confidently_wrong,
     confusion,
@@ -151,6 +152,16 @@ def _wrong_section(trials: Sequence[Trial]) -> str:
     return _filled(["proof", "what is true", "what was said", "confidence", "why it is wrong"], rows) or "None."
 
 
+def _chains_section(trials: Sequence[Trial]) -> str:
+    counts = by_chain(trials)
+    if not counts:
+        return "No verdict was judged."
+    head = ["by the rules (row), by who wakes whom alone (column)", Ending.RIGHT, Ending.WRONG, "nothing full"]
+    chains = (Ending.RIGHT, Ending.WRONG, "")
+    rows = [[end, *(str(counts.get((end, chain), 0)) for chain in chains)] for end in (Ending.RIGHT, Ending.WRONG)]
+    return table(head, rows)
+
+
 def _disturbance_section(trials: Sequence[Trial]) -> str:
     rows = []
     for name, judged in (("judged", True), ("not judged", False)):
@@ -170,6 +181,7 @@ SECTIONS: Mapping[str, Callable[[Sequence[Trial]], str]] = {
     "proofs": _proofs_section,
     "confusion": _confusion_section,
     "wrong": _wrong_section,
+    "chains": _chains_section,
     "disturbance": _disturbance_section,
 }
 """The function that makes each section of the page."""

@@ -21,6 +21,7 @@ __all__ = [
     "Ending",
     "Rate",
     "Trial",
+    "by_chain",
     "by_proof",
     "confidently_wrong",
     "confusion",
@@ -67,6 +68,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     """The verdict in words."""
     confidence: str = ""
     """Confidence of the verdict: ``high``, ``medium`` or ``low``."""
+    chain: str = ""
+    """Whether what is full by who wakes whom alone is the true limit: ``right`` or ``wrong``; "" if nothing is."""
     first_right: float | None = None
     """Seconds from the start of the load to the first right verdict."""
     measured: Mapping[str, str] = {}
@@ -180,6 +183,11 @@ def confusion(trials: Iterable[Trial]) -> dict[tuple[str, str], int]:
     """Count the judged verdicts by true kind and given kind, sorted by both."""
     pairs = Counter((trial.expected, trial.found) for trial in verdicts(trials) if trial.judged)
     return dict(sorted(pairs.items()))
+
+
+def by_chain(trials: Iterable[Trial]) -> dict[tuple[Ending, str], int]:
+    """Count the judged verdicts by their ending and by that of who wakes whom alone."""
+    return dict(Counter((trial.ending, trial.chain) for trial in verdicts(trials) if trial.judged))
 
 
 def confidently_wrong(trials: Iterable[Trial]) -> list[Trial]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pinchpoint.diagnosis.verdict import Kind, Verdict
+from pinchpoint.diagnosis.verdict import Kind, Limit, Verdict
 
 __all__ = ["Truth"]
 
@@ -28,8 +28,14 @@ class Truth:
             return False
         if self.cleared and not any(re.search(self.cleared, line) for line in found.innocent):
             return False
-        names = [f"{limit.resource} {limit.owner}" for limit in found.limits]
-        return bool(re.fullmatch(self.first, names[0])) if names else True
+        return self._leads(found.limits) if found.limits else True
+
+    def names(self, limits: Sequence[Limit]) -> bool:
+        """Return whether these limits would be a right verdict."""
+        return bool({Kind.RESOURCE, Kind.SEVERAL}.intersection(self.kind)) and self._leads(limits)
+
+    def _leads(self, limits: Sequence[Limit]) -> bool:
+        return bool(re.fullmatch(self.first, f"{limits[0].resource} {limits[0].owner}"))
 
     def words(self) -> str:
         """Return the truth in words."""

@@ -30,6 +30,7 @@ TRIALS = st.lists(
         found=WORDS,
         said=WORDS,
         confidence=st.sampled_from(["", "high", "low"]),
+        chain=st.sampled_from(["", "right", "wrong"]),
         first_right=st.none() | st.floats(0, 100),
         measured=st.dictionaries(WORDS, WORDS, max_size=2),
         disturbance=st.dictionaries(st.sampled_from(["others", "memory"]), st.floats(0, 2), max_size=2),
@@ -45,6 +46,7 @@ def scenario(
     found: str = "resource",
     said: str = "limited by disk of vda",
     confidence: str = "high",
+    chain: str = "",
     reason: str = "",
     first: float | None = None,
     **disturbance: float,
@@ -60,6 +62,7 @@ def scenario(
         found=found,
         said=said,
         confidence=confidence,
+        chain=chain,
         first_right=first,
         disturbance=disturbance,
     )
@@ -204,6 +207,26 @@ def test_wrong_ones_are_listed_and_those_that_were_sure_are_bold() -> None:
         "| **d** | **resource: disk vda** | **limited by cpu** | **high** | **no disk** |",
     ]
     assert section([scenario("a")], "wrong").strip() == "None."
+
+
+def test_who_wakes_whom_is_counted_beside_the_rules() -> None:
+    trials = [
+        scenario("a", chain="right"),
+        scenario("a", chain="right"),
+        scenario("b", chain="wrong"),
+        scenario("c"),
+        scenario("d", WRONG, chain="right"),
+        scenario("e", NOT_JUDGED, chain="wrong"),
+        alert(),
+    ]
+
+    assert section(trials, "chains").strip().splitlines() == [
+        "| by the rules (row), by who wakes whom alone (column) | right | wrong | nothing full |",
+        "| --- | --- | --- | --- |",
+        "| right | 2 | 1 | 1 |",
+        "| wrong | 1 | 0 | 0 |",
+    ]
+    assert section([alert()], "chains").strip() == "No verdict was judged."
 
 
 def test_the_highest_of_what_others_did_is_shown_of_what_was_judged_and_what_not() -> None:

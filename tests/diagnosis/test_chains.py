@@ -165,6 +165,30 @@ def test_a_limit_that_has_a_role_comes_before_a_thread_without_one() -> None:
     assert "unknown_thread" not in found.words
 
 
+def test_where_the_rules_and_the_chain_disagree_the_verdict_is_that_of_the_rules_and_says_so() -> None:
+    linked = client().resource("link", "eth0", 0.99, "network", runqueue=0.0)
+    busy = unknown().resource("link", "eth0", 0.99, "network", runqueue=0.0)
+    agreed, denied = judged(a=linked), judged(a=shown(busy, {PROXY: 0.6, SELF: 0.4}))
+
+    assert agreed.words == denied.words == "limited by link of eth0"
+    assert (agreed.confidence, denied.confidence) == (Confidence.HIGH, Confidence.MEDIUM)
+    assert denied.doubts == (
+        "by who wakes whom, unknown_thread of proxy is full instead, and answers for 60% of the time",
+    )
+    assert [limit.owner for limit in denied.woken] == ["proxy"]
+
+
+def test_another_thread_of_the_same_daemon_is_no_disagreement() -> None:
+    server = MadeHost().resource("kv_sync", "osd.0", 0.97, "osd", runqueue=0.0, saturated=0.95)
+    server.resource("osd_op", "osd.0", 0.9, "", runqueue=0.0, saturated=0.9)
+    writer = MadeHost().works({"osd": 1.0})
+
+    found = judged(a=shown(writer, {Node("osd.0", "osd_op"): 0.7, SELF: 0.3}), b=server)
+
+    assert found.words == "limited by kv_sync of osd.0"
+    assert (found.woken[0].resource, found.doubts) == ("osd_op", ())
+
+
 def graph(*hosts: MadeHost) -> WaitGraph:
     before, after = snapshots(**{f"h{number}": host for number, host in enumerate(hosts)})
     workload = next(work for work in workloads(usages(before, after)) if work.run == "r")

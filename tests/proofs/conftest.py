@@ -221,6 +221,7 @@ def check() -> Check:
             "found": str(found.kind),
             "said": found.words,
             "confidence": str(found.confidence),
+            "chain": str(Ending.RIGHT if truth.names(found.woken) else Ending.WRONG) if found.woken else "",
             "first_right": seen.first_right(truth),
         }
         right = truth.fits(found)

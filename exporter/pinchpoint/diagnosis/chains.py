@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pinchpoint.diagnosis.blame import BenchmarkWork, Limit, blame_nodes
-from pinchpoint.diagnosis.evidence import MAX_LISTED, MIN_SENTENCE_SHARE
+from pinchpoint.diagnosis.evidence import MAX_LISTED, MIN_SENTENCE_SHARE, name
 from pinchpoint.diagnosis.series import gained, label, picked, series
 from pinchpoint.diagnosis.unknown import HotThread, full
 from pinchpoint.diagnosis.usage import UnknownThread, Usage
@@ -22,7 +22,7 @@ from pinchpoint.waits.chain import SELF, Chain, Kind, Node, Step
 
 __all__ = [
     *("NodeShare", "Passed", "WaitGraph"),
-    *("answers_for", "chain_limits", "counted_chains", "node_shares", "sentence", "wait_graph"),
+    *("answers_for", "chain_limits", "contradiction", "counted_chains", "node_shares", "sentence", "wait_graph"),
 ]
 
 MIN_COUNTED_SECONDS = 16.0
@@ -223,3 +223,14 @@ def chain_limits(
                 )
             )
     return tuple(sorted(limits, key=lambda limit: -limit.blame))
+
+
+def contradiction(woken: Sequence[Limit], limits: Sequence[Limit]) -> str:
+    """Return what `chain_limits` leads to instead of the limits by the rules; empty if it leads to one of them.
+
+    Of one daemon, the chain and the rules may name different parts: a lock, or the thread that mostly holds it.
+    """
+    owners = {limit.kind[1] for limit in limits}
+    if not woken or any(limit.kind[1] in owners for limit in woken):
+        return ""
+    return f"by who wakes whom, {name(woken[0])} is full instead, and answers for {woken[0].blame:.0%} of the time"

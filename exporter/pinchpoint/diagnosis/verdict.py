@@ -137,6 +137,8 @@ class Verdict:
     """Where the time of the mean operation of the daemons goes that the benchmark waits for."""
     costs: tuple[Cost, ...] = ()
     """What the threads of the limits spend their CPU time on, as far as they were sampled."""
+    woken: tuple[Limit, ...] = ()
+    """What is full and answers for most of the time by who wakes whom alone, the most first."""
     graph: chains.WaitGraph | None = None
     """Who makes the benchmark wait, and for whom, by who wakes whom; None if that was not seen for long enough."""
     unknown: tuple[unknown.HotThread, ...] = ()
@@ -291,13 +293,16 @@ def judge(
     hot = unknown.hot_threads(hosts)
     counted = chains.counted_chains(before, after, workload)
     who = chains.node_shares(counted, after, workload)
-    woken = ""
-    if kind in (Kind.LATENCY_BOUND, Kind.UNKNOWN) and (led := chains.chain_limits(hosts, hot, who, MIN_LEAD_BLAME)):
-        kind, limits, margin = Kind.RESOURCE if len(led) == 1 else Kind.SEVERAL, led, ""
-        woken = f"no rule says whom {evidence.name(led[0])} serves: it is blamed by who wakes whom alone"
+    woken = chains.chain_limits(hosts, hot, who, MIN_LEAD_BLAME)
+    chain_doubt = ""
+    if woken and kind in (Kind.LATENCY_BOUND, Kind.UNKNOWN):
+        kind, limits, margin = Kind.RESOURCE if len(woken) == 1 else Kind.SEVERAL, woken, ""
+        chain_doubt = f"no rule says whom {evidence.name(woken[0])} serves: it is blamed by who wakes whom alone"
+    elif kind in (Kind.RESOURCE, Kind.SEVERAL):
+        chain_doubt = chains.contradiction(woken, limits)
     strange = not limits and any(unknown.full(one.thread) for one in hot)
     early = silent if held and kind is not Kind.STUCK else 0.0
-    others = (margin, woken, *hidden_links)
+    others = (margin, chain_doubt, *hidden_links)
     doubts, confidence = _doubts(hosts, seconds, shares, hidden, others, strange=strange, silent=early)
     found = Verdict(
         kind=kind,
@@ -320,6 +325,7 @@ def judge(
         latency=parts.sentences,
         waterfalls=falls,
         costs=spent,
+        woken=woken,
         graph=chains.wait_graph(counted),
         unknown=tuple(hot),
         no_role=tuple(unknown.sentences(hot, limited=bool(limits))),
