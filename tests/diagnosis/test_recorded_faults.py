@@ -49,6 +49,15 @@ def test_the_metrics_that_a_verdict_depends_on_are_enough_for_it(name: str) -> N
     assert recorded(name, INPUTS.__contains__)[1] == recorded(name)[1]
 
 
+def test_what_is_full_by_who_wakes_whom_is_the_true_limit_and_contradicts_no_verdict() -> None:
+    judged = {name: recorded(name) for name in NAMES}
+    woken = {name for name, (_, found) in judged.items() if found.woken}
+
+    assert len(woken) > 5
+    assert [name for name in woken if not judged[name][0].names(judged[name][1].woken)] == []
+    assert [doubt for _, found in judged.values() for doubt in found.doubts if "full instead" in doubt] == []
+
+
 def test_every_kind_of_verdict_that_a_fault_can_have_is_recorded() -> None:
     found = {recorded(name)[1].kind for name in NAMES}
 

@@ -30,7 +30,7 @@ from proofs.observed import Watch, watching
 from truth import Truth
 
 GROUP = "Faults of a Ceph cluster"
-SECONDS = 6
+SECONDS = 7
 PATIENCE = 30.0
 RESOURCE = (Kind.RESOURCE,)
 LATENCY = Truth((Kind.LATENCY_BOUND,), "")

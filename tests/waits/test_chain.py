@@ -77,9 +77,11 @@ def test_threads_that_are_asleep_are_left_out() -> None:
 
 def test_a_thread_that_waits_for_the_exporters_questions_is_asleep() -> None:
     asked = thread(share(OBSERVER, 0.1), share(Source.TIMER, 0.6, OBSERVER), share(MDS, 0.2, OBSERVER), run=0.1)
+    first = thread(share(Source.BEFORE, 0.4), share(Source.TIMER, 0.5, OBSERVER), run=0.1)
     beside = thread(share(OBSERVER, 0.1), share(MDS, 0.8), run=0.1, tgid=2)
 
     assert (chain(asked).asleep, chain(asked).seconds) == (1, 0.0)
+    assert (chain(first).asleep, chain(first).seconds) == (1, 0.0)
     assert shares(chain(beside))[NODES[OBSERVER], Kind.CPU] == 0.1
 
 

@@ -262,7 +262,7 @@ def judge(
     hosts = {name: hosts[name] for name in sorted(hosts)}
     seconds = max((host.seconds for host in hosts.values()), default=0.0)
     if seconds < shortest:
-        return Verdict(Kind.TOO_SHORT, seconds)
+        return Verdict(Kind.TOO_SHORT, seconds, confidence=Confidence.LOW)
     missing = [f"no data of {name} in this interval" for name in sorted(before.keys() ^ after.keys())]
     workload = _chosen(workloads(hosts), benchmark, run)
     if workload is None or workload.total <= 0:

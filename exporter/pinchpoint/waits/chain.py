@@ -198,13 +198,18 @@ class Namer:
 
 
 def _asleep(thread: ThreadTime, observer: int) -> float:
-    """Return the seconds in which a thread waited for a time, for the observer, or for something that did not come."""
-    return thread.pending + sum(
-        share.seconds
-        for share in thread.shares
-        if (share.by is Source.TIMER and share.via is None)
-        or any(isinstance(who, Responsible) and who.tgid == observer for who in (share.by, share.via))
-    )
+    """Return the seconds in which a thread waited for a time, for the observer, or for something that did not come.
+
+    What one that the observer wakes waited for before the window is taken for an earlier question.
+    """
+    asked = [share.seconds for share in thread.shares if _is_question(share, observer)]
+    alone = {Source.TIMER, Source.BEFORE} if asked else {Source.TIMER}
+    slept = [share.seconds for share in thread.shares if share.by in alone and share.via is None]
+    return thread.pending + sum(asked) + sum(slept)
+
+
+def _is_question(share: Share, observer: int) -> bool:
+    return any(isinstance(who, Responsible) and who.tgid == observer for who in (share.by, share.via))
 
 
 def chain_of(window: Window, processes: set[int], name: Callable[[Responsible], Node], observer: int) -> Chain:
