@@ -203,6 +203,8 @@ def chain_limits(
 
     Resources of roles, whatever they serve by the rules, what these wait for, and the hot threads without a role.
     """
+    if not found:
+        return ()
     limits = [limit for limit in blame_nodes(hosts, {one.node: one.share for one in found}) if limit.blame >= least]
     for host, thread in hot:
         if full(thread) and (share := answers_for(thread, found)) >= least:

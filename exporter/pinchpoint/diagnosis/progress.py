@@ -92,6 +92,9 @@ class Run:
 
 def active_phases(snapshot: Snapshot) -> tuple[ActivePhase, ...]:
     """Return the phases in progress, oldest first."""
+    active = [labels for labels, value in series(snapshot, PHASE_ACTIVE) if value]
+    if not active:
+        return ()  # as on most hosts
 
     def figures(metric: Metric) -> dict[Labels, float]:
         return dict(series(snapshot, metric))
@@ -108,24 +111,23 @@ def active_phases(snapshot: Snapshot) -> tuple[ActivePhase, ...]:
         result = Result(label(labels, "operation"), label(labels, "unit"), rate)
         rates.setdefault((label(labels, "run"), label(labels, "phase")), []).append(result)
     found = []
-    for labels, active in series(snapshot, PHASE_ACTIVE):
-        if active:
-            benchmark, run, phase = (label(labels, name) for name in ("benchmark", "run", "phase"))
-            found.append(
-                ActivePhase(
-                    benchmark=benchmark,
-                    run=run,
-                    phase=phase,
-                    start=starts.get(labels),
-                    number=int(numbers[labels]) if labels in numbers else None,
-                    total=totals.get(run),
-                    progress=progress.get(labels),
-                    expected=expected.get(labels),
-                    elapsed=elapsed.get(labels),
-                    stalled=stalled.get(labels),
-                    rates=tuple(sorted(rates.get((run, phase), ()), key=_main)),
-                )
+    for labels in active:
+        benchmark, run, phase = (label(labels, name) for name in ("benchmark", "run", "phase"))
+        found.append(
+            ActivePhase(
+                benchmark=benchmark,
+                run=run,
+                phase=phase,
+                start=starts.get(labels),
+                number=int(numbers[labels]) if labels in numbers else None,
+                total=totals.get(run),
+                progress=progress.get(labels),
+                expected=expected.get(labels),
+                elapsed=elapsed.get(labels),
+                stalled=stalled.get(labels),
+                rates=tuple(sorted(rates.get((run, phase), ()), key=_main)),
             )
+        )
     return tuple(sorted(found, key=lambda phase: (phase.start or 0.0, phase.benchmark, phase.run, phase.phase)))
 
 

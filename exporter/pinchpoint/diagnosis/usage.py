@@ -443,9 +443,8 @@ class _SnapshotPair:
 
     def then(self, metric: Metric) -> Iterator[tuple[str, float]]:
         """Yield the probe and the earlier value of every series of `metric`."""
-        for labels, raw in self.before.values.get(metric.name, {}).items():
-            if (value := finite(raw)) is not None:
-                yield label(labels, "probe"), value
+        for labels, value in series(self.before, metric):
+            yield label(labels, "probe"), value
 
     def now(self, metric: Metric) -> Iterator[tuple[Labels, float]]:
         """Yield the later value of every series of `metric`."""

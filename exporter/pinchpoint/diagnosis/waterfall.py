@@ -10,10 +10,10 @@ steps are scaled to fit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pinchpoint.diagnosis.series import picked, series
+from pinchpoint.diagnosis.series import MAX_VALUE, label, picked
 from pinchpoint.figures import format_figure
 from pinchpoint.metrics import (
     MDS_REPLIES,
@@ -25,7 +25,7 @@ from pinchpoint.metrics import (
     RESOURCE_BUSY_SECONDS,
     RESOURCE_RUNQUEUE_SECONDS,
 )
-from pinchpoint.model import Metric, Snapshots
+from pinchpoint.model import Labels, Metric, Snapshot, Snapshots
 
 __all__ = ["Shift", "Step", "Waterfall", "has_moved", "shift", "shift_words", "waterfall_words", "waterfalls"]
 
@@ -93,7 +93,8 @@ COUNTERS: Mapping[str, tuple[Metric, str]] = {
     "replies": (MDS_REPLIES, ""),
     "reply_seconds": (MDS_REPLY_SECONDS, ""),
 }
-LOCK = "mds_lock"
+LOCK_LABEL = ("resource", "mds_lock")
+"""Marks the series of an MDS's lock."""
 
 
 def waterfalls(before: Snapshots, after: Snapshots) -> tuple[Waterfall, ...]:
@@ -177,18 +178,27 @@ def _gains(before: Snapshots, after: Snapshots) -> tuple[dict[str, dict[tuple[st
         first, last = before[host], after[host]
         seconds = max(seconds, last.time - first.time)
         for key, (metric, name) in COUNTERS.items():
-            earlier = dict(series(first, metric))
-            for labels, value in series(last, metric):
-                if labels in earlier and value >= earlier[labels]:
-                    daemon, kind = picked(labels, "daemon", name)
-                    daemons.setdefault(daemon, {})[key, kind] = value - earlier[labels]
+            for labels, gain in _rises(first, last, metric):
+                daemon, kind = picked(labels, "daemon", name)
+                daemons.setdefault(daemon, {})[key, kind] = gain
         for key, metric in (("lock", RESOURCE_BUSY_SECONDS), ("lock_runqueue", RESOURCE_RUNQUEUE_SECONDS)):
-            earlier = dict(series(first, metric))
-            for labels, value in series(last, metric):
-                resource, daemon = picked(labels, "resource", "owner")
-                if resource == LOCK and labels in earlier and value >= earlier[labels]:
-                    daemons.setdefault(daemon, {})[key, ""] = value - earlier[labels]
+            for labels, gain in _rises(first, last, metric, LOCK_LABEL):
+                daemons.setdefault(label(labels, "owner"), {})[key, ""] = gain
     return daemons, seconds
+
+
+def _rises(
+    first: Snapshot, last: Snapshot, metric: Metric, which: tuple[str, str] | None = None
+) -> Iterator[tuple[Labels, float]]:
+    """Yield by how much each series of a counter rose, or each that has the label `which`; what was reset has none."""
+    earlier = first.values.get(metric.name, {})
+    for labels, value in last.values.get(metric.name, {}).items():
+        # Most series are those of other resources.
+        if which is not None and which not in labels:
+            continue
+        old = earlier.get(labels)
+        if old is not None and 0 <= old <= value < MAX_VALUE:
+            yield labels, value - old
 
 
 def _sum(daemons: Iterable[_Gains]) -> _Gains:
