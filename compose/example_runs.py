@@ -47,7 +47,7 @@ def load(stack: Stack) -> list[str]:
         environment = os.environ | {"XDG_STATE_HOME": directory}
         for command in (
             [pinchpoint, "import", "--name", NAME, str(DIARY)],
-            [pinchpoint, "export", "--end", str(_oldest(prometheus) - MARGIN), "-o", str(text), "*"],
+            [pinchpoint, "export", "--trend", "--end", str(_oldest(prometheus) - MARGIN), "-o", str(text), "*"],
             [promtool, "tsdb", "create-blocks-from", "openmetrics", str(text), str(blocks)],
         ):
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

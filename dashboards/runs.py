@@ -48,7 +48,7 @@ def dashboard() -> Dashboard:
         variables=("benchmark", "run"),
     )
     made.time("now-24h", "now").refresh("1m").with_variable(compared_with("base", "the one before", STARTED))
-    for panel in (runs, scores, differences, operations, bandwidth, verdicts, seconds, alerts, others):
+    for panel in (runs, scores, differences, trend, operations, bandwidth, verdicts, seconds, alerts, others):
         made.with_panel(panel())
     return made
 
@@ -348,6 +348,50 @@ def differences() -> Panel:
         unit="none",
         size=(24, 6),
         nothing="no known difference",
+    )
+
+
+def trend() -> Panel:
+    """Return when the results of the newest run changed to the level that they are at."""
+    about = About(
+        "When each result, and the score, last changed to another level, according to `pinchpoint export --trend`: "
+        "since which run, and from the mean of the runs before to the mean of the runs since. Without a change, since "
+        "the first run.",
+        "A change at the run in which you changed something, in the intended direction.",
+        "A change that nobody intended: the same setting in `What differs`, an update, a disk that grows old.",
+        ("docs/results.md",),
+    )
+    of = "(phase, operation, unit)"
+    by = "run, phase, operation, unit"
+    level, since, ratio = (
+        last(f"pinchpoint_result_level{suffix}", by, OF_BENCHMARK)
+        for suffix in ("", "_start_timestamp_seconds", "_change_ratio")
+    )
+    started = f"{STARTED} * on (run) group_right () group by ({by}) ({level})"
+    newest = f"on ({by}) topk by {of} (1, {started})"
+
+    def of_newest(expr: str) -> Query:
+        found = f"max by {of} ({expr} and {newest})"
+        return Query(figure(f'label_replace({found}, "phase", "score", "phase", "")'))
+
+    return rows(
+        "Trend",
+        about,
+        {
+            "level": of_newest(level),
+            "change": of_newest(f"({ratio} - 1)"),
+            "since": of_newest(f"(1000 * {since})"),
+        },
+        {
+            "figure": Column("result"),
+            "level": Column("level", unit="sishort", width=90),
+            "unit": Column("unit", width=160),
+            "change": Column("change", unit="percentunit", decimals=1, width=90, signed=True),
+            "since": Column("since", unit="dateTimeAsLocal", width=180),
+        },
+        size=(24, 8),
+        sort="since",
+        nothing="no run of this time was exported with --trend",
     )
 
 

@@ -26,7 +26,7 @@ from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.commands.metrics import table as metrics_table
 from pinchpoint.diagnosis.findings import all_checks
 from pinchpoint.host.capabilities import Capability, names
-from pinchpoint.metrics import EXPORTER, JUDGE
+from pinchpoint.metrics import EXPORTER, JUDGE, TREND
 from pinchpoint.probes import PROBES
 from pinchpoint.probes.base import Probe
 from pinchpoint.probes.benchmark import EVERYDAY_AGE_SECONDS
@@ -176,6 +176,7 @@ SECTIONS: Mapping[tuple[Path, str], Callable[[], str]] = {
     (ROOT / "docs" / "use.md", "statuses"): statuses_table,
     (ROOT / "docs" / "benchmarks.md", "benchmarks"): benchmarks_table,
     (ROOT / "docs" / "results.md", "texts"): imports_table,
+    (ROOT / "docs" / "results.md", "trend"): lambda: metrics_table(TREND),
     (RUNBOOKS / "README.md", "alerts"): alerts_table,
 }
 """The functions that make the tables of pages, by page and section."""

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from pinchpoint.cli import COMMANDS, main
 from pinchpoint.diagnosis.verdict import MIN_LEAD_BLAME
-from pinchpoint.metrics import EXPORTER, JUDGE
+from pinchpoint.metrics import EXPORTER, JUDGE, TREND
 from pinchpoint.model import MetricKind
 from pinchpoint.project import URL
 
@@ -115,7 +115,7 @@ def test_every_file_that_contributing_names_exists() -> None:
 
 
 def test_metrics_have_help_a_unit_and_the_suffix_of_their_kind() -> None:
-    for metric in (*EXPORTER, *JUDGE):
+    for metric in (*EXPORTER, *JUDGE, *TREND):
         assert metric.name.startswith("pinchpoint_")
         assert metric.help.endswith(".")
         assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pinchpoint.model import Metric, MetricKind
 
-__all__ = ["EXPORTER", "JUDGE", "KEEP_ENDED_SECONDS"]
+__all__ = ["EXPORTER", "JUDGE", "KEEP_ENDED_SECONDS", "TREND"]
 
 KEEP_ENDED_SECONDS = 900.0
 """Seconds for which a series is shown after its subject has ended, so that a scrape still sees its last value."""
@@ -892,3 +892,27 @@ JUDGE_BUILD_INFO = _gauge("pinchpoint_judge_build_info", "Version of the judge."
 
 JUDGE = tuple(metric for metric in list(vars().values()) if isinstance(metric, Metric) and metric not in EXPORTER)
 """What the judge exports."""
+
+RESULT_LEVEL = _number(
+    "pinchpoint_result_level",
+    "Mean of a result, or of the score (an empty phase), over the runs between two of its changes, in base units.",
+    *PHASE,
+    "operation",
+    "unit",
+)
+RESULT_LEVEL_START = _gauge(
+    "pinchpoint_result_level_start_timestamp_seconds",
+    "Start of the first run of that level, in Unix time.",
+    *PHASE,
+    "operation",
+    "unit",
+)
+RESULT_LEVEL_CHANGE_RATIO = _gauge(
+    "pinchpoint_result_level_change_ratio",
+    "That level as a multiple of the one before; absent for the first.",
+    *PHASE,
+    "operation",
+    "unit",
+)
+TREND = (RESULT_LEVEL, RESULT_LEVEL_START, RESULT_LEVEL_CHANGE_RATIO)
+"""What ``pinchpoint export --trend`` writes beside them."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,8 +27,18 @@ from polling import get_json, until
 from ports import free_port
 
 EXPORT = [sys.executable, "-m", "pinchpoint", "export"]
+DASHBOARDS = Path(__file__).parents[2] / "dashboards" / "json"
 DIARY = Path(__file__).parents[1] / "fixtures" / "seeds" / "io500-diary.txt"
 BUSY = "pinchpoint_resource_busy_seconds_total"
+
+
+def trend_queries() -> list[str]:
+    """Return the queries of the dashboard's table of levels, for all runs of a day."""
+    board = json.loads((DASHBOARDS / "runs.json").read_text())
+    (panel,) = (panel for panel in board["panels"] if panel["title"] == "Trend")
+    values = {"$__range": "1d", "$run": ".+", "$benchmark": ".+"}
+    return [re.sub("|".join(map(re.escape, values)), lambda found: values[found[0]], one["expr"])
+            for one in panel["targets"]]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +133,7 @@ def test_prometheus_answers_from_the_results_of_imported_runs(tmp_path: Path) ->
         [sys.executable, "-m", "pinchpoint", "import", str(DIARY)], capture_output=True, text=True, check=False
     )
     runs = [line.split()[0] for line in imported.stdout.splitlines()]
-    export("*", "--end", str(end), "-o", str(tmp_path / "runs.om"))
+    export("*", "--trend", "--end", str(end), "-o", str(tmp_path / "runs.om"))
     with served(tmp_path, tmp_path / "runs.om") as ask:
         score = until(60, lambda: ask('last_over_time(pinchpoint_run_score{unit="score"}[1d])', end))
         started = values(ask("last_over_time(pinchpoint_run_start_timestamp_seconds[1d])", end), "run")
@@ -129,7 +141,19 @@ def test_prometheus_answers_from_the_results_of_imported_runs(tmp_path: Path) ->
         state = values(ask('last_over_time(pinchpoint_run_state{state="finished"}[1d])', end), "run")
         noted = ask('last_over_time(pinchpoint_run_fact_hosts{fact="note"}[1d])', end)
 
+        level = values(ask('last_over_time(pinchpoint_result_level{phase=""}[1d])', end), "run")
+        since = values(ask('last_over_time(pinchpoint_result_level_start_timestamp_seconds{phase=""}[1d])', end), "run")
+        change = values(ask('last_over_time(pinchpoint_result_level_change_ratio{phase=""}[1d])', end), "run")
+
         assert len(runs) == 18
+        # The score changes once, after 6 runs.
+        assert set(level.values()) == {level[runs[0],], level[runs[6],]}
+        assert since == {(run,): started[runs[0 if place < 6 else 6],] for place, run in enumerate(runs)}
+        for expr in trend_queries():
+            shown = [series["metric"]["figure"] for series in ask(expr, end) or []]
+            assert len(shown) == 13
+            assert {"ior_easy_write", "find", "score total"} <= set(shown)
+        assert change == {(run,): pytest.approx(level[runs[6],] / level[runs[0],]) for run in runs[6:]}
         assert list(values(score, "run").values()).count(3.94071) == 1
         assert [run for (run,) in sorted(started, key=lambda key: started[key])] == runs
         assert set(state) == {(run,) for run in runs}

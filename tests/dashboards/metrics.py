@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from pinchpoint.metrics import EXPORTER, JUDGE
+from pinchpoint.metrics import EXPORTER, JUDGE, TREND
 from promql import labels_of, parse
 
 __all__ = ["FOREIGN", "TARGET", "TREE", "Known", "known_metrics"]
@@ -35,7 +35,7 @@ def known_metrics() -> dict[str, Known]:
     """Return every metric by its name: Pinchpoint's, those of other exporters in foreign.toml, and recorded ones."""
     found = {
         metric.name: Known("pinchpoint", metric.kind.value, frozenset(metric.labels) | TARGET)
-        for metric in (*EXPORTER, *JUDGE)
+        for metric in (*EXPORTER, *JUDGE, *TREND)
     }
     for source, metrics in tomllib.loads(FOREIGN.read_text()).items():
         for name, entry in metrics.items():

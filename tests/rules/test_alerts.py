@@ -21,7 +21,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from patience import patience
-from pinchpoint.metrics import EXPORTER, JUDGE
+from pinchpoint.metrics import EXPORTER, JUDGE, TREND
 from pinchpoint.threads.roles import load_roles
 from polling import until
 from serving import QuietHandler, handled
@@ -203,7 +203,7 @@ def code_blocks(page: Path, language: str) -> list[str]:
 @cache
 def known_labels() -> dict[str, set[str]]:
     """Return the labels of every metric that a rule or a page may query."""
-    metrics = (*EXPORTER, *JUDGE)
+    metrics = (*EXPORTER, *JUDGE, *TREND)
     own = {metric.name: set(metric.labels) for metric in metrics}
     rules = {"ALERTS": {"alertname", "alertstate", "severity", "layer"}} | dict.fromkeys(RECORDED, RECORDED_LABELS)
     return FOREIGN | recorded_labels() | OTHER_RELEASES | rules | own

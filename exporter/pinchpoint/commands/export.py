@@ -16,9 +16,10 @@ from typing import BinaryIO
 import click
 
 from pinchpoint.commands.options import complete_runs
-from pinchpoint.model import time_of
+from pinchpoint.diagnosis.trend import MAX_TREND_RUNS
+from pinchpoint.model import Point, time_of
 from pinchpoint.session import store
-from pinchpoint.session.retold import TAIL_SECONDS, end_of, retold
+from pinchpoint.session.retold import TAIL_SECONDS, end_of, level_points, retold
 from pinchpoint.session.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import fail, warn
 from pinchpoint.terminal.runs import DIED, standing
@@ -43,8 +44,13 @@ RUN_SPACING_SECONDS = 300.0
     metavar="TIME",
     help='Place the runs back to back, with the last sample at TIME: "now", Unix seconds, or 2026-11-21T16:00:00Z.',
 )
+@click.option(
+    "--trend",
+    is_flag=True,
+    help="Take the runs for repeats of one configuration, and add the levels of their results, as `runs --trend` does.",
+)
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=complete_runs)
-def command(output: Path | None, until: str | None, runs: tuple[str, ...]) -> None:
+def command(output: Path | None, until: str | None, runs: tuple[str, ...], *, trend: bool) -> None:
     """Write runs as OpenMetrics text for a Prometheus server: phases, results, score, verdicts, all recorded samples.
 
     A RUN is an id, its beginning, a name, "last", or a pattern in quotes; see `pinchpoint runs`. The label "instance"
@@ -53,11 +59,12 @@ def command(output: Path | None, until: str | None, runs: tuple[str, ...]) -> No
     those of --end. Imported runs have no samples, only the results from their texts.
     """
     end = None if until is None else _time(until)
-    records = _chosen(runs)
+    laid = list(_laid(_chosen(runs), end))
+    levels = _levels(laid[-MAX_TREND_RUNS:]) if trend else {}
     try:
         with Backfill() as backfill:
-            for record, shift in _laid(records, end):
-                _add(record, shift, backfill)
+            for record, shift in laid:
+                _add(record, shift, backfill, levels.get(record.marker.run, ()))
             if output is None:
                 _print(backfill)
             else:
@@ -113,7 +120,12 @@ def _laid(records: Sequence[RunRecord], end: float | None) -> Iterator[tuple[Run
         start += length + RUN_SPACING_SECONDS
 
 
-def _add(record: RunRecord, shift: float, backfill: Backfill) -> None:
+def _levels(laid: Sequence[tuple[RunRecord, float]]) -> dict[str, list[Point]]:
+    """Return the levels of the results of runs, by their ids."""
+    return level_points([record.marker for record, _ in laid], [shift for _, shift in laid])
+
+
+def _add(record: RunRecord, shift: float, backfill: Backfill, levels: Sequence[Point]) -> None:
     """Add the data of a saved run. Raises OSError, or ValueError if its recording is invalid."""
     run = record.marker.run
     path = store.state_directory() / run / recording.FILE
@@ -127,7 +139,7 @@ def _add(record: RunRecord, shift: float, backfill: Backfill) -> None:
         _tell_end(record, last)
     elif not record.origin:
         warn(f"{run} has no samples: its recording is gone")
-    for moment in retold(record, standing(record)):
+    for moment in retold(record, standing(record), levels):
         backfill.add(moment, shift)
 
 

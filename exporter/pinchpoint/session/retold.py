@@ -7,19 +7,28 @@ the last sample, and verdicts after a phase.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import msgspec
 
 from pinchpoint.benchmarks.events import FINAL_STATES, State
+from pinchpoint.diagnosis.comparison import main_figures
 from pinchpoint.diagnosis.knobs import OWN_TAGS
-from pinchpoint.metrics import PHASE_VERDICT_INFO, RUN_FACT_HOSTS
+from pinchpoint.diagnosis.trend import trends
+from pinchpoint.metrics import (
+    PHASE_VERDICT_INFO,
+    RESULT_LEVEL,
+    RESULT_LEVEL_CHANGE_RATIO,
+    RESULT_LEVEL_START,
+    RUN_FACT_HOSTS,
+)
 from pinchpoint.model import Point, Snapshot, Snapshots
 from pinchpoint.probes.benchmark import run_points
 from pinchpoint.runs import PhaseMark, RunState
 from pinchpoint.session.store import RunRecord
 
-__all__ = ["NOWHERE", "TAIL_SECONDS", "end_of", "retold"]
+__all__ = ["NOWHERE", "TAIL_SECONDS", "end_of", "level_points", "retold"]
 
 NOWHERE = ""
 """The host of runs that were measured on none."""
@@ -41,18 +50,21 @@ def end_of(state: RunState) -> float:
     return max([state.start, *known])
 
 
-def retold(record: RunRecord, final: str) -> Iterator[Snapshots]:
-    """Yield the moments of a run, from its start to `TAIL_SECONDS` after its end, when it is in the state `final`."""
+def retold(record: RunRecord, final: str, levels: Sequence[Point] = ()) -> Iterator[Snapshots]:
+    """Yield the moments of a run, from its start to `TAIL_SECONDS` after its end, when it is in the state `final`.
+
+    The points of `levels` are in each of them.
+    """
     marker = record.marker
     last = end_of(marker)
     edges = {time for mark in marker.phases for time in (mark.start, mark.end) if time is not None}
     length = max(0.0, last + TAIL_SECONDS - marker.start)
     pace = max(MOMENT_INTERVAL_SECONDS, length / MAX_RUN_MOMENTS)
     steps = {marker.start + number * pace for number in range(int(length / pace) + 1)}
-    facts = list(_facts(record))
+    lasting = [*_facts(record), *levels]
     for now in sorted({*edges, *steps, last}):
         known = _known(marker, now, last, final)
-        yield {NOWHERE: Snapshot.of(now, [*run_points(known, now), *_verdicts(marker, now, last), *facts])}
+        yield {NOWHERE: Snapshot.of(now, [*run_points(known, now), *_verdicts(marker, now, last), *lasting])}
 
 
 def _known(state: RunState, now: float, last: float, final: str) -> RunState:
@@ -94,6 +106,28 @@ def _verdicts(state: RunState, now: float, last: float) -> Iterator[Point]:
         labels = mark.benchmark or state.benchmark, state.run, mark.name, found.kind
         for resource, owner in [(limit.resource, limit.owner) for limit in found.limits] or [("", "")]:
             yield PHASE_VERDICT_INFO.point(1, *labels, resource, owner, NOWHERE, found.confidence)
+
+
+def level_points(runs: Sequence[RunState], shifts: Sequence[float]) -> dict[str, list[Point]]:
+    """Return the levels of the results of repeated runs, in order of time, by the run's id.
+
+    Each run is told later by so many seconds; the points are those before that.
+    """
+    found: dict[str, list[Point]] = {run.run: [] for run in runs}
+    known = [main_figures(run) for run in runs]
+    for trend in trends(runs):
+        key, changes = trend.key, dict(trend.changes)
+        borders = [*(level.first for level in trend.levels), len(runs)]
+        for level, (first, end) in zip(trend.levels, pairwise(borders), strict=True):
+            start = runs[first].start + shifts[first]
+            for place in (place for place in range(first, end) if key in known[place]):
+                run = runs[place].run
+                labels = key.benchmark, run, key.phase, key.operation, key.unit
+                found[run].append(RESULT_LEVEL.point(level.mean, *labels))
+                found[run].append(RESULT_LEVEL_START.point(start - shifts[place], *labels))
+                if first in changes:
+                    found[run].append(RESULT_LEVEL_CHANGE_RATIO.point(1 + changes[first], *labels))
+    return found
 
 
 def _facts(record: RunRecord) -> Iterator[Point]:

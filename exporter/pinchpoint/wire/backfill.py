@@ -13,7 +13,7 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import IO
 
-from pinchpoint.metrics import EXPORTER
+from pinchpoint.metrics import EXPORTER, JUDGE, TREND
 from pinchpoint.model import Labels, Snapshots
 from pinchpoint.wire.recording import INSTANCE
 from pinchpoint.wire.sampletext import escaped, render_head, render_value
@@ -107,7 +107,7 @@ class Backfill:
 
     def text(self) -> Iterator[str]:
         """Yield the text in pieces of one series or less. Raises OSError."""
-        metrics = {metric.name: metric for metric in EXPORTER}
+        metrics = {metric.name: metric for metric in (*EXPORTER, *JUDGE, *TREND)}
         for name in sorted(self._families):
             family = name.removesuffix("_total")
             metric = metrics.get(name)
