@@ -16,8 +16,8 @@ RUN = ("benchmark", "run")
 PHASE = (*RUN, "phase")
 
 
-def _gauge(name: str, text: str, *labels: str) -> Metric:
-    return Metric(name, text, MetricKind.GAUGE, labels)
+def _gauge(name: str, text: str, *labels: str, steady: bool = False) -> Metric:
+    return Metric(name, text, MetricKind.GAUGE, labels, steady=steady)
 
 
 def _number(name: str, text: str, *labels: str) -> Metric:
@@ -331,9 +331,13 @@ CPU_IDLE_STATE_EXIT_LATENCY_SECONDS = _gauge(
     "pinchpoint_cpu_idle_state_exit_latency_seconds",
     "Longest time a CPU needs to leave the idle state, according to its driver.",
     "state",
+    steady=True,
 )
 CPU_IDLE_STATE_DISABLED_CPUS = _gauge(
-    "pinchpoint_cpu_idle_state_disabled_cpus", "CPUs on which the idle state is disabled.", "state"
+    "pinchpoint_cpu_idle_state_disabled_cpus",
+    "CPUs on which the idle state is disabled.",
+    "state",
+    steady=True,
 )
 CPU_IDLE_EXIT_SECONDS = _counter(
     "pinchpoint_cpu_idle_exit_seconds_total",
@@ -342,7 +346,10 @@ CPU_IDLE_EXIT_SECONDS = _counter(
 )
 CPU_FREQUENCY_HERTZ = _gauge("pinchpoint_cpu_frequency_hertz", "Clock frequency of the CPU when last sampled.", "cpu")
 CPU_FREQUENCY_MAX_HERTZ = _gauge(
-    "pinchpoint_cpu_frequency_max_hertz", "Highest clock frequency that the hardware supports.", "cpu"
+    "pinchpoint_cpu_frequency_max_hertz",
+    "Highest clock frequency that the hardware supports.",
+    "cpu",
+    steady=True,
 )
 CPU_FREQUENCY_LIMIT_HERTZ = _gauge(
     "pinchpoint_cpu_frequency_limit_hertz",
@@ -698,7 +705,9 @@ TCP_UNSENT_BYTES = _gauge(
     "long data waits for the network.",
     "owner",
 )
-HOST_FACT_INFO = _gauge("pinchpoint_host_fact_info", "Host setting that affects benchmark results.", "fact", "value")
+HOST_FACT_INFO = _gauge(
+    "pinchpoint_host_fact_info", "Host setting that affects benchmark results.", "fact", "value", steady=True
+)
 SELF_CPU_SECONDS = _counter(
     "pinchpoint_self_cpu_seconds_total", "CPU time used by the exporter and its helper processes."
 )
@@ -709,7 +718,10 @@ SELF_RESIDENT_BYTES = _gauge(
 SELF_OPEN_FILES = _gauge("pinchpoint_self_open_files", "File descriptors held open by the exporter.")
 BUILD_INFO = _gauge("pinchpoint_build_info", "Version of Pinchpoint and of Python.", "version", "python")
 RESOURCE_THRESHOLD_RATIO = _gauge(
-    "pinchpoint_resource_threshold_ratio", "Busy share at which the resource counts as full.", "resource"
+    "pinchpoint_resource_threshold_ratio",
+    "Busy share at which the resource counts as full.",
+    "resource",
+    steady=True,
 )
 ALERT_THRESHOLD = _number(
     "pinchpoint_alert_threshold",
@@ -740,7 +752,9 @@ PROBE_CPU_SECONDS = _counter(
     "CPU time of the probe's samples, without that of threads and processes that work for it.",
     "probe",
 )
-PROBE_INTERVAL_SECONDS = _gauge("pinchpoint_probe_interval_seconds", "Interval at which the probe is sampled.", "probe")
+PROBE_INTERVAL_SECONDS = _gauge(
+    "pinchpoint_probe_interval_seconds", "Interval at which the probe is sampled.", "probe", steady=True
+)
 SAMPLER_SAMPLES = _counter("pinchpoint_sampler_samples_total", "Samples taken.", "probe")
 SAMPLER_LATE_SAMPLES = _counter(
     "pinchpoint_sampler_late_samples_total", "Samples taken more than half an interval late.", "probe"

@@ -34,6 +34,8 @@ class Metric:
     labels: tuple[str, ...] = ()
     unitless: bool = field(default=False, compare=False)
     """Whether its name ends without a unit."""
+    steady: bool = field(default=False, compare=False)
+    """Whether it only changes with the host's or the exporter's configuration, so that it may be read less often."""
 
     def point(self, value: float, *labels: str) -> Point:
         """Return a point of this metric; `labels` are the values, in the order of the metric's label names."""

@@ -384,6 +384,25 @@ def test_a_server_is_asked_for_the_metrics_that_are_wanted_and_for_the_clock_of_
     assert found["a:1"].values.keys() == {"pinchpoint_x_total", "pinchpoint_sampler_priority_info"}
 
 
+def test_steady_metrics_are_asked_for_every_15_seconds_and_stay_as_they_were_in_between() -> None:
+    prometheus = Server()
+    names = {"pinchpoint_x_total", "pinchpoint_limit"}
+    with serving(prometheus.answer) as address:
+        source = PrometheusSource(f"http://{address}", names=names, steady=["pinchpoint_limit"])
+
+        def seen(at: float, count: str, limit: str) -> tuple[float | None, ...]:
+            prometheus.scrape("a:1", at, pinchpoint_x_total=count, pinchpoint_limit=limit)
+            found = source.snapshots()["a:1"]
+            assert found.time == at
+            return found.value("pinchpoint_x_total"), found.value("pinchpoint_limit")
+
+        assert [seen(985.0, "1", "7"), seen(987.0, "2", "8"), seen(999.0, "3", "8")] == [(1, 7), (2, 7), (3, 7)]
+        assert seen(1000.0, "4", "8") == (4, 8)
+        # A host that is new, or was lost, is asked for all of them.
+        prometheus.scrape("b:1", 1000.0, pinchpoint_x_total="1", pinchpoint_limit="6")
+        assert source.snapshots()["b:1"].value("pinchpoint_limit") == 6
+
+
 def test_a_host_that_is_scraped_rarely_is_lost_after_some_scrapes(server: tuple[Server, PrometheusSource]) -> None:
     prometheus, source = server
     for at in (950.0, 965.0, 980.0):

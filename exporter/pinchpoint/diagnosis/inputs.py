@@ -5,10 +5,13 @@ from __future__ import annotations
 from pinchpoint.diagnosis import chains, costs, facts, innocent, latency, progress, recent, usage, waterfall, window
 from pinchpoint.model import Metric
 
-__all__ = ["INPUTS"]
+__all__ = ["INPUTS", "STEADY_INPUTS"]
 
 READERS = (chains, costs, facts, innocent, latency, progress, recent, usage, waterfall, window)
 """The modules that read snapshots; a metric that one of them reads stands in its imports."""
 
-INPUTS = frozenset(one.name for module in READERS for one in vars(module).values() if isinstance(one, Metric))
-"""Names of the metrics."""
+_METRICS = [one for module in READERS for one in vars(module).values() if isinstance(one, Metric)]
+INPUTS = frozenset(metric.name for metric in _METRICS)
+"""Names of the metrics ..."""
+STEADY_INPUTS = frozenset(metric.name for metric in _METRICS if metric.steady)
+"""... and of those that need not be read with every scrape."""

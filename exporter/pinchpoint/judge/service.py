@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pinchpoint import __version__
 from pinchpoint.clock import STEADY
 from pinchpoint.diagnosis.facts import Facts
-from pinchpoint.diagnosis.inputs import INPUTS
+from pinchpoint.diagnosis.inputs import INPUTS, STEADY_INPUTS
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.judge.client import ANSWER_SCHEMA
 from pinchpoint.judge.engine import Engine, PhaseVerdict
@@ -251,7 +251,15 @@ class Service:
             )
         for url in self._servers:
             direct = {target.host for target in self._targets}
-            found[url] = partial(PrometheusSource, url, direct.__contains__, 10.0, names=INPUTS, access=self._access)
+            found[url] = partial(
+                PrometheusSource,
+                url,
+                direct.__contains__,
+                10.0,
+                names=INPUTS,
+                steady=STEADY_INPUTS,
+                access=self._access,
+            )
         return found
 
     def points(self) -> Iterator[Point]:

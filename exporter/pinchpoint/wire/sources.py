@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import cache
 from ipaddress import ip_address
 from itertools import pairwise
@@ -62,6 +63,8 @@ LOST_AFTER_SECONDS = 15.0
 """Seconds without a new sample in Prometheus after which a host counts as lost ..."""
 LOST_AFTER_SCRAPES = 2.5
 """... or this many of its scrapes, if these take longer."""
+STEADY_INTERVAL_SECONDS = 15.0
+"""Seconds after which the steady metrics of a host are queried again."""
 COUNTED_SECONDS, COUNT_INTERVAL_SECONDS = 150.0, 60.0
 """Seconds in which scrapes are counted, so that one in a minute is known, and after which they are again."""
 
@@ -192,8 +195,9 @@ def parse_exposition(text: str, now: float, heads: dict[str, tuple[str, Labels]]
 class PrometheusSource:
     """The hosts that a Prometheus server scrapes, each under its label ``instance``, with the times of its samples.
 
-    `leave_out` says which of them belong to another source. If `names` is given, only these metrics are queried. Each
-    sample is queried once: when a host's `CLOCK` shows that the server has scraped it again.
+    `leave_out` says which of them belong to another source. If `names` is given, only these metrics are queried, and
+    those of `steady` not with every scrape: in between they are as they were. Each sample is queried once: when a
+    host's `CLOCK` shows that the server has scraped it again.
     """
 
     def __init__(
@@ -203,11 +207,16 @@ class PrometheusSource:
         timeout: float = 2.0,
         clock: Callable[[], float] = time.monotonic,
         names: Collection[str] = (),
+        steady: Collection[str] = (),
         access: HttpAccess | None = None,
     ) -> None:
         self.name = url
-        wanted = "|".join(sorted(name.removeprefix(OWN) for name in {*names, CLOCK})) if names else ".+"
-        self._wanted = f'__name__=~"{OWN}({wanted})"'
+        self._wanted = _named({*names, CLOCK}) if names else f'__name__=~"{OWN}.+"'
+        self._unsteady = _named({*names, CLOCK}.difference(steady))
+        """The same without the steady metrics."""
+        self._steady = frozenset(steady)
+        self._whole: dict[str, float] = {}
+        """When each host's steady metrics were last queried: the time of that scrape."""
         self._clock = clock
         self._intervals: dict[str, float] = {}
         """Seconds between the scrapes of each host."""
@@ -263,9 +272,16 @@ class PrometheusSource:
         scraped = {host: at for host, at in scraped.items() if last - at <= self._lasts(host, LOST_AFTER_SECONDS)}
         known = {host: self._hosts[host] for host in scraped if host in self._hosts}
         new = {host: at for host, at in scraped.items() if host not in known or at > known[host].time}
+        whole = {host: at for host, at in new.items() if host not in known or self._is_due(host, at)}
         found: dict[str, Snapshot] = {}
-        for hosts in _groups(new):
-            found |= self._scrapes(hosts, [new[host] for host in hosts])
+        for hosts in _groups(whole):
+            found |= self._scrapes(self._wanted, hosts, [new[host] for host in hosts])
+        self._whole = {host: at for host, at in self._whole.items() if host in scraped} | {
+            host: snapshot.time for host, snapshot in found.items()
+        }
+        for hosts in _groups(host for host in new if host not in whole):
+            changed = self._scrapes(self._unsteady, hosts, [new[host] for host in hosts])
+            found |= {host: self._completed(known[host], changed[host]) for host in hosts if host in changed}
         # With remote write a scrape may arrive in parts: a host that seems to have lost series is queried again.
         partial = {
             host
@@ -275,11 +291,20 @@ class PrometheusSource:
         self._partial = partial
         return known | {host: snapshot for host, snapshot in found.items() if host in new and host not in partial}
 
-    def _scrapes(self, hosts: Sequence[str], times: Sequence[float]) -> dict[str, Snapshot]:
+    def _is_due(self, host: str, at: float) -> bool:
+        """Return whether to query the steady metrics of a host's scrape too."""
+        return not self._steady or at - self._whole.get(host, float("-inf")) >= STEADY_INTERVAL_SECONDS
+
+    def _completed(self, known: Snapshot, snapshot: Snapshot) -> Snapshot:
+        """Return a host's snapshot with the steady metrics of the one before."""
+        steady = {name: series for name, series in known.values.items() if name in self._steady}
+        return replace(snapshot, values={**steady, **snapshot.values})
+
+    def _scrapes(self, wanted: str, hosts: Sequence[str], times: Sequence[float]) -> dict[str, Snapshot]:
         """Return what hosts reported when they were scraped at these Unix times, or since. Raises PrometheusError."""
         newest: dict[str, float] = {}
         instances = json.dumps("|".join(SPECIAL.sub(r"\\\g<0>", host) for host in hosts), ensure_ascii=False)
-        selector = f"{{{self._wanted},{INSTANCE}=~{instances}}}"
+        selector = f"{{{wanted},{INSTANCE}=~{instances}}}"
         found: dict[str, dict[str, dict[Labels, float]]] = {}
         seconds = max(times) - min(times) + MILLISECOND
         for series in raw_series(self._fetcher, self.name, selector, seconds, max(times)):
@@ -354,6 +379,11 @@ class PrometheusSource:
     def close(self) -> None:
         """Close the connection."""
         self._fetcher.close()
+
+
+def _named(names: Iterable[str]) -> str:
+    """Return the matcher for our metrics of these names."""
+    return f'__name__=~"{OWN}({"|".join(sorted(name.removeprefix(OWN) for name in names))})"'
 
 
 def _groups(hosts: Iterable[str]) -> Iterator[list[str]]:
