@@ -65,6 +65,8 @@ KNOWN = NOT_RUN.union(PHASE_SECTIONS)
 SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 """Units of ior's sizes (``StringToBytes`` in src/utilities.c, ior 3.0 to 4.1)."""
 
+COMMENT = re.compile("[;#]")
+
 Sections = Mapping[str, Mapping[str, str]]
 
 
@@ -84,7 +86,7 @@ def ini_lines(text: str) -> Iterator[IniLine]:
     """Yield the lines of an ini file; see ``u_parse_ini`` in src/ini-parse.c."""
     section = ""
     for line in text.splitlines():
-        bare = re.split("[;#]", line, maxsplit=1)[0].strip()
+        bare = COMMENT.split(line, maxsplit=1)[0].strip()
         if is_heading := bare.startswith("[") and bare.endswith("]"):
             section = bare[1:-1].strip()
             bare = ""

@@ -37,9 +37,12 @@ class Lines:
         """Yield the lines that end in these bytes."""
         at = 0
         for end in ENDS.finditer(data):
-            self._keep(data[at : end.start()])
-            at = end.end()
-            yield self._take()
+            piece, at = data[at : end.start()], end.end()
+            if self._rest:
+                self._keep(piece)
+                yield self._take()
+            else:
+                yield text(piece[:MAX_LINE_BYTES])
         self._keep(data[at:])
 
     def close(self) -> Iterator[str]:
