@@ -159,7 +159,9 @@ def _chains_section(trials: Sequence[Trial]) -> str:
     head = ["by the rules (row), by who wakes whom alone (column)", Ending.RIGHT, Ending.WRONG, "nothing full"]
     chains = (Ending.RIGHT, Ending.WRONG, "")
     rows = [[end, *(str(counts.get((end, chain), 0)) for chain in chains)] for end in (Ending.RIGHT, Ending.WRONG)]
-    return table(head, rows)
+    led = overall(trial for trial in verdicts(trials) if trial.led)
+    more = f"\nWhere the rules named nothing, who wakes whom was {_counted(led)}." if led.judged else ""
+    return f"{table(head, rows)}{more}"
 
 
 def _disturbance_section(trials: Sequence[Trial]) -> str:

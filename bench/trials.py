@@ -70,6 +70,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     """Confidence of the verdict: ``high``, ``medium`` or ``low``."""
     chain: str = ""
     """Whether what is full by who wakes whom alone is the true limit: ``right`` or ``wrong``; "" if nothing is."""
+    led: bool = False
+    """Whether the verdict is that of who wakes whom, since the rules named nothing."""
     first_right: float | None = None
     """Seconds from the start of the load to the first right verdict."""
     measured: Mapping[str, str] = {}
@@ -186,8 +188,8 @@ def confusion(trials: Iterable[Trial]) -> dict[tuple[str, str], int]:
 
 
 def by_chain(trials: Iterable[Trial]) -> dict[tuple[Ending, str], int]:
-    """Count the judged verdicts by their ending and by that of who wakes whom alone."""
-    return dict(Counter((trial.ending, trial.chain) for trial in verdicts(trials) if trial.judged))
+    """Count the judged verdicts that follow the rules, by their ending and by that of who wakes whom alone."""
+    return dict(Counter((one.ending, one.chain) for one in verdicts(trials) if one.judged and not one.led))
 
 
 def confidently_wrong(trials: Iterable[Trial]) -> list[Trial]:

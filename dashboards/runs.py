@@ -361,13 +361,13 @@ def trend() -> Panel:
         "A change that nobody intended: the same setting in `What differs`, an update, a disk that grows old.",
         ("docs/results.md",),
     )
-    of = "(phase, operation, unit)"
-    by = "run, phase, operation, unit"
+    of = "(benchmark, phase, operation, unit)"
+    by = "benchmark, run, phase, operation, unit"
     level, since, ratio = (
         last(f"pinchpoint_result_level{suffix}", by, OF_BENCHMARK)
         for suffix in ("", "_start_timestamp_seconds", "_change_ratio")
     )
-    started = f"{STARTED} * on (run) group_right () group by ({by}) ({level})"
+    started = f"{STARTS} * on (benchmark, run) group_right () group by ({by}) ({level})"
     newest = f"on ({by}) topk by {of} (1, {started})"
 
     def of_newest(expr: str) -> Query:
@@ -383,6 +383,7 @@ def trend() -> Panel:
             "since": of_newest(f"(1000 * {since})"),
         },
         {
+            "benchmark": Column("benchmark", width=100),
             "figure": Column("result"),
             "level": Column("level", unit="sishort", width=90),
             "unit": Column("unit", width=160),

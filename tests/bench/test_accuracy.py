@@ -31,6 +31,7 @@ TRIALS = st.lists(
         said=WORDS,
         confidence=st.sampled_from(["", "high", "low"]),
         chain=st.sampled_from(["", "right", "wrong"]),
+        led=st.booleans(),
         first_right=st.none() | st.floats(0, 100),
         measured=st.dictionaries(WORDS, WORDS, max_size=2),
         disturbance=st.dictionaries(st.sampled_from(["others", "memory"]), st.floats(0, 2), max_size=2),
@@ -47,6 +48,7 @@ def scenario(
     said: str = "limited by disk of vda",
     confidence: str = "high",
     chain: str = "",
+    led: bool = False,
     reason: str = "",
     first: float | None = None,
     **disturbance: float,
@@ -63,6 +65,7 @@ def scenario(
         said=said,
         confidence=confidence,
         chain=chain,
+        led=led,
         first_right=first,
         disturbance=disturbance,
     )
@@ -217,6 +220,7 @@ def test_who_wakes_whom_is_counted_beside_the_rules() -> None:
         scenario("c"),
         scenario("d", WRONG, chain="right"),
         scenario("e", NOT_JUDGED, chain="wrong"),
+        scenario("f", chain="right", led=True),
         alert(),
     ]
 
@@ -225,6 +229,8 @@ def test_who_wakes_whom_is_counted_beside_the_rules() -> None:
         "| --- | --- | --- | --- |",
         "| right | 2 | 1 | 1 |",
         "| wrong | 1 | 0 | 0 |",
+        "",
+        "Where the rules named nothing, who wakes whom was right in 1 of 1 = 100 %.",
     ]
     assert section([alert()], "chains").strip() == "No verdict was judged."
 

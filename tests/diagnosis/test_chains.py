@@ -178,6 +178,20 @@ def test_where_the_rules_and_the_chain_disagree_the_verdict_is_that_of_the_rules
     assert [limit.owner for limit in denied.woken] == ["proxy"]
 
 
+def test_another_daemon_or_another_host_is_a_disagreement() -> None:
+    server = MadeHost().resource("kv_sync", "osd.3", 0.97, "osd", runqueue=0.0, saturated=0.95)
+    other = MadeHost().resource("osd_op", "osd.7", 0.9, "", runqueue=0.0, saturated=0.9)
+    same = MadeHost().resource("kv_sync", "osd.7", 0.9, "", runqueue=0.0, saturated=0.9)
+    writer = MadeHost().works({"osd": 1.0})
+
+    denied = judged(a=shown(writer, {Node("osd.7", "osd_op"): 0.7, SELF: 0.3}), b=server, c=other)
+    agreed = judged(a=shown(writer, {Node("osd.7", "kv_sync"): 0.7, SELF: 0.3}), b=server, c=same)
+
+    assert denied.words == agreed.words == "limited by kv_sync of osd.3"
+    assert "osd_op of osd.7 is full instead" in denied.doubts[0]
+    assert agreed.doubts == ()
+
+
 def test_another_thread_of_the_same_daemon_is_no_disagreement() -> None:
     server = MadeHost().resource("kv_sync", "osd.0", 0.97, "osd", runqueue=0.0, saturated=0.95)
     server.resource("osd_op", "osd.0", 0.9, "", runqueue=0.0, saturated=0.9)

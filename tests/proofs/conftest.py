@@ -222,6 +222,7 @@ def check() -> Check:
             "said": found.words,
             "confidence": str(found.confidence),
             "chain": str(Ending.RIGHT if truth.names(found.woken) else Ending.WRONG) if found.woken else "",
+            "led": bool(found.limits) and not found.limits[0].serves,
             "first_right": seen.first_right(truth),
         }
         right = truth.fits(found)

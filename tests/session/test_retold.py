@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from pinchpoint.benchmarks.markers import Marker
-from pinchpoint.runs import PhaseMark, Result
-from pinchpoint.session.retold import MAX_RUN_MOMENTS, TAIL_SECONDS, retold
+from pinchpoint.runs import PhaseMark, Result, RunState
+from pinchpoint.session.retold import MAX_RUN_MOMENTS, TAIL_SECONDS, level_points, retold
 from pinchpoint.session.store import RunRecord
 
 STATE = "pinchpoint_run_state"
@@ -56,3 +56,32 @@ def test_a_result_is_called_invalid_no_earlier_than_there_is_one() -> None:
 
 def test_a_text_that_tells_of_a_thousand_years_has_bounded_moments() -> None:
     assert sum(1 for _ in retold(record(3.2e10), "finished")) <= MAX_RUN_MOMENTS + 4
+
+
+def written(value: float) -> PhaseMark:
+    return PhaseMark("write", 0.0, 10.0, results=[Result("write", "bytes_per_second", value)])
+
+
+def test_of_phases_with_one_name_the_last_one_has_the_levels() -> None:
+    runs = [
+        RunState(f"r{number}", "fio", 100.0 * number, phases=[written(30.0 if number < 6 else 60.0), written(50.0)])
+        for number in range(12)
+    ]
+    found = level_points(runs, [0.0] * 12)["r11"]
+
+    assert {(point.metric.name.removeprefix("pinchpoint_result_level"), point.value) for point in found} == {
+        ("", 50.0), ("_start_timestamp_seconds", 0.0)
+    }  # fmt: skip
+
+
+def test_levels_come_at_the_end_of_a_run() -> None:
+    kept = record(40.0, written(1.0))
+    levels = level_points([kept.marker], [0.0])["r"]
+    times = [
+        snapshot.time
+        for moment in retold(kept, "finished", levels)
+        for snapshot in moment.values()
+        if "pinchpoint_result_level" in snapshot.values
+    ]
+
+    assert min(times) == 40.0

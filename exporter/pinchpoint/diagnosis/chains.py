@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pinchpoint.diagnosis.blame import BenchmarkWork, Limit, blame_nodes
+from pinchpoint.diagnosis.blame import DAEMONS, BenchmarkWork, Limit, blame_nodes
 from pinchpoint.diagnosis.evidence import MAX_LISTED, MIN_SENTENCE_SHARE, name
 from pinchpoint.diagnosis.series import gained, label, picked, series
 from pinchpoint.diagnosis.unknown import HotThread, full
@@ -230,9 +230,11 @@ def chain_limits(
 def contradiction(woken: Sequence[Limit], limits: Sequence[Limit]) -> str:
     """Return what `chain_limits` leads to instead of the limits by the rules; empty if it leads to one of them.
 
-    Of one daemon, the chain and the rules may name different parts: a lock, or the thread that mostly holds it.
+    Of one daemon, the chain and the rules may name different parts: a lock, or the thread that mostly holds it. Of
+    several daemons whose same part is full, they may name different ones.
     """
-    owners = {limit.kind[1] for limit in limits}
-    if not woken or any(limit.kind[1] in owners for limit in woken):
+    owners = {(limit.host, limit.owner) for limit in limits}
+    parts = {limit.kind for limit in limits if limit.kind[1] in DAEMONS}
+    if not woken or any((limit.host, limit.owner) in owners or limit.kind in parts for limit in woken):
         return ""
     return f"by who wakes whom, {name(woken[0])} is full instead, and answers for {woken[0].blame:.0%} of the time"

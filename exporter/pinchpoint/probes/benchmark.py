@@ -246,7 +246,7 @@ class BenchmarkProbe(Probe):
 
 def run_points(run: RunState, wall: float, limit: int = MAX_EXPORTED_PHASES) -> Iterator[Point]:
     """Yield the series of one run at a moment, in Unix seconds, with at most `limit` phases."""
-    labels = (_label(run.benchmark), _label(run.run))
+    labels = (as_label(run.benchmark), as_label(run.run))
     yield RUN_START_TIMESTAMP_SECONDS.point(run.start, *labels)
     if run.end is not None:
         yield RUN_END_TIMESTAMP_SECONDS.point(run.end, *labels)
@@ -258,12 +258,12 @@ def run_points(run: RunState, wall: float, limit: int = MAX_EXPORTED_PHASES) -> 
     if run.total is not None:
         yield RUN_PHASES.point(run.total, *labels)
     for what in run.blind[:MAX_EXPORTED_RESULTS]:
-        yield RUN_BLIND_INFO.point(1, *labels, _label(what))
+        yield RUN_BLIND_INFO.point(1, *labels, as_label(what))
     yield from _figures(RUN_SCORE, labels, run.scores)
-    phases = {_label(phase.name): phase for phase in run.phases}
+    phases = {as_label(phase.name): phase for phase in run.phases}
     # The newest first: those are kept where a user's quota of series is exceeded.
     for name, phase in list(reversed(phases.items()))[:limit]:
-        yield from _phase(phase, (_label(phase.benchmark or run.benchmark), _label(run.run), name), wall)
+        yield from _phase(phase, (as_label(phase.benchmark or run.benchmark), as_label(run.run), name), wall)
 
 
 def _phase(phase: PhaseMark, labels: tuple[str, ...], wall: float) -> Iterator[Point]:
@@ -284,7 +284,7 @@ def _phase(phase: PhaseMark, labels: tuple[str, ...], wall: float) -> Iterator[P
             yield PHASE_PROGRESS_RATIO.point(phase.progress, *labels)
         if phase.moved is not None:
             yield PHASE_STALLED_SECONDS.point(max(0.0, wall - phase.moved), *labels)
-        yield PHASE_SOURCE_INFO.point(1, *labels, _label(phase.source))
+        yield PHASE_SOURCE_INFO.point(1, *labels, as_label(phase.source))
         yield from _figures(PHASE_RATE, labels, phase.rates)
     elif phase.results:
         yield PHASE_VALID.point(float(phase.valid), *labels)
@@ -292,11 +292,11 @@ def _phase(phase: PhaseMark, labels: tuple[str, ...], wall: float) -> Iterator[P
 
 
 def _figures(metric: Metric, labels: tuple[str, ...], results: Iterable[Result]) -> Iterator[Point]:
-    found = {(_label(result.operation), _label(result.unit)): result.value for result in results}
+    found = {(as_label(result.operation), as_label(result.unit)): result.value for result in results}
     for figure, value in list(found.items())[:MAX_EXPORTED_RESULTS]:
         yield metric.point(value, *labels, *figure)
 
 
-def _label(text: str) -> str:
+def as_label(text: str) -> str:
     """Return the text of a marker or a benchmark as a label: anybody may have written it."""
     return decode(text.encode("utf-8", "replace")[:MAX_LABEL_BYTES])

@@ -24,7 +24,7 @@ from pinchpoint.metrics import (
     RUN_FACT_HOSTS,
 )
 from pinchpoint.model import Point, Snapshot, Snapshots
-from pinchpoint.probes.benchmark import run_points
+from pinchpoint.probes.benchmark import as_label, run_points
 from pinchpoint.runs import PhaseMark, RunState
 from pinchpoint.session.store import RunRecord
 
@@ -53,7 +53,7 @@ def end_of(state: RunState) -> float:
 def retold(record: RunRecord, final: str, levels: Sequence[Point] = ()) -> Iterator[Snapshots]:
     """Yield the moments of a run, from its start to `TAIL_SECONDS` after its end, when it is in the state `final`.
 
-    The points of `levels` are in each of them.
+    The points of `levels` come at its end.
     """
     marker = record.marker
     last = end_of(marker)
@@ -61,10 +61,11 @@ def retold(record: RunRecord, final: str, levels: Sequence[Point] = ()) -> Itera
     length = max(0.0, last + TAIL_SECONDS - marker.start)
     pace = max(MOMENT_INTERVAL_SECONDS, length / MAX_RUN_MOMENTS)
     steps = {marker.start + number * pace for number in range(int(length / pace) + 1)}
-    lasting = [*_facts(record), *levels]
+    facts = list(_facts(record))
     for now in sorted({*edges, *steps, last}):
         known = _known(marker, now, last, final)
-        yield {NOWHERE: Snapshot.of(now, [*run_points(known, now), *_verdicts(marker, now, last), *lasting])}
+        ended = levels if now >= last else ()
+        yield {NOWHERE: Snapshot.of(now, [*run_points(known, now), *_verdicts(marker, now, last), *facts, *ended])}
 
 
 def _known(state: RunState, now: float, last: float, final: str) -> RunState:
@@ -103,7 +104,7 @@ def _verdicts(state: RunState, now: float, last: float) -> Iterator[Point]:
     for mark in ended.values():
         if (found := mark.verdict) is None:
             continue
-        labels = mark.benchmark or state.benchmark, state.run, mark.name, found.kind
+        labels = [as_label(text) for text in (mark.benchmark or state.benchmark, state.run, mark.name, found.kind)]
         for resource, owner in [(limit.resource, limit.owner) for limit in found.limits] or [("", "")]:
             yield PHASE_VERDICT_INFO.point(1, *labels, resource, owner, NOWHERE, found.confidence)
 
@@ -114,7 +115,8 @@ def level_points(runs: Sequence[RunState], shifts: Sequence[float]) -> dict[str,
     Each run is told later by so many seconds; the points are those before that.
     """
     found: dict[str, list[Point]] = {run.run: [] for run in runs}
-    known = [main_figures(run) for run in runs]
+    # Of phases with one name, the last is shown (`run_points`).
+    known = [{*{key.phase: key for key in main_figures(run)}.values()} for run in runs]
     for trend in trends(runs):
         key, changes = trend.key, dict(trend.changes)
         borders = [*(level.first for level in trend.levels), len(runs)]
@@ -122,7 +124,7 @@ def level_points(runs: Sequence[RunState], shifts: Sequence[float]) -> dict[str,
             start = runs[first].start + shifts[first]
             for place in (place for place in range(first, end) if key in known[place]):
                 run = runs[place].run
-                labels = key.benchmark, run, key.phase, key.operation, key.unit
+                labels = [as_label(text) for text in (key.benchmark, run, key.phase, key.operation, key.unit)]
                 found[run].append(RESULT_LEVEL.point(level.mean, *labels))
                 found[run].append(RESULT_LEVEL_START.point(start - shifts[place], *labels))
                 if first in changes:

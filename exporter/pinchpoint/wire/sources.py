@@ -272,14 +272,12 @@ class PrometheusSource:
         scraped = {host: at for host, at in scraped.items() if last - at <= self._lasts(host, LOST_AFTER_SECONDS)}
         known = {host: self._hosts[host] for host in scraped if host in self._hosts}
         new = {host: at for host, at in scraped.items() if host not in known or at > known[host].time}
-        whole = {host: at for host, at in new.items() if host not in known or self._is_due(host, at)}
+        whole = [host for host, at in new.items() if host not in known or self._is_due(host, at)]
+        unsteady = new.keys() - whole
         found: dict[str, Snapshot] = {}
         for hosts in _groups(whole):
             found |= self._scrapes(self._wanted, hosts, [new[host] for host in hosts])
-        self._whole = {host: at for host, at in self._whole.items() if host in scraped} | {
-            host: snapshot.time for host, snapshot in found.items()
-        }
-        for hosts in _groups(host for host in new if host not in whole):
+        for hosts in _groups(host for host in new if host in unsteady):
             changed = self._scrapes(self._unsteady, hosts, [new[host] for host in hosts])
             found |= {host: self._completed(known[host], changed[host]) for host in hosts if host in changed}
         # With remote write a scrape may arrive in parts: a host that seems to have lost series is queried again.
@@ -289,6 +287,9 @@ class PrometheusSource:
             if host in known and host not in self._partial and _size(snapshot) < _size(known[host])
         }
         self._partial = partial
+        # The first scrape of a host may be a part, so its second one is queried as a whole too.
+        taken = {host: found[host].time for host in whole if host in found and host in known and host not in partial}
+        self._whole = {host: at for host, at in self._whole.items() if host in scraped} | taken
         return known | {host: snapshot for host, snapshot in found.items() if host in new and host not in partial}
 
     def _is_due(self, host: str, at: float) -> bool:
