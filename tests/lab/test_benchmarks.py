@@ -89,7 +89,7 @@ def first(pattern: str, text: str) -> float:
     return float(found[1])
 
 
-RADOS = ["rados", "bench", "-p", "rbd", "4", "-t", "1"]
+RADOS = ["rados", "bench", "-p", "rbd", "3", "-t", "1"]
 """One operation at a time, which leaves one CPU to others."""
 READ = ["--run-name", KEPT]
 COMMANDS = {

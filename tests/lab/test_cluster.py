@@ -130,7 +130,7 @@ def test_an_error_of_a_daemon_or_of_the_monitor_is_an_exception(looked_at: Clust
 def test_a_load_works_and_leaves_no_session(looked_at: Cluster, mode: loads.Mode) -> None:
     before = looked_at.tell("mds.a", "perf dump")["mds_sessions"]["session_count"]
 
-    with loads.metadata(looked_at, mode, processes=2) as load:
+    with loads.metadata(looked_at, mode, processes=2, rate=200) as load:
         load.wait_ready()
         during = looked_at.tell("mds.a", "perf dump")["mds_sessions"]["session_count"]
 
