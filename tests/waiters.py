@@ -49,14 +49,29 @@ def burn(seconds: float) -> None:
         pass
 
 
+def rename(name: str) -> None:
+    """Give this process a name."""
+    with open("/proc/self/comm", "w") as comm:
+        comm.write(name)
+
+
 def process(name: str, work: Callable[[], None], *, first: Callable[[], None] = lambda: None) -> None:
-    """Start a process that does some work again and again."""
+    """Start a process that does some work again and again; return when it has its name."""
+    named, telling = os.pipe()
     if os.fork() == 0:
-        with open("/proc/self/comm", "w") as comm:
-            comm.write(name)
+        rename(name)
         first()
+        os.write(telling, b"x")
         while True:
             work()
+    os.close(telling)
+    os.read(named, 1)
+    os.close(named)
+
+
+def begin() -> None:
+    """Print the pid of the client: all others have been started."""
+    print(os.getpid(), flush=True)
 
 
 def chain() -> None:
@@ -78,6 +93,7 @@ def chain() -> None:
 
     process("toyserver", server)
     process("toyworker", worker)
+    begin()
     while True:
         os.write(asked[1], b"x")
         os.read(answered[0], 1)
@@ -112,6 +128,7 @@ def proxy() -> None:
 
     process("toyproxy", middle)
     process("toyservice", service)
+    begin()
     while True:
         mine.send(b"x")
         mine.recv(1)
@@ -135,6 +152,7 @@ def lock() -> None:
     process("toyholder", lambda: hold(4e-3, 5e-4))
     for _ in range(3):
         process("toywaiter", lambda: hold(2e-5, 1e-3))
+    begin()
     while True:
         hold(2e-5, 0)
 
@@ -151,6 +169,7 @@ def poll() -> None:
     process("toyserver", server)
     poller = select.epoll()
     poller.register(answered[0], select.EPOLLIN)
+    begin()
     while True:
         os.write(asked[1], b"x")
         while not poller.poll(5e-4):
@@ -160,10 +179,10 @@ def poll() -> None:
 
 def churn() -> None:
     """A client waits for one short process after the other."""
+    begin()
     while True:
         if (child := os.fork()) == 0:
-            with open("/proc/self/comm", "w") as comm:
-                comm.write("toychild")
+            rename("toychild")
             burn(1e-3)
             os._exit(0)
         os.waitpid(child, 0)
@@ -171,6 +190,7 @@ def churn() -> None:
 
 def sleep() -> None:
     """A client sleeps."""
+    begin()
     time.sleep(3600)
 
 
@@ -178,7 +198,6 @@ TOYS: dict[str, Callable[[], None]] = {toy.__name__: toy for toy in (chain, prox
 
 if __name__ == "__main__":
     if os.fork() == 0:
-        print(os.getpid(), flush=True)
         TOYS[sys.argv[1]]()
     sys.stdin.read()
     os.killpg(0, signal.SIGKILL)

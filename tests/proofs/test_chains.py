@@ -15,7 +15,6 @@ import pytest
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.path import Responsible, Source, Windows
 from pinchpoint.diagnosis.verdict import Kind
-from polling import until
 from proofs.conftest import Check
 from proofs.observed import Watch
 from truth import Truth
@@ -70,7 +69,6 @@ def used(pid: int) -> float:
 def seen(windows: Windows, toy: str) -> tuple[dict[str, float], dict[str, float]]:
     """Return the shares of a toy's client by who is responsible, and what each process used, as shares of the time."""
     with waiting(toy) as pid:
-        assert until(30, lambda: (names := names_below(pid)) and all(name.startswith("toy") for name in names))
         pids = names_below(pid)
         before = {name: used(child) for name, child in pids.items()}
         windows.open([pid], MANY)
