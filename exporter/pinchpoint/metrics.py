@@ -14,6 +14,7 @@ KEEP_ENDED_SECONDS = 900.0
 
 RUN = ("benchmark", "run")
 PHASE = (*RUN, "phase")
+RESULT = (*PHASE, "operation", "unit")
 
 
 def _gauge(name: str, text: str, *labels: str, steady: bool = False) -> Metric:
@@ -129,16 +130,12 @@ PHASE_SOURCE_INFO = _gauge("pinchpoint_phase_source_info", "Method used to detec
 PHASE_RATE = _number(
     "pinchpoint_phase_rate",
     "Current rate of the active phase, as last printed by the benchmark, in base units.",
-    *PHASE,
-    "operation",
-    "unit",
+    *RESULT,
 )
 PHASE_RESULT = _number(
     "pinchpoint_phase_result",
     "Result of the phase as reported by the benchmark, in base units.",
-    *PHASE,
-    "operation",
-    "unit",
+    *RESULT,
 )
 RUN_START_TIMESTAMP_SECONDS = _gauge("pinchpoint_run_start_timestamp_seconds", "Start of the run, in Unix time.", *RUN)
 RUN_END_TIMESTAMP_SECONDS = _gauge(
@@ -910,23 +907,17 @@ JUDGE = tuple(metric for metric in list(vars().values()) if isinstance(metric, M
 RESULT_LEVEL = _number(
     "pinchpoint_result_level",
     "Mean of a result, or of the score (an empty phase), over the runs between two of its changes, in base units.",
-    *PHASE,
-    "operation",
-    "unit",
+    *RESULT,
 )
 RESULT_LEVEL_START = _gauge(
     "pinchpoint_result_level_start_timestamp_seconds",
     "Start of the first run of that level, in Unix time.",
-    *PHASE,
-    "operation",
-    "unit",
+    *RESULT,
 )
 RESULT_LEVEL_CHANGE_RATIO = _gauge(
     "pinchpoint_result_level_change_ratio",
     "That level as a multiple of the one before; absent for the first.",
-    *PHASE,
-    "operation",
-    "unit",
+    *RESULT,
 )
 TREND = (RESULT_LEVEL, RESULT_LEVEL_START, RESULT_LEVEL_CHANGE_RATIO)
-"""What ``pinchpoint export --trend`` writes beside them."""
+"""What only ``pinchpoint export --trend`` writes."""

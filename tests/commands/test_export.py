@@ -15,10 +15,12 @@ from typing import Any, cast
 from urllib.parse import urlencode
 
 import pytest
+from click.testing import CliRunner
 
 from kept_runs import RUN, START, keep, second
 from patience import patience
 from pinchpoint.benchmarks.markers import Marker
+from pinchpoint.cli import main
 from pinchpoint.metrics import JUDGE
 from pinchpoint.model import Labels, Snapshot
 from pinchpoint.runs import LimitMark, PhaseMark, Result, VerdictMark
@@ -164,6 +166,16 @@ def test_prometheus_answers_from_the_results_of_imported_runs(tmp_path: Path) ->
         going = values(ask("max_over_time(count(pinchpoint_phase_active == 1)[1d:15s])", end))
         assert going == {(): 1.0}
         assert ask(f'pinchpoint_run_state{{run="{runs[-1]}", state="finished"}} == 1', end)
+
+
+def test_runs_beyond_those_that_are_compared_have_no_levels_and_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pinchpoint.commands.export.MAX_TREND_RUNS", 10)
+    CliRunner().invoke(main, ["import", str(DIARY)])
+    found = CliRunner().invoke(main, ["export", "--trend", "-o", "/dev/null", "*"])
+
+    assert (found.exit_code, found.output) == (
+        0, "pinchpoint: the first 8 of 18 runs have no levels: no more than 10 are compared\n"
+    )  # fmt: skip
 
 
 def test_what_is_not_known_yet_is_not_told_at_that_time() -> None:

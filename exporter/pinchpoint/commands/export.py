@@ -60,7 +60,7 @@ def command(output: Path | None, until: str | None, runs: tuple[str, ...], *, tr
     """
     end = None if until is None else _time(until)
     laid = list(_laid(_chosen(runs), end))
-    levels = _levels(laid[-MAX_TREND_RUNS:]) if trend else {}
+    levels = _levels(laid) if trend else {}
     try:
         with Backfill() as backfill:
             for record, shift in laid:
@@ -121,7 +121,10 @@ def _laid(records: Sequence[RunRecord], end: float | None) -> Iterator[tuple[Run
 
 
 def _levels(laid: Sequence[tuple[RunRecord, float]]) -> dict[str, list[Point]]:
-    """Return the levels of the results of runs, by their ids."""
+    """Return the levels of the results of the last runs, by their ids."""
+    if (left_out := len(laid) - MAX_TREND_RUNS) > 0:
+        warn(f"the first {left_out} of {len(laid)} runs have no levels: no more than {MAX_TREND_RUNS} are compared")
+    laid = laid[-MAX_TREND_RUNS:]
     return level_points([record.marker for record, _ in laid], [shift for _, shift in laid])
 
 

@@ -46,7 +46,7 @@ from pinchpoint.quotas import shared_out
 from pinchpoint.runs import PhaseMark, Result, RunState, numbered, run_id, shifted
 from pinchpoint.user_labels import MAX_LABEL_BYTES, user_of
 
-__all__ = ["BenchmarkProbe", "run_points"]
+__all__ = ["BenchmarkProbe", "as_label", "run_points"]
 
 RUN = ("benchmark", "run")
 PHASE = (*RUN, "phase")

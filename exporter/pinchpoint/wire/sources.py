@@ -272,12 +272,13 @@ class PrometheusSource:
         scraped = {host: at for host, at in scraped.items() if last - at <= self._lasts(host, LOST_AFTER_SECONDS)}
         known = {host: self._hosts[host] for host in scraped if host in self._hosts}
         new = {host: at for host, at in scraped.items() if host not in known or at > known[host].time}
-        whole = [host for host, at in new.items() if host not in known or self._is_due(host, at)]
-        unsteady = new.keys() - whole
+        whole, others = list[str](), list[str]()
+        for host, at in new.items():
+            (whole if host not in known or self._is_due(host, at) else others).append(host)
         found: dict[str, Snapshot] = {}
         for hosts in _groups(whole):
             found |= self._scrapes(self._wanted, hosts, [new[host] for host in hosts])
-        for hosts in _groups(host for host in new if host in unsteady):
+        for hosts in _groups(others):
             changed = self._scrapes(self._unsteady, hosts, [new[host] for host in hosts])
             found |= {host: self._completed(known[host], changed[host]) for host in hosts if host in changed}
         # With remote write a scrape may arrive in parts: a host that seems to have lost series is queried again.
