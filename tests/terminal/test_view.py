@@ -51,7 +51,7 @@ BUSY = Usage(
     silent=(SilentDaemon("mds.a", "silent", False), SilentDaemon("osd.0", "stopped", True)),
     blind=(BlindProbe("cgroups", True, 34.5), BlindProbe("devices", False, 3700.0), BlindProbe("self", True, None)),
     absent=("cpufreq",),
-    own=Own(0.012, 95.0, 5.0, 0.0),
+    own=Own(0.012, 95.0, 5.0),
 )
 IDLE = Usage(time=1000.0, seconds=2.0, resources=(ResourceUse("kswapd", "node0", (), 0.0, 0.0, 0.0, 0.8),))
 EMPTY = Usage(time=1000.0, seconds=2.0)

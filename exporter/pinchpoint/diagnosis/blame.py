@@ -135,13 +135,11 @@ def is_full(use: ResourceUse) -> bool:
     return use.busy >= (use.threshold or DEFAULT_THRESHOLD) and use.saturated >= FULL_SAMPLES_SHARE
 
 
-class _Key(NamedTuple):
-    host: str
-    resource: str
-    owner: str
+_Key = tuple[str, str]
+"""A resource of one host: its name and its owner."""
 
 
-class _Stage(NamedTuple):
+class _Stage(msgspec.Struct, frozen=True):
     """A resource with parts: its own work, waiting for a CPU, waiting for what is below."""
 
     use: ResourceUse
@@ -149,6 +147,7 @@ class _Stage(NamedTuple):
     blocked: float
 
 
+HOST_CPU: _Key = ("cpu", "host")
 NOTHING = ResourceUse(resource="", owner="", serves=(), busy=0.0, saturated=0.0, runqueue=None, threshold=None)
 
 
@@ -167,11 +166,10 @@ class _Host:
             self.threads[role.owner] = cpu + role.cpu, waited + (role.runqueue or 0.0)
         self._cpus: dict[str, tuple[_Key, float]] = {}
         self._disks: dict[str, tuple[_Key, float]] = {}
-        self.stages = list(self._stages())
-        self.by_name = {(stage.use.resource, stage.use.owner): stage for stage in self.stages}
+        self.stages = dict(self._stages())
 
-    def _stages(self) -> Iterator[_Stage]:
-        for use in self.uses.values():
+    def _stages(self) -> Iterator[tuple[_Key, _Stage]]:
+        for key, use in self.uses.items():
             if use.runqueue is None:
                 continue
             commit = self.uses.get((PARTS[use.resource], use.owner)) if use.resource in PARTS else None
@@ -188,7 +186,7 @@ class _Host:
                     runqueue=waited,
                     threshold=use.threshold,
                 )
-            yield _Stage(use, use.busy * (use.runqueue or 0.0), blocked)
+            yield key, _Stage(use, use.busy * (use.runqueue or 0.0), blocked)
 
     def waited(self, stage: _Stage | None, owner: str) -> tuple[float, float]:
         """Return the parts of its threads' time in which a stage, or any of an owner, waited for a CPU and a disk."""
@@ -197,12 +195,9 @@ class _Host:
         cpu, waited = self.threads.get(owner, (0.0, 0.0))
         return (waited / (cpu + waited) if waited else 0.0), 0.0
 
-    def key(self, use: ResourceUse) -> _Key:
-        return _Key(self.name, use.resource, use.owner)
-
-    def full(self, resource: str, owner: str) -> float:
+    def full(self, key: _Key) -> float:
         """Return how busy a resource was, 0 where it was not full."""
-        use = self.uses.get((resource, owner), NOTHING)
+        use = self.uses.get(key, NOTHING)
         return use.busy if is_full(use) else 0.0
 
     def cpu_of(self, owner: str) -> tuple[_Key, float]:
@@ -213,9 +208,10 @@ class _Host:
 
     def _cpu_of(self, owner: str) -> tuple[_Key, float]:
         for resource, entry in CPU_GIVERS.items():
-            if (full := self.full(resource, owner)) and not (entry.unless and self.full(entry.unless, "host")):
-                return _Key(self.name, resource, owner), full
-        return _Key(self.name, "cpu", "host"), self.full("cpu", "host")
+            key = resource, owner
+            if (full := self.full(key)) and not (entry.unless and self.full((entry.unless, "host"))):
+                return key, full
+        return HOST_CPU, self.full(HOST_CPU)
 
     def disk_of(self, owner: str) -> tuple[_Key, float]:
         """Return the full resource that limits the owner's I/O, and how full it is; 0 if none is full."""
@@ -225,11 +221,12 @@ class _Host:
 
     def _disk_of(self, owner: str) -> tuple[_Key, float]:
         for resource in IO_GIVERS:
-            if full := self.full(resource, owner):
-                return _Key(self.name, resource, owner), full
-        found = [(self.full("disk", disk), disk) for disk in self.disks((owner,))]
+            key = resource, owner
+            if full := self.full(key):
+                return key, full
+        found = [(self.full(("disk", disk)), disk) for disk in self.disks((owner,))]
         full, disk = max(found, default=(0.0, ""))
-        return _Key(self.name, "disk", disk), full
+        return ("disk", disk), full
 
     def disks(self, owners: Iterable[str]) -> set[str]:
         """Return the disks under the files that these owners have open."""
@@ -241,7 +238,7 @@ class _Host:
 
 
 class _Tally:
-    """What each resource answers for, by wait class: it counts once per class."""
+    """What each resource of one host answers for, by wait class: it counts once per class."""
 
     def __init__(self) -> None:
         self.classes: dict[_Key, dict[str, float]] = {}
@@ -274,15 +271,14 @@ def _serves(host: Usage, workload: BenchmarkWork, daemon: str, kind: str) -> boo
 
 def blame(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> tuple[Limit, ...]:
     """Return every resource that serves what the workload waits for, the most blamed first."""
-    found = [_Host(name, use) for name, use in hosts.items()]
-    tally = _Tally()
     shares = workload.shares
-    for host in found:
+    limits: list[Limit] = []
+    for name, use in hosts.items():
+        host, tally = _Host(name, use), _Tally()
         _blame_stages(host, workload, shares, tally)
         _blame_daemons(host, workload, shares, tally)
         _blame_others(host, workload, shares, tally)
-    by_name = {host.name: host for host in found}
-    limits = [_limit(by_name[key.host], key, classes, tally) for key, classes in tally.classes.items()]
+        limits += _limits(host, tally)
     return tuple(
         sorted(limits, key=lambda limit: (-limit.blame, not limit.full, limit.resource, limit.owner, limit.host))
     )
@@ -293,11 +289,11 @@ def blame_nodes(hosts: Mapping[str, Usage], shares: Mapping[tuple[str, str], flo
 
     `shares` are by owner and role. What threads waited for a CPU or a disk that is full is blamed on that.
     """
-    found = [_Host(name, use) for name, use in hosts.items()]
-    tally = _Tally()
-    for host in found:
+    limits: list[Limit] = []
+    for name, use in hosts.items():
+        host, tally = _Host(name, use), _Tally()
         for (owner, role), share in shares.items():
-            stage = host.by_name.get((role, owner))
+            stage = host.stages.get((role, owner))
             if stage is None and owner not in host.threads:
                 continue
             node = f"{owner} {role}"  # stands for a wait class: the parts of nodes add up
@@ -307,9 +303,8 @@ def blame_nodes(hosts: Mapping[str, Usage], shares: Mapping[tuple[str, str], flo
             for key, part in ((cpu_key, queued * cpu_full), (disk_key, blocked * disk_full)):
                 tally.add(key, node, share * part)
             if stage is not None:
-                tally.add(host.key(stage.use), node, share * (1 - queued * cpu_full - blocked * disk_full))
-    by_name = {host.name: host for host in found}
-    limits = [_limit(by_name[key.host], key, classes, tally) for key, classes in tally.classes.items()]
+                tally.add((role, owner), node, share * (1 - queued * cpu_full - blocked * disk_full))
+        limits += _limits(host, tally)
     full = [msgspec.structs.replace(limit, serves=()) for limit in limits if limit.full and limit.blame]
     return tuple(sorted(full, key=lambda limit: (-limit.blame, limit.resource, limit.owner, limit.host)))
 
@@ -340,16 +335,19 @@ def _classes(host: _Host, workload: BenchmarkWork, use: ResourceUse, shares: Map
 
 
 def _blame_stages(host: _Host, workload: BenchmarkWork, shares: Mapping[str, float], tally: _Tally) -> None:
-    for use, runqueue, blocked in host.stages:
-        waits = tuple(_classes(host, workload, use, shares))
+    served: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+    for key, stage in host.stages.items():
+        use, runqueue, blocked = stage.use, stage.runqueue, stage.blocked
+        # A daemon has many stages that serve the same.
+        if (waits := served.get((use.owner, use.serves))) is None:
+            waits = served[use.owner, use.serves] = tuple(_classes(host, workload, use, shares))
         if not waits:
             continue
-        key = host.key(use)
         cpu_key, cpu_full = host.cpu_of(use.owner)
         disk_key, disk_full = host.disk_of(use.owner)
         own = max(0.0, use.busy - runqueue - blocked)
         below = blocked * (1 - disk_full)
-        held = cpu_full if entry_of(cpu_key.resource).holds_all else 0.0
+        held = cpu_full if cpu_full and entry_of(cpu_key[0]).holds_all else 0.0
         for wait in waits:
             share = shares[wait]
             tally.add(key, wait, share * (own + runqueue * (1 - cpu_full) + below * (1 - held)))
@@ -376,7 +374,7 @@ def _blame_daemons(host: _Host, workload: BenchmarkWork, shares: Mapping[str, fl
             idle = ("idle",) if workload.clients else ()
             for wait in (*STUCK_SERVES[kind], *idle):
                 if shares.get(wait):
-                    tally.add(_Key(host.name, "stuck", daemon.daemon), wait, shares[wait])
+                    tally.add(("stuck", daemon.daemon), wait, shares[wait])
 
 
 def _blame_others(host: _Host, workload: BenchmarkWork, shares: Mapping[str, float], tally: _Tally) -> None:
@@ -388,7 +386,7 @@ def _blame_others(host: _Host, workload: BenchmarkWork, shares: Mapping[str, flo
             if full:
                 tally.add(key, "runqueue", waited * full)
     disks = host.disks(owners)
-    for use in host.uses.values():
+    for key, use in host.uses.items():
         if use.runqueue is not None or not (waits := [wait for wait in use.serves if shares.get(wait)]):
             continue
         entry = entry_of(use.resource)
@@ -406,17 +404,23 @@ def _blame_others(host: _Host, workload: BenchmarkWork, shares: Mapping[str, flo
             continue
         for wait in waits:
             if wait != "memory" or owners:
-                tally.add(host.key(use), wait, shares[wait] * use.busy)
+                tally.add(key, wait, shares[wait] * use.busy)
+
+
+def _limits(host: _Host, tally: _Tally) -> Iterator[Limit]:
+    for key, classes in tally.classes.items():
+        yield _limit(host, key, classes, tally)
 
 
 def _limit(host: _Host, key: _Key, classes: Mapping[str, float], tally: _Tally) -> Limit:
     serves = tuple(sorted(classes, key=lambda wait: (-classes[wait], wait)) if len(classes) > 1 else classes)
     total = sum(classes.values())
-    if key.resource == "stuck":
+    resource, owner = key
+    if resource == "stuck":
         return Limit(
-            resource="stuck",
-            owner=key.owner,
-            host=key.host,
+            resource=resource,
+            owner=owner,
+            host=host.name,
             serves=serves,
             busy=1.0,
             runqueue=0.0,
@@ -427,12 +431,12 @@ def _limit(host: _Host, key: _Key, classes: Mapping[str, float], tally: _Tally) 
             blame=total,
             reach=total,
         )
-    stage = host.by_name.get((key.resource, key.owner))
-    use = stage.use if stage is not None else host.uses.get((key.resource, key.owner), NOTHING)
+    stage = host.stages.get(key)
+    use = stage.use if stage is not None else host.uses.get(key, NOTHING)
     return Limit(
-        resource=key.resource,
-        owner=key.owner,
-        host=key.host,
+        resource=resource,
+        owner=owner,
+        host=host.name,
         serves=serves,
         busy=use.busy,
         runqueue=stage.runqueue if stage is not None else 0.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pinchpoint.diagnosis import chains, costs, facts, innocent, latency, progress, recent, usage, waterfall, window
+from pinchpoint.metrics import PROBE_PRESENT, THREADS
 from pinchpoint.model import Metric
 
 __all__ = ["INPUTS", "STEADY_INPUTS"]
@@ -10,7 +11,10 @@ __all__ = ["INPUTS", "STEADY_INPUTS"]
 READERS = (chains, costs, facts, innocent, latency, progress, recent, usage, waterfall, window)
 """The modules that read snapshots; a metric that one of them reads stands in its imports."""
 
-_METRICS = [one for module in READERS for one in vars(module).values() if isinstance(one, Metric)]
+VIEWED = (PROBE_PRESENT, THREADS)
+"""Metrics of theirs that only `pinchpoint watch` shows; the latter has a series for each role of each daemon."""
+
+_METRICS = [one for module in READERS for one in vars(module).values() if isinstance(one, Metric) and one not in VIEWED]
 INPUTS = frozenset(metric.name for metric in _METRICS)
 """Names of the metrics ..."""
 STEADY_INPUTS = frozenset(metric.name for metric in _METRICS if metric.steady)

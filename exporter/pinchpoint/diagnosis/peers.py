@@ -85,13 +85,13 @@ def slow_osds(hosts: Mapping[str, Usage]) -> Iterator[str]:
 
 def uneven_resources(hosts: Mapping[str, Usage]) -> Iterator[str]:
     """Yield a sentence on each disk of an OSD, and each link, that is much busier than its peers."""
-    for resource in ("disk", "link"):
-        busy: dict[str, float] = {}
-        for host, use in hosts.items():
-            disks = {device.device for device in use.devices if device.owner.startswith("osd.")}
-            for one in use.resources:
-                if one.resource == resource and (resource != "disk" or one.owner in disks):
-                    busy[f"{resource} {one.owner} on {host}"] = one.busy
+    found: dict[str, dict[str, float]] = {"disk": {}, "link": {}}
+    for host, use in hosts.items():
+        disks = {device.device for device in use.devices if device.owner.startswith("osd.")}
+        for one in use.resources:
+            if one.resource in found and (one.resource != "disk" or one.owner in disks):
+                found[one.resource][f"{one.resource} {one.owner} on {host}"] = one.busy
+    for busy in found.values():
         for name, ratio in list(outliers(busy, 2.0).items())[:MAX_NAMED_PEERS]:
             if busy[name] >= MIN_UNEVEN_BUSY_SHARE:
                 usual = busy[name] / ratio

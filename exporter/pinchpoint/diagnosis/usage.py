@@ -50,7 +50,6 @@ from pinchpoint.metrics import (
     RESOURCE_SATURATED_SECONDS,
     RESOURCE_THRESHOLD_RATIO,
     SAMPLER_DEGRADED,
-    SAMPLER_LATE_SAMPLES,
     SAMPLER_LOST_SAMPLES,
     SAMPLER_SAMPLES,
     SELF_CPU_SECONDS,
@@ -308,7 +307,6 @@ class Own:
     """Samples taken in the interval, by all probes."""
     lost: float
     """Samples that were due in the interval but not taken."""
-    late: float
     degraded: float = 0.0
     """How many times rarer than configured samples are, because the exporter exceeded its cost limit; 0 if not so."""
 
@@ -359,7 +357,7 @@ class Usage:
     silent: tuple[SilentDaemon, ...] = ()
     absent: tuple[str, ...] = ()
     """Probes whose source this machine does not have."""
-    own: Own = Own(None, 0.0, 0.0, 0.0)
+    own: Own = Own(None, 0.0, 0.0)
     workloads: tuple[WorkloadUse, ...] = ()
     """Busiest first."""
     clusters: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -438,8 +436,10 @@ class _SnapshotPair:
         self.seconds = seconds
         self.restarted = restarted(before, after)
         # A probe that hangs has no series: when it goes on, they come back with all of their past.
-        worked = {probe for probe, _ in self.then(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS)}
-        self._gap = any(not ok and probe in worked for probe, ok in self.then(PROBE_SUCCESS))
+        failed = {probe for probe, ok in self.then(PROBE_SUCCESS) if not ok}
+        self._gap = bool(failed) and any(
+            probe in failed for probe, _ in self.then(PROBE_LAST_SUCCESS_TIMESTAMP_SECONDS)
+        )
 
     def then(self, metric: Metric) -> Iterator[tuple[str, float]]:
         """Yield the probe and the earlier value of every series of `metric`."""
@@ -632,7 +632,6 @@ def _own(window: _SnapshotPair) -> Own:
         None if cpu is None or seconds < MIN_SPAN_SECONDS else cpu / seconds,
         window.gain(SAMPLER_SAMPLES) or 0.0,
         window.gain(SAMPLER_LOST_SAMPLES) or 0.0,
-        window.gain(SAMPLER_LATE_SAMPLES) or 0.0,
         window.value(SAMPLER_DEGRADED) or 0.0,
     )
 

@@ -181,6 +181,8 @@ def _gains(before: Snapshots, after: Snapshots) -> tuple[dict[str, dict[tuple[st
             for labels, gain in _rises(first, last, metric):
                 daemon, kind = picked(labels, "daemon", name)
                 daemons.setdefault(daemon, {})[key, kind] = gain
+        if MDS_REPLIES.name not in last.values:
+            continue  # without an MDS there is no lock, and every resource would be looked at
         for key, metric in (("lock", RESOURCE_BUSY_SECONDS), ("lock_runqueue", RESOURCE_RUNQUEUE_SECONDS)):
             for labels, gain in _rises(first, last, metric, LOCK_LABEL):
                 daemons.setdefault(label(labels, "owner"), {})[key, ""] = gain
