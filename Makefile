@@ -32,7 +32,7 @@ wheel: setup ## make sdist and wheel in dist/, and check what pip and PyPI make 
 	@$(python) -m twine check --strict dist/pinchpoint-*.tar.gz dist/pinchpoint-*.whl
 	@$(python) -m check_wheel_contents dist/pinchpoint-*.whl
 
-packages: ## make a deb and an rpm with a Python of their own in dist/; the first time ten minutes
+packages: ## make a deb and an rpm with a Python of their own in dist/; the first time fifteen minutes
 	@scripts/setup packages
 	@PYTHONPATH=exporter $(python) packaging/packages.py
 

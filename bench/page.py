@@ -24,7 +24,7 @@ LOAD = os.getloadavg()[0]
 GOALS = ("goal", "at most", "measured", "")
 FRACTION = "1/n"
 """The unit of a small part of something else."""
-IN_README = ("whole exporter", "a sample by `bpf`, of", "loss of")
+IN_README = ("a sample by `bpf`, of", "exporter beside", "loss of", "judge")
 
 
 class Goal(NamedTuple):

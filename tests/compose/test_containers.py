@@ -210,7 +210,7 @@ class TestTheExporter:
         )
 
     def test_has_the_capabilities_whose_want_was_measured_and_those_of_helpers(self) -> None:
-        measured = ["SYS_PTRACE", "DAC_OVERRIDE", "SYS_ADMIN", "SYS_NICE"]
+        measured = ["SYS_PTRACE", "DAC_OVERRIDE", "SYS_ADMIN", "SYS_NICE", "SYSLOG"]
 
         assert SERVICES["pinchpoint"]["cap_add"] == [*measured, "SETUID", "SETGID", "KILL"]
 

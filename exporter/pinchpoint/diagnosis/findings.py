@@ -88,7 +88,7 @@ class Check(msgspec.Struct, forbid_unknown_fields=True):
         return {
             "threshold": threshold,
             "words": ", ".join(self.words),
-            "ranges": ", ".join(self.ranges),
+            "ranges": ", ".join("from {} (fixed in {})".format(*one.split("-", 1)) for one in self.ranges),
             "since": self.since,
             "before": self.before,
         }
