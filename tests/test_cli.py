@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,21 @@ def test_a_mistake_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) 
     result = CliRunner().invoke(main, ["metrics"])
 
     assert isinstance(result.exception, RuntimeError)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["watch", "--interval", "nan"],
+        ["judge", "--interval", "nan"],
+        ["replay", "--speed", "nan", "last"],
+        ["replay", "--once", "--at", "nan", "last"],
+        ["experiment", "run", "--effect", "nan", "true"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_a_number_is_refused(command: Sequence[str]) -> None:
+    result = CliRunner().invoke(main, command)
+
+    assert result.exit_code == 2
+    assert "is not a number" in result.output

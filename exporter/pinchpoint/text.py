@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["counted", "printable"]
+__all__ = ["as_utf8", "counted", "printable"]
+
+
+def as_utf8(word: str) -> str:
+    """Return a word, of a command line or a file name, without what JSON can't hold: bytes that are not UTF-8."""
+    return word.encode("utf-8", "replace").decode()
 
 
 def printable(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -19,6 +20,17 @@ from waiters import waiting
 
 PROC = Path("/proc")
 SECONDS = 0.5
+BURNER = """
+import os, sys, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+print(flush=True)
+while True:
+    end = time.thread_time() + 2e-3
+    while time.thread_time() < end:
+        pass
+    time.sleep(1e-3)
+"""
+"""Burns 2 ms of a CPU, again and again."""
 MANY = 10_000_000
 """Wake-ups that no window here has."""
 
@@ -102,6 +114,41 @@ def test_a_proxy_is_found_by_tcp_over_loopback_whatever_it_is_called(windows: Wi
 
     assert names["toyproxy"] > names["toyservice"] > 0
     assert names["toyproxy"] + names["toyservice"] > 0.8 * sum(names.values())
+
+
+def test_a_thread_that_had_no_cpu_when_the_window_began_waited_for_one(windows: Windows) -> None:
+    cpu = max(os.sched_getaffinity(0))
+    begun, telling = os.pipe()
+    with subprocess.Popen([sys.executable, "-c", BURNER, str(cpu)], stdout=subprocess.PIPE) as burner:
+        assert burner.stdout is not None
+        burner.stdout.readline()
+        if (hog := os.fork()) == 0:
+            try:
+                os.sched_setaffinity(0, {cpu})
+                os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+            except OSError:
+                os._exit(1)
+            os.write(telling, b"x")
+            end = time.monotonic() + SECONDS / 2
+            while time.monotonic() < end:
+                pass
+            os.write(telling, str(end).encode())
+            os._exit(0)
+        os.close(telling)
+        refused = not os.read(begun, 1)
+        windows.open([burner.pid], MANY)
+        opened = time.monotonic()
+        os.waitpid(hog, 0)
+        time.sleep(SECONDS / 2)
+        window = windows.end()
+        burner.kill()
+    if refused:
+        pytest.skip("may not use real-time priorities")
+    hogged = float(os.read(begun, 100)) - opened
+    os.close(begun)
+    (thread,) = window.threads
+
+    assert thread.queued > 0.8 * hogged
 
 
 def test_whoever_holds_a_lock_is_responsible_and_not_those_who_wait_too(windows: Windows) -> None:

@@ -300,3 +300,14 @@ def test_the_four_bandwidths_of_an_old_summary_are_read() -> None:
     figures = {mark.name: mark.results[0] for mark in kept()[0].marker.phases if mark.name.startswith("ior")}
     assert len(figures) == 4
     assert all(figure.unit == "bytes_per_second" and figure.printed.endswith("GB/s") for figure in figures.values())
+
+
+def test_names_that_are_not_utf8_are_replaced(tmp_path: Path) -> None:
+    file = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")
+    Path(file).write_bytes(DIARY.read_bytes())
+    result = call(file, "--tag", os.fsdecode(b"k=\xff"))
+
+    assert result.exit_code == 0
+    assert len(kept()) == 18
+    assert kept()[0].marker.tags["k"] == "?"
+    assert (kept()[0].origin or "").endswith("/caf?.txt")

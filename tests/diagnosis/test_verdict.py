@@ -583,6 +583,24 @@ def test_a_frozen_daemon_of_another_cluster_holds_nobody_up() -> None:
     assert judged("one") == "blind"
 
 
+def test_a_host_of_another_cluster_makes_no_verdict_doubtful() -> None:
+    def host(cluster: str, busy: float) -> MadeHost:
+        made = MadeHost().resource("mds_lock", "mds.a", busy, "mds", runqueue=0.0)
+        return made.gauge("pinchpoint_ceph_daemon_info", 1, daemon="mds.a", cluster=cluster, version="18")
+
+    def judged(cluster: str) -> Verdict:
+        lossy = host(cluster, 0.1).counter("pinchpoint_sampler_samples_total", 5, probe="tasks")
+        lossy.counter("pinchpoint_sampler_lost_samples_total", 5, probe="tasks")
+        return verdict(*snapshots(client=client, here=host("one", 0.95), there=lossy))
+
+    client = MadeHost().works({"mds": 1.0}, client="ceph-fuse")
+    client.gauge("pinchpoint_ceph_client_cluster_info", 1, client="ceph-fuse", cluster="one")
+
+    assert [judged(cluster).words for cluster in ("one", "two")] == ["limited by mds_lock of mds.a"] * 2
+    assert judged("one").doubts == ("50% of the samples on there were lost",)
+    assert judged("two").doubts == ()
+
+
 def after(*locks: float) -> Snapshots:
     """Return a host after parts of 10 s; in each, the lock that everything waits for was busy for such a share."""
     busy = 10.0 * sum(locks)

@@ -37,6 +37,13 @@ def test_a_phase_runs_after_those_that_make_its_files_and_no_other_does(path: Pa
     assert runs(shortened(path.read_text(), phases_in(asked))) == run
 
 
+def test_a_word_that_is_too_long_for_a_name_is_no_config() -> None:
+    hosts = ",".join(f"client{number:02}:16" for number in range(30))
+    argv = ["mpirun", "--host", hosts, "./io500", SHORT.name]
+
+    assert find_config(argv, SHORT.parent)[0] == 4
+
+
 def test_all_else_in_the_config_stays_as_it_is() -> None:
     text = LONG.read_text() + "; the end\n"
     found = shortened(text, ["ior-easy-write"])

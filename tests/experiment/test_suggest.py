@@ -26,6 +26,14 @@ def test_the_most_blamed_comes_first_with_the_command_to_try_it() -> None:
     )
 
 
+def test_a_resource_counts_by_its_most_blamed_owner() -> None:
+    disks = (LimitMark("disk", "sda", 0.6), LimitMark("mds_cache", "mds.a", 0.5), LimitMark("disk", "sdb", 0.3))
+    found = suggestions(phases(mdtest_easy_stat=VerdictMark("several", disks)), COMMAND, [], None, {})
+    cache = next(place for place, one in enumerate(found) if one.name == "mds-cache")
+
+    assert cache > 0
+
+
 def test_what_needs_hands_has_commands_with_this_clusters_names_and_no_experiment() -> None:
     found = {one.name: one for one in suggestions(phases(mdtest_easy_stat=LOCK), COMMAND, [], "bench fs", {})}
 

@@ -129,6 +129,32 @@ def test_a_judge_that_runs_for_months_forgets_what_is_over() -> None:
     assert 90 <= len(list(found._sightings)) < 200
 
 
+def test_a_judge_that_runs_for_months_forgets_runs_that_ended_and_hosts_that_left() -> None:
+    found = engine()
+    for second in range(0, 20_000, 10):
+        run = second // 100
+        spent = (("benchmark", "fio"), ("run", f"r{run}"), ("wait", "cpu"))
+        snapshot = Snapshot(START + second, {"pinchpoint_workload_seconds_total": {spent: float(second % 100)}})
+        found.take({"a": snapshot, f"left{run}": snapshot})
+
+    assert 9 <= len(found._stream.latest["a"].values["pinchpoint_workload_seconds_total"]) < 30
+    assert 9 <= len(found._stream.latest) < 30
+    assert 9 <= len(found._windows._hosts) < 30
+
+
+def test_what_ended_in_a_phase_that_lasts_for_hours_belongs_to_it() -> None:
+    found = engine()
+    for second in range(0, 10_000, 10):
+        host = MadeHost().gauge("pinchpoint_phase_active", 1, benchmark="fio", run="r", phase="p")
+        host.gauge("pinchpoint_phase_elapsed_seconds", second, benchmark="fio", run="r", phase="p")
+        values = dict(host.pair()[1].values)
+        if second < 100:
+            values["pinchpoint_thread_cpu_seconds_total"] = {(("owner", "o"), ("role", "r")): float(second)}
+        found.take({"a": Snapshot(START + second, values)})
+
+    assert found._stream.latest["a"].values["pinchpoint_thread_cpu_seconds_total"]
+
+
 def test_a_host_that_shows_phases_without_end_is_followed_in_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pinchpoint.judge.engine.MAX_OPEN_PHASES", 8)
     found = engine()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import count
 from threading import Event
 
@@ -42,6 +43,22 @@ def asking(*sources: Answers) -> Hosts:
     hosts = Hosts(Pace(ASKED))
     hosts.set({source.name: lambda source=source: source for source in sources})  # type: ignore[misc]
     return hosts
+
+
+def _asked_twice(sources: list[Answers]) -> bool:
+    return all(source.asked > 1 for source in sources)
+
+
+def test_of_a_host_that_several_sources_know_the_newest_is_given() -> None:
+    for times in ((1.0, 100_000.0), (100_000.0, 1.0)):
+        sources = [Answers("a"), Answers("b")]
+        for source, time in zip(sources, times, strict=True):
+            source.hosts = {"x": Snapshot(time, OWN)}
+        hosts = asking(*sources)
+
+        assert until(20, partial(_asked_twice, sources))
+        assert hosts.collect()["x"].time > 100_000
+        hosts.stop()
 
 
 def test_what_has_come_is_given_once() -> None:

@@ -11,7 +11,7 @@ from judge.watched import NAMES, watched
 from pinchpoint import pages
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.judge.engine import Engine
-from pinchpoint.judge.pages import page
+from pinchpoint.judge.pages import _rendered, page
 from pinchpoint.judge.service import Judgement, Service
 from pinchpoint.judge.targets import TargetFiles
 from pinchpoint.judge.web import application
@@ -226,6 +226,37 @@ def test_runbooks_are_read_by_name_and_nothing_else_is() -> None:
     for name in ("README", "../docs/verdict", "MdsLockSaturated.md", "", "mdslocksaturated", "a/b"):
         assert page("runbooks", name) is None
     assert page("..", "README") is None
+
+
+def test_names_that_are_made_up_are_not_remembered() -> None:
+    assert page("docs", "verdict")
+    before = _rendered.cache_info().currsize
+    assert [page("docs", f"madeup{number}") for number in range(100)] == [None] * 100
+    assert _rendered.cache_info().currsize == before
+
+
+def test_a_host_that_answers_is_not_lost_because_another_source_lacks_it(service: Service) -> None:
+    lost: list[str] = []
+    times = iter([100.0, 101.0])
+    service._hosts.collect = lambda: {"a": Snapshot(next(times), {})}  # type: ignore[method-assign]
+    service._hosts.problems = lambda: {name: Problem("no samples", START) for name in "ab"}  # type: ignore[method-assign]
+    service._engine.lose = lambda host: lost.append(host)  # type: ignore[method-assign]
+
+    service.round()
+    service.round()
+
+    assert lost == []
+    assert (set(service.said.hosts), set(service.said.problems)) == ({"a"}, {"b"})
+
+
+def test_a_host_without_a_time_that_leaves_ends_no_round(service: Service) -> None:
+    answers = iter([{"a": Snapshot(0.0, {})}, {}])
+    service._hosts.collect = lambda: next(answers)  # type: ignore[method-assign]
+    service.round()
+    service._hosts.problems = lambda: {"a": Problem("gone", START)}  # type: ignore[method-assign]
+    service.round()
+
+    assert service.said.hosts == {}
 
 
 def test_of_a_host_that_two_sources_know_the_newest_samples_count(service: Service) -> None:

@@ -61,8 +61,11 @@ def test_labels_of_prometheus_say_how_a_target_is_asked_and_called() -> None:
         ("- targets: [{}]".format(", ".join("a" for _ in range(10_001))), r"t: \[0\]\.targets: Expected .+ <= 10000"),
         ("- &a {targets: [a, b]}\n" + "- *a\n" * 5000, "t: has more than 10000 targets"),
         ("- &a {targets: []}\n- {<<: *a}\n", "t:2: not YAML: could not determine a constructor .+"),
+        ('- targets: [!!int ""]\n', "t: not YAML: .+"),
+        ("- targets: [!!bool x]\n", "t: not YAML: .+"),
+        ("- targets: [!!timestamp x]\n", "t: not YAML: .+"),
     ],
-    ids=["yaml", "targets", "list", "none", "tag", "long", "many", "merge"],
+    ids=["yaml", "targets", "list", "none", "tag", "long", "many", "merge", "int", "bool", "time"],
 )
 def test_what_is_no_list_of_targets_is_refused_with_its_place(text: str, message: str) -> None:
     with pytest.raises(TargetsError, match=f"^{message}$"):

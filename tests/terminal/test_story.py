@@ -61,6 +61,30 @@ def test_of_many_phases_the_ones_that_changed_most_are_named() -> None:
     assert "p5 +300.0%, p4 +250.0%, p3 +200.0% and 3 more" in text
 
 
+def test_a_figure_that_is_no_part_of_the_score_is_told_without_its_factor() -> None:
+    def scored(label: str, factor: float) -> RunGroup:
+        runs = []
+        for noise in (1.0, 1.001):
+            run = RunState(label, "io500", 0.0, 1.0, "finished")
+            figures = (
+                ("ior", "write", BYTES),
+                ("mdtest", "create", "operations_per_second"),
+                ("ping", "rtt", "seconds"),
+            )
+            run.phases = [
+                PhaseMark(name, 0.0, 100.0, [Result(what, unit, 100.0 * factor * noise)], seconds=100.0)
+                for name, what, unit in figures
+            ]
+            run.scores = [Result("total", "score", 10.0 * factor * noise)]
+            runs.append(run)
+        return RunGroup(label, tuple(runs), (Settings(label, {}), Settings(label, {})))
+
+    text = shown(scored("a", 1.0), scored("b", 1.2))
+
+    assert "mdtest +20.0% (score +9.5%)" in text
+    assert "ping" in text
+
+
 def test_only_bottlenecks_that_moved_are_told() -> None:
     lock = VerdictMark("resource", (LimitMark("mds_lock", "mds.a", 0.8),))
     base = group("a", 100.0, verdict=lock)

@@ -6,7 +6,7 @@
  * the parts sum up to the wait, and nothing has to be solved. The wait-for graph of wPerf (Zhou et al., OSDI '18) is the
  * idea; it is computed offline there.
  *
- * A wake-up costs 1 to 2 us, so the programs are attached for windows only (path.py). The window ends by itself after a
+ * A wake-up costs 2 to 3 us, so the programs are attached for windows only (path.py). The window ends by itself after a
  * number of wake-ups. Nothing leaves the kernel but sums.
  *
  * sched_switch has its argument prev_state since Linux 5.18, bpf_task_pt_regs came with 5.15: the former decides.
@@ -97,6 +97,7 @@ struct thread {
 	__u64 settled;  /* time up to which a chosen thread's own time is charged */
 	__u64 settled_delay;
 	__u64 timed_out; /* when the wait began that ended by a time-out and may go on; 0: none */
+	__u64 arrived;  /* on a CPU, for the first time in the window, without having been woken in it; 0 afterwards */
 	__u32 class;
 	__u32 own;      /* of a chosen thread: its number in `own` + 1 */
 	__u32 how;      /* it waits */
@@ -292,8 +293,14 @@ static __always_inline struct thread *known(struct task_struct *task, int blocke
 	__u32 tid = task->pid, zero = 0;
 	struct thread *thread = bpf_map_lookup_elem(&threads, &tid), *fresh;
 
-	if (thread && thread->epoch == state.epoch)
+	if (thread && thread->epoch == state.epoch) {
+		if (thread->arrived) {
+			/* run_delay has all of its wait for this CPU by now, also what was before the window. */
+			thread->delay = thread->settled_delay = delay_of(task) - (thread->arrived - state.start);
+			thread->arrived = 0;
+		}
 		return thread;
+	}
 	if (!thread) {
 		fresh = bpf_map_lookup_elem(&empty, &zero);
 		if (!fresh || bpf_map_update_elem(&threads, &tid, fresh, BPF_ANY)) {
@@ -309,12 +316,20 @@ static __always_inline struct thread *known(struct task_struct *task, int blocke
 	thread->blocked = blocked ? state.start : 0;
 	thread->woken = thread->settled = state.start;
 	thread->delay = thread->settled_delay = delay_of(task);
-	thread->timed_out = 0;
+	thread->timed_out = thread->arrived = 0;
 	thread->how = OTHERWISE;
 	thread->head = thread->count = 0;
 	thread->class = class_of(task, task->comm);
 	thread->own = own_number(task);
 	return thread;
+}
+
+static __always_inline int is_known(struct task_struct *task)
+{
+	__u32 tid = task->pid;
+	struct thread *thread = bpf_map_lookup_elem(&threads, &tid);
+
+	return thread && thread->epoch == state.epoch;
 }
 
 static __always_inline struct own *own_of(struct thread *thread)
@@ -455,12 +470,17 @@ int BPF_PROG(switched, int preempt, struct task_struct *prev, struct task_struct
 	struct own *mine;
 	__u64 now;
 
-	if (!state.open || !prev->pid)
-		return 0;
-	thread = known(prev, 0);
-	if (!thread)
+	if (!state.open)
 		return 0;
 	now = bpf_ktime_get_ns();
+	if (next->pid && !is_known(next)) {
+		thread = known(next, 0);
+		if (thread)
+			thread->arrived = now;
+	}
+	thread = prev->pid ? known(prev, 0) : 0;
+	if (!thread)
+		return 0;
 	mine = own_of(thread);
 	settle(thread, mine, now, delay_of(prev));
 	if (preempt || !prev_state)

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from pinchpoint.clock import STEADY
-from pinchpoint.commands.options import complete_runs, targets_option
+from pinchpoint.commands.options import NumberRange, complete_runs, targets_option
 from pinchpoint.diagnosis.paired import MAX_PAIRS, MIN_PAIRS, side_order
 from pinchpoint.experiment import exclusive, journal, ledger
 from pinchpoint.experiment.conduct import Conductor, Stopping
@@ -37,7 +37,7 @@ from pinchpoint.session.store import StoreError
 from pinchpoint.statuses import statuses
 from pinchpoint.terminal.experiment import experiment_parts, experiments_table, suggestion_parts
 from pinchpoint.terminal.plain import fail, say, show, warn
-from pinchpoint.text import printable
+from pinchpoint.text import as_utf8, printable
 
 __all__ = ["command"]
 
@@ -95,7 +95,7 @@ def command() -> None:
 )
 @click.option(
     "--effect",
-    type=click.FloatRange(0, 100, min_open=True),
+    type=NumberRange(0, 100, min_open=True),
     default=5.0,
     show_default=True,
     metavar="PERCENT",
@@ -175,7 +175,7 @@ def run(
     elif value is not None or allowed:
         fail("--value and --yes belong to --knob", 2)
     else:
-        commands = KnobCommands(_text(set_), _text(undo), _text(check), command_timeout)
+        commands = KnobCommands(as_utf8(set_), as_utf8(undo), as_utf8(check), command_timeout)
     try:
         steps = steps_in(settle)
         earlier, kept = ledger.experiments(warn), store.runs(warn)
@@ -184,7 +184,7 @@ def run(
     except (LedgerError, StoreError) as error:
         fail(str(error), 2)
     only = _phases(phases, argv)
-    expected = [word.strip().replace("-", "_") for word in (expect or phases or "").split(",") if word.strip()]
+    expected = [word.strip().replace("-", "_") for word in as_utf8(expect or phases or "").split(",") if word.strip()]
     known = forecast_of(argv, expected, effect / 100, earlier, kept)
     planned = wanted or known.pairs or (MAX_PAIRS if known.noise.degrees else DEFAULT_PAIRS)
     tell(_forecast_words(known, effect, planned))
@@ -195,16 +195,16 @@ def run(
     experiment = Experiment(
         id="",
         start=STEADY.now(),
-        command=[_text(word) for word in argv],
+        command=[as_utf8(word) for word in argv],
         knob=commands,
         pairs=planned,
         effect=effect / 100,
-        hypothesis=_text(hypothesis),
+        hypothesis=as_utf8(hypothesis),
         mitigation=mitigation or "",
         expected=expected,
         phases=only,
         settle=[str(step) for step in steps],
-        prepare=_text(prepare),
+        prepare=as_utf8(prepare),
         host=socket.gethostname(),
         owner=this_process(),
     )
@@ -355,11 +355,6 @@ def _about_ceph(experiment: Experiment, steps: list[Step]) -> bool:
     """Return whether the experiment has to do with the Ceph cluster that the command `ceph` finds."""
     texts = (experiment.knob.set, experiment.knob.undo, experiment.knob.check, *experiment.command)
     return any("ceph" in text for text in texts) or any(step.name in ("health-ok", "trim") for step in steps)
-
-
-def _text(word: str) -> str:
-    """Return a word without what JSON can't hold: bytes that are not UTF-8."""
-    return word.encode("utf-8", "replace").decode()
 
 
 def _restore_open(tell: Callable[[str], None]) -> None:
@@ -514,6 +509,6 @@ def _found(text: str) -> Experiment:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         fail(f"{path}: {error.strerror}")

@@ -31,7 +31,7 @@ from pinchpoint.session import store
 from pinchpoint.session.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import fail, say, warn
 from pinchpoint.terminal.runs import headline
-from pinchpoint.text import counted, printable
+from pinchpoint.text import as_utf8, counted, printable
 
 __all__ = ["command"]
 
@@ -81,7 +81,7 @@ def command(name: str | None, tags: tuple[str, ...], as_json: bool, files: tuple
     that was imported before is not saved again.
     """
     pairs = {}
-    for tag in tags:
+    for tag in map(as_utf8, tags):
         key, equals, value = tag.partition("=")
         if not key or not equals:
             fail(f"--tag {tag!r} is not KEY=VALUE", 2)
@@ -124,9 +124,13 @@ def _texts(file: str) -> Iterator[_Text]:
         yield _read(file)
         return
     for found in folder_runs(path, time.time(), warn):
-        origin = os.path.join(os.path.abspath(file), found.directory).rstrip("/")
+        origin = as_utf8(os.path.join(os.path.abspath(file), found.directory).rstrip("/"))
         yield _Text(
-            origin, Path(os.path.abspath(file)).name.partition(".t")[0], found.digest, [found.run], result_folder(found)
+            origin,
+            as_utf8(Path(os.path.abspath(file)).name.partition(".t")[0]),
+            found.digest,
+            [found.run],
+            result_folder(found),
         )
 
 
@@ -157,8 +161,8 @@ def _read(file: str) -> _Text:
         warn(f"{file}: {reader.unread_count - len(reader.unread)} more lines look like results, and are not understood")
     if reader.left_out:
         warn(f"{file}: only its first {len(readings)} runs are read, {reader.left_out} more are left out")
-    origin = "standard input" if file == "-" else os.path.abspath(file)
-    return _Text(origin, "stdin" if file == "-" else Path(file).stem, digest.hexdigest(), readings)
+    origin = "standard input" if file == "-" else as_utf8(os.path.abspath(file))
+    return _Text(origin, "stdin" if file == "-" else as_utf8(Path(file).stem), digest.hexdigest(), readings)
 
 
 def _open(file: str) -> tuple[AbstractContextManager[BinaryIO], float]:

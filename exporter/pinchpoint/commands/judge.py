@@ -8,11 +8,10 @@ import signal
 import sys
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING
 
 import click
 
-from pinchpoint.commands.options import http_config_option, load_access, targets_option, web_options
+from pinchpoint.commands.options import NumberRange, http_config_option, load_access, targets_option, web_options
 from pinchpoint.config import LOG_LEVELS, ConfigError
 from pinchpoint.judge.service import Service
 from pinchpoint.judge.targets import Target, TargetFiles
@@ -27,9 +26,6 @@ from pinchpoint.wire.guard import ProtectionMetrics
 from pinchpoint.wire.http import AddressError
 from pinchpoint.wire.listeners import ListenError, Listeners, load_protection, open_sockets
 from pinchpoint.wire.sources import target_url
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["command"]
 
@@ -60,7 +56,7 @@ log = logging.getLogger(__name__)
 @http_config_option
 @click.option(
     "--interval",
-    type=click.FloatRange(0.5, 15),
+    type=NumberRange(0.5, 15),
     default=1.0,
     show_default=True,
     metavar="SECONDS",

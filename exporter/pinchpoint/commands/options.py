@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from pinchpoint.tomlfile import ConfigError
 from pinchpoint.wire.http import AddressError, parse_address
 
 __all__ = [
+    "NumberRange",
     "complete_runs",
     "http_config_option",
     "job_option",
@@ -43,6 +45,17 @@ def complete_runs(_: click.Context, __: click.Parameter, incomplete: str) -> lis
     except OSError:  # none is saved, or there is no home directory
         runs = []
     return [run for run in ("last", *runs) if run.startswith(incomplete)]
+
+
+class NumberRange(click.FloatRange):
+    """Like its base, to which "nan" is within every range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number."""
+        found = float(super().convert(value, param, ctx))
+        if math.isnan(found):
+            self.fail("is not a number", param, ctx)
+        return found
 
 
 def targets_option(help_text: str) -> Callable[[Decorated], Decorated]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from pinchpoint.benchmarks.markers import Marker
-from pinchpoint.commands.options import complete_runs
+from pinchpoint.commands.options import NumberRange, complete_runs
 from pinchpoint.diagnosis.recent import Recent, RecentVerdicts
 from pinchpoint.model import Snapshots, time_of
 from pinchpoint.session import store
@@ -124,7 +124,7 @@ def open_recording(text: str) -> tuple[RunRecord, Path]:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--speed",
-    type=click.FloatRange(0, MAX_SPEED, min_open=True),
+    type=NumberRange(0, MAX_SPEED, min_open=True),
     default=1.0,
     show_default=True,
     metavar="FACTOR",
@@ -132,7 +132,7 @@ def open_recording(text: str) -> tuple[RunRecord, Path]:
 )
 @click.option("--from", "begin", metavar="PHASE|SECONDS", help="Where to start. [default: the run's start]")
 @click.option("--once", is_flag=True, help="Print one screen as plain text: the end of the run, or the moment of --at.")
-@click.option("--at", type=click.FloatRange(0), metavar="SECONDS", help="With --once: the moment of the run to show.")
+@click.option("--at", type=NumberRange(0), metavar="SECONDS", help="With --once: the moment of the run to show.")
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 def command(speed: float, begin: str | None, once: bool, at: float | None, run: str) -> None:
     """Show a saved run as `pinchpoint watch` would have shown it.

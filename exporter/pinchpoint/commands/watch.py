@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ import click
 from pinchpoint.build import LocalSource, local_sampler
 from pinchpoint.clock import STEADY
 from pinchpoint.commands.chain import show as show_chains
-from pinchpoint.commands.options import http_config_option, load_access, targets_option
+from pinchpoint.commands.options import NumberRange, http_config_option, load_access, targets_option
 from pinchpoint.commands.stacks import show as show_stacks
 from pinchpoint.config import Config, ConfigError, load_config
 from pinchpoint.diagnosis.recent import MIN_WINDOW_SECONDS, Recent, RecentVerdicts
@@ -212,12 +211,6 @@ def _sources(
     return [(sampled, "sampled here")]
 
 
-def _seconds(ctx: click.Context, param: click.Parameter, value: float) -> float:
-    if math.isnan(value):
-        raise click.BadParameter("is not a number", ctx, param)
-    return value
-
-
 def _show_judge(url: str, interval: float, access: HttpAccess | None, *, once: bool) -> int:
     bell = Bell()
     judge = WatchedJudge(url, interval, bell, access)
@@ -236,11 +229,10 @@ def _show_judge(url: str, interval: float, access: HttpAccess | None, *, once: b
 @click.option("--prometheus", metavar="URL", help="Prometheus server whose hosts to watch, at its scrape interval.")
 @click.option(
     "--interval",
-    type=click.FloatRange(MIN_INTERVAL_SECONDS, 3600),
+    type=NumberRange(MIN_INTERVAL_SECONDS, 3600),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    callback=_seconds,
     help="Seconds between two updates.",
 )
 @click.option("--judge", "judge_url", metavar="URL", help="Judge whose verdicts on all runs are shown.")

@@ -98,7 +98,8 @@ def workloads(hosts: Mapping[str, Usage]) -> list[BenchmarkWork]:
 
     Ranks on hosts that don't know their run count towards each run of their benchmark.
     """
-    keys = {(use.benchmark, use.run) for host in hosts.values() for use in host.workloads}
+    # A judge also knows the integrals of runs that have ended.
+    keys = {(use.benchmark, use.run) for host in hosts.values() for use in host.workloads if any(use.waits.values())}
     taken = {(benchmark, stray) for benchmark, run in keys if not is_stray(run) for stray in strays(run)}
     found = []
     for benchmark, run in keys:

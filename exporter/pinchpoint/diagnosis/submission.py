@@ -52,9 +52,6 @@ DISTRIBUTIONS = {
     "ubuntu": "Ubuntu",
 }
 """The schema's choices, by ID of os-release(5)."""
-ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "ARM64", "ppc64le": "Power"}
-"""The same, by uname's name of the machine."""
-DISK = re.compile(r"(\d{1,9}) x (\d{1,9}(?:\.\d{1,9})?) (TB|GB)")
 VENDORS = ("AMD", "Intel", "ARM", "Fujitsu")
 HARDWARE = ("architecture", "cpu_model", "cpus", "sockets", "memory_gib", "disks:", "numa_nodes")
 PRIVATE = ("network:",)

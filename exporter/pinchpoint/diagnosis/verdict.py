@@ -7,9 +7,10 @@ recording agree.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import TypeVar
 
 from pinchpoint.compat import StrEnum
 from pinchpoint.diagnosis import chains, evidence, peers, stragglers, unknown
@@ -26,6 +27,7 @@ from pinchpoint.runs import strays
 
 __all__ = ["Confidence", "Judge", "Kind", "Limit", "Verdict", "judge", "judge_phase", "verdict"]
 
+OfHost = TypeVar("OfHost")
 MIN_VERDICT_SECONDS = 2.0
 """Minimum seconds for a verdict: 5.5 % of 1 s windows and 3.3 % of 2 s windows differ from the whole."""
 MIN_LEAD_BLAME = 0.4
@@ -268,6 +270,9 @@ def judge(
     if workload is None or workload.total <= 0:
         nobody = "no process of the benchmark was seen on the hosts that were asked"
         return _advised(Verdict(Kind.BLIND, seconds, blind=(nobody, *missing), confidence=Confidence.LOW))
+    unrelated = {name for name, host in hosts.items() if _is_unrelated(name, host, workload)}
+    if unrelated:
+        hosts, before, after = (_without(hosts, unrelated), _without(before, unrelated), _without(after, unrelated))
     shares = workload.shares
     ranking = blame(hosts, workload)
     unseen = _unseen(hosts, workload)
@@ -334,6 +339,18 @@ def judge(
         ranks=() if spread is None else tuple(stragglers.sentences(spread, evidence.WAITS)),
     )
     return _advised(found)
+
+
+def _without(hosts: Mapping[str, OfHost], names: Set[str]) -> Mapping[str, OfHost]:
+    return {name: of_host for name, of_host in hosts.items() if name not in names}
+
+
+def _is_unrelated(name: str, host: Usage, workload: BenchmarkWork) -> bool:
+    """Return whether a host has no process of a workload, and Ceph daemons and clients of other clusters alone."""
+    if name in workload.owners or not workload.clusters:
+        return False
+    known = frozenset[str]().union(*host.clusters.values())
+    return bool(known) and known.isdisjoint(workload.clusters)
 
 
 def _steps(shares: Mapping[str, float], before: Snapshots, after: Snapshots) -> tuple[Waterfall, ...]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from pinchpoint.diagnosis.series import finite, label
 from pinchpoint.diagnosis.usage import SeenThreads, restarted
 from pinchpoint.metrics import STORAGE_DEVICE_INFO, UNKNOWN_THREAD_BUSY_RATIO
-from pinchpoint.model import STALE_SECONDS, Snapshot, Snapshots, time_of
+from pinchpoint.model import STALE_SECONDS, Labels, Snapshot, Snapshots, time_of
 from pinchpoint.runs import PhaseMark
 from pinchpoint.threads.roleless import MAX_UNKNOWN_NAMES, ROLELESS_WINDOW_SECONDS, Name
 
@@ -47,10 +47,15 @@ class Stream:
         """The hosts that answered last, as they answered."""
         self.latest: dict[str, Snapshot] = {}
         """Each host as it answered last, with what ended on it as it was last."""
+        self._answered: dict[str, Snapshot] = {}
+        """Each host as it answered last."""
+        self._ended: dict[str, dict[tuple[str, Labels], float]] = {}
+        """When `expire` first saw that a series had ended, in Unix seconds, by host."""
 
     def take(self, moment: Snapshots) -> dict[str, Snapshot]:
         """Return the hosts that answered, with what ended on them as it was last."""
         self.fresh = moment
+        self._answered.update(moment)
         found = {host: with_ended(self.latest.get(host), snapshot) for host, snapshot in moment.items()}
         self.latest.update(found)
         return found
@@ -59,6 +64,24 @@ class Stream:
         """Forget hosts of what has ended; integrals stay, since hosts that return continue them."""
         for host, snapshot in self.fresh.items():
             self.latest[host] = with_ended(self.latest[host], snapshot, gauges=False)
+
+    def expire(self, now: float, before: float) -> None:
+        """Forget series that had ended before a Unix time, and hosts that have not answered since; `now` is one too."""
+        for host in [host for host, snapshot in self._answered.items() if snapshot.time < before]:
+            del self._answered[host], self.latest[host]
+            self._ended.pop(host, None)
+        for host, answered in self._answered.items():
+            earlier, values = self._ended.get(host, {}), dict(self.latest[host].values)
+            self._ended[host] = ended = {}
+            for name, series in self.latest[host].values.items():
+                gone = series.keys() - answered.values.get(name, {}).keys()
+                since = {labels: earlier.get((name, labels), now) for labels in gone}
+                ended.update({(name, labels): time for labels, time in since.items() if time >= before})
+                if any(time < before for time in since.values()):
+                    values[name] = {
+                        labels: value for labels, value in series.items() if since.get(labels, now) >= before
+                    }
+            self.latest[host] = replace(self.latest[host], values=values)
 
 
 def with_ended(earlier: Snapshot | None, later: Snapshot, *, gauges: bool = True) -> Snapshot:
@@ -220,8 +243,9 @@ class Windows:
                 window.end = end if end is not None or window.moments is None else window.moments[1]
 
     def forget(self, before: float) -> None:
-        """Forget moments before this Unix time; no uncut phase begins earlier."""
+        """Forget moments, and hosts last seen, before this Unix time; no uncut phase begins earlier."""
         del self._times[: bisect_left(self._times, before)]
+        self._hosts = {host: snapshot for host, snapshot in self._hosts.items() if snapshot.time >= before}
 
     def moments(self, start: float, end: float | None) -> tuple[float, float] | None:
         """Return the times of the two moments around such a phase; None unless there are two."""

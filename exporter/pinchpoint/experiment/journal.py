@@ -21,7 +21,7 @@ from pinchpoint.experiment.knob import Knob, KnobCommands, KnobError
 from pinchpoint.experiment.owner import Owner, this_process
 from pinchpoint.runs import Time
 from pinchpoint.state import state_root
-from pinchpoint.text import printable
+from pinchpoint.text import as_utf8, printable
 from pinchpoint.typedjson import decoder
 
 __all__ = [
@@ -76,8 +76,8 @@ def record(experiment: str, knob: Knob, old: str, *, cluster: str, now: float) -
         experiment=experiment,
         knob=knob.commands,
         old=old,
-        directory=str(knob.directory),
-        environment=knob.environment,
+        directory=as_utf8(str(knob.directory)),
+        environment={name: value for name, value in knob.environment.items() if name + value == as_utf8(name + value)},
         start=now,
         owner=this_process(),
         cluster=cluster,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pinchpoint.benchmarks.events import phase_name
@@ -84,7 +84,7 @@ def find_config(argv: Sequence[str], directory: Path) -> tuple[int, str]:
     """Return which word of a command is IO500's config, and its text. Raises PhasesError if none is, or several are."""
     found = []
     for number, word in enumerate(argv[1:], start=1):
-        if not (directory / word).is_file():
+        if not os.path.isfile(directory / word):  # unlike Path.is_file, False for a word that is too long for a name
             continue
         try:
             raw = read_bytes(directory / word, MAX_CONFIG_BYTES)
@@ -114,8 +114,15 @@ def in_config(argv: Sequence[str], directory: Path, phases: Sequence[str], name:
         with open(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644), "w") as file:
             file.write(shortened(text, phases))
     except OSError as error:
+        if not isinstance(error, FileExistsError):
+            _remove(copy)
         raise PhasesError(f"{copy}: {error.strerror}: the shortened config has to be beside the original") from error
     try:
         yield [*argv[:number], str(copy), *argv[number + 1 :]]
     finally:
-        copy.unlink(missing_ok=True)
+        _remove(copy)
+
+
+def _remove(copy: Path) -> None:
+    with suppress(OSError):  # that it is left matters less than how the experiment ended
+        copy.unlink()

@@ -66,7 +66,8 @@ def suggestions(
     for mark in phases:
         if mark.verdict is None:
             continue
-        blames = {limit.resource: limit.blame for limit in mark.verdict.limits} or {mark.verdict.kind: 1.0}
+        # The most blamed of a resource, which comes first, is kept.
+        blames = {limit.resource: limit.blame for limit in reversed(mark.verdict.limits)} or {mark.verdict.kind: 1.0}
         owners = [limit.owner for limit in mark.verdict.limits]
         for name, mitigation in mitigations_for(list(blames)).items():
             if mitigation.class_ == "ceph" and not ceph:

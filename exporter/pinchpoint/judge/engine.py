@@ -98,6 +98,7 @@ class Engine:
         if now - self._forgotten > KEEP_ENDED_SECONDS:
             self._forgotten = now
             oldest = min([now, *(phase.window.start for phase in self._open.values())]) - KEEP_ENDED_SECONDS
+            self._stream.expire(now, oldest)
             self._windows.forget(oldest)
             self._sightings.forget(oldest)
 

@@ -41,11 +41,13 @@ class Hosts:
     def collect(self) -> dict[str, Snapshot]:
         """Return the hosts that have answered since the last time, with their newest series."""
         least = LOST_AFTER_SCRAPES * self._pace.interval
-        return {
-            host: snapshot if snapshot.lasts >= least else replace(snapshot, lasts=least)
-            for poller in self._pollers.values()
-            for host, snapshot in poller.collect().items()
-        }
+        found: dict[str, Snapshot] = {}
+        for poller in self._pollers.values():
+            for host, snapshot in poller.collect().items():
+                # Several sources may know a host.
+                if host not in found or snapshot.time > found[host].time:
+                    found[host] = snapshot if snapshot.lasts >= least else replace(snapshot, lasts=least)
+        return found
 
     def problems(self) -> dict[str, Problem]:
         """Return why hosts or sources are not seen, by name."""

@@ -18,11 +18,15 @@ NAME = re.compile(r"[A-Za-z0-9]+")
 PLACE = re.compile(r"(?:\.\./)?(?:(runbooks|docs)/)?([A-Za-z0-9]+)\.md")
 
 
-@cache
 def page(folder: str, name: str) -> str | None:
-    """Return a page as HTML; None if there is none of that name."""
+    """Return a page as HTML; None if there is none of that name, which anybody may have made up."""
     if folder not in FOLDERS or not NAME.fullmatch(name) or name not in names(folder):
         return None
+    return _rendered(folder, name)
+
+
+@cache
+def _rendered(folder: str, name: str) -> str:
     # Without HTML in the text: the pages are ours, and need none.
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
     tokens = parser.parse(text(folder, name))

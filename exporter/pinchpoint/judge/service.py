@@ -167,6 +167,10 @@ class Service:
         self._seen: dict[str, float] = {}
         self._came: dict[str, float] = {}
         """When each host answered last, in monotonic seconds."""
+        self._direct: set[str] = set()
+        """Hosts that are not asked for through a server."""
+        self._malformed: dict[str, float] = {}
+        """Since when a file of targets has been malformed, in Unix seconds."""
         self._told: set[str] = set()
         self._stop = Event()
 
@@ -186,10 +190,10 @@ class Service:
         due = reread = time.monotonic()
         while not self._stop.is_set():
             now = time.monotonic()
-            if now >= reread:
-                self._hosts.set(self._sources())
-                reread = now + REREAD_INTERVAL_SECONDS
             try:
+                if now >= reread:
+                    reread = now + REREAD_INTERVAL_SECONDS
+                    self._hosts.set(self._sources())
                 self.round()
             except Exception:  # one host's bad data must not silence the judge on all others
                 log.exception("a round failed; the next one begins anew")
@@ -213,8 +217,10 @@ class Service:
         }
         self._seen.update((host, snapshot.time) for host, snapshot in moment.items())
         lost = STALE_SECONDS + self._pace.interval
+        problems = {name: problem for name, problem in problems.items() if name not in collected}
         for host in [host for host, came in self._came.items() if host in problems or began - came > lost]:
-            del self._seen[host], self._came[host]
+            self._seen.pop(host, None)
+            del self._came[host]
             self._engine.lose(host)
         self._engine.take(moment)
         ahead = STEADY.ahead()
@@ -227,7 +233,8 @@ class Service:
         if self._pace.slowed != self.said.slowed:
             log.warning("hosts are read every %.1f s%s", self._pace.interval, SLOWED if self._pace.slowed else "")
         problems = {name: replace(problem, since=problem.since + ahead) for name, problem in problems.items()}
-        problems |= {name: Problem(reason, now) for name, reason in self._files.problems.items()}
+        self._malformed = {name: self._malformed.get(name, now) for name in self._files.problems}
+        problems |= {name: Problem(reason, self._malformed[name]) for name, reason in self._files.problems.items()}
         self.said = Judgement(
             time=now,
             hosts=dict(self._seen),
@@ -245,16 +252,17 @@ class Service:
 
     def _sources(self) -> dict[str, Callable[[], Source]]:
         found: dict[str, Callable[[], Source]] = {}
-        for target in [*self._targets, *self._files.read()]:
+        targets = [*self._targets, *self._files.read()]
+        self._direct = {target.host for target in targets}
+        for target in targets:
             found[f"{target.host} {target.url}"] = partial(
                 TargetSource, target.url, name=target.host, clock=self._wall, access=self._access
             )
         for url in self._servers:
-            direct = {target.host for target in self._targets}
             found[url] = partial(
                 PrometheusSource,
                 url,
-                direct.__contains__,
+                lambda host: host in self._direct,
                 10.0,
                 names=INPUTS,
                 steady=STEADY_INPUTS,

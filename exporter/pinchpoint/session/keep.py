@@ -14,6 +14,7 @@ from pinchpoint.host.procfs import parse_stat, read_bytes
 from pinchpoint.limits import LIMITS, words
 from pinchpoint.runs import RunState
 from pinchpoint.session import store
+from pinchpoint.text import as_utf8
 
 __all__ = ["RunKeeper"]
 
@@ -47,7 +48,7 @@ class RunKeeper:
         self._signature: object = None
         self.kept = False
         """Whether the record on disk has all that is known."""
-        known = {_text(key): _text(value) for key, value in tags.items()}
+        known = {as_utf8(key): as_utf8(value) for key, value in tags.items()}
         self.marker = Marker(run, "command", wall(), pid=0, pid_start=0, command_pid=0, tags=known)
         self.record = store.RunRecord(self.marker, [])
 
@@ -56,7 +57,7 @@ class RunKeeper:
         own = os.getpid()
         marker = self.marker
         marker.pid, marker.command_pid, marker.start = own, pid, self._wall()
-        self.record.command = [_text(word) for word in command]
+        self.record.command = [as_utf8(word) for word in command]
         with suppress(OSError):
             store.reserve(self._directory)
         self._markers.prune(marker.start)
@@ -98,8 +99,3 @@ class RunKeeper:
             self._markers.write(msgspec.structs.replace(self.marker, phases=self.marker.phases[-MAX_MARKED_PHASES:]))
         except LIMITS as error:
             self._warn(f"{self._markers.path}: {words(error)}: an exporter will not show the phases")
-
-
-def _text(word: str) -> str:
-    """Return a word of a command line without what JSON can't hold: bytes that are not UTF-8."""
-    return word.encode("utf-8", "replace").decode()

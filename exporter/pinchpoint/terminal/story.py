@@ -37,14 +37,14 @@ def story_parts(comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:
     yield Text(f"{printable(groups[0].label):<{longest}}{figure}")
     yield from _details([("text", note) for note in _notes(groups[0])])
     for comparison in comparisons:
-        yield _head(comparison, longest, named=named)
+        yield _head(comparison, longest)
         yield from _details(_lines(comparison, named=named))
     yield Text()
     yield from _summary(comparisons)
     yield from notes(comparisons)
 
 
-def _head(comparison: Comparison, longest: int, *, named: bool) -> Text:
+def _head(comparison: Comparison, longest: int) -> Text:
     label = f"{printable(comparison.other.label):<{longest}}"
     row = comparison.headline
     if row is None:
@@ -69,11 +69,11 @@ def _lines(comparison: Comparison, *, named: bool) -> Iterator[tuple[str, str]]:
     factors = score_factors(comparison)
     headline = comparison.headline
     rows = [row for row in comparison.rows if row is not headline and not row.key.score and row.change is not None]
-    rows.sort(key=lambda row: -abs(math.log(factors[row.key])) if factors else -abs(row.change or 0))
+    rows.sort(key=lambda row: -abs(math.log(factors.get(row.key, 1.0))) if factors else -abs(row.change or 0))
     for word, verdicts in GROUPS:
         words = []
         for row in (row for row in rows if row.verdict in verdicts):
-            factor = f" (score {share(factors[row.key] - 1, sign=True)})" if factors else ""
+            factor = f" (score {share(factors[row.key] - 1, sign=True)})" if row.key in factors else ""
             words.append(f"{row_label(row, comparison.rows, named=named)} {share(row.change, sign=True)}{factor}")
         yield from _some(word, words)
     yield from _some("limit", [move_words(move, named=named) for move in comparison.moves if move.moved], "; ")

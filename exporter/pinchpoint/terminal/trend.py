@@ -38,7 +38,8 @@ def trend_parts(
         change, before = Text("none"), ""
         if trend.changes:
             share = trend.changes[-1][1]
-            change = Text(f"{share:+.1%}", style=FASTER if share > 0 else SLOWER)
+            better = (share > 0) != (trend.key.unit == "seconds")
+            change = Text(f"{share:+.1%}", style=FASTER if better else SLOWER)
             before = bare_figure(trend.levels[-2].mean, trend.key.unit)
         table.add_row(
             Text(figure_name(trend.key)),
