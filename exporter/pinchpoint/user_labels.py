@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MAX_LABEL_BYTES", "marked", "split_user", "user_mark", "user_of", "with_end"]
+__all__ = ["MAX_LABEL_BYTES", "marked", "split_user", "unmarked", "user_mark", "user_of", "with_end"]
 
 MAX_LABEL_BYTES = 255
 """Bytes of a name that are exported: any user may have chosen it."""
@@ -35,6 +35,11 @@ def split_user(label: str) -> tuple[str, str]:
 def marked(label: str, mark: str) -> str:
     """Return a label with a mark at its end, unless it has it already; a long one is cut before the mark."""
     return label if not mark or label.endswith(mark) else with_end(label, mark)
+
+
+def unmarked(label: str) -> str:
+    """Return a name that somebody chose, without an end that looks like a mark."""
+    return label if user_of(label) is None else label.replace("@", "\ufffd")
 
 
 def with_end(label: str, end: str) -> str:

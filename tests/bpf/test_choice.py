@@ -380,10 +380,10 @@ def charged(probe: Tasks, owner: str) -> float:
 def test_totals_stay_right_while_threads_and_processes_come_and_go(name: str, this_host: Host) -> None:
     made(name).close()
     probe = Tasks(replace(this_host, task_source=name))
-    # No other test has a dog: the CPU time of one would be charged here too.
-    with Puppet(b"dog") as puppet:
+    # No other test has such a process: its CPU time would be charged here too.
+    with Puppet(b"qemu-totals") as puppet:
         probe.sample(time.monotonic())
-        before = (*puppet.whole(), charged(probe, "dog"))
+        before = (*puppet.whole(), charged(probe, "qemu-totals"))
         puppet.begin(f"[(brief(0.0005), fork()) for _ in range({STORM})][:0]")
         while puppet.busy():
             probe.sample(time.monotonic())
@@ -392,7 +392,7 @@ def test_totals_stay_right_while_threads_and_processes_come_and_go(name: str, th
         # Unseen use is looked for every five seconds.
         for later in (6.0, 12.0):
             probe.sample(time.monotonic() + later)
-        own, children, told = map(sub, (*puppet.whole(), charged(probe, "dog")), before)
+        own, children, told = map(sub, (*puppet.whole(), charged(probe, "qemu-totals")), before)
     probe.close()
 
     assert own >= STORM * 0.0005 * TICKS_PER_SECOND

@@ -79,6 +79,7 @@ def test_a_group_is_below_all_groups_above_it(machine: Machine) -> None:
     assert tree.chain({"": "/pod/a/b"}) == [machine.sysfs / "a/b", machine.sysfs / "a", machine.sysfs]
     assert tree.chain({"": "/elsewhere"}) == []
     assert tree.chain({"": "/../up"}) == []
+    assert tree.chain({"": "/pod" + "/a" * 2000}) == []
     assert tree.chain({"cpu": "/pod/a"}) == []
 
 

@@ -273,6 +273,14 @@ def test_a_mount_has_its_device_and_its_source() -> None:
     assert (old.number, old.device, old.source, old.fstype) == (None, "", "/dev/sda1", "ext4")
 
 
+def test_the_name_of_a_mount_point_is_no_other_mount() -> None:
+    """The kernel escapes blanks, tabs and newlines alone."""
+    name = b"/home/x\r777\v1\v8:0\v/\v/victim\vrw\v-\vext4\vsda\vrw"
+    (found,) = parse_mounts(b"36 35 0:46 / " + name + b" rw - tmpfs none rw\n")
+
+    assert (found.number, found.device, found.fstype) == (36, "0:46", "tmpfs")
+
+
 @given(
     st.binary(max_size=200)
     | st.lists(st.sampled_from([b"1 ", b"0:5 ", b"/ ", b"- ", b"ext4 ", b"rw", b"\n", b"9" * 30 + b" ", b"\\040"])).map(

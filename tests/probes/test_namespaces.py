@@ -136,6 +136,19 @@ def test_only_so_many_namespaces_are_looked_into(machine: Machine) -> None:
     assert TOO_MANY in reasons
 
 
+def test_those_of_untrusted_users_take_no_trusted_users_place(machine: Machine) -> None:
+    for pid in range(10, 10 + 2 * MAX_NAMESPACES):
+        machine.process(pid, "rbd", uid=1000)
+        link(machine, pid, f"container{pid}")
+    probe = Namespaces(machine.host())
+    probe.sample(0.0)
+    machine.process(200, "qemu-mine")
+    link(machine, 200, "mine")
+    probe.sample(60.0)
+
+    assert ["qemu-mine"] in [list(namespace.owners) for namespace in probe._found.values()]
+
+
 def test_those_of_daemons_are_looked_into_however_many_others_there_are(machine: Machine) -> None:
     for pid in range(10, 10 + 2 * MAX_NAMESPACES):
         machine.process(pid, f"qemu-{pid}")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,13 @@ from hypothesis import strategies as st
 from machine import KERNEL_THREAD, KWORKER, Machine, stat_line
 from pinchpoint.build import build_host
 from pinchpoint.config import Config
-from pinchpoint.host.procfs import read_bytes
+from pinchpoint.host.procfs import Stat, read_bytes
 from pinchpoint.host.users import Users
 from pinchpoint.threads.identity import mark
 from pinchpoint.threads.processes import (
     MAX_BORN,
     MAX_OWNERS_PER_CLASS,
-    MAX_UNVERIFIED,
+    MAX_UNVERIFIED_PER_USER,
     MAX_USER_OWNERS,
     Process,
     Processes,
@@ -477,7 +478,7 @@ def test_a_users_process_by_a_daemons_name_is_another_owner_and_no_daemon(machin
     assert found(processes) == {10: ("ceph-osd", "osd.0")}
     assert {pid: (process.class_, process.owner) for pid, process in processes.followed(0.0).items()} == {
         10: ("ceph-osd", "osd.0"),
-        11: (UNVERIFIED, "osd.0@uid65534"),
+        11: (UNVERIFIED, "osd.?@uid65534"),
         12: (UNVERIFIED, "ganesha.nfsd@unverified"),
     }
     assert processes.unverified == {"ceph-osd": 1, "cephfs-client": 1}
@@ -499,8 +500,50 @@ def test_few_of_them_are_followed(machine: Machine) -> None:
         machine.process(2000 + index, "ceph-mds", argv=("ceph-mds", "-i", "a"), uid=7)
     followed = table(machine).followed(0.0)
 
-    assert len(followed) == MAX_UNVERIFIED
-    assert {process.owner for process in followed.values()} == {*(f"osd.{n}@uid65534" for n in range(4)), "mds.a@uid7"}
+    assert Counter(process.owner for process in followed.values()) == {
+        "osd.?@uid65534": MAX_UNVERIFIED_PER_USER,
+        "mds.?@uid7": MAX_UNVERIFIED_PER_USER,
+    }
+
+
+def test_the_command_line_of_one_is_not_read(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def noted(path: str, *rest: Any) -> bytes:
+        read.append(str(path))
+        return read_bytes(path, *rest)
+
+    monkeypatch.setattr("pinchpoint.threads.processes.read_bytes", noted)
+    machine.process(10, "ceph-osd", argv=("ceph-osd", "-i", "0"))
+    machine.process(11, "ceph-osd", argv=("ceph-osd", "-i", "0"), uid=65534)
+    table(machine).current(0.0)
+
+    assert [path.rpartition("/proc/")[2] for path in read if path.endswith("cmdline")] == ["10/cmdline"]
+
+
+def test_a_name_that_ends_like_a_users_mark_is_nobodys_mark(machine: Machine) -> None:
+    machine.process(10, "qemu-@uid90001", uid=1000)
+
+    assert found(table(machine)) == {10: ("ceph-client", "qemu-\ufffduid90001")}
+
+
+def test_many_processes_of_one_name_take_a_time_that_follows_their_number(machine: Machine) -> None:
+    for pid in range(10, 1010):
+        machine.process(pid, "fio", uid=1000, ppid=pid - 1)
+    processes = table(machine, adopted=lambda: [10])
+    compared = 0
+
+    class Counted(dict[int, Stat]):
+        def items(self) -> Any:
+            nonlocal compared
+            for item in super().items():
+                compared += 1
+                yield item
+
+    processes.current(0.0)
+    processes._seen, processes._benchmarks = Counted(processes._seen), {}
+    assert len(processes._descendants(frozenset({10}))) == 1000
+    assert compared <= 1000
 
 
 def test_a_users_process_is_looked_at_once_and_not_at_every_scan(
@@ -540,7 +583,7 @@ def test_ceph_of_the_hosts_list_of_users_may_run_a_daemon(machine: Machine) -> N
     processes = table(machine)
 
     assert found(processes) == {10: ("ceph-osd", "osd.0")}
-    assert processes.followed(0.0)[11].owner == "osd.1@uid167"
+    assert processes.followed(0.0)[11].owner == "osd.?@uid167"
 
 
 def test_anybody_may_run_what_is_no_daemon(machine: Machine) -> None:

@@ -32,6 +32,8 @@ __all__ = [
     "parse_throttle",
 ]
 
+MAX_CGROUP_DEPTH = 64
+"""Depth of a cgroup below the root from which on it has no limits that are looked at."""
 LIMIT_NAMES = {
     "rbps": "read_bytes_per_second",
     "wbps": "write_bytes_per_second",
@@ -197,6 +199,8 @@ class Hierarchy:
         path = next((paths[name] for name in self.controllers if name in paths), None)
         if path is None or ".." in PurePosixPath(path).parts:
             return []  # outside our cgroup namespace (cgroup_namespaces(7))
+        if path.count("/") > MAX_CGROUP_DEPTH:
+            return []  # a user may nest thousands
         try:
             inner = PurePosixPath(path).relative_to(self.root)
         except ValueError:

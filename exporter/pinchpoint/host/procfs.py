@@ -326,8 +326,9 @@ def parse_mounts(raw: bytes) -> list[Mount]:
     that consists of a hyphen, and before it the root of the mount.
     """
     mounts = []
-    for line in raw.splitlines():
-        fields = line.split()
+    # The kernel escapes blanks, tabs and newlines in names (mangle, fs/seq_file.c), and no other whitespace.
+    for line in raw.split(b"\n"):
+        fields = line.split(b" ")
         if b"-" in fields[6:]:
             end = fields.index(b"-", 6)
             root, point, options, rest = fields[3], fields[4], fields[5], fields[end + 1 :]

@@ -17,6 +17,7 @@ from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.netns import namespace_file, namespace_of, opener_in
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.host.qdisc import QdiscReader
+from pinchpoint.host.users import process_user
 from pinchpoint.metrics import (
     KEEP_ENDED_SECONDS,
     NETWORK_NAMESPACE_HIDDEN_INFO,
@@ -170,7 +171,9 @@ class Namespaces(Probe):
         for number in self._found.keys() - self._members.keys():
             self._found.pop(number).close()
         for number, those in self._members.items():
-            trusted = any(user_of(owner) is None for owner in those.values())
+            trusted = number in daemons or any(
+                self.host.users.trusts(process_user(self.host.procfs, pid)) for pid in those
+            )
             rank = number in daemons, trusted
             alike = sum((namespace.daemon, namespace.trusted) == rank for namespace in self._found.values())
             if number in self._found or alike < MAX_NAMESPACES:

@@ -22,7 +22,6 @@ OTHER = "other"
 """The class of what no rule knows."""
 MAX_CLASSES = 64
 NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
-KERNEL_SUFFIX = re.compile(r"\.(?:isra|constprop|part|cold|llvm|\d+).*", re.DOTALL)
 SWITCH = "finish_task_switch"
 """Where a thread goes on after another one ran. The timer's interrupt waits for the end of the switch, so that samples
 pile up there although the thread did nothing (5 to 44 % on a crowded host): the code around it decides."""

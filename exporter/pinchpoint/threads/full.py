@@ -15,6 +15,8 @@ MIN_FULL_SECONDS = 2.0
 MAX_FULL_SECONDS = 4.0
 """... and at which it stops to add up: two seconds without fullness end it."""
 
+MAX_FULL_RESOURCES = 256
+"""Maximum number of resources that are followed: any user may give names to many."""
 MIN_REMEMBERED_NANOSECONDS = 100_000
 """A thread that has run for less, by a sum that is halved at each sample, is forgotten."""
 
@@ -57,6 +59,10 @@ class FullThreads:
             key = use.resource.name, use.resource.owner
             entry = self._known.get(key)
             if entry is None:
+                if len(self._known) >= MAX_FULL_RESOURCES:
+                    self.resources(now)  # forgets what is no longer full
+                if len(self._known) >= MAX_FULL_RESOURCES:
+                    continue
                 entry = self._known[key] = _Entry(now - elapsed)
             gap = max(0.0, now - elapsed - entry.seen)
             entry.score = min(MAX_FULL_SECONDS, max(0.0, entry.score - gap) + elapsed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,10 +13,11 @@ from threading import Lock
 
 from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, parse_thread_group, read_bytes
 from pinchpoint.host.users import ROOT, Users, ceph_uids, own_users, process_user
+from pinchpoint.quotas import shared_out
 from pinchpoint.threads.identity import NOT_THE_PROGRAM, ShownOwners, mark
 from pinchpoint.threads.roles import BENCHMARK, UNVERIFIED, ProcessRule, Roles
 from pinchpoint.threads.slurm import SlurmSteps
-from pinchpoint.user_labels import marked, split_user
+from pinchpoint.user_labels import marked, split_user, unmarked, user_mark, user_of
 
 __all__ = ["Process", "Processes", "ceph_id"]
 
@@ -41,8 +42,8 @@ MAX_OWNERS_PER_CLASS = 128
 """Owners per process class, of daemons and of others; further instances have the owner ``more``."""
 MAX_USER_OWNERS = 16
 """The same of one untrusted user, whose owners have a mark and take nobody else's place."""
-MAX_UNVERIFIED = 32
-"""Unverified processes whose threads are read; the others are only counted."""
+MAX_UNVERIFIED, MAX_UNVERIFIED_PER_USER = 32, 8
+"""Unverified processes whose threads are read, in all and of one user; the others are only counted."""
 UNKNOWN = "?"
 """An id that a command line does not have, or a cluster that a daemon has not told yet."""
 MAX_ID_CHARACTERS = 64
@@ -80,6 +81,10 @@ def ceph_id(argv: list[str]) -> str:
             value = value.partition(".")[2]
         return value[:MAX_ID_CHARACTERS] or UNKNOWN
     return UNKNOWN
+
+
+_Group = tuple[str, bool, str]
+"""What shares a limit of owners: a class, whether these are daemons, and the mark of a user."""
 
 
 class Processes:
@@ -251,8 +256,12 @@ class Processes:
         }
         classified = {pid: process for pid, process in self._classified.items() if pid not in changed}
         users = cache(lambda: ceph_uids(self._rootfs) | {ROOT})
+        owners: dict[_Group, set[str]] = {}
+        for known in classified.values():
+            group = known.class_, known.daemon, split_user(known.owner)[1]
+            owners.setdefault(group, set()).add(known.owner)
         for pid in sorted(changed & self._seen.keys()):
-            if (process := self._classify(pid, self._seen[pid], classified, users)) is not None:
+            if (process := self._classify(pid, self._seen[pid], owners, users)) is not None:
                 old = self._classified.get(pid)
                 classified[pid] = old if old == process else process
         self._classified = dict(sorted(classified.items()))
@@ -265,8 +274,9 @@ class Processes:
         rules = [self._roles.process(process.comm, kernel=False) for process in unverified]
         self.unverified = Counter(match[0].class_ for match in rules if match is not None)
         owners = self._shown.choose((process.owner for process in unverified), now)
-        shown = [process for process in unverified if process.owner in owners]
-        return {process.pid: process for process in shown[:MAX_UNVERIFIED]}
+        shown = ((user_of(process.owner), process) for process in unverified if process.owner in owners)
+        followed = shared_out(shown, MAX_UNVERIFIED_PER_USER, MAX_UNVERIFIED)
+        return {process.pid: process for process in followed}
 
     def _newest_pid(self) -> int | None:
         """Return the last field of ``/proc/loadavg``, which grows with every new thread (loadavg_proc_show).
@@ -314,24 +324,34 @@ class Processes:
             return {}
         found = {pid for pid, start in self._benchmarks.items() if pid in self._seen and self._seen[pid].start == start}
         found |= roots & self._seen.keys()
-        grown = True
-        while grown:
-            children = {pid for pid, stat in self._seen.items() if stat.ppid in found}
-            grown = not children <= found
-            found |= children
+        children: dict[int, list[int]] = {}
+        for pid, stat in self._seen.items():
+            children.setdefault(stat.ppid, []).append(pid)
+        waiting = list(found)
+        while waiting:
+            new = [child for child in children.get(waiting.pop(), ()) if child not in found]
+            found.update(new)
+            waiting += new
         return {pid: self._seen[pid].start for pid in found}
 
     def _classify(
-        self, pid: int, stat: Stat, classified: Mapping[int, Process], users: Callable[[], Collection[int]]
+        self, pid: int, stat: Stat, owners: MutableMapping[_Group, set[str]], users: Callable[[], Collection[int]]
     ) -> Process | None:
         if stat.kernel_thread and stat.kworker:
             return None
         match = self._roles.process(stat.comm, kernel=stat.kernel_thread)
         if match is not None:
             rule, groups = match
-            class_, owner, daemon = rule.class_, self._owner(pid, stat, rule, groups), rule.daemon
-            if daemon and (end := mark(self._procfs, pid, rule.pattern, users())):
-                return Process(pid, stat.start, stat.comm, UNVERIFIED, f"{owner}{end}")
+            class_, daemon = rule.class_, rule.daemon
+            end = mark(self._procfs, pid, rule.pattern, users()) if daemon else ""
+            if end:
+                # Its command line is not read: a process may make every reader of its memory wait forever.
+                if (uid := user_of(end)) is not None:
+                    end = user_mark(self._users.user(uid))
+                return Process(pid, stat.start, stat.comm, UNVERIFIED, f"{_named(stat, rule, groups, [])}{end}")
+            owner = _named(stat, rule, groups, self._arguments(pid) if "{ceph_id}" in rule.owner else [])
+            if not daemon and class_ != BENCHMARK:
+                owner = unmarked(owner)
             if self._several and "{ceph_id}" in rule.owner:
                 owner = self._name_in_cluster(pid, stat, owner)
         elif pid in self._benchmarks:
@@ -341,13 +361,10 @@ class Processes:
         if class_ == BENCHMARK:
             owner = self.benchmark_owner(pid, owner)
         group = class_, daemon, split_user(owner)[1]
-        owners = {
-            process.owner
-            for process in classified.values()
-            if (process.class_, process.daemon, split_user(process.owner)[1]) == group
-        }
-        if owner not in owners and len(owners) >= (MAX_USER_OWNERS if group[2] else MAX_OWNERS_PER_CLASS):
+        alike = owners.setdefault(group, set())
+        if owner not in alike and len(alike) >= (MAX_USER_OWNERS if group[2] else MAX_OWNERS_PER_CLASS):
             owner = marked("more", group[2])
+        alike.add(owner)
         return Process(pid, stat.start, stat.comm, class_, owner, daemon)
 
     def _name_in_cluster(self, pid: int, stat: Stat, owner: str) -> str:
@@ -360,15 +377,19 @@ class Processes:
             return old.owner
         return f"{owner}@{(cluster or UNKNOWN)[:CLUSTER_ID_CHARACTERS]}"
 
-    def _owner(self, pid: int, stat: Stat, rule: ProcessRule, groups: tuple[str, ...]) -> str:
-        fields = {str(index + 1): group for index, group in enumerate(groups)} | {"comm": stat.comm}
-        if "{ceph_id}" in rule.owner:
-            try:
-                argv = read_bytes(f"{self._procfs}/{pid}/cmdline").split(b"\0")
-            except OSError:
-                argv = []
-            fields["ceph_id"] = ceph_id([decode(word) for word in argv if word])
-        return re.sub(r"\{([^{}]*)\}", lambda found: fields[found[1]], rule.owner)
+    def _arguments(self, pid: int) -> list[str]:
+        try:
+            argv = read_bytes(f"{self._procfs}/{pid}/cmdline").split(b"\0")
+        except OSError:
+            return []
+        return [decode(word) for word in argv if word]
+
+
+def _named(stat: Stat, rule: ProcessRule, groups: tuple[str, ...], argv: list[str]) -> str:
+    """Return the owner that a rule gives a process."""
+    fields = {str(index + 1): group for index, group in enumerate(groups)}
+    fields |= {"comm": stat.comm, "ceph_id": ceph_id(argv)}
+    return re.sub(r"\{([^{}]*)\}", lambda found: fields[found[1]], rule.owner)
 
 
 def _kind(stat: Stat | None) -> tuple[object, ...]:

@@ -18,6 +18,7 @@ from pinchpoint.host.procfs import decode
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roleless import bare
 from pinchpoint.threads.roles import Roles
+from pinchpoint.user_labels import unmarked
 
 __all__ = ["KIND_WORDS", "SELF", "Chain", "Kind", "Namer", "Node", "Step", "chain_of"]
 
@@ -192,7 +193,7 @@ class Namer:
         if who.tgid == 0:
             return Node(KERNEL, bare(name))
         if (process := self._processes.get(who.tgid)) is None:
-            return Node(self._roles.unruled_owner(self._comm(who.tgid) or name), bare(name))
+            return Node(unmarked(self._roles.unruled_owner(self._comm(who.tgid) or name)), bare(name))
         role = self._roles.thread_role(process.class_, name).role
         return Node(process.owner, bare(name) if role.fallback else role.name)
 
