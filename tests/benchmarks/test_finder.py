@@ -24,6 +24,7 @@ from pinchpoint.benchmarks.user_helpers import MAX_ANSWER_SECONDS, UserHelpers
 from pinchpoint.benchmarks.user_run import UserRun
 from pinchpoint.host.confine import can_confine
 from pinchpoint.host.procfs import FormatError, Stat, parse_stat, read_bytes
+from pinchpoint.host.users import own_users
 from pinchpoint.probes.benchmark import run_points
 from pinchpoint.runs import RunState
 from polling import until
@@ -76,7 +77,7 @@ class Scene:
         nursery = find_in_helpers([Fio], PROC)
         assert nursery is not None
         self.nursery: Nursery = nursery
-        found = finder([Fio], PROC, nursery)
+        found = finder([Fio], PROC, nursery, own_users())
         assert isinstance(found, UserHelpers)
         self.helpers = found
         self.now = 0.0

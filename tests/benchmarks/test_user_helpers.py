@@ -25,6 +25,7 @@ from pinchpoint.benchmarks.user_helpers import (
     UserHelpers,
 )
 from pinchpoint.host.confine import User
+from pinchpoint.host.users import Subordinates, Users
 from pinchpoint.model import Snapshot
 from pinchpoint.runs import PhaseMark, RunState
 from toy import Toy
@@ -105,7 +106,7 @@ class Scene:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.ward = Ward(machine)
-        self.finder = UserHelpers([Toy], self.ward)
+        self.finder = UserHelpers([Toy], self.ward, Users((), lambda: [Subordinates(1000, 100_000, 65_536)]))
         self.now = 0.0
         self.elsewhere: set[int] = set()
         """Processes that are followed elsewhere."""
@@ -412,6 +413,17 @@ def test_other_users_cannot_keep_root_from_having_a_helper(scene: Scene) -> None
 def test_a_user_with_many_groups_has_few_helpers(scene: Scene) -> None:
     for number in range(MAX_HELPERS):
         scene.runs(User(1000, 100 + number), 100 + number)
+    scene.look()
+    scene.runs(BOB, 50)
+    scene.look()
+
+    assert scene.helpers() == MAX_HELPERS_PER_USER + 1
+    assert scene.followed()[50] == "running"
+
+
+def test_a_user_with_many_subordinate_uids_has_few_helpers(scene: Scene) -> None:
+    for number in range(MAX_HELPERS):
+        scene.runs(User(100_000 + number, 100), 100 + number)
     scene.look()
     scene.runs(BOB, 50)
     scene.look()

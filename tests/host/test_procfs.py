@@ -13,6 +13,7 @@ from machine import KERNEL_THREAD, KWORKER, stat_line
 from pinchpoint.host.procfs import (
     FormatError,
     decode,
+    first_names,
     kworker_work,
     parse_cpu_list,
     parse_cpus_allowed,
@@ -271,6 +272,16 @@ def test_a_mount_has_its_device_and_its_source() -> None:
     assert (third.number, third.source) == (None, "some text")
     (old,) = parse_mounts(b"/dev/sda1 / ext4 rw 0 0\n")
     assert (old.number, old.device, old.source, old.fstype) == (None, "", "/dev/sda1", "ext4")
+
+
+def test_of_many_names_only_the_first_are_read(tmp_path: Path) -> None:
+    for number in range(100):
+        (tmp_path / str(number)).touch()
+
+    assert len(first_names(tmp_path, 10)) == 10
+    assert len(first_names(tmp_path, 1000)) == 100
+    with pytest.raises(FileNotFoundError):
+        first_names(tmp_path / "gone", 10)
 
 
 def test_the_name_of_a_mount_point_is_no_other_mount() -> None:

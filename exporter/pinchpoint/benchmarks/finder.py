@@ -16,6 +16,7 @@ from pinchpoint.benchmarks.user_helpers import UserHelpers
 from pinchpoint.host.capabilities import effective, missing, names
 from pinchpoint.host.confine import can_confine
 from pinchpoint.host.exitstatus import ExitWatch, own_pids
+from pinchpoint.host.users import Users
 from pinchpoint.runs import RunState
 
 __all__ = ["Finder", "FoundBenchmark", "find_in_helpers", "finder"]
@@ -75,10 +76,12 @@ class Finder(Protocol):
         """Forget the benchmarks that ended before this time, in Unix seconds."""
 
 
-def finder(kinds: Iterable[type[Benchmark]], procfs: Path, nursery: Nursery | None) -> Detector | UserHelpers:
+def finder(
+    kinds: Iterable[type[Benchmark]], procfs: Path, nursery: Nursery | None, users: Users
+) -> Detector | UserHelpers:
     """Return what finds these kinds of benchmark; without a nursery, this process reads users' files itself."""
     if nursery is not None:
-        return UserHelpers(kinds, nursery)
+        return UserHelpers(kinds, nursery, users)
     return Detector(kinds, watch=ExitWatch if own_pids(procfs) else None)
 
 

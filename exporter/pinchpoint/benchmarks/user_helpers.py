@@ -26,6 +26,7 @@ from pinchpoint.benchmarks.user_helper import Fault, HelperError, UserHelper
 from pinchpoint.benchmarks.user_run import UserRun
 from pinchpoint.benchmarks.user_tasks import UserTasks
 from pinchpoint.host.confine import User
+from pinchpoint.host.users import Users
 from pinchpoint.metrics import BENCHMARK_HELPER_RESTARTS, BENCHMARK_HELPERS
 from pinchpoint.model import Point
 
@@ -96,12 +97,13 @@ class _Account:
 class UserHelpers:
     """The benchmarks of all users: a `pinchpoint.benchmarks.finder.Finder`."""
 
-    def __init__(self, kinds: Iterable[type[Benchmark]], nursery: Nursery) -> None:
+    def __init__(self, kinds: Iterable[type[Benchmark]], nursery: Nursery, users: Users) -> None:
         self._kinds: dict[str, list[type[Benchmark]]] = {}
         for kind in kinds:
             for comm in kind.comms:
                 self._kinds.setdefault(comm, []).append(kind)
         self._nursery = nursery
+        self._users = users
         self._tasks = UserTasks(self._kinds.keys())
         self._accounts: dict[User, _Account] = {}
         self._restarts = dict.fromkeys(Fault, 0)
@@ -231,7 +233,9 @@ class UserHelpers:
         if now < account.resumes or len(account.dying) >= MAX_DYING:
             return None
         others = sum(helper.user.uid != 0 for helper in self.helpers)
-        if sum(helper.user.uid == account.user.uid for helper in self.helpers) >= MAX_HELPERS_PER_USER:
+        # A user may have thousands of subordinate uids.
+        user = self._users.user(account.user.uid)
+        if sum(self._users.user(helper.user.uid) == user for helper in self.helpers) >= MAX_HELPERS_PER_USER:
             return None
         if account.user.uid != 0 and others >= MAX_HELPERS and not self._retire():
             self._tell(f"more than {MAX_HELPERS} users run benchmarks: those of the others are not followed")

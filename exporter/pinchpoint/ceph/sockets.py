@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from pinchpoint.host.procfs import decode, read_bytes
+from pinchpoint.host.procfs import MAX_SOCKET_DESCRIPTORS, decode, first_names, read_bytes
 from pinchpoint.threads.processes import Process
 
 __all__ = ["admin_sockets", "is_ceph_client", "listening_sockets", "resolve_in_root"]
@@ -80,7 +80,7 @@ def _own_sockets(directory: Path) -> Iterator[str]:
     named = {f"socket:[{inode}]": path for inode, path in table.items() if path.endswith(SUFFIX)}
     if not named:
         return
-    for descriptor in os.listdir(directory / "fd"):
+    for descriptor in first_names(directory / "fd", MAX_SOCKET_DESCRIPTORS):
         try:
             target = os.readlink(directory / "fd" / descriptor)
         except FileNotFoundError:

@@ -6,13 +6,16 @@ closing parenthesis, and text is decoded with replacement.
 
 from __future__ import annotations
 
+import os
 import re
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from pinchpoint.text import printable
 
 __all__ = [
+    "MAX_SOCKET_DESCRIPTORS",
     "CpuTimes",
     "FileInfo",
     "FormatError",
@@ -20,6 +23,7 @@ __all__ = [
     "ProcessIo",
     "Stat",
     "decode",
+    "first_names",
     "kworker_work",
     "parse_cpu_list",
     "parse_cpu_times",
@@ -44,6 +48,8 @@ PF_WQ_WORKER = 0x00000020
 MAX_CPU_NUMBERS = 1 << 14
 """More CPUs than any kernel can have (NR_CPUS, arch/*/Kconfig: at most 8192)."""
 
+MAX_SOCKET_DESCRIPTORS = 1 << 14
+"""Descriptors of one process among which its sockets are looked for."""
 MAX_READ_BYTES = 1 << 20
 """The kernel writes no longer file for us, in bytes; anything longer is not what we expect."""
 
@@ -85,6 +91,12 @@ def read_bytes(path: Path | str, limit: int = MAX_READ_BYTES) -> bytes:
             chunks.append(chunk)
             limit -= len(chunk)
     return b"".join(chunks)
+
+
+def first_names(directory: Path | str, limit: int) -> list[str]:
+    """Return at most `limit` names in a directory: a process may have a million descriptors. Raises OSError."""
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in islice(entries, limit)]
 
 
 def decode(raw: bytes) -> str:

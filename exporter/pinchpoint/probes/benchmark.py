@@ -109,7 +109,7 @@ class BenchmarkProbe(Probe):
     def __init__(self, host: Host, clock: Clock = STEADY) -> None:
         super().__init__(host)
         self._clock = clock
-        self._finder = finder(host.benchmarks, host.procfs, host.nursery)
+        self._finder = finder(host.benchmarks, host.procfs, host.nursery, host.users)
         self._everyday = {kind.name for kind in host.benchmarks if kind.everyday}
         self._comms = frozenset(comm for kind in host.benchmarks for comm in kind.comms)
         self._generation = -1

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pinchpoint.host.capabilities import Capability, without_rights
-from pinchpoint.host.procfs import FormatError, Mount, parse_file_info, parse_mounts, read_bytes
+from pinchpoint.host.procfs import FormatError, Mount, first_names, parse_file_info, parse_mounts, read_bytes
 from pinchpoint.host.sysfs import block_device_name
 from pinchpoint.metrics import STORAGE_DEVICE_INFO
 from pinchpoint.model import Point
@@ -150,7 +150,7 @@ class Storage(Probe):
         """Look at no more than `limit` of a process' files; return how many. Raises PermissionError."""
         directory = f"{self.host.procfs}/{process.pid}"
         try:
-            names = sorted(filter(str.isdigit, os.listdir(f"{directory}/fd")), key=int)[:limit]
+            names = sorted(filter(str.isdigit, first_names(f"{directory}/fd", limit)), key=int)
         except PermissionError:
             raise
         except OSError:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pinchpoint.host.capabilities import Capability
+from pinchpoint.host.procfs import MAX_SOCKET_DESCRIPTORS, first_names
 from pinchpoint.host.qdisc import QdiscReader
 from pinchpoint.host.sockdiag import Connection, read_connections
 from pinchpoint.metrics import (
@@ -257,7 +258,7 @@ class Tcp(Probe):
         directory = f"{self.host.procfs}/{pid}/fd"
         found = set()
         try:
-            for descriptor in os.listdir(directory):
+            for descriptor in first_names(directory, MAX_SOCKET_DESCRIPTORS):
                 try:
                     target = os.readlink(f"{directory}/{descriptor}")
                 except FileNotFoundError:

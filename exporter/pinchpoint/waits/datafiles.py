@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from pinchpoint.host.procfs import FormatError, Mount, parse_file_info, parse_mounts, read_bytes
+from pinchpoint.host.procfs import FormatError, Mount, first_names, parse_file_info, parse_mounts, read_bytes
 from pinchpoint.waits.stack_rules import FUSE, WaitRules
 
 __all__ = ["DataFiles", "DataPlace"]
@@ -77,10 +77,10 @@ class DataFiles:
     def _open(self, pid: int, mounts: dict[int | None, Mount]) -> Iterator[tuple[DataPlace, bool]]:
         directory = f"{self._procfs}/{pid}"
         try:
-            numbers = sorted(int(name) for name in os.listdir(f"{directory}/fd"))
+            numbers = sorted(int(name) for name in first_names(f"{directory}/fd", len(STANDARD) + MAX_DATA_FILES))
         except (OSError, ValueError):
             return
-        for number in [number for number in numbers if number not in STANDARD][:MAX_DATA_FILES]:
+        for number in [number for number in numbers if number not in STANDARD]:
             try:
                 path = os.readlink(f"{directory}/fd/{number}")
                 if not path.startswith("/"):
