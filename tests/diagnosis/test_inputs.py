@@ -33,4 +33,9 @@ def test_every_module_of_a_verdict_that_reads_metrics_is_asked_for_them() -> Non
 def test_what_no_verdict_depends_on_is_not_asked_for() -> None:
     assert metrics.PATH_PASSED_SECONDS.name in inputs.INPUTS
     assert metrics.PATH_WAKEUPS.name not in inputs.INPUTS
-    assert not inputs.INPUTS & {metric.name for metric in inputs.VIEWED}
+
+
+def test_what_is_only_viewed_is_read_by_a_module_that_a_verdict_needs() -> None:
+    read = [value for module in inputs.READERS for value in vars(module).values()]
+
+    assert [metric.name for metric in inputs.VIEWED if metric not in read] == []

@@ -8,7 +8,7 @@ import pytest
 
 from machine import Machine
 from pinchpoint.benchmarks.tree import Tree
-from pinchpoint.host.procfs import Stat
+from pinchpoint.host.procfs import Stat, first_names
 from pinchpoint.threads.processes import Processes
 from pinchpoint.threads.roles import load_roles
 from pinchpoint.threads.slurm import MAX_TRIES, SlurmSteps, find_slurmstepds
@@ -127,14 +127,12 @@ def test_a_step_without_srun_is_not_looked_at_for_ever(job: Machine, monkeypatch
 def test_where_only_root_sees_the_sockets_our_own_rank_says_who_started_it(
     job: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = os.listdir
-
-    def refuse(path: str) -> list[str]:
+    def refuse(path: str, limit: int) -> list[str]:
         if path == f"{job.procfs}/{STEP}/fd":
             raise PermissionError
-        return listed(path)
+        return first_names(path, limit)
 
-    monkeypatch.setattr(os, "listdir", refuse)
+    monkeypatch.setattr("pinchpoint.threads.slurm.first_names", refuse)
     job.write(f"proc/{RANK}/environ", b"HOME=/\0SLURM_SRUN_COMM_PORT=5000\0PATH=/bin\0")
     assert processes(job)[STEP].ppid == 1
 

@@ -66,13 +66,7 @@ def parse_targets(text: str, origin: str, scheme: str = "http") -> list[Target]:
         raise TargetsError(f"{origin}{line}: not YAML: {error.problem}") from error
     except msgspec.ValidationError as error:
         raise TargetsError(f"{origin}: top level: {error}") from error
-    except (
-        yaml.YAMLError,
-        ValueError,
-        LookupError,
-        AttributeError,
-        RecursionError,
-    ) as error:  # a tag's constructor too
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
         raise TargetsError(f"{origin}: not YAML: {error}") from error
     found: list[Target] = []
     for number, group in enumerate(groups):

@@ -258,8 +258,7 @@ class Processes:
         users = cache(lambda: ceph_uids(self._rootfs) | {ROOT})
         owners: dict[_Group, set[str]] = {}
         for known in classified.values():
-            group = known.class_, known.daemon, split_user(known.owner)[1]
-            owners.setdefault(group, set()).add(known.owner)
+            owners.setdefault(_group(known.class_, known.owner, daemon=known.daemon), set()).add(known.owner)
         for pid in sorted(changed & self._seen.keys()):
             if (process := self._classify(pid, self._seen[pid], owners, users)) is not None:
                 old = self._classified.get(pid)
@@ -360,7 +359,7 @@ class Processes:
             return None
         if class_ == BENCHMARK:
             owner = self.benchmark_owner(pid, owner)
-        group = class_, daemon, split_user(owner)[1]
+        group = _group(class_, owner, daemon=daemon)
         alike = owners.setdefault(group, set())
         if owner not in alike and len(alike) >= (MAX_USER_OWNERS if group[2] else MAX_OWNERS_PER_CLASS):
             owner = marked("more", group[2])
@@ -383,6 +382,10 @@ class Processes:
         except OSError:
             return []
         return [decode(word) for word in argv if word]
+
+
+def _group(class_: str, owner: str, *, daemon: bool) -> _Group:
+    return class_, daemon, split_user(owner)[1]
 
 
 def _named(stat: Stat, rule: ProcessRule, groups: tuple[str, ...], argv: list[str]) -> str:

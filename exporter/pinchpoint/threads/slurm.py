@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pinchpoint.host.procfs import FormatError, Stat, parse_stat, read_bytes
+from pinchpoint.host.procfs import FormatError, Stat, first_names, parse_stat, read_bytes
 from pinchpoint.host.tcptable import TcpSocket, parse_tcp_table
 from pinchpoint.host.users import ROOT, process_user
 
@@ -129,11 +129,11 @@ class SlurmSteps:
         """Return the inodes of a process' sockets. Raises PermissionError."""
         directory = f"{self._procfs}/{pid}/fd"
         try:
-            names = os.listdir(directory)
+            names = first_names(directory, MAX_DESCRIPTORS)
         except FileNotFoundError:
             return set()
         found = set()
-        for name in names[:MAX_DESCRIPTORS]:
+        for name in names:
             with suppress(FileNotFoundError):
                 if match := SOCKET.fullmatch(os.readlink(f"{directory}/{name}")):
                     found.add(int(match[1]))
