@@ -45,7 +45,7 @@ from pinchpoint.bpf.tasks import _field
 from pinchpoint.ceph.asok import MAX_ANSWER_BYTES, AdminSocketError, Conversation
 from pinchpoint.ceph.follower import DaemonReader, Follower
 from pinchpoint.ceph.perf import PerfDump, parse_option, parse_version
-from pinchpoint.ceph.sockets import listening_sockets
+from pinchpoint.ceph.sockets import AdminSocket, listening_sockets
 from pinchpoint.ceph.waiting import LibraryReader, MountReader
 from pinchpoint.config import Config, ConfigError, check_config
 from pinchpoint.diagnosis.io500_rules import result_folder
@@ -529,7 +529,7 @@ def waiting(raw: bytes) -> object:
 
 def identity(raw: bytes) -> object:
     process = Process(1, 2, "ceph-osd", "ceph-osd", "osd.0")
-    follower = Follower(scratch(), process, scratch(), _Alive())
+    follower = Follower(scratch(), process, AdminSocket(scratch(), "/x.asok", scratch()), _Alive())
     follower._identify({"version": raw, "config get fsid": raw})
     follower.reader.take(0.0, {"version": raw})
     assert len(follower.version) <= 64

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from threading import enumerate as threads
 from types import SimpleNamespace
 
@@ -17,6 +17,7 @@ from machine import Machine, stat_line
 from pinchpoint.ceph import follower as module
 from pinchpoint.ceph.asok import Question
 from pinchpoint.ceph.follower import DaemonReader, Follower, Followers
+from pinchpoint.ceph.sockets import AdminSocket
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.model import Metric, Point, Snapshot
 from pinchpoint.threads.processes import Process
@@ -59,7 +60,7 @@ def follow(machine: Machine, path: Path) -> tuple[Follower, Rounds]:
     machine.process(PID, "ceph-mds")
     reader = Rounds()
     process = Process(PID, 100, "ceph-mds", "ceph-mds", "mds.a")
-    return Follower(machine.procfs, process, path, reader), reader
+    return Follower(machine.procfs, process, AdminSocket(Path("/"), str(path), Path("/")), reader), reader
 
 
 def step(follower: Follower, patience: float = 30.0) -> None:
@@ -448,6 +449,31 @@ def test_the_sockets_of_daemons_are_followed_however_many_others_are(
 
         followed = [process.owner for process, sockets in followers for _ in sockets]
         assert sorted(followed) == ["mds.a", "rados"]
+
+
+def test_a_socket_on_a_file_system_that_hangs_blinds_nobody_but_its_process(
+    machine: Machine, daemon: DaemonSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROUND_TIMEOUT_SECONDS", 30.0)
+    hanging, resolve = Event(), AdminSocket.resolve
+    monkeypatch.setattr(
+        AdminSocket, "resolve", lambda self: hanging.wait(60) and self if "10/root" in str(self.root) else resolve(self)
+    )
+    followers = Followers(machine.procfs, machine.procfs.parent, machine.host().processes, {"ceph-mds"}, Rounds)
+    listening(machine, daemon, 10, "hung")
+    listening(machine, daemon, PID, "a")
+
+    with closing(followers):
+        assert followers.refresh(0.0) == 2, "looking for sockets asks no file system of a user"
+        assert until(30, lambda: followers.refresh(0.0) and values(followers).value("seen", daemon="mds.a"))
+        assert until(
+            30,
+            lambda: (
+                followers.refresh(0.0)
+                and values(followers).value("pinchpoint_ceph_socket_problem_info", daemon="mds.hung", reason="silent")
+            ),
+        )
+        hanging.set()
 
 
 def test_a_process_whose_sockets_may_not_be_seen_says_so(

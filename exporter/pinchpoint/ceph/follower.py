@@ -21,7 +21,7 @@ from pinchpoint.ceph.asker import Asker, Awaited
 from pinchpoint.ceph.asok import AdminSocketError, Conversation, Question, SilentError, UnknownCommandError
 from pinchpoint.ceph.perf import parse_option, parse_version
 from pinchpoint.ceph.readings import Options
-from pinchpoint.ceph.sockets import admin_sockets
+from pinchpoint.ceph.sockets import AdminSocket, admin_sockets
 from pinchpoint.host.procfs import FormatError, parse_schedstat, parse_stat, read_bytes
 from pinchpoint.metrics import (
     CEPH_DAEMON_INFO,
@@ -103,13 +103,12 @@ class Follower:
         self,
         procfs: Path,
         process: Process,
-        path: Path,
+        socket: AdminSocket,
         reader: DaemonReader,
         assign_cluster: Callable[[str], None] = lambda cluster: None,
     ) -> None:
         self.process = process
         """Replaced when its owner gets another name."""
-        self.path = path
         self.reader = reader
         self.lock = Lock()
         """Held while the reader takes answers or its points are read."""
@@ -119,6 +118,9 @@ class Follower:
         self.duration = 0.0
         self.cluster = self.version = ""
         self._procfs = procfs
+        self._socket = socket
+        self._path: Path | None = None
+        """Where the socket was found, until connecting fails: to resolve it takes a dozen system calls."""
         self._assign_cluster = assign_cluster
         self._due = dict.fromkeys((*reader.questions, *reader.identity), float("-inf"))
         self._answers: dict[str, bytes] = {}
@@ -174,7 +176,8 @@ class Follower:
             if asked and time.monotonic() > now + ROUND_TIMEOUT_SECONDS / 2:
                 continue  # it answers, slowly: the others wait for the next round
             asked = True
-            self._waiting = Conversation(self.path, question, pid=self.process.pid)
+            self._path = self._path or self._socket.resolve()
+            self._waiting = Conversation(self._path, question, pid=self.process.pid)
             if (answer := (yield from self._finish(self._waiting, deadline))) is not None:
                 self._answers[question.key] = answer
             self._due[question] = now + question.every - self.reader.interval / 2
@@ -229,10 +232,11 @@ class Follower:
             if ran != self._ran or not ran:  # 0: a kernel that does not say
                 self._ran, self._still_since = ran, now
             stuck = now - self._still_since >= STUCK_AFTER_SECONDS
+        self._path = None
         with self.lock:
             self.problem, self.stuck = reason, stuck
         if reason not in (self._reported, "ended"):
-            log.warning("%s: admin socket %s: %s", self.process.owner, self.path, error)
+            log.warning("%s: admin socket %s: %s", self.process.owner, self._socket.path, error)
         self._reported = reason
 
 
@@ -303,20 +307,20 @@ class Followers:
         found.lack = "missing"
         found.accepted = self._accepts(process)
         try:
-            paths = admin_sockets(self._procfs, self._rootfs, process) if found.accepted else []
+            sockets = admin_sockets(self._procfs, self._rootfs, process) if found.accepted else []
         except PermissionError:
-            paths, found.lack = [], "denied"
-        for path in found.followers.keys() - set(paths):
-            found.drop(path)
-        for path in paths:
-            if path in found.followers:
+            sockets, found.lack = [], "denied"
+        for socket in found.followers.keys() - set(sockets):
+            found.drop(socket)
+        for socket in sockets:
+            if socket in found.followers:
                 continue
             followed = (each for other, followers in self if other.daemon == process.daemon for each in followers)
             if sum(each.problem != "foreign" for each in followed) >= MAX_SOCKETS:
                 found.lack = "too_many"
                 break
             assign_cluster = partial(self._processes.assign_cluster, process)
-            found.follow(path, Follower(self._procfs, process, path, self._make(), assign_cluster))
+            found.follow(socket, Follower(self._procfs, process, socket, self._make(), assign_cluster))
 
     def __iter__(self) -> Iterator[tuple[Process, list[Follower]]]:
         """Yield each process with the followers of its sockets."""
@@ -384,7 +388,7 @@ class _Found:
         self.due = float("-inf")
         self.looks = 0
         self.accepted = False
-        self.followers: dict[Path, Follower] = {}
+        self.followers: dict[AdminSocket, Follower] = {}
         self.lack = "missing"
         """Why it has no more of them."""
         self.problem, self.stuck = "new", False
@@ -408,16 +412,16 @@ class _Found:
         for follower in self.followers.values():
             follower.process = process
 
-    def follow(self, path: Path, follower: Follower) -> None:
+    def follow(self, socket: AdminSocket, follower: Follower) -> None:
         self._asker.add(follower)
-        self.followers[path] = follower  # only now: starting a thread may fail, and is tried again
+        self.followers[socket] = follower  # only now: starting a thread may fail, and is tried again
 
-    def drop(self, path: Path) -> None:
-        self._asker.remove(self.followers.pop(path))
+    def drop(self, socket: AdminSocket) -> None:
+        self._asker.remove(self.followers.pop(socket))
 
     def close(self) -> None:
-        for path in list(self.followers):
-            self.drop(path)
+        for socket in list(self.followers):
+            self.drop(socket)
 
 
 def _rank(shown: Follower | _Found) -> tuple[bool, bool, bool]:

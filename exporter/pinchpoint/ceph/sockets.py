@@ -12,11 +12,12 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from pinchpoint.host.procfs import MAX_SOCKET_DESCRIPTORS, decode, first_names, read_bytes
 from pinchpoint.threads.processes import Process
 
-__all__ = ["admin_sockets", "is_ceph_client", "listening_sockets", "resolve_in_root"]
+__all__ = ["AdminSocket", "admin_sockets", "is_ceph_client", "listening_sockets", "resolve_in_root"]
 
 SUFFIX = ".asok"
 """How admin sockets' names end by default (option admin_socket, src/common/options)."""
@@ -27,6 +28,27 @@ SO_ACCEPTCON = 0x10000
 MAX_SYMLINKS = 40
 """Symbolic links that are followed in one path, as in the kernel (MAXSYMLINKS, include/linux/namei.h)."""
 RUN_DIRECTORIES = ("run/ceph", "var/run/ceph")
+
+
+class AdminSocket(NamedTuple):
+    """Where a process listens."""
+
+    root: Path
+    """Root directory of the process, as we see it."""
+    path: str
+    """What the socket is bound to, below `root`."""
+    rootfs: Path
+    """Root directory of the host, below which the socket is if it can't be found below `root`."""
+
+    def resolve(self) -> Path:
+        """Return a path that we can connect to.
+
+        This blocks for as long as a file system hangs that the path leads through, and a client's user chose the path.
+        """
+        try:
+            return resolve_in_root(self.root, self.path)
+        except OSError:
+            return self.rootfs / self.path.lstrip("/")
 
 
 def listening_sockets(raw: bytes) -> dict[int, str]:
@@ -50,8 +72,8 @@ def listening_sockets(raw: bytes) -> dict[int, str]:
     return found
 
 
-def admin_sockets(procfs: Path, rootfs: Path, process: Process) -> list[Path]:
-    """Return the admin sockets of a process, as paths that we can connect to; none where it has none (yet).
+def admin_sockets(procfs: Path, rootfs: Path, process: Process) -> list[AdminSocket]:
+    """Return the admin sockets of a process; none where it has none (yet). No file system of its user is asked.
 
     Without the right to see the process' descriptors they are looked for by the daemon's name in the usual directories;
     check who listens after connecting. Raises PermissionError if there is none of that name, and OSError if the search
@@ -62,17 +84,11 @@ def admin_sockets(procfs: Path, rootfs: Path, process: Process) -> list[Path]:
         paths = sorted(_own_sockets(directory))
     except PermissionError:
         if named := list(_by_name(rootfs, process)):
-            return named
+            return [AdminSocket(Path("/"), os.fspath(path), rootfs) for path in named]
         raise
     except (FileNotFoundError, ProcessLookupError):
         return []  # it is gone
-    found = []
-    for path in paths:
-        try:
-            found.append(resolve_in_root(directory / "root", path))
-        except OSError:
-            found.append(rootfs / path.lstrip("/"))
-    return found
+    return [AdminSocket(directory / "root", path, rootfs) for path in paths]
 
 
 def _own_sockets(directory: Path) -> Iterator[str]:
