@@ -18,6 +18,7 @@ __all__ = [
     "MAX_TIME_SECONDS",
     "LimitMark",
     "PhaseMark",
+    "RankMark",
     "Result",
     "RunState",
     "Step",
@@ -125,6 +126,15 @@ class PhaseMark(msgspec.Struct):
     """What limited it; None if it wasn't judged."""
     alerts: list[str] | None = None
     """Names of the alerts that fired for it; None if no server was asked."""
+
+
+class RankMark(msgspec.Struct, frozen=True, array_like=True):
+    """The rank of a process in MPI."""
+
+    pid: Pid
+    start: Ticks
+    """Clock ticks from boot to its start; with the pid, this identifies it."""
+    number: Count
 
 
 class RunState(msgspec.Struct):

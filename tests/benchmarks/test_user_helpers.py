@@ -10,7 +10,7 @@ import pytest
 from machine import Machine
 from pinchpoint.benchmarks import user_helpers
 from pinchpoint.benchmarks.detector import Detector
-from pinchpoint.benchmarks.helper import answer
+from pinchpoint.benchmarks.helper import Looker
 from pinchpoint.benchmarks.nursery import Nursery
 from pinchpoint.benchmarks.progress import Progress, new_progress
 from pinchpoint.benchmarks.talk import MAX_SAID_BYTES, Ask, Done, Found, Said, ask_in, message
@@ -27,7 +27,7 @@ from pinchpoint.benchmarks.user_helpers import (
 from pinchpoint.host.confine import User
 from pinchpoint.host.users import Subordinates, Users
 from pinchpoint.model import Snapshot
-from pinchpoint.runs import PhaseMark, RunState
+from pinchpoint.runs import PhaseMark, RankMark, RunState
 from toy import Toy
 
 ALICE, BOB = User(1000, 100), User(1001, 100)
@@ -42,8 +42,7 @@ class Helper:
     ) -> None:
         self.number, self.user, self.connection, self.progress = number, user, connection, progress
         self.killed = self.ended = False
-        self._machine = machine
-        self._detector = Detector([Toy], watch=None)
+        self._looker = Looker(Detector([Toy], watch=None), machine.procfs)
         self._buffer = bytearray()
         connection.setblocking(False)
 
@@ -58,7 +57,7 @@ class Helper:
     def answers(self) -> None:
         """Answer as a helper does."""
         if (ask := self.asked()) is not None:
-            self.connection.sendall(answer(self._detector, self._machine.procfs, ask))
+            self.connection.sendall(self._looker.answer(ask))
             self.progress.read(0)
 
     def end(self) -> None:
@@ -359,6 +358,23 @@ def test_a_helper_is_believed_about_its_users_benchmarks_only(scene: Scene, pid:
     assert scene.finder.followed == []
     lie(scene, ALICE, 10, 10)
     assert [run.pid for run in scene.finder.followed] == [10]
+
+
+def test_a_helper_is_believed_about_the_ranks_of_its_users_processes_only(scene: Scene) -> None:
+    scene.runs(ALICE, 10)
+    scene.runs(BOB, 20)
+    scene.finder.look(scene.tree(), 0.5, WALL)
+    ask = scene.ward.of(ALICE).asked()
+    assert ask is not None
+    said = RankMark(10, 10, 3), RankMark(10, 11, 4), RankMark(20, 20, 5)
+    scene.ward.of(ALICE).connection.sendall(message(Done(ask.number, said)))
+    scene.finder.look(scene.tree(), 1.0, WALL)
+
+    assert scene.finder.ranks == {(ALICE.uid, 10, 10): 3}
+    scene.machine.end(10)
+    scene.look()
+    scene.look()
+    assert scene.finder.ranks == {}
 
 
 def test_what_is_followed_elsewhere_from_now_on_is_forgotten(both: Scene) -> None:

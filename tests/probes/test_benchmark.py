@@ -28,6 +28,7 @@ from pinchpoint.probes.benchmark import (
 from pinchpoint.quotas import MAX_USER_SERIES, NEW_SERIES_PER_MINUTE, SeriesQuota
 from pinchpoint.runs import PhaseMark, Result
 from pinchpoint.sampler import Sampler
+from pinchpoint.threads.processes import Process
 from pinchpoint.user_labels import MAX_LABEL_BYTES, user_of
 from pinchpoint.wire.exposition import text
 from toy import Toy
@@ -492,6 +493,22 @@ def test_of_an_untrusted_users_run_the_last_phases_are_shown(machine: Machine) -
 
     shown = {labels["phase"] for labels, _ in found.series("pinchpoint_phase_active")}
     assert shown == {f"p{number}" for number in range(20 - MAX_USER_PHASES, 20)}
+
+
+def test_a_marker_gives_ranks_to_processes_of_its_own_user_only(machine: Machine) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user")
+    marker = {"run": "r", "benchmark": "fio", "pid": 10, "pid_start": 77, "command_pid": 11, "start": NOW}
+    os.chown(machine.write("runs/r.json", json.dumps({**marker, "ranks": [[12, 100, 5]]})), UID, UID)
+    probe = BenchmarkProbe(machine.host(), at(lambda: NOW + 30))
+    machine.process(10, "pinchpoint", start=77, uid=UID)
+    read(probe)
+
+    own = Process(12, 100, "fio", "benchmark", f"fio@uid{UID}")
+    assert probe.host.found.rank(own) == 5
+    for other in (f"fio@uid{UID + 1}", "fio"):
+        assert probe.host.found.rank(replace(own, owner=other)) is None
+    assert probe.host.found.rank(replace(own, start=101)) is None
 
 
 def test_an_untrusted_user_begins_few_series_whatever_is_written_and_started(machine: Machine) -> None:

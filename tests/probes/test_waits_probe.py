@@ -800,6 +800,37 @@ def test_of_several_jobs_the_slowest_is_known_by_its_rate_and_what_it_waits_for(
     assert waits["disk"] > 0.7 * sum(waits.values())
 
 
+def test_an_untrusted_users_ranks_are_known_without_reading_their_memory(bench: Bench) -> None:
+    bench.machine.process(9, "mpirun")
+    for pid in (10, 11, 12):
+        bench.process(pid, ppid=9, uid=1000)
+        bench.in_stack(DISK, pid)
+        bench.machine.write(f"proc/{pid}/environ", b"PMIX_RANK=99\0")
+        bench.machine.write(
+            f"proc/{pid}/status", "Name:\tfio\nUid:\t1000\t1000\t1000\t1000\nvoluntary_ctxt_switches:\t1\n"
+        )
+    leaders = bench.host.found.leaders
+    moved = dict.fromkeys((10, 11, 12), 0)
+
+    def work() -> None:
+        for pid in moved:
+            moved[pid] += 1 << (16 if pid == 12 else 18)
+            bench.machine.write(
+                f"proc/{pid}/io",
+                f"rchar: 0\nwchar: {moved[pid]}\nsyscr: 0\nsyscw: 9\nread_bytes: 0\nwrite_bytes: {moved[pid]}\n"
+                "cancelled_write_bytes: 0\n",
+            )
+
+    work()
+    bench.spend(3, work)
+    slowest = "pinchpoint_workload_slowest_rank"
+    assert bench.snapshot().value(slowest, **RUN, numbered="start") == 2
+
+    bench.host.found.tell(leaders, {(1000, pid, 100): pid - 6 for pid in moved})
+    bench.spend(waits.RECOUNT_INTERVAL_SECONDS + 2, work)
+    assert bench.snapshot().value(slowest, **RUN, numbered="mpi") == 6
+
+
 def test_processes_whose_io_may_not_be_read_have_no_ranks(bench: Bench) -> None:
     for pid in (10, 11):
         bench.process(pid)

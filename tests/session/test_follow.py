@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from machine import Machine
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.events import State
 from pinchpoint.benchmarks.pattern import pattern
+from pinchpoint.runs import RankMark
 from pinchpoint.session import follow
 from pinchpoint.session.follow import CommandFollower
 
@@ -22,9 +24,9 @@ class Stage:
         self.now = 1000.0
         self.output = folder / "stdout"
         self.warnings: list[str] = []
-        (folder / "proc").mkdir()
+        self.machine = Machine(folder)
         self.follower = CommandFollower(
-            self.output, kinds, procfs=folder / "proc", wall=lambda: self.now, warn=self.warnings.append
+            self.output, kinds, procfs=self.machine.procfs, wall=lambda: self.now, warn=self.warnings.append
         )
         self.follower.start(["/opt/staged", "-x"], 1, self.now)
 
@@ -49,6 +51,18 @@ def test_a_command_that_is_no_benchmark_is_one_phase_and_runs_until_its_end(tmp_
     (whole,) = stage.follower.state(RUN, 1000.0).phases
 
     assert (whole.start, whole.end, whole.state) == (1000.0, 1009.0, State.FAILED)
+
+
+def test_the_ranks_of_its_processes_are_read(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    machine = stage.machine
+    machine.process(1, "mpirun", threads={1: "mpirun"})
+    machine.process(5, "staged", start=77)
+    machine.write("proc/1/task/1/children", "5 ")
+    machine.write("proc/5/environ", b"OMPI_COMM_WORLD_RANK=3\0")
+    stage.follower.look()
+
+    assert stage.follower.ranks.known == [RankMark(5, 77, 3)]
 
 
 def test_a_command_whose_output_is_a_benchmarks_has_the_phases_of_that(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pinchpoint.benchmarks.markers import RunDirectory
-from pinchpoint.runs import PhaseMark, RunState
+from pinchpoint.benchmarks.markers import MAX_MARKED_RANKS, RunDirectory
+from pinchpoint.runs import PhaseMark, RankMark, RunState
 from pinchpoint.session import store
 from pinchpoint.session.keep import MAX_MARKED_PHASES, RunKeeper
 
@@ -53,6 +53,17 @@ def test_a_marker_has_the_last_phases_alone_and_the_record_all(tmp_path: Path) -
     assert len(store.load(stage.folder).marker.phases) == MAX_MARKED_PHASES + 1
     assert '"p0"' not in marker.read_text()
     assert f'"p{MAX_MARKED_PHASES}"' in marker.read_text()
+
+
+def test_the_ranks_among_its_processes_are_in_the_marker_and_are_not_kept(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, tmp_path / "markers")
+    stage.folder.mkdir()
+    ranks = [RankMark(number, 100, number) for number in range(MAX_MARKED_RANKS + 1)]
+    stage.keeper.update(RunState(RUN, "fio", 1000.0, state="running"), ranks)
+
+    (marker,) = stage.markers.markers(stage.now)
+    assert list(marker.ranks) == ranks[:MAX_MARKED_RANKS]
+    assert store.load(stage.folder).marker.ranks == ()
 
 
 def test_a_run_that_goes_on_as_before_is_shown_again_and_not_kept_again(tmp_path: Path) -> None:

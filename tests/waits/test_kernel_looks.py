@@ -54,7 +54,9 @@ class Timer:
 
 def process(owner: str = "fio", *, is_rank: bool = False) -> WatchedProcess:
     member = Member(Process(10, 100, "fio", "benchmark", owner), Workload("fio", "r"))
-    return WatchedProcess(member, is_rank=is_rank)
+    watched = WatchedProcess(member)
+    watched.rank = is_rank
+    return watched
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import msgspec
 
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.detector import Detector, Followed
+from pinchpoint.benchmarks.mpi import Ranks
 from pinchpoint.benchmarks.progress import Progress
 from pinchpoint.benchmarks.talk import (
     MAX_SAID_BYTES,
@@ -31,7 +32,7 @@ from pinchpoint.host.exitstatus import ExitWatch
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.runs import RunState
 
-__all__ = ["UserTree", "answer", "helper"]
+__all__ = ["Looker", "UserTree", "helper"]
 
 MAX_HELPER_CPU_SECONDS = 5
 """CPU time of one look, after which the kernel ends the helper."""
@@ -55,34 +56,52 @@ def helper(
         log.setLevel(logging.WARNING)
         detector = Detector(kinds, watch=ExitWatch if own_pids else None, about=progress.read)
         try:
-            _serve(connection, progress, detector, procfs)
+            _serve(connection, progress, Looker(detector, procfs, progress.read))
         except Exception as error:
             log.error("its helper fails: %s: %s", type(error).__name__, error)
 
     return work
 
 
-def _serve(connection: socket.socket, progress: Progress, detector: Detector, procfs: Path) -> None:
+def _serve(connection: socket.socket, progress: Progress, looker: Looker) -> None:
     """Answer until the exporter closes the connection. Raises OSError and FormatError."""
     buffer = bytearray()
     while piece := connection.recv(RECEIVED_BYTES):
         buffer += piece
         if (ask := ask_in(buffer)) is not None:
             allow_cpu_seconds(MAX_HELPER_CPU_SECONDS)
-            said = answer(detector, procfs, ask)
+            said = looker.answer(ask)
             progress.read(0)
             connection.sendall(said)
 
 
-def answer(detector: Detector, procfs: Path, ask: Ask) -> bytes:
-    """Take a look, and return what it shows; a benchmark that has ended is told once."""
-    detector.disown(ask.disowned)
-    detector.look(UserTree(procfs, {task.pid: task for task in ask.tasks}), ask.now, ask.wall)
-    told = [followed for followed in detector.followed if followed.pid]
-    limit = MAX_RUNS_BYTES // max(1, len(told))
-    raw = b"".join(_found(followed, limit) for followed in told)
-    detector.forget(float("inf"))
-    return raw + message(Done(ask.number))
+class Looker:
+    """Looks at a user's processes. `about` is called with one before anything of it is read, which may hang."""
+
+    def __init__(self, detector: Detector, procfs: Path, about: Callable[[int], None] = lambda pid: None) -> None:
+        self._detector = detector
+        self._procfs = procfs
+        self._about = about
+        self._ranks = Ranks()
+
+    def answer(self, ask: Ask) -> bytes:
+        """Take a look, and return what it shows; a benchmark that has ended and a rank are told once."""
+        detector = self._detector
+        detector.disown(ask.disowned)
+        tree = UserTree(self._procfs, {task.pid: task for task in ask.tasks})
+        detector.look(tree, ask.now, ask.wall)
+        told = [followed for followed in detector.followed if followed.pid]
+        limit = MAX_RUNS_BYTES // max(1, len(told))
+        raw = b"".join(_found(followed, limit) for followed in told)
+        detector.forget(float("inf"))
+        return raw + message(Done(ask.number, tuple(self._ranks.look(tree, self._benchmarks(tree)))))
+
+    def _benchmarks(self, tree: UserTree) -> Iterator[int]:
+        """Yield the user's processes that may be ranks."""
+        for pid, task in tree.processes.items():
+            if task.own and self._detector.kinds([task.comm]):
+                self._about(pid)
+                yield pid
 
 
 def _found(followed: Followed, limit: int) -> bytes:

@@ -24,7 +24,7 @@ from pinchpoint.host.procfs import FormatError, parse_stat, read_bytes
 from pinchpoint.host.users import ROOT, Users, own_users
 from pinchpoint.metrics import KEEP_ENDED_SECONDS
 from pinchpoint.quotas import shared_out
-from pinchpoint.runs import Pid, RunState, Step, Ticks, numbered
+from pinchpoint.runs import Pid, RankMark, RunState, Step, Ticks, numbered
 from pinchpoint.typedjson import decoder
 from pinchpoint.units import NANOSECONDS_PER_SECOND
 from pinchpoint.user_labels import marked
@@ -50,6 +50,8 @@ MAX_EXPORTED_RUNS = 8
 last."""
 MAX_ALL_EXPORTED_RUNS = 64
 """Runs of all users together that are exported at once."""
+MAX_MARKED_RANKS = 512
+"""Ranks of one run that a marker names: so many processes of an untrusted user are looked at."""
 SETTLED_NANOSECONDS = 100_000_000
 """Age from which a directory's last change is told apart from a later one."""
 SUFFIX = ".json"
@@ -68,6 +70,8 @@ class Marker(RunState, kw_only=True):
     tags: dict[str, str] = msgspec.field(default_factory=dict)
     offset: Step | None = None
     """Its times minus those of the host's monotonic clock, in seconds; None if they are the wall clock's."""
+    ranks: tuple[RankMark, ...] = ()
+    """The ranks in MPI among its processes; empty in a saved run."""
 
 
 DECODER = decoder(Marker)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.wrappers import LAUNCHERS
+from pinchpoint.runs import RankMark
 from pinchpoint.threads.slurm import SLURMSTEPD
 
-__all__ = ["beside_launcher", "is_first_rank", "rank", "unprefixed"]
+__all__ = ["Ranks", "beside_launcher", "is_first_rank", "rank", "unprefixed"]
 
 VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
 """Variables in which launchers set the rank: Open MPI 4, PMIx, MPICH's hydra and Intel MPI, MVAPICH2,
@@ -37,6 +38,39 @@ def rank(tree: Tree, pid: int) -> int | None:
         if re.fullmatch("[0-9]{1,9}", value := tree.variable(pid, name)):
             return int(value)
     return None
+
+
+class Ranks:
+    """The ranks of some processes, each read once.
+
+    A process' environment is its own memory, which its user may have made to hang: only a process of that user reads
+    it here.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int, str], RankMark | None] = {}
+        """By pid, start and name: what a launcher's child has before exec is not its own yet."""
+
+    def look(self, tree: Tree, pids: Iterable[int]) -> Sequence[RankMark]:
+        """Return the ranks among these processes that were not known at the last look."""
+        known, self._known = self._known, {}
+        new = []
+        for pid in pids:
+            task = tree.processes[pid]
+            key = pid, task.start, task.comm
+            if key in known:
+                self._known[key] = known[key]
+                continue
+            number = rank(tree, pid)
+            self._known[key] = mark = None if number is None else RankMark(pid, task.start, number)
+            if mark is not None:
+                new.append(mark)
+        return new
+
+    @property
+    def known(self) -> Sequence[RankMark]:
+        """All ranks of the last look."""
+        return [mark for mark in self._known.values() if mark is not None]
 
 
 def beside_launcher(tree: Tree, pid: int) -> bool:

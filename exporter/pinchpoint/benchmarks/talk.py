@@ -12,7 +12,7 @@ import msgspec
 
 from pinchpoint.benchmarks.jobs import JobId
 from pinchpoint.host.procfs import FormatError
-from pinchpoint.runs import Count, Pid, RunState, Ticks, Time
+from pinchpoint.runs import Count, Pid, RankMark, RunState, Ticks, Time
 from pinchpoint.typedjson import decoder
 
 __all__ = [
@@ -91,6 +91,8 @@ class Done(msgspec.Struct, tag="done", frozen=True):
     """The look is over."""
 
     number: Count
+    ranks: tuple[RankMark, ...] = ()
+    """Those that were not said before."""
 
 
 Answer = Found | Said | Done

@@ -55,6 +55,8 @@ class UserHelper:
         """When it was asked what it has not answered yet, in monotonic seconds."""
         self.told: Mapping[int, Task] = {}
         """What it was told at the last look, by pid."""
+        self.ranks: dict[tuple[int, int], int] = {}
+        """The ranks that it has said, by pid and start, of processes that it was told of as its user's."""
         self._connection = connection
         self._progress = progress
         self._looks = 0
@@ -88,6 +90,7 @@ class UserHelper:
         if sent < len(raw):
             raise HelperError(Fault.INVALID, "it does not read what it is asked")
         self.asked, self.told, self._received, self._found = now, told, 0, []
+        self.ranks = {key: number for key, number in self.ranks.items() if self.is_own(*key)}
 
     def take(self) -> list[Found] | None:
         """Take what it has said; return what it found once its answer is complete. Raises HelperError."""
@@ -124,9 +127,17 @@ class UserHelper:
                         raise FormatError("an answer to another question")
                     if self._buffer:
                         raise FormatError("more than an answer")
+                    for mark in said.ranks:
+                        if self.is_own(mark.pid, mark.start):
+                            self.ranks[mark.pid, mark.start] = mark.number
                     self.asked = None
                     return True
         return False
+
+    def is_own(self, pid: int, start: int) -> bool:
+        """Return whether it was told of a process as its user's."""
+        task = self.told.get(pid)
+        return task is not None and task.own and task.start == start
 
     def _log(self, text: str) -> None:
         self._logged += 1

@@ -25,6 +25,7 @@ from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.user_helper import Fault, HelperError, UserHelper
 from pinchpoint.benchmarks.user_run import UserRun
 from pinchpoint.benchmarks.user_tasks import UserTasks
+from pinchpoint.benchmarks.workloads import UserProcess
 from pinchpoint.host.confine import User
 from pinchpoint.host.users import Users
 from pinchpoint.metrics import BENCHMARK_HELPER_RESTARTS, BENCHMARK_HELPERS
@@ -120,6 +121,16 @@ class UserHelpers:
         """The helpers that work."""
         return [account.helper for account in list(self._accounts.values()) if account.helper is not None]
 
+    @property
+    def ranks(self) -> Mapping[UserProcess, int]:
+        """The ranks in MPI of untrusted users' processes, as far as known."""
+        return {
+            (user, *key): number
+            for helper in self.helpers
+            if (user := self._users.account(helper.user.uid)) is not None
+            for key, number in helper.ranks.items()
+        }
+
     def disown(self, pids: Container[int]) -> None:
         """Forget the benchmarks that these processes lead: they are followed elsewhere."""
         for account in self._accounts.values():
@@ -189,7 +200,7 @@ class UserHelpers:
     def _new(self, account: _Account, helper: UserHelper, found: Found) -> UserRun | None:
         """Return a run that has begun; None where a helper speaks of what is not its user's benchmark."""
         task = helper.told.get(found.pid)
-        if task is None or not task.own or task.start != found.start or found.pid in account.disowned:
+        if task is None or not helper.is_own(found.pid, found.start) or found.pid in account.disowned:
             return None
         if len(account.runs) >= MAX_FOLLOWED_PER_USER:
             return None

@@ -24,7 +24,7 @@ from pinchpoint.threads.processes import Process, Processes
 from pinchpoint.threads.roles import BENCHMARK
 from pinchpoint.user_labels import MAX_LABEL_BYTES, split_user, user_of
 
-__all__ = ["FoundRuns", "Leader", "Member", "Workload", "Workloads", "launcher"]
+__all__ = ["FoundRuns", "Leader", "Member", "UserProcess", "Workload", "Workloads", "launcher"]
 
 MAX_RUN_WAIT_SECONDS = 1.0
 """Seconds before a process counts as belonging to no run: runs are searched for every 0.5 s."""
@@ -34,6 +34,10 @@ MAX_PROCESSES = 4096
 """Benchmark processes of trusted users that count ..."""
 MAX_USER_PROCESSES = 512
 """... and of each other user."""
+
+
+UserProcess = tuple[int, int, int]
+"""The untrusted user of a process, its pid and its start."""
 
 
 class Workload(NamedTuple):
@@ -68,10 +72,17 @@ class FoundRuns:
 
     def __init__(self) -> None:
         self.leaders: tuple[Leader, ...] = ()
+        self._ranks: Mapping[UserProcess, int] = {}
 
-    def tell(self, leaders: Iterable[Leader]) -> None:
-        """Replace what is known."""
+    def tell(self, leaders: Iterable[Leader], ranks: Mapping[UserProcess, int] | None = None) -> None:
+        """Replace what is known; `ranks` are those in MPI of untrusted users' processes."""
         self.leaders = tuple(leaders)
+        self._ranks = ranks or {}
+
+    def rank(self, process: Process) -> int | None:
+        """Return the rank of an untrusted user's process, None if it has none or it is not known."""
+        user = user_of(process.owner)
+        return None if user is None else self._ranks.get((user, process.pid, process.start))
 
 
 def launcher(tree: Tree, pid: int) -> int | None:

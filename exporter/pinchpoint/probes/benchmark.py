@@ -8,11 +8,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from pinchpoint.benchmarks.events import FINAL_STATES, State
 from pinchpoint.benchmarks.finder import FoundBenchmark, finder
 from pinchpoint.benchmarks.jobs import job_name
-from pinchpoint.benchmarks.markers import MAX_ALL_EXPORTED_RUNS, MAX_EXPORTED_RUNS
+from pinchpoint.benchmarks.markers import MAX_ALL_EXPORTED_RUNS, MAX_EXPORTED_RUNS, MAX_MARKED_RANKS
 from pinchpoint.benchmarks.nursery import CAPABILITIES
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.user_helpers import UserHelpers
-from pinchpoint.benchmarks.workloads import Leader, Workload
+from pinchpoint.benchmarks.workloads import Leader, UserProcess, Workload
 from pinchpoint.clock import STEADY, Clock
 from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, read_bytes
@@ -120,6 +120,7 @@ class BenchmarkProbe(Probe):
         """When the last names were given to runs of each untrusted user, and of all others, in monotonic seconds."""
         self._runs: list[RunState] = []
         """By `_clock`."""
+        self._ranks: dict[UserProcess, int] = {}
 
     def sample(self, now: float) -> None:
         """Read the run directory, and look at the benchmarks among the processes."""
@@ -184,7 +185,11 @@ class BenchmarkProbe(Probe):
     def _marked(self, wall: float) -> Iterator[RunState]:
         runs = self.host.runs
         ahead = self._clock.ahead()
+        self._ranks = dict(self._finder.ranks) if isinstance(self._finder, UserHelpers) else {}
         for marker in runs.markers(wall + ahead):
+            if marker.end is None and (user := runs.user(marker.run)) is not None:
+                for mark in marker.ranks[:MAX_MARKED_RANKS]:
+                    self._ranks[user, mark.pid, mark.start] = mark.number
             # The monotonic clock is the same for all processes of the host.
             shift = -ahead if marker.offset is None else self._clock.offset - marker.offset
             if marker.end is None and not runs.alive(marker):
@@ -215,13 +220,12 @@ class BenchmarkProbe(Probe):
             names[id(followed)] = name
             yield followed.state(name)
         self._names = names
-        self.host.found.tell(
-            Leader(
-                followed.pid, followed.start, followed.kind.comms, Workload(followed.kind.name, names[id(followed)])
-            )
+        leaders = (
+            Leader(followed.pid, followed.start, followed.kind.comms, Workload(followed.kind.name, names[id(followed)]))
             for followed in self._finder.followed
             if followed.ended is None and followed.pid and id(followed) in names
-        )  # fmt: skip
+        )
+        self.host.found.tell(leaders, self._ranks)
 
     def _name(self, followed: FoundBenchmark, taken: Container[str]) -> str:
         began = max(0.0, followed.began + self._clock.ahead())

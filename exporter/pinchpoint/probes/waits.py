@@ -164,11 +164,14 @@ class Waits(Probe):
             self._workers.pop(pid).close()
         tree = Tree(self.host.procfs, self.host.processes.everything(now))
         for pid, member in members.items():
-            if pid not in self._workers:
-                number, stat = rank(tree, pid), tree.processes.get(pid)
-                is_rank = launcher(tree, pid) is not None or number is not None
-                parent = 0 if stat is None else stat.ppid
-                self._workers[pid] = WatchedProcess(member, parent=parent, number=number, is_rank=is_rank)
+            worker = self._workers.get(pid)
+            if worker is None:
+                parent = 0 if (stat := tree.processes.get(pid)) is None else stat.ppid
+                worker = self._workers[pid] = WatchedProcess(member, parent=parent)
+                worker.number = rank(tree, pid) if worker.trusted else None
+                worker.rank = launcher(tree, pid) is not None or worker.number is not None
+            if not worker.trusted and (number := self.host.found.rank(member.process)) is not None:
+                worker.number, worker.rank = number, True  # reading its environment may hang
         if self._source is None:
             if not self._workers:
                 return

@@ -12,6 +12,7 @@ from pathlib import Path
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.detector import Detector, merged
 from pinchpoint.benchmarks.events import State
+from pinchpoint.benchmarks.mpi import Ranks
 from pinchpoint.benchmarks.tree import Tree, stats_below
 from pinchpoint.runs import PhaseMark, RunState
 from pinchpoint.threads.slurm import SRUN, SlurmSteps, find_slurmstepds
@@ -54,6 +55,8 @@ class CommandFollower:
         self._wall = wall
         self._warn = warn
         self._detector = Detector(kinds)
+        self.ranks = Ranks()
+        """The ranks among the command's processes."""
         self._steps = SlurmSteps(procfs)
         self._no_steps: set[int] = set()
         self._named: list[type[Benchmark]] = []
@@ -70,7 +73,9 @@ class CommandFollower:
 
     def look(self) -> None:
         """Look at the processes, and read some of the output since the last look."""
-        self._detector.look(self._tree(), time.monotonic(), self._wall())
+        tree = self._tree()
+        self._detector.look(tree, time.monotonic(), self._wall())
+        self.ranks.look(tree, tree.processes)
         self._hear(MAX_OUTPUT_CPU_SECONDS)
 
     def _tree(self) -> Tree:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from pinchpoint.benchmarks.markers import Marker, RunDirectory
+from pinchpoint.benchmarks.markers import MAX_MARKED_RANKS, Marker, RunDirectory
 from pinchpoint.host.procfs import parse_stat, read_bytes
 from pinchpoint.limits import LIMITS, words
-from pinchpoint.runs import RunState
+from pinchpoint.runs import RankMark, RunState
 from pinchpoint.session import store
 from pinchpoint.text import as_utf8
 
@@ -46,6 +46,7 @@ class RunKeeper:
         self._warn = warn
         self._marked = float("-inf")
         self._signature: object = None
+        self._ranks: tuple[RankMark, ...] = ()
         self.kept = False
         """Whether the record on disk has all that is known."""
         known = {as_utf8(key): as_utf8(value) for key, value in tags.items()}
@@ -64,8 +65,9 @@ class RunKeeper:
         marker.pid_start = parse_stat(read_bytes(f"/proc/{own}/stat")).start
         self._mark()  # at once: an exporter that finds the run earlier takes it for another user's
 
-    def update(self, state: RunState) -> None:
+    def update(self, state: RunState, ranks: Sequence[RankMark] = ()) -> None:
         """Take over what is known about the run; save it if it changed, and regularly show that it is in progress."""
+        self._ranks = tuple(ranks[:MAX_MARKED_RANKS])
         marker = self.marker
         marker.benchmark = state.benchmark or marker.benchmark
         marker.state, marker.phases = state.state, state.phases
@@ -96,6 +98,7 @@ class RunKeeper:
     def _mark(self) -> None:
         self._marked = self._wall()
         try:
-            self._markers.write(msgspec.structs.replace(self.marker, phases=self.marker.phases[-MAX_MARKED_PHASES:]))
+            phases = self.marker.phases[-MAX_MARKED_PHASES:]
+            self._markers.write(msgspec.structs.replace(self.marker, phases=phases, ranks=self._ranks))
         except LIMITS as error:
             self._warn(f"{self._markers.path}: {words(error)}: an exporter will not show the phases")

@@ -139,7 +139,7 @@ class Session:
             result = f": {format_result(mark.results[0])}" if mark.results else ""
             self._say(f"phase {mark.name} ended after {(mark.end or mark.start) - mark.start:.1f} s{result}")
         self._keeper.record.facts = self._judge.facts
-        self._keeper.update(state)
+        self._keeper.update(state, self._follower.ranks.known)
 
     def finish(self, exit_status: int, *, stopped: bool = False) -> None:
         """End the run: read the rest of the output and save what is known.

@@ -125,7 +125,7 @@ class _Rank:
         self.waited = self.waited or self.streak >= DONE_SAMPLES
         if goes_on:
             self.restart()
-        self.last = sample.work
+        self.last, self.number = sample.work, sample.number
         if not waits and not self.waited:
             self.worked += elapsed
         return goes_on

@@ -37,13 +37,13 @@ class WatchedThread(ThreadTime):
 class WatchedProcess:
     """A process of a benchmark."""
 
-    def __init__(self, member: Member, *, parent: int = 0, number: int | None = None, is_rank: bool = False) -> None:
+    def __init__(self, member: Member, *, parent: int = 0) -> None:
         self.member = member
         self.process = member.process
         self.parent = parent
-        self.number = number
+        self.number: int | None = None
         """Its rank in MPI, if known."""
-        self.rank = is_rank
+        self.rank = False
         """Whether it is an MPI rank."""
         self.trusted = user_of(member.process.owner) is None
         """Whether its user is trusted."""
