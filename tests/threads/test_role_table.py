@@ -233,6 +233,23 @@ def test_at_the_limit_the_owner_that_has_been_gone_for_longest_makes_room() -> N
     assert newcomers[2] is entry(table, "thread", "more")
 
 
+def test_where_threads_are_not_counted_the_owner_that_did_nothing_for_longest_makes_room() -> None:
+    table = RoleTable()
+    for number in range(MAX_OWNERS_PER_ROLE):
+        entry(table, "thread", f"o{number}")
+    table.settle(KEEP_ENDED_SECONDS - 1.0)
+    assert entry(table, "thread", "new") is entry(table, "thread", "more")
+    for number in range(2, MAX_OWNERS_PER_ROLE):
+        table.charge(entry(table, "thread", f"o{number}"), number, MILLISECOND, 0)
+    table.settle(1.0)
+
+    newcomers = [entry(table, "thread", owner) for owner in ("new", "newer", "newest")]
+
+    owners = {labels["owner"] for labels, _ in Snapshot.of(0, table.points()).series("pinchpoint_thread_cpu_seconds_total")}
+    assert owners == {"new", "newer", "more", *(f"o{number}" for number in range(2, MAX_OWNERS_PER_ROLE))}
+    assert newcomers[2] is entry(table, "thread", "more")
+
+
 def test_one_users_owners_leave_all_others_theirs() -> None:
     table = RoleTable()
     for number in range(2 * MAX_OWNERS_PER_ROLE):

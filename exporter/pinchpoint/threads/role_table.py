@@ -33,7 +33,10 @@ _Group = tuple[str, bool, str]
 class RoleTotals:
     """One role of one owner: its totals, and what its serial units used in the sample that is being taken."""
 
-    __slots__ = ("_groups", "alive", "counted", "cpu", "daemon", "full", "ran", "resource", "role", "threads", "wait")
+    __slots__ = (
+        *("_groups", "alive", "charged", "counted", "cpu", "daemon"),
+        *("full", "ran", "resource", "role", "threads", "wait"),
+    )
 
     def __init__(self, role: Role, resource: Resource | None, *, daemon: bool) -> None:
         self.role = role
@@ -45,6 +48,8 @@ class RoleTotals:
         """Number of threads by group (a process, or a worker): the divisor of a pool."""
         self.alive: float | None = None
         """Monotonic time in seconds at which it last had a thread; None before the first look."""
+        self.charged = 0.0
+        """Age of the table in seconds when it was last charged."""
         self.counted = False
         """Whether threads are counted: a worker has no role between two works."""
         self.full = False
@@ -104,6 +109,8 @@ class RoleTable:
         self._uses: dict[tuple[str, str], RoleTotals] = {}
         self._owners: Counter[_Group] = Counter()
         self._touched: set[RoleTotals] = set()
+        self._age = 0.0
+        """Seconds of all samples."""
         self.full: Sequence[RoleTotals] = ()
         """What was full in the last sample."""
 
@@ -120,14 +127,20 @@ class RoleTable:
             if role.unit is not None:
                 full = Resource(role.name, owner, role.serves, role.threshold, ("runqueue",))
             use = self._uses[key] = RoleTotals(role, full, daemon=daemon)
+            use.charged = self._age
         return use
 
     def _make_room(self, group: _Group) -> bool:
-        """Forget the owner that has had no thread for longest; return whether there was one."""
+        """Forget the owner that has had no thread for longest; return whether there was one.
+
+        Where threads are not counted, it is one that used nothing for `KEEP_ENDED_SECONDS`: a device that was unmounted
+        looks like an idle one.
+        """
         gone = [
-            (use.alive or 0.0, owner)
+            (use.alive or 0.0 if use.counted else use.charged, owner)
             for (name, owner), use in self._uses.items()
-            if (name, use.daemon, split_user(owner)[1]) == group and use.counted and not use.threads
+            if (name, use.daemon, split_user(owner)[1]) == group
+            and (not use.threads if use.counted else self._age - use.charged >= KEEP_ENDED_SECONDS)
         ]
         if gone:
             self._drop(group[0], min(gone)[1])
@@ -150,7 +163,9 @@ class RoleTable:
         """End the sample, `elapsed` seconds after the last one."""
         for use in self.full:
             use.full = False
+        self._age += elapsed
         for use in self._touched:
+            use.charged = self._age
             use.settle(elapsed)
         self.full = [use for use in self._touched if use.full]
         self._touched.clear()
