@@ -245,7 +245,9 @@ def test_where_threads_are_not_counted_the_owner_that_did_nothing_for_longest_ma
 
     newcomers = [entry(table, "thread", owner) for owner in ("new", "newer", "newest")]
 
-    owners = {labels["owner"] for labels, _ in Snapshot.of(0, table.points()).series("pinchpoint_thread_cpu_seconds_total")}
+    owners = {
+        labels["owner"] for labels, _ in Snapshot.of(0, table.points()).series("pinchpoint_thread_cpu_seconds_total")
+    }
     assert owners == {"new", "newer", "more", *(f"o{number}" for number in range(2, MAX_OWNERS_PER_ROLE))}
     assert newcomers[2] is entry(table, "thread", "more")
 

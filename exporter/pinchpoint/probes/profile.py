@@ -267,7 +267,7 @@ class ProfileProbe(Probe):
                     continue  # addresses of a program that no longer runs
                 image = window.images[stack.pid][0]
                 kernel = [self._kernel_frame(address) for address in stack.kernel]
-                group.collector.add([*kernel, *(_user_frame(image, address) for address in stack.user)], count)
+                group.collector.add([*kernel, *(self._user_frame(image, address) for address in stack.user)], count)
                 if self._cpu() - began > NAMING_SECONDS:
                     yield
                     began = self._cpu()
@@ -289,6 +289,15 @@ class ProfileProbe(Probe):
         if self._kernel is None:
             self._kernel = KernelSymbols(self._kernel_lines())
         return Frame(self._kernel.name(address) or "[kernel]", KERNEL_FILE)
+
+    def _user_frame(self, image: Image, address: int) -> Frame:
+        place = image.place(address)
+        if place is None:
+            return Frame("[unknown]", "[unknown]")
+        name = None
+        with suppress(OSError):
+            name = self._binaries.name(place)
+        return Frame(name or f"[{place.file.strip('[]')}]", place.file)
 
     def _kernel_lines(self) -> Iterator[bytes]:
         with suppress(OSError), os.fdopen(os.dup(self._kallsyms), "rb") as lines:
@@ -356,14 +365,3 @@ def _addresses(pid: int, image: Image, sample: RawSample) -> _Stack:
     if sample.registers:
         user = unwind(sample.registers, sample.stack, image.row, image.is_code).frames
     return _Stack(pid, sample.kernel, user)
-
-
-def _user_frame(image: Image, address: int) -> Frame:
-    place = image.place(address)
-    if place is None:
-        return Frame("[unknown]", "[unknown]")
-    name = None
-    if place.binary is not None:
-        with suppress(OSError):
-            name = place.binary.symbols.name(place.address)
-    return Frame(name or f"[{place.file.strip('[]')}]", place.file)

@@ -25,6 +25,8 @@ from pinchpoint.profile.symbols import Symbols
 __all__ = ["Binaries", "Binary", "Image", "Place"]
 
 MAX_BINARIES = 32
+MAX_TABLES_BYTES = 64 << 20
+"""Memory for the tables of all files: those of ceph-osd 16.2.15 with its libraries take 1.4 MB."""
 LOCAL_FILE_SYSTEMS = frozenset(
     (
         *("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs"),
@@ -48,8 +50,8 @@ class Place(NamedTuple):
 class Binary:
     """One open file."""
 
-    def __init__(self, read: Read, fd: int, debug_file: Callable[[str], Read | None]) -> None:
-        self._fd = fd
+    def __init__(self, read: Read, fd: int, debug_file: Callable[[str], int | None]) -> None:
+        self._fds = [fd] if fd >= 0 else []
         self.elf = Elf(read)
         if self.elf.machine != X86_64:
             raise ElfError("for another machine")
@@ -64,24 +66,39 @@ class Binary:
     def symbols(self) -> Symbols:
         """Its names, which are read when they are needed first. Raises OSError."""
         if self._symbols is None:
-            self._symbols = Symbols(self.elf, self._debug_file)
+            self._symbols = Symbols(self.elf, self._read_debug)
         return self._symbols
 
+    def _read_debug(self, build_id: str) -> Read | None:
+        if (fd := self._debug_file(build_id)) is None:
+            return None
+        self._fds.append(fd)
+        return file_reader(fd)
+
+    @property
+    def named(self) -> bool:
+        """Whether its names have been needed."""
+        return self._symbols is not None
+
+    @property
+    def size(self) -> int:
+        """About how much memory its tables take, in bytes."""
+        return sum(table.size for table in (self.frames, self._symbols) if table is not None)
+
     def close(self) -> None:
-        """Close the file."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        """Close the file, and the one with its names."""
+        for fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
 
 
 class Binaries:
-    """The files that are known, at most `MAX_BINARIES`: those used longest ago go first."""
+    """The files that are known, as many as the limits allow: those used longest ago go first."""
 
     def __init__(self, procfs: Path, rootfs: Path) -> None:
         self._procfs = procfs
         self._rootfs = rootfs
         self._known: OrderedDict[tuple[str, int], Binary | None] = OrderedDict()
-        self._debug_files: list[int] = []
 
     def of(self, pid: int, mapping: Mapping) -> Binary | None:
         """Return the file of a mapping, None if it can't be read or is not an ELF file of this machine."""
@@ -93,16 +110,36 @@ class Binaries:
         if key in self._known:
             self._known.move_to_end(key)
             return self._known[key]
-        while len(self._known) >= MAX_BINARIES:
-            _, oldest = self._known.popitem(last=False)
-            if oldest is not None:
-                oldest.close()
         try:
             found = self._vdso() if mapping.path == VDSO else self._open(pid, mapping)
         except (OSError, ElfError):
             found = None
         self._known[key] = found
+        self._make_room(found)
         return found
+
+    def name(self, place: Place) -> str | None:
+        """Return the name of the function at a place, None if it has none. Raises OSError."""
+        binary = place.binary
+        if binary is None:
+            return None
+        named, symbols = binary.named, binary.symbols
+        if not named:
+            self._make_room(binary)  # its symbols were read just now
+        return symbols.name(place.address)
+
+    def _make_room(self, used: Binary | None) -> None:
+        """Forget the files that were used longest ago, until the others are within the limits; keep the one in use."""
+        size = sum(binary.size for binary in self._known.values() if binary is not None)
+        for key, binary in list(self._known.items()):
+            if len(self._known) <= MAX_BINARIES and size <= MAX_TABLES_BYTES:
+                return
+            if binary is used and used is not None:
+                continue
+            del self._known[key]
+            if binary is not None:
+                size -= binary.size
+                binary.close()
 
     def _open(self, pid: int, mapping: Mapping) -> Binary | None:
         process = self._procfs / str(pid)
@@ -133,7 +170,7 @@ class Binaries:
                 return types <= LOCAL_FILE_SYSTEMS
         return False
 
-    def _debug_file(self, build_id: str) -> Read | None:
+    def _debug_file(self, build_id: str) -> int | None:
         path = self._rootfs / DEBUG_FILES / build_id[:2] / f"{build_id[2:]}.debug"
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -142,8 +179,7 @@ class Binaries:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             return None
-        self._debug_files.append(fd)
-        return file_reader(fd)
+        return fd
 
     def _vdso(self) -> Binary | None:
         """Return the kernel's code in each process: this process has the same."""
@@ -160,9 +196,6 @@ class Binaries:
             if binary is not None:
                 binary.close()
         self._known.clear()
-        for fd in self._debug_files:
-            os.close(fd)
-        self._debug_files.clear()
 
 
 class Image:

@@ -16,16 +16,18 @@ from pinchpoint.profile.elf import Elf, ElfError
 
 __all__ = ["Budget", "CfiError", "FrameTable", "Row", "Rule"]
 
-MAX_FRAME_TABLE_BYTES = 8 << 20
+MAX_FRAME_TABLE_BYTES = 2 << 20
 """Bytes of .eh_frame_hdr that are read: ceph-osd 16.2.15 has 270 KB."""
 MAX_ENTRY_BYTES = 16 << 10
 FIRST_BYTES = 256
 """Bytes of an entry that are read at first: nearly all are shorter."""
 MAX_INSTRUCTIONS = 4096
 MAX_REMEMBERED = 16
-MAX_CIES = 1024
-MAX_ROWS = 1 << 15
-"""Rows that are remembered for one file."""
+MAX_CIES = 64
+MAX_ROWS_BYTES = 4 << 20
+"""About how much memory remembered rows of one file take: 4,000 of usual ones."""
+ROW_BYTES, RULE_BYTES = 300, 100
+"""About how much one takes, and each of its rules without its code (CPython 3.11)."""
 MAX_REGISTER = 128
 
 TABLE = struct.Struct("<4B")
@@ -115,6 +117,12 @@ class FrameTable:
         self._entries = pairs[1::2]
         self._cies: dict[int, _Cie] = {}
         self._rows: dict[int, Row | None] = {}
+        self._rows_bytes = 0
+
+    @property
+    def size(self) -> int:
+        """About how much memory it takes, in bytes."""
+        return 8 * len(self._starts) + self._rows_bytes
 
     def row(self, address: int, budget: Budget) -> Row | None:
         """Return the row for an instruction, None if the file says nothing about it.
@@ -123,15 +131,22 @@ class FrameTable:
         """
         if address in self._rows:
             return self._rows[address]
-        if len(self._rows) >= MAX_ROWS:
-            self._rows.clear()
         try:
             row = self._find(address, budget)
         except (CfiError, IndexError, struct.error) as error:
-            self._rows[address] = None
+            self._remember(address, None)
             raise CfiError(str(error)) from error
-        self._rows[address] = row
+        self._remember(address, row)
         return row
+
+    def _remember(self, address: int, row: Row | None) -> None:
+        rules = () if row is None else (row.cfa, *(rule for _, rule in row.rules))
+        size = ROW_BYTES + sum(RULE_BYTES + len(rule.code) for rule in rules)
+        if self._rows_bytes + size > MAX_ROWS_BYTES:
+            self._rows.clear()
+            self._rows_bytes = 0
+        self._rows[address] = row
+        self._rows_bytes += size
 
     def _find(self, address: int, budget: Budget) -> Row | None:
         index = bisect_right(self._starts, address - self._base) - 1

@@ -32,7 +32,7 @@ MAX_PACKED_BYTES = 4 << 20
 """... and before."""
 MAX_UNPACKING_BYTES = 24 << 20
 """Memory for unpacking."""
-MAX_NAMES = 1 << 14
+MAX_NAMES = 1 << 12
 """Names that are remembered for one file."""
 
 
@@ -54,6 +54,11 @@ class _Table:
         self._starts = array("Q", [row[0] for row in rows])
         self._sizes = array("Q", [row[1] for row in rows])
         self._names = array("I", [row[2] for row in rows])
+
+    @property
+    def size(self) -> int:
+        """How much memory it takes, in bytes."""
+        return sum(len(column) * column.itemsize for column in (self._starts, self._sizes, self._names))
 
     def find(self, address: int) -> str | None:
         last = bisect_right(self._starts, address) - 1
@@ -83,14 +88,20 @@ class Symbols:
 
     def __init__(self, elf: Elf, debug_file: Callable[[str], Read | None] = lambda build_id: None) -> None:
         self._tables = [_Table(elf, section) for section in elf.sections if section.type == SHT_DYNSYM][:1]
+        self._unpacked = 0
         full = _full_table(elf)
         if full is None and (build_id := elf.build_id) and (read := debug_file(build_id)) is not None:
             full = _debug_table(read, build_id)
         if full is None:
-            full = _mini_table(elf)
+            full, self._unpacked = _mini_table(elf)
         if full is not None:
             self._tables.insert(0, full)
         self._known: dict[int, str | None] = {}
+
+    @property
+    def size(self) -> int:
+        """How much memory it takes, in bytes, but for the names that were asked for."""
+        return self._unpacked + sum(table.size for table in self._tables)
 
     def name(self, address: int) -> str | None:
         """Return the name of the function that has an address, None if no table knows it. Raises OSError."""
@@ -116,16 +127,17 @@ def _debug_table(read: Read, build_id: str) -> _Table | None:
         return None
 
 
-def _mini_table(elf: Elf) -> _Table | None:
+def _mini_table(elf: Elf) -> tuple[_Table | None, int]:
+    """Return the table in .gnu_debugdata, None if there is none, and the size of the unpacked file, which is kept."""
     section = elf.section(".gnu_debugdata")
     if section is None or section.size > MAX_PACKED_BYTES:
-        return None
+        return None, 0
     try:
         unpacker = lzma.LZMADecompressor(memlimit=MAX_UNPACKING_BYTES)
         raw = unpacker.decompress(elf.read(section.offset, section.size), MAX_UNPACKED_BYTES)
-        return _full_table(Elf(lambda offset, size: raw[offset : offset + size]))
+        return _full_table(Elf(lambda offset, size: raw[offset : offset + size])), len(raw)
     except (lzma.LZMAError, ElfError, EOFError):
-        return None
+        return None, 0
 
 
 class KernelSymbols:
