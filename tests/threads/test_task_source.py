@@ -12,7 +12,7 @@ import pytest
 from machine import Machine, stat_line
 from patience import patience
 from pinchpoint.bpf.choice import choose_source
-from pinchpoint.host.procfs import parse_schedstat, read_bytes
+from pinchpoint.host.procfs import first_names, parse_schedstat, read_bytes
 from pinchpoint.threads.task_source import KeptFile, ProcfsSource, Times, choose_times, raise_file_limit
 from polling import until
 
@@ -225,14 +225,13 @@ def test_threads_that_may_not_be_read_are_counted_and_cost_nobody_else(
 ) -> None:
     machine.process(10, "fio", threads={11: "fio"})
     machine.process(20, "ior")
-    listdir = os.listdir
 
-    def refuse(path: str) -> list[str]:
+    def refuse(path: str, limit: int) -> list[str]:
         if path.endswith("/20/task"):
             raise PermissionError(1, "Operation not permitted", path)
-        return listdir(path)
+        return first_names(path, limit)
 
-    monkeypatch.setattr("pinchpoint.threads.task_source.os.listdir", refuse)
+    monkeypatch.setattr("pinchpoint.threads.task_source.first_names", refuse)
     source.follow([10, 20], 0.0)
 
     assert names(source) == {10: "fio", 11: "fio"}

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import os
 import resource
+import sys
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, Protocol
 
-from pinchpoint.host.procfs import FormatError, Stat, decode, parse_schedstat, parse_stat, read_bytes
+from pinchpoint.host.procfs import FormatError, Stat, decode, first_names, parse_schedstat, parse_stat, read_bytes
 from pinchpoint.units import NANOSECONDS_PER_SECOND, TICKS_PER_SECOND
 
 __all__ = [
@@ -197,8 +198,8 @@ class ProcfsSource:
     """Threads of chosen processes, read from ``/proc/PID/task/TID/FILE``.
 
     `period` returns a thread's `Task.sampled_every`, by its process and name: threads that can't be full need not be
-    read ten times a second. A thread's name is read again for its first `settled` seconds. Without `keep` each file is
-    opened at each read.
+    read ten times a second. `most` returns how many threads of a process are followed, the oldest first. A thread's
+    name is read again for its first `settled` seconds. Without `keep` each file is opened at each read.
     """
 
     def __init__(
@@ -207,6 +208,7 @@ class ProcfsSource:
         times: Times = SCHEDSTAT,
         *,
         period: Callable[[int, str], int] = lambda tgid, comm: 1,
+        most: Callable[[int], int] = lambda tgid: sys.maxsize,
         settled: float = NAME_SETTLED_SECONDS,
         keep: bool = True,
     ) -> None:
@@ -216,6 +218,7 @@ class ProcfsSource:
         self.unreadable = 0
         self._procfs = os.fspath(procfs)
         self._period = period
+        self._most = most
         self._settled = settled
         self._tasks: dict[int, dict[int, _ProcfsTask]] = {}
         self._turn = 0
@@ -237,7 +240,7 @@ class ProcfsSource:
     def _follow(self, tgid: int, now: float) -> None:
         known = self._tasks.setdefault(tgid, {})
         try:
-            tids = {int(name) for name in os.listdir(f"{self._procfs}/{tgid}/task")}
+            tids = set(map(int, first_names(f"{self._procfs}/{tgid}/task", self._most(tgid))))
         except PermissionError:
             self.unreadable += 1
             return
