@@ -9,18 +9,19 @@ import pytest
 
 from judge.watched import NAMES, watched
 from pinchpoint import pages
+from pinchpoint.clock import Clock
 from pinchpoint.diagnosis.recent import Judged
 from pinchpoint.judge.engine import Engine
 from pinchpoint.judge.pages import _rendered, page
 from pinchpoint.judge.service import Judgement, Service
-from pinchpoint.judge.targets import TargetFiles
+from pinchpoint.judge.targets import Target, TargetFiles
 from pinchpoint.judge.web import application
 from pinchpoint.metrics import JUDGE
 from pinchpoint.model import Labels, Snapshot
 from pinchpoint.report.document import verdict_json
 from pinchpoint.wire.exposition import text
 from pinchpoint.wire.poller import Problem
-from pinchpoint.wire.sources import parse_exposition
+from pinchpoint.wire.sources import TargetSource, parse_exposition
 from report.made import CLIENT, MDS, START
 
 HOSTILE = "<script>alert(1)</script>\"'\u202e\x1b[31m"
@@ -219,6 +220,28 @@ def test_a_clock_that_is_set_makes_no_judge_unhealthy(
     monkeypatch.setattr(time, "time", lambda: real() + step)
 
     assert ask(service, "/-/healthy")[0] == "200 OK"
+
+
+def test_a_clock_that_is_set_does_not_move_a_phase_that_is_under_way() -> None:
+    steps = [0.0]
+    clock = Clock(lambda: START + time.monotonic() + steps[0], time.monotonic)
+    service = Service([Target("h", "http://h:9748/metrics")], TargetFiles([]), [], clock=clock)
+    (source,) = (make() for make in service._sources().values())
+    assert isinstance(source, TargetSource)
+    times = []
+
+    def collect() -> dict[str, Snapshot]:
+        times.append(source._clock())
+        return {"h": Snapshot(times[-1], {}), "far": Snapshot(START, {})}
+
+    service._hosts.collect = collect  # type: ignore[method-assign]
+    service.round()
+    steps[0] = -3600.0
+    service.round()
+
+    assert 0.0 <= times[1] - times[0] < 1800.0
+    assert service.said.hosts == pytest.approx({"h": times[1] - 3600.0, "far": START}, abs=1e-3)
+    assert service.said.time == pytest.approx(times[1] - 3600.0, abs=60.0)
 
 
 def test_runbooks_are_read_by_name_and_nothing_else_is() -> None:

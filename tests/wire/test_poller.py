@@ -8,6 +8,7 @@ import pytest
 
 from patience import Stopwatch
 from pinchpoint.model import Snapshot, Snapshots
+from pinchpoint.wire import sources
 from pinchpoint.wire.poller import Poller, Together
 from pinchpoint.wire.sources import SourceError
 from polling import until
@@ -159,6 +160,17 @@ def test_a_source_that_fails_is_asked_ever_more_rarely() -> None:
     assert until(20, lambda: poller.rounds >= 8)
     assert poller.problems(60)["a"].reason == "refused"
     assert source.asked < 20
+    poller.close()
+
+
+def test_a_host_that_a_server_lacks_is_a_problem_until_it_has_gone_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Fake("server", {**host("a"), **host("b")}, host("a"))
+    poller = Poller(source, 0.01, others=True)
+    assert until(20, lambda: poller.missing.keys() == {"b"})
+
+    monkeypatch.setattr(sources, "FORGET_HOST_SECONDS", 0.0)
+
+    assert until(20, lambda: not poller.missing)
     poller.close()
 
 

@@ -27,6 +27,7 @@ from pinchpoint.wire.connections import Refusals
 from pinchpoint.wire.http import application, serve
 from pinchpoint.wire.recording import Recorder
 from pinchpoint.wire.sources import (
+    FORGET_HOST_SECONDS,
     PrometheusSource,
     RecordingSource,
     SourceError,
@@ -277,13 +278,17 @@ def test_hosts_that_another_source_has_are_left_out() -> None:
 
 def test_an_instance_that_is_not_scraped_any_more_is_named() -> None:
     with prometheus(scraped("pinchpoint_new", "a:1", (1, "1")), scraped("pinchpoint_new", "b:1", (1, "1"))) as url:
-        source = PrometheusSource(url)
+        now = [0.0]
+        source = PrometheusSource(url, clock=lambda: now[0])
         source.snapshots()
     with prometheus(scraped("pinchpoint_new", "a:1", (3, "1"))) as url:
         source.name = url
 
         assert source.snapshots().keys() == {"a:1"}
         assert source.problems == {"b:1": f"Prometheus at {url} has no samples of the last 15 s"}
+        now[0] = FORGET_HOST_SECONDS
+        source.snapshots()
+        assert source.problems == {}, "it has gone for good"
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,10 @@ class PhaseVerdict:
     phase: str
     start: float
     end: float
-    """Unix seconds."""
+    """Unix seconds, by the clock of its host's snapshots."""
     verdict: Verdict
+    host: str
+    """Where the phase was seen."""
 
 
 _Key = tuple[str, str, str, float]
@@ -132,17 +134,26 @@ class Engine:
             if (snapshot := moment.get(phase.host)) is not None:
                 elapsed = _elapsed(snapshot, ActivePhase(*key))
                 end = snapshot.time if elapsed is None else min(snapshot.time, max(end, phase.window.start + elapsed))
-            self._judge(key, phase.window, end)
+            self._judge(key, phase, end)
         return bool(over)
 
-    def _judge(self, key: _Key, window: Window, end: float) -> None:
+    def _judge(self, key: _Key, ended: _Open, end: float) -> None:
         benchmark, run, phase, _ = key
+        window = ended.window
         self._windows.close(window, end)
         if window.after:
             seen = self._sightings.hottest(window.start, end)
             _, found = judge_phase(window, benchmark=benchmark, run=run, seen=seen)
             self.phases.append(
-                PhaseVerdict(benchmark=benchmark, run=run, phase=phase, start=window.start, end=end, verdict=found)
+                PhaseVerdict(
+                    benchmark=benchmark,
+                    run=run,
+                    phase=phase,
+                    start=window.start,
+                    end=end,
+                    verdict=found,
+                    host=ended.host,
+                )
             )
 
     def lose(self, host: str) -> None:

@@ -13,7 +13,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from pinchpoint import __version__
-from pinchpoint.clock import STEADY
+from pinchpoint.clock import STEADY, Clock
 from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.inputs import INPUTS, STEADY_INPUTS
 from pinchpoint.diagnosis.recent import Judged
@@ -147,7 +147,7 @@ class Service:
         files: TargetFiles,
         servers: Sequence[str],
         interval: float = 1.0,
-        wall: Callable[[], float] = time.time,
+        clock: Clock = STEADY,
         access: HttpAccess | None = None,
     ) -> None:
         self.said = Judgement()
@@ -160,7 +160,7 @@ class Service:
         self._files = files
         self._servers = servers
         self._pace = Pace(interval)
-        self._wall = wall
+        self._clock = clock
         self._access = access
         self._hosts = Hosts(self._pace)
         self._engine = Engine(time.monotonic)
@@ -168,7 +168,7 @@ class Service:
         self._came: dict[str, float] = {}
         """When each host answered last, in monotonic seconds."""
         self._direct: set[str] = set()
-        """Hosts that are not asked for through a server."""
+        """Hosts that are not asked for through a server: their snapshots have times of `clock`, which nobody sets."""
         self._malformed: dict[str, float] = {}
         """Since when a file of targets has been malformed, in Unix seconds."""
         self._told: set[str] = set()
@@ -205,7 +205,6 @@ class Service:
     def round(self) -> None:
         """Take in the hosts' answers since the last round, and judge."""
         began = time.monotonic()
-        now = self._wall()
         collected = self._hosts.collect()
         problems = self._hosts.problems()
         self._came.update(dict.fromkeys(collected, began))
@@ -223,8 +222,9 @@ class Service:
             del self._came[host]
             self._engine.lose(host)
         self._engine.take(moment)
-        ahead = STEADY.ahead()
-        judged = self._engine.step(STEADY.now(), JUDGING_SHARE * self._pace.interval)
+        ahead = self._clock.ahead()
+        now = self._clock.now() + ahead
+        judged = self._engine.step(self._clock.now(), JUDGING_SHARE * self._pace.interval)
         runs = [replace(run, since=run.since + ahead) for run in judged]
         for source, problem in problems.items():
             if source not in self._told:
@@ -237,10 +237,10 @@ class Service:
         problems |= {name: Problem(reason, self._malformed[name]) for name, reason in self._files.problems.items()}
         self.said = Judgement(
             time=now,
-            hosts=dict(self._seen),
+            hosts={host: seen + self._shift(host) for host, seen in self._seen.items()},
             problems=problems,
             runs=tuple(runs),
-            phases=tuple(self._engine.phases),
+            phases=tuple(self._shown(phase) for phase in self._engine.phases),
             facts=self._engine.facts,
             behind=self._engine.verdicts.behind,
             interval=self._pace.interval,
@@ -250,13 +250,22 @@ class Service:
         )
         self._rounded = began
 
+    def _shift(self, host: str) -> float:
+        """Return by how many seconds the times of a host's snapshots are behind the wall clock."""
+        return self._clock.ahead() if host in self._direct else 0.0
+
+    def _shown(self, phase: PhaseVerdict) -> PhaseVerdict:
+        """Return a phase with the times of the wall clock."""
+        shift = self._shift(phase.host)
+        return replace(phase, start=phase.start + shift, end=phase.end + shift) if shift else phase
+
     def _sources(self) -> dict[str, Callable[[], Source]]:
         found: dict[str, Callable[[], Source]] = {}
         targets = [*self._targets, *self._files.read()]
         self._direct = {target.host for target in targets}
         for target in targets:
             found[f"{target.host} {target.url}"] = partial(
-                TargetSource, target.url, name=target.host, clock=self._wall, access=self._access
+                TargetSource, target.url, name=target.host, clock=self._clock.now, access=self._access
             )
         for url in self._servers:
             found[url] = partial(

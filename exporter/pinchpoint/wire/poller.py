@@ -13,7 +13,7 @@ from threading import Condition, Thread
 
 from pinchpoint.clock import STEADY
 from pinchpoint.model import Snapshot, Snapshots
-from pinchpoint.wire.sources import OWN, Source, SourceError
+from pinchpoint.wire.sources import OWN, Source, SourceError, known_hosts
 
 __all__ = ["Poller", "Problem", "Together"]
 
@@ -66,7 +66,8 @@ class Poller:
         self._due = math.inf if interval == math.inf else time.monotonic()
         self._fresh: dict[str, Snapshot] = {}
         self._missing: dict[str, Problem] = {}
-        self._known: dict[str, None] = {}
+        self._known: dict[str, float] = {}
+        """When each host was last found, in monotonic seconds."""
         self._closed = False
         self._changed = changed or Condition()
         self._ring = ring
@@ -102,7 +103,7 @@ class Poller:
             failure = Problem("no answer", STEADY.now() - waited)
         if failure is None:
             return self.missing
-        return dict.fromkeys(self._known or {self.source.name: None}, failure)
+        return dict.fromkeys(self._known or [self.source.name], failure)
 
     @property
     def waited(self) -> float:
@@ -163,11 +164,11 @@ class Poller:
         for host, snapshot in found.items():
             if not self._others and not any(name.startswith(OWN) for name in snapshot.values):
                 reasons[host] = "answers, but has no metrics of Pinchpoint: is this its exporter?"
+        self._known = known_hosts(self._known, found, time.monotonic())
         for host in self._known.keys() - found.keys() - reasons.keys():
             reasons[host] = "no samples"
         old, self.failure = self._missing, None
         self._missing = {host: Problem(why, old[host].since if host in old else now) for host, why in reasons.items()}
-        self._known |= dict.fromkeys(found)
         self._fresh.update((host, snapshot) for host, snapshot in found.items() if host not in reasons)
 
 

@@ -41,6 +41,7 @@ __all__ = [
     "SourceError",
     "TargetSource",
     "is_here",
+    "known_hosts",
     "parse_exposition",
     "target_url",
 ]
@@ -65,6 +66,8 @@ LOST_AFTER_SCRAPES = 2.5
 """... or this many of its scrapes, if these take longer."""
 STEADY_INTERVAL_SECONDS = 15.0
 """Seconds after which the steady metrics of a host are queried again."""
+FORGET_HOST_SECONDS = 3600.0
+"""Seconds after which a host that is not found any more counts as gone for good, and is no problem."""
 COUNTED_SECONDS, COUNT_INTERVAL_SECONDS = 150.0, 60.0
 """Seconds in which scrapes are counted, so that one in a minute is known, and after which they are again."""
 
@@ -226,7 +229,8 @@ class PrometheusSource:
         self._leave_out = leave_out
         self._fetcher = Fetcher(timeout, access)
         self._names = {metric.name: metric.labels for metric in EXPORTER}
-        self._seen: dict[str, None] = {}
+        self._seen: dict[str, float] = {}
+        """When each host was last found, by the clock."""
         self._hosts: dict[str, Snapshot] = {}
         self._partial: set[str] = set()
         """Hosts that had fewer series than before in the last query."""
@@ -249,7 +253,7 @@ class PrometheusSource:
                 f"has no series of Pinchpoint in its last {self._recent:g} s: it should scrape the exporters every 5 s "
                 "or faster, see compose/prometheus.yml",
             )
-        self._seen |= dict.fromkeys(found)
+        self._seen = known_hosts(self._seen, found, self._clock())
         self.problems = {
             host: f"Prometheus at {self.name} has no samples of the last {self._lasts(host, LOST_AFTER_SECONDS):g} s"
             for host in self._seen
@@ -381,6 +385,12 @@ class PrometheusSource:
     def close(self) -> None:
         """Close the connection."""
         self._fetcher.close()
+
+
+def known_hosts(seen: Mapping[str, float], found: Iterable[str], now: float) -> dict[str, float]:
+    """Return when each host was last found, in seconds, without those that have gone; `found` are there now."""
+    kept = {host: at for host, at in seen.items() if now - at < FORGET_HOST_SECONDS}
+    return kept | dict.fromkeys(found, now)
 
 
 def _named(names: Iterable[str]) -> str:
