@@ -1,8 +1,8 @@
 """The alert rules for a scrape interval, a job and a runbook location: the files of ``alerts/``, rewritten.
 
-These files are for a scrape every 2 s. Only a few parts depend on that: windows, which need several samples; the
-groups' intervals, as nothing is new between two scrapes; sentences that name the window; and the number of scrapes that
-ScrapeTooSlow expects.
+These files are for a scrape every 2 s. Only a few parts depend on that: windows, which need several samples; a ``for``
+that has to last as long as its window; the groups' intervals, as nothing is new between two scrapes; sentences that
+name the window; and the number of scrapes that ScrapeTooSlow expects.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ MIN_SCRAPED_SHARE = 0.4
 
 ENDING = ".yml"
 RANGE = re.compile(r"\[(\d+)(s|m)\]")
-INTERVAL = re.compile(r"^(    interval: )2s$", re.MULTILINE)
+INTERVAL = re.compile(r"^(    interval: )(\d+)s$", re.MULTILINE)
+AS_LONG = re.compile(r"\bfor: (\d+)s  # as long as the window$", re.MULTILINE)
 LAST = re.compile(r"\blast(\s+)(\d+) s\b")
 SLOW = re.compile(r'count_over_time\(up\{job="pinchpoint"\}\[1m\]\) < 12')
 SLOW_WORDS = re.compile(r"in the last minute\. The rules look at windows\n( +)of 15 s .{0,200}?made for\.", re.DOTALL)
@@ -61,6 +62,10 @@ class ScrapePace:
         if self.seconds <= DEFAULT_SCRAPE_INTERVAL_SECONDS:
             return seconds
         return max(seconds, (MIN_WINDOW_SCRAPES if seconds >= WINDOW_SECONDS else MIN_BRIDGE_SCRAPES) * self.seconds)
+
+    def evaluated(self, seconds: int) -> int:
+        """Return the seconds between two evaluations of a group that has the given interval at the default pace."""
+        return self.seconds if seconds == DEFAULT_SCRAPE_INTERVAL_SECONDS else max(seconds, self.seconds)
 
     @property
     def counted(self) -> int:
@@ -101,7 +106,8 @@ def _made(text: str, pace: ScrapePace, job: str, runbooks: str) -> str:
         text = SLOW.sub(f'count_over_time(up{{job="{JOB}"}}[{pace.counted}s]) < {pace.least}', text)
         text = SLOW_WORDS.sub(lambda found: _slow_words(pace, found[1]), text)
     text = RANGE.sub(lambda found: _range(pace, int(found[1]) * (60 if found[2] == "m" else 1), found[0]), text)
-    text = INTERVAL.sub(rf"\g<1>{pace.seconds}s", text)
+    text = INTERVAL.sub(lambda found: f"{found[1]}{pace.evaluated(int(found[2]))}s", text)
+    text = AS_LONG.sub(lambda found: f"for: {pace.window(int(found[1]))}s", text)
     text = LAST.sub(lambda found: f"last{found[1]}{pace.window(int(found[2]))} s", text)
     text = text.replace(f'job="{JOB}"', f'job="{job}"').replace(f"the job {JOB}:", f"the job {job}:")
     base = runbooks if runbooks.endswith("/") else f"{runbooks}/"

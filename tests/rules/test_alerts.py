@@ -21,6 +21,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from patience import patience
+from pinchpoint.diagnosis.check_fleet import INCOMPARABLE
 from pinchpoint.metrics import EXPORTER, JUDGE, TREND
 from pinchpoint.threads.roles import load_roles
 from polling import until
@@ -248,6 +249,16 @@ def text_queries(rule: Rule) -> list[str]:
     """Return the queries in labels and annotations, with a word in place of each template value."""
     texts = " ".join([*rule.labels.values(), *rule.annotations.values()])
     return [query.replace("%q", '"x"') for query in re.findall(r"`([^`]+)`", texts)]
+
+
+def test_hosts_are_compared_in_the_same_facts_as_by_the_check() -> None:
+    (rule,) = (rule for rule in read_rules() if rule.alert == "HostsDiffer")
+    (left_out,) = set(re.findall(r'fact!~"([^"]*)"', rule.expr))
+    own_checks = {"mtu", "mtu_members"}
+
+    for name in ("network:10.0.0.0/8", *sorted(set(INCOMPARABLE) - own_checks)):
+        assert re.fullmatch(left_out, name), name
+    assert not any(re.fullmatch(left_out, name) for name in ("governor", "kernel", *own_checks))
 
 
 def test_the_helpers_see_what_an_expression_is_made_of() -> None:

@@ -61,6 +61,21 @@ def test_every_window_holds_enough_scrapes(seconds: int) -> None:
     assert {group["interval"] for group in groups} <= {f"{seconds}s", "5s", "15s"}
 
 
+@pytest.mark.parametrize("seconds", [2, 10, 60])
+def test_an_alert_that_blames_the_phase_lasts_until_its_window_holds_nothing_of_the_one_before(seconds: int) -> None:
+    for rule in parsed(rules(seconds)):
+        if rule.get("alert") in ("DeepIdleInLatencyPhase", "InflightCollapsed"):
+            assert rule["for"] == f"{max(15, 4 * seconds)}s"
+
+
+@pytest.mark.parametrize("seconds", [1, 2, 5, 10, 60])
+def test_no_group_is_evaluated_more_often_than_hosts_are_scraped(seconds: int) -> None:
+    intervals = {group["name"]: group["interval"] for group in yaml.safe_load(rules(seconds))["groups"]}
+
+    assert all(int(interval.removesuffix("s")) >= seconds for interval in intervals.values())
+    assert intervals["pinchpoint-mds"] == f"{seconds}s"
+
+
 def test_a_text_names_the_window_that_its_rule_has() -> None:
     for text in rules(15).split("- alert: ")[1:]:
         named = set(re.findall(r"last\s+(\d+) s", text))

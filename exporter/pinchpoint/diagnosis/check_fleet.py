@@ -54,6 +54,7 @@ INCOMPARABLE = (
     "disks:hdd",
     "mtu",
     "mtu_members",
+    "swapped",
 )
 """Facts that are hardware, and facts with their own check."""
 
