@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ LOSES = re.compile(
 BY_HAND = {
     "ceph config set mgr mgr/prometheus/scrape_interval 30": "the module has to be disabled and enabled",
     "ceph config set osd osd_mclock_profile high_recovery_ops": "for repairs, not for a benchmark",
+    "ceph config set osd osd_max_backfills 4": "the same",
     "ceph config set client admin_socket '/var/run/ceph/$cluster-$name.$pid.$cctid.asok'": "clients have to restart",
     "ceph config set client client_readahead_max_periods 16": "clients have to mount anew",
     "ceph config set osd osd_op_num_threads_per_shard_ssd 1": "OSDs have to restart",
@@ -113,6 +116,29 @@ def test_another_value_takes_the_place_of_the_runbooks() -> None:
             cache.commands(value, 60)
     with pytest.raises(ValueError, match="no value to choose"):
         all_mitigations()["governor"].commands("9", 60)
+
+
+def test_idle_states_are_put_back_as_each_of_them_was(tmp_path: Path) -> None:
+    before = {
+        "cpu0/cpuidle/state0": "0",
+        "cpu0/cpuidle/state1": "1",
+        "cpu1/cpuidle/state0": "0",
+        "cpu10/cpuidle/state1": "1",
+    }
+    for state in before:
+        (tmp_path / state).mkdir(parents=True)
+    states = {tmp_path / state / "disable": value for state, value in before.items()}
+    for file, value in states.items():
+        file.write_text(f"{value}\n")
+    knob = all_mitigations()["idle-states"]
+    check, restore = (text.replace("/sys/devices/system/cpu", str(tmp_path)) for text in (knob.check, knob.restore))
+    old = subprocess.run(["sh", "-c", check], check=True, capture_output=True, text=True).stdout
+    for file in states:
+        file.write_text("1\n")
+
+    subprocess.run(["sh", "-c", restore], check=True, env={**os.environ, "PINCHPOINT_OLD": old})
+
+    assert {file: file.read_text().strip() for file in states} == states
 
 
 def test_the_first_words_come_first() -> None:

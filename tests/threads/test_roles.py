@@ -42,6 +42,7 @@ def load(tmp_path: Path, text: str | bytes) -> Roles:
         ("ceph-client", "flusher", "rados_client", "thread"),
         ("ceph-client", "ms_dispatch", "rados_client", "thread"),
         ("cephfs-client", "ceph-fuse", "client_lock", "lock"),
+        ("cephfs-client", "fuse_worker", "client_lock", "lock"),
         ("cephfs-client", "ms_dispatch", "client_lock", "lock"),
         ("cephfs-client", "fn_anonymous", "client_lock", "lock"),
         ("cephfs-client", "flusher", "client_lock", "lock"),
@@ -163,6 +164,25 @@ def test_a_process_is_of_interest_by_its_whole_name_and_by_who_made_it(
     match = builtin.process(comm, kernel=kernel)
 
     assert (match and match[0].class_) == class_
+
+
+@pytest.mark.parametrize(
+    ("comm", "disk"),
+    [
+        ("jbd2/sda1-8", "sda1"),
+        ("jbd2/dm-0-8", "dm-0"),
+        ("jbd2/nvme0n1p2-8", "nvme0n1p2"),
+        ("jbd2/nvme0n1p2-", "nvme0n1p2"),  # before Linux 5.17
+        ("jbd2/nvme10n1p2", "nvme10n1p2"),  # the same
+        ("xfsaild/dm-1", "dm-1"),
+    ],
+)
+def test_a_journals_thread_belongs_to_its_disk_also_where_its_name_is_cut(builtin: Roles, comm: str, disk: str) -> None:
+    match = builtin.process(comm, kernel=True)
+
+    assert match is not None
+    assert match[0].class_ == "journal"
+    assert match[0].owner.format("", *(group or "" for group in match[1])) == disk
 
 
 def test_the_writeback_worker_is_full_earlier_than_everything_else(builtin: Roles) -> None:
