@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from pinchpoint.grafana import boards, bundle
-from pinchpoint.rules import PAGES
+from pinchpoint.rules import PAGES, rules
 
 FILES = Path(__file__).parent.parent / "dashboards" / "json"
 JUDGE = "https://judge.example:9749"
@@ -45,6 +46,16 @@ def test_queries_name_the_job_that_is_given() -> None:
 
     assert r"job=\"hpc\"" in text
     assert r"job=\"pinchpoint\"" not in text
+
+
+def test_how_long_an_alert_fired_is_counted_in_the_interval_of_the_rules() -> None:
+    texts = ["".join(board.text for board in boards(seconds=seconds)) for seconds in (2, 15)]
+
+    for seconds, text in zip((2, 15), texts, strict=True):
+        counted = re.findall(r"(\d+) \* max by \(run, alertname\) \(count_over_time\(pinchpoint:run_alert:info", text)
+        assert counted == [str(seconds)]
+        (group,) = (one for one in yaml.safe_load(rules(seconds))["groups"] if "run_alert" in str(one["rules"]))
+        assert group["interval"] == f"{seconds}s"
 
 
 def test_a_bundle_has_dashboards_what_provisions_them_and_rules(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """The dashboards for a Grafana of one's own: the files of ``dashboards/json``, rewritten, and what provisions them.
 
-These files are for the local stack: their links lead to its judge, and one query names the exporters' job.
+These files are for the local stack: their links lead to its judge, one query names the exporters' job, and one counts
+evaluations of a rule, each of which stands for the interval of its group.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
@@ -17,6 +19,10 @@ __all__ = ["FOLDER_TITLE", "FOLDER_UID", "SOURCE_UID", "Board", "boards", "bundl
 
 FOLDER_UID, FOLDER_TITLE = "pinchpoint", "Pinchpoint"
 SOURCE_UID, SOURCE_NAME = "pinchpoint-prometheus", "Pinchpoint"
+EVALUATIONS = re.compile(
+    rf"\b{DEFAULT_SCRAPE_INTERVAL_SECONDS}( \* [^\"]{{0,64}}count_over_time\(pinchpoint:run_alert:info\b)"
+)
+"""Seconds of a rule group's interval, times how often it was evaluated."""
 REVISION_DIGITS = 12
 """Hexadecimal digits of a revision: JavaScript's numbers are exact up to 2^53."""
 
@@ -45,13 +51,17 @@ def _files() -> dict[str, str]:
     return {name: found[name].read_text(encoding="utf-8") for name in sorted(found)}
 
 
-def boards(pages: str = PAGES, job: str = JOB) -> list[Board]:
-    """Return all dashboards, for pages at the address `pages` (a judge's) and exporters of the job `job`."""
+def boards(pages: str = PAGES, job: str = JOB, seconds: int = DEFAULT_SCRAPE_INTERVAL_SECONDS) -> list[Board]:
+    """Return all dashboards, for pages at the address `pages` (a judge's) and exporters of the job `job`.
+
+    Prometheus scrapes them every so many seconds.
+    """
     base = f"{pages.rstrip('/')}/"
     found = []
     for name, text in _files().items():
         if name.endswith(".json"):
             text = text.replace(PAGES, base).replace(rf"job=\"{JOB}\"", rf"job=\"{job}\"")
+            text = EVALUATIONS.sub(rf"{seconds}\g<1>", text)
             revision = int(sha256(text.encode()).hexdigest()[:REVISION_DIGITS], 16)
             document = {**json.loads(text), "revision": revision}
             found.append(Board(name.removesuffix(".json"), document["uid"], document["title"], revision, document))
@@ -83,7 +93,7 @@ def bundle(
 
     `prometheus` is the address of that server; without it there is no file for the data source.
     """
-    found = {f"dashboards/{board.name}.json": board.text for board in boards(pages, job)}
+    found = {f"dashboards/{board.name}.json": board.text for board in boards(pages, job, seconds)}
     found |= {f"dashboards/{name}": text for name, text in _files().items() if name.endswith(".yaml")}
     provider = {
         "name": FOLDER_UID,

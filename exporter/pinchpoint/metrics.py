@@ -384,6 +384,11 @@ STORAGE_DEVICE_INFO = _gauge(
     "device",
     "bdi",
 )
+STORAGE_ROTATIONAL = _number(
+    "pinchpoint_storage_rotational",
+    "1 if a disk under the OSD's open files is a rotating one, 0 if all are solid-state, as the kernel says.",
+    "owner",
+)
 MEMORY_DIRTY_BYTES = _gauge("pinchpoint_memory_dirty_bytes", "Page cache waiting to be written back.")
 MEMORY_WRITEBACK_BYTES = _gauge("pinchpoint_memory_writeback_bytes", "Page cache being written back.")
 MEMORY_DIRTY_THRESHOLD_BYTES = _gauge(

@@ -230,6 +230,22 @@ def test_an_osd_is_looked_at_seldom_and_its_devices_stay(files: Files) -> None:
     }
 
 
+def test_an_osd_rotates_if_one_of_its_disks_does(files: Files) -> None:
+    files.nodes.update({"/dev/sda": (8, 0), "/dev/nvme0n1": (259, 0), "/dev/loop3": (7, 3)})
+    for pid, (owner, nodes) in enumerate({"3": ["sda", "nvme0n1"], "4": ["nvme0n1"], "5": ["loop3"]}.items(), 50):
+        files.process(pid, "ceph-osd", "-i", owner)
+        for descriptor, node in enumerate(nodes, 10):
+            files.machine.opens(pid, descriptor, f"/dev/{node}", mount=24)
+    files.machine.write("sys/class/block/sda/queue/rotational", "1\n")
+    files.machine.write("sys/class/block/nvme0n1/queue/rotational", "0\n")
+    files.process(60, "fio")
+    files.machine.opens(60, 5, "/data/file", mount=30)
+    files.found(1.0)
+
+    found = Snapshot.of(0, files.probe.points()).series("pinchpoint_storage_rotational")
+    assert {labels["owner"]: value for labels, value in found} == {"osd.3": 1, "osd.4": 0}, "of osd.5 it is not known"
+
+
 def test_more_files_than_are_looked_at_in_one_sample_have_their_turn_in_the_next_ones(files: Files) -> None:
     files.process(50, "fio")
     files.process(60, "ior")

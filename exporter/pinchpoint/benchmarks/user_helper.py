@@ -56,7 +56,7 @@ class UserHelper:
         self.told: Mapping[int, Task] = {}
         """What it was told at the last look, by pid."""
         self.ranks: dict[tuple[int, int], int] = {}
-        """The ranks that it has said, by pid and start, of processes that it was told of as its user's."""
+        """The ranks that it has said, by pid and start, of its user's processes."""
         self._connection = connection
         self._progress = progress
         self._looks = 0
@@ -135,7 +135,7 @@ class UserHelper:
         return False
 
     def is_own(self, pid: int, start: int) -> bool:
-        """Return whether it was told of a process as its user's."""
+        """Return whether a process that it was shown is its user's."""
         task = self.told.get(pid)
         return task is not None and task.own and task.start == start
 

@@ -138,7 +138,7 @@ def install(
     source = None if prometheus is None else data_source(prometheus, seconds)
     changes = installed(
         api,
-        boards(pages, job),
+        boards(pages, job, seconds),
         folder_uid=folder_uid,
         source=source,
         message=f"Pinchpoint {__version__}",

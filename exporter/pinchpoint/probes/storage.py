@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from pinchpoint.host.capabilities import Capability, without_rights
 from pinchpoint.host.procfs import FormatError, Mount, first_names, parse_file_info, parse_mounts, read_bytes
-from pinchpoint.host.sysfs import block_device_name
-from pinchpoint.metrics import STORAGE_DEVICE_INFO
+from pinchpoint.host.sysfs import block_device_name, read_int
+from pinchpoint.metrics import STORAGE_DEVICE_INFO, STORAGE_ROTATIONAL
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.threads.processes import Process
@@ -100,7 +100,7 @@ class Storage(Probe):
 
     name = "storage"
     help = "disks under the open files of benchmarks and OSDs (procfs fd, fdinfo and mountinfo)"
-    metrics = (STORAGE_DEVICE_INFO,)
+    metrics = (STORAGE_DEVICE_INFO, STORAGE_ROTATIONAL)
     capabilities = (Capability.DAC_READ_SEARCH, Capability.SYS_PTRACE)
     rest_interval = 10.0
 
@@ -110,6 +110,8 @@ class Storage(Probe):
         self._looked: dict[tuple[int, int], float] = {}
         self._tables: dict[str, _MountTable] = {}
         self._seen: dict[tuple[str, Backing], float] = {}
+        self._rotational: dict[str, int | None] = {}
+        """Whether each disk rotates, as the kernel says it."""
 
     def sample(self, now: float) -> None:
         """Look at the files of every process that is due.
@@ -141,6 +143,8 @@ class Storage(Probe):
                 refused = error
             self._looked[key] = now
         self._seen = {key: at for key, at in self._seen.items() if now - at < KEEP_DISK_SECONDS}
+        known = self._rotational
+        self._rotational = {disk: known[disk] if disk in known else self._rotates(disk) for disk in self._disks()}
         if refused is not None and not allowed and not self._seen:
             if without_rights():
                 raise NotPresent("all benchmarks and OSDs belong to other users") from refused
@@ -267,10 +271,27 @@ class Storage(Probe):
             return [mount.device]
         return sorted(name for name in names if re.fullmatch(rf"{re.escape(mount.fstype)}-\d+", name))
 
+    def _disks(self) -> set[str]:
+        """Return the disks of OSDs."""
+        return {backing.device for owner, backing in self._seen if _is_osd(owner) and backing.device}
+
+    def _rotates(self, disk: str) -> int | None:
+        return read_int(self.host.sysfs / "class" / "block" / disk.replace("/", "!") / "queue" / "rotational")
+
     def points(self) -> Iterator[Point]:
         """Yield the disks of each owner."""
+        rotational: dict[str, int] = {}
         for owner, backing in sorted(self._seen):
             yield STORAGE_DEVICE_INFO.point(1, owner, *backing)
+            if _is_osd(owner) and (rotates := self._rotational.get(backing.device)) is not None:
+                rotational[owner] = max(rotates, rotational.get(owner, 0))
+        for owner, rotates in rotational.items():
+            yield STORAGE_ROTATIONAL.point(rotates, owner)
+
+
+def _is_osd(owner: str) -> bool:
+    """Return whether an owner is an OSD, and not a process that is only called like one."""
+    return owner.startswith("osd.") and user_of(owner) is None
 
 
 def _link(path: str) -> str:

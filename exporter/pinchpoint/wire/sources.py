@@ -67,7 +67,7 @@ LOST_AFTER_SCRAPES = 2.5
 STEADY_INTERVAL_SECONDS = 15.0
 """Seconds after which the steady metrics of a host are queried again."""
 FORGET_HOST_SECONDS = 3600.0
-"""Seconds after which a host that is not found any more counts as gone for good, and is no problem."""
+"""Seconds after which a host that is not found any more counts as gone for good."""
 COUNTED_SECONDS, COUNT_INTERVAL_SECONDS = 150.0, 60.0
 """Seconds in which scrapes are counted, so that one in a minute is known, and after which they are again."""
 
