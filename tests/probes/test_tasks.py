@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from machine import KERNEL_THREAD, Machine, stat_line
-from pinchpoint.host.procfs import parse_stat
+from pinchpoint.host.procfs import first_names, parse_stat
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
 from pinchpoint.probes.tasks import Tasks
@@ -190,14 +190,13 @@ def test_processes_and_threads_that_may_not_be_read_are_counted(
     machine: Machine, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.process(10, "fio")
-    listdir = os.listdir
 
-    def refuse(path: str) -> list[str]:
-        if str(path).endswith("/10/task"):
+    def refuse(path: str, limit: int) -> list[str]:
+        if path.endswith("/10/task"):
             raise PermissionError(1, "Operation not permitted", path)
-        return listdir(path)
+        return first_names(path, limit)
 
-    monkeypatch.setattr("pinchpoint.threads.task_source.os.listdir", refuse)
+    monkeypatch.setattr("pinchpoint.threads.task_source.first_names", refuse)
     clock.tick()
 
     assert read(clock.probe).value("pinchpoint_tasks_unreadable") == 1
