@@ -199,7 +199,7 @@ def test_the_exporter_of_this_host_is_asked_where_one_runs(monkeypatch: pytest.M
     ("args", "reason"),
     [
         (["--target", "a"], "is not HOST:PORT"),
-        (["--target", "a:1,,b:1"], "is not HOST:PORT"),
+        (["--target", "a:1,,b:1"], "has an empty target"),
         (["--target", ":9748"], "names no host"),
         (["--target", "ftp://a/metrics"], "only http and https"),
         (["--prometheus", "a:9090"], "http://"),

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pinchpoint.build import LocalSource, local_sampler
-from pinchpoint.commands.options import http_config_option, load_access
+from pinchpoint.commands.options import http_config_option, load_access, targets_option
 from pinchpoint.config import Config, ConfigError, load_config
 from pinchpoint.diagnosis.check import SILENT, check, sources
 from pinchpoint.diagnosis.findings import Finding, Level
 from pinchpoint.model import Snapshot
 from pinchpoint.terminal.check import check_parts
 from pinchpoint.terminal.plain import fail, say, show
-from pinchpoint.wire.http import AddressError, parse_address
 from pinchpoint.wire.poller import Together
 from pinchpoint.wire.prometheus import PrometheusError
 from pinchpoint.wire.prometheus_hosts import ask_known
@@ -81,20 +80,14 @@ def _reason(name: str, why: str) -> str:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option(
-    "--target",
-    "targets",
-    multiple=True,
-    metavar="HOST:PORT[,...]",
-    help="Exporters of the hosts to check; repeatable. [default: this host]",
-)
+@targets_option("Exporters of the hosts to check; repeatable. [default: this host]")
 @click.option("--prometheus", metavar="URL", help="Prometheus server to query for Ceph's health and for hosts.")
 @http_config_option
 @click.option("--all", "every", is_flag=True, help="Also print the checks that passed.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--config.file", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="TOML file.")
 def command(
-    targets: tuple[str, ...],
+    targets: list[str],
     prometheus: str | None,
     http_config: Path | None,
     every: bool,
@@ -108,20 +101,19 @@ def command(
     checked.
     """
     access = load_access(http_config)
-    names = _targets(targets)
     if prometheus is not None and not prometheus.startswith(("http://", "https://")):
         fail(f"--prometheus {prometheus!r}: not an address that begins with http:// or https://", 2)
     asked = _Asked()
     try:
         config = load_config(config_file)
-        if names:
-            asked.ask([TargetSource(name, access=access) for name in names])
+        if targets:
+            asked.ask([TargetSource(name, access=access) for name in targets])
         elif prometheus is None:
             _ask_this_host(asked, config, access)
     except ConfigError as error:
         fail(str(error), 2)
     if prometheus is not None:
-        asked.ask_prometheus(prometheus, access, hosts=not names)
+        asked.ask_prometheus(prometheus, access, hosts=not targets)
     findings = check(asked.hosts, asked.unreachable, asked.servers)
     checked = [name for name in (*asked.hosts, *asked.unreachable) if name != prometheus]
     if as_json:
@@ -145,24 +137,6 @@ def _ask_this_host(asked: _Asked, config: Config, access: HttpAccess | None) -> 
     source.name = name
     time.sleep(SETTLE_SECONDS)
     asked.ask([source])
-
-
-def _targets(values: Sequence[str]) -> list[str]:
-    """Return every target once, in order; exit at an invalid one."""
-    found: dict[str, None] = {}
-    for value in values:
-        for target in (part.strip() for part in value.split(",")):
-            if "://" not in target:
-                try:
-                    host, _ = parse_address(target)
-                except AddressError as error:
-                    fail(f"--target {value!r}: {error}", 2)
-                if not host:
-                    fail(f"--target {value!r}: {target!r} names no host", 2)
-            elif not target.startswith(("http://", "https://")):
-                fail(f"--target {value!r}: only http and https can be asked", 2)
-            found[target] = None
-    return list(found)
 
 
 def _status(findings: Sequence[Finding]) -> int:
