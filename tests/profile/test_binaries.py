@@ -25,7 +25,7 @@ def binaries() -> Iterator[Binaries]:
 
 
 def opened() -> Counter[str]:
-    """Return how often this process has files open, of which other tests may have left some so."""
+    """Return how often this process has files open; other tests may have left some so."""
     return Counter(os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.lexists(entry.path))
 
 
