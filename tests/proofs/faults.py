@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import math
 import os
 import shutil
 import subprocess
@@ -33,7 +34,9 @@ __all__ = [
 
 HIERARCHIES = Path("/sys/fs/cgroup")
 PERIOD = 100_000
-"""Period of a CPU quota in microseconds, the kernel's default (sched-bwc.rst)."""
+"""Period of a CPU quota in microseconds, the kernel's default (sched-bwc.rst) ..."""
+MIN_QUOTA = 1000
+"""... and the smallest quota in a period."""
 SIZE = 256 << 20
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 
@@ -70,7 +73,8 @@ def cgroup(controller: str, settings: Mapping[str, str]) -> Iterator[Path]:
 
 def quota(cpus: float) -> Mapping[str, str]:
     """Return the settings for a group of the hierarchy cpu that may use so many CPUs."""
-    return {"cpu.cfs_period_us": str(PERIOD), "cpu.cfs_quota_us": str(round(cpus * PERIOD))}
+    period = max(PERIOD, math.ceil(MIN_QUOTA / cpus))
+    return {"cpu.cfs_period_us": str(period), "cpu.cfs_quota_us": str(max(MIN_QUOTA, round(cpus * period)))}
 
 
 def entering(group: Path) -> Sequence[str]:
