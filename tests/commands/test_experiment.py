@@ -54,6 +54,8 @@ while not recognized() and time.monotonic() < deadline:
     time.sleep(0.02)
 print(f"[RESULT]       ior-easy-write        {{2.0 * factor:.6f}} GiB/s : time 300.0 seconds{{end}}")
 print(f"[RESULT]    mdtest-easy-write        {{3.0 * draw.gauss(1, 0.004):.6f}} kIOPS : time 300.0 seconds")
+if sys.argv[1:]:
+    print("[RESULT]     mdtest-easy-stat        4.000000 kIOPS : time 300.0 seconds")
 print(f"[SCORE ] Bandwidth {{factor:.6f}} GiB/s : IOPS {{factor:.6f}} kiops : TOTAL {{factor:.6f}}{{end}}")
 """
 SET = "echo on > knob"
@@ -257,6 +259,44 @@ def test_an_undo_that_fails_leaves_the_journal_and_says_what_to_do(
     assert "no knob has to be restored" in ended(start("experiment", "restore")).stdout
 
 
+def test_a_journal_that_cannot_be_used_stops_everything_until_somebody_has_looked(
+    run: Callable[..., Ended], start: Start, here: Path
+) -> None:
+    journal = here / "state/pinchpoint/open/20261126T170418Z-x.json"
+    journal.parent.mkdir(parents=True, mode=0o700)
+    journal.write_text('{"trunc')
+
+    for done in (ended(start("experiment", "restore")), run()):
+        assert done.status == 3
+        assert f"{journal}: not a journal: " in done.stderr
+        assert "restore it yourself, then remove the file" in done.stderr
+        assert "no knob has to be restored" not in done.stdout
+    assert not (here / "log").exists()
+
+
+def test_another_hosts_experiment_is_left_to_that_host(start: Start, run: Callable[..., Ended], here: Path) -> None:
+    run("--undo=exit 1")
+    (journal,) = journals(here)
+    written = json.loads(journal.read_text())
+    written["owner"]["host"] = "another-host"
+    journal.write_text(json.dumps(written))
+
+    done = ended(start("experiment", "restore"))
+
+    assert done.status == 0
+    assert "is one of host another-host: restore its knob there" in done.stderr
+    assert journals(here) == [journal]
+    assert knob(here) == "on"
+
+
+def test_a_phase_that_the_benchmark_lacks_ends_it_in_the_first_run(run: Callable[..., Ended], here: Path) -> None:
+    done = run("--expect=mdtest_hard_wrtie")
+
+    assert done.status == 1
+    assert "the run has no figure of mdtest_hard_wrtie, only of " in done.stderr
+    assert [trial["state"] for trial in ledger(here)["trials"]] == ["failed"]
+
+
 def test_an_undo_that_restores_another_value_is_noticed(run: Callable[..., Ended], here: Path) -> None:
     done = run("--undo=echo of > knob")
 
@@ -316,6 +356,13 @@ def test_phases_without_a_config_of_io500_are_refused_before_anything_is_done(st
     assert done.status == 2
     assert "--phases: the command has to name one config of IO500" in done.stderr
     assert not (here / "state").exists()
+
+
+def test_a_benchmark_that_any_signal_ends_is_said_to_be(start: Start, here: Path) -> None:
+    done = ended(start("experiment", "run", *arguments()[:-1], "sh", "-c", "kill -40 $$"))
+
+    assert done.status == 1
+    assert "ended with status 168" in done.stderr or "ended with the signal SIGRTMIN+6" in done.stderr
 
 
 def test_a_benchmark_without_figures_is_said_to_have_none(start: Start, here: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pinchpoint.diagnosis.discovery import FALSE_SHARE
 from pinchpoint.diagnosis.paired import (
     MAX_PAIRS,
+    MIN_PAIRS,
     Decision,
     Finding,
     Looks,
@@ -191,6 +192,7 @@ def test_the_forecast_grows_with_the_noise_and_knows_its_limits() -> None:
     assert pairs(Spread(2 * 0.05**2, 20.0), 0.05) == 28
     assert pairs(Spread(2 * 0.2**2, 20.0), 0.05) is None
     assert pairs(NOTHING, 0.05) is None
+    assert pairs(Spread(0.0, 3.0), 0.05) == MIN_PAIRS, "repeats that were alike"
     assert pairs(Spread(math.inf, 3.0), 0.05) is None
 
 

@@ -85,3 +85,14 @@ def test_a_process_is_alive_only_in_its_boot_and_with_its_start() -> None:
     assert not Owner(own.pid, own.start + 1, own.boot).alive
     assert not Owner(own.pid, own.start, "another boot").alive
     assert not Owner().alive
+    assert not own.lost
+    assert Owner(own.pid, own.start + 1, own.boot, own.host).lost
+    assert Owner().lost, "of an older release"
+
+
+def test_of_a_process_on_another_host_nobody_here_says_that_it_has_ended() -> None:
+    there = Owner(4711, 1, "another boot", "another-host")
+
+    assert there.elsewhere
+    assert not there.alive
+    assert not there.lost

@@ -37,8 +37,8 @@ def test_only_complete_pairs_count() -> None:
     assert outcome(made).pairs == 1
 
 
-@pytest.mark.parametrize(("expected", "primary"), [([], {SCORE}), (["find"], {FIND}), (["none"], {SCORE})])
-def test_an_experiment_is_about_the_expected_phases_or_the_score(expected: list[str], primary: set[Key]) -> None:
+@pytest.mark.parametrize(("expected", "primary"), [([], {SCORE}), (["find"], {FIND}), (["none"], set())])
+def test_an_experiment_is_about_the_expected_phases_or_else_the_score(expected: list[str], primary: set[Key]) -> None:
     assert primary_of([SCORE, FIND], expected) == primary
     assert primary_of([FIND], []) == {FIND}
 
@@ -49,6 +49,31 @@ def test_the_decision_is_on_what_it_is_about() -> None:
     assert outcome(experiment((1.0, 1.001, 0.999, 1.0))).decision is Decision.NO_GAIN
     assert outcome(experiment((1.0, 1.5, 0.7, 1.1))).decision is Decision.UNDECIDED
     assert outcome(experiment(())).decision is Decision.UNDECIDED
+
+
+def test_nothing_stands_in_for_an_expected_figure_that_cannot_be_compared() -> None:
+    made = experiment((1.2, 1.21, 1.2, 1.19))
+    made.expected = ["find", "missing"]
+    assert outcome(made).decision is Decision.UNDECIDED
+
+    made = experiment(())
+    made.trials = [trial(side, 1.0 if side == "A" else 1.5, find=0.0 if side == "B" else 100.0) for side in "ABBA" * 2]
+    assert outcome(made).decision is not Decision.UNDECIDED, "about the score"
+    made.expected = ["find"]
+    assert outcome(made).decision is Decision.UNDECIDED
+
+
+def test_repeats_in_jobs_of_a_batch_system_are_repeats() -> None:
+    def record(score: float, job: str) -> RunRecord:
+        scores = [Result("total", "score", score)]
+        tags = {"job": job}
+        marker = Marker(
+            "r", "io500", 0.0, 1.0, state="finished", scores=scores, pid=0, pid_start=0, command_pid=0, tags=tags
+        )
+        return RunRecord(marker, ["io500"])
+
+    repeats = [record(value, str(job)) for job, value in enumerate((10.0, 10.2, 9.9))]
+    assert forecast_of(["io500"], [], 0.05, [], repeats).noise.degrees == 2
 
 
 def test_the_runs_alternate_until_the_last_pair() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pinchpoint.host.exitstatus import ExitWatch, own_pids
+from pinchpoint.host.exitstatus import ExitWatch, own_pids, signal_name
 
 
 def tells() -> bool:
@@ -68,3 +68,10 @@ def test_pids_are_ours_where_proc_knows_us_by_our_own(tmp_path: Path, link: str 
         (tmp_path / "self").symlink_to(str(os.getpid()) if own else link)
 
     assert own_pids(tmp_path) is own
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(9, "SIGKILL"), (34, "SIGRTMIN"), (40, "SIGRTMIN+6"), (64, "SIGRTMAX"), (33, "signal 33")]
+)
+def test_every_signal_has_a_name(number: int, name: str) -> None:
+    assert signal_name(number) == name

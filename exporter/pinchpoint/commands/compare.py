@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import click
 
 from pinchpoint.benchmarks.document import limit_document
-from pinchpoint.commands.options import complete_runs
+from pinchpoint.commands.options import NumberRange, complete_runs
 from pinchpoint.diagnosis.comparison import ComparedFigure, Comparison, GroupFigure, Move, RunGroup, compare
 from pinchpoint.diagnosis.knobs import Difference, Settings
 from pinchpoint.diagnosis.marks import Bottleneck
@@ -33,7 +32,7 @@ __all__ = ["command"]
 @click.option("--chain", is_flag=True, help="Compare each run with the one before it, in brief.")
 @click.option(
     "--noise",
-    type=click.FloatRange(0, 100),
+    type=NumberRange(0, 100),
     metavar="PERCENT",
     help="Known spread of repeats; smaller differences count as noise.",
 )
@@ -62,8 +61,6 @@ def command(
     The output shows what limited each phase, if there is a verdict, and what differs in tags, command lines and host
     settings.
     """
-    if noise is not None and not math.isfinite(noise):
-        fail(f"--noise {noise} is not a percentage", 2)
     try:
         kept = store.runs(warn)
         chosen = [_group(text, store.select(text, kept)) for text in groups]

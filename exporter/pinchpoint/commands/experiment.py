@@ -112,7 +112,7 @@ def command() -> None:
 @click.option("--prepare", metavar="COMMAND", default="", help="Shell command before each run, such as a cleanup.")
 @click.option(
     "--command-timeout",
-    type=click.FloatRange(0, 3600, min_open=True),
+    type=NumberRange(0, 3600, min_open=True),
     default=60.0,
     show_default=True,
     metavar="SECONDS",
@@ -120,7 +120,7 @@ def command() -> None:
 )
 @click.option("--allow-invalid", is_flag=True, help="Let runs count that the benchmark calls invalid.")
 @click.option("--dry-run", is_flag=True, help="Read the knob, show the forecast and the plan, and run nothing.")
-@click.option("--quiet", is_flag=True, help="Print only the decision.")
+@click.option("--quiet", is_flag=True, help="Print only the decision, and what the runs print.")
 @targets_option("Exporters of the cluster's hosts, as for `pinchpoint run`; repeatable.")
 @click.option("--prometheus", metavar="URL", help="As for `pinchpoint run`.")
 @click.option("--http-config", type=click.Path(path_type=Path), metavar="FILE", help="As for `pinchpoint run`.")
@@ -359,9 +359,19 @@ def _about_ceph(experiment: Experiment, steps: list[Step]) -> bool:
 
 def _restore_open(tell: Callable[[str], None]) -> None:
     """Restore the knobs of killed experiments; ends the program if one cannot be."""
-    done = [_restored(open_, tell) for open_ in journal.journals(warn) if not open_.owner.alive]
-    if not all(done):
+    found, unusable = _journals()
+    done = [_restored(open_, tell) for open_ in found if open_.owner.lost]
+    if unusable or not all(done):
         fail("nothing was started: the knob of an earlier experiment has to be restored first", NOT_RESTORED)
+
+
+def _journals() -> tuple[list[Journal], list[str]]:
+    """Return the journals of this user, and what is wrong with those that cannot be used, which people are told."""
+    unusable: list[str] = []
+    found = list(journal.journals(unusable.append))
+    for problem in unusable:
+        warn(f"{problem}; its knob may still be set: restore it yourself, then remove the file")
+    return found, unusable
 
 
 def _restored(open_: Journal, tell: Callable[[str], None]) -> bool:
@@ -388,17 +398,19 @@ def _restored(open_: Journal, tell: Callable[[str], None]) -> bool:
 def restore() -> None:
     """Restore the knobs of experiments that were killed, by the journals that they left.
 
-    The value is read first: after a reboot it may already be the old one. A knob whose experiment still runs is left
-    alone. Only journals of the calling user are used.
+    The value is read first: after a reboot it may already be the old one. A knob whose experiment still runs, or is one
+    of another host that shares the home directory, is left alone. Only journals of the calling user are used.
     """
-    found = list(journal.journals(warn))
+    found, unusable = _journals()
     for open_ in found:
-        if open_.owner.alive:
+        if open_.owner.elsewhere:
+            warn(f"experiment {open_.experiment} is one of host {open_.owner.host}: restore its knob there")
+        elif open_.owner.alive:
             warn(f"experiment {open_.experiment} still runs, and restores its knob itself")
-    done = [_restored(open_, say) for open_ in found if not open_.owner.alive]
-    if not found:
+    done = [_restored(open_, say) for open_ in found if open_.owner.lost]
+    if not found and not unusable:
         say("no knob has to be restored")
-    if not all(done):
+    if unusable or not all(done):
         sys.exit(NOT_RESTORED)
 
 

@@ -20,7 +20,7 @@ def remind() -> None:
     from pinchpoint.experiment.journal import journals
 
     for journal in journals(warn):
-        if not journal.owner.alive:
+        if journal.owner.lost:
             warn(
                 f"experiment {journal.experiment} was killed and its knob may still be set: "
                 "`pinchpoint experiment restore` restores it"

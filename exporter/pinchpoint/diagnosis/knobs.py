@@ -11,8 +11,8 @@ from pinchpoint.diagnosis.facts import absence_tells
 
 __all__ = ["Difference", "Knobs", "Origin", "Settings", "knobs"]
 
-OWN_TAGS = frozenset({"sha256"})
-"""Tags that `pinchpoint import` sets by itself."""
+OWN_TAGS = frozenset({"sha256", "job"})
+"""Tags that `pinchpoint import` and `pinchpoint run` set by themselves."""
 ONLY = ""
 """Stands for the host of runs that were measured on one host each, whatever their source called it."""
 

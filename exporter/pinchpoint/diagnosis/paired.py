@@ -166,8 +166,10 @@ def forecast(noise: Spread, effect: float, level: float) -> int | None:
 
     `noise` is that of a pair's logarithm. None if nothing is known about it, or if more than `MAX_PAIRS` are needed.
     """
-    if not 0 < noise.variance < math.inf or not noise.degrees:
+    if not 0 <= noise.variance < math.inf or not noise.degrees:
         return None
+    if noise.variance == 0:
+        return MIN_PAIRS  # figures with few digits are often alike
     # A variance from few degrees of freedom is as often too small as too large, and the former costs more power.
     shift = math.log1p(effect) / math.sqrt(noise.variance * (1 + 1 / noise.degrees))
     for pairs in range(MIN_PAIRS, MAX_PAIRS + 1, 2):

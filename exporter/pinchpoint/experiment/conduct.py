@@ -20,7 +20,7 @@ from pinchpoint.experiment.results import EXPERIMENT_TAG, Outcome, figures_of, n
 from pinchpoint.experiment.settle import SettleError, Step, settle
 from pinchpoint.experiment.shell import ShellError
 from pinchpoint.host.confine import end_with_parent
-from pinchpoint.host.exitstatus import STOPPING
+from pinchpoint.host.exitstatus import STOPPING, signal_name
 from pinchpoint.limits import LIMITS, reason, words
 from pinchpoint.session import store
 from pinchpoint.session.store import RunRecord, StoreError, name_of
@@ -182,7 +182,7 @@ class Conductor:
             raise _StoppedError(self._signal())
 
     def _signal(self) -> str:
-        return f"{signal.Signals(self._stopping.number).name} ended it"
+        return f"{signal_name(self._stopping.number)} ended it"
 
     def _run(self, trial: Trial) -> None:
         experiment = self._experiment
@@ -210,13 +210,19 @@ class Conductor:
         if not status and record is None:
             return "failed", "the run was not saved"
         if status or record is None:
-            how = f"the signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+            how = f"the signal {signal_name(-status)}" if status < 0 else f"status {status}"
             said = f": {record.marker.reason}" if record is not None and record.marker.reason else ""
             return "failed", f"the benchmark ended with {how}{said}"
         if record.marker.state == "failed":
             return "failed", f"the benchmark failed: {record.marker.reason or 'it printed no reason'}"
         if not trial.figures:
             return "failed", "the run has no figure: Pinchpoint does not know this benchmark's output"
+        phases = list(dict.fromkeys(figure.phase for figure in trial.figures if figure.phase))
+        if lacking := [name for name in self._experiment.expected if name not in phases]:
+            return (
+                "failed",
+                f"the run has no figure of {', '.join(lacking)}, which --expect names; it has {', '.join(phases)}",
+            )
         invalid = [mark.name for mark in record.marker.phases if not mark.valid]
         if (invalid or not record.marker.valid) and not self._invalid:
             where = f" ({', '.join(invalid)})" if invalid else ""

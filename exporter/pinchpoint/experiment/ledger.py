@@ -130,7 +130,7 @@ class Experiment(msgspec.Struct):
     @property
     def standing(self) -> str:
         """Its state: one that still runs although its process is gone was killed."""
-        return "killed" if self.state == "running" and not self.owner.alive else self.state
+        return "killed" if self.state == "running" and self.owner.lost else self.state
 
 
 DECODER = decoder(Experiment)

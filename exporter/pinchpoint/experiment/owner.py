@@ -23,11 +23,23 @@ class Owner(msgspec.Struct, frozen=True):
     pid: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)] = 0
     start: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
     boot: str = ""
+    host: str = ""
+    """Its host's name: several may share a home directory. Empty in files of older releases."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it is one of another host, where alone can be seen whether it still runs."""
+        return bool(self.host) and self.host != os.uname().nodename
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was a process of this host and has ended."""
+        return not self.elsewhere and not self.alive
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
-        if not self.pid or self.boot != _boot():
+        """Whether it still runs on this host."""
+        if not self.pid or self.elsewhere or self.boot != _boot():
             return False
         try:
             return parse_stat(read_bytes(f"/proc/{self.pid}/stat")).start == self.start
@@ -38,7 +50,7 @@ class Owner(msgspec.Struct, frozen=True):
 def this_process() -> Owner:
     """Return our own process. Raises OSError."""
     own = os.getpid()
-    return Owner(own, parse_stat(read_bytes(f"/proc/{own}/stat")).start, _boot())
+    return Owner(own, parse_stat(read_bytes(f"/proc/{own}/stat")).start, _boot(), os.uname().nodename)
 
 
 def _boot() -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pinchpoint.diagnosis.comparison import Key, main_figures
+from pinchpoint.diagnosis.knobs import OWN_TAGS
 from pinchpoint.diagnosis.paired import (
     Decision,
     Finding,
@@ -81,10 +82,11 @@ def ratios_of(trials: Sequence[Trial]) -> dict[Key, list[float]]:
 
 
 def primary_of(keys: Iterable[Key], expected: Sequence[str]) -> frozenset[Key]:
-    """Return the figures that an experiment is about: the expected phases, else the score, else all figures."""
+    """Return the figures that an experiment is about: of the expected phases, or else the score, or else all."""
     known = list(keys)
-    named = frozenset(key for key in known if key.phase in expected)
-    return named or frozenset(key for key in known if key.score) or frozenset(known)
+    if expected:
+        return frozenset(key for key in known if key.phase in expected)
+    return frozenset(key for key in known if key.score) or frozenset(known)
 
 
 def outcome(experiment: Experiment) -> Outcome:
@@ -93,7 +95,10 @@ def outcome(experiment: Experiment) -> Outcome:
     primary = primary_of(ratios, experiment.expected)
     seconds = [key for key in ratios if key.unit == "seconds"]
     findings = judge(ratios, Looks(experiment.pairs), primary, experiment.effect, seconds)
-    decision = overall([findings[key].decision for key in primary])
+    decisions = [findings[key].decision for key in primary]
+    # What is not above 0 in each pair cannot be compared, and no other figure stands in for it.
+    lacking = set(experiment.expected) - {key.phase for key in primary}
+    decision = overall([*decisions, Decision.UNDECIDED] if lacking else decisions)
     return Outcome(decision, findings, primary, len(pairs_of(experiment.trials)), ratios)
 
 
@@ -126,13 +131,14 @@ def _noises(command: Sequence[str], experiments: Sequence[Experiment], runs: Seq
     for record in runs:
         tags = record.marker.tags
         if record.command == list(command) and EXPERIMENT_TAG not in tags and record.marker.state == "finished":
-            alike = repeats.setdefault(tuple(sorted(tags.items())), {})
+            own = {name: value for name, value in tags.items() if name not in OWN_TAGS}
+            alike = repeats.setdefault(tuple(sorted(own.items())), {})
             for key, value in main_figures(record.marker).items():
                 alike.setdefault(key, []).append(value)
     for figures in repeats.values():
         for key, values in figures.items():
-            own = spread([values])
-            known.setdefault(key, []).append(Spread(2 * own.variance, own.degrees))
+            one = spread([values])
+            known.setdefault(key, []).append(Spread(2 * one.variance, one.degrees))
     return {key: pooled(spreads) for key, spreads in known.items()}
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from pinchpoint.host.exitstatus import signal_name
 from pinchpoint.limits import LIMITS, reason
 from pinchpoint.text import printable
 
@@ -68,6 +69,6 @@ def run(
     if status:
         complaint = " ".join((complaint or text).split())[-MAX_COMPLAINT_CHARACTERS:]
         said = f": {printable(complaint)}" if complaint else ""
-        ended = f"status {status}" if status > 0 else signal.Signals(-status).name
+        ended = f"status {status}" if status > 0 else signal_name(-status)
         raise ShellError(f"`{printable(command)}` ended with {ended}{said}")
     return text

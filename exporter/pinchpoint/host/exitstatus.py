@@ -8,7 +8,7 @@ import signal
 import struct
 from pathlib import Path
 
-__all__ = ["STOPPING", "ExitWatch", "own_pids"]
+__all__ = ["STOPPING", "ExitWatch", "own_pids", "signal_name"]
 
 STOPPING = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 """Signals with which people and schedulers stop a program; SIGKILL may also come from the OOM killer."""
@@ -18,6 +18,16 @@ INFO = struct.Struct("=QQ11Ii")
 """``struct pidfd_info``, first version: mask, cgroupid, eleven ids, exit_code."""
 PIDFD_GET_INFO = 3 << 30 | INFO.size << 16 | 0xFF << 8 | 11
 """``_IOWR(PIDFS_IOCTL_MAGIC, 11, struct pidfd_info)`` (since Linux 6.13)."""
+
+
+def signal_name(number: int) -> str:
+    """Return the name of a signal, as kill(1) lists it."""
+    if signal.SIGRTMIN < number < signal.SIGRTMAX:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}"
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # 32 and 33, which glibc keeps for itself
 
 
 def own_pids(procfs: Path) -> bool:

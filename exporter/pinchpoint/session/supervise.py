@@ -18,7 +18,7 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import BinaryIO, NoReturn
 
-from pinchpoint.host.exitstatus import STOPPING
+from pinchpoint.host.exitstatus import STOPPING, signal_name
 from pinchpoint.limits import LIMITS, reason
 
 __all__ = ["Command", "CommandError", "end_like"]
@@ -231,7 +231,7 @@ class Command:
         try:
             os.kill(self.pid, number)
         except OSError as error:  # it has another user's rights, as sudo has
-            self._warn(f"the command did not get {signal.Signals(number).name}: {error.strerror}")
+            self._warn(f"the command did not get {signal_name(number)}: {error.strerror}")
 
 
 def _fill_standard_streams() -> None:
