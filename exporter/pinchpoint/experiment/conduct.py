@@ -221,7 +221,7 @@ class Conductor:
         if lacking := [name for name in self._experiment.expected if name not in phases]:
             return (
                 "failed",
-                f"the run has no figure of {', '.join(lacking)}, which --expect names; it has {', '.join(phases)}",
+                f"the run has no figure of {', '.join(lacking)}, only of {', '.join(phases)}: see --expect",
             )
         invalid = [mark.name for mark in record.marker.phases if not mark.valid]
         if (invalid or not record.marker.valid) and not self._invalid:
