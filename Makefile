@@ -55,7 +55,7 @@ prove: setup ## try it on real faults, in real time; 20 minutes a repeat, then s
 	@rm -f .prove/trials.jsonl
 	@REPEATS=$(REPEATS) $(python) -m pytest tests/proofs -m proof -v; status=$$?; \
 	    [ $(REPEATS) -lt 3 ] && exit $$status; \
-	    $(python) bench/accuracy.py .prove/trials.jsonl >/dev/null; \
+	    $(python) bench/accuracy.py .prove/trials.jsonl >/dev/null || status=1; \
 	    $(MAKE) --no-print-directory soak && $(MAKE) --no-print-directory thrash SEEDS=20 MINUTES=1 && exit $$status
 
 lint: setup ## check style, types, the direction of imports, links of pages, and alert rules
@@ -153,5 +153,5 @@ release: setup ## make dist/VERSION, signed: sdist, wheel, packages, image, SBOM
 clean: ## stop the local stack and the lab, remove everything that make created in this tree
 	-@[ ! -x $(python) ] || $(python) compose/native.py down
 	-@[ ! -x $(python) ] || PYTHONPATH=compose:tests $(python) -m lab down
-	rm -rf site dist .venv .stack .containers .prove .tmp .mutate .mypy_cache .ruff_cache .pytest_cache .hypothesis exporter/*.egg-info
+	rm -rf site dist build .venv .stack .containers .prove .tmp .mutate .mypy_cache .ruff_cache .pytest_cache .hypothesis exporter/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

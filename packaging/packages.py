@@ -135,6 +135,7 @@ def install_libraries(tree: Path) -> None:
     """Install the wheel, and the libraries that constraints.txt has tested, for the packages' Python."""
     with tempfile.TemporaryDirectory() as scratch:
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+        shutil.rmtree(ROOT / "build", ignore_errors=True)  # setuptools would pack what was removed since the last build
         run(*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", scratch, ROOT)
         (wheel,) = Path(scratch).glob("*.whl")
         place = tree / LIBRARIES / "site-packages"

@@ -46,6 +46,7 @@ stop() { # and wait for its end, as systemd does: the next one needs the port
 }
 case "$1" in
     is-enabled) test -e FOLDER/enabled ;;
+    is-active) kill -0 "$(cat FOLDER/pid)" ;;
     enable) touch FOLDER/enabled ;;
     disable) rm -f FOLDER/enabled; stop ;;
     start) run ;;
@@ -64,6 +65,7 @@ mount -t tmpfs none /opt
 mount -t tmpfs none /run && mkdir /run/sshd
 mount --bind systemctl /usr/bin/systemctl
 cat key.pub >authorized
+umask 077 # as hardened hosts have it
 SSHD -D -e -f sshd_config 2>sshd.log &
 until ssh -F ssh_config -o BatchMode=yes host true 2>/dev/null; do kill -0 $!; sleep 0.1; done
 """
@@ -145,10 +147,12 @@ def on_host(folder: Path, commands: Sequence[str]) -> list[str]:
 def test_a_host_is_installed_left_alone_updated_and_cleaned_up(folder: Path) -> None:
     write_wheel(folder / "old", "1.0")
     write_wheel(folder / "bad", "1.1", "def main():\n    raise SystemExit('broken: no exporter')\n")
+    write_wheel(folder / "crash", "1.1.1", "import sys\ndef main():\n    sys.exit('--help' not in sys.argv)\n")
     write_wheel(folder / "new", "1.2")
     (folder / "hosts.txt").write_text("# all of them\ndown\nhost  # the one that runs\n\n")
     state = "cat pid; readlink /opt/pinchpoint; ls /opt; ls /etc/systemd/system; id -un pinchpoint"
-    installs, first, again, second, breaks, third, updates, fourth, removes, left = on_host(
+    programs = "readlink /opt/pinchpoint; ls /opt; stat -Lc %A /opt/pinchpoint"
+    installs, first, again, second, breaks, third, before, crashes, after, updates, fourth, removes, left = on_host(
         folder,
         [
             f"{INSTALL} old - <hosts.txt; echo $?",
@@ -157,6 +161,9 @@ def test_a_host_is_installed_left_alone_updated_and_cleaned_up(folder: Path) -> 
             state,
             f"{INSTALL} bad host; echo $?",
             "cat pid; readlink /opt/pinchpoint; ls /opt",
+            programs,
+            f"{INSTALL} crash host; echo $?; kill -0 $(cat pid)",
+            programs,
             f"{INSTALL} new host; echo $?",
             state,
             f"{INSTALL} --remove host; {INSTALL} --remove host",
@@ -173,11 +180,15 @@ def test_a_host_is_installed_left_alone_updated_and_cleaned_up(folder: Path) -> 
     assert (again, second) == ("host: unchanged\n", first)
     assert breaks == "host: failed: broken: no exporter\n1\n"
     assert first.startswith(third), "the old program still runs, and nothing is left of the other"
+    assert "the new program does not start, and the old one runs again" in crashes
+    assert crashes.splitlines()[1:] == ["1"], "the old program runs"
+    assert after == before
+    assert before.split()[-1] == "drwxr-xr-x", "the service's user reads it"
     assert updates == "host: updated\n0\n", (folder / "log").read_text()
     assert fourth.split()[0] != first.split()[0]
     assert removes == "host: removed\nhost: removed\n"
     assert "pinchpoint" not in left
-    assert (folder / "calls").read_text().splitlines().count("restart pinchpoint") == 2
+    assert (folder / "calls").read_text().splitlines().count("restart pinchpoint") == 4
 
 
 @pytest.mark.parametrize(
