@@ -85,7 +85,11 @@ def interpreter() -> Path:
         print("packages: building the interpreter, ten minutes of CPU", flush=True)
         with tempfile.TemporaryDirectory(dir=place.parent) as scratch:
             run(script, scratch, environment={"PYTHON": sys.executable})
-            shutil.copytree(scratch, place, symlinks=True)
+            # A copy that was interrupted must not be taken for the whole.
+            copy = place.with_name(f"{place.name}.new")
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(scratch, copy, symlinks=True)
+            copy.rename(place)
     return place
 
 

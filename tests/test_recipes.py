@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from patience import patience
+from tree_copy import copy_tree
 
 ROOT = Path(__file__).parents[1]
 PART = re.compile(r"^## ([^\n]+)$|^( *)(`{3,4})(\w+)\n(.*?)^\2\3$", re.MULTILINE | re.DOTALL)
@@ -62,26 +63,8 @@ def change(tree: Path, language: str, text: str) -> None:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Return a copy of all tracked files and those not ignored, with the environment of this tree."""
-    tracked = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    try:
-        files = subprocess.run(tracked, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("no git, or no repository: the files of the tree are unknown")
-    # Compiled modules as well, also those that pytest has rewritten: each copy would need 6 s of a CPU to compile them.
-    for part in ("exporter", "dashboards", "scripts", "tests"):
-        files += [str(path.relative_to(ROOT)) for path in ROOT.glob(f"{part}/**/*.pyc")]
-    copied = "".join(f"{name}\0" for name in files if name and os.path.lexists(ROOT / name))
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    packed = subprocess.run(
-        ["tar", "--null", "--files-from=-", "-cf", "-"], cwd=ROOT, input=copied.encode(), stdout=-1, check=True
-    )
-    subprocess.run(["tar", "-xf", "-"], cwd=tree, input=packed.stdout, check=True)
-    (tree / ".venv").symlink_to(sys.prefix)
-    # Make runs it first, and it would replace an environment that belongs to another directory.
-    (tree / "scripts" / "setup").write_text("#!/bin/sh\n")
-    return tree
+    """Return a copy of the tree."""
+    return copy_tree(tmp_path / "tree")
 
 
 def run(tree: Path, *command: str) -> subprocess.CompletedProcess[str]:

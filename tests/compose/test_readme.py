@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +12,10 @@ import pytest
 
 from loopback import in_own_network
 from patience import patience
+from tree_copy import copy_tree
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^## Use it\n.*?^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LEFT_OUT = (".git", ".venv", ".stack", ".lab", ".*_cache", ".hypothesis", "fixtures", "__pycache__")
 MARK = "typed:"
 
 
@@ -29,12 +28,7 @@ def typed() -> list[str]:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """Return a checkout that is set up."""
-    tree = tmp_path / "tree"
-    shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
-    (tree / ".venv").symlink_to(sys.prefix)
-    # It would replace an environment that belongs to another directory.
-    (tree / "scripts" / "setup").write_text("#!/bin/sh\n")
-    return tree
+    return copy_tree(tmp_path / "tree", "tests/fixtures/")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for a network namespace, in which all ports are free")

@@ -99,6 +99,14 @@ class TestTheConfiguration:
         assert set(of_shards) == PER_HOST
         assert of_shards | of_ruler == jobs(config("prometheus.yml"))
 
+    def test_the_local_prometheus_would_send_the_same_to_a_store(self) -> None:
+        text = (SCALE.parent / "prometheus.yml").read_text()
+        commented = text[text.index("# remote_write:") :]
+        (write,) = yaml.safe_load(re.sub("(?m)^# ", "", commented))["remote_write"]
+        (of_ruler,) = config("scale/ruler.yml")["remote_write"]
+
+        assert write["write_relabel_configs"] == of_ruler["write_relabel_configs"]
+
     def test_lets_everything_through_to_the_ruler_that_a_rule_or_a_dashboard_reads(self) -> None:
         (write,) = shard_config(0, 2, "")["remote_write"]
         texts = [path.read_text() for path in (*TREE.glob("alerts/*.yml"), *TREE.glob("dashboards/json/*.json"))]
