@@ -264,7 +264,7 @@ def main() -> None:
         tools = get_tools()
     except UnavailableError as error:
         print(f"manifests: left out: {error}")
-        return
+        sys.exit(os.EX_UNAVAILABLE)
     if not arguments.check:
         MADE.write_text(base(tools))
         return

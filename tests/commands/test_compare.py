@@ -269,6 +269,14 @@ def test_runs_that_have_nothing_in_common_are_an_error() -> None:
     assert "no figure in common" in result.stderr
 
 
+def test_a_run_that_is_in_both_groups_is_named() -> None:
+    for run in ("a", "b1", "b2"):
+        keep(run, [1.0])
+
+    assert "b1 is in both groups: its figures count on both sides" in compare("b*", "b1").stderr
+    assert "both groups" not in compare("a", "b*").stderr + compare("a", "a").stderr
+
+
 @pytest.mark.parametrize(
     ("args", "status", "words"),
     [

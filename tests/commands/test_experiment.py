@@ -290,7 +290,7 @@ def test_another_hosts_experiment_is_left_to_that_host(start: Start, run: Callab
 
 
 def test_a_phase_that_the_benchmark_lacks_ends_it_in_the_first_run(run: Callable[..., Ended], here: Path) -> None:
-    done = run("--expect=mdtest_hard_wrtie")
+    done = run("--expect=MDTest-hard wrtie")
 
     assert done.status == 1
     assert "the run has no figure of mdtest_hard_wrtie, only of " in done.stderr
@@ -519,7 +519,9 @@ def test_a_step_that_does_not_settle_stops_it(run: Callable[..., Ended], here: P
     assert not (here / "log").exists()
 
 
-def test_an_experiment_of_another_host_on_the_cluster_is_refused(run: Callable[..., Ended], here: Path) -> None:
+def test_an_experiment_of_another_host_on_the_cluster_is_refused(
+    run: Callable[..., Ended], start: Start, here: Path
+) -> None:
     keys = here / "keys"
     (keys / "pinchpoint" / "experiment").mkdir(parents=True)
     (keys / "pinchpoint" / "experiment" / "other").write_text('{"host": "far", "user": 0}')
@@ -547,4 +549,11 @@ esac
     shutil.rmtree(keys / "pinchpoint" / "experiment")
     (keys / "pinchpoint" / "experiment").mkdir()
     assert "ended with status 1" in run("--check=cat knob # ceph", "--pairs=4", PATH=path, FAIL="1").stderr
+    assert list((keys / "pinchpoint" / "experiment").iterdir()) == []
+    assert run("--check=cat knob # ceph", "--undo=exit 1", PATH=path).status == 3
+    assert len(list((keys / "pinchpoint" / "experiment").iterdir())) == 1, (
+        "its setting would be taken for the usual one"
+    )
+    (here / "knob").write_text("off\n")
+    assert ended(start("experiment", "restore", PATH=path)).status == 0
     assert list((keys / "pinchpoint" / "experiment").iterdir()) == []

@@ -254,10 +254,10 @@ def test_runs_are_laid_one_after_the_other_in_their_order() -> None:
     assert started == [10000 - 80 - 300 - 80, 10000 - 80]
 
 
-@pytest.mark.parametrize("time", ["tomorrow", "nan", "2026-13-01"])
+@pytest.mark.parametrize("time", ["tomorrow", "nan", "2026-13-01", "1e300", "-5"])
 def test_an_end_that_is_no_time_is_told_in_one_line(time: str) -> None:
     keep([])
-    done = export("last", "--end", time)
+    done = export("last", f"--end={time}")
 
     assert done.returncode == 2
     assert f"--end {time!r} is not a time" in done.stderr

@@ -280,6 +280,7 @@ def _markers(directory: Path, process: subprocess.Popen[bytes]) -> list[Path]:
     "arguments",
     [
         ("--tag", "no-value", "--", "true"),
+        ("--tag", "a=x", "--tag", "a=z", "--", "true"),
         ("--target", "127.0.0.1:1", "--", "true"),
         ("--target", "no-port", "--", "true"),
         (),

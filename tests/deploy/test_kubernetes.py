@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -224,4 +225,4 @@ def test_without_go_the_check_says_that_it_is_left_out(tmp_path: Path) -> None:
     environment = {"PATH": str(tmp_path), "PINCHPOINT_CACHE": str(tmp_path)}
     done = subprocess.run([sys.executable, script, "--check"], env=environment, capture_output=True, text=True)
 
-    assert (done.returncode, done.stdout) == (0, "manifests: left out: there is no go in PATH\n")
+    assert (done.returncode, done.stdout) == (os.EX_UNAVAILABLE, "manifests: left out: there is no go in PATH\n")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from pinchpoint.experiment import journal
 from pinchpoint.experiment.knob import Knob, KnobCommands
 from pinchpoint.experiment.owner import Owner, this_process
+from pinchpoint.host.procfs import parse_stat
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +91,16 @@ def test_a_process_is_alive_only_in_its_boot_and_with_its_start() -> None:
     assert not own.lost
     assert Owner(own.pid, own.start + 1, own.boot, own.host).lost
     assert Owner().lost, "of an older release"
+
+
+def test_a_process_that_nobody_reaps_has_ended() -> None:
+    child = subprocess.Popen(["true"])
+    assert os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    start = parse_stat(Path(f"/proc/{child.pid}/stat").read_bytes()).start
+    own = this_process()
+
+    assert Owner(child.pid, start, own.boot, own.host).lost
+    child.wait()
 
 
 def test_of_a_process_on_another_host_nobody_here_says_that_it_has_ended() -> None:

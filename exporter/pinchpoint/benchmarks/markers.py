@@ -116,8 +116,8 @@ def default_run_directory() -> Path:
         return shared
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime, "pinchpoint")
-    state = os.environ.get("XDG_STATE_HOME")
-    return (Path(state) if state else Path("~/.local/state").expanduser()) / "pinchpoint" / "markers"
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(state) if os.path.isabs(state) else Path("~/.local/state").expanduser()) / "pinchpoint" / "markers"
 
 
 class RunDirectory:
@@ -236,9 +236,10 @@ class RunDirectory:
         try:
             if owner is not None and process.stat().st_uid != owner:
                 return False
-            return parse_stat(read_bytes(process / "stat")).start == marker.pid_start
+            found = parse_stat(read_bytes(process / "stat"))
         except (OSError, FormatError):
             return False
+        return found.start == marker.pid_start and not found.ended
 
     def command_pids(self, now: float) -> frozenset[int]:
         """Return the pids of the commands of active runs."""

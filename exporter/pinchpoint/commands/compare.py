@@ -22,6 +22,7 @@ from pinchpoint.terminal.comparison import comparison_parts
 from pinchpoint.terminal.plain import fail, say, show, warn
 from pinchpoint.terminal.runs import standing
 from pinchpoint.terminal.story import story_parts
+from pinchpoint.text import printable
 
 __all__ = ["command"]
 
@@ -71,6 +72,10 @@ def command(
         fail(str(error))
     if len(chosen) < 2:
         fail("name at least two runs or groups of runs; `pinchpoint runs` lists the saved ones", 2)
+    for other in () if chain else chosen[1:]:
+        same = {run.run for run in chosen[0].runs} & {run.run for run in other.runs}
+        if same and len(chosen[0].runs) + len(other.runs) > 2:
+            warn(f"{printable(min(same))} is in both groups: its figures count on both sides")
     if reference is not None and len(reference.runs) < 2:
         fail(f"--repeats {repeats} is one run: name at least two", 2)
     share = None if noise is None else noise / 100

@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from pinchpoint.benchmarks.events import phase_name
 from pinchpoint.clock import STEADY
 from pinchpoint.commands.options import NumberRange, complete_runs, targets_option
 from pinchpoint.diagnosis.paired import MAX_PAIRS, MIN_PAIRS, side_order
@@ -184,7 +185,7 @@ def run(
     except (LedgerError, StoreError) as error:
         fail(str(error), 2)
     only = _phases(phases, argv)
-    expected = [word.strip().replace("-", "_") for word in as_utf8(expect or phases or "").split(",") if word.strip()]
+    expected = [name for word in as_utf8(expect or phases or "").split(",") if (name := phase_name(word))]
     known = forecast_of(argv, expected, effect / 100, earlier, kept)
     planned = wanted or known.pairs or (MAX_PAIRS if known.noise.degrees else DEFAULT_PAIRS)
     tell(_forecast_words(known, effect, planned))
@@ -256,7 +257,7 @@ def _conducted(
     finally:
         if lock is not None:
             lock.close()
-        only.close()
+        only.close(restored=experiment.restored is not False)
     return _end(experiment, stopping)
 
 

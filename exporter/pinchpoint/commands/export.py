@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import tempfile
@@ -18,6 +17,7 @@ import click
 from pinchpoint.commands.options import complete_runs
 from pinchpoint.diagnosis.trend import MAX_TREND_RUNS
 from pinchpoint.model import Point, time_of
+from pinchpoint.runs import MAX_TIME_SECONDS
 from pinchpoint.session import store
 from pinchpoint.session.retold import TAIL_SECONDS, end_of, level_points, retold
 from pinchpoint.session.store import RunRecord, StoreError
@@ -90,7 +90,7 @@ def _time(text: str) -> float:
     if text == "now":
         return time.time()
     with suppress(ValueError):
-        if math.isfinite(found := float(text)):
+        if 0 <= (found := float(text)) <= MAX_TIME_SECONDS:
             return found
     try:
         return datetime.fromisoformat(text).timestamp()

@@ -85,6 +85,8 @@ def command(name: str | None, tags: tuple[str, ...], as_json: bool, files: tuple
         key, equals, value = tag.partition("=")
         if not key or not equals:
             fail(f"--tag {tag!r} is not KEY=VALUE", 2)
+        if key in pairs:
+            fail(f"--tag {tag!r}: {key} has a value already", 2)
         if key == HASH:
             fail(f"--tag {tag!r}: {HASH} is reserved: it identifies the text of a run", 2)
         pairs[key] = value

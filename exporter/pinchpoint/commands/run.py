@@ -98,6 +98,8 @@ def command(
         key, equals, value = tag.partition("=")
         if not key or not equals:
             fail(f"--tag {tag!r} is not KEY=VALUE", 2)
+        if key in pairs:
+            fail(f"--tag {tag!r}: {key} has a value already", 2)
         pairs[key] = value
     source: Source | None = None
     seers: Sequence[Seer] = ()

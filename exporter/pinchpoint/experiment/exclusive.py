@@ -64,10 +64,10 @@ class Exclusive:
                 f"which also removes its key; if that host is lost: `ceph config-key rm {printable(others[0])}`"
             )
 
-    def close(self) -> None:
-        """Let others begin."""
+    def close(self, *, restored: bool = True) -> None:
+        """Let others begin; on the cluster only if the knob was restored, as they would take it for the usual value."""
         self._socket.close()
-        if self._experiment:
+        if self._experiment and restored:
             leave_cluster(self._experiment)
             self._experiment = ""
 

@@ -42,9 +42,10 @@ class Owner(msgspec.Struct, frozen=True):
         if not self.pid or self.elsewhere or self.boot != _boot():
             return False
         try:
-            return parse_stat(read_bytes(f"/proc/{self.pid}/stat")).start == self.start
+            stat = parse_stat(read_bytes(f"/proc/{self.pid}/stat"))
         except (OSError, FormatError):
             return False
+        return stat.start == self.start and not stat.ended
 
 
 def this_process() -> Owner:

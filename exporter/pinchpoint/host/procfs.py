@@ -73,6 +73,11 @@ class Stat(NamedTuple):
     """Clock ticks from boot to the start of the task: with the id, its identity."""
 
     @property
+    def ended(self) -> bool:
+        """Whether it has ended, and its parent may not have noticed."""
+        return self.state in ("Z", "X")
+
+    @property
     def kernel_thread(self) -> bool:
         """Whether it is a kernel thread: no name of a user's process can imitate this."""
         return bool(self.flags & PF_KTHREAD)
