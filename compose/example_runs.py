@@ -44,7 +44,7 @@ def load(stack: Stack) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="examples-", dir=stack.state) as directory:
         text, blocks = Path(directory, "runs.om"), Path(directory, "blocks")
         pinchpoint = str(Path(sys.executable).with_name("pinchpoint"))
-        environment = os.environ | {"XDG_STATE_HOME": directory}
+        environment = os.environ | {"XDG_STATE_HOME": str(text.parent.absolute())}
         for command in (
             [pinchpoint, "import", "--name", NAME, str(DIARY)],
             [pinchpoint, "export", "--trend", "--end", str(_oldest(prometheus) - MARGIN), "-o", str(text), "*"],
