@@ -185,7 +185,7 @@ def run(
     except (LedgerError, StoreError) as error:
         fail(str(error), 2)
     only = _phases(phases, argv)
-    expected = [name for word in as_utf8(expect or phases or "").split(",") if (name := phase_name(word))]
+    expected = list(filter(None, map(phase_name, as_utf8(expect or phases or "").split(","))))
     known = forecast_of(argv, expected, effect / 100, earlier, kept)
     planned = wanted or known.pairs or (MAX_PAIRS if known.noise.degrees else DEFAULT_PAIRS)
     tell(_forecast_words(known, effect, planned))
