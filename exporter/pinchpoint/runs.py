@@ -15,6 +15,8 @@ from pinchpoint.user_labels import marked, split_user, with_end
 
 __all__ = [
     "MAX_FIGURE",
+    "MAX_RUN_NAME_CHARACTERS",
+    "MAX_SEVERAL_NAME_CHARACTERS",
     "MAX_TIME_SECONDS",
     "LimitMark",
     "PhaseMark",
@@ -34,6 +36,8 @@ __all__ = [
 
 MAX_RUN_NAME_CHARACTERS = 48
 """Longest name in a run's id, in characters."""
+MAX_SEVERAL_NAME_CHARACTERS = MAX_RUN_NAME_CHARACTERS - 8
+"""The same where each of several runs gets a number behind it."""
 
 MAX_TIME_SECONDS = 2.0**37
 """Largest valid Unix time (in the year 6325) or duration, in seconds: everything below converts to a date."""

@@ -43,6 +43,7 @@ def test_commands_are_completed(home: Path) -> None:
 def test_runs_are_completed_the_newest_first(command: str, home: Path) -> None:
     assert completed(f"{command} ", home) == ["last", *reversed(RUNS)]
     assert completed(f"{command} 20261121", home) == [RUNS[0]]
+    assert completed(f"{command} i", home) == ["io500"]
 
 
 def test_without_saved_runs_only_the_word_for_the_last_is_completed(tmp_path: Path) -> None:

@@ -240,6 +240,16 @@ def test_what_cannot_be_reported_is_a_clear_error(args: list[str], status: int, 
     assert words in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("first", "second"), [("--folded", "--json"), ("--pprof=x", "--html=y"), ("--io500=x", "--folded")]
+)
+def test_options_that_ask_for_two_things_are_refused(first: str, second: str) -> None:
+    result = invoke("report", second, first, "last")
+
+    assert result.exit_code == 2
+    assert f"{first.partition('=')[0]} writes something else than {second.partition('=')[0]}" in result.stderr
+
+
 def test_a_report_without_pictures_does_not_wait_for_matplotlib() -> None:
     code = "import sys, pinchpoint.commands.report; print('matplotlib' in sys.modules, 'jinja2' in sys.modules)"
 

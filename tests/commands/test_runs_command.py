@@ -193,6 +193,21 @@ def test_without_a_change_the_trend_says_so(figures: list[float], words: str) ->
     assert words in call("--trend", "base*").stdout
 
 
+def test_runs_of_a_trend_that_did_not_end_well_are_named() -> None:
+    keep_trend("base", [1e9, 1.1e9])
+    phases = [PhaseMark("write", NOW, NOW + 60, [Figure("write", "bytes_per_second", 1e9)])]
+    keep("20231120T221320Z-base", phases=phases, state="failed")
+    keep("20231121T221320Z-base", phases=phases, valid=False)
+    keep("20231122T221320Z-base", state="failed")
+
+    shown = call("--trend", "base").stdout
+
+    assert (
+        "2 runs did not end well, and count too: 20231120T221320Z-base (failed), 20231121T221320Z-base (invalid)"
+        in shown
+    )
+
+
 def test_a_trend_of_runs_without_results_and_of_none_is_refused() -> None:
     keep("20231114T221320Z-base")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ def status(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def answer(*answers: Mapping[str, Any] | str) -> None:
         left = [each if isinstance(each, str) else json.dumps(each) for each in answers]
-        monkeypatch.setattr(shell, "run", lambda command, seconds: left.pop(0) if len(left) > 1 else left[0])
+        monkeypatch.setattr(shell, "run", lambda command, **_: left.pop(0) if len(left) > 1 else left[0])
 
     return answer
 
@@ -79,8 +80,21 @@ def test_three_equal_numbers_of_objects_are_still(status: Callable[..., None]) -
     settled("trim", 60)
 
 
-def test_a_stop_ends_a_step() -> None:
+def test_a_stop_ends_a_wait() -> None:
     assert settle(Step("wait", 3600), lambda: True) < 60
+
+
+def test_a_stop_ends_a_command_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid = tmp_path / "pid"
+    ceph = tmp_path / "ceph"
+    ceph.write_text(f"#!/bin/sh\necho $$ >{pid}.new; mv {pid}.new {pid}; exec sleep 3600\n")
+    ceph.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+    assert settle(Step("health-ok", 3600), pid.exists) < 1800
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
 
 
 def test_this_hosts_pages_are_written(tmp_path: Path) -> None:

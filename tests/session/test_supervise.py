@@ -94,6 +94,32 @@ def test_output_that_comes_while_nothing_of_us_has_a_cpu_is_not_lost(tmp_path: P
     assert (tmp_path / "kept").read_bytes() == b"late\n"
 
 
+def test_what_a_process_prints_that_the_command_left_behind_passes_through(run: Run, tmp_path: Path) -> None:
+    script = "sh -c 'read line <fifo; echo late; echo more' 2>/dev/null & echo early; exit 3"
+    os.mkfifo(tmp_path / "fifo")
+    process = run("sh", "-c", script)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.wait(patience(60)) == 3
+    assert "left behind go on" in process.stderr.read().decode()
+
+    (tmp_path / "fifo").write_text("\n")
+
+    assert process.stdout.read() == b"early\nlate\nmore\n"
+    assert kept(tmp_path).read_bytes() == b"early\n"
+
+
+def test_a_process_that_the_command_left_behind_and_that_never_stops_printing_does_not_hold_it(run: Run) -> None:
+    process = run("sh", "-c", "yes & exit 3")
+    assert process.stdout is not None
+    while process.poll() is None:
+        process.stdout.read(1 << 16)
+
+    process.stdout.close()
+
+    assert process.returncode == 3
+
+
 def test_the_command_ignores_no_signal_that_only_python_ignores(run: Run) -> None:
     process = run("grep", "SigIgn", "/proc/self/status")
 

@@ -19,10 +19,12 @@ from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.tail import FileId, Tail
 from pinchpoint.benchmarks.timeline import Timeline
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.benchmarks.workloads import UserProcess
 from pinchpoint.benchmarks.wrappers import LAUNCHERS
 from pinchpoint.host.exitstatus import ExitWatch
 from pinchpoint.host.procfs import read_bytes
 from pinchpoint.host.users import ROOT
+from pinchpoint.model import Point
 from pinchpoint.runs import RunState
 from pinchpoint.threads.slurm import SRUN
 from pinchpoint.units import TICKS_PER_SECOND
@@ -243,6 +245,15 @@ class Detector:
     def followed(self) -> Sequence[Followed]:
         """The benchmarks, including those that have ended, by their start."""
         return self._followed
+
+    @property
+    def ranks(self) -> Mapping[UserProcess, int]:
+        """Without helpers, no rank of an untrusted user's process is read."""
+        return {}
+
+    def points(self) -> Iterable[Point]:
+        """Without helpers, nothing is counted."""
+        return ()
 
     def kinds(self, names: Iterable[str]) -> list[type[Benchmark]]:
         """Return the kinds of benchmark whose processes may have one of these names."""

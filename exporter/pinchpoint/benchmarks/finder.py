@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -13,10 +13,12 @@ from pinchpoint.benchmarks.helper import helper
 from pinchpoint.benchmarks.nursery import CAPABILITIES, Nursery, start_nursery
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.user_helpers import UserHelpers
+from pinchpoint.benchmarks.workloads import UserProcess
 from pinchpoint.host.capabilities import effective, missing, names
 from pinchpoint.host.confine import can_confine
 from pinchpoint.host.exitstatus import ExitWatch, own_pids
 from pinchpoint.host.users import Users
+from pinchpoint.model import Point
 from pinchpoint.runs import RunState
 
 __all__ = ["Finder", "FoundBenchmark", "find_in_helpers", "finder"]
@@ -66,6 +68,13 @@ class Finder(Protocol):
     def followed(self) -> Sequence[FoundBenchmark]:
         """The benchmarks, including those that have ended, by their start."""
 
+    @property
+    def ranks(self) -> Mapping[UserProcess, int]:
+        """The ranks in MPI of untrusted users' processes, which only their own helpers may read."""
+
+    def points(self) -> Iterable[Point]:
+        """Yield the series about the finding itself."""
+
     def look(self, tree: Tree, now: float, wall: float) -> None:
         """Take a look; `now` is in monotonic seconds, `wall` in Unix seconds."""
 
@@ -76,9 +85,7 @@ class Finder(Protocol):
         """Forget the benchmarks that ended before this time, in Unix seconds."""
 
 
-def finder(
-    kinds: Iterable[type[Benchmark]], procfs: Path, nursery: Nursery | None, users: Users
-) -> Detector | UserHelpers:
+def finder(kinds: Iterable[type[Benchmark]], procfs: Path, nursery: Nursery | None, users: Users) -> Finder:
     """Return what finds these kinds of benchmark; without a nursery, this process reads users' files itself."""
     if nursery is not None:
         return UserHelpers(kinds, nursery, users)

@@ -25,6 +25,7 @@ from pinchpoint.host.users import ROOT, Users, own_users
 from pinchpoint.metrics import KEEP_ENDED_SECONDS
 from pinchpoint.quotas import shared_out
 from pinchpoint.runs import Pid, RankMark, RunState, Step, Ticks, numbered
+from pinchpoint.state import state_root
 from pinchpoint.typedjson import decoder
 from pinchpoint.units import NANOSECONDS_PER_SECOND
 from pinchpoint.user_labels import marked
@@ -116,8 +117,10 @@ def default_run_directory() -> Path:
         return shared
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime, "pinchpoint")
-    state = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(state) if os.path.isabs(state) else Path("~/.local/state").expanduser()) / "pinchpoint" / "markers"
+    try:
+        return state_root() / "markers"
+    except OSError:  # no home directory: writing a marker fails, and says so
+        return shared
 
 
 class RunDirectory:

@@ -15,7 +15,7 @@ import click
 
 from pinchpoint.benchmarks.events import phase_name
 from pinchpoint.clock import STEADY
-from pinchpoint.commands.options import NumberRange, complete_runs, targets_option
+from pinchpoint.commands.options import NumberRange, complete_runs, name_option, targets_option
 from pinchpoint.diagnosis.paired import MAX_PAIRS, MIN_PAIRS, side_order
 from pinchpoint.experiment import exclusive, journal, ledger
 from pinchpoint.experiment.conduct import Conductor, Stopping
@@ -70,7 +70,7 @@ def command() -> None:
 
 
 @command.command(epilog=statuses("experiment run"), context_settings={**SETTINGS, "allow_interspersed_args": False})
-@click.option("--name", help="Name of the experiment. [default: the command's name]")
+@name_option("Name of the experiment. [default: the command's name]", several=True)
 @click.option("--set", "set_", metavar="COMMAND", help="Shell command that sets the knob.")
 @click.option("--undo", metavar="COMMAND", help="Shell command that restores it; $PINCHPOINT_OLD is the old value.")
 @click.option("--check", metavar="COMMAND", help="Shell command that prints the knob's value.")

@@ -24,9 +24,10 @@ from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.benchmarks.reading import KINDS, FoundRun, TextReader
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.benchmarks.result_files import ResultFilesError, is_archive
+from pinchpoint.commands.options import name_option, tags_option
 from pinchpoint.diagnosis.io500_rules import ResultFolder, result_folder
 from pinchpoint.report.folder import folder_json, folder_lines
-from pinchpoint.runs import MAX_TIME_SECONDS, RunState, run_id
+from pinchpoint.runs import MAX_SEVERAL_NAME_CHARACTERS, MAX_TIME_SECONDS, RunState, run_id
 from pinchpoint.session import store
 from pinchpoint.session.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import fail, say, warn
@@ -39,8 +40,8 @@ PIECE_BYTES = 64 << 10
 """Bytes that are read at once."""
 MAX_TEXT_BYTES = 128 << 20
 """Longest text that is read, in bytes; IO500 prints 2 KiB a run, fio with a status each second 1 MiB a minute."""
-MAX_IMPORT_NAME_CHARACTERS = 40
-"""Longest name of a run in characters, without its number."""
+STDIN = "standard input"
+"""The origin of a run that was piped in."""
 HASH = "sha256"
 """The tag that identifies the text a run was read from."""
 TITLES = dict.fromkeys(told.title.strip("`") for kind in BENCHMARKS for told in kind.documented)
@@ -67,11 +68,11 @@ class _Text:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--name", help="Name of the runs. [default: the file's name without its suffix]")
-@click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Note to save with the runs; repeatable.")
+@name_option("Name of the runs. [default: the file's name without its suffix]", several=True)
+@tags_option("Note to save with the runs; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON, and save nothing.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-def command(name: str | None, tags: tuple[str, ...], as_json: bool, files: tuple[str, ...]) -> None:
+def command(name: str | None, tags: dict[str, str], as_json: bool, files: tuple[str, ...]) -> None:
     """Import runs that were made without Pinchpoint, from the output of their benchmarks.
 
     A FILE is any text that contains such output: standard output in a log, an output file, IO500's result.txt, or a
@@ -80,16 +81,8 @@ def command(name: str | None, tags: tuple[str, ...], as_json: bool, files: tuple
     the rules of the list. Each run is saved like a `pinchpoint run`, so that `pinchpoint compare` can use it. A text
     that was imported before is not saved again.
     """
-    pairs = {}
-    for tag in map(as_utf8, tags):
-        key, equals, value = tag.partition("=")
-        if not key or not equals:
-            fail(f"--tag {tag!r} is not KEY=VALUE", 2)
-        if key in pairs:
-            fail(f"--tag {tag!r}: {key} has a value already", 2)
-        if key == HASH:
-            fail(f"--tag {tag!r}: {HASH} is reserved: it identifies the text of a run", 2)
-        pairs[key] = value
+    if HASH in tags:
+        fail(f"--tag {HASH}={tags[HASH]}: {HASH} is reserved: it identifies the text of a run", 2)
     failed = False
     documents: list[dict[str, Any]] = []
     for file in files:
@@ -98,7 +91,7 @@ def command(name: str | None, tags: tuple[str, ...], as_json: bool, files: tuple
                 if as_json:
                     documents += _documents(text, file)
                 else:
-                    _keep(text, file, name, pairs)
+                    _keep(text, file, name, tags)
         except (_UnreadableError, ResultFilesError, StoreError) as error:
             warn(str(error))
             failed = True
@@ -163,7 +156,7 @@ def _read(file: str) -> _Text:
         warn(f"{file}: {reader.unread_count - len(reader.unread)} more lines look like results, and are not understood")
     if reader.left_out:
         warn(f"{file}: only its first {len(readings)} runs are read, {reader.left_out} more are left out")
-    origin = "standard input" if file == "-" else as_utf8(os.path.abspath(file))
+    origin = STDIN if file == "-" else as_utf8(os.path.abspath(file))
     return _Text(origin, "stdin" if file == "-" else as_utf8(Path(file).stem), digest.hexdigest(), readings)
 
 
@@ -198,9 +191,9 @@ def _keep(text: _Text, file: str, name: str | None, tags: dict[str, str]) -> Non
         last = f" to {before[-1]}" if len(before) > 1 else ""
         say(f"{file}: imported before as {before[0]}{last}; nothing is saved twice")
         return
-    # A diary grows: only runs not imported from the same file before are saved.
-    known = Counter(_figures(record.marker) for record in kept if record.origin == text.origin)
-    stem = (name or text.stem)[:MAX_IMPORT_NAME_CHARACTERS]
+    # A diary grows: only runs not imported from the same file before are saved. All that is piped has one origin.
+    known = Counter(_figures(record.marker) for record in kept if record.origin == text.origin != STDIN)
+    stem = (name or text.stem)[:MAX_SEVERAL_NAME_CHARACTERS]
     digits = max(2, len(str(len(text.readings))))
     again = 0
     for number, (_, state, note) in enumerate(text.readings, 1):

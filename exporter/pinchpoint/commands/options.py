@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -12,7 +13,9 @@ from urllib.parse import urlsplit
 import click
 
 from pinchpoint.rules import JOB, MAX_SCRAPE_INTERVAL_SECONDS, MIN_SCRAPE_INTERVAL_SECONDS
+from pinchpoint.runs import MAX_RUN_NAME_CHARACTERS, MAX_SEVERAL_NAME_CHARACTERS
 from pinchpoint.terminal.plain import fail
+from pinchpoint.text import as_utf8
 from pinchpoint.tomlfile import ConfigError
 from pinchpoint.wire.http import AddressError, parse_address
 
@@ -22,8 +25,10 @@ __all__ = [
     "http_config_option",
     "job_option",
     "load_access",
+    "name_option",
     "parse_url",
     "scrape_interval_option",
+    "tags_option",
     "targets_option",
     "web_options",
 ]
@@ -37,14 +42,16 @@ URL = re.compile(r"[\w./:?=&%~@\[\]-]+")
 
 
 def complete_runs(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Return the ids of saved runs that a shell may complete, the newest first."""
-    from pinchpoint.session.store import state_directory
+    """Return the ids of saved runs that a shell may complete, the newest first; where none begins so, their names."""
+    from pinchpoint.session.store import name_of, state_directory
 
     try:
         runs = sorted((path.name for path in state_directory().iterdir()), reverse=True)
     except OSError:  # none is saved, or there is no home directory
         runs = []
-    return [run for run in ("last", *runs) if run.startswith(incomplete)]
+    return [run for run in ("last", *runs) if run.startswith(incomplete)] or [
+        name for name in dict.fromkeys(map(name_of, runs)) if name.startswith(incomplete)
+    ]
 
 
 class NumberRange(click.FloatRange):
@@ -68,6 +75,19 @@ def targets_option(help_text: str) -> Callable[[Decorated], Decorated]:
         callback=_targets,
         help=help_text,
     )
+
+
+def name_option(help_text: str, *, several: bool = False) -> Callable[[Decorated], Decorated]:
+    """Return the option ``--name`` of a run; of `several` runs, each of which gets a number behind it."""
+    return click.option(
+        "--name", callback=partial(_name, most=MAX_SEVERAL_NAME_CHARACTERS if several else MAX_RUN_NAME_CHARACTERS),
+        help=help_text,
+    )  # fmt: skip
+
+
+def tags_option(help_text: str) -> Callable[[Decorated], Decorated]:
+    """Return the option ``--tag``, which gives the parameter `tags`: the value of each key."""
+    return click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", callback=_tags, help=help_text)
 
 
 def http_config_option(function: Decorated) -> Decorated:
@@ -148,6 +168,24 @@ def _targets(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
                     raise click.BadParameter(f"{target!r} names no host", ctx, param)
             found[target] = None
     return list(found)
+
+
+def _name(ctx: click.Context, param: click.Parameter, value: str | None, *, most: int) -> str | None:
+    if value is not None and len(value) > most:
+        raise click.BadParameter(f"{value!r} has {len(value)} characters: a name has {most} at most", ctx, param)
+    return value
+
+
+def _tags(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for tag in map(as_utf8, values):
+        key, equals, value = tag.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"{tag!r} is not KEY=VALUE", ctx, param)
+        if key in found:
+            raise click.BadParameter(f"{tag!r}: {key} has a value already", ctx, param)
+        found[key] = value
+    return found
 
 
 def parse_url(ctx: click.Context, param: click.Parameter, value: str, example: str) -> str:

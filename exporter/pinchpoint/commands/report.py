@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 RECORDING = "samples.om.gz"
+ALONE = ("--io500", "--folded", "--pprof")
+"""Options instead of the report."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -91,6 +93,10 @@ def command(
     RUN is an id, its beginning, a name, or "last"; see `pinchpoint runs`. The report uses only the recording that
     `pinchpoint run` made. An imported run has results but no samples, so it has no verdict.
     """
+    asked = {"--io500": submission, "--folded": folded, "--pprof": pprof, "--json": as_json, "--html": html}
+    flags = [flag for flag, value in asked.items() if value]
+    if len(flags) > 1 and flags[0] in ALONE:
+        raise click.UsageError(f"{flags[0]} writes something else than {flags[1]}: leave out one")
     if html is not None and find_spec("matplotlib") is None:
         fail("--html draws charts with matplotlib, which is not installed: pip install 'pinchpoint[report]'", 2)
     access = load_access(http_config)

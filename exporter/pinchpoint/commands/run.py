@@ -18,7 +18,7 @@ from pinchpoint.benchmarks.markers import RunDirectory, default_run_directory
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.build import LocalSource, benchmark_kinds, local_sampler, trusted_users
 from pinchpoint.clock import STEADY
-from pinchpoint.commands.options import http_config_option, load_access, targets_option
+from pinchpoint.commands.options import http_config_option, load_access, name_option, tags_option, targets_option
 from pinchpoint.config import Config, load_config, phase_pattern
 from pinchpoint.host.capabilities import without_rights
 from pinchpoint.limits import LIMITS, is_limit, reason
@@ -51,8 +51,8 @@ BUILD = BUILD_INFO.name
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False})
-@click.option("--name", help="Name of the run. [default: the command's name, in a batch job after the job's id]")
-@click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Note to save with the run; repeatable.")
+@name_option("Name of the run. [default: the command's name, in a batch job after the job's id]")
+@tags_option("Note to save with the run; repeatable.")
 @targets_option("Exporters of the cluster's hosts; repeatable. [default: the hosts of --prometheus]")
 @click.option("--prometheus", metavar="URL", help="Prometheus server to query for fired alerts and other hosts.")
 @http_config_option
@@ -63,7 +63,7 @@ BUILD = BUILD_INFO.name
 @click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 def command(
     name: str | None,
-    tags: tuple[str, ...],
+    tags: dict[str, str],
     targets: list[str],
     prometheus: str | None,
     http_config: Path | None,
@@ -93,14 +93,6 @@ def command(
         if not quiet:
             _tell(f"pinchpoint: {line}\n")
 
-    pairs = {}
-    for tag in tags:
-        key, equals, value = tag.partition("=")
-        if not key or not equals:
-            fail(f"--tag {tag!r} is not KEY=VALUE", 2)
-        if key in pairs:
-            fail(f"--tag {tag!r}: {key} has a value already", 2)
-        pairs[key] = value
     source: Source | None = None
     seers: Sequence[Seer] = ()
     host = refused = ""
@@ -122,12 +114,12 @@ def command(
     except (ConfigError, SourceError) as error:
         fail(str(error), 2)
     if job := job_of(os.environ):
-        pairs.setdefault(JOB, job)
+        tags.setdefault(JOB, job)
         name = name or job_name(job, os.path.basename(argv[0]))
     run, directory = _directory(name, argv, mark)
     markers = RunDirectory(Path(config.path.runs))
     session = Session(
-        run, directory, source, markers, host=host, kinds=kinds, tags=pairs, say=say, stacks=partial(stacks_of, seers)
+        run, directory, source, markers, host=host, kinds=kinds, tags=tags, say=say, stacks=partial(stacks_of, seers)
     )
     say(f"run {run}, samples from {source.name}" if source is not None else f"run {run}, {refused}")
     if host == THIS_HOST and without_rights():

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from pinchpoint.benchmarks.document import run_document
+from pinchpoint.benchmarks.events import State
 from pinchpoint.commands.options import complete_runs
 from pinchpoint.diagnosis.knobs import Settings
 from pinchpoint.diagnosis.trend import MAX_TREND_RUNS, Trend, trends
@@ -18,8 +19,12 @@ from pinchpoint.session.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import fail, say, show, warn, width
 from pinchpoint.terminal.runs import runs_table, standing
 from pinchpoint.terminal.trend import trend_parts
+from pinchpoint.text import counted
 
 __all__ = ["command"]
+
+MAX_NAMED_RUNS = 8
+"""Runs that a line names: the last ones."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -67,8 +72,19 @@ def _trend(text: str, records: list[RunRecord], *, as_json: bool) -> None:
         fail(f"{text}: the runs have no results")
     if left_out > 0:
         say(f"the last {MAX_TREND_RUNS} of {MAX_TREND_RUNS + left_out} runs")
+    if bad := [f"{one.marker.run} ({words})" for one in chosen if (words := _doubt(one))]:
+        say(f"{counted(len(bad), 'run')} did not end well, and count too: {', '.join(bad[-MAX_NAMED_RUNS:])}")
     settings = [Settings(one.marker.run, one.marker.tags, one.command, one.facts, one.note) for one in chosen]
     show(*trend_parts(found, runs, settings))
+
+
+def _doubt(record: RunRecord) -> str:
+    """Return what speaks against the results of a run; empty if nothing does, or if there are none."""
+    marker, state = record.marker, standing(record)
+    if not marker.scores and not any(mark.results for mark in marker.phases):
+        return ""
+    valid = marker.valid and all(mark.valid for mark in marker.phases)
+    return state if state != State.FINISHED else "" if valid else "invalid"
 
 
 def _figure(trend: Trend, runs: Sequence[RunState]) -> dict[str, Any]:

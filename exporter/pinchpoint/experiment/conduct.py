@@ -22,6 +22,7 @@ from pinchpoint.experiment.shell import ShellError
 from pinchpoint.host.confine import end_with_parent
 from pinchpoint.host.exitstatus import STOPPING, signal_name
 from pinchpoint.limits import LIMITS, reason, words
+from pinchpoint.runs import MAX_SEVERAL_NAME_CHARACTERS
 from pinchpoint.session import store
 from pinchpoint.session.store import RunRecord, StoreError, name_of
 from pinchpoint.text import printable
@@ -167,17 +168,28 @@ class Conductor:
             experiment.restored = False
             if not experiment.reason:
                 experiment.state = "stopped"
-            experiment.reason = "; ".join(filter(None, [experiment.reason, words(error)]))
+            why = str(error) if isinstance(error, KnobError) else words(error)
+            # The last undo of the pairs may have failed in the same way.
+            experiment.reason = "; ".join(dict.fromkeys(filter(None, [experiment.reason, why])))
         else:
             experiment.restored = True if was_set else None
 
     def _settle(self, trial: Trial) -> None:
         """Prepare and settle. Raises SettleError, ShellError."""
         experiment = self._experiment
-        if experiment.prepare:
-            shell.run(experiment.prepare, seconds=self._knob.commands.seconds, directory=self._knob.directory)
-        for step in self._steps:
-            trial.settled[step.name] = round(settle(step, self._stopping), 3)
+        try:
+            if experiment.prepare:
+                shell.run(
+                    experiment.prepare,
+                    seconds=self._knob.commands.seconds,
+                    directory=self._knob.directory,
+                    stopped=self._stopping,
+                )
+            for step in self._steps:
+                trial.settled[step.name] = round(settle(step, self._stopping), 3)
+        except (SettleError, ShellError):
+            if not self._stopping():
+                raise
         if self._stopping():
             raise _StoppedError(self._signal())
 
@@ -190,7 +202,8 @@ class Conductor:
         label = f"run {number + 1} of {2 * experiment.pairs}, {trial.side}"
         self._say(f"{label} ({'with' if trial.side == 'B' else 'without'} the knob)")
         trial.start = STEADY.now()
-        status = self._benchmark(f"{name_of(experiment.id)}-{number // 2 + 1}{trial.side}", trial.side)
+        name = name_of(experiment.id)[:MAX_SEVERAL_NAME_CHARACTERS]
+        status = self._benchmark(f"{name}-{number // 2 + 1}{trial.side}", trial.side)
         record = self._record()
         if record is not None:
             marker = record.marker

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pinchpoint.experiment import shell
-from pinchpoint.experiment.shell import ShellError
+from pinchpoint.experiment.shell import Runner, ShellError
 from pinchpoint.text import printable
 
 __all__ = ["STEPS", "SettleError", "Step", "settle", "steps_in"]
@@ -74,13 +74,13 @@ def steps_in(text: str) -> list[Step]:
 def settle(step: Step, stopped: Callable[[], bool], *, pause: Callable[[float], None] = time.sleep) -> float:
     """Do one step; return how many seconds it took. It ends early once `stopped`. Raises SettleError."""
     began = time.monotonic()
-    missing = _Conditions[step.name]()
+    missing = _Conditions[step.name](lambda command, seconds: shell.run(command, seconds=seconds, stopped=stopped))
     why = ""
     while not stopped():
         left = began + step.seconds - time.monotonic()
         if step.name != "wait":
             why = missing(max(0.1, left))
-            if not why:
+            if not why or stopped():
                 break
             if left <= 0:
                 raise SettleError(f"{step.name}: not settled within {step.seconds:g} s: {why}")
@@ -94,20 +94,20 @@ Condition = Callable[[float], str]
 """Returns what is missing; gets the seconds that are left."""
 
 
-def _healthy() -> Condition:
+def _healthy(run: Runner) -> Condition:
     def missing(seconds: float) -> str:
-        status = _status(seconds)
+        status = _status(run, seconds)
         health = status if isinstance(status, str) else _health(status)
         return "" if health == "HEALTH_OK" else health
 
     return missing
 
 
-def _trimmed() -> Condition:
+def _trimmed(run: Runner) -> Condition:
     seen: list[int] = []
 
     def missing(seconds: float) -> str:
-        status = _status(seconds)
+        status = _status(run, seconds)
         if isinstance(status, str):
             return status
         health = status.get("health") or {}
@@ -125,10 +125,10 @@ def _trimmed() -> Condition:
     return missing
 
 
-def _written() -> Condition:
+def _written(run: Runner) -> Condition:
     def missing(seconds: float) -> str:
         try:
-            shell.run("exec sync", seconds=seconds)
+            run("exec sync", seconds)
         except ShellError as error:
             return str(error)
         return "" if (dirty := _dirty()) <= MAX_DIRTY_BYTES else f"{dirty >> 20} MiB are dirty"
@@ -136,11 +136,11 @@ def _written() -> Condition:
     return missing
 
 
-def _dropped() -> Condition:
+def _dropped(run: Runner) -> Condition:
     def missing(seconds: float) -> str:
         try:
             # Only clean pages can be dropped (Documentation/admin-guide/sysctl/vm.rst).
-            shell.run(f"sync; echo 3 > {DROP_CACHES}", seconds=seconds)
+            run(f"sync; echo 3 > {DROP_CACHES}", seconds)
         except ShellError as error:
             return str(error)
         return ""
@@ -148,11 +148,11 @@ def _dropped() -> Condition:
     return missing
 
 
-def _waited() -> Condition:
+def _waited(run: Runner) -> Condition:
     return lambda seconds: ""
 
 
-_Conditions: Mapping[str, Callable[[], Condition]] = {
+_Conditions: Mapping[str, Callable[[Runner], Condition]] = {
     "health-ok": _healthy,
     "trim": _trimmed,
     "sync": _written,
@@ -161,10 +161,10 @@ _Conditions: Mapping[str, Callable[[], Condition]] = {
 }
 
 
-def _status(seconds: float) -> dict[str, Any] | str:
+def _status(run: Runner, seconds: float) -> dict[str, Any] | str:
     """Return what ``ceph status`` says, or why it says nothing."""
     try:
-        found = json.loads(shell.run("exec ceph status --format json", seconds=min(STATUS_SECONDS, seconds)))
+        found = json.loads(run("exec ceph status --format json", min(STATUS_SECONDS, seconds)))
     except ShellError as error:
         return str(error)
     except ValueError:

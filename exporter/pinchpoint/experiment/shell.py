@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,12 +14,18 @@ from pinchpoint.host.exitstatus import signal_name
 from pinchpoint.limits import LIMITS, reason
 from pinchpoint.text import printable
 
-__all__ = ["ShellError", "run"]
+__all__ = ["Runner", "ShellError", "run"]
+
+Runner = Callable[[str, float], str]
+"""Runs a command within so many seconds; returns what it prints. Raises ShellError."""
 
 MAX_OUTPUT_BYTES = 64 << 10
 """Most of a command's output that is read, in bytes."""
 MAX_COMPLAINT_CHARACTERS = 300
 """Most of a failed command's output that a message has, in characters."""
+STOP_POLL_SECONDS = 0.1
+KILL_SECONDS = 1.0
+"""Seconds that a killed command gets to end."""
 
 
 class ShellError(Exception):
@@ -32,16 +39,17 @@ def run(
     directory: Path | None = None,
     environment: Mapping[str, str] | None = None,
     descriptors: Sequence[int] = (),
+    stopped: Callable[[], bool] = lambda: False,
 ) -> str:
     """Return what a shell command writes to standard output, without blanks at both ends. Raises ShellError.
 
     It has a session of its own: neither Ctrl-C nor the end of our terminal interrupts it half-way, and whatever it
-    started ends with it after `seconds`. Its output goes to memory, since the disk may be full. It inherits the open
-    `descriptors`.
+    started ends with it after `seconds`, or once `stopped`. Its output goes to memory, since the disk may be full. It
+    inherits the open `descriptors`.
     """
     output, errors = (os.memfd_create(name, os.MFD_CLOEXEC) for name in ("stdout", "stderr"))
     try:
-        with subprocess.Popen(
+        process = subprocess.Popen(
             ["/bin/sh", "-c", command],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -50,13 +58,12 @@ def run(
             env=None if environment is None else dict(environment),
             start_new_session=True,
             pass_fds=tuple(descriptors),
-        ) as process:
-            try:
-                status = process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                raise ShellError(f"`{printable(command)}` took longer than {seconds:g} s and was killed") from None
+        )
+        status = _wait(process, time.monotonic() + seconds, stopped)
+        if status is None:
+            _kill(process)
+            why = "was stopped" if stopped() else f"took longer than {seconds:g} s and was killed"
+            raise ShellError(f"`{printable(command)}` {why}")
         text, complaint = (
             os.pread(descriptor, MAX_OUTPUT_BYTES, 0).decode("utf-8", "replace").strip()
             for descriptor in (output, errors)
@@ -72,3 +79,19 @@ def run(
         ended = f"status {status}" if status > 0 else signal_name(-status)
         raise ShellError(f"`{printable(command)}` ended with {ended}{said}")
     return text
+
+
+def _wait(process: subprocess.Popen[bytes], until: float, stopped: Callable[[], bool]) -> int | None:
+    """Return the status of a process, None if it runs at `until`, in monotonic seconds, or once `stopped`."""
+    while not stopped() and (left := until - time.monotonic()) > 0:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(min(left, STOP_POLL_SECONDS))
+    return process.poll()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and what it started; one that the kernel holds, as it may a ``sync``, is not waited for."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(KILL_SECONDS)

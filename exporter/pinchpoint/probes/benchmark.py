@@ -11,7 +11,6 @@ from pinchpoint.benchmarks.jobs import job_name
 from pinchpoint.benchmarks.markers import MAX_ALL_EXPORTED_RUNS, MAX_EXPORTED_RUNS, MAX_MARKED_RANKS
 from pinchpoint.benchmarks.nursery import CAPABILITIES
 from pinchpoint.benchmarks.tree import Tree
-from pinchpoint.benchmarks.user_helpers import UserHelpers
 from pinchpoint.benchmarks.workloads import Leader, UserProcess, Workload
 from pinchpoint.clock import STEADY, Clock
 from pinchpoint.host.capabilities import Capability
@@ -185,7 +184,7 @@ class BenchmarkProbe(Probe):
     def _marked(self, wall: float) -> Iterator[RunState]:
         runs = self.host.runs
         ahead = self._clock.ahead()
-        self._ranks = dict(self._finder.ranks) if isinstance(self._finder, UserHelpers) else {}
+        self._ranks = dict(self._finder.ranks)
         for marker in runs.markers(wall + ahead):
             if marker.end is None and (user := runs.user(marker.run)) is not None:
                 for mark in marker.ranks[:MAX_MARKED_RANKS]:
@@ -239,8 +238,7 @@ class BenchmarkProbe(Probe):
         """Return the phases of each run; a phase that is repeated shows its last time."""
         # Two names may become one label.
         yield from {point[:2]: point for point in self._points(self._clock.now(), self._clock.ahead())}.values()
-        if isinstance(self._finder, UserHelpers):
-            yield from self._finder.points()
+        yield from self._finder.points()
 
     def _points(self, now: float, ahead: float) -> Iterator[Point]:
         for run in self._runs:

@@ -36,6 +36,8 @@ STOP_WITHIN_SECONDS = 60.0
 """Seconds within which a command that is asked to stop does so: a later end has another cause."""
 OUTPUT_LINGER_SECONDS = 0.2
 """Seconds for which output is awaited after the command's end: a remaining child may hold the pipe open."""
+MAX_LAST_BYTES = 1 << 20
+"""Bytes that are read after the command's end, more than a pipe holds: a remaining child may print forever."""
 
 
 class CommandError(Exception):
@@ -74,6 +76,8 @@ class Command:
         self._closing = Event()
         self._pump: Thread | None = None
         """Copies the output; None if the command has our standard output."""
+        self._left_open = False
+        """Whether a process that the command left behind can still print."""
         self._buffer = bytearray(CHUNK_BYTES)
         _fill_standard_streams()
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
@@ -160,7 +164,7 @@ class Command:
 
     def _copy(self) -> None:
         """Copy the command's output until its end, or until our reader has gone."""
-        passing = True
+        passing, last = True, MAX_LAST_BYTES
         poll = select.poll()
         poll.register(self._read, select.POLLIN | select.POLLHUP)
         while True:
@@ -168,6 +172,7 @@ class Command:
             closing = self._closing.is_set()
             if not poll.poll(OUTPUT_LINGER_SECONDS * 1000):
                 if closing:
+                    self._left_open = passing
                     return
                 continue
             try:
@@ -195,6 +200,10 @@ class Command:
                 passing = False
                 self.failure = FAILURE_STATUS
                 self._warn(f"standard output: {error.strerror}: the rest of the output is only in {self._keep.name}")
+                continue
+            if closing and (last := last - len(data)) < 0:
+                self._left_open = True
+                return
 
     def _warn(self, message: str) -> None:
         if message not in self.warnings:
@@ -224,8 +233,27 @@ class Command:
         if self._pump is not None:
             self._pump.join()
         if self._read >= 0:
+            if self._left_open:
+                self._pass_on()
             os.close(self._read)
         return status
+
+    def _pass_on(self) -> None:
+        """Have another process pass on what the processes print that the command left behind."""
+        with suppress(OSError):  # without it they are stopped by SIGPIPE, as by a reader that has gone
+            os.posix_spawnp(
+                "cat",
+                ["cat"],
+                os.environ,
+                # At the end of a pseudo-terminal, cat complains of EIO.
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, self._read, 0),
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                ],
+                setsigmask=self._mask,
+                setsigdef=IGNORED,
+            )
+            self._warn("processes that the command left behind go on: what they print passes through, and is not saved")
 
     def _forward(self, number: int) -> None:
         try:
