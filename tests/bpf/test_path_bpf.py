@@ -84,12 +84,18 @@ def all_of(thread: ThreadTime) -> float:
 
 @pytest.mark.parametrize("toy", ["chain", "proxy", "lock", "churn"])
 def test_what_a_thread_did_sums_up_to_the_window(windows: Windows, toy: str) -> None:
-    window, thread = explained(windows, toy)
+    shares: list[float] = []
 
-    # What it did since it was last switched out is not known.
-    assert 0.8 * window.seconds < all_of(thread) <= 1.02 * window.seconds
-    assert window.lost == window.full == 0
-    assert window.wakeups > 0
+    def whole() -> bool:
+        window, thread = explained(windows, toy)
+        assert window.lost == window.full == 0
+        assert window.wakeups > 0
+        shares.append(all_of(thread) / window.seconds)
+        # What it did since it was last switched out is not known, and where CPUs are short that may be long ago.
+        return shares[-1] > 0.8
+
+    assert until(30, whole), shares
+    assert max(shares) <= 1.02
 
 
 def test_a_chain_leads_to_the_worker_and_its_sleep(windows: Windows) -> None:
