@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from email.utils import formatdate
+from itertools import product
 from pathlib import Path
 from string import Template
 
@@ -102,6 +103,9 @@ def make_tree(tree: Path, version: str, seconds: int) -> None:
     put(units / "pinchpoint.service", packaged_unit((ROOT / "compose/pinchpoint.service").read_text()))
     put(units / "run-pinchpoint.mount", (ROOT / "compose/run-pinchpoint.mount").read_text())
     put(units / "pinchpoint-judge.service", (FILES / "pinchpoint-judge.service").read_text())
+    for manager, unit in product(("system", "user"), ("service", "timer")):  # each user restores his own knobs
+        name = f"pinchpoint-restore.{unit}"
+        put(tree / f"usr/lib/systemd/{manager}/{name}", (ROOT / "compose" / name).read_text())
     put(tree / "usr/lib/sysusers.d/pinchpoint.conf", (FILES / "pinchpoint.sysusers").read_text())
     put(tree / "etc/default/pinchpoint", (FILES / "default").read_text())
     for name in ("pinchpoint.toml", "targets.yml"):

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from pinchpoint.runs import Result
 
-__all__ = ["format_figure", "format_result"]
+__all__ = ["bare_figure", "format_figure", "format_result"]
 
+UNITLESS = frozenset({"", "ratio", "score"})
 SCALES: dict[str, tuple[float, Sequence[str]]] = {
     "bytes_per_second": (1024, ("B/s", "KiB/s", "MiB/s", "GiB/s", "TiB/s")),
     "operations_per_second": (1000, ("IOPS", "kIOPS", "MIOPS")),
@@ -27,6 +28,11 @@ def format_figure(value: float, unit: str) -> str:
         value /= step
         index += 1
     return f"{value:.3g} {units[index]}" if abs(value) < 1000 else f"{value:.0f} {units[index]}"
+
+
+def bare_figure(value: float, unit: str) -> str:
+    """Return a figure without its operation: ``1.21 GiB/s``, ``10.7`` for a score."""
+    return f"{value:.4g}" if unit in UNITLESS else format_figure(value, unit)
 
 
 def format_result(result: Result) -> str:

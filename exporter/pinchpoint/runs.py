@@ -14,10 +14,13 @@ from msgspec import Meta
 from pinchpoint.user_labels import marked, split_user, with_end
 
 __all__ = [
+    "HASH_TAG",
+    "JOB_TAG",
     "MAX_FIGURE",
     "MAX_RUN_NAME_CHARACTERS",
     "MAX_SEVERAL_NAME_CHARACTERS",
     "MAX_TIME_SECONDS",
+    "OWN_TAGS",
     "LimitMark",
     "PhaseMark",
     "RankMark",
@@ -38,6 +41,13 @@ MAX_RUN_NAME_CHARACTERS = 48
 """Longest name in a run's id, in characters."""
 MAX_SEVERAL_NAME_CHARACTERS = MAX_RUN_NAME_CHARACTERS - 8
 """The same where each of several runs gets a number behind it."""
+
+HASH_TAG = "sha256"
+"""The tag that identifies the text an imported run was read from; it is not shown to people."""
+JOB_TAG = "job"
+"""The tag with the id of the batch job that a run was in."""
+OWN_TAGS = frozenset({HASH_TAG, JOB_TAG})
+"""Tags that `pinchpoint import` and `pinchpoint run` set by themselves."""
 
 MAX_TIME_SECONDS = 2.0**37
 """Largest valid Unix time (in the year 6325) or duration, in seconds: everything below converts to a date."""

@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -130,6 +131,17 @@ def test_json_says_what_limited_a_phase() -> None:
         "kind": "resource",
         "limits": [{"resource": "disk", "owner": "vda", "blame": 0.9}],
     }
+
+
+def test_a_run_that_another_host_began_is_not_said_to_have_died() -> None:
+    for run in ("here", "there"):
+        keep(run, exit_status=None, end=None, state="running")
+    there = store.find("there", store.runs())
+    store.save(store.state_directory() / "there", msgspec.structs.replace(there, host="another"))
+
+    states = {run["run"]: run["state"] for run in json.loads(call("--json").stdout)["runs"]}
+
+    assert states == {"here": "died", "there": "elsewhere"}
 
 
 def test_a_run_that_cannot_be_read_is_a_warning_and_hides_no_other(state: Path) -> None:

@@ -209,3 +209,16 @@ def test_a_wrong_call_is_named(arguments: tuple[str, ...], reason: str) -> None:
 
     assert done.returncode == 2
     assert done.stderr.startswith(f"install: {reason}")
+
+
+def test_two_versions_in_one_directory_of_wheels_are_named(tmp_path: Path) -> None:
+    for version in ("1.0", "1.1"):
+        (tmp_path / f"pinchpoint-{version}-py3-none-any.whl").touch()
+
+    done = subprocess.run([INSTALL, tmp_path, "host"], capture_output=True, text=True)
+
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"install: {tmp_path}: 2 versions are there: leave only one of "
+        "pinchpoint-1.0-py3-none-any.whl pinchpoint-1.1-py3-none-any.whl\n"
+    )

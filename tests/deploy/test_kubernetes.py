@@ -144,6 +144,9 @@ class TestPrometheus:
 
 
 class TestTheBase:
+    def test_is_made_of_the_chart_as_it_is(self) -> None:
+        assert MADE.read_text().startswith(manifests.HEAD.format(digest=manifests.digest())), "run `make manifests`"
+
     def test_is_made_of_files_that_are_there(self) -> None:
         resources = yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
 

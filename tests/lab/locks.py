@@ -22,7 +22,7 @@ from pathlib import Path
 from lab.cluster import Daemon, LabError
 from patience import Deadline
 
-__all__ = ["freeze_lock_holder", "lock_watch"]
+__all__ = ["TAKERS", "freeze_lock_holder", "lock_watch", "stopped"]
 
 TAKERS = {"ms_dispatch", "MR_Finisher", "PQ_Finisher", "safe_timer", "mds_rank_progr"}
 """Names of the threads that take mds_lock."""
@@ -56,7 +56,7 @@ def freeze_lock_holder(mds: Daemon) -> Iterator[int]:
         if not takers:
             continue
         tid = random.choice(takers)
-        with _stopped(tid):
+        with stopped(tid):
             # It may hold another lock at the moment, such as the allocator's, which all threads need.
             if _is_kept_waiting(mds.pid, tid, lock) and _answers(mds):
                 yield tid
@@ -168,7 +168,7 @@ def _futex(pid: int, tid: int) -> int | None:
 
 
 @contextlib.contextmanager
-def _stopped(tid: int) -> Iterator[None]:
+def stopped(tid: int) -> Iterator[None]:
     """Stop one thread; the calling thread becomes its tracer."""
     _ptrace(PTRACE_SEIZE, tid)
     try:

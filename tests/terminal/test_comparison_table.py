@@ -8,8 +8,9 @@ from rich.console import Console
 
 from pinchpoint.diagnosis.comparison import RunGroup, compare
 from pinchpoint.diagnosis.knobs import Settings
+from pinchpoint.figures import bare_figure
 from pinchpoint.runs import PhaseMark, Result, RunState
-from pinchpoint.terminal.comparison import bare_figure, comparison_parts
+from pinchpoint.terminal.comparison import comparison_parts
 
 BYTES = "bytes_per_second"
 

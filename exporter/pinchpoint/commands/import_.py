@@ -27,7 +27,7 @@ from pinchpoint.benchmarks.result_files import ResultFilesError, is_archive
 from pinchpoint.commands.options import name_option, tags_option
 from pinchpoint.diagnosis.io500_rules import ResultFolder, result_folder
 from pinchpoint.report.folder import folder_json, folder_lines
-from pinchpoint.runs import MAX_SEVERAL_NAME_CHARACTERS, MAX_TIME_SECONDS, RunState, run_id
+from pinchpoint.runs import HASH_TAG, MAX_SEVERAL_NAME_CHARACTERS, MAX_TIME_SECONDS, RunState, run_id
 from pinchpoint.session import store
 from pinchpoint.session.store import RunRecord, StoreError
 from pinchpoint.terminal.plain import fail, say, warn
@@ -42,8 +42,6 @@ MAX_TEXT_BYTES = 128 << 20
 """Longest text that is read, in bytes; IO500 prints 2 KiB a run, fio with a status each second 1 MiB a minute."""
 STDIN = "standard input"
 """The origin of a run that was piped in."""
-HASH = "sha256"
-"""The tag that identifies the text a run was read from."""
 TITLES = dict.fromkeys(told.title.strip("`") for kind in BENCHMARKS for told in kind.documented)
 UNDERSTOOD = (
     f"understood are {', '.join(TITLES)}: what they print, IO500's result.txt or result folder, and fio's --output in "
@@ -81,8 +79,8 @@ def command(name: str | None, tags: dict[str, str], as_json: bool, files: tuple[
     the rules of the list. Each run is saved like a `pinchpoint run`, so that `pinchpoint compare` can use it. A text
     that was imported before is not saved again.
     """
-    if HASH in tags:
-        fail(f"--tag {HASH}={tags[HASH]}: {HASH} is reserved: it identifies the text of a run", 2)
+    if HASH_TAG in tags:
+        fail(f"--tag {HASH_TAG}={tags[HASH_TAG]}: {HASH_TAG} is reserved: it identifies the text of a run", 2)
     failed = False
     documents: list[dict[str, Any]] = []
     for file in files:
@@ -186,7 +184,7 @@ def _too_long(file: str) -> str:
 def _keep(text: _Text, file: str, name: str | None, tags: dict[str, str]) -> None:
     """Save the runs of a text, and print their ids. Raises StoreError."""
     kept = store.runs(warn)
-    before = [record.marker.run for record in kept if record.marker.tags.get(HASH) == text.digest]
+    before = [record.marker.run for record in kept if record.marker.tags.get(HASH_TAG) == text.digest]
     if before:
         last = f" to {before[-1]}" if len(before) > 1 else ""
         say(f"{file}: imported before as {before[0]}{last}; nothing is saved twice")
@@ -204,7 +202,7 @@ def _keep(text: _Text, file: str, name: str | None, tags: dict[str, str]) -> Non
         numbered = f"{stem}-{number:0{digits}}" if len(text.readings) > 1 else stem
         try:
             run, directory = store.new_run_directory(run_id(numbered, (), state.start))
-            marker = _marker(run, state, {**tags, HASH: text.digest})
+            marker = _marker(run, state, {**tags, HASH_TAG: text.digest})
             store.save(directory, RunRecord(marker, [], origin=text.origin, note=note, folder=text.folder))
         except OSError as error:
             raise StoreError(

@@ -24,7 +24,7 @@ from pinchpoint.host.capabilities import without_rights
 from pinchpoint.limits import LIMITS, is_limit, reason
 from pinchpoint.metrics import BUILD_INFO
 from pinchpoint.model import THIS_HOST, Snapshot
-from pinchpoint.runs import run_id
+from pinchpoint.runs import JOB_TAG, run_id
 from pinchpoint.session.session import Session
 from pinchpoint.session.stacks import Seer, stacks_of
 from pinchpoint.session.store import new_run_directory
@@ -44,8 +44,6 @@ __all__ = ["command"]
 DEFAULT_TARGET = "127.0.0.1:9748"
 FIRST_ANSWER_SECONDS = 10.0
 """Seconds within which a named target has to answer first: its host may be busy."""
-JOB = "job"
-"""The tag with the id of the batch job that the run was in."""
 BUILD = BUILD_INFO.name
 """A metric that only a Pinchpoint exporter has."""
 
@@ -114,7 +112,7 @@ def command(
     except (ConfigError, SourceError) as error:
         fail(str(error), 2)
     if job := job_of(os.environ):
-        tags.setdefault(JOB, job)
+        tags.setdefault(JOB_TAG, job)
         name = name or job_name(job, os.path.basename(argv[0]))
     run, directory = _directory(name, argv, mark)
     markers = RunDirectory(Path(config.path.runs))

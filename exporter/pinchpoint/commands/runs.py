@@ -23,7 +23,7 @@ from pinchpoint.text import counted
 
 __all__ = ["command"]
 
-MAX_NAMED_RUNS = 8
+MAX_DOUBTED_RUNS = 8
 """Runs that a line names: the last ones."""
 
 
@@ -73,7 +73,7 @@ def _trend(text: str, records: list[RunRecord], *, as_json: bool) -> None:
     if left_out > 0:
         say(f"the last {MAX_TREND_RUNS} of {MAX_TREND_RUNS + left_out} runs")
     if bad := [f"{one.marker.run} ({words})" for one in chosen if (words := _doubt(one))]:
-        say(f"{counted(len(bad), 'run')} did not end well, and count too: {', '.join(bad[-MAX_NAMED_RUNS:])}")
+        say(f"{counted(len(bad), 'run')} did not end well, and count too: {', '.join(bad[-MAX_DOUBTED_RUNS:])}")
     settings = [Settings(one.marker.run, one.marker.tags, one.command, one.facts, one.note) for one in chosen]
     show(*trend_parts(found, runs, settings))
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 from pinchpoint.compat import StrEnum
 from pinchpoint.diagnosis.facts import absence_tells
+from pinchpoint.runs import OWN_TAGS
 
 __all__ = ["Difference", "Knobs", "Origin", "Settings", "knobs"]
 
-OWN_TAGS = frozenset({"sha256", "job"})
-"""Tags that `pinchpoint import` and `pinchpoint run` set by themselves."""
 ONLY = ""
 """Stands for the host of runs that were measured on one host each, whatever their source called it."""
 

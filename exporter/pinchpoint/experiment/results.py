@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pinchpoint.diagnosis.comparison import Key, main_figures
-from pinchpoint.diagnosis.knobs import OWN_TAGS
 from pinchpoint.diagnosis.paired import (
     Decision,
     Finding,
@@ -21,7 +20,7 @@ from pinchpoint.diagnosis.paired import (
 )
 from pinchpoint.diagnosis.spread import NOTHING, Spread, spread
 from pinchpoint.experiment.ledger import Experiment, Trial, TrialFigure
-from pinchpoint.runs import RunState
+from pinchpoint.runs import OWN_TAGS, RunState
 from pinchpoint.session.store import RunRecord
 
 __all__ = ["DEFAULT_PAIRS", "Forecast", "Outcome", "figures_of", "forecast_of", "outcome", "primary_of", "ratios_of"]

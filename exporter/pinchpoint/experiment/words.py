@@ -77,7 +77,10 @@ def verdict_words(mark: VerdictMark | None) -> str:
     if mark is None:
         return "-"
     return printable(
-        " + ".join(f"{limit.resource} of {limit.owner} {limit.blame:.0%}" for limit in mark.limits) or mark.kind
+        " + ".join(
+            f"{limit.resource}{f' of {limit.owner}' if limit.owner else ''} {limit.blame:.0%}" for limit in mark.limits
+        )
+        or mark.kind
     )
 
 

@@ -14,6 +14,7 @@ import msgspec
 from pinchpoint.diagnosis.facts import Facts
 from pinchpoint.diagnosis.io500_rules import RULES_VERSION, ResultFolder, RuleState
 from pinchpoint.diagnosis.submission import OPEN, QUESTIONS, SCHEMA, answers, missing, system
+from pinchpoint.runs import HASH_TAG
 from pinchpoint.session.store import RunRecord
 from pinchpoint.text import printable
 
@@ -60,7 +61,7 @@ def _execution(record: RunRecord, folder: ResultFolder) -> Iterator[str]:
     if folder.nodes and folder.tasks:
         yield f"{folder.tasks} ranks ran on {folder.nodes} client nodes."
     for key, value in marker.tags.items():
-        if key != "sha256":
+        if key != HASH_TAG:
             yield f"{key}: {value}"
 
 

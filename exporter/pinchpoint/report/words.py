@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 from pinchpoint.diagnosis.chains import WaitGraph
 from pinchpoint.diagnosis.io500_rules import ChangedOption, RuleState
 from pinchpoint.diagnosis.waterfall import Waterfall
-from pinchpoint.figures import format_figure
+from pinchpoint.figures import bare_figure, format_figure
 from pinchpoint.report.document import Document, DocumentFigure, DocumentPhase, SettingChange
 from pinchpoint.report.folder import DocumentFolder, rule_words, score_words
+from pinchpoint.runs import HASH_TAG
 from pinchpoint.text import printable
 from pinchpoint.waits.chain import SELF, Node
 
@@ -35,9 +36,6 @@ __all__ = [
     "waterfall_text",
 ]
 
-UNITLESS = frozenset({"", "ratio", "score"})
-HIDDEN_TAGS = frozenset({"sha256"})
-"""Tags that are not shown to people."""
 MAX_TENTHS_SECONDS = 100.0
 """Seconds from which tenths don't matter."""
 TOTAL = "total"
@@ -47,7 +45,7 @@ NOT_SET = "not set"
 
 def figure_text(figure: DocumentFigure, *, bare: bool = False) -> str:
     """Return a figure as a person reads it: ``write 1.21 GiB/s``; `bare` without what was measured."""
-    value = f"{figure.value:.4g}" if figure.unit in UNITLESS else format_figure(figure.value, figure.unit)
+    value = bare_figure(figure.value, figure.unit)
     return printable(value if bare else f"{figure.operation} {value}".strip())
 
 
@@ -108,7 +106,7 @@ def score_texts(document: Document) -> Iterator[str]:
 def shown_tags(document: Document) -> Iterator[str]:
     """Yield the run's tags, except those that we set ourselves."""
     for key, value in document.tags.items():
-        if key not in HIDDEN_TAGS:
+        if key != HASH_TAG:
             yield printable(f"{key}={value}")
 
 

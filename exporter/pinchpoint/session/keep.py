@@ -51,7 +51,7 @@ class RunKeeper:
         """Whether the record on disk has all that is known."""
         known = {as_utf8(key): as_utf8(value) for key, value in tags.items()}
         self.marker = Marker(run, "command", wall(), pid=0, pid_start=0, command_pid=0, tags=known)
-        self.record = store.RunRecord(self.marker, [])
+        self.record = store.RunRecord(self.marker, [], host=os.uname().nodename)
 
     def start(self, command: Sequence[str], pid: int) -> None:
         """Begin: the command runs as `pid`."""

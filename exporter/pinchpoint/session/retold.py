@@ -14,7 +14,6 @@ import msgspec
 
 from pinchpoint.benchmarks.events import FINAL_STATES, State
 from pinchpoint.diagnosis.comparison import main_figures
-from pinchpoint.diagnosis.knobs import OWN_TAGS
 from pinchpoint.diagnosis.trend import trends
 from pinchpoint.metrics import (
     PHASE_VERDICT_INFO,
@@ -25,7 +24,7 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Point, Snapshot, Snapshots
 from pinchpoint.probes.benchmark import as_label, run_points
-from pinchpoint.runs import PhaseMark, RunState
+from pinchpoint.runs import OWN_TAGS, PhaseMark, RunState
 from pinchpoint.session.store import RunRecord
 
 __all__ = ["NOWHERE", "TAIL_SECONDS", "end_of", "level_points", "retold"]

@@ -89,6 +89,9 @@ class RunRecord(msgspec.Struct):
     """Settings of each measured host: see `pinchpoint.diagnosis.facts`."""
     folder: ResultFolder | None = None
     """What IO500's result folder says; None for other benchmarks, and where it was not read."""
+    host: str = ""
+    """The name of the host that it ran on, which may not be this one: several may share a home directory. Empty in
+    imported runs, and in those of older releases."""
     steps: list[ClockStep] = []
     """Changes of the wall clock; what it showed at a time of the run is that time and all steps up to it."""
 

@@ -36,7 +36,7 @@ STOP_WITHIN_SECONDS = 60.0
 """Seconds within which a command that is asked to stop does so: a later end has another cause."""
 OUTPUT_LINGER_SECONDS = 0.2
 """Seconds for which output is awaited after the command's end: a remaining child may hold the pipe open."""
-MAX_LAST_BYTES = 1 << 20
+MAX_LINGERING_BYTES = 1 << 20
 """Bytes that are read after the command's end, more than a pipe holds: a remaining child may print forever."""
 
 
@@ -164,7 +164,7 @@ class Command:
 
     def _copy(self) -> None:
         """Copy the command's output until its end, or until our reader has gone."""
-        passing, last = True, MAX_LAST_BYTES
+        passing, last = True, MAX_LINGERING_BYTES
         poll = select.poll()
         poll.register(self._read, select.POLLIN | select.POLLHUP)
         while True:

@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from pinchpoint.diagnosis.comparison import Assessment, ComparedFigure, Comparison, GroupFigure, RunGroup
-from pinchpoint.figures import format_figure
+from pinchpoint.figures import bare_figure
 from pinchpoint.runs import RunState
 from pinchpoint.terminal.shifts import shift_parts
 from pinchpoint.text import printable
 
-__all__ = ["STYLES", "bare_figure", "comparison_parts", "notes", "row_label", "share"]
+__all__ = ["STYLES", "comparison_parts", "notes", "row_label", "share"]
 
 STYLES = {
     Assessment.FASTER: "green",
@@ -39,18 +39,12 @@ NOISE = (
 UNPROVED = "not proved: more than the repeats differ by, but with so few of them it may be chance."
 NO_FACTS = "No settings of hosts are known of "
 SHORT = "short: under 30 s, so it may not repeat well."
-UNITLESS = frozenset({"", "ratio", "score"})
 MIN_PHASE_COLUMNS = 24
 """Minimum columns for the names of phases, as far as needed."""
 MIN_TABLE_COLUMNS = 76
 """Columns from which a figure is a table row; with fewer it takes two lines."""
 MAX_NOTE_COLUMNS = 90
 """Maximum width of a note in columns."""
-
-
-def bare_figure(value: float, unit: str) -> str:
-    """Return a figure without its operation: ``1.21 GiB/s``, ``10.7`` for a score."""
-    return f"{value:.4g}" if unit in UNITLESS else format_figure(value, unit)
 
 
 def comparison_parts(comparisons: Sequence[Comparison]) -> Iterator[RenderableType]:

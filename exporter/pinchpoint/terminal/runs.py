@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,29 +13,31 @@ from rich.text import Text
 
 from pinchpoint.benchmarks.events import FINAL_STATES, State, ended_as
 from pinchpoint.benchmarks.markers import RunDirectory
-from pinchpoint.runs import RunState
+from pinchpoint.figures import bare_figure
+from pinchpoint.runs import HASH_TAG, RunState
 from pinchpoint.session.store import RunRecord
-from pinchpoint.terminal.comparison import bare_figure
 from pinchpoint.text import printable
 
 __all__ = ["headline", "runs_table", "standing"]
 
 DIED = "died"
 """The state of a run without a recorded end: its `pinchpoint run` was killed, or the host went down."""
+ELSEWHERE = "elsewhere"
+"""The state of a run without a recorded end that another host began: only there is known whether it still runs."""
 MIN_TAGS_COLUMNS = 120
 """Columns from which tags have their own column."""
 BESIDE_ID_COLUMNS = 52
 """Columns reserved for what is beside the ids."""
 MIN_ID_COLUMNS = 16
 """Minimum columns for the ids."""
-HIDDEN_TAGS = frozenset({"sha256"})
-"""Tags that are not shown to people."""
 
 
 def standing(record: RunRecord) -> str:
-    """Return the state of a saved run: one without an end that is no longer running died."""
+    """Return the state of a saved run: one without an end that is no longer running on this host died."""
     marker = record.marker
     if marker.end is None:
+        if record.host not in ("", os.uname().nodename):
+            return ELSEWHERE
         return marker.state if RunDirectory(Path()).alive(marker) else DIED
     return marker.state if marker.state in FINAL_STATES else ended_as(record.exit_status or 0)
 
@@ -67,7 +70,7 @@ def runs_table(records: Sequence[RunRecord], width: int | None) -> Table:
         table.add_column("tags", overflow="fold")
     for record in records:
         marker = record.marker
-        tags = printable(" ".join(f"{key}={value}" for key, value in marker.tags.items() if key not in HIDDEN_TAGS))
+        tags = printable(" ".join(f"{key}={value}" for key, value in marker.tags.items() if key != HASH_TAG))
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(marker.start))
         state = standing(record)
         run = Text(printable(marker.run))

@@ -12,7 +12,7 @@ from rich.text import Text
 from pinchpoint.benchmarks.io500_public import TOTAL
 from pinchpoint.diagnosis.standing import MIN_KIN, Place, Stand
 from pinchpoint.diagnosis.tail import weight
-from pinchpoint.terminal.comparison import bare_figure
+from pinchpoint.figures import bare_figure
 
 __all__ = ["standing_parts"]
 

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from pinchpoint.diagnosis.comparison import CLAIMS, Assessment, ComparedFigure, Comparison, RunGroup
 from pinchpoint.diagnosis.score import score_factors
-from pinchpoint.terminal.comparison import STYLES, bare_figure, notes, row_label, share
+from pinchpoint.figures import bare_figure
+from pinchpoint.terminal.comparison import STYLES, notes, row_label, share
 from pinchpoint.terminal.shifts import difference_words, move_words
 from pinchpoint.text import printable
 

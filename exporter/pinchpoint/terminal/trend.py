@@ -13,8 +13,8 @@ from rich.text import Text
 from pinchpoint.diagnosis.comparison import Key
 from pinchpoint.diagnosis.knobs import Settings, knobs
 from pinchpoint.diagnosis.trend import MIN_TREND_RUNS, Trend
+from pinchpoint.figures import bare_figure
 from pinchpoint.runs import RunState
-from pinchpoint.terminal.comparison import bare_figure
 from pinchpoint.terminal.shifts import difference_words
 from pinchpoint.text import counted, printable
 

@@ -30,9 +30,8 @@ from pinchpoint.diagnosis.usage import (
     Usage,
 )
 from pinchpoint.diagnosis.verdict import Kind, Verdict
-from pinchpoint.figures import format_result
+from pinchpoint.figures import bare_figure, format_result
 from pinchpoint.pages import command_for
-from pinchpoint.terminal.comparison import bare_figure
 from pinchpoint.text import printable
 
 __all__ = ["Down", "HostView", "Picture", "View", "duration"]
