@@ -88,7 +88,7 @@ lab-down: ## stop what `make lab-up` started, remove its data
 	@PYTHONPATH=compose:tests $(python) -m lab down
 
 bench: export PYTHONPATH = bench:compose:tests
-bench: setup packages ## measure its cost, its peers', what benchmarks lose, and experiments; 45 minutes; writes docs/performance.md
+bench: setup packages ## measure its cost, its peers', what benchmarks lose, and experiments; an hour; writes docs/performance.md
 	@$(python) bench/peers.py
 	@$(python) bench/right.py
 	@$(python) bench/cost.py
@@ -106,6 +106,7 @@ bench: setup packages ## measure its cost, its peers', what benchmarks lose, and
 	@$(python) bench/scale_cost.py
 	@$(python) bench/judge_cost.py
 	@$(python) bench/experiments.py
+	@$(python) bench/causal.py
 	@$(MAKE) --no-print-directory generated
 
 soak: export PYTHONPATH = bench:compose:tests
