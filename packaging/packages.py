@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from email.utils import formatdate
 from itertools import product
@@ -43,6 +44,8 @@ for name in COMMANDS:
 WHEEL_TAGS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
 """Wheels of these run with the glibc of the packages, 2.28."""
 MACHINE = platform.machine()
+MAX_INTERPRETER_DAYS = 30
+"""Age in days from which the packages' Python is built again, with what Debian has mended in it and its libraries."""
 DEB_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 UNIT = "ExecStart=/opt/pinchpoint/bin/pinchpoint exporter\n"
 PACKAGED_UNIT = "EnvironmentFile=-/etc/default/pinchpoint\nExecStart=/usr/bin/pinchpoint exporter $EXPORTER_ARGS\n"
@@ -79,10 +82,10 @@ def cached(name: str, made_from: bytes) -> Path:
 
 
 def interpreter() -> Path:
-    """Return the tree of the packages' Python, built if it is not in the cache."""
+    """Return the tree of the packages' Python, built if the cache has none that is recent."""
     script = ROOT / "packaging" / "interpreter"
     place = cached("interpreter", script.read_bytes())
-    if not place.exists():
+    if not recent(place, time.time()):
         print("packages: building the interpreter, ten minutes of CPU", flush=True)
         with tempfile.TemporaryDirectory(dir=place.parent) as scratch:
             run(script, scratch, environment={"PYTHON": sys.executable})
@@ -90,8 +93,15 @@ def interpreter() -> Path:
             copy = place.with_name(f"{place.name}.new")
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(scratch, copy, symlinks=True)
+            shutil.rmtree(place, ignore_errors=True)
             copy.rename(place)
+            os.utime(place)
     return place
+
+
+def recent(place: Path, now: float) -> bool:
+    """Return whether a tree is there and has what Debian mended up to `MAX_INTERPRETER_DAYS` before `now`."""
+    return place.exists() and now - place.stat().st_mtime < MAX_INTERPRETER_DAYS * 86400
 
 
 def make_tree(tree: Path, version: str, seconds: int) -> None:

@@ -72,6 +72,14 @@ def test_what_is_kept_is_made_again_when_its_recipe_changes(tmp_path: Path, monk
     assert packages.cached("interpreter", b"a") != packages.cached("interpreter", b"b")
 
 
+def test_an_interpreter_that_lacks_the_patches_of_a_month_is_made_again(tmp_path: Path) -> None:
+    built = tmp_path.stat().st_mtime
+
+    assert packages.recent(tmp_path, built + 29 * 86400)
+    assert not packages.recent(tmp_path, built + 31 * 86400)
+    assert not packages.recent(tmp_path / "gone", built)
+
+
 def test_every_command_does_without_the_standard_modules_that_the_packages_python_lacks() -> None:
     recipe = (ROOT / "packaging" / "interpreter").read_text()
     (names,) = re.findall(r"^for module in (.+); do$", recipe, re.MULTILINE)
