@@ -7,6 +7,8 @@ user's whose mark its ``run`` or ``owner`` has: see `pinchpoint.user_labels`.
 from __future__ import annotations
 
 import logging
+import sys
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import lru_cache
 from operator import itemgetter
@@ -17,12 +19,16 @@ from pinchpoint.metrics import KEEP_ENDED_SECONDS, USER_DROPPED_SERIES
 from pinchpoint.model import Metric, Point
 from pinchpoint.user_labels import user_of
 
-__all__ = ["SeriesQuota", "shared_out"]
+__all__ = ["MAX_USER_THREADS", "SeriesQuota", "ThreadQuota", "shared_out"]
 
 MAX_USER_SERIES = 200
 """Series of one untrusted user in one exposition."""
 NEW_SERIES_PER_MINUTE = 20.0
 """New series that one untrusted user may begin; so many as are shown at once may be saved up."""
+MAX_USER_THREADS = 2048
+"""Threads of an untrusted user that are read, shared among its processes ..."""
+MIN_THREADS = 16
+"""... each of which has so many read at least."""
 MAX_USERS = 32
 """Untrusted users whose series are shown."""
 SERIES, RATE, USERS = "series", "rate", "users"
@@ -46,6 +52,22 @@ def shared_out(items: Iterable[tuple[int | None, T]], each: int, total: int) -> 
     trusted = shares.pop(None)
     turns = sorted(((turn, item) for share in shares.values() for turn, item in enumerate(share)), key=itemgetter(0))
     return [*trusted, *(item for _, item in turns)][:total]
+
+
+class ThreadQuota:
+    """How many threads of a process are read: an untrusted user may have any number, named like any."""
+
+    def __init__(self) -> None:
+        self._processes: Counter[int | None] = Counter()
+
+    def share(self, owners: Iterable[str]) -> None:
+        """Share anew what each user has among the processes with these owners."""
+        self._processes = Counter(map(user_of, owners))
+
+    def threads(self, owner: str) -> int:
+        """Return how many threads of a process with this owner are read."""
+        user = user_of(owner)
+        return sys.maxsize if user is None else max(MIN_THREADS, MAX_USER_THREADS // max(1, self._processes[user]))
 
 
 class _Account:

@@ -16,6 +16,7 @@ from pinchpoint.host.procfs import first_names, parse_stat
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
 from pinchpoint.probes.tasks import Tasks
+from pinchpoint.quotas import MAX_USER_THREADS
 from polling import until
 
 BOOTED = 1000.0
@@ -365,6 +366,20 @@ OSD_THREADS = {1: "tp_osd_tp", 2: "bstore_kv_sync", 3: "msgr-worker-0"}
 def osd(machine: Machine, pid: int, *, uid: int = 0) -> None:
     threads = {pid + tid: name for tid, name in OSD_THREADS.items()}
     machine.process(pid, "ceph-osd", argv=("ceph-osd", "-i", "0"), threads=threads, uid=uid)
+
+
+def test_of_an_untrusted_users_many_threads_so_many_are_read(machine: Machine, clock: Clock) -> None:
+    many = MAX_USER_THREADS + 10
+    for pid, uid in ((10_000, 0), (20_000, 65534)):
+        machine.process(pid, "fio", threads=dict.fromkeys(range(pid, pid + many), "fio"), uid=uid)
+    clock.tick()
+    threads = {
+        labels["owner"]: value
+        for labels, value in read(clock.probe).series("pinchpoint_threads")
+        if labels["role"] == "benchmark"
+    }
+
+    assert threads == {"fio": many, "fio@uid65534": MAX_USER_THREADS}
 
 
 def test_a_users_busy_process_by_a_daemons_name_changes_nothing_of_the_daemon(machine: Machine, clock: Clock) -> None:

@@ -30,6 +30,7 @@ from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, waits
 from pinchpoint.probes.benchmark import BenchmarkProbe
 from pinchpoint.probes.waits import KEEP_STACK_SECONDS, MAX_USER_WORKLOADS, MAX_WORKLOADS, Waits
+from pinchpoint.quotas import MAX_USER_THREADS
 from pinchpoint.threads.kernel_stacks import StackFile
 from pinchpoint.threads.task_source import KeptFile
 from pinchpoint.waits.choice import SOURCES
@@ -226,14 +227,14 @@ def test_threads_of_an_untrusted_user_take_no_looks_from_others(bench: Bench, mo
 
 
 def test_of_an_untrusted_users_many_threads_so_many_are_read(bench: Bench) -> None:
-    many = waits.MAX_USER_THREADS + 10
+    many = MAX_USER_THREADS + 10
     bench.process(10, threads=dict.fromkeys(range(10, 10 + many), "fio"))
     bench.process(20_000, threads=dict.fromkeys(range(20_000, 20_000 + many), "fio"), uid=65534)
     bench.process(30_000, uid=65534)
     bench.look()
 
     numbers = {pid: len(worker.threads) for pid, worker in bench.probe._workers.items()}
-    assert numbers == {10: many, 20_000: waits.MAX_USER_THREADS // 2, 30_000: 1}
+    assert numbers == {10: many, 20_000: MAX_USER_THREADS // 2, 30_000: 1}
 
 
 def test_a_wait_counts_also_while_the_thread_that_was_woken_has_no_cpu(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,18 +25,25 @@ class UnusableSourceError(Exception):
     """The source that was asked for does not work here."""
 
 
-def choose_source(procfs: Path, period: Callable[[int, str], int], wanted: str = AUTO) -> TaskSource:
+def choose_source(
+    procfs: Path,
+    period: Callable[[int, str], int],
+    wanted: str = AUTO,
+    most: Callable[[int], int] = lambda tgid: sys.maxsize,
+) -> TaskSource:
     """Return the `wanted` source, or the best that works here.
+
+    `most` returns how many threads of a process are followed where each has to be read by itself.
 
     Raises UnusableSourceError if the wanted one does not work, OSError if there is no procfs.
     """
-    source = _best(procfs, period, wanted)
+    source = _best(procfs, period, wanted, most)
     if source.reason:
         log.info("threads are read by %s: %s", source.name, source.reason)
     return source
 
 
-def _best(procfs: Path, period: Callable[[int, str], int], wanted: str) -> TaskSource:
+def _best(procfs: Path, period: Callable[[int, str], int], wanted: str, most: Callable[[int], int]) -> TaskSource:
     missing: dict[str, list[str]] = {}
     for name, source in BPF.items():
         if wanted not in (AUTO, name):
@@ -48,7 +56,7 @@ def _best(procfs: Path, period: Callable[[int, str], int], wanted: str) -> TaskS
         raise UnusableSourceError(_reason(missing))
     times = choose_times(procfs)
     reason = "; ".join(part for part in (_reason(missing), times.reason) if part)
-    return ProcfsSource(procfs, times._replace(reason=reason), period=period, keep=wanted != "plain")
+    return ProcfsSource(procfs, times._replace(reason=reason), period=period, most=most, keep=wanted != "plain")
 
 
 def _reason(missing: dict[str, list[str]]) -> str:

@@ -13,6 +13,7 @@ from pinchpoint.host.procfs import FormatError, decode, kworker_work, parse_stat
 from pinchpoint.metrics import TASK_SOURCE_INFO, TASKS_FOLLOWED, TASKS_UNREADABLE, UNVERIFIED_PROCESSES
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
+from pinchpoint.quotas import MAX_USER_THREADS, ThreadQuota
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.role_table import METRICS, RoleTable, RoleTotals
 from pinchpoint.threads.roleless import METRICS as UNKNOWN_METRICS
@@ -57,6 +58,7 @@ class Tasks(Probe):
         super().__init__(host)
         self._source = source
         self._table = RoleTable()
+        self._quota = ThreadQuota()
         self._load = Load(host.activity)
         self._uses: dict[Task, tuple[str, Process, RoleTotals]] = {}
         self._processes: Mapping[int, Process] = {}
@@ -82,11 +84,12 @@ class Tasks(Probe):
     def _sample(self, now: float) -> None:
         self._processes = self.host.processes.followed(now)
         if self._source is None:
-            self._source = choose_source(self.host.procfs, self._period, self.host.task_source)
+            self._source = choose_source(self.host.procfs, self._period, self.host.task_source, self._most)
         source = self._source
         if self.host.processes.generation != self._generation or now - self._counted >= RECOUNT_INTERVAL_SECONDS:
             self._generation = self.host.processes.generation
             self._counted = now
+            self._quota.share(process.owner for process in self._processes.values())
             source.follow(self._processes, now)
             self._count(source)
             if any(process.class_ == BENCHMARK for process in self._processes.values()):
@@ -125,6 +128,10 @@ class Tasks(Probe):
         if process is None:
             return 1
         return 1 if self.host.roles.thread_role(process.class_, comm).role.unit is not None else SLOW_EVERY_SAMPLES
+
+    def _most(self, tgid: int) -> int:
+        process = self._processes.get(tgid)
+        return MAX_USER_THREADS if process is None else self._quota.threads(process.owner)
 
     def _use(self, task: Task) -> RoleTotals | None:
         process = self._processes.get(task.tgid)

@@ -8,8 +8,6 @@ clients say.
 from __future__ import annotations
 
 import os
-import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from pinchpoint.benchmarks.mpi import rank
@@ -38,8 +36,9 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
+from pinchpoint.quotas import MAX_USER_THREADS, ThreadQuota
 from pinchpoint.threads.task_source import ProcfsSource, Task, TaskUse, choose_times
-from pinchpoint.user_labels import split_user, user_of
+from pinchpoint.user_labels import split_user
 from pinchpoint.waits import division as worktime
 from pinchpoint.waits.choice import choose_source, files_for
 from pinchpoint.waits.datafiles import DataFiles
@@ -69,10 +68,6 @@ MAX_WORKLOADS = 24
 """Workloads of trusted users that are shown; the processes of further ones are charged to the benchmark ``more``."""
 MAX_USER_WORKLOADS = 6
 """The same of each other user."""
-MAX_USER_THREADS = 2048
-"""Threads of an untrusted user that are read, shared among its processes, and of one FUSE server."""
-MIN_THREADS = 16
-"""Threads of a process that are read however many there are."""
 CEPH_NAME_SETTLED_SECONDS = 0.25
 """Seconds after which a thread has its final name: only those of Ceph's libraries matter here, and such a thread begins
 by setting it (Thread::entry_wrapper, src/common/Thread.cc)."""
@@ -139,8 +134,7 @@ class Waits(Probe):
         self._mounts = FuseMounts(host.procfs, host.rootfs, host.processes, host.clients)
         self._source: ProcfsSource | None = None
         self._workers: dict[int, WatchedProcess] = {}
-        self._users: Counter[int | None] = Counter()
-        """Processes by their untrusted user."""
+        self._quota = ThreadQuota()
         self._work: dict[Workload, _Work] = {}
         self._state: tuple[object, int] = (None, -1)
         self._listed = self._settled = self._compared = float("-inf")
@@ -186,7 +180,7 @@ class Waits(Probe):
             self._source = ProcfsSource(
                 self.host.procfs, choose_times(self.host.procfs), most=self._most, settled=CEPH_NAME_SETTLED_SECONDS
             )
-        self._users = Counter(user_of(worker.process.owner) for worker in self._workers.values())
+        self._quota.share(worker.process.owner for worker in self._workers.values())
         mounts = {worker.mount for worker in self._workers.values() if worker.mount is not None}
         self._source.follow({*self._workers, *mounts}, now)
         threads: dict[int, dict[Task, WatchedThread]] = {pid: {} for pid in self._workers}
@@ -208,13 +202,9 @@ class Waits(Probe):
             self._fall_back(error)
 
     def _most(self, pid: int) -> int:
-        """Return how many threads of a process are read: an untrusted user may have any number, named like any."""
+        """Return how many threads of a process are read; one that is no worker is a FUSE server of any user."""
         worker = self._workers.get(pid)
-        if worker is None:
-            return MAX_USER_THREADS
-        if worker.trusted:
-            return sys.maxsize
-        return max(MIN_THREADS, MAX_USER_THREADS // self._users[user_of(worker.process.owner)])
+        return MAX_USER_THREADS if worker is None else self._quota.threads(worker.process.owner)
 
     def _look(self, now: float) -> None:
         """Divide the time since the last look."""
