@@ -304,7 +304,10 @@ class Stack:
         return next(candidates, port)
 
     def _prepare(self, commands: Mapping[str, list[str]]) -> None:
-        """Write the state directory. Links let an edited rule or configuration take effect at a reload."""
+        """Write the state directory. Links let an edited rule or configuration take effect at a reload.
+
+        A stack that ends with its block, as of a demo, knows no hosts but this one, whatever the lists of targets say.
+        """
         shutil.rmtree(self.state / "log", ignore_errors=True)
         for name in ("log", "local", "targets", "grafana/plugins"):
             (self.state / name).mkdir(parents=True, exist_ok=True)
@@ -316,7 +319,10 @@ class Stack:
             *((f"targets/{path.name}", path) for path in (compose / "targets").glob("*.yml")),
         ):
             (self.state / name).unlink(missing_ok=True)
-            (self.state / name).symlink_to(source)
+            if self.kept or source.parent.name != "targets":
+                (self.state / name).symlink_to(source)
+            else:
+                (self.state / name).write_text("[]\n")
         for name in PARTS:
             (self.state / "local" / f"{name}.yml").write_text(f'- targets: ["127.0.0.1:{self.ports[name]}"]\n')
         if len(os.fsencode(self._socket)) > SOCKET_PATH_LIMIT:

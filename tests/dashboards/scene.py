@@ -108,8 +108,7 @@ def _play(folder: Path, observer: Observer, running: contextlib.ExitStack) -> No
 
 
 def _name(file: Path, targets: list[str]) -> None:
-    """Write a list of targets, replacing the link to the repository's."""
-    file.unlink()
+    """Write a list of targets."""
     file.write_text(json.dumps([{"targets": targets}]))
 
 

@@ -30,7 +30,7 @@ class Observer:
         targets = self.stack.state / "targets" / "ceph.yml"
         fresh = targets.with_suffix(".new")
         fresh.write_text(f'- targets: ["{address}"]\n')
-        fresh.replace(targets)  # it may link to the file in the repository, which must not change
+        fresh.replace(targets)  # Prometheus may read it at any moment
         self.wait_for(f'ceph_health_status{{instance="{address}"}}')
 
     def daemon(self, cluster: Cluster, name: str) -> str:
