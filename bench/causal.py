@@ -509,7 +509,7 @@ def main() -> None:
             used = busy(case.suspects[case.limit])
             found = measured(case)
         if used < MIN_BUSY:
-            sys.exit(f"causal: {case.name}: {case.limit} uses {used:.0%} of its CPU: it is no limit on this machine")
+            sys.exit(f"causal: {case.name}: {case.limit} uses {used:.0%} of its CPU: it is not full on this machine")
         rows += [row(case, name, found[name], used) for name in (case.limit, *(found.keys() - {case.limit}))]
     publish("causal", f"{machine()}.\n\n{table(HEAD, rows)}\n{outcome(rows)}", chosen)
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pinchpoint.host.exitstatus import signal_name
 from pinchpoint.limits import LIMITS, reason
@@ -81,7 +82,7 @@ def run(
     return text
 
 
-def _wait(process: subprocess.Popen[bytes], until: float, stopped: Callable[[], bool]) -> int | None:
+def _wait(process: subprocess.Popen[Any], until: float, stopped: Callable[[], bool]) -> int | None:
     """Return the status of a process, None if it runs at `until`, in monotonic seconds, or once `stopped`."""
     while not stopped() and (left := until - time.monotonic()) > 0:
         with suppress(subprocess.TimeoutExpired):
@@ -89,7 +90,7 @@ def _wait(process: subprocess.Popen[bytes], until: float, stopped: Callable[[], 
     return process.poll()
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: subprocess.Popen[Any]) -> None:
     """Kill a process and what it started; one that the kernel holds, as it may a ``sync``, is not waited for."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

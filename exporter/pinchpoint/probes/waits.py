@@ -202,7 +202,7 @@ class Waits(Probe):
             self._fall_back(error)
 
     def _most(self, pid: int) -> int:
-        """Return how many threads of a process are read; one that is no worker is a FUSE server of any user."""
+        """Return how many threads of a process are read; any that is not a worker is a FUSE server of any user."""
         worker = self._workers.get(pid)
         return MAX_USER_THREADS if worker is None else self._quota.threads(worker.process.owner)
 
