@@ -88,7 +88,7 @@ lab-down: ## stop what `make lab-up` started, remove its data
 	@PYTHONPATH=compose:tests $(python) -m lab down
 
 bench: export PYTHONPATH = bench:compose:tests
-bench: setup packages ## measure its cost, its peers', what benchmarks lose, and experiments; an hour; writes docs/performance.md
+bench: setup packages ## measure its cost, its peers', what benchmarks lose, and experiments; about an hour; writes docs/performance.md
 	@$(python) bench/peers.py
 	@$(python) bench/right.py
 	@$(python) bench/cost.py

@@ -236,11 +236,10 @@ def alone(limit: Sequence[int], *pids: int) -> None:
 
 
 STAGE = """
-import os, sys, time
+import mmap, os, sys, time
 cpu, ms, files = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]
 os.sched_setaffinity(0, {cpu})
 source, target = int(files[0]), int(files[1])
-import mmap
 counter = memoryview(mmap.mmap(int(files[2]), 8)).cast("Q") if len(files) > 2 else None
 while os.read(source, 1):
     end = time.thread_time() + ms / 1e3
@@ -309,7 +308,7 @@ def fio() -> Iterator[Case]:
             stack.callback(process.wait)
             stack.callback(process.kill)
         time.sleep(2.0)
-        (worker,) = sorted(threads(processes[0].pid), key=lambda tid: cpu_seconds([tid]))[-1:]
+        worker = max(threads(processes[0].pid), key=lambda tid: cpu_seconds([tid]))
         alone([worker], *(process.pid for process in processes))
 
         def count() -> float:
@@ -365,7 +364,7 @@ def client() -> Iterator[Case]:
         with loads.fio_rbd(cluster, seconds=900, bs="64k", size="64M", iodepth=16, extra=job) as load:
             osd = cluster.daemon("osd.0")
             time.sleep(5.0)
-            worker = sorted(threads(load.pid, "fio"), key=lambda tid: cpu_seconds([tid]))[-1:]
+            worker = [max(threads(load.pid, "fio"), key=lambda tid: cpu_seconds([tid]))]
             suspects = {
                 "fio's job": worker,
                 "osd.0 tp_osd_tp": threads(osd.pid, "tp_osd_tp"),

@@ -79,10 +79,8 @@ def targets_option(help_text: str) -> Callable[[Decorated], Decorated]:
 
 def name_option(help_text: str, *, several: bool = False) -> Callable[[Decorated], Decorated]:
     """Return the option ``--name`` of a run; of `several` runs, each of which gets a number behind it."""
-    return click.option(
-        "--name", callback=partial(_name, most=MAX_SEVERAL_NAME_CHARACTERS if several else MAX_RUN_NAME_CHARACTERS),
-        help=help_text,
-    )  # fmt: skip
+    most = MAX_SEVERAL_NAME_CHARACTERS if several else MAX_RUN_NAME_CHARACTERS
+    return click.option("--name", callback=partial(_name, most=most), help=help_text)
 
 
 def tags_option(help_text: str) -> Callable[[Decorated], Decorated]:
