@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -431,8 +430,8 @@ def test_a_kill_in_any_stage_leaves_a_knob_that_the_next_command_restores(start:
     # A command that still ran was awaited: nothing sets the knob after it was restored.
     assert until(10, lambda: not running(here))
     assert knob(here) == "off"
-    assert not journals(here)
-    assert ended(start("experiment", "list")).stdout.count("stopped" if opened else "killed") == 1
+    assert not list((here / "state" / "pinchpoint" / "open").iterdir())
+    assert ended(start("experiment", "list")).stdout.count("stopped") == 1
 
 
 def test_two_experiments_at_a_time_are_refused(start: Start, run: Callable[..., Ended], here: Path) -> None:
@@ -519,12 +518,12 @@ def test_a_step_that_does_not_settle_stops_it(run: Callable[..., Ended], here: P
     assert not (here / "log").exists()
 
 
-def test_an_experiment_of_another_host_on_the_cluster_is_refused(
-    run: Callable[..., Ended], start: Start, here: Path
-) -> None:
+@pytest.fixture
+def cluster_keys(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a `ceph` into PATH whose cluster has only keys; return where those of experiments are, as files."""
     keys = here / "keys"
-    (keys / "pinchpoint" / "experiment").mkdir(parents=True)
-    (keys / "pinchpoint" / "experiment" / "other").write_text('{"host": "far", "user": 0}')
+    experiments = keys / "pinchpoint" / "experiment"
+    experiments.mkdir(parents=True)
     fake = here / "bin" / "ceph"
     fake.parent.mkdir()
     fake.write_text(f"""#!/bin/sh
@@ -538,22 +537,62 @@ case "$1 $2" in
 esac
 """)
     fake.chmod(0o755)
-    path = f"{fake.parent}:{os.environ['PATH']}"
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    return experiments
 
-    refused = run("--check=cat knob # ceph", PATH=path)
+
+def names(directory: Path) -> list[str]:
+    return [file.name for file in directory.iterdir()]
+
+
+def test_an_experiment_of_another_host_on_the_cluster_is_refused(
+    run: Callable[..., Ended], start: Start, here: Path, cluster_keys: Path
+) -> None:
+    other = cluster_keys / "other"
+    other.write_text('{"host": "far", "user": 0}')
+
+    refused = run("--check=cat knob # ceph")
 
     assert refused.status == 2, refused
     assert "another experiment runs on this cluster: other (host far, user 0)" in refused.stderr
     assert "`ceph config-key rm pinchpoint/experiment/other`" in refused.stderr
-    assert [file.name for file in (keys / "pinchpoint" / "experiment").iterdir()] == ["other"]
-    shutil.rmtree(keys / "pinchpoint" / "experiment")
-    (keys / "pinchpoint" / "experiment").mkdir()
-    assert "ended with status 1" in run("--check=cat knob # ceph", "--pairs=4", PATH=path, FAIL="1").stderr
-    assert list((keys / "pinchpoint" / "experiment").iterdir()) == []
-    assert run("--check=cat knob # ceph", "--undo=exit 1", PATH=path).status == 3
-    assert len(list((keys / "pinchpoint" / "experiment").iterdir())) == 1, (
-        "its setting would be taken for the usual one"
-    )
+    assert names(cluster_keys) == ["other"]
+    assert not names(here / "state" / "pinchpoint" / "experiments"), "it never began"
+    other.unlink()
+    assert "ended with status 1" in run("--check=cat knob # ceph", "--pairs=4", FAIL="1").stderr
+    assert not names(cluster_keys)
+    ceph = here / "bin" / "ceph"
+    ceph.write_text(ceph.read_text().replace('"config-key rm")', '"config-key rm") exit 1 ;; "")'))
+    unreached = run("--check=cat knob # ceph", "--pairs=4", FAIL="2")
+    (left,) = names(cluster_keys)
+    assert f"still keeps others out: `ceph config-key rm pinchpoint/experiment/{left}`" in unreached.stderr
+    ceph.write_text(ceph.read_text().replace('exit 1 ;; "")', ""))
+    (cluster_keys / left).unlink()
+    assert run("--check=cat knob # ceph", "--undo=exit 1").status == 3
+    assert len(names(cluster_keys)) == 1, "its setting would be taken for the usual one"
     (here / "knob").write_text("off\n")
-    assert ended(start("experiment", "restore", PATH=path)).status == 0
-    assert list((keys / "pinchpoint" / "experiment").iterdir()) == []
+    assert ended(start("experiment", "restore")).status == 0
+    assert not names(cluster_keys)
+
+
+@pytest.mark.parametrize("by", ["restore", "the next run"])
+def test_one_that_was_killed_while_its_knob_was_not_set_does_not_keep_others_off_the_cluster(
+    run: Callable[..., Ended], start: Start, here: Path, cluster_keys: Path, by: str
+) -> None:
+    process = start("experiment", "run", *arguments("--check=cat knob # ceph"), STAY="1")
+    assert until(90, lambda: (here / "log").exists() and sides(here) == ["off"])
+    process.kill()
+    process.communicate()
+    assert len(names(cluster_keys)) == 1
+    elsewhere = ended(start("experiment", "restore", PATH=os.environ["PATH"].partition(":")[2]))
+    assert "may keep others off the Ceph cluster 00000000-" in elsewhere.stderr
+    assert len(names(cluster_keys)) == 1
+
+    if by == "restore":
+        done = ended(start("experiment", "restore"))
+    else:
+        done = run("--check=cat knob # ceph", "--name=next", "--pairs=4", FAIL="2")
+
+    assert "-demo was killed while its knob was not set" in done.stdout + done.stderr
+    assert done.status == (0 if by == "restore" else 1), done
+    assert not names(cluster_keys)

@@ -236,6 +236,7 @@ def _conducted(
         experiment.id, _ = ledger.new_directory(run_id(name, argv, STEADY.now()))
         if _about_ceph(experiment, steps) and (fsid := exclusive.cluster_of()):
             experiment.cluster = fsid
+            ledger.save(experiment)  # whoever finds the key of a killed experiment finds the experiment too
             about = {"host": experiment.host, "user": os.getuid(), "process": os.getpid()}
             only.enter_cluster(experiment.id, about, warn)
         lock = CommandLock(experiment.id)
@@ -246,19 +247,21 @@ def _conducted(
             Conductor(
                 experiment, knob, steps, command, options, invalid=invalid, stopping=stopping, say=tell, warn=warn
             ).conduct()
-    except PhasesError as error:
-        (ledger.experiments_directory() / experiment.id).rmdir()
-        fail(f"--phases: {error}", 2)
-    except BusyError as error:
-        (ledger.experiments_directory() / experiment.id).rmdir()
-        fail(str(error), 2)
-    except OSError as error:
-        fail(f"{reason(error)}: nothing was set", 2)
+    except (PhasesError, BusyError, OSError) as error:
+        if experiment.id:
+            ledger.forget(experiment.id)
+        fail(_refusal(error), 2)
     finally:
         if lock is not None:
             lock.close()
-        only.close(restored=experiment.restored is not False)
+        only.close(warn, restored=experiment.restored is not False)
     return _end(experiment, stopping)
+
+
+def _refusal(error: PhasesError | BusyError | OSError) -> str:
+    if isinstance(error, OSError):
+        return f"{reason(error)}: nothing was set"
+    return f"--phases: {error}" if isinstance(error, PhasesError) else str(error)
 
 
 def _phases(text: str | None, argv: Sequence[str]) -> list[str]:
@@ -364,6 +367,7 @@ def _restore_open(tell: Callable[[str], None]) -> None:
     done = [_restored(open_, tell) for open_ in found if open_.owner.lost]
     if unusable or not all(done):
         fail("nothing was started: the knob of an earlier experiment has to be restored first", NOT_RESTORED)
+    _close_killed(tell)
 
 
 def _journals() -> tuple[list[Journal], list[str]]:
@@ -384,15 +388,47 @@ def _restored(open_: Journal, tell: Callable[[str], None]) -> bool:
         warn(journal.way_out(open_))
         return False
     if open_.cluster:
-        exclusive.leave_cluster(open_.experiment)
+        exclusive.leave_cluster(open_.experiment, open_.environment)
     try:
         found = ledger.load(ledger.experiments_directory() / open_.experiment)
-        found.state, found.reason, found.restored = "stopped", "it was killed; the knob was restored later", True
-        found.end = STEADY.now()
-        ledger.save(found)
     except (LedgerError, OSError) as error:
         warn(f"the ledger does not say so: {error}")
+        return True
+    found.restored = True
+    _note_killed(found, "it was killed; the knob was restored later")
     return True
+
+
+def _close_killed(tell: Callable[[str], None]) -> list[Experiment]:
+    """Note what became of experiments that were killed while no journal was open, and let others use their clusters.
+
+    Returns those whose Ceph cluster is another than the command `ceph` finds, or cannot be reached.
+    """
+    opened = {open_.experiment for open_ in journal.journals(lambda problem: None)}
+    try:
+        killed = [each for each in ledger.experiments() if each.standing == "killed" and each.id not in opened]
+    except LedgerError as error:
+        warn(str(error))
+        return []
+    fsid = exclusive.cluster_of() if any(each.cluster for each in killed) else None
+    unreached = []
+    for each in killed:
+        journal.remove_lock(each.id)
+        if each.cluster and (each.cluster != fsid or not exclusive.leave_cluster(each.id)):
+            unreached.append(each)
+            continue
+        each.restored = True if each.value is not None else None
+        _note_killed(each, "it was killed while its knob was not set")
+        tell(f"experiment {each.id} was killed while its knob was not set")
+    return unreached
+
+
+def _note_killed(experiment: Experiment, why: str) -> None:
+    experiment.state, experiment.reason, experiment.end = "stopped", why, STEADY.now()
+    try:
+        ledger.save(experiment)
+    except OSError as error:
+        warn(f"the ledger does not say so: {reason(error)}")
 
 
 @command.command(epilog=statuses("experiment restore"), context_settings=SETTINGS)
@@ -409,6 +445,11 @@ def restore() -> None:
         elif open_.owner.alive:
             warn(f"experiment {open_.experiment} still runs, and restores its knob itself")
     done = [_restored(open_, say) for open_ in found if open_.owner.lost]
+    for each in _close_killed(say):
+        warn(
+            f"experiment {each.id} was killed and may keep others off the Ceph cluster {each.cluster}, which `ceph` "
+            f"does not reach here: set CEPH_CONF, or remove {ledger.experiments_directory() / each.id} if it is gone"
+        )
     if not found and not unusable:
         say("no knob has to be restored")
     if unusable or not all(done):

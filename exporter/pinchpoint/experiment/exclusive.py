@@ -6,7 +6,7 @@ import json
 import shlex
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pinchpoint.experiment import shell
@@ -64,11 +64,13 @@ class Exclusive:
                 f"which also removes its key; if that host is lost: `ceph config-key rm {printable(others[0])}`"
             )
 
-    def close(self, *, restored: bool = True) -> None:
+    def close(self, warn: Callable[[str], None], *, restored: bool = True) -> None:
         """Let others begin; on the cluster only if the knob was restored, as they would take it for the usual value."""
         self._socket.close()
         if self._experiment and restored:
-            leave_cluster(self._experiment)
+            if not leave_cluster(self._experiment):
+                key = printable(CLUSTER_PREFIX + self._experiment)
+                warn(f"the cluster cannot be reached and still keeps others out: `ceph config-key rm {key}`")
             self._experiment = ""
 
 
@@ -80,16 +82,17 @@ def cluster_of() -> str | None:
         return None
 
 
-def leave_cluster(experiment: str) -> None:
-    """Remove the key of an experiment from the cluster, if that can be reached."""
+def leave_cluster(experiment: str, environment: Mapping[str, str] | None = None) -> bool:
+    """Remove the key of an experiment from the cluster; return whether that could be reached."""
     try:
-        _ceph(f"config-key rm {shlex.quote(CLUSTER_PREFIX + experiment)}")
+        _ceph(f"config-key rm {shlex.quote(CLUSTER_PREFIX + experiment)}", environment)
     except ShellError:
-        pass
+        return False
+    return True
 
 
-def _ceph(arguments: str) -> str:
-    return shell.run(f"exec ceph {arguments}", seconds=CEPH_SECONDS)
+def _ceph(arguments: str, environment: Mapping[str, str] | None = None) -> str:
+    return shell.run(f"exec ceph {arguments}", seconds=CEPH_SECONDS, environment=environment)
 
 
 def _about(key: str) -> str:

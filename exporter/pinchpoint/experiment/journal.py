@@ -33,6 +33,7 @@ __all__ = [
     "open_directory",
     "read_journal",
     "record",
+    "remove_lock",
     "restore",
     "way_out",
 ]
@@ -170,7 +171,7 @@ class CommandLock:
     def __init__(self, experiment: str) -> None:
         """Take it. Raises OSError."""
         open_directory().mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.path = open_directory() / f"{experiment}.lock"
+        self.path = _lock_file(experiment)
         self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self.descriptor, fcntl.LOCK_SH)
 
@@ -181,8 +182,18 @@ class CommandLock:
             self.path.unlink()
 
 
+def remove_lock(experiment: str) -> None:
+    """Remove the lock that a killed experiment left."""
+    with suppress(OSError):
+        _lock_file(experiment).unlink()
+
+
+def _lock_file(experiment: str) -> Path:
+    return open_directory() / f"{experiment}.lock"
+
+
 def _await_command(experiment: str, seconds: float) -> None:
-    path = open_directory() / f"{experiment}.lock"
+    path = _lock_file(experiment)
     deadline = time.monotonic() + seconds
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)

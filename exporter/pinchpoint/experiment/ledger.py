@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +32,7 @@ __all__ = [
     "experiments",
     "experiments_directory",
     "find",
+    "forget",
     "load",
     "new_directory",
     "read_experiment",
@@ -158,6 +160,14 @@ def save(experiment: Experiment) -> None:
     """Replace an experiment's file as a whole. Raises OSError."""
     raw = msgspec.json.format(msgspec.json.encode(experiment))
     durable.write(experiments_directory() / experiment.id / FILE, raw)
+
+
+def forget(experiment: str) -> None:
+    """Remove an experiment that never began."""
+    directory = experiments_directory() / experiment
+    with suppress(OSError):
+        (directory / FILE).unlink(missing_ok=True)
+        directory.rmdir()
 
 
 def read_experiment(raw: bytes) -> Experiment:
