@@ -75,12 +75,20 @@ class Host:
     def write(self, path: str, text: str, *, appended: bool = False) -> None:
         self.stage.write(Written(self.time, path, text.encode(), appended))
 
-    def leader(self, *files: tuple[str, int], tids: Sequence[int] = (LEADER,), hidden: bool = False) -> None:
+    def leader(
+        self,
+        *files: tuple[str, int],
+        tids: Sequence[int] = (LEADER,),
+        names: Mapping[int, str] | None = None,
+        hidden: bool = False,
+    ) -> None:
+        """Set the leader's open files and threads; `names` has those that aren't the program's."""
         self.stage.change(self._process(LEADER, 1, files, hidden=hidden))
         tasks = self.stage.procfs / str(LEADER) / "task"
         shutil.rmtree(tasks, ignore_errors=True)
         for tid in tids:
             (tasks / str(tid)).mkdir(parents=True)
+            (tasks / str(tid) / "comm").write_text((names or {}).get(tid, "fio") + "\n")
 
     def jobs(self, *pids: int, files: Sequence[tuple[str, int]] = (), hidden: bool = False) -> None:
         """Set the living jobs; the last one has the files open."""
@@ -265,6 +273,35 @@ def test_threads_that_look_at_clocks_before_the_first_job_are_no_group(tmp_path:
         assert host.look().phase == "a"
         host.jobs(1005)
         assert host.look().phase == "b"
+
+
+@pytest.mark.parametrize("engine", ["rbd", "rados"])
+def test_jobs_of_ceph_engines_are_threads_beside_those_of_librados(tmp_path: Path, engine: str) -> None:
+    host = Host(tmp_path, f"--ioengine={engine}", "--name=a", f"--ioengine={engine}", "--name=b", "--stonewall")
+    librados = {975: "log", 976: "msgr-worker-0", 977: "taskfin_librbd"}
+
+    # As in fio 3.33 with librbd 16.2.15: the leader looks at the clocks, connects, starts its helper, then the jobs.
+    found = []
+    for tids, names in [
+        ([LEADER], {}),
+        ([LEADER, 970, 971, 972], {}),
+        ([LEADER, *librados], librados),
+        ([LEADER, *librados, 978], librados),
+        ([LEADER, *librados, 978, 979], librados),
+        ([LEADER, *librados, 978], librados),
+        ([LEADER, *librados, 978, 980], librados),
+    ]:
+        host.leader(tids=tids, names=names)
+        found.append((host.look(0.1).state, host.look(0.1).phase))
+
+    setup, between = State.SETUP, State.BETWEEN
+    assert found == [*[(setup, None)] * 4, (State.RUNNING, "a"), (between, None), (State.RUNNING, "b")]
+
+
+def test_jobs_of_other_engines_that_force_it_are_threads(tmp_path: Path) -> None:
+    host = Host(tmp_path, "--ioengine=http", "--name=a")
+
+    assert looks(host, [LEADER], [LEADER, 974], [LEADER, 974, 975]) == [None, None, "a"]
 
 
 def test_jobs_that_are_threads_have_their_files_open_in_the_leader(tmp_path: Path) -> None:

@@ -200,6 +200,7 @@ def fio_rbd(
     iodepth: int = 32,
     seconds: int = 600,
     size: str = "256M",
+    object_size: str = "4M",
     image: str = "image",
     extra: Sequence[str] = (),
 ) -> Load:
@@ -209,7 +210,8 @@ def fio_rbd(
     environment = cluster.environment()
     rbd = ["rbd", "-p", "rbd"]
     if subprocess.run([*rbd, "info", image], env=environment, capture_output=True, check=False).returncode:
-        subprocess.run([*rbd, "create", image, "--size", size], env=environment, capture_output=True, check=True)
+        create = [*rbd, "create", image, "--size", size, "--object-size", object_size]
+        subprocess.run(create, env=environment, capture_output=True, check=True)
     command = ["fio", f"--name={rw}", "--ioengine=rbd", "--clientname=admin", "--pool=rbd", f"--rbdname={image}"]
     command += [f"--rw={rw}", f"--bs={bs}", f"--iodepth={iodepth}", "--time_based", f"--runtime={seconds}"]
     return Load(cluster, "fio", [*command, *extra])

@@ -358,6 +358,8 @@ def test_fio_without_a_cache_has_as_many_requests_in_flight_as_its_depth(
     write_seconds = 'rate(pinchpoint_ceph_client_io_seconds_total{client="fio",operation="write"}[10s])'
 
     with FIO.start(looked_at, observer):
+        # Its engine makes the job a thread, beside those of librados.
+        observer.wait_for('pinchpoint_phase_active{benchmark="fio",phase="randwrite"} == 1', PATIENCE)
         wait_until_alone(observer, FIO)
         for what in (f"max_over_time({inflight}[10s])", seconds):
             observer.wait_for(f"{what} >= {0.5 * DEPTH} < {1.1 * DEPTH}", PATIENCE)

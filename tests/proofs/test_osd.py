@@ -240,7 +240,8 @@ def test_a_scrub_during_a_phase_is_an_alert_and_leaves_the_run_valid(
     shared.set_option("osd.0", "osd_scrub_sleep", SCRUB_SLEEP_SECONDS)
     shared.set_option("osd.0", "osd_scrub_chunk_max", 1)
     shared.set_option("osd.0", "osd_scrub_chunk_min", 1)
-    with loads.rados_bench(shared, block=64 << 10, threads=4):
+    # Many objects, so that a scrub lasts, but not without end, which would fill the OSD's store.
+    with loads.fio_rbd(shared, bs="64k", iodepth=1, size="64M", object_size="64K", extra=["--rate_iops=100"]):
         pools = shared.command("osd lspools")
         groups = [f"{pool['poolnum']}.{number:x}" for pool in pools for number in range(8)]
         for group in groups:

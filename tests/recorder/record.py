@@ -92,7 +92,7 @@ def _state(tree: Tree, pid: int) -> State:
         opened = "?"
     line = " ".join(shlex.quote(word) for word in tree.argv(pid))
     names = tree.thread_names(pid)
-    threads = ",".join(_field(name).replace(",", "_") for name in names) if len(names) > 1 else ""
+    threads = ",".join(_field(name).replace(",", "_") for name in names.values()) if len(names) > 1 else ""
     return str(task.ppid), _field(task.comm), _field(tree.cwd(pid)), f"{_field(line)} | {_field(opened)}", threads
 
 

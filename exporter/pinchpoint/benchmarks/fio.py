@@ -2,8 +2,9 @@
 
 The processes show the current group: fio starts the jobs of a group, one process each, only when those of the previous
 one have ended (``run_threads`` in backend.c, fio 3.33). So the number of job processes started so far identifies the
-group; the data file that a job has open (``JOB.NUMBER.FILE``) names it directly and takes precedence. With ``thread``
-the jobs are threads of the leader, started after its own. If anything contradicts the plan, fio is one phase.
+group; the data file that a job has open (``JOB.NUMBER.FILE``) names it directly and takes precedence. With ``thread``,
+which some engines force, the jobs are threads of the leader, started after its own. If anything contradicts the plan,
+fio is one phase.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ __all__ = ["Fio", "JobGroup", "parse_job_file", "parse_time", "plan"]
 
 OWN_THREADS = 2
 """Threads that fio has before any job: main and helper (``fio_backend`` in backend.c, fio 3.33)."""
+THREAD_ENGINES = frozenset({"gfapi_async", "http", "rados", "rbd"})
+"""Engines whose jobs are threads, whatever the options say (``use_thread = 1`` in engines/, fio 3.33 to 3.42)."""
+LIBRADOS_ENGINES = frozenset({"rados", "rbd"})
+"""Those that start librados, whose threads have names of their own, before any job; a job keeps the program's name."""
 LATE_AGE_SECONDS = 5.0
 """A fio that is first seen at this age, in seconds, may have run groups that were not counted."""
 MAX_ASKED = 10
@@ -85,8 +90,8 @@ FLAGS = frozenset(
 TIME = re.compile(r"\s*+(\d{1,9})\s*+(us|usec|ms|msec|s|m|h|d)?\s*+", re.IGNORECASE)
 TIME_UNITS = {"us": 1e-6, "usec": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 OPTIONS = frozenset(
-    {"filename", "loops", "new_group", "numjobs", "ramp_time", "runtime", "start_delay", "startdelay", "stonewall"}
-    | {"thread", "time_based", "timeout", "wait_for", "wait_for_previous"}
+    {"filename", "ioengine", "loops", "new_group", "numjobs", "ramp_time", "runtime", "start_delay", "startdelay"}
+    | {"stonewall", "thread", "time_based", "timeout", "wait_for", "wait_for_previous"}
 )
 """Job options that the plan needs; others are not kept, since each job inherits those before it."""
 MAX_OPTION_CHARACTERS = 8192
@@ -117,6 +122,8 @@ class Job:
     """Expected duration in seconds."""
     threads: bool = False
     """Whether its jobs are threads."""
+    librados: bool = False
+    """Whether its engine starts librados."""
     files: tuple[str, ...] = ()
     """Data files that the options name."""
 
@@ -223,6 +230,7 @@ def _job(name: str, options: Mapping[str, str], expand: Callable[[str], str]) ->
         return value(key, "0") != "0"
 
     processes = value("numjobs", "1")
+    engine = value("ioengine", "")
     files = (os.path.normpath(file) for file in value("filename", "").split(":") if file)
     return Job(
         name or "unnamed",
@@ -230,7 +238,8 @@ def _job(name: str, options: Mapping[str, str], expand: Callable[[str], str]) ->
         barrier=any(map(given, ("stonewall", "wait_for_previous", "wait_for"))),
         reported_apart=given("new_group"),
         expected=_expected(value) if given("time_based") and value("loops", "1") == "1" else None,
-        threads=given("thread"),
+        threads=given("thread") or engine in THREAD_ENGINES,
+        librados=engine in LIBRADOS_ENGINES,
         files=tuple(files),
     )
 
@@ -366,7 +375,9 @@ class Fio(Benchmark):
             return ""
 
         planned = plan(argv, read, lambda name: tree.variable(leader, name))
-        self._has_threads = not planned or any(job.threads for group in planned for job in group.jobs)
+        jobs = [job for group in planned for job in group.jobs]
+        self._librados = any(job.librados for job in jobs)
+        self._has_threads = not planned or any(job.threads for job in jobs)
         """Whether its jobs may be threads; else its threads are its own.
 
         Before its jobs fio looks at the clock of each CPU in a thread (fio_monotonic_clocktest, gettime.c, fio 3.33),
@@ -397,6 +408,8 @@ class Fio(Benchmark):
         self._sees |= bool(jobs or threads)
         if not self._has_threads:
             threads = []
+        elif self._librados and threads:
+            threads = self._of_fio(tree.thread_names(leader))
         holders = jobs or ([leader] if len(threads) > OWN_THREADS else [])
         jobs = jobs or threads[OWN_THREADS:]
         if not self._looked:
@@ -428,6 +441,11 @@ class Fio(Benchmark):
             )
         self._vague = sight.vague
         return replace(sight, blind=tuple([*blind, "descriptors"] if self._blind else blind))
+
+    def _of_fio(self, names: Mapping[int, str]) -> list[int]:
+        """Return the threads of fio itself: those before librados look at clocks, and are no jobs."""
+        own = [tid for tid, name in names.items() if name in self.comms]
+        return own if len(own) < len(names) else own[:OWN_THREADS]
 
     def _unplanned(self, sight: Sight, tree: Tree, holders: Sequence[int], now: float, *, newborn: bool) -> Sight:
         """Return the look if there is no plan: the open files name the phases, else the whole command is one."""

@@ -315,7 +315,7 @@ class RadosBench(Benchmark):
         if self._mode == "cleanup":
             return Sight(State.RUNNING, "cleanup", PhaseSource.ARGV, number=1, total=total)
         names = tree.thread_names(leader)
-        phase = next((PRINTERS[name] for name in names if name in PRINTERS), None)
+        phase = next((PRINTERS[name] for name in names.values() if name in PRINTERS), None)
         if phase is not None:
             self._printed = True
             return Sight(State.RUNNING, phase, PhaseSource.THREAD, expected=self._expected, number=1, total=total)

@@ -143,12 +143,12 @@ class Tree:
         except OSError:
             return []
 
-    def thread_names(self, pid: int) -> list[str]:
-        """Return the names of a process' threads, oldest first."""
-        names = []
+    def thread_names(self, pid: int) -> dict[int, str]:
+        """Return the names of a process' threads by their id, oldest first."""
+        names = {}
         for tid in self.threads(pid):
             try:
-                names.append(decode(read_bytes(self.procfs / str(pid) / "task" / str(tid) / "comm").rstrip(b"\n")))
+                names[tid] = decode(read_bytes(self.procfs / str(pid) / "task" / str(tid) / "comm").rstrip(b"\n"))
             except OSError:
                 continue
         return names
