@@ -5,6 +5,7 @@ The file of results has one trial per line (`trials.Trial.to_json`).
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 import sys
@@ -33,6 +34,8 @@ __all__ = ["BY", "PAGE", "missed", "read", "summary", "written"]
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "accuracy.md"
 BY = "make prove"
+FIRSTS = {0.5: 2.5, 0.95: 5.0}
+"""Goals in seconds: by the share of the verdicts, when the first right one has come."""
 LONGEST = 240
 """Characters of a reason that the page shows."""
 VALUES = 3
@@ -93,7 +96,7 @@ def written(text: str, trials: Sequence[Trial], where: str) -> str:
 
 
 def _summary_section(trials: Sequence[Trial]) -> str:
-    lines = [_headline(trials), *_others_headline(trials)]
+    lines = [_headline(trials), *_firsts_headline(trials), *_others_headline(trials)]
     lines = [f"{line[0].upper()}{line[1:]}." for line in lines]
     lost = sum(not trial.judged for trial in trials)
     minutes = sum(trial.seconds for trial in trials) / 60
@@ -211,6 +214,20 @@ def _headline(trials: Sequence[Trial]) -> str:
         f"{f'**{state}**' if state == MISSED else state}; wrong with high confidence: "
         f"{len(confidently_wrong(verdicts(trials)))}"
     )
+
+
+def _firsts_headline(trials: Sequence[Trial]) -> list[str]:
+    judged = [trial for trial in verdicts(trials) if trial.judged]
+    firsts = sorted(math.inf if trial.first_right is None else trial.first_right for trial in judged)
+    if not firsts:
+        return []
+    parts = []
+    for share, goal in FIRSTS.items():
+        found = firsts[math.ceil(share * len(firsts)) - 1]
+        state = MET if found <= goal else f"**{MISSED}**"
+        came = "does not come" if found == math.inf else f"comes within {found:.1f} s"
+        parts.append(f"{came} in {_percent(share)} of the trials (goal {goal:g} s: {state})")
+    return [f"the first right verdict {', and '.join(parts)}"]
 
 
 def _others_headline(trials: Sequence[Trial]) -> list[str]:

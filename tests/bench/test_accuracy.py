@@ -106,6 +106,25 @@ def test_the_summary_says_the_rate_its_interval_and_whether_the_goal_is_met(righ
     assert f"V{line[1:]}." in section(trials, "summary")
 
 
+@pytest.mark.parametrize(
+    ("late", "slow", "half", "most"),
+    [
+        ([4.0] * 10, 2.5, ("comes within 2.5 s", "met"), ("comes within 4.0 s", "met")),
+        ([4.0] * 8 + [9.0] * 2, 2.6, ("comes within 2.6 s", "**missed**"), ("comes within 9.0 s", "**missed**")),
+        ([4.0] * 8 + [None] * 2, 2.5, ("comes within 2.5 s", "met"), ("does not come", "**missed**")),
+    ],
+)
+def test_the_summary_says_when_the_first_right_verdict_comes(
+    late: list[float | None], slow: float, half: tuple[str, str], most: tuple[str, str]
+) -> None:
+    trials = [scenario("a", first=first) for first in [1.0] * 9 + [slow] + late]
+
+    assert (
+        f"The first right verdict {half[0]} in 50 % of the trials (goal 2.5 s: {half[1]}), "
+        f"and {most[0]} in 95 % of the trials (goal 5 s: {most[1]})."
+    ) in section([*trials, alert()], "summary")
+
+
 def test_page_and_terminal_say_the_same() -> None:
     trials = [*many(30, 10), alert(), scenario("lost", NOT_JUDGED)]
 
