@@ -105,6 +105,7 @@ bench: setup packages ## measure its cost, its peers', what benchmarks lose, and
 	@$(python) bench/ceph_cost.py
 	@$(python) bench/scale_cost.py
 	@$(python) bench/judge_cost.py
+	@$(python) bench/judge_cost.py --many
 	@$(python) bench/experiments.py
 	@$(python) bench/causal.py
 	@$(MAKE) --no-print-directory generated
