@@ -80,6 +80,10 @@ class Fleet:
         """The addresses of all hosts."""
         return [*self.clients, *self.storage]
 
+    def has(self, host: str) -> bool:
+        """Return whether it is one of the hosts."""
+        return host in self._lines
+
     @property
     def url(self) -> str:
         """The URL of the proxy that answers for them."""
@@ -156,8 +160,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         try:
-            asked = urlsplit(self.path)
-            body, status = self.server.fleet.exposition(asked.netloc or asked.path[1:]), 200
+            asked, fleet = urlsplit(self.path), self.server.fleet
+            body, status = fleet.exposition(asked.path[1:] if fleet.has(asked.path[1:]) else asked.netloc), 200
         except KeyError:
             body, status = b"no such host\n", 404
         self.send_response(status)

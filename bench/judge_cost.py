@@ -1,4 +1,4 @@
-"""What the judge costs for many hosts: the section "judge" of the page, or with ``--many`` the section "judge-many".
+"""What the judge costs for many hosts: the section "judge" of the page, or with ``--many`` the section "judge_many".
 
 The hosts are simulated (fleet.py) and all busy: the limit is the commit thread of every OSD. First the judge reads them
 itself, then it queries a Prometheus that scrapes them every 2 s. The queries' cost for that server is the difference of
@@ -133,11 +133,14 @@ def main() -> None:
     goals = [
         Goal(f"judge, {HOSTS} hosts {way}", limit, "% of a core", found[way].cpu if way in found else "no prometheus")
         for way, limit in GOALS.items()
-        if not chosen.many
     ]
     head = ["hosts", "asked", "seen", "runs", "rounds/s", "CPU, % of one core", "RSS, MB", "Prometheus, % more"]
     how = f"medians of {chosen.repeats} measurements of {chosen.seconds:g} s"
-    publish("judge-many" if chosen.many else "judge", f"{machine()}; {how}.\n\n{table(head, rows)}", chosen, goals)
+    body = f"{machine()}; {how}.\n\n{table(head, rows)}"
+    if chosen.many:
+        publish("judge_many", body, chosen)
+    else:
+        publish("judge", body, chosen, goals)
 
 
 if __name__ == "__main__":

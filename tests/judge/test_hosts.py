@@ -8,6 +8,7 @@ from threading import Event
 from pinchpoint.judge.hosts import Hosts
 from pinchpoint.judge.pace import MAX_READING_INTERVAL_SECONDS, Pace
 from pinchpoint.model import STALE_SECONDS, Snapshot, Snapshots
+from pinchpoint.wire.poller import Problem
 from pinchpoint.wire.sources import SourceError
 from polling import until
 
@@ -144,6 +145,36 @@ def test_hosts_that_are_read_less_often_last_longer() -> None:
     pace.interval = 10.0
     assert until(20, hosts.collect)["a"].lasts == 25.0
     hosts.stop()
+
+
+class Slow:
+    """A poller whose last answer took so many seconds."""
+
+    failure = None
+
+    def __init__(self, took: float) -> None:
+        self.took = took
+
+    def collect(self) -> Snapshots:
+        return {"a": Snapshot(1.0, OWN)}
+
+    def problems(self, patience: float) -> Mapping[str, Problem]:
+        return {}
+
+
+def test_hosts_last_until_a_slow_server_has_answered_again_and_it_is_named() -> None:
+    hosts = Hosts(Pace(1.0))
+    poller = Slow(8.0)
+    hosts._pollers = {"http://prometheus": poller}  # type: ignore[dict-item]
+
+    assert hosts.collect()["a"].lasts == 20.0
+    problem = hosts.problems()["http://prometheus"]
+    assert problem.reason == "its answers take more than 5 s, so that verdicts are late"
+    assert hosts.problems()["http://prometheus"].since == problem.since
+
+    poller.took = 0.5
+    assert hosts.collect()["a"].lasts == STALE_SECONDS
+    assert not hosts.problems()
 
 
 def test_all_sources_are_queried_at_the_new_pace() -> None:

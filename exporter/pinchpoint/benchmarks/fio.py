@@ -443,7 +443,7 @@ class Fio(Benchmark):
         return replace(sight, blind=tuple([*blind, "descriptors"] if self._blind else blind))
 
     def _of_fio(self, names: Mapping[int, str]) -> list[int]:
-        """Return the threads of fio itself: those before librados look at clocks, and are no jobs."""
+        """Return the threads of fio itself: those before librados only look at clocks."""
         own = [tid for tid, name in names.items() if name in self.comms]
         return own if len(own) < len(names) else own[:OWN_THREADS]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from pinchpoint.clock import STEADY
 from pinchpoint.judge.pace import MAX_READING_INTERVAL_SECONDS, Pace
-from pinchpoint.model import Snapshot
+from pinchpoint.model import STALE_SECONDS, Snapshot
 from pinchpoint.wire.poller import Poller, Problem
 from pinchpoint.wire.sources import LOST_AFTER_SCRAPES, Source
 
@@ -23,6 +24,7 @@ class Hosts:
         """Begin; each source is queried at this pace."""
         self._pace = pace
         self._pollers: dict[str, Poller] = {}
+        self._slow: dict[str, Problem] = {}
 
     def set(self, sources: Mapping[str, Callable[[], Source]]) -> None:
         """Query only these sources from now on, each given by name."""
@@ -40,9 +42,10 @@ class Hosts:
 
     def collect(self) -> dict[str, Snapshot]:
         """Return the hosts that have answered since the last time, with their newest series."""
-        least = LOST_AFTER_SCRAPES * self._pace.interval
         found: dict[str, Snapshot] = {}
         for poller in self._pollers.values():
+            # No answer comes while one is under way.
+            least = LOST_AFTER_SCRAPES * max(self._pace.interval, poller.took)
             for host, snapshot in poller.collect().items():
                 # Several sources may know a host.
                 if host not in found or snapshot.time > found[host].time:
@@ -52,7 +55,11 @@ class Hosts:
     def problems(self) -> dict[str, Problem]:
         """Return why hosts or sources are not seen, by name."""
         patience = self._pace.interval + MAX_ANSWER_OVERDUE_SECONDS
-        return {name: why for poller in self._pollers.values() for name, why in poller.problems(patience).items()}
+        found = {name: why for poller in self._pollers.values() for name, why in poller.problems(patience).items()}
+        slow = [name for name, poller in self._pollers.items() if poller.took > STALE_SECONDS and not poller.failure]
+        why = f"its answers take more than {STALE_SECONDS:g} s, so that verdicts are late"
+        self._slow = {name: self._slow.get(name) or Problem(why, STEADY.now()) for name in slow}
+        return self._slow | found
 
     def stop(self) -> None:
         """End all threads without a query in progress, and release the sources."""

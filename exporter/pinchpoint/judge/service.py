@@ -35,7 +35,7 @@ from pinchpoint.metrics import (
     JUDGE_ROUNDS,
     JUDGE_RUNS,
 )
-from pinchpoint.model import STALE_SECONDS, Point
+from pinchpoint.model import Point
 from pinchpoint.report.document import verdict_json
 from pinchpoint.wire.connections import Refusals
 from pinchpoint.wire.guard import Guard
@@ -165,8 +165,8 @@ class Service:
         self._hosts = Hosts(self._pace)
         self._engine = Engine(time.monotonic)
         self._seen: dict[str, float] = {}
-        self._came: dict[str, float] = {}
-        """When each host answered last, in monotonic seconds."""
+        self._until: dict[str, float] = {}
+        """Until when the last answer of each host counts, in monotonic seconds."""
         self._direct: set[str] = set()
         """Hosts that are not asked for through a server: their snapshots have times of `clock`, which nobody sets."""
         self._malformed: dict[str, float] = {}
@@ -207,7 +207,7 @@ class Service:
         began = time.monotonic()
         collected = self._hosts.collect()
         problems = self._hosts.problems()
-        self._came.update(dict.fromkeys(collected, began))
+        self._until.update((host, began + snapshot.lasts + self._pace.interval) for host, snapshot in collected.items())
         # If several sources know a host, one may be behind the other.
         moment = {
             host: snapshot
@@ -215,11 +215,10 @@ class Service:
             if not 0 <= self._seen.get(host, 0.0) - snapshot.time < LOST_AFTER_SECONDS
         }
         self._seen.update((host, snapshot.time) for host, snapshot in moment.items())
-        lost = STALE_SECONDS + self._pace.interval
         problems = {name: problem for name, problem in problems.items() if name not in collected}
-        for host in [host for host, came in self._came.items() if host in problems or began - came > lost]:
+        for host in [host for host, until in self._until.items() if host in problems or began > until]:
             self._seen.pop(host, None)
-            del self._came[host]
+            del self._until[host]
             self._engine.lose(host)
         self._engine.take(moment)
         ahead = self._clock.ahead()
