@@ -119,6 +119,23 @@ def test_jobs_that_have_ended_are_done_while_others_of_them_work() -> None:
     assert not list(_snapshot(spread).series("pinchpoint_workload_ranks"))
 
 
+def test_ranks_of_a_command_that_has_ended_are_not_those_of_the_next() -> None:
+    spread = RankSpread()
+    for parent in (10, 20):  # as of `fio a; fio b` in a script
+        for second in range(5):
+            spread.take(
+                [RankSample(parent + n, 5, "fio", parent, None, (second << 20, 0, 0), {"disk": 1.0}) for n in (1, 2)],
+                1.0,
+            )
+
+    found = _snapshot(spread)
+    assert {labels["state"]: value for labels, value in found.series("pinchpoint_workload_ranks")} == {
+        "working": 2,
+        "done": 0,
+    }
+    assert [value for _, value in found.series("pinchpoint_workload_ranks_waited_ratio")] == [0.0]
+
+
 def test_what_a_rank_starts_inherits_its_number_and_is_no_rank() -> None:
     spread = RankSpread()
     for second in range(4):

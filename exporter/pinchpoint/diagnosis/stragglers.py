@@ -168,7 +168,8 @@ def sentences(spread: RankSpread, wait_words: Mapping[str, str]) -> Iterator[str
         yield f"the {total} ranks spent {spread.waited:.0%} of their time waiting for the last ones"
     if spread.done and spread.working:
         left = f": it needs about {spread.left:.0f} s more" if spread.left is not None else ""
-        yield f"{spread.done} of {total} ranks are done, {spread.slowest} on {spread.host} is the slowest{left}"
+        slowest = f", {spread.slowest} on {spread.host} is the slowest{left}" if spread.host else ""
+        yield f"{spread.done} of {total} ranks are done{slowest}"
 
 
 def _why(spread: RankSpread, wait_words: Mapping[str, str]) -> str:

@@ -151,13 +151,14 @@ class RankSpread:
         group = {(one.pid, one.start): one for one in _peers([one for one in alive.values() if one.pid not in parents])}
         self._ranks = {key: rank for key, rank in self._ranks.items() if key in group or key not in alive}
         known = self._ranks.keys() & group.keys()
+        if group and not known:
+            self._forget()  # nobody waits for them: these are of the next job or command
         for key in group.keys() - known:
             self._ranks[key] = _Rank(group[key])
         for key, rank in self._ranks.items():
             rank.gone = key not in group
         if all(rank.gone for rank in self._ranks.values()):
-            self._ranks.clear()
-            self._began = self._seconds["working"], self._seconds["done"]
+            self._forget()
             return
         waiting = {key: self._waits(self._ranks[key], sample) for key, sample in group.items()}
         goes_on = [
@@ -177,6 +178,11 @@ class RankSpread:
             if (slowest := self._slowest_key()) is not None:
                 for wait, seconds in group[slowest].times.items():
                     self._slowest[wait] = self._slowest.get(wait, 0.0) + max(0.0, seconds)
+
+    def _forget(self) -> None:
+        """Forget ranks that have all ended."""
+        self._ranks.clear()
+        self._began = self._seconds["working"], self._seconds["done"]
 
     def _waits(self, rank: _Rank, sample: RankSample) -> bool:
         """Return whether a rank waits for the others: it does nothing, and what it polls with moves no data."""
