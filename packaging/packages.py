@@ -116,6 +116,8 @@ def make_tree(tree: Path, version: str, seconds: int) -> None:
     for manager, unit in product(("system", "user"), ("service", "timer")):  # each user restores his own knobs
         name = f"pinchpoint-restore.{unit}"
         put(tree / f"usr/lib/systemd/{manager}/{name}", (ROOT / "compose" / name).read_text())
+    for name in ("prolog", "epilog"):
+        put(tree / "usr/lib/pinchpoint/slurm" / name, (ROOT / "deploy/slurm" / name).read_text(), 0o755)
     put(tree / "usr/lib/sysusers.d/pinchpoint.conf", (FILES / "pinchpoint.sysusers").read_text())
     put(tree / "etc/default/pinchpoint", (FILES / "default").read_text())
     for name in ("pinchpoint.toml", "targets.yml"):

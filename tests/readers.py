@@ -34,6 +34,7 @@ from pinchpoint.benchmarks.io500_folder import Folders
 from pinchpoint.benchmarks.io500_hash import config_hash, score_hash
 from pinchpoint.benchmarks.io500_output import ResultFile
 from pinchpoint.benchmarks.io500_plan import ini_sections, phase_of_command, phases_of, plan_of
+from pinchpoint.benchmarks.job_marks import JobMark, JobMarks
 from pinchpoint.benchmarks.markers import Marker, RunDirectory
 from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.pattern import pattern
@@ -323,6 +324,19 @@ def marker(raw: bytes) -> object:
     found = runs.markers(NOW)
     assert runs.command_pids(NOW) == runs.commands
     return [msgspec.json.encode(one) for one in found]
+
+
+def job_mark(raw: bytes) -> object:
+    marks = JobMarks(scratch() / "jobs")
+    marks.begin(JobMark("1", 0, "a", NOW))
+    (scratch() / "jobs/1.job").write_bytes(raw)
+    found = marks.running()
+    assert all(mark.job == "1" for mark in found)
+    return [msgspec.json.encode(one) for one in found]
+
+
+def job_marks() -> Sequence[bytes]:
+    return [msgspec.json.encode(JobMark("1", 1000, "alice", NOW))]
 
 
 def a_marker(run: str) -> Marker:
@@ -802,6 +816,7 @@ READERS: tuple[Reader, ...] = (
         lambda: seeds.DATES,
     ),
     Reader("marker", marker, markers),
+    Reader("job_mark", job_mark, job_marks),
     Reader("helper-answers", helper_answers, helper_said, (FormatError,)),
     Reader("run-record", in_file(run_record, f"{RUN}/run.json"), run_records, (store.StoreError,)),
     Reader("stat", stat, seeds.stat_lines, (FormatError,)),

@@ -25,7 +25,7 @@ FOUND = Path(__file__).parent / "fixtures" / "found"
 BYTES = {"bytes", "bytearray", "memoryview"}
 NOT_FOREIGN = {
     "benchmarks.detector.Followed._finish": "cuts off lines for a benchmark's reader",
-    "benchmarks.markers._replace": "a marker that we write",
+    "benchmarks.shared_directory.replace_file": "a marker that we write",
     "benchmarks.talk.ask_in": "what the exporter asks its own helper",
     "bpf.libbpf._Messages.__init__.keep": "messages of libbpf in this process",
     "bpf.libbpf.Loaded.drop": "a key that we make",

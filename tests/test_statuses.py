@@ -50,6 +50,7 @@ class Trial:
 
 
 MARKERS = "--path.runs=markers"
+JOB = ("--job=4711",)
 RUN = ("run", "--quiet", "--name=base", MARKERS, "--", "true")
 DIARY = str(ROOT / "tests" / "fixtures" / "seeds" / "io500-diary.txt")
 PUBLIC = "list/SITE/SYSTEM/CephFS/2025/submission-1/result_summary.txt"
@@ -71,6 +72,12 @@ TRIALS = [
     Trial("run", "2", (MARKERS, DOWN, "--", "true")),
     Trial("run", "126", (MARKERS, "--", "/etc/passwd")),
     Trial("run", "127", (MARKERS, "--", "there-is-no-such-command")),
+    Trial("job begin", "0", (*JOB, "--user=root", "--path.runs=runs")),
+    Trial("job begin", "1", (*JOB, "--user=root", "--path.runs=file/runs"), files={"file": ""}),
+    Trial("job begin", "2", JOB),
+    Trial("job end", "0", (*JOB, "--path.runs=runs")),
+    Trial("job end", "1", (*JOB, "--path.runs=file/runs"), files={"file": ""}),
+    Trial("job end", "2"),
     Trial("watch", "0", ("--once",)),
     Trial("watch", "1", ("--once", DOWN)),
     Trial("watch", "2", ("--interval=0",)),

@@ -22,6 +22,7 @@ COMMANDS = {
     "exporter": "Serve this host's metrics to Prometheus.",
     "check": "Check hosts before a run for what would slow it down, make it void, or stay invisible.",
     "run": "Run a benchmark, mark its phases, record it, and report what was full.",
+    "job": "Mark the jobs of a batch system, from its prolog and epilog.",
     "watch": "Show live what is busy on this host or on others.",
     "judge": "Report what limits every run of every cluster, as a service.",
     "import": "Import runs made without Pinchpoint from the output of their benchmarks.",
@@ -43,7 +44,7 @@ COMMANDS = {
 MODULES = {"import": "import_"}
 """Modules that cannot be named after their command."""
 
-SERVICES = frozenset({"exporter", "judge", "experiment"})
+SERVICES = frozenset({"exporter", "judge", "experiment", "job"})
 """Commands that do not remind of a knob that is still set: a service runs as another user, `experiment` restores it."""
 
 

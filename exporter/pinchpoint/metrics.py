@@ -156,6 +156,13 @@ RUN_BLIND_INFO = _gauge(
     *RUN,
     "what",
 )
+RUN_JOB_INFO = _gauge("pinchpoint_run_job_info", "The batch job that the run is part of.", *RUN, "job")
+JOB_START_TIMESTAMP_SECONDS = _gauge(
+    "pinchpoint_job_start_timestamp_seconds",
+    "Start of a batch job on this host, in Unix time, while it runs; only where the batch system's prolog marks jobs.",
+    "job",
+    "user",
+)
 BENCHMARK_HELPERS = _number(
     "pinchpoint_benchmark_helpers",
     "Helper processes that read the files of benchmarks, one for each user who runs one; absent where the exporter "

@@ -15,6 +15,7 @@ from pinchpoint.user_labels import marked, split_user, with_end
 
 __all__ = [
     "HASH_TAG",
+    "JOB_PATTERN",
     "JOB_TAG",
     "MAX_FIGURE",
     "MAX_RUN_NAME_CHARACTERS",
@@ -30,11 +31,12 @@ __all__ = [
     "StepMark",
     "Time",
     "VerdictMark",
+    "belongs",
     "is_stray",
     "numbered",
     "run_id",
     "shifted",
-    "strays",
+    "stray",
 ]
 
 MAX_RUN_NAME_CHARACTERS = 48
@@ -46,6 +48,10 @@ HASH_TAG = "sha256"
 """The tag that identifies the text an imported run was read from; it is not shown to people."""
 JOB_TAG = "job"
 """The tag with the id of the batch job that a run was in."""
+JOB_PATTERN = r"[0-9]{1,20}(?:\[[0-9]{0,10}\])?"
+"""The id of a batch job: its number, with that of a part of an array of jobs."""
+STRAY = re.compile(rf"(?:job{JOB_PATTERN})?")
+"""The label of work whose run is not known, without its user's mark: see `stray`."""
 OWN_TAGS = frozenset({HASH_TAG, JOB_TAG})
 """Tags that `pinchpoint import` and `pinchpoint run` set by themselves."""
 
@@ -206,15 +212,26 @@ def numbered(run: str, number: int) -> str:
     return run if number == 1 else with_end(name, f"-{number}{mark}")
 
 
-def strays(run: str) -> tuple[str, ...]:
-    """Return what work may be called that belongs to a run on another host: the run is not known where it is done.
+def stray(mark: str, job: str = "") -> str:
+    """Return what work is called whose run is not known where it is done: by the batch job, as far as that is known.
 
-    Work of an untrusted user is called by the user's mark, so that it is in no other user's run.
+    `mark` is its user's, so that it is in no other user's run.
     """
-    mark = split_user(run)[1]
-    return ("", mark) if mark else ("",)
+    return marked(f"job{job}", mark) if job else mark
 
 
-def is_stray(run: str) -> bool:
+def is_stray(work: str) -> bool:
     """Return whether work with this run label belongs to a run that is not known where the work is done."""
-    return not split_user(run)[0]
+    return STRAY.fullmatch(split_user(work)[0]) is not None
+
+
+def belongs(work: str, run: str, job: str = "") -> bool:
+    """Return whether work with this run label may be a run's: its own, or that of a run that is not known there.
+
+    `job` is the batch job of the run; without one, work in any job of the run's user counts, as does work in none.
+    """
+    if work == run:
+        return True
+    mark = split_user(run)[1]
+    named, marked_as = split_user(work)
+    return is_stray(work) and marked_as in ("", mark) and (not job or named in ("", stray("", job)))

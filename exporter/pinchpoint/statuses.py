@@ -34,6 +34,8 @@ STATUSES: Mapping[str, Mapping[str, str]] = {
         "126": "the command is not a program that can be run",
         "127": "the command was not found",
     },
+    "job begin": {"0": "marked", "1": f"the mark cannot be written; or {FAILED}", "2": f"{USAGE}; or not by root"},
+    "job end": {"0": "the mark is gone", "1": f"it cannot be removed; or {FAILED}", "2": USAGE},
     "watch": {
         "0": "a key or Ctrl-C ended it; with --once: at least one target answered",
         "1": f"with --once: every target was down; or {FAILED}",

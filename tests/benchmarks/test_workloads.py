@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from machine import Machine
+from pinchpoint.benchmarks.job_marks import JobMark
 from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.benchmarks.workloads import MAX_RUN_WAIT_SECONDS, Leader, Workload, Workloads
@@ -217,6 +218,22 @@ def test_a_rank_whose_run_is_on_another_host_has_its_benchmarks_name_alone(machi
     look()
 
     assert look(MAX_RUN_WAIT_SECONDS) == {30: NOBODYS}
+
+
+def test_a_rank_of_a_marked_job_is_called_by_the_job(machine: Machine, look: Look) -> None:
+    machine.process(29, "slurmstepd")
+    machine.process(30, "ior", ppid=29)
+    machine.process(31, "ior", ppid=29, uid=1000)
+    machine.process(32, "ior", ppid=29, uid=1001)
+    for job, uid in (("4711", 0), ("4712", 1000), ("4713", 1001), ("4714", 1001)):
+        look.host.runs.jobs.begin(JobMark(job, uid, "a user", NOW))
+    look()
+
+    assert look(MAX_RUN_WAIT_SECONDS) == {
+        30: Workload("ior", "job4711"),
+        31: Workload("ior", "job4712@uid1000"),
+        32: Workload("ior", "@uid1001"),
+    }
 
 
 def test_a_strangers_load_is_called_what_its_process_is_called(machine: Machine, look: Look) -> None:

@@ -1,6 +1,7 @@
 """A real Slurm cluster of this host alone, from Debian's packages: munged, slurmctld and slurmd on loopback.
 
-The options are those of Slurm 22.05 (Debian 12), slurm.conf(5). It needs root, as slurmd does.
+Each of several nodes has a PID namespace, as if it were a host: it sees its own processes. The options are those of
+Slurm 22.05 (Debian 12), slurm.conf(5). It needs root, as slurmd does.
 """
 
 from __future__ import annotations
@@ -10,39 +11,51 @@ import secrets
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from polling import until
 from ports import free_port
 
-__all__ = ["lacking", "slurm"]
+__all__ = ["Slurm", "lacking", "slurm"]
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun")
+ALONE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
 CONFIG = """\
 ClusterName=lab
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller}
-SlurmdPort={daemon}
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={place}/munge.socket
 StateSaveLocation={place}/state
-SlurmdSpoolDir={place}/spool
+SlurmdSpoolDir={place}/spool-%n
 SlurmctldPidFile={place}/slurmctld.pid
-SlurmdPidFile={place}/slurmd.pid
+SlurmdPidFile={place}/slurmd-%n.pid
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
-NodeName={host} NodeAddr=127.0.0.1 CPUs=1 RealMemory=500
-PartitionName=main Nodes={host} Default=YES MaxTime=5 State=UP
+Prolog={prolog}
+Epilog={epilog}
+PartitionName=main Nodes=ALL Default=YES MaxTime=5 State=UP
 """
+NODE = "NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=500\n"
+
+
+class Slurm(NamedTuple):
+    """A cluster."""
+
+    environment: Mapping[str, str]
+    """In which its commands work."""
+    namespaces: Mapping[str, Sequence[str]]
+    """What has to stand before a command so that it runs on a node, by the node's name."""
 
 
 def lacking() -> str:
@@ -54,35 +67,49 @@ def lacking() -> str:
 
 
 @contextmanager
-def slurm(place: Path) -> Iterator[Mapping[str, str]]:
-    """Run a cluster with its files in an empty directory; give the environment in which its commands work."""
+def slurm(place: Path, *, nodes: int = 1, prolog: str = "", epilog: str = "") -> Iterator[Slurm]:
+    """Run a cluster with its files in an empty directory; `prolog` and `epilog` are programs."""
     host = socket.gethostname().partition(".")[0]
+    names = [f"node{number}" for number in range(nodes)]
     config = place / "slurm.conf"
-    config.write_text(CONFIG.format(host=host, place=place, controller=free_port(), daemon=free_port()))
+    config.write_text(
+        CONFIG.format(host=host, place=place, controller=free_port(), prolog=prolog, epilog=epilog)
+        + "".join(NODE.format(node=name, host=host, port=free_port()) for name in names)
+    )
     key = place / "munge.key"
     key.write_bytes(secrets.token_bytes(1024))
     for path, mode in ((place, 0o755), (key, 0o400)):
         path.chmod(mode)
-    for name in ("state", "spool"):
+    for name in ("state", *(f"spool-{name}" for name in names)):
         (place / name).mkdir()
     environment = {**os.environ, "SLURM_CONF": str(config), "PATH": f"{os.environ['PATH']}:/usr/sbin"}
     files = [f"--{name}={place}/munge.{end}" for name, end in (("key-file", "key"), ("socket", "socket"),
              ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed"))]  # fmt: skip
     with ExitStack() as stack:
-        for command in (
-            ["munged", "--foreground", "--force", "--num-threads=1", *files],
-            ["slurmctld", "-D", "-c"],
-            ["slurmd", "-D", "-N", host],
-        ):
-            log = stack.enter_context((place / f"{command[0]}.out").open("wb"))
+
+        def start(name: str, *command: str) -> subprocess.Popen[bytes]:
+            log = stack.enter_context((place / f"{name}.out").open("wb"))
             daemon = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             stack.callback(_end, daemon)
-            if command[0] == "munged":
-                until(START_SECONDS, (place / "munge.socket").exists)
-        if not until(START_SECONDS, lambda: "idle" in _said(environment, "sinfo", "--noheader", "--format=%t")):
+            return daemon
+
+        start("munged", "munged", "--foreground", "--force", "--num-threads=1", *files)
+        until(START_SECONDS, (place / "munge.socket").exists)
+        start("slurmctld", "slurmctld", "-D", "-c")
+        apart = ALONE if nodes > 1 else ()
+        daemons = {name: start(name, *apart, "slurmd", "-D", "-N", name) for name in names}
+        if not until(
+            START_SECONDS, lambda: _said(environment, "sinfo", "--noheader", "-N", "-o%t").split() == ["idle"] * nodes
+        ):
             raise RuntimeError("no idle node: " + "".join(path.read_text()[-500:] for path in place.glob("*.out")))
         stack.callback(_cancel, environment)
-        yield environment
+        yield Slurm(environment, {name: _entering(daemon) if apart else () for name, daemon in daemons.items()})
+
+
+def _entering(unshare: subprocess.Popen[bytes]) -> Sequence[str]:
+    """Return a command that runs another one in the namespaces of unshare's child."""
+    (child,) = Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children").read_text().split()
+    return ("nsenter", f"--target={child}", "--pid", "--mount")
 
 
 def _said(environment: Mapping[str, str], *command: str) -> str:

@@ -8,21 +8,27 @@ from typing import Annotated
 
 from msgspec import Meta
 
-__all__ = ["VARIABLES", "JobId", "job_name", "job_of"]
+from pinchpoint.runs import JOB_PATTERN
+
+__all__ = ["VARIABLES", "JobId", "job_id", "job_name", "job_of"]
 
 VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
 """Variables in which Slurm, PBS and OpenPBS, LSF and Grid Engine give the id of a job."""
-PATTERN = r"[0-9]{1,20}(?:\[[0-9]{0,10}\])?"
-"""The number of a job, or of an array of jobs; PBS adds the name of its server behind a dot."""
-ID = re.compile(PATTERN)
-JobId = Annotated[str, Meta(pattern=rf"^(?:{PATTERN})?\Z")]
+ID = re.compile(JOB_PATTERN)
+"""PBS adds the name of its server behind a dot."""
+JobId = Annotated[str, Meta(pattern=rf"^(?:{JOB_PATTERN})?\Z")]
 """Id of a job; empty for none."""
 
 
 def job_of(environment: Mapping[str, str]) -> str:
     """Return the id of the job that a process is in, by its environment; empty outside of jobs."""
-    ids = (ID.match(environment.get(name, "")) for name in VARIABLES)
-    return next((found[0] for found in ids if found is not None), "")
+    return next((job for name in VARIABLES if (job := job_id(environment.get(name, "")))), "")
+
+
+def job_id(text: str) -> str:
+    """Return the id of a job as its batch system writes it, without what follows; empty where there is none."""
+    found = ID.match(text)
+    return "" if found is None else found[0]
 
 
 def job_name(job: str, program: str) -> str:

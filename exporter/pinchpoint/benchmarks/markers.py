@@ -12,14 +12,21 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from pinchpoint.benchmarks.job_marks import JobMarks
+from pinchpoint.benchmarks.shared_directory import (
+    MAX_DIRECTORY_ENTRIES,
+    SETTLED_NANOSECONDS,
+    SharedDirectory,
+    replace_file,
+)
 from pinchpoint.host.procfs import FormatError, parse_stat, read_bytes
 from pinchpoint.host.users import ROOT, Users, own_users
 from pinchpoint.metrics import KEEP_ENDED_SECONDS
@@ -42,8 +49,6 @@ MAX_USER_MARKERS = 16
 """Markers of each other user that are read: the newest ones ..."""
 MAX_USER_BYTES = 128 << 10
 """... as far as they have no more bytes together."""
-MAX_DIRECTORY_ENTRIES = 1 << 14
-"""Names in the directory that are looked at."""
 MAX_MARKING_USERS = 32
 """Untrusted users whose markers are read."""
 MAX_EXPORTED_RUNS = 8
@@ -53,10 +58,7 @@ MAX_ALL_EXPORTED_RUNS = 64
 """Runs of all users together that are exported at once."""
 MAX_MARKED_RANKS = 512
 """Ranks of one run that a marker names: so many processes of an untrusted user are looked at."""
-SETTLED_NANOSECONDS = 100_000_000
-"""Age from which a directory's last change is told apart from a later one."""
 SUFFIX = ".json"
-OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Marker(RunState, kw_only=True):
@@ -123,11 +125,13 @@ def default_run_directory() -> Path:
         return shared
 
 
-class RunDirectory:
+class RunDirectory(SharedDirectory):
     """The directory of markers; any user may write there, so its content is not trusted."""
 
     def __init__(self, path: Path, procfs: Path = Path("/proc"), users: Users | None = None) -> None:
-        self.path = path
+        super().__init__(path)
+        self.jobs = JobMarks(path)
+        """The batch jobs that a prolog has marked."""
         self._procfs = procfs
         self._users = users or own_users()
         self._cache: dict[str, _File] = {}
@@ -142,14 +146,6 @@ class RunDirectory:
         self.commands: frozenset[int] = frozenset()
         """The pids of `command_pids`, as last read: using them reads no file."""
 
-    def create(self) -> None:
-        """Make the directory, open to every user as /tmp is. Raises OSError."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            self.path.mkdir(0o700)
-            with self._opened() as directory:
-                os.fchmod(directory, 0o1777)
-
     def write(self, marker: Marker) -> None:
         """Replace the marker of a run; if it would be too long to be read, the first phases are left out.
 
@@ -163,14 +159,14 @@ class RunDirectory:
             marker = msgspec.structs.replace(marker, phases=marker.phases[len(marker.phases) // 2 + 1 :])
             raw = msgspec.json.encode(marker)
         self.create()
-        with self._opened() as directory:
+        with self.opened() as directory:
             name = self._names.get(marker.run, f"{marker.run}{SUFFIX}")
             try:
-                _replace(directory, name, raw)
+                replace_file(directory, name, raw)
             except PermissionError:
                 # In a sticky directory nobody replaces another user's file, which may have been put there for that.
                 name = self._names[marker.run] = f"{marker.run}.{os.urandom(8).hex()}{SUFFIX}"
-                _replace(directory, name, raw)
+                replace_file(directory, name, raw)
 
     def prune(self, now: float) -> None:
         """Remove our markers of runs that are no longer shown; `now` in Unix seconds."""
@@ -180,7 +176,7 @@ class RunDirectory:
             for name, (identity, marker) in self._cache.items()
             if identity.owner == os.geteuid() and marker is not None
         ]
-        with suppress(OSError), self._opened() as directory:
+        with suppress(OSError), self.opened() as directory:
             for name, marker in ours:
                 if marker.run not in shown and not self.alive(marker):
                     with suppress(OSError):
@@ -255,20 +251,6 @@ class RunDirectory:
             return parse_stat(read_bytes(self._procfs / str(marker.command_pid) / "stat")).ppid == marker.pid
         except (OSError, FormatError):
             return False
-
-    @contextmanager
-    def _opened(self) -> Iterator[int]:
-        """Yield a descriptor of the directory. Raises OSError where another user could have made it."""
-        directory = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            ours = (ROOT, os.geteuid())
-            if os.fstat(directory).st_uid not in ours:
-                above = os.stat("..", dir_fd=directory)
-                if above.st_uid not in ours or above.st_mode & OTHERS_WRITE:
-                    raise PermissionError(errno.EPERM, "is another user's directory", os.fspath(self.path))
-            yield directory
-        finally:
-            os.close(directory)
 
     def _read_all(self, directory: int) -> dict[str, _File]:
         """Return the markers within each user's quota by the names of their files, those of trusted users first."""
@@ -345,21 +327,6 @@ def _writer(directory: int, name: str) -> int | None:
     except OSError:
         return None
     return found.st_uid if stat.S_ISREG(found.st_mode) else None
-
-
-def _replace(directory: int, name: str, raw: bytes) -> None:
-    """Write a file that every user may read, in the place of an older one. Raises OSError."""
-    new = f".marker-{os.urandom(8).hex()}"
-    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=directory)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(raw)
-            os.fchmod(handle, 0o644)
-        os.replace(new, name, src_dir_fd=directory, dst_dir_fd=directory)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(new, dir_fd=directory)
-        raise
 
 
 def _decoded(raw: bytes, name: str, mark: str) -> Marker | None:

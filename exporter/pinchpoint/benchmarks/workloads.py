@@ -20,6 +20,8 @@ from pinchpoint.benchmarks.mpi import PROXIES, REMOTE
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.wrappers import LAUNCHERS
 from pinchpoint.host.procfs import Stat, decode
+from pinchpoint.host.users import process_user
+from pinchpoint.runs import stray
 from pinchpoint.threads.processes import Process, Processes
 from pinchpoint.threads.roles import BENCHMARK
 from pinchpoint.user_labels import MAX_LABEL_BYTES, split_user, user_of
@@ -45,7 +47,7 @@ class Workload(NamedTuple):
 
     benchmark: str
     run: str
-    """Empty if the run is not known on this host, or the mark of the untrusted user whose work it is."""
+    """If the run is not known on this host, what `pinchpoint.runs.stray` calls its work."""
 
 
 class Leader(NamedTuple):
@@ -158,7 +160,8 @@ class Workloads:
                 self._until = min(self._until, first + MAX_RUN_WAIT_SECONDS)
             else:
                 process = classes[pid]
-                found[pid] = Member(process, Workload(self._kind(process.comm), split_user(process.owner)[1]))
+                mark = split_user(process.owner)[1]
+                found[pid] = Member(process, Workload(self._kind(process.comm), stray(mark, self._job(pid))))
         return _within_limits(found)
 
     def _trees(self, tree: Tree, roots: Mapping[int, Workload]) -> dict[int, Workload]:
@@ -201,6 +204,11 @@ class Workloads:
             owner = self._processes.benchmark_owner(pid, task.comm)
             return Process(pid, task.start, task.comm, BENCHMARK, owner)
         return process if process.class_ == BENCHMARK or process.comm in self._comms else None
+
+    def _job(self, pid: int) -> str:
+        """Return the id of the batch job that a process is part of, as far as marks say it; empty if they do not."""
+        jobs = self._runs.jobs
+        return jobs.of(process_user(self._procfs, pid)) if jobs.running() else ""
 
     def _kind(self, comm: str) -> str:
         """Return the name of the benchmark whose processes have this name, else the name itself."""

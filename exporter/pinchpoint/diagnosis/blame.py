@@ -14,10 +14,10 @@ import msgspec
 
 from pinchpoint.diagnosis.usage import ResourceUse, Usage
 from pinchpoint.resources import ELSEWHERE, all_resources, entry_of
-from pinchpoint.runs import is_stray, strays
+from pinchpoint.runs import belongs, is_stray
 from pinchpoint.threads.roles import UNVERIFIED_ROLE
 
-__all__ = ["FULL_SAMPLES_SHARE", "BenchmarkWork", "Limit", "blame", "is_full", "serving", "workloads"]
+__all__ = ["FULL_SAMPLES_SHARE", "BenchmarkWork", "Limit", "blame", "is_full", "jobs_of_runs", "serving", "workloads"]
 
 FULL_SAMPLES_SHARE = 0.3
 """Share of the time in samples at or above the threshold from which a resource is full, if its mean is there too.
@@ -79,6 +79,12 @@ class BenchmarkWork(NamedTuple):
     """The Ceph clients that serve it."""
     clusters: frozenset[str] = frozenset()
     """The clusters (fsid) that these talk to; empty if one of them does not report it."""
+    job: str = ""
+    """The batch job of the run; empty for none, or if it is not known."""
+
+    def includes(self, run: str) -> bool:
+        """Return whether work with this run label, on any host, counts towards the run."""
+        return belongs(run, self.run, self.job)
 
     @property
     def total(self) -> float:
@@ -93,14 +99,27 @@ class BenchmarkWork(NamedTuple):
         return {wait: seconds / total for wait, seconds in ordered if seconds > 0} if total > 0 else {}
 
 
+def jobs_of_runs(hosts: Mapping[str, Usage]) -> dict[str, str]:
+    """Return the batch job of each run that has one, as its host says."""
+    return {run: job for host in hosts.values() for run, job in host.jobs.items()}
+
+
 def workloads(hosts: Mapping[str, Usage]) -> list[BenchmarkWork]:
     """Return what runs on the hosts, the busiest first.
 
-    Ranks on hosts that don't know their run count towards each run of their benchmark.
+    Ranks on hosts that don't know their run count towards each run of their benchmark; of their batch job, where that
+    is known.
     """
     # A judge also knows the integrals of runs that have ended.
     keys = {(use.benchmark, use.run) for host in hosts.values() for use in host.workloads if any(use.waits.values())}
-    taken = {(benchmark, stray) for benchmark, run in keys if not is_stray(run) for stray in strays(run)}
+    jobs = jobs_of_runs(hosts)
+    runs = [(benchmark, run) for benchmark, run in keys if not is_stray(run)]
+    taken = {
+        (benchmark, stray)
+        for benchmark, run in runs
+        for kind, stray in keys
+        if kind == benchmark and is_stray(stray) and belongs(stray, run, jobs.get(run, ""))
+    }
     found = []
     for benchmark, run in keys:
         if (benchmark, run) in taken:
@@ -111,7 +130,7 @@ def workloads(hosts: Mapping[str, Usage]) -> list[BenchmarkWork]:
         clusters: list[frozenset[str]] = []
         for name, host in hosts.items():
             for use in host.workloads:
-                if use.benchmark == benchmark and use.run in (run, *strays(run)):
+                if use.benchmark == benchmark and belongs(use.run, run, jobs.get(run, "")):
                     owners[name] = (*owners.get(name, ()), *use.owners)
                     clients.update(use.clients)
                     clusters += [host.clusters.get(client, frozenset()) for client in use.clients]
@@ -126,6 +145,7 @@ def workloads(hosts: Mapping[str, Usage]) -> list[BenchmarkWork]:
                 owners=owners,
                 clients=tuple(sorted(clients)),
                 clusters=known,
+                job=jobs.get(run, ""),
             )
         )
     return sorted(found, key=lambda work: (work.seconds.get("idle", 0.0) - work.total, work.benchmark, work.run))

@@ -15,7 +15,6 @@ from pinchpoint.diagnosis.usage import UnknownThread, Usage
 from pinchpoint.metrics import PATH_PASSED_SECONDS, PATH_RATIO, PATH_SECONDS
 from pinchpoint.model import Metric, Snapshot, Snapshots
 from pinchpoint.resources import entry_of
-from pinchpoint.runs import strays
 from pinchpoint.threads.roleless import RESOURCE as UNKNOWN_THREAD
 from pinchpoint.threads.roleless import bare
 from pinchpoint.waits.chain import SELF, Chain, Kind, Node, Step
@@ -173,10 +172,9 @@ def _gains(
 
 
 def _values(snapshot: Snapshot, metric: Metric, workload: BenchmarkWork, *by: str) -> dict[tuple[str, ...], float]:
-    runs = (workload.run, *strays(workload.run))
     found: dict[tuple[str, ...], float] = {}
     for labels, value in series(snapshot, metric):
-        if label(labels, "benchmark") == workload.benchmark and label(labels, "run") in runs:
+        if label(labels, "benchmark") == workload.benchmark and workload.includes(label(labels, "run")):
             key = picked(labels, *by)
             found[key] = found.get(key, 0.0) + value
     return found

@@ -15,7 +15,6 @@ from pinchpoint.diagnosis.blame import BenchmarkWork
 from pinchpoint.diagnosis.peers import MIN_PEERS, is_below
 from pinchpoint.diagnosis.usage import RankUse, Usage
 from pinchpoint.figures import format_figure
-from pinchpoint.runs import strays
 
 __all__ = ["MIN_HELD_SHARE", "RankSpread", "rank_spread", "rank_waits", "sentences"]
 
@@ -138,9 +137,8 @@ def _number(ranks: RankUse) -> int:
 
 def _ranks(host: Usage, workload: BenchmarkWork) -> RankUse | None:
     """Return the ranks of a run on a host."""
-    names = (workload.run, *strays(workload.run))
     for use in host.workloads:
-        if use.benchmark == workload.benchmark and use.run in names and use.ranks is not None:
+        if use.benchmark == workload.benchmark and workload.includes(use.run) and use.ranks is not None:
             return use.ranks
     return None
 

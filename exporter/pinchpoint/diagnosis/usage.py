@@ -49,6 +49,7 @@ from pinchpoint.metrics import (
     RESOURCE_RUNQUEUE_SECONDS,
     RESOURCE_SATURATED_SECONDS,
     RESOURCE_THRESHOLD_RATIO,
+    RUN_JOB_INFO,
     SAMPLER_DEGRADED,
     SAMPLER_LOST_SAMPLES,
     SAMPLER_SAMPLES,
@@ -362,6 +363,8 @@ class Usage:
     """Busiest first."""
     clusters: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """The Ceph clusters (fsid) of daemons and clients, by their names as owners of resources; of those that say it."""
+    jobs: Mapping[str, str] = field(default_factory=dict)
+    """The batch jobs of the runs that began on the host, by run."""
     devices: tuple[StorageDevice, ...] = ()
     requests: tuple[RequestTime, ...] = ()
     """What OSDs had to do, and how long it took."""
@@ -397,6 +400,7 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
         own=_own(window),
         workloads=_workloads(window),
         clusters=_clusters(window),
+        jobs={label(labels, "run"): label(labels, "job") for labels, _ in window.now(RUN_JOB_INFO)},
         devices=_devices(window),
         requests=tuple(_requests(window)),
         unknown=_unknown(window, resources),

@@ -15,7 +15,7 @@ from typing import TypeVar
 from pinchpoint.compat import StrEnum
 from pinchpoint.diagnosis import chains, evidence, peers, stragglers, unknown
 from pinchpoint.diagnosis.advice import Advice, advice_on
-from pinchpoint.diagnosis.blame import DAEMONS, BenchmarkWork, Limit, blame, serving, workloads
+from pinchpoint.diagnosis.blame import DAEMONS, BenchmarkWork, Limit, blame, jobs_of_runs, serving, workloads
 from pinchpoint.diagnosis.costs import Cost, cost_advice, cost_sentence, costs
 from pinchpoint.diagnosis.innocent import innocent
 from pinchpoint.diagnosis.latency import LatencyBreakdown, latency
@@ -23,7 +23,7 @@ from pinchpoint.diagnosis.usage import SeenThreads, Usage, usages
 from pinchpoint.diagnosis.waterfall import Waterfall, shift, shift_words, waterfall_words, waterfalls
 from pinchpoint.diagnosis.window import Window
 from pinchpoint.model import Snapshots
-from pinchpoint.runs import strays
+from pinchpoint.runs import belongs
 
 __all__ = ["Confidence", "Judge", "Kind", "Limit", "Verdict", "judge", "judge_phase", "verdict"]
 
@@ -209,7 +209,7 @@ def _moved(window: Window, found: Verdict) -> list[str]:
 def _answer(hosts: Mapping[str, Usage], benchmark: str, run: str) -> tuple[Kind, tuple[Limit, ...]] | None:
     """Return the kind of verdict on an interval and its limits, None if nothing ran."""
     hosts = {name: hosts[name] for name in sorted(hosts)}
-    workload = _chosen(workloads(hosts), benchmark, run)
+    workload = _chosen(hosts, benchmark, run)
     if workload is None or workload.total <= 0:
         return None
     return _decide(workload.shares, blame(hosts, workload), _hidden(hosts, workload))[:2]
@@ -266,7 +266,7 @@ def judge(
     if seconds < shortest:
         return Verdict(Kind.TOO_SHORT, seconds, confidence=Confidence.LOW)
     missing = [f"no data of {name} in this interval" for name in sorted(before.keys() ^ after.keys())]
-    workload = _chosen(workloads(hosts), benchmark, run)
+    workload = _chosen(hosts, benchmark, run)
     if workload is None or workload.total <= 0:
         nobody = "no process of the benchmark was seen on the hosts that were asked"
         return _advised(Verdict(Kind.BLIND, seconds, blind=(nobody, *missing), confidence=Confidence.LOW))
@@ -416,11 +416,12 @@ def _unverified(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> list[str
     return found
 
 
-def _chosen(found: Sequence[BenchmarkWork], benchmark: str, run: str) -> BenchmarkWork | None:
+def _chosen(hosts: Mapping[str, Usage], benchmark: str, run: str) -> BenchmarkWork | None:
     """Return the requested run, or one known only by its benchmark."""
+    found, job = workloads(hosts), jobs_of_runs(hosts).get(run, "")
     ways: tuple[Callable[[BenchmarkWork], bool], ...] = (
         lambda work: bool(run) and work.run == run,
-        lambda work: bool(benchmark) and work.benchmark == benchmark and (not run or work.run in strays(run)),
+        lambda work: bool(benchmark) and work.benchmark == benchmark and (not run or belongs(work.run, run, job)),
         lambda work: not benchmark and not run,
     )
     return next((work for way in ways for work in found if way(work)), None)

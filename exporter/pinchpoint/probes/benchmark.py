@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 
 from pinchpoint.benchmarks.events import FINAL_STATES, State
 from pinchpoint.benchmarks.finder import FoundBenchmark, finder
-from pinchpoint.benchmarks.jobs import job_name
+from pinchpoint.benchmarks.jobs import job_id, job_name
 from pinchpoint.benchmarks.markers import MAX_ALL_EXPORTED_RUNS, MAX_EXPORTED_RUNS, MAX_MARKED_RANKS
 from pinchpoint.benchmarks.nursery import CAPABILITIES
 from pinchpoint.benchmarks.tree import Tree
@@ -18,6 +18,7 @@ from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, read_b
 from pinchpoint.metrics import (
     BENCHMARK_HELPER_RESTARTS,
     BENCHMARK_HELPERS,
+    JOB_START_TIMESTAMP_SECONDS,
     KEEP_ENDED_SECONDS,
     PHASE_ACTIVE,
     PHASE_ELAPSED_SECONDS,
@@ -33,6 +34,7 @@ from pinchpoint.metrics import (
     PHASE_VALID,
     RUN_BLIND_INFO,
     RUN_END_TIMESTAMP_SECONDS,
+    RUN_JOB_INFO,
     RUN_PHASES,
     RUN_SCORE,
     RUN_START_TIMESTAMP_SECONDS,
@@ -42,7 +44,7 @@ from pinchpoint.metrics import (
 from pinchpoint.model import Metric, Point
 from pinchpoint.probes.base import Host, Probe
 from pinchpoint.quotas import shared_out
-from pinchpoint.runs import PhaseMark, Result, RunState, numbered, run_id, shifted
+from pinchpoint.runs import JOB_TAG, PhaseMark, Result, RunState, numbered, run_id, shifted
 from pinchpoint.user_labels import MAX_LABEL_BYTES, user_of
 
 __all__ = ["BenchmarkProbe", "as_label", "run_points"]
@@ -95,6 +97,8 @@ class BenchmarkProbe(Probe):
         RUN_SCORE,
         RUN_PHASES,
         RUN_BLIND_INFO,
+        RUN_JOB_INFO,
+        JOB_START_TIMESTAMP_SECONDS,
         BENCHMARK_HELPERS,
         BENCHMARK_HELPER_RESTARTS,
     )
@@ -120,12 +124,15 @@ class BenchmarkProbe(Probe):
         self._runs: list[RunState] = []
         """By `_clock`."""
         self._ranks: dict[UserProcess, int] = {}
+        self._jobs: dict[str, str] = {}
+        """The id of the batch job of each run that has one, by the run's id."""
 
     def sample(self, now: float) -> None:
         """Read the run directory, and look at the benchmarks among the processes."""
         wall = self._clock.now()
         self._finder.look(Tree(self.host.procfs, self._processes(now)), now, wall)
         self._finder.forget(wall - KEEP_ENDED_SECONDS)
+        self._jobs = {}
         marked = list(self._marked(wall))
         runs = [*marked, *self._found(now, wall, {run.run for run in marked})]
         # Short runs that came and went, or a few pings, must not displace a long run.
@@ -189,6 +196,7 @@ class BenchmarkProbe(Probe):
             if marker.end is None and (user := runs.user(marker.run)) is not None:
                 for mark in marker.ranks[:MAX_MARKED_RANKS]:
                     self._ranks[user, mark.pid, mark.start] = mark.number
+            self._note_job(marker.run, job_id(marker.tags.get(JOB_TAG, "")))
             # The monotonic clock is the same for all processes of the host.
             shift = -ahead if marker.offset is None else self._clock.offset - marker.offset
             if marker.end is None and not runs.alive(marker):
@@ -217,6 +225,7 @@ class BenchmarkProbe(Probe):
                 name = self._names[id(followed)] = self._name(followed, taken)
                 given.append(now)
             names[id(followed)] = name
+            self._note_job(name, followed.job)
             yield followed.state(name)
         self._names = names
         leaders = (
@@ -225,6 +234,10 @@ class BenchmarkProbe(Probe):
             if followed.ended is None and followed.pid and id(followed) in names
         )
         self.host.found.tell(leaders, self._ranks)
+
+    def _note_job(self, run: str, job: str) -> None:
+        if job:
+            self._jobs[run] = job
 
     def _name(self, followed: FoundBenchmark, taken: Container[str]) -> str:
         began = max(0.0, followed.began + self._clock.ahead())
@@ -239,11 +252,15 @@ class BenchmarkProbe(Probe):
         # Two names may become one label.
         yield from {point[:2]: point for point in self._points(self._clock.now(), self._clock.ahead())}.values()
         yield from self._finder.points()
+        for mark in self.host.runs.jobs.running():
+            yield JOB_START_TIMESTAMP_SECONDS.point(mark.start, mark.job, as_label(mark.user))
 
     def _points(self, now: float, ahead: float) -> Iterator[Point]:
         for run in self._runs:
             limit = MAX_EXPORTED_PHASES if self._user(run) is None else MAX_USER_PHASES
             yield from run_points(shifted(run, ahead), now + ahead, limit)
+            if job := self._jobs.get(run.run):
+                yield RUN_JOB_INFO.point(1, as_label(run.benchmark), as_label(run.run), job)
 
 
 def run_points(run: RunState, wall: float, limit: int = MAX_EXPORTED_PHASES) -> Iterator[Point]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from math import nan
 from typing import NamedTuple
 
-from pinchpoint.diagnosis.blame import workloads
+from pinchpoint.diagnosis.blame import jobs_of_runs, workloads
 from pinchpoint.diagnosis.series import label, series
 from pinchpoint.diagnosis.usage import Usage, usages
 from pinchpoint.diagnosis.window import with_ended
 from pinchpoint.metrics import MDS_CACHE_BYTES, MDS_CACHE_LIMIT_BYTES
 from pinchpoint.model import Snapshot, Snapshots, time_of
-from pinchpoint.runs import strays
+from pinchpoint.runs import belongs
 
 __all__ = ["Line", "ResourceLine", "RunLines", "Tracer", "step_of"]
 
@@ -121,8 +121,9 @@ class Tracer:
 
     def _waits(self, place: int, hosts: Mapping[str, Usage]) -> None:
         found = workloads(hosts)
+        job = jobs_of_runs(hosts).get(self._run, "")
         own = [work for work in found if work.run == self._run] or [
-            work for work in found if work.run in strays(self._run) and work.benchmark in self._benchmarks
+            work for work in found if belongs(work.run, self._run, job) and work.benchmark in self._benchmarks
         ]
         seconds: dict[str, float] = {}
         for work in own:
