@@ -328,7 +328,7 @@ def marker(raw: bytes) -> object:
 
 def job_mark(raw: bytes) -> object:
     marks = JobMarks(scratch() / "jobs")
-    marks.begin(JobMark("1", 0, "a", NOW))
+    (scratch() / "jobs").mkdir(exist_ok=True)
     (scratch() / "jobs/1.job").write_bytes(raw)
     found = marks.running()
     assert all(mark.job == "1" for mark in found)

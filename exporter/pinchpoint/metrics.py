@@ -156,11 +156,11 @@ RUN_BLIND_INFO = _gauge(
     *RUN,
     "what",
 )
-RUN_JOB_INFO = _gauge("pinchpoint_run_job_info", "The batch job that the run is part of.", *RUN, "job")
+RUN_JOB_INFO = _gauge("pinchpoint_run_job_info", "The batch job that the run is part of.", *RUN, "job_id")
 JOB_START_TIMESTAMP_SECONDS = _gauge(
     "pinchpoint_job_start_timestamp_seconds",
     "Start of a batch job on this host, in Unix time, while it runs; only where the batch system's prolog marks jobs.",
-    "job",
+    "job_id",
     "user",
 )
 BENCHMARK_HELPERS = _number(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pinchpoint.benchmarks.job_marks import MAX_JOBS, MAX_MARK_BYTES, JobMark, JobMarks
+from pinchpoint.benchmarks.job_marks import MAX_MARK_BYTES, MAX_MARKED_JOBS, JobMark, JobMarks
 
 NOW = 1_700_000_000.0
 ALICE, BOB = 1001, 1002
@@ -56,10 +56,10 @@ def test_what_has_not_changed_is_listed_once(marks: JobMarks, tmp_path: Path, mo
 
 
 def test_the_jobs_that_began_last_are_kept(marks: JobMarks) -> None:
-    for number in range(MAX_JOBS + 3):
+    for number in range(MAX_MARKED_JOBS + 3):
         marks.begin(a_mark(str(number), start=NOW + number))
     jobs = [mark.job for mark in marks.running()]
-    assert (len(jobs), jobs[0]) == (MAX_JOBS, str(MAX_JOBS + 2))
+    assert (len(jobs), jobs[0]) == (MAX_MARKED_JOBS, str(MAX_MARKED_JOBS + 2))
 
 
 def test_a_file_of_another_user_is_no_mark(marks: JobMarks, tmp_path: Path) -> None:

@@ -42,8 +42,6 @@ TaskPlugin=task/none
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
-Prolog={prolog}
-Epilog={epilog}
 PartitionName=main Nodes=ALL Default=YES MaxTime=5 State=UP
 """
 NODE = "NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1 RealMemory=500\n"
@@ -67,13 +65,14 @@ def lacking() -> str:
 
 
 @contextmanager
-def slurm(place: Path, *, nodes: int = 1, prolog: str = "", epilog: str = "") -> Iterator[Slurm]:
-    """Run a cluster with its files in an empty directory; `prolog` and `epilog` are programs."""
+def slurm(place: Path, *, nodes: int = 1, options: Mapping[str, str] | None = None) -> Iterator[Slurm]:
+    """Run a cluster with its files in an empty directory; `options` are more lines of slurm.conf."""
     host = socket.gethostname().partition(".")[0]
     names = [f"node{number}" for number in range(nodes)]
     config = place / "slurm.conf"
     config.write_text(
-        CONFIG.format(host=host, place=place, controller=free_port(), prolog=prolog, epilog=epilog)
+        CONFIG.format(host=host, place=place, controller=free_port())
+        + "".join(f"{name}={value}\n" for name, value in (options or {}).items())
         + "".join(NODE.format(node=name, host=host, port=free_port()) for name in names)
     )
     key = place / "munge.key"

@@ -33,7 +33,7 @@ from pinchpoint.typedjson import decoder
 __all__ = ["JobMark", "JobMarks"]
 
 SUFFIX = ".job"
-MAX_JOBS = 64
+MAX_MARKED_JOBS = 64
 """Jobs of one host: those that began last."""
 MAX_MARK_BYTES = 1024
 MAX_USER_CHARACTERS = 64
@@ -104,7 +104,7 @@ class JobMarks:
         with os.scandir(directory) as entries:
             names = [entry.name for entry in islice(entries, MAX_DIRECTORY_ENTRIES) if entry.name.endswith(SUFFIX)]
         marks = [mark for name in names if (mark := self._read(directory, name)) is not None]
-        return sorted(marks, key=lambda mark: (-mark.start, mark.job))[:MAX_JOBS]
+        return sorted(marks, key=lambda mark: (-mark.start, mark.job))[:MAX_MARKED_JOBS]
 
     def _read(self, directory: int, name: str) -> JobMark | None:
         """Return the mark in a file, None if it holds none of that name or is not root's."""

@@ -400,7 +400,7 @@ def usage(before: Snapshot, after: Snapshot) -> Usage:
         own=_own(window),
         workloads=_workloads(window),
         clusters=_clusters(window),
-        jobs={label(labels, "run"): label(labels, "job") for labels, _ in window.now(RUN_JOB_INFO)},
+        jobs={label(labels, "run"): label(labels, "job_id") for labels, _ in window.now(RUN_JOB_INFO)},
         devices=_devices(window),
         requests=tuple(_requests(window)),
         unknown=_unknown(window, resources),
