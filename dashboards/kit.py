@@ -68,8 +68,8 @@ Panel = Builder[dashboard.Panel]
 SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 RUN = 'run=~"$run"'
-JUDGED = 'run=~"($run)|(@uid[0-9]+)?"'
-"""Also matches verdicts on processes whose run no host knows: their label ``run`` is empty, or their user's mark."""
+JUDGED = 'run=~"($run)|(job[0-9].*|@uid[0-9]+)?"'
+"""Also matches processes whose run is not known on their host, and verdicts on them: `pinchpoint.runs.stray`."""
 HOST = 'instance=~"$host"'
 JUDGED_HOST = 'host=~"$host"'
 """Matches the host that a series of the judge describes; the `instance` of such a series is the judge itself."""
