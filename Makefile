@@ -36,7 +36,7 @@ packages: ## make a deb and an rpm with a Python of their own in dist/; the firs
 	@scripts/setup packages
 	@PYTHONPATH=exporter $(python) packaging/packages.py
 
-packages-check: ## try the deb in chroots of Debian 11, 12 and 13: install, scrape, upgrade, purge; lintian, rpmlint
+packages-check: ## try the deb in chroots of Debian and Ubuntu: install, scrape, upgrade, purge; lintian, rpmlint
 	@scripts/setup packages
 	@PYTHONPATH=exporter packaging/check
 

@@ -168,7 +168,7 @@ def test_the_demo_s_verdict_arrives(stack: Stack) -> None:
     found = {
         tuple(one["metric"].get(name) for name in ("benchmark", "kind", "resource", "owner")) for one in verdicts()
     }
-    assert found == {("fio", "resource", "fio_job", "fio@uid65534")}
+    assert found == {("fio", "resource", "benchmark", "fio@uid65534")}
 
 
 @pytest.mark.parametrize("service", ["prometheus", "pinchpoint", "judge", "grafana"])

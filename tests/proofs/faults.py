@@ -19,6 +19,7 @@ from polling import until
 
 __all__ = [
     "SlowDisk",
+    "beside",
     "cgroup",
     "compressed_disk",
     "entering",
@@ -188,6 +189,17 @@ def compressed_disk(directory: Path) -> Iterator[SlowDisk]:
         _run("mount", f"/dev/zram{number}", mount)
         stack.callback(subprocess.run, ["umount", str(mount)], check=False)
         yield SlowDisk(mount, f"zram{number}", Path(f"/sys/block/zram{number}/dev").read_text().strip())
+
+
+@contextlib.contextmanager
+def beside(command: Sequence[str]) -> Iterator[None]:
+    """Run a neighbour during the block."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def limit_dirty(disk: SlowDisk, size: int) -> None:

@@ -102,13 +102,21 @@ class Watch:
 
     port: int
     directory: Path
+    host: str = "127.0.0.1"
+    others: Sequence[str] = ()
+    """Addresses of the exporters of other hosts."""
     environment: Mapping[str, str] = field(default_factory=dict)
     _number: int = 0
 
     def shows(self, metric: str, **labels: str) -> bool:
         """Return whether the exporter has a series with these labels."""
-        values = TargetSource(f"127.0.0.1:{self.port}").snapshot().values.get(metric, {})
+        values = TargetSource(self.address).snapshot().values.get(metric, {})
         return any(labels.items() <= dict(found).items() for found in values)
+
+    @property
+    def address(self) -> str:
+        """Where the exporter listens."""
+        return f"{self.host}:{self.port}"
 
     def judge(
         self, command: Sequence[str], *, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
@@ -121,7 +129,14 @@ class Watch:
         name = f"scenario-{self._number}"
         env = {**os.environ, **self.environment, **(environment or {}), "XDG_STATE_HOME": str(self.directory)}
         run = [sys.executable, "-m", "pinchpoint", "run", "--quiet", "--name", name]
-        run += ["--path.runs", str(self.directory / "markers"), "--target", f"127.0.0.1:{self.port}", "--", *command]
+        run += [
+            "--path.runs",
+            str(self.directory / "markers"),
+            "--target",
+            ",".join((self.address, *self.others)),
+            "--",
+            *command,
+        ]
         done = subprocess.run(
             [*prefix, *run], env=env, capture_output=True, text=True, timeout=patience(PATIENCE), check=False
         )
@@ -145,25 +160,27 @@ def _middle(moments: Sequence[Snapshots]) -> tuple[int, int]:
 
 
 @contextmanager
-def watching(directory: Path, *arguments: str, prefix: Sequence[str] = ()) -> Iterator[Watch]:
-    """Run an exporter as a separate process, with the priority that it asks for."""
-    port = free_port()
-    command = [*prefix, sys.executable, "-m", "pinchpoint", "exporter", "--web.listen-address", f"127.0.0.1:{port}"]
+def watching(
+    directory: Path, *arguments: str, prefix: Sequence[str] = (), host: str = "127.0.0.1", others: Sequence[str] = ()
+) -> Iterator[Watch]:
+    """Run an exporter as a separate process, with the priority that it asks for; `prefix` starts it elsewhere."""
+    watch = Watch(free_port(), directory, host, others)
+    command = [*prefix, sys.executable, "-m", "pinchpoint", "exporter", "--web.listen-address", watch.address]
     log = directory / "exporter.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--path.runs", str(directory / "markers"), *arguments], stdout=output, stderr=output
         )
     try:
-        assert until(30, lambda: _answers(port)), log.read_text()
-        yield Watch(port, directory)
+        assert until(30, lambda: _answers(watch.address)), log.read_text()
+        yield watch
     finally:
         process.terminate()
         process.wait(10)
 
 
-def _answers(port: int) -> bool:
+def _answers(address: str) -> bool:
     try:
-        return bool(TargetSource(f"127.0.0.1:{port}").snapshots())
+        return bool(TargetSource(address).snapshots())
     except SourceError:
         return False

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import subprocess
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -40,17 +38,6 @@ def on(directory: Path, *options: str, size: str = "64m") -> list[str]:
     return fio(f"--directory={directory}", f"--size={size}", "--overwrite=0", *options)
 
 
-@contextlib.contextmanager
-def beside(command: Sequence[str]) -> Iterator[None]:
-    """Run a neighbour during the block."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.terminate()
-        process.wait()
-
-
 def test_one_thread_that_computes(watch: Watch, check: Check) -> None:
     check(Truth(RESOURCE, "benchmark fio"), watch.judge(fio("--ioengine=cpuio", "--cpuload=100")))
 
@@ -73,7 +60,7 @@ def test_direct_writes_to_a_slow_disk_beside_a_disk_that_is_full_of_somebody_els
         other.mkdir()
         second = stack.enter_context(faults.slow_disk(other, {"write_bps": 10 << 20}))
         dd = ["dd", "if=/dev/zero", f"of={second.mount}/x", "bs=4M", "oflag=direct", "conv=notrunc"]
-        stack.enter_context(beside(["/bin/sh", "-c", f"while :; do {' '.join(dd)}; done"]))
+        stack.enter_context(faults.beside(["/bin/sh", "-c", f"while :; do {' '.join(dd)}; done"]))
         found = watch.judge(on(disk.mount, "--rw=write", "--direct=1", "--ioengine=libaio", "--iodepth=8", "--bs=256k"))
         truth = Truth(RESOURCE, f"disk {disk.name}", cleared=f"disk of {second.name} ")
     check(truth, found)
@@ -138,7 +125,7 @@ def test_a_link_of_100_megabits(watch: Watch, check: Check) -> None:
     if shutil.which("iperf3") is None:
         pytest.skip("no iperf3")
     with faults.shaped_namespace("100mbit") as (namespace, address, link), contextlib.ExitStack() as stack:
-        stack.enter_context(beside(["ip", "netns", "exec", namespace, "iperf3", "--server"]))
+        stack.enter_context(faults.beside(["ip", "netns", "exec", namespace, "iperf3", "--server"]))
         assert until(10, lambda: faults.listens(namespace, 5201))
         assert until(20, lambda: watch.shows("pinchpoint_resource_busy_seconds_total", owner=link)), "it has no series"
         found = watch.judge(["iperf3", "--client", address, "--time", str(SECONDS)])
@@ -149,7 +136,7 @@ def test_a_link_in_another_network_namespace(watch: Watch, check: Check) -> None
     if shutil.which("iperf3") is None:
         pytest.skip("no iperf3")
     with faults.shaped_namespace("100mbit", within=True) as (namespace, _, link), contextlib.ExitStack() as stack:
-        stack.enter_context(beside(["iperf3", "--server"]))
+        stack.enter_context(faults.beside(["iperf3", "--server"]))
         assert until(10, lambda: faults.listens("", 5201))
         client = ["iperf3", "--client", "10.215.0.1", "--time", str(SECONDS)]
         found = watch.judge(["ip", "netns", "exec", namespace, *client])

@@ -1,21 +1,26 @@
-"""Stragglers among the ranks of one host: eight jobs with the same work; the test slows one."""
+"""Stragglers among ranks with the same work, on one host and on two; the test slows some."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from hosts import another_host
 from pinchpoint.diagnosis.verdict import Kind
+from polling import until
+from ports import free_port
 from proofs import faults
 from proofs.conftest import Check
-from proofs.observed import Watch
+from proofs.observed import Watch, watching
 from truth import Truth
 
 GROUP = "Stragglers"
@@ -25,6 +30,11 @@ SECONDS = 4
 RATE = "--rate=32m"
 """With it the work takes so many seconds."""
 ENGINE = ["--ioengine=psync"]
+RANK = str(Path(__file__).with_name("rank.py"))
+SENT = 4 << 20
+"""Bytes that a rank sends in a second, and ..."""
+SLOW_LINK = "40mbit"
+"""... a link on which four of them take three times as long."""
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +77,29 @@ def test_one_of_eight_jobs_under_a_cpu_quota(needed: float, watch: Watch, check:
 
 def test_one_of_eight_jobs_with_more_to_do(watch: Watch, check: Check, memory: Path) -> None:
     check(Truth((Kind.STRAGGLER,)), watch.judge(jobs(memory, "--io_size=400m")))
+
+
+def ranks(numbers: Sequence[int], server: tuple[str, int]) -> list[str]:
+    """Return a command that runs these ranks of a benchmark, which send to a server for four seconds."""
+    rank = shlex.join([sys.executable, RANK, "send", *map(str, (*server, SENT * SECONDS, SENT))])
+    each = " ".join(f"PMI_RANK={number} {rank} &" for number in numbers)
+    return ["sh", "-c", f"{each} wait"]
+
+
+def test_the_ranks_of_a_host_behind_a_slow_link(check: Check, tmp_path: Path) -> None:
+    with faults.shaped_namespace(SLOW_LINK, within=True) as (name, address, link), contextlib.ExitStack() as stack:
+        near, far = (stack.enter_context(another_host(*within)) for within in ((), ("ip", "netns", "exec", name)))
+        for place in ("near", "far"):
+            (tmp_path / place).mkdir()
+        there = stack.enter_context(watching(tmp_path / "far", prefix=far, host=address))
+        here = stack.enter_context(watching(tmp_path / "near", prefix=near, others=[there.address]))
+        server = "10.215.0.1", free_port()
+        stack.enter_context(faults.beside([sys.executable, RANK, "serve", *map(str, (*server, JOBS))]))
+        assert until(10, lambda: faults.listens("", server[1]))
+        stack.enter_context(faults.beside([*far, *ranks(range(4, JOBS), server)]))
+        found = here.judge(ranks(range(4), server), prefix=near)
+    assert "the 4 ranks on " + there.address in found.verdict.words
+    check(Truth((Kind.STRAGGLER,), f"link {link}"), found)
 
 
 def test_eight_even_jobs_have_no_straggler(watch: Watch, check: Check, memory: Path) -> None:
