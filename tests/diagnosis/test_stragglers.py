@@ -42,6 +42,10 @@ def test_a_rank_under_a_quota_holds_the_seven_others_and_the_quota_is_the_reason
     assert found.ranks[0].startswith("rank 5 on client0 has 25% of the median rate of 8 ranks")
     assert "is ready to work and has no CPU 90%" in found.ranks[0]
     assert found.ranks[1] == "the 8 ranks spent 66% of their time waiting for the last ones"
+    about = [line for line in found.evidence if "cpu_quota of ior" in line]
+    assert about == [
+        "cpu_quota of ior is busy for 95% of the time, full from 50% on, and answers for 86% of the slowest rank's time"
+    ]
 
 
 def test_a_straggler_without_anything_that_is_full_is_named_all_the_same() -> None:

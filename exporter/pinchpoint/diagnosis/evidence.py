@@ -73,7 +73,8 @@ def some(names: Sequence[str]) -> str:
 
 def evidence(kind: str, workload: BenchmarkWork, limits: Sequence[Limit], ranking: Sequence[Limit]) -> tuple[str, ...]:
     """Return the sentences with the evidence for a verdict."""
-    return (*_waits(kind, workload), *_limits(limits), *_nearest(kind, limits, ranking))
+    whose = "the slowest rank" if kind == "straggler" else "the benchmark"
+    return (*_waits(kind, workload), *_limits(limits, whose), *_nearest(kind, limits, ranking))
 
 
 def _waits(kind: str, workload: BenchmarkWork) -> Iterator[str]:
@@ -86,16 +87,16 @@ def _waits(kind: str, workload: BenchmarkWork) -> Iterator[str]:
         yield line if wait in ("idle", "cpu") else f"{line} ({count:.1f} of {workload.total:.1f} processes at a time)"
 
 
-def _limits(limits: Sequence[Limit]) -> Iterator[str]:
+def _limits(limits: Sequence[Limit], whose: str) -> Iterator[str]:
     """Yield a sentence on each limit, or on the first of many similar ones: a cluster has hundreds of OSDs."""
     for group in _groups(limits):
-        yield from map(_busy, group[:MAX_LISTED])
+        yield from (_busy(limit, whose) for limit in group[:MAX_LISTED])
         if more := group[MAX_LISTED:]:
             least, most = min(limit.busy for limit in more), max(limit.busy for limit in more)
             yield f"{len(more)} more of this resource are busy for {least:.0%} to {most:.0%}"
 
 
-def _busy(limit: Limit) -> str:
+def _busy(limit: Limit, whose: str) -> str:
     if limit.resource == "stuck":
         return f"{limit.owner} on {limit.host} is stopped or hangs: nothing moves in it"
     parts = []
@@ -113,14 +114,18 @@ def _busy(limit: Limit) -> str:
     detail = f" ({', '.join(parts)})" if parts else ""
     return (
         f"{name(limit)} is busy for {limit.busy:.0%} of the time{detail}, full from {limit.threshold:.0%} on, "
-        f"and answers for {limit.blame:.0%} of the benchmark's time"
+        f"and answers for {limit.blame:.0%} of {whose}'s time"
     )
 
 
 def _nearest(kind: str, limits: Sequence[Limit], ranking: Sequence[Limit]) -> Iterator[str]:
     """Yield the runners-up, so that readers need not wonder."""
-    named = {id(limit) for limit in limits}
-    rest = [limit for limit in ranking if limit.blame >= MIN_SENTENCE_SHARE and id(limit) not in named]
+    named = {(limit.resource, limit.owner, limit.host) for limit in limits}
+    rest = [
+        limit
+        for limit in ranking
+        if limit.blame >= MIN_SENTENCE_SHARE and (limit.resource, limit.owner, limit.host) not in named
+    ]
     for limit in rest[: 1 if limits else MAX_LISTED]:
         state = "full too" if limit.full else "not full"
         yield f"{name(limit)} serves it as well and is {state}: busy for {limit.busy:.0%} of the time"

@@ -282,7 +282,6 @@ def judge(
     if kind is Kind.LATENCY_BOUND:
         parts = latency(hosts, before, after, benchmark=workload.benchmark, run=workload.run, waits=shares)
     falls = _steps(shares, before, after)
-    spent = costs(limits, before, after)
     held = any(path.unanswered and shares.get(path.target, 0.0) > MAJORITY_SHARE for path in parts.paths)
     silent = max(seconds, unanswered)
     if held and silent >= MIN_STUCK_SECONDS:
@@ -305,6 +304,7 @@ def judge(
         chain_doubt = f"no rule says whom {evidence.name(woken[0])} serves: it is blamed by who wakes whom alone"
     elif kind in (Kind.RESOURCE, Kind.SEVERAL):
         chain_doubt = chains.contradiction(woken, limits)
+    spent = costs(limits, before, after)
     strange = not limits and any(unknown.full(one.thread) for one in hot)
     early = silent if held and kind is not Kind.STUCK else 0.0
     others = (margin, chain_doubt, *hidden_links)
