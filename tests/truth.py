@@ -21,6 +21,8 @@ class Truth:
     """Regular expression for ``RESOURCE OWNER`` of the first limit; "" if no limit may be named."""
     cleared: str = ""
     """Regular expression that one of the sentences on innocent suspects must match."""
+    since: float = 0.0
+    """Seconds after the start of the load from which it is the truth: a slow rank holds nobody while all work."""
 
     def fits(self, found: Verdict) -> bool:
         """Return whether the verdict is right."""

@@ -16,13 +16,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from hosts import another_host
 from polling import until
 from ports import free_port
 
 __all__ = ["Slurm", "lacking", "slurm"]
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun")
-ALONE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
 CONFIG = """\
@@ -86,29 +86,23 @@ def slurm(place: Path, *, nodes: int = 1, options: Mapping[str, str] | None = No
              ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed"))]  # fmt: skip
     with ExitStack() as stack:
 
-        def start(name: str, *command: str) -> subprocess.Popen[bytes]:
+        def start(name: str, *command: str) -> None:
             log = stack.enter_context((place / f"{name}.out").open("wb"))
             daemon = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
             stack.callback(_end, daemon)
-            return daemon
 
         start("munged", "munged", "--foreground", "--force", "--num-threads=1", *files)
         until(START_SECONDS, (place / "munge.socket").exists)
         start("slurmctld", "slurmctld", "-D", "-c")
-        apart = ALONE if nodes > 1 else ()
-        daemons = {name: start(name, *apart, "slurmd", "-D", "-N", name) for name in names}
+        namespaces = {name: stack.enter_context(another_host()) if nodes > 1 else () for name in names}
+        for name, enter in namespaces.items():
+            start(name, *enter, "slurmd", "-D", "-N", name)
         if not until(
             START_SECONDS, lambda: _said(environment, "sinfo", "--noheader", "-N", "-o%t").split() == ["idle"] * nodes
         ):
             raise RuntimeError("no idle node: " + "".join(path.read_text()[-500:] for path in place.glob("*.out")))
         stack.callback(_cancel, environment)
-        yield Slurm(environment, {name: _entering(daemon) if apart else () for name, daemon in daemons.items()})
-
-
-def _entering(unshare: subprocess.Popen[bytes]) -> Sequence[str]:
-    """Return a command that runs another one in the namespaces of unshare's child."""
-    (child,) = Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children").read_text().split()
-    return ("nsenter", f"--target={child}", "--pid", "--mount")
+        yield Slurm(environment, namespaces)
 
 
 def _said(environment: Mapping[str, str], *command: str) -> str:

@@ -50,7 +50,7 @@ class Observed:
         return verdict(self.moments[first], self.moments[last], run=self.run)
 
     def first_right(self, truth: Truth) -> float | None:
-        """Return the seconds from the first moment until `watch` would show the right verdict."""
+        """Return the seconds until `watch` would show the right verdict, from when it is the truth."""
         hosts: dict[str, Recent] = {}
         recent = RecentVerdicts()
         for moment in self.moments:
@@ -58,7 +58,7 @@ class Observed:
                 hosts.setdefault(name, Recent()).add(snapshot)
             said = recent.take(_time(moment), hosts)
             if any(judged.run == self.run and truth.fits(judged.verdict) for judged in said):
-                return _time(moment) - _time(self.moments[0])
+                return max(0.0, _time(moment) - _time(self.moments[0]) - truth.since)
         return None
 
     def story(self) -> str:
@@ -76,6 +76,7 @@ class Observed:
                 f"{found.kind} ({found.words}) {found.margin}; waits: {waits}",
                 *ranking,
                 *found.evidence,
+                *found.ranks,
                 *(f"cleared: {line}" for line in found.innocent),
                 *(f"blind: {line}" for line in found.blind),
                 *(f"latency: {line}" for line in found.latency),
