@@ -58,10 +58,11 @@ prove: setup ## try it on real faults, in real time; 20 minutes a repeat, then s
 	    $(python) bench/accuracy.py .prove/trials.jsonl >/dev/null || status=1; \
 	    $(MAKE) --no-print-directory soak && $(MAKE) --no-print-directory thrash SEEDS=20 MINUTES=1 && exit $$status
 
-lint: setup ## check style, types, the direction of imports, links of pages, and alert rules
+lint: setup ## check style, types, the oldest Python, the direction of imports, links of pages, and alert rules
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
 	$(python) -m mypy
+	.venv/bin/vermin --target=3.10- --no-tips --violations --quiet exporter/pinchpoint
 	.venv/bin/lint-imports --no-logo --no-cache
 	$(python) scripts/website.py
 	@if command -v promtool >/dev/null; then promtool check rules alerts/*.yml; else echo "no promtool: rules not checked"; fi

@@ -9,7 +9,7 @@ __all__ = ["StrEnum", "re", "tomllib"]
 if sys.version_info >= (3, 11):
     import re
     import tomllib
-    from enum import StrEnum
+    from enum import StrEnum  # novermin
 else:
     from enum import Enum
 

@@ -7,7 +7,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable  # Python 3.11
+    from importlib.resources.abc import Traversable  # novermin: for mypy alone
 
 __all__ = ["COMMANDS", "FOLDERS", "command_for", "names", "summary", "text"]
 

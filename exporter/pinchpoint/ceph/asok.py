@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from typing import Self  # Python 3.11
+    from typing import Self  # novermin: for mypy alone
 
 __all__ = ["LOCK_FREE", "AdminSocketError", "Conversation", "Question", "SilentError", "UnknownCommandError", "ask"]
 

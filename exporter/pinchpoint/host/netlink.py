@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from pinchpoint.host.procfs import FormatError
 
 if TYPE_CHECKING:
-    from typing import Self  # Python 3.11
+    from typing import Self  # novermin: for mypy alone
 
 __all__ = ["MAX_READS", "Message", "Netlink", "attributes", "parse_messages"]
 

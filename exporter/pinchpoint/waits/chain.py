@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple
 
 from pinchpoint.bpf.path import Responsible, Share, Source, ThreadTime, Window
+from pinchpoint.compat import StrEnum
 from pinchpoint.host.procfs import decode
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roleless import bare

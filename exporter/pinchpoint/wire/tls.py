@@ -135,7 +135,7 @@ def server_context(
     if len(curves) == 1:
         context.set_ecdh_curve(CURVES[curves[0]])
     elif curves:
-        context.set_groups(":".join(CURVES[name] for name in curves))  # type: ignore[attr-defined]
+        context.set_groups(":".join(CURVES[name] for name in curves))  # type: ignore[attr-defined]  # novermin
     context.verify_mode = verify
     if verify is not ssl.CERT_NONE:
         _trust(context, ca, ssl.Purpose.CLIENT_AUTH)
