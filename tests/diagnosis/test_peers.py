@@ -55,6 +55,15 @@ def test_an_osd_with_little_to_do_or_of_another_cluster_is_no_peer() -> None:
     assert judged(*even, osd(5, 0.09, cluster="c2")).peers == ()
 
 
+def test_an_osd_that_is_so_slow_that_it_does_little_is_named() -> None:
+    even = [osd(number, 0.001) for number in range(5)]
+
+    assert judged(*even, osd(5, 0.4, rate=1.5)).peers == (
+        "osd.5 on osd5 is slower than its peers: a commit takes 400 ms, the median of 6 OSDs 1 ms",
+    )  # fmt: skip
+    assert judged(*even, osd(5, 0.2, rate=1.5)).peers == ()
+
+
 def test_reads_are_compared_with_reads() -> None:
     hosts = []
     for number in range(6):

@@ -29,6 +29,8 @@ from proofs.conftest import Check
 from proofs.observed import Watch, watching
 from truth import Truth
 
+QUIET_PERCENT = 30.0
+"""CPU time of the host below which a cluster has settled."""
 GROUP = "Faults of a Ceph cluster"
 SECONDS = 7
 PATIENCE = 30.0
@@ -333,6 +335,24 @@ def test_an_osd_on_a_host_without_an_exporter(shared: Cluster, check: Check, tmp
         finally:
             exporter.terminate()  # unshare does not pass the signal on
     check(Truth((Kind.BLIND,), ""), found)
+
+
+@pytest.fixture(scope="module")
+def six() -> Iterator[Cluster]:
+    """A cluster with six OSDs that has nothing to do any more."""
+    if reason := lacking():
+        pytest.skip(reason)
+    with Cluster(store="bluestore", osds=6, pgs=64) as cluster:
+        assert until(PATIENCE, lambda: psutil.cpu_percent(1.0) < QUIET_PERCENT)
+        yield cluster
+
+
+def test_one_of_six_osds_that_is_slower_than_its_peers(watch: Watch, six: Cluster, check: Check) -> None:
+    with quotas(watch, six, {"osd.3": 0.05}) as (owner,):
+        found = watch.judge(rados(), environment=six.environment())
+    check(Truth(RESOURCE, f"cpu_quota {owner}"), found)
+    named = [line for line in found.verdict.peers if "is slower than its peers" in line]
+    assert [line.partition(" on ")[0] for line in named] == [owner], found.story()
 
 
 def test_a_network_that_is_slower_than_the_osd(check: Check, tmp_path: Path) -> None:

@@ -25,7 +25,9 @@ MIN_COMPARED = 3
 MIN_REQUESTS = 20
 """Requests of an OSD in an interval from which their mean time says something ..."""
 MIN_PEER_LOAD_SHARE = 0.25
-"""... if it had this share of the median OSD's requests: OSDs with another load are not compared."""
+"""... if it had this share of the median OSD's requests: OSDs with another load are not compared, ..."""
+MIN_PEER_BUSY_SHARE = 0.5
+"""... unless requests took this share of the interval: an OSD that is slow enough has few."""
 MIN_UNEVEN_BUSY_SHARE = 0.5
 """Busy share from which a disk or link that is busier than its peers matters."""
 MAX_NAMED_PEERS = 3
@@ -71,13 +73,19 @@ def outliers(values: Mapping[str, float], least: float) -> dict[str, float]:
 def slow_osds(hosts: Mapping[str, Usage]) -> Iterator[str]:
     """Yield a sentence on each OSD that is slower than its peers: the OSDs of its cluster that have as much to do."""
     groups: dict[tuple[str, frozenset[str]], dict[str, tuple[float, float]]] = {}
+    full: set[str] = set()
     for host, use in hosts.items():
         for one in use.requests:
             group = groups.setdefault((one.what, use.clusters.get(one.daemon, frozenset())), {})
-            group[f"{one.daemon} on {host}"] = one.seconds, one.count
+            name = f"{one.daemon} on {host}"
+            group[name] = one.seconds, one.count
+            if one.seconds * one.count >= MIN_PEER_BUSY_SHARE * use.seconds:
+                full.add(name)
     for (what, _), group in sorted(groups.items(), key=lambda item: item[0][0]):
         load = MIN_PEER_LOAD_SHARE * median(count for _, count in group.values())
-        times = {name: time for name, (time, count) in group.items() if count >= max(MIN_REQUESTS, load)}
+        times = {
+            name: time for name, (time, count) in group.items() if count >= max(MIN_REQUESTS, load) or name in full
+        }
         for name, ratio in list(outliers(times, load_roles().alerts["OsdSlowerThanPeers"]).items())[:MAX_NAMED_PEERS]:
             took, usual = (format_figure(time, "seconds") for time in (times[name], times[name] / ratio))
             yield f"{name} is slower than its peers: a {what} takes {took}, the median of {len(times)} OSDs {usual}"
