@@ -34,7 +34,7 @@ SlurmdUser=root
 AuthType=auth/munge
 AuthInfo=socket={place}/munge.socket
 StateSaveLocation={place}/state
-SlurmdSpoolDir={place}/spool-%n
+SlurmdSpoolDir={place}/%n
 SlurmctldPidFile={place}/slurmctld.pid
 SlurmdPidFile={place}/slurmd-%n.pid
 ProctrackType=proctrack/linuxproc
@@ -68,7 +68,8 @@ def lacking() -> str:
 def slurm(place: Path, *, nodes: int = 1, options: Mapping[str, str] | None = None) -> Iterator[Slurm]:
     """Run a cluster with its files in an empty directory; `options` are more lines of slurm.conf."""
     host = socket.gethostname().partition(".")[0]
-    names = [f"node{number}" for number in range(nodes)]
+    # Short, since sockets are named after them, in the spool directory: 107 bytes with their path, unix(7).
+    names = [f"n{number}" for number in range(nodes)]
     config = place / "slurm.conf"
     config.write_text(
         CONFIG.format(host=host, place=place, controller=free_port())
@@ -79,7 +80,7 @@ def slurm(place: Path, *, nodes: int = 1, options: Mapping[str, str] | None = No
     key.write_bytes(secrets.token_bytes(1024))
     for path, mode in ((place, 0o755), (key, 0o400)):
         path.chmod(mode)
-    for name in ("state", *(f"spool-{name}" for name in names)):
+    for name in ("state", *names):
         (place / name).mkdir()
     environment = {**os.environ, "SLURM_CONF": str(config), "PATH": f"{os.environ['PATH']}:/usr/sbin"}
     files = [f"--{name}={place}/munge.{end}" for name, end in (("key-file", "key"), ("socket", "socket"),
