@@ -249,7 +249,7 @@ def test_series_begin_at_100_samples(tmp_path: Path, program: Path, start: Start
     profile_of(watched, samples=100)
     shown = Snapshot.of(0.0, watched.probe.points())
     shares = {labels["class"]: share for labels, share in shown.series(COST_RATIO.name)}
-    assert shares["checksum"] > 0.9
+    assert max(shares, key=lambda name: shares[name]) == "checksum"
     assert sum(shares.values()) == pytest.approx(1)
 
 
