@@ -42,9 +42,9 @@ def test_the_end_of_a_job_that_has_no_mark_changes_nothing(marks: JobMarks) -> N
 def test_a_user_whose_only_job_runs_here_has_that_job(marks: JobMarks) -> None:
     marks.begin(a_mark("1", ALICE))
     marks.begin(a_mark("2", BOB))
-    assert (marks.of(ALICE), marks.of(BOB), marks.of(0)) == ("1", "2", "")
+    assert marks.by_user() == {ALICE: "1", BOB: "2"}
     marks.begin(a_mark("3", ALICE))
-    assert marks.of(ALICE) == ""
+    assert marks.by_user() == {BOB: "2"}
 
 
 def test_what_has_not_changed_is_listed_once(marks: JobMarks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

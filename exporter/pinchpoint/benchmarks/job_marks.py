@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -95,10 +96,11 @@ class JobMarks:
         finally:
             os.close(directory)
 
-    def of(self, uid: int) -> str:
-        """Return the id of the job of a user; empty if the user has none here, or several."""
-        jobs = [mark.job for mark in self.running() if mark.uid == uid]
-        return jobs[0] if len(jobs) == 1 else ""
+    def by_user(self) -> Mapping[int, str]:
+        """Return the id of the job of each user, by uid, that has exactly one here."""
+        marks = self.running()
+        numbers = Counter(mark.uid for mark in marks)
+        return {mark.uid: mark.job for mark in marks if numbers[mark.uid] == 1}
 
     def _read_all(self, directory: int) -> Sequence[JobMark]:
         with os.scandir(directory) as entries:

@@ -155,13 +155,15 @@ class Workloads:
         for pid, workload in known.items():
             if (process := self._process(tree, pid, classes)) is not None:
                 found[pid] = Member(process, workload)
+        jobs = self._runs.jobs.by_user() if self._first else {}
         for (pid, _), first in self._first.items():
             if now - first < MAX_RUN_WAIT_SECONDS:
                 self._until = min(self._until, first + MAX_RUN_WAIT_SECONDS)
             else:
                 process = classes[pid]
                 mark = split_user(process.owner)[1]
-                found[pid] = Member(process, Workload(self._kind(process.comm), stray(mark, self._job(pid))))
+                job = jobs.get(process_user(self._procfs, pid), "") if jobs else ""
+                found[pid] = Member(process, Workload(self._kind(process.comm), stray(mark, job)))
         return _within_limits(found)
 
     def _trees(self, tree: Tree, roots: Mapping[int, Workload]) -> dict[int, Workload]:
@@ -204,11 +206,6 @@ class Workloads:
             owner = self._processes.benchmark_owner(pid, task.comm)
             return Process(pid, task.start, task.comm, BENCHMARK, owner)
         return process if process.class_ == BENCHMARK or process.comm in self._comms else None
-
-    def _job(self, pid: int) -> str:
-        """Return the id of the batch job that a process is part of, as far as marks say it; empty if they do not."""
-        jobs = self._runs.jobs
-        return jobs.of(process_user(self._procfs, pid)) if jobs.running() else ""
 
     def _kind(self, comm: str) -> str:
         """Return the name of the benchmark whose processes have this name, else the name itself."""
