@@ -293,6 +293,8 @@ while True:
     time.sleep(5e-3)
 """
 """Uses half of a CPU."""
+CHECKSUM = ("--verify=sha256", "--do_verify=0", "--verify_state_save=0")
+"""Options of fio for a checksum of each block, and no file of its state in the working directory."""
 
 
 @contextlib.contextmanager
@@ -300,7 +302,7 @@ def fio() -> Iterator[Case]:
     """One fio job that computes checksums, beside a process that uses half of the other CPU."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, contextlib.ExitStack() as stack:
         job = ["fio", "--name=job", "--rw=randwrite", "--bs=16k", "--size=64m", "--time_based", "--runtime=600",
-               "--ioengine=psync", "--thread", "--verify=sha256", "--do_verify=0", f"--directory={folder}"]  # fmt: skip
+               "--ioengine=psync", "--thread", f"--directory={folder}", *CHECKSUM]  # fmt: skip
         processes = [
             subprocess.Popen(command, stdout=subprocess.DEVNULL) for command in (job, [sys.executable, "-c", NEIGHBOUR])
         ]
@@ -360,7 +362,7 @@ def osd_worker() -> Iterator[Case]:
 def client() -> Iterator[Case]:
     """A job of fio on an image, which computes a checksum of each block."""
     with Cluster(options={"osd": ONE_WORKER}) as cluster:
-        job = ["--thread", "--verify=sha256", "--do_verify=0"]
+        job = ["--thread", *CHECKSUM]
         with loads.fio_rbd(cluster, seconds=900, bs="64k", size="64M", iodepth=16, extra=job) as load:
             osd = cluster.daemon("osd.0")
             time.sleep(5.0)
