@@ -37,12 +37,21 @@ class Rank:
 class Crew:
     """The ranks of one host."""
 
-    def __init__(self, ranks: Sequence[Rank], *, first: int = 0, mpi: bool = True, names: Names = ("ior", "r")) -> None:
+    def __init__(
+        self,
+        ranks: Sequence[Rank],
+        *,
+        first: int = 0,
+        mpi: bool = True,
+        threads: bool = False,
+        names: Names = ("ior", "r"),
+    ) -> None:
         self.ranks = [*ranks]
         self.spread = RankSpread()
         self.now = 0.0
         self._first = first
-        self._mpi = mpi
+        self._mpi = mpi and not threads
+        self._threads = threads
         self._names = names
         self._base = [0.0] * len(ranks)
         self._seconds: dict[str, float] = {}
@@ -71,7 +80,7 @@ class Crew:
         for place, (rank, time) in enumerate(zip(self.ranks, times, strict=True)):
             counters = (int(self._base[place] + rank.done), 0, 0) if work is None else work(place)
             number = self._first + place if self._mpi else None
-            samples.append(RankSample(100 + place, 5, "ior", 1, number, counters, time))
+            samples.append(RankSample(100 + place, 5, "ior", 1, number, counters, time, thread=self._threads))
         self.spread.take(samples, 1.0)
 
     def run(self, seconds: int | None = None) -> Crew:

@@ -235,8 +235,8 @@ WORKLOAD_RANKS_WAITED_RATIO = _gauge(
 )
 WORKLOAD_SLOWEST_RANK = _number(
     "pinchpoint_workload_slowest_rank",
-    "Number of the slowest rank that still works: its rank in MPI (mpi), or its place among the processes by their "
-    "start (start).",
+    "Number of the slowest rank that still works: its rank in MPI (mpi), or its place by its start among the processes "
+    "(start) or the threads (thread).",
     *RUN,
     "numbered",
 )

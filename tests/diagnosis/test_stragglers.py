@@ -83,6 +83,23 @@ def test_the_slowest_host_is_named_where_all_of_its_ranks_hold_the_others() -> N
     assert found.words == "held by the 8 ranks on client1"
 
 
+def test_of_hosts_with_one_rank_each_the_slow_one_is_named() -> None:
+    hosts = [crew(1, rate=2e5 if place == 3 else 1e6, first=place) for place in range(6)]
+    for host in hosts:
+        host.ranks[0].work = 2e7
+
+    found = judged(*hosts, seconds=60)
+
+    assert found.words == "held by rank 3 on client3"
+    assert any("5 of 6 ranks are done" in line for line in found.ranks)
+
+
+def test_a_thread_that_holds_the_others_is_called_one() -> None:
+    ranks = [Rank(2.5e5 if place == 7 else 1e6, 2e7) for place in range(8)]
+
+    assert judged(Crew(ranks, threads=True)).words == "held by thread 7 on client0"
+
+
 def test_while_all_ranks_work_a_slow_one_is_mentioned_and_holds_nobody() -> None:
     ranks = crew(8)
     ranks.ranks[5] = Rank(6e5, 2e7, {"osd": 0.95, "cpu": 0.05})

@@ -144,7 +144,12 @@ def test_ranks_of_a_job_on_two_hosts_belong_to_its_run(tmp_path: Path) -> None:
         assert all(marked in answer(address) for address in (first, second))
         targets = ",".join(address.removeprefix("http://").removesuffix("/metrics") for address in (first, second))
         watch = [sys.executable, "-m", "pinchpoint", "watch", "--once", f"--target={targets}"]
-        assert "of 4.0 processes at a time" in subprocess.run(watch, capture_output=True, text=True).stdout
+
+        def seen() -> str:
+            return subprocess.run(watch, capture_output=True, text=True).stdout
+
+        # How many of them work varies on a busy host.
+        assert until(60, lambda: "of 4.0 processes at a time" in seen()), seen()
 
         subprocess.run(["scancel", job], env=cluster.environment, check=True)
         assert until(60, lambda: not any("pinchpoint_job_start" in answer(address) for address in (first, second)))

@@ -791,11 +791,7 @@ def test_of_several_jobs_the_slowest_is_known_by_its_rate_and_what_it_waits_for(
     def work() -> None:
         for pid in moved:
             moved[pid] += {10: 0, 12: 1 << 16}.get(pid, 1 << 18)
-            bench.machine.write(
-                f"proc/{pid}/io",
-                f"rchar: 0\nwchar: {moved[pid]}\nsyscr: 0\nsyscw: 9\nread_bytes: 0\nwrite_bytes: {moved[pid]}\n"
-                "cancelled_write_bytes: 0\n",
-            )
+            bench.machine.moved(f"{pid}", moved[pid], moved[pid])
             bench.machine.write(f"proc/{pid}/status", "Name:\tfio\nUid:\t0\t0\t0\t0\nvoluntary_ctxt_switches:\t1\n")
 
     work()
@@ -810,6 +806,113 @@ def test_of_several_jobs_the_slowest_is_known_by_its_rate_and_what_it_waits_for(
     series = found.series("pinchpoint_workload_slowest_rank_seconds_total")
     waits = {labels["wait"]: value for labels, value in series}
     assert waits["disk"] > 0.7 * sum(waits.values())
+
+
+class Crew:
+    """The threads of a lone process: main, three that move data, and one that counts it."""
+
+    workers = (11, 12, 13)
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.each = dict.fromkeys(self.workers, 1 << 18)
+        """Bytes that each moves between two looks."""
+        self.moved = dict.fromkeys(self.workers, 0)
+        bench.process(threads=dict.fromkeys((*self.workers, 14), "fio"))
+        for tid in (10, 14):
+            bench.in_stack(SLEEP, tid=tid)
+            bench.machine.moved(f"10/task/{tid}", 4096, 4096)
+        for tid in self.workers:
+            bench.in_stack(DISK, tid=tid)
+        self.work()
+
+    def work(self) -> None:
+        bench = self.bench
+        for tid in self.moved:
+            self.moved[tid] += self.each[tid]
+            bench.machine.moved(f"10/task/{tid}", self.moved[tid], self.moved[tid])
+            if self.each[tid]:
+                bench.ran(0.01, tid=tid)
+        bench.machine.moved("10", sum(self.moved.values()), sum(self.moved.values()))
+        bench.machine.write("proc/10/status", "Name:\tfio\nUid:\t0\t0\t0\t0\nvoluntary_ctxt_switches:\t1\n")
+
+    def ends(self, tid: int) -> None:
+        self.bench.machine.end(10, tid)
+        del self.moved[tid]
+
+    def ranks(self) -> dict[str, float]:
+        found = self.bench.snapshot().series("pinchpoint_workload_ranks")
+        return {labels["state"]: value for labels, value in found}
+
+
+def test_threads_of_a_process_that_is_alone_are_its_ranks(bench: Bench) -> None:
+    crew = Crew(bench)
+    crew.each[12] = 1 << 16
+    bench.spend(6, crew.work)
+
+    found = bench.snapshot()
+    rate = "pinchpoint_workload_rank_rate"
+    assert crew.ranks() == {"working": 3, "done": 0}
+    assert found.value(rate, **RUN, which="median", unit="bytes") == pytest.approx((1 << 18) / LOOK)
+    assert found.value(rate, **RUN, which="slowest", unit="bytes") == pytest.approx((1 << 16) / LOOK)
+    assert found.value("pinchpoint_workload_slowest_rank", **RUN, numbered="thread") == 1
+    series = found.series("pinchpoint_workload_slowest_rank_seconds_total")
+    waits = {labels["wait"]: value for labels, value in series}
+    assert waits["cpu"] / sum(waits.values()) == pytest.approx(0.08, abs=0.01)
+    assert waits["disk"] / sum(waits.values()) == pytest.approx(0.92, abs=0.01)
+    done = found.value("pinchpoint_workload_done_total", **RUN, unit="bytes")
+    assert done == pytest.approx(sum(crew.moved.values()), rel=0.25)  # without those of its threads a second time
+
+
+def test_a_thread_that_has_ended_or_waits_for_another_one_is_done(bench: Bench) -> None:
+    crew = Crew(bench)
+    bench.spend(4, crew.work)
+    crew.ends(11)
+    crew.each[13] = 0
+    bench.in_stack(FUTEX, tid=13)
+    bench.spend(8, crew.work)
+
+    assert crew.ranks() == {"working": 1, "done": 2}
+    assert bench.snapshot().value("pinchpoint_workload_slowest_rank", **RUN, numbered="thread") == 1
+
+
+def test_a_thread_that_waits_for_a_disk_is_not_done_however_long(bench: Bench) -> None:
+    crew = Crew(bench)
+    bench.spend(4, crew.work)
+    crew.each[13] = 0
+    bench.spend(8, crew.work)
+
+    assert crew.ranks() == {"working": 3, "done": 0}
+
+
+def test_when_the_last_thread_has_ended_nothing_is_compared(bench: Bench) -> None:
+    crew = Crew(bench)
+    bench.spend(4, crew.work)
+    for tid in crew.workers[:2]:
+        crew.ends(tid)
+    bench.spend(8, crew.work)
+    assert crew.ranks() == {"working": 1, "done": 2}
+
+    crew.ends(crew.workers[2])
+    bench.spend(8, crew.work)
+    assert crew.ranks() == {}
+
+
+def test_threads_of_several_processes_are_not_compared_but_the_processes_are(bench: Bench) -> None:
+    crew = Crew(bench)
+    bench.process(20)
+    bench.in_stack(DISK, 20)
+    bench.machine.write("proc/20/status", "Name:\tfio\nUid:\t0\t0\t0\t0\nvoluntary_ctxt_switches:\t1\n")
+
+    def work() -> None:
+        crew.work()
+        bench.machine.moved("20", crew.moved[11], 0)
+
+    work()
+    bench.spend(6, work)
+
+    assert crew.ranks() == {"working": 2, "done": 0}
+    assert bench.snapshot().value("pinchpoint_workload_slowest_rank", **RUN, numbered="start") == 1
 
 
 def test_an_untrusted_users_ranks_are_known_without_reading_their_memory(bench: Bench) -> None:
@@ -827,11 +930,7 @@ def test_an_untrusted_users_ranks_are_known_without_reading_their_memory(bench: 
     def work() -> None:
         for pid in moved:
             moved[pid] += 1 << (16 if pid == 12 else 18)
-            bench.machine.write(
-                f"proc/{pid}/io",
-                f"rchar: 0\nwchar: {moved[pid]}\nsyscr: 0\nsyscw: 9\nread_bytes: 0\nwrite_bytes: {moved[pid]}\n"
-                "cancelled_write_bytes: 0\n",
-            )
+            bench.machine.moved(f"{pid}", moved[pid], moved[pid])
 
     work()
     bench.spend(3, work)

@@ -26,6 +26,7 @@ from truth import Truth
 GROUP = "Stragglers"
 JOBS = 8
 WORK = ["--rw=randwrite", "--bs=64k", "--size=16m", "--io_size=128m", "--refill_buffers"]
+TWICE = "--io_size=256m"
 SECONDS = 4
 RATE = "--rate=32m"
 """With it the work takes so many seconds."""
@@ -50,11 +51,14 @@ def memory() -> Iterator[Path]:
         yield Path(directory)
 
 
-def jobs(directory: Path, *slow: str) -> list[str]:
-    """Return a command that runs eight jobs for four seconds each; `slow` are more options of the last one."""
+def jobs(directory: Path, *slow: str, every: Sequence[str] = ()) -> list[str]:
+    """Return a command that runs eight jobs for four seconds each.
+
+    `slow` are more options of the last one, `every` of them all.
+    """
     common = [f"--directory={directory}", *ENGINE, "--output-format=terse"]
-    even = ["--name=even", *WORK, RATE, f"--numjobs={JOBS - 1}"]
-    return ["env", "-C", str(directory), "fio", *common, *even, "--name=last", *WORK, RATE, *slow]
+    even = ["--name=even", *WORK, RATE, f"--numjobs={JOBS - 1}", *every]
+    return ["env", "-C", str(directory), "fio", *common, *even, "--name=last", *WORK, RATE, *every, *slow]
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +81,12 @@ def test_one_of_eight_jobs_under_a_cpu_quota(needed: float, watch: Watch, check:
 
 def test_one_of_eight_jobs_with_more_to_do(watch: Watch, check: Check, memory: Path) -> None:
     check(Truth((Kind.STRAGGLER,), since=SECONDS), watch.judge(jobs(memory, "--io_size=400m")))
+
+
+def test_one_of_eight_threads_with_more_to_do(watch: Watch, check: Check, memory: Path) -> None:
+    found = watch.judge(jobs(memory, "--io_size=400m", every=["--thread"]))
+    check(Truth((Kind.STRAGGLER,), since=SECONDS), found)
+    assert found.verdict.straggler.startswith("thread 7 on "), found.verdict
 
 
 def ranks(numbers: Sequence[int], server: tuple[str, int]) -> list[str]:
@@ -102,6 +112,12 @@ def test_the_ranks_of_a_host_behind_a_slow_link(check: Check, tmp_path: Path) ->
     assert found.verdict.straggler == f"the 2 ranks on {there.address}"
 
 
+EVEN = Truth([kind for kind in Kind if kind is not Kind.STRAGGLER], ".*")
+
+
 def test_eight_even_jobs_have_no_straggler(watch: Watch, check: Check, memory: Path) -> None:
-    even = [kind for kind in Kind if kind is not Kind.STRAGGLER]
-    check(Truth(even, ".*"), watch.judge(jobs(memory, "--io_size=128m")))
+    check(EVEN, watch.judge(jobs(memory, every=[TWICE])))
+
+
+def test_eight_even_threads_have_no_straggler(watch: Watch, check: Check, memory: Path) -> None:
+    check(EVEN, watch.judge(jobs(memory, every=[TWICE, "--thread"])))

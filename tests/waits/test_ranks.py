@@ -22,7 +22,14 @@ def even(count: int, rate: float = 1e6, seconds: float = 20.0) -> list[Rank]:
 
 
 def test_one_process_alone_has_no_ranks() -> None:
-    assert list(Crew(even(1)).run(5).spread.points("ior", "r")) == []
+    assert list(Crew(even(1), mpi=False).run(5).spread.points("ior", "r")) == []
+
+
+def test_a_rank_of_mpi_that_is_alone_on_its_host_is_compared_with_those_of_others() -> None:
+    crew = Crew(even(1), first=7).run(5)
+
+    assert number(crew) == {"mpi": 7}
+    assert figures(crew, "ranks", "state") == {"working": 1, "done": 0}
 
 
 def test_the_slowest_rank_is_known_by_its_number_rate_and_waits() -> None:

@@ -27,6 +27,8 @@ MIN_UNEVEN_RATIO = 1.25
 """Work of a rank relative to the median from which it had more to do."""
 MIN_HELD_RANKS = 3
 """Ranks from which one can hold the others: of two that differ, such as two jobs of fio, neither is the usual one."""
+WORDS = {"mpi": "rank", "thread": "thread"}
+"""What ranks are called, by what gives their number; the others are processes."""
 MIN_WAIT_SHARE = 0.1
 """Share of the slowest rank's time from which a wait is mentioned."""
 
@@ -44,7 +46,7 @@ class RankSpread:
     host: str
     """Where the slowest one is; empty if none works."""
     slowest: str
-    """``rank 5``, ``process 3``."""
+    """``rank 5``, ``process 3``, ``thread 3``."""
     rate: float
     median: float
     """Rates of the slowest and of the median rank, in units per second."""
@@ -119,7 +121,7 @@ def rank_spread(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> RankSpre
         waited=sum(ranks.waited for ranks in found.values()) / time,
         since=sum(ranks.since * _number(ranks) for ranks in found.values()) / number,
         host=host,
-        slowest="" if slowest is None else f"{'rank' if slowest.numbered == 'mpi' else 'process'} {slowest.slowest}",
+        slowest="" if slowest is None else f"{WORDS.get(slowest.numbered, 'process')} {slowest.slowest}",
         rate=rate,
         median=middle,
         unit=unit,

@@ -255,7 +255,7 @@ class RankUse:
     slowest: int | None
     """Its number; None if none works."""
     numbered: str
-    """What gives the number: ``mpi`` or ``start``."""
+    """What gives the number: ``mpi``, ``start``, or ``thread``."""
     waits: Mapping[str, float]
     """Seconds per second of the slowest rank, by wait class."""
 

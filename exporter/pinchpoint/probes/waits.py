@@ -45,6 +45,7 @@ from pinchpoint.waits.datafiles import DataFiles
 from pinchpoint.waits.fuse import CEPH_FUSE, FuseMounts
 from pinchpoint.waits.ranks import RankSample, RankSpread, interval
 from pinchpoint.waits.stack_rules import FLUSH, FUSE, WAITS, Stacks
+from pinchpoint.waits.thread_ranks import thread_ranks
 from pinchpoint.waits.watched import WaitSource, WatchedProcess, WatchedThread
 from pinchpoint.waits.work_done import WorkDone
 
@@ -138,6 +139,8 @@ class Waits(Probe):
         self._work: dict[Workload, _Work] = {}
         self._state: tuple[object, int] = (None, -1)
         self._listed = self._settled = self._compared = float("-inf")
+        self._compared_ranks = 0
+        """How many processes and threads were compared last."""
         self._fallen = False
         """Whether a source has failed that worked at the start."""
         self._failed_seconds = 0.0
@@ -214,8 +217,10 @@ class Waits(Probe):
             used = {use.task: use for use in self._source.sample(now)}
             tasks = self._source.tasks()
         for task, use in used.items():
-            if task.tgid not in self._workers:
+            if (worker := self._workers.get(task.tgid)) is None:
                 self._mounts.ran(use)
+            elif (thread := worker.threads.get(task)) is not None:
+                thread.ran(use)
         try:
             self._looks.look(self._workers, tasks, used, now)
         except BpfError as error:
@@ -278,7 +283,7 @@ class Waits(Probe):
                 spans[worker.member.workload] = max(span, spans.get(worker.member.workload, 0.0))
         for workload, members in groups.items():
             self._charge(workload, members, spans[workload], now)
-        if now - self._compared >= interval(len(workers)):
+        if now - self._compared >= interval(max(self._compared_ranks, len(workers))):
             self._compare(now)
         there = {worker.member.workload for worker in workers}
         for workload, work in list(self._work.items()):
@@ -314,14 +319,22 @@ class Waits(Probe):
     def _compare(self, now: float) -> None:
         """Read how far the ranks of each workload have come."""
         elapsed, self._compared = now - self._compared, now
+        elapsed = elapsed if elapsed < MAX_COMPARED_GAP_SECONDS else 0.0
         samples: dict[Workload, list[RankSample]] = {}
+        alone: dict[Workload, WatchedProcess] = {}
         for worker in self._workers.values():
             sample = worker.progress(f"{self.host.procfs}/{worker.process.pid}")
             if sample is not None:
+                alone[worker.member.workload] = worker
                 samples.setdefault(worker.member.workload, []).append(sample)
+        self._compared_ranks = 0
         for workload, work in self._work.items():
-            work.ranks.take(samples.get(workload, ()), elapsed if elapsed < MAX_COMPARED_GAP_SECONDS else 0.0)
-            work.done.take(samples.get(workload, ()))
+            found = samples.get(workload, [])
+            work.done.take(found)
+            if len(found) == 1 and found[0].number is None:
+                found += thread_ranks(alone[workload], found[0].times, self.stacks, elapsed, now)
+            work.ranks.take(found, elapsed)
+            self._compared_ranks += len(found)
 
     def _charge(self, workload: Workload, workers: list[WatchedProcess], span: float, now: float) -> None:
         counts = worktime.counting([worker.history.idle for worker in workers])

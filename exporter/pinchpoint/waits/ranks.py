@@ -1,7 +1,8 @@
 """How the ranks of a benchmark get on beside each other: the slowest, the median, the fastest, and how many are done.
 
-A rank is an MPI rank, a job of fio, or any of several processes that one process started under one name. All of a
-host are reduced to a few numbers, so that 64 ranks have no more series than two.
+A rank is an MPI rank, a job of fio, or any of several processes that one process started under one name; if there is
+one process alone, a thread of it (`pinchpoint.waits.thread_ranks`). All of a host are reduced to a few numbers, so that
+64 ranks have no more series than two.
 
 The ranks of a parallel program begin together, and who is done waits for the others: in a barrier, or by its end. When
 one that waited goes on, all have begun again. That needs no knowledge of phases, which only one host may have.
@@ -15,7 +16,7 @@ from enum import IntEnum
 from statistics import median
 from typing import NamedTuple
 
-from pinchpoint.host.procfs import parse_process_io, parse_sleeps, read_bytes
+from pinchpoint.host.procfs import ProcessIo, parse_process_io, parse_sleeps, read_bytes
 from pinchpoint.metrics import (
     WORKLOAD_RANK_RATE,
     WORKLOAD_RANK_SECONDS,
@@ -27,7 +28,7 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Point
 
-__all__ = ["UNITS", "Measure", "RankSample", "RankSpread", "interval", "read_work"]
+__all__ = ["UNITS", "Measure", "RankSample", "RankSpread", "interval", "read_moved", "read_work"]
 
 MIN_RANKS_INTERVAL_SECONDS = 1.0
 """Seconds between two looks at how far each rank has come ..."""
@@ -58,11 +59,11 @@ UNITS = {Measure.ASKED: "bytes", Measure.STORED: "bytes", Measure.SLEEPS: "waits
 
 
 class RankSample(NamedTuple):
-    """What was read of one process."""
+    """What was read of one process, or of one thread: its `pid` is its own id then, and `parent` its process'."""
 
     pid: int
     start: int
-    """Clock ticks from boot to its start."""
+    """Clock ticks from boot to its start; of a thread, to when it was found."""
     comm: str
     parent: int
     number: int | None
@@ -71,6 +72,15 @@ class RankSample(NamedTuple):
     """Its counters so far, by `Measure`."""
     times: Mapping[str, float]
     """Its time since the last sample by wait class, in seconds."""
+    thread: bool = False
+
+
+def read_moved(directory: str) -> ProcessIo:
+    """Read what a process or a thread, whose directory in procfs this is, has moved so far.
+
+    Raises OSError if it has gone or may not be read, and FormatError.
+    """
+    return parse_process_io(read_bytes(f"{directory}/io", 1024))
 
 
 def read_work(directory: str) -> tuple[int, int, int]:
@@ -78,7 +88,7 @@ def read_work(directory: str) -> tuple[int, int, int]:
 
     Raises OSError if it has gone or may not be read, and FormatError.
     """
-    moved = parse_process_io(read_bytes(f"{directory}/io", 1024))
+    moved = read_moved(directory)
     return moved.asked, moved.stored, parse_sleeps(read_bytes(f"{directory}/status", 8192))
 
 
@@ -91,7 +101,7 @@ class _Rank:
     """What one process has done since all began together."""
 
     def __init__(self, sample: RankSample) -> None:
-        self.number, self.parent = sample.number, sample.parent
+        self.number, self.parent, self.thread = sample.number, sample.parent, sample.thread
         self.last = self.base = sample.work
         self.worked = 0.0
         """Seconds in which it worked."""
@@ -171,13 +181,18 @@ class RankSpread:
                 rank.restart()
             self._began = self._seconds["working"], self._seconds["done"]
         self._measure = self._chosen()
-        if len(self._ranks) >= MIN_RANKS:
+        if self._several:
             done = sum(rank.done or waiting.get(key, True) for key, rank in self._ranks.items())
             self._seconds["done"] += done * elapsed
             self._seconds["working"] += (len(self._ranks) - done) * elapsed
             if (slowest := self._slowest_key()) is not None:
                 for wait, seconds in group[slowest].times.items():
                     self._slowest[wait] = self._slowest.get(wait, 0.0) + max(0.0, seconds)
+
+    @property
+    def _several(self) -> bool:
+        """Whether there is something to compare: a rank of MPI that is alone here has others on other hosts."""
+        return len(self._ranks) >= MIN_RANKS or any(rank.number is not None for rank in self._ranks.values())
 
     def _forget(self) -> None:
         """Forget ranks that have all ended."""
@@ -209,14 +224,14 @@ class RankSpread:
         return min(rates, key=lambda key: (rates[key], key), default=None)
 
     def points(self, *names: str) -> Iterator[Point]:
-        """Yield the series of the ranks, if there are several; `names` are benchmark and run."""
+        """Yield the series of the ranks, if there may be several; `names` are benchmark and run."""
         for state, seconds in self._seconds.items():
             if any(self._seconds.values()):
                 yield WORKLOAD_RANK_SECONDS.point(seconds, *names, state)
         for wait, seconds in self._slowest.items():
             yield WORKLOAD_SLOWEST_RANK_SECONDS.point(seconds, *names, wait)
         ranks = dict(self._ranks)
-        if len(ranks) < MIN_RANKS:
+        if not self._several:
             return
         done = sum(rank.done for rank in ranks.values())
         yield WORKLOAD_RANKS.point(len(ranks) - done, *names, "working")
@@ -244,7 +259,7 @@ class RankSpread:
             yield WORKLOAD_SLOWEST_RANK.point(number, *names, "mpi")
         else:
             place = sorted(ranks, key=lambda key: (key[1], key[0])).index(slowest)
-            yield WORKLOAD_SLOWEST_RANK.point(place, *names, "start")
+            yield WORKLOAD_SLOWEST_RANK.point(place, *names, "thread" if ranks[slowest].thread else "start")
 
 
 def _peers(samples: Sequence[RankSample]) -> Iterator[RankSample]:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Protocol
 
 from pinchpoint.benchmarks.workloads import Member
-from pinchpoint.host.procfs import FormatError
+from pinchpoint.host.procfs import FormatError, ProcessIo
 from pinchpoint.threads.kernel_stacks import StackFile
 from pinchpoint.threads.task_source import Task, TaskUse
+from pinchpoint.units import SECONDS_PER_NANOSECOND
 from pinchpoint.user_labels import user_of
 from pinchpoint.waits.datafiles import DataPlace
 from pinchpoint.waits.division import History, ProcessTime, ThreadTime, total
@@ -21,7 +22,7 @@ __all__ = ["Place", "WaitSource", "WatchedProcess", "WatchedThread"]
 class WatchedThread(ThreadTime):
     """A thread of a benchmark."""
 
-    __slots__ = ("directory", "main", "seen", "slept", "stack")
+    __slots__ = ("directory", "late", "main", "moved", "run", "seen", "slept", "stack")
 
     def __init__(self, directory: str, *, main: bool) -> None:
         super().__init__()
@@ -32,6 +33,21 @@ class WatchedThread(ThreadTime):
         self.slept = 0
         """Looks since it last ran."""
         self.stack = StackFile(directory)
+        self.run = self.late = 0.0
+        """Seconds on a CPU, and of run-queue wait, since they were taken."""
+        self.moved: ProcessIo | None = None
+        """What it had moved when its progress was read."""
+
+    def ran(self, use: TaskUse) -> None:
+        """Add what it used."""
+        self.run += use.run * SECONDS_PER_NANOSECOND
+        self.late += use.wait * SECONDS_PER_NANOSECOND
+
+    def used(self) -> tuple[float, float]:
+        """Return its seconds on a CPU and of run-queue wait since the last call."""
+        found = self.run, self.late
+        self.run = self.late = 0.0
+        return found
 
 
 class WatchedProcess:
