@@ -9,15 +9,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
 
+from lab.exporters import answer, exporting, make_rank, shows, watched
 from lab.slurm import lacking, slurm
 from polling import until
-from ports import free_port
 
 LOAD = "--directory={place} --size=4M --rw=randwrite --bs=4k --time_based --runtime=6 --unlink=1"
 SCRIPT = """\
@@ -26,8 +25,6 @@ cd {place}
 srun fio --name=redirected {load} >redirected.txt
 srun -o option.txt fio --name=option {load}
 """
-WRITES = 'sysopen(F, shift, 04010102) or die; for (;;) { sysseek(F, 0, 0); syswrite(F, "x" x 4096) }'
-"""A program of Perl that writes the same 4 KiB again and again, with O_SYNC."""
 
 pytestmark = [
     pytest.mark.skipif(bool(lacking()), reason=lacking() or "Slurm is there"),
@@ -43,19 +40,6 @@ def commands(tmp_path: Path) -> Iterator[Mapping[str, str]]:
         yield cluster.environment
 
 
-@contextmanager
-def exporting(place: Path, *namespaces: str) -> Iterator[str]:
-    """Run an exporter with its runs in `place`; give the address of its metrics."""
-    port = free_port()
-    options = [f"--web.listen-address=127.0.0.1:{port}", f"--path.runs={place}"]
-    with subprocess.Popen([*namespaces, sys.executable, "-m", "pinchpoint", "exporter", *options]) as process:
-        try:
-            assert until(20, lambda: answer(f"http://127.0.0.1:{port}/-/healthy"))
-            yield f"http://127.0.0.1:{port}/metrics"
-        finally:
-            process.terminate()
-
-
 @pytest.fixture
 def exporter(tmp_path: Path) -> Iterator[str]:
     """Give the address of an exporter's metrics."""
@@ -69,13 +53,6 @@ def submit(place: Path, commands: Mapping[str, str], script: str, *options: str)
     path.write_text(script)
     asked = ["sbatch", "--parsable", f"--output={place}/job.out", *options, str(path)]
     return subprocess.run(asked, env=commands, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def answer(url: str) -> str:
-    try:
-        return httpx.get(url, timeout=10).text
-    except httpx.HTTPError:
-        return ""
 
 
 def test_steps_of_a_job_are_runs_with_its_number_and_with_the_results_that_srun_printed_into_files(
@@ -106,11 +83,6 @@ def test_a_run_of_srun_has_the_ranks_and_what_they_wait_for(tmp_path: Path, comm
     assert any("of fio's time" in line for line in phase["verdict"]["evidence"])
 
 
-def shows(address: str, pattern: str) -> bool:
-    """Return whether a line of the metrics matches."""
-    return re.search(pattern, answer(address), re.MULTILINE) is not None
-
-
 def hook(place: Path, what: str) -> str:
     """Make what a host calls when a job begins or ends; return its path."""
     script = place / what
@@ -122,10 +94,8 @@ def hook(place: Path, what: str) -> str:
 
 def test_ranks_of_a_job_on_two_hosts_belong_to_its_run(tmp_path: Path) -> None:
     (tmp_path / "slurm").mkdir()
-    shutil.copy("/usr/bin/perl", tmp_path / "ior")  # what counts is its name
-    (tmp_path / "rank").write_text(f"#!/bin/sh\nexec {tmp_path}/ior -e '{WRITES}' {tmp_path}/$SLURM_PROCID\n")
-    (tmp_path / "rank").chmod(0o755)
-    script = f"#!/bin/bash\nsrun --nodes=2 --ntasks=4 --overcommit {tmp_path}/rank\n"
+    rank = make_rank(tmp_path, "SLURM_PROCID")
+    script = f"#!/bin/bash\nsrun --nodes=2 --ntasks=4 --overcommit {rank}\n"
     with ExitStack() as stack:
         hooks = {"Prolog": hook(tmp_path, "begin"), "Epilog": hook(tmp_path, "end")}
         cluster = stack.enter_context(slurm(tmp_path / "slurm", nodes=2, options=hooks))
@@ -142,14 +112,8 @@ def test_ranks_of_a_job_on_two_hosts_belong_to_its_run(tmp_path: Path) -> None:
         assert shows(first, rf'^pinchpoint_run_job_info{{benchmark="ior",job_id="{job}",{run}}} 1')
         marked = f'pinchpoint_job_start_timestamp_seconds{{job_id="{job}",user="root"}}'
         assert all(marked in answer(address) for address in (first, second))
-        targets = ",".join(address.removeprefix("http://").removesuffix("/metrics") for address in (first, second))
-        watch = [sys.executable, "-m", "pinchpoint", "watch", "--once", f"--target={targets}"]
-
-        def seen() -> str:
-            return subprocess.run(watch, capture_output=True, text=True).stdout
-
         # How many of them work varies on a busy host.
-        assert until(60, lambda: "of 4.0 processes at a time" in seen()), seen()
+        assert until(60, lambda: "of 4.0 processes at a time" in watched(first, second)), watched(first, second)
 
         subprocess.run(["scancel", job], env=cluster.environment, check=True)
         assert until(60, lambda: not any("pinchpoint_job_start" in answer(address) for address in (first, second)))
