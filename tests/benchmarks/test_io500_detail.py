@@ -71,6 +71,20 @@ def test_the_summary_of_ior_3_3_has_the_stonewall_with_more_digits() -> None:
     assert rate.error < 1e-7
 
 
+@pytest.mark.parametrize(("column", "rate"), [("674.46", 2 * 674.46), ("1348.92", 1348.92)])
+def test_the_summarys_stonewall_is_of_the_mean_rank_since_ior_4_0(column: str, rate: float) -> None:
+    least, most = said(
+        "ior_easy_write",
+        "tasks               : 2",
+        "stonewalling pairs accessed min: 1958 max: 6138 -- min data: 1.9 GiB mean data: 4.0 GiB time: 6.0s",
+        "Operation   Max(MiB)   Mean(s) Stonewall(s) Stonewall(MiB) API RefNum",
+        f"write         415.39  29.55301       6.00        {column}  POSIX 0",
+    ).wall_rates
+
+    assert least.agrees(most)
+    assert most.middle == pytest.approx(rate * (1 << 20))
+
+
 def test_mdtest_shows_which_ranks_share_a_node() -> None:
     reader = text(APP / "mdtest-hard-write.txt", "mdtest_hard_write")
 

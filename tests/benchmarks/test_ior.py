@@ -633,3 +633,54 @@ def test_results_in_a_file_of_their_own_are_read(tmp_path: Path) -> None:
     rig.stage.write(Written(2.0, "/scratch/out.csv", lines[2].encode(), appended=True))
     assert [event.phase for event in rig.ior.last_words() if isinstance(event, Ended)] == ["read"]
     assert rig.ior.last_words() == ()
+
+
+STONEWALLED = """\
+IOR-4.1.0+dev: MPI Coordinated Test of Parallel I/O
+Options:
+{tasks}
+stonewallingTime    : 6
+stoneWallingWearOut : 1
+
+Results:
+
+access    bw(MiB/s)  IOPS       Latency(s)  block(KiB) xfer(KiB)  open(s)    wr/rd(s)   close(s)   total(s)   iter
+------    ---------  ----       ----------  ---------- ---------  --------   --------   --------   --------   ----
+stonewalling pairs accessed min: 1958 max: 6138 -- min data: 1.9 GiB mean data: {data} GiB time: {seconds}s
+WARNING: Expected aggregate file size       = 12884901888
+write     415.39     415.39     0.000978    6291456    1024.00    0.000041   29.55      23.55      29.55      0
+"""
+"""Of two ranks, one of which shared its CPU with two loops; recorded with IOR 4.1.0+dev and Open MPI 4.1.4."""
+
+
+@pytest.mark.parametrize("tasks", ["tasks               : 2", "clients             = 2 (2 per node)"])
+def test_the_rate_until_the_stonewall_follows_from_what_the_ranks_had_written(tasks: str) -> None:
+    ended = next(
+        event for event in read(STONEWALLED.format(tasks=tasks, data="4.0", seconds="6.0")) if isinstance(event, Ended)
+    )
+
+    assert [(one.operation, one.unit) for one in ended.results] == [
+        ("write", "bytes_per_second"),
+        ("write", "operations_per_second"),
+        ("stonewall", "bytes_per_second"),
+    ]
+    assert ended.results[-1].value == pytest.approx((6138 + 1958) * (1 << 20) / 6.0, rel=0.02)
+    assert ended.results[-1].printed == "4.0 GiB of 2 ranks each in 6.0 s"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "data", "seconds"), [("tasks : 2", "0.2", "6.0"), ("tasks : 2", "4.0", "0.4"), ("", "4.0", "6.0")]
+)
+def test_figures_that_are_too_coarse_give_no_rate_until_the_stonewall(tasks: str, data: str, seconds: str) -> None:
+    (ended,) = (
+        event for event in read(STONEWALLED.format(tasks=tasks, data=data, seconds=seconds)) if isinstance(event, Ended)
+    )
+
+    assert [one.operation for one in ended.results] == ["write", "write"]
+
+
+def test_a_stonewall_counts_for_one_row_alone() -> None:
+    text = STONEWALLED.format(tasks="tasks : 2", data="4.0", seconds="6.0")
+    first, second = (event for event in read(text + text.splitlines()[-1] + "\n") if isinstance(event, Ended))
+
+    assert (len(first.results), len(second.results)) == (3, 2)

@@ -184,20 +184,46 @@ def test_even_ranks_name_nobody(count: int, random: object) -> None:
 def test_without_files_the_tail_begins_at_the_stonewall_of_the_command_line() -> None:
     rates = [
         Result("creation", "operations_per_second", 900.0, "900 ops/sec"),
-        Result("stonewall", "operations_per_second", 1000.0, "1000 ops/sec"),
+        Result("stonewall", "operations_per_second", 1000.0, "1000.000 ops/sec"),
     ]
     phase = PhaseMark("file_creation", 0.0, 40.0, rates, expected=30.0)
 
     found = planned_tail(phase, "mdtest")
 
-    assert found == Tail(
-        kind="stonewall", until=30.0, seconds=10.0, rate=1000.0, cost=1 - 0.9, low=1 - 0.9,
-        high=1 - 0.9, source="mdtest: stonewall",
-    )  # fmt: skip
+    assert found is not None
+    assert (found.kind, found.until, found.seconds, found.rate) == ("stonewall", 30.0, 10.0, 1000.0)
+    assert (found.low, found.cost, found.high) == pytest.approx((0.1, 0.1, 0.1), abs=1e-6)
     assert tail_words("file_creation", found, PhaseDetail("file_creation")) == [
         "stonewall after 30.0 s, then a tail of 10.0 s",
         "the tail costs 10.0% of 1 kIOPS (mdtest: stonewall)",
     ]
+
+
+def test_the_cost_of_iors_own_tail_has_a_range_since_what_it_prints_is_rounded() -> None:
+    printed = "4.0 GiB of 2 ranks each in 6.0 s"
+    rates = [
+        Result("write", "bytes_per_second", 0.4 * GIB, "409.60 MiB/s"),
+        Result("stonewall", "bytes_per_second", 4.0 * 2 / 6.0 * GIB, printed),
+    ]
+
+    found = planned_tail(PhaseMark("write", 0.0, 29.6, rates, expected=6.0, seconds=29.6), "ior")
+
+    assert found is not None
+    assert (found.low, found.cost, found.high) == pytest.approx((0.6962, 0.7, 0.7037), abs=1e-4)
+    assert tail_words("write", found, PhaseDetail("write")) == [
+        "stonewall after 6.0 s, then a tail of 23.6 s",
+        "the tail costs about 70% (69.6 to 70.4%) of 1.33333 GiB/s (ior: stonewall)",
+    ]
+
+
+@pytest.mark.parametrize("printed", ["", "fast", "-"])
+def test_a_rate_that_does_not_say_how_it_was_printed_has_no_range(printed: str) -> None:
+    rates = [Result("write", "bytes_per_second", 1.0), Result("stonewall", "bytes_per_second", 2.0, printed)]
+
+    found = planned_tail(PhaseMark("write", 0.0, 40.0, rates, expected=30.0), "ior")
+
+    assert found is not None
+    assert found.low == found.cost == found.high
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from statistics import median
 
 import msgspec
 
-from pinchpoint.benchmarks.ior import TABLE, ResultTable
+from pinchpoint.benchmarks.ior import NUMBER, TABLE, WALL, ResultTable
 from pinchpoint.benchmarks.mpi import unprefixed
 from pinchpoint.benchmarks.output import Lines, number
 from pinchpoint.benchmarks.reading import date_in
@@ -32,11 +32,6 @@ MAX_SLOW = 5
 """Slowest ranks and nodes that are kept."""
 MAX_HOST_CHARACTERS = 64
 
-NUMBER = r"\d{1,18}(?:\.\d{1,12})?"
-WALL = re.compile(
-    rf"\bstonewalling pairs accessed min: (\d{{1,18}}) max: (\d{{1,18}}) -- min data: ({NUMBER}) GiB "
-    rf"mean data: ({NUMBER}) GiB time: ({NUMBER})s"
-)
 RANK_WALL = re.compile(r"\b(\d{1,7}): stonewalling pairs accessed: (\d{1,18})\s*$")
 """With -vv (IOR 3.1 to 3.3): one line for each rank."""
 ITEM_WALL = re.compile(rf"\bContinue stonewall hit min: (\d{{1,18}}) max: (\d{{1,18}}) avg: ({NUMBER})")
@@ -161,6 +156,10 @@ class WallRate(msgspec.Struct, frozen=True, array_like=True):
         """By how much it may differ, as a share."""
         return (self.high - self.low) / 2 / self.middle if self.middle else math.inf
 
+    def agrees(self, other: WallRate) -> bool:
+        """Return whether both may be the same rate, rounded."""
+        return self.low <= other.high and other.low <= self.high
+
 
 def rounded(low_text: str, factor: float, source: str) -> WallRate | None:
     """Return a rate from its figure as printed: its last digit is rounded. None for one that is not above 0."""
@@ -242,9 +241,9 @@ class PhaseText:
     def _wall(self, found: re.Match[str]) -> None:
         detail = self.detail
         detail.wall_fewest, detail.wall_most = int(found[1]), int(found[2])
-        hit = float(found[5])
+        hit = float(found[4])
         detail.wall_hit = hit
-        if detail.tasks and hit > 0 and (rate := rounded(found[4], detail.tasks * BYTES_PER_GIBIBYTE / hit, "")):
+        if detail.tasks and hit > 0 and (rate := rounded(found[3], detail.tasks * BYTES_PER_GIBIBYTE / hit, "")):
             late = 0.05 / hit
             detail.wall_rates.append(
                 WallRate(rate.low * (1 - late), rate.high * (1 + late), f"{self._name}: mean data of the ranks")
@@ -297,8 +296,13 @@ class PhaseText:
             return
         found = dict(zip(columns, cells, strict=True))
         rate = rounded(found[SUMMARY_WALL[1]], BYTES_PER_MEBIBYTE, f"{self._name}: Stonewall(MiB)")
-        if rate is not None:
-            self.detail.wall_rates.append(rate)
+        if rate is None:
+            return
+        # Of all ranks up to 3.3, of the mean rank since 4.0.0 (stonewall_avg_data_accessed, src/ior.c).
+        known, tasks = self.detail.wall_rates, self.detail.tasks or 1
+        whole = WallRate(rate.low * tasks, rate.high * tasks, rate.source)
+        of_one = any(map(whole.agrees, known)) and not any(map(rate.agrees, known))
+        known.append(whole if of_one else rate)
 
     def _row(self, line: str) -> None:
         if self._table is None or (row := self._table.row(line)) is None or row.access not in ROW_WORDS:

@@ -47,6 +47,8 @@ SUMMARY = re.compile(r"(?:result_summary|io-500-summary|result).*\.txt|(?:stdout
 LOG = 3
 """Rank of texts that may hold anything else beside results."""
 RESULT_FILE = re.compile(r"result[^_]*\.txt")
+AS_PRINTED = re.compile(r"\s*[-+]?\d{1,18}(?:\.(\d{0,18}))?(?:[eE][-+]?\d{1,2})?")
+"""The beginning of a printed result: its figure, and that one's decimals."""
 CONFIG = "config.ini"
 WRITTEN = ("throughput-stonewall", "rate-stonewall")
 
@@ -311,11 +313,15 @@ def _printed(run: FoundRun) -> dict[str, Result]:
 
 
 def last_digit(result: Result) -> float:
-    """Return what the last digit of a figure stands for, in base units: as far as it may be rounded."""
-    number = result.printed.split()[0].lower()
-    shown = abs(float(number))
-    step = 10.0 ** -len(number.partition("e")[0].partition(".")[2])
-    return step * result.value / shown if shown else step
+    """Return what the last digit of a figure stands for, in base units: as far as it may be rounded.
+
+    0 if the result does not say how it was printed.
+    """
+    if (printed := AS_PRINTED.match(result.printed)) is None:
+        return 0.0
+    shown = float(printed[0])
+    step = 10.0 ** -len(printed[1] or "")
+    return abs(step * result.value / shown) if shown else step
 
 
 def _config(held: _Directory) -> tuple[str, str]:

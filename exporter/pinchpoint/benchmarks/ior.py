@@ -35,9 +35,21 @@ from pinchpoint.benchmarks.tail import Tail
 from pinchpoint.benchmarks.tree import OpenFile, Tree
 from pinchpoint.compat import re
 from pinchpoint.runs import Result
-from pinchpoint.units import BYTES_PER_MEBIBYTE
+from pinchpoint.units import BYTES_PER_GIBIBYTE, BYTES_PER_MEBIBYTE
 
-__all__ = ["TABLE", "Ior", "IorPlan", "IorReader", "ResultRow", "ResultTable", "error", "options", "plans", "size"]
+__all__ = [
+    "TABLE",
+    "WALL",
+    "Ior",
+    "IorPlan",
+    "IorReader",
+    "ResultRow",
+    "ResultTable",
+    "error",
+    "options",
+    "plans",
+    "size",
+]
 
 MAX_ROW_CHARACTERS = 512
 """Longest row in characters (12 columns of about 10); words are searched for only in this part of a line."""
@@ -68,6 +80,17 @@ CHECKS = (
 BEST = re.compile(r"\bMax (Write|Read):\s+(\d[\d.]*) MiB/sec")
 SUMMARY = re.compile(r"\b(write|read)\s+(?:\d+\.\d\d\s*){4}(\d+\.\d\d)\s*(?:\d+\.\d\d\s*){3}(\d+\.\d{5})\s.*EXCEL")
 """``SummarizeResults`` of 2.10.3: maximum, minimum, mean and deviation of MiB/s and of operations, mean seconds."""
+TASKS = re.compile(r"\s*(?:tasks\s*:|clients\s*=)\s*([1-9]\d{0,8})\b")
+"""How many ranks there are: ``tasks : 2`` (3.2 and later), ``clients = 2 (2 per node)`` (before)."""
+NUMBER = r"\d{1,18}(?:\.\d{1,12})?"
+WALL = re.compile(
+    rf"\bstonewalling pairs accessed min: (\d{{1,18}}) max: (\d{{1,18}}) -- min data: {NUMBER} GiB "
+    rf"mean data: ({NUMBER}) GiB time: ({NUMBER})s"
+)
+"""What the ranks had written at the stonewall if they go on after it (``WriteOrRead``, src/ior.c, 3.1 and later)."""
+MIN_WALL_GIBIBYTES = 1.0
+MIN_WALL_SECONDS = 5.0
+"""Mean data and time from which they give a rate: both have one decimal."""
 FINISHED = re.compile(r"\b(?:Run finished|Finished\s*): ")
 JSON_BEGAN = re.compile(r'"Began"\s*:\s*"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ [\d:]{8} \d{4}"')
 JSON_FIELD = re.compile(r'"(access|bwMiB|iops|totalTime|Finished)"\s*:\s*(?:"([^"\\]{0,64})"|([-+.\w]{1,64}))')
@@ -112,6 +135,9 @@ class IorReader(OutputReader):
         self._document = False
         self._access = ""
         self._figures: dict[str, str] = {}
+        self._tasks = 0
+        self._wall: Result | None = None
+        """The rate until the stonewall of the phase whose row comes next."""
 
     def line(self, line: str) -> Iterator[Event]:
         """Return the events in one line."""
@@ -147,6 +173,7 @@ class IorReader(OutputReader):
         self._begun = self._access = ""
         self._table = None
         self._summary = {}
+        self._tasks, self._wall = 0, None
         yield RunBegan()
 
     def _inside(self, line: str, head: str) -> Iterator[Event]:
@@ -156,7 +183,13 @@ class IorReader(OutputReader):
             self._finishes = False
         elif self._table is not None and (row := self._table.row(line)) is not None:
             self._rows = True
-            yield from self._ended(_ended(row.access, row.bandwidth, row.operations, row.seconds))
+            ended, wall = _ended(row.access, row.bandwidth, row.operations, row.seconds), self._wall
+            self._wall = None
+            yield from self._ended(ended if wall is None else replace(ended, results=(*ended.results, wall)))
+        elif match := WALL.search(head):
+            self._wall = _wall(match, self._tasks)
+        elif match := TASKS.match(head):
+            self._tasks = int(match[1])
         elif self._document and '"' in line:
             yield from self._fields(line)
         elif match := COMMENCING.search(head):
@@ -299,6 +332,15 @@ def _ended(access: str, bandwidth: str, operations: str, seconds: str) -> Ended:
         # For the removal only its time is printed.
         results.append(Result(phase, "seconds", length, f"{seconds} s"))
     return Ended(phase, tuple(results), length)
+
+
+def _wall(found: re.Match[str], tasks: int) -> Result | None:
+    """Return the rate until the stonewall, None if its figures are too small to give one."""
+    data, seconds = float(found[3]), float(found[4])
+    if not tasks or data < MIN_WALL_GIBIBYTES or seconds < MIN_WALL_SECONDS:
+        return None
+    printed = f"{found[3]} GiB of {tasks} ranks each in {found[4]} s"
+    return Result("stonewall", "bytes_per_second", data * tasks * BYTES_PER_GIBIBYTE / seconds, printed)
 
 
 def options(argv: Sequence[str], valued: Collection[str]) -> Iterator[tuple[str, str]]:

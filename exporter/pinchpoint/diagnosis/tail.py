@@ -115,7 +115,7 @@ def tail_of(detail: PhaseDetail, mark: PhaseMark) -> Tail | None:
 
 
 def planned_tail(mark: PhaseMark, benchmark: str) -> Tail | None:
-    """Return the tail of a phase by its stonewall on the command line, and by the rate until then that mdtest prints.
+    """Return the tail of a phase by its stonewall on the command line, and by the rate until then that was printed.
 
     For runs without a result folder. None if the phase has no stonewall, or ended soon after it.
     """
@@ -126,17 +126,18 @@ def planned_tail(mark: PhaseMark, benchmark: str) -> Tail | None:
         return None
     wall = next((result for result in mark.results if result.operation == "stonewall"), None)
     value = next((result.value for result in mark.results if wall is not None and result.unit == wall.unit), 0.0)
-    rate, cost = None, None
+    rate = cost = low = high = None
     if wall is not None and wall.value >= value > 0:
-        rate, cost = wall.value, 1 - value / wall.value
+        rate, half = wall.value, last_digit(wall) / 2
+        low, cost, high = (max(0.0, 1 - value / one) for one in (rate - half, rate, rate + half))
     return Tail(
         kind="stonewall",
         until=mark.expected,
         seconds=length - mark.expected,
         rate=rate,
         cost=cost,
-        low=cost,
-        high=cost,
+        low=low,
+        high=high,
         source="" if cost is None else f"{benchmark}: stonewall",
     )
 
@@ -147,7 +148,7 @@ def wall_rate(detail: PhaseDetail, value: float) -> WallRate | None:
     if detail.phase.startswith("ior"):
         # ior measured it; IO500 copies it, isc20 and sc20 in another unit.
         own = [rate for rate in plausible if not rate.source.startswith("result.txt")]
-        plausible = [rate for rate in plausible if all(_agree(rate, other) for other in own)] or own
+        plausible = [rate for rate in plausible if all(rate.agrees(other) for other in own)] or own
     return min(plausible, key=lambda rate: rate.error, default=None)
 
 
@@ -157,7 +158,7 @@ def contradictions(details: Iterable[PhaseDetail], marks: Mapping[str, PhaseMark
         mark = marks.get(detail.phase)
         value = mark.results[0].value if mark is not None and mark.results else None
         rates = detail.wall_rates
-        apart = next(((rate, other) for rate, other in combinations(rates, 2) if not _agree(rate, other)), None)
+        apart = next(((rate, other) for rate, other in combinations(rates, 2) if not rate.agrees(other)), None)
         if apart is not None:
             one, other = (f"{_rate(detail.phase, rate.middle)} ({rate.source})" for rate in apart)
             yield f"{detail.phase}: the rates until the stonewall contradict each other: {one}, {other}"
@@ -175,15 +176,13 @@ def contradictions(details: Iterable[PhaseDetail], marks: Mapping[str, PhaseMark
 
 
 def _rate(phase: str, value: float) -> str:
-    return f"{value / BYTES_PER_GIBIBYTE:.6g} GiB/s" if phase.startswith("ior") else f"{value / 1000:.6g} kIOPS"
+    """Return a rate in words: of bytes in ior's phases, in IO500 or alone, else of operations."""
+    moves_bytes = phase.startswith("ior") or phase == "write"
+    return f"{value / BYTES_PER_GIBIBYTE:.6g} GiB/s" if moves_bytes else f"{value / 1000:.6g} kIOPS"
 
 
 def _plausible(rate: WallRate, value: float) -> bool:
     return value > 0 and rate.high * MAX_PLAUSIBLE_RATIO >= value and rate.low <= value * MAX_PLAUSIBLE_RATIO
-
-
-def _agree(rate: WallRate, other: WallRate) -> bool:
-    return rate.low <= other.high and other.low <= rate.high
 
 
 def tails(details: Iterable[PhaseDetail], marks: Iterable[PhaseMark]) -> dict[str, Tail]:
