@@ -97,7 +97,8 @@ def test_a_run_of_the_user_has_phases_results_and_a_verdict_and_can_be_reported_
         _, said = asked(home, "run", markers, "--name", name, "--target", down(), "--", "true", status=2)
         assert "cannot be reached" in said or "refused" in said
         _, said = asked(home, "run", markers, "--name", name, "--", *load(home, 3))
-        assert re.search(r"phase mine ended after [\d.]+ s: write", said), said
+        assert "phase mine ended" in said
+        assert re.search("mine .* write ", said), said
     report = json.loads(asked(home, "report", "--json", "second")[0])
     (phase,) = report["phases"]
 

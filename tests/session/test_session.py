@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pytest
 
+from patience import patience
 from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.clock import Clock
 from pinchpoint.session import store
-from pinchpoint.session.session import Session
+from pinchpoint.session.session import MAX_LOOK_PAUSE_SECONDS, Session
 from pinchpoint.session.store import ClockStep
 
 START = 1_700_000_000.0
@@ -50,3 +54,51 @@ def test_a_wall_clock_that_is_set_is_reported_and_no_phase_is_longer_for_it(
     assert found.steps == [ClockStep(START + 10.0, step)]
     assert found.marker.offset == START - 50.0
     assert session.warnings.count(words) == 1
+
+
+HANGS = "a look at the command's files hangs: what they hold is not known"
+
+
+def with_look(directory: Path, monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> Session:
+    """Start a session whose looks only do this work; one of them has begun."""
+    (directory / "r").mkdir()
+    session = Session("r", directory / "r", None, RunDirectory(directory / "runs"), host="", kinds=(), tags={})
+    began = Event()
+
+    def look() -> None:
+        with session._lock:
+            began.set()
+            work()
+
+    monkeypatch.setattr(session, "look", look)
+    session.start(["true"], 1)
+    assert began.wait(patience(10))
+    return session
+
+
+def test_a_look_that_works_for_long_on_a_full_host_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work() -> None:
+        until = time.thread_time() + 1.5 * MAX_LOOK_PAUSE_SECONDS
+        while time.thread_time() < until:
+            pass
+
+    session = with_look(tmp_path, monkeypatch, work)
+    session.finish(0)
+
+    assert HANGS not in session.warnings
+    (phase,) = store.load(tmp_path / "r").marker.phases
+    assert phase.end is not None
+
+
+def test_a_look_that_hangs_is_given_up_and_the_run_is_saved_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = Event()
+    session = with_look(tmp_path, monkeypatch, release.wait)
+    session.finish(3)
+    release.set()
+
+    assert HANGS in session.warnings
+    assert store.load(tmp_path / "r").exit_status == 3

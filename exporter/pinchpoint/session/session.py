@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from pinchpoint.benchmarks.io500 import Io500
 from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.clock import STEADY, Clock
 from pinchpoint.figures import format_result
+from pinchpoint.host.procfs import FormatError, parse_schedstat, read_bytes
 from pinchpoint.limits import reason
 from pinchpoint.runs import Result
 from pinchpoint.session.follow import CommandFollower
@@ -32,8 +34,18 @@ MAX_CLOCK_STEPS = 100
 """Maximum number of steps of the wall clock that are saved: the last ones."""
 MAX_FOLDER_SECONDS = 10.0
 """Seconds that reading IO500's result folder may take; 160 ranks take 0.1 s."""
-MAX_LOOK_WAIT_SECONDS = 2.0
-"""Seconds for which the end waits for a look in progress: it may hang in a file system."""
+MAX_LOOK_PAUSE_SECONDS = 2.0
+"""Seconds without any CPU time after which a look in progress hangs, in a file system for instance."""
+MAX_LOOK_WAIT_SECONDS = 60.0
+"""Seconds for which the end waits for a look that works: on a full host it may take long."""
+
+
+def cpu_nanoseconds(thread: Thread) -> int:
+    """Return the CPU time of a thread of this process; -1 if that is not known, or if it has ended."""
+    try:
+        return parse_schedstat(read_bytes(f"/proc/self/task/{thread.native_id}/schedstat"))[0]
+    except (OSError, FormatError):
+        return -1
 
 
 class Session:
@@ -148,12 +160,10 @@ class Session:
         """
         ended = State.STOPPED if stopped and exit_status else ended_as(exit_status)
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(MAX_LOOK_WAIT_SECONDS)
         marker = self._keeper.marker
         self._keeper.record.exit_status = exit_status
         marker.end = self._clock.now()
-        if self._lock.acquire(timeout=MAX_LOOK_WAIT_SECONDS):
+        if self._last_look_is_over():
             with self._tolerated("phases may lack, or their verdicts"):
                 self._conclude(marker.end, ended)
         else:
@@ -163,6 +173,17 @@ class Session:
         self._keeper.close()
         self._judge.close()
         self._judge.release()
+
+    def _last_look_is_over(self) -> bool:
+        """Wait for the look in progress; return whether it has ended."""
+        until = time.monotonic() + MAX_LOOK_WAIT_SECONDS
+        used = cpu_nanoseconds(self._thread)
+        while self._thread.is_alive() and time.monotonic() < until:
+            self._thread.join(MAX_LOOK_PAUSE_SECONDS)
+            before, used = used, cpu_nanoseconds(self._thread)
+            if used == before:
+                break
+        return self._lock.acquire(blocking=False)
 
     def _conclude(self, now: float, ended: State) -> None:
         """Take in the last output."""
