@@ -9,15 +9,18 @@ Options and their traps are those of Ceph 16.2 (Debian 12).
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import errno
 import fcntl
 import json
 import os
+import secrets
 import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import threading
@@ -57,6 +60,11 @@ HEALTHY = "ceph_health_status 0.0"
 """What the manager's metrics contain for a healthy cluster."""
 SOCKET_PATH_LIMIT = 107
 """Maximum length in bytes of a Unix socket's path, unix(7)."""
+SECURE = {
+    **{f"auth_{whose}_required": "cephx" for whose in ("cluster", "service", "client")},
+    **{f"ms_{whose}_mode": "secure" for whose in ("cluster", "service", "client")},
+}
+"""Options of a cluster whose connections are encrypted; without keys none is."""
 LONGEST_SOCKET = "/run/ceph-client.admin.4194304.140737488355327.asok"
 HERE = Path(__file__).resolve().parent
 
@@ -213,8 +221,8 @@ class Cluster:
     become active), the file system ``cephfs`` (pools cephfs.meta and cephfs.data) and the pool ``rbd``, each pool with
     `pgs` placement groups and `replicas` copies. `options` are sections of ceph.conf with options that are added to the
     lab's own or replace them: ``{"mds": {"mds_cache_memory_limit": "8Mi"}}``. `mgr_port` is the port of the manager's
-    Prometheus module, a free one by default. A cluster that is `kept` outlives the process that started it; any other
-    ends with the thread that started it (prctl(2)).
+    Prometheus module, a free one by default. One that is `secure` encrypts all that goes over its connections. One that
+    is `kept` outlives the process that started it; any other ends with the thread that started it (prctl(2)).
     """
 
     def __init__(
@@ -228,10 +236,11 @@ class Cluster:
         mgr_port: int | None = None,
         pgs: int = 8,
         replicas: int = 1,
+        secure: bool = False,
         kept: bool = False,
     ) -> None:
         self.osds, self.mdss, self.max_mds, self.pgs, self.replicas = osds, mdss, max_mds, pgs, replicas
-        self.store, self.kept = store, kept
+        self.store, self.secure, self.kept = store, secure, kept
         self.fsid = str(uuid.uuid4())
         self.daemons: dict[str, Daemon] = {}
         self.mounts: list[Mount] = []
@@ -264,6 +273,11 @@ class Cluster:
     @property
     def conf(self) -> Path:
         return self.directory / "ceph.conf"
+
+    @property
+    def keyring(self) -> Path:
+        """The keys of a cluster that is `secure`."""
+        return self.directory / "keyring"
 
     @property
     def prometheus_url(self) -> str:
@@ -497,6 +511,8 @@ class Cluster:
         for name in MODULES:
             (directory / "modules" / name).symlink_to(f"/usr/share/ceph/mgr/{name}")
         self._mgr_port = self._mgr_port or free_port()
+        if self.secure:
+            self.keyring.write_text(_keys(self))
         self.conf.write_text(_configuration(directory, self.fsid, free_port(), self))
 
     def _start_daemons(self) -> None:
@@ -535,6 +551,8 @@ class Cluster:
         (self.directory / "data" / name).mkdir()
         kind, _, number = name.partition(".")
         command = [f"ceph-{kind}", "--mkfs", "-i", number, "-c", str(self.conf), "--no-mon-config"]
+        if self.secure:
+            command.append(f"--keyring={self.keyring}")
         if identity is not None:
             command += ["--osd-uuid", identity]
         return self.spawn(command, name)
@@ -711,12 +729,27 @@ def _configuration(directory: Path, fsid: str, port: int, cluster: Cluster) -> s
         # Clients on one host with the same name would compete for the default path.
         "client": {"admin_socket": f"{directory}/run/$cluster-$name.$pid.$cctid.asok", "pid_file": ""},
     }
+    if cluster.secure:
+        sections["global"] |= SECURE | {"keyring": str(cluster.keyring)}
     for section, values in cluster._options.items():
         sections.setdefault(section, {}).update(values)
     lines = []
     for section, values in sections.items():
         lines += [f"[{section}]", *(f"{option} = {value}" for option, value in values.items())]
     return "\n".join(lines) + "\n"
+
+
+def _keys(cluster: Cluster) -> str:
+    """Return a keyring in which all have the same key, and may do anything.
+
+    A key is its type (1: AES), the seconds and nanoseconds of its making, its length and itself (CryptoKey::encode,
+    src/auth/Crypto.cc).
+    """
+    key = base64.b64encode(struct.pack("<HIIH", 1, 0, 0, 16) + secrets.token_bytes(16)).decode()
+    daemons = ["mgr.a", *(f"osd.{number}" for number in range(cluster.osds))]
+    daemons += [f"mds.{chr(ord('a') + number)}" for number in range(cluster.mdss)]
+    caps = "".join(f'caps {kind} = "allow *"\n' for kind in ("mon", "mgr", "osd", "mds"))
+    return "".join(f"[{name}]\nkey = {key}\n{caps}" for name in ("mon.", "client.admin", *daemons))
 
 
 def _is_there(thing: str) -> bool:
