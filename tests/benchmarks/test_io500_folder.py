@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pinchpoint.benchmarks.io500_folder import FolderRun, folder_runs
+from pinchpoint.benchmarks.io500_folder import FolderRun, folder_runs, last_digit
 from pinchpoint.benchmarks.result_files import ResultFilesError
+from pinchpoint.runs import Result
 
 FOLDERS = Path(__file__).parents[1] / "fixtures" / "io500"
 START = 1_700_000_000.0
@@ -161,3 +162,18 @@ def test_what_macos_adds_to_an_archive_is_not_a_run(copy: Path) -> None:
 def test_a_folder_without_a_run_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(ResultFilesError, match="no IO500 run is in it"):
         runs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("printed", "value", "digit"),
+    [
+        ("2.25 GiB/s", 2.25e9, 1e7),
+        ("1.5e3 MB/s", 1.5e9, 1e8),
+        ("7 ops/sec", 7.0, 1.0),
+        ("0.00 s", 0.0, 0.01),
+        ("", 5.0, 0.0),
+        ("fast", 5.0, 0.0),
+    ],
+)
+def test_a_result_may_be_rounded_by_what_its_last_digit_stands_for(printed: str, value: float, digit: float) -> None:
+    assert last_digit(Result("write", "bytes_per_second", value, printed)) == pytest.approx(digit)

@@ -47,8 +47,8 @@ SUMMARY = re.compile(r"(?:result_summary|io-500-summary|result).*\.txt|(?:stdout
 LOG = 3
 """Rank of texts that may hold anything else beside results."""
 RESULT_FILE = re.compile(r"result[^_]*\.txt")
-AS_PRINTED = re.compile(r"\s*[-+]?\d{1,18}(?:\.(\d{0,18}))?(?:[eE][-+]?\d{1,2})?")
-"""The beginning of a printed result: its figure, and that one's decimals."""
+AS_PRINTED = re.compile(r"\s*[-+]?(\d{1,18}(?:\.(\d{0,18}))?)")
+"""The beginning of a printed result: its figure without an exponent, and that one's decimals."""
 CONFIG = "config.ini"
 WRITTEN = ("throughput-stonewall", "rate-stonewall")
 
@@ -319,8 +319,8 @@ def last_digit(result: Result) -> float:
     """
     if (printed := AS_PRINTED.match(result.printed)) is None:
         return 0.0
-    shown = float(printed[0])
-    step = 10.0 ** -len(printed[1] or "")
+    shown = float(printed[1])
+    step = 10.0 ** -len(printed[2] or "")
     return abs(step * result.value / shown) if shown else step
 
 

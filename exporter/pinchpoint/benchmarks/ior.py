@@ -38,6 +38,7 @@ from pinchpoint.runs import Result
 from pinchpoint.units import BYTES_PER_GIBIBYTE, BYTES_PER_MEBIBYTE
 
 __all__ = [
+    "NUMBER",
     "TABLE",
     "WALL",
     "Ior",

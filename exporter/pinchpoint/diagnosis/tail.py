@@ -128,7 +128,7 @@ def planned_tail(mark: PhaseMark, benchmark: str) -> Tail | None:
     value = next((result.value for result in mark.results if wall is not None and result.unit == wall.unit), 0.0)
     rate = cost = low = high = None
     if wall is not None and wall.value >= value > 0:
-        rate, half = wall.value, last_digit(wall) / 2
+        rate, half = wall.value, min(last_digit(wall), wall.value) / 2
         low, cost, high = (max(0.0, 1 - value / one) for one in (rate - half, rate, rate + half))
     return Tail(
         kind="stonewall",
