@@ -864,6 +864,17 @@ def test_threads_of_a_process_that_is_alone_are_its_ranks(bench: Bench) -> None:
     assert done == pytest.approx(sum(crew.moved.values()), rel=0.25)  # without those of its threads a second time
 
 
+def test_threads_that_pause_between_their_requests_wait_for_nothing(bench: Bench) -> None:
+    crew = Crew(bench)
+    for tid in crew.workers:
+        bench.in_stack(SLEEP, tid=tid)
+    bench.spend(6, crew.work)
+
+    assert crew.ranks() == {"working": 3, "done": 0}
+    series = bench.snapshot().series("pinchpoint_workload_slowest_rank_seconds_total")
+    assert {labels["wait"] for labels, value in series if value} == {"cpu", "idle"}
+
+
 def test_a_thread_that_has_ended_or_waits_for_another_one_is_done(bench: Bench) -> None:
     crew = Crew(bench)
     bench.spend(4, crew.work)

@@ -32,6 +32,8 @@ def thread_ranks(
     in seconds. What has gone or may not be read is left out.
     """
     waits = {wait: seconds for wait, seconds in times.items() if wait not in NO_WAITS and seconds > 0}
+    # One that pauses between its requests, as with fio's --rate, waits for nothing.
+    waits = waits or {wait: seconds for wait, seconds in times.items() if wait == "idle" and seconds > 0}
     for task, thread in process.threads.items():
         if thread.main:
             continue
