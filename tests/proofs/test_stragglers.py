@@ -28,6 +28,7 @@ JOBS = 8
 WORK = ["--rw=randwrite", "--bs=64k", "--size=16m", "--io_size=128m", "--refill_buffers"]
 TWICE = "--io_size=256m"
 SECONDS = 4
+EVEN = Truth([kind for kind in Kind if kind is not Kind.STRAGGLER], ".*")
 RATE = "--rate=32m"
 """With it the work takes so many seconds."""
 ENGINE = ["--ioengine=psync"]
@@ -110,9 +111,6 @@ def test_the_ranks_of_a_host_behind_a_slow_link(check: Check, tmp_path: Path) ->
         found = here.judge(ranks(range(JOBS - 2), server), prefix=near)
     check(Truth((Kind.STRAGGLER,), f"link {link}", since=SECONDS), found)
     assert found.verdict.straggler == f"the 2 ranks on {there.address}"
-
-
-EVEN = Truth([kind for kind in Kind if kind is not Kind.STRAGGLER], ".*")
 
 
 def test_eight_even_jobs_have_no_straggler(watch: Watch, check: Check, memory: Path) -> None:

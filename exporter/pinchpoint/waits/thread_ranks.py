@@ -19,8 +19,8 @@ __all__ = ["thread_ranks"]
 
 MIN_WORKER_BYTES = 65536
 """Bytes that a thread has moved from which it is a worker: helpers that print the progress move fewer."""
-NO_WAITS = ("cpu", "runqueue", "idle")
-"""Classes that say nothing about what else a thread waits for."""
+OWN_CLASSES = ("cpu", "runqueue")
+"""Classes whose time is known of each thread."""
 
 
 def thread_ranks(
@@ -31,9 +31,9 @@ def thread_ranks(
     `times` are the process' own by wait class in the `elapsed` seconds since the last look, `now` is a monotonic time
     in seconds. What has gone or may not be read is left out.
     """
-    waits = {wait: seconds for wait, seconds in times.items() if wait not in NO_WAITS and seconds > 0}
-    # One that pauses between its requests, as with fio's --rate, waits for nothing.
-    waits = waits or {wait: seconds for wait, seconds in times.items() if wait == "idle" and seconds > 0}
+    waits = {wait: seconds for wait, seconds in times.items() if wait not in OWN_CLASSES and seconds > 0}
+    if len(waits) > 1:
+        waits.pop("idle", None)  # a process whose threads all pause between their requests has no other
     for task, thread in process.threads.items():
         if thread.main:
             continue
