@@ -18,11 +18,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+from msgspec.structs import replace
 
 from lab.cluster import Cluster
 from lab.loads import rados_bench

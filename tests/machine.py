@@ -6,8 +6,9 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.benchmarks.tree import Tree

@@ -6,8 +6,9 @@ Nothing here reads a clock or a file, or imports another part of Pinchpoint.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from pinchpoint.compat import StrEnum
 
@@ -24,17 +25,16 @@ class MetricKind(StrEnum):
     GAUGE = "gauge"
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(msgspec.Struct, frozen=True):
     """One exported metric: its full name (with ``_total`` for a counter), help text, kind and label names."""
 
     name: str
     help: str
     kind: MetricKind = MetricKind.GAUGE
     labels: tuple[str, ...] = ()
-    unitless: bool = field(default=False, compare=False)
+    unitless: bool = False
     """Whether its name ends without a unit."""
-    steady: bool = field(default=False, compare=False)
+    steady: bool = False
     """Whether it only changes with the host's or the exporter's configuration, so that it may be read less often."""
 
     def point(self, value: float, *labels: str) -> Point:
@@ -54,8 +54,7 @@ STALE_SECONDS = 5.0
 """Seconds for which the last snapshot of a silent host remains valid: several scrapes at the usual interval."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """Every series of one exporter at one time.
 
     It is the same whether it was taken from a sampler in this process, scraped from a target or read from a
@@ -64,7 +63,7 @@ class Snapshot:
 
     time: float
     """Unix time in seconds; one source's times are of one clock, that of `pinchpoint.clock` except for a server's."""
-    values: Mapping[str, Mapping[Labels, float]] = field(default_factory=dict)
+    values: Mapping[str, Mapping[Labels, float]] = msgspec.field(default_factory=dict)
     lasts: float = STALE_SECONDS
     """Seconds for which it is valid if no newer one comes; longer if they are rare."""
 

@@ -16,8 +16,9 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from threading import Event, Lock, Thread
+
+import msgspec
 
 from pinchpoint.activity import Activity
 from pinchpoint.cost_limit import CostLimit
@@ -69,8 +70,7 @@ LOG_AGAIN_SECONDS = 300.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(msgspec.Struct):
     """A probe and its state."""
 
     probe: Probe
@@ -79,7 +79,7 @@ class _Entry:
     due: float
     interval: float = 0.0
     """Seconds between two samples now."""
-    lock: Lock = field(default_factory=Lock)
+    lock: Lock = msgspec.field(default_factory=Lock)
     began: float = math.inf
     """When the sample in progress began."""
     duration: float = 0.0
@@ -116,12 +116,11 @@ class _Entry:
             self.interval = max(self.interval, ABSENT_INTERVAL_SECONDS)
 
 
-@dataclass(slots=True)
-class _Lane:
+class _Lane(msgspec.Struct):
     """Probes that share a thread: one is sampled after the other."""
 
     entries: list[_Entry]
-    lock: Lock = field(default_factory=Lock)
+    lock: Lock = msgspec.field(default_factory=Lock)
     """Held while an entry is sampled or moved to another lane."""
     beats: bool = False
     """Whether its thread is the one that says that the sampler is alive."""

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from machine import Machine
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, Rate, RunBegan, State

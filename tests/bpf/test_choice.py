@@ -10,12 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from operator import sub
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from msgspec.structs import replace
 
 from machine import Machine
 from pinchpoint.benchmarks.markers import RunDirectory

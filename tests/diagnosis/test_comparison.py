@@ -3,12 +3,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from statistics import fmean
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinchpoint.diagnosis.comparison import CLAIMS, Assessment, ComparedFigure, Comparison, RunGroup, compare
 from pinchpoint.diagnosis.marks import bottleneck

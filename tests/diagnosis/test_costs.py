@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from diagnosis.history import MadeHost, snapshots
 from pinchpoint.diagnosis.blame import Limit

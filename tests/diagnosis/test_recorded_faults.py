@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pinchpoint.diagnosis.inputs import INPUTS
 from pinchpoint.diagnosis.verdict import Kind, Verdict, verdict

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from diagnosis.history import MadeHost, snapshots
 from pinchpoint.diagnosis.unknown import hot_threads, short

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields, is_dataclass
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -366,8 +366,8 @@ def numbers(value: object) -> list[float]:
         return [value]
     if isinstance(value, tuple):
         return [number for entry in value for number in numbers(entry)]
-    if is_dataclass(value):
-        return [number for field in fields(value) for number in numbers(getattr(value, field.name))]
+    if isinstance(value, msgspec.Struct):
+        return [number for field in msgspec.structs.fields(value) for number in numbers(getattr(value, field.name))]
     return []
 
 
@@ -377,7 +377,10 @@ def test_any_two_snapshots_give_finite_figures(before: Snapshot, after: Snapshot
 
     assert isinstance(found, Usage)
     figures = [
-        number for field in fields(found) if field.name != "time" for number in numbers(getattr(found, field.name))
+        number
+        for field in msgspec.structs.fields(found)
+        if field.name != "time"
+        for number in numbers(getattr(found, field.name))
     ]
     assert all(math.isfinite(figure) and figure >= 0 for figure in figures)
     assert all(entry.busy <= 1 and entry.saturated <= 1 and (entry.runqueue or 0) <= 1 for entry in found.resources)

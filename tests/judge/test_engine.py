@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from diagnosis.history import START, MadeHost
 from judge.watched import NAMES, watched

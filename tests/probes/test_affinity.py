@@ -5,9 +5,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from machine import KERNEL_THREAD, Machine
 from pinchpoint.host.procfs import FormatError

@@ -4,10 +4,10 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from machine import KWORKER, Machine, stat_line
 from patience import Deadline

@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from machine import Machine
 from pinchpoint.metrics import COST_RATIO, COST_SAMPLES, COST_SOURCE_INFO

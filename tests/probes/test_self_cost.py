@@ -6,8 +6,9 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from machine import Machine
 from pinchpoint import __version__

@@ -6,10 +6,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from machine import KERNEL_THREAD, Machine, stat_line
 from pinchpoint.host.procfs import first_names, parse_stat

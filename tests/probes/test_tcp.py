@@ -4,12 +4,12 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from machine import Machine
 from pinchpoint.host.procfs import Stat

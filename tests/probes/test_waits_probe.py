@@ -9,11 +9,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ceph_answers import run_daemon
 from daemon_socket import DaemonSocket

@@ -11,7 +11,6 @@ import errno
 import os
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from pinchpoint.benchmarks.tree import OpenFile, Tree
@@ -33,11 +32,10 @@ DEPTH_LIMIT = 64
 """Maximum number of directories created for one path."""
 
 
-@dataclass
 class _Tree(Tree):
     """Processes, some without visible descriptors."""
 
-    hidden: frozenset[int] = field(default_factory=frozenset)
+    hidden: frozenset[int] = frozenset()
 
     def open_files(self, pid: int) -> list[OpenFile]:
         if pid in self.hidden:

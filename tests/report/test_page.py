@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 from math import sin
 from typing import Any
@@ -10,6 +9,7 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from pinchpoint.diagnosis.chains import Passed, WaitGraph
 from pinchpoint.diagnosis.facts import facts, merged

@@ -4,12 +4,12 @@ import gzip
 import io
 import resource
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pinchpoint.model import THIS_HOST, Labels, Snapshot, Snapshots, time_of

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
+
+import msgspec
 
 from pinchpoint.benchmarks.events import Ended, Event, PhaseSource, Rate, State
 from pinchpoint.benchmarks.output import OutputReader
@@ -28,8 +29,7 @@ class Documented(NamedTuple):
     """Which of several of the same title it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
+class Sight(msgspec.Struct, frozen=True):
     """What one look at a running benchmark showed."""
 
     state: State

@@ -9,7 +9,6 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import msgspec
 
@@ -203,9 +202,9 @@ class Dd(Benchmark):
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
         """Return an event under the name of our phase, which the text doesn't contain."""
         results = tuple(msgspec.structs.replace(result, operation=self._phase) for result in event.results)
-        claimed = replace(event, phase=self._phase, results=results)
+        claimed = msgspec.structs.replace(event, phase=self._phase, results=results)
         if isinstance(claimed, Rate) and claimed.work is not None and self._total:
-            return replace(claimed, progress=min(1.0, claimed.work / self._total))
+            return msgspec.structs.replace(claimed, progress=min(1.0, claimed.work / self._total))
         return claimed
 
 

@@ -8,8 +8,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
+
+import msgspec
 
 from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.events import Completed, Ended, Event, PhaseSource, Rate, RunBegan, State, ended_as
@@ -167,7 +168,7 @@ class Followed:
             sight = self.benchmark.look(tree, self.pid, now)
             if sight.state is State.RUNNING and sight.work is not None and sight.work == self._work:
                 # What stands still because it waits for its own fsync does not hang.
-                sight = replace(sight, state=State.SYNCING) if tree.syncs(self.pid) else sight
+                sight = msgspec.structs.replace(sight, state=State.SYNCING) if tree.syncs(self.pid) else sight
             self._work = sight.work
             self.timeline.see(sight, wall)
 

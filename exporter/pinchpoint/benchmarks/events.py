@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from pinchpoint.compat import StrEnum
 from pinchpoint.host.exitstatus import STOPPING
@@ -76,13 +77,11 @@ class PhaseSource(StrEnum):
     ARGV = "argv"
 
 
-@dataclass(frozen=True, slots=True)
-class RunBegan:
+class RunBegan(msgspec.Struct, frozen=True):
     """A run of this benchmark begins in the text; what came before belongs to another run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Began:
+class Began(msgspec.Struct, frozen=True):
     """A phase begins."""
 
     phase: str
@@ -91,8 +90,7 @@ class Began:
     state: State = State.RUNNING
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(msgspec.Struct, frozen=True):
     """The benchmark's current rate or progress, as printed."""
 
     phase: str
@@ -104,8 +102,7 @@ class Rate:
     """What the phase has done so far, in any unit that only grows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """A phase has ended, with these results."""
 
     phase: str
@@ -118,21 +115,18 @@ class Ended:
     """False for a phase that was printed and left out (``run = FALSE`` of IO500)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(msgspec.Struct, frozen=True):
     """The run's score."""
 
     scores: tuple[Result, ...]
     valid: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(msgspec.Struct, frozen=True):
     """The run came to its regular end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """The output says that the run failed, or that it was interrupted; the reason is the program's own words."""
 
     reason: str
@@ -171,15 +165,15 @@ def bounded(event: Event) -> Event:
     """
     match event:
         case Began():
-            return replace(event, expected=as_seconds(event.expected))
+            return msgspec.structs.replace(event, expected=as_seconds(event.expected))
         case Rate():
-            return replace(
+            return msgspec.structs.replace(
                 event, results=_figures(event.results), progress=as_share(event.progress), work=as_figure(event.work)
             )
         case Ended():
             results, seconds = _figures(event.results), as_seconds(event.seconds)
             whole = len(results) == len(event.results) and seconds == event.seconds
-            return event if whole else replace(event, results=results, seconds=seconds, valid=False)
+            return event if whole else msgspec.structs.replace(event, results=results, seconds=seconds, valid=False)
         case Scored():
             # The others would be taken for the total, which comes last.
             whole = len(_figures(event.scores)) == len(event.scores)

@@ -14,11 +14,12 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
 from types import MappingProxyType
 from typing import ClassVar
+
+import msgspec
 
 from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.events import Ended, Event, PhaseSource, Rate, State
@@ -107,8 +108,7 @@ ReadFile = Callable[[str], str]
 """Gives the text of a job file, empty if it can't be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """One section of a job file, or one ``--name`` of a command line."""
 
     name: str
@@ -128,8 +128,7 @@ class Job:
     """Data files that the options name."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobGroup:
+class JobGroup(msgspec.Struct, frozen=True):
     """Jobs that run together: one phase."""
 
     jobs: tuple[Job, ...]
@@ -304,7 +303,7 @@ def plan(argv: Sequence[str], read: ReadFile, variable: Variable = lambda name: 
         if not found or len(jobs) + len(found) > MAX_JOBS:
             return []
         if file is not files[0]:
-            found[0] = replace(found[0], barrier=True)
+            found[0] = msgspec.structs.replace(found[0], barrier=True)
         jobs += found
         defaults, sections = {}, set()
     return group(jobs) if all(job.processes for job in jobs) else []
@@ -424,14 +423,16 @@ class Fio(Benchmark):
         sight = Sight(state, total=len(self.groups) or None, events=events)
         if self._remote:
             self._phase = self.groups[0].phase if len(self.groups) == 1 else None
-            sight = replace(sight, state=State.RUNNING, phase=self._phase or self.name, vague=self._phase is None)
+            sight = msgspec.structs.replace(
+                sight, state=State.RUNNING, phase=self._phase or self.name, vague=self._phase is None
+            )
         elif state is State.RUNNING and (not self.groups or not self._counted):
             sight = self._unplanned(sight, tree, holders, now, newborn=newborn)
         elif state is State.RUNNING:
             self._ran = True
             group = self.groups[self._last]
             self._phase = group.phase
-            sight = replace(
+            sight = msgspec.structs.replace(
                 sight,
                 phase=group.phase,
                 source=self._source,
@@ -440,7 +441,7 @@ class Fio(Benchmark):
                 number=self._last + 1,
             )
         self._vague = sight.vague
-        return replace(sight, blind=tuple([*blind, "descriptors"] if self._blind else blind))
+        return msgspec.structs.replace(sight, blind=tuple([*blind, "descriptors"] if self._blind else blind))
 
     def _of_fio(self, names: Mapping[int, str]) -> list[int]:
         """Return the threads of fio itself: those before librados only look at clocks."""
@@ -460,12 +461,12 @@ class Fio(Benchmark):
                     self._names[pid] = names
         if young and not self._blind and any(pid not in self._names for pid in asked):
             # The files will be open soon.
-            return replace(sight, state=State.BETWEEN if self._ran else State.SETUP)
+            return msgspec.structs.replace(sight, state=State.BETWEEN if self._ran else State.SETUP)
         self._ran = True
         if not self._names:
-            return replace(sight, phase=self.name, vague=True)
+            return msgspec.structs.replace(sight, phase=self.name, vague=True)
         self._phase = group_name(name for names in self._names.values() for name in names)
-        return replace(sight, phase=self._phase, source=PhaseSource.DATA_FD)
+        return msgspec.structs.replace(sight, phase=self._phase, source=PhaseSource.DATA_FD)
 
     def _job_names(self, tree: Tree, pid: int) -> list[str]:
         try:
@@ -559,7 +560,7 @@ class Fio(Benchmark):
         if not self.groups:
             return self._timely(event)
         if isinstance(event, Rate) and len(self.groups) > 1:
-            event = replace(event, progress=None)
+            event = msgspec.structs.replace(event, progress=None)
         if not event.phase:
             return event
         names = set(event.phase.split("+"))
@@ -573,7 +574,7 @@ class Fio(Benchmark):
             planned = {name for group in self.groups for name in group.phase.split("+")}
             # Jobs that wait for each other share a group in the results, where fio waits for one job only (wait_for).
             return event if names <= planned else None
-        return self._timely(event if found[0].mixed else replace(event, phase=found[0].phase))
+        return self._timely(event if found[0].mixed else msgspec.structs.replace(event, phase=found[0].phase))
 
     def _timely(self, event: Ended | Rate) -> Ended | Rate:
         """Return an event without what looks know better: output about a phase may be read after its end."""

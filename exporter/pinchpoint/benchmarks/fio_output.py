@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 from pinchpoint.benchmarks.events import (
     MAX_PHASE_NAME_CHARACTERS,
@@ -113,8 +114,7 @@ class _Flow(NamedTuple):
     iops_printed: str
 
 
-@dataclass(slots=True)
-class _Job:
+class _Job(msgspec.Struct):
     """A job, or with group_reporting a group of jobs, in one status."""
 
     name: str
@@ -122,7 +122,7 @@ class _Job:
     pid: str = ""
     """Empty if the format has none."""
     error: str = ""
-    flows: dict[str, _Flow] = field(default_factory=dict)
+    flows: dict[str, _Flow] = msgspec.field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, int, str]:
@@ -138,8 +138,7 @@ class _Job:
         )
 
 
-@dataclass(slots=True)
-class _Status:
+class _Status(msgspec.Struct):
     """The status of all jobs at one time."""
 
     jobs: list[_Job]
@@ -172,8 +171,7 @@ class _Status:
         return dict(sorted(groups.items()))
 
 
-@dataclass(slots=True)
-class _Header:
+class _Header(msgspec.Struct):
     """What fio prints about a job before it starts."""
 
     name: str
@@ -184,16 +182,15 @@ class _Header:
     """The number of its processes, or 2 for any higher number."""
 
 
-@dataclass
-class _FioRun:
+class _FioRun(msgspec.Struct):
     """What the output has shown about one run so far."""
 
-    headers: list[_Header] = field(default_factory=list)
+    headers: list[_Header] = msgspec.field(default_factory=list)
     launched: bool = False
     """Whether the line with the version came."""
     promised: bool = False
     """Whether this output must contain a status."""
-    statuses: dict[str, _Status] = field(default_factory=dict)
+    statuses: dict[str, _Status] = msgspec.field(default_factory=dict)
     """The last one by format, the most exact format first."""
     complaint: str = ""
     refused: bool = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -127,11 +126,10 @@ def _told(followed: Followed, run: RunState) -> Found:
     return Found(followed.pid, followed.start, followed.kind.name, followed.began, followed.ended, run, followed.job)
 
 
-@dataclass
 class UserTree(Tree):
     """The processes that the exporter showed to a helper."""
 
-    processes: dict[int, Task] = field(default_factory=dict)
+    processes: dict[int, Task] = msgspec.field(default_factory=dict)
 
     def readable(self, pid: int) -> bool:
         """Return whether it is the user's."""

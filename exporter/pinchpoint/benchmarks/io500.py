@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import ClassVar
+
+import msgspec
 
 from pinchpoint.benchmarks import mpi
 from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
@@ -357,7 +358,7 @@ class Io500(Benchmark):
         if plan.seconds and self._began is not None:
             share = max(share, (now - self._began) / plan.seconds)
         number, total = self._place()
-        return replace(
+        return msgspec.structs.replace(
             sight,
             progress=min(1.0, share) if share > 0 else None,
             work=work,

@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from pinchpoint.benchmarks.events import phase_name
 from pinchpoint.benchmarks.io500_detail import Nodes, PhaseDetail, PhaseText, RankTable, WallRate, rank_times, rounded
@@ -53,8 +54,7 @@ CONFIG = "config.ini"
 WRITTEN = ("throughput-stonewall", "rate-stonewall")
 
 
-@dataclass
-class FolderRun:
+class FolderRun(msgspec.Struct):
     """A run that a folder holds."""
 
     directory: str
@@ -100,18 +100,17 @@ def folder_runs(path: Path, start: float, say: Callable[[str], None]) -> list[Fo
     return runs
 
 
-@dataclass
-class _Directory:
+class _Directory(msgspec.Struct):
     """What a directory holds of runs."""
 
-    results: dict[str, bytes] = field(default_factory=dict)
+    results: dict[str, bytes] = msgspec.field(default_factory=dict)
     """Texts with results, by the name of the file."""
-    configs: dict[str, bytes] = field(default_factory=dict)
-    texts: dict[str, PhaseText] = field(default_factory=dict)
+    configs: dict[str, bytes] = msgspec.field(default_factory=dict)
+    texts: dict[str, PhaseText] = msgspec.field(default_factory=dict)
     """By phase."""
-    tables: dict[str, tuple[str, RankTable]] = field(default_factory=dict)
+    tables: dict[str, tuple[str, RankTable]] = msgspec.field(default_factory=dict)
     """By phase: the name of the file, and the table."""
-    notes: list[str] = field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)
     changed: float = 0.0
 
 

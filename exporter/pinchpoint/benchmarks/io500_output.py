@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from pinchpoint.benchmarks.events import (
     Began,
@@ -112,13 +113,12 @@ def scores_of(bandwidth: str, iops: str, total: str, unit: str = "GiB/s", prefix
     return tuple(result for result in found if math.isfinite(result.value))
 
 
-@dataclass
-class _Io500Run:
+class _Io500Run(msgspec.Struct):
     """The current run in the text."""
 
     versioned: bool = False
-    begun: set[str] = field(default_factory=set)
-    ended: dict[str, tuple[str, str]] = field(default_factory=dict)
+    begun: set[str] = msgspec.field(default_factory=set)
+    ended: dict[str, tuple[str, str]] = msgspec.field(default_factory=dict)
     """Value and time as printed, by phase."""
     invalid: bool = False
     failed: bool = False

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
+
+import msgspec
 
 from pinchpoint.benchmarks.io500_folder import FolderRun, Folders
 from pinchpoint.benchmarks.io500_plan import SHELL_PHASES
@@ -34,8 +35,7 @@ MAX_LEVELS = 12
 """Directories between the clone and a submission; the list has up to 7."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublicRun:
+class PublicRun(msgspec.Struct, frozen=True):
     """One run of the list."""
 
     submission: str

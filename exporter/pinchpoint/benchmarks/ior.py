@@ -13,8 +13,9 @@ import os
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
+
+import msgspec
 
 from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.events import (
@@ -186,7 +187,9 @@ class IorReader(OutputReader):
             self._rows = True
             ended, wall = _ended(row.access, row.bandwidth, row.operations, row.seconds), self._wall
             self._wall = None
-            yield from self._ended(ended if wall is None else replace(ended, results=(*ended.results, wall)))
+            yield from self._ended(
+                ended if wall is None else msgspec.structs.replace(ended, results=(*ended.results, wall))
+            )
         elif match := WALL.search(head):
             self._wall = _wall(match, self._tasks)
         elif match := TASKS.match(head):
@@ -371,8 +374,7 @@ def size(text: str) -> int:
     return 0 if match is None else int(match[1]) << " kmgtp".index(match[2].lower() or " ") * 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IorPlan:
+class IorPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The plan of one test."""
 
     phases: tuple[str, ...]
@@ -551,7 +553,7 @@ class Ior(Benchmark):
         except PermissionError:
             return self._by_plan(("descriptors",))
         sight = self._seen_by(tree, leader, files) if self._opens else self._by_plan()
-        return replace(sight, events=tuple(self._written(tree, leader, files)))
+        return msgspec.structs.replace(sight, events=tuple(self._written(tree, leader, files)))
 
     def last_words(self) -> tuple[Event, ...]:
         """Return the last events from the result file."""

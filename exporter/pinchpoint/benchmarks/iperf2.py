@@ -8,9 +8,9 @@ exits with 0 (a refused connection, iperf 2.1.8).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
+import msgspec
 from msgspec import structs
 
 from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
@@ -66,19 +66,18 @@ class IntervalRow(NamedTuple):
     rate: IperfFigure
 
 
-@dataclass
-class Side:
+class Side(msgspec.Struct):
     """What was printed for one direction."""
 
-    whole: dict[str, IntervalRow] = field(default_factory=dict)
+    whole: dict[str, IntervalRow] = msgspec.field(default_factory=dict)
     """The last row that starts at 0, per stream and for their sum."""
-    again: set[str] = field(default_factory=set)
+    again: set[str] = msgspec.field(default_factory=set)
     """Streams with a second row that starts at 0: the whole time, after all intervals."""
     intervals: bool = False
     """Whether there is any row of a later interval."""
     rate: Result | None = None
     """The current rate."""
-    interval: dict[str, float] = field(default_factory=dict)
+    interval: dict[str, float] = msgspec.field(default_factory=dict)
     """Rates of the streams in the current interval."""
     start: float = 0.0
     """Start of that interval."""
@@ -306,7 +305,9 @@ class Iperf2(Benchmark):
         A transfer that ended early was interrupted; iperf then exits with 0 (2.1.8).
         """
         if isinstance(event, Ended) and event.seconds is not None and self._expected is not None:
-            event = replace(event, valid=event.valid and event.seconds > MIN_COMPLETE_SHARE * self._expected)
+            event = msgspec.structs.replace(
+                event, valid=event.valid and event.seconds > MIN_COMPLETE_SHARE * self._expected
+            )
         if event.phase == self._phase:
             return event
         results = event.results
@@ -315,4 +316,4 @@ class Iperf2(Benchmark):
                 structs.replace(result, operation=self._phase) if result.operation == event.phase else result
                 for result in results
             )
-        return replace(event, phase=self._phase, results=results)
+        return msgspec.structs.replace(event, phase=self._phase, results=results)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import msgspec
 from msgspec import structs
 
 from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
@@ -56,17 +56,16 @@ RETRANSMITS = re.compile(r"\s+(\d{1,18})\s+sender")
 LOSS = re.compile(r"\s+(\d{1,9}(?:\.\d+)?)\s+ms\s+(\d{1,18})/\s*(\d{1,18})\s")
 
 
-@dataclass
-class Way:
+class Way(msgspec.Struct):
     """What was reported for one direction at the end."""
 
-    sent: dict[str, IperfFigure] = field(default_factory=dict)
+    sent: dict[str, IperfFigure] = msgspec.field(default_factory=dict)
     """Rate of each stream, and of their sum, as the sender saw it."""
-    received: dict[str, IperfFigure] = field(default_factory=dict)
+    received: dict[str, IperfFigure] = msgspec.field(default_factory=dict)
     """The same, as the receiver saw it."""
-    transferred: dict[str, IperfFigure] = field(default_factory=dict)
+    transferred: dict[str, IperfFigure] = msgspec.field(default_factory=dict)
     """Bytes that arrived."""
-    more: dict[str, Result] = field(default_factory=dict)
+    more: dict[str, Result] = msgspec.field(default_factory=dict)
     """Retransmits, jitter, losses: from the last row, which is the sum."""
 
     def results(self, operation: str, prefix: str) -> list[Result]:

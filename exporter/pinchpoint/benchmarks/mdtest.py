@@ -13,8 +13,9 @@ Formats: mdtest.c of 1.9.4-rc1, and src/mdtest.c of IOR 3.2.0 to 4.1.0+dev.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
+
+import msgspec
 
 from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.events import (
@@ -66,8 +67,7 @@ PER_RANK_SINCE = (3, 4)
 """Version from which -v prints the rates of rank 0 only (3.4.0+dev; sums before)."""
 
 
-@dataclass(slots=True)
-class _Row:
+class _Row(msgspec.Struct):
     """A phase in a summary: maximum, minimum, mean and deviation, as printed."""
 
     rates: tuple[str, ...] = ()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import getopt
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+
+import msgspec
 
 from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
@@ -160,7 +161,7 @@ class Ping(Benchmark):
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
         """Return an event, with the share of all packets that were answered."""
         if isinstance(event, Rate) and event.work is not None and self._count:
-            return replace(event, progress=min(1.0, event.work / self._count))
+            return msgspec.structs.replace(event, progress=min(1.0, event.work / self._count))
         return event
 
 

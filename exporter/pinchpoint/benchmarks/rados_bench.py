@@ -8,7 +8,8 @@ kinds of read have the same rows and summary; only the command line distinguishe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+
+import msgspec
 
 from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.ceph_words import words
@@ -328,6 +329,6 @@ class RadosBench(Benchmark):
     def claim(self, event: Ended | Rate) -> Ended | Rate | None:
         """Return an event under the name of our phase: its text doesn't distinguish the two reads."""
         if event.phase in READS and self._mode in READS:
-            return replace(event, phase=str(self._mode))
+            return msgspec.structs.replace(event, phase=str(self._mode))
         ours = event.phase == self._mode or (event.phase == "cleanup" and self._cleans)
         return event if ours else None

@@ -10,10 +10,11 @@ import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from pinchpoint.host.confine import User
 from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, read_bytes
@@ -79,8 +80,7 @@ class Position(NamedTuple):
         return self.flags & os.O_ACCMODE != os.O_RDONLY
 
 
-@dataclass
-class Tree:
+class Tree(msgspec.Struct, dict=True):
     """Some processes of a host by pid, as they were just now. Data of processes that have gone is empty."""
 
     procfs: Path

@@ -8,9 +8,10 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+
+import msgspec
 
 from pinchpoint.bpf.libbpf import BpfError, load
 from pinchpoint.bpf.tasks import FIRST_NAMESPACE, pid_namespace
@@ -53,8 +54,7 @@ class Source(Enum):
     """Any other interrupt."""
 
 
-@dataclass(frozen=True, slots=True)
-class Responsible:
+class Responsible(msgspec.Struct, frozen=True):
     """All threads of a process that have one name; of the kernel's threads, those whose names are equal up to a "/"."""
 
     tgid: int
@@ -62,8 +62,7 @@ class Responsible:
     name: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """A part of what a thread waited for; times are in seconds."""
 
     by: Responsible | Source
@@ -74,8 +73,7 @@ class Share:
     """Of these, the time in which it could run and had no CPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadTime:
+class ThreadTime(msgspec.Struct, frozen=True):
     """What a thread of a chosen process did in a window; times are in seconds."""
 
     tgid: int
@@ -89,8 +87,7 @@ class ThreadTime:
     """Its last wait, which had not ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """What was seen in a window."""
 
     seconds: float

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from itertools import pairwise
 from typing import Any
 
 import click
+import msgspec
 
 from pinchpoint.benchmarks.document import limit_document
 from pinchpoint.commands.options import NumberRange, complete_runs
@@ -170,7 +170,7 @@ def _move(move: Move) -> dict[str, Any]:
         "base": _bottleneck(move.base),
         "other": _bottleneck(move.other),
         "moved": move.moved,
-        "steps": [asdict(step) for step in move.steps],
+        "steps": [msgspec.structs.asdict(step) for step in move.steps],
     }
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from pinchpoint.diagnosis.blame import DAEMONS, BenchmarkWork, Limit, blame_nodes
 from pinchpoint.diagnosis.evidence import MAX_LISTED, MIN_SENTENCE_SHARE, name
@@ -53,8 +54,7 @@ class Passed(NamedTuple):
     """Share of the time of the benchmark's threads: the part of the waker's after which it woke the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitGraph:
+class WaitGraph(msgspec.Struct, frozen=True):
     """Who makes a benchmark wait, and for whom: the largest nodes of the wait-for graph of all hosts together."""
 
     steps: tuple[Step, ...]

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from pinchpoint.diagnosis.check_host import ceph_daemons
 from pinchpoint.diagnosis.findings import (
@@ -149,8 +150,7 @@ def versions_differ(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
         yield fine(value=next(iter(versions.values())))
 
 
-@dataclass(frozen=True, slots=True)
-class _Health:
+class _Health(msgspec.Struct, frozen=True):
     """What a manager reports about one cluster."""
 
     status: int
@@ -242,8 +242,7 @@ def scrubbing(hosts: Snapshots, check: Check) -> Iterator[Outcome]:
         yield found(number=f"{number:.0f}") if number else fine()
 
 
-@dataclass(frozen=True, slots=True)
-class _Osd:
+class _Osd(msgspec.Struct, frozen=True):
     """An OSD and its placement groups."""
 
     name: str

@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import fmean
 from typing import NamedTuple
+
+import msgspec
 
 from pinchpoint.benchmarks.events import State
 from pinchpoint.benchmarks.output import number as number_in
@@ -81,8 +82,7 @@ CLAIMS = frozenset(
 """Verdicts that say that something changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunGroup:
+class RunGroup(msgspec.Struct, frozen=True):
     """Runs with nothing changed between them."""
 
     label: str
@@ -91,8 +91,7 @@ class RunGroup:
     """Of each run, in the same order."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupFigure:
+class GroupFigure(msgspec.Struct, frozen=True):
     """One figure of a group: the mean of its runs."""
 
     values: tuple[float, ...]
@@ -155,8 +154,7 @@ class Key(NamedTuple):
         return PhasePlace(self.benchmark, self.phase, self.occurrence)
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedFigure:
+class ComparedFigure(msgspec.Struct, frozen=True):
     """One figure in both groups."""
 
     key: Key
@@ -191,8 +189,7 @@ MARKS: dict[str, Callable[[GroupFigure], bool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(msgspec.Struct, frozen=True):
     """What limited one phase in both groups; None if it was not judged."""
 
     place: PhasePlace
@@ -210,8 +207,7 @@ class Move:
         return all(2 * side.agreeing > side.runs for side in (self.base, self.other))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """A group compared with the base."""
 
     base: RunGroup
@@ -222,7 +218,7 @@ class Comparison:
     """The spread known to the user, as a share."""
     moves: tuple[Move, ...] = ()
     """For each phase that was judged in at least one group, in the order of the rows."""
-    knobs: Knobs = field(default_factory=Knobs)
+    knobs: Knobs = msgspec.field(default_factory=Knobs)
 
     @property
     def headline(self) -> ComparedFigure | None:
@@ -383,8 +379,7 @@ def _length(mark: PhaseMark) -> float | None:
     return seconds if 0 < seconds < MAX_PHASE_SECONDS else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
+class _Pair(msgspec.Struct, frozen=True):
     """A figure that both groups have."""
 
     key: Key

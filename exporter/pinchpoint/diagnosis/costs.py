@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
@@ -45,8 +44,7 @@ def all_cost_advice() -> Mapping[str, CostAdvice]:
     return decode_toml(raw, dict[str, CostAdvice], "cost_advice.toml")
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True):
     """What the threads of one full resource spent their CPU time on."""
 
     resource: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 
@@ -98,19 +97,17 @@ class Check(msgspec.Struct, forbid_unknown_fields=True):
         return f"runbooks/{self.runbook}.md" if self.runbook else f"docs/check.md#{name}"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """The outcome of one check of one thing: something found, nothing found, or nothing visible."""
 
     level: Level | None
     """None: the level of the check."""
-    fields: dict[str, str] = field(default_factory=dict)
+    fields: dict[str, str] = msgspec.field(default_factory=dict)
     hosts: tuple[str, ...] = ()
     """Its subject, if that is not the checked host."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A finding as shown to people."""
 
     check: str

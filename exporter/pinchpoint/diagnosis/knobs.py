@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from pinchpoint.compat import StrEnum
 from pinchpoint.diagnosis.facts import absence_tells
@@ -26,22 +27,20 @@ class Origin(StrEnum):
     FACT = "fact"
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """What is known about the settings of one run."""
 
     run: str
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = msgspec.field(default_factory=dict)
     command: Sequence[str] = ()
     """Empty where it isn't known."""
-    facts: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    facts: Mapping[str, Mapping[str, Sequence[str]]] = msgspec.field(default_factory=dict)
     """See `pinchpoint.diagnosis.facts`."""
     note: str = ""
     """The text before it in the file it was imported from."""
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(msgspec.Struct, frozen=True):
     """A setting that differs between the groups, or within one."""
 
     origin: Origin
@@ -60,8 +59,7 @@ class Difference:
         return len(self.base) > 1 or len(self.other) > 1
 
 
-@dataclass(frozen=True, slots=True)
-class Knobs:
+class Knobs(msgspec.Struct, frozen=True):
     """Settings that differ between two groups, and runs without known settings."""
 
     differences: tuple[Difference, ...] = ()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from pinchpoint.diagnosis.blame import DEFAULT_THRESHOLD, BenchmarkWork, workloads
 from pinchpoint.diagnosis.series import label, series
@@ -64,8 +65,7 @@ KERNEL_CLIENT = re.compile(r"ceph-(?:\d+|more)|krbd")
 """Client names of the kernel's mounts and RBD devices (probe ceph_kernel)."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoundTrip:
+class RoundTrip(msgspec.Struct, frozen=True):
     """TCP round trips in seconds; None if not measured."""
 
     now: float
@@ -73,8 +73,7 @@ class RoundTrip:
     """The shortest of the last minutes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inside:
+class Inside(msgspec.Struct, frozen=True):
     """Mean time of a request inside the daemons over all their clients; times in seconds."""
 
     rate: float
@@ -86,8 +85,7 @@ class Inside:
     """The part of a commit in which the data device is flushed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Depth:
+class Depth(msgspec.Struct, frozen=True):
     """Mean number of requests in flight, as counted by the clients."""
 
     target: str
@@ -101,8 +99,7 @@ class Depth:
         return self.requests <= MAX_SERIAL_REQUESTS * max(1.0, self.processes)
 
 
-@dataclass(frozen=True, slots=True)
-class ShallowDisk:
+class ShallowDisk(msgspec.Struct, frozen=True):
     """A disk that the benchmark waits for but that never has much to do at a time."""
 
     host: str
@@ -112,8 +109,7 @@ class ShallowDisk:
     """Whether it is busy up to its threshold: if so it has almost no queue, otherwise it has pauses."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Path:
+class Path(msgspec.Struct, frozen=True, kw_only=True):
     """The time of requests to one kind of daemon."""
 
     target: str
@@ -150,8 +146,7 @@ class Path:
         return MIN_SEEN_SHARE * self.rate <= self.inside.rate <= MAX_DAEMON_REQUESTS_RATIO * self.rate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sleep:
+class Sleep(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of leaving idle states on one host."""
 
     host: str
@@ -167,8 +162,7 @@ class Sleep:
     """The same for the CPU that lost most."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlowClock:
+class SlowClock(msgspec.Struct, frozen=True):
     """A host whose CPUs ran below their speed."""
 
     host: str
@@ -177,8 +171,7 @@ class SlowClock:
     governors: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatencyBreakdown:
+class LatencyBreakdown(msgspec.Struct, frozen=True, kw_only=True):
     """Where the time of a request goes."""
 
     depths: tuple[Depth, ...] = ()
@@ -227,7 +220,7 @@ def latency(
         retransmits=window.retransmits(path.target for path in paths),
         unknown=tuple(_unknown(paths, way)),
     )
-    return replace(found, sentences=tuple(_sentences(found)))
+    return msgspec.structs.replace(found, sentences=tuple(_sentences(found)))
 
 
 class _HostSnapshots:
@@ -310,7 +303,7 @@ class _HostSnapshots:
         if operations - reads < MIN_REPORTED_SHARE * operations:
             return found  # no request waits for commits
         commits = self._sum(OSD_KV_SYNCS)
-        return replace(
+        return msgspec.structs.replace(
             found,
             commit=self._mean(OSD_KV_SYNC_SECONDS, commits),
             flush=self._mean(OSD_KV_FLUSH_SECONDS, commits),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
+
+import msgspec
 
 from pinchpoint.diagnosis.blame import DAEMONS
 from pinchpoint.diagnosis.verdict import Verdict
@@ -23,8 +24,7 @@ MOUNT = re.compile(r"ceph-\d+")
 """The writeback device of a CephFS mount."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bottleneck:
+class Bottleneck(msgspec.Struct, frozen=True):
     """What limited a phase in a group of repeats: the verdict of most of them."""
 
     kind: str

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeVar
+
+import msgspec
 
 from pinchpoint.compat import StrEnum
 from pinchpoint.diagnosis.discovery import FALSE_SHARE, levels
@@ -75,8 +76,7 @@ def side_order(pairs: int) -> str:
     return (ORDER * math.ceil(pairs / MIN_PAIRS))[: 2 * pairs]
 
 
-@dataclass(frozen=True, slots=True)
-class Looks:
+class Looks(msgspec.Struct, frozen=True):
     """The numbers of pairs after which the test looks."""
 
     pairs: int
@@ -91,8 +91,7 @@ class Looks:
         return {**dict.fromkeys(early, EARLY_SHARE / len(early)), self.pairs: 1 - EARLY_SHARE}
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """What the pairs say about one figure."""
 
     pairs: int
@@ -185,8 +184,7 @@ def pooled(known: Sequence[Spread]) -> Spread:
     return Spread(sum(each.variance * each.degrees for each in used) / degrees, degrees) if degrees else NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class _Result:
+class _Result(msgspec.Struct, frozen=True):
     """One look at one figure."""
 
     pairs: int

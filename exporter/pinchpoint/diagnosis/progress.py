@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from pinchpoint.benchmarks.events import FINAL_STATES
 from pinchpoint.diagnosis.series import label, series
@@ -36,8 +37,7 @@ RECENT_END_SECONDS = 60.0
 """Seconds for which a run that has ended is still of interest."""
 
 
-@dataclass(frozen=True, slots=True)
-class ActivePhase:
+class ActivePhase(msgspec.Struct, frozen=True):
     """A phase of a benchmark run in progress."""
 
     benchmark: str
@@ -68,8 +68,7 @@ class ActivePhase:
         return self.elapsed - self.expected if self.elapsed > self.expected else None
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """A benchmark run that is in progress or has just ended."""
 
     benchmark: str

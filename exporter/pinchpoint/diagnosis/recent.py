@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
+
+import msgspec
 
 from pinchpoint.diagnosis.blame import BenchmarkWork, workloads
 from pinchpoint.diagnosis.progress import active_phases
@@ -85,13 +86,14 @@ class Recent:
             self._usage = usage(*self.span)
             if self._usage.own.cpu is None:
                 # An exporter reads its own cost less often than we look: keep showing the last value.
-                self._usage = replace(self._usage, own=replace(self._usage.own, cpu=self._cost))
+                self._usage = msgspec.structs.replace(
+                    self._usage, own=msgspec.structs.replace(self._usage.own, cpu=self._cost)
+                )
             self._cost = self._usage.own.cpu
         return self._usage
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(msgspec.Struct, frozen=True):
     """A running benchmark, and what limits it."""
 
     benchmark: str
@@ -105,8 +107,7 @@ class Judged:
     """Seconds since the stonewall of the phase; None before it, and for a phase without one."""
 
 
-@dataclass(slots=True)
-class _FollowedRun:
+class _FollowedRun(msgspec.Struct):
     judge: Judge
     shown: Judged | None = None
     silent: float | None = None

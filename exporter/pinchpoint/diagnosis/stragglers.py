@@ -8,8 +8,9 @@ mentioned.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
+
+import msgspec
 
 from pinchpoint.diagnosis.blame import BenchmarkWork
 from pinchpoint.diagnosis.peers import MIN_PEERS, is_below
@@ -33,8 +34,7 @@ MIN_WAIT_SHARE = 0.1
 """Share of the slowest rank's time from which a wait is mentioned."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankSpread:
+class RankSpread(msgspec.Struct, frozen=True, kw_only=True):
     """The ranks of one run on all hosts, in one interval."""
 
     working: int

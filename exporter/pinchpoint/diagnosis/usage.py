@@ -10,7 +10,6 @@ not a number) is treated as missing, and missing values are left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
 from typing import TypeAlias
@@ -165,8 +164,7 @@ class RoleUse(msgspec.Struct, frozen=True):
     threads: int
 
 
-@dataclass(frozen=True, slots=True)
-class IdleState:
+class IdleState(msgspec.Struct, frozen=True):
     """One idle state of the CPUs."""
 
     state: str
@@ -175,8 +173,7 @@ class IdleState:
     disabled_cpus: int
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+class Idle(msgspec.Struct, frozen=True):
     """How the CPUs slept."""
 
     states: tuple[IdleState, ...]
@@ -187,8 +184,7 @@ class Idle:
     """The same for the CPU that lost most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(msgspec.Struct, frozen=True):
     """How fast the CPUs ran at the later snapshot."""
 
     mean: float
@@ -202,8 +198,7 @@ class Clock:
     governors: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
+class MemoryUse(msgspec.Struct, frozen=True):
     """Page cache that waits for writeback, in bytes at the later snapshot, and stalls; None if not known."""
 
     dirty: float | None
@@ -213,8 +208,7 @@ class MemoryUse:
     """Allocations that had to wait for reclaim, in the interval."""
 
 
-@dataclass(frozen=True, slots=True)
-class BlindProbe:
+class BlindProbe(msgspec.Struct, frozen=True):
     """A probe that sees nothing although its source exists."""
 
     probe: str
@@ -224,8 +218,7 @@ class BlindProbe:
     """Seconds since its last success; None if it never had one."""
 
 
-@dataclass(frozen=True, slots=True)
-class SilentDaemon:
+class SilentDaemon(msgspec.Struct, frozen=True):
     """A Ceph daemon whose admin socket does not answer."""
 
     daemon: str
@@ -234,8 +227,7 @@ class SilentDaemon:
     """Whether the daemon itself is stuck."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankUse:
+class RankUse(msgspec.Struct, frozen=True, kw_only=True):
     """How the ranks of one benchmark on the host got on beside each other."""
 
     working: int
@@ -260,8 +252,7 @@ class RankUse:
     """Seconds per second of the slowest rank, by wait class."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadUse:
+class WorkloadUse(msgspec.Struct, frozen=True):
     """What the processes of one benchmark did with their time on the host."""
 
     benchmark: str
@@ -288,8 +279,7 @@ class RequestTime(msgspec.Struct, frozen=True):
     """Mean of one of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class StorageDevice:
+class StorageDevice(msgspec.Struct, frozen=True):
     """A disk under an owner's open files."""
 
     owner: str
@@ -298,8 +288,7 @@ class StorageDevice:
     """The backing device, as writeback names it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Own:
+class Own(msgspec.Struct, frozen=True):
     """What Pinchpoint itself did on the host."""
 
     cpu: float | None
@@ -322,8 +311,7 @@ SeenThreads: TypeAlias = Mapping[str, Sequence[tuple[str, str, float]]]
 """Thread, process and busy share of the hottest threads without a role, hottest first, by host."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownThread:
+class UnknownThread(msgspec.Struct, frozen=True):
     """A hot thread that no role names."""
 
     thread: str
@@ -335,8 +323,7 @@ class UnknownThread:
     thread without a role was; of others, at least so much."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """What happened on one host between two snapshots."""
 
     time: float
@@ -361,18 +348,18 @@ class Usage:
     own: Own = Own(None, 0.0, 0.0)
     workloads: tuple[WorkloadUse, ...] = ()
     """Busiest first."""
-    clusters: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    clusters: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
     """The Ceph clusters (fsid) of daemons and clients, by their names as owners of resources; of those that say it."""
-    jobs: Mapping[str, str] = field(default_factory=dict)
+    jobs: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The batch jobs of the runs that began on the host, by run."""
     devices: tuple[StorageDevice, ...] = ()
     requests: tuple[RequestTime, ...] = ()
     """What OSDs had to do, and how long it took."""
     unknown: tuple[UnknownThread, ...] = ()
     """Threads without a role that did much, hottest first."""
-    hidden: Mapping[str, str] = field(default_factory=dict)
+    hidden: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Owners whose links are in another network namespace and cannot be seen, with the reason."""
-    unverified: Mapping[str, float] = field(default_factory=dict)
+    unverified: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Processes at the later snapshot that only have the name of a daemon, by the class that this would have."""
 
 
@@ -421,7 +408,8 @@ def usages(before: Snapshots, after: Snapshots, seen: SeenThreads | None = None)
     if seen is None:
         return found
     return {
-        host: replace(use, unknown=unknown_threads(use.resources, seen.get(host, ()))) for host, use in found.items()
+        host: msgspec.structs.replace(use, unknown=unknown_threads(use.resources, seen.get(host, ())))
+        for host, use in found.items()
     }
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeVar
+
+import msgspec
 
 from pinchpoint.compat import StrEnum
 from pinchpoint.diagnosis import chains, evidence, peers, stragglers, unknown
@@ -103,14 +104,13 @@ class Confidence(StrEnum):
     LOW = "low"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What limits a benchmark between two snapshots of each host."""
 
     kind: Kind
     seconds: float
     """Length of the interval."""
-    waits: Mapping[str, float] = field(default_factory=dict)
+    waits: Mapping[str, float] = msgspec.field(default_factory=dict)
     """Share of the time of the benchmark's processes by wait class, the largest first; they add up to 1."""
     limits: tuple[Limit, ...] = ()
     """The resources in the verdict, most blamed first; empty unless one is full or stuck."""
@@ -182,7 +182,7 @@ def judge_phase(
     """
     hosts = usages(window.before, window.after, seen)
     found = judge(hosts, window.before, window.after, benchmark=benchmark, run=run)
-    found = replace(found, evidence=(*found.evidence, *_moved(window, found)))
+    found = msgspec.structs.replace(found, evidence=(*found.evidence, *_moved(window, found)))
     borders = [window.before, *window.inner, window.after]
     if len(borders) <= MIN_PARTS or (found.kind is Kind.STUCK and not found.limits) or found.kind is Kind.STRAGGLER:
         # Few parts say nothing, short ones cannot distinguish stuck from slow, and ranks wait at the end of a phase.
@@ -224,7 +224,7 @@ def _swayed(found: Verdict, parts: Sequence[tuple[Kind, tuple[Limit, ...]]]) -> 
     doubt = f"another answer in {len(others)} of {len(parts)} parts of the phase: {often}"
     level = Confidence.LOW if 2 * len(others) > len(parts) else Confidence.MEDIUM
     worse = level if found.confidence is not Confidence.LOW else found.confidence
-    return replace(found, doubts=(*found.doubts, doubt), confidence=worse)
+    return msgspec.structs.replace(found, doubts=(*found.doubts, doubt), confidence=worse)
 
 
 def _identity(kind: Kind, limits: Sequence[Limit]) -> tuple[Kind, frozenset[tuple[str, str]]]:
@@ -555,7 +555,7 @@ def _doubts(
 
 def _advised(found: Verdict) -> Verdict:
     advice: Advice = advice_on(found.limits[0].resource if found.limits else "", found.kind)
-    return replace(found, runbook=advice.runbook, advice=advice.do)
+    return msgspec.structs.replace(found, runbook=advice.runbook, advice=advice.do)
 
 
 class Judge:
@@ -591,4 +591,4 @@ class Judge:
             self._other = None
             self.shown = found
             return found
-        return replace(shown, margin=f"changing: {found.words} since {now - self._other[1]:.0f} s")
+        return msgspec.structs.replace(shown, margin=f"changing: {found.words} since {now - self._other[1]:.0f} s")

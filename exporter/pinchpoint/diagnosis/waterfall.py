@@ -11,7 +11,8 @@ steps are scaled to fit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from pinchpoint.diagnosis.series import MAX_VALUE, label, picked
 from pinchpoint.figures import format_figure
@@ -43,8 +44,7 @@ MIN_MOVED_SHARE = 0.1
 """... if their difference is this share of the longer operation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One step of an operation."""
 
     name: str
@@ -52,8 +52,7 @@ class Step:
     """Mean time per operation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waterfall:
+class Waterfall(msgspec.Struct, frozen=True):
     """The mean operation of one kind."""
 
     operation: str
@@ -73,8 +72,7 @@ class Waterfall:
         return max(self.steps, key=lambda step: step.seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Shift:
+class Shift(msgspec.Struct, frozen=True):
     """A step that takes another time than before."""
 
     operation: str

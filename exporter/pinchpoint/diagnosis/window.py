@@ -8,8 +8,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+import msgspec
 
 from pinchpoint.diagnosis.series import finite, label
 from pinchpoint.diagnosis.usage import SeenThreads, restarted
@@ -81,7 +82,7 @@ class Stream:
                     values[name] = {
                         labels: value for labels, value in series.items() if since.get(labels, now) >= before
                     }
-            self.latest[host] = replace(self.latest[host], values=values)
+            self.latest[host] = msgspec.structs.replace(self.latest[host], values=values)
 
 
 def with_ended(earlier: Snapshot | None, later: Snapshot, *, gauges: bool = True) -> Snapshot:
@@ -98,8 +99,7 @@ def with_ended(earlier: Snapshot | None, later: Snapshot, *, gauges: bool = True
     return Snapshot(later.time, values, later.lasts)
 
 
-@dataclass(slots=True)
-class _Moment:
+class _Moment(msgspec.Struct):
     time: float
     hosts: dict[str, Snapshot]
     """Each host as it was last seen."""
@@ -108,8 +108,7 @@ class _Moment:
         return {host: snapshot for host, snapshot in self.hosts.items() if self.time - snapshot.time <= snapshot.lasts}
 
 
-@dataclass(slots=True)
-class Window:
+class Window(msgspec.Struct):
     """A phase and the snapshots of each host around it; those are empty until there are any.
 
     It lies between the moments nearest to its start and to its end, or, if one moment is nearest to both,
@@ -119,24 +118,24 @@ class Window:
     start: float
     end: float | None = None
     """Unix seconds; None for a phase whose end was not seen."""
-    before: dict[str, Snapshot] = field(default_factory=dict)
+    before: dict[str, Snapshot] = msgspec.field(default_factory=dict)
     """Each host at the start, or when it was first seen after it."""
-    after: dict[str, Snapshot] = field(default_factory=dict)
+    after: dict[str, Snapshot] = msgspec.field(default_factory=dict)
     """Each host of `before` at the end, or when it was last seen before it, if it was seen again."""
     moments: tuple[float, float] | None = None
     """The times of the two moments, in Unix seconds."""
-    inner: list[dict[str, Snapshot]] = field(default_factory=list)
+    inner: list[dict[str, Snapshot]] = msgspec.field(default_factory=list)
     """The hosts at the moments that divide the phase, oldest first; see `parting`."""
     parted: tuple[float, ...] = ()
     """Their times, in Unix seconds."""
     hottest: SeenThreads | None = None
     """The threads without a role that were hottest in the phase."""
-    _around: list[_Moment] = field(default_factory=list)
+    _around: list[_Moment] = msgspec.field(default_factory=list)
     """The last moment before the start, and the first one not before it, if there are any."""
-    _later: dict[str, Snapshot] = field(default_factory=dict)
+    _later: dict[str, Snapshot] = msgspec.field(default_factory=dict)
     """The hosts as they were first seen after these."""
     _grid: float = MIN_PART_SECONDS
-    _kept: dict[int, _Moment] = field(default_factory=dict)
+    _kept: dict[int, _Moment] = msgspec.field(default_factory=dict)
     """The first moment that is not before each multiple of `_grid` seconds after the start."""
 
     @property

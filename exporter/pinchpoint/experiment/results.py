@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from pinchpoint.diagnosis.comparison import Key, main_figures
 from pinchpoint.diagnosis.paired import (
@@ -30,8 +31,7 @@ DEFAULT_PAIRS = 8
 EXPERIMENT_TAG = "experiment"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What an experiment has found so far."""
 
     decision: Decision
@@ -43,8 +43,7 @@ class Outcome:
     """Logarithms of B over A, pair by pair."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(msgspec.Struct, frozen=True):
     """How many pairs an effect will need."""
 
     noise: Spread

@@ -6,9 +6,10 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from pinchpoint.experiment import shell
 from pinchpoint.experiment.shell import Runner, ShellError
@@ -30,8 +31,7 @@ class SettleError(Exception):
     """A step that is unknown, cannot be done, or did not settle; the message says which and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One settling step."""
 
     name: str

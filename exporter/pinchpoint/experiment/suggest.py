@@ -6,7 +6,8 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from pinchpoint.diagnosis.facts import Facts, uses_ceph
 from pinchpoint.diagnosis.marks import bottleneck
@@ -30,8 +31,7 @@ CEPH_OWNER = ("client.", "mds.", "osd.")
 NO_GAIN = (Decision.NO_GAIN, Decision.HURT)
 
 
-@dataclass(slots=True)
-class Suggestion:
+class Suggestion(msgspec.Struct):
     """One mitigation for a run."""
 
     name: str
@@ -45,7 +45,7 @@ class Suggestion:
     undo: str
     command: str
     """The experiment to run; empty if it has to be done by hand."""
-    tried: list[str] = field(default_factory=list)
+    tried: list[str] = msgspec.field(default_factory=list)
     """What came of it before."""
 
 

@@ -6,9 +6,10 @@ Formats: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/blkio-controller.rst
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
+
+import msgspec
 
 from pinchpoint.host.procfs import FormatError, Mount, decode, read_bytes, read_mounts
 from pinchpoint.host.sysfs import read_int
@@ -179,8 +180,7 @@ def _is_number(raw: bytes) -> bool:
     return raw.isdigit() and len(raw) <= 20
 
 
-@dataclass(frozen=True, slots=True)
-class Hierarchy:
+class Hierarchy(msgspec.Struct, frozen=True):
     """One mounted tree of cgroups."""
 
     controllers: frozenset[str]

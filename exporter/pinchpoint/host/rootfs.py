@@ -13,9 +13,10 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+
+import msgspec
 
 __all__ = ["Rights", "list_in_root", "open_in_root", "read_piece"]
 
@@ -30,8 +31,7 @@ READ_RIGHT = 0o4
 SEARCH_RIGHT = 0o1
 
 
-@dataclass(frozen=True, slots=True)
-class Rights:
+class Rights(msgspec.Struct, frozen=True):
     """What a process may open, by user, groups and mode, as in ``acl_permission_check`` (fs/namei.c).
 
     Rights that only an access control list grants don't count.

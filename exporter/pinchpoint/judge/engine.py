@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+
+import msgspec
 
 from pinchpoint.diagnosis.facts import Facts, facts, merged
 from pinchpoint.diagnosis.progress import ActivePhase, active_phases
@@ -33,8 +34,7 @@ KEEP_ENDED_SECONDS = 900.0
 """Seconds for which moments, and the verdict on an ended phase, are kept."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseVerdict:
+class PhaseVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What limited a phase that has ended."""
 
     benchmark: str
@@ -52,8 +52,7 @@ _Key = tuple[str, str, str, float]
 """Identity of a phase: benchmark, run, name, and start by its host's clock."""
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     window: Window
     host: str
     """Where it is seen."""

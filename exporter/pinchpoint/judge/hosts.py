@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+
+import msgspec
 
 from pinchpoint.clock import STEADY
 from pinchpoint.judge.pace import MAX_READING_INTERVAL_SECONDS, Pace
@@ -49,7 +50,9 @@ class Hosts:
             for host, snapshot in poller.collect().items():
                 # Several sources may know a host.
                 if host not in found or snapshot.time > found[host].time:
-                    found[host] = snapshot if snapshot.lasts >= least else replace(snapshot, lasts=least)
+                    found[host] = (
+                        snapshot if snapshot.lasts >= least else msgspec.structs.replace(snapshot, lasts=least)
+                    )
         return found
 
     def problems(self) -> dict[str, Problem]:

@@ -7,10 +7,11 @@ import logging
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from pinchpoint import __version__
 from pinchpoint.clock import STEADY, Clock
@@ -57,19 +58,18 @@ PAGE_BYTES = resource.getpagesize()
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(msgspec.Struct, frozen=True):
     """The answers of one round."""
 
     time: float = 0.0
     """Its time in Unix seconds; 0 before the first one."""
-    hosts: Mapping[str, float] = field(default_factory=dict)
+    hosts: Mapping[str, float] = msgspec.field(default_factory=dict)
     """When each host that answers was last seen, in Unix seconds."""
-    problems: Mapping[str, Problem] = field(default_factory=dict)
+    problems: Mapping[str, Problem] = msgspec.field(default_factory=dict)
     """Why hosts, sources or target files cannot be read."""
     runs: Sequence[Judged] = ()
     phases: Sequence[PhaseVerdict] = ()
-    facts: Mapping[str, Facts] = field(default_factory=dict)
+    facts: Mapping[str, Facts] = msgspec.field(default_factory=dict)
     behind: int = 0
     interval: float = 0.0
     """Seconds between two rounds."""
@@ -224,14 +224,16 @@ class Service:
         ahead = self._clock.ahead()
         now = self._clock.now() + ahead
         judged = self._engine.step(self._clock.now(), JUDGING_SHARE * self._pace.interval)
-        runs = [replace(run, since=run.since + ahead) for run in judged]
+        runs = [msgspec.structs.replace(run, since=run.since + ahead) for run in judged]
         for source, problem in problems.items():
             if source not in self._told:
                 log.warning("%s: %s", source, problem.reason)
         self._told = set(problems)
         if self._pace.slowed != self.said.slowed:
             log.warning("hosts are read every %.1f s%s", self._pace.interval, SLOWED if self._pace.slowed else "")
-        problems = {name: replace(problem, since=problem.since + ahead) for name, problem in problems.items()}
+        problems = {
+            name: msgspec.structs.replace(problem, since=problem.since + ahead) for name, problem in problems.items()
+        }
         self._malformed = {name: self._malformed.get(name, now) for name in self._files.problems}
         problems |= {name: Problem(reason, self._malformed[name]) for name, reason in self._files.problems.items()}
         self.said = Judgement(
@@ -256,7 +258,7 @@ class Service:
     def _shown(self, phase: PhaseVerdict) -> PhaseVerdict:
         """Return a phase with the times of the wall clock."""
         shift = self._shift(phase.host)
-        return replace(phase, start=phase.start + shift, end=phase.end + shift) if shift else phase
+        return msgspec.structs.replace(phase, start=phase.start + shift, end=phase.end + shift) if shift else phase
 
     def _sources(self) -> dict[str, Callable[[], Source]]:
         found: dict[str, Callable[[], Source]] = {}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
+
+import msgspec
 
 from pinchpoint.activity import Activity
 from pinchpoint.benchmarks.base import Benchmark
@@ -31,8 +32,7 @@ class NotPresent(Exception):  # noqa: N818 - it is an answer, not an error
     """This machine does not have what the probe reads. That is not a failure."""
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(msgspec.Struct, frozen=True):
     """The machine that the probes look at: a test points it at a folder.
 
     `procfs`, `sysfs` and `rootfs` are the mount points of the observed host's /proc, /sys and /.
@@ -46,11 +46,11 @@ class Host:
     runs: RunDirectory
     benchmarks: Sequence[type[Benchmark]] = ()
     """The kinds of benchmark that are looked for."""
-    found: FoundRuns = field(default_factory=FoundRuns)
+    found: FoundRuns = msgspec.field(default_factory=FoundRuns)
     """The runs that were found among the processes: one probe finds them, others need them."""
-    users: Users = field(default_factory=own_users)
+    users: Users = msgspec.field(default_factory=own_users)
     """Whom the exporter trusts."""
-    waits: WaitRules = field(default_factory=load_waits)
+    waits: WaitRules = msgspec.field(default_factory=load_waits)
     """What kernel stacks mean."""
     task_source: str = AUTO
     """How threads are read, one of `pinchpoint.bpf.choice.SOURCES`."""
@@ -60,15 +60,15 @@ class Host:
     """How it is found out what threads wait for, one of `pinchpoint.waits.choice.SOURCES`."""
     nursery: Nursery | None = None
     """Starts the helper processes that read users' files; None where this process reads them."""
-    costs: CostRules = field(default_factory=load_costs)
+    costs: CostRules = msgspec.field(default_factory=load_costs)
     """What functions cost."""
-    full: FullThreads = field(default_factory=FullThreads)
+    full: FullThreads = msgspec.field(default_factory=FullThreads)
     """The threads of what is full: the probe of threads notes them, that of profiles samples them."""
-    activity: Activity = field(default_factory=Activity)
+    activity: Activity = msgspec.field(default_factory=Activity)
     """Probes note in it that something happens."""
-    daemons: Asker = field(default_factory=Asker)
+    daemons: Asker = msgspec.field(default_factory=Asker)
     """Asks the admin sockets of daemons."""
-    clients: Asker = field(default_factory=Asker)
+    clients: Asker = msgspec.field(default_factory=Asker)
     """Asks those of clients, whose users choose the paths: one that hangs delays no daemon's."""
 
 

@@ -6,10 +6,10 @@ All charts have the same width and margins: below each other they share one time
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import cycle
 from math import ceil, isnan, nan
 
+import msgspec
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
@@ -50,8 +50,7 @@ MAX_CHARTED = 8
 """Maximum number of hosts, daemons and resources in one chart."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """The time range of charts, in Unix seconds, and where phases begin and end in it."""
 
     start: float
@@ -64,8 +63,7 @@ class Span:
         return max(1.0, self.end - self.start)
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(msgspec.Struct, frozen=True):
     """One phase in the ribbon."""
 
     number: int

@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from pinchpoint.session.stacks import SavedStack
 from pinchpoint.text import printable
@@ -37,10 +38,9 @@ class Flame(NamedTuple):
     picture: str
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(msgspec.Struct):
     samples: int = 0
-    callees: dict[str, _Node] = field(default_factory=dict)
+    callees: dict[str, _Node] = msgspec.field(default_factory=dict)
 
 
 def flames(stacks: Iterable[SavedStack], phase: str) -> list[Flame]:

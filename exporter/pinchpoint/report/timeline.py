@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from math import nan
 from typing import NamedTuple
+
+import msgspec
 
 from pinchpoint.diagnosis.blame import jobs_of_runs, workloads
 from pinchpoint.diagnosis.series import label, series
@@ -51,27 +52,26 @@ class Line:
         return self.values + [nan] * (length - len(self.values))
 
 
-@dataclass(slots=True)
-class RunLines:
+class RunLines(msgspec.Struct):
     """Lines over a run. The value of a step is a mean; for sizes and clocks it is the value at its end."""
 
-    steps: list[tuple[float, float]] = field(default_factory=list)
+    steps: list[tuple[float, float]] = msgspec.field(default_factory=list)
     """Start and end of each, in Unix seconds."""
-    waits: dict[str, Line] = field(default_factory=dict)
+    waits: dict[str, Line] = msgspec.field(default_factory=dict)
     """Share of the time of the run's processes, by wait class."""
-    busy: dict[ResourceLine, Line] = field(default_factory=dict)
-    serves: dict[ResourceLine, tuple[str, ...]] = field(default_factory=dict)
-    thresholds: dict[str, float] = field(default_factory=dict)
+    busy: dict[ResourceLine, Line] = msgspec.field(default_factory=dict)
+    serves: dict[ResourceLine, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    thresholds: dict[str, float] = msgspec.field(default_factory=dict)
     """Threshold of a resource, if its exporter reports one."""
-    clocks: dict[str, Line] = field(default_factory=dict)
+    clocks: dict[str, Line] = msgspec.field(default_factory=dict)
     """Hertz, by host: the clock that work saw, or else the mean over the CPUs."""
-    top_clocks: dict[str, float] = field(default_factory=dict)
+    top_clocks: dict[str, float] = msgspec.field(default_factory=dict)
     """The hardware's maximum in hertz, by host."""
-    idle: dict[str, dict[str, Line]] = field(default_factory=dict)
+    idle: dict[str, dict[str, Line]] = msgspec.field(default_factory=dict)
     """Share of the CPUs' time in each idle state, by host; shallowest state first."""
-    caches: dict[tuple[str, str], Line] = field(default_factory=dict)
+    caches: dict[tuple[str, str], Line] = msgspec.field(default_factory=dict)
     """Bytes in the cache of an MDS, by host and daemon."""
-    cache_limits: dict[tuple[str, str], Line] = field(default_factory=dict)
+    cache_limits: dict[tuple[str, str], Line] = msgspec.field(default_factory=dict)
 
 
 def step_of(seconds: float) -> float:

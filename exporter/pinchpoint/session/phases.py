@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from pinchpoint.diagnosis.facts import Facts, facts, merged
 from pinchpoint.diagnosis.marks import verdict_mark
@@ -29,8 +30,7 @@ MIN_STACKS_SECONDS = 5.0
 """Seconds of a phase from which stacks of full threads are saved: one window of samples."""
 
 
-@dataclass(slots=True)
-class PhaseRecord:
+class PhaseRecord(msgspec.Struct):
     """A phase and what the hosts did in it; `usage` is of this host, None if no snapshot of it could be taken."""
 
     mark: PhaseMark

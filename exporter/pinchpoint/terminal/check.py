@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
@@ -88,8 +88,7 @@ def _filled(text: str, options: ConsoleOptions, first: str, rest: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _FindingGroup:
+class _FindingGroup(msgspec.Struct, frozen=True):
     """One kind of finding, possibly several times."""
 
     findings: Sequence[Finding]
@@ -115,8 +114,7 @@ class _FindingGroup:
         yield Text()
 
 
-@dataclass(frozen=True)
-class _List:
+class _List(msgspec.Struct, frozen=True):
     """Short lines under one heading."""
 
     head: str

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
@@ -91,8 +91,7 @@ def _standing(run: RunState) -> str:
     return printable(" ".join(words) + reason)
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(msgspec.Struct, frozen=True):
     """A text that is truncated at the end of the line."""
 
     text: str
@@ -102,8 +101,7 @@ class _Line:
         yield Text(self.text, style="dim", no_wrap=True, overflow="ellipsis")
 
 
-@dataclass(frozen=True)
-class _Note:
+class _Note(msgspec.Struct, frozen=True):
     """The meaning of a word."""
 
     text: str
@@ -113,8 +111,7 @@ class _Note:
         yield Text(textwrap.fill(self.text, min(MAX_NOTE_COLUMNS, options.max_width)))
 
 
-@dataclass(frozen=True)
-class _Rows:
+class _Rows(msgspec.Struct, frozen=True):
     """The figures of a comparison."""
 
     rows: Sequence[ComparedFigure]

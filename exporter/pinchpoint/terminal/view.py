@@ -8,9 +8,9 @@ as plain text and cut to their column.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
@@ -64,8 +64,7 @@ WORDS = {Fullness.NORMAL: "", Fullness.NEAR: "near", Fullness.FULL: "FULL"}
 HEADING = "underline"
 
 
-@dataclass(frozen=True, slots=True)
-class Down:
+class Down(msgspec.Struct, frozen=True):
     """A host that did not answer."""
 
     reason: str
@@ -73,8 +72,7 @@ class Down:
     """Seconds since its last answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostView:
+class HostView(msgspec.Struct, frozen=True):
     """One host: its name, how its data was obtained, and what is known about it; None until there are two samples."""
 
     name: str

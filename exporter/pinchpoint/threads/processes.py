@@ -6,10 +6,11 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, MutableMapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock
+
+import msgspec
 
 from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, parse_thread_group, read_bytes
 from pinchpoint.host.users import ROOT, Users, ceph_uids, own_users, process_user
@@ -50,8 +51,7 @@ MAX_ID_CHARACTERS = 64
 """Characters of a daemon's id that are shown: any process may have any command line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(msgspec.Struct, frozen=True):
     """A process that a rule of the roles file is interested in."""
 
     pid: int

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import nlargest
 from typing import NamedTuple
+
+import msgspec
 
 from pinchpoint import resources
 from pinchpoint.metrics import UNKNOWN_THREAD_BUSY_RATIO
@@ -75,8 +76,7 @@ class Name(NamedTuple):
         return bare(self.thread), self.process
 
 
-@dataclass
-class _Shown:
+class _Shown(msgspec.Struct):
     """A thread that is named."""
 
     name: Name

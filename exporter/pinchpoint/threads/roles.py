@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -92,8 +91,7 @@ class ProcessRule(NamedTuple):
     """Whether only a daemon counts: see `pinchpoint.threads.identity`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Role:
+class Role(msgspec.Struct, frozen=True, kw_only=True):
     """What a thread is for.
 
     `unit` says what can be full: each ``thread`` by itself, a ``lock`` (the sum over the threads that take it), a

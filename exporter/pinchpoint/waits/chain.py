@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from pinchpoint.bpf.path import Responsible, Share, Source, ThreadTime, Window
 from pinchpoint.compat import StrEnum
@@ -98,16 +99,15 @@ class Step(NamedTuple):
     """The same by what it did."""
 
 
-@dataclass
-class Chain:
+class Chain(msgspec.Struct):
     """What the threads of a benchmark did, in seconds of all of them together."""
 
     seconds: float = 0.0
     asleep: int = 0
     """Threads that are left out: they were asleep."""
     waits: int = 0
-    parts: defaultdict[tuple[Node, Kind], float] = field(default_factory=lambda: defaultdict(float))
-    passed: defaultdict[tuple[Node, Node], float] = field(default_factory=lambda: defaultdict(float))
+    parts: defaultdict[tuple[Node, Kind], float] = msgspec.field(default_factory=lambda: defaultdict(float))
+    passed: defaultdict[tuple[Node, Node], float] = msgspec.field(default_factory=lambda: defaultdict(float))
     """The seconds of the first node after which it woke the second one, which went on."""
 
     def add(self, other: Chain) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from pinchpoint.waits.stack_rules import FUSE, PARKED
 
@@ -159,8 +160,7 @@ def parked_shares(span: float, requests: float, looks: int, active: int) -> dict
     return {"mds": mds, "osd": osd}
 
 
-@dataclass(kw_only=True)
-class MountUse:
+class MountUse(msgspec.Struct, kw_only=True):
     """What happened on a FUSE mount of CephFS in a window."""
 
     waited: float = 0.0
@@ -220,11 +220,10 @@ class _Block(NamedTuple):
     total: float
 
 
-@dataclass
-class History:
+class History(msgspec.Struct):
     """The last blocks of a process."""
 
-    blocks: deque[_Block] = field(default_factory=lambda: deque(maxlen=4))
+    blocks: deque[_Block] = msgspec.field(default_factory=lambda: deque(maxlen=4))
 
     def add(self, times: Mapping[str, float]) -> None:
         """Add a block."""

@@ -7,9 +7,10 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from ipaddress import IPv6Network, ip_address
 from threading import Condition, Lock
+
+import msgspec
 
 from pinchpoint.compat import StrEnum
 from pinchpoint.model import Metric, Point
@@ -70,8 +71,7 @@ class Refusals:
             yield self._metric.point(count, reason.value)
 
 
-@dataclass(slots=True)
-class _Connection:
+class _Connection(msgspec.Struct):
     peer: str
     began: float
     computing: bool = False

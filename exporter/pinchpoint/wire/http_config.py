@@ -11,7 +11,6 @@ import re
 import ssl
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -110,8 +109,7 @@ class HttpConfig(msgspec.Struct, forbid_unknown_fields=True):
     proxy_connect_header: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """How servers are asked."""
 
     context: ssl.SSLContext

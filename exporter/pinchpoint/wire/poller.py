@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from threading import Condition, Thread
+
+import msgspec
 
 from pinchpoint.clock import STEADY
 from pinchpoint.model import Snapshot, Snapshots
@@ -21,8 +22,7 @@ POLL_TIMEOUT_SECONDS = 1.0
 """Seconds that several sources together have for their answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """Why a host or a source is not seen."""
 
     reason: str

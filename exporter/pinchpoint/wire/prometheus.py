@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
@@ -28,8 +27,7 @@ class PrometheusError(Exception):
     """The server gave no answer; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class FiredAlert:
+class FiredAlert(msgspec.Struct, frozen=True):
     """An alert that fired, and the Unix times in seconds at which it was seen firing."""
 
     name: str

@@ -11,11 +11,12 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
+
+import msgspec
 
 from pinchpoint.model import Point
 from pinchpoint.tomlfile import ConfigError
@@ -44,8 +45,7 @@ VERIFY = {
 }
 
 
-@dataclass(slots=True)
-class _State:
+class _State(msgspec.Struct):
     """What the file says, with the content of the files that it names."""
 
     config: WebConfig

@@ -13,13 +13,14 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import replace
 from functools import cache
 from ipaddress import ip_address
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urljoin, urlsplit
+
+import msgspec
 
 from pinchpoint.clock import STEADY
 from pinchpoint.metrics import EXPORTER
@@ -304,7 +305,7 @@ class PrometheusSource:
     def _completed(self, known: Snapshot, snapshot: Snapshot) -> Snapshot:
         """Return a host's snapshot with the steady metrics of the one before."""
         steady = {name: series for name, series in known.values.items() if name in self._steady}
-        return replace(snapshot, values={**steady, **snapshot.values})
+        return msgspec.structs.replace(snapshot, values={**steady, **snapshot.values})
 
     def _scrapes(self, wanted: str, hosts: Sequence[str], times: Sequence[float]) -> dict[str, Snapshot]:
         """Return what hosts reported when they were scraped at these Unix times, or since. Raises PrometheusError."""
