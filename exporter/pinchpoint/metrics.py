@@ -67,6 +67,21 @@ RESOURCE_BLOCKED_SECONDS = _counter(
     "resource",
     "owner",
 )
+LOCK_OBSERVED_SECONDS = _counter(
+    "pinchpoint_lock_observed_seconds_total",
+    "Time for which the state of the lock was known: from when it was first found, while threads waited for it.",
+    "resource",
+    "owner",
+)
+LOCK_HELD_SECONDS = _counter(
+    "pinchpoint_lock_held_seconds_total", "Part of the observed time in which the lock was held.", "resource", "owner"
+)
+LOCK_WAITING_SECONDS = _counter(
+    "pinchpoint_lock_waiting_seconds_total",
+    "Time for which threads waited for the lock, in the observed time: the sum over all of them.",
+    "resource",
+    "owner",
+)
 UNKNOWN_THREAD_BUSY_RATIO = _gauge(
     "pinchpoint_unknown_thread_busy_ratio",
     "Share of the last 3 s in which one of the three busiest threads without a role ran or waited for a CPU; absent "

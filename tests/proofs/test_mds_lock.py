@@ -25,6 +25,7 @@ LOOKS = 50
 ERROR = 0.1
 """Tolerated error of a share of several hundred readings: their timing depends on the load of the CPUs."""
 BUSY = "pinchpoint_resource_busy_seconds_total"
+HELD, OBSERVED = "pinchpoint_lock_held_seconds_total", "pinchpoint_lock_observed_seconds_total"
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,10 @@ class Look(NamedTuple):
     """CPU time by TID and name of the thread."""
     busy: float
     """Busy time of the lock."""
+    held: float
+    """Time for which the exporter saw it held."""
+    observed: float
+    """Time for which the exporter knew its state."""
 
 
 def look(observer: Observer, cluster: Cluster) -> Look:
@@ -56,10 +61,14 @@ def look(observer: Observer, cluster: Cluster) -> Look:
     for task in Path(f"/proc/{cluster.daemon('mds.a').pid}/task").iterdir():
         comm, times = ((task / name).read_text() for name in ("comm", "schedstat"))
         used[int(task.name), comm.strip()] = int(times.split()[0]) / 1e9
-    series = TargetSource(f"{observer.stack.urls['pinchpoint']}/metrics", timeout=patience(10)).snapshot().series(BUSY)
+    found = TargetSource(f"{observer.stack.urls['pinchpoint']}/metrics", timeout=patience(10)).snapshot()
     owners = {"mds.a", f"mds.a@{cluster.fsid[:8]}"}  # its name changes when a second cluster appears
-    busy = sum(value for labels, value in series if labels["resource"] == "mds_lock" and labels["owner"] in owners)
-    return Look(time.monotonic(), used, busy)
+
+    def total(name: str) -> float:
+        shown = ((labels["resource"], labels["owner"], value) for labels, value in found.series(name))
+        return sum(value for resource, owner, value in shown if resource == "mds_lock" and owner in owners)
+
+    return Look(time.monotonic(), used, total(BUSY), total(HELD), total(OBSERVED))
 
 
 def test_twelve_clients_fill_the_lock_of_an_mds_and_none_of_its_threads(
@@ -88,12 +97,15 @@ def test_twelve_clients_fill_the_lock_of_an_mds_and_none_of_its_threads(
     threads = {thread: (cpu - before.used.get(thread, 0.0)) / seconds for thread, cpu in after.used.items()}
     share = sum(held) / len(held)
     busy = (after.busy - before.busy) / seconds
+    shown = (after.held - before.held) / (after.observed - before.observed)
     measured["lock held"] = f"{share:.0%} of {len(held)} looks"
+    measured["shown as held"] = f"{shown:.0%}"
     measured["busy"] = f"{busy:.0%}"
     measured["busiest thread"] = f"{max(threads.values()):.0%} of a CPU"
     assert received
     assert share > 0.5
     assert max(threads.values()) < 0.5
     assert busy > share - ERROR
+    assert abs(shown - share) < ERROR
     assert others == []
     assert gone

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from pinchpoint.diagnosis import chains, costs, facts, innocent, latency, progress, recent, usage, waterfall, window
+from pinchpoint.diagnosis import (
+    chains,
+    costs,
+    facts,
+    innocent,
+    latency,
+    lock_use,
+    progress,
+    recent,
+    usage,
+    waterfall,
+    window,
+)
 from pinchpoint.metrics import PROBE_PRESENT, THREADS
 from pinchpoint.model import Metric
 
 __all__ = ["INPUTS", "STEADY_INPUTS"]
 
-READERS = (chains, costs, facts, innocent, latency, progress, recent, usage, waterfall, window)
+READERS = (chains, costs, facts, innocent, latency, lock_use, progress, recent, usage, waterfall, window)
 """The modules that read snapshots; a metric that one of them reads stands in its imports."""
 
 VIEWED = (PROBE_PRESENT, THREADS)

@@ -20,6 +20,7 @@ from pinchpoint.diagnosis.blame import DAEMONS, BenchmarkWork, Limit, blame, job
 from pinchpoint.diagnosis.costs import Cost, cost_advice, cost_sentence, costs
 from pinchpoint.diagnosis.innocent import innocent
 from pinchpoint.diagnosis.latency import LatencyBreakdown, latency
+from pinchpoint.diagnosis.lock_use import lock_doubt, lock_sentence, lock_uses
 from pinchpoint.diagnosis.usage import SeenThreads, Usage, usages
 from pinchpoint.diagnosis.waterfall import Waterfall, shift, shift_words, waterfall_words, waterfalls
 from pinchpoint.diagnosis.window import Window
@@ -305,9 +306,10 @@ def judge(
     elif kind in (Kind.RESOURCE, Kind.SEVERAL):
         chain_doubt = chains.contradiction(woken, limits)
     spent = costs(limits, before, after)
+    locks = lock_uses(limits, before, after)
     strange = not limits and any(unknown.full(one.thread) for one in hot)
     early = silent if held and kind is not Kind.STUCK else 0.0
-    others = (margin, chain_doubt, *hidden_links)
+    others = (margin, chain_doubt, lock_doubt(locks), *hidden_links)
     doubts, confidence = _doubts(hosts, seconds, shares, hidden, others, strange=strange, silent=early)
     found = Verdict(
         kind=kind,
@@ -320,6 +322,7 @@ def judge(
         doubts=doubts,
         evidence=(
             *evidence.evidence(kind, workload, limits, ranking),
+            *map(lock_sentence, locks),
             *filter(None, [chains.sentence(who)]),
             *(words for cost in spent for words in (cost_sentence(cost), cost_advice(cost)) if words),
             *map(waterfall_words, falls),

@@ -15,6 +15,7 @@ from pinchpoint.probes.cpuidle import CpuIdle
 from pinchpoint.probes.devices import Devices
 from pinchpoint.probes.host_facts import HostFacts
 from pinchpoint.probes.kworkers import Kworkers
+from pinchpoint.probes.locks import Locks
 from pinchpoint.probes.mds import Mds
 from pinchpoint.probes.memory import MemoryProbe
 from pinchpoint.probes.namespaces import Namespaces
@@ -32,6 +33,7 @@ __all__ = ["PROBES", "Host", "NotPresent", "Probe"]
 PROBES: tuple[type[Probe], ...] = (
     Tasks,
     Kworkers,
+    Locks,
     BenchmarkProbe,
     Waits,
     Path,

@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 Unit = Literal["thread", "lock", "pool"]
+State = Literal["fair_mutex"]
 BENCHMARK = "benchmark"
 """The process class of everything that a run started."""
 CEPH_CLIENTS = frozenset({"ceph-client", "cephfs-client"})
@@ -62,6 +63,7 @@ class _RoleEntry(msgspec.Struct, forbid_unknown_fields=True):
     help: str = ""
     owner: str | None = None
     unit: Unit | None = None
+    state: State | None = None
     serves: list[str] = []
     threshold: float | None = None
 
@@ -103,6 +105,8 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
     pattern: re.Pattern[str]
     owner: str | None
     unit: Unit | None
+    state: State | None = None
+    """How a lock shows whether it is held: see `pinchpoint.threads.lock_state`."""
     serves: tuple[str, ...]
     threshold: float
     fallback: bool = False
@@ -148,6 +152,10 @@ class Roles:
             if rule.kernel == kernel and (found := rule.pattern.fullmatch(comm)):
                 return rule, tuple(group or "" for group in found.groups())
         return None
+
+    def lock_of(self, class_: str) -> Role | None:
+        """Return the role of the lock of such processes that shows whether it is held; None if there is none."""
+        return next((role for role in self.roles if role.state is not None and class_ in role.classes), None)
 
     def unruled_owner(self, comm: str) -> str:
         """Return the owner of a process that has no rule: its name, marked if a daemon's owner may be the same."""
@@ -238,6 +246,7 @@ def _merge(files: list[tuple[_File, str]], default: float | None) -> Roles:
                     pattern=pattern,
                     owner=role.owner,
                     unit=role.unit,
+                    state=role.state,
                     serves=tuple(role.serves),
                     threshold=thresholds.get(role.name, 1.0),
                 )

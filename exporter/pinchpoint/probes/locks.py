@@ -1,0 +1,137 @@
+"""Locks of Ceph daemons: for how much of the time they are held, from their own state.
+
+The sum over the threads that take a lock is only an upper bound: they also work, and wait for a CPU, without it. The
+lock itself says whether it is held.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from pinchpoint.host.capabilities import Capability
+from pinchpoint.host.procfs import decode, first_names, read_bytes
+from pinchpoint.metrics import LOCK_HELD_SECONDS, LOCK_OBSERVED_SECONDS, LOCK_WAITING_SECONDS
+from pinchpoint.model import Point
+from pinchpoint.probes.base import Host, NotPresent, Probe
+from pinchpoint.threads.lock_state import FairMutex
+from pinchpoint.threads.processes import Process
+
+__all__ = ["Locks"]
+
+SEARCH_SECONDS = 1.0
+"""Seconds between two searches for locks that were not found yet."""
+MAX_SEARCHED_THREADS = 256
+"""Threads of a process that are looked at in one search."""
+MAX_GAP_SECONDS = 0.5
+"""Seconds between two reads for which the second one may stand."""
+
+
+class _Lock:
+    """A process' lock and its integrals in seconds."""
+
+    __slots__ = ("held", "last", "name", "observed", "owner", "state", "waiting")
+
+    def __init__(self, name: str, owner: str, state: FairMutex) -> None:
+        self.name = name
+        self.owner = owner
+        self.state = state
+        self.last = float("-inf")
+        self.observed = 0.0
+        self.held = 0.0
+        self.waiting = 0.0
+
+    def read(self, now: float) -> None:
+        """Read its state once; it stands for the time since the last read."""
+        if (tickets := self.state.read()) is None:
+            return
+        if (elapsed := now - self.last) <= MAX_GAP_SECONDS:
+            self.observed += elapsed
+            self.held += elapsed * tickets.held
+            self.waiting += elapsed * tickets.waiting
+        self.last = now
+
+
+class Locks(Probe):
+    """For how long the locks of daemons were held, and how many threads waited for them."""
+
+    name = "locks"
+    help = "whether mds_lock is held, from its state (8 bytes of the memory of each MDS, 20 times a second)"
+    metrics = (LOCK_OBSERVED_SECONDS, LOCK_HELD_SECONDS, LOCK_WAITING_SECONDS)
+    capabilities = (Capability.SYS_PTRACE,)
+    interval = 0.05
+    rest_interval = 1.0
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._locks: dict[tuple[int, int], _Lock] = {}
+        self._searched = float("-inf")
+
+    def sample(self, now: float) -> None:
+        """Read every lock. Raises NotPresent, also if the memory of the daemons may not be read."""
+        problem = ""
+        if now - self._searched >= SEARCH_SECONDS:
+            self._searched = now
+            self._follow(now)
+            problem = self._search(now)
+        for lock in self._locks.values():
+            lock.read(now)
+        if not self._locks:
+            raise NotPresent("no daemon with a lock whose state is known")
+        if problem and not any(lock.state.found for lock in self._locks.values()):
+            raise NotPresent(problem)
+
+    def _follow(self, now: float) -> None:
+        current = {
+            (pid, process.start): process
+            for pid, process in self.host.processes.current(now).items()
+            if process.daemon and self.host.roles.lock_of(process.class_) is not None
+        }
+        for key in self._locks.keys() - current.keys():
+            self._locks.pop(key).state.close()
+        for key, process in current.items():
+            role = self.host.roles.lock_of(process.class_)
+            if role is not None and (key not in self._locks or self._locks[key].owner != process.owner):
+                state = self._locks.pop(key).state if key in self._locks else FairMutex(self.host.procfs, process.pid)
+                self._locks[key] = _Lock(role.name, process.owner, state)
+
+    def _search(self, now: float) -> str:
+        """Search for the locks that are not known yet; return why that is not possible."""
+        problem = ""
+        for (pid, _), lock in self._locks.items():
+            process = self.host.processes.current(now).get(pid)
+            if lock.state.found or process is None:
+                continue
+            try:
+                lock.state.search(self._takers(process))
+            except PermissionError as error:
+                problem = f"the memory of {lock.owner} may not be read: {error.strerror}"
+            except OSError:
+                continue  # it has ended
+        return problem
+
+    def _takers(self, process: Process) -> Iterator[int]:
+        """Yield the threads of a process that take its lock."""
+        directory = f"{self.host.procfs}/{process.pid}/task"
+        role = self.host.roles.lock_of(process.class_)
+        for name in first_names(directory, MAX_SEARCHED_THREADS):
+            try:
+                comm = decode(read_bytes(os.path.join(directory, name, "comm")).removesuffix(b"\n"))
+                if self.host.roles.thread_role(process.class_, comm).role is role:
+                    yield int(name)
+            except (OSError, ValueError):
+                continue
+
+    def points(self) -> Iterator[Point]:
+        """Yield the integrals of every lock that was read."""
+        for lock in self._locks.values():
+            if lock.observed:
+                yield LOCK_OBSERVED_SECONDS.point(lock.observed, lock.name, lock.owner)
+                yield LOCK_HELD_SECONDS.point(lock.held, lock.name, lock.owner)
+                yield LOCK_WAITING_SECONDS.point(lock.waiting, lock.name, lock.owner)
+
+    def close(self) -> None:
+        """Close the memory of all processes."""
+        for lock in self._locks.values():
+            lock.state.close()
+        self._locks.clear()

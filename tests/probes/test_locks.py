@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import os
+import struct
+
+import pytest
+
+from machine import Machine
+from pinchpoint.model import Snapshot
+from pinchpoint.probes import NotPresent
+from pinchpoint.probes.locks import Locks
+
+LOCK = 0x4000
+FUTEX = {"x86_64": 202, "aarch64": 98}[os.uname().machine]
+
+
+class Mds:
+    """An MDS whose lock takes turns, and the probe that reads it."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.now = 10.0
+        self.turn = 1000
+        self.probe = Locks(machine.host())
+        machine.process(50, "ceph-mds", threads={51: "ms_dispatch", 52: "log"}, argv=("ceph-mds", "-i", "a"))
+        waits = f"{FUTEX} {LOCK + 48:#x} 0x189 0x0 0x0 0x0 0xffffffff 0x7f00 0x7f01\n"
+        for tid in (50, 51, 52):
+            machine.write(f"proc/50/task/{tid}/syscall", waits if tid == 51 else "running\n")
+
+    def passes(self, seconds: float, out: int) -> None:
+        """Let time pass with so many tickets out, and sample."""
+        self.now += seconds
+        self.turn += 100
+        path = self.machine.procfs / "50" / "mem"
+        path.write_bytes(bytes(LOCK) + struct.pack("=II", self.turn + out, self.turn))
+        self.probe.sample(self.now)
+
+    def is_found(self) -> Mds:
+        for _ in range(3):
+            self.passes(1.0, 2)
+        return self
+
+    def seconds(self, what: str) -> float | None:
+        found = Snapshot.of(0, self.probe.points())
+        return found.value(f"pinchpoint_lock_{what}_seconds_total", resource="mds_lock", owner="mds.a")
+
+
+@pytest.fixture
+def mds(machine: Machine) -> Mds:
+    return Mds(machine)
+
+
+def test_time_counts_as_held_and_waited_for_by_the_tickets_that_are_out(mds: Mds) -> None:
+    mds.is_found()
+    for out in (0, 1, 3, 0):
+        mds.passes(0.05, out)
+
+    assert mds.seconds("observed") == pytest.approx(0.2)
+    assert mds.seconds("held") == pytest.approx(0.1)
+    assert mds.seconds("waiting") == pytest.approx(0.1)
+
+
+def test_a_lock_that_was_never_found_has_no_series(mds: Mds) -> None:
+    mds.machine.write("proc/50/task/51/syscall", "running\n")
+    mds.is_found().passes(0.05, 1)
+
+    assert [*mds.probe.points()] == []
+
+
+def test_what_passed_while_nobody_looked_does_not_count(mds: Mds) -> None:
+    mds.is_found().passes(0.05, 1)
+    mds.passes(30.0, 1)
+    mds.passes(0.05, 1)
+
+    assert mds.seconds("observed") == pytest.approx(0.1)
+
+
+def test_a_thread_that_does_not_take_the_lock_does_not_lead_to_it(mds: Mds) -> None:
+    waits = (mds.machine.procfs / "50/task/51/syscall").read_text()
+    mds.machine.write("proc/50/task/51/syscall", "running\n")
+    mds.machine.write("proc/50/task/52/syscall", waits)
+    mds.is_found().passes(0.05, 1)
+
+    assert mds.seconds("observed") is None
+
+
+def test_where_there_is_no_mds_there_is_nothing_to_read(machine: Machine) -> None:
+    machine.process(50, "ceph-osd", argv=("ceph-osd", "-i", "3"))
+
+    with pytest.raises(NotPresent):
+        Locks(machine.host()).sample(10.0)
+
+
+def test_the_memory_of_a_process_that_only_has_the_name_is_not_read(mds: Mds) -> None:
+    mds.machine.runs_as(50, 1000, "home/u/ceph-mds")
+
+    with pytest.raises(NotPresent):
+        mds.is_found()
+
+
+def test_memory_that_may_not_be_read_is_no_failure(mds: Mds, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object) -> int:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("pinchpoint.threads.lock_state.os.open", denied)
+    with pytest.raises(NotPresent, match=r"^the memory of mds\.a may not be read: Operation not permitted$"):
+        mds.passes(1.0, 1)
+
+
+def test_an_mds_that_has_ended_takes_its_series_along_and_its_memory_is_closed(mds: Mds) -> None:
+    mds.is_found().passes(0.05, 1)
+    mds.machine.end(50)
+    mds.now += 10.0
+    with pytest.raises(NotPresent):
+        mds.probe.sample(mds.now)
+
+    assert [*mds.probe.points()] == []
+
+
+def test_nothing_stays_open(mds: Mds) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    mds.is_found()
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    mds.probe.close()
+
+    assert len(os.listdir("/proc/self/fd")) == before
