@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ CLIENTS = 6
 def probe(tmp_path: Path) -> Iterator[Locks]:
     procfs, roles = Path("/proc"), load_roles()
     host = Host(procfs, Path("/sys"), Path("/"), roles, Processes(procfs, roles), RunDirectory(tmp_path))
+    host.activity.note(time.monotonic(), math.inf)
     found = Locks(host)
     yield found
     found.close()

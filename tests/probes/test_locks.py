@@ -22,6 +22,7 @@ class Mds:
         self.now = 10.0
         self.turn = 1000
         self.probe = Locks(machine.host())
+        self.probe.host.activity.note(self.now, 1000.0)
         machine.process(50, "ceph-mds", threads={51: "ms_dispatch", 52: "log"}, argv=("ceph-mds", "-i", "a"))
         waits = f"{FUTEX} {LOCK + 48:#x} 0x189 0x0 0x0 0x0 0xffffffff 0x7f00 0x7f01\n"
         for tid in (50, 51, 52):
@@ -65,6 +66,12 @@ def test_a_lock_that_was_never_found_has_no_series(mds: Mds) -> None:
     mds.is_found().passes(0.05, 1)
 
     assert [*mds.probe.points()] == []
+
+
+def test_on_a_host_at_rest_nothing_is_searched(mds: Mds) -> None:
+    mds.now += 2000.0
+
+    assert mds.is_found().seconds("observed") is None
 
 
 def test_what_passed_while_nobody_looked_does_not_count(mds: Mds) -> None:

@@ -14,7 +14,7 @@ from pinchpoint.model import Metric, Snapshot, Snapshots
 
 __all__ = ["LockUse", "lock_doubt", "lock_sentence", "lock_uses"]
 
-MIN_OBSERVED_SECONDS = 2.5
+MIN_OBSERVED_SECONDS = 5.0
 """Seconds from which a share is named: 50 looks are right to within 14 points in 95 of 100 cases (binomial
 distribution), 400 to within 5."""
 MIN_LOCK_HELD_SHARE = 0.6
