@@ -18,12 +18,13 @@ __all__ = ["another_host", "remote_shell"]
 ALONE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child", "sleep", "infinity")
 SHELL = """\
 #!{python} -ES
-import socket, sys
+import os, socket, sys
 words = sys.argv[1:]
 while words[0].startswith("-"):
     del words[0]
+os.chdir({place!r})
 with socket.socket(socket.AF_UNIX) as asked:
-    asked.connect("{address}")
+    asked.connect({name!r})
     socket.send_fds(asked, [" ".join(words).encode()], [0, 1, 2])
     sys.exit(int(asked.recv(8) or b"255"))
 """
@@ -53,11 +54,14 @@ def remote_shell(place: Path, hosts: Mapping[str, Sequence[str]]) -> Iterator[Pa
     It is made in the directory `place`. The hosts are those of `another_host`, by name: a process of one cannot enter
     another (pidns_install, kernel/pid_namespace.c), so this process does it for them.
     """
-    address, shell = place / "shell.socket", place / "shell"
-    shell.write_text(SHELL.format(python=sys.executable, address=address))
+    name, shell = "shell.socket", place / "shell"
+    shell.write_text(SHELL.format(python=sys.executable, place=str(place), name=name))
     shell.chmod(0o755)
     with closing(socket.socket(socket.AF_UNIX)) as listening:
-        listening.bind(str(address))
+        # The whole path may be longer than a socket's may be, unix(7).
+        directory = os.open(place, os.O_PATH)
+        listening.bind(f"/proc/self/fd/{directory}/{name}")
+        os.close(directory)
         listening.listen()
         thread = Thread(target=_serve, args=(listening, hosts))
         thread.start()
