@@ -19,7 +19,7 @@ from pinchpoint.threads.processes import Processes
 from pinchpoint.threads.roles import load_roles
 from polling import until
 
-CLIENTS = 6
+CLIENTS = 12
 
 
 @pytest.fixture

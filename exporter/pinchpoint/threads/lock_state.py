@@ -39,6 +39,8 @@ MIN_TURNS = 10
 MIN_GOOD_LOOKS = 3
 """Looks in a row at which numbers have to behave like tickets."""
 MAX_CANDIDATES = 16
+WAIT_LOOKS = 4
+"""Looks at what each thread waits for in one search: a wait for the lock is short, one for work is long."""
 
 
 class Tickets(NamedTuple):
@@ -123,7 +125,7 @@ class FairMutex:
         if self._memory is None:
             self._memory = os.open(self._process / "mem", os.O_RDONLY | os.O_CLOEXEC)
         addresses = dict.fromkeys(self._candidates)
-        for tid in takers:
+        for tid in [*takers] * WAIT_LOOKS:
             with suppress(OSError):
                 address = parse_condition_wait(read_bytes(self._process / "task" / str(tid) / "syscall"), self._machine)
                 if address is not None and len(addresses) < MAX_CANDIDATES:
