@@ -15,9 +15,9 @@ LIMIT = Limit(resource="mds_lock", owner="mds.a", host="h0", serves=("mds",), bu
 SECONDS = st.floats(allow_nan=True, allow_infinity=True)
 
 
-def held(share: float, waiting: float = 0.0, observed: float = 1.0) -> MadeHost:
+def held(share: float, waiting: float = 0.0, observed: float = 1.0, seconds: float = 10.0) -> MadeHost:
     """A host on which a lock was observed, held and waited for, in seconds per second."""
-    host = MadeHost()
+    host = MadeHost(seconds)
     for what, rate in (("observed", observed), ("held", share), ("waiting", waiting)):
         host.counter(f"pinchpoint_lock_{what}_seconds_total", rate, resource="mds_lock", owner="mds.a")
     return host
@@ -31,7 +31,7 @@ def test_the_state_of_a_lock_is_evidence() -> None:
 
 
 def test_a_share_is_that_of_the_time_in_which_the_state_was_known() -> None:
-    (use,) = lock_uses([LIMIT], *snapshots(h0=held(0.4, 0.2, observed=0.5)))
+    (use,) = lock_uses([LIMIT], *snapshots(h0=held(0.4, 0.2, observed=0.5, seconds=20.0)))
 
     assert (use.held, use.waiting) == pytest.approx((0.8, 0.4))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ LOOKS = 50
 """Readings of the lock between two queries for the alert."""
 ERROR = 0.1
 """Tolerated error of a share of several hundred readings: their timing depends on the load of the CPUs."""
+WATCHED_SECONDS = 30.0
 BUSY = "pinchpoint_resource_busy_seconds_total"
 HELD, OBSERVED = "pinchpoint_lock_held_seconds_total", "pinchpoint_lock_observed_seconds_total"
 
@@ -109,3 +111,30 @@ def test_twelve_clients_fill_the_lock_of_an_mds_and_none_of_its_threads(
     assert abs(shown - share) < ERROR
     assert others == []
     assert gone
+
+
+@pytest.mark.parametrize("clients", [1, 3, 6])
+def test_an_mds_lock_is_shown_as_held_for_as_long_as_it_is(
+    shared: Cluster, observer: Observer, measured: MutableMapping[str, str], clients: int
+) -> None:
+    with ExitStack() as stack:
+        # With few clients nobody may wait for the lock, by which it is found.
+        with loads.metadata(shared, "storm", processes=CLIENTS, nice=5) as load:
+            load.wait_ready()
+            is_held = stack.enter_context(lock_watch(shared.daemon("mds.a")))
+            assert until(60, lambda: look(observer, shared).observed > 0, pause=0.5)
+        with loads.metadata(shared, "storm", processes=clients, nice=5) as load:
+            load.wait_ready()
+            before = look(observer, shared)
+            held = []
+            while time.monotonic() - before.time < WATCHED_SECONDS:
+                held.append(is_held())
+                time.sleep(0.01)
+            after = look(observer, shared)
+
+    share = sum(held) / len(held)
+    shown = (after.held - before.held) / (after.observed - before.observed)
+    measured["lock held"] = f"{share:.0%} of {len(held)} looks"
+    measured["shown as held"] = f"{shown:.0%}"
+    measured["busy"] = f"{(after.busy - before.busy) / (after.time - before.time):.0%}"
+    assert abs(shown - share) < ERROR
