@@ -124,6 +124,17 @@ def test_an_mds_that_has_ended_takes_its_series_along_and_its_memory_is_closed(m
     assert [*mds.probe.points()] == []
 
 
+def test_two_processes_with_one_name_have_one_series(mds: Mds) -> None:
+    mds.machine.process(60, "ceph-mds", threads={61: "ms_dispatch"}, argv=("ceph-mds", "-i", "a"))
+    waits = (mds.machine.procfs / "50/task/51/syscall").read_text()
+    mds.machine.write("proc/60/task/61/syscall", waits)
+    (mds.machine.procfs / "60" / "mem").symlink_to("../50/mem")
+    mds.is_found().passes(0.05, 1)
+    found = [(point.metric.name, point.labels) for point in mds.probe.points()]
+
+    assert len(found) == len(set(found)) > 0
+
+
 def test_nothing_stays_open(mds: Mds) -> None:
     before = len(os.listdir("/proc/self/fd"))
     mds.is_found()

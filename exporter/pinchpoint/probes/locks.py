@@ -7,12 +7,13 @@ lock itself says whether it is held.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 
 from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.procfs import decode, first_names, read_bytes
 from pinchpoint.metrics import LOCK_HELD_SECONDS, LOCK_OBSERVED_SECONDS, LOCK_WAITING_SECONDS
-from pinchpoint.model import Point
+from pinchpoint.model import Metric, Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.threads.lock_state import FairMutex
 from pinchpoint.threads.processes import Process
@@ -125,12 +126,15 @@ class Locks(Probe):
                 continue
 
     def points(self) -> Iterator[Point]:
-        """Yield the integrals of every lock that was read."""
+        """Yield the integrals of every lock that was read; of processes with one owner, the sums."""
+        totals: defaultdict[tuple[Metric, str, str], float] = defaultdict(float)
         for lock in self._locks.values():
             if lock.observed:
-                yield LOCK_OBSERVED_SECONDS.point(lock.observed, lock.name, lock.owner)
-                yield LOCK_HELD_SECONDS.point(lock.held, lock.name, lock.owner)
-                yield LOCK_WAITING_SECONDS.point(lock.waiting, lock.name, lock.owner)
+                totals[LOCK_OBSERVED_SECONDS, lock.name, lock.owner] += lock.observed
+                totals[LOCK_HELD_SECONDS, lock.name, lock.owner] += lock.held
+                totals[LOCK_WAITING_SECONDS, lock.name, lock.owner] += lock.waiting
+        for (metric, *labels), seconds in totals.items():
+            yield metric.point(seconds, *labels)
 
     def close(self) -> None:
         """Close the memory of all processes."""

@@ -29,7 +29,7 @@ FUTEX_FLAGS = 0x180
 TICKETS = struct.Struct("=II")
 SIGNALS_OFFSET_BYTES = 40
 """Offset of ``__g_signals`` in pthread_cond_t: its waiters wait at one of these two words
-(sysdeps/nptl/bits/thread-shared-types.h, glibc 2.25 to 2.41)."""
+(sysdeps/nptl/bits/thread-shared-types.h, glibc 2.36); where it is elsewhere, no lock is found."""
 WORD_BYTES = 4
 TICKET_NUMBERS = 1 << 32
 MAX_TICKETS_OUT = 64
