@@ -59,7 +59,7 @@ class Locks(Probe):
     name = "locks"
     help = "whether mds_lock is held, from its state (8 bytes of the memory of each MDS, 10 times a second)"
     metrics = (LOCK_OBSERVED_SECONDS, LOCK_HELD_SECONDS, LOCK_WAITING_SECONDS)
-    capabilities = (Capability.SYS_PTRACE,)
+    capabilities = (Capability.SYS_PTRACE, Capability.SYS_NICE)
     interval = 0.1
     rest_interval = 1.0
     urgent = True  # at a lower priority it runs when the holder lets go: 0.74 was shown for 0.83
