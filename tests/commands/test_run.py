@@ -479,7 +479,7 @@ def test_a_host_without_any_room_for_a_process_is_one_line(no_exporter: None, tm
 @pytest.mark.parametrize(
     ("module", "name", "error", "words"),
     [
-        ("session.phases", "judge_phase", "MemoryError", "phases may lack, or their verdicts: out of memory"),
+        ("session.phases", "PhaseJudge._judge", "MemoryError", "phases may lack, or their verdicts: out of memory"),
         ("session.keep", "read_bytes", "OSError(errno.EMFILE, 'Too many open files')", "Too many open files"),
         ("session.follow", "CommandFollower.look", "MemoryError", "a look at the command failed: out of memory"),
         ("session.phases", "Recorder", NO_ROOM, "samples are not recorded: No space left on device"),
