@@ -9,9 +9,10 @@ from machine import Machine
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import NotPresent
 from pinchpoint.probes.locks import Locks
+from pinchpoint.threads.lock_state import FUTEX_CALLS
 
 LOCK = 0x4000
-FUTEX = {"x86_64": 202, "aarch64": 98}[os.uname().machine]
+FUTEX = FUTEX_CALLS[os.uname().machine].decode()
 
 
 class Mds:

@@ -9,11 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from machine import Machine
-from pinchpoint.threads.lock_state import FairMutex, Tickets, parse_condition_wait, parse_tickets
+from pinchpoint.threads.lock_state import FUTEX_CALLS, FairMutex, Tickets, parse_condition_wait, parse_tickets
 from reader_seeds import WAITS_FOR_A_LOCK
 
 LOCK = 0x4000
-FUTEX = {"x86_64": 202, "aarch64": 98}[os.uname().machine]
+FUTEX = FUTEX_CALLS[os.uname().machine].decode()
 
 
 class Daemon:

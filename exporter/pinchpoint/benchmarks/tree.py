@@ -80,7 +80,7 @@ class Position(NamedTuple):
         return self.flags & os.O_ACCMODE != os.O_RDONLY
 
 
-class Tree(msgspec.Struct, dict=True):
+class Tree(msgspec.Struct, dict=True):  # cached properties need a dictionary
     """Some processes of a host by pid, as they were just now. Data of processes that have gone is empty."""
 
     procfs: Path

@@ -49,8 +49,7 @@ def _use(limit: Limit, before: Snapshot | None, after: Snapshot | None) -> LockU
 
 def _gain(metric: Metric, limit: Limit, before: Snapshot, after: Snapshot) -> float:
     then, now = (
-        {key: value for labels, value in series(one, metric) if (key := picked(labels, "resource", "owner"))}
-        for one in (before, after)
+        {picked(labels, "resource", "owner"): value for labels, value in series(one, metric)} for one in (before, after)
     )
     return gained(then, now).get((limit.resource, limit.owner), 0.0)
 
@@ -61,7 +60,7 @@ def lock_sentence(use: LockUse) -> str:
 
 
 def lock_doubt(uses: Iterable[LockUse]) -> str:
-    """Return why the first lock may not be the limit; empty if each is held for most of the time."""
+    """Return why a lock may not be the limit; empty if each is held for most of the time."""
     for use in uses:
         if use.held < MIN_LOCK_HELD_SHARE:
             return f"{name(use.limit)} is held for {use.held:.0%} of the time only: its threads are busy without it"

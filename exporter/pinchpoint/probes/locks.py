@@ -6,7 +6,6 @@ lock itself says whether it is held.
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -17,6 +16,7 @@ from pinchpoint.model import Metric, Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.threads.lock_state import FairMutex
 from pinchpoint.threads.processes import Process
+from pinchpoint.threads.roles import Role
 
 __all__ = ["Locks"]
 
@@ -31,11 +31,11 @@ MAX_GAP_SECONDS = 0.5
 class _Lock:
     """A process' lock and its integrals in seconds."""
 
-    __slots__ = ("held", "last", "name", "observed", "owner", "state", "waiting")
+    __slots__ = ("held", "last", "observed", "process", "role", "state", "waiting")
 
-    def __init__(self, name: str, owner: str, state: FairMutex) -> None:
-        self.name = name
-        self.owner = owner
+    def __init__(self, process: Process, role: Role, state: FairMutex) -> None:
+        self.process = process
+        self.role = role
         self.state = state
         self.last = float("-inf")
         self.observed = 0.0
@@ -76,7 +76,7 @@ class Locks(Probe):
             self._searched = now
             self._follow(now)
             # On a host at rest nobody waits for a lock.
-            problem = "" if self.host.activity.rests(now) else self._search(now)
+            problem = "" if self.host.activity.rests(now) else self._search()
         for lock in self._locks.values():
             lock.read(now)
         if not self._locks:
@@ -86,41 +86,40 @@ class Locks(Probe):
 
     def _follow(self, now: float) -> None:
         current = {
-            (pid, process.start): process
-            for pid, process in self.host.processes.current(now).items()
-            if process.daemon and self.host.roles.lock_of(process.class_) is not None
+            (process.pid, process.start): (process, role)
+            for process in self.host.processes.current(now).values()
+            if process.daemon and (role := self.host.roles.lock_of(process.class_)) is not None
         }
         for key in self._locks.keys() - current.keys():
             self._locks.pop(key).state.close()
-        for key, process in current.items():
-            role = self.host.roles.lock_of(process.class_)
-            if role is not None and (key not in self._locks or self._locks[key].owner != process.owner):
-                state = self._locks.pop(key).state if key in self._locks else FairMutex(self.host.procfs, process.pid)
-                self._locks[key] = _Lock(role.name, process.owner, state)
+        for key, (process, role) in current.items():
+            known = self._locks.get(key)
+            if known is None:
+                self._locks[key] = _Lock(process, role, FairMutex(self.host.procfs, process.pid))
+            elif known.process.owner != process.owner:
+                self._locks[key] = _Lock(process, role, known.state)
 
-    def _search(self, now: float) -> str:
+    def _search(self) -> str:
         """Search for the locks that are not known yet; return why that is not possible."""
         problem = ""
-        for (pid, _), lock in self._locks.items():
-            process = self.host.processes.current(now).get(pid)
-            if lock.state.found or process is None:
+        for lock in self._locks.values():
+            if lock.state.found:
                 continue
             try:
-                lock.state.search(self._takers(process))
+                lock.state.search(self._takers(lock))
             except PermissionError as error:
-                problem = f"the memory of {lock.owner} may not be read: {error.strerror}"
+                problem = f"the memory of {lock.process.owner} may not be read: {error.strerror}"
             except OSError:
                 continue  # it has ended
         return problem
 
-    def _takers(self, process: Process) -> Iterator[int]:
-        """Yield the threads of a process that take its lock."""
-        directory = f"{self.host.procfs}/{process.pid}/task"
-        role = self.host.roles.lock_of(process.class_)
+    def _takers(self, lock: _Lock) -> Iterator[int]:
+        """Yield the threads that take a lock."""
+        directory = f"{self.host.procfs}/{lock.process.pid}/task"
         for name in first_names(directory, MAX_SEARCHED_THREADS):
             try:
-                comm = decode(read_bytes(os.path.join(directory, name, "comm")).removesuffix(b"\n"))
-                if self.host.roles.thread_role(process.class_, comm).role is role:
+                comm = decode(read_bytes(f"{directory}/{name}/comm").removesuffix(b"\n"))
+                if self.host.roles.thread_role(lock.process.class_, comm).role is lock.role:
                     yield int(name)
             except (OSError, ValueError):
                 continue
@@ -130,11 +129,12 @@ class Locks(Probe):
         totals: defaultdict[tuple[Metric, str, str], float] = defaultdict(float)
         for lock in self._locks.values():
             if lock.observed:
-                totals[LOCK_OBSERVED_SECONDS, lock.name, lock.owner] += lock.observed
-                totals[LOCK_HELD_SECONDS, lock.name, lock.owner] += lock.held
-                totals[LOCK_WAITING_SECONDS, lock.name, lock.owner] += lock.waiting
-        for (metric, *labels), seconds in totals.items():
-            yield metric.point(seconds, *labels)
+                labels = lock.role.name, lock.process.owner
+                totals[(LOCK_OBSERVED_SECONDS, *labels)] += lock.observed
+                totals[(LOCK_HELD_SECONDS, *labels)] += lock.held
+                totals[(LOCK_WAITING_SECONDS, *labels)] += lock.waiting
+        for (metric, resource, owner), seconds in totals.items():
+            yield metric.point(seconds, resource, owner)
 
     def close(self) -> None:
         """Close the memory of all processes."""

@@ -38,7 +38,8 @@ MIN_TURNS = 10
 """Turns that have to pass between two looks at numbers before they are taken for tickets."""
 MIN_GOOD_LOOKS = 3
 """Looks in a row at which numbers have to behave like tickets."""
-MAX_CANDIDATES = 16
+MAX_CANDIDATES = 64
+"""Places that are looked at in one search: a thread without work waits at one of its own."""
 WAIT_LOOKS = 4
 """Looks at what each thread waits for in one search: a wait for the lock is short, one for work is long."""
 

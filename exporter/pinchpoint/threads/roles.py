@@ -143,6 +143,7 @@ class Roles:
             start for rule in self._processes if rule.daemon and (start := rule.owner.partition("{")[0])
         )
         self._by_class: dict[str, tuple[Role, ...]] = {}
+        self._locks = {class_: role for role in self.roles if role.state is not None for class_ in role.classes}
         self.process = lru_cache(maxsize=8192)(self._process)
         self.thread_role = lru_cache(maxsize=8192)(self._thread_role)
 
@@ -155,7 +156,7 @@ class Roles:
 
     def lock_of(self, class_: str) -> Role | None:
         """Return the role of the lock of such processes that shows whether it is held; None if there is none."""
-        return next((role for role in self.roles if role.state is not None and class_ in role.classes), None)
+        return self._locks.get(class_)
 
     def unruled_owner(self, comm: str) -> str:
         """Return the owner of a process that has no rule: its name, marked if a daemon's owner may be the same."""
