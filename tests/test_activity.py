@@ -26,6 +26,19 @@ def test_a_short_sign_does_not_end_what_somebody_asked_for() -> None:
     assert not activity.rests(100.0 + ASKED_SECONDS - 0.1)
 
 
+def test_that_somebody_asks_is_a_sign_and_known_as_long_as_it_was_asked_for() -> None:
+    activity = Activity()
+    activity.note(100.0)
+    assert not activity.asked(100.0)
+
+    activity.ask(100.0, ASKED_SECONDS)
+    activity.ask(101.0, 1.0)
+
+    assert not activity.rests(100.0 + ASKED_SECONDS - 0.1)
+    assert activity.asked(100.0 + ASKED_SECONDS - 0.1)
+    assert not activity.asked(100.0 + ASKED_SECONDS)
+
+
 def test_a_sign_wakes_who_waits() -> None:
     activity = Activity()
     waits, woken = threading.Event(), threading.Event()

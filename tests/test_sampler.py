@@ -22,7 +22,7 @@ from pinchpoint.cost_limit import CostLimit
 from pinchpoint.host.capabilities import Capability
 from pinchpoint.metrics import EXPORTER, PROBE_SUCCESS
 from pinchpoint.model import Metric, Point, Snapshot
-from pinchpoint.probes import Host, NotPresent, Probe
+from pinchpoint.probes import PROBES, Host, NotPresent, Probe
 from pinchpoint.sampler import POINTS_TIMEOUT_SECONDS, Sampler, raise_priority
 from pinchpoint.wire.recording import Recorder, read_recording
 from polling import until
@@ -415,6 +415,14 @@ def test_what_a_sampler_gives_can_be_recorded_whatever_its_probes_found(
     (moment,) = read_recording(tmp_path / "recording")
 
     assert moment["here"].values["test_value"] == {(("probe", "own"),): 7}
+
+
+@pytest.mark.parametrize("rest", [True, False])
+def test_who_asks_for_the_full_rate_also_learns_for_whom_daemons_work(rest: bool) -> None:
+    sampler = local_sampler(Config(rest=rest, probe={probe.name: False for probe in PROBES}))
+    sampler.hold_full_rate(60)
+
+    assert sampler.host.activity.asked(time.monotonic())
 
 
 def test_the_number_of_series_counts_the_thresholds_too() -> None:

@@ -18,7 +18,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["names_below", "waiting"]
+from pinchpoint.bpf.path import Endpoint, Responsible, Source
+
+__all__ = ["REMOTE_PORT", "THERE", "called", "names_below", "waiting"]
+
+
+CLONE_NEWNET = 0x40000000
+"""linux/sched.h."""
+HERE, THERE, REMOTE_PORT = "10.66.0.1", "10.66.0.2", 6800
+"""Addresses of two hosts, and the port of the server on the other one."""
 
 
 @contextmanager
@@ -31,6 +39,13 @@ def waiting(toy: str) -> Iterator[int]:
             yield int(process.stdout.readline())
         finally:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def called(who: Responsible | Endpoint | Source) -> str:
+    """Return the name of who is responsible."""
+    if isinstance(who, Responsible):
+        return who.name.decode()
+    return who.name if isinstance(who, Source) else str(who)
 
 
 def names_below(pid: int) -> dict[str, int]:
@@ -72,6 +87,38 @@ def process(name: str, work: Callable[[], None], *, first: Callable[[], None] = 
 def begin() -> None:
     """Print the pid of the client: all others have been started."""
     print(os.getpid(), flush=True)
+
+
+def another_host() -> Callable[[Callable[[], socket.socket]], socket.socket]:
+    """Move to a network namespace of our own that has a link to another one; return what opens a socket there."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True)
+
+    def alone() -> int:
+        if libc.unshare(CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "no network namespace")
+        ip("link", "set", "lo", "up")
+        return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+    there = alone()
+    here = alone()
+    ip("link", "add", "near", "type", "veth", "peer", "name", "far", "netns", f"/proc/{os.getpid()}/fd/{there}")
+    ip("address", "add", f"{HERE}/24", "dev", "near")
+    ip("link", "set", "near", "up")
+    libc.setns(there, CLONE_NEWNET)
+    ip("address", "add", f"{THERE}/24", "dev", "far")
+    ip("link", "set", "far", "up")
+    libc.setns(here, CLONE_NEWNET)
+
+    def opened(open_socket: Callable[[], socket.socket]) -> socket.socket:
+        libc.setns(there, CLONE_NEWNET)  # a socket belongs to the namespace in which it is opened
+        found = open_socket()
+        libc.setns(here, CLONE_NEWNET)
+        return found
+
+    return opened
 
 
 def chain() -> None:
@@ -134,6 +181,38 @@ def proxy() -> None:
         mine.recv(1)
 
 
+def remote() -> None:
+    """A client waits for a server on another host, and that for a worker there, which burns 400 us and sleeps 1 ms."""
+    host = another_host()
+    passed, done = os.pipe(), os.pipe()
+    listening, mine = host(lambda: socket.create_server((THERE, REMOTE_PORT))), socket.socket()
+    mine.connect((THERE, REMOTE_PORT))
+    front, _ = listening.accept()
+    for one in (mine, front):
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def server() -> None:
+        front.recv(1)
+        burn(200e-6)
+        os.write(passed[1], b"x")
+        os.read(done[0], 1)
+        front.send(b"x")
+
+    def worker() -> None:
+        os.read(passed[0], 1)
+        burn(400e-6)
+        time.sleep(1e-3)
+        os.write(done[1], b"x")
+
+    process("toyserver", server)
+    process("toyworker", worker)
+    begin()
+    while True:
+        mine.send(b"x")
+        mine.recv(1)
+        burn(100e-6)
+
+
 def lock() -> None:
     """A client wants a mutex that one process holds most of the time; three others want it too, and hold it briefly."""
     libc = ctypes.CDLL(None)
@@ -194,7 +273,7 @@ def sleep() -> None:
     time.sleep(3600)
 
 
-TOYS: dict[str, Callable[[], None]] = {toy.__name__: toy for toy in (chain, proxy, lock, poll, churn, sleep)}
+TOYS: dict[str, Callable[[], None]] = {toy.__name__: toy for toy in (chain, proxy, remote, lock, poll, churn, sleep)}
 
 if __name__ == "__main__":
     if os.fork() == 0:

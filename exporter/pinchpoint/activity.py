@@ -27,7 +27,7 @@ class Activity:
     """
 
     def __init__(self) -> None:
-        self._until = -math.inf
+        self._until = self._asked_until = -math.inf
         self._sign = Condition()
 
     def note(self, now: float, seconds: float = HOLD_SECONDS) -> None:
@@ -39,6 +39,15 @@ class Activity:
             rested, self._until = self.rests(now), max(self._until, until)
             if rested:
                 self._sign.notify_all()
+
+    def ask(self, now: float, seconds: float) -> None:
+        """Somebody asks for the full rate for the next `seconds`: a benchmark may run on another host."""
+        self._asked_until = max(self._asked_until, now + seconds)
+        self.note(now, seconds)
+
+    def asked(self, now: float) -> bool:
+        """Return whether somebody asked for the full rate; `now` is a monotonic time in seconds."""
+        return now < self._asked_until
 
     def rests(self, now: float) -> bool:
         """Return whether nothing has happened for a while; `now` is a monotonic time in seconds."""

@@ -65,6 +65,10 @@ class HostSampler(Sampler):
         """Return the stacks of threads that were full in the last `seconds`, in the folded format."""
         return folded(self.profile.profiles, STEADY.now() - seconds) if self.profile is not None else ""
 
+    def hold_full_rate(self, seconds: float) -> None:
+        """Sample at the full rate for the next `seconds`, and see for whom this host's daemons work."""
+        self.host.activity.ask(time.monotonic(), seconds)
+
     def constants(self) -> Iterable[Point]:
         """Yield the thresholds, what the probes lack, and what the HTTP server refused."""
         yield from thresholds.points(self.host.roles)

@@ -306,6 +306,31 @@ PATH_RATIO = _gauge(
     "owner",
     "role",
 )
+PATH_SERVED_SECONDS = _counter(
+    "pinchpoint_path_served_seconds_total",
+    "Time in windows between requests of other hosts and this host's answers, by this end of the TCP connections "
+    "(address and port), and by who was responsible for it and what they did, as in pinchpoint_path_seconds_total.",
+    "endpoint",
+    "owner",
+    "role",
+    "kind",
+)
+PATH_SERVED_PASSED_SECONDS = _counter(
+    "pinchpoint_path_served_passed_seconds_total",
+    "Part of the time of an owner's role after which it woke another, which went on, or answered (nobody).",
+    "endpoint",
+    "owner",
+    "role",
+    "to_owner",
+    "to_role",
+)
+PATH_SERVED_ANSWERS = _counter("pinchpoint_path_served_answers_total", "These answers of this host.", "endpoint")
+PATH_TRIP_SECONDS = _counter(
+    "pinchpoint_path_trip_seconds_total",
+    "Time in windows between requests to an end of a TCP connection on another host and its answers.",
+    "endpoint",
+)
+PATH_TRIPS = _counter("pinchpoint_path_trips_total", "These answers of another host.", "endpoint")
 PATH_WAKEUPS = _counter("pinchpoint_path_wakeups_total", "Wake-ups on this host that were seen in windows.")
 PATH_LOST_SECONDS = _counter(
     "pinchpoint_path_lost_seconds_total", "Time of waits in windows that found no room in the kernel's maps."

@@ -272,6 +272,18 @@ def test_a_host_that_answers_is_not_lost_because_another_source_lacks_it(service
     assert (set(service.said.hosts), set(service.said.problems)) == ({"a"}, {"b"})
 
 
+def test_while_a_run_is_judged_exporters_are_asked_for_the_full_rate(service: Service) -> None:
+    answers = iter([[], [*judged().runs], []])
+    service._hosts.collect = dict  # type: ignore[method-assign]
+    service._engine.step = lambda now, budget=0.0: next(answers)  # type: ignore[method-assign]
+    demands: list[bool] = []
+    for _ in range(3):
+        service.round()
+        demands.append(service._demand.full)
+
+    assert demands == [False, True, False]
+
+
 def test_a_host_without_a_time_that_leaves_ends_no_round(service: Service) -> None:
     answers = iter([{"a": Snapshot(0.0, {})}, {}])
     service._hosts.collect = lambda: next(answers)  # type: ignore[method-assign]

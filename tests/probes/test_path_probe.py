@@ -11,21 +11,27 @@ import pytest
 from machine import Machine
 from pinchpoint.benchmarks.workloads import Member, Workload, Workloads
 from pinchpoint.bpf.libbpf import BpfError
-from pinchpoint.bpf.path import MAX_CHOSEN, Responsible, Share, ThreadTime, Window
+from pinchpoint.bpf.path import MAX_CHOSEN, Answers, Endpoint, Responsible, Share, ThreadTime, Window
 from pinchpoint.metrics import (
     KEEP_ENDED_SECONDS,
     PATH_LOST_SECONDS,
     PATH_PASSED_SECONDS,
     PATH_RATIO,
     PATH_SECONDS,
+    PATH_SERVED_ANSWERS,
+    PATH_SERVED_PASSED_SECONDS,
+    PATH_SERVED_SECONDS,
     PATH_SOURCE_INFO,
     PATH_THREAD_SECONDS,
+    PATH_TRIP_SECONDS,
+    PATH_TRIPS,
     PATH_WAKEUPS,
 )
 from pinchpoint.model import MetricKind, Snapshot
 from pinchpoint.probes import path
 from pinchpoint.probes.path import (
     MAX_NODES,
+    MAX_OTHER_ENDS,
     MAX_USER_WORKLOADS,
     MAX_WORKLOADS,
     PATH_WINDOW_SECONDS,
@@ -37,6 +43,7 @@ from pinchpoint.sampler import Sampler
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roles import BENCHMARK
 from pinchpoint.user_labels import marked, user_mark
+from pinchpoint.waits.chain import Node
 
 RUN = Workload("fio", "1-fio")
 SERVER = Responsible(0, b"kworker")
@@ -50,13 +57,14 @@ class Made:
     closed: int
     lasted: float
     shares: list[Share]
+    answers: list[Answers]
 
     def __init__(self, procfs: File) -> None:
         self._chosen: Collection[int] = ()
 
     @classmethod
     def reset(cls, *shares: Share) -> None:
-        cls.opened, cls.ended, cls.closed, cls.lasted, cls.shares = [], 0, 0, 0.5, [*shares]
+        cls.opened, cls.ended, cls.closed, cls.lasted, cls.shares, cls.answers = [], 0, 0, 0.5, [*shares], []
 
     def open(self, processes: Collection[int], budget: int) -> None:
         self._chosen = processes
@@ -67,7 +75,7 @@ class Made:
     def end(self) -> Window:
         type(self).ended += 1
         threads = [ThreadTime(pid, pid, 0.1, 0.0, 5, self.shares, 0.0) for pid in self._chosen]
-        return Window(self.lasted, 640, threads, 0.25, 0)
+        return Window(self.lasted, 640, threads, 0.25, 0, self.answers)
 
     def close(self) -> None:
         type(self).closed += 1
@@ -270,6 +278,94 @@ def test_more_processes_than_can_be_chosen_are_left_out(machine: Machine) -> Non
     sampled(found)
 
     assert len(Made.opened[0]) == MAX_CHOSEN
+
+
+def end(number: int = 2) -> Endpoint:
+    return Endpoint(bytes(10) + b"\xff\xff" + bytes([10, 0, number // 250, number % 250]), 6800)
+
+
+def answering(where: Endpoint, *, here: bool, pid: int = 0) -> Answers:
+    """Return ten answers of a process within half a second."""
+    parts = [Share(Responsible(pid, b"server"), None, 0.3, 0.1), Share(SERVER, Responsible(pid, b"server"), 0.2, 0.0)]
+    return Answers(where, here, 10, 0.5, parts if here else [])
+
+
+def test_without_a_benchmark_there_are_windows_while_somebody_asks_for_the_full_rate(machine: Machine) -> None:
+    found = probe(machine, Working())
+    found.sample(100.0)
+    assert Made.opened == []
+
+    found.host.activity.ask(100.0, 60.0)
+    Made.answers = [answering(end(), here=True, pid=7)]
+    sampled(found)
+    snapshot = seen(found)
+
+    assert Made.opened == [set()]
+    labels = {"endpoint": "10.0.0.2:6800", "owner": "server", "role": "server"}
+    assert snapshot.value(PATH_SERVED_SECONDS.name, **labels, kind="cpu") == pytest.approx(0.2)
+    assert snapshot.value(PATH_SERVED_SECONDS.name, **labels, kind="runqueue") == pytest.approx(0.1)
+    assert snapshot.value(PATH_SERVED_PASSED_SECONDS.name, **labels, to_owner="", to_role="") == pytest.approx(0.3)
+    assert snapshot.value(PATH_SERVED_ANSWERS.name, endpoint="10.0.0.2:6800") == 10
+
+    found.sample(100.0 + 61.0)
+    assert Made.opened == [set()]
+
+
+def test_answers_of_other_hosts_are_counted_if_somebody_waits_for_them(machine: Machine) -> None:
+    Made.reset(Share(end(), None, 0.4, 0.0))
+    Made.answers = [answering(end(), here=False), answering(end(3), here=False)]
+    found = probe(machine, Working(a=7))
+    sampled(found)
+    snapshot = seen(found)
+
+    assert snapshot.value(PATH_TRIP_SECONDS.name, endpoint="10.0.0.2:6800") == 0.5
+    assert snapshot.value(PATH_TRIPS.name, endpoint="10.0.0.2:6800") == 10
+    assert snapshot.value(PATH_TRIPS.name, endpoint="10.0.0.3:6800") is None
+    waited = {"benchmark": "fio", "run": "a", "owner": "network", "role": "10.0.0.2:6800", "kind": "network"}
+    assert snapshot.value(PATH_SECONDS.name, **waited) == 0.4
+
+
+def test_ends_of_connections_that_any_user_can_have_are_few(machine: Machine) -> None:
+    found = probe(machine, Working(a=7))
+    for first in range(0, 200, 20):
+        Made.answers = [answering(end(number), here=True, pid=number + 100) for number in range(first, first + 20)]
+        sampled(found, start=100.0 + first)
+    series = [point.labels for point in found.points() if point.metric is PATH_SERVED_SECONDS]
+
+    assert len({labels[0] for labels in series}) == MAX_OTHER_ENDS
+
+
+def test_daemons_have_places_of_their_own(machine: Machine) -> None:
+    found = probe(machine, Working(a=7))
+    Made.answers = [answering(end(number), here=True, pid=number + 100) for number in range(20)]
+    now = sampled(found)
+    osd = Process(500, 1, "ceph-osd", "ceph-osd", "osd.0", daemon=True)
+    found.host.processes.followed = lambda now: {500: osd}  # type: ignore[method-assign]
+    Made.answers = [answering(end(99), here=True, pid=500)]
+    sampled(found, start=now + PERIOD_SECONDS)
+
+    assert seen(found).value(PATH_SERVED_ANSWERS.name, endpoint="10.0.0.99:6800") == 10
+
+
+def test_ends_are_forgotten_a_while_after_their_last_answer(machine: Machine) -> None:
+    found = probe(machine, Working(a=7))
+    Made.answers = [answering(end(), here=True, pid=9)]
+    now = sampled(found)
+    Made.answers = []
+    sampled(found, start=now + KEEP_ENDED_SECONDS + 1)
+    found.sample(now + KEEP_ENDED_SECONDS + 2 * PERIOD_SECONDS)
+
+    assert seen(found).value(PATH_SERVED_ANSWERS.name, endpoint="10.0.0.2:6800") is None
+
+
+def test_a_chain_goes_on_in_a_container_of_the_same_host(machine: Machine) -> None:
+    Made.reset(Share(end(), None, 0.4, 0.0))
+    Made.answers = [answering(end(), here=True, pid=9), answering(end(), here=False)]
+    found = probe(machine, Working(a=7))
+    found.sample(100.0)
+    (chain,) = found.finish(100.5).values()
+
+    assert next(iter(found.joined(chain).steps())).node == Node("server", "server")
 
 
 def test_where_it_does_not_work_a_series_says_why_and_it_is_not_tried_again(

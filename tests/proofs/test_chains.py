@@ -6,19 +6,21 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
+from hosts import another_host
 from pinchpoint.bpf.libbpf import BpfError
-from pinchpoint.bpf.path import Responsible, Source, Windows
+from pinchpoint.bpf.path import Source, Windows
 from pinchpoint.diagnosis.verdict import Kind
+from proofs import faults
 from proofs.conftest import Check
-from proofs.observed import Watch
+from proofs.observed import Watch, watching
 from truth import Truth
-from waiters import names_below, waiting
+from waiters import called, names_below, waiting
 
 GROUP = "Who makes whom wait"
 SECONDS = 1.0
@@ -26,9 +28,10 @@ LONG = 12
 MANY = 10_000_000
 NEAR = 0.1
 """How far a share may be from the truth."""
+FAST_LINK = "1gbit"
 FRONTEND = """
 import socket, sys, time
-with socket.create_server(("127.0.0.1", 0)) as server:
+with socket.create_server((sys.argv[1], 0)) as server:
     open("/proc/self/comm", "w").write("toyfrontend")
     print(server.getsockname()[1], flush=True)
     client, _ = server.accept()
@@ -42,8 +45,8 @@ while client.recv(1):
 """Burns 2 ms of CPU time for each request."""
 CLIENT = """
 import socket, sys, time
-server = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
-end = time.monotonic() + float(sys.argv[2])
+server = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+end = time.monotonic() + float(sys.argv[3])
 while time.monotonic() < end:
     server.send(b"x")
     server.recv(1)
@@ -78,7 +81,7 @@ def seen(windows: Windows, toy: str) -> tuple[dict[str, float], dict[str, float]
     (thread,) = window.threads
     shares: defaultdict[str, float] = defaultdict(float)
     for share in thread.shares:
-        name = share.by.name.decode() if isinstance(share.by, Responsible) else share.by.name
+        name = called(share.by)
         shares[name] += share.seconds / window.seconds
     return shares, truth
 
@@ -113,18 +116,43 @@ def test_a_worker_answers_for_its_sleep(windows: Windows, measured: MutableMappi
 
 
 @contextmanager
-def frontend() -> Iterator[str]:
-    """Run a server that no rule knows, and give its port."""
-    with subprocess.Popen([sys.executable, "-c", FRONTEND], stdout=subprocess.PIPE, text=True) as process:
+def frontend(address: str = "127.0.0.1", prefix: Sequence[str] = ()) -> Iterator[list[str]]:
+    """Run a server that no rule knows, `prefix` on another host; give the command of its client."""
+    command = [*prefix, sys.executable, "-c", FRONTEND, address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield process.stdout.readline().strip()
+            port = process.stdout.readline().strip()
+            yield [sys.executable, "-c", CLIENT, address, port, str(LONG)]
         finally:
             process.kill()
 
 
 def test_a_full_server_that_no_rule_knows_is_the_limit(watch: Watch, check: Check) -> None:
-    with frontend() as port:
-        found = watch.judge([sys.executable, "-c", CLIENT, port, str(LONG)])
+    with frontend() as client:
+        found = watch.judge(client)
+
+    check(Truth((Kind.RESOURCE,), "unknown_thread toyfrontend"), found)
+
+
+@contextmanager
+def two_hosts(place: Path, rate: str) -> Iterator[tuple[Watch, Sequence[str], str, Sequence[str], str]]:
+    """Make two hosts with an exporter each, and a link between them that has this rate.
+
+    Give what watches both from the first, what runs a command there, the address of the second, what runs one there,
+    and the link.
+    """
+    with faults.shaped_namespace(rate) as (name, address, link), ExitStack() as stack:
+        near, far = (stack.enter_context(another_host(*within)) for within in ((), ("ip", "netns", "exec", name)))
+        for folder in ("near", "far"):
+            (place / folder).mkdir()
+        there = stack.enter_context(watching(place / "far", prefix=far, host=address))
+        here = stack.enter_context(watching(place / "near", prefix=near, others=[there.address]))
+        yield here, near, address, far, link
+
+
+def test_a_full_server_on_another_host_that_no_rule_knows_is_the_limit(check: Check, tmp_path: Path) -> None:
+    with two_hosts(tmp_path, FAST_LINK) as (here, near, address, far, _), frontend(address, far) as client:
+        found = here.judge(client, prefix=near)
 
     check(Truth((Kind.RESOURCE,), "unknown_thread toyfrontend"), found)

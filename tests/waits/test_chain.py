@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinchpoint.bpf.path import Responsible, Share, Source, ThreadTime, Window
+from pinchpoint.bpf.path import Endpoint, Responsible, Share, Source, ThreadTime, Window
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roles import BENCHMARK, load_roles
-from pinchpoint.waits.chain import SELF, Chain, Kind, Namer, Node, chain_of
+from pinchpoint.waits.chain import SELF, Chain, Kind, Namer, Node, chain_of, peer_node, served_chain
 
 CLIENT, MESSENGER, MDS = (
     Responsible(10, b"ceph-fuse"),
@@ -17,7 +17,7 @@ CLIENT, MESSENGER, MDS = (
     Responsible(20, b"MR_Finisher"),
 )
 OBSERVER = Responsible(99, b"ceph-asker")
-NODES = {
+NODES: dict[Responsible | Endpoint, Node] = {
     CLIENT: Node("ceph-fuse", "client_lock"),
     MESSENGER: Node("ceph-fuse", "messenger"),
     MDS: Node("mds.a", "mds_lock"),
@@ -26,7 +26,9 @@ NODES = {
 BENCHMARKS = {1, 2}
 
 
-def share(by: Responsible | Source, seconds: float, via: Responsible | None = None, queued: float = 0.0) -> Share:
+def share(
+    by: Responsible | Source | Endpoint, seconds: float, via: Responsible | None = None, queued: float = 0.0
+) -> Share:
     return Share(by, via, seconds, queued)
 
 
@@ -67,6 +69,38 @@ def test_a_timer_or_a_disk_is_a_part_of_the_thread_that_waited_for_it() -> None:
     }
 
 
+def test_the_end_of_a_connection_on_another_host_is_a_node() -> None:
+    server = Endpoint(b"\0" * 10 + b"\xff\xff\x0a\0\0\2", 6800)
+    nodes = {**NODES, server: peer_node("10.0.0.2:6800")}
+    window = Window(1.0, 9, [thread(share(MESSENGER, 0.1), share(server, 0.7, MESSENGER), run=0.2)], 0.0, 0)
+    found = chain_of(window, BENCHMARKS, nodes.__getitem__, OBSERVER.tgid)
+
+    assert shares(found)[nodes[server], Kind.NETWORK] == 0.7
+    assert found.heaviest() == [NODES[MESSENGER], nodes[server]]
+    assert found.waited() == {}
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        (b"\0" * 10 + b"\xff\xff\x7f\0\0\1", "127.0.0.1:6800"),
+        (b"\xfe\x80" + b"\0" * 13 + b"\1", "[fe80::1]:6800"),
+    ],
+)
+def test_an_end_has_its_address_and_port_as_its_name(address: bytes, shown: str) -> None:
+    end = Endpoint(address, 6800)
+
+    assert Namer({}, load_roles(), lambda pid: "")(end) == peer_node(shown) == Node("network", shown)
+
+
+def test_what_goes_on_until_an_answer_is_a_chain_too() -> None:
+    found = served_chain([share(MESSENGER, 0.1), share(MDS, 0.3, MESSENGER, queued=0.1)], NODES.__getitem__)
+
+    assert found.seconds == pytest.approx(0.4)
+    assert found.passed == {(NODES[MESSENGER], SELF): 0.1, (NODES[MDS], NODES[MESSENGER]): 0.3}
+    assert found.parts[NODES[MDS], Kind.RUNQUEUE] == 0.1
+
+
 def test_threads_that_are_asleep_are_left_out() -> None:
     found = chain(thread(share(Source.TIMER, 0.9), run=0.1), thread(share(CLIENT, 0.5), run=0.5, tgid=2))
     waiting = chain(thread(pending=0.95, run=0.05))
@@ -104,7 +138,7 @@ def test_threads_that_wake_each_other_in_turn_are_in_a_chain_once() -> None:
 
 def test_a_chain_ends_at_the_kernel() -> None:
     worker = Responsible(0, b"kworker")
-    nodes = {**NODES, worker: Node("kernel", "kworker")}
+    nodes: dict[Responsible | Endpoint, Node] = {**NODES, worker: Node("kernel", "kworker")}
     window = Window(1.0, 9, [thread(share(worker, 0.5), share(MDS, 0.5, worker))], 0.0, 0)
 
     assert chain_of(window, BENCHMARKS, nodes.__getitem__, OBSERVER.tgid).heaviest() == [nodes[worker]]

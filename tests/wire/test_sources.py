@@ -24,10 +24,11 @@ from pinchpoint.model import Labels, Metric, Snapshot, Snapshots
 from pinchpoint.probes.self_cost import SelfCost
 from pinchpoint.sampler import Sampler
 from pinchpoint.wire.connections import Refusals
-from pinchpoint.wire.http import application, serve
+from pinchpoint.wire.http import StartResponse, application, serve
 from pinchpoint.wire.recording import Recorder
 from pinchpoint.wire.sources import (
     FORGET_HOST_SECONDS,
+    Demand,
     PrometheusSource,
     RecordingSource,
     SourceError,
@@ -81,6 +82,28 @@ def test_an_exporter_is_scraped_at_its_address(machine: Machine) -> None:
 
     assert found.value("a_bytes", owner="x") == 5
     assert before <= found.time <= time.time()
+
+
+@pytest.mark.parametrize(("path", "more"), [("/metrics", ""), ("/metrics?collect=all", "collect=all&")])
+def test_the_full_rate_is_asked_for_while_it_is_wanted(path: str, more: str) -> None:
+    asked: list[str] = []
+
+    def app(environ: dict[str, Any], start_response: StartResponse) -> list[bytes]:
+        asked.append(environ["QUERY_STRING"])
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [b"a 1\n"]
+
+    demand = Demand()
+    server = serve(("127.0.0.1", 0), app, Refusals(HTTP_REFUSED_CONNECTIONS))
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    source = TargetSource(f"http://{server.address}{path}", demand=demand)
+    for full in (False, True, False):
+        demand.full = full
+        source.snapshot()
+    server.shutdown()
+    server.server_close()
+
+    assert asked == [more.rstrip("&"), f"{more}rate=full", more.rstrip("&")]
 
 
 def test_a_whole_url_is_scraped_as_it_is() -> None:

@@ -6,6 +6,10 @@
  * the parts sum up to the wait, and nothing has to be solved. The wait-for graph of wPerf (Zhou et al., OSDI '18) is the
  * idea; it is computed offline there.
  *
+ * A history also waits at a TCP connection to another host: who is woken by the answer has that of who sent the request,
+ * with the time until the answer as a part of the peer. The same on the peer's side: what it did from the arrival of the
+ * request until it sends the answer is summed up for its end of the connection.
+ *
  * A wake-up costs 2 to 3 us, so the programs are attached for windows only (path.py). The window ends by itself after a
  * number of wake-ups. Nothing leaves the kernel but sums.
  *
@@ -16,23 +20,31 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include <bpf/bpf_endian.h>
 
 char LICENSE[] SEC("license") = "GPL";
 
 #define THREADS 8192   /* that run or are woken in a window */
-#define CLASSES 4096   /* names of threads; path.py has these five numbers too */
+#define CLASSES 4096   /* names of threads; path.py has these numbers too */
 #define CELLS 8192
-#define OWN 4096       /* chosen threads */
+#define OWN 4096       /* chosen threads, and ends of connections */
 #define CHOSEN 1024    /* chosen processes */
+#define CONNECTIONS 2048 /* TCP connections to other hosts in a window */
+#define ENDPOINTS 1024 /* ends of connections that become classes */
 #define SEGMENTS 32    /* a power of 2 */
+#define LEVELS 8       /* of nested PID namespaces; the kernel allows 32 */
 #define NAME_BYTES 16  /* TASK_COMM_LEN, include/linux/sched.h */
 #define STRIDE 64      /* wake-ups of a CPU between two looks at the budget */
 #define SAME_WAIT 200000 /* nanoseconds: a thread that runs for less after a time-out still waits for the same */
 
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
 #define IFF_LOOPBACK 8        /* include/uapi/linux/if.h */
+#define AF_INET 2             /* include/linux/socket.h */
+#define AF_INET6 10
+#define IPPROTO_TCP 6         /* include/uapi/linux/in.h */
+#define TCP_ESTABLISHED 1     /* include/net/tcp_states.h */
 
-/* Classes without a thread; those of threads begin at FIRST_CLASS. */
+/* Classes without a thread; those of threads and of ends of connections begin at FIRST_CLASS. */
 #define NONE 0
 #define BEFORE 1  /* what happened before the window, or is older than the ring */
 #define TIMER 2
@@ -47,6 +59,11 @@ char LICENSE[] SEC("license") = "GPL";
 #define BLOCK_SOFTIRQ 4
 #define HRTIMER_SOFTIRQ 8
 
+/* `tgid` of classes that are the end of a connection: of a peer, or of this host. */
+#define PEER 0xffffffff
+#define HERE 0xfffffffe
+#define OUTSIDE 0xfffffffd /* `tgid` of a process that is not in the exporter's PID namespace */
+
 /* How a thread waits. */
 #define OTHERWISE 0
 #define LOCK 1   /* for a mutex: afterwards it goes on with its own work */
@@ -56,17 +73,68 @@ struct net_device {
 	unsigned int flags;
 } __attribute__((preserve_access_index));
 
+struct in6_addr {
+	__u8 bytes[16];
+};
+
+struct sock_common {
+	__u32 skc_daddr;
+	__u32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+} __attribute__((preserve_access_index));
+
+struct sock {
+	struct sock_common __sk_common;
+	__u16 sk_protocol;
+} __attribute__((preserve_access_index));
+
+struct tcp_sock {
+	__u32 write_seq;
+} __attribute__((preserve_access_index));
+
 struct sk_buff {
 	struct net_device *dev;
+	struct sock *sk;
+	unsigned int len;
+	__u16 transport_header;
+	unsigned char *head;
+	unsigned char *data;
 } __attribute__((preserve_access_index));
 
 struct sched_info {
 	unsigned long long run_delay;
 } __attribute__((preserve_access_index));
 
+struct ns_common {
+	unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct pid_namespace {
+	struct ns_common ns;
+} __attribute__((preserve_access_index));
+
+struct upid {
+	int nr;
+	struct pid_namespace *ns;
+} __attribute__((preserve_access_index));
+
+struct pid {
+	unsigned int level;
+	struct upid numbers[];
+} __attribute__((preserve_access_index));
+
+struct signal_struct {
+	struct pid *pids[2]; /* PIDTYPE_PID, PIDTYPE_TGID */
+} __attribute__((preserve_access_index));
+
 struct task_struct {
 	int pid;
-	int tgid;
+	struct signal_struct *signal;
 	unsigned int flags;
 	char comm[NAME_BYTES];
 	struct sched_info sched_info;
@@ -89,6 +157,12 @@ struct segment {
 	__u32 queued; /* for a CPU, in this time */
 };
 
+struct history {
+	__u32 head;     /* where the next segment comes */
+	__u32 count;    /* of segments */
+	struct segment ring[SEGMENTS];
+};
+
 struct thread {
 	__u64 epoch;    /* of the window that it belongs to */
 	__u64 blocked;  /* since when; 0: it could run */
@@ -101,24 +175,35 @@ struct thread {
 	__u32 class;
 	__u32 own;      /* of a chosen thread: its number in `own` + 1 */
 	__u32 how;      /* it waits */
-	__u32 head;     /* where the next segment comes */
-	__u32 count;    /* of segments */
 	__u32 unused;
-	struct segment ring[SEGMENTS];
+	struct history past;
+};
+
+/* To another host. */
+struct connection {
+	__u64 epoch;
+	__u64 asked;    /* when the first of the requests was sent that have no answer; 0: none */
+	__u64 arrived;  /* when the first of the requests came that this host has not answered; 0: none */
+	__u32 written;  /* write_seq of the last packet that was sent */
+	__u32 peer;     /* classes of both ends */
+	__u32 own_peer; /* their numbers in `own` + 1 */
+	__u32 own_here;
+	struct history past; /* of who sent that request */
 };
 
 struct class {
-	__u32 tgid;     /* 0: a kernel thread */
-	__u32 unused;
-	char name[NAME_BYTES];
+	__u32 tgid;     /* 0: a kernel thread; PEER, HERE */
+	__u32 port;     /* of an end of a connection */
+	char name[NAME_BYTES]; /* or an IPv6 address */
 };
 
+/* What a thread did, or how long answers took: of a peer, or of this host. */
 struct own {
-	__u32 tid;
-	__u32 tgid;
-	__u64 run;      /* on a CPU */
+	__u32 tid;      /* 0: the end of a connection */
+	__u32 tgid;     /* of it: the class */
+	__u64 run;      /* on a CPU; of a peer: from requests to their answers */
 	__u64 queued;
-	__u64 waits;
+	__u64 waits;    /* or answers */
 	__u64 blocked;  /* since when, 0: it could run */
 };
 
@@ -138,6 +223,8 @@ struct cpu {
 	__u32 loopback; /* packets of this softirq that came over loopback */
 	__u32 network;  /* and others */
 	__u32 wakeups;
+	__u64 sock;     /* whose packet is received, 0: not one of an established TCP connection */
+	__u64 asked;    /* when the request was sent that the packet answers first, 0: none */
 };
 
 struct {
@@ -153,6 +240,8 @@ struct {
 	__u32 threads;
 	__u64 lost;     /* time of waits that found no room in `cells` */
 	__u64 full;     /* times that a thread, a class or a chosen thread found no room */
+	__u32 endpoints; /* classes that are ends of connections */
+	__u32 namespace; /* of PIDs, in which processes have their numbers: written by user space */
 } state;
 
 struct {
@@ -168,6 +257,20 @@ struct {
 	__type(key, __u32);
 	__type(value, struct thread);
 } empty SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, CONNECTIONS);
+	__type(key, __u64); /* the address of its socket */
+	__type(value, struct connection);
+} connections SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct connection);
+} unconnected SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -229,6 +332,7 @@ static __always_inline struct cpu *this_cpu(void)
 	if (cpu && cpu->epoch != state.epoch) {
 		cpu->epoch = state.epoch; /* the last window may have ended inside an interrupt */
 		cpu->device = cpu->timer = cpu->softirq = cpu->wakeups = 0;
+		cpu->sock = cpu->asked = 0;
 	}
 	return cpu;
 }
@@ -238,11 +342,45 @@ static __always_inline __u64 delay_of(struct task_struct *task)
 	return bpf_core_field_exists(task->sched_info.run_delay) ? task->sched_info.run_delay : 0;
 }
 
+/* Returns the number of a thread's process in the exporter's PID namespace. */
+static __always_inline __u32 tgid_of(struct task_struct *task)
+{
+	struct pid *pid = BPF_CORE_READ(task, signal, pids[1]);
+	__u32 last = BPF_CORE_READ(pid, level), level;
+	struct upid *at;
+
+#pragma unroll
+	for (level = 0; level < LEVELS; level++) {
+		at = &pid->numbers[level];
+		if (level <= last && BPF_CORE_READ(at, ns, ns.inum) == state.namespace)
+			return BPF_CORE_READ(at, nr);
+	}
+	return OUTSIDE;
+}
+
+/* Returns the number of a class; 0 if there is no room. */
+static __always_inline __u32 number_of(struct class *key)
+{
+	__u32 *known = bpf_map_lookup_elem(&class_numbers, key), number;
+	struct class *class;
+
+	if (known)
+		return *known;
+	number = FIRST_CLASS + __sync_fetch_and_add(&state.classes, 1);
+	class = bpf_map_lookup_elem(&classes, &number);
+	if (!class || bpf_map_update_elem(&class_numbers, key, &number, BPF_ANY)) {
+		state.full++;
+		return 0;
+	}
+	*class = *key;
+	return number;
+}
+
 /* Returns the class of a thread; BEFORE if there is no room. Workers of the kernel that differ by a number are one. */
 static __always_inline __u32 class_of(struct task_struct *task, const char *name)
 {
-	struct class key = {}, *class;
-	__u32 *known, number;
+	struct class key = {};
+	__u32 number;
 	int at, cut = 0;
 
 	bpf_probe_read_kernel(key.name, NAME_BYTES, name);
@@ -253,25 +391,93 @@ static __always_inline __u32 class_of(struct task_struct *task, const char *name
 			key.name[at] = cut ? 0 : key.name[at];
 		}
 	} else {
-		key.tgid = task->tgid;
+		key.tgid = tgid_of(task);
 	}
-	known = bpf_map_lookup_elem(&class_numbers, &key);
-	if (known)
-		return *known;
-	number = FIRST_CLASS + __sync_fetch_and_add(&state.classes, 1);
-	class = bpf_map_lookup_elem(&classes, &number);
-	if (!class || bpf_map_update_elem(&class_numbers, &key, &number, BPF_ANY)) {
+	number = number_of(&key);
+	return number ? number : BEFORE;
+}
+
+/*
+ * Returns the class of one end of a connection, if it is a server's; else, or if there is no room, NETWORK. A server has
+ * the lower port of the two: both hosts derive the same, and thousands of clients are no classes.
+ */
+static __always_inline __u32 class_of_end(struct sock *sk, __u32 side)
+{
+	struct sock_common *ends = &sk->__sk_common;
+	__u32 here = BPF_CORE_READ(ends, skc_num), peer = bpf_ntohs(BPF_CORE_READ(ends, skc_dport)), number;
+	struct class key = {.tgid = side, .port = side == PEER ? peer : here};
+
+	if (key.port > here || key.port > peer)
+		return NETWORK;
+	if (BPF_CORE_READ(ends, skc_family) == AF_INET6) {
+		if (side == PEER)
+			bpf_core_read(key.name, NAME_BYTES, &ends->skc_v6_daddr);
+		else
+			bpf_core_read(key.name, NAME_BYTES, &ends->skc_v6_rcv_saddr);
+	} else {
+		key.name[10] = key.name[11] = 0xff;
+		if (side == PEER)
+			bpf_core_read(&key.name[12], 4, &ends->skc_daddr);
+		else
+			bpf_core_read(&key.name[12], 4, &ends->skc_rcv_saddr);
+	}
+	if (bpf_map_lookup_elem(&class_numbers, &key))
+		return number_of(&key);
+	if (state.endpoints >= ENDPOINTS)
+		return NETWORK;
+	__sync_fetch_and_add(&state.endpoints, 1);
+	number = number_of(&key);
+	return number ? number : NETWORK;
+}
+
+static __always_inline __u32 own_end(__u32 class)
+{
+	__u32 number;
+	struct own *end;
+
+	if (class == NETWORK || state.owned >= OWN / 2)
+		return 0;
+	number = __sync_fetch_and_add(&state.owned, 1);
+	end = bpf_map_lookup_elem(&own, &number);
+	if (!end) {
 		state.full++;
-		return BEFORE;
+		return 0;
 	}
-	*class = key;
-	return number;
+	end->tgid = class;
+	return number + 1;
+}
+
+/* Returns what is known of a connection in this window. */
+static __always_inline struct connection *connected(struct sock *sk)
+{
+	__u64 key = (__u64)sk;
+	struct connection *known = bpf_map_lookup_elem(&connections, &key), *fresh;
+	__u32 zero = 0;
+
+	if (known && known->epoch == state.epoch)
+		return known;
+	if (!known) {
+		fresh = bpf_map_lookup_elem(&unconnected, &zero);
+		if (!fresh || bpf_map_update_elem(&connections, &key, fresh, BPF_ANY))
+			return 0;
+		known = bpf_map_lookup_elem(&connections, &key);
+		if (!known)
+			return 0;
+	}
+	known->epoch = state.epoch;
+	known->asked = known->arrived = 0;
+	known->written = 0;
+	known->past.head = known->past.count = 0;
+	known->peer = class_of_end(sk, PEER);
+	known->own_peer = own_end(known->peer);
+	known->own_here = own_end(class_of_end(sk, HERE));
+	return known;
 }
 
 /* Returns the number + 1 of a thread if it belongs to a chosen process. */
 static __always_inline __u32 own_number(struct task_struct *task)
 {
-	__u32 tgid = task->tgid, number;
+	__u32 tgid = tgid_of(task), number;
 	struct own *mine;
 
 	if (!bpf_map_lookup_elem(&chosen, &tgid))
@@ -318,7 +524,7 @@ static __always_inline struct thread *known(struct task_struct *task, int blocke
 	thread->delay = thread->settled_delay = delay_of(task);
 	thread->timed_out = thread->arrived = 0;
 	thread->how = OTHERWISE;
-	thread->head = thread->count = 0;
+	thread->past.head = thread->past.count = 0;
 	thread->class = class_of(task, task->comm);
 	thread->own = own_number(task);
 	return thread;
@@ -332,28 +538,29 @@ static __always_inline int is_known(struct task_struct *task)
 	return thread && thread->epoch == state.epoch;
 }
 
-static __always_inline struct own *own_of(struct thread *thread)
+static __always_inline struct own *own_of(__u32 its)
 {
-	__u32 number = thread->own - 1;
+	__u32 number = its - 1;
 
-	return thread->own ? bpf_map_lookup_elem(&own, &number) : 0;
+	return its ? bpf_map_lookup_elem(&own, &number) : 0;
 }
 
-static __always_inline void push(struct thread *thread, __u64 start, __u32 class, __u64 queued)
+static __always_inline void push(struct history *past, __u64 start, __u32 class, __u64 queued)
 {
-	struct segment *segment = &thread->ring[thread->head & (SEGMENTS - 1)];
+	struct segment *segment = &past->ring[past->head & (SEGMENTS - 1)];
 
 	segment->start = start;
 	segment->class = class;
 	segment->queued = queued < 0xffffffff ? queued : 0xffffffff;
-	thread->head = (thread->head + 1) & (SEGMENTS - 1);
-	if (thread->count < SEGMENTS)
-		thread->count++;
+	past->head = (past->head + 1) & (SEGMENTS - 1);
+	if (past->count < SEGMENTS)
+		past->count++;
 }
 
-static __always_inline void charge(struct thread *thread, __u32 class, __u32 via, __u64 time, __u64 queued)
+/* Adds to the sums of a number in `own` + 1. */
+static __always_inline void charge(__u32 its, __u32 class, __u32 via, __u64 time, __u64 queued)
 {
-	__u64 key = (__u64)(thread->own - 1) << 32 | class << 16 | via;
+	__u64 key = (__u64)(its - 1) << 32 | class << 16 | via;
 	__u32 *there = bpf_map_lookup_elem(&cell_numbers, &key), number;
 	struct cell *cell;
 
@@ -369,7 +576,7 @@ static __always_inline void charge(struct thread *thread, __u32 class, __u32 via
 	cell = bpf_map_lookup_elem(&cells, &number);
 	if (!cell)
 		return;
-	cell->own = thread->own - 1;
+	cell->own = its - 1;
 	cell->class = class;
 	cell->via = via;
 	cell->time += time;
@@ -377,41 +584,47 @@ static __always_inline void charge(struct thread *thread, __u32 class, __u32 via
 }
 
 struct division {
-	struct thread *thread;
+	struct history *past;
 	__u64 since;
 	__u64 end;
+	__u32 own;
 	__u32 via;
 };
 
 static long divide_segment(__u32 at, struct division *rest)
 {
-	struct thread *thread = rest->thread;
+	struct history *past = rest->past;
 	struct segment *segment;
 	__u64 start, queued, span;
 
-	if (at >= thread->count || rest->end <= rest->since)
+	if (at >= past->count || rest->end <= rest->since)
 		return 1;
-	segment = &thread->ring[(thread->head - 1 - at) & (SEGMENTS - 1)];
+	segment = &past->ring[(past->head - 1 - at) & (SEGMENTS - 1)];
 	start = segment->start > rest->since ? segment->start : rest->since;
 	if (rest->end <= start)
 		return 0; /* it took no time */
 	span = rest->end - segment->start;
 	queued = segment->queued < span ? segment->queued : span;
-	charge(thread, segment->class, rest->via, rest->end - start, queued * (rest->end - start) / span);
+	charge(rest->own, segment->class, rest->via, rest->end - start, queued * (rest->end - start) / span);
 	if (segment->class >= FIRST_CLASS)
 		rest->via = segment->class; /* a thread that slept goes on by itself */
 	rest->end = start;
 	return 0;
 }
 
+static __always_inline void divide_rest(struct division *rest)
+{
+	bpf_loop(SEGMENTS, divide_segment, rest, 0);
+	if (rest->end > rest->since)
+		charge(rest->own, BEFORE, rest->via, rest->end - rest->since, 0);
+}
+
 /* Divides the wait of a chosen thread among those who were responsible for it, the last one first. */
 static __always_inline void divide(struct thread *thread, __u64 since, __u64 now)
 {
-	struct division rest = {.thread = thread, .since = since, .end = now, .via = NONE};
+	struct division rest = {.past = &thread->past, .own = thread->own, .since = since, .end = now, .via = NONE};
 
-	bpf_loop(SEGMENTS, divide_segment, &rest, 0);
-	if (rest.end > since)
-		charge(thread, BEFORE, rest.via, rest.end - since, 0);
+	divide_rest(&rest);
 }
 
 static __always_inline __u32 how_it_waits(struct task_struct *task)
@@ -481,7 +694,7 @@ int BPF_PROG(switched, int preempt, struct task_struct *prev, struct task_struct
 	thread = prev->pid ? known(prev, 0) : 0;
 	if (!thread)
 		return 0;
-	mine = own_of(thread);
+	mine = own_of(thread->own);
 	settle(thread, mine, now, delay_of(prev));
 	if (preempt || !prev_state)
 		return 0;
@@ -493,7 +706,7 @@ int BPF_PROG(switched, int preempt, struct task_struct *prev, struct task_struct
 		if (now - thread->woken < SAME_WAIT)
 			thread->blocked = thread->timed_out;
 		else
-			charge(thread, TIMER, NONE, thread->woken - thread->timed_out, 0);
+			charge(thread->own, TIMER, NONE, thread->woken - thread->timed_out, 0);
 		thread->timed_out = 0;
 	}
 	mine->blocked = thread->blocked;
@@ -533,21 +746,22 @@ struct handover {
 static long pass_segment(__u32 at, struct handover *pair)
 {
 	struct thread *to = pair->to, *from = pair->from;
+	struct history *past = &from->past;
 	__u32 back = SEGMENTS - at;
 	struct segment *segment;
 	__u64 start, end;
 
-	if (back > from->count)
+	if (back > past->count)
 		return 0;
-	segment = &from->ring[(from->head - back) & (SEGMENTS - 1)];
+	segment = &past->ring[(past->head - back) & (SEGMENTS - 1)];
 	start = segment->start;
-	end = back == 1 ? from->woken : from->ring[(from->head - back + 1) & (SEGMENTS - 1)].start;
+	end = back == 1 ? from->woken : past->ring[(past->head - back + 1) & (SEGMENTS - 1)].start;
 	if (end <= to->blocked || end <= start)
 		return 0;
 	if (start >= to->blocked)
-		push(to, start, segment->class, segment->queued);
+		push(&to->past, start, segment->class, segment->queued);
 	else
-		push(to, to->blocked, segment->class, (__u64)segment->queued * (end - to->blocked) / (end - start));
+		push(&to->past, to->blocked, segment->class, (__u64)segment->queued * (end - to->blocked) / (end - start));
 	return 0;
 }
 
@@ -558,18 +772,16 @@ static __always_inline void pass(struct thread *to, struct thread *from, struct 
 	__u64 queued = delay_of(waker) - from->delay;
 
 	if (to->how != LOCK) {
-		__builtin_memcpy(to->ring, from->ring, sizeof(to->ring));
-		to->head = from->head;
-		to->count = from->count;
-		push(to, from->woken, from->class, queued);
+		__builtin_memcpy(&to->past, &from->past, sizeof(to->past));
+		push(&to->past, from->woken, from->class, queued);
 		return;
 	}
-	push(to, to->woken, to->class, to->settled_delay - to->delay);
+	push(&to->past, to->woken, to->class, to->settled_delay - to->delay);
 	bpf_loop(SEGMENTS, pass_segment, &pair, 0);
 	if (from->woken >= to->blocked)
-		push(to, from->woken, from->class, queued);
+		push(&to->past, from->woken, from->class, queued);
 	else if (now > from->woken)
-		push(to, to->blocked, from->class, queued * (now - to->blocked) / (now - from->woken));
+		push(&to->past, to->blocked, from->class, queued * (now - to->blocked) / (now - from->woken));
 }
 
 static __always_inline void count_wakeup(struct cpu *cpu, __u64 now)
@@ -589,6 +801,7 @@ int BPF_PROG(waking, struct task_struct *task)
 	struct task_struct *current = (struct task_struct *)bpf_get_current_task_btf();
 	struct cpu *cpu = this_cpu();
 	struct thread *thread, *waker;
+	struct connection *from = 0;
 	struct own *mine;
 	__u32 by;
 	__u64 now;
@@ -602,19 +815,27 @@ int BPF_PROG(waking, struct task_struct *task)
 	count_wakeup(cpu, now);
 	by = interrupt(cpu, current);
 	waker = by == NONE && current->pid && current->pid != task->pid ? known(current, 0) : 0;
-	mine = own_of(thread);
+	if (by == NETWORK && cpu->sock)
+		from = bpf_map_lookup_elem(&connections, &cpu->sock);
+	mine = own_of(thread->own);
 	if (waker) {
 		pass(thread, waker, current, now);
 		if (mine)
 			divide(thread, thread->blocked, now);
+	} else if (from && cpu->asked) {
+		/* It goes on for whoever sent the request. */
+		__builtin_memcpy(&thread->past, &from->past, sizeof(thread->past));
+		push(&thread->past, cpu->asked, from->peer, 0);
+		if (mine)
+			divide(thread, thread->blocked, now);
 	} else {
-		by = by == NONE ? INTERRUPT : by; /* the idle thread wakes in interrupts only */
-		push(thread, thread->woken, thread->class, thread->settled_delay - thread->delay);
-		push(thread, thread->blocked, by, 0);
+		by = from ? from->peer : by == NONE ? INTERRUPT : by; /* the idle thread wakes in interrupts only */
+		push(&thread->past, thread->woken, thread->class, thread->settled_delay - thread->delay);
+		push(&thread->past, thread->blocked, by, 0);
 		if (mine && by == TIMER && thread->how != SLEEP)
 			thread->timed_out = thread->blocked; /* whether it waits on is known when it blocks again */
 		else if (mine)
-			charge(thread, by, NONE, now - thread->blocked, 0);
+			charge(thread->own, by, NONE, now - thread->blocked, 0);
 	}
 	if (mine) {
 		mine->waits++;
@@ -641,10 +862,8 @@ int BPF_PROG(begun, struct task_struct *task)
 	if (!thread || !parent)
 		return 0;
 	now = bpf_ktime_get_ns();
-	__builtin_memcpy(thread->ring, parent->ring, sizeof(thread->ring));
-	thread->head = parent->head;
-	thread->count = parent->count;
-	push(thread, parent->woken, parent->class, delay_of(current) - parent->delay);
+	__builtin_memcpy(&thread->past, &parent->past, sizeof(thread->past));
+	push(&thread->past, parent->woken, parent->class, delay_of(current) - parent->delay);
 	thread->class = class_of(task, task->comm); /* its number may have been another thread's */
 	thread->own = own_number(task);
 	thread->blocked = thread->timed_out = 0;
@@ -713,6 +932,7 @@ int BPF_PROG(softirq_begins, unsigned int vector)
 	if (cpu) {
 		cpu->softirq = vector + 1;
 		cpu->loopback = cpu->network = 0;
+		cpu->sock = cpu->asked = 0;
 	}
 	return 0;
 }
@@ -738,5 +958,110 @@ int BPF_PROG(received, struct sk_buff *skb)
 		cpu->loopback = 1;
 	else
 		cpu->network = 1;
+	cpu->sock = cpu->asked = 0;
+	return 0;
+}
+
+/* Returns the bytes that a TCP packet carries, of which `whole` are counted from `start` on. */
+static __always_inline __u32 carried(__u64 header, __u64 start, __u32 whole)
+{
+	__u8 words = 0;
+	__u32 headers;
+
+	/* The upper half of its byte 12 is the length of the header in words of 4 bytes (RFC 9293, 3.1). */
+	bpf_probe_read_kernel(&words, 1, (void *)(header + 12));
+	headers = header - start + (words >> 4) * 4;
+	return whole > headers ? whole - headers : 0;
+}
+
+/* A packet of an established connection arrives (tcp_rcv_established, net/ipv4/tcp_input.c): it begins at the header. */
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(arrived, struct sock *sk, struct sk_buff *skb)
+{
+	struct cpu *cpu = this_cpu();
+	struct connection *connection;
+	struct own *peer;
+	__u64 now;
+
+	if (!state.open || !cpu || (cpu->loopback && !cpu->network))
+		return 0;
+	connection = connected(sk);
+	if (!connection)
+		return 0;
+	cpu->sock = (__u64)sk;
+	cpu->asked = 0;
+	if (!carried((__u64)skb->data, (__u64)skb->data, skb->len))
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (!connection->arrived)
+		connection->arrived = now;
+	if (!connection->asked)
+		return 0;
+	peer = own_of(connection->own_peer);
+	if (peer) {
+		peer->run += now - connection->asked;
+		peer->waits++;
+	}
+	cpu->asked = connection->asked;
+	connection->asked = 0;
+	return 0;
+}
+
+/* Sums up what happened since a request arrived, until a thread answers it now, for this end of the connection. */
+static __always_inline void serve(struct connection *connection, struct thread *thread, __u64 queued, __u64 now)
+{
+	struct division rest = {.past = &thread->past, .own = connection->own_here, .since = connection->arrived};
+	struct own *here = own_of(connection->own_here);
+	__u64 span = now - thread->woken;
+
+	if (!here || now <= rest.since)
+		return;
+	here->waits++;
+	if (thread->woken <= rest.since) {
+		queued = queued < span ? queued : span;
+		charge(rest.own, thread->class, NONE, now - rest.since, queued * (now - rest.since) / span);
+		return;
+	}
+	charge(rest.own, thread->class, NONE, span, queued);
+	rest.end = thread->woken;
+	rest.via = thread->class;
+	divide_rest(&rest);
+}
+
+/* A packet is sent. What is sent later, when the peer acknowledged enough or a timer says so, is in a softirq. */
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(sent, struct sk_buff *skb)
+{
+	struct task_struct *current = (struct task_struct *)bpf_get_current_task_btf();
+	struct cpu *cpu = this_cpu();
+	struct sock *sk = skb->sk;
+	struct connection *connection;
+	struct thread *thread;
+	__u64 now, head, queued;
+	__u32 written;
+
+	if (!state.open || !cpu || cpu->softirq || cpu->device || cpu->timer || !sk || !current->pid)
+		return 0;
+	if (BPF_CORE_READ(sk, __sk_common.skc_state) != TCP_ESTABLISHED || BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
+		return 0;
+	head = (__u64)skb->head;
+	if (skb->dev->flags & IFF_LOOPBACK || !carried(head + skb->transport_header, (__u64)skb->data, skb->len))
+		return 0;
+	connection = connected(sk);
+	thread = connection ? known(current, 0) : 0;
+	written = BPF_CORE_READ((struct tcp_sock *)sk, write_seq);
+	if (!thread || connection->written == written)
+		return 0; /* another packet of what was sent */
+	connection->written = written;
+	now = bpf_ktime_get_ns();
+	queued = delay_of(current) - thread->delay;
+	if (connection->arrived)
+		serve(connection, thread, queued, now);
+	connection->arrived = 0;
+	if (connection->asked)
+		return 0;
+	__builtin_memcpy(&connection->past, &thread->past, sizeof(connection->past));
+	push(&connection->past, thread->woken, thread->class, queued);
+	connection->asked = now;
 	return 0;
 }

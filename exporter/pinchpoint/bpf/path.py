@@ -7,35 +7,45 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from enum import Enum
+from ipaddress import IPv6Address
 from pathlib import Path
 
 import msgspec
 
 from pinchpoint.bpf.libbpf import BpfError, load
-from pinchpoint.bpf.tasks import FIRST_NAMESPACE, pid_namespace
+from pinchpoint.bpf.tasks import pid_namespace
 from pinchpoint.units import SECONDS_PER_NANOSECOND
 
-__all__ = ["MAX_CHOSEN", "PROGRAMS", "Responsible", "Share", "Source", "ThreadTime", "Window", "Windows"]
+__all__ = [
+    *("MAX_CHOSEN", "PROGRAMS"),
+    *("Answers", "Endpoint", "Responsible", "Share", "Source", "ThreadTime", "Window", "Windows"),
+]
 
 MAX_CHOSEN = 1024
 """CHOSEN of path.bpf.c: how many processes can be chosen."""
-MAX_SEEN_THREADS, MAX_THREAD_NAMES, MAX_CHOSEN_THREADS, MAX_SUMS = 8192, 4096, 4096, 8192
-"""THREADS, CLASSES, OWN and CELLS: how many threads and names can be seen, chosen threads, and sums."""
+MAX_SEEN_THREADS, MAX_THREAD_NAMES, MAX_OWN, MAX_SUMS = 8192, 4096, 4096, 8192
+"""THREADS, CLASSES, OWN and CELLS: how many threads and names can be seen, chosen threads with ends of connections, and
+sums."""
+MAX_USED_SHARE = 0.75
+"""Share of the names from which the next window begins with empty maps."""
 FIRST_CLASS = 8
-STATE = struct.Struct("=QQQQQQIIIIQQ")
-"""``state``: epoch, start, budget, open, end, wakeups, classes, cells, owned, threads, lost, full."""
-CLASS = struct.Struct("=I4x16s")
-"""``struct class``: tgid, name."""
+PEER, HERE = 0xFFFFFFFF, 0xFFFFFFFE
+"""``tgid`` of classes that are the end of a connection."""
+STATE = struct.Struct("=QQQQQQIIIIQQII")
+"""``state``: epoch, start, budget, open, end, wakeups, classes, cells, owned, threads, lost, full, endpoints,
+namespace."""
+CLASS = struct.Struct("=II16s")
+"""``struct class``: tgid, port, name."""
 OWN = struct.Struct("=IIQQQQ")
-"""``struct own``: tid, tgid, run, queued, waits, blocked."""
+"""``struct own``: tid, tgid, run, queued, waits, blocked; tid 0 is the end of a connection, then tgid is its class."""
 CELL = struct.Struct("=IHHQQ")
 """``struct cell``: own, class, via, time, queued."""
 KEY, NUMBER = struct.Struct("=Q"), struct.Struct("=I")
 PROGRAMS = (
     *("device_ends", "timer_ends", "softirq_ends", "device_begins", "timer_begins", "softirq_begins", "received"),
-    *("switched", "waking", "begun", "renamed"),
+    *("arrived", "sent", "switched", "waking", "begun", "renamed"),
 )
 """In the order in which they are attached: the end of an interrupt whose beginning was seen must be seen too."""
 
@@ -49,7 +59,7 @@ class Source(Enum):
     DEVICE = 3
     """The interrupt of a device, or the softirq of block devices: a request that is done."""
     NETWORK = 4
-    """A packet of another host."""
+    """A packet of a client on another host, or one that belongs to no established TCP connection."""
     INTERRUPT = 5
     """Any other interrupt."""
 
@@ -62,12 +72,27 @@ class Responsible(msgspec.Struct, frozen=True):
     name: bytes
 
 
-class Share(msgspec.Struct, frozen=True):
-    """A part of what a thread waited for; times are in seconds."""
+class Endpoint(msgspec.Struct, frozen=True):
+    """The end of TCP connections that is a server's: it has the lower port of the two, which both hosts can tell."""
 
-    by: Responsible | Source
-    via: Responsible | None
-    """Who was woken by it and went on; None: the waiting thread itself."""
+    address: bytes
+    """16 bytes: an IPv6 address, or an IPv4 address that is mapped into one (RFC 4291, 2.5.5.2)."""
+    port: int
+
+    def __str__(self) -> str:
+        address = IPv6Address(self.address)
+        mapped = address.ipv4_mapped
+        shown = str(address if mapped is None else mapped)
+        return f"{shown}:{self.port}" if mapped is not None else f"[{shown}]:{self.port}"
+
+
+class Share(msgspec.Struct, frozen=True):
+    """A part of what a thread waited for, or of what went before an answer; times are in seconds."""
+
+    by: Responsible | Source | Endpoint
+    """An endpoint is that of another host, which was to answer."""
+    via: Responsible | Endpoint | None
+    """Who was woken by it and went on; None: the waiting thread itself, or who got the answer."""
     seconds: float
     queued: float
     """Of these, the time in which it could run and had no CPU."""
@@ -87,6 +112,22 @@ class ThreadTime(msgspec.Struct, frozen=True):
     """Its last wait, which had not ended."""
 
 
+class Answers(msgspec.Struct, frozen=True):
+    """Answers to requests that came over TCP connections from another host, or that went there.
+
+    Of what a peer answers, there are no shares: it is not seen here what it does.
+    """
+
+    end: Endpoint
+    """Of whom the answers are."""
+    here: bool
+    """Whether that is this host."""
+    number: int
+    seconds: float
+    """From the arrival of each request to its answer; of a peer, from the sending of a request to its answer."""
+    shares: list[Share]
+
+
 class Window(msgspec.Struct, frozen=True):
     """What was seen in a window."""
 
@@ -98,14 +139,15 @@ class Window(msgspec.Struct, frozen=True):
     """Seconds of waits for which there was no room."""
     full: int
     """How often a thread or a name found no room."""
+    answers: list[Answers] = []
+    """Of each end of connections."""
 
 
 class Windows:
     """Opens windows. Raises BpfError where it does not work."""
 
     def __init__(self, procfs: Path) -> None:
-        if pid_namespace(procfs) != FIRST_NAMESPACE:
-            raise BpfError("procfs shows a PID namespace of its own")
+        self._namespace = pid_namespace(procfs)
         self._chosen: set[int] = set()
         self._epoch = 0
         self._open()
@@ -124,18 +166,19 @@ class Windows:
         """Begin a window about these processes, which ends by itself after `budget` wake-ups. Raises BpfError."""
         if len(processes) > MAX_CHOSEN:
             raise BpfError(f"{len(processes)} processes are too many")
-        classes, threads = STATE.unpack_from(self._state)[6], STATE.unpack_from(self._state)[9]
-        if 4 * threads > 3 * MAX_SEEN_THREADS or 4 * classes > 3 * MAX_THREAD_NAMES:
+        classes, threads, endpoints = (STATE.unpack_from(self._state)[at] for at in (6, 9, 12))
+        if max(threads / MAX_SEEN_THREADS, classes / MAX_THREAD_NAMES) > MAX_USED_SHARE:
             self.close()
             self._open()
-            classes = threads = 0
+            classes = threads = endpoints = 0
         for tgid in self._chosen - {*processes}:
             self._loaded.drop("chosen", NUMBER.pack(tgid))
         for tgid in {*processes} - self._chosen:
             self._loaded.put("chosen", NUMBER.pack(tgid), NUMBER.pack(1))
         self._chosen = {*processes}
         self._epoch += 1
-        STATE.pack_into(self._state, 0, self._epoch, time.monotonic_ns(), budget, 1, 0, 0, classes, 0, 0, threads, 0, 0)
+        begun = self._epoch, time.monotonic_ns(), budget, 1, 0, 0, classes, 0, 0, threads, 0, 0
+        STATE.pack_into(self._state, 0, *begun, endpoints, self._namespace)
         self._loaded.attach(*PROGRAMS)
 
     @property
@@ -149,40 +192,38 @@ class Windows:
         spent = self.spent
         self._state[24:32] = bytes(8)
         self._loaded.detach()
-        _, start, _, _, ended, wakeups, _, cells, owned, _, lost, full = STATE.unpack_from(self._state)
+        _, start, _, _, ended, wakeups, _, cells, owned, _, lost, full, *_ = STATE.unpack_from(self._state)
         end = ended if spent else now
-        found = Window(
-            (end - start) * SECONDS_PER_NANOSECOND,
-            wakeups,
-            list(self._threads(min(owned, MAX_CHOSEN_THREADS), min(cells, MAX_SUMS), end)),
-            lost * SECONDS_PER_NANOSECOND,
-            full,
-        )
-        self._forget(min(owned, MAX_CHOSEN_THREADS), min(cells, MAX_SUMS))
-        return found
-
-    def _threads(self, owned: int, cells: int, end: int) -> Iterator[ThreadTime]:
-        shares: dict[int, list[Share]] = {}
-        for own, by, via, spent, queued in CELL.iter_unpack(self._cells[: cells * CELL.size]):
-            who = self._responsible(by) if by >= FIRST_CLASS else Source(by)
-            after = self._responsible(via) if via >= FIRST_CLASS else None
-            share = Share(who, after, spent * SECONDS_PER_NANOSECOND, queued * SECONDS_PER_NANOSECOND)
-            shares.setdefault(own, []).append(share)
+        cells, owned = min(cells, MAX_SUMS), min(owned, MAX_OWN)
+        shares = self._shares(cells)
+        threads: list[ThreadTime] = []
+        answers: dict[tuple[Endpoint, bool], Answers] = {}
         for number, one in enumerate(OWN.iter_unpack(self._own[: owned * OWN.size])):
             tid, tgid, run, queued, waits, blocked = one
-            yield ThreadTime(
-                tgid,
-                tid,
-                run * SECONDS_PER_NANOSECOND,
-                queued * SECONDS_PER_NANOSECOND,
-                waits,
-                shares.get(number, []),
-                max(0, end - blocked) * SECONDS_PER_NANOSECOND if blocked else 0.0,
-            )
+            parts = shares.get(number, [])
+            if tid:
+                pending = max(0, end - blocked) if blocked else 0
+                threads.append(ThreadTime(tgid, tid, _seconds(run), _seconds(queued), waits, parts, _seconds(pending)))
+            elif waits and isinstance(at := self._class(tgid), Endpoint):
+                here = CLASS.unpack_from(self._classes, tgid * CLASS.size)[0] == HERE
+                known = answers.get((at, here), Answers(at, here, 0, 0.0, []))
+                took = sum(part.seconds for part in parts) if here else _seconds(run)
+                answers[at, here] = Answers(at, here, known.number + waits, known.seconds + took, known.shares + parts)
+        self._forget(owned, cells)
+        return Window(_seconds(end - start), wakeups, threads, _seconds(lost), full, list(answers.values()))
 
-    def _responsible(self, number: int) -> Responsible:
-        tgid, name = CLASS.unpack_from(self._classes, number * CLASS.size)
-        return Responsible(tgid, name.partition(b"\0")[0])
+    def _shares(self, cells: int) -> dict[int, list[Share]]:
+        """Return the shares by the number of whom they belong to."""
+        found: dict[int, list[Share]] = {}
+        for own, by, via, spent, queued in CELL.iter_unpack(self._cells[: cells * CELL.size]):
+            who = self._class(by) if by >= FIRST_CLASS else Source(by)
+            after = self._class(via) if via >= FIRST_CLASS else None
+            found.setdefault(own, []).append(Share(who, after, _seconds(spent), _seconds(queued)))
+        return found
+
+    def _class(self, number: int) -> Responsible | Endpoint:
+        tgid, port, name = CLASS.unpack_from(self._classes, number * CLASS.size)
+        return Endpoint(name, port) if tgid in (PEER, HERE) else Responsible(tgid, name.partition(b"\0")[0])
 
     def _forget(self, owned: int, cells: int) -> None:
         for own, by, via, _, _ in CELL.iter_unpack(self._cells[: cells * CELL.size]):
@@ -197,3 +238,7 @@ class Windows:
     def close(self) -> None:
         """Remove the programs and maps from the kernel."""
         self._loaded.close()
+
+
+def _seconds(nanoseconds: int) -> float:
+    return nanoseconds * SECONDS_PER_NANOSECOND

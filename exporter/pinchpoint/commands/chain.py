@@ -39,7 +39,7 @@ def show(config: Config, interval: float, *, once: bool) -> int:
                     found.setdefault(workload, Chain()).add(chain)
             if path.reason:
                 fail(f"no chains here: {path.reason}", 1)
-            for line in listing(found):
+            for line in listing({workload: path.joined(chain) for workload, chain in found.items()}):
                 print(line)
             sys.stdout.flush()
             if once:

@@ -34,7 +34,7 @@ from pinchpoint.terminal.table import run_table
 from pinchpoint.tomlfile import ConfigError
 from pinchpoint.wire.poller import Together
 from pinchpoint.wire.prometheus import PrometheusError, fired_alerts
-from pinchpoint.wire.sources import PrometheusSource, Source, SourceError, TargetSource, is_here
+from pinchpoint.wire.sources import Demand, PrometheusSource, Source, SourceError, TargetSource, is_here
 
 if TYPE_CHECKING:
     from pinchpoint.wire.http_config import HttpAccess
@@ -172,7 +172,7 @@ def _sources(
     targets: Sequence[str], prometheus: str | None, config: Config, access: HttpAccess | None
 ) -> tuple[Source, str, Sequence[Seer]]:
     """Return the source of samples, this host's name in it, and who has stacks. Raises SourceError, ConfigError."""
-    exporters = [TargetSource(target, access=access) for target in targets]
+    exporters = [TargetSource(target, access=access, demand=Demand(full=True)) for target in targets]
     _require(exporters, access)
     own = next((exporter for exporter in exporters if is_here(exporter.name)), None) or _this_host(config, access)
     others: list[Source] = [exporter for exporter in exporters if exporter is not own]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING
@@ -26,7 +27,7 @@ from pinchpoint.terminal.screen import Bell, is_screen, show_live, show_plain, s
 from pinchpoint.terminal.view import Down, HostView, Picture
 from pinchpoint.wire.fetch import Fetcher
 from pinchpoint.wire.poller import Poller
-from pinchpoint.wire.sources import PrometheusSource, Source, SourceError, TargetSource
+from pinchpoint.wire.sources import Demand, PrometheusSource, Source, SourceError, TargetSource
 
 if TYPE_CHECKING:
     from pinchpoint.wire.http_config import HttpAccess
@@ -145,11 +146,13 @@ class Watched:
         return self._recent[host].usage() if host in self._recent else None
 
 
-def _picture(watched: Sequence[Watched], verdicts: RecentVerdicts) -> Picture:
+def _picture(watched: Sequence[Watched], verdicts: RecentVerdicts, demand: Demand) -> Picture:
     for source in watched:
         source.look()
     hosts = {host: recent for source in watched for host, recent in source.recent().items()}
-    return Picture([view for source in watched for view in source.views()], verdicts.take(time.monotonic(), hosts))
+    found = verdicts.take(time.monotonic(), hosts)
+    demand.full = bool(found)
+    return Picture([view for source in watched for view in source.views()], found)
 
 
 def _wait_for_all(watched: Sequence[Watched], bell: Bell, deadline: float) -> None:
@@ -165,7 +168,7 @@ def _wait_for_all(watched: Sequence[Watched], bell: Bell, deadline: float) -> No
 
 
 def _pictures(
-    watched: Sequence[Watched], verdicts: RecentVerdicts, bell: Bell, interval: float, *, once: bool
+    watched: Sequence[Watched], picture_of: Callable[[], Picture], bell: Bell, interval: float, *, once: bool
 ) -> Iterator[tuple[str, Picture]]:
     """Yield the hosts each time there is something new from all, or once, when running benchmarks can be judged."""
     # The first picture needs two samples.
@@ -173,7 +176,7 @@ def _pictures(
     judged = deadline + MIN_WINDOW_SECONDS
     while True:
         _wait_for_all(watched, bell, deadline)
-        picture = _picture(watched, verdicts)
+        picture = picture_of()
         if not once or _is_judged(picture) or time.monotonic() > judged:
             yield "", picture
             if once:
@@ -188,11 +191,11 @@ def _is_judged(picture: Picture) -> bool:
 
 
 def _sources(
-    targets: Sequence[str], prometheus: str | None, config: Config, access: HttpAccess | None
+    targets: Sequence[str], prometheus: str | None, config: Config, access: HttpAccess | None, demand: Demand
 ) -> list[tuple[Source, str]]:
     """Return what to watch and how: what was named, else an exporter here, else this host."""
     named: list[tuple[Source, str]] = [
-        (TargetSource(target, SCRAPE_TIMEOUT_SECONDS, access=access), "exporter") for target in targets
+        (TargetSource(target, SCRAPE_TIMEOUT_SECONDS, access=access, demand=demand), "exporter") for target in targets
     ]
     if prometheus is not None:
         others = set(targets)
@@ -275,16 +278,17 @@ def command(
             f"--{'stacks' if stacks else 'chain'} reads this host's own processes: run it there, without --target and "
             "--prometheus"
         )
+    demand = Demand()
     try:
         if stacks or chain:
             show = show_stacks if stacks else show_chains
             ctx.exit(show(load_config(config_file), interval, once=once))
-        sources = _sources(targets, prometheus, load_config(config_file), access)
+        sources = _sources(targets, prometheus, load_config(config_file), access, demand)
     except ConfigError as error:
         fail(str(error), 2)
     bell = Bell()
-    verdicts = RecentVerdicts()
     watched = [Watched(source, note, interval, bell) for source, note in sources]
+    picture_of = partial(_picture, watched, RecentVerdicts(), demand)
     try:
         if is_screen() and not once:
             # Log lines of a sampler in this process would spoil the picture, which names blind probes itself.
@@ -292,10 +296,10 @@ def command(
             footer = f"q quits; drawn every {interval:g} s, over the last {max(interval, MIN_WINDOW_SECONDS):g} s"
             # The age of hosts that are down grows even without new data.
             pause = max(1.0, interval)
-            status = status_of(lambda: show_live(lambda: _picture(watched, verdicts), lambda: footer, bell, pause))
+            status = status_of(lambda: show_live(picture_of, lambda: footer, bell, pause))
         else:
-            status = status_of(lambda: show_plain(_pictures(watched, verdicts, bell, interval, once=once)))
-            up = any(isinstance(view.state, Usage) for view in _picture(watched, verdicts).hosts)
+            status = status_of(lambda: show_plain(_pictures(watched, picture_of, bell, interval, once=once)))
+            up = any(isinstance(view.state, Usage) for view in picture_of().hosts)
             status = status or int(once and not up)
     finally:
         for host in watched:

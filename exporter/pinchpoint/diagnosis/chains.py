@@ -11,14 +11,19 @@ import msgspec
 from pinchpoint.diagnosis.blame import DAEMONS, BenchmarkWork, Limit, blame_nodes
 from pinchpoint.diagnosis.evidence import MAX_LISTED, MIN_SENTENCE_SHARE, name
 from pinchpoint.diagnosis.series import gained, label, picked, series
+from pinchpoint.diagnosis.served import KIND_LABELS, Served
 from pinchpoint.diagnosis.unknown import HotThread, full
 from pinchpoint.diagnosis.usage import UnknownThread, Usage
-from pinchpoint.metrics import PATH_PASSED_SECONDS, PATH_RATIO, PATH_SECONDS
+from pinchpoint.metrics import (
+    PATH_PASSED_SECONDS,
+    PATH_RATIO,
+    PATH_SECONDS,
+)
 from pinchpoint.model import Metric, Snapshot, Snapshots
 from pinchpoint.resources import entry_of
 from pinchpoint.threads.roleless import RESOURCE as UNKNOWN_THREAD
 from pinchpoint.threads.roleless import bare
-from pinchpoint.waits.chain import SELF, Chain, Kind, Node, Step
+from pinchpoint.waits.chain import PEERS, SELF, Chain, Kind, Node, Step
 
 __all__ = [
     *("NodeShare", "Passed", "WaitGraph"),
@@ -33,8 +38,6 @@ MAX_CHAIN_PAIRS = 100
 """Pairs of nodes in which the heaviest chain is looked for."""
 MIN_GRAPH_SHARE = 0.01
 """Share of the time below which nodes and pairs are left out of a graph."""
-KIND_LABELS = {kind.value: kind for kind in Kind}
-"""Kinds by the value of their label; an exporter of another version may know more."""
 
 
 class NodeShare(NamedTuple):
@@ -65,12 +68,13 @@ class WaitGraph(msgspec.Struct, frozen=True):
     """How many nodes the heaviest chain has."""
 
 
-def counted_chains(before: Snapshots, after: Snapshots, workload: BenchmarkWork) -> dict[str, Chain]:
+def counted_chains(before: Snapshots, after: Snapshots, workload: BenchmarkWork, remote: Served) -> dict[str, Chain]:
     """Return what the windows of an interval saw on each host, as if it was a second; empty chains if too few.
 
-    Each host sees its own processes. Those of all hosts count alike, whatever their number of threads.
+    Each host sees its own processes. Those of all hosts count alike, whatever their number of threads. Where they wait
+    for an end of a connection on a host that is seen too, that host's threads take its place.
     """
-    return {host: _counted(before.get(host), after[host], workload) for host in sorted(after)}
+    return {host: remote.joined(host, _counted(before.get(host), after[host], workload)) for host in sorted(after)}
 
 
 def wait_graph(counted: Mapping[str, Chain]) -> WaitGraph | None:
@@ -123,7 +127,9 @@ def _largest(whole: Chain) -> Chain:
     return found
 
 
-def node_shares(counted: Mapping[str, Chain], after: Snapshots, workload: BenchmarkWork) -> tuple[NodeShare, ...]:
+def node_shares(
+    counted: Mapping[str, Chain], after: Snapshots, workload: BenchmarkWork, remote: Served
+) -> tuple[NodeShare, ...]:
     """Return who was responsible for the time of a workload's threads, the largest share first; empty if unknown.
 
     From `counted_chains`; of a host whose windows were too few, from the last ones before the interval's end.
@@ -132,6 +138,8 @@ def node_shares(counted: Mapping[str, Chain], after: Snapshots, workload: Benchm
     seen = 0
     for host, chain in counted.items():
         shares = _shares(chain, after[host], workload)
+        if not chain.seconds and any(node.owner == PEERS for node in shares):
+            shares = _joined_shares(shares, host, remote)
         seen += bool(shares)
         for node, share in shares.items():
             found[node] = found.get(node, 0.0) + share
@@ -146,6 +154,15 @@ def _shares(counted: Chain, after: Snapshot, workload: BenchmarkWork) -> dict[No
     # What is below a hundredth is not shown: shares are those of the whole, not of what is shown.
     total = max(1.0, sum(shown.values()))
     return {Node(owner, role): value / total for (owner, role), value in shown.items()}
+
+
+def _joined_shares(shares: Mapping[Node, float], host: str, remote: Served) -> dict[Node, float]:
+    """Return shares in which other hosts' threads take the place of the ends of connections."""
+    chain = Chain(seconds=1.0)
+    for node, share in shares.items():
+        chain.parts[node, Kind.NETWORK if node.owner == PEERS else Kind.CPU] = share
+        chain.passed[node, SELF] = share
+    return {step.node: step.share for step in remote.joined(host, chain).steps() if step.share}
 
 
 def _counted(before: Snapshot | None, after: Snapshot, workload: BenchmarkWork) -> Chain:

@@ -11,6 +11,7 @@ from pinchpoint.diagnosis import (
     lock_use,
     progress,
     recent,
+    served,
     usage,
     waterfall,
     window,
@@ -20,7 +21,7 @@ from pinchpoint.model import Metric
 
 __all__ = ["INPUTS", "STEADY_INPUTS"]
 
-READERS = (chains, costs, facts, innocent, latency, lock_use, progress, recent, usage, waterfall, window)
+READERS = (chains, costs, facts, innocent, latency, lock_use, progress, recent, served, usage, waterfall, window)
 """The modules that read snapshots; a metric that one of them reads stands in its imports."""
 
 VIEWED = (PROBE_PRESENT, THREADS)

@@ -41,7 +41,7 @@ from pinchpoint.report.document import verdict_json
 from pinchpoint.wire.connections import Refusals
 from pinchpoint.wire.guard import Guard
 from pinchpoint.wire.poller import Problem
-from pinchpoint.wire.sources import LOST_AFTER_SECONDS, PrometheusSource, Source, TargetSource
+from pinchpoint.wire.sources import LOST_AFTER_SECONDS, Demand, PrometheusSource, Source, TargetSource
 
 if TYPE_CHECKING:
     from pinchpoint.wire.http_config import HttpAccess
@@ -168,6 +168,7 @@ class Service:
         self._until: dict[str, float] = {}
         """Until when the last answer of each host counts, in monotonic seconds."""
         self._direct: set[str] = set()
+        self._demand = Demand()
         """Hosts that are not asked for through a server: their snapshots have times of `clock`, which nobody sets."""
         self._malformed: dict[str, float] = {}
         """Since when a file of targets has been malformed, in Unix seconds."""
@@ -250,6 +251,7 @@ class Service:
             rounds=self.said.rounds + 1,
         )
         self._rounded = began
+        self._demand.full = bool(runs)
 
     def _shift(self, host: str) -> float:
         """Return by how many seconds the times of a host's snapshots are behind the wall clock."""
@@ -266,7 +268,12 @@ class Service:
         self._direct = {target.host for target in targets}
         for target in targets:
             found[f"{target.host} {target.url}"] = partial(
-                TargetSource, target.url, name=target.host, clock=self._clock.now, access=self._access
+                TargetSource,
+                target.url,
+                name=target.host,
+                clock=self._clock.now,
+                access=self._access,
+                demand=self._demand,
             )
         for url in self._servers:
             found[url] = partial(

@@ -2,17 +2,20 @@
 
 A wake-up costs 1 to 2 us while a window is open, so a window ends after half a second or 10,000 wake-ups of the host,
 whatever comes first, and the next one begins 4 s after it began: half a per cent of a CPU at most.
+
+On a host without a benchmark there are windows while somebody asks for the full rate: a benchmark of another host may
+wait for this one's daemons.
 """
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from pinchpoint.benchmarks.workloads import Member, Workload, Workloads
 from pinchpoint.bpf.libbpf import BpfError
-from pinchpoint.bpf.path import MAX_CHOSEN, Window, Windows
+from pinchpoint.bpf.path import MAX_CHOSEN, Answers, Responsible, Window, Windows
 from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.procfs import decode, read_bytes
 from pinchpoint.metrics import (
@@ -21,14 +24,21 @@ from pinchpoint.metrics import (
     PATH_PASSED_SECONDS,
     PATH_RATIO,
     PATH_SECONDS,
+    PATH_SERVED_ANSWERS,
+    PATH_SERVED_PASSED_SECONDS,
+    PATH_SERVED_SECONDS,
     PATH_SOURCE_INFO,
     PATH_THREAD_SECONDS,
+    PATH_TRIP_SECONDS,
+    PATH_TRIPS,
     PATH_WAKEUPS,
 )
 from pinchpoint.model import Point
 from pinchpoint.probes.base import Host, Probe
+from pinchpoint.threads.processes import Process
 from pinchpoint.user_labels import split_user, user_of
-from pinchpoint.waits.chain import SELF, Chain, Kind, Namer, Node, chain_of
+from pinchpoint.waits.chain import PEERS, SELF, Chain, Kind, Namer, Node, chain_of, peer_node, served_chain
+from pinchpoint.waits.remote import Answered, joined
 
 __all__ = ["MAX_WAKEUPS", "PATH_WINDOW_SECONDS", "PERIOD_SECONDS", "RECENT_WINDOWS", "Path", "pause"]
 
@@ -47,8 +57,14 @@ MAX_WORKLOADS = 24
 MAX_USER_WORKLOADS = 6
 """... and of each other user."""
 MAX_NODES = 40
-"""Nodes of a workload that have series, and the pairs of nodes; others are ``more``."""
-MORE = Node("more", "more")
+"""Nodes of a workload that have series, and the pairs of nodes; others are ``more``, of the network or not."""
+MAX_DAEMON_ENDS = 64
+"""Ends of connections that have series, of daemons: an OSD has two ..."""
+MAX_OTHER_ENDS = 4
+"""... and of all other processes, which any user can start."""
+MAX_END_NODES = 12
+"""Nodes of such an end that have series, and the pairs of them."""
+MORE, MORE_PEERS = Node("more", "more"), Node(PEERS, "more")
 RECENT_WINDOWS = 4
 """Windows whose mean is shown: from one mean to the next, shares change by a few points."""
 MIN_SHOWN_RATIO = 0.01
@@ -63,9 +79,12 @@ def pause(window: Window) -> float:
 
 
 class _Totals:
-    """The sums of a workload since it was first seen."""
+    """The sums of a workload, or of the end of a connection, since it was first seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_NODES) -> None:
+        self._most = most
+        self.answered = Answered()
+        """The answers of the end of a connection."""
         self.seen = 0.0
         """When it was last seen, in monotonic seconds."""
         self.seconds = 0.0
@@ -79,13 +98,13 @@ class _Totals:
         self.seconds += chain.seconds
         self._recent.append(chain)
         for step in chain.steps():  # the largest first: they get their own series
-            if len(self._nodes) < MAX_NODES:
+            if len(self._nodes) < self._most:
                 self._nodes.add(step.node)
         for (node, kind), seconds in chain.parts.items():
             self.parts[self._shown(node), kind] += seconds
         for (before, after), seconds in sorted(chain.passed.items(), key=lambda one: -one[1]):
             pair = self._shown(before), self._shown(after)
-            if pair in self.passed or len(self.passed) < MAX_NODES:
+            if pair in self.passed or len(self.passed) < self._most:
                 self.passed[pair] += seconds
 
     def ratios(self, now: float) -> dict[Node, float]:
@@ -100,8 +119,12 @@ class _Totals:
             found[self._shown(step.node)] += step.share
         return {node: share for node, share in found.items() if share >= MIN_SHOWN_RATIO}
 
+    def whole(self) -> Chain:
+        """Return all that was seen as one chain."""
+        return Chain(self.seconds, parts=self.parts, passed=self.passed)
+
     def _shown(self, node: Node) -> Node:
-        return node if node in self._nodes else MORE
+        return node if node in self._nodes else MORE_PEERS if node.owner == PEERS else MORE
 
 
 class Path(Probe):
@@ -114,6 +137,11 @@ class Path(Probe):
         PATH_PASSED_SECONDS,
         PATH_RATIO,
         PATH_THREAD_SECONDS,
+        PATH_SERVED_SECONDS,
+        PATH_SERVED_PASSED_SECONDS,
+        PATH_SERVED_ANSWERS,
+        PATH_TRIP_SECONDS,
+        PATH_TRIPS,
         PATH_WAKEUPS,
         PATH_LOST_SECONDS,
         PATH_SOURCE_INFO,
@@ -134,6 +162,10 @@ class Path(Probe):
         """When it was opened."""
         self._next = self._worked = self._sampled = float("-inf")
         self._totals: dict[Workload, _Totals] = {}
+        self._ends: dict[bool, dict[str, _Totals]] = {True: {}, False: {}}
+        """Those of the ends of connections on this host, of daemons and of other processes."""
+        self._trips: dict[str, Answered] = {}
+        """Answers of those ends of connections on other hosts that are nodes."""
         self._wakeups = 0
         self._lost = 0.0
         self.reason: str | None = None
@@ -157,7 +189,7 @@ class Path(Probe):
             self._workloads.current(now).items(), key=lambda item: user_of(item[1].process.owner) is not None
         )
         members = dict(found[:MAX_CHOSEN])  # those of trusted users come first
-        if not members:
+        if not members and not self.host.activity.asked(now):
             if self._windows is not None and now - self._worked > UNLOAD_SECONDS:
                 self.close()
             return False
@@ -189,10 +221,46 @@ class Path(Probe):
         self._lost += window.lost
         known = {**self.host.processes.followed(now), **{pid: member.process for pid, member in members.items()}}
         name = Namer(known, self.host.roles, self._comm)
+        for answers in window.answers:
+            if answers.here:
+                self._serve(answers, known, served_chain(answers.shares, name), now)
         processes: dict[Workload, set[int]] = {}
         for pid, member in members.items():
             processes.setdefault(member.workload, set()).add(pid)
-        return {workload: chain_of(window, pids, name, os.getpid()) for workload, pids in processes.items()}
+        chains = {workload: chain_of(window, pids, name, os.getpid()) for workload, pids in processes.items()}
+        self._count_trips(window.answers, chains.values())
+        return chains
+
+    def _serve(self, answers: Answers, known: Mapping[int, Process], chain: Chain, now: float) -> None:
+        """Add the answers of a connection's end on this host."""
+        who = {share.by.tgid for share in answers.shares if share.via is None and isinstance(share.by, Responsible)}
+        daemon = any(pid in known and known[pid].daemon for pid in who)
+        ends, end = self._ends[daemon], str(answers.end)
+        if end not in ends:
+            if len(ends) >= (MAX_DAEMON_ENDS if daemon else MAX_OTHER_ENDS):
+                oldest = min(ends, key=lambda key: ends[key].seen)
+                if now - ends[oldest].seen < KEEP_ENDED_SECONDS:
+                    return
+                del ends[oldest]
+            ends[end] = _Totals(MAX_END_NODES)
+        ends[end].add(chain, now)
+        ends[end].answered.add(answers.number, answers.seconds)
+
+    def _count_trips(self, answers: Iterable[Answers], chains: Iterable[Chain]) -> None:
+        """Add the answers of other hosts for which this one's threads waited."""
+        shown = {node for chain in chains for node, _ in chain.parts}
+        shown |= {node for ends in self._ends.values() for one in ends.values() for node, _ in one.parts}
+        for one in answers:
+            end = str(one.end)
+            room = end in self._trips or len(self._trips) < MAX_DAEMON_ENDS
+            if not one.here and room and peer_node(end) in shown:
+                self._trips.setdefault(end, Answered()).add(one.number, one.seconds)
+
+    def joined(self, chain: Chain) -> Chain:
+        """Return a chain that goes on in this host's containers, whose ends of connections are seen here too."""
+        ends = {**self._ends[False], **self._ends[True]}
+        served = {end: one.whole() for end, one in ends.items()}
+        return joined(chain, self._trips, {end: one.answered for end, one in ends.items()}, served)
 
     def _comm(self, pid: int) -> str:
         try:
@@ -215,6 +283,11 @@ class Path(Probe):
     def _forget(self, now: float) -> None:
         for workload in [one for one, totals in self._totals.items() if now - totals.seen > KEEP_ENDED_SECONDS]:
             del self._totals[workload]
+        for ends in self._ends.values():
+            for end in [one for one, totals in ends.items() if now - totals.seen > KEEP_ENDED_SECONDS]:
+                del ends[end]
+        if not self._totals and not any(self._ends.values()):
+            self._trips.clear()
 
     def points(self) -> Iterator[Point]:
         """Yield the series of every workload."""
@@ -226,6 +299,15 @@ class Path(Probe):
             for node, share in totals.ratios(self._sampled).items():
                 yield PATH_RATIO.point(share, *workload, *node)
             yield PATH_THREAD_SECONDS.point(totals.seconds, *workload)
+        for end, totals in {**self._ends[False], **self._ends[True]}.items():
+            for (node, kind), seconds in totals.parts.items():
+                yield PATH_SERVED_SECONDS.point(seconds, end, *node, kind)
+            for (before, after), seconds in totals.passed.items():
+                yield PATH_SERVED_PASSED_SECONDS.point(seconds, end, *before, *after)
+            yield PATH_SERVED_ANSWERS.point(totals.answered.number, end)
+        for end, trips in self._trips.items():
+            yield PATH_TRIP_SECONDS.point(trips.seconds, end)
+            yield PATH_TRIPS.point(trips.number, end)
         if self.reason is not None:
             yield PATH_SOURCE_INFO.point(1, "none" if self.reason else "bpf", self.reason)
         if self._wakeups:

@@ -1,19 +1,19 @@
 """Who makes a benchmark wait: sums of windows (`pinchpoint.bpf.path`), by the owner and the role of each thread.
 
 A node is all threads of an owner with one role: ``osd.0`` and ``osd_op``. The parts of all nodes sum up to the time of
-the benchmark's own threads. A timer, a disk or a packet that a thread waits for is a part of the thread: a worker that
-sleeps is responsible for its sleep.
+the benchmark's own threads. A timer or a disk that a thread waits for is a part of the thread: a worker that sleeps is
+responsible for its sleep. So is a packet, unless it is known whose: the other end of a TCP connection is a node.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from pinchpoint.bpf.path import Responsible, Share, Source, ThreadTime, Window
+from pinchpoint.bpf.path import Endpoint, Responsible, Share, Source, ThreadTime, Window
 from pinchpoint.compat import StrEnum
 from pinchpoint.host.procfs import decode
 from pinchpoint.threads.processes import Process
@@ -21,7 +21,10 @@ from pinchpoint.threads.roleless import bare
 from pinchpoint.threads.roles import Roles
 from pinchpoint.user_labels import unmarked
 
-__all__ = ["KIND_WORDS", "SELF", "Chain", "Kind", "Namer", "Node", "Step", "chain_of"]
+__all__ = [
+    *("KIND_WORDS", "PEERS", "SELF"),
+    *("Chain", "Kind", "Namer", "Node", "Step", "chain_of", "peer_node", "served_chain"),
+]
 
 MAX_ASLEEP_SHARE = 0.8
 """Share of a window from which a thread counts as asleep: it waited for a time, for the exporter's questions, or for
@@ -43,7 +46,7 @@ class Kind(StrEnum):
     DISK = "disk"
     """It waited for a device."""
     NETWORK = "network"
-    """It waited for a packet of another host."""
+    """It waited for a packet of another host, or is the other host."""
     INTERRUPT = "interrupt"
     EARLIER = "earlier"
     """It waited for what happened before the window, or too many wake-ups ago."""
@@ -61,8 +64,8 @@ KIND_WORDS: Mapping[Kind, str] = {
     Kind.EARLIER: "earlier",
     Kind.PENDING: "still waiting",
 }
-KERNEL = "kernel"
-"""Owner of the kernel's threads."""
+KERNEL, PEERS = "kernel", "network"
+"""Owners of the kernel's threads, and of the ends of connections on other hosts."""
 KINDS: Mapping[Source, Kind] = {
     Source.BEFORE: Kind.EARLIER,
     Source.TIMER: Kind.TIMER,
@@ -79,7 +82,7 @@ class Node(NamedTuple):
 
     owner: str
     role: str
-    """Of a thread without a role: its name, without digits."""
+    """Of a thread without a role: its name, without digits. Of the end of a connection: its address and port."""
 
     def __str__(self) -> str:
         return self.owner if self.owner == self.role else f"{self.owner} {self.role}"
@@ -132,7 +135,7 @@ class Chain(msgspec.Struct):
         """Return the seconds in which nodes waited for what no other node is responsible for."""
         found: defaultdict[Node, float] = defaultdict(float)
         for (node, kind), seconds in self.parts.items():
-            if kind in WAITS:
+            if kind in WAITS and node.owner != PEERS:  # of the end of a connection, it is what it passed on
                 found[node] += seconds
         return found
 
@@ -180,12 +183,12 @@ class Namer:
         self._processes = processes
         self._roles = roles
         self._comm = comm
-        self._known: dict[Responsible, Node] = {}
+        self._known: dict[Responsible | Endpoint, Node] = {}
 
-    def __call__(self, who: Responsible) -> Node:
-        """Return the node of some threads."""
+    def __call__(self, who: Responsible | Endpoint) -> Node:
+        """Return the node of some threads, or of the end of a connection."""
         if (node := self._known.get(who)) is None:
-            node = self._known[who] = self._node(who)
+            node = self._known[who] = peer_node(str(who)) if isinstance(who, Endpoint) else self._node(who)
         return node
 
     def _node(self, who: Responsible) -> Node:
@@ -196,6 +199,11 @@ class Namer:
             return Node(unmarked(self._roles.unruled_owner(self._comm(who.tgid) or name)), bare(name))
         role = self._roles.thread_role(process.class_, name).role
         return Node(process.owner, bare(name) if role.fallback else role.name)
+
+
+def peer_node(endpoint: str) -> Node:
+    """Return the node of the end of a connection on another host."""
+    return Node(PEERS, endpoint)
 
 
 def _asleep(thread: ThreadTime, observer: int) -> float:
@@ -213,7 +221,9 @@ def _is_question(share: Share, observer: int) -> bool:
     return any(isinstance(who, Responsible) and who.tgid == observer for who in (share.by, share.via))
 
 
-def chain_of(window: Window, processes: set[int], name: Callable[[Responsible], Node], observer: int) -> Chain:
+def chain_of(
+    window: Window, processes: set[int], name: Callable[[Responsible | Endpoint], Node], observer: int
+) -> Chain:
     """Return what the threads of some of a window's processes did.
 
     `observer` is the exporter's own process: a thread that only waits for its questions has no part in the benchmark.
@@ -231,14 +241,25 @@ def chain_of(window: Window, processes: set[int], name: Callable[[Responsible], 
     return chain
 
 
-def _divide(chain: Chain, share: Share, name: Callable[[Responsible], Node]) -> None:
+def served_chain(shares: Iterable[Share], name: Callable[[Responsible | Endpoint], Node]) -> Chain:
+    """Return what went on between requests and their answers; `SELF` is who got the answers."""
+    chain = Chain()
+    for share in shares:
+        _divide(chain, share, name)
+    return chain
+
+
+def _divide(chain: Chain, share: Share, name: Callable[[Responsible | Endpoint], Node]) -> None:
     after = SELF if share.via is None else name(share.via)
     if isinstance(share.by, Source):
         _put(chain, after, KINDS[share.by], share.seconds)
         return
     node = name(share.by)
-    _put(chain, node, Kind.CPU, share.seconds - share.queued)
-    _put(chain, node, Kind.RUNQUEUE, share.queued)
+    if isinstance(share.by, Endpoint):
+        _put(chain, node, Kind.NETWORK, share.seconds)
+    else:
+        _put(chain, node, Kind.CPU, share.seconds - share.queued)
+        _put(chain, node, Kind.RUNQUEUE, share.queued)
     if node != after:
         chain.passed[node, after] += share.seconds
 

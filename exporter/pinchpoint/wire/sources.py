@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LOST_AFTER_SECONDS",
     "OWN",
+    "Demand",
     "PrometheusSource",
     "RecordingSource",
     "Source",
@@ -114,6 +115,13 @@ class _OneHost:
         return {self.name: self.snapshot()}
 
 
+class Demand:
+    """What is asked of several exporters: the full rate, while a benchmark that runs on one host waits for others."""
+
+    def __init__(self, *, full: bool = False) -> None:
+        self.full = full
+
+
 class TargetSource(_OneHost):
     """An exporter, scraped over HTTP at ``HOST:PORT`` (its path is /metrics) or at a whole URL.
 
@@ -127,10 +135,12 @@ class TargetSource(_OneHost):
         name: str = "",
         clock: Callable[[], float] = STEADY.now,
         access: HttpAccess | None = None,
+        demand: Demand | None = None,
     ) -> None:
         """Name the target; its host has the same name unless `name` is given. `clock` gives Unix time in seconds."""
         self.name = name or target
         self.url = target_url(target, "http" if access is None else access.scheme)
+        self._demand = demand or Demand()
         self._fetcher = Fetcher(timeout, access)
         self._access = access
         self._clock = clock
@@ -139,7 +149,8 @@ class TargetSource(_OneHost):
     def snapshot(self) -> Snapshot:
         """Return the target's series now. Raises SourceError."""
         try:
-            text = self._fetcher.get(self.url).decode("utf-8", "replace")
+            url = at_full_rate(self.url) if self._demand.full else self.url
+            text = self._fetcher.get(url).decode("utf-8", "replace")
         except FetchError as error:
             raise SourceError(self.name, str(error)) from error
         try:
@@ -166,6 +177,11 @@ class TargetSource(_OneHost):
 def target_url(target: str, scheme: str = "http") -> str:
     """Return the URL of the metrics of ``HOST:PORT``, or the given URL."""
     return target if "://" in target else f"{scheme}://{target}/metrics"
+
+
+def at_full_rate(url: str) -> str:
+    """Return the URL of an exporter's metrics that also asks for the full rate."""
+    return f"{url}{'&' if urlsplit(url).query else '?'}rate=full"
 
 
 def parse_exposition(text: str, now: float, heads: dict[str, tuple[str, Labels]] | None = None) -> Snapshot:
