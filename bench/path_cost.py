@@ -38,10 +38,28 @@ while True:
 """
 
 
+REMOTE_PAIR = """
+import os, socket
+from waiters import REMOTE_PORT, THERE, another_host
+server = another_host()(lambda: socket.create_server((THERE, REMOTE_PORT)))
+mine = socket.create_connection((THERE, REMOTE_PORT))
+other, _ = server.accept()
+for end in (mine, other):
+    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+end = mine if os.fork() else other
+if end is mine:
+    end.send(b"x")
+while True:
+    end.recv(1)
+    end.send(b"x")
+"""
+"""Two processes that wake each other over a link between two network namespaces."""
+
+
 @contextmanager
-def pairs(count: int) -> Iterator[set[int]]:
+def pairs(count: int, code: str) -> Iterator[set[int]]:
     """Run `count` pairs of processes; give the pids of the first of each."""
-    found = [subprocess.Popen([sys.executable, "-c", PAIR], start_new_session=True) for _ in range(count)]
+    found = [subprocess.Popen([sys.executable, "-c", code], start_new_session=True) for _ in range(count)]
     try:
         time.sleep(1.0)
         yield {process.pid for process in found}
@@ -62,14 +80,14 @@ def counted() -> Iterator[None]:
         STATISTICS.write_text(before)
 
 
-def measured(count: int, number: int) -> tuple[float, float, float, float, float]:
+def measured(count: int, code: str, number: int) -> tuple[float, float, float, float, float]:
     """Return wake-ups a second, seconds of a window, microseconds a wake-up (NaN if few), and % of a CPU twice.
 
-    The load are `count` pairs. The first percentage is that of the kernel, the other one that of the probe.
+    The load are `count` pairs that run `code`. The first percentage is that of the kernel, the other one that of the probe.
     """
     kernel = user = seen = passed = 0.0
     wakeups = 0
-    with pairs(count) as pids:
+    with pairs(count, code) as pids:
         windows = Windows(Path("/proc"))
         try:
             for _ in range(number):
@@ -100,11 +118,11 @@ def main() -> None:
     chosen = arguments.parse_args()
     rows, goals = [], []
     with counted():
-        for count in (0, 1, 8):
-            rate, seconds, each, kernel, user = measured(count, chosen.windows)
+        for count, code, where in ((0, PAIR, ""), (1, PAIR, ""), (8, PAIR, ""), (8, REMOTE_PAIR, " on two hosts")):
+            rate, seconds, each, kernel, user = measured(count, code, chosen.windows)
             rows.append(
                 [
-                    str(count),
+                    f"{count}{where}",
                     f"{rate:,.0f}",
                     f"{seconds:.2f}",
                     "-" if math.isnan(each) else f"{each:.2f}",
@@ -112,7 +130,7 @@ def main() -> None:
                     f"{user:.2f}",
                 ]
             )
-            goals.append(Goal(f"chains with {count} pairs", LIMIT, "%", kernel + user))
+            goals.append(Goal(f"chains with {count} pairs{where}", LIMIT, "%", kernel + user))
     head = ["pairs", "wake-ups/s", "window, s", "us a wake-up", "in the kernel, % of one CPU", "of the probe, %"]
     often = f"one every {PERIOD_SECONDS:g} s, or {2 * PERIOD_SECONDS:g} s after one that was spent early"
     body = f"{machine()}; {chosen.windows} windows for each load, {often}.\n\n{table(head, rows)}"

@@ -35,6 +35,7 @@ char LICENSE[] SEC("license") = "GPL";
 #define LEVELS 8       /* of nested PID namespaces; the kernel allows 32 */
 #define NAME_BYTES 16  /* TASK_COMM_LEN, include/linux/sched.h */
 #define STRIDE 64      /* wake-ups of a CPU between two looks at the budget */
+#define PACKETS 8      /* packets that cost as much as a wake-up */
 #define SAME_WAIT 200000 /* nanoseconds: a thread that runs for less after a time-out still waits for the same */
 
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */
@@ -223,6 +224,7 @@ struct cpu {
 	__u32 loopback; /* packets of this softirq that came over loopback */
 	__u32 network;  /* and others */
 	__u32 wakeups;
+	__u32 packets;
 	__u64 sock;     /* whose packet is received, 0: not one of an established TCP connection */
 	__u64 asked;    /* when the request was sent that the packet answers first, 0: none */
 };
@@ -230,7 +232,7 @@ struct cpu {
 struct {
 	__u64 epoch;    /* this and the next two: written by user space */
 	__u64 start;
-	__u64 budget;   /* wake-ups */
+	__u64 budget;   /* wake-ups, or the packets that cost as much */
 	__u64 open;     /* set by user space, cleared here when the budget is spent */
 	__u64 end;      /* when it was cleared here */
 	__u64 wakeups;  /* rounded down to STRIDE for each CPU */
@@ -242,6 +244,7 @@ struct {
 	__u64 full;     /* times that a thread, a class or a chosen thread found no room */
 	__u32 endpoints; /* classes that are ends of connections */
 	__u32 namespace; /* of PIDs, in which processes have their numbers: written by user space */
+	__u64 spent;    /* of the budget */
 } state;
 
 struct {
@@ -331,7 +334,7 @@ static __always_inline struct cpu *this_cpu(void)
 
 	if (cpu && cpu->epoch != state.epoch) {
 		cpu->epoch = state.epoch; /* the last window may have ended inside an interrupt */
-		cpu->device = cpu->timer = cpu->softirq = cpu->wakeups = 0;
+		cpu->device = cpu->timer = cpu->softirq = cpu->wakeups = cpu->packets = 0;
 		cpu->sock = cpu->asked = 0;
 	}
 	return cpu;
@@ -784,14 +787,29 @@ static __always_inline void pass(struct thread *to, struct thread *from, struct 
 		push(&to->past, to->blocked, from->class, queued * (now - to->blocked) / (now - from->woken));
 }
 
-static __always_inline void count_wakeup(struct cpu *cpu, __u64 now)
+static __always_inline void spend(void)
+{
+	if (__sync_fetch_and_add(&state.spent, STRIDE) + STRIDE >= state.budget && state.open) {
+		state.end = bpf_ktime_get_ns();
+		state.open = 0;
+	}
+}
+
+static __always_inline void count_wakeup(struct cpu *cpu)
 {
 	if (++cpu->wakeups % STRIDE)
 		return;
-	if (__sync_fetch_and_add(&state.wakeups, STRIDE) + STRIDE >= state.budget && state.open) {
-		state.end = now;
-		state.open = 0;
-	}
+	__sync_fetch_and_add(&state.wakeups, STRIDE);
+	spend();
+}
+
+static __always_inline void count_packets(struct cpu *cpu, __u32 packets)
+{
+	cpu->packets += packets;
+	if (cpu->packets < STRIDE * PACKETS)
+		return;
+	cpu->packets -= STRIDE * PACKETS;
+	spend();
 }
 
 /* It runs on the CPU of the waker; sched_wakeup may run on another one (ttwu_queue_wakelist, kernel/sched/core.c). */
@@ -812,7 +830,7 @@ int BPF_PROG(waking, struct task_struct *task)
 	if (!thread || !thread->blocked)
 		return 0;
 	now = bpf_ktime_get_ns();
-	count_wakeup(cpu, now);
+	count_wakeup(cpu);
 	by = interrupt(cpu, current);
 	waker = by == NONE && current->pid && current->pid != task->pid ? known(current, 0) : 0;
 	if (by == NETWORK && cpu->sock)
@@ -985,6 +1003,7 @@ int BPF_PROG(arrived, struct sock *sk, struct sk_buff *skb)
 
 	if (!state.open || !cpu || (cpu->loopback && !cpu->network))
 		return 0;
+	count_packets(cpu, 1);
 	connection = connected(sk);
 	if (!connection)
 		return 0;
@@ -1042,6 +1061,7 @@ int BPF_PROG(sent, struct sk_buff *skb)
 
 	if (!state.open || !cpu || cpu->softirq || cpu->device || cpu->timer || !sk || !current->pid)
 		return 0;
+	count_packets(cpu, 1);
 	if (BPF_CORE_READ(sk, __sk_common.skc_state) != TCP_ESTABLISHED || BPF_CORE_READ(sk, sk_protocol) != IPPROTO_TCP)
 		return 0;
 	head = (__u64)skb->head;
@@ -1053,6 +1073,7 @@ int BPF_PROG(sent, struct sk_buff *skb)
 	if (!thread || connection->written == written)
 		return 0; /* another packet of what was sent */
 	connection->written = written;
+	count_packets(cpu, PACKETS); /* what follows costs as much as a wake-up */
 	now = bpf_ktime_get_ns();
 	queued = delay_of(current) - thread->delay;
 	if (connection->arrived)

@@ -33,9 +33,9 @@ MAX_USED_SHARE = 0.75
 FIRST_CLASS = 8
 PEER, HERE = 0xFFFFFFFF, 0xFFFFFFFE
 """``tgid`` of classes that are the end of a connection."""
-STATE = struct.Struct("=QQQQQQIIIIQQII")
+STATE = struct.Struct("=QQQQQQIIIIQQIIQ")
 """``state``: epoch, start, budget, open, end, wakeups, classes, cells, owned, threads, lost, full, endpoints,
-namespace."""
+namespace, spent."""
 CLASS = struct.Struct("=II16s")
 """``struct class``: tgid, port, name."""
 OWN = struct.Struct("=IIQQQQ")
@@ -163,7 +163,10 @@ class Windows:
             raise
 
     def open(self, processes: Collection[int], budget: int) -> None:
-        """Begin a window about these processes, which ends by itself after `budget` wake-ups. Raises BpfError."""
+        """Begin a window about these processes. Raises BpfError.
+
+        It ends by itself after `budget` wake-ups, or as many times eight packets of other hosts, or some of both.
+        """
         if len(processes) > MAX_CHOSEN:
             raise BpfError(f"{len(processes)} processes are too many")
         classes, threads, endpoints = (STATE.unpack_from(self._state)[at] for at in (6, 9, 12))
@@ -178,7 +181,7 @@ class Windows:
         self._chosen = {*processes}
         self._epoch += 1
         begun = self._epoch, time.monotonic_ns(), budget, 1, 0, 0, classes, 0, 0, threads, 0, 0
-        STATE.pack_into(self._state, 0, *begun, endpoints, self._namespace)
+        STATE.pack_into(self._state, 0, *begun, endpoints, self._namespace, 0)
         self._loaded.attach(*PROGRAMS)
 
     @property

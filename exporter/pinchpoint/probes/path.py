@@ -49,7 +49,7 @@ PERIOD_SECONDS = 4.0
 WINDOW_MARGIN = 0.5
 """Share of its time below which a window was spent early."""
 MAX_WAKEUPS = 10_000
-"""Wake-ups of the host after which a window ends."""
+"""Wake-ups of the host after which a window ends; eight packets count as one."""
 UNLOAD_SECONDS = 60.0
 """Seconds without a benchmark after which the programs are unloaded."""
 MAX_WORKLOADS = 24
