@@ -83,7 +83,7 @@ def counted() -> Iterator[None]:
 def measured(count: int, code: str, number: int) -> tuple[float, float, float, float, float]:
     """Return wake-ups a second, seconds of a window, microseconds a wake-up (NaN if few), and % of a CPU twice.
 
-    The load are `count` pairs that run `code`. The first percentage is that of the kernel, the other one that of the probe.
+    The load are `count` pairs that run `code`. The first percentage is that of the kernel, the other that of the probe.
     """
     kernel = user = seen = passed = 0.0
     wakeups = 0

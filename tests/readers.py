@@ -82,7 +82,7 @@ from pinchpoint.host.procfs import (
     parse_thread_group,
 )
 from pinchpoint.host.qdisc import parse_links, parse_qdiscs
-from pinchpoint.host.sockdiag import parse_connections
+from pinchpoint.host.sockdiag import parse_connections, parse_listening
 from pinchpoint.host.sysfs import read_int, read_text
 from pinchpoint.host.tcptable import parse_tcp_table
 from pinchpoint.host.users import parse_passwd, parse_subuid
@@ -851,6 +851,7 @@ READERS: tuple[Reader, ...] = (
     Reader("links", links, seeds.netlink, (FormatError, OSError)),
     Reader("tcp-table", parse_tcp_table, lambda: [seeds.TCP_TABLE]),
     Reader("connections", parse_connections, seeds.netlink, (FormatError, OSError)),
+    Reader("listening", parse_listening, seeds.netlink, (FormatError, OSError)),
     Reader("capabilities", CapabilitySets.unpack, lambda: [bytes(12) + b"\x80\0\0\0" + bytes(8)], (ValueError,)),
     Reader("sysfs-value", in_file(sysfs_value), lambda: [b"1500\n", b"up\n", b"[always] madvise never\n"]),
     Reader("networks", networks, lambda: seeds.NETWORKS),

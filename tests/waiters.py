@@ -20,13 +20,13 @@ from pathlib import Path
 
 from pinchpoint.bpf.path import Endpoint, Responsible, Source
 
-__all__ = ["REMOTE_PORT", "THERE", "called", "names_below", "waiting"]
+__all__ = ["HIGH_PORT", "REMOTE_PORT", "THERE", "called", "names_below", "waiting"]
 
 
 CLONE_NEWNET = 0x40000000
 """linux/sched.h."""
-HERE, THERE, REMOTE_PORT = "10.66.0.1", "10.66.0.2", 6800
-"""Addresses of two hosts, and the port of the server on the other one."""
+HERE, THERE, REMOTE_PORT, HIGH_PORT = "10.66.0.1", "10.66.0.2", 6800, 65500
+"""Addresses of two hosts, the port of the server on the other one, and one above all that clients get."""
 
 
 @contextmanager
@@ -181,12 +181,12 @@ def proxy() -> None:
         mine.recv(1)
 
 
-def remote() -> None:
+def remote(port: int = REMOTE_PORT) -> None:
     """A client waits for a server on another host, and that for a worker there, which burns 400 us and sleeps 1 ms."""
     host = another_host()
     passed, done = os.pipe(), os.pipe()
-    listening, mine = host(lambda: socket.create_server((THERE, REMOTE_PORT))), socket.socket()
-    mine.connect((THERE, REMOTE_PORT))
+    listening, mine = host(lambda: socket.create_server((THERE, port))), socket.socket()
+    mine.connect((THERE, port))
     front, _ = listening.accept()
     for one in (mine, front):
         one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -211,6 +211,11 @@ def remote() -> None:
         mine.send(b"x")
         mine.recv(1)
         burn(100e-6)
+
+
+def high() -> None:
+    """The same, and the server has a higher port than the client."""
+    remote(HIGH_PORT)
 
 
 def lock() -> None:
@@ -273,7 +278,9 @@ def sleep() -> None:
     time.sleep(3600)
 
 
-TOYS: dict[str, Callable[[], None]] = {toy.__name__: toy for toy in (chain, proxy, remote, lock, poll, churn, sleep)}
+TOYS: dict[str, Callable[[], None]] = {
+    toy.__name__: toy for toy in (chain, proxy, remote, high, lock, poll, churn, sleep)
+}
 
 if __name__ == "__main__":
     if os.fork() == 0:

@@ -17,7 +17,7 @@ from descriptors import bpf_ids, exist
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.path import MAX_CHOSEN, PROGRAMS, Answers, Source, ThreadTime, Window, Windows
 from polling import until
-from waiters import REMOTE_PORT, THERE, called, waiting
+from waiters import HIGH_PORT, REMOTE_PORT, THERE, called, waiting
 
 PROC = Path("/proc")
 SECONDS = 0.5
@@ -134,6 +134,35 @@ def test_what_waits_for_another_host_is_divided_there_between_the_request_and_th
     assert 0.5 < (there.seconds / there.number) / (here.seconds / here.number) < 1.02
     assert there.seconds < 1.02 * window.seconds
     assert {str(one.end) for one in window.answers} == {server}
+
+
+LOOK_AROUND = """
+import pathlib, sys, time
+from pinchpoint.bpf.path import Windows
+windows = Windows(pathlib.Path("/proc"))
+end = time.monotonic() + 30
+while time.monotonic() < end:
+    windows.open([int(sys.argv[1])], 10**7, [int(port) for port in sys.argv[2:]])
+    time.sleep(0.2)
+    if answers := windows.end().answers:
+        print(sorted(f"{one.end} {'here' if one.here else 'there'}" for one in answers if one.number > 5))
+        break
+"""
+"""Prints whose answers were seen in the network namespace that it is in."""
+
+
+@pytest.mark.parametrize("toy", ["remote", "high"])
+def test_a_server_is_the_end_at_whose_port_somebody_listens_even_if_it_is_the_higher_one(toy: str) -> None:
+    port = HIGH_PORT if toy == "high" else REMOTE_PORT
+    with waiting(toy) as pid:
+        inside = ["nsenter", f"--net=/proc/{pid}/ns/net", sys.executable, "-c", LOOK_AROUND, str(pid)]
+        client = subprocess.run(inside, capture_output=True, text=True)
+    if "BpfError" in client.stderr:
+        pytest.skip(client.stderr.splitlines()[-1])
+
+    assert f"'{THERE}:{port} there'" in client.stdout
+    # Of the server's own namespace, it only knows that the lower port is the server's.
+    assert (f"'{THERE}:{port} here'" in client.stdout) == (toy == "remote")
 
 
 def test_in_a_pid_namespace_processes_have_their_numbers_there() -> None:

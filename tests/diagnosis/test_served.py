@@ -74,6 +74,17 @@ def test_a_host_without_a_window_in_the_interval_is_taken_by_all_that_it_saw() -
     assert served(before, after).chains[SERVER].parts[WORKER, Kind.CPU] == pytest.approx(9.0)
 
 
+def test_each_host_has_a_kernel() -> None:
+    writer, worker = Node("frontend", "worker"), Node("kernel", "kworker")
+    server = serving(serving(MadeHost(20.0), writer, share=0.4), worker, "disk", share=0.5)
+    found = judged(a=waiting(), b=server)
+
+    assert (
+        "by who wakes whom, kernel of b kworker answers for 50%, frontend worker answers for 40% of it"
+        in found.evidence
+    )
+
+
 def test_where_nothing_was_served_a_chain_is_what_it_was() -> None:
     chain = Chain(1.0)
 

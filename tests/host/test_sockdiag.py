@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinchpoint.host.procfs import FormatError
-from pinchpoint.host.sockdiag import Connection, parse_connections, read_connections
+from pinchpoint.host.sockdiag import (
+    Connection,
+    parse_connections,
+    parse_listening,
+    read_connections,
+    read_listening,
+)
 
 DIAG, DONE, ERROR = 20, 3, 2
 INFO = 2
@@ -80,6 +86,28 @@ def test_an_answer_gives_each_connection_in_seconds() -> None:
     assert (found[1].cookie, found[1].inside) == (78, True)
     assert not last
     assert parse_connections(raw + message(DONE, bytes(4))) == (found, True)
+
+
+def test_an_answer_about_listening_sockets_gives_their_ports() -> None:
+    raw = answer(b"") + message(DIAG, bytes(10)) + message(DONE, bytes(4))
+
+    assert parse_listening(raw) == ([40000], True)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_a_port_is_found_while_somebody_listens_there(address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        server = socket.create_server((address, 0), family=family)
+    except OSError as error:
+        pytest.skip(f"{address}: {error}")
+    port = server.getsockname()[1]
+    with server, socket.create_connection((address, port)) as client:
+        found = read_listening()
+
+        assert port in found
+        assert client.getsockname()[1] not in found
+    assert port not in read_listening()
 
 
 def test_a_kernel_before_4_6_has_no_shortest_round_trip() -> None:

@@ -222,7 +222,8 @@ class Cluster:
     `pgs` placement groups and `replicas` copies. `options` are sections of ceph.conf with options that are added to the
     lab's own or replace them: ``{"mds": {"mds_cache_memory_limit": "8Mi"}}``. `mgr_port` is the port of the manager's
     Prometheus module, a free one by default. One that is `secure` encrypts all that goes over its connections. One that
-    is `kept` outlives the process that started it; any other ends with the thread that started it (prctl(2)).
+    is `kept` outlives the process that started it; any other ends with the thread that started it (prctl(2)). Its
+    daemons listen at the IPv4 `address`.
     """
 
     def __init__(
@@ -238,9 +239,10 @@ class Cluster:
         replicas: int = 1,
         secure: bool = False,
         kept: bool = False,
+        address: str = "127.0.0.1",
     ) -> None:
         self.osds, self.mdss, self.max_mds, self.pgs, self.replicas = osds, mdss, max_mds, pgs, replicas
-        self.store, self.secure, self.kept = store, secure, kept
+        self.store, self.secure, self.kept, self.address = store, secure, kept, address
         self.fsid = str(uuid.uuid4())
         self.daemons: dict[str, Daemon] = {}
         self.mounts: list[Mount] = []
@@ -669,7 +671,7 @@ def _configuration(directory: Path, fsid: str, port: int, cluster: Cluster) -> s
     sections: dict[str, dict[str, str]] = {
         "global": {
             "fsid": fsid,
-            "mon_host": f"v2:127.0.0.1:{port}",
+            "mon_host": f"v2:{cluster.address}:{port}",
             "mon_initial_members": "a",
             "ms_bind_msgr1": "false",
             "auth_cluster_required": "none",
@@ -707,14 +709,14 @@ def _configuration(directory: Path, fsid: str, port: int, cluster: Cluster) -> s
             "mds_reconnect_timeout": "3",
         },
         # Not in [global]: there it would replace the port of mon_host, and the monitor would look for itself for ever.
-        "mon": {"public_addr": f"v2:127.0.0.1:{port}/0", "mgr_initial_modules": "prometheus"},
+        "mon": {"public_addr": f"v2:{cluster.address}:{port}/0", "mgr_initial_modules": "prometheus"},
         "mgr": {
-            "public_addr": "127.0.0.1",
+            "public_addr": cluster.address,
             "mgr_module_path": f"{directory}/modules",
         },
         "osd": {
-            "public_addr": "127.0.0.1",
-            "cluster_addr": "127.0.0.1",
+            "public_addr": cluster.address,
+            "cluster_addr": cluster.address,
             "osd_objectstore": cluster.store,
             "osd_memory_target": "1Gi",
             "osd_crush_initial_weight": "1",
@@ -725,7 +727,7 @@ def _configuration(directory: Path, fsid: str, port: int, cluster: Cluster) -> s
             "osd_target_pg_log_entries_per_osd": "400",
             "osd_pg_log_dups_tracked": "100",
         },
-        "mds": {"public_addr": "127.0.0.1"},
+        "mds": {"public_addr": cluster.address},
         # Clients on one host with the same name would compete for the default path.
         "client": {"admin_socket": f"{directory}/run/$cluster-$name.$pid.$cctid.asok", "pid_file": ""},
     }

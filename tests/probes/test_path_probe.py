@@ -11,7 +11,7 @@ import pytest
 from machine import Machine
 from pinchpoint.benchmarks.workloads import Member, Workload, Workloads
 from pinchpoint.bpf.libbpf import BpfError
-from pinchpoint.bpf.path import MAX_CHOSEN, Answers, Endpoint, Responsible, Share, ThreadTime, Window
+from pinchpoint.bpf.path import MAX_CHOSEN, OUTSIDE, Answers, Endpoint, Responsible, Share, ThreadTime, Window
 from pinchpoint.metrics import (
     KEEP_ENDED_SECONDS,
     PATH_LOST_SECONDS,
@@ -66,7 +66,7 @@ class Made:
     def reset(cls, *shares: Share) -> None:
         cls.opened, cls.ended, cls.closed, cls.lasted, cls.shares, cls.answers = [], 0, 0, 0.5, [*shares], []
 
-    def open(self, processes: Collection[int], budget: int) -> None:
+    def open(self, processes: Collection[int], budget: int, listening: Collection[int] = ()) -> None:
         self._chosen = processes
         self.opened.append({*processes})
 
@@ -333,6 +333,14 @@ def test_ends_of_connections_that_any_user_can_have_are_few(machine: Machine) ->
     series = [point.labels for point in found.points() if point.metric is PATH_SERVED_SECONDS]
 
     assert len({labels[0] for labels in series}) == MAX_OTHER_ENDS
+
+
+def test_what_other_pid_namespaces_answer_is_left_to_them(machine: Machine) -> None:
+    found = probe(machine, Working(a=7))
+    Made.answers = [answering(end(), here=True, pid=OUTSIDE)]
+    sampled(found)
+
+    assert seen(found).value(PATH_SERVED_ANSWERS.name, endpoint="10.0.0.2:6800") is None
 
 
 def test_daemons_have_places_of_their_own(machine: Machine) -> None:

@@ -13,22 +13,29 @@ from pathlib import Path
 import pytest
 
 from hosts import another_host
+from lab.cluster import Cluster
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.path import Source, Windows
 from pinchpoint.diagnosis.verdict import Kind
 from proofs import faults
 from proofs.conftest import Check
-from proofs.observed import Watch, watching
+from proofs.observed import Observed, Watch, watching
 from truth import Truth
 from waiters import called, names_below, waiting
 
 GROUP = "Who makes whom wait"
 SECONDS = 1.0
 LONG = 12
+LONGER = 24
+"""Seconds of a run whose phase has a graph: at least 16 s of it are judged."""
 MANY = 10_000_000
 NEAR = 0.1
 """How far a share may be from the truth."""
-FAST_LINK = "1gbit"
+FAST_LINK, SLOW_LINK = "10gbit", "100mbit"
+FAR = "10.215.0.1"
+"""The address of the test's own end of the link."""
+REQUEST = 65536
+"""Bytes that take 5 ms over the slow link."""
 FRONTEND = """
 import socket, sys, time
 with socket.create_server((sys.argv[1], 0)) as server:
@@ -36,19 +43,20 @@ with socket.create_server((sys.argv[1], 0)) as server:
     print(server.getsockname()[1], flush=True)
     client, _ = server.accept()
 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-while client.recv(1):
-    end = time.thread_time() + 2e-3
+length, burns = int(sys.argv[2]), float(sys.argv[3])
+while client.recv(length, socket.MSG_WAITALL):
+    end = time.thread_time() + burns
     while time.thread_time() < end:
         pass
     client.send(b"x")
 """
-"""Burns 2 ms of CPU time for each request."""
+"""Burns CPU time for each request."""
 CLIENT = """
 import socket, sys, time
 server = socket.create_connection((sys.argv[1], int(sys.argv[2])))
 end = time.monotonic() + float(sys.argv[3])
 while time.monotonic() < end:
-    server.send(b"x")
+    server.sendall(bytes(int(sys.argv[4])))
     server.recv(1)
 """
 
@@ -116,14 +124,24 @@ def test_a_worker_answers_for_its_sleep(windows: Windows, measured: MutableMappi
 
 
 @contextmanager
-def frontend(address: str = "127.0.0.1", prefix: Sequence[str] = ()) -> Iterator[list[str]]:
-    """Run a server that no rule knows, `prefix` on another host; give the command of its client."""
-    command = [*prefix, sys.executable, "-c", FRONTEND, address]
+def frontend(
+    address: str = "127.0.0.1",
+    prefix: Sequence[str] = (),
+    *,
+    length: int = 1,
+    burns: float = 2e-3,
+    seconds: int = LONG,
+) -> Iterator[list[str]]:
+    """Run a server that no rule knows, `prefix` on another host; give the command of its client.
+
+    A request has `length` bytes and costs `burns` seconds of CPU time. The client ends after `seconds`.
+    """
+    command = [*prefix, sys.executable, "-c", FRONTEND, address, str(length), str(burns)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             port = process.stdout.readline().strip()
-            yield [sys.executable, "-c", CLIENT, address, port, str(LONG)]
+            yield [sys.executable, "-c", CLIENT, address, port, str(seconds), str(length)]
         finally:
             process.kill()
 
@@ -156,3 +174,54 @@ def test_a_full_server_on_another_host_that_no_rule_knows_is_the_limit(check: Ch
         found = here.judge(client, prefix=near)
 
     check(Truth((Kind.RESOURCE,), "unknown_thread toyfrontend"), found)
+
+
+def graph_shares(found: Observed) -> dict[str, float]:
+    """Return the shares of the nodes of a graph by their names."""
+    assert found.verdict.graph is not None, found.story()
+    return {str(step.node): step.share for step in found.verdict.graph.steps}
+
+
+def test_the_time_on_a_slow_link_is_the_networks_and_not_the_servers(
+    measured: MutableMapping[str, str], tmp_path: Path
+) -> None:
+    with (
+        two_hosts(tmp_path, SLOW_LINK) as (here, near, address, far, _),
+        frontend(address, far, length=REQUEST, burns=2e-4, seconds=LONGER) as client,
+    ):
+        shares = graph_shares(here.judge(client, prefix=near))
+
+    network = sum(share for name, share in shares.items() if name.startswith("network "))
+    measured["network"] = f"{network:.0%}"
+    measured["server"] = f"{shares.get('toyfrontend', 0.0):.0%}"
+    assert network > 0.7
+    assert shares.get("toyfrontend", 0.0) < 0.2
+
+
+def test_a_chain_leads_from_a_client_to_the_commit_of_an_osd_on_another_host(
+    measured: MutableMapping[str, str], tmp_path: Path
+) -> None:
+    with faults.shaped_namespace(FAST_LINK) as (name, address, _), ExitStack() as stack:
+        client = stack.enter_context(another_host("ip", "netns", "exec", name))
+        for folder in ("osd", "client"):
+            (tmp_path / folder).mkdir()
+        cluster = stack.enter_context(Cluster(store="bluestore", address=FAR))
+        there = stack.enter_context(watching(tmp_path / "osd", host=FAR))
+        here = stack.enter_context(watching(tmp_path / "client", prefix=client, host=address, others=[there.address]))
+        bench = ["rados", "bench", "-p", "rbd", str(LONGER), "write", "-t", "1", "-b", "4096", "--no-cleanup"]
+        found = here.judge(bench, environment=cluster.environment(), prefix=client)
+    shares = graph_shares(found)
+    graph = found.verdict.graph
+    assert graph is not None
+    chain = [str(step.node) for step in graph.steps[1 : 1 + graph.heaviest]]
+
+    behind = sum(share for name, share in shares.items() if name.startswith(("osd.0 ", "kernel of ")))
+    measured["OSD and its kernel"] = f"{behind:.0%}"
+    measured["chain"] = " <- ".join(chain)
+    assert behind > 0.5
+    assert [one for one in chain if one.startswith("osd.0 ") and one != "osd.0 bluestore_aio"] == [
+        "osd.0 messenger",
+        "osd.0 osd_op",
+        "osd.0 kv_final",
+        "osd.0 kv_sync",
+    ]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pinchpoint.bpf.path import Endpoint, Responsible, Share, Source, ThreadTime, Window
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roles import BENCHMARK, load_roles
-from pinchpoint.waits.chain import SELF, Chain, Kind, Namer, Node, chain_of, peer_node, served_chain
+from pinchpoint.waits.chain import SELF, Chain, Kind, Namer, Node, chain_of, peer_node, seen_from_afar, served_chain
 
 CLIENT, MESSENGER, MDS = (
     Responsible(10, b"ceph-fuse"),
@@ -94,7 +94,9 @@ def test_an_end_has_its_address_and_port_as_its_name(address: bytes, shown: str)
 
 
 def test_what_goes_on_until_an_answer_is_a_chain_too() -> None:
-    found = served_chain([share(MESSENGER, 0.1), share(MDS, 0.3, MESSENGER, queued=0.1)], NODES.__getitem__)
+    asked = share(OBSERVER, 0.1), share(Source.TIMER, 0.6, OBSERVER)
+    parts = [share(MESSENGER, 0.1), share(MDS, 0.3, MESSENGER, queued=0.1), *asked]
+    found = served_chain(parts, NODES.__getitem__, OBSERVER.tgid)
 
     assert found.seconds == pytest.approx(0.4)
     assert found.passed == {(NODES[MESSENGER], SELF): 0.1, (NODES[MDS], NODES[MESSENGER]): 0.3}
@@ -142,6 +144,16 @@ def test_a_chain_ends_at_the_kernel() -> None:
     window = Window(1.0, 9, [thread(share(worker, 0.5), share(MDS, 0.5, worker))], 0.0, 0)
 
     assert chain_of(window, BENCHMARKS, nodes.__getitem__, OBSERVER.tgid).heaviest() == [nodes[worker]]
+
+
+def test_so_it_does_at_that_of_another_host() -> None:
+    worker, sync = seen_from_afar(Node("kernel", "kworker"), "osd1:9748"), Node("osd.0", "kv_sync")
+    found = Chain(1.0)
+    found.passed.update({(worker, SELF): 0.5, (sync, worker): 0.5})
+
+    assert worker == Node("kernel of osd1:9748", "kworker")
+    assert found.heaviest() == [worker]
+    assert seen_from_afar(sync, "osd1:9748") == sync
 
 
 def test_windows_are_added_up() -> None:

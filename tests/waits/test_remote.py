@@ -47,12 +47,33 @@ def test_what_a_host_did_until_it_answered_takes_the_place_of_its_end_of_the_con
     assert found.heaviest() == [CLIENT, MESSENGER, SYNC]
 
 
+def test_who_sent_the_requests_comes_before_what_they_led_to() -> None:
+    waiting = chain(
+        {(CLIENT, Kind.CPU): 0.2, (peer_node(NEAR), Kind.NETWORK): 0.8},
+        {(CLIENT, peer_node(NEAR)): 0.2, (peer_node(NEAR), SELF): 0.8},
+    )
+    found = joined(waiting, {}, {}, {NEAR: SERVED})
+
+    assert found.passed[CLIENT, SELF] == pytest.approx(0.2)
+    assert found.passed[CLIENT, peer_node(NEAR)] == pytest.approx(0)
+    assert found.heaviest() == [MESSENGER, SYNC]
+
+
 def test_what_an_answer_takes_longer_on_its_way_is_the_networks() -> None:
     found = joined(WAITING, {NEAR: Answered(10, 0.1)}, {NEAR: Answered(1000, 2.5)}, {NEAR: SERVED})
 
     assert found.parts[peer_node(NEAR), Kind.NETWORK] == pytest.approx(0.45)
     assert found.passed[peer_node(NEAR), CLIENT] == pytest.approx(0.45)
     assert found.parts[SYNC, Kind.DISK] == pytest.approx(0.075)
+
+
+def test_while_the_rest_of_a_request_is_under_way_the_network_has_it() -> None:
+    there = chain({(MESSENGER, Kind.CPU): 1.0, (MESSENGER, Kind.NETWORK): 3.0}, {(MESSENGER, SELF): 1.0})
+    found = joined(WAITING, {}, {}, {NEAR: there})
+
+    assert found.parts[peer_node(NEAR), Kind.NETWORK] == pytest.approx(0.45)
+    assert found.passed[peer_node(NEAR), CLIENT] == pytest.approx(0.45)
+    assert found.parts[MESSENGER, Kind.NETWORK] == 0
 
 
 def test_a_host_that_says_it_took_longer_than_the_answer_has_all_of_it() -> None:

@@ -30,6 +30,7 @@ char LICENSE[] SEC("license") = "GPL";
 #define OWN 4096       /* chosen threads, and ends of connections */
 #define CHOSEN 1024    /* chosen processes */
 #define CONNECTIONS 2048 /* TCP connections to other hosts in a window */
+#define LISTENING 4096 /* ports */
 #define ENDPOINTS 1024 /* ends of connections that become classes */
 #define SEGMENTS 32    /* a power of 2 */
 #define LEVELS 8       /* of nested PID namespaces; the kernel allows 32 */
@@ -70,6 +71,18 @@ char LICENSE[] SEC("license") = "GPL";
 #define LOCK 1   /* for a mutex: afterwards it goes on with its own work */
 #define SLEEP 2  /* for a time that it chose */
 
+struct ns_common {
+	unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct net {
+	struct ns_common ns;
+} __attribute__((preserve_access_index));
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
 struct net_device {
 	unsigned int flags;
 } __attribute__((preserve_access_index));
@@ -85,6 +98,7 @@ struct sock_common {
 	__u16 skc_num;
 	unsigned short skc_family;
 	volatile unsigned char skc_state;
+	possible_net_t skc_net;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
 } __attribute__((preserve_access_index));
@@ -109,10 +123,6 @@ struct sk_buff {
 
 struct sched_info {
 	unsigned long long run_delay;
-} __attribute__((preserve_access_index));
-
-struct ns_common {
-	unsigned int inum;
 } __attribute__((preserve_access_index));
 
 struct pid_namespace {
@@ -186,9 +196,9 @@ struct connection {
 	__u64 asked;    /* when the first of the requests was sent that have no answer; 0: none */
 	__u64 arrived;  /* when the first of the requests came that this host has not answered; 0: none */
 	__u32 written;  /* write_seq of the last packet that was sent */
-	__u32 peer;     /* classes of both ends */
-	__u32 own_peer; /* their numbers in `own` + 1 */
-	__u32 own_here;
+	__u32 peer;     /* class of the other end, if it is the server's */
+	__u32 own_peer; /* its number in `own` + 1, */
+	__u32 own_here; /* or that of this end */
 	struct history past; /* of who sent that request */
 };
 
@@ -245,6 +255,8 @@ struct {
 	__u32 endpoints; /* classes that are ends of connections */
 	__u32 namespace; /* of PIDs, in which processes have their numbers: written by user space */
 	__u64 spent;    /* of the budget */
+	__u32 network;  /* namespace whose ports are in `listening`: written by user space */
+	__u32 unused;
 } state;
 
 struct {
@@ -260,6 +272,13 @@ struct {
 	__type(key, __u32);
 	__type(value, struct thread);
 } empty SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, LISTENING);
+	__type(key, __u32); /* port */
+	__type(value, __u32);
+} listening SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -401,17 +420,27 @@ static __always_inline __u32 class_of(struct task_struct *task, const char *name
 }
 
 /*
- * Returns the class of one end of a connection, if it is a server's; else, or if there is no room, NETWORK. A server has
- * the lower port of the two: both hosts derive the same, and thousands of clients are no classes.
+ * Returns which end of a connection is the server's. Somebody listens at its port. That is known of the exporter's
+ * network namespace; in others it is the lower port of the two.
  */
+static __always_inline __u32 server_of(struct sock *sk)
+{
+	struct sock_common *ends = &sk->__sk_common;
+	__u32 here = BPF_CORE_READ(ends, skc_num), peer = bpf_ntohs(BPF_CORE_READ(ends, skc_dport));
+
+	if (BPF_CORE_READ(ends, skc_net.net, ns.inum) == state.network)
+		return bpf_map_lookup_elem(&listening, &here) ? HERE : PEER;
+	return here < peer ? HERE : PEER;
+}
+
+/* Returns the class of one end of a connection; NETWORK if there is no room. */
 static __always_inline __u32 class_of_end(struct sock *sk, __u32 side)
 {
 	struct sock_common *ends = &sk->__sk_common;
-	__u32 here = BPF_CORE_READ(ends, skc_num), peer = bpf_ntohs(BPF_CORE_READ(ends, skc_dport)), number;
-	struct class key = {.tgid = side, .port = side == PEER ? peer : here};
+	struct class key = {.tgid = side};
+	__u32 number;
 
-	if (key.port > here || key.port > peer)
-		return NETWORK;
+	key.port = side == PEER ? bpf_ntohs(BPF_CORE_READ(ends, skc_dport)) : BPF_CORE_READ(ends, skc_num);
 	if (BPF_CORE_READ(ends, skc_family) == AF_INET6) {
 		if (side == PEER)
 			bpf_core_read(key.name, NAME_BYTES, &ends->skc_v6_daddr);
@@ -471,9 +500,14 @@ static __always_inline struct connection *connected(struct sock *sk)
 	known->asked = known->arrived = 0;
 	known->written = 0;
 	known->past.head = known->past.count = 0;
-	known->peer = class_of_end(sk, PEER);
-	known->own_peer = own_end(known->peer);
-	known->own_here = own_end(class_of_end(sk, HERE));
+	known->peer = NETWORK; /* clients are thousands, and no classes */
+	known->own_peer = known->own_here = 0;
+	if (server_of(sk) == HERE) {
+		known->own_here = own_end(class_of_end(sk, HERE));
+	} else {
+		known->peer = class_of_end(sk, PEER);
+		known->own_peer = own_end(known->peer);
+	}
 	return known;
 }
 

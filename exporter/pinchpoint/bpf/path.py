@@ -5,6 +5,7 @@ Between two windows nothing is attached, and nothing costs anything.
 
 from __future__ import annotations
 
+import os
 import struct
 import time
 from collections.abc import Collection
@@ -19,7 +20,7 @@ from pinchpoint.bpf.tasks import pid_namespace
 from pinchpoint.units import SECONDS_PER_NANOSECOND
 
 __all__ = [
-    *("MAX_CHOSEN", "PROGRAMS"),
+    *("MAX_CHOSEN", "OUTSIDE", "PROGRAMS"),
     *("Answers", "Endpoint", "Responsible", "Share", "Source", "ThreadTime", "Window", "Windows"),
 ]
 
@@ -30,12 +31,16 @@ MAX_SEEN_THREADS, MAX_THREAD_NAMES, MAX_OWN, MAX_SUMS = 8192, 4096, 4096, 8192
 sums."""
 MAX_USED_SHARE = 0.75
 """Share of the names from which the next window begins with empty maps."""
+MAX_LISTENING = 4096
+"""LISTENING: how many ports of servers."""
+OUTSIDE = 0xFFFFFFFD
+"""`tgid` of processes that are not in the PID namespace of the procfs."""
 FIRST_CLASS = 8
 PEER, HERE = 0xFFFFFFFF, 0xFFFFFFFE
 """``tgid`` of classes that are the end of a connection."""
-STATE = struct.Struct("=QQQQQQIIIIQQIIQ")
+STATE = struct.Struct("=QQQQQQIIIIQQIIQI4x")
 """``state``: epoch, start, budget, open, end, wakeups, classes, cells, owned, threads, lost, full, endpoints,
-namespace, spent."""
+namespace, spent, network."""
 CLASS = struct.Struct("=II16s")
 """``struct class``: tgid, port, name."""
 OWN = struct.Struct("=IIQQQQ")
@@ -68,12 +73,12 @@ class Responsible(msgspec.Struct, frozen=True):
     """All threads of a process that have one name; of the kernel's threads, those whose names are equal up to a "/"."""
 
     tgid: int
-    """0: of the kernel."""
+    """0: of the kernel; OUTSIDE: not in the PID namespace."""
     name: bytes
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """The end of TCP connections that is a server's: it has the lower port of the two, which both hosts can tell."""
+    """The end of TCP connections that is a server's: somebody listens at its port, which both hosts can tell."""
 
     address: bytes
     """16 bytes: an IPv6 address, or an IPv4 address that is mapped into one (RFC 4291, 2.5.5.2)."""
@@ -149,12 +154,13 @@ class Windows:
     def __init__(self, procfs: Path) -> None:
         self._namespace = pid_namespace(procfs)
         self._chosen: set[int] = set()
+        self._listening: set[int] = set()
         self._epoch = 0
         self._open()
 
     def _open(self) -> None:
         self._loaded = load("path")
-        self._chosen.clear()
+        self._chosen, self._listening = set(), set()
         try:
             self._state = self._loaded.memory(".bss")
             self._classes, self._own, self._cells = (self._loaded.memory(name) for name in ("classes", "own", "cells"))
@@ -162,10 +168,11 @@ class Windows:
             self._loaded.close()
             raise
 
-    def open(self, processes: Collection[int], budget: int) -> None:
+    def open(self, processes: Collection[int], budget: int, listening: Collection[int] = ()) -> None:
         """Begin a window about these processes. Raises BpfError.
 
-        It ends by itself after `budget` wake-ups, or as many times eight packets of other hosts, or some of both.
+        `listening` are the TCP ports at which somebody listens in this process' network namespace. The window ends by
+        itself after `budget` wake-ups, or as many times eight packets of other hosts, or some of both.
         """
         if len(processes) > MAX_CHOSEN:
             raise BpfError(f"{len(processes)} processes are too many")
@@ -174,15 +181,20 @@ class Windows:
             self.close()
             self._open()
             classes = threads = endpoints = 0
-        for tgid in self._chosen - {*processes}:
-            self._loaded.drop("chosen", NUMBER.pack(tgid))
-        for tgid in {*processes} - self._chosen:
-            self._loaded.put("chosen", NUMBER.pack(tgid), NUMBER.pack(1))
-        self._chosen = {*processes}
+        self._chosen = self._put("chosen", self._chosen, {*processes})
+        self._listening = self._put("listening", self._listening, {*sorted(listening)[:MAX_LISTENING]})
         self._epoch += 1
         begun = self._epoch, time.monotonic_ns(), budget, 1, 0, 0, classes, 0, 0, threads, 0, 0
-        STATE.pack_into(self._state, 0, *begun, endpoints, self._namespace, 0)
+        STATE.pack_into(self._state, 0, *begun, endpoints, self._namespace, 0, os.stat("/proc/self/ns/net").st_ino)
         self._loaded.attach(*PROGRAMS)
+
+    def _put(self, name: str, before: set[int], now: set[int]) -> set[int]:
+        """Let a map have these numbers instead of those before; return them."""
+        for number in before - now:
+            self._loaded.drop(name, NUMBER.pack(number))
+        for number in now - before:
+            self._loaded.put(name, NUMBER.pack(number), NUMBER.pack(1))
+        return now
 
     @property
     def spent(self) -> bool:

@@ -17,7 +17,7 @@ from pinchpoint.metrics import (
 )
 from pinchpoint.model import Metric, Snapshot, Snapshots
 from pinchpoint.waits import remote
-from pinchpoint.waits.chain import Chain, Kind, Node
+from pinchpoint.waits.chain import Chain, Kind, Node, seen_from_afar
 from pinchpoint.waits.remote import Answered
 
 __all__ = ["KIND_LABELS", "Served", "served"]
@@ -46,17 +46,21 @@ def served(before: Snapshots, after: Snapshots) -> Served:
     trips: dict[str, dict[str, Answered]] = {}
     for host, last in sorted(after.items()):
         first = before.get(host)
+
+        def named(owner: str, role: str, host: str = host) -> Node:
+            return seen_from_afar(Node(owner, role), host)
+
         if not any(_gains(first, last, PATH_SERVED_ANSWERS, "endpoint").values()):
             first = None
         for (end, owner, role, kind), seconds in _gains(
             first, last, PATH_SERVED_SECONDS, "endpoint", "owner", "role", "kind"
         ).items():
-            chains[end].parts[Node(owner, role), KIND_LABELS.get(kind, Kind.EARLIER)] += seconds
+            chains[end].parts[named(owner, role), KIND_LABELS.get(kind, Kind.EARLIER)] += seconds
             chains[end].seconds += seconds
         for (end, owner, role, to_owner, to_role), seconds in _gains(
             first, last, PATH_SERVED_PASSED_SECONDS, "endpoint", "owner", "role", "to_owner", "to_role"
         ).items():
-            chains[end].passed[Node(owner, role), Node(to_owner, to_role)] += seconds
+            chains[end].passed[named(owner, role), named(to_owner, to_role)] += seconds
         for (end,), number in _gains(first, last, PATH_SERVED_ANSWERS, "endpoint").items():
             numbers[end] += number
         came = _gains(before.get(host), last, PATH_TRIPS, "endpoint")

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 from pinchpoint.host.netlink import Message, Netlink, attributes, parse_messages
 from pinchpoint.units import MICROSECONDS_PER_SECOND, MILLISECONDS_PER_SECOND
 
-__all__ = ["Connection", "parse_connections", "read_connections"]
+__all__ = ["Connection", "parse_connections", "parse_listening", "read_connections", "read_listening"]
 
 NETLINK_SOCK_DIAG = 4  # linux/netlink.h
 SOCK_DIAG_BY_FAMILY = 20  # linux/sock_diag.h
 INET_DIAG_INFO = 2  # linux/inet_diag.h
-ESTABLISHED_MASK = 1 << 1
-"""The state TCP_ESTABLISHED (include/net/tcp_states.h) in a mask of states."""
+ESTABLISHED_MASK, LISTEN_MASK = 1 << 1, 1 << 10
+"""The states TCP_ESTABLISHED and TCP_LISTEN (include/net/tcp_states.h) in a mask of states."""
 
 REQUEST = struct.Struct("=4BI48x")
 """struct inet_diag_req_v2: family, protocol, extensions, a pad, states, and an empty filter of connections."""
@@ -37,6 +38,8 @@ AT_BYTES_ACKED, AT_NOTSENT_BYTES, AT_MIN_RTT, AT_DATA_SEGS_OUT = 120, 144, 148, 
 U32, U64 = struct.Struct("=I"), struct.Struct("=Q")
 UNKNOWN_RTT = 0xFFFFFFFF
 """tcpi_min_rtt while nothing was measured (tcp_init_sock, net/ipv4/tcp.c)."""
+
+T = TypeVar("T")
 
 
 class Connection(NamedTuple):
@@ -110,14 +113,35 @@ def read_connections() -> list[Connection]:
 
     Raises FormatError, and OSError if the kernel refuses, with ENOENT if it has no sock_diag for TCP.
     """
+    return _read(1 << (INET_DIAG_INFO - 1), ESTABLISHED_MASK, parse_connections)
+
+
+def parse_listening(raw: bytes, sequence: int | None = None) -> tuple[list[int], bool]:
+    """Return the ports in one answer of the kernel about sockets that listen, and whether it was the last one.
+
+    `sequence` and the exceptions are those of `parse_messages`.
+    """
+    messages, last = parse_messages(raw, sequence)
+    bodies = [message.body for message in messages if message.type == SOCK_DIAG_BY_FAMILY]
+    return [socket.ntohs(MESSAGE.unpack_from(body)[4]) for body in bodies if len(body) >= MESSAGE.size], last
+
+
+def read_listening() -> set[int]:
+    """Return the TCP ports at which somebody listens in the network namespace that this process is in.
+
+    The exceptions are those of `read_connections`.
+    """
+    return {*_read(0, LISTEN_MASK, parse_listening)}
+
+
+def _read(extensions: int, states: int, parse: Callable[[bytes, int | None], tuple[list[T], bool]]) -> list[T]:
+    def request(family: int) -> bytes:
+        return REQUEST.pack(family, socket.IPPROTO_TCP, extensions, 0, states)
+
     with Netlink(NETLINK_SOCK_DIAG) as netlink:
-        found = netlink.dump(SOCK_DIAG_BY_FAMILY, _request(socket.AF_INET), parse_connections)
+        found = netlink.dump(SOCK_DIAG_BY_FAMILY, request(socket.AF_INET), parse)
         try:
-            found += netlink.dump(SOCK_DIAG_BY_FAMILY, _request(socket.AF_INET6), parse_connections)
+            found += netlink.dump(SOCK_DIAG_BY_FAMILY, request(socket.AF_INET6), parse)
         except FileNotFoundError:
             pass  # a kernel without IPv6
     return found
-
-
-def _request(family: int) -> bytes:
-    return REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (INET_DIAG_INFO - 1), 0, ESTABLISHED_MASK)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from pinchpoint.benchmarks.workloads import Member, Workload, Workloads
 from pinchpoint.bpf.libbpf import BpfError
-from pinchpoint.bpf.path import MAX_CHOSEN, Answers, Responsible, Window, Windows
+from pinchpoint.bpf.path import MAX_CHOSEN, OUTSIDE, Answers, Responsible, Window, Windows
 from pinchpoint.host.capabilities import Capability
-from pinchpoint.host.procfs import decode, read_bytes
+from pinchpoint.host.procfs import FormatError, decode, read_bytes
+from pinchpoint.host.sockdiag import read_listening
 from pinchpoint.metrics import (
     KEEP_ENDED_SECONDS,
     PATH_LOST_SECONDS,
@@ -76,6 +77,14 @@ def pause(window: Window) -> float:
     Until it is closed, one whose wake-ups were spent early costs a tenth of a microsecond at each switch and wake-up.
     """
     return PERIOD_SECONDS if window.seconds > WINDOW_MARGIN * PATH_WINDOW_SECONDS else 2 * PERIOD_SECONDS
+
+
+def _listening() -> Collection[int]:
+    """Return the ports of servers; none where the kernel does not tell."""
+    try:
+        return read_listening()
+    except (OSError, FormatError):
+        return ()
 
 
 class _Totals:
@@ -197,7 +206,7 @@ class Path(Probe):
         try:
             if self._windows is None:
                 self._windows = Windows(self.host.procfs)
-            self._windows.open(members, MAX_WAKEUPS)
+            self._windows.open(members, MAX_WAKEUPS, _listening())
         except (BpfError, OSError) as error:
             self.reason = str(error)
             self.close()
@@ -223,7 +232,7 @@ class Path(Probe):
         name = Namer(known, self.host.roles, self._comm)
         for answers in window.answers:
             if answers.here:
-                self._serve(answers, known, served_chain(answers.shares, name), now)
+                self._serve(answers, known, served_chain(answers.shares, name, os.getpid()), now)
         processes: dict[Workload, set[int]] = {}
         for pid, member in members.items():
             processes.setdefault(member.workload, set()).add(pid)
@@ -234,6 +243,8 @@ class Path(Probe):
     def _serve(self, answers: Answers, known: Mapping[int, Process], chain: Chain, now: float) -> None:
         """Add the answers of a connection's end on this host."""
         who = {share.by.tgid for share in answers.shares if share.via is None and isinstance(share.by, Responsible)}
+        if who <= {OUTSIDE}:
+            return  # another container's, or that of the host: theirs to tell
         daemon = any(pid in known and known[pid].daemon for pid in who)
         ends, end = self._ends[daemon], str(answers.end)
         if end not in ends:

@@ -23,7 +23,7 @@ from pinchpoint.user_labels import unmarked
 
 __all__ = [
     *("KIND_WORDS", "PEERS", "SELF"),
-    *("Chain", "Kind", "Namer", "Node", "Step", "chain_of", "peer_node", "served_chain"),
+    *("Chain", "Kind", "Namer", "Node", "Step", "chain_of", "peer_node", "seen_from_afar", "served_chain"),
 ]
 
 MAX_ASLEEP_SHARE = 0.8
@@ -66,6 +66,8 @@ KIND_WORDS: Mapping[Kind, str] = {
 }
 KERNEL, PEERS = "kernel", "network"
 """Owners of the kernel's threads, and of the ends of connections on other hosts."""
+OF_HOST = " of "
+"""Comes between the former and the name of another host."""
 KINDS: Mapping[Source, Kind] = {
     Source.BEFORE: Kind.EARLIER,
     Source.TIMER: Kind.TIMER,
@@ -162,7 +164,7 @@ class Chain(msgspec.Struct):
 
         chain: list[Node] = []
         last = SELF
-        while len(chain) < MAX_CHAIN_NODES and last.owner != KERNEL:
+        while len(chain) < MAX_CHAIN_NODES and last.owner.partition(OF_HOST)[0] != KERNEL:
             ways = {
                 waker: seconds + behind(waker, {SELF, last, waker, *chain})
                 for waker, seconds in wakers[last].items()
@@ -199,6 +201,11 @@ class Namer:
             return Node(unmarked(self._roles.unruled_owner(self._comm(who.tgid) or name)), bare(name))
         role = self._roles.thread_role(process.class_, name).role
         return Node(process.owner, bare(name) if role.fallback else role.name)
+
+
+def seen_from_afar(node: Node, host: str) -> Node:
+    """Return how a node of a host is named in the chain of another: each host has a kernel."""
+    return Node(f"{KERNEL}{OF_HOST}{host}", node.role) if node.owner == KERNEL else node
 
 
 def peer_node(endpoint: str) -> Node:
@@ -241,11 +248,15 @@ def chain_of(
     return chain
 
 
-def served_chain(shares: Iterable[Share], name: Callable[[Responsible | Endpoint], Node]) -> Chain:
-    """Return what went on between requests and their answers; `SELF` is who got the answers."""
+def served_chain(shares: Iterable[Share], name: Callable[[Responsible | Endpoint], Node], observer: int) -> Chain:
+    """Return what went on between requests and their answers; `SELF` is who got the answers.
+
+    What the exporter itself did has no part in it: it wakes workers of the kernel and of daemons for its own questions.
+    """
     chain = Chain()
     for share in shares:
-        _divide(chain, share, name)
+        if not _is_question(share, observer):
+            _divide(chain, share, name)
     return chain
 
 

@@ -67,16 +67,28 @@ def _under_way(trips: Answered | None, answered: Answered | None) -> float:
 def _replace(chain: Chain, end: str, share: float, there: Chain) -> None:
     """Give a share of what waits for the end of a connection to what went on there."""
     node = peer_node(end)
-    for after, seconds in [(woken, seconds) for (waker, woken), seconds in chain.passed.items() if waker == node]:
+    woken = {after: seconds for (waker, after), seconds in chain.passed.items() if waker == node and seconds > 0}
+    asked = {before: seconds for (before, after), seconds in chain.passed.items() if after == node and seconds > 0}
+    for after, seconds in woken.items():
         moved = share * seconds
         chain.passed[node, after] -= moved
         chain.parts[node, Kind.NETWORK] = max(0.0, chain.parts[node, Kind.NETWORK] - moved)
-
-        def here(one: Node, after: Node = after) -> Node:
-            return after if one == SELF else one
-
         for (one, kind), part in there.parts.items():
-            chain.parts[here(one), kind] += moved * part / there.seconds
-        for (waker, woken), part in there.passed.items():
-            if here(waker) != here(woken):
-                chain.passed[here(waker), here(woken)] += moved * part / there.seconds
+            if kind is Kind.NETWORK and one.owner != PEERS:  # the rest of the request was still under way
+                chain.parts[node, kind] += moved * part / there.seconds
+                chain.passed[node, after] += moved * part / there.seconds
+            else:
+                chain.parts[after if one == SELF else one, kind] += moved * part / there.seconds
+        for (waker, one), part in there.passed.items():
+            _pass(chain, after if waker == SELF else waker, after if one == SELF else one, moved * part / there.seconds)
+    # Who sent the requests went before all that.
+    for before, seconds in asked.items():
+        for after, part in woken.items():
+            moved = share * seconds * part / sum(woken.values())
+            chain.passed[before, node] -= moved
+            _pass(chain, before, after, moved)
+
+
+def _pass(chain: Chain, waker: Node, woken: Node, seconds: float) -> None:
+    if waker != woken:
+        chain.passed[waker, woken] += seconds
