@@ -5,7 +5,7 @@ import pytest
 from diagnosis.history import MadeHost, snapshots
 from pinchpoint.diagnosis.blame import BenchmarkWork, workloads
 from pinchpoint.diagnosis.chains import NodeShare, WaitGraph, counted_chains, node_shares, sentence, wait_graph
-from pinchpoint.diagnosis.served import served
+from pinchpoint.diagnosis.served import Served
 from pinchpoint.diagnosis.usage import usages
 from pinchpoint.diagnosis.verdict import Confidence, Kind, Verdict, verdict
 from pinchpoint.waits import chain
@@ -43,7 +43,7 @@ def unknown(busy: float = 0.98, saturated: float = 0.95) -> MadeHost:
 def shares(**hosts: MadeHost) -> list[tuple[Node, float]]:
     before, after = snapshots(**hosts)
     workload = next(work for work in workloads(usages(before, after)) if work.run == "r")
-    remote = served(before, after)
+    remote = Served(before, after)
     found = node_shares(counted_chains(before, after, workload, remote), after, workload, remote)
     return [(one.node, round(one.share, 3)) for one in found]
 
@@ -73,7 +73,7 @@ def test_hosts_count_alike_and_other_runs_do_not() -> None:
 def test_without_windows_there_are_no_shares() -> None:
     assert shares(a=client()) == []
     assert sentence(()) == ""
-    assert node_shares({}, {}, BenchmarkWork("fio", "r", {"disk": 1.0}, {}, ()), served({}, {})) == ()
+    assert node_shares({}, {}, BenchmarkWork("fio", "r", {"disk": 1.0}, {}, ()), Served({}, {})) == ()
 
 
 def test_a_sentence_names_the_largest_shares_but_not_the_benchmark_itself() -> None:
@@ -207,7 +207,7 @@ def test_another_thread_of_the_same_daemon_is_no_disagreement() -> None:
 def graph(*hosts: MadeHost) -> WaitGraph:
     before, after = snapshots(**{f"h{number}": host for number, host in enumerate(hosts)})
     workload = next(work for work in workloads(usages(before, after)) if work.run == "r")
-    found = wait_graph(counted_chains(before, after, workload, served(before, after)))
+    found = wait_graph(counted_chains(before, after, workload, Served(before, after)))
     assert found is not None
     return found
 
@@ -266,7 +266,7 @@ def test_a_short_interval_has_no_graph() -> None:
     before, after = snapshots(a=shown(counted(client(3.0), {(PROXY, "cpu"): 1.0}), {PROXY: 1.0}))
 
     workload = BenchmarkWork("fio", "r", {"disk": 1.0}, {}, ())
-    assert wait_graph(counted_chains(before, after, workload, served(before, after))) is None
+    assert wait_graph(counted_chains(before, after, workload, Served(before, after))) is None
 
 
 def test_what_another_version_says_of_a_node_is_not_lost() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from diagnosis.history import MadeHost, snapshots
-from pinchpoint.diagnosis.served import served
+from pinchpoint.diagnosis.served import Served
 from pinchpoint.diagnosis.verdict import Verdict, verdict
 from pinchpoint.waits.chain import SELF, Chain, Kind, Node, peer_node
 
@@ -66,12 +66,36 @@ def test_without_the_other_hosts_exporter_a_chain_ends_at_its_end_of_the_connect
     assert [step.node for step in found.graph.steps] == [SELF, peer_node(SERVER)]
 
 
-def test_a_host_without_a_window_in_the_interval_is_taken_by_all_that_it_saw() -> None:
-    before, after = snapshots(b=serving(MadeHost(), WORKER))
-    served_until_now = served(after, after).chains[SERVER]
+def reached(end: str) -> Chain:
+    """Return a chain that is all in one end of a connection."""
+    chain = Chain(1.0)
+    chain.parts[peer_node(end), Kind.NETWORK] = chain.passed[peer_node(end), SELF] = 1.0
+    return chain
 
-    assert served_until_now.parts[WORKER, Kind.CPU] == pytest.approx(109.0)
-    assert served(before, after).chains[SERVER].parts[WORKER, Kind.CPU] == pytest.approx(9.0)
+
+def test_a_host_without_a_window_in_the_interval_is_taken_by_all_that_it_saw() -> None:
+    other = Node("frontend", "other")
+    before, after = snapshots(b=serving(serving(MadeHost(), WORKER, share=0.3), other, share=0.0))
+    parts = Served(before, after).joined("b", reached(SERVER)).parts
+    since_ever = Served(after, after).joined("b", reached(SERVER)).parts
+
+    assert (parts[WORKER, Kind.CPU], parts[other, Kind.CPU]) == (1.0, 0.0)
+    assert since_ever[WORKER, Kind.CPU] == pytest.approx(103 / 203)
+    assert since_ever[other, Kind.CPU] == pytest.approx(100 / 203)
+
+
+def test_hosts_are_read_when_a_chain_leads_to_them() -> None:
+    far = {"endpoint": "10.0.0.3:80", "owner": "store", "role": "store"}
+    third = MadeHost().counter("pinchpoint_path_served_seconds_total", 0.5, **far, kind="disk")
+    third.counter("pinchpoint_path_served_answers_total", 10.0, endpoint="10.0.0.3:80")
+    before, after = snapshots(b=serving(MadeHost(), Node("network", "10.0.0.3:80"), "network"), c=third, d=third)
+    remote = Served(before, after)
+    assert remote.joined("a", Chain(1.0)).parts == {}
+    assert remote._read == set()
+
+    found = remote.joined("b", reached(SERVER))
+
+    assert found.parts[Node("store", "store"), Kind.DISK] == pytest.approx(1.0)
 
 
 def test_each_host_has_a_kernel() -> None:
@@ -88,4 +112,4 @@ def test_each_host_has_a_kernel() -> None:
 def test_where_nothing_was_served_a_chain_is_what_it_was() -> None:
     chain = Chain(1.0)
 
-    assert served({}, {}).joined("a", chain) is chain
+    assert Served({}, {}).joined("a", chain) is chain

@@ -38,10 +38,10 @@ REQUEST = 65536
 """Bytes that take 5 ms over the slow link."""
 FRONTEND = """
 import socket, sys, time
-with socket.create_server((sys.argv[1], 0)) as server:
-    open("/proc/self/comm", "w").write("toyfrontend")
-    print(server.getsockname()[1], flush=True)
-    client, _ = server.accept()
+server = socket.create_server((sys.argv[1], 0))
+open("/proc/self/comm", "w").write("toyfrontend")
+print(server.getsockname()[1], flush=True)
+client, _ = server.accept()
 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 length, burns = int(sys.argv[2]), float(sys.argv[3])
 while client.recv(length, socket.MSG_WAITALL):

@@ -21,7 +21,7 @@ from pinchpoint.diagnosis.costs import Cost, cost_advice, cost_sentence, costs
 from pinchpoint.diagnosis.innocent import innocent
 from pinchpoint.diagnosis.latency import LatencyBreakdown, latency
 from pinchpoint.diagnosis.lock_use import lock_doubt, lock_sentence, lock_uses
-from pinchpoint.diagnosis.served import served
+from pinchpoint.diagnosis.served import Served
 from pinchpoint.diagnosis.usage import SeenThreads, Usage, usages
 from pinchpoint.diagnosis.waterfall import Waterfall, shift, shift_words, waterfall_words, waterfalls
 from pinchpoint.diagnosis.window import Window
@@ -297,7 +297,7 @@ def judge(
     hidden_links = _hidden_links(hosts, workload) if kind is Kind.LATENCY_BOUND else []
     blind = (*evidence.blind(shares, unseen), *hidden_links, *_unverified(hosts, workload), *missing)
     hot = unknown.hot_threads(hosts)
-    remote = served(before, after)
+    remote = Served(before, after)
     counted = chains.counted_chains(before, after, workload, remote)
     who = chains.node_shares(counted, after, workload, remote)
     woken = chains.chain_limits(hosts, hot, who, MIN_LEAD_BLAME)

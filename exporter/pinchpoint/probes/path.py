@@ -64,7 +64,9 @@ MAX_DAEMON_ENDS = 64
 MAX_OTHER_ENDS = 4
 """... and of all other processes, which any user can start."""
 MAX_END_NODES = 12
-"""Nodes of such an end that have series, and the pairs of them."""
+"""Nodes of such an end that have series, and the pairs of them ..."""
+MIN_END_NODE_SHARE = 0.02
+"""... if they are responsible for this share of a window."""
 MORE, MORE_PEERS = Node("more", "more"), Node(PEERS, "more")
 RECENT_WINDOWS = 4
 """Windows whose mean is shown: from one mean to the next, shares change by a few points."""
@@ -90,8 +92,10 @@ def _listening() -> Collection[int]:
 class _Totals:
     """The sums of a workload, or of the end of a connection, since it was first seen."""
 
-    def __init__(self, most: int = MAX_NODES) -> None:
+    def __init__(self, most: int = MAX_NODES, least: float = 0.0) -> None:
         self._most = most
+        self._least = least
+        """Share of a window from which a node gets series."""
         self.answered = Answered()
         """The answers of the end of a connection."""
         self.seen = 0.0
@@ -107,7 +111,7 @@ class _Totals:
         self.seconds += chain.seconds
         self._recent.append(chain)
         for step in chain.steps():  # the largest first: they get their own series
-            if len(self._nodes) < self._most:
+            if len(self._nodes) < self._most and step.share >= self._least:
                 self._nodes.add(step.node)
         for (node, kind), seconds in chain.parts.items():
             self.parts[self._shown(node), kind] += seconds
@@ -253,7 +257,7 @@ class Path(Probe):
                 if now - ends[oldest].seen < KEEP_ENDED_SECONDS:
                     return
                 del ends[oldest]
-            ends[end] = _Totals(MAX_END_NODES)
+            ends[end] = _Totals(MAX_END_NODES, MIN_END_NODE_SHARE)
         ends[end].add(chain, now)
         ends[end].answered.add(answers.number, answers.seconds)
 
