@@ -195,10 +195,12 @@ struct connection {
 	__u64 epoch;
 	__u64 asked;    /* when the first of the requests was sent that have no answer; 0: none */
 	__u64 arrived;  /* when the first of the requests came that this host has not answered; 0: none */
+	__u32 ports;    /* of both ends: another connection may get the socket's memory */
 	__u32 written;  /* write_seq of the last packet that was sent */
 	__u32 peer;     /* class of the other end, if it is the server's */
 	__u32 own_peer; /* its number in `own` + 1, */
 	__u32 own_here; /* or that of this end */
+	__u32 unused;
 	struct history past; /* of who sent that request */
 };
 
@@ -484,9 +486,10 @@ static __always_inline struct connection *connected(struct sock *sk)
 {
 	__u64 key = (__u64)sk;
 	struct connection *known = bpf_map_lookup_elem(&connections, &key), *fresh;
-	__u32 zero = 0;
+	struct sock_common *ends = &sk->__sk_common;
+	__u32 ports = BPF_CORE_READ(ends, skc_num) << 16 | BPF_CORE_READ(ends, skc_dport), zero = 0;
 
-	if (known && known->epoch == state.epoch)
+	if (known && known->epoch == state.epoch && known->ports == ports)
 		return known;
 	if (!known) {
 		fresh = bpf_map_lookup_elem(&unconnected, &zero);
@@ -499,6 +502,7 @@ static __always_inline struct connection *connected(struct sock *sk)
 	known->epoch = state.epoch;
 	known->asked = known->arrived = 0;
 	known->written = 0;
+	known->ports = ports;
 	known->past.head = known->past.count = 0;
 	known->peer = NETWORK; /* clients are thousands, and no classes */
 	known->own_peer = known->own_here = 0;
