@@ -6,6 +6,7 @@ from collections.abc import Collection
 from pathlib import Path as File
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from machine import Machine
@@ -31,6 +32,7 @@ from pinchpoint.model import MetricKind, Snapshot
 from pinchpoint.probes import path
 from pinchpoint.probes.path import (
     MAX_NODES,
+    MAX_OTHER_END_NODES,
     MAX_OTHER_ENDS,
     MAX_USER_WORKLOADS,
     MAX_WORKLOADS,
@@ -333,6 +335,28 @@ def test_ends_of_connections_that_any_user_can_have_are_few(machine: Machine) ->
     series = [point.labels for point in found.points() if point.metric is PATH_SERVED_SECONDS]
 
     assert len({labels[0] for labels in series}) == MAX_OTHER_ENDS
+
+
+def test_an_end_whose_answers_take_no_time_has_no_series(machine: Machine) -> None:
+    found = probe(machine, Working(a=7))
+    beats = answering(end(), here=True, pid=7)
+    Made.answers = [msgspec.structs.replace(beats, seconds=0.004)]
+    sampled(found)
+
+    assert seen(found).value(PATH_SERVED_ANSWERS.name, endpoint="10.0.0.2:6800") is None
+
+
+def test_series_of_an_end_are_bounded_whatever_threads_are_called(machine: Machine) -> None:
+    found = probe(machine, Working(a=7))
+    names = [b"%c%c" % (97 + one // 26, 97 + one % 26) for one in range(100)]
+    parts = [Share(Responsible(7, name), Responsible(7, names[0]), 0.01, 0.0) for name in names]
+    Made.answers = [Answers(end(), True, 10, 1.0, [*parts, Share(Responsible(7, names[0]), None, 0.01, 0.0)])]
+    sampled(found)
+    series = [point.labels for point in found.points() if point.metric is PATH_SERVED_SECONDS]
+    pairs = [point.labels for point in found.points() if point.metric is PATH_SERVED_PASSED_SECONDS]
+
+    assert len(series) <= MAX_OTHER_END_NODES + 1
+    assert len(pairs) <= MAX_OTHER_END_NODES
 
 
 def test_what_other_pid_namespaces_answer_is_left_to_them(machine: Machine) -> None:

@@ -195,7 +195,7 @@ def test_the_time_on_a_slow_link_is_the_networks_and_not_the_servers(
     measured["network"] = f"{network:.0%}"
     measured["server"] = f"{shares.get('toyfrontend', 0.0):.0%}"
     assert network > 0.7
-    assert shares.get("toyfrontend", 0.0) < 0.2
+    assert shares.get("toyfrontend", 0.0) < 0.3
 
 
 def test_a_chain_leads_from_a_client_to_the_commit_of_an_osd_on_another_host(
