@@ -68,7 +68,7 @@ MAX_DAEMON_END_NODES, MAX_OTHER_END_NODES = 16, 6
 MIN_END_NODE_SHARE = 0.003
 """... if they are responsible for this share of a window's answers."""
 MIN_END_SHARE = 0.01
-"""Share of a window that an end's first answers take: heartbeats have no series."""
+"""Share of a window below which an end's answers do not count: heartbeats have no series."""
 MORE, MORE_PEERS = Node("more", "more"), Node(PEERS, "more")
 RECENT_WINDOWS = 4
 """Windows whose mean is shown: from one mean to the next, shares change by a few points."""
@@ -237,10 +237,8 @@ class Path(Probe):
         known = {**self.host.processes.followed(now), **{pid: member.process for pid, member in members.items()}}
         name = Namer(known, self.host.roles, self._comm)
         for answers in window.answers:
-            if answers.here:
-                self._serve(
-                    answers, known, served_chain(answers.shares, name, os.getpid()), now, seconds=window.seconds
-                )
+            if answers.here and answers.seconds >= MIN_END_SHARE * window.seconds:
+                self._serve(answers, known, served_chain(answers.shares, name, os.getpid()), now)
         processes: dict[Workload, set[int]] = {}
         for pid, member in members.items():
             processes.setdefault(member.workload, set()).add(pid)
@@ -248,18 +246,14 @@ class Path(Probe):
         self._count_trips(window.answers, chains.values())
         return chains
 
-    def _serve(
-        self, answers: Answers, known: Mapping[int, Process], chain: Chain, now: float, *, seconds: float
-    ) -> None:
-        """Add the answers of a connection's end on this host in a window of so many seconds."""
+    def _serve(self, answers: Answers, known: Mapping[int, Process], chain: Chain, now: float) -> None:
+        """Add the answers of a connection's end on this host."""
         who = {share.by.tgid for share in answers.shares if share.via is None and isinstance(share.by, Responsible)}
         if who <= {OUTSIDE}:
             return  # another container's, or that of the host: theirs to tell
         daemon = any(pid in known and known[pid].daemon for pid in who)
         ends, end = self._ends[daemon], str(answers.end)
         if end not in ends:
-            if answers.seconds < MIN_END_SHARE * seconds:
-                return
             if len(ends) >= (MAX_DAEMON_ENDS if daemon else MAX_OTHER_ENDS):
                 oldest = min(ends, key=lambda key: ends[key].seen)
                 if now - ends[oldest].seen < KEEP_ENDED_SECONDS:
@@ -267,7 +261,7 @@ class Path(Probe):
                 del ends[oldest]
             ends[end] = _Totals(MAX_DAEMON_END_NODES if daemon else MAX_OTHER_END_NODES, MIN_END_NODE_SHARE)
         ends[end].add(chain, now)
-        ends[end].answered.add(answers.number, answers.seconds)
+        ends[end].answered.add(answers.number, chain.seconds)
 
     def _count_trips(self, answers: Iterable[Answers], chains: Iterable[Chain]) -> None:
         """Add the answers of other hosts for which this one's threads waited."""
