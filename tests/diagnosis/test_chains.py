@@ -193,6 +193,34 @@ def test_another_daemon_or_another_host_is_a_disagreement() -> None:
     assert agreed.doubts == ()
 
 
+def polling(busy: float = 0.98, saturated: float = 0.95) -> MadeHost:
+    """Return a client that waits for its server in epoll, where rules only see that it does nothing."""
+    made = MadeHost().works({"idle": 0.9, "cpu": 0.1})
+    made.resource("unknown_thread", "host", busy, "", runqueue=0.0, saturated=saturated)
+    return made.gauge("pinchpoint_unknown_thread_busy_ratio", busy, thread="worker-3", process="proxy")
+
+
+def test_who_waits_in_epoll_for_a_full_thread_is_not_idle() -> None:
+    found = judged(a=shown(polling(), {PROXY: 0.6, SELF: 0.4}))
+
+    assert found.words == "limited by unknown_thread of proxy"
+    assert found.confidence is Confidence.MEDIUM
+
+
+def test_who_waits_in_epoll_for_what_is_not_full_is_idle_with_a_doubt() -> None:
+    found = judged(a=shown(polling(0.3, 0.0), {PROXY: 0.6, SELF: 0.4}))
+
+    assert found.kind is Kind.IDLE
+    assert "by who wakes whom, it is not idle: proxy worker answers for 60% of the time" in found.doubts
+    assert found.confidence is Confidence.MEDIUM
+
+
+def test_who_waits_for_nobody_is_idle_without_a_doubt() -> None:
+    found = judged(a=shown(MadeHost().works({"idle": 0.9, "cpu": 0.1}), {PROXY: 0.2, SELF: 0.8}))
+
+    assert (found.kind, found.doubts) == (Kind.IDLE, ())
+
+
 def test_another_thread_of_the_same_daemon_is_no_disagreement() -> None:
     server = MadeHost().resource("kv_sync", "osd.0", 0.97, "osd", runqueue=0.0, saturated=0.95)
     server.resource("osd_op", "osd.0", 0.9, "", runqueue=0.0, saturated=0.9)

@@ -27,7 +27,8 @@ from pinchpoint.waits.chain import PEERS, SELF, Chain, Kind, Node, Step
 
 __all__ = [
     *("NodeShare", "Passed", "WaitGraph"),
-    *("answers_for", "chain_limits", "contradiction", "counted_chains", "node_shares", "sentence", "wait_graph"),
+    *("activity", "answers_for", "chain_limits", "contradiction", "counted_chains"),
+    *("node_shares", "sentence", "wait_graph"),
 ]
 
 MIN_COUNTED_SECONDS = 16.0
@@ -240,6 +241,17 @@ def chain_limits(
                 )
             )
     return tuple(sorted(limits, key=lambda limit: -limit.blame))
+
+
+def activity(found: Iterable[NodeShare], least: float) -> str:
+    """Return what says that a benchmark that seems idle waits for others; empty if nothing does.
+
+    Waits in poll and epoll count as idle: whether an answer is on its way can't be told from a stack.
+    """
+    others = [one for one in found if one.node != SELF and one.share >= least]
+    if not others:
+        return ""
+    return f"by who wakes whom, it is not idle: {others[0].node} answers for {others[0].share:.0%} of the time"
 
 
 def contradiction(woken: Sequence[Limit], limits: Sequence[Limit]) -> str:
