@@ -331,6 +331,7 @@ PATH_TRIP_SECONDS = _counter(
     "endpoint",
 )
 PATH_TRIPS = _counter("pinchpoint_path_trips_total", "These answers of another host.", "endpoint")
+PATH_OPEN_SECONDS = _counter("pinchpoint_path_window_seconds_total", "Time in windows.")
 PATH_WAKEUPS = _counter("pinchpoint_path_wakeups_total", "Wake-ups on this host that were seen in windows.")
 PATH_LOST_SECONDS = _counter(
     "pinchpoint_path_lost_seconds_total", "Time of waits in windows that found no room in the kernel's maps."

@@ -193,9 +193,14 @@ def test_another_daemon_or_another_host_is_a_disagreement() -> None:
     assert agreed.doubts == ()
 
 
-def polling(busy: float = 0.98, saturated: float = 0.95) -> MadeHost:
-    """Return a client that waits for its server in epoll, where rules only see that it does nothing."""
+def polling(busy: float = 0.98, saturated: float = 0.95, awake: float = 1.0) -> MadeHost:
+    """Return a client that waits for its server in epoll, where rules only see that it does nothing.
+
+    So many of its threads are awake in windows, which are open for an eighth of the time.
+    """
     made = MadeHost().works({"idle": 0.9, "cpu": 0.1})
+    made.counter("pinchpoint_path_thread_seconds_total", awake / 8, **RUN)
+    made.counter("pinchpoint_path_window_seconds_total", 1 / 8)
     made.resource("unknown_thread", "host", busy, "", runqueue=0.0, saturated=saturated)
     return made.gauge("pinchpoint_unknown_thread_busy_ratio", busy, thread="worker-3", process="proxy")
 
@@ -213,6 +218,13 @@ def test_who_waits_in_epoll_for_what_is_not_full_is_idle_with_a_doubt() -> None:
     assert found.kind is Kind.IDLE
     assert "by who wakes whom, it is not idle: proxy worker answers for 60% of the time" in found.doubts
     assert found.confidence is Confidence.MEDIUM
+
+
+def test_who_sleeps_for_most_of_the_time_is_idle_whatever_it_waits_for_in_between() -> None:
+    found = judged(a=shown(polling(awake=0.3), {PROXY: 0.6, SELF: 0.4}))
+
+    assert found.kind is Kind.IDLE
+    assert found.doubts == ("a thread without a role was full, and may be the limit",)
 
 
 def test_who_waits_for_nobody_is_idle_without_a_doubt() -> None:

@@ -15,9 +15,11 @@ from pinchpoint.diagnosis.served import KIND_LABELS, Served
 from pinchpoint.diagnosis.unknown import HotThread, full
 from pinchpoint.diagnosis.usage import UnknownThread, Usage
 from pinchpoint.metrics import (
+    PATH_OPEN_SECONDS,
     PATH_PASSED_SECONDS,
     PATH_RATIO,
     PATH_SECONDS,
+    PATH_THREAD_SECONDS,
 )
 from pinchpoint.model import Metric, Snapshot, Snapshots
 from pinchpoint.resources import entry_of
@@ -28,11 +30,13 @@ from pinchpoint.waits.chain import PEERS, SELF, Chain, Kind, Node, Step
 __all__ = [
     *("NodeShare", "Passed", "WaitGraph"),
     *("activity", "answers_for", "chain_limits", "contradiction", "counted_chains"),
-    *("node_shares", "sentence", "wait_graph"),
+    *("node_shares", "sentence", "wait_graph", "works"),
 ]
 
 MIN_COUNTED_SECONDS = 16.0
 """Seconds of an interval from which its own windows count: it has four of them. Below, the last four count."""
+MIN_AWAKE_SHARE = 0.5
+"""Awake threads for each of a benchmark's processes from which its chains are about most of its time."""
 MAX_GRAPH_NODES = 12
 """Nodes of a graph that can be read."""
 MAX_CHAIN_PAIRS = 100
@@ -243,11 +247,25 @@ def chain_limits(
     return tuple(sorted(limits, key=lambda limit: -limit.blame))
 
 
-def activity(found: Iterable[NodeShare], least: float) -> str:
-    """Return what says that a benchmark that seems idle waits for others; empty if nothing does.
+def works(before: Snapshots, after: Snapshots, workload: BenchmarkWork) -> bool:
+    """Return whether threads of a benchmark that seems idle worked, or waited for others, for most of the time.
 
-    Waits in poll and epoll count as idle: whether an answer is on its way can't be told from a stack.
+    Waits in poll and epoll count as idle. Threads that slept, or that waited for one thing all the time, are in no
+    chain.
     """
+    awake = 0.0
+    for host, last in after.items():
+        first = before.get(host)
+        if first is None:
+            continue
+        seconds = sum(_gains(first, last, PATH_THREAD_SECONDS, workload).values())
+        seen = (last.value(PATH_OPEN_SECONDS.name) or 0.0) - (first.value(PATH_OPEN_SECONDS.name) or 0.0)
+        awake += seconds / seen if seen > 0 else 0.0
+    return awake >= MIN_AWAKE_SHARE * workload.total
+
+
+def activity(found: Iterable[NodeShare], least: float) -> str:
+    """Return what says that a benchmark that seems idle waits for others; empty if nothing does."""
     others = [one for one in found if one.node != SELF and one.share >= least]
     if not others:
         return ""

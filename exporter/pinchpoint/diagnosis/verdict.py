@@ -302,12 +302,13 @@ def judge(
     who = chains.node_shares(counted, after, workload, remote)
     woken = chains.chain_limits(hosts, hot, who, MIN_LEAD_BLAME)
     chain_doubt = ""
-    if woken and kind in (Kind.LATENCY_BOUND, Kind.UNKNOWN, Kind.IDLE):
+    polls = kind is Kind.IDLE and chains.works(before, after, workload)
+    if woken and (polls or kind in (Kind.LATENCY_BOUND, Kind.UNKNOWN)):
         kind, limits, margin = Kind.RESOURCE if len(woken) == 1 else Kind.SEVERAL, woken, ""
         chain_doubt = f"no rule says whom {evidence.name(woken[0])} serves: it is blamed by who wakes whom alone"
     elif kind in (Kind.RESOURCE, Kind.SEVERAL):
         chain_doubt = chains.contradiction(woken, limits)
-    elif kind is Kind.IDLE:
+    elif polls:
         chain_doubt = chains.activity(who, MIN_LEAD_BLAME)
     spent = costs(limits, before, after)
     locks = lock_uses(limits, before, after)

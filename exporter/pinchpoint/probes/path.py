@@ -22,6 +22,7 @@ from pinchpoint.host.sockdiag import read_listening
 from pinchpoint.metrics import (
     KEEP_ENDED_SECONDS,
     PATH_LOST_SECONDS,
+    PATH_OPEN_SECONDS,
     PATH_PASSED_SECONDS,
     PATH_RATIO,
     PATH_SECONDS,
@@ -157,6 +158,7 @@ class Path(Probe):
         PATH_SERVED_ANSWERS,
         PATH_TRIP_SECONDS,
         PATH_TRIPS,
+        PATH_OPEN_SECONDS,
         PATH_WAKEUPS,
         PATH_LOST_SECONDS,
         PATH_SOURCE_INFO,
@@ -181,6 +183,7 @@ class Path(Probe):
         """Those of the ends of connections on this host, of daemons and of other processes."""
         self._trips: dict[str, Answered] = {}
         """Answers of those ends of connections on other hosts that are nodes."""
+        self._seconds = 0.0
         self._wakeups = 0
         self._lost = 0.0
         self.reason: str | None = None
@@ -232,6 +235,7 @@ class Path(Probe):
             return {}
         window = self._windows.end()
         self._next = self._began + pause(window)
+        self._seconds += window.seconds
         self._wakeups += window.wakeups
         self._lost += window.lost
         known = {**self.host.processes.followed(now), **{pid: member.process for pid, member in members.items()}}
@@ -327,7 +331,8 @@ class Path(Probe):
             yield PATH_TRIPS.point(trips.number, end)
         if self.reason is not None:
             yield PATH_SOURCE_INFO.point(1, "none" if self.reason else "bpf", self.reason)
-        if self._wakeups:
+        if self._seconds:
+            yield PATH_OPEN_SECONDS.point(self._seconds)
             yield PATH_WAKEUPS.point(self._wakeups)
             yield PATH_LOST_SECONDS.point(self._lost)
 
