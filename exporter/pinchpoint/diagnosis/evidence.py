@@ -20,7 +20,7 @@ WAITS = {
     "memory": "waits for memory",
     "lock": "waits for locks in the kernel",
     "other": "waits in places that no rule knows",
-    "idle": "does nothing",
+    "idle": "sleeps or polls",
     "ceph": "waits for Ceph, and no admin socket says for what",
 }
 UNANSWERED = "passes without an answer to any of its requests"

@@ -42,7 +42,7 @@ WAIT_WORDS = {
     "lock": "waits for a lock in the kernel",
     "ceph": "waits for Ceph, nobody says which part",
     "other": "waits where no rule knows",
-    "idle": "does nothing",
+    "idle": "sleeps or polls",
 }
 PARTS: Mapping[Kind, str] = {
     Kind.CPU: WAITS["cpu"],
