@@ -6,6 +6,7 @@ It prints the pid of the process whose wait is to be explained. Each process has
 from __future__ import annotations
 
 import ctypes
+import itertools
 import mmap
 import os
 import select
@@ -13,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,9 +22,11 @@ from pathlib import Path
 
 from pinchpoint.bpf.path import Endpoint, Responsible, Source
 
-__all__ = ["HIGH_PORT", "REMOTE_PORT", "THERE", "called", "names_below", "waiting"]
+__all__ = ["HERD", "HIGH_PORT", "REMOTE_PORT", "THERE", "called", "names_below", "waiting"]
 
 
+HERD = 1000
+"""Threads that wait for one."""
 CLONE_NEWNET = 0x40000000
 """linux/sched.h."""
 HERE, THERE, REMOTE_PORT, HIGH_PORT = "10.66.0.1", "10.66.0.2", 6800, 65500
@@ -272,6 +276,42 @@ def churn() -> None:
         os.waitpid(child, 0)
 
 
+def herd() -> None:
+    """A thousand threads of a client wait for its last one, which burns 2 ms; all of them wait in one futex."""
+    libc = ctypes.CDLL(None)
+    barrier = (ctypes.c_char * 64)()
+    libc.pthread_barrier_init(barrier, None, HERD + 1)
+
+    def wait() -> None:
+        while True:
+            libc.pthread_barrier_wait(barrier)
+
+    threading.stack_size(1 << 16)
+    for _ in range(HERD):
+        threading.Thread(target=wait, daemon=True).start()
+    rename("toylast")
+    begin()
+    while True:
+        burn(2e-3)
+        libc.pthread_barrier_wait(barrier)
+
+
+def renames() -> None:
+    """A client has a new name all the time, and wakes another process."""
+    there, back = os.pipe(), os.pipe()
+
+    def answer() -> None:
+        os.read(there[0], 1)
+        os.write(back[1], b"x")
+
+    process("toyanswer", answer)
+    begin()
+    for number in itertools.count():
+        rename(f"toy{number}")
+        os.write(there[1], b"x")
+        os.read(back[0], 1)
+
+
 def sleep() -> None:
     """A client sleeps."""
     begin()
@@ -279,7 +319,7 @@ def sleep() -> None:
 
 
 TOYS: dict[str, Callable[[], None]] = {
-    toy.__name__: toy for toy in (chain, proxy, remote, high, lock, poll, churn, sleep)
+    toy.__name__: toy for toy in (chain, proxy, remote, high, lock, poll, churn, herd, renames, sleep)
 }
 
 if __name__ == "__main__":

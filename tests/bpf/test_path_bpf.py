@@ -17,7 +17,7 @@ from descriptors import bpf_ids, exist
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.path import MAX_CHOSEN, PROGRAMS, Answers, Source, ThreadTime, Window, Windows
 from polling import until
-from waiters import HIGH_PORT, REMOTE_PORT, THERE, called, waiting
+from waiters import HERD, HIGH_PORT, REMOTE_PORT, THERE, called, waiting
 
 PROC = Path("/proc")
 SECONDS = 0.5
@@ -248,6 +248,37 @@ def test_processes_that_begin_and_end_in_a_window_are_responsible_for_what_they_
     names = by_name(explained(windows, "churn")[1])
 
     assert names["toychild"] > 0.5 * sum(names.values())
+
+
+def test_a_thousand_threads_may_wait_in_one_futex(windows: Windows) -> None:
+    found: list[Window] = []
+
+    def all_of_them() -> bool:
+        found.append(look(windows, pid))
+        return len(found[-1].threads) > HERD
+
+    with waiting("herd") as pid:
+        assert until(60, all_of_them), [len(window.threads) for window in found]
+    window = found[-1]
+
+    assert window.lost == window.full == 0
+    assert max(map(all_of, window.threads)) <= 1.02 * window.seconds
+    assert {called(share.by) for thread in window.threads for share in thread.shares} & {"toylast", "python"}
+
+
+def test_names_that_find_no_room_are_counted_and_the_next_windows_begin_with_empty_maps(windows: Windows) -> None:
+    full: list[int] = []
+
+    def overflows() -> bool:
+        full.append(look(windows, pid).full)
+        return full[-1] > 0
+
+    with waiting("renames") as pid:
+        assert until(60, overflows), full
+    window, thread = explained(windows, "chain")
+
+    assert window.full == 0
+    assert by_name(thread)["toyworker"] > 0
 
 
 def test_a_wait_that_does_not_end_is_pending_or_was_not_seen(windows: Windows) -> None:
