@@ -125,30 +125,158 @@ def another_host() -> Callable[[Callable[[], socket.socket]], socket.socket]:
     return opened
 
 
-def chain() -> None:
+Signal = tuple[Callable[[], object], Callable[[], object]]
+"""What wakes somebody, and what waits for that."""
+
+
+def pipe() -> Signal:
+    """Wake by a pipe."""
+    there, here = os.pipe()
+    return lambda: os.write(here, b"x"), lambda: os.read(there, 1)
+
+
+def pair() -> Signal:
+    """Wake by a Unix socket."""
+    there, here = socket.socketpair()
+    return lambda: here.send(b"x"), lambda: there.recv(1)
+
+
+def semaphore() -> Signal:
+    """Wake by a futex."""
+    libc = ctypes.CDLL(None)
+    shared = (ctypes.c_char * 64).from_buffer(mmap.mmap(-1, mmap.PAGESIZE))
+    libc.sem_init(shared, 1, 0)
+    return lambda: libc.sem_post(shared), lambda: libc.sem_wait(shared)
+
+
+def chain(by: Callable[[], Signal] = pipe) -> None:
     """A client waits for a server, and that for a worker, which burns 400 us and sleeps 1 ms."""
-    asked, answered, passed, done = (os.pipe() for _ in range(4))
+    (ask, asked), (answer, answered), (pass_on, passed), (finish, done) = (by() for _ in range(4))
 
     def server() -> None:
-        os.read(asked[0], 1)
+        asked()
         burn(200e-6)
-        os.write(passed[1], b"x")
-        os.read(done[0], 1)
-        os.write(answered[1], b"x")
+        pass_on()
+        done()
+        answer()
 
     def worker() -> None:
-        os.read(passed[0], 1)
+        passed()
         burn(400e-6)
         time.sleep(1e-3)
-        os.write(done[1], b"x")
+        finish()
 
     process("toyserver", server)
     process("toyworker", worker)
     begin()
     while True:
-        os.write(asked[1], b"x")
-        os.read(answered[0], 1)
+        ask()
+        answered()
         burn(100e-6)
+
+
+def chain_by_socket() -> None:
+    """The same by Unix sockets."""
+    chain(pair)
+
+
+def chain_by_futex() -> None:
+    """The same by futexes."""
+    chain(semaphore)
+
+
+def parallel() -> None:
+    """A client waits for two servers at once, of which one burns 1.5 ms and the other 0.3 ms."""
+    poller = select.epoll()
+    asks = []
+    for name, seconds in (("toyslow", 1.5e-3), ("toyfast", 0.3e-3)):
+        ask, asked = pipe()
+        answered, answer = os.pipe()
+
+        def serve(asked: Callable[[], object] = asked, answer: int = answer, seconds: float = seconds) -> None:
+            asked()
+            burn(seconds)
+            os.write(answer, b"x")
+
+        process(name, serve)
+        asks.append(ask)
+        poller.register(answered, select.EPOLLIN)
+    begin()
+    while True:
+        for ask in asks:
+            ask()
+        left = len(asks)
+        while left:
+            for answered, _ in poller.poll():
+                os.read(answered, 1)
+                left -= 1
+
+
+def pool() -> None:
+    """Eight clients, of which this is one, wait for two workers with one queue, which sleep for 2 ms each time."""
+    queue, asked = os.pipe()
+    answers = [os.pipe() for _ in range(8)]
+
+    def work() -> None:
+        number = os.read(queue, 1)[0]
+        time.sleep(2e-3)
+        os.write(answers[number][1], b"x")
+
+    def wait(number: int) -> None:
+        os.write(asked, bytes([number]))
+        os.read(answers[number][0], 1)
+
+    for _ in range(2):
+        process("toyworker", work)
+    for number in range(1, 8):
+        process("toyother", lambda number=number: wait(number))  # type: ignore[misc]
+    begin()
+    while True:
+        wait(0)
+
+
+def batch() -> None:
+    """Six clients, of which this is one, wait for one who commits for all of them at once, which takes 3 ms."""
+    queue, asked = os.pipe()
+    answers = [os.pipe() for _ in range(6)]
+
+    def commit() -> None:
+        waiting = os.read(queue, 6)
+        burn(1e-3)
+        time.sleep(2e-3)
+        for number in waiting:
+            os.write(answers[number][1], b"x")
+
+    def wait(number: int) -> None:
+        os.write(asked, bytes([number]))
+        os.read(answers[number][0], 1)
+
+    process("toycommitter", commit)
+    for number in range(1, 6):
+        process("toyother", lambda number=number: wait(number))  # type: ignore[misc]
+    begin()
+    while True:
+        wait(0)
+
+
+def spin() -> None:
+    """A client waits for a server that never sleeps: it looks at shared memory, and burns 0.5 ms for each request."""
+    shared = mmap.mmap(-1, mmap.PAGESIZE)
+    answer, answered = pipe()
+
+    def serve() -> None:
+        while not shared[0]:
+            pass
+        shared[0] = 0
+        burn(5e-4)
+        answer()
+
+    process("toyspinner", serve)
+    begin()
+    while True:
+        shared[0] = 1
+        answered()
+        time.sleep(1e-4)
 
 
 def proxy() -> None:
@@ -318,9 +446,11 @@ def sleep() -> None:
     time.sleep(3600)
 
 
-TOYS: dict[str, Callable[[], None]] = {
-    toy.__name__: toy for toy in (chain, proxy, remote, high, lock, poll, churn, herd, renames, sleep)
-}
+_ALL = (
+    *(chain, chain_by_socket, chain_by_futex, parallel, pool, batch, spin, proxy, remote, high, lock, poll, churn),
+    *(herd, renames, sleep),
+)
+TOYS: dict[str, Callable[[], None]] = {toy.__name__: toy for toy in _ALL}
 
 if __name__ == "__main__":
     if os.fork() == 0:

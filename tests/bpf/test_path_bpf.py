@@ -98,8 +98,9 @@ def test_what_a_thread_did_sums_up_to_the_window(windows: Windows, toy: str) -> 
     assert max(shares) <= 1.02
 
 
-def test_a_chain_leads_to_the_worker_and_its_sleep(windows: Windows) -> None:
-    _, thread = explained(windows, "chain")
+@pytest.mark.parametrize("toy", ["chain", "chain_by_socket", "chain_by_futex"])
+def test_a_chain_leads_to_the_worker_and_its_sleep(windows: Windows, toy: str) -> None:
+    _, thread = explained(windows, toy)
     names = by_name(thread)
 
     assert names[Source.TIMER.name] == max(names.values())
@@ -110,6 +111,31 @@ def test_a_chain_leads_to_the_worker_and_its_sleep(windows: Windows) -> None:
         called(share.via) for share in thread.shares if share.by is Source.TIMER and share.via and share.seconds > 0.01
     }
     assert sleepers == {"toyworker"}
+
+
+def test_of_two_servers_at_once_the_slower_one_is_responsible(windows: Windows) -> None:
+    names = by_name(explained(windows, "parallel")[1])
+
+    assert names["toyslow"] > 2 * names["toyfast"]
+
+
+def test_clients_of_one_queue_wait_for_those_who_work_it_off_and_not_for_each_other(windows: Windows) -> None:
+    names = by_name(explained(windows, "pool")[1])
+
+    assert names[Source.TIMER.name] == max(names.values())
+    assert names["toyother"] < 0.2 * sum(names.values())
+
+
+def test_clients_that_one_commit_answers_all_wait_for_it(windows: Windows) -> None:
+    names = by_name(explained(windows, "batch")[1])
+
+    assert names["toycommitter"] + names[Source.TIMER.name] > 0.8 * sum(names.values())
+
+
+def test_a_server_that_spins_is_responsible_though_nobody_wakes_it(windows: Windows) -> None:
+    names = by_name(explained(windows, "spin")[1])
+
+    assert names["toyspinner"] == max(names.values())
 
 
 def test_a_proxy_is_found_by_tcp_over_loopback_whatever_it_is_called(windows: Windows) -> None:

@@ -94,7 +94,14 @@ def seen(windows: Windows, toy: str) -> tuple[dict[str, float], dict[str, float]
     return shares, truth
 
 
-@pytest.mark.parametrize(("toy", "name"), [("chain", "toyworker"), ("proxy", "toyproxy"), ("proxy", "toyservice")])
+@pytest.mark.parametrize(
+    ("toy", "name"),
+    [
+        *((toy, "toyworker") for toy in ("chain", "chain_by_socket", "chain_by_futex")),
+        *(("proxy", name) for name in ("toyproxy", "toyservice")),
+        ("batch", "toycommitter"),
+    ],
+)
 def test_a_process_answers_for_what_it_used(
     windows: Windows, measured: MutableMapping[str, str], toy: str, name: str
 ) -> None:
@@ -102,6 +109,29 @@ def test_a_process_answers_for_what_it_used(
 
     measured[name] = f"{shares[name]:.0%} of the time, used {truth[name]:.0%}"
     assert abs(shares[name] - truth[name]) < NEAR
+
+
+def test_of_two_servers_at_once_the_slower_one_answers_for_most(
+    windows: Windows, measured: MutableMapping[str, str]
+) -> None:
+    shares, truth = seen(windows, "parallel")
+
+    for name in ("toyslow", "toyfast"):
+        measured[name] = f"{shares[name]:.0%} of the time, used {truth[name]:.0%}"
+    assert shares["toyslow"] > 0.5
+    assert shares["toyfast"] < truth["toyfast"] + NEAR
+
+
+@pytest.mark.parametrize("toy", ["pool", "spin"])
+def test_whoever_serves_answers_for_what_its_clients_wait_for(
+    windows: Windows, measured: MutableMapping[str, str], toy: str
+) -> None:
+    shares, _ = seen(windows, toy)
+
+    served = shares["toyworker"] + shares["toyspinner"] + (shares[Source.TIMER.name] if toy == "pool" else 0.0)
+    measured[toy] = f"{served:.0%} of the time"
+    assert served > 0.7
+    assert shares["toyother"] < NEAR
 
 
 def test_a_holder_answers_for_a_lock_and_others_that_wait_for_it_do_not(
