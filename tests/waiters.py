@@ -186,7 +186,7 @@ def chain_by_futex() -> None:
 
 
 def parallel() -> None:
-    """A client waits for two servers at once, of which one burns 1.5 ms and the other 0.3 ms."""
+    """A client waits for two servers at once: one burns 1.5 ms and the other 0.3 ms."""
     poller = select.epoll()
     asks = []
     for name, seconds in (("toyslow", 1.5e-3), ("toyfast", 0.3e-3)):
@@ -213,7 +213,7 @@ def parallel() -> None:
 
 
 def pool() -> None:
-    """Eight clients, of which this is one, wait for two workers with one queue, which sleep for 2 ms each time."""
+    """This client and seven others wait for two workers with one queue, which sleep for 2 ms each time."""
     queue, asked = os.pipe()
     answers = [os.pipe() for _ in range(8)]
 
@@ -236,7 +236,7 @@ def pool() -> None:
 
 
 def batch() -> None:
-    """Six clients, of which this is one, wait for one who commits for all of them at once, which takes 3 ms."""
+    """This client and five others wait for one who commits for all of them at once, which takes 3 ms."""
     queue, asked = os.pipe()
     answers = [os.pipe() for _ in range(6)]
 
