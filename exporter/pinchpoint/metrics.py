@@ -336,6 +336,9 @@ PATH_WAKEUPS = _counter("pinchpoint_path_wakeups_total", "Wake-ups on this host 
 PATH_LOST_SECONDS = _counter(
     "pinchpoint_path_lost_seconds_total", "Time of waits in windows that found no room in the kernel's maps."
 )
+PATH_FULL = _counter(
+    "pinchpoint_path_full_total", "Threads, names and ends of connections in windows that found no room in these maps."
+)
 PATH_SOURCE_INFO = _gauge(
     "pinchpoint_path_source_info",
     "Method used to see who wakes whom (bpf or none), and why nothing better was available.",

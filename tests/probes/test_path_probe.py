@@ -15,7 +15,9 @@ from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.path import MAX_CHOSEN, OUTSIDE, Answers, Endpoint, Responsible, Share, ThreadTime, Window
 from pinchpoint.metrics import (
     KEEP_ENDED_SECONDS,
+    PATH_FULL,
     PATH_LOST_SECONDS,
+    PATH_OPEN_SECONDS,
     PATH_PASSED_SECONDS,
     PATH_RATIO,
     PATH_SECONDS,
@@ -77,7 +79,7 @@ class Made:
     def end(self) -> Window:
         type(self).ended += 1
         threads = [ThreadTime(pid, pid, 0.1, 0.0, 5, self.shares, 0.0) for pid in self._chosen]
-        return Window(self.lasted, 640, threads, 0.25, 0, self.answers)
+        return Window(self.lasted, 640, threads, 0.25, 3, self.answers)
 
     def close(self) -> None:
         type(self).closed += 1
@@ -176,6 +178,8 @@ def test_series_have_who_was_responsible_for_what_in_seconds(machine: Machine) -
     assert snapshot.value(PATH_THREAD_SECONDS.name, **named) == pytest.approx(0.5)
     assert snapshot.value(PATH_WAKEUPS.name) == 640
     assert snapshot.value(PATH_LOST_SECONDS.name) == 0.25
+    assert snapshot.value(PATH_OPEN_SECONDS.name) == 0.5
+    assert snapshot.value(PATH_FULL.name) == 3
     assert snapshot.value(PATH_SOURCE_INFO.name, source="bpf", reason="") == 1
 
 

@@ -21,6 +21,7 @@ from pinchpoint.host.procfs import FormatError, decode, read_bytes
 from pinchpoint.host.sockdiag import read_listening
 from pinchpoint.metrics import (
     KEEP_ENDED_SECONDS,
+    PATH_FULL,
     PATH_LOST_SECONDS,
     PATH_OPEN_SECONDS,
     PATH_PASSED_SECONDS,
@@ -161,6 +162,7 @@ class Path(Probe):
         PATH_OPEN_SECONDS,
         PATH_WAKEUPS,
         PATH_LOST_SECONDS,
+        PATH_FULL,
         PATH_SOURCE_INFO,
     )
     capabilities = (Capability.BPF, Capability.PERFMON)
@@ -186,6 +188,7 @@ class Path(Probe):
         self._seconds = 0.0
         self._wakeups = 0
         self._lost = 0.0
+        self._full = 0
         self.reason: str | None = None
         """Why there are no windows, "" if there are; None before the first one."""
 
@@ -238,6 +241,7 @@ class Path(Probe):
         self._seconds += window.seconds
         self._wakeups += window.wakeups
         self._lost += window.lost
+        self._full += window.full
         known = {**self.host.processes.followed(now), **{pid: member.process for pid, member in members.items()}}
         name = Namer(known, self.host.roles, self._comm)
         for answers in window.answers:
@@ -335,6 +339,7 @@ class Path(Probe):
             yield PATH_OPEN_SECONDS.point(self._seconds)
             yield PATH_WAKEUPS.point(self._wakeups)
             yield PATH_LOST_SECONDS.point(self._lost)
+            yield PATH_FULL.point(self._full)
 
     def close(self) -> None:
         """Remove the programs and maps from the kernel."""
