@@ -130,7 +130,7 @@ def test_whoever_serves_answers_for_what_its_clients_wait_for(
 
     served = shares["toyworker"] + shares["toyspinner"] + (shares[Source.TIMER.name] if toy == "pool" else 0.0)
     measured[toy] = f"{served:.0%} of the time"
-    assert served > 0.7
+    assert served > 0.6
     assert shares["toyother"] < NEAR
 
 
