@@ -287,8 +287,12 @@ def test_a_thousand_threads_may_wait_in_one_futex(windows: Windows) -> None:
         assert until(60, all_of_them), [len(window.threads) for window in found]
     window = found[-1]
 
-    assert window.lost == window.full == 0
+    assert window.full == 0
     assert max(map(all_of, window.threads)) <= 1.02 * window.seconds
+    # The more others run, the more sums each thread has: those for which there is no room are counted.
+    whole = sum(map(all_of, window.threads)) + window.lost
+    assert whole <= 1.02 * window.seconds * len(window.threads)
+    assert window.lost < 0.5 * whole
     assert {called(share.by) for thread in window.threads for share in thread.shares} & {"toylast", "python"}
 
 
