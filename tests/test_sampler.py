@@ -16,7 +16,7 @@ import pytest
 from machine import Machine
 from patience import Stopwatch, patience
 from pinchpoint.activity import HOLD_SECONDS, Activity
-from pinchpoint.build import local_sampler
+from pinchpoint.build import HostSampler, local_sampler
 from pinchpoint.config import Config
 from pinchpoint.cost_limit import CostLimit
 from pinchpoint.host.capabilities import Capability
@@ -417,24 +417,42 @@ def test_what_a_sampler_gives_can_be_recorded_whatever_its_probes_found(
     assert moment["here"].values["test_value"] == {(("probe", "own"),): 7}
 
 
+@pytest.fixture
+def of_this_host() -> Iterator[Callable[[Config], HostSampler]]:
+    """Return what makes samplers of this host, and stop them at the end: their probes have files and BPF objects."""
+    made: list[HostSampler] = []
+
+    def make(config: Config) -> HostSampler:
+        made.append(local_sampler(config))
+        return made[-1]
+
+    yield make
+    for sampler in made:
+        sampler.stop()
+
+
 @pytest.mark.parametrize("rest", [True, False])
-def test_who_asks_for_the_full_rate_also_learns_for_whom_daemons_work(rest: bool) -> None:
-    sampler = local_sampler(Config(rest=rest, probe={probe.name: False for probe in PROBES}))
+def test_who_asks_for_the_full_rate_also_learns_for_whom_daemons_work(
+    of_this_host: Callable[[Config], HostSampler], rest: bool
+) -> None:
+    sampler = of_this_host(Config(rest=rest, probe={probe.name: False for probe in PROBES}))
     sampler.hold_full_rate(60)
 
     assert sampler.host.activity.asked(time.monotonic())
 
 
-def test_the_number_of_series_counts_the_thresholds_too() -> None:
-    found = local_sampler().points()
+def test_the_number_of_series_counts_the_thresholds_too(of_this_host: Callable[[Config], HostSampler]) -> None:
+    found = of_this_host(Config()).points()
 
     assert Snapshot.of(0, found).value("pinchpoint_self_series") == len(found)
     assert Snapshot.of(0, found).value("pinchpoint_alert_threshold", alert="SamplerLate") is not None
 
 
-def test_what_a_probe_lacks_is_exported_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_probe_lacks_is_exported_by_name(
+    monkeypatch: pytest.MonkeyPatch, of_this_host: Callable[[Config], HostSampler]
+) -> None:
     monkeypatch.setattr("pinchpoint.build.effective", lambda: frozenset({Capability.SYS_PTRACE, Capability.SYS_NICE}))
-    found = Snapshot.of(0, local_sampler(Config(probe={"osd": False})).points())
+    found = Snapshot.of(0, of_this_host(Config(probe={"osd": False})).points())
     lacking = {
         (labels["probe"], labels["capability"])
         for labels, _ in found.series("pinchpoint_probe_missing_capability_info")
