@@ -21,6 +21,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_endian.h>
+#include "pids.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -33,7 +34,6 @@ char LICENSE[] SEC("license") = "GPL";
 #define LISTENING 4096 /* ports */
 #define ENDPOINTS 1024 /* ends of connections that become classes */
 #define SEGMENTS 32    /* a power of 2 */
-#define LEVELS 8       /* of nested PID namespaces; the kernel allows 32 */
 #define NAME_BYTES 16  /* TASK_COMM_LEN, include/linux/sched.h */
 #define STRIDE 64      /* wake-ups of a CPU between two looks at the budget */
 #define PACKETS 8      /* packets that cost as much as a wake-up */
@@ -70,10 +70,6 @@ char LICENSE[] SEC("license") = "GPL";
 #define OTHERWISE 0
 #define LOCK 1   /* for a mutex: afterwards it goes on with its own work */
 #define SLEEP 2  /* for a time that it chose */
-
-struct ns_common {
-	unsigned int inum;
-} __attribute__((preserve_access_index));
 
 struct net {
 	struct ns_common ns;
@@ -125,27 +121,11 @@ struct sched_info {
 	unsigned long long run_delay;
 } __attribute__((preserve_access_index));
 
-struct pid_namespace {
-	struct ns_common ns;
-} __attribute__((preserve_access_index));
-
-struct upid {
-	int nr;
-	struct pid_namespace *ns;
-} __attribute__((preserve_access_index));
-
-struct pid {
-	unsigned int level;
-	struct upid numbers[];
-} __attribute__((preserve_access_index));
-
-struct signal_struct {
-	struct pid *pids[2]; /* PIDTYPE_PID, PIDTYPE_TGID */
-} __attribute__((preserve_access_index));
-
 struct task_struct {
 	int pid;
-	struct signal_struct *signal;
+	int tgid;
+	struct pid *thread_pid;
+	struct task_struct *group_leader;
 	unsigned int flags;
 	char comm[NAME_BYTES];
 	struct sched_info sched_info;
@@ -255,10 +235,10 @@ struct {
 	__u64 lost;     /* time of waits that found no room in `cells` */
 	__u64 full;     /* times that a thread, a class or a chosen thread found no room */
 	__u32 endpoints; /* classes that are ends of connections */
-	__u32 namespace; /* of PIDs, in which processes have their numbers: written by user space */
+	__u32 namespace; /* of PIDs, in which processes have their numbers, 0: the first; written by user space */
 	__u64 spent;    /* of the budget */
 	__u32 network;  /* namespace whose ports are in `listening`: written by user space */
-	__u32 unused;
+	__u32 level;    /* of the PID namespace; 0 until it is seen */
 } state;
 
 struct {
@@ -369,17 +349,12 @@ static __always_inline __u64 delay_of(struct task_struct *task)
 /* Returns the number of a thread's process in the exporter's PID namespace. */
 static __always_inline __u32 tgid_of(struct task_struct *task)
 {
-	struct pid *pid = BPF_CORE_READ(task, signal, pids[1]);
-	__u32 last = BPF_CORE_READ(pid, level), level;
-	struct upid *at;
+	__u32 number;
 
-#pragma unroll
-	for (level = 0; level < LEVELS; level++) {
-		at = &pid->numbers[level];
-		if (level <= last && BPF_CORE_READ(at, ns, ns.inum) == state.namespace)
-			return BPF_CORE_READ(at, nr);
-	}
-	return OUTSIDE;
+	if (!state.namespace)
+		return task->tgid;
+	number = number_in_namespace(BPF_CORE_READ(task, group_leader, thread_pid), state.namespace, &state.level);
+	return number ? number : OUTSIDE;
 }
 
 /* Returns the number of a class; 0 if there is no room. */

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from pinchpoint.bpf.libbpf import BpfError, load
-from pinchpoint.bpf.tasks import pid_namespace
+from pinchpoint.bpf.tasks import FIRST_NAMESPACE, pid_namespace
 from pinchpoint.units import SECONDS_PER_NANOSECOND
 
 __all__ = [
@@ -38,7 +38,7 @@ OUTSIDE = 0xFFFFFFFD
 FIRST_CLASS = 8
 PEER, HERE = 0xFFFFFFFF, 0xFFFFFFFE
 """``tgid`` of classes that are the end of a connection."""
-STATE = struct.Struct("=QQQQQQIIIIQQIIQI4x")
+STATE = struct.Struct("=QQQQQQIIIIQQIIQI")
 """``state``: epoch, start, budget, open, end, wakeups, classes, cells, owned, threads, lost, full, endpoints,
 namespace, spent, network."""
 CLASS = struct.Struct("=II16s")
@@ -152,7 +152,8 @@ class Windows:
     """Opens windows. Raises BpfError where it does not work."""
 
     def __init__(self, procfs: Path) -> None:
-        self._namespace = pid_namespace(procfs)
+        namespace = pid_namespace(procfs)
+        self._namespace = 0 if namespace == FIRST_NAMESPACE else namespace
         self._chosen: set[int] = set()
         self._listening: set[int] = set()
         self._epoch = 0

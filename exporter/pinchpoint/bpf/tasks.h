@@ -12,26 +12,9 @@
 #include <linux/types.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
+#include "pids.h"
 
 #define COMM_LENGTH 16 /* TASK_COMM_LEN, include/linux/sched.h */
-
-struct ns_common {
-	unsigned int inum;
-} __attribute__((preserve_access_index));
-
-struct pid_namespace {
-	struct ns_common ns;
-} __attribute__((preserve_access_index));
-
-struct upid {
-	int nr;
-	struct pid_namespace *ns;
-} __attribute__((preserve_access_index));
-
-struct pid {
-	unsigned int level;
-	struct upid numbers[1];
-} __attribute__((preserve_access_index));
 
 struct sched_info {
 	unsigned long long run_delay;
@@ -96,28 +79,6 @@ struct {
 	__type(value, __u8);
 } followed SEC(".maps");
 
-/* Returns the number of a pid in the wanted PID namespace, 0 if it is not in it. */
-static __always_inline __u32 number_in_namespace(struct pid *pid)
-{
-	unsigned int level = BPF_CORE_READ(pid, level);
-	struct upid *numbers = (void *)pid + bpf_core_field_offset(struct pid, numbers);
-	struct upid *number;
-
-	if (!pass.level) {
-		/* A task that is in the namespace itself, not in one below it, shows its level. */
-		number = (void *)numbers + level * bpf_core_type_size(struct upid);
-		if (BPF_CORE_READ(number, ns, ns.inum) != pass.namespace)
-			return 0;
-		pass.level = level;
-	}
-	if (level < pass.level)
-		return 0;
-	number = (void *)numbers + pass.level * bpf_core_type_size(struct upid);
-	if (BPF_CORE_READ(number, ns, ns.inum) != pass.namespace)
-		return 0;
-	return BPF_CORE_READ(number, nr);
-}
-
 /* Writes the task's numbers; returns whether it has any. */
 static __always_inline int identify(struct task_struct *task, __u32 *tid, __u32 *tgid)
 {
@@ -125,8 +86,8 @@ static __always_inline int identify(struct task_struct *task, __u32 *tid, __u32 
 		*tid = task->pid;
 		*tgid = task->tgid;
 	} else {
-		*tid = number_in_namespace(BPF_CORE_READ(task, thread_pid));
-		*tgid = *tid ? number_in_namespace(BPF_CORE_READ(task, group_leader, thread_pid)) : 0;
+		*tid = number_in_namespace(BPF_CORE_READ(task, thread_pid), pass.namespace, &pass.level);
+		*tgid = *tid ? number_in_namespace(BPF_CORE_READ(task, group_leader, thread_pid), pass.namespace, &pass.level) : 0;
 	}
 	return *tid && *tgid;
 }
