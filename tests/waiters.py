@@ -212,51 +212,49 @@ def parallel() -> None:
                 left -= 1
 
 
-def pool() -> None:
-    """This client and seven others wait for two workers with one queue, which sleep for 2 ms each time."""
-    queue, asked = os.pipe()
-    answers = [os.pipe() for _ in range(8)]
+def queue(clients: int, name: str, serve: Callable[[int, Callable[[int], object]], None], servers: int = 1) -> None:
+    """Let this client and others wait for servers with one queue; `serve` gets its descriptor, and what answers one."""
+    requests, asked = os.pipe()
+    answers = [os.pipe() for _ in range(clients)]
 
-    def work() -> None:
-        number = os.read(queue, 1)[0]
-        time.sleep(2e-3)
+    def answer(number: int) -> None:
         os.write(answers[number][1], b"x")
 
     def wait(number: int) -> None:
         os.write(asked, bytes([number]))
         os.read(answers[number][0], 1)
 
-    for _ in range(2):
-        process("toyworker", work)
-    for number in range(1, 8):
+    for _ in range(servers):
+        process(name, lambda: serve(requests, answer))
+    for number in range(1, clients):
         process("toyother", lambda number=number: wait(number))  # type: ignore[misc]
     begin()
     while True:
         wait(0)
+
+
+def pool() -> None:
+    """This client and seven others wait for two workers with one queue, which sleep for 2 ms each time."""
+
+    def work(requests: int, answer: Callable[[int], object]) -> None:
+        number = os.read(requests, 1)[0]
+        time.sleep(2e-3)
+        answer(number)
+
+    queue(8, "toyworker", work, servers=2)
 
 
 def batch() -> None:
     """This client and five others wait for one who commits for all of them at once, which takes 3 ms."""
-    queue, asked = os.pipe()
-    answers = [os.pipe() for _ in range(6)]
 
-    def commit() -> None:
-        waiting = os.read(queue, 6)
+    def commit(requests: int, answer: Callable[[int], object]) -> None:
+        waiting = os.read(requests, 6)
         burn(1e-3)
         time.sleep(2e-3)
         for number in waiting:
-            os.write(answers[number][1], b"x")
+            answer(number)
 
-    def wait(number: int) -> None:
-        os.write(asked, bytes([number]))
-        os.read(answers[number][0], 1)
-
-    process("toycommitter", commit)
-    for number in range(1, 6):
-        process("toyother", lambda number=number: wait(number))  # type: ignore[misc]
-    begin()
-    while True:
-        wait(0)
+    queue(6, "toycommitter", commit)
 
 
 def spin() -> None:
