@@ -126,11 +126,12 @@ from pinchpoint.threads.task_source import _parse_stat_times
 from pinchpoint.tomlfile import decode_toml
 from pinchpoint.waits.stack_rules import Stacks, load_waits
 from pinchpoint.wire import fetch
+from pinchpoint.wire.addresses import AddressError, parse_address
 from pinchpoint.wire.basic_auth import Answer, Passwords, credentials
 from pinchpoint.wire.connections import Refusals
 from pinchpoint.wire.fetch import Fetcher, FetchError
 from pinchpoint.wire.grafana_api import GrafanaApi, GrafanaError, install
-from pinchpoint.wire.http import AddressError, Server, application, parse_address, serve
+from pinchpoint.wire.http import Server, application, serve
 from pinchpoint.wire.prometheus import PrometheusError, raw_series
 from pinchpoint.wire.prometheus_hosts import _instant, known
 from pinchpoint.wire.recording import read_recording

@@ -15,6 +15,7 @@ import pytest
 
 import pinchpoint
 from linear import LENGTH, costs_more_than_its_length, hostile
+from pinchpoint.expressions import Expression
 
 SOURCES = Path(pinchpoint.__file__).parent
 OWN = {"charts"}
@@ -59,13 +60,13 @@ def uses() -> Uses:
     return found
 
 
-def expressions() -> Iterator[tuple[str, str, re.Pattern[Any]]]:
+def expressions() -> Iterator[tuple[str, str, Any]]:
     """Yield the location of an expression, how it is applied, and the expression."""
     applied = uses()
     for module, nodes in nodes_of_modules().items():
         for name, value in vars(importlib.import_module(module)).items():
             for number, pattern in enumerate(value if isinstance(value, tuple | list) else [value]):
-                if isinstance(pattern, re.Pattern):
+                if isinstance(pattern, re.Pattern | Expression):
                     # Those in a sequence are applied in a loop, under another name.
                     for method in sorted(applied.get((module, name), set() if pattern is value else {"search"})):
                         yield f"{module}.{name}[{number}]", method, pattern

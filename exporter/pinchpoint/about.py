@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import sys
 from importlib import metadata, resources
 from pathlib import Path
@@ -15,14 +14,15 @@ from pinchpoint.bpf.choice import choose_source
 from pinchpoint.bpf.libbpf import library_version
 from pinchpoint.build import build_host
 from pinchpoint.config import Config
+from pinchpoint.expressions import expression
 from pinchpoint.probes import kworkers
 from pinchpoint.project import URL
 
 __all__ = ["about", "commit", "commit_of_checkout"]
 
-COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+COMMIT = expression(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 """The name of a commit: SHA-1 or SHA-256."""
-REQUIREMENT = re.compile(r"[A-Za-z0-9._-]+")
+REQUIREMENT = expression(r"[A-Za-z0-9._-]+")
 OPTIONAL = ("matplotlib", "regex", "tomli")
 """Libraries of an extra, or of one release of Python."""
 MAX_REF_BYTES = 1 << 20

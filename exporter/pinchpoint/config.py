@@ -130,7 +130,7 @@ def problems(config: Config) -> Iterator[Problem]:
     from pinchpoint.bpf import choice as tasksources
     from pinchpoint.probes import PROBES, kworkers
     from pinchpoint.waits import choice as waitsources
-    from pinchpoint.wire.http import AddressError, parse_address
+    from pinchpoint.wire.addresses import AddressError, parse_address
 
     if not MIN_SAMPLE_INTERVAL_SECONDS <= config.sample_interval <= MAX_SAMPLE_INTERVAL_SECONDS:
         bounds = f"{MIN_SAMPLE_INTERVAL_SECONDS:g} to {MAX_SAMPLE_INTERVAL_SECONDS:g} seconds"

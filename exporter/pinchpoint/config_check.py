@@ -15,6 +15,7 @@ import msgspec
 
 from pinchpoint.compat import tomllib
 from pinchpoint.config import Config, ConfigError, problems
+from pinchpoint.expressions import expression
 from pinchpoint.host.users import named_uids
 from pinchpoint.profile.classes import load_costs
 from pinchpoint.threads.roles import load_roles
@@ -26,9 +27,9 @@ __all__ = ["MAX_CHECKED_BYTES", "Mistake", "mistakes"]
 
 MAX_CHECKED_BYTES = 1 << 20
 """Longest file that is checked, in bytes; one that names every key has about a thousand."""
-SYNTAX_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+SYNTAX_LINE = expression(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 """How tomllib's message ends (_parser.py of Python 3.11)."""
-PART = re.compile(r"[^.\[\]()]+")
+PART = expression(r"[^.\[\]()]+")
 KINDS: Mapping[str, str] = {
     "str": "text in quotes",
     "bool": "true or false",

@@ -7,19 +7,19 @@ evaluations of a rule, each of which stands for the interval of its group.
 from __future__ import annotations
 
 import json
-import re
 from hashlib import sha256
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pinchpoint.expressions import expression
 from pinchpoint.rules import DEFAULT_SCRAPE_INTERVAL_SECONDS, JOB, PAGES, RUNBOOKS, rules
 
 __all__ = ["FOLDER_TITLE", "FOLDER_UID", "SOURCE_UID", "Board", "boards", "bundle", "data_source"]
 
 FOLDER_UID, FOLDER_TITLE = "pinchpoint", "Pinchpoint"
 SOURCE_UID, SOURCE_NAME = "pinchpoint-prometheus", "Pinchpoint"
-EVALUATIONS = re.compile(
+EVALUATIONS = expression(
     rf"\b{DEFAULT_SCRAPE_INTERVAL_SECONDS}( \* [^\"]{{0,64}}count_over_time\(pinchpoint:run_alert:info\b)"
 )
 """Seconds of a rule group's interval, times how often it was evaluated."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from importlib import resources
 from typing import TYPE_CHECKING
+
+from pinchpoint.expressions import expression
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable  # novermin: for mypy alone
@@ -17,7 +18,7 @@ COMMANDS = {"runbooks": "runbook", "docs": "docs"}
 """The command of `pinchpoint` that shows the pages of a folder."""
 NOT_PROSE = ("#", "<!--", "```", "|")
 """How a heading, a comment, a block of code and a table begin."""
-LINK = re.compile(r"\[([^\[\]]*)\]\([^()]*\)")
+LINK = expression(r"\[([^\[\]]*)\]\([^()]*\)")
 
 
 def _folder(name: str) -> Traversable:

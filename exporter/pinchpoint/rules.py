@@ -11,6 +11,8 @@ import math
 import re
 from importlib import resources
 
+from pinchpoint.expressions import expression
+
 __all__ = [
     "DEFAULT_SCRAPE_INTERVAL_SECONDS",
     "JOB",
@@ -43,12 +45,12 @@ MIN_SCRAPED_SHARE = 0.4
 """Share of the scrapes due in a minute (or ten intervals) below which ScrapeTooSlow fires."""
 
 ENDING = ".yml"
-RANGE = re.compile(r"\[(\d+)(s|m)\]")
-INTERVAL = re.compile(r"^(    interval: )(\d+)s$", re.MULTILINE)
-AS_LONG = re.compile(r"\bfor: (\d+)s  # as long as the window$", re.MULTILINE)
-LAST = re.compile(r"\blast(\s+)(\d+) s\b")
-SLOW = re.compile(r'count_over_time\(up\{job="pinchpoint"\}\[1m\]\) < 12')
-SLOW_WORDS = re.compile(r"in the last minute\. The rules look at windows\n( +)of 15 s .{0,200}?made for\.", re.DOTALL)
+RANGE = expression(r"\[(\d+)(s|m)\]")
+INTERVAL = expression(r"^(    interval: )(\d+)s$", re.MULTILINE)
+AS_LONG = expression(r"\bfor: (\d+)s  # as long as the window$", re.MULTILINE)
+LAST = expression(r"\blast(\s+)(\d+) s\b")
+SLOW = expression(r'count_over_time\(up\{job="pinchpoint"\}\[1m\]\) < 12')
+SLOW_WORDS = expression(r"in the last minute\. The rules look at windows\n( +)of 15 s .{0,200}?made for\.", re.DOTALL)
 
 
 class ScrapePace:

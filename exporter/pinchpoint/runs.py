@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from pinchpoint.expressions import expression
 from pinchpoint.user_labels import marked, split_user, with_end
 
 __all__ = [
@@ -50,7 +51,7 @@ JOB_TAG = "job"
 """The tag with the id of the batch job that a run was in."""
 JOB_PATTERN = r"[0-9]{1,20}(?:\[[0-9]{0,10}\])?"
 """The id of a batch job: its number, with that of a part of an array of jobs."""
-STRAY = re.compile(rf"(?:job{JOB_PATTERN})?")
+STRAY = expression(rf"(?:job{JOB_PATTERN})?")
 """The label of work whose run is not known, without its user's mark: see `stray`."""
 OWN_TAGS = frozenset({HASH_TAG, JOB_TAG})
 """Tags that `pinchpoint import` and `pinchpoint run` set by themselves."""

@@ -9,19 +9,20 @@ import re
 from collections.abc import Mapping
 
 from pinchpoint.compat import tomllib
+from pinchpoint.expressions import expression
 
 __all__ = ["Path", "line_of", "lines_of"]
 
 Path = tuple[str | int, ...]
 """Keys, and numbers of the tables of an array, from the top."""
-BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
-KEY = re.compile(r"""[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'""")
-DOT = re.compile(r"[ \t]*\.[ \t]*")
-STRING = re.compile(
+BLANK = expression(r"(?:[ \t\r\n]|#[^\n]*)*")
+KEY = expression(r"""[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'""")
+DOT = expression(r"[ \t]*\.[ \t]*")
+STRING = expression(
     r'''"""(?:[^\\]|\\.)*?"""(?:"{0,2})|\'\'\'.*?\'\'\'(?:\'{0,2})|"(?:[^"\\\n]|\\.)*"|'[^'\n]*\'''', re.DOTALL
 )
 """Any string; two quotation marks more may end a long one."""
-PLAIN = re.compile(r"""[^\[\]{}"'#\n]+""")
+PLAIN = expression(r"""[^\[\]{}"'#\n]+""")
 
 
 def lines_of(text: str) -> dict[Path, int]:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 
+from pinchpoint.expressions import expression
+
 __all__ = ["MAX_LABEL_BYTES", "marked", "split_user", "unmarked", "user_mark", "user_of", "with_end"]
 
 MAX_LABEL_BYTES = 255
 """Bytes of a name that are exported: any user may have chosen it."""
-USER = re.compile(r"@uid(\d{1,10})\Z", re.ASCII)
+USER = expression(r"@uid(\d{1,10})\Z", re.ASCII)
 
 
 def user_mark(uid: int) -> str:

@@ -40,7 +40,7 @@ NOBODY = 65534
 MAX_HELPER_BYTES = 12_000_000
 AS_USER = """
 import concurrent.futures.thread, ctypes, encodings.idna, os, sys
-import pinchpoint.commands.exporter, pinchpoint.commands.run
+import pinchpoint.exporter, pinchpoint.commands.exporter, pinchpoint.commands.run
 from pinchpoint.cli import main
 from pinchpoint.threads.roles import load_roles
 
@@ -205,7 +205,7 @@ def test_a_scrape_may_ask_for_some_names_alone(running: Exporter) -> None:
 
 
 def test_the_exporter_imports_nothing_that_it_never_uses(tmp_path: Path) -> None:
-    code = "import sys, pinchpoint.commands.exporter; print(*sys.modules)"
+    code = "import sys, pinchpoint.exporter, pinchpoint.commands.exporter; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     heavy = {"asyncio", "bcrypt", "httpx", "jinja2", "matplotlib", "numpy", "psutil", "rich", "subprocess", "yaml"}
 
@@ -646,7 +646,7 @@ def test_root_keeps_the_capabilities_of_enabled_probes_alone_in_every_thread(sta
     held = frozenset(needed & effective())
 
     assert rights(exporter) == {held}
-    assert f"INFO pinchpoint.commands.exporter: capabilities: keeps {names(held)}; dropped CAP_CHOWN" in exporter.log
+    assert f"INFO pinchpoint.exporter: capabilities: keeps {names(held)}; dropped CAP_CHOWN" in exporter.log
     assert (Capability.SYS_ADMIN in held) == (not off)
     if needed == held:
         assert not list(snapshot.series("pinchpoint_probe_missing_capability_info"))

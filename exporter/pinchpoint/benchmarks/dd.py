@@ -16,6 +16,7 @@ from pinchpoint.benchmarks.base import Benchmark, Documented, Sight
 from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
 from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.expressions import expression
 from pinchpoint.runs import Result
 
 __all__ = ["Dd", "DdReader", "size"]
@@ -27,18 +28,18 @@ DEFAULT_BLOCK_BYTES = 512
 SOURCES = frozenset({"/dev/zero", "/dev/urandom", "/dev/random"})
 SINKS = frozenset({"/dev/null", "/dev/zero"})
 
-RECORDS = re.compile(r"\d+\+\d+ \w[\w ]*$")
+RECORDS = expression(r"\d+\+\d+ \w[\w ]*$")
 """``1024+0 records in``, ``1024+0 records out``, in any language."""
 MAX_RECORDS_LINES = 2
 """Lines that the statistics come after the last of them at most: a number of truncated records may come between."""
-STATISTICS = re.compile(
+STATISTICS = expression(
     # 1073741824 bytes (1.1 GB, 1.0 GiB) copied, 0.508462 s, 2.1 GB/s. Older releases have one size in the parentheses,
     # the oldest ones and busybox "seconds"; in other languages figures may have commas.
     r"(?P<bytes>\d+) \w+(?: \([^()]{1,40}\))? [^\W\d]+, "
     r"(?P<seconds>\d[\d.,e+-]*) s(?:econds?)?, (?P<rate>(?:\S{1,12} ?)?\S*B/s)$"
 )
-BSD = re.compile(r"(?P<bytes>\d+) bytes transferred in (?P<seconds>[\d.]+) secs? \((?P<rate>\d+ bytes/sec)\)$")
-PROBLEM = re.compile(r"dd: (?:error |failed |fs?ync failed|can't |cannot |closing |reading |writing |opening ).+")
+BSD = expression(r"(?P<bytes>\d+) bytes transferred in (?P<seconds>[\d.]+) secs? \((?P<rate>\d+ bytes/sec)\)$")
+PROBLEM = expression(r"dd: (?:error |failed |fs?ync failed|can't |cannot |closing |reading |writing |opening ).+")
 RETURN = b"\x1e"
 """Marks what follows a carriage return: each line of status=progress begins with one."""
 MAX_LINE_CHARACTERS = 1024

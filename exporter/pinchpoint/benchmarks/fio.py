@@ -28,6 +28,7 @@ from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.tail import Tail
 from pinchpoint.benchmarks.tree import OpenFile, Tree
 from pinchpoint.compat import re
+from pinchpoint.expressions import expression
 from pinchpoint.host.procfs import read_bytes
 from pinchpoint.units import TICKS_PER_SECOND
 
@@ -45,7 +46,7 @@ MAX_ASKED = 10
 """Number of looks at a job's open files, and of jobs that are looked at."""
 OPENING_SECONDS = 0.5
 """Seconds after its birth by which a job has opened its files, if it ever does."""
-DATA_FILE = re.compile(r"(.+)\.\d{1,9}\.\d{1,9}$")
+DATA_FILE = expression(r"(.+)\.\d{1,9}\.\d{1,9}$")
 """Name of a data file that the options don't name (filename_format in options.c, fio 3.33)."""
 FLAGS = frozenset(
     # no_argument and optional_argument in l_opts (init.c, fio 3.33), and options of the type FIO_OPT_STR_SET.
@@ -88,7 +89,7 @@ FLAGS = frozenset(
     ]
 ) | {""}
 """Options whose value, if any, follows ``=``; all others otherwise take the next word."""
-TIME = re.compile(r"\s*+(\d{1,9})\s*+(us|usec|ms|msec|s|m|h|d)?\s*+", re.IGNORECASE)
+TIME = expression(r"\s*+(\d{1,9})\s*+(us|usec|ms|msec|s|m|h|d)?\s*+", re.IGNORECASE)
 TIME_UNITS = {"us": 1e-6, "usec": 1e-6, "ms": 1e-3, "msec": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 OPTIONS = frozenset(
     {"filename", "ioengine", "loops", "new_group", "numjobs", "ramp_time", "runtime", "start_delay", "startdelay"}

@@ -25,6 +25,7 @@ from pinchpoint.benchmarks.events import (
 )
 from pinchpoint.benchmarks.output import Documents, OutputReader, number
 from pinchpoint.compat import re
+from pinchpoint.expressions import expression
 from pinchpoint.runs import Result
 
 __all__ = ["FioOutput", "group_name"]
@@ -42,44 +43,44 @@ MIN_STATUS_INTERVAL_SECONDS = 0.4
 """Seconds between two statuses of a job at least; jobs that run together differ by less."""
 
 # add_job (init.c)
-HEADER = re.compile(r"(?:<\S+>\s+)?(?>(?P<name>\S.{0,999}?): \(g=)(?P<group>\d{1,9})\): rw=(?P<rw>\w+),")
-VERSION = re.compile(r"fio[- ]\d+\.\d[\w.-]*\s*$")
+HEADER = expression(r"(?:<\S+>\s+)?(?>(?P<name>\S.{0,999}?): \(g=)(?P<group>\d{1,9})\): rw=(?P<rw>\w+),")
+VERSION = expression(r"fio[- ]\d+\.\d[\w.-]*\s*$")
 # run_threads (backend.c)
-STARTING = re.compile(r"Starting (?:\d+ threads?(?: and )?)?(?:\d+ process(?:es)?)?\s*$")
-SIGNAL = re.compile(r"fio: (terminating on signal \d+)")
-ERROR = re.compile(r"fio: pid=\d+, (err=\d+/.*)")
+STARTING = expression(r"Starting (?:\d+ threads?(?: and )?)?(?:\d+ process(?:es)?)?\s*$")
+SIGNAL = expression(r"fio: (terminating on signal \d+)")
+ERROR = expression(r"fio: pid=\d+, (err=\d+/.*)")
 # parse_options, parse_jobs_ini (init.c) and parse_option (parse.c): fio ends after these.
-REFUSAL = re.compile(
+REFUSAL = expression(
     r"fio: (?:failed parsing|unable to open '.*' job file|job .* dropped|.* is not a directory)"
     r"|\S*fio: unrecognized option |No jobs?\(?s?\)? defined|Bad option <"
 )
 # show_thread_status_normal (stat.c); a client puts the server's name in front (fio_client_text_op in client.c).
-JOB = re.compile(
+JOB = expression(
     r"(?:<\S+>\s+)?(?>(?P<name>\S.{0,999}?): \(groupid=)(?P<group>\d{1,9}), jobs=\d+\): "
     r"err=\s*(?P<error>\d+)(?:\s*\((?P<why>.*)\))?: pid=(?P<pid>\d+)"
 )
 # show_ddir_status (stat.c) from fio 2.17 on
-FLOW = re.compile(
+FLOW = expression(
     r"\s*(?P<operation>read|write|trim|mixed)\s*: IOPS=(?P<iops>[\d.]++[a-zA-Z]?), BW=(?P<rate>[\d.]++\w*+(?:/s)?)"
     r"\s*+\([^()]*+\)\s*+\((?P<done>[\d.]++\w*+)/(?P<msec>\d+)msec\)"
 )
 # show_ddir_status (stat.c) up to fio 2.16
-OLD_FLOW = re.compile(
+OLD_FLOW = expression(
     r"\s*(?P<operation>read|write|trim|mixed)\s*: io=\s*+(?P<done>[\d.]++\w*+), bw=\s*+(?P<rate>[\d.]++\w*+/s), "
     r"iops=\s*+(?P<iops>[\d.]++\w?), runt=\s*(?P<msec>\d+)msec"
 )
-GROUP = re.compile(r"(?:<\S+>\s+)?Run status group (\d{1,9}) ")
+GROUP = expression(r"(?:<\S+>\s+)?Run status group (\d{1,9}) ")
 # display_thread_status (eta.c)
-ETA = re.compile(r"Jobs: (?P<jobs>\d+) \(f=\d+\)(?:, [^:\[]*)?(?::\s*\[(?P<states>[^\]]*)\]\s*\[(?P<done>[-.\d]+)%)?")
-RATES = re.compile(r"\[([rwt]=[^\[\]]*+)\]\s*+\[([rwt]=[^\[\]]*+)(?<=IOPS)\]")
-OLD_RATES = re.compile(r"\[([^\[\]=]*+)(?<=/s)\]\s*+\[([^\[\]=]*+)(?<=iops)\]")
-STATES = re.compile(r"([A-Za-z_/])(?:\((\d{1,4})\))?")
+ETA = expression(r"Jobs: (?P<jobs>\d+) \(f=\d+\)(?:, [^:\[]*)?(?::\s*\[(?P<states>[^\]]*)\]\s*\[(?P<done>[-.\d]+)%)?")
+RATES = expression(r"\[([rwt]=[^\[\]]*+)\]\s*+\[([rwt]=[^\[\]]*+)(?<=IOPS)\]")
+OLD_RATES = expression(r"\[([^\[\]=]*+)(?<=/s)\]\s*+\[([^\[\]=]*+)(?<=iops)\]")
+STATES = expression(r"([A-Za-z_/])(?:\((\d{1,4})\))?")
 ETA_OPERATIONS = {"r": "read", "w": "write", "t": "trim"}
 
-AMOUNT = re.compile(r"(?P<figure>[\d.]++)\s*+(?P<prefix>[kKMGTPE]?)(?P<binary>i?)(?P<unit>B|bit|b)?(?:/s)?\s*+$")
+AMOUNT = expression(r"(?P<figure>[\d.]++)\s*+(?P<prefix>[kKMGTPE]?)(?P<binary>i?)(?P<unit>B|bit|b)?(?:/s)?\s*+$")
 PREFIXES = " KMGTPE"
-NOT_A_NUMBER = re.compile(r"(:\s*)-?(?:nan|inf(?:inity)?)(?=\s*+[,}\]]?\s*+$)", re.IGNORECASE)
-JSON_LINE = re.compile(r'\s*(?:["{}\[\],\d-]|true|false|null|$)')
+NOT_A_NUMBER = expression(r"(:\s*)-?(?:nan|inf(?:inity)?)(?=\s*+[,}\]]?\s*+$)", re.IGNORECASE)
+JSON_LINE = expression(r'\s*(?:["{}\[\],\d-]|true|false|null|$)')
 
 ACTIVE = {
     "read": "R", "randread": "r", "write": "W", "randwrite": "w", "trim": "D", "randtrim": "d",
@@ -265,8 +266,10 @@ class FioOutput(OutputReader):
                 yield Rate(group_name(header.name for header in run.headers))
         elif ": (groupid=" in line and (match := JOB.match(start)):
             yield from self._block(match)
-        elif self._job is not None and (match := FLOW.match(line) or OLD_FLOW.match(line)):
+        elif self._job is not None and (match := FLOW.match(line)):
             self._add_flow(self._job, match)
+        elif self._job is not None and (match := OLD_FLOW.match(line)):
+            self._add_flow(self._job, match, old=True)
         elif "Run status group" in line and (match := GROUP.match(start)):
             yield from self._group_status(int(match[1]))
         elif line[:1] in ("2", "3", "4", "5") and line[1:2] == ";":
@@ -319,8 +322,7 @@ class FioOutput(OutputReader):
             self._blocks.append(job)
             self._job = job
 
-    def _add_flow(self, job: _Job, match: re.Match[str]) -> None:
-        old = match.re is OLD_FLOW
+    def _add_flow(self, job: _Job, match: re.Match[str], *, old: bool = False) -> None:
         rate, iops = _amount(match["rate"], binary=old), _amount(match["iops"])
         done, msec = _amount(match["done"], binary=old), number(match["msec"])
         if rate is not None and iops is not None and done is not None and msec is not None:

@@ -32,6 +32,7 @@ from pinchpoint.benchmarks.io500_results import Results, planned_directory, read
 from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.tree import OpenFile, Tree
 from pinchpoint.benchmarks.wrappers import LAUNCHERS
+from pinchpoint.expressions import expression
 
 __all__ = ["Io500"]
 
@@ -55,8 +56,8 @@ MAX_HELD_EVENTS = 64
 
 RESULT_FILE = "result.txt"
 NO_PHASE = frozenset({RESULT_FILE, "result_summary.txt", "result_pretty.txt"})
-SCRIPT = re.compile(r"io500[\w.-]*\.sh")
-SHELL_OUTPUT = re.compile(r"((?:ior|mdtest)_\w+|find|mdreal)\.txt")
+SCRIPT = expression(r"io500[\w.-]*\.sh")
+SHELL_OUTPUT = expression(r"((?:ior|mdtest)_\w+|find|mdreal)\.txt")
 DATA = {
     "ior-easy": "ior_easy",
     "ior-hard": "ior_hard",
@@ -68,7 +69,7 @@ DATA = {
     "mdt_hard": "mdtest_hard",
 }
 """The phases whose files are in a directory of the data directory, by its name: first the app's, then the driver's."""
-ITEM = re.compile(r"/file\.mdtest\.\d+\.(\d{1,15})$")
+ITEM = expression(r"/file\.mdtest\.\d+\.(\d{1,15})$")
 
 
 def _is_script(tree: Tree, pid: int) -> bool:

@@ -19,6 +19,7 @@ from pinchpoint.benchmarks.mpi import unprefixed
 from pinchpoint.benchmarks.output import Lines, number
 from pinchpoint.benchmarks.reading import date_in
 from pinchpoint.compat import re
+from pinchpoint.expressions import expression
 from pinchpoint.runs import Count, Figure, Share, Time
 from pinchpoint.units import BYTES_PER_GIBIBYTE, BYTES_PER_MEBIBYTE
 
@@ -32,16 +33,16 @@ MAX_SLOW = 5
 """Slowest ranks and nodes that are kept."""
 MAX_HOST_CHARACTERS = 64
 
-RANK_WALL = re.compile(r"\b(\d{1,7}): stonewalling pairs accessed: (\d{1,18})\s*$")
+RANK_WALL = expression(r"\b(\d{1,7}): stonewalling pairs accessed: (\d{1,18})\s*$")
 """With -vv (IOR 3.1 to 3.3): one line for each rank."""
-ITEM_WALL = re.compile(rf"\bContinue stonewall hit min: (\d{{1,18}}) max: (\d{{1,18}}) avg: ({NUMBER})")
-LAUNCHED = re.compile(r"\bmdtest-\S{1,64} was launched with (\d{1,9}) total task\(s\) on (\d{1,9}) node")
-NODE_MAP = re.compile(r"\bNodemap: ([01]+)")
-FIELD = re.compile(r"^\s*(nodes|tasks|clients per node|Participating tasks|clients|Machine)\s*[:=] (.*)$")
-CLIENTS = re.compile(r"(\d{1,9}) \((\d{1,9}) per node\)")
-TASK_HOST = re.compile(r"^\s*task (\d{1,7}) on (\S{1,255})\s*$")
-COMMAND = re.compile(r"^Command line(?: used)?\s*: (.*)$")
-BEGAN = re.compile(r"\s*(?:Began\s*:|-- started at )")
+ITEM_WALL = expression(rf"\bContinue stonewall hit min: (\d{{1,18}}) max: (\d{{1,18}}) avg: ({NUMBER})")
+LAUNCHED = expression(r"\bmdtest-\S{1,64} was launched with (\d{1,9}) total task\(s\) on (\d{1,9}) node")
+NODE_MAP = expression(r"\bNodemap: ([01]+)")
+FIELD = expression(r"^\s*(nodes|tasks|clients per node|Participating tasks|clients|Machine)\s*[:=] (.*)$")
+CLIENTS = expression(r"(\d{1,9}) \((\d{1,9}) per node\)")
+TASK_HOST = expression(r"^\s*task (\d{1,7}) on (\S{1,255})\s*$")
+COMMAND = expression(r"^Command line(?: used)?\s*: (.*)$")
+BEGAN = expression(r"\s*(?:Began\s*:|-- started at )")
 SUMMARY_TITLE = "Operation   Max(MiB)"
 SUMMARY_WALL = ("Stonewall(s)", "Stonewall(MiB)")
 ROW_WORDS = ("write", "read")

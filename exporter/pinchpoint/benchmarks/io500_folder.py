@@ -22,6 +22,7 @@ from pinchpoint.benchmarks.output import text
 from pinchpoint.benchmarks.reading import KINDS, FoundRun, TextReader
 from pinchpoint.benchmarks.result_files import FoundFile, ResultFilesError, archive_files, directory_files
 from pinchpoint.compat import re
+from pinchpoint.expressions import expression
 from pinchpoint.runs import Result, shifted
 from pinchpoint.units import BYTES_PER_GIBIBYTE
 
@@ -40,15 +41,15 @@ MAX_DIRECTORIES = 1000
 MAX_NOTES = 100
 """Notes that are kept on a run; the others are counted."""
 
-PHASE = re.compile(
+PHASE = expression(
     r"(?<![a-z0-9])(?:(ior|mdtest|mdt)[-_](easy|hard)[-_](write|read|stat|delete)|(find|mdworkbench-\w+))(?![a-z-])"
 )
 """A phase in a file's name, which may have been renamed: ``node1-ior_easy_write.txt``."""
-SUMMARY = re.compile(r"(?:result_summary|io-500-summary|result).*\.txt|(?:stdout|output|log).*|.*\.(?:log|out)")
+SUMMARY = expression(r"(?:result_summary|io-500-summary|result).*\.txt|(?:stdout|output|log).*|.*\.(?:log|out)")
 LOG = 3
 """Rank of texts that may hold anything else beside results."""
-RESULT_FILE = re.compile(r"result[^_]*\.txt")
-AS_PRINTED = re.compile(r"\s*[-+]?(\d{1,18}(?:\.(\d{0,18}))?)")
+RESULT_FILE = expression(r"result[^_]*\.txt")
+AS_PRINTED = expression(r"\s*[-+]?(\d{1,18}(?:\.(\d{0,18}))?)")
 """The beginning of a printed result: its figure without an exponent, and that one's decimals."""
 CONFIG = "config.ini"
 WRITTEN = ("throughput-stonewall", "rate-stonewall")

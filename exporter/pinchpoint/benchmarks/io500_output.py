@@ -25,6 +25,7 @@ from pinchpoint.benchmarks.events import (
 )
 from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.compat import re
+from pinchpoint.expressions import expression
 from pinchpoint.runs import Result
 
 __all__ = ["STORED", "Io500Reader", "ResultFile", "bare_phase", "not_understood", "results_of"]
@@ -52,24 +53,24 @@ GAP = r"(?>(?:\s|\[\d++(?:,\d++)?\](?:<\w++>:?)?)+)"
 could also be the one that follows, and a line with many would take quadratic time. An atomic group, because Python
 before 3.11.5 does not undo a possessive repetition of a group that fits in part (gh-106052)."""
 NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf)"
-RESULT = re.compile(
+RESULT = expression(
     rf"\[(?P<label>RESULT(?:-invalid)?|\s+)\]{GAP}(?:(?:BW|IOPS){GAP}phase{GAP}\d+{GAP})?"
     rf"(?P<name>[A-Za-z][\w.-]*){GAP}(?P<value>{NUMBER})(?:{GAP}(?P<unit>[A-Za-z][A-Za-z/]{{0,15}}))?"
     rf"(?:{GAP})?:{GAP}time{GAP}(?P<seconds>{NUMBER}){GAP}seconds(?:{GAP}(?P<invalid>\[INVALID\]))?"
 )
-SCORE = re.compile(
+SCORE = expression(
     rf"\[SCORE(?P<label>X|-invalid|\s*)\]{GAP}Bandwidth{GAP}(?P<bandwidth>{NUMBER}){GAP}(?P<unit>Gi?B/s)"
     rf"(?:{GAP})?:{GAP}IOPS{GAP}(?P<iops>{NUMBER}){GAP}kiops"
     rf"(?:{GAP})?:{GAP}TOTAL{GAP}(?P<total>{NUMBER})(?:{GAP}(?P<invalid>\[INVALID\]))?",
 )
-LIKE = re.compile(r"\[(?:RESULT|SCORE)(?:-invalid|X|\s*+)\]\s*+\S")
-VERSION = re.compile(r"IO500 version (?:io500\S+|[0-9a-f]{7,40}\S*|\S+(?= \((?:standard|extended)\)))")
+LIKE = expression(r"\[(?:RESULT|SCORE)(?:-invalid|X|\s*+)\]\s*+\S")
+VERSION = expression(r"IO500 version (?:io500\S+|[0-9a-f]{7,40}\S*|\S+(?= \((?:standard|extended)\)))")
 DRIVER = "Running the IO500 Benchmark now"
-STARTING = re.compile(r"\[Starting\]\s+(?P<name>[A-Za-z][\w-]*)")
-SHELL_PHASE = re.compile(r"(?:ior|mdtest)_(?:easy|hard)_\w+|find|mdreal")
+STARTING = expression(r"\[Starting\]\s+(?P<name>[A-Za-z][\w-]*)")
+SHELL_PHASE = expression(r"(?:ior|mdtest)_(?:easy|hard)_\w+|find|mdreal")
 INVALID = "ERROR INVALID "
-FATAL = re.compile(r"FATAL \((?:\S*/)?(?:main|util|ini-parse|verifier|phase_\w+)\.c:\d+\) .*")
-ABORTED = re.compile(r"\b(?:mpirun|mpiexec|prterun) (?:noticed|detected) that\b.*|BAD TERMINATION OF ONE OF YOUR .*")
+FATAL = expression(r"FATAL \((?:\S*/)?(?:main|util|ini-parse|verifier|phase_\w+)\.c:\d+\) .*")
+ABORTED = expression(r"\b(?:mpirun|mpiexec|prterun) (?:noticed|detected) that\b.*|BAD TERMINATION OF ONE OF YOUR .*")
 STORED = "The result files are stored in the directory:"
 
 
@@ -264,8 +265,8 @@ class Io500Reader(OutputReader):
             yield from self._failed(run, found[0])
 
 
-SECTION = re.compile(r"\[\s*([\w.-]+)\s*\]$")
-PAIR = re.compile(r"([\w.-]+)\s*=\s*(.*)$")
+SECTION = expression(r"\[\s*([\w.-]+)\s*\]$")
+PAIR = expression(r"([\w.-]+)\s*=\s*(.*)$")
 SHORTEST_WRITE = {"io500-isc20": 300.0, "io500-sc20": 30.0}
 """Seconds below which the output, but not this file, marks a write phase as invalid, by version; sc20 has 30 for
 student clusters besides 300 (main.c of both)."""

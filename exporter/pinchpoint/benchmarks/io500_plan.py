@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from pinchpoint.benchmarks.events import phase_name
+from pinchpoint.expressions import expression
 
 __all__ = [
     "MAX_CONFIG_BYTES",
@@ -65,7 +66,7 @@ KNOWN = NOT_RUN.union(PHASE_SECTIONS)
 SIZES = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 """Units of ior's sizes (``StringToBytes`` in src/utilities.c, ior 3.0 to 4.1)."""
 
-COMMENT = re.compile("[;#]")
+COMMENT = expression("[;#]")
 
 Sections = Mapping[str, Mapping[str, str]]
 

@@ -19,6 +19,7 @@ from pinchpoint.benchmarks.io500_folder import FolderRun, Folders
 from pinchpoint.benchmarks.io500_plan import SHELL_PHASES
 from pinchpoint.benchmarks.result_files import ResultFilesError, directory_files
 from pinchpoint.compat import re
+from pinchpoint.expressions import expression
 from pinchpoint.runs import RunState
 from pinchpoint.tomlfile import decode_toml
 
@@ -26,7 +27,7 @@ __all__ = ["TOTAL", "PublicRun", "file_systems", "io500_figures", "public_runs",
 
 TOTAL = "total"
 """The score among the figures of a run; the others are its phases."""
-SUBMISSION = re.compile(r"submission-\d{1,9}")
+SUBMISSION = expression(r"submission-\d{1,9}")
 MAX_SUBMISSIONS = 10_000
 """Submissions that are read; 334 are public in 2026."""
 MAX_VISITED = 100_000

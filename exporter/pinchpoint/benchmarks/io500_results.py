@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
@@ -13,6 +12,7 @@ from pinchpoint.benchmarks.events import Began, Ended, Event
 from pinchpoint.benchmarks.io500_output import ResultFile
 from pinchpoint.benchmarks.io500_plan import ini_sections
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.expressions import expression
 from pinchpoint.host.procfs import read_bytes
 from pinchpoint.host.rootfs import list_in_root, open_in_root, read_piece
 
@@ -28,7 +28,7 @@ MAX_RESULT_DIRECTORIES = 32
 """Result directories that are searched for the run's own: the newest ones."""
 MAX_CLOCK_SKEW_SECONDS = 2.0
 """How much older than its run a result directory may seem, in seconds: file servers have clocks of their own."""
-STAMP = re.compile(r"\d{4}\.\d\d\.\d\d-\d\d\.\d\d\.\d\d(?:-app)?")
+STAMP = expression(r"\d{4}\.\d\d\.\d\d-\d\d\.\d\d\.\d\d(?:-app)?")
 """Name of a result directory (``prepare_aiori`` in src/main.c); isc20's app adds the suffix."""
 
 

@@ -35,6 +35,7 @@ from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tail import Tail
 from pinchpoint.benchmarks.tree import OpenFile, Tree
 from pinchpoint.compat import re
+from pinchpoint.expressions import expression
 from pinchpoint.runs import Result
 from pinchpoint.units import BYTES_PER_GIBIBYTE, BYTES_PER_MEBIBYTE
 
@@ -67,25 +68,25 @@ MAX_ERROR_LINE_CHARACTERS = 4096
 MAX_REASON_CHARACTERS = 300
 """Longest reason of a failure, in characters."""
 
-VERSION = re.compile(r"\bIOR-\d[\w.+-]*: MPI Coordinated Test of Parallel I/O")
+VERSION = expression(r"\bIOR-\d[\w.+-]*: MPI Coordinated Test of Parallel I/O")
 ENVIRONMENT, ENVIRONMENT_END = "STARTING ENVIRON LOOP", "ENDING ENVIRON LOOP"
 """Everything between (with -vvv) is ignored."""
-TABLE = re.compile(r"^(?>.*?\b(?=access\s+bw\(MiB/s\)))(.*\biter\b)")
+TABLE = expression(r"^(?>.*?\b(?=access\s+bw\(MiB/s\)))(.*\biter\b)")
 CSV = "access,bw(MiB/s),"
 FIGURE = r"(?:\d+(?:\.\d+)?|-?inf|-?nan|-)"
-COMMENCING = re.compile(r"\bCommencing (\w+) performance test")
+COMMENCING = expression(r"\bCommencing (\w+) performance test")
 CHECKS = (
     ("Verifying contents of the file(s) just written.", "writecheck"),
     ("Re-reading the file(s) twice to verify", "readcheck"),
 )
 """Phases that give no row; the second one is of 3.1 and before."""
-BEST = re.compile(r"\bMax (Write|Read):\s+(\d[\d.]*) MiB/sec")
-SUMMARY = re.compile(r"\b(write|read)\s+(?:\d+\.\d\d\s*){4}(\d+\.\d\d)\s*(?:\d+\.\d\d\s*){3}(\d+\.\d{5})\s.*EXCEL")
+BEST = expression(r"\bMax (Write|Read):\s+(\d[\d.]*) MiB/sec")
+SUMMARY = expression(r"\b(write|read)\s+(?:\d+\.\d\d\s*){4}(\d+\.\d\d)\s*(?:\d+\.\d\d\s*){3}(\d+\.\d{5})\s.*EXCEL")
 """``SummarizeResults`` of 2.10.3: maximum, minimum, mean and deviation of MiB/s and of operations, mean seconds."""
-TASKS = re.compile(r"\s*(?:tasks\s*:|clients\s*=)\s*([1-9]\d{0,8})\b")
+TASKS = expression(r"\s*(?:tasks\s*:|clients\s*=)\s*([1-9]\d{0,8})\b")
 """How many ranks there are: ``tasks : 2`` (3.2 and later), ``clients = 2 (2 per node)`` (before)."""
 NUMBER = r"\d{1,18}(?:\.\d{1,12})?"
-WALL = re.compile(
+WALL = expression(
     rf"\bstonewalling pairs accessed min: (\d{{1,18}}) max: (\d{{1,18}}) -- min data: {NUMBER} GiB "
     rf"mean data: ({NUMBER}) GiB time: ({NUMBER})s"
 )
@@ -93,17 +94,17 @@ WALL = re.compile(
 MIN_WALL_GIBIBYTES = 1.0
 MIN_WALL_SECONDS = 5.0
 """Mean data and time from which they give a rate: both have one decimal."""
-FINISHED = re.compile(r"\b(?:Run finished|Finished\s*): ")
-JSON_BEGAN = re.compile(r'"Began"\s*:\s*"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ [\d:]{8} \d{4}"')
-JSON_FIELD = re.compile(r'"(access|bwMiB|iops|totalTime|Finished)"\s*:\s*(?:"([^"\\]{0,64})"|([-+.\w]{1,64}))')
+FINISHED = expression(r"\b(?:Run finished|Finished\s*): ")
+JSON_BEGAN = expression(r'"Began"\s*:\s*"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ [\d:]{8} \d{4}"')
+JSON_FIELD = expression(r'"(access|bwMiB|iops|totalTime|Finished)"\s*:\s*(?:"([^"\\]{0,64})"|([-+.\w]{1,64}))')
 ACCESSES = frozenset({"file-per-process", "single-shared-file"})
 """Values of the option ``access``."""
 ERRORS = (
     # ERR and MPI_CHECK: iordef.h (2.10.3 and later), aiori-debug.h (4.0.0); FAIL: utilities.h, utilities.c
     # Only the text after the first one is searched: what ends a later one ends this one, too.
-    re.compile(r"^(?>.*?\bERROR: )(.*\([\w./-]++(?<=\.c):\d+\))"),
-    re.compile(r"\bERROR in ([\w./-]+\.c \(line \d+\): .*)"),
-    re.compile(r"\bProcess \d+(?:\([^()]*+\))?: (FAILED (?:in|at) .*)"),
+    expression(r"^(?>.*?\bERROR: )(.*\([\w./-]++(?<=\.c):\d+\))"),
+    expression(r"\bERROR in ([\w./-]+\.c \(line \d+\): .*)"),
+    expression(r"\bProcess \d+(?:\([^()]*+\))?: (FAILED (?:in|at) .*)"),
 )
 
 

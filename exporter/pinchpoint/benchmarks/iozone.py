@@ -25,6 +25,7 @@ from pinchpoint.benchmarks.events import (
 from pinchpoint.benchmarks.output import OutputReader
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.compat import re
+from pinchpoint.expressions import expression
 from pinchpoint.runs import Result
 
 __all__ = ["Iozone", "IozoneReader"]
@@ -101,24 +102,24 @@ WORKERS = {
 }
 """Process names that differ from their test's name, with the test."""
 
-BEGINNING = re.compile(r"Iozone: Performance Test of File I/O")
-COMMAND = re.compile(r"Command line used:(.*)")
-INCLUDED = re.compile(r"\s-(?!\+)[A-Za-z]*?i\s*(\d{1,2})(?=\s|$)")
-EXTENDED = re.compile(r"\s-[A-Za-z]*E")
-MAPPED = re.compile(r"\s-[A-Za-z]*[BHk]")
-NO_RETEST = re.compile(r"\s-\+n(?=\s|$)")
-OUTPUT_IN = re.compile(r"Output is in (kbytes|op|microseconds)", re.IGNORECASE)
-HEADER = re.compile(r"\s*kB\s+reclen\s+write\s+rewrite\s+read\s", re.IGNORECASE)
-EACH = re.compile(r"Each (?:process|thread) writes a ")
-CHILDREN = re.compile(r"(Children|Parent) sees? throughput for\s++\d++\s++([a-z -]++)\s*+=\s*+(.*)")
-PER_PROCESS = re.compile(r"(Min|Max|Avg) throughput per (?:process|thread)(?:es|s)?\s*=\s*(.*)")
-LAST = re.compile(r"Min xfer\s*=")
-RATE = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s+(kB|ops)/sec", re.IGNORECASE)
-ROW = re.compile(r"[ \t]*(\d{1,15})[ \t]+(\d{1,15})(?:[ \t]+\d{1,15})*[ \t]*$")
-FAILURE = re.compile(
+BEGINNING = expression(r"Iozone: Performance Test of File I/O")
+COMMAND = expression(r"Command line used:(.*)")
+INCLUDED = expression(r"\s-(?!\+)[A-Za-z]*?i\s*(\d{1,2})(?=\s|$)")
+EXTENDED = expression(r"\s-[A-Za-z]*E")
+MAPPED = expression(r"\s-[A-Za-z]*[BHk]")
+NO_RETEST = expression(r"\s-\+n(?=\s|$)")
+OUTPUT_IN = expression(r"Output is in (kbytes|op|microseconds)", re.IGNORECASE)
+HEADER = expression(r"\s*kB\s+reclen\s+write\s+rewrite\s+read\s", re.IGNORECASE)
+EACH = expression(r"Each (?:process|thread) writes a ")
+CHILDREN = expression(r"(Children|Parent) sees? throughput for\s++\d++\s++([a-z -]++)\s*+=\s*+(.*)")
+PER_PROCESS = expression(r"(Min|Max|Avg) throughput per (?:process|thread)(?:es|s)?\s*=\s*(.*)")
+LAST = expression(r"Min xfer\s*=")
+RATE = expression(r"(\d{1,18}(?:\.\d{1,9})?)\s+(kB|ops)/sec", re.IGNORECASE)
+ROW = expression(r"[ \t]*(\d{1,15})[ \t]+(\d{1,15})(?:[ \t]+\d{1,15})*[ \t]*$")
+FAILURE = expression(
     r"(iozone: interrupted|Can ?not (?:f?d?open|create) temp.*|Error f?p?(?:read|writ)[a-z]* block.*|Error in file: .*)"
 )
-COMPLETE = re.compile(r"iozone test complete\.")
+COMPLETE = expression(r"iozone test complete\.")
 OPS = "operations_per_second"
 
 

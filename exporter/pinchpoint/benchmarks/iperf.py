@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pinchpoint.compat import re
+from pinchpoint.expressions import expression
 from pinchpoint.runs import Result
 
 __all__ = ["ROW", "IperfFigure", "bandwidth", "options", "transfer"]
 
 FIGURE = r"(\d{{1,18}}(?:\.\d{{1,9}})?)\s+([KMGT]?)({})s?"
-ROW = re.compile(
+ROW = expression(
     # report_bw_format and its relatives (src/Locale.c of iperf 2.0.5 to 2.1.8, src/iperf_locale.c of iperf 3.12).
     r"\[\s*+(?P<id>(?:\*\s*+)?\d+|SUM[^\[\]]*+)\]\s*+(?:\[(?P<role>[TR]X)-[CS]\])?"
     r"\s*+(?P<start>\d{1,9}(?:\.\d+)?)\s*-\s*(?P<end>\d{1,9}(?:\.\d+)?)\s+sec\s+"

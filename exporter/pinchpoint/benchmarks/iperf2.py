@@ -19,6 +19,7 @@ from pinchpoint.benchmarks.iperf import ROW, IperfFigure, bandwidth, options, tr
 from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.compat import re
+from pinchpoint.expressions import expression
 from pinchpoint.runs import Result
 
 __all__ = ["Iperf2", "Iperf2Reader"]
@@ -45,12 +46,12 @@ DEFAULT_SECONDS = 10.0
 MIN_COMPLETE_SHARE = 0.9
 """Share of its time below which a transfer did not come to its regular end."""
 
-CLIENT = re.compile(r"Client connecting to \S+, (TCP|UDP) port (\d{1,5})")
-SERVER = re.compile(r"Server listening on (?:TCP|UDP) ports? \d")
-CONNECTED = re.compile(r"\[\s*+(?:\*\s*+)?\d+\] local \S+ port (\d{1,5}) connected with \S+ port (\d{1,5})(.*)")
-REPORT = re.compile(r"\[\s*\d+\] Server Report:")
-LOSS = re.compile(r"\s+(\d{1,9}(?:\.\d+)?)\s+ms\s+(\d{1,18})/\s*(\d{1,18})\s")
-CSV = re.compile(
+CLIENT = expression(r"Client connecting to \S+, (TCP|UDP) port (\d{1,5})")
+SERVER = expression(r"Server listening on (?:TCP|UDP) ports? \d")
+CONNECTED = expression(r"\[\s*+(?:\*\s*+)?\d+\] local \S+ port (\d{1,5}) connected with \S+ port (\d{1,5})(.*)")
+REPORT = expression(r"\[\s*\d+\] Server Report:")
+LOSS = expression(r"\s+(\d{1,9}(?:\.\d+)?)\s+ms\s+(\d{1,18})/\s*(\d{1,18})\s")
+CSV = expression(
     # reportCSV_bw_format behind CSV_timestamp and reportCSV_peer (src/Locale.c, iperf 2.0.5 to 2.1.8).
     r"(?<!\S)(?:[+-]\d{4}:)?\d{14}(?:\.\d+)?,[^,\s]+,\d{1,5},[^,\s]+,\d{1,5},(?P<id>-?\d+),"
     r"(?P<start>\d{1,9}\.\d+)[-,](?P<end>\d{1,9}\.\d+),(?P<bytes>\d{1,18}),(?P<bits>\d{1,18})(?P<rest>(?>(?:,[^,\s]*+)*))$"

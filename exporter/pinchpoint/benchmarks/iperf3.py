@@ -19,6 +19,7 @@ from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, PhaseS
 from pinchpoint.benchmarks.iperf import ROW, IperfFigure, bandwidth, options, transfer
 from pinchpoint.benchmarks.output import Documents, OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.expressions import expression
 from pinchpoint.runs import Result
 
 __all__ = ["Iperf3", "Iperf3Reader"]
@@ -43,17 +44,17 @@ LONG = {
 DEFAULT_SECONDS = 10.0
 """A client's default duration in seconds (DURATION in src/iperf.h)."""
 
-CLIENT = re.compile(r"Connecting to host \S+, port \d")
-SERVER = re.compile(r"Accepted connection from \S+, port \d")
-LISTENING = re.compile(r"Server listening on \d+")
-REVERSE = re.compile(r"Reverse mode, remote host \S+ is sending")
-CONNECTED = re.compile(r"\[\s*\d+\] local \S+ port \d+ connected (?:to|with) \S+ port \d")
-HEADER = re.compile(r"\[ ID\](\[Role\])?\s+Interval\s+Transfer\s+(?:Bitrate|Bandwidth)")
-DONE = re.compile(r"(?:^|\s)iperf Done\.")
-ERROR = re.compile(r"iperf3: ((?:error|interrupt) - .*)")
-SIDE = re.compile(r"(sender|receiver)\s*$")
-RETRANSMITS = re.compile(r"\s+(\d{1,18})\s+sender")
-LOSS = re.compile(r"\s+(\d{1,9}(?:\.\d+)?)\s+ms\s+(\d{1,18})/\s*(\d{1,18})\s")
+CLIENT = expression(r"Connecting to host \S+, port \d")
+SERVER = expression(r"Accepted connection from \S+, port \d")
+LISTENING = expression(r"Server listening on \d+")
+REVERSE = expression(r"Reverse mode, remote host \S+ is sending")
+CONNECTED = expression(r"\[\s*\d+\] local \S+ port \d+ connected (?:to|with) \S+ port \d")
+HEADER = expression(r"\[ ID\](\[Role\])?\s+Interval\s+Transfer\s+(?:Bitrate|Bandwidth)")
+DONE = expression(r"(?:^|\s)iperf Done\.")
+ERROR = expression(r"iperf3: ((?:error|interrupt) - .*)")
+SIDE = expression(r"(sender|receiver)\s*$")
+RETRANSMITS = expression(r"\s+(\d{1,18})\s+sender")
+LOSS = expression(r"\s+(\d{1,9}(?:\.\d+)?)\s+ms\s+(\d{1,18})/\s*(\d{1,18})\s")
 
 
 class Way(msgspec.Struct):

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Meta
 
+from pinchpoint.expressions import expression
 from pinchpoint.runs import JOB_PATTERN
 
 __all__ = ["VARIABLES", "JobId", "job_id", "job_name", "job_of"]
 
 VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
 """Variables in which Slurm, PBS and OpenPBS, LSF and Grid Engine give the id of a job."""
-ID = re.compile(JOB_PATTERN)
+ID = expression(JOB_PATTERN)
 """PBS adds the name of its server behind a dot."""
 JobId = Annotated[str, Meta(pattern=rf"^(?:{JOB_PATTERN})?\Z")]
 """Id of a job; empty for none."""

@@ -34,6 +34,7 @@ from pinchpoint.benchmarks.mpi import is_first_rank, unprefixed
 from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.compat import re
+from pinchpoint.expressions import expression
 from pinchpoint.runs import Result
 
 __all__ = ["Mdtest", "MdtestReader"]
@@ -45,22 +46,22 @@ MAX_SUMMARY_ROWS = 32
 MAX_UNSEEN_SECONDS = 2.0
 """Seconds for which a phase counts as active without a visible open file: files are open only for an instant."""
 
-STARTED = re.compile(r"-- started at [^-]*+--")
-FINISHED = re.compile(r"-- finished at [^-]*+--")
-VERSION = re.compile(r"\bmdtest-(\d{1,4})\.(\d{1,4})\S{0,64} was launched with (\d{1,9}) total task")
+STARTED = expression(r"-- started at [^-]*+--")
+FINISHED = expression(r"-- finished at [^-]*+--")
+VERSION = expression(r"\bmdtest-(\d{1,4})\.(\d{1,4})\S{0,64} was launched with (\d{1,9}) total task")
 COMMAND = "Command line used:"
-ITEMS = re.compile(r"(\d{1,9}) tasks, (\d{1,18}) (files/directories|files|directories)\b")
-SUMMARY = re.compile(r"\bSUMMARY(?: (rate|time))?(?: \(in [\w/]+\))?: \(of (\d{1,9}) iterations\)")
+ITEMS = expression(r"(\d{1,9}) tasks, (\d{1,18}) (files/directories|files|directories)\b")
+SUMMARY = expression(r"\bSUMMARY(?: (rate|time))?(?: \(in [\w/]+\))?: \(of (\d{1,9}) iterations\)")
 LABEL = r"((?:Directory|File|Tree) [a-z]+)(?: (\(stonewall\)))?(?:\s*+:)?\s++"
 FIGURE = r"(?:\d+(?:\.\d+)?|NA|-?nan|-?inf)"
-ROW = re.compile(rf"\b{LABEL}({FIGURE}(?:\s+{FIGURE}){{3}}(?:(?:\s+{FIGURE}){{3}})?)\s*$")
+ROW = expression(rf"\b{LABEL}({FIGURE}(?:\s+{FIGURE}){{3}}(?:(?:\s+{FIGURE}){{3}})?)\s*$")
 """Four figures, or three more before them with --showRankStatistics: in any other row the figures are ambiguous."""
-LIVE = re.compile(rf"\b{LABEL}(\d+\.\d+) sec,\s+(\d+\.\d+) ops/sec")
-ENTERING = re.compile(
+LIVE = expression(rf"\b{LABEL}(\d+\.\d+) sec,\s+(\d+\.\d+) ops/sec")
+ENTERING = expression(
     r"\bEntering (directory_test|file_test|create_remove_directory_tree|create_remove_items|mdtest_\w+)\b"
 )
-ITERATION = re.compile(r"\bmain: \* iteration \d+ ")
-STONEWALL = re.compile(r"\bContinue stonewall hit min: \d+ max: (\d{1,18}) ")
+ITERATION = expression(r"\bmain: \* iteration \d+ ")
+STONEWALL = expression(r"\bContinue stonewall hit min: \d+ max: (\d{1,18}) ")
 UNVERIFIED = "ERROR: verifying the data"
 STEPS = {"mdtest_stat": "stat", "mdtest_read": "read", "mdtest_rename": "rename"}
 PER_RANK_SINCE = (3, 4)
@@ -329,9 +330,9 @@ class MdtestPlan(NamedTuple):
         return phases[0] if len(phases) == 1 else None
 
 
-DATA = re.compile(r"file\.mdtest\.(\w+)\.(\d{1,18})(?: \(deleted\))?")
+DATA = expression(r"file\.mdtest\.(\w+)\.(\d{1,18})(?: \(deleted\))?")
 """Name of a data file: rank, number."""
-DIRECTORY = re.compile(r"/#?test-dir\.(\d{1,9})(?:-\d+)?/")
+DIRECTORY = expression(r"/#?test-dir\.(\d{1,9})(?:-\d+)?/")
 """Its directory: iteration."""
 
 

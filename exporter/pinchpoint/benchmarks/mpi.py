@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.benchmarks.wrappers import LAUNCHERS
+from pinchpoint.expressions import expression
 from pinchpoint.runs import RankMark
 from pinchpoint.threads.slurm import SLURMSTEPD
 
@@ -21,7 +22,7 @@ PROXIES = frozenset({"hydra_pmi_proxy", "pmi_proxy"})
 """Parents of ranks on every host, the launcher's too (MPICH and Intel MPI)."""
 
 CTIME = r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d:]{8} \d{4})"
-PREFIX = re.compile(
+PREFIX = expression(
     # mpirun --tag-output and --timestamp-output, of Open MPI 4: [1,0]<stdout>:, Sat Nov 21 00:20:17 2026<stdout>:, and
     # of 5: [prterun-host-4711@1,0]<stdout>: (src/mca/iof/base/iof_base_output.c of PRRTE 3.0)
     rf"(?:{CTIME}|{CTIME}?\[[\w.@-]{{0,255}}\b\d{{1,9}},\d{{1,9}}\])<(?:stdout|stderr)>: ?"

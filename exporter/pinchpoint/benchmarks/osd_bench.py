@@ -5,7 +5,6 @@ The OSD does the work: none of it shows in the command's process.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,20 +13,21 @@ from pinchpoint.benchmarks.ceph_words import words
 from pinchpoint.benchmarks.events import Completed, Ended, Event, Failed, PhaseSource, RunBegan, State
 from pinchpoint.benchmarks.output import Documents, OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.expressions import expression
 from pinchpoint.runs import Result
 
 __all__ = ["OsdBench", "OsdBenchReader"]
 
 PHASE = "write"
-PREFIX = re.compile(r"osd\.\d+: (?=\{)")
+PREFIX = expression(r"osd\.\d+: (?=\{)")
 """In front of each answer to `ceph tell osd.* bench` (``main`` in src/ceph.in, Ceph 16.2)."""
-SENTENCE = re.compile(
+SENTENCE = expression(
     # In the cluster log of old releases (Ceph 0.47), whose prettybyte_t writes 2^20 as MB.
     r"\bbench: wrote (?P<bytes>\d+) (?P<unit>[kKMGT]?B|bytes) in blocks of \S+ \w+"
     r" in (?P<seconds>[\d.e+-]+) sec at (?P<rate>\d+) (?P<rate_unit>[kKMGT]?B|bytes)/sec"
 )
 SHIFTS = {"B": 0, "BYTES": 0, "KB": 10, "MB": 20, "GB": 30, "TB": 40}
-FIGURE = re.compile(r'"(bytes_per_sec|iops)"\s*:\s*"?([-+.\deE]+)')
+FIGURE = expression(r'"(bytes_per_sec|iops)"\s*:\s*"?([-+.\deE]+)')
 MAX_OSD_LINE_CHARACTERS = 4096
 """Lines longer than this, in characters, are not from an OSD."""
 

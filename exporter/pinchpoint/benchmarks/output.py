@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pinchpoint.benchmarks.events import Event
-from pinchpoint.compat import re
+from pinchpoint.expressions import expression
 from pinchpoint.runs import MAX_FIGURE
 
 __all__ = ["Documents", "Lines", "OutputReader", "number", "text"]
@@ -20,10 +20,10 @@ MAX_LINE_BYTES = 64 << 10
 """Longest line in bytes; the rest is dropped (fio's terse lines have 2 KiB)."""
 MAX_DOCUMENT_CHARACTERS = 16 << 20
 """Longest JSON document in characters; a longer one is dropped (fio: 5 KiB a job)."""
-ENDS = re.compile(rb"[\r\n]")
+ENDS = expression(rb"[\r\n]")
 LINE_COST_CHARACTERS = 64
 """Overhead in characters counted for each line of a document: each is an object."""
-STRING = re.compile(r'"(?>(?:[^"\\]|\\.)*)"?')
+STRING = expression(r'"(?>(?:[^"\\]|\\.)*)"?')
 """A string, or the part of it in this line: so no character is examined twice."""
 
 

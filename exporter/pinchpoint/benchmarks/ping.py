@@ -15,6 +15,7 @@ from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed,
 from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
 from pinchpoint.compat import re
+from pinchpoint.expressions import expression
 from pinchpoint.runs import Result
 
 __all__ = ["Ping", "PingReader"]
@@ -23,16 +24,16 @@ PHASE = "ping"
 OPTIONS = "h?4bRT:6F:N:3aABc:CdDe:fHi:I:l:Lm:M:nOp:qQ:rs:S:t:UvVw:W:"
 """Of getopt in ping/ping.c, iputils 20221126; BSD's and busybox' -c, -i and -w take a value too."""
 
-HEADER = re.compile(r"PING6? ?\S.*\b(?:data bytes|bytes of data|bytes\) )")
+HEADER = expression(r"PING6? ?\S.*\b(?:data bytes|bytes of data|bytes\) )")
 """``PING host (address) 56(84) bytes of data.``, ``PING host (address): 56 data bytes``, ``PING6(56=40+8+8 bytes)``."""
-STAMP = re.compile(r"\[\d+\.\d+\] ")
+STAMP = expression(r"\[\d+\.\d+\] ")
 """What -D prints in front."""
-ANSWER = re.compile(r"\d+ bytes from [^=]*\b(?:icmp_)?seq=\d+\b.*\btime[=<]([\d.]+)\s*(ms|us|usec|s)\b(.*)")
-STATISTICS = re.compile(r"-{3,4} ?\S+ ping6? statistics ?-{3,4}", re.IGNORECASE)
-COUNTS = re.compile(r"(\d+) packets transmitted, (\d+) (?:packets )?received")
-LOSS = re.compile(r"(?<![\d.])([\d.]++)% packet loss")
-TIME = re.compile(r"\btime (\d+)ms")
-TRIPS = re.compile(r"(?:rtt|round-trip)\s+min/avg/max(/[\w-]+)?\s*=\s*([\d.]+)/([\d.]+)/([\d.]+)(?:/([\d.]+))?\s*(\w+)")
+ANSWER = expression(r"\d+ bytes from [^=]*\b(?:icmp_)?seq=\d+\b.*\btime[=<]([\d.]+)\s*(ms|us|usec|s)\b(.*)")
+STATISTICS = expression(r"-{3,4} ?\S+ ping6? statistics ?-{3,4}", re.IGNORECASE)
+COUNTS = expression(r"(\d+) packets transmitted, (\d+) (?:packets )?received")
+LOSS = expression(r"(?<![\d.])([\d.]++)% packet loss")
+TIME = expression(r"\btime (\d+)ms")
+TRIPS = expression(r"(?:rtt|round-trip)\s+min/avg/max(/[\w-]+)?\s*=\s*([\d.]+)/([\d.]+)/([\d.]+)(?:/([\d.]+))?\s*(\w+)")
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "usec": 1e-6}
 MAX_LINE_CHARACTERS = 1024
 """Lines longer than this, in characters, are not from ping."""

@@ -16,7 +16,7 @@ from pinchpoint.benchmarks.ceph_words import words
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
 from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
-from pinchpoint.compat import re
+from pinchpoint.expressions import expression
 from pinchpoint.runs import Result
 
 __all__ = ["RadosBench", "RadosReader"]
@@ -27,23 +27,23 @@ PRINTERS = {"write_stat": "write", "seq_read_stat": "seq", "rand_read_stat": "ra
 """Threads that print rows, and the phase of each."""
 READS = ("seq", "rand")
 
-DATE = re.compile(r"\s*(?:\d{4}-\d\d-\d\d[ T][\d:.]+(?:[+-]\d{4}|Z)?\s+)?")
+DATE = expression(r"\s*(?:\d{4}-\d\d-\d\d[ T][\d:.]+(?:[+-]\d{4}|Z)?\s+)?")
 """What --show-time prints in front; newer releases have a T and a zone."""
-MAINTAINING = re.compile(
+MAINTAINING = expression(
     # "of N bytes for at least S seconds." in Ceph 0.47, "of N bytes for up to S seconds or M objects" in 0.80.
     r"Maintaining \d+ concurrent writes of \d+ bytes.* for (?:up to|at least) (\d+) seconds(?: or (\d+) objects)?"
 )
-HEADER = re.compile(r"sec\s+Cur ops\s+started\s+finished\s+avg MB/s\s+cur MB/s\s+last lat")
-ROW = re.compile(r"(\d+)\s+\d+\s+\d+\s+(\d+)\s+[-\d.einfa+]+\s+([-\d.e+]+)\s+[-\d.e+]+\s+[-\d.einfa+]+$")
-LATENCIES = re.compile(r"min lat:\s*+\S++\s++max lat:\s*+\S++\s++avg lat:")
-SUMMARY = re.compile(r"([A-Z][A-Za-z]+(?: [A-Za-z]+){0,2})\s?(?:\((?:MB/sec|s)\))?(?:\s*+:)?\s++(\S+)$")
-PAIR = re.compile(r'"(\w+):?"\s*:\s*"?([^",}\]]*)')
+HEADER = expression(r"sec\s+Cur ops\s+started\s+finished\s+avg MB/s\s+cur MB/s\s+last lat")
+ROW = expression(r"(\d+)\s+\d+\s+\d+\s+(\d+)\s+[-\d.einfa+]+\s+([-\d.e+]+)\s+[-\d.e+]+\s+[-\d.einfa+]+$")
+LATENCIES = expression(r"min lat:\s*+\S++\s++max lat:\s*+\S++\s++avg lat:")
+SUMMARY = expression(r"([A-Z][A-Za-z]+(?: [A-Za-z]+){0,2})\s?(?:\((?:MB/sec|s)\))?(?:\s*+:)?\s++(\S+)$")
+PAIR = expression(r'"(\w+):?"\s*:\s*"?([^",}\]]*)')
 """A key with its value; in Ceph 12 one of the keys is ``max_latency:`` (``write_bench``)."""
-REMOVED = re.compile(r"Removed (\d+) objects?$")
-CLEANED = re.compile(r"Clean up completed and total clean up time\s*:\s*(\S+)$")
-PROBLEM = re.compile(r"error during (?:benchmark|cleanup): |Must write data before running a read benchmark!")
-COMMAND = re.compile(r"\brados\b.*\b(bench|cleanup)\b")
-MODE = re.compile(r"\b(?:write|seq|rand)\b")
+REMOVED = expression(r"Removed (\d+) objects?$")
+CLEANED = expression(r"Clean up completed and total clean up time\s*:\s*(\S+)$")
+PROBLEM = expression(r"error during (?:benchmark|cleanup): |Must write data before running a read benchmark!")
+COMMAND = expression(r"\brados\b.*\b(bench|cleanup)\b")
+MODE = expression(r"\b(?:write|seq|rand)\b")
 
 MAX_COMMAND_CHARACTERS = 256
 """Characters of a line that are searched for a command line."""

@@ -14,6 +14,7 @@ from pinchpoint.benchmarks.ceph_words import words
 from pinchpoint.benchmarks.events import Began, Completed, Ended, Event, Failed, PhaseSource, Rate, RunBegan, State
 from pinchpoint.benchmarks.output import OutputReader, number
 from pinchpoint.benchmarks.tree import Tree
+from pinchpoint.expressions import expression
 from pinchpoint.runs import Result
 
 __all__ = ["RbdBench", "RbdReader"]
@@ -24,17 +25,17 @@ RATE = r"([-+.\de]+)(?:\s*([KMGTPE]?)i?B/s)?"
 MAX_LINE_CHARACTERS = 1024
 """Lines longer than this, in characters, are not from rbd."""
 
-HEADER = re.compile(
+HEADER = expression(
     r"\bbench(?:-write\s{0,8}?|\s+type (read|write|readwrite|rw)\b.{0,64}?)\sio_size (\d+) io_threads \d+ bytes (\d+)\b"
 )
-ROW = re.compile(rf"\s*\d+\s+(\d+)\s+([-+.\de]+)\s+{RATE}\s*$")
-END = re.compile(rf"\belapsed:\s+(\d+)\s+ops:\s+(\d+)\s+ops/sec:\s+([-+.\de]+)\s+bytes/sec:\s+{RATE}\s*$")
-PART = re.compile(
+ROW = expression(rf"\s*\d+\s+(\d+)\s+([-+.\de]+)\s+{RATE}\s*$")
+END = expression(rf"\belapsed:\s+(\d+)\s+ops:\s+(\d+)\s+ops/sec:\s+([-+.\de]+)\s+bytes/sec:\s+{RATE}\s*$")
+PART = expression(
     rf"\b(read|write)_ops:\s+\d+\s+(?:read|write)_ops/sec:\s+([-+.\de]+)\s+(?:read|write)_bytes/sec:\s+{RATE}\s*$"
 )
-SIGNAL = re.compile(r"received\s+signal: \w+(?: \w+)?")
+SIGNAL = expression(r"received\s+signal: \w+(?: \w+)?")
 """A line of Ceph's log on standard error, possibly after a ^C."""
-PROBLEM = re.compile(r"(?:read|write) error: |bench failed: |rbd: (?:bench|failed to flush)|Error flushing data")
+PROBLEM = expression(r"(?:read|write) error: |bench failed: |rbd: (?:bench|failed to flush)|Error flushing data")
 
 TYPES = {"read": "read", "write": "write", "readwrite": "readwrite", "rw": "readwrite"}
 
@@ -82,9 +83,9 @@ class RbdReader(OutputReader):
             results = _results(self._phase, match[2], match[3], match[4])
             share = min(1.0, done * self._size / self._bytes) if self._bytes else None
             yield Rate(self._phase, results, share, done)
-        elif match := SIGNAL.search(line) or PROBLEM.match(line):
+        elif (ended := SIGNAL.search(line)) or PROBLEM.match(line):
             if not self._failed:
-                yield Failed(match[0] if match.re is SIGNAL else line.strip(), match.re is SIGNAL)
+                yield Failed(ended[0] if ended else line.strip(), ended is not None)
             self._failed = True
 
     def end(self) -> Iterator[Event]:

@@ -30,14 +30,14 @@ from pinchpoint.benchmarks.io500_output import ResultFile, not_understood
 from pinchpoint.benchmarks.output import Lines, OutputReader, text
 from pinchpoint.benchmarks.registry import BENCHMARKS
 from pinchpoint.benchmarks.timeline import MAX_PHASES
-from pinchpoint.compat import re
+from pinchpoint.expressions import expression
 from pinchpoint.runs import MAX_TIME_SECONDS, PhaseMark, RunState
 
 __all__ = ["KINDS", "FoundRun", "Io500Text", "ReaderKind", "TextReader", "date_in"]
 
-INI_HEADER = re.compile(r"\s*(?:version\s*=\s*io500|config-hash\s*=\s*[0-9A-Fa-f]{1,8}\s*$)")
+INI_HEADER = expression(r"\s*(?:version\s*=\s*io500|config-hash\s*=\s*[0-9A-Fa-f]{1,8}\s*$)")
 """What a result.txt begins with (``[run]`` comes before it since isc21, and is not a name that only IO500 uses)."""
-INI_LINE = re.compile(r"\s*(?:;|\[\s*[\w.-]+\s*\]\s*$|[\w.-]+\s*=|$)")
+INI_LINE = expression(r"\s*(?:;|\[\s*[\w.-]+\s*\]\s*$|[\w.-]+\s*=|$)")
 MAX_RUNS = 1000
 """Maximum number of runs kept from one text: the first ones."""
 MAX_UNREAD_LINES = 20
@@ -53,7 +53,7 @@ CUT_OFF = "the output ends before the benchmark does"
 DAY = r"(?P<year>20\d\d)[-./](?P<month>\d\d)[-./](?P<day>\d\d)"
 CLOCK = r"(?P<hour>\d\d)[:.](?P<minute>\d\d)[:.](?P<second>\d\d)"
 DATES = tuple(
-    re.compile(pattern.encode())
+    expression(pattern.encode())
     for pattern in (
         # rados bench, result.txt and the result directory of IO500: 2026-11-21 00:02:55, 2026.11.21-00.02.55;
         # a log line of Ceph's that interrupts a row: ^C2020-10-13 16:26:10.357
@@ -67,9 +67,9 @@ DATES = tuple(
     )
 )
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-JSON = re.compile(rb'\s*(?:["{}\[\],\d-]|true|false|null|$)')
+JSON = expression(rb'\s*(?:["{}\[\],\d-]|true|false|null|$)')
 """The beginning of a line of a JSON document."""
-BRACES = re.compile(rb'"(?>(?:[^"\\]|\\.)*)"?|([{}])')
+BRACES = expression(rb'"(?>(?:[^"\\]|\\.)*)"?|([{}])')
 
 
 class ReaderKind(NamedTuple):

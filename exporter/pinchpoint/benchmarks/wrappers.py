@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
+
+from pinchpoint.expressions import expression
 
 __all__ = ["LAUNCHERS", "Wrapper", "programs"]
 
@@ -17,7 +18,7 @@ LAUNCHERS = frozenset(
 """Programs that start the ranks of a parallel program; its command line comes last in theirs."""
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 SEPARATORS = frozenset({";", "&", "&&", "|", "||", "(", ")", "\n"})
-ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+ASSIGNMENT = expression(r"[A-Za-z_]\w*=")
 MAX_WRAPPER_DEPTH = 8
 """Maximum number of nested wrappers that are removed."""
 

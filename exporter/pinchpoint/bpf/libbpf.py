@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from threading import Lock
 
+from pinchpoint.expressions import expression
 from pinchpoint.host.capabilities import Capability, effective, missing
 
 __all__ = ["OBJECTS", "BpfError", "Loaded", "library_version", "load"]
@@ -72,11 +73,11 @@ NOT_PERMITTED = (
     "not permitted: needs CAP_BPF and CAP_PERFMON, or root, and no seccomp filter against it; "
     "before Linux 5.11 also a higher limit of locked memory"
 )
-LOG = re.compile("-- (BEGIN|END) PROG LOAD LOG --")
+LOG = expression("-- (BEGIN|END) PROG LOAD LOG --")
 """What libbpf puts around the verifier's log (bpf_object_load_prog, libbpf.c)."""
 STATISTICS = ("processed ", "verification time ", "stack depth ", "max_states_per_insn ")
 """How the lines begin that end every log (print_verification_stats, kernel/bpf/verifier.c)."""
-NO_REASON = re.compile(r"Retrying without BTF\.$|^Failed to bump RLIMIT_MEMLOCK")
+NO_REASON = expression(r"Retrying without BTF\.$|^Failed to bump RLIMIT_MEMLOCK")
 """Complaints after which libbpf goes on (bpf_object__create_map, libbpf.c; bump_rlimit_memlock, bpf.c)."""
 
 _Printer = ctypes.CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)

@@ -22,9 +22,9 @@ from pinchpoint.metrics import (
     JUDGE_WEB_PASSWORD_CPU_SECONDS,
 )
 from pinchpoint.terminal.plain import fail
+from pinchpoint.wire.addresses import AddressError, ListenError
 from pinchpoint.wire.guard import ProtectionMetrics
-from pinchpoint.wire.http import AddressError
-from pinchpoint.wire.listeners import ListenError, Listeners, load_protection, open_sockets
+from pinchpoint.wire.listeners import Listeners, load_protection, open_sockets
 from pinchpoint.wire.sources import target_url
 
 __all__ = ["command"]

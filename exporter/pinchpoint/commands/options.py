@@ -12,12 +12,13 @@ from urllib.parse import urlsplit
 
 import click
 
+from pinchpoint.expressions import expression
 from pinchpoint.rules import JOB, MAX_SCRAPE_INTERVAL_SECONDS, MIN_SCRAPE_INTERVAL_SECONDS
 from pinchpoint.runs import MAX_RUN_NAME_CHARACTERS, MAX_SEVERAL_NAME_CHARACTERS
 from pinchpoint.terminal.plain import fail
 from pinchpoint.text import as_utf8
 from pinchpoint.tomlfile import ConfigError
-from pinchpoint.wire.http import AddressError, parse_address
+from pinchpoint.wire.addresses import AddressError, parse_address
 
 __all__ = [
     "NumberRange",
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from pinchpoint.wire.http_config import HttpAccess
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-INTERVAL = re.compile(r"(\d{1,4})(s|m)")
-URL = re.compile(r"[\w./:?=&%~@\[\]-]+")
+INTERVAL = expression(r"(\d{1,4})(s|m)")
+URL = expression(r"[\w./:?=&%~@\[\]-]+")
 
 
 def complete_runs(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:

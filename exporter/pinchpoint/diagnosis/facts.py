@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from pinchpoint.compat import re
 from pinchpoint.diagnosis.series import label, series
+from pinchpoint.expressions import expression
 from pinchpoint.metrics import (
     CEPH_DAEMON_INFO,
     CEPH_OPTION_DAEMONS,
@@ -43,7 +43,7 @@ MAX_VALUE_CHARACTERS = 128
 """Longest value that is kept, in characters."""
 COUNTED = ("mds", "osd", "mon", "mgr")
 """Daemons whose number matters; clients come and go with the benchmark."""
-OF_CEPH = re.compile(r"(?:client|mds|mon|osd):version|mount:(?:ceph|fuse\.ceph.*)")
+OF_CEPH = expression(r"(?:client|mds|mon|osd):version|mount:(?:ceph|fuse\.ceph.*)")
 TELLING_PREFIXES = ("mount:", "cpu_quota:", "io_limit:")
 HERTZ_PER_GIGAHERTZ = 1e9
 

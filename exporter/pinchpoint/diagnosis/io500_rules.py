@@ -21,6 +21,7 @@ from pinchpoint.benchmarks.io500_hash import config_hash, score_hash
 from pinchpoint.benchmarks.io500_plan import SHELL_PHASES, ini_sections
 from pinchpoint.compat import StrEnum, re
 from pinchpoint.diagnosis.tail import contradictions, weight
+from pinchpoint.expressions import expression
 from pinchpoint.runs import PhaseMark, RunState
 from pinchpoint.tomlfile import decode_toml
 from pinchpoint.units import BYTES_PER_GIBIBYTE
@@ -194,8 +195,8 @@ def _stonewall(
         yield Rule(name, RuleState.KEPT, "so say the command lines" if found[0][2] else "so says the configuration")
 
 
-REASON = re.compile(r"^\s*;\s*ERROR INVALID\s*(.*)$")
-SECTION = re.compile(r"^\s*\[\s*([\w.-]{1,64})\s*\]\s*$")
+REASON = expression(r"^\s*;\s*ERROR INVALID\s*(.*)$")
+SECTION = expression(r"^\s*\[\s*([\w.-]{1,64})\s*\]\s*$")
 
 
 def _called_invalid(state: RunState, result: str) -> Iterator[Rule]:

@@ -7,7 +7,6 @@ of clients and daemons, so they cover every request; a TCP round trip is a sampl
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -15,6 +14,7 @@ import msgspec
 from pinchpoint.diagnosis.blame import DEFAULT_THRESHOLD, BenchmarkWork, workloads
 from pinchpoint.diagnosis.series import label, series
 from pinchpoint.diagnosis.usage import Usage
+from pinchpoint.expressions import expression
 from pinchpoint.figures import format_figure
 from pinchpoint.metrics import (
     CEPH_CLIENT_INFLIGHT_SECONDS,
@@ -61,7 +61,7 @@ MAX_NAMED_HOSTS = 3
 KERNEL = "kernel"
 """Owner of the TCP connections of the kernel's own Ceph clients (probe tcp)."""
 NAMES = {"mds": "MDS", "osd": "OSD"}
-KERNEL_CLIENT = re.compile(r"ceph-(?:\d+|more)|krbd")
+KERNEL_CLIENT = expression(r"ceph-(?:\d+|more)|krbd")
 """Client names of the kernel's mounts and RBD devices (probe ceph_kernel)."""
 
 

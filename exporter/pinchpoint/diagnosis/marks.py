@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
@@ -11,6 +10,7 @@ import msgspec
 
 from pinchpoint.diagnosis.blame import DAEMONS
 from pinchpoint.diagnosis.verdict import Verdict
+from pinchpoint.expressions import expression
 from pinchpoint.runs import LimitMark, StepMark, VerdictMark
 
 __all__ = ["STEP_DECIMALS", "Bottleneck", "bottleneck", "verdict_mark"]
@@ -20,7 +20,7 @@ MAX_KEPT_LIMITS = 4
 """Maximum number of resources saved per verdict."""
 STEP_DECIMALS = 7
 """Digits of a step's seconds that are saved: daemons count nanoseconds, but a tenth of a microsecond is noise."""
-MOUNT = re.compile(r"ceph-\d+")
+MOUNT = expression(r"ceph-\d+")
 """The writeback device of a CephFS mount."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
@@ -11,12 +10,13 @@ from importlib import resources
 import msgspec
 
 from pinchpoint.experiment.knob import KnobCommands
+from pinchpoint.expressions import expression
 from pinchpoint.tomlfile import decode_toml
 
 __all__ = ["Mitigation", "MitigationClass", "all_mitigations", "classes", "mitigations_for"]
 
 FILE = "mitigations.toml"
-VALUE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+VALUE = expression(r"[A-Za-z0-9_.:-]{1,64}")
 """What --value may be: nothing that a shell would read as more than one word."""
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pinchpoint.benchmarks.events import phase_name
 from pinchpoint.benchmarks.io500_plan import MAX_CONFIG_BYTES, PHASE_SECTIONS, STANDARD, ini_lines, ini_sections, is_off
+from pinchpoint.expressions import expression
 from pinchpoint.host.procfs import read_bytes
 
 __all__ = ["PhasesError", "find_config", "in_config", "phases_in", "shortened"]
@@ -26,7 +26,7 @@ WRITERS = {
     "find": ("ior-easy-write", "mdtest-easy-write", "ior-hard-write", "mdtest-hard-write"),
 }
 """Phases whose files a phase reads, by the beginning of its name; the longest one counts."""
-OTHER_PHASES = re.compile(r"(?:ior|mdtest)-\w+-(?:write|read|stat|delete)")
+OTHER_PHASES = expression(r"(?:ior|mdtest)-\w+-(?:write|read|stat|delete)")
 """Sections of versions that this one does not know, which are phases."""
 
 

@@ -18,6 +18,7 @@ from pinchpoint.experiment.mitigations import Mitigation, classes, mitigations_f
 from pinchpoint.experiment.results import outcome
 from pinchpoint.experiment.shell import ShellError
 from pinchpoint.experiment.words import change_words, date_of, label, verdict_of
+from pinchpoint.expressions import expression
 from pinchpoint.runs import PhaseMark, VerdictMark
 from pinchpoint.session.store import name_of
 from pinchpoint.text import printable
@@ -25,7 +26,7 @@ from pinchpoint.text import printable
 __all__ = ["Suggestion", "file_system", "suggestions", "tried", "tried_words"]
 
 ASK_SECONDS = 10.0
-IO500 = re.compile(r"(ior|mdtest)_|find")
+IO500 = expression(r"(ior|mdtest)_|find")
 """Names of IO500's phases, for which mitigations say what they expect; other phases may always be helped."""
 CEPH_OWNER = ("client.", "mds.", "osd.")
 NO_GAIN = (Decision.NO_GAIN, Decision.HURT)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
+
+from pinchpoint.expressions import expression
 
 __all__ = ["TcpSocket", "parse_tcp_table"]
 
 ESTABLISHED, LISTEN = 1, 10
 """TCP_ESTABLISHED and TCP_LISTEN (include/net/tcp_states.h)."""
-LINE = re.compile(
+LINE = expression(
     # get_tcp4_sock (net/ipv4/tcp_ipv4.c), get_tcp6_sock (net/ipv6/tcp_ipv6.c): number, both addresses, state, queues,
     # timer, retransmissions, user, probes, inode
     rb"\s*\d+: [0-9A-F]{8,32}:([0-9A-F]{4}) [0-9A-F]{8,32}:([0-9A-F]{4}) ([0-9A-F]{2})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import cache
 from itertools import pairwise
@@ -10,12 +9,13 @@ from itertools import pairwise
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from pinchpoint.expressions import expression
 from pinchpoint.pages import FOLDERS, names, text
 
 __all__ = ["page"]
 
-NAME = re.compile(r"[A-Za-z0-9]+")
-PLACE = re.compile(r"(?:\.\./)?(?:(runbooks|docs)/)?([A-Za-z0-9]+)\.md")
+NAME = expression(r"[A-Za-z0-9]+")
+PLACE = expression(r"(?:\.\./)?(?:(runbooks|docs)/)?([A-Za-z0-9]+)\.md")
 
 
 def page(folder: str, name: str) -> str | None:

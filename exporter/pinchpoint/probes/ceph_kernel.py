@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from pinchpoint.ceph import clients
 from pinchpoint.ceph.clients import ClientReading, Clients, Instance, Integral, Series
+from pinchpoint.expressions import expression
 from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.procfs import FormatError, decode, read_bytes
 from pinchpoint.host.sysfs import read_text
@@ -40,9 +41,9 @@ from pinchpoint.units import MICROSECONDS_PER_SECOND
 
 __all__ = ["CephKernel", "KernelLatency", "RunningSum", "parse_latency", "parse_mdsc", "parse_osdc", "parse_status"]
 
-DIRECTORY = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.client\d{1,19}")
+DIRECTORY = expression(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.client\d{1,19}")
 """Name of a client's directory (ceph_debugfs_client_init, net/ceph/debugfs.c); ``meta`` is not one."""
-BDI = re.compile(r"ceph-\d{1,10}")
+BDI = expression(r"ceph-\d{1,10}")
 """Name of a CephFS mount's backing device (ceph_setup_bdi, fs/ceph/super.c)."""
 RBD = "krbd"
 """All RBD devices of the kernel together; "rbd" is the command of that name."""

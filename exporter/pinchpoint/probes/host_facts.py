@@ -15,6 +15,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from itertools import islice
 from pathlib import Path
 
+from pinchpoint.expressions import expression
 from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.placement import (
     allowed_nodes,
@@ -61,7 +62,7 @@ MAX_VALUE_CHARACTERS = 128
 HEAD_BYTES = 4096
 """Bytes of cpuinfo and meminfo that are read: what is wanted is at the beginning."""
 KIB_PER_GIB = 1 << 20
-ZRAM = re.compile(rb"/zram\d+$")
+ZRAM = expression(rb"/zram\d+$")
 MIN_SWAPPED_BYTES = 64 << 20
 """Swapped out from which swap counts as used: the kernel swaps some pages that nobody needs on any host."""
 MIN_VECTORS = 2

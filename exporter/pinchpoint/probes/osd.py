@@ -7,7 +7,6 @@ the last two.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, NamedTuple
 
@@ -19,6 +18,7 @@ from pinchpoint.ceph.asok import Question
 from pinchpoint.ceph.follower import DaemonReader
 from pinchpoint.ceph.perf import PerfDump
 from pinchpoint.ceph.readings import PERF, Messages, Options, asked
+from pinchpoint.expressions import expression
 from pinchpoint.host.procfs import FormatError
 from pinchpoint.metrics import (
     CEPH_MESSAGES,
@@ -77,7 +77,7 @@ THROTTLES = frozenset(
     }
 )
 """The throttles that are shown; the others of an OSD are those of its heartbeats."""
-ADDRESS = re.compile(r"-0x[0-9a-f]+")
+ADDRESS = expression(r"-0x[0-9a-f]+")
 """End of the name of a throttle that a process has several times, in some loggers (src/osdc/Journaler.h)."""
 
 UNTRACKED = b"op_tracker tracking is not enabled"

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from pinchpoint.expressions import expression
 from pinchpoint.tomlfile import ConfigError, decode_toml, read_toml
 
 __all__ = ["MAX_CLASSES", "OTHER", "CostRules", "Frame", "cost_words", "load_costs", "without_switch"]
@@ -21,11 +22,11 @@ __all__ = ["MAX_CLASSES", "OTHER", "CostRules", "Frame", "cost_words", "load_cos
 OTHER = "other"
 """The class of what no rule knows."""
 MAX_CLASSES = 64
-NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+NAME = expression(r"[a-z][a-z0-9_]{0,31}")
 SWITCH = "finish_task_switch"
 """Where a thread goes on after another one ran. The timer's interrupt waits for the end of the switch, so that samples
 pile up there although the thread did nothing (5 to 44 % on a crowded host): the code around it decides."""
-AROUND_SWITCH = re.compile(
+AROUND_SWITCH = expression(
     r"(__)?schedule(_.*)?|preempt_schedule.*|(irqentry_)?exit_to_user_mode.*|irqentry_exit.*|asm_.*|ret_from_fork.*"
 )
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from itertools import takewhile
 
+from pinchpoint.expressions import expression
+
 __all__ = ["short_name"]
 
 MAX_NAME_DEPTH = 32
@@ -17,14 +19,14 @@ MAX_NAME_DEPTH = 32
 MAX_CHARACTERS = 4096
 """A longer name is shown as it is."""
 
-ADDED = re.compile(r"isra|constprop|part|cold|llvm|lto_priv|\d+")
+ADDED = expression(r"isra|constprop|part|cold|llvm|lto_priv|\d+")
 """What compilers add to the names of functions that they have changed, after a dot; more may follow."""
-VERSION = re.compile(r"@{1,2}[\w.]+$")
-NUMBER = re.compile(r"\d{1,4}")
-CALL_OFFSET = re.compile(r"hn?\d+_|vn?\d+_n?\d+_")
-SEQUENCE = re.compile(r"[A-Za-z0-9]{0,12}_")
+VERSION = expression(r"@{1,2}[\w.]+$")
+NUMBER = expression(r"\d{1,4}")
+CALL_OFFSET = expression(r"hn?\d+_|vn?\d+_n?\d+_")
+SEQUENCE = expression(r"[A-Za-z0-9]{0,12}_")
 """A number in base 36 with its end; also those of lambdas, and the size of an array."""
-RUST_HASH = re.compile(r"h[0-9a-f]{16}")
+RUST_HASH = expression(r"h[0-9a-f]{16}")
 STANDARD = {
     "a": "std::allocator", "b": "std::basic_string", "s": "std::string",
     "i": "std::istream", "o": "std::ostream", "d": "std::iostream",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from pinchpoint.expressions import expression
 from pinchpoint.host.procfs import decode
 
 __all__ = ["MAX_MAPS_BYTES", "Mapping", "Mappings", "parse_maps"]
@@ -15,7 +15,7 @@ MAX_MAPS_BYTES = 8 << 20
 """Bytes that are read: 65,530 mappings (vm.max_map_count) of 90 bytes each have 6 MB."""
 MAX_MAPPINGS = 4096
 MAX_PATH_BYTES = 4096
-LINE = re.compile(rb"([0-9a-f]{1,16})-([0-9a-f]{1,16}) ..x. ([0-9a-f]{1,16}) ([0-9a-f]+:[0-9a-f]+) (\d{1,20}) *(.*)")
+LINE = expression(rb"([0-9a-f]{1,16})-([0-9a-f]{1,16}) ..x. ([0-9a-f]{1,16}) ([0-9a-f]+:[0-9a-f]+) (\d{1,20}) *(.*)")
 DELETED = " (deleted)"
 
 

@@ -16,6 +16,8 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from pinchpoint.expressions import expression
+
 __all__ = ["CHART_WIDTH_POINTS", "FAINT", "INK", "LETTER_WIDTH_POINTS", "PAPER", "drawing", "svg"]
 
 logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it logs its font cache
@@ -78,15 +80,15 @@ def svg(figure: Figure, title: str) -> str:
     return text.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1).strip()
 
 
-PATH = re.compile(r'(?<= d=")[^"]*')
-DECIMALS = re.compile(r"(?<=\d\.\d)\d+")
+PATH = expression(r'(?<= d=")[^"]*')
+DECIMALS = expression(r"(?<=\d\.\d)\d+")
 """A tenth of a pixel is exact enough."""
 REWRITES: Sequence[tuple[re.Pattern[str], str]] = (
-    (re.compile(r"<metadata>.*?</metadata>", re.DOTALL), ""),
-    (re.compile(r"<!--.*?-->", re.DOTALL), ""),
-    (re.compile(r' id="[A-Za-z0-9.]+_\d+"'), ""),
-    (re.compile(r'^(<svg [^>]*?) width="[^"]*pt" height="[^"]*pt"'), r"\1"),
-    (re.compile(r"\n\s*"), "\n"),
-    (re.compile(r"font-family: [^;\"]*|'DejaVu Sans'[^;\"]*"), f"font-family: {FONTS}"),
-    (re.compile(r"font: ([\d.]+px) [^;\"]*"), rf"font: \1 {FONTS}"),
+    (expression(r"<metadata>.*?</metadata>", re.DOTALL), ""),
+    (expression(r"<!--.*?-->", re.DOTALL), ""),
+    (expression(r' id="[A-Za-z0-9.]+_\d+"'), ""),
+    (expression(r'^(<svg [^>]*?) width="[^"]*pt" height="[^"]*pt"'), r"\1"),
+    (expression(r"\n\s*"), "\n"),
+    (expression(r"font-family: [^;\"]*|'DejaVu Sans'[^;\"]*"), f"font-family: {FONTS}"),
+    (expression(r"font: ([\d.]+px) [^;\"]*"), rf"font: \1 {FONTS}"),
 )

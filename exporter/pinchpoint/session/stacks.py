@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from pinchpoint.compat import re
+from pinchpoint.expressions import expression
 from pinchpoint.wire.sources import SourceError
 
 __all__ = [
@@ -40,7 +40,7 @@ MAX_ASKED_AT_ONCE = 16
 MAX_SAVED_LINE_CHARACTERS = 4000
 MAX_FUNCTIONS_PER_STACK = 512
 """Functions of one stack that are read."""
-LINE = re.compile(r"([^\x00-\x1f\x7f]{1,4000}) ([0-9]{1,12})")
+LINE = expression(r"([^\x00-\x1f\x7f]{1,4000}) ([0-9]{1,12})")
 ESCAPED = str.maketrans({";": ":", "\n": " ", "\r": " "})
 
 

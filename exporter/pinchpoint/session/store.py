@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ import msgspec
 
 from pinchpoint.benchmarks.markers import Marker
 from pinchpoint.diagnosis.io500_rules import ResultFolder
+from pinchpoint.expressions import expression
 from pinchpoint.runs import Step, Time, numbered
 from pinchpoint.state import state_root
 from pinchpoint.typedjson import decoder
@@ -49,9 +49,9 @@ MAX_NAMED_RUNS = 5
 """Maximum number of runs named in a message."""
 LAST = "last"
 """The word for the newest run."""
-STAMP = re.compile(r"\d{8}T\d{6}Z-")
+STAMP = expression(r"\d{8}T\d{6}Z-")
 """The beginning of a run's id: `pinchpoint.runs.run_id`."""
-GLOB = re.compile(r"[*?\[]")
+GLOB = expression(r"[*?\[]")
 
 
 class StoreError(Exception):

@@ -9,11 +9,11 @@ together.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from pinchpoint.expressions import expression
 from pinchpoint.host.procfs import FormatError, Stat, first_names, parse_stat, read_bytes
 from pinchpoint.host.tcptable import TcpSocket, parse_tcp_table
 from pinchpoint.host.users import ROOT, process_user
@@ -31,8 +31,8 @@ MAX_DESCRIPTORS = 256
 """Descriptors of one process that are looked at."""
 MAX_TCP_TABLE_BYTES = 4 << 20
 """Bytes of a table of sockets that are read: 27,000 lines."""
-SOCKET = re.compile(r"socket:\[(\d{1,20})\]")
-PORT = re.compile(rb"(?:^|\0)SLURM_SRUN_COMM_PORT=(\d{1,5})\0")
+SOCKET = expression(r"socket:\[(\d{1,20})\]")
+PORT = expression(rb"(?:^|\0)SLURM_SRUN_COMM_PORT=(\d{1,5})\0")
 
 Identity = tuple[int, int]
 """Pid, and start in clock ticks since boot."""

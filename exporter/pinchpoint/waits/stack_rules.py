@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from pinchpoint.expressions import expression
 from pinchpoint.tomlfile import ConfigError, decode_toml, read_toml
 
 __all__ = [
@@ -66,10 +67,10 @@ MAX_RAW_STACKS = 4096
 """Raw stacks that are remembered."""
 MAX_KNOWN_STACKS = 512
 """Different stacks that are remembered."""
-FRAME = re.compile(rb"(?:\[<[0-9a-fA-Fx]+>\] )?([A-Za-z_.$][\w.$]*)(?:\+0x[0-9a-f]+/0x[0-9a-f]+)?(?: \[[\w-]+\])?")
+FRAME = expression(rb"(?:\[<[0-9a-fA-Fx]+>\] )?([A-Za-z_.$][\w.$]*)(?:\+0x[0-9a-f]+/0x[0-9a-f]+)?(?: \[[\w-]+\])?")
 """A line of ``/proc/PID/stack``: ``[<0>] ceph_get_caps+0x1f/0x40 [ceph]`` (proc_pid_stack, fs/proc/base.c). The
 address is 0 since Linux 4.14; ``wchan`` is the name alone."""
-SUFFIX = re.compile(r"\.(?:isra|constprop|part|cold|llvm|lto_priv|\d+).*", re.DOTALL)
+SUFFIX = expression(r"\.(?:isra|constprop|part|cold|llvm|lto_priv|\d+).*", re.DOTALL)
 """What compilers add to the names of functions that they have changed."""
 
 

@@ -13,7 +13,6 @@ import html
 import ipaddress
 import logging
 import math
-import re
 import socket
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
@@ -24,6 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
 
 from pinchpoint import __version__
+from pinchpoint.expressions import expression
 from pinchpoint.model import Point
 from pinchpoint.wire.connections import LOOPBACK, Connections, Reason, Refusals, peer_of
 from pinchpoint.wire.exposition import openmetrics, text
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import ssl
 
 __all__ = [
-    "AddressError",
     "Application",
     "Server",
     "StartResponse",
@@ -42,7 +41,6 @@ __all__ = [
     "exposition",
     "get_only",
     "listen",
-    "parse_address",
     "serve",
 ]
 
@@ -53,8 +51,8 @@ MAX_REQUEST_HEAD_BYTES = 8192
 MAX_UNREAD_BYTES = 1 << 16
 REQUEST_QUEUE_SIZE = 128
 """Connections that may wait to be accepted; with Python's default of 5, a sixth at a time waits a second or more."""
-SECONDS_ASKED = re.compile(r"[0-9]{1,9}")
-END_OF_HEAD = re.compile(rb"\n\r?\n")
+SECONDS_ASKED = expression(r"[0-9]{1,9}")
+END_OF_HEAD = expression(rb"\n\r?\n")
 OPENMETRICS = "application/openmetrics-text"
 KINDS = (
     (f"{OPENMETRICS}; version=1.0.0; charset=utf-8", openmetrics),
@@ -80,26 +78,6 @@ body{{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:3rem auto;paddin
 <ul><li><a href="{path}">Metrics</a></li><li><a href="/-/healthy">Health</a></li></ul>
 </body></html>
 """
-
-
-class AddressError(ValueError):
-    """Invalid listen address."""
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of ``HOST:PORT``, ``:PORT`` (every address, IPv6 too) or ``[IPV6]:PORT``."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535 or re.search(r"[^!-~]", host):
-        raise AddressError(f"{text!r} is not HOST:PORT, :PORT or [IPV6]:PORT")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-        try:
-            ipaddress.IPv6Address(host.partition("%")[0])
-        except ValueError as error:
-            raise AddressError(f"{text!r}: {error}") from error
-    elif ":" in host:
-        raise AddressError(f"{text!r}: put an IPv6 address in brackets: [{host}]:{port}")
-    return host, int(port)
 
 
 class _Handler(WSGIRequestHandler):

@@ -7,7 +7,6 @@ config/http_config.go of prometheus/common), as promtool and amtool take it too.
 from __future__ import annotations
 
 import logging
-import re
 import ssl
 from base64 import b64encode
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from pinchpoint.expressions import expression
 from pinchpoint.tomlfile import ConfigError
 from pinchpoint.wire.tls import Pair, TlsError, Version, authorities, client_context
 from pinchpoint.wire.watched_files import WatchedFiles, why_unread
@@ -26,9 +26,9 @@ __all__ = ["Access", "HttpAccess", "HttpConfig", "TokenAccess", "parse_http_conf
 
 log = logging.getLogger(__name__)
 
-TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+TOKEN = expression(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A header's name (RFC 9110, section 5.6.2)."""
-VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+VALUE = expression(r"[\t\x20-\x7e\x80-\xff]*")
 """A header's value: one line of Latin-1."""
 RESERVED_HEADERS = frozenset(
     [

@@ -8,19 +8,16 @@ from socket import socket
 from threading import Thread
 
 from pinchpoint.host.systemd import activated_sockets
+from pinchpoint.wire.addresses import ListenError, parse_address
 from pinchpoint.wire.connections import Connections, Refusals
 from pinchpoint.wire.guard import Application, Guard, ProtectionMetrics
-from pinchpoint.wire.http import Server, listen, parse_address
+from pinchpoint.wire.http import Server, listen
 
-__all__ = ["ListenError", "Listeners", "load_protection", "open_sockets"]
+__all__ = ["Listeners", "load_protection", "open_sockets"]
 
 
 POLL_INTERVAL_SECONDS = 0.5
 """Seconds until a server notices that it is to end, and between two looks for connections that last too long."""
-
-
-class ListenError(Exception):
-    """An address cannot be listened on; the message says which one and why."""
 
 
 def load_protection(path: Path | None, metrics: ProtectionMetrics, refusals: Refusals) -> Guard | None:

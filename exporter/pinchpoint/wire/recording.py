@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import gzip
 import os
-import re
 import zlib
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from pinchpoint.expressions import expression
 from pinchpoint.model import STALE_SECONDS, THIS_HOST, Labels, Snapshot, Snapshots
 from pinchpoint.runs import MAX_TIME_SECONDS
 from pinchpoint.wire.sampletext import MAX_HEADS, escaped, parse_head, render_head, render_value, split_sample
@@ -38,7 +38,7 @@ LASTS = "pinchpoint_recording_lasts_seconds"
 AHEAD = "pinchpoint_recording_clock_ahead_seconds"
 """By how many seconds the wall clock of the recording host is ahead of a moment's times, if it was set meanwhile."""
 MAX_LASTS_SECONDS = 3600.0
-HOST = re.compile(rf'[{{,]{INSTANCE}="((?:[^"\\]|\\.)*)"')
+HOST = expression(rf'[{{,]{INSTANCE}="((?:[^"\\]|\\.)*)"')
 """The host of a series; a backslash escapes quotation marks in the value."""
 
 

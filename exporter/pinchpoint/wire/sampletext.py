@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from pinchpoint.expressions import expression
 from pinchpoint.model import Labels, Point
 
 __all__ = ["MAX_HEADS", "can_be_written", "escaped", "parse_head", "render_head", "render_value", "split_sample"]
@@ -17,9 +18,9 @@ MAX_HEADS = 100_000
 """Maximum number of heads that a reader remembers: a server may send new ones forever."""
 MAX_QUOTED_CHARACTERS = 60
 """Length of a quoted line in messages, in characters."""
-NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
-LABEL = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)', re.ASCII)
-ESCAPE = re.compile(r'\\([\\n"])')
+NAME = expression(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
+LABEL = expression(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)', re.ASCII)
+ESCAPE = expression(r'\\([\\n"])')
 WORDS = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 MEANS = {"\\": "\\", "n": "\n", '"': '"'}
 

@@ -6,7 +6,6 @@ All have the same interface: `snapshots()` returns the hosts, each with its seri
 from __future__ import annotations
 
 import json
-import re
 import socket
 import statistics
 import sys
@@ -23,6 +22,7 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from pinchpoint.clock import STEADY
+from pinchpoint.expressions import expression
 from pinchpoint.metrics import EXPORTER
 from pinchpoint.model import STALE_SECONDS, Labels, Snapshot, Snapshots, time_of
 from pinchpoint.wire.fetch import Fetcher, FetchError
@@ -60,7 +60,7 @@ SPARE_HEADS = 10_000
 """Series of a server that are remembered in addition to twice those of its hosts."""
 MAX_GROUP_HOSTS, MAX_GROUP_CHARACTERS = 100, 4000
 """Maximum number of hosts per query, and of characters in their names."""
-SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
+SPECIAL = expression(r"[\\.+*?()|\[\]{}^$]")
 """Characters that are escaped in Prometheus' regular expressions."""
 LOST_AFTER_SECONDS = 15.0
 """Seconds without a new sample in Prometheus after which a host counts as lost ..."""

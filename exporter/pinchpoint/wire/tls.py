@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from enum import IntEnum
 from ipaddress import ip_address
 
+from pinchpoint.expressions import expression
+
 __all__ = [
     "CIPHERS",
     "CURVES",
@@ -48,9 +50,9 @@ TLS13_CIPHERS = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA
 """Those of TLS 1.3: neither Go nor Python lets a program choose among them."""
 CURVES = {"CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1", "X25519": "X25519"}
 """OpenSSL's names of curves."""
-CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
-PRIVATE_KEY = re.compile(rb"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----")
-ENCRYPTED_KEY = re.compile(rb"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,ENCRYPTED", re.MULTILINE)
+CERTIFICATE = expression(rb"-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----")
+PRIVATE_KEY = expression(rb"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----")
+ENCRYPTED_KEY = expression(rb"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,ENCRYPTED", re.MULTILINE)
 
 
 class TlsError(ValueError):

@@ -11,6 +11,7 @@ import re
 import msgspec
 
 from pinchpoint.compat import StrEnum
+from pinchpoint.expressions import expression
 from pinchpoint.tomlfile import ConfigError
 from pinchpoint.wire.tls import CIPHERS, CURVES, TLS13_CIPHERS, Version, can_order_curves
 from pinchpoint.wire.yamlfile import Document, decode_yaml
@@ -19,7 +20,7 @@ __all__ = ["ClientAuth", "HttpServer", "RateLimit", "TlsServer", "WebConfig", "p
 
 MAX_BCRYPT_COST = 18
 """Highest cost of a password's hash: to check one takes 18 s of CPU, and each step more twice as long."""
-BCRYPT = re.compile(r"\$2[aby]\$([0-9]{2})\$[./A-Za-z0-9]{53}")
+BCRYPT = expression(r"\$2[aby]\$([0-9]{2})\$[./A-Za-z0-9]{53}")
 HEADERS: dict[str, tuple[str, ...]] = {
     "Strict-Transport-Security": (),
     "X-Content-Type-Options": ("nosniff",),
@@ -29,7 +30,7 @@ HEADERS: dict[str, tuple[str, ...]] = {
 }
 """The headers that may be set, with their values if only some are valid (exporter-toolkit, web/handler.go)."""
 DURATION_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-DURATION_PART = re.compile(r"(\d{1,18}\.?\d{0,18}|\.\d{1,18})(ns|us|µs|ms|s|m|h)")
+DURATION_PART = expression(r"(\d{1,18}\.?\d{0,18}|\.\d{1,18})(ns|us|µs|ms|s|m|h)")
 
 
 class ClientAuth(StrEnum):

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import yaml
 
+from pinchpoint.expressions import expression
 from pinchpoint.tomlfile import ConfigError
 
 __all__ = ["MAX_NESTING", "Document", "decode_yaml", "nesting"]
@@ -19,7 +20,7 @@ Path = tuple[str | int, ...]
 
 MAX_NESTING = 64
 """Deepest nesting of brackets: at each token PyYAML looks at all that are open, 1.4 s for 2,000 of them."""
-BRACKETS = re.compile(r"[\[{\]}]")
+BRACKETS = expression(r"[\[{\]}]")
 KINDS = {
     "str": "text",
     "bool": "true or false",
