@@ -62,15 +62,15 @@ ABSENT_INTERVAL_SECONDS = 1.0
 MIN_SLOW_INTERVAL_SECONDS = 1.0
 """Interval from which a probe keeps it although the exporter exceeds its limit of cost."""
 MAX_PAUSE_SECONDS = 1.0
-"""Longest pause of a thread between two looks at what is due, in seconds: even if all its probes are rare, the service
-manager learns in time that it is alive."""
+"""Longest pause of the thread that says that the sampler is alive, in seconds: even if all its probes are rare, the
+service manager learns that in time."""
 LOG_AGAIN_SECONDS = 300.0
 """Seconds after which a continuing failure is logged again."""
 
 log = logging.getLogger(__name__)
 
 
-class _Entry(msgspec.Struct):
+class _Entry(msgspec.Struct, eq=False):
     """A probe and its state."""
 
     probe: Probe
@@ -116,7 +116,7 @@ class _Entry(msgspec.Struct):
             self.interval = max(self.interval, ABSENT_INTERVAL_SECONDS)
 
 
-class _Lane(msgspec.Struct):
+class _Lane(msgspec.Struct, eq=False):
     """Probes that share a thread: one is sampled after the other."""
 
     entries: list[_Entry]
@@ -235,7 +235,10 @@ class Sampler:
 
     def _ended(self, lane: _Lane) -> bool:
         """Wait for the next sample of a lane; return whether the sampler was stopped meanwhile."""
-        if (pause := min(MAX_PAUSE_SECONDS, lane.due - self._clock())) > 0:
+        pause = lane.due - self._clock()
+        if lane.beats:
+            pause = min(MAX_PAUSE_SECONDS, pause)
+        if pause > 0:
             self._bell.wait(pause, lambda: self._stop.is_set() or lane.resting != self._rests())
         return self._stop.is_set()
 
@@ -288,14 +291,13 @@ class Sampler:
         if lane.beats:  # one thread alone takes these steps
             self._limit.look(self._clock())
         for entry in lane.entries:
+            if (now := self._clock()) < entry.due:
+                continue
             with lane.lock:
                 if entry not in lane.entries:
                     break  # others continue with it
-                now = self._clock()
-                due = now >= entry.due
-            if due:
-                self._sample(entry, now)
-                entry.set_pace(lane.resting, self._limit.factor)
+            self._sample(entry, now)
+            entry.set_pace(lane.resting, self._limit.factor)
 
     def _sample(self, entry: _Entry, now: float) -> None:
         behind = now - entry.due

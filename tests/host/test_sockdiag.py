@@ -20,7 +20,7 @@ from pinchpoint.host.sockdiag import (
     read_listening,
 )
 
-DIAG, DONE, ERROR = 20, 3, 2
+DIAG, DONE, ERROR = 18, 3, 2
 INFO = 2
 HERE, THERE = b"\x0a\x00\x00\x01" + bytes(12), b"\x0a\x00\x00\x02" + bytes(12)
 

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from machine import Machine
+from machine import Machine, stat_line
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import NotPresent
 from pinchpoint.probes.locks import Locks
@@ -22,6 +22,7 @@ class Mds:
         self.machine = machine
         self.now = 10.0
         self.turn = 1000
+        self.used, self.works = 0.0, 0.3
         self.probe = Locks(machine.host())
         self.probe.host.activity.note(self.now, 1000.0)
         machine.process(50, "ceph-mds", threads={51: "ms_dispatch", 52: "log"}, argv=("ceph-mds", "-i", "a"))
@@ -33,6 +34,9 @@ class Mds:
         """Let time pass with so many tickets out, and sample."""
         self.now += seconds
         self.turn += 100
+        self.used += self.works * os.sysconf("SC_CLK_TCK") * seconds
+        if (self.machine.procfs / "50").exists():
+            self.machine.write("proc/50/stat", stat_line(50, "ceph-mds", utime=round(self.used)))
         path = self.machine.procfs / "50" / "mem"
         path.write_bytes(bytes(LOCK) + struct.pack("=II", self.turn + out, self.turn))
         self.probe.sample(self.now)
@@ -67,6 +71,20 @@ def test_a_lock_that_was_never_found_has_no_series(mds: Mds) -> None:
     mds.is_found().passes(0.05, 1)
 
     assert [*mds.probe.points()] == []
+
+
+def test_the_lock_of_an_mds_that_does_nothing_is_searched_for_seldom_and_found_later(mds: Mds) -> None:
+    mds.works = 0.0
+    for _ in range(9):
+        mds.passes(1.0, 2)
+    mds.passes(0.05, 2)
+    assert (mds.seconds("observed"), mds.probe.interval) == (None, 1.0)
+
+    for _ in range(25):
+        mds.passes(1.0, 2)
+    mds.passes(0.05, 2)
+    assert mds.seconds("observed") is not None
+    assert mds.probe.interval == 0.1
 
 
 def test_on_a_host_at_rest_nothing_is_searched(mds: Mds) -> None:
@@ -107,8 +125,12 @@ def test_the_memory_of_a_process_that_only_has_the_name_is_not_read(mds: Mds) ->
 
 
 def test_memory_that_may_not_be_read_is_no_failure(mds: Mds, monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied(*_: object) -> int:
-        raise PermissionError(1, "Operation not permitted")
+    opened = os.open
+
+    def denied(path: os.PathLike[str], flags: int) -> int:
+        if os.fspath(path).endswith("/mem"):
+            raise PermissionError(1, "Operation not permitted")
+        return opened(path, flags)
 
     monkeypatch.setattr("pinchpoint.threads.lock_state.os.open", denied)
     with pytest.raises(NotPresent, match=r"^the memory of mds\.a may not be read: Operation not permitted$"):

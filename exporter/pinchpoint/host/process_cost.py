@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
-from pinchpoint.host.procfs import FormatError, read_bytes
+from pinchpoint.host.procfs import FormatError, parse_stat, read_bytes
+from pinchpoint.units import NANOSECONDS_PER_SECOND, TICKS_PER_SECOND
 
-__all__ = ["cpu_seconds", "parse_private", "private_bytes"]
+__all__ = ["CpuClocks", "cpu_seconds", "parse_private", "private_bytes"]
 
 CPUCLOCK_SCHED = 2
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -18,7 +20,33 @@ def cpu_seconds(pid: int) -> float:
 
     The id of a process' CPU clock is made as in include/linux/posix-timers.h; it counts nanoseconds, stat only ticks.
     """
-    return time.clock_gettime_ns((~pid << 3) | CPUCLOCK_SCHED) / 1e9
+    return _cpu_nanoseconds(pid) / NANOSECONDS_PER_SECOND
+
+
+def _cpu_nanoseconds(pid: int) -> int:
+    return time.clock_gettime_ns((~pid << 3) | CPUCLOCK_SCHED)
+
+
+class CpuClocks:
+    """The CPU times of the processes that a procfs shows, with those of their threads that have ended.
+
+    A process' clock is read in 2 us; its stat takes 60 where it has 50 threads, each of which the kernel asks, and
+    counts ticks only. The clocks are found by the numbers of our own PID namespace: for another one, stat is read.
+    """
+
+    def __init__(self, procfs: Path) -> None:
+        self._procfs = procfs
+        try:
+            self._own = os.readlink(procfs / "self") == str(os.getpid())
+        except OSError:
+            self._own = False
+
+    def nanoseconds(self, pid: int) -> int:
+        """Return the nanoseconds that a process has used. Raises OSError or FormatError."""
+        if self._own:
+            return _cpu_nanoseconds(pid)
+        stat = parse_stat(read_bytes(f"{self._procfs}/{pid}/stat"))
+        return (stat.utime + stat.stime) * (NANOSECONDS_PER_SECOND // TICKS_PER_SECOND)
 
 
 def private_bytes(pid: int) -> int:

@@ -18,13 +18,15 @@ from pinchpoint.units import MICROSECONDS_PER_SECOND, MILLISECONDS_PER_SECOND
 __all__ = ["Connection", "parse_connections", "parse_listening", "read_connections", "read_listening"]
 
 NETLINK_SOCK_DIAG = 4  # linux/netlink.h
-SOCK_DIAG_BY_FAMILY = 20  # linux/sock_diag.h
+TCPDIAG_GETSOCK = 18  # linux/inet_diag.h
 INET_DIAG_INFO = 2  # linux/inet_diag.h
 ESTABLISHED_MASK, LISTEN_MASK = 1 << 1, 1 << 10
 """The states TCP_ESTABLISHED and TCP_LISTEN (include/net/tcp_states.h) in a mask of states."""
 
-REQUEST = struct.Struct("=4BI48x")
-"""struct inet_diag_req_v2: family, protocol, extensions, a pad, states, and an empty filter of connections."""
+REQUEST = struct.Struct("=3xB48xI4x")
+"""struct inet_diag_req: extensions, an empty filter of connections, and states. Its family does not count: this request
+lists those of IPv4 and of IPv6 at once (inet_diag_dump_compat, net/ipv4/inet_diag.c, since Linux 3.3). One by family
+passes over the hash table of connections twice, and that takes 2.5 ms for its 262,144 chains where memory is 24 GB."""
 MESSAGE = struct.Struct("=4BHH16s16sIQ5I")
 """struct inet_diag_msg: family, state, timer, retransmissions of the timer, both ports (big-endian), both addresses,
 interface, cookie, expiry, receive and send queue, uid, inode."""
@@ -79,7 +81,7 @@ def parse_connections(raw: bytes, sequence: int | None = None) -> tuple[list[Con
 
 def _connection(message: Message) -> Connection | None:
     body = message.body
-    if message.type != SOCK_DIAG_BY_FAMILY or len(body) < MESSAGE.size:
+    if message.type != TCPDIAG_GETSOCK or len(body) < MESSAGE.size:
         return None
     fields = MESSAGE.unpack_from(body)
     remote_port, local, remote, cookie, inode = fields[5], fields[6], fields[7], fields[9], fields[14]
@@ -122,7 +124,7 @@ def parse_listening(raw: bytes, sequence: int | None = None) -> tuple[list[int],
     `sequence` and the exceptions are those of `parse_messages`.
     """
     messages, last = parse_messages(raw, sequence)
-    bodies = [message.body for message in messages if message.type == SOCK_DIAG_BY_FAMILY]
+    bodies = [message.body for message in messages if message.type == TCPDIAG_GETSOCK]
     return [socket.ntohs(MESSAGE.unpack_from(body)[4]) for body in bodies if len(body) >= MESSAGE.size], last
 
 
@@ -135,13 +137,5 @@ def read_listening() -> set[int]:
 
 
 def _read(extensions: int, states: int, parse: Callable[[bytes, int | None], tuple[list[T], bool]]) -> list[T]:
-    def request(family: int) -> bytes:
-        return REQUEST.pack(family, socket.IPPROTO_TCP, extensions, 0, states)
-
     with Netlink(NETLINK_SOCK_DIAG) as netlink:
-        found = netlink.dump(SOCK_DIAG_BY_FAMILY, request(socket.AF_INET), parse)
-        try:
-            found += netlink.dump(SOCK_DIAG_BY_FAMILY, request(socket.AF_INET6), parse)
-        except FileNotFoundError:
-            pass  # a kernel without IPv6
-    return found
+        return netlink.dump(TCPDIAG_GETSOCK, REQUEST.pack(extensions, states), parse)

@@ -10,18 +10,26 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from pinchpoint.host.capabilities import Capability
-from pinchpoint.host.procfs import decode, first_names, read_bytes
+from pinchpoint.host.process_cost import CpuClocks
+from pinchpoint.host.procfs import FormatError, decode, first_names, read_bytes
 from pinchpoint.metrics import LOCK_HELD_SECONDS, LOCK_OBSERVED_SECONDS, LOCK_WAITING_SECONDS
 from pinchpoint.model import Metric, Point
 from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.threads.lock_state import FairMutex
 from pinchpoint.threads.processes import Process
 from pinchpoint.threads.roles import Role
+from pinchpoint.units import NANOSECONDS_PER_SECOND
 
 __all__ = ["Locks"]
 
+INTERVAL_SECONDS = 0.1
+"""Seconds between two reads of the locks that were found."""
 SEARCH_SECONDS = 1.0
 """Seconds between two searches for locks that were not found yet."""
+MIN_SEARCHED_CPUS = 0.02
+"""CPUs that a process has used since the last search for its lock; below that nobody waits for it, most likely ..."""
+SELDOM_SEARCH_SECONDS = 10.0
+"""... and it is searched for in this interval: a search takes 6 ms."""
 MAX_SEARCHED_THREADS = 256
 """Threads of a process that are looked at in one search."""
 MAX_GAP_SECONDS = 0.5
@@ -31,13 +39,15 @@ MAX_GAP_SECONDS = 0.5
 class _Lock:
     """A process' lock and its integrals in seconds."""
 
-    __slots__ = ("held", "last", "observed", "process", "role", "state", "waiting")
+    __slots__ = ("held", "last", "observed", "process", "role", "searched", "state", "used", "waiting")
 
     def __init__(self, process: Process, role: Role, state: FairMutex) -> None:
         self.process = process
         self.role = role
         self.state = state
-        self.last = float("-inf")
+        self.last = self.searched = float("-inf")
+        self.used = 0
+        """Nanoseconds of CPU that the process had used at the last search."""
         self.observed = 0.0
         self.held = 0.0
         self.waiting = 0.0
@@ -60,7 +70,7 @@ class Locks(Probe):
     help = "whether mds_lock is held, from its state (8 bytes of the memory of each MDS, 10 times a second)"
     metrics = (LOCK_OBSERVED_SECONDS, LOCK_HELD_SECONDS, LOCK_WAITING_SECONDS)
     capabilities = (Capability.SYS_PTRACE, Capability.SYS_NICE)
-    interval = 0.1
+    interval = INTERVAL_SECONDS
     rest_interval = 1.0
     urgent = True  # at a lower priority it runs when the holder lets go: 0.74 was shown for 0.83
 
@@ -68,21 +78,26 @@ class Locks(Probe):
         super().__init__(host)
         self._locks: dict[tuple[int, int], _Lock] = {}
         self._searched = float("-inf")
+        self._clocks = CpuClocks(host.procfs)
 
     def sample(self, now: float) -> None:
         """Read every lock. Raises NotPresent, also if the memory of the daemons may not be read."""
         problem = ""
-        if now - self._searched >= SEARCH_SECONDS:
+        if now - self._searched >= SEARCH_SECONDS - INTERVAL_SECONDS / 2:
             self._searched = now
             self._follow(now)
             # On a host at rest nobody waits for a lock.
-            problem = "" if self.host.activity.rests(now) else self._search()
+            problem = "" if self.host.activity.rests(now) else self._search(now)
+            self.interval = INTERVAL_SECONDS if self._any_found() else SEARCH_SECONDS
         for lock in self._locks.values():
             lock.read(now)
         if not self._locks:
             raise NotPresent("no daemon with a lock whose state is known")
-        if problem and not any(lock.state.found for lock in self._locks.values()):
+        if problem and not self._any_found():
             raise NotPresent(problem)
+
+    def _any_found(self) -> bool:
+        return any(lock.state.found for lock in self._locks.values())
 
     def _follow(self, now: float) -> None:
         current = {
@@ -99,19 +114,29 @@ class Locks(Probe):
             elif known.process.owner != process.owner:
                 self._locks[key] = _Lock(process, role, known.state)
 
-    def _search(self) -> str:
+    def _search(self, now: float) -> str:
         """Search for the locks that are not known yet; return why that is not possible."""
         problem = ""
         for lock in self._locks.values():
             if lock.state.found:
                 continue
             try:
-                lock.state.search(self._takers(lock))
+                if self._is_worth_it(lock, now):
+                    lock.state.search(self._takers(lock))
             except PermissionError as error:
                 problem = f"the memory of {lock.process.owner} may not be read: {error.strerror}"
-            except OSError:
+            except (OSError, FormatError):
                 continue  # it has ended
         return problem
+
+    def _is_worth_it(self, lock: _Lock, now: float) -> bool:
+        """Return whether to search for a lock: its process works, or it was not searched for in a while."""
+        used, elapsed = self._clocks.nanoseconds(lock.process.pid), now - lock.searched
+        works = used - lock.used >= MIN_SEARCHED_CPUS * NANOSECONDS_PER_SECOND * elapsed
+        if not works and elapsed < SELDOM_SEARCH_SECONDS:
+            return False
+        lock.searched, lock.used = now, used
+        return True
 
     def _takers(self, lock: _Lock) -> Iterator[int]:
         """Yield the threads that take a lock."""

@@ -33,6 +33,10 @@ FREQUENCY_HERTZ = 49.0
 """Samples of a thread a second: no divisor of what the kernel and daemons do 100 or 1,000 times a second."""
 MIN_FREQUENCY_HERTZ = 11.0
 """If the budget is not enough for this many, fewer threads are sampled."""
+SAMPLES_INTERVAL_SECONDS = 0.1
+"""Seconds between two looks at samples: the memory that the kernel writes a thread's to holds those of 0.3 s."""
+IDLE_INTERVAL_SECONDS = 0.5
+"""Seconds between two looks whether anything is full."""
 MAX_THREADS = 8
 """Threads that are sampled at once."""
 SAMPLING_SECONDS = 5.0
@@ -130,7 +134,7 @@ class ProfileProbe(Probe):
     metrics = (COST_SAMPLES, COST_RATIO, COST_LOST_SAMPLES, COST_SOURCE_INFO)
     capabilities = (Capability.PERFMON, Capability.SYS_PTRACE, Capability.SYS_ADMIN)
     start_capabilities = (Capability.SYSLOG,)
-    interval = 0.1
+    interval = IDLE_INTERVAL_SECONDS
     rest_interval = 1.0
     lasting = True
 
@@ -169,6 +173,8 @@ class ProfileProbe(Probe):
         try:
             self._go_on(now)
         finally:
+            works = self._window is not None or self._naming is not None
+            self.interval = SAMPLES_INTERVAL_SECONDS if works else IDLE_INTERVAL_SECONDS
             spent = self._cpu() - began
             self._saved -= spent
             self._spent += spent

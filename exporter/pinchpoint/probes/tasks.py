@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from pinchpoint.activity import Load
 from pinchpoint.bpf.choice import choose_source
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.host.capabilities import Capability
+from pinchpoint.host.process_cost import CpuClocks
 from pinchpoint.host.procfs import FormatError, decode, kworker_work, parse_stat, read_bytes
 from pinchpoint.metrics import TASK_SOURCE_INFO, TASKS_FOLLOWED, TASKS_UNREADABLE, UNVERIFIED_PROCESSES
 from pinchpoint.model import Point
@@ -21,7 +21,7 @@ from pinchpoint.threads.roleless import MIN_THREAD_SHARE, Hot, Name, UnknownThre
 from pinchpoint.threads.roleless import RESOURCE as UNKNOWN
 from pinchpoint.threads.roles import BENCHMARK, KWORKER, UNVERIFIED
 from pinchpoint.threads.task_source import Task, TaskSource, TaskUse
-from pinchpoint.units import NANOSECONDS_PER_SECOND
+from pinchpoint.units import NANOSECONDS_PER_SECOND, TICKS_PER_SECOND
 
 __all__ = ["Tasks"]
 
@@ -29,12 +29,10 @@ SLOW_EVERY_SAMPLES = 10
 """A thread whose role can't be full is read once in so many samples."""
 CLOSE_INTERVAL_SECONDS = 5.0
 """Seconds between two comparisons of what was charged with what each process used."""
-MIN_CLOSE_TICKS = 2
-"""Clock ticks that a difference has to reach: the totals of a process are rounded to ticks."""
+MIN_CLOSE_NANOSECONDS = 2 * NANOSECONDS_PER_SECOND // TICKS_PER_SECOND
+"""Nanoseconds that a difference has to reach: two clock ticks, to which the totals of a process may be rounded."""
 SHARED = ("lock", "pool")
 """Units whose busy time includes unseen threads."""
-TICK_NANOSECONDS = NANOSECONDS_PER_SECOND // os.sysconf("SC_CLK_TCK")
-"""Nanoseconds of a clock tick, the unit of times in stat."""
 KERNEL = "kernel"
 """Process name of a kernel thread, which has none."""
 NO_NAME = "?"
@@ -59,6 +57,7 @@ class Tasks(Probe):
         self._source = source
         self._table = RoleTable()
         self._quota = ThreadQuota()
+        self._clocks = CpuClocks(host.procfs)
         self._load = Load(host.activity)
         self._uses: dict[Task, tuple[str, Process, RoleTotals]] = {}
         self._processes: Mapping[int, Process] = {}
@@ -230,17 +229,15 @@ class Tasks(Probe):
                 continue
             role = self.host.roles.thread_role(process.class_, process.comm).role
             try:
-                stat = parse_stat(read_bytes(f"{self.host.procfs}/{pid}/stat"))
+                left = self._clocks.nanoseconds(pid) - self._charged.get(pid, 0)
             except (OSError, FormatError):
                 continue
-            # The times of the whole process, ended threads included (do_task_stat, fs/proc/array.c).
-            left = (stat.utime + stat.stime) * TICK_NANOSECONDS - self._charged.get(pid, 0)
             before = self._unknown.get(pid)
             if before is None or before[0] is not process:
                 self._unknown[pid] = process, left
                 continue
             lost = left - before[1]
-            if lost < MIN_CLOSE_TICKS * TICK_NANOSECONDS:
+            if lost < MIN_CLOSE_NANOSECONDS:
                 continue  # or it belongs to threads only read once in `SLOW_EVERY_SAMPLES`
             self._unknown[pid] = process, left
             use = self._table.use(role, process.owner, daemon=process.daemon)

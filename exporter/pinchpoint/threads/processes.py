@@ -283,11 +283,11 @@ class Processes:
         None without it, and where the procfs is that of another PID namespace than ours: the field is of ours.
         """
         try:
-            own = os.readlink(self._procfs / "self") == str(os.getpid())
+            own = os.readlink(f"{self._procfs}/self") == str(os.getpid())
         except OSError:
             own = True
         try:
-            return int(read_bytes(self._procfs / "loadavg").rpartition(b" ")[2]) if own else None
+            return int(read_bytes(f"{self._procfs}/loadavg").rpartition(b" ")[2]) if own else None
         except (OSError, ValueError):
             return None
 
