@@ -219,7 +219,8 @@ class Lookout:
 
     def due(self, now: float) -> bool:
         """Return whether there is anything to look at."""
-        queues = self._queues is not None and now - self.seen.time >= QUEUE_INTERVAL_SECONDS * (1 - 1e-9)
+        # Samples are as far apart, but for some milliseconds.
+        queues = self._queues is not None and now - self.seen.time >= 0.75 * QUEUE_INTERVAL_SECONDS
         return queues or now >= self._next_links
 
     def look(self, now: float) -> None:
@@ -384,6 +385,7 @@ class Devices(Probe):
     metrics = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS)
     capabilities = (Capability.SYS_NICE,)
     interval = None
+    every = 2  # busy times are sums, and are judged over half a second or more
     rest_interval = 1.0
     fast = True
 
