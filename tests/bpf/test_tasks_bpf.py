@@ -93,7 +93,7 @@ def test_the_kernel_verifies_its_programs_in_a_few_steps(source: BpfSource) -> N
 # ---- Followed threads.
 
 
-def test_a_thread_is_told_of_once_it_has_used_two_thousandths_of_the_time_and_of_all_that_it_used(
+def test_a_thread_is_told_of_once_it_has_used_five_thousandths_of_the_time_and_of_all_that_it_used(
     source: BpfSource, puppet: Puppet
 ) -> None:
     (tid,) = puppet.do("start()")
@@ -102,10 +102,10 @@ def test_a_thread_is_told_of_once_it_has_used_two_thousandths_of_the_time_and_of
     before = puppet.used()
     told = 0
     for turn in range(1, 4):
-        puppet.on(tid, "spin(0.05)")
+        puppet.on(tid, "spin(0.06)")
         used = sum(differences(puppet, before)[tid])
-        enough = used >= 0.002 * 60 * SECOND
-        uses = of(puppet, source.sample(100.0 + 60.0 * turn))
+        enough = used >= 0.005 * 20 * SECOND
+        uses = of(puppet, source.sample(100.0 + 20.0 * turn))
         assert [run + wait for task, run, wait in uses if task.tid == tid] == ([used] if enough else [])
         if enough:
             told, before = told + 1, puppet.used()

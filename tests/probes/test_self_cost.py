@@ -83,5 +83,12 @@ def test_the_build_names_both_versions(machine: Machine) -> None:
     assert read(SelfCost(machine.host())).value("pinchpoint_build_info", **labels) == 1
 
 
-def test_there_is_nothing_to_see_before_the_first_sample(machine: Machine) -> None:
-    assert list(SelfCost(machine.host()).points()) == []
+def test_cpu_time_is_that_of_the_moment_and_not_of_the_last_sample(machine: Machine) -> None:
+    probe = SelfCost(machine.host())
+    before = read(probe).value("pinchpoint_self_cpu_seconds_total") or 0
+    until_used = time.process_time() + 0.01
+    while time.process_time() < until_used:
+        pass
+
+    after = Snapshot.of(0, probe.points()).value("pinchpoint_self_cpu_seconds_total") or 0
+    assert after >= before + 0.01

@@ -25,7 +25,7 @@ __all__ = ["BpfSource", "IteratorSource", "SyscallSource", "pid_namespace"]
 
 MIN_UNFOLLOWED_SHARE = 0.05
 """Share of an interval from which an unfollowed thread is reported."""
-MIN_FOLLOWED_SHARE = 0.002
+MIN_FOLLOWED_SHARE = 0.005
 """Share of an interval that a followed thread has used before it is reported, since daemons have dozens of threads that
 only wake up; what is left is reported later."""
 MAX_INTERVAL_SECONDS = 60.0

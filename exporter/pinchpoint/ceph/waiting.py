@@ -24,8 +24,8 @@ __all__ = ["BLIND_AFTER_SECONDS", "ClientWaits", "LibraryReader", "Looked", "Mou
 
 MIN_LOOK_INTERVAL_SECONDS = 0.2
 """Seconds between two looks at the operations in flight of one client."""
-MAX_LOOKS_PER_SECOND = 24.0
-"""Looks at all clients of a host in a second, 0.3 ms of CPU each on a full host (`bench/live_cost.py`); with many
+MAX_LOOKS_PER_SECOND = 16.0
+"""Looks at all clients of a host in a second, 0.5 ms of CPU each on a full host (`bench/live_cost.py`); with many
 clients each is looked at more rarely."""
 FIRST_NEGATIVE_GAUGE = 1 << 63
 """From here on a gauge of Ceph is a negative number."""

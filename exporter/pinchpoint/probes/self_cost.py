@@ -31,33 +31,31 @@ class SelfCost(Probe):
     name = "self"
     help = "Pinchpoint's own cost"
     metrics = (SELF_CPU_SECONDS, SELF_RESIDENT_BYTES, SELF_OPEN_FILES, BUILD_INFO)
+    interval = 5.0
     rest_interval = 10.0
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._page = os.sysconf("SC_PAGE_SIZE")
         self._helpers = None if host.nursery is None else _Helpers(host.nursery)
-        self._points: tuple[Point, ...] = ()
 
     def sample(self, now: float) -> None:
-        """Read this process."""
+        """Read the processes that work for this one."""
+        if self._helpers is not None:
+            self._helpers.read(now)
+
+    def points(self) -> Iterator[Point]:
+        """Yield the cost of this process now, with that of its helpers at the last sample."""
         # Never the observed host's procfs: in a container that is another one, where this process has another pid.
         resident = int(read_bytes("/proc/self/statm").split()[1]) * self._page
         used = time.process_time()
         if self._helpers is not None:
-            self._helpers.read(now)
             used += self._helpers.cpu
             resident += self._helpers.memory
-        self._points = (
-            SELF_CPU_SECONDS.point(used),
-            SELF_RESIDENT_BYTES.point(resident),
-            SELF_OPEN_FILES.point(_open_files()),
-            BUILD_INFO.point(1, __version__, platform.python_version()),
-        )
-
-    def points(self) -> Iterator[Point]:
-        """Yield the cost at the last sample."""
-        yield from self._points
+        yield SELF_CPU_SECONDS.point(used)
+        yield SELF_RESIDENT_BYTES.point(resident)
+        yield SELF_OPEN_FILES.point(_open_files())
+        yield BUILD_INFO.point(1, __version__, platform.python_version())
 
 
 class _Helpers:
