@@ -106,14 +106,17 @@ def test_each_probe_is_sampled_at_its_own_pace_or_at_the_samplers(machine: Machi
     assert value(sampler, "probe_interval_seconds", "quick") == 0.1
 
 
-def test_a_probe_may_take_every_second_of_the_samplers_intervals(machine: Machine, clock: Clock) -> None:
-    half = fake(machine, "half", interval=None, every=2)
-    sampler = stepped(clock, half)
-    for tick in range(31):
-        clock.now = 100.0 + tick / 10 + 0.001
-        sampler.step()
-
-    assert len(half.times) == 16
+def test_a_probe_that_needs_no_short_intervals_is_sampled_no_oftener_than_it_needs(
+    machine: Machine, clock: Clock
+) -> None:
+    for interval, samples in ((0.1, 16), (0.4, 8)):
+        probe = fake(machine, "calm", interval=None, min_interval=0.2)
+        sampler = stepped(clock, probe, interval=interval)
+        begin = clock.now
+        for tick in range(31):
+            clock.now = begin + tick / 10 + 0.001
+            sampler.step()
+        assert len(probe.times) == samples
 
 
 def test_a_probe_whose_source_fails_may_change_its_pace(machine: Machine, clock: Clock) -> None:

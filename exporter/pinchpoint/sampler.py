@@ -102,7 +102,7 @@ class _Entry(msgspec.Struct, eq=False):
     @property
     def full(self) -> float:
         """Seconds between two samples at the full rate; it changes where a probe's source fails."""
-        return self.probe.interval or self.base * self.probe.every
+        return self.probe.interval or max(self.base, self.probe.min_interval)
 
     def set_pace(self, resting: bool, factor: int) -> None:
         """Sample at the rest interval from the next sample on, or at the full rate; what is absent, once a second.

@@ -92,8 +92,8 @@ class Probe(ABC):
     start_capabilities: ClassVar[tuple[Capability, ...]] = ()
     """What it needs only to be made: what it opens then is open when this process drops it."""
     interval: float | None = 1.0
-    """Seconds between two samples; None means `every` so many of the sampler's own, ``--sample-interval``."""
-    every: ClassVar[int] = 1
+    """Seconds between two samples; None means the sampler's own ``--sample-interval``, or `min_interval`."""
+    min_interval: ClassVar[float] = 0.0
     rest_interval: ClassVar[float | None] = None
     """Seconds between two samples while nothing happens on the host; None means as ever."""
     steady: ClassVar[bool] = False

@@ -385,7 +385,7 @@ class Devices(Probe):
     metrics = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS)
     capabilities = (Capability.SYS_NICE,)
     interval = None
-    every = 2  # busy times are sums, and are judged over half a second or more
+    min_interval = 0.2  # busy times are sums, and are judged over half a second or more
     rest_interval = 1.0
     fast = True
 
