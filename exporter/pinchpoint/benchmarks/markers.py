@@ -248,7 +248,7 @@ class RunDirectory(SharedDirectory):
     def _started(self, marker: Marker) -> bool:
         """Return whether the run is the parent of its command: a marker could name any user's process."""
         try:
-            return parse_stat(read_bytes(self._procfs / str(marker.command_pid) / "stat")).ppid == marker.pid
+            return parse_stat(read_bytes(f"{self._procfs}/{marker.command_pid}/stat")).ppid == marker.pid
         except (OSError, FormatError):
             return False
 

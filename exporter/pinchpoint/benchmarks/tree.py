@@ -139,7 +139,7 @@ class Tree(msgspec.Struct, dict=True):  # cached properties need a dictionary
         """Return the threads of a process, oldest first; empty if they can't be read."""
         try:
             # next_tid (fs/proc/base.c) follows the list, to which each new thread is appended.
-            return [int(tid) for tid in os.listdir(self.procfs / str(pid) / "task")]
+            return [int(tid) for tid in os.listdir(f"{self.procfs}/{pid}/task")]
         except OSError:
             return []
 
@@ -148,7 +148,7 @@ class Tree(msgspec.Struct, dict=True):  # cached properties need a dictionary
         names = {}
         for tid in self.threads(pid):
             try:
-                names[tid] = decode(read_bytes(self.procfs / str(pid) / "task" / str(tid) / "comm").rstrip(b"\n"))
+                names[tid] = decode(read_bytes(f"{self.procfs}/{pid}/task/{tid}/comm").rstrip(b"\n"))
             except OSError:
                 continue
         return names
@@ -156,14 +156,14 @@ class Tree(msgspec.Struct, dict=True):  # cached properties need a dictionary
     def argv(self, pid: int) -> list[str]:
         """Return a process' command line; empty if it can't be read."""
         try:
-            return [decode(word) for word in read_bytes(self.procfs / str(pid) / "cmdline").split(b"\0")[:-1]]
+            return [decode(word) for word in read_bytes(f"{self.procfs}/{pid}/cmdline").split(b"\0")[:-1]]
         except OSError:
             return []
 
     def variable(self, pid: int, name: str) -> str:
         """Return one variable of a process' environment; empty if unset or unreadable."""
         try:
-            words = read_bytes(self.procfs / str(pid) / "environ").split(b"\0")
+            words = read_bytes(f"{self.procfs}/{pid}/environ").split(b"\0")
         except OSError:
             return ""
         start = name.encode("utf-8", "replace") + b"="
@@ -172,7 +172,7 @@ class Tree(msgspec.Struct, dict=True):  # cached properties need a dictionary
     def cwd(self, pid: int) -> str:
         """Return a process' working directory as it sees it; / if it can't be read."""
         try:
-            return self._inside(pid, os.readlink(self.procfs / str(pid) / "cwd"))
+            return self._inside(pid, os.readlink(f"{self.procfs}/{pid}/cwd"))
         except OSError:
             return "/"
 
@@ -185,7 +185,7 @@ class Tree(msgspec.Struct, dict=True):  # cached properties need a dictionary
         root = self._roots.get(pid)
         if root is None:
             try:
-                root = os.readlink(self.procfs / str(pid) / "root")
+                root = os.readlink(f"{self.procfs}/{pid}/root")
             except OSError:
                 root = "/"
             self._roots[pid] = root
@@ -197,7 +197,7 @@ class Tree(msgspec.Struct, dict=True):  # cached properties need a dictionary
         """Return whether a process is inside a call that writes its data back, such as fsync(2)."""
         try:
             # proc_pid_syscall (fs/proc/base.c): the number and the arguments, or "running" while it has a CPU.
-            number = read_bytes(self.procfs / str(pid) / "syscall").split(b" ", 1)[0]
+            number = read_bytes(f"{self.procfs}/{pid}/syscall").split(b" ", 1)[0]
         except OSError:
             return False
         return number in SYNC_CALLS.get(os.uname().machine, ())
@@ -220,14 +220,14 @@ class Tree(msgspec.Struct, dict=True):  # cached properties need a dictionary
     def link(self, pid: int, descriptor: int) -> str:
         """Return the path of one open file; empty if it is not open or can't be seen."""
         try:
-            return self._inside(pid, os.readlink(self.procfs / str(pid) / "fd" / str(descriptor)))
+            return self._inside(pid, os.readlink(f"{self.procfs}/{pid}/fd/{descriptor}"))
         except OSError:
             return ""
 
     def position(self, pid: int, descriptor: int) -> Position | None:
         """Return a process' position in an open file, None if it can't be seen."""
         try:
-            raw = read_bytes(self.procfs / str(pid) / "fdinfo" / str(descriptor))
+            raw = read_bytes(f"{self.procfs}/{pid}/fdinfo/{descriptor}")
             fields = dict(line.split(b":", 1) for line in raw.splitlines() if b":" in line)
             return Position(int(fields[b"pos"]), int(fields[b"flags"], 8))
         except (OSError, KeyError, ValueError):
@@ -241,13 +241,13 @@ class Tree(msgspec.Struct, dict=True):  # cached properties need a dictionary
         """Return the wait status of a zombie process; 0 if we may not see it."""
         try:
             # do_task_stat (fs/proc/array.c): its last field.
-            return int(read_bytes(self.procfs / str(pid) / "stat").split()[-1])
+            return int(read_bytes(f"{self.procfs}/{pid}/stat").split()[-1])
         except (OSError, ValueError, IndexError):
             return 0
 
     def user(self, pid: int) -> User:
         """Return whose files a process opens. Raises OSError."""
-        lines = read_bytes(self.procfs / str(pid) / "status").splitlines()
+        lines = read_bytes(f"{self.procfs}/{pid}/status").splitlines()
         fields = dict(line.split(b":", 1) for line in lines if b":" in line)
         try:
             # proc_pid_status (fs/proc/array.c): real, effective, saved and file system ids.
@@ -288,15 +288,15 @@ def stats_below(procfs: Path, root: int) -> dict[int, Stat]:
         if len(found) >= MAX_PROCESSES:
             break
         try:
-            stat = parse_stat(read_bytes(procfs / str(pid) / "stat"))
-            tids = os.listdir(procfs / str(pid) / "task")
+            stat = parse_stat(read_bytes(f"{procfs}/{pid}/stat"))
+            tids = os.listdir(f"{procfs}/{pid}/task")
         except (OSError, FormatError):
             continue
         found[pid] = stat
         for tid in tids:
             # children_seq_show (fs/proc/array.c): the pids whose parent is this very thread.
             try:
-                children = list(map(int, read_bytes(procfs / str(pid) / "task" / tid / "children").split()))
+                children = list(map(int, read_bytes(f"{procfs}/{pid}/task/{tid}/children").split()))
             except (OSError, ValueError):
                 continue
             waiting.extend(_unseen(children, seen))

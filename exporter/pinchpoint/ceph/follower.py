@@ -432,7 +432,7 @@ def _rank(shown: Follower | _Found) -> tuple[bool, bool, bool]:
 def state(procfs: Path, process: Process) -> str:
     """Return the state of a process (man 5 proc), X if it is gone or its pid another's, "" where it can't be read."""
     try:
-        stat = parse_stat(read_bytes(procfs / str(process.pid) / "stat"))
+        stat = parse_stat(read_bytes(f"{procfs}/{process.pid}/stat"))
     except (FileNotFoundError, ProcessLookupError):
         return "X"
     except (OSError, FormatError):
@@ -444,8 +444,8 @@ def cpu_time(procfs: Path, pid: int) -> int:
     """Return the nanoseconds that the living threads of a process have run; stat is too coarse for an idle daemon."""
     total = 0
     try:
-        for tid in os.listdir(procfs / str(pid) / "task"):
-            total += parse_schedstat(read_bytes(procfs / str(pid) / "task" / tid / "schedstat"))[0]
+        for tid in os.listdir(f"{procfs}/{pid}/task"):
+            total += parse_schedstat(read_bytes(f"{procfs}/{pid}/task/{tid}/schedstat"))[0]
     except (OSError, FormatError):
         pass  # a thread ended: that is a change too
     return total

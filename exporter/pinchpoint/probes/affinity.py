@@ -75,7 +75,7 @@ class Affinity(Probe):
     def sample(self, now: float) -> None:
         """Read the times of every CPU, and who may run where. Raises NotPresent, FormatError."""
         try:
-            times = parse_cpu_times(read_bytes(self.host.procfs / "stat"))
+            times = parse_cpu_times(read_bytes(f"{self.host.procfs}/stat"))
         except FileNotFoundError as error:
             raise NotPresent(f"no {error.filename}") from error
         if self._look(now):

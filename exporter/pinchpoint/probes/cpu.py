@@ -37,7 +37,7 @@ class Cpu(Probe):
     def sample(self, now: float) -> None:
         """Read the times of every CPU. Raises FormatError where there are none."""
         try:
-            times = parse_cpu_times(read_bytes(self.host.procfs / "stat"))
+            times = parse_cpu_times(read_bytes(f"{self.host.procfs}/stat"))
         except FileNotFoundError as error:
             raise NotPresent(f"no {error.filename}") from error
         shares = [_shares(old, times[cpu]) for cpu, old in self._last.items() if cpu in times]

@@ -91,7 +91,7 @@ class MemoryProbe(Probe):
     def sample(self, now: float) -> None:
         """Read vmstat, and the pressure where the kernel has it."""
         try:
-            self._fields = parse_vmstat(read_bytes(self.host.procfs / "vmstat"))
+            self._fields = parse_vmstat(read_bytes(f"{self.host.procfs}/vmstat"))
         except FileNotFoundError as error:
             raise NotPresent(f"no {error.filename}") from error
         self._stalls = max(self._stalls, self._fields.get("allocstall", 0))
@@ -99,7 +99,7 @@ class MemoryProbe(Probe):
 
     def _press(self, now: float) -> None:
         try:
-            total = parse_pressure(read_bytes(self.host.procfs / "pressure" / "memory"))
+            total = parse_pressure(read_bytes(f"{self.host.procfs}/pressure/memory"))
         except (OSError, FormatError):
             # No PSI before Linux 4.20 or without CONFIG_PSI; with psi=0 a read gives EOPNOTSUPP.
             self._stalled = None

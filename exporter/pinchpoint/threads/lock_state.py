@@ -128,7 +128,7 @@ class FairMutex:
         addresses = dict.fromkeys(self._candidates)
         for tid in [*takers] * WAIT_LOOKS:
             with suppress(OSError):
-                address = parse_condition_wait(read_bytes(self._process / "task" / str(tid) / "syscall"), self._machine)
+                address = parse_condition_wait(read_bytes(f"{self._process}/task/{tid}/syscall"), self._machine)
                 if address is not None and len(addresses) < MAX_CANDIDATES:
                     addresses[address] = None
         seen: dict[int, _Candidate] = {}
