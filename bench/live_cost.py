@@ -41,6 +41,8 @@ KERNEL = "waits in the kernel"
 """What a timer in the kernel uses of the CPUs: no process is charged for it."""
 SHOWN = 6
 """Probes, and threads, of which the cost is shown, the dearest first."""
+ROOMY = {"osd": {"bluestore_block_size": "24Gi"}}
+"""What `rados bench` writes in each round stays."""
 MDTEST = Path(__file__).resolve().parent.parent / "tests" / "loads" / "mdtest.py"
 
 Start = Callable[[], AbstractContextManager[object]]
@@ -66,20 +68,22 @@ class Cost:
 
 @contextmanager
 def process(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Run a load and end it, with its children, when the block ends."""
-    found = psutil.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **(environment or {})}
-    )
+    """Run a load and end it, with its children, when the block ends. Raises RuntimeError if it ended before that."""
+    said = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the load's end
+    found = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=said, env={**os.environ, **(environment or {})})
     try:
         yield
         if found.poll() is not None:
-            raise RuntimeError(f"{command[0]} ended with {found.returncode} before it was measured")
+            said.seek(0)
+            last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
+            raise RuntimeError(f"{command[0]} ended with {found.returncode} before it was measured: {last}")
     finally:
         left = [*(found.children(recursive=True) if found.is_running() else ()), found]
         for one in left:
             with suppress(psutil.NoSuchProcess):
                 one.terminate()
         psutil.wait_procs(left, timeout=10)
+        said.close()
 
 
 def fio(directory: str, *options: str) -> Start:
@@ -207,7 +211,7 @@ def main() -> None:
     if shutil.which("ceph-osd") is None:
         print("Ceph is not installed: its loads are left out", file=sys.stderr)
     elif not chosen.load or any(chosen.load in name for name in ("metadata", "mdtest", "rados", "cluster")):
-        with Cluster() as cluster, cluster.mount() as mount:
+        with Cluster(options=ROOMY) as cluster, cluster.mount() as mount:
             rounds({"nothing but an idle cluster": nullcontext, **ceph_loads(cluster, mount.path)}, chosen, found)
     rows, goals = [], []
     for name, costs in found.items():

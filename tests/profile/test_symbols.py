@@ -3,12 +3,14 @@ from __future__ import annotations
 import lzma
 import struct
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pinchpoint.profile.demangle import short_name
 from pinchpoint.profile.elf import Elf, Read
 from pinchpoint.profile.symbols import KernelSymbols, Symbols
 from profile_samples import PROGRAM
@@ -110,7 +112,7 @@ def test_a_hostile_name_is_cut_and_printable(name: bytes) -> None:
 
 
 def test_kernel_functions_are_named_without_suffixes_and_modules() -> None:
-    found = KernelSymbols(KALLSYMS.splitlines())
+    found = KernelSymbols(KALLSYMS)
 
     assert found.name(0xFFFFFFFF81000005) == "_stext"
     assert found.name(0xFFFFFFFF81000025) == "do_work"
@@ -119,9 +121,39 @@ def test_kernel_functions_are_named_without_suffixes_and_modules() -> None:
 
 
 def test_without_the_right_to_see_addresses_no_kernel_function_has_a_name() -> None:
-    assert len(KernelSymbols([b"0000000000000000 T _stext"])) == 0
+    assert len(KernelSymbols(b"0000000000000000 T _stext\n")) == 0
 
 
 @given(st.binary(max_size=400), st.integers(0, 2**64 - 1))
 def test_any_bytes_are_kernel_symbols_or_none(raw: bytes, address: int) -> None:
-    KernelSymbols(raw.splitlines()).name(address)
+    KernelSymbols(raw).name(address)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**64 - 1), st.sampled_from("tTwWdD"), st.text("abc_", min_size=1)), max_size=9)
+)
+def test_an_address_belongs_to_the_last_function_that_does_not_begin_after_it(
+    symbols: list[tuple[int, str, str]],
+) -> None:
+    raw = "".join(f"{address:016x} {kind} {name}\n" for address, kind, name in symbols).encode()
+    functions = [(address, name) for address, kind, name in symbols if kind in "tTwW" and address]
+    found = KernelSymbols(b"not an address! t x\n" + raw)
+
+    for asked, _, _ in symbols:
+        before = [address for address, _ in functions if address <= asked]
+        names = {name for address, name in functions if before and address == max(before)}
+        assert found.name(asked) in (names or {None})
+
+
+def test_the_functions_of_this_kernel_are_named() -> None:
+    raw = Path("/proc/kallsyms").read_bytes()
+    functions = [words for words in map(bytes.split, raw.splitlines()) if len(words) == 3 and words[1] in (b"t", b"T")]
+    shown = [(int(words[0], 16), words[2].decode()) for words in functions if int(words[0], 16)]
+    if not shown:
+        pytest.skip("this kernel shows no addresses")
+    at = Counter(address for address, _ in shown)
+    found = KernelSymbols(raw)
+
+    for address, name in shown[:: len(shown) // 50 + 1]:
+        if at[address] == 1:
+            assert found.name(address) == short_name(name)

@@ -65,6 +65,8 @@ MAX_PROFILES = 32
 MAX_RESOURCES = 16
 """Resources that have series."""
 KERNEL_FILE = ""
+MAX_KALLSYMS_BYTES = 64 << 20
+"""Of kallsyms, in bytes: a kernel with all its modules has 15 MiB of it."""
 
 
 class _Group(NamedTuple):
@@ -293,7 +295,7 @@ class ProfileProbe(Probe):
 
     def _kernel_frame(self, address: int) -> Frame:
         if self._kernel is None:
-            self._kernel = KernelSymbols(self._kernel_lines())
+            self._kernel = KernelSymbols(self._kallsyms_text())
         return Frame(self._kernel.name(address) or "[kernel]", KERNEL_FILE)
 
     def _user_frame(self, image: Image, address: int) -> Frame:
@@ -305,10 +307,13 @@ class ProfileProbe(Probe):
             name = self._binaries.name(place)
         return Frame(name or f"[{place.file.strip('[]')}]", place.file)
 
-    def _kernel_lines(self) -> Iterator[bytes]:
-        with suppress(OSError), os.fdopen(os.dup(self._kallsyms), "rb") as lines:
-            lines.seek(0)
-            yield from lines
+    def _kallsyms_text(self) -> bytes:
+        try:
+            with os.fdopen(os.dup(self._kallsyms), "rb") as file:
+                file.seek(0)
+                return file.read(MAX_KALLSYMS_BYTES)
+        except OSError:
+            return b""
 
     def _forget(self, now: float) -> None:
         """Forget what is needed only while something is full."""

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import lzma
 import struct
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 
+from pinchpoint.expressions import expression
 from pinchpoint.host.procfs import decode
 from pinchpoint.profile.demangle import short_name
 from pinchpoint.profile.elf import SHT_DYNSYM, SHT_SYMTAB, Elf, ElfError, Read, Section
@@ -32,6 +35,11 @@ MAX_PACKED_BYTES = 4 << 20
 """... and before."""
 MAX_UNPACKING_BYTES = 24 << 20
 """Memory for unpacking."""
+ADDRESS_DIGITS = 16
+ADDRESS = expression(rb"[0-9a-f]{16}")
+"""An address in kallsyms on a machine of 64 bits (%px, lib/vsprintf.c)."""
+FUNCTIONS = frozenset({b" t ", b" T ", b" w ", b" W "})
+"""How kallsyms marks functions."""
 MAX_NAMES = 1 << 12
 """Names that are remembered for one file."""
 
@@ -141,37 +149,47 @@ def _mini_table(elf: Elf) -> tuple[_Table | None, int]:
 
 
 class KernelSymbols:
-    """The functions of the kernel, from the lines of ``/proc/kallsyms`` (man 5 proc).
+    """The functions of the kernel, from ``/proc/kallsyms`` (s_show, kernel/kallsyms.c; man 5 proc).
 
-    Without CAP_SYSLOG and with kernel.kptr_restrict all addresses are 0: then it knows no name.
+    Without CAP_SYSLOG and with kernel.kptr_restrict all addresses are 0: then it knows no name. A kernel has more than
+    a hundred thousand, so nothing here is done for each of them in Python that is not one expression.
     """
 
-    def __init__(self, lines: Iterable[bytes]) -> None:
-        rows = []
-        names = bytearray()
-        for line in lines:
-            fields = line.split(None, 3)
-            if len(fields) < 3 or fields[1] not in (b"t", b"T", b"w", b"W") or len(fields[0]) > 16:
-                continue
-            try:
-                address = int(fields[0], 16)
-            except ValueError:
-                continue
-            if address:
-                rows.append((address, len(names)))
-                names += fields[2][:MAX_SHOWN_CHARACTERS] + b"\0"
-        rows.sort()
-        self._starts = array("Q", [row[0] for row in rows])
-        self._offsets = array("I", [row[1] for row in rows])
-        self._names = bytes(names)
+    def __init__(self, raw: bytes) -> None:
+        lines = [line for line in raw.split(b"\n") if line[ADDRESS_DIGITS : ADDRESS_DIGITS + 3] in FUNCTIONS]
+        lines.sort()  # by address, whose digits are as many in each line; modules follow the kernel unsorted
+        if (starts := _addresses(lines)) is None:
+            lines = [line for line in lines if ADDRESS.match(line)]
+            starts = _addresses(lines) or array("Q")
+        self._starts = starts
+        self._offsets = array("I", accumulate(map(len, lines), initial=0))
+        self._text = b"".join(lines)
+        self._hidden = bisect_right(starts, 0)
+        """How many addresses are not shown."""
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self._starts) - self._hidden
 
     def name(self, address: int) -> str | None:
         """Return the name of the function that has an address, or None."""
         index = bisect_right(self._starts, address) - 1
-        if index < 0:
+        if index < self._hidden:
             return None
-        offset = self._offsets[index]
-        return short_name(decode(self._names[offset : self._names.index(b"\0", offset)]))
+        begin, end = self._offsets[index] + ADDRESS_DIGITS + 3, self._offsets[index + 1]
+        words = self._text[begin : min(end, begin + MAX_SHOWN_CHARACTERS)].split(None, 1)
+        return short_name(decode(words[0])) if words else None
+
+
+def _addresses(lines: Sequence[bytes]) -> array[int] | None:
+    """Return the addresses that lines begin with; None if one does not begin with `ADDRESS_DIGITS` digits."""
+    try:
+        raw = bytes.fromhex(b"".join([line[:ADDRESS_DIGITS] for line in lines]).decode("latin-1"))
+    except ValueError:
+        return None
+    found = array("Q")
+    if len(raw) != len(lines) * found.itemsize:
+        return None  # spaces are no error there
+    found.frombytes(raw)
+    if sys.byteorder == "little":
+        found.byteswap()
+    return found
