@@ -228,6 +228,19 @@ def test_links_in_another_network_namespace_that_nobody_sees_are_a_doubt() -> No
     assert words not in works.blind
 
 
+def test_kernel_workers_that_nobody_sees_are_a_doubt_where_writeback_is_waited_for() -> None:
+    def host(waits: str, *, seen: float) -> MadeHost:
+        return MadeHost().works({waits: 1.0}).gauge("pinchpoint_probe_present", seen, probe="kworkers")
+
+    hidden, seen = judged(a=host("writeback", seen=0)), judged(a=host("writeback", seen=1))
+
+    words = "kernel workers, which write back, are not seen on a: share the host's PID namespace"
+    assert (hidden.kind, hidden.confidence, seen.confidence) == (Kind.LATENCY_BOUND, Confidence.MEDIUM, Confidence.HIGH)
+    assert words in hidden.doubts
+    assert words in hidden.blind
+    assert words not in judged(a=host("disk", seen=0)).blind
+
+
 def waits_for_osds() -> MadeHost:
     """A host with full CPUs and an OSD that hardly uses them."""
     host = MadeHost().works({"osd": 1.0}).resource("kv_sync", "osd.0", 0.1, "osd", runqueue=0.0)

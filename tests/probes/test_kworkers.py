@@ -15,7 +15,7 @@ from pinchpoint.bpf import libbpf
 from pinchpoint.bpf.choice import UnusableSourceError
 from pinchpoint.bpf.tasks import FIRST_NAMESPACE
 from pinchpoint.model import Snapshot
-from pinchpoint.probes import Host
+from pinchpoint.probes import Host, NotPresent
 from pinchpoint.probes.kworkers import SOURCES, Kworkers
 from pinchpoint.threads.task_source import KeptFile
 from pinchpoint.threads.work_source import WorkUse
@@ -152,6 +152,7 @@ def test_a_worker_that_vanishes_costs_nobody_else(machine: Machine, probe: Kwork
 
 def test_an_imitation_is_not_charged(machine: Machine, probe: Kworkers) -> None:
     machine.process(10, "kworker/0:1+flush-x")
+    worker(machine, 11, "kworker/u8:1")
     probe.sample(1.0)
     machine.ran(10, 10, 1.0)
     probe.sample(1.05)
@@ -354,3 +355,13 @@ def test_real_writeback_is_charged_to_its_device(this_host: Host, disk_path: Pat
     assert sum(charged.values()) == pytest.approx(witness.total, rel=0.5)
     assert witness.flushed > 0
     assert charged["writeback_worker", device] > 0.5 * witness.flushed
+
+
+def test_a_procfs_without_kernel_threads_has_no_workers_to_read(machine: Machine) -> None:
+    machine.process(1, "pause")
+    probe = Kworkers(replace(machine.host(), kworker_source="comm"))
+
+    with pytest.raises(NotPresent, match=r"shows no kernel threads: it is that of another PID namespace$"):
+        probe.sample(1.0)
+    worker(machine, 10, "kworker/u8:1+flush-8:0")
+    probe.sample(10.0)

@@ -16,7 +16,7 @@ from pinchpoint.diagnosis import (
     waterfall,
     window,
 )
-from pinchpoint.metrics import PROBE_PRESENT, THREADS
+from pinchpoint.metrics import THREADS
 from pinchpoint.model import Metric
 
 __all__ = ["INPUTS", "STEADY_INPUTS"]
@@ -24,8 +24,8 @@ __all__ = ["INPUTS", "STEADY_INPUTS"]
 READERS = (chains, costs, facts, innocent, latency, lock_use, progress, recent, served, usage, waterfall, window)
 """The modules that read snapshots; a metric that one of them reads stands in its imports."""
 
-VIEWED = (PROBE_PRESENT, THREADS)
-"""Metrics of theirs that only `pinchpoint watch` shows; the latter has a series for each role of each daemon."""
+VIEWED = (THREADS,)
+"""Metrics of theirs that only `pinchpoint watch` shows; this one has a series for each role of each daemon."""
 
 _METRICS = [one for module in READERS for one in vars(module).values() if isinstance(one, Metric) and one not in VIEWED]
 INPUTS = frozenset(metric.name for metric in _METRICS)

@@ -51,6 +51,8 @@ MAX_IDLE_BLAME = 0.2
 """... unless something that is full has this much blame."""
 MAJORITY_SHARE = 0.5
 """If more than this share is unobservable, or in kernel locks and unknown stacks, the verdict is BLIND or UNKNOWN."""
+WORKERS = "kworkers"
+"""The probe of the kernel's workers."""
 MIN_HIDDEN_SHARE = 0.1
 """Share of the time that waits for daemons from which it matters that their links are not seen."""
 BORDER_MARGIN_SHARE = 0.05
@@ -294,8 +296,10 @@ def judge(
         straggler = spread.name
         own = stragglers.rank_waits(spread, workload)
         kind, limits, margin = Kind.STRAGGLER, _reason(hosts, own), ""
-    hidden_links = _hidden_links(hosts, workload) if kind is Kind.LATENCY_BOUND else []
-    blind = (*evidence.blind(shares, unseen), *hidden_links, *_unverified(hosts, workload), *missing)
+    hidden_parts: list[str] = []
+    if kind is Kind.LATENCY_BOUND:
+        hidden_parts = [*_hidden_links(hosts, workload), *_hidden_workers(hosts, workload)]
+    blind = (*evidence.blind(shares, unseen), *hidden_parts, *_unverified(hosts, workload), *missing)
     hot = unknown.hot_threads(hosts)
     remote = Served(before, after)
     counted = chains.counted_chains(before, after, workload, remote)
@@ -314,7 +318,7 @@ def judge(
     locks = lock_uses(limits, before, after)
     strange = not limits and any(unknown.full(one.thread) for one in hot)
     early = silent if held and kind is not Kind.STUCK else 0.0
-    others = (margin, chain_doubt, lock_doubt(locks), *hidden_links)
+    others = (margin, chain_doubt, lock_doubt(locks), *hidden_parts)
     doubts, confidence = _doubts(hosts, seconds, shares, hidden, others, strange=strange, silent=early)
     found = Verdict(
         kind=kind,
@@ -409,6 +413,16 @@ def _hidden_links(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> list[s
         f"links of {evidence.some(names)} are in another network namespace, which is not seen: {reason}"
         for reason, names in sorted(whose.items())
     ][: evidence.MAX_LISTED]
+
+
+def _hidden_workers(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> list[str]:
+    """Return the hosts on which a workload waits for writeback, and whose kernel workers are not seen."""
+    if workload.shares.get("writeback", 0.0) <= MIN_HIDDEN_SHARE:
+        return []
+    names = [name for name in sorted(workload.owners) if name in hosts and WORKERS in hosts[name].absent]
+    if not names:
+        return []
+    return [f"kernel workers, which write back, are not seen on {evidence.some(names)}: share the host's PID namespace"]
 
 
 def _unverified(hosts: Mapping[str, Usage], workload: BenchmarkWork) -> list[str]:

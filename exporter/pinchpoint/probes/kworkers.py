@@ -14,7 +14,7 @@ from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.sysfs import block_device_name
 from pinchpoint.metrics import KWORKER_SOURCE_INFO
 from pinchpoint.model import Point
-from pinchpoint.probes.base import Host, Probe
+from pinchpoint.probes.base import Host, NotPresent, Probe
 from pinchpoint.threads.processes import Processes
 from pinchpoint.threads.role_table import METRICS, RoleTable, RoleTotals
 from pinchpoint.threads.roles import KWORKER
@@ -66,9 +66,12 @@ class Kworkers(Probe):
         self._last = float("nan")
 
     def sample(self, now: float) -> None:
-        """Charge what every worker used."""
+        """Charge what every worker used. Raises NotPresent where none can be seen."""
+        uses = self._source.sample(now)
+        if self._source.name == CommSource.name and not self.host.processes.kworkers:
+            raise NotPresent(f"{self.host.procfs} shows no kernel threads: it is that of another PID namespace")
         used: dict[tuple[RoleTotals, int], tuple[int, int]] = {}
-        for worker, work, run, wait in self._source.sample(now):
+        for worker, work, run, wait in uses:
             use = self._use(worker, work)
             # All workers of a queue are one group: a backing device has one flush work, whichever worker runs it.
             key = use, 0 if use.role.unit == "lock" else worker

@@ -188,7 +188,7 @@ def _addresses(lines: Sequence[bytes]) -> array[int] | None:
         return None
     found = array("Q")
     if len(raw) != len(lines) * found.itemsize:
-        return None  # spaces are no error there
+        return None  # it skips spaces
     found.frombytes(raw)
     if sys.byteorder == "little":
         found.byteswap()
