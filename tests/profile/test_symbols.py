@@ -141,7 +141,7 @@ def test_an_address_belongs_to_the_last_function_that_does_not_begin_after_it(
 
     for asked, _, _ in symbols:
         before = [address for address, _ in functions if address <= asked]
-        names = [name for address, name in functions if before and address == max(before)]
+        names: list[str | None] = [name for address, name in functions if before and address == max(before)]
         assert found.name(asked) in (names or [None])
 
 
