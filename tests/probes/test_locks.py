@@ -135,6 +135,8 @@ def test_memory_that_may_not_be_read_is_no_failure(mds: Mds, monkeypatch: pytest
     monkeypatch.setattr("pinchpoint.threads.lock_state.os.open", denied)
     with pytest.raises(NotPresent, match=r"^the memory of mds\.a may not be read: Operation not permitted$"):
         mds.passes(1.0, 1)
+    with pytest.raises(NotPresent, match=r"may not be read"):
+        mds.passes(0.1, 1)
 
 
 def test_an_mds_that_has_ended_takes_its_series_along_and_its_memory_is_closed(mds: Mds) -> None:

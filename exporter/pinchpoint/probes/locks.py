@@ -78,23 +78,24 @@ class Locks(Probe):
         super().__init__(host)
         self._locks: dict[tuple[int, int], _Lock] = {}
         self._searched = float("-inf")
+        self._problem = ""
+        """Why the memory of a daemon could not be read at the last search."""
         self._clocks = CpuClocks(host.procfs)
 
     def sample(self, now: float) -> None:
         """Read every lock. Raises NotPresent, also if the memory of the daemons may not be read."""
-        problem = ""
         if now - self._searched >= SEARCH_SECONDS - INTERVAL_SECONDS / 2:
             self._searched = now
             self._follow(now)
-            # On a host at rest nobody waits for a lock.
-            problem = "" if self.host.activity.rests(now) else self._search(now)
+            if not self.host.activity.rests(now):  # at rest nobody waits for a lock
+                self._search(now)
             self.interval = INTERVAL_SECONDS if self._any_found() else SEARCH_SECONDS
         for lock in self._locks.values():
             lock.read(now)
         if not self._locks:
             raise NotPresent("no daemon with a lock whose state is known")
-        if problem and not self._any_found():
-            raise NotPresent(problem)
+        if self._problem and not self._any_found():
+            raise NotPresent(self._problem)
 
     def _any_found(self) -> bool:
         return any(lock.state.found for lock in self._locks.values())
@@ -114,20 +115,18 @@ class Locks(Probe):
             elif known.process.owner != process.owner:
                 self._locks[key] = _Lock(process, role, known.state)
 
-    def _search(self, now: float) -> str:
-        """Search for the locks that are not known yet; return why that is not possible."""
-        problem = ""
+    def _search(self, now: float) -> None:
+        """Search for the locks that are not known yet."""
         for lock in self._locks.values():
-            if lock.state.found:
-                continue
             try:
-                if self._is_worth_it(lock, now):
-                    lock.state.search(self._takers(lock))
+                if lock.state.found or not self._is_worth_it(lock, now):
+                    continue
+                lock.state.search(self._takers(lock))
+                self._problem = ""
             except PermissionError as error:
-                problem = f"the memory of {lock.process.owner} may not be read: {error.strerror}"
+                self._problem = f"the memory of {lock.process.owner} may not be read: {error.strerror}"
             except (OSError, FormatError):
                 continue  # it has ended
-        return problem
 
     def _is_worth_it(self, lock: _Lock, now: float) -> bool:
         """Return whether to search for a lock: its process works, or it was not searched for in a while."""
