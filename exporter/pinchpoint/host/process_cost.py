@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from pinchpoint.host.procfs import FormatError, parse_stat, read_bytes
+from pinchpoint.host.procfs import FormatError, parse_stat, read_bytes, shows_own_pids
 from pinchpoint.units import NANOSECONDS_PER_SECOND, TICKS_PER_SECOND
 
 __all__ = ["CpuClocks", "cpu_seconds", "parse_private", "private_bytes"]
@@ -37,7 +37,7 @@ class CpuClocks:
     def __init__(self, procfs: Path) -> None:
         self._procfs = procfs
         try:
-            self._own = os.readlink(procfs / "self") == str(os.getpid())
+            self._own = shows_own_pids(procfs)
         except OSError:
             self._own = False
 

