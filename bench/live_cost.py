@@ -69,21 +69,20 @@ class Cost:
 @contextmanager
 def process(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[None]:
     """Run a load and end it, with its children, when the block ends. Raises RuntimeError if it ended before that."""
-    said = tempfile.TemporaryFile()  # noqa: SIM115 - it is closed with the load's end
-    found = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=said, env={**os.environ, **(environment or {})})
-    try:
-        yield
-        if found.poll() is not None:
-            said.seek(0)
-            last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
-            raise RuntimeError(f"{command[0]} ended with {found.returncode} before it was measured: {last}")
-    finally:
-        left = [*(found.children(recursive=True) if found.is_running() else ()), found]
-        for one in left:
-            with suppress(psutil.NoSuchProcess):
-                one.terminate()
-        psutil.wait_procs(left, timeout=10)
-        said.close()
+    with tempfile.TemporaryFile() as said:
+        found = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=said, env={**os.environ, **(environment or {})})
+        try:
+            yield
+            if found.poll() is not None:
+                said.seek(0)
+                last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
+                raise RuntimeError(f"{command[0]} ended with {found.returncode} before it was measured: {last}")
+        finally:
+            left = [*(found.children(recursive=True) if found.is_running() else ()), found]
+            for one in left:
+                with suppress(psutil.NoSuchProcess):
+                    one.terminate()
+            psutil.wait_procs(left, timeout=10)
 
 
 def fio(directory: str, *options: str) -> Start:

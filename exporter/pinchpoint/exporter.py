@@ -47,8 +47,8 @@ def serve(config: Config, addresses: Sequence[str]) -> None:
     """
     logging.basicConfig(level=config.log_level.upper(), format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     nursery = fork_nursery(config)
-    # After the fork: helpers, which run as other users, must not have keys and passwords in their memory.
     refusals = Refusals(HTTP_REFUSED_CONNECTIONS)
+    # After the fork: helpers, which run as other users, must not have keys and passwords in their memory.
     web_config = config.web.config_file
     protection = load_protection(None if web_config is None else Path(web_config), PROTECTION, refusals)
     sampler = local_sampler(config, beat=Watchdog().beat, nursery=nursery, limit=CostLimit(config.cost_limit))
@@ -65,9 +65,7 @@ def serve(config: Config, addresses: Sequence[str]) -> None:
     try:
         sampler.host.runs.create()
     except OSError as error:
-        logging.getLogger(__name__).warning(
-            "%s: %s: runs will not show their phases", sampler.host.runs.path, error.strerror
-        )
+        log.warning("%s: %s: runs will not show their phases", sampler.host.runs.path, error.strerror)
     _drop_capabilities(config)
     lacking = {capability for capabilities in sampler.lacks.values() for capability in capabilities}
     for loss in losses(lacking):
