@@ -1,7 +1,7 @@
 """Regular expressions that are compiled when they are first applied.
 
 The package has more than two hundred of them, most for the outputs of benchmarks that a host never sees. Compiling all
-took a quarter of the CPU time in which a command starts.
+took a seventh of the instructions with which a command starts.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class _Command(click.Command):
 @click.version_option(__version__, prog_name="pinchpoint")
 def command(config_file: Path | None, **flags: Any) -> None:
     """Serve this host's metrics to Prometheus."""
-    # Only here: the server, and what it imports, is a fifth of the CPU time that `--help` or a completion would take.
+    # Only here: the server, and what it imports, is a sixth of the instructions of `--help` or a completion.
     from pinchpoint.exporter import serve
 
     try:
