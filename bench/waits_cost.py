@@ -27,11 +27,11 @@ from compiled import HERE, MissingError
 from page import Goal, machine, parser, publish, table
 from pinchpoint.bpf.libbpf import OBJECTS, BpfError, Loaded, load
 from pinchpoint.build import build_host
+from pinchpoint.choices import WAIT_SOURCES
 from pinchpoint.config import Config
 from pinchpoint.metrics import WORKLOAD_SECONDS
 from pinchpoint.model import Snapshot
 from pinchpoint.probes.waits import Waits
-from pinchpoint.waits.choice import SOURCES
 
 LIMIT = 1.0
 """Percent of one CPU for 32 threads."""
@@ -158,7 +158,7 @@ def measure(name: str, command: Sequence[str], seconds: float, rounds: int) -> t
     rates = []
     with running(command) as pid:
         for _ in range(rounds):
-            for source in SOURCES[1:]:
+            for source in WAIT_SOURCES[1:]:
                 found.setdefault(f"`{source}`", []).append(probed(source, seconds))
             for program, title in SWITCHES.items():
                 cost, switches, waits = switched(program, pid, seconds)
@@ -170,7 +170,7 @@ def measure(name: str, command: Sequence[str], seconds: float, rounds: int) -> t
     for way, costs in found.items():
         probe, kernel, looks = (statistics.median(values) for values in zip(*costs, strict=True))
         rows.append([load, way, f"{probe:.2f}", f"{kernel:.2f}", f"{probe + kernel:.2f}", f"{looks:.0f}"])
-        if way == f"`{SOURCES[1]}`":
+        if way == f"`{WAIT_SOURCES[1]}`":
             goals.append(Goal(f"dividing the time of {name}", LIMIT, "%", probe + kernel))
     return rows, goals
 

@@ -14,7 +14,8 @@ from pinchpoint.benchmarks.markers import RunDirectory, default_run_directory
 from pinchpoint.benchmarks.nursery import Nursery
 from pinchpoint.benchmarks.pattern import pattern
 from pinchpoint.benchmarks.registry import BENCHMARKS
-from pinchpoint.bpf.choice import AUTO, UnusableSourceError, choose_source
+from pinchpoint.bpf.choice import UnusableSourceError, choose_source
+from pinchpoint.choices import AUTO
 from pinchpoint.clock import STEADY
 from pinchpoint.config import Config, ConfigError, phase_pattern
 from pinchpoint.cost_limit import CostLimit

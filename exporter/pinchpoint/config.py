@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from pinchpoint.choices import AUTO, KWORKER_SOURCES, LOG_LEVELS, PROBE_HELP, TASK_SOURCES, WAIT_SOURCES
 from pinchpoint.tomlfile import ConfigError, read_toml
+from pinchpoint.wire.addresses import AddressError, parse_address
 
-__all__ = ["LOG_LEVELS", "Config", "ConfigError", "Problem", "check_config", "load_config", "phase_pattern", "problems"]
+__all__ = ["Config", "ConfigError", "Problem", "check_config", "load_config", "phase_pattern", "problems", "with_flags"]
 
 MIN_SAMPLE_INTERVAL_SECONDS, MAX_SAMPLE_INTERVAL_SECONDS = 0.02, 10.0
 """Bounds of the sampling interval in seconds."""
 MIN_COST_LIMIT, MAX_COST_LIMIT = 0.005, 100.0
 """Bounds of the limit of the exporter's own cost, in CPUs."""
-LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 class Paths(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
@@ -62,12 +64,12 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename="kebab"):
     roles_file: str | None = None
     waits_file: str | None = None
     costs_file: str | None = None
-    task_source: str = "auto"
-    """How threads are read: one of `pinchpoint.bpf.choice.SOURCES`."""
-    kworker_source: str = "auto"
-    """How the time of workqueue workers is attributed: one of `pinchpoint.probes.kworkers.SOURCES`."""
-    wait_source: str = "auto"
-    """How it is found out what benchmarks wait for: one of `pinchpoint.waits.choice.SOURCES`."""
+    task_source: str = AUTO
+    """How threads are read: one of `pinchpoint.choices.TASK_SOURCES`."""
+    kworker_source: str = AUTO
+    """How the time of workqueue workers is attributed: one of `pinchpoint.choices.KWORKER_SOURCES`."""
+    wait_source: str = AUTO
+    """How it is found out what benchmarks wait for: one of `pinchpoint.choices.WAIT_SOURCES`."""
     log_level: str = "info"
     trusted_users: list[str | int] = []
     """Names or uids of users whose benchmarks and markers count as root's do."""
@@ -92,6 +94,36 @@ def load_config(path: Path | None) -> Config:
         config.costs_file = str(path.parent / config.costs_file)
     if config.web.config_file is not None:
         config.web.config_file = str(path.parent / config.web.config_file)
+    return config
+
+
+def with_flags(config: Config, flags: Mapping[str, Any]) -> Config:
+    """Return the configuration with the flags of `pinchpoint exporter`, by their parameters' names.
+
+    Raises ConfigError, or AddressError for an address.
+    """
+    if flags["web_config_file"] is not None:
+        config.web.config_file = flags["web_config_file"]
+    if flags["systemd_socket"] is not None:
+        config.web.systemd_socket = flags["systemd_socket"]
+    if flags["telemetry_path"] is not None:
+        config.web.telemetry_path = flags["telemetry_path"]
+    for name in ("procfs", "sysfs", "rootfs", "runs"):
+        if flags[name] is not None:
+            setattr(config.path, name, flags[name])
+    for name in ("sample_interval", "rest", "cost_limit", "task_source", "kworker_source", "wait_source", "log_level"):
+        if flags[name] is not None:
+            setattr(config, name, flags[name])
+    for name in PROBE_HELP:
+        if (wanted := flags[f"probe_{name}"]) is not None:
+            config.probe[name] = wanted
+    check_config(config, "command line")
+    for address in flags["listen"]:
+        parse_address(address)
+    for name in ("procfs", "sysfs", "rootfs"):
+        path = getattr(config.path, name)
+        if not os.path.isdir(path):
+            raise ConfigError(f"--path.{name}: {path} is not a directory")
     return config
 
 
@@ -127,26 +159,20 @@ def _named(config: Config, path: tuple[str | int, ...]) -> str:
 
 def problems(config: Config) -> Iterator[Problem]:
     """Yield everything that types can't express, each with what it must be."""
-    from pinchpoint.bpf import choice as tasksources
-    from pinchpoint.probes import PROBES, kworkers
-    from pinchpoint.waits import choice as waitsources
-    from pinchpoint.wire.addresses import AddressError, parse_address
-
     if not MIN_SAMPLE_INTERVAL_SECONDS <= config.sample_interval <= MAX_SAMPLE_INTERVAL_SECONDS:
         bounds = f"{MIN_SAMPLE_INTERVAL_SECONDS:g} to {MAX_SAMPLE_INTERVAL_SECONDS:g} seconds"
         yield Problem(("sample-interval",), f"must be {bounds}")
     if not MIN_COST_LIMIT <= config.cost_limit <= MAX_COST_LIMIT:
         yield Problem(("cost-limit",), f"must be {MIN_COST_LIMIT:g} to {MAX_COST_LIMIT:g} CPUs")
-    if config.task_source not in tasksources.SOURCES:
-        yield Problem(("task-source",), f"must be one of {', '.join(tasksources.SOURCES)}")
-    if config.kworker_source not in kworkers.SOURCES:
-        yield Problem(("kworker-source",), f"must be one of {', '.join(kworkers.SOURCES)}")
-    if config.wait_source not in waitsources.SOURCES:
-        yield Problem(("wait-source",), f"must be one of {', '.join(waitsources.SOURCES)}")
-    names = [probe.name for probe in PROBES]
+    if config.task_source not in TASK_SOURCES:
+        yield Problem(("task-source",), f"must be one of {', '.join(TASK_SOURCES)}")
+    if config.kworker_source not in KWORKER_SOURCES:
+        yield Problem(("kworker-source",), f"must be one of {', '.join(KWORKER_SOURCES)}")
+    if config.wait_source not in WAIT_SOURCES:
+        yield Problem(("wait-source",), f"must be one of {', '.join(WAIT_SOURCES)}")
     for name in config.probe:
-        if name not in names:
-            yield Problem(("probe", name), f"unknown probe; known probes are {', '.join(names)}")
+        if name not in PROBE_HELP:
+            yield Problem(("probe", name), f"unknown probe; known probes are {', '.join(PROBE_HELP)}")
     for name, path in msgspec.structs.asdict(config.path).items():
         if path is not None and (not path or "\0" in path):
             yield Problem(("path", name), f"{path!r} is not a valid path")

@@ -19,9 +19,10 @@ from msgspec.structs import replace
 
 from machine import Machine
 from pinchpoint.benchmarks.markers import RunDirectory
-from pinchpoint.bpf.choice import BPF, SOURCES, UnusableSourceError, choose_source
+from pinchpoint.bpf.choice import BPF, UnusableSourceError, choose_source
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.tasks import SyscallSource
+from pinchpoint.choices import TASK_SOURCES
 from pinchpoint.host.procfs import decode
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host
@@ -47,7 +48,7 @@ def made(name: str) -> TaskSource:
         pytest.skip(str(error))
 
 
-@pytest.fixture(params=SOURCES[1:])
+@pytest.fixture(params=TASK_SOURCES[1:])
 def source(request: pytest.FixtureRequest) -> Iterator[TaskSource]:
     """Run a test with each source that works here."""
     source = made(request.param)
@@ -256,7 +257,7 @@ print(len(tasks))
 """
 
 
-@pytest.mark.parametrize("name", SOURCES[1:])
+@pytest.mark.parametrize("name", TASK_SOURCES[1:])
 def test_a_reused_id_is_another_thread(name: str) -> None:
     made(name).close()
     python = [sys.executable, "-c", REUSED, name]
@@ -376,7 +377,7 @@ def charged(probe: Tasks, owner: str) -> float:
     return TICKS_PER_SECOND * sum(value for labels, value in series if labels["owner"] == owner)
 
 
-@pytest.mark.parametrize("name", SOURCES[1:])
+@pytest.mark.parametrize("name", TASK_SOURCES[1:])
 def test_totals_stay_right_while_threads_and_processes_come_and_go(name: str, this_host: Host) -> None:
     made(name).close()
     probe = Tasks(replace(this_host, task_source=name))

@@ -511,10 +511,12 @@ def test_a_step_that_does_not_settle_stops_it(run: Callable[..., Ended], here: P
     fake.write_text('#!/bin/sh\necho \'{"health": {"status": "HEALTH_WARN", "checks": {"OSD_DOWN": {}}}}\'\n')
     fake.chmod(0o755)
 
-    done = run("--settle=health-ok=1", PATH=f"{fake.parent}:{os.environ['PATH']}")
+    bound = f"{patience(2.0):g}"
+
+    done = run(f"--settle=health-ok={bound}", PATH=f"{fake.parent}:{os.environ['PATH']}")
 
     assert done.status == 1
-    assert "health-ok: not settled within 1 s: HEALTH_WARN: OSD_DOWN" in done.stderr
+    assert f"health-ok: not settled within {bound} s: HEALTH_WARN: OSD_DOWN" in done.stderr
     assert not (here / "log").exists()
 
 

@@ -25,7 +25,8 @@ from machine import Machine
 from patience import Stopwatch, patience
 from pinchpoint import __version__
 from pinchpoint.benchmarks.tree import Tree
-from pinchpoint.bpf.choice import BPF, SOURCES, UnusableSourceError, choose_source
+from pinchpoint.bpf.choice import BPF, UnusableSourceError, choose_source
+from pinchpoint.choices import TASK_SOURCES
 from pinchpoint.cli import main
 from pinchpoint.host.capabilities import Capability, effective, names
 from pinchpoint.host.process_cost import private_bytes
@@ -210,6 +211,13 @@ def test_the_exporter_imports_nothing_that_it_never_uses(tmp_path: Path) -> None
     heavy = {"asyncio", "bcrypt", "httpx", "jinja2", "matplotlib", "numpy", "psutil", "rich", "subprocess", "yaml"}
 
     assert heavy & set(done.stdout.split()) == set()
+
+
+def test_help_and_completions_import_no_probe(tmp_path: Path) -> None:
+    code = "import sys, pinchpoint.cli, pinchpoint.commands.exporter; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+
+    assert {"pinchpoint.probes", "pinchpoint.exporter", "ctypes"} & set(done.stdout.split()) == set()
 
 
 def test_an_answer_is_never_packed_since_that_costs_cpu_of_the_measured_host(running: Exporter) -> None:
@@ -497,7 +505,7 @@ def test_what_can_not_be_traced_is_one_clear_line_and_status_2(source: str, mach
     assert result.output.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", SOURCES[1:])
+@pytest.mark.parametrize("name", TASK_SOURCES[1:])
 def test_the_source_that_is_asked_for_is_the_one_that_is_shown(start: Start, name: str) -> None:
     skip_without(name)
     exporter = start(f"--task-source={name}")

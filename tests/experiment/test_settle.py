@@ -10,6 +10,7 @@ import pytest
 
 from pinchpoint.experiment import shell
 from pinchpoint.experiment.settle import STEPS, SettleError, Step, settle, steps_in
+from pinchpoint.experiment.shell import ShellError
 
 OK: Mapping[str, Any] = {"health": {"status": "HEALTH_OK", "checks": {}}, "pgmap": {"num_objects": 5}}
 
@@ -78,6 +79,22 @@ def test_trimming_and_purging_are_awaited(
 def test_three_equal_numbers_of_objects_are_still(status: Callable[..., None]) -> None:
     status({"pgmap": {"num_objects": 9}}, {"pgmap": {"num_objects": 7}}, {"pgmap": {"num_objects": 5}}, OK)
     settled("trim", 60)
+
+
+def test_the_last_answer_is_reported_where_the_next_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = ['{"health": {"status": "HEALTH_WARN"}}']
+
+    def run(command: str, **_: Any) -> str:
+        if not answers:
+            raise ShellError("ceph took longer than 0.1 s and was killed")
+        return answers.pop()
+
+    monkeypatch.setattr(shell, "run", run)
+
+    with pytest.raises(SettleError, match=r"HEALTH_WARN; then ceph took longer than 0\.1 s"):
+        settled("health-ok", 0.1)
+    with pytest.raises(SettleError, match=r"not settled within 0\.1 s: ceph took longer"):
+        settled("health-ok", 0.1)
 
 
 def test_a_stop_ends_a_wait() -> None:

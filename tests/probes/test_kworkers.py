@@ -14,9 +14,10 @@ from patience import Deadline
 from pinchpoint.bpf import libbpf
 from pinchpoint.bpf.choice import UnusableSourceError
 from pinchpoint.bpf.tasks import FIRST_NAMESPACE
+from pinchpoint.choices import KWORKER_SOURCES
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, NotPresent
-from pinchpoint.probes.kworkers import SOURCES, Kworkers
+from pinchpoint.probes.kworkers import Kworkers
 from pinchpoint.threads.task_source import KeptFile
 from pinchpoint.threads.work_source import WorkUse
 from writeback import device_number, dirtying
@@ -324,7 +325,7 @@ class Witness:
         return sum(used for work, used in self.by_work.items() if work.startswith("flush-") or work == "writeback")
 
 
-@pytest.mark.parametrize("name", SOURCES[1:])
+@pytest.mark.parametrize("name", KWORKER_SOURCES[1:])
 def test_real_writeback_is_charged_to_its_device(this_host: Host, disk_path: Path, name: str) -> None:
     number = device_number(disk_path)
     if os.geteuid() != 0:

@@ -25,6 +25,7 @@ from pinchpoint.bpf.choice import UnusableSourceError
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.ceph import follower
 from pinchpoint.ceph.waiting import Looked
+from pinchpoint.choices import WAIT_SOURCES
 from pinchpoint.metrics import KEEP_ENDED_SECONDS
 from pinchpoint.model import Snapshot
 from pinchpoint.probes import Host, waits
@@ -33,7 +34,6 @@ from pinchpoint.probes.waits import KEEP_STACK_SECONDS, MAX_USER_WORKLOADS, MAX_
 from pinchpoint.quotas import MAX_USER_THREADS
 from pinchpoint.threads.kernel_stacks import StackFile
 from pinchpoint.threads.task_source import KeptFile
-from pinchpoint.waits.choice import SOURCES
 from pinchpoint.waits.stack_files import MAX_STACKS_PER_LOOK, StackFiles
 from pinchpoint.waits.stack_rules import WAITS, Stacks
 from pinchpoint.waits.watched import Place, WaitSource, WatchedProcess
@@ -697,7 +697,7 @@ class Real:
         return {wait: value / sum(found.values()) for wait, value in found.items()}
 
 
-@pytest.fixture(params=SOURCES[1:])
+@pytest.fixture(params=WAIT_SOURCES[1:])
 def real(this_host: Host, request: pytest.FixtureRequest) -> Iterator[Real]:
     try:
         found = Real(replace(this_host, wait_source=request.param))
@@ -966,7 +966,7 @@ def test_processes_whose_io_may_not_be_read_have_no_ranks(bench: Bench) -> None:
 
 def test_both_sources_say_the_same(this_host: Host, load: Callable[..., int], disk_path: Path) -> None:
     try:
-        probes = [Real(replace(this_host, wait_source=name)) for name in SOURCES[1:]]
+        probes = [Real(replace(this_host, wait_source=name)) for name in WAIT_SOURCES[1:]]
     except UnusableSourceError as error:
         pytest.skip(str(error))
     pid = load("dd", "if=/dev/zero", f"of={disk_path / 'file'}", "bs=4k", "count=1000000", "oflag=dsync")

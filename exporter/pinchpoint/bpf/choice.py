@@ -9,14 +9,13 @@ from pathlib import Path
 
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.tasks import IteratorSource, SyscallSource
+from pinchpoint.choices import AUTO
 from pinchpoint.threads.task_source import ProcfsSource, TaskSource, choose_times
 
-__all__ = ["AUTO", "SOURCES", "UnusableSourceError", "choose_source"]
+__all__ = ["BPF", "UnusableSourceError", "choose_source"]
 
-AUTO = "auto"
 BPF = {source.name: source for source in (SyscallSource, IteratorSource)}
-SOURCES = (AUTO, *BPF, "kept", "plain")
-"""What may be wanted: the best that works, or one of them, the best first."""
+"""Those that need BPF, the best first."""
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ def choose_source(
     wanted: str = AUTO,
     most: Callable[[int], int] = lambda tgid: sys.maxsize,
 ) -> TaskSource:
-    """Return the `wanted` source, or the best that works here.
+    """Return the `wanted` source of `pinchpoint.choices.TASK_SOURCES`, or the best that works here.
 
     `most` returns how many threads of a process are followed where each has to be read by itself.
 

@@ -11,8 +11,9 @@ from threading import Thread
 
 import click
 
-from pinchpoint.commands.options import NumberRange, http_config_option, load_access, targets_option, web_options
-from pinchpoint.config import LOG_LEVELS, ConfigError
+from pinchpoint.choices import LOG_LEVELS
+from pinchpoint.commands.options import NumberRange, http_config_option, load_access, targets_option
+from pinchpoint.commands.web_options import web_options
 from pinchpoint.judge.service import Service
 from pinchpoint.judge.targets import Target, TargetFiles
 from pinchpoint.judge.web import application
@@ -22,6 +23,7 @@ from pinchpoint.metrics import (
     JUDGE_WEB_PASSWORD_CPU_SECONDS,
 )
 from pinchpoint.terminal.plain import fail
+from pinchpoint.tomlfile import ConfigError
 from pinchpoint.wire.addresses import AddressError, ListenError
 from pinchpoint.wire.guard import ProtectionMetrics
 from pinchpoint.wire.listeners import Listeners, load_protection, open_sockets

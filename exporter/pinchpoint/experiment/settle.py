@@ -75,14 +75,19 @@ def settle(step: Step, stopped: Callable[[], bool], *, pause: Callable[[float], 
     """Do one step; return how many seconds it took. It ends early once `stopped`. Raises SettleError."""
     began = time.monotonic()
     missing = _Conditions[step.name](lambda command, seconds: shell.run(command, seconds=seconds, stopped=stopped))
-    why = ""
+    answer = ""
     while not stopped():
         left = began + step.seconds - time.monotonic()
         if step.name != "wait":
-            why = missing(max(0.1, left))
-            if not why or stopped():
+            failure = ""
+            try:
+                answer = missing(max(0.1, left))
+            except ShellError as error:  # at the end it may only mean that there was no time left to answer
+                failure = str(error)
+            if not (answer or failure) or stopped():
                 break
             if left <= 0:
+                why = "; then ".join(filter(None, (answer, failure)))
                 raise SettleError(f"{step.name}: not settled within {step.seconds:g} s: {why}")
         elif left <= 0:
             break
@@ -91,7 +96,7 @@ def settle(step: Step, stopped: Callable[[], bool], *, pause: Callable[[float], 
 
 
 Condition = Callable[[float], str]
-"""Returns what is missing; gets the seconds that are left."""
+"""Returns what is missing; gets the seconds that are left. Raises ShellError if it does not find out."""
 
 
 def _healthy(run: Runner) -> Condition:
@@ -127,10 +132,7 @@ def _trimmed(run: Runner) -> Condition:
 
 def _written(run: Runner) -> Condition:
     def missing(seconds: float) -> str:
-        try:
-            run("exec sync", seconds)
-        except ShellError as error:
-            return str(error)
+        run("exec sync", seconds)
         return "" if (dirty := _dirty()) <= MAX_DIRTY_BYTES else f"{dirty >> 20} MiB are dirty"
 
     return missing
@@ -138,11 +140,8 @@ def _written(run: Runner) -> Condition:
 
 def _dropped(run: Runner) -> Condition:
     def missing(seconds: float) -> str:
-        try:
-            # Only clean pages can be dropped (Documentation/admin-guide/sysctl/vm.rst).
-            run(f"sync; echo 3 > {DROP_CACHES}", seconds)
-        except ShellError as error:
-            return str(error)
+        # Only clean pages can be dropped (Documentation/admin-guide/sysctl/vm.rst).
+        run(f"sync; echo 3 > {DROP_CACHES}", seconds)
         return ""
 
     return missing
@@ -162,11 +161,9 @@ _Conditions: Mapping[str, Callable[[Runner], Condition]] = {
 
 
 def _status(run: Runner, seconds: float) -> dict[str, Any] | str:
-    """Return what ``ceph status`` says, or why it says nothing."""
+    """Return what ``ceph status`` says, or why it says nothing. Raises ShellError."""
     try:
         found = json.loads(run("exec ceph status --format json", min(STATUS_SECONDS, seconds)))
-    except ShellError as error:
-        return str(error)
     except ValueError:
         return "`ceph status` printed no JSON"
     return found if isinstance(found, dict) else "`ceph status` printed no object"

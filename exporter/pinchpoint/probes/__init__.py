@@ -1,4 +1,4 @@
-"""The probes: one file per source. To add one, add a file, and a line here."""
+"""The probes: one file per source. To add one, add a file, a line here, and what it reads in `pinchpoint.choices`."""
 
 from __future__ import annotations
 

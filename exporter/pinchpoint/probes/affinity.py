@@ -60,7 +60,6 @@ class Affinity(Probe):
     """
 
     name = "affinity"
-    help = "load on the CPUs that processes of interest may use, if not all (procfs status and stat)"
     metrics = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS)
     rest_interval = 5.0
 

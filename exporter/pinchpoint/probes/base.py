@@ -14,8 +14,8 @@ from pinchpoint.benchmarks.base import Benchmark
 from pinchpoint.benchmarks.markers import RunDirectory
 from pinchpoint.benchmarks.nursery import Nursery
 from pinchpoint.benchmarks.workloads import FoundRuns
-from pinchpoint.bpf.choice import AUTO
 from pinchpoint.ceph.asker import Asker
+from pinchpoint.choices import AUTO
 from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.users import Users, own_users
 from pinchpoint.model import Metric, Point
@@ -53,11 +53,11 @@ class Host(msgspec.Struct, frozen=True):
     waits: WaitRules = msgspec.field(default_factory=load_waits)
     """What kernel stacks mean."""
     task_source: str = AUTO
-    """How threads are read, one of `pinchpoint.bpf.choice.SOURCES`."""
+    """How threads are read, one of `pinchpoint.choices.TASK_SOURCES`."""
     kworker_source: str = AUTO
-    """How the time of workqueue workers is attributed, one of `pinchpoint.probes.kworkers.SOURCES`."""
+    """How the time of workqueue workers is attributed, one of `pinchpoint.choices.KWORKER_SOURCES`."""
     wait_source: str = AUTO
-    """How it is found out what threads wait for, one of `pinchpoint.waits.choice.SOURCES`."""
+    """How it is found out what threads wait for, one of `pinchpoint.choices.WAIT_SOURCES`."""
     nursery: Nursery | None = None
     """Starts the helper processes that read users' files; None where this process reads them."""
     costs: CostRules = msgspec.field(default_factory=load_costs)
@@ -80,9 +80,7 @@ class Probe(ABC):
     """
 
     name: ClassVar[str]
-    """Name on the command line (``--no-probe.NAME``) and in the ``probe`` label."""
-    help: ClassVar[str]
-    """One line that says what it reads, for ``--help``."""
+    """Name on the command line (``--no-probe.NAME``), in `pinchpoint.choices.PROBE_HELP` and in the ``probe`` label."""
     metrics: ClassVar[tuple[Metric, ...]]
     """Every metric that `points` may yield."""
     capabilities: ClassVar[tuple[Capability, ...]] = ()

@@ -76,7 +76,6 @@ class BenchmarkProbe(Probe):
     """Phases and results of the runs of this host."""
 
     name = "benchmark"
-    help = "phases, progress and results of benchmark runs, found among the processes or marked by `pinchpoint run`"
     metrics = (
         PHASE_ACTIVE,
         PHASE_START_TIMESTAMP_SECONDS,

@@ -138,7 +138,6 @@ class CephClient(Probe):
     """Requests in flight, latencies and operations of Ceph clients in user space."""
 
     name = "ceph_client"
-    help = "Ceph clients in user space: requests in flight, latency, operations (their admin sockets)"
     metrics = clients.METRICS
     capabilities = (Capability.DAC_OVERRIDE, Capability.SYS_PTRACE)
 

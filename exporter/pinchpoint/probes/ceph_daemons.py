@@ -18,7 +18,6 @@ class CephDaemons(DaemonProbe):
 
     name = "ceph_daemons"
     classes = ("ceph-mon", "ceph-mgr")
-    help = "whether Ceph monitors and managers on this host answer or are stuck (admin sockets)"
     metrics = follower.METRICS
 
     def reader(self) -> DaemonReader:

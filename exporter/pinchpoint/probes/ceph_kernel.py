@@ -206,7 +206,6 @@ class CephKernel(Probe):
     """Requests in flight, latencies and blocklisting of the kernel's CephFS mounts and RBD devices."""
 
     name = "ceph_kernel"
-    help = "the kernel's CephFS and RBD clients: requests in flight, latency, blocklisting (debugfs)"
     metrics = (*clients.METRICS, CEPH_CLIENT_BLOCKLISTED)
     capabilities = (Capability.DAC_READ_SEARCH,)
 

@@ -151,7 +151,6 @@ class Cgroups(Probe):
     """CPU quotas of processes of interest and their throttling, limits of block I/O and how much of them is used."""
 
     name = "cgroups"
-    help = "CPU quotas, throttled periods, I/O limits and their use, for processes of interest (cgroup v1 and v2)"
     metrics = (
         CGROUP_CPU_PERIODS,
         CGROUP_CPU_THROTTLED_PERIODS,

@@ -21,7 +21,6 @@ class Cpu(Probe):
     """
 
     name = "cpu"
-    help = "the host's CPUs, and the CPU with the most softirq and irq time (procfs stat)"
     metrics = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS)
     rest_interval = 2.0
 

@@ -48,7 +48,6 @@ class CpuFreq(Probe):
     """
 
     name = "cpufreq"
-    help = "clock frequency, governor, turbo and limits of CPUs (sysfs cpufreq, intel_pstate)"
     metrics = (
         CPU_FREQUENCY_HERTZ,
         CPU_FREQUENCY_MAX_HERTZ,

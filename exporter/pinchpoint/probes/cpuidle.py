@@ -97,7 +97,6 @@ class CpuIdle(Probe):
     """Residency and entries of each CPU's idle states, their exit latency, and which are switched off."""
 
     name = "cpuidle"
-    help = "idle states: residency, entries, exit cost, disabled states (sysfs cpuidle)"
     metrics = (
         CPU_IDLE_STATE_SECONDS,
         CPU_IDLE_STATE_ENTRIES,

@@ -381,7 +381,6 @@ class Devices(Probe):
     """Busy and saturated time of whole disks, and of links that have a speed or a queue."""
 
     name = "devices"
-    help = "disks and network links: busy and saturated time (procfs diskstats and net/dev, qdiscs)"
     metrics = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS)
     capabilities = (Capability.SYS_NICE,)
     interval = None

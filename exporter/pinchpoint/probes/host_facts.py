@@ -287,7 +287,6 @@ class HostFacts(Probe):
     """Kernel, CPUs, power settings, MTU, command line, swap, mounts of network file systems, knobs."""
 
     name = "host_facts"
-    help = "settings that change results: kernel, power, disks, NUMA, interrupts, MTU, mounts, knobs (procfs, sysfs)"
     metrics = (HOST_FACT_INFO,)
     capabilities = (Capability.SYS_PTRACE,)
     interval = 60.0

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pinchpoint.activity import Load
-from pinchpoint.bpf.choice import AUTO, UnusableSourceError
+from pinchpoint.bpf.choice import UnusableSourceError
 from pinchpoint.bpf.libbpf import BpfError
 from pinchpoint.bpf.workqueues import TracedSource
+from pinchpoint.choices import AUTO
 from pinchpoint.host.capabilities import Capability
 from pinchpoint.host.sysfs import block_device_name
 from pinchpoint.metrics import KWORKER_SOURCE_INFO
@@ -20,10 +21,8 @@ from pinchpoint.threads.role_table import METRICS, RoleTable, RoleTotals
 from pinchpoint.threads.roles import KWORKER
 from pinchpoint.threads.work_source import CommSource, WorkSource
 
-__all__ = ["SOURCES", "Kworkers", "choose_source"]
+__all__ = ["Kworkers", "choose_source"]
 
-SOURCES = (AUTO, TracedSource.name, CommSource.name)
-"""What may be wanted: the best that works, or one of them, the best first."""
 NO_BDI = "unknown"
 """Owner of writeback that was charged before its worker ever named a backing device."""
 MAX_REMEMBERED_WORKERS = 4096
@@ -50,7 +49,6 @@ class Kworkers(Probe):
     """CPU time and run-queue wait of workqueue workers by role, and by backing device where it is writeback."""
 
     name = "kworkers"
-    help = "kernel workers by what they do, writeback by backing device (BPF, or procfs comm and schedstat at 20 Hz)"
     metrics = (*METRICS, KWORKER_SOURCE_INFO)
     capabilities = (Capability.BPF, Capability.PERFMON, Capability.SYS_NICE)
     rest_interval = 1.0

@@ -67,7 +67,6 @@ class Locks(Probe):
     """For how long the locks of daemons were held, and how many threads waited for them."""
 
     name = "locks"
-    help = "whether mds_lock is held, from its state (8 bytes of the memory of each MDS, 10 times a second)"
     metrics = (LOCK_OBSERVED_SECONDS, LOCK_HELD_SECONDS, LOCK_WAITING_SECONDS)
     capabilities = (Capability.SYS_PTRACE, Capability.SYS_NICE)
     interval = INTERVAL_SECONDS

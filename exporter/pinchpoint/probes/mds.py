@@ -272,7 +272,6 @@ class Mds(DaemonProbe):
 
     name = "mds"
     classes = ("ceph-mds",)
-    help = "cache, journal and requests of Ceph MDS daemons (admin socket)"
     metrics = (
         MDS_RANK_HELD,
         MDS_CACHE_BYTES,

@@ -69,7 +69,6 @@ class MemoryProbe(Probe):
     """Dirty and writeback memory, allocation stalls, and the time in which a task stalled for memory (PSI)."""
 
     name = "memory"
-    help = "dirty memory, writeback, reclaim stalls (procfs vmstat) and memory pressure (PSI)"
     metrics = (
         MEMORY_DIRTY_BYTES,
         MEMORY_WRITEBACK_BYTES,

@@ -113,7 +113,6 @@ class Namespaces(Probe):
     """Queues in front of links of other network namespaces."""
 
     name = "namespaces"
-    help = "queues in front of links in other network namespaces (netlink sockets opened there)"
     metrics = (RESOURCE_BUSY_SECONDS, RESOURCE_SATURATED_SECONDS, NETWORK_NAMESPACE_HIDDEN_INFO)
     capabilities = (Capability.SYS_PTRACE, Capability.SYS_ADMIN, Capability.SYS_NICE)
     interval = 0.2

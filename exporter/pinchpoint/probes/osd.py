@@ -364,7 +364,6 @@ class Osd(DaemonProbe):
 
     name = "osd"
     classes = ("ceph-osd",)
-    help = "operations, commits, throttles and placement groups of Ceph OSD daemons (admin socket)"
     metrics = (
         OSD_OPS,
         OSD_OP_SECONDS,

@@ -148,7 +148,6 @@ class Path(Probe):
     """Chains of benchmarks."""
 
     name = "path"
-    help = "who makes the threads of benchmarks wait, by who wakes whom (BPF), in windows of half a second every 4 s"
     metrics = (
         PATH_SECONDS,
         PATH_PASSED_SECONDS,

@@ -132,7 +132,6 @@ class ProfileProbe(Probe):
     """Stack samples of the threads of full resources."""
 
     name = "profile"
-    help = "what full threads spend CPU time on (perf events of these threads, stacks)"
     metrics = (COST_SAMPLES, COST_RATIO, COST_LOST_SAMPLES, COST_SOURCE_INFO)
     capabilities = (Capability.PERFMON, Capability.SYS_PTRACE, Capability.SYS_ADMIN)
     start_capabilities = (Capability.SYSLOG,)

@@ -29,7 +29,6 @@ class SelfCost(Probe):
     """CPU, memory and descriptors of this process; CPU and memory of its helper processes."""
 
     name = "self"
-    help = "Pinchpoint's own cost"
     metrics = (SELF_CPU_SECONDS, SELF_RESIDENT_BYTES, SELF_OPEN_FILES, BUILD_INFO)
     interval = 5.0
     rest_interval = 10.0

@@ -99,7 +99,6 @@ class Storage(Probe):
     """
 
     name = "storage"
-    help = "disks under the open files of benchmarks and OSDs (procfs fd, fdinfo and mountinfo)"
     metrics = (STORAGE_DEVICE_INFO, STORAGE_ROTATIONAL)
     capabilities = (Capability.DAC_READ_SEARCH, Capability.SYS_PTRACE)
     rest_interval = 10.0

@@ -45,7 +45,6 @@ class Tasks(Probe):
     """CPU time and run-queue wait of every thread that has a role, and of the busiest one that has none."""
 
     name = "tasks"
-    help = "CPU and run-queue wait of threads by role (BPF, or procfs schedstat)"
     metrics = (*METRICS, *UNKNOWN_METRICS, TASK_SOURCE_INFO, TASKS_FOLLOWED, TASKS_UNREADABLE, UNVERIFIED_PROCESSES)
     capabilities = (Capability.BPF, Capability.PERFMON, Capability.SYS_NICE)
     interval = None

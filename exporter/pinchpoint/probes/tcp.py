@@ -111,9 +111,6 @@ class Tcp(Probe):
     """Round trips, retransmissions and send queues of TCP connections, by the owner of the process."""
 
     name = "tcp"
-    help = (
-        "TCP round-trip times, retransmissions and send queues of Ceph daemons, Ceph clients and benchmarks (sock_diag)"
-    )
     metrics = (TCP_RTT_SECONDS, TCP_RTT_MIN_SECONDS, TCP_CONNECTIONS, TCP_RETRANSMITS, TCP_SENT_BYTES, TCP_UNSENT_BYTES)
     capabilities = (Capability.DAC_READ_SEARCH, Capability.SYS_PTRACE)
     interval = 2.0

@@ -93,9 +93,6 @@ class Waits(Probe):
     """Wait classes of benchmarks."""
 
     name = "waits"
-    help = (
-        "what benchmarks spend their time on, by their threads' kernel stacks (BPF, or procfs stack or wchan at 10 Hz)"
-    )
     metrics = (
         WORKLOAD_SECONDS,
         WORKLOAD_PROCESSES,

@@ -5,17 +5,15 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from pinchpoint.bpf.choice import AUTO, UnusableSourceError
+from pinchpoint.bpf.choice import UnusableSourceError
 from pinchpoint.bpf.libbpf import BpfError
+from pinchpoint.choices import AUTO
 from pinchpoint.waits.kernel_looks import KernelLooks
 from pinchpoint.waits.stack_files import StackFiles
 from pinchpoint.waits.stack_rules import Stacks
 from pinchpoint.waits.watched import Place, WaitSource
 
-__all__ = ["SOURCES", "choose_source", "files_for"]
-
-SOURCES = (AUTO, KernelLooks.name, StackFiles.name)
-"""What may be wanted: the best that works, or one of them, the best first."""
+__all__ = ["choose_source", "files_for"]
 
 log = logging.getLogger(__name__)
 
