@@ -36,8 +36,8 @@ packages: ## make a deb and an rpm with a Python of their own in dist/; the firs
 	@scripts/setup packages
 	@PYTHONPATH=exporter $(python) packaging/packages.py
 
-packages-check: ## try the deb in chroots of Debian and Ubuntu: install, scrape, upgrade, purge; lintian, rpmlint
-	@scripts/setup packages
+packages-check: setup ## make wheels, a release and a host; install, scrape, upgrade, purge the deb in chroots; lintian, rpmlint
+	@$(python) -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --part packages
 	@PYTHONPATH=exporter packaging/check
 
 demo: ## run a real fio workload, see its alerts arrive in Alertmanager

@@ -38,7 +38,12 @@ one after the other in another, so that at most two clusters exist at a time."""
 FIRST = (
     *(LOOKED_AT, OWN, "tests/commands/test_experiment.py", "tests/compose/test_native.py", "tests/test_recipes.py"),
     *("tests/commands/test_run.py", "tests/compose/test_demo.py", "tests/test_live.py", "tests/compose/test_readme.py"),
-    *("tests/test_release.py", "tests/test_packaging.py", "tests/test_foreign_bytes.py"),
+    *(
+        "tests/deploy/test_install.py",
+        "tests/test_release.py",
+        "tests/test_packaging.py",
+        "tests/test_foreign_bytes.py",
+    ),
     *("tests/rules/test_alerts.py", "tests/bpf/test_choice.py", "tests/benchmarks/test_io500.py"),
 )
 """Long tests, the longest first: what starts late ends late."""
@@ -49,13 +54,15 @@ HANG = 300.0
 APART = ("commands", "compose", "lab", "dashboards/test_cost.py", "test_live.py")
 """Tests whose exporters count every daemon and benchmark that they see as their own."""
 
+PACKAGES = ("deploy/test_install.py", "test_packaging.py", "test_release.py")
+"""Tests of `make packages-check`, which make wheels, a release and an installed host."""
 ON_REQUEST = ("proofs", "compose/test_engine.py")
 """What has a make target of its own: `make prove`, `make containers-check`."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Allow scripts/test to run a part of the tests."""
-    parser.addoption("--part", choices=["apart", "others"], help="only tests that need a PID namespace, or only others")
+    parser.addoption("--part", choices=["apart", "others", "packages"], help="a part of the tests: see scripts/test")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -64,11 +71,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if part is None or not collection_path.is_relative_to(HERE):
         return None
     path = collection_path.relative_to(HERE).as_posix()
-    if path in ON_REQUEST:
-        return True
     if collection_path.is_dir():
+        return path in ON_REQUEST or None
+    return _part(path) != part or None
+
+
+def _part(path: str) -> str | None:
+    """Return the part of the tests that a file belongs to, if it is none of those on request."""
+    if path in ON_REQUEST:
         return None
-    return path.startswith(APART) != (part == "apart") or None
+    if path in PACKAGES:
+        return "packages"
+    return "apart" if path.startswith(APART) else "others"
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -925,7 +925,7 @@ RUN_FACT_HOSTS = _number(
 )
 JUDGE_HOSTS = _number("pinchpoint_judge_hosts", "Hosts known to the judge, by whether they answer.", "state")
 JUDGE_PROBLEM_INFO = _gauge(
-    "pinchpoint_judge_problem_info", "Why a host, a source or a target file cannot be read.", "source", "reason"
+    "pinchpoint_judge_problem_info", "What is wrong with a host, a source or a target file.", "source", "reason"
 )
 JUDGE_RUNS = _number("pinchpoint_judge_runs", "Runs in progress.")
 JUDGE_BEHIND_RUNS = _number("pinchpoint_judge_behind_runs", "Runs not judged in the last round because time ran out.")

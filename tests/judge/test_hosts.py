@@ -170,6 +170,7 @@ def test_hosts_last_until_a_slow_server_has_answered_again_and_it_is_named() -> 
     assert hosts.collect()["a"].lasts == 20.0
     problem = hosts.problems()["http://prometheus"]
     assert problem.reason == "its answers take more than 5 s, so that verdicts are late"
+    assert not problem.unseen
     assert hosts.problems()["http://prometheus"].since == problem.since
 
     poller.took = 0.5

@@ -272,6 +272,32 @@ def test_a_host_that_answers_is_not_lost_because_another_source_lacks_it(service
     assert (set(service.said.hosts), set(service.said.problems)) == ({"a"}, {"b"})
 
 
+def test_a_server_that_is_slow_and_a_malformed_file_are_problems_but_no_host_is_down(service: Service) -> None:
+    late = {"http://prometheus": Problem("late", START, unseen=False), "b": Problem("no samples", START)}
+    service._hosts.collect = lambda: {"a": Snapshot(START, {})}  # type: ignore[method-assign]
+    service._hosts.problems = lambda: late  # type: ignore[method-assign]
+    service._files.problems = {"targets.json": "not JSON"}
+
+    service.round()
+
+    found = parse_exposition(text(service.said.points()), 0.0)
+    assert [found.value("pinchpoint_judge_hosts", state=state) for state in ("up", "down")] == [1, 1]
+    assert {labels["source"] for labels, _ in found.series("pinchpoint_judge_problem_info")} == {*late, "targets.json"}
+
+
+def test_a_host_lasts_between_the_answers_of_a_slow_server(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([{"a": Snapshot(START, {}, lasts=20.0)}, *[{}] * 3])
+    service._hosts.collect = lambda: next(answers)  # type: ignore[method-assign]
+    service._hosts.problems = dict  # type: ignore[method-assign]
+    seen = []
+    for passed in (0.0, 6.0, 19.0, 22.0):
+        monkeypatch.setattr(time, "monotonic", lambda passed=passed: 1000.0 + passed)
+        service.round()
+        seen.append("a" in service.said.hosts)
+
+    assert seen == [True, True, True, False]
+
+
 def test_while_a_run_is_judged_exporters_are_asked_for_the_full_rate(service: Service) -> None:
     answers = iter([[], [*judged().runs], []])
     service._hosts.collect = dict  # type: ignore[method-assign]

@@ -56,12 +56,12 @@ class Hosts:
         return found
 
     def problems(self) -> dict[str, Problem]:
-        """Return why hosts or sources are not seen, by name."""
+        """Return what is wrong with hosts or sources, by name: they are not seen, or slow."""
         patience = self._pace.interval + MAX_ANSWER_OVERDUE_SECONDS
         found = {name: why for poller in self._pollers.values() for name, why in poller.problems(patience).items()}
         slow = [name for name, poller in self._pollers.items() if poller.took > STALE_SECONDS and not poller.failure]
         why = f"its answers take more than {STALE_SECONDS:g} s, so that verdicts are late"
-        self._slow = {name: self._slow.get(name) or Problem(why, STEADY.now()) for name in slow}
+        self._slow = {name: self._slow.get(name) or Problem(why, STEADY.now(), unseen=False) for name in slow}
         return self._slow | found
 
     def stop(self) -> None:

@@ -95,6 +95,6 @@ def fact_points(known: Mapping[str, Facts]) -> Iterator[Point]:
 def judge_points(seen: int, problems: Mapping[str, Problem]) -> Iterator[Point]:
     """Yield which hosts are seen."""
     yield JUDGE_HOSTS.point(seen, "up")
-    yield JUDGE_HOSTS.point(len(problems), "down")
+    yield JUDGE_HOSTS.point(sum(problem.unseen for problem in problems.values()), "down")
     for source, problem in sorted(problems.items())[:MAX_EXPORTED_PROBLEMS]:
         yield JUDGE_PROBLEM_INFO.point(1, source[:MAX_LABEL_CHARACTERS], problem.reason[:MAX_LABEL_CHARACTERS])

@@ -66,7 +66,7 @@ class Judgement(msgspec.Struct, frozen=True):
     hosts: Mapping[str, float] = msgspec.field(default_factory=dict)
     """When each host that answers was last seen, in Unix seconds."""
     problems: Mapping[str, Problem] = msgspec.field(default_factory=dict)
-    """Why hosts, sources or target files cannot be read."""
+    """What is wrong with hosts, sources and target files."""
     runs: Sequence[Judged] = ()
     phases: Sequence[PhaseVerdict] = ()
     facts: Mapping[str, Facts] = msgspec.field(default_factory=dict)
@@ -236,7 +236,9 @@ class Service:
             name: msgspec.structs.replace(problem, since=problem.since + ahead) for name, problem in problems.items()
         }
         self._malformed = {name: self._malformed.get(name, now) for name in self._files.problems}
-        problems |= {name: Problem(reason, self._malformed[name]) for name, reason in self._files.problems.items()}
+        problems |= {
+            name: Problem(reason, self._malformed[name], unseen=False) for name, reason in self._files.problems.items()
+        }
         self.said = Judgement(
             time=now,
             hosts={host: seen + self._shift(host) for host, seen in self._seen.items()},

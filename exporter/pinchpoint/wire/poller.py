@@ -23,11 +23,13 @@ POLL_TIMEOUT_SECONDS = 1.0
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Why a host or a source is not seen."""
+    """What is wrong with a host or a source."""
 
     reason: str
     since: float
     """Unix seconds by `pinchpoint.clock`."""
+    unseen: bool = True
+    """Whether a host or a source is not seen because of it."""
 
 
 class Poller:
