@@ -365,7 +365,7 @@ COST_LOST_SAMPLES = _counter(
 )
 COST_SOURCE_INFO = _gauge(
     "pinchpoint_cost_source_info",
-    "How full threads are sampled (perf_events, or none), and why they cannot be.",
+    "How full threads are sampled (perf_events, or none), and why they cannot be, or have no names.",
     "source",
     "reason",
 )

@@ -23,6 +23,18 @@ NEEDED = {
 }
 
 
+CALLS = {"bpf", "perf_event_open", "setns", "sched_setscheduler", "setresuid", "setgroups", "prctl", "capset", "kill"}
+"""System calls without which a probe or a helper is blind; most services make none of the first three."""
+
+
+def calls_of(word: str) -> set[str]:
+    """Return the system calls that a word of SystemCallFilter= stands for."""
+    if not word.startswith("@"):
+        return {word}
+    lines = analyze("syscall-filter", word).stdout.splitlines()[1:]
+    return {call for line in lines if not line.strip().startswith("#") for call in calls_of(line.strip())}
+
+
 def setting(name: str) -> str:
     (found,) = (line for line in UNIT.read_text().splitlines() if line.startswith(f"{name}="))
     return found.removeprefix(f"{name}=")
@@ -50,6 +62,25 @@ def test_the_service_has_the_capabilities_that_the_probes_need_and_no_others() -
     needed = names(NEEDED).replace(",", "")
 
     assert setting("AmbientCapabilities") == setting("CapabilityBoundingSet") == needed
+
+
+def test_the_sandbox_leaves_what_names_the_kernels_functions() -> None:
+    """ProtectKernelLogs takes CAP_SYSLOG, ProtectKernelTunables hides kallsyms (systemd 252, core/namespace.c)."""
+    lines = UNIT.read_text().splitlines()
+
+    assert not [line for line in lines if line.startswith(("ProtectKernelLogs=", "ProtectKernelTunables="))]
+    assert not [path for path in setting("InaccessiblePaths").split() if "kallsyms" in path]
+
+
+def test_the_system_calls_of_the_probes_are_allowed() -> None:
+    found: set[str] = set()
+    for line in UNIT.read_text().splitlines():
+        if line.startswith("SystemCallFilter="):
+            words = line.removeprefix("SystemCallFilter=")
+            calls = {call for word in words.removeprefix("~").split() for call in calls_of(word)}
+            found = found - calls if words.startswith("~") else found | calls
+
+    assert found >= CALLS
 
 
 def test_a_probe_that_asks_for_a_real_time_priority_says_that_it_needs_the_right() -> None:

@@ -131,6 +131,18 @@ def loaded(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
 
 
 @needs_perf
+def test_a_kernel_that_hides_its_functions_is_the_reason_that_they_have_no_names(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ProfileProbe, "_kallsyms_text", lambda self: b"0000000000000000 T _stext\n")
+    watched = Watched(tmp_path, start("dd", "if=/dev/zero", "of=/dev/null", "bs=1M"))
+
+    assert "[kernel]" in functions(profile_of(watched))
+    (info,) = (point for point in watched.probe.points() if point.metric is COST_SOURCE_INFO)
+    assert info.labels == ("perf_events", "/proc/kallsyms shows no addresses: functions of the kernel have no names")
+
+
+@needs_perf
 def test_functions_of_a_cpp_program_are_named_down_to_main(tmp_path: Path, program: Path, start: Start) -> None:
     found = profile_of(Watched(tmp_path, loaded(start(program, "templates"))), samples=100)
 

@@ -67,6 +67,7 @@ MAX_RESOURCES = 16
 KERNEL_FILE = ""
 MAX_KALLSYMS_BYTES = 64 << 20
 """Of kallsyms, in bytes: Linux 6.18 with few modules has 5 MiB of it."""
+NAMELESS = "/proc/kallsyms shows no addresses: functions of the kernel have no names"
 
 
 class _Group(NamedTuple):
@@ -162,6 +163,7 @@ class ProfileProbe(Probe):
         self._series: dict[tuple[str, str], _Series] = {}
         self._lost = 0
         self._refusal: str | None = None
+        self._nameless = ""
         """Why threads can't be sampled, "" if they can, None before the first try."""
         self._profiles: deque[Profile] = deque(maxlen=MAX_PROFILES)
 
@@ -295,6 +297,7 @@ class ProfileProbe(Probe):
     def _kernel_frame(self, address: int) -> Frame:
         if self._kernel is None:
             self._kernel = KernelSymbols(self._kallsyms_text())
+            self._nameless = "" if len(self._kernel) else NAMELESS
         return Frame(self._kernel.name(address) or "[kernel]", KERNEL_FILE)
 
     def _user_frame(self, image: Image, address: int) -> Frame:
@@ -329,7 +332,7 @@ class ProfileProbe(Probe):
     def points(self) -> Iterator[Point]:
         """Yield the samples and shares of each resource that was full."""
         if self._refusal is not None:
-            yield COST_SOURCE_INFO.point(1, "none" if self._refusal else "perf_events", self._refusal)
+            yield COST_SOURCE_INFO.point(1, "none" if self._refusal else "perf_events", self._refusal or self._nameless)
         yield COST_LOST_SAMPLES.point(self._lost)
         for (resource, owner), one in list(self._series.items()):
             for cost, samples in sorted(one.total.items()):

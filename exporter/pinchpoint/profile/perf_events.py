@@ -180,7 +180,7 @@ def _perf_event_open(attributes: bytes, tid: int) -> int:
 def _refusal(code: int) -> str:
     if code in (errno.EACCES, errno.EPERM):
         paranoid = _paranoid()
-        return f"perf_event_open is refused: no CAP_PERFMON{paranoid}, or a security module or lockdown forbids it"
+        return f"perf_event_open is refused: no CAP_PERFMON{paranoid}, or a seccomp filter, security module or lockdown"
     if code == errno.ENOSYS:
         return "this kernel has no perf events, or a seccomp filter hides them"
     return f"perf_event_open: {os.strerror(code)}"
