@@ -169,6 +169,8 @@ def test_the_demo_s_verdict_arrives(stack: Stack) -> None:
         tuple(one["metric"].get(name) for name in ("benchmark", "kind", "resource", "owner")) for one in verdicts()
     }
     assert found == {("fio", "resource", "benchmark", "fio@uid65534")}
+    profiled = 'last_over_time(pinchpoint_cost_source_info{source="perf_events", reason=""}[10m])'
+    assert stack.ask(profiled), "the sandbox keeps the exporter from sampling what is full"
 
 
 @pytest.mark.parametrize("service", ["prometheus", "pinchpoint", "judge", "grafana"])
