@@ -437,21 +437,36 @@ def test_whatever_stands_in_a_marker_reading_it_raises_nothing(
     assert runs.command_pids(NOW) == runs.commands
 
 
-def test_where_run_may_not_be_written_the_users_own_directory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_run_may_not_be_written_the_users_own_directory_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "pinchpoint"
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
-    assert default() == Path("/run/user/1000/pinchpoint")
+    assert default(shared) == Path("/run/user/1000/pinchpoint")
 
     monkeypatch.delenv("XDG_RUNTIME_DIR")
     monkeypatch.setenv("XDG_STATE_HOME", "/home/alice/state")
-    assert default() == Path("/home/alice/state/pinchpoint/markers")
+    assert default(shared) == Path("/home/alice/state/pinchpoint/markers")
 
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", "/home/alice")
-    assert default() == Path("/home/alice/.local/state/pinchpoint/markers")
+    assert default(shared) == Path("/home/alice/.local/state/pinchpoint/markers")
 
     monkeypatch.setattr(os, "access", lambda path, mode: True)
-    assert default() == Path("/run/pinchpoint")
+    assert default(shared) == shared
+
+
+def test_a_directory_of_all_users_is_taken_where_the_services_sandbox_made_it_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
+    RunDirectory(tmp_path / "pinchpoint").create()
+    assert default(tmp_path / "pinchpoint") == tmp_path / "pinchpoint"
+
+    (tmp_path / "pinchpoint").chmod(0o755)
+    assert default(tmp_path / "pinchpoint") == Path("/run/user/1000/pinchpoint")
 
 
 # ---- Other users: real files of uid 65534.

@@ -22,7 +22,9 @@ import msgspec
 
 from pinchpoint.benchmarks.job_marks import JobMarks
 from pinchpoint.benchmarks.shared_directory import (
+    EVERYBODYS,
     MAX_DIRECTORY_ENTRIES,
+    RUNS,
     SETTLED_NANOSECONDS,
     SharedDirectory,
     replace_file,
@@ -112,10 +114,16 @@ def _ended(marker: Marker, identity: _Identity) -> float:
     return min(end, identity.changed / NANOSECONDS_PER_SECOND)
 
 
-def default_run_directory() -> Path:
-    """Return where markers are kept: ``/run/pinchpoint`` if writable, else a directory that only the user owns."""
-    shared = Path("/run/pinchpoint")
-    if os.access(shared if shared.exists() else shared.parent, os.W_OK):
+def default_run_directory(shared: Path = RUNS) -> Path:
+    """Return where markers are kept: `shared` if this user or every user may write there, else a directory of his own.
+
+    The service's sandbox may have mounted the former read-only: the exporter only reads it.
+    """
+    try:
+        everybodys = stat.S_IMODE(os.stat(shared).st_mode) == EVERYBODYS
+    except OSError:
+        everybodys = False
+    if everybodys or os.access(shared if shared.exists() else shared.parent, os.W_OK):
         return shared
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime, "pinchpoint")

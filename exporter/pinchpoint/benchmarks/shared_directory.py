@@ -11,12 +11,16 @@ from pathlib import Path
 
 from pinchpoint.host.users import ROOT
 
-__all__ = ["MAX_DIRECTORY_ENTRIES", "SETTLED_NANOSECONDS", "SharedDirectory", "replace_file"]
+__all__ = ["EVERYBODYS", "MAX_DIRECTORY_ENTRIES", "RUNS", "SETTLED_NANOSECONDS", "SharedDirectory", "replace_file"]
 
+RUNS = Path("/run/pinchpoint")
+"""Where it is, unless it is configured."""
 MAX_DIRECTORY_ENTRIES = 1 << 14
 """Names in the directory that are looked at."""
 SETTLED_NANOSECONDS = 100_000_000
 """Age from which a directory's last change is told apart from a later one."""
+EVERYBODYS = 0o1777
+"""Mode of a directory in which every user may write, and nobody else may remove it: that of /tmp."""
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -32,7 +36,7 @@ class SharedDirectory:
         with suppress(FileExistsError):
             self.path.mkdir(0o700)
             with self.opened() as directory:
-                os.fchmod(directory, 0o1777)
+                os.fchmod(directory, EVERYBODYS)
 
     @contextmanager
     def opened(self) -> Iterator[int]:

@@ -12,6 +12,7 @@ import click
 
 from pinchpoint.benchmarks.job_marks import MAX_USER_CHARACTERS, JobMark, JobMarks
 from pinchpoint.benchmarks.jobs import VARIABLES, job_id, job_of
+from pinchpoint.benchmarks.shared_directory import RUNS
 from pinchpoint.host.users import ROOT
 from pinchpoint.statuses import statuses
 from pinchpoint.terminal.plain import fail, say
@@ -20,7 +21,6 @@ __all__ = ["command"]
 
 USER_VARIABLES = ("SLURM_JOB_UID", "LSFUSER")
 """Variables in which a prolog of Slurm, and one of LSF, gets the user of the job."""
-RUNS = Path("/run/pinchpoint")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
