@@ -40,7 +40,7 @@ class Limits(NamedTuple):
     """Limits above which a trial is disturbed.
 
     Pressure on CPUs and I/O has no limit and is only shown: the trials' own loads wait for CPUs and disks, many of them
-    on purpose, and /proc/pressure does not say who waited. No load fills the memory, so pressure there comes from
+    on purpose, and /proc/pressure does not say who waited. Hardly a load fills the memory, so pressure there comes from
     others.
     """
 

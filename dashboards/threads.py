@@ -26,9 +26,10 @@ from pinchpoint.resources import all_resources
 
 LABELS = "(instance, resource, owner)"
 UNKNOWN = 'resource="unknown_thread"'
-OF_THREADS = 'resource!~"disk|link|memory|mds_cache|io_quota|unknown_thread"'
+SHOWN_ELSEWHERE = "disk|link|memory|memory_quota|mds_cache|io_quota|unknown_thread"
+OF_THREADS = f'resource!~"{SHOWN_ELSEWHERE}"'
 """All except resources that are neither threads nor CPUs (other dashboards show them), and threads without a role."""
-OF_PROCESSES = 'resource!~"disk|link|memory|mds_cache|io_quota|unknown_thread|cpu|cpu_set|cpu_quota|softirq_cpu"'
+OF_PROCESSES = f'resource!~"{SHOWN_ELSEWHERE}|cpu|cpu_set|cpu_quota|softirq_cpu"'
 """Resources that can be full inside a process."""
 CLUSTERED = frozenset({"mds", "osd"})
 KERNEL = frozenset({"kworker", "ksoftirqd", "journal", "block"})

@@ -106,6 +106,8 @@ CGROUPS = (
     b"8:0 rbps=7 riops=max\n254:0 wbps=1048576\n8:0 7\n",
     b"8:16 rbytes=1459200 wbytes=314773504 rios=192 wios=353 dbytes=7 dios=8\n259:0 rbytes=1 cost.usage=5\n",
     b"254:0 Read 100\n254:0 Write 20\n254:0 Sync 110\n254:0 Total 123\n7:3 Read 5\nTotal 128\n",
+    b"low 0\nhigh 3\nmax 40\noom 1\noom_kill 0\n",
+    b"9223372036854771712\n",
 )
 MOUNTS = (
     b"36 35 98:0 /mnt1 /mnt\\0402 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n",

@@ -61,6 +61,8 @@ from pinchpoint.host.cgroupfs import (
     parse_cpu_stat,
     parse_io_max,
     parse_io_stat,
+    parse_memory_events,
+    parse_memory_limit,
     parse_service,
     parse_throttle,
 )
@@ -845,6 +847,8 @@ READERS: tuple[Reader, ...] = (
     Reader("cgroup", cgroup, lambda: seeds.CGROUPS),
     Reader("cpu-limit", parse_cpu_max, lambda: seeds.CGROUPS, (FormatError,)),
     Reader("cpu-throttling", parse_cpu_stat, lambda: seeds.CGROUPS, (FormatError,)),
+    Reader("memory-limit", parse_memory_limit, lambda: seeds.CGROUPS, (FormatError,)),
+    Reader("memory-events", parse_memory_events, lambda: seeds.CGROUPS, (FormatError,)),
     Reader("io-limits", io_limits, lambda: seeds.CGROUPS),
     Reader("io-use", io_use, lambda: seeds.CGROUPS),
     Reader("netlink", messages, seeds.netlink, (FormatError, OSError)),

@@ -474,6 +474,9 @@ CGROUP_IO_LIMIT = _number(
     "device",
     "limit",
 )
+CGROUP_MEMORY_LIMIT_BYTES = _gauge(
+    "pinchpoint_cgroup_memory_limit_bytes", "Tightest memory limit (maximum or high) on the owner's cgroups.", "owner"
+)
 MDS_RANK_HELD = _number(
     "pinchpoint_mds_rank_held",
     "1 if the MDS holds a rank (active) or follows one (standby-replay), 0 if it is a standby.",

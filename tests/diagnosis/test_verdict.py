@@ -151,6 +151,34 @@ def test_a_limit_of_a_cgroup_is_seen_where_the_disk_shows_nothing() -> None:
     assert named(judged(a=host)) == [("io_quota", "fio")]
 
 
+def test_a_benchmark_that_reclaims_the_pages_of_its_own_cgroup_is_limited_by_that_and_not_by_the_hosts_memory() -> None:
+    def host(owner: str) -> MadeHost:
+        return (
+            MadeHost()
+            .works({"memory": 0.9, "cpu": 0.1})
+            .resource("memory", "host", 0.9, "memory")
+            .resource("memory_quota", owner, 1.0, "memory")
+        )
+
+    found = judged(a=host("fio"))
+    assert named(found) == [("memory_quota", "fio")]
+    assert found.innocent == (
+        "memory of host on a is busy for 90%: tasks reclaim pages of their own cgroup, which is at its limit",
+    )
+    assert named(judged(a=host("somebody"))) == [("memory", "host")]
+
+
+def test_a_full_disk_holds_up_what_reclaims_the_dirty_pages_of_its_own_cgroup() -> None:
+    host = (
+        MadeHost()
+        .works({"memory": 0.8, "disk": 0.2}, device="vda")
+        .resource("memory_quota", "fio", 0.9, "memory")
+        .resource("disk", "vda", 0.98, "disk,writeback")
+    )
+
+    assert named(judged(a=host)) == [("disk", "vda"), ("memory_quota", "fio")]
+
+
 def test_writeback_is_served_by_the_worker_and_the_disk_of_the_benchmarks_files() -> None:
     def host(worker: float, disk: float) -> MadeHost:
         return (

@@ -18,6 +18,8 @@ from pinchpoint.host.cgroupfs import (
     parse_cpu_stat,
     parse_io_max,
     parse_io_stat,
+    parse_memory_events,
+    parse_memory_limit,
     parse_service,
     parse_throttle,
 )
@@ -38,6 +40,21 @@ def test_limits_of_both_versions_are_understood() -> None:
     assert parse_cpu_stat(b"usage_usec 1\nnr_periods 5\nnr_throttled 2\nthrottled_usec 3\n") == Throttling(5, 2, 3e-6)
     assert list(parse_io_max(b"8:0 rbps=7 riops=max x=1\n")) == [IoLimit("8:0", "rbps", 7)]
     assert list(parse_throttle(b"8:0 7\n8:1\nTotal 9\n", "wbps")) == [IoLimit("8:0", "wbps", 7)]
+
+
+def test_memory_limits_and_how_often_they_were_met() -> None:
+    assert parse_memory_limit(b"67108864\n") == 67108864
+    assert parse_memory_limit(b"max\n") is None
+    assert parse_memory_limit(b"9223372036854771712\n") is None, "what version 1 shows where there is no limit"
+    assert parse_memory_events(b"low 0\nhigh 3\nmax 40\noom 1\noom_kill 0\n") == 43
+
+
+@pytest.mark.parametrize("raw", [b"", b"-1", b"1 2", b"x"])
+def test_what_is_no_memory_limit_is_an_error(raw: bytes) -> None:
+    with pytest.raises(FormatError):
+        parse_memory_limit(raw)
+    with pytest.raises(FormatError):
+        parse_memory_events(b"max " + raw)
 
 
 def test_counts_of_version_2_are_those_that_a_limit_holds() -> None:
@@ -109,7 +126,7 @@ WORDS = st.lists(
 def test_any_bytes_give_limits_or_a_format_error(raw: bytes) -> None:
     assert all(path.isprintable() for path in parse_cgroup(raw).values())
     assert all(limit.value >= 0 for limit in (*parse_io_max(raw), *parse_throttle(raw, "rbps")))
-    for parse in (parse_cpu_max, parse_cpu_stat):
+    for parse in (parse_cpu_max, parse_cpu_stat, parse_memory_limit, parse_memory_events):
         try:
             parse(raw)
         except FormatError:

@@ -24,6 +24,7 @@ V1 = (
     "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n"
     "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct\n"
     "38 31 0:35 / /sys/fs/cgroup/blkio rw,relatime - cgroup cgroup rw,blkio\n"
+    "39 31 0:36 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n"
 )
 V2 = "41 31 0:38 / /sys/fs/cgroup rw,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
 HYBRID = V1 + V2.replace("/sys/fs/cgroup ", "/sys/fs/cgroup/unified ")
@@ -263,6 +264,48 @@ def test_a_limit_of_block_io_of_version_1_is_busy_by_what_its_group_uses_of_it(m
     labels = {"resource": "io_quota", "serves": "disk,writeback", "owner": "fio"}
     found = Snapshot.of(0, groups.probe.points())
     assert found.value("pinchpoint_resource_saturated_seconds_total", **labels) == 2.0
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_memory_limit_is_busy_while_the_group_meets_it(machine: Machine, version: int) -> None:
+    groups = Groups(machine, V1 if version == 1 else V2)
+    groups.process(50, "fio", "3:memory:/job/step\n" if version == 1 else "0::/job/step\n")
+
+    def met(times: int) -> None:
+        if version == 1:
+            directory = "sys/fs/cgroup/memory/job"
+            machine.write(f"{directory}/memory.limit_in_bytes", "67108864\n")
+            machine.write(f"{directory}/memory.failcnt", f"{times}\n")
+            machine.write(f"{directory}/step/memory.limit_in_bytes", "9223372036854771712\n")
+        else:
+            directory = "sys/fs/cgroup/job"
+            machine.write(f"{directory}/memory.max", "max\n")
+            machine.write(f"{directory}/memory.high", "67108864\n")
+            machine.write(f"{directory}/memory.events", f"low 0\nhigh {times}\nmax 0\noom 0\n")
+            machine.write(f"{directory}/step/memory.max", "max\n")
+
+    for now, times in ((1.0, 7), (2.0, 7), (3.0, 9), (4.0, 30), (6.0, 30), (9.0, 30), (10.0, 30)):
+        met(times)
+        groups.probe.sample(now)
+
+    found = Snapshot.of(0, groups.probe.points())
+    labels = {"resource": "memory_quota", "serves": "memory", "owner": "fio"}
+    # It is met from 3.0 to 4.0; a task may reclaim for seconds after that.
+    assert found.value("pinchpoint_resource_busy_seconds_total", **labels) == 4.0
+    assert found.value("pinchpoint_resource_saturated_seconds_total", **labels) == 4.0
+    assert found.value("pinchpoint_cgroup_memory_limit_bytes", owner="fio") == 67108864
+
+
+def test_a_memory_limit_that_is_changed_or_lifted_is_seen(machine: Machine) -> None:
+    groups = Groups(machine, V2)
+    groups.process(50, "fio", "0::/job\n")
+    seen = []
+    for now, limit in ((1.0, "1000000"), (10.0, "2000000"), (20.0, "max")):
+        machine.write("sys/fs/cgroup/job/memory.max", f"{limit}\n")
+        groups.probe.sample(now)
+        seen.append(groups.value("cgroup_memory_limit_bytes", "fio"))
+
+    assert seen == [1000000, 2000000, None]
 
 
 def test_what_is_read_does_not_count_against_a_limit_of_writes(machine: Machine) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import accuracy
-from disturbance import MARK, Disturbance, look
+from disturbance import LIMITS, MARK, Disturbance, look
 from proofs.observed import Observed, Watch, watching
 from trials import GOAL, Ending, Trial
 from truth import Truth
@@ -58,6 +58,7 @@ class Proofs:
         self.proof, self.group = proof, group
         self.facts: dict[str, Any] = {}
         self.measured: dict[str, str] = {}
+        self.limits = LIMITS
         if not story or story != self.story:
             self.began, self.look = time.monotonic(), look(OURS, os.getpid())
         self.story = story
@@ -71,7 +72,7 @@ class Proofs:
         """End the trial, which is right if there is no reason to call it wrong."""
         disturbance = Disturbance.between(self.look, look(OURS, os.getpid()))
         ending = Ending.WRONG if reason else Ending.RIGHT
-        if disturbed := disturbance.reason():
+        if disturbed := disturbance.reason(self.limits):
             ending, reason = Ending.NOT_JUDGED, disturbed
         trial = Trial(
             proof=self.proof,
@@ -207,6 +208,12 @@ def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
 def measured() -> MutableMapping[str, str]:
     """Measurements of a trial, with units, by name: the page shows them."""
     return PROOFS.measured
+
+
+@pytest.fixture
+def waits_for_memory() -> None:
+    """Have trials judged whose own load waits for memory."""
+    PROOFS.limits = LIMITS._replace(memory=1.0)
 
 
 @pytest.fixture

@@ -102,6 +102,15 @@ def test_a_limit_of_a_cgroup_that_the_disks_statistics_do_not_show(watch: Watch,
     check(Truth(RESOURCE, "io_quota fio"), found)
 
 
+@pytest.mark.usefixtures("waits_for_memory")
+def test_a_memory_limit_of_a_cgroup_on_a_host_with_memory_to_spare(watch: Watch, check: Check, tmp_path: Path) -> None:
+    limit = {"memory.limit_in_bytes": str(64 << 20)}
+    with faults.compressed_disk(tmp_path) as disk, faults.cgroup("memory", limit) as group:
+        writes = on(disk.mount, "--rw=write", "--ioengine=psync", "--bs=1m", "--numjobs=4", size="64m")
+        found = watch.judge([*faults.entering(group), *writes])
+    check(Truth(RESOURCE, "memory_quota fio"), found)
+
+
 def test_reads_at_depth_one_from_a_disk_that_only_takes_its_time(watch: Watch, check: Check, tmp_path: Path) -> None:
     with faults.slow_disk(tmp_path, {"read_iops": 100}) as disk:
         found = watch.judge(on(disk.mount, "--rw=randread", "--direct=1", "--ioengine=psync", "--bs=4k", size="16m"))

@@ -407,6 +407,11 @@ def _blame_others(host: _Host, workload: BenchmarkWork, shares: Mapping[str, flo
             if full:
                 tally.add(key, "runqueue", waited * full)
     disks = host.disks(owners)
+    # What reclaims the dirty pages of its own cgroup waits for the disk (shrink_folio_list, mm/vmscan.c, Linux 6.18).
+    if (reclaims := shares.get("memory", 0.0)) and any(host.full(("memory_quota", owner)) for owner in owners):
+        for disk in disks:
+            if full := host.full(("disk", disk)):
+                tally.add(("disk", disk), "memory", reclaims * full)
     for key, use in host.uses.items():
         if use.runqueue is not None or not (waits := [wait for wait in use.serves if shares.get(wait)]):
             continue
@@ -422,6 +427,8 @@ def _blame_others(host: _Host, workload: BenchmarkWork, shares: Mapping[str, flo
         if entry.concerns == "files" and (not owners or (disks and use.owner not in disks)):
             continue
         if entry.concerns == "owner" and use.owner not in owners:
+            continue
+        if entry.unless and any(host.full((entry.unless, owner)) for owner in owners):
             continue
         for wait in waits:
             if wait != "memory" or owners:

@@ -16,6 +16,7 @@ from pinchpoint.metrics import (
     CEPH_SOCKET_UP,
     CGROUP_CPU_QUOTA_CPUS,
     CGROUP_IO_LIMIT,
+    CGROUP_MEMORY_LIMIT_BYTES,
     CPU_FREQUENCY_LIMIT_HERTZ,
     CPU_GOVERNOR_INFO,
     CPU_IDLE_STATE_DISABLED_CPUS,
@@ -25,6 +26,7 @@ from pinchpoint.metrics import (
     MDS_RANK_HELD,
 )
 from pinchpoint.model import Snapshot, Snapshots
+from pinchpoint.units import BYTES_PER_MEBIBYTE
 
 __all__ = ["Facts", "absence_tells", "facts", "merged", "uses_ceph"]
 
@@ -44,7 +46,7 @@ MAX_VALUE_CHARACTERS = 128
 COUNTED = ("mds", "osd", "mon", "mgr")
 """Daemons whose number matters; clients come and go with the benchmark."""
 OF_CEPH = expression(r"(?:client|mds|mon|osd):version|mount:(?:ceph|fuse\.ceph.*)")
-TELLING_PREFIXES = ("mount:", "cpu_quota:", "io_limit:")
+TELLING_PREFIXES = ("mount:", "cpu_quota:", "io_limit:", "memory_limit:")
 HERTZ_PER_GIGAHERTZ = 1e9
 
 
@@ -149,6 +151,8 @@ def _cgroups(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         yield f"cpu_quota:{label(labels, 'owner')}", f"{value:.3g} CPUs"
     for labels, value in series(snapshot, CGROUP_IO_LIMIT):
         yield f"io_limit:{label(labels, 'owner')}:{label(labels, 'limit')}", f"{value:.0f}"
+    for labels, value in series(snapshot, CGROUP_MEMORY_LIMIT_BYTES):
+        yield f"memory_limit:{label(labels, 'owner')}", f"{value / BYTES_PER_MEBIBYTE:.0f} MiB"
 
 
 def _type(daemon: str) -> str:

@@ -104,9 +104,15 @@ def _cpu_set(use: ResourceUse, host: Usage) -> str:
     return "as full as all other CPUs of the host" if full else _full(use)
 
 
+def _memory(use: ResourceUse, host: Usage) -> str:
+    own = is_full(use) and any(is_full(other) for other in host.resources if other.resource == "memory_quota")
+    return "tasks reclaim pages of their own cgroup, which is at its limit" if own else _full(use)
+
+
 SUSPECTS: Mapping[str, Callable[[ResourceUse, Usage], str]] = {
     "kswapd": _kswapd,
     "disk": _disk,
     "link": _link,
     "cpu_set": _cpu_set,
+    "memory": _memory,
 }

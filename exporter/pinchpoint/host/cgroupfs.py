@@ -1,11 +1,13 @@
 """Cgroups of both versions: where they are mounted, and pure parsers of their files.
 
-Formats: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/blkio-controller.rst, scheduler/sched-bwc.rst.
+Formats: Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/blkio-controller.rst, cgroup-v1/memory.rst,
+scheduler/sched-bwc.rst.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -24,11 +26,15 @@ __all__ = [
     "find_hierarchies",
     "io_limits",
     "io_used",
+    "memory_hits",
+    "memory_limit",
     "parse_cgroup",
     "parse_cpu_max",
     "parse_cpu_stat",
     "parse_io_max",
     "parse_io_stat",
+    "parse_memory_events",
+    "parse_memory_limit",
     "parse_service",
     "parse_throttle",
 ]
@@ -62,6 +68,11 @@ SERVICE_FILES = {
 
 It counts an I/O on arrival (blk_throtl_bio): a burst at once, then as much as the throttle lets through.
 """
+
+UNLIMITED_BYTES = 1 << 62
+"""A memory limit of version 1 from which there is none: it shows 2^63 bytes less a page (PAGE_COUNTER_MAX)."""
+MEMORY_EVENTS = (b"high", b"max")
+"""Events of memory.events in which a charge met a limit (memory_events_show, mm/memcontrol.c)."""
 
 IoUse = dict[tuple[str, str], int]
 """Bytes and operations since the cgroup was made, by MAJOR:MINOR and the key of their limit."""
@@ -171,6 +182,28 @@ def parse_service(raw: bytes, keys: Mapping[bytes, str]) -> IoUse:
     return found
 
 
+def parse_memory_limit(raw: bytes) -> int | None:
+    """Return the bytes that a ``memory.max``, ``memory.high`` or ``memory.limit_in_bytes`` allows, None where all.
+
+    Raises FormatError.
+    """
+    word = raw.strip()
+    if word == b"max":
+        return None
+    if not _is_number(word):
+        raise FormatError(f"not a memory limit: {raw[:80]!r}")
+    return found if (found := int(word)) < UNLIMITED_BYTES else None
+
+
+def parse_memory_events(raw: bytes) -> int:
+    """Return how often charges met a limit, from a ``memory.events`` of version 2. Raises FormatError."""
+    fields = dict(line.split(b" ", 1) for line in raw.splitlines() if b" " in line)
+    found = [fields[name] for name in MEMORY_EVENTS if name in fields]
+    if not found or not all(map(_is_number, found)):
+        raise FormatError(f"not a memory.events: {raw[:80]!r}")
+    return sum(map(int, found))
+
+
 def _is_device(raw: bytes) -> bool:
     major, _, minor = raw.partition(b":")
     return major.isdigit() and minor.isdigit() and len(raw) <= 16
@@ -209,13 +242,13 @@ class Hierarchy(msgspec.Struct, frozen=True):
 
 
 def find_hierarchies(procfs: Path, sysfs: Path, rootfs: Path) -> list[Hierarchy]:
-    """Return the trees that limit CPU or block I/O, each once."""
+    """Return the trees that limit CPU, memory or block I/O, each once."""
     found: dict[frozenset[str], Hierarchy] = {}
     for mount in read_mounts(procfs):
         if mount.fstype == "cgroup2":
             controllers = frozenset({""})
         elif mount.fstype == "cgroup":
-            controllers = frozenset({"cpu", "blkio"} & set(mount.options))
+            controllers = frozenset({"cpu", "memory", "blkio"} & set(mount.options))
         else:
             continue
         if controllers and controllers not in found:
@@ -255,6 +288,26 @@ def io_used(directory: Path) -> IoUse:
     for name, keys in SERVICE_FILES.items():
         used |= parse_service(_read(directory / name), keys)
     return used
+
+
+def memory_limit(directory: Path, hierarchy: Hierarchy) -> int | None:
+    """Return the bytes of memory that a cgroup may use, in either version; None where it sets no limit."""
+    found = []
+    for name in ("memory.max", "memory.high") if hierarchy.unified else ("memory.limit_in_bytes",):
+        with suppress(OSError, FormatError):
+            found.append(parse_memory_limit(read_bytes(directory / name)))
+    return min((limit for limit in found if limit is not None), default=None)
+
+
+def memory_hits(directory: Path) -> int:
+    """Return how often a cgroup's memory met its limits, in either version. Raises OSError, FormatError."""
+    try:
+        return parse_memory_events(read_bytes(directory / "memory.events"))
+    except FileNotFoundError:
+        raw = read_bytes(directory / "memory.failcnt").strip()
+    if not _is_number(raw):
+        raise FormatError(f"not a memory.failcnt: {raw[:80]!r}")
+    return int(raw)
 
 
 def _read(path: Path) -> bytes:

@@ -1,9 +1,10 @@
-"""Limits that cgroups put on processes of interest: CPU quotas and how often they bite, limits of block I/O in use.
+"""Limits that cgroups put on processes of interest: of CPU and memory, how often they bite; of block I/O, their use.
 
 The time that a quota takes from a thread is part of its run-queue wait, which blames the host's CPUs. Only the count of
 throttled periods tells the two apart. I/O that a limit holds back is in no statistics of the disk, which looks idle:
-only the group's use of the limit shows it. A limit binds everything below it, so every ancestor of a process' cgroup
-counts.
+only the group's use of the limit shows it. The host's memory pressure also counts tasks that reclaim pages of their own
+group: only how often the group met its limit tells that apart from a host that is short of memory. A limit binds
+everything below it, so every ancestor of a process' cgroup counts.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from pinchpoint.host.cgroupfs import (
     find_hierarchies,
     io_limits,
     io_used,
+    memory_hits,
+    memory_limit,
     parse_cgroup,
     parse_cpu_stat,
 )
@@ -34,6 +37,7 @@ from pinchpoint.metrics import (
     CGROUP_CPU_THROTTLED_PERIODS,
     CGROUP_CPU_THROTTLED_SECONDS,
     CGROUP_IO_LIMIT,
+    CGROUP_MEMORY_LIMIT_BYTES,
     KEEP_ENDED_SECONDS,
     RESOURCE_BUSY_SECONDS,
     RESOURCE_SATURATED_SECONDS,
@@ -50,6 +54,8 @@ CGROUP_LOOK_INTERVAL_SECONDS = 5.0
 """Seconds between two looks at the cgroups of processes and at limits; a new process is checked at once."""
 MAX_FEW_PROCESSES, FEW_INTERVAL_SECONDS = 64, 1.0
 """The same with at most so many processes, which take a millisecond to look at."""
+RECLAIM_SECONDS = 5.0
+"""Seconds for which a memory limit counts as met: a task that reclaims for as long is counted once, when it begins."""
 WHOLE = PurePosixPath("/")
 MAX_IO_LIMITS = 256
 """Block I/O limits that are shown, of trusted users' processes and of each other user's ..."""
@@ -115,12 +121,38 @@ class _IoGroup:
         return min(1.0, max(used, default=0.0))
 
 
+class _MemoryGroup:
+    """A cgroup with a memory limit."""
+
+    __slots__ = ("_hits", "_met")
+
+    def __init__(self) -> None:
+        self._hits: int | None = None
+        self._met = float("-inf")
+
+    def read(self, directory: Path, now: float) -> None:
+        """Read how often it met its limit; that is unknown of one that is gone or that is read for the first time."""
+        try:
+            found: int | None = memory_hits(directory)
+        except (OSError, FormatError):
+            found = None
+        if found is not None and self._hits is not None and found > self._hits:
+            self._met = now
+        self._hits = found
+
+    def held_back(self, now: float) -> bool:
+        """Return whether its memory met the limit lately."""
+        return now - self._met < RECLAIM_SECONDS
+
+
 class _Place(NamedTuple):
     """The limits on every process with the same ``/proc/PID/cgroup``."""
 
     quotas: tuple[Path, ...]
     io: tuple[tuple[Path, tuple[IoLimit, ...]], ...]
     """Limits of block I/O by the cgroup that sets them."""
+    memory: tuple[tuple[Path, int], ...]
+    """Limits of memory, in bytes."""
 
 
 class _OwnerQuota:
@@ -136,8 +168,8 @@ class _OwnerQuota:
         """Monotonic time at which it last had a quota."""
 
 
-class _IoOwner:
-    """The totals of one owner's limits of block I/O."""
+class _LimitedOwner:
+    """The totals of one owner's limits of block I/O, or of memory."""
 
     __slots__ = ("resource", "seen")
 
@@ -148,7 +180,7 @@ class _IoOwner:
 
 
 class Cgroups(Probe):
-    """CPU quotas of processes of interest and their throttling, limits of block I/O and how much of them is used."""
+    """Limits of CPU, memory and block I/O on processes of interest, and how full they were."""
 
     name = "cgroups"
     metrics = (
@@ -157,6 +189,7 @@ class Cgroups(Probe):
         CGROUP_CPU_THROTTLED_SECONDS,
         CGROUP_CPU_QUOTA_CPUS,
         CGROUP_IO_LIMIT,
+        CGROUP_MEMORY_LIMIT_BYTES,
         RESOURCE_BUSY_SECONDS,
         RESOURCE_SATURATED_SECONDS,
     )
@@ -175,7 +208,10 @@ class Cgroups(Probe):
         self._io_groups: dict[Path, _IoGroup] = {}
         self._io_limits: dict[str, set[tuple[Path, tuple[IoLimit, ...]]]] = {}
         self._io_shown: dict[tuple[str, str, str], int] = {}
-        self._io_owners: dict[str, _IoOwner] = {}
+        self._io_owners: dict[str, _LimitedOwner] = {}
+        self._memory_groups: dict[Path, _MemoryGroup] = {}
+        self._memory_limits: dict[str, dict[Path, int]] = {}
+        self._memory_owners: dict[str, _LimitedOwner] = {}
 
     def sample(self, now: float) -> None:
         """Read the use of every limit above a process of interest. Raises NotPresent without cgroups."""
@@ -188,15 +224,18 @@ class Cgroups(Probe):
             for forgotten in (self._placed, self._places, self._limited):
                 forgotten.clear()
         if not self._hierarchies:
-            raise NotPresent("no cgroup file system with the cpu, blkio or unified hierarchy is mounted")
+            raise NotPresent("no cgroup file system with the cpu, memory, blkio or unified hierarchy is mounted")
         if self._place(now) or look:
             self._gather()
         for directory, group in self._groups.items():
             group.read(directory)
         for directory, io_group in self._io_groups.items():
             io_group.read(directory)
+        for directory, memory_group in self._memory_groups.items():
+            memory_group.read(directory, now)
         self._charge_quotas(now)
-        self._charge_io(now)
+        self._charge("io_quota", self._io_owners, self._io_shares(now - self._last), now)
+        self._charge("memory_quota", self._memory_owners, self._memory_shares(now), now)
         self._last = now
 
     def _place(self, now: float) -> bool:
@@ -219,6 +258,7 @@ class Cgroups(Probe):
     def _limits(self, paths: Mapping[str, str]) -> _Place:
         quotas: list[Path] = []
         io: list[tuple[Path, tuple[IoLimit, ...]]] = []
+        memory: list[tuple[Path, int]] = []
         for hierarchy in self._hierarchies:
             chain = hierarchy.chain(paths)
             if hierarchy.unified or "cpu" in hierarchy.controllers:
@@ -230,7 +270,10 @@ class Cgroups(Probe):
                 for directory in chain if hierarchy.unified else own:
                     if limits := io_limits(directory, hierarchy):
                         io.append((directory, tuple(limits)))
-        return _Place(tuple(quotas), tuple(io))
+            if hierarchy.unified or "memory" in hierarchy.controllers:
+                found = [(directory, memory_limit(directory, hierarchy)) for directory in chain]
+                memory += [(directory, limit) for directory, limit in found if limit is not None]
+        return _Place(tuple(quotas), tuple(io), tuple(memory))
 
     def _has_quota(self, directory: Path, hierarchy: Hierarchy) -> bool:
         known = self._limited.get(directory)
@@ -245,10 +288,12 @@ class Cgroups(Probe):
         """Join the limits of each owner's processes, and forget limits that no longer apply."""
         self._quotas = {}
         self._io_limits = {}
+        self._memory_limits = {}
         shown: dict[tuple[str, str, str], int] = {}
         for owner, place in set(self._placed.values()):
             self._quotas.setdefault(owner, set()).update(place.quotas)
             self._io_limits.setdefault(owner, set()).update(place.io)
+            self._memory_limits.setdefault(owner, {}).update(place.memory)
             for device, key, value in (limit for _, limits in place.io for limit in limits):
                 label = owner, device, key
                 shown[label] = min(value, shown.get(label, value))
@@ -264,6 +309,8 @@ class Cgroups(Probe):
         self._groups = {directory: group for directory, group in self._groups.items() if directory in used}
         limited = {directory for limits in self._io_limits.values() for directory, _ in limits}
         self._io_groups = {directory: self._io_groups.get(directory) or _IoGroup() for directory in limited}
+        used = set().union(*self._memory_limits.values())
+        self._memory_groups = {directory: self._memory_groups.get(directory) or _MemoryGroup() for directory in used}
 
     def _charge_quotas(self, now: float) -> None:
         elapsed = now - self._last
@@ -284,21 +331,33 @@ class Cgroups(Probe):
         for name in [name for name, owner in self._owners.items() if now - owner.seen > KEEP_ENDED_SECONDS]:
             del self._owners[name]
 
-    def _charge_io(self, now: float) -> None:
-        elapsed = now - self._last
+    def _io_shares(self, elapsed: float) -> Iterator[tuple[str, float]]:
+        """Yield how much of its tightest limit of block I/O each owner used."""
         for name, limits in self._io_limits.items():
-            if not limits:
-                continue
-            owner = self._io_owners.get(name)
+            if limits and elapsed > 0:
+                yield name, max(self._io_groups[directory].share(found, elapsed) for directory, found in limits)
+
+    def _memory_shares(self, now: float) -> Iterator[tuple[str, float]]:
+        """Yield 1 for each owner whose memory met a limit lately, and 0 for all others who have one."""
+        for name, limits in self._memory_limits.items():
+            if limits:
+                yield name, float(any(self._memory_groups[directory].held_back(now) for directory in limits))
+
+    def _charge(
+        self, resource: str, owners: dict[str, _LimitedOwner], shares: Iterable[tuple[str, float]], now: float
+    ) -> None:
+        """Charge the time since the last sample with the share of it in which each owner's limit was full."""
+        elapsed = now - self._last
+        for name, share in shares:
+            owner = owners.get(name)
             if owner is None:
                 # Nothing is known of the time before.
-                owner = self._io_owners[name] = _IoOwner(self._resource("io_quota", name))
-            elif elapsed > 0:
-                busy = max(self._io_groups[directory].share(found, elapsed) for directory, found in limits)
-                owner.resource.add(elapsed, elapsed * busy)
+                owner = owners[name] = _LimitedOwner(self._resource(resource, name))
+            else:
+                owner.resource.add(elapsed, elapsed * share)
             owner.seen = now
-        for name in [name for name, owner in self._io_owners.items() if now - owner.seen > KEEP_ENDED_SECONDS]:
-            del self._io_owners[name]
+        for name in [name for name, owner in owners.items() if now - owner.seen > KEEP_ENDED_SECONDS]:
+            del owners[name]
 
     def _resource(self, name: str, owner: str) -> Resource:
         return Resource(name, owner, self.host.roles.serves[name], self.host.roles.thresholds[name])
@@ -312,6 +371,10 @@ class Cgroups(Probe):
             if directories := self._quotas.get(name):
                 yield CGROUP_CPU_QUOTA_CPUS.point(min(self._groups[directory].cpus for directory in directories), name)
         yield from resources.points(owner.resource for owner in self._owners.values())
-        yield from resources.points(owner.resource for owner in self._io_owners.values())
+        for owners in (self._io_owners, self._memory_owners):
+            yield from resources.points(owner.resource for owner in owners.values())
+        for name, limits in self._memory_limits.items():
+            if limits:
+                yield CGROUP_MEMORY_LIMIT_BYTES.point(min(limits.values()), name)
         for labels, value in self._io_shown.items():
             yield CGROUP_IO_LIMIT.point(value, *labels)
