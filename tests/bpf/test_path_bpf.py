@@ -278,20 +278,24 @@ def test_processes_that_begin_and_end_in_a_window_are_responsible_for_what_they_
 
 def test_a_thousand_threads_may_wait_in_one_futex(windows: Windows) -> None:
     found: list[Window] = []
+    began = 0.0
 
     def all_of_them() -> bool:
+        nonlocal began
+        began = time.monotonic()
         found.append(look(windows, pid))
         return len(found[-1].threads) > HERD
 
     with waiting("herd") as pid:
         assert until(60, all_of_them), [len(window.threads) for window in found]
+        lasted = time.monotonic() - began  # what happens while the window ends may count, on a busy machine for long
     window = found[-1]
 
     assert window.full == 0
-    assert max(map(all_of, window.threads)) <= 1.02 * window.seconds
+    assert max(map(all_of, window.threads)) <= lasted
     # The more others run, the more sums each thread has: those for which there is no room are counted.
     whole = sum(map(all_of, window.threads)) + window.lost
-    assert whole <= 1.02 * window.seconds * len(window.threads)
+    assert whole <= lasted * len(window.threads)
     assert window.lost < 0.5 * whole
     assert {called(share.by) for thread in window.threads for share in thread.shares} & {"toylast", "python"}
 
