@@ -32,7 +32,7 @@ PROBE_HELP = {
     "namespaces": "queues in front of links in other network namespaces (netlink sockets opened there)",
     "storage": "disks under the open files of benchmarks and OSDs (procfs fd, fdinfo and mountinfo)",
     "memory": "dirty memory, writeback, reclaim stalls (procfs vmstat) and memory pressure (PSI)",
-    "cgroups": "CPU quotas, throttled periods, I/O limits and their use, for processes of interest (cgroup v1 and v2)",
+    "cgroups": "limits of CPU, memory and I/O and their use, for processes of interest (cgroup v1 and v2)",
     "mds": "cache, journal and requests of Ceph MDS daemons (admin socket)",
     "osd": "operations, commits, throttles and placement groups of Ceph OSD daemons (admin socket)",
     "ceph_daemons": "whether Ceph monitors and managers on this host answer or are stuck (admin sockets)",

@@ -211,6 +211,7 @@ class Cgroups(Probe):
         self._io_owners: dict[str, _LimitedOwner] = {}
         self._memory_groups: dict[Path, _MemoryGroup] = {}
         self._memory_limits: dict[str, dict[Path, int]] = {}
+        self._memory_known: dict[Path, int | None] = {}
         self._memory_owners: dict[str, _LimitedOwner] = {}
 
     def sample(self, now: float) -> None:
@@ -221,7 +222,7 @@ class Cgroups(Probe):
         if look:
             self._looked = now
             self._hierarchies = find_hierarchies(self.host.procfs, self.host.sysfs, self.host.rootfs)
-            for forgotten in (self._placed, self._places, self._limited):
+            for forgotten in (self._placed, self._places, self._limited, self._memory_known):
                 forgotten.clear()
         if not self._hierarchies:
             raise NotPresent("no cgroup file system with the cpu, memory, blkio or unified hierarchy is mounted")
@@ -271,8 +272,9 @@ class Cgroups(Probe):
                     if limits := io_limits(directory, hierarchy):
                         io.append((directory, tuple(limits)))
             if hierarchy.unified or "memory" in hierarchy.controllers:
-                found = [(directory, memory_limit(directory, hierarchy)) for directory in chain]
-                memory += [(directory, limit) for directory, limit in found if limit is not None]
+                for directory in chain:
+                    if (limit := self._memory_limit(directory, hierarchy)) is not None:
+                        memory.append((directory, limit))
         return _Place(tuple(quotas), tuple(io), tuple(memory))
 
     def _has_quota(self, directory: Path, hierarchy: Hierarchy) -> bool:
@@ -283,6 +285,12 @@ class Cgroups(Probe):
             if cpus is not None:
                 self._groups.setdefault(directory, _LimitedCgroup()).cpus = cpus
         return known
+
+    def _memory_limit(self, directory: Path, hierarchy: Hierarchy) -> int | None:
+        """Return a cgroup's memory limit in bytes, read once a look: most groups have the same ones above them."""
+        if directory not in self._memory_known:
+            self._memory_known[directory] = memory_limit(directory, hierarchy)
+        return self._memory_known[directory]
 
     def _gather(self) -> None:
         """Join the limits of each owner's processes, and forget limits that no longer apply."""
